@@ -1,0 +1,15 @@
+// "Did you mean": the known word that is closest to a misspelt one.
+
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace autodist {
+
+// The candidate with the least edit distance to `word`, or "" when none is nearer than half of the
+// word's length. The first of equals.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace autodist
