@@ -1,0 +1,29 @@
+// Small blocking collectives for before the first step and between steps: the same bytes
+// everywhere, or one message that says who differs. None waits for ever.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autodist/base/clock.h"
+#include "autodist/base/digest.h"
+#include "autodist/comm/transport.h"
+
+namespace autodist::comm {
+
+// The root's bytes at every rank. `what` names the exchange in messages ("job document"). Throws
+// Error(kPeersLost) naming the ranks that said nothing within `limit`.
+std::string broadcast(Transport& transport, RankNumber root, const std::string& bytes,
+                      const std::string& what, Seconds limit);
+
+// Everyone's bytes at every rank, by rank.
+std::vector<std::string> all_gather(Transport& transport, const std::string& bytes,
+                                    const std::string& what, Seconds limit);
+
+// Throws Error(kUsage) at every rank, with both sides' digest and summary and the ranks that hold
+// them, unless all ranks give the same digest.
+void agree(Transport& transport, const std::string& what, const Digest& digest,
+           const std::string& summary, Seconds limit);
+
+}  // namespace autodist::comm

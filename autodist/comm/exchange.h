@@ -1,0 +1,85 @@
+// Slices between ranks: ordered by need, bounded in flight, admitted once, with a pulse.
+//
+// comm admits, orders and moves; it never adds and knows no tensors: what arrives goes to a
+// handler. Every rank owns one Exchange with one sending and one receiving thread over one
+// Transport.
+
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "autodist/base/clock.h"
+#include "autodist/comm/transport.h"
+
+namespace autodist::comm {
+
+struct ExchangeOptions {
+  std::uint32_t epoch = 1;
+  Bytes window{1 << 20};      // in flight per destination
+  Bytes nic_budget{4 << 20};  // in flight over all destinations
+  Seconds heartbeat{1.0};
+  int missed_heartbeats = 3;  // then the peer counts as lost
+};
+
+// Called on the receiving thread, one at a time. A handler that throws ends the exchange: peers are
+// told, and failure() gives the reason.
+struct Handlers {
+  std::function<void(const Frame&)> contribution;
+  std::function<void(const Frame&)> result;
+  std::function<void(const Frame&)> norm;
+};
+
+// What a rank hands over. `needed` orders it: (step, needed, arrival).
+struct Outgoing {
+  FrameKind kind = FrameKind::kContribute;
+  std::uint64_t step = 0;
+  SliceNumber slice = 0;
+  std::int64_t samples = 0;
+  Seconds needed;
+  Payload payload;
+};
+
+// What was counted since the start; for --json, tests and reports.
+struct ExchangeCounters {
+  std::uint64_t payload_bytes_sent = 0;
+  std::uint64_t payload_bytes_received = 0;
+  std::uint64_t frames_sent = 0;
+  std::uint64_t duplicates_dropped = 0;
+};
+
+class Exchange {
+ public:
+  // Starts the threads. `transport` and `clock` outlive the exchange.
+  Exchange(Transport& transport, const Clock& clock, ExchangeOptions options, Handlers handlers);
+  ~Exchange();  // stop(), without waiting for what is queued
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  // Queues a slice for `to`. Any thread; never blocks.
+  void post(RankNumber to, Outgoing outgoing);
+
+  // Why the exchange ended, or nullptr while it runs: an Error(kPeersLost) that names rank, host
+  // and what was last heard, or what a handler threw. Any thread.
+  [[nodiscard]] std::exception_ptr failure() const;
+
+  // Called once when failure() becomes non-null, on an exchange thread: wakes whoever waits for
+  // slices.
+  void on_failure(std::function<void()> wake);
+
+  [[nodiscard]] ExchangeCounters counters() const;
+
+  // Sends what is queued, says goodbye, waits for the peers' goodbyes and stops the threads. Throws
+  // Error(kTimeout) naming who did not answer within `limit`.
+  void finish(Seconds limit);
+
+  // Tells the peers why this rank leaves and stops.
+  void abort(const std::string& reason);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace autodist::comm

@@ -1,0 +1,45 @@
+// How the ranks of a job find each other over TCP: the chief listens, the others join, everybody
+// learns every address.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "autodist/comm/transport.h"
+
+namespace autodist::comm {
+
+struct RendezvousOptions {
+  RankNumber rank = 0;
+  RankNumber size = 1;
+  std::string chief_address = "127.0.0.1";
+  std::uint16_t chief_port = 0;           // for the chief: 0 takes a free one (see ChiefListener)
+  std::string own_address = "127.0.0.1";  // where this rank listens; never all interfaces
+  std::string job_key;  // joins of another job are refused: Error(kAuthentication)
+  std::string build;    // version of the program; must be equal everywhere
+  Seconds limit{60};
+};
+
+// Bound before the other ranks are started, so that they can be told the port.
+class ChiefListener {
+ public:
+  // Throws Error(kEnvironment) when the port is taken.
+  ChiefListener(const std::string& address, std::uint16_t port);
+  ~ChiefListener();
+  [[nodiscard]] std::uint16_t port() const;
+
+  class Impl;
+  [[nodiscard]] Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// The connected transport. Throws Error(kPeersLost) naming the ranks that did not join within the
+// limit, Error(kUsage) when builds or sizes differ (both shown), Error(kAuthentication).
+// The chief passes its listener; the others pass nullptr.
+std::unique_ptr<Transport> join(const RendezvousOptions& options, ChiefListener* listener);
+
+}  // namespace autodist::comm

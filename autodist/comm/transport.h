@@ -1,0 +1,78 @@
+// Moves frames between ranks. A transport promises order per pair of ranks and nothing about
+// meaning; exchange.h adds priorities, windows, exactly-once admission and heartbeats on top.
+//
+// Implementations: in_process.h (ranks as threads: the reference, and the tests') and zmq/.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "autodist/base/id.h"
+#include "autodist/base/units.h"
+
+namespace autodist::comm {
+
+// The same ids as ir's, by structure: comm knows no graphs, only numbers of ranks and slices.
+using RankNumber = std::uint32_t;
+using SliceNumber = std::uint32_t;
+
+enum class FrameKind : std::uint8_t {
+  kContribute = 1,  // a gradient slice, member -> owner
+  kResult,          // the combined slice, owner -> member
+  kNorm,            // partial sums of squares, owner -> every rank
+  kAcknowledge,     // `payload` bytes arrived; bypasses the window
+  kHeartbeat,
+  kControl,  // agreement before the first step and between steps: opaque bytes
+  kGoodbye,  // a rank leaves in order; detail in the payload when it leaves because of an error
+};
+
+struct FrameHeader {
+  FrameKind kind = FrameKind::kControl;
+  std::uint32_t epoch = 0;  // generation of the job; frames of another one are refused
+  std::uint64_t step = 0;
+  SliceNumber slice = 0;
+  RankNumber from = 0;
+  std::int64_t samples = 0;  // that the gradient stands for
+};
+
+// Bytes that stay valid as long as `keep` lives; sent without a copy where the transport can.
+struct Payload {
+  const std::byte* data = nullptr;
+  std::size_t size = 0;
+  std::shared_ptr<const void> keep;
+
+  static Payload copy_of(const std::string& bytes);
+  [[nodiscard]] std::string to_string() const;
+};
+
+struct Frame {
+  FrameHeader header;
+  Payload payload;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  [[nodiscard]] virtual RankNumber self() const = 0;
+  [[nodiscard]] virtual RankNumber size() const = 0;
+  // Host and process of a rank, for messages: "rank 2 (10.0.0.3, pid 4711)".
+  [[nodiscard]] virtual std::string describe(RankNumber rank) const = 0;
+
+  // Queues a frame; does not block on the receiver (the caller bounds what is in flight). One
+  // thread at a time. REQUIRES: to != self().
+  virtual void send(RankNumber to, Frame frame) = 0;
+
+  // The next frame, or nothing after `timeout`. One thread at a time, which may differ from the
+  // sender's.
+  virtual std::optional<Frame> receive(Seconds timeout) = 0;
+
+  // Sends what is queued (at most `linger`) and stops. Idempotent.
+  virtual void close(Seconds linger) = 0;
+};
+
+}  // namespace autodist::comm

@@ -1,0 +1,182 @@
+// A Program is what the whole job does in one step: one table of slices, and one list of streams
+// per role (a set of ranks that do the same). Passes write it; the simulator and the executor read
+// it.
+//
+// No measured figure stands in it but those that the Strategy fixes (`needed`), so every rank that
+// rewrites the same Graph, Strategy and Cluster gets the same Program, and digest_of() proves it.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "autodist/base/dtype.h"
+#include "autodist/base/id.h"
+#include "autodist/base/units.h"
+#include "autodist/ir/graph.h"
+
+namespace autodist::ir {
+
+// A process with one device (or a node that only serves). 0 is the chief.
+using Rank = Id<struct RankTag>;
+using ShardId = Id<struct ShardTag>;
+using SliceId = Id<struct SliceTag>;
+using CollectiveId = Id<struct CollectiveTag>;
+using ClipId = Id<struct ClipTag>;
+
+struct RankInfo {
+  std::string node;    // address
+  std::string device;  // "10.0.0.1:CPU:0"
+  // Which part of the batch it computes; nothing for a rank that only serves.
+  std::optional<std::uint32_t> replica;
+
+  friend bool operator==(const RankInfo&, const RankInfo&);
+};
+
+// Rows [begin, end) of a variable along `axis`; the whole variable when it is not partitioned.
+struct Shard {
+  VariableId variable;
+  std::string name;  // "fc1.weight" or "fc1.weight/part_0"
+  std::uint32_t axis = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t elements = 0;
+
+  friend bool operator==(const Shard&, const Shard&);
+};
+
+// Elements [begin, end) of a shard, in the shard's own row-major order.
+struct Piece {
+  ShardId shard;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  friend bool operator==(const Piece&, const Piece&);
+};
+
+// Who applies the update rule: the owner (what comes back are parameters) or every rank (what comes
+// back is the averaged gradient).
+enum class UpdateAt : std::uint8_t { kOwner, kEveryRank };
+
+// A scheduling piece on the wire. Members send their gradients to the owner, which sums them in
+// rank order once the last is in, and sends the result back to all of them.
+struct Slice {
+  std::vector<Piece> pieces;  // one dtype; several: small neighbours fused
+  DType dtype = DType::kFloat32;
+  Rank owner;
+  Seconds needed;  // first use after the step's start: the priority; smaller leaves first
+  std::vector<Rank> members;  // ascending
+  UpdateAt update_at = UpdateAt::kOwner;
+
+  friend bool operator==(const Slice&, const Slice&);
+};
+std::int64_t element_count(const Slice& slice);
+Bytes bytes_of(const Slice& slice);
+
+// One library all-reduce over the concatenated gradients of its variables.
+struct Collective {
+  std::vector<VariableId> variables;
+  DType dtype = DType::kFloat32;
+  std::vector<Rank> members;
+  std::string spec;  // "AUTO", "NCCL", "RING": what the Strategy asks for
+
+  friend bool operator==(const Collective&, const Collective&);
+};
+
+// How a variable is synchronised: its slices, or a library collective, or neither (one rank alone,
+// or unused by the step).
+struct VariablePlan {
+  std::vector<SliceId> slices;
+  std::optional<CollectiveId> collective;
+  std::optional<ClipId> clip;  // its update waits for this norm
+
+  friend bool operator==(const VariablePlan&, const VariablePlan&);
+};
+
+// Instructions. Within a stream they are issued in order; across streams only stated dependencies
+// hold.
+struct Gate {  // waits for the version of the variable that this step may use
+  VariableId variable;
+};
+struct Compute {
+  OpId op;
+};
+struct Contribute {  // the gradient is complete: hand it over, do not wait
+  VariableId variable;
+  ValueId gradient;
+};
+struct Release {  // last read of this step: a newer version may be installed from here on
+  VariableId variable;
+};
+struct AllReduce {  // a library collective; the order of these is the same on all ranks
+  CollectiveId collective;
+};
+struct Update {  // applies the rule at this rank: after a collective, or when the rank is alone
+  VariableId variable;
+};
+struct Norm {  // a declared barrier: the joint norm of a clip's averaged gradients
+  ClipId clip;
+};
+struct Barrier {
+  std::string reason;
+};
+using Instruction =
+    std::variant<Gate, Compute, Contribute, Release, AllReduce, Update, Norm, Barrier>;
+bool operator==(const Instruction& a, const Instruction& b);
+
+enum class StreamKind : std::uint8_t { kCompute, kCollective, kTransfer };
+
+struct Stream {
+  StreamKind kind = StreamKind::kCompute;
+  std::vector<Instruction> instructions;
+
+  friend bool operator==(const Stream&, const Stream&);
+};
+
+// Ranks that do the same.
+struct Role {
+  std::vector<Rank> ranks;
+  std::vector<Stream> streams;  // empty for ranks that only serve
+
+  friend bool operator==(const Role&, const Role&);
+};
+
+struct Program {
+  std::shared_ptr<const Graph> graph;
+  std::vector<RankInfo> ranks;
+  std::vector<Shard> shards;
+  std::vector<Slice> slices;
+  std::vector<Collective> collectives;
+  std::vector<VariablePlan> variables;  // parallel to graph->variables
+  std::vector<Role> roles;
+
+  [[nodiscard]] const Slice& slice(SliceId id) const { return slices[id.value]; }
+  [[nodiscard]] const Shard& shard(ShardId id) const { return shards[id.value]; }
+  [[nodiscard]] const VariablePlan& plan(VariableId id) const { return variables[id.value]; }
+  [[nodiscard]] std::uint32_t replica_count() const;
+};
+
+// The part that one rank runs. REQUIRES: rank < program.ranks.size().
+const Role& role_of(const Program& program, Rank rank);
+
+// Samples of a global batch of `batch` that replica `index` of `count` takes, as NumPy's
+// array_split: the first batch % count replicas take one more. [begin, end)
+std::pair<std::int64_t, std::int64_t> replica_rows(std::int64_t batch, std::uint32_t index,
+                                                   std::uint32_t count);
+
+// Covers the graph's structure and update rules, ranks, slices, collectives, streams.
+Digest digest_of(const Program& program);
+
+// The text form of docs/formats/program.md.
+std::string to_text(const Program& program);
+
+// Throws InternalError (a pass is wrong): ids out of range, slices that overlap or leave elements
+// of a used variable uncovered, an op missing or twice, a gate after a read, a contribute before
+// the gradient is complete, a release before the last read.
+void verify(const Program& program);
+
+}  // namespace autodist::ir

@@ -1,0 +1,37 @@
+// Graph + Strategy + Cluster -> Program. pipeline.cc is only the ordered list of passes; each pass
+// is one function on one state (pass.h), runs the verifier after it, and can be dumped.
+
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autodist/cluster/cluster.h"
+#include "autodist/ir/graph.h"
+#include "autodist/ir/program.h"
+#include "autodist/strategy/strategy.h"
+
+namespace autodist::passes {
+
+struct Options {
+  bool cpu_only = false;  // one CPU rank per listed GPU
+  // Largest slice where the strategy names none: about 50 k parameters (P3, section 5).
+  Bytes slice_bytes{200'000};
+  // Slices smaller than this are fused with neighbours of the same owner and like priority.
+  Bytes fuse_below{32'768};
+  // Called after each pass with its name and the Program's text so far (--dump-after).
+  std::function<void(const std::string& pass, const std::string& text)> dump;
+};
+
+// Names of the passes in order: what --dump-after accepts.
+std::vector<std::string> pass_names();
+
+// Deterministic; reads no measured time. `where` names the strategy in messages.
+// REQUIRES: verify(graph) holds. Throws Error as strategy::check does.
+ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Strategy& strategy,
+                    const cluster::Cluster& cluster, const Options& options,
+                    const std::string& where);
+
+}  // namespace autodist::passes

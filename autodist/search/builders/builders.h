@@ -1,0 +1,33 @@
+// The hand-written strategies: each a function from a graph and a cluster to a Strategy, with
+// exactly AutoDist's results.
+
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "autodist/cluster/cluster.h"
+#include "autodist/ir/graph.h"
+#include "autodist/strategy/strategy.h"
+
+namespace autodist::search {
+
+using BuilderOptions = std::map<std::string, std::string>;
+
+struct Builder {
+  std::string name;                                          // "PartitionedPS"
+  std::string description;                                   // one line
+  std::vector<std::pair<std::string, std::string>> options;  // name, default
+  strategy::Strategy (*build)(const ir::Graph&, const cluster::Cluster&, const BuilderOptions&);
+};
+
+// In the order in which help lists them.
+const std::vector<Builder>& builders();
+
+// "PartitionedPS" or "AllReduce:chunk_size=64,compressor=HorovodCompressor". Throws Error(kUsage)
+// for an unknown builder or option (nearest known one given) or a bad value. The id is left empty.
+strategy::Strategy build_strategy(const std::string& specification, const ir::Graph& graph,
+                                  const cluster::Cluster& cluster);
+
+}  // namespace autodist::search

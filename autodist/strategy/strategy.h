@@ -1,0 +1,109 @@
+// A Strategy says how every variable is synchronised: by a parameter server or an all-reduce, in
+// one piece or partitioned, in which group, how stale. Wire-compatible with AutoDist's
+// strategy.proto; what AutoDist does not know has field numbers from 100 on, which its readers
+// skip.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "autodist/base/units.h"
+#include "autodist/cluster/cluster.h"
+#include "autodist/ir/graph.h"
+
+namespace autodist::strategy {
+
+struct PsSynchronizer {
+  std::string reduction_destination;  // "10.0.0.1:CPU:0"
+  bool local_replication = false;
+  bool sync = true;
+  std::int32_t staleness = 0;
+
+  friend bool operator==(const PsSynchronizer&, const PsSynchronizer&);
+};
+
+enum class AllReduceSpec : std::uint8_t { kAuto = 0, kNccl = 1, kRing = 2 };
+enum class Compressor : std::uint8_t { kNone = 0, kHorovod = 1, kHorovodEf = 2, kPowerSgd = 3 };
+// How the sum is made: by owners of slices (deterministic, in rank order) or by a library (c10d).
+// kBySpec leaves it to the executor.
+enum class AllReduceAlgorithm : std::uint8_t { kBySpec = 0, kDirect = 1, kLibrary = 2 };
+
+struct AllReduceSynchronizer {
+  AllReduceSpec spec = AllReduceSpec::kAuto;
+  Compressor compressor = Compressor::kNone;
+  std::int32_t group = 0;
+  AllReduceAlgorithm algorithm = AllReduceAlgorithm::kBySpec;  // field 100
+
+  friend bool operator==(const AllReduceSynchronizer&, const AllReduceSynchronizer&);
+};
+
+using Synchronizer = std::variant<std::monostate, PsSynchronizer, AllReduceSynchronizer>;
+
+// One variable, or one shard of it.
+struct NodeConfig {
+  std::string name;  // "fc1.weight:0"; shards "fc1.weight/part_0:0"
+  Synchronizer synchronizer;
+  std::string partitioner;        // "2,1": shards per axis; "" when not partitioned
+  std::vector<NodeConfig> parts;  // one per shard
+  std::optional<Seconds> needed;  // field 100: when the next step needs it; fixed by the chief
+
+  friend bool operator==(const NodeConfig&, const NodeConfig&);
+};
+
+struct Strategy {
+  std::string id;  // UTC, "20200205T174341M635634"
+  std::string path;
+  std::vector<NodeConfig> nodes;
+  std::vector<std::string> replicas;  // "10.0.0.1:GPU:0"
+  // Field 100: largest piece of a shard on the wire, in bytes; 0 leaves it to the passes' default.
+  Bytes slice_bytes;
+
+  friend bool operator==(const Strategy&, const Strategy&);
+};
+
+// A variable's name in a strategy: AutoDist appends ":0".
+std::string node_name(const std::string& variable);
+std::string variable_name(const std::string& node_name);
+
+// Protobuf, raw. `where` names the source in messages; throws Error(kUsage) for bytes that are not
+// a Strategy (truncated, foreign).
+std::string serialize(const Strategy& strategy);
+Strategy deserialize(const std::string& bytes, const std::string& where);
+
+// Protobuf's text format of the same messages.
+std::string to_text(const Strategy& strategy);
+Strategy from_text(const std::string& text, const std::string& where);
+
+// Either form, told apart by content.
+Strategy read_strategy(const std::string& path);
+
+// Shards per axis of a partitioner string. Throws Error(kUsage), prefixed with `where`: empty,
+// zero, not a number, all ones, two split axes.
+std::vector<std::int64_t> parse_partitioner(const std::string& partitioner,
+                                            const std::string& where);
+
+// Rows of shard `index` when `rows` are split in `shards`: the first rows % shards get one more.
+// [begin, end)
+std::pair<std::int64_t, std::int64_t> shard_rows(std::int64_t rows, std::int64_t shards,
+                                                 std::int64_t index);
+
+// Throws Error(kUsage or kInfeasible) for the first thing that does not fit, naming the node: a
+// variable that the graph lacks (nearest name given) or that the strategy lacks, more shards than
+// rows, a partitioner of another rank, shards that do not match the partitioner, a sparse variable
+// split off axis 0, a destination or replica that is no device of the cluster, staleness without
+// sync, two nodes of one name.
+void check(const Strategy& strategy, const ir::Graph& graph, const cluster::Cluster& cluster,
+           const std::string& where);
+
+// Writes `needed` of every node from the graph's measured costs at the example batch: the start of
+// the first op that reads the variable, with ops one after another. Called once, at the chief.
+void fix_priorities(Strategy& strategy, const ir::Graph& graph);
+
+// "20200205T174341M635634" for a time in microseconds since the epoch.
+std::string make_id(std::int64_t unix_microseconds);
+
+}  // namespace autodist::strategy
