@@ -1,0 +1,35 @@
+# Two commands do everything, on a fresh Debian 12 too: `make demo` and `make test`.
+
+PRESET ?= dev
+BUILD := build/$(PRESET)
+JOBS ?= $(shell nproc)
+
+.PHONY: demo test test-slow build programs packages fuzz format clean
+
+demo: programs
+	$(BUILD)/bin/autodist demo
+
+test: build
+	ctest --test-dir $(BUILD) --output-on-failure --label-exclude slow
+
+# The full matrices and whatever takes more than the default ten minutes.
+test-slow: build
+	ctest --test-dir $(BUILD) --output-on-failure --label-regex slow
+
+programs: $(BUILD)/build.ninja
+	cmake --build $(BUILD) --parallel $(JOBS) --target programs
+
+build: $(BUILD)/build.ninja
+	cmake --build $(BUILD) --parallel $(JOBS)
+
+$(BUILD)/build.ninja: | packages
+	cmake --preset $(PRESET)
+
+packages:
+	tools/install-packages
+
+format:
+	git ls-files '*.cc' '*.h' | xargs clang-format-14 -i
+
+clean:
+	rm -rf build

@@ -1,0 +1,150 @@
+// Every #include under autodist/ against layers.txt, the declaration that CMake links by.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kSource = AUTODIST_SOURCE_DIR;
+
+struct Layers {
+  std::map<std::string, std::set<std::string>> below;
+  std::set<std::string> torch_rooms;
+  // (from, to) -> the only headers of `to` that `from` may include
+  std::map<std::pair<std::string, std::string>, std::set<std::string>> only;
+  std::set<std::string> torch_headers;
+};
+
+std::set<std::string> words(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+Layers read_layers() {
+  static const std::regex kLayer("^([a-z0-9_/]+)( \\[torch\\])?:(.*)$");
+  static const std::regex kOnly("^only ([a-z0-9_/]+) -> ([a-z0-9_/]+):(.*)$");
+  static const std::regex kTorch("^torch in headers:(.*)$");
+  Layers layers;
+  std::ifstream in(kSource / "layers.txt");
+  for (std::string line; std::getline(in, line);) {
+    std::smatch match;
+    if (line.empty() || line[0] == '#') continue;
+    if (std::regex_match(line, match, kTorch)) {
+      layers.torch_headers = words(match[1]);
+    } else if (std::regex_match(line, match, kOnly)) {
+      layers.only[{match[1], match[2]}] = words(match[3]);
+    } else if (std::regex_match(line, match, kLayer)) {
+      layers.below[match[1]] = words(match[3]);
+      if (match[2].length() > 0) layers.torch_rooms.insert(match[1]);
+    } else {
+      ADD_FAILURE() << "layers.txt: not understood: " << line;
+    }
+  }
+  return layers;
+}
+
+// The declared layer that a path below autodist/ belongs to: the longest prefix.
+std::string layer_of(const Layers& layers, const std::string& path) {
+  std::string best;
+  for (const auto& [name, below] : layers.below) {
+    if (path.rfind(name + "/", 0) == 0 && name.size() > best.size()) best = name;
+  }
+  return best;
+}
+
+struct Include {
+  std::string file;  // below autodist/
+  std::string target;
+};
+
+std::vector<Include> all_includes() {
+  static const std::regex kInclude("^\\s*#\\s*include\\s+[<\"]([^>\"]+)[>\"].*$");
+  std::vector<Include> includes;
+  for (const auto& entry : fs::recursive_directory_iterator(kSource / "autodist")) {
+    const std::string extension = entry.path().extension();
+    if (extension != ".h" && extension != ".cc") continue;
+    std::ifstream in(entry.path());
+    for (std::string line; std::getline(in, line);) {
+      std::smatch match;
+      if (std::regex_match(line, match, kInclude)) {
+        includes.push_back({fs::relative(entry.path(), kSource / "autodist"), match[1]});
+      }
+    }
+  }
+  return includes;
+}
+
+TEST(IncludeOrder, EveryFileBelongsToADeclaredLayer) {
+  const Layers layers = read_layers();
+  for (const Include& include : all_includes()) {
+    EXPECT_NE(layer_of(layers, include.file), "") << include.file;
+  }
+}
+
+TEST(IncludeOrder, NobodyIncludesUpwards) {
+  const Layers layers = read_layers();
+  int checked = 0;
+  for (const Include& include : all_includes()) {
+    if (include.target.rfind("autodist/", 0) != 0) continue;
+    const std::string target = include.target.substr(9);
+    const std::string from = layer_of(layers, include.file);
+    const std::string to = layer_of(layers, target);
+    ++checked;
+    if (from == to) continue;
+    EXPECT_EQ(layers.below.at(from).count(to), 1u)
+        << "autodist/" << include.file << " includes " << include.target << ", but " << from
+        << " may not include " << to;
+    const auto only = layers.only.find({from, to});
+    if (only != layers.only.end()) {
+      EXPECT_EQ(only->second.count(target.substr(to.size() + 1)), 1u)
+          << "autodist/" << include.file << " includes " << include.target
+          << ", which is not among the headers of " << to << " that " << from << " may include";
+    }
+  }
+  EXPECT_GT(checked, 50);
+}
+
+TEST(IncludeOrder, TorchStaysInItsRooms) {
+  const Layers layers = read_layers();
+  static const std::regex kTorch("^(torch|ATen|c10|caffe2)/.*$");
+  for (const Include& include : all_includes()) {
+    if (!std::regex_match(include.target, kTorch)) continue;
+    EXPECT_EQ(layers.torch_rooms.count(layer_of(layers, include.file)), 1u)
+        << "autodist/" << include.file << " includes " << include.target;
+    if (fs::path(include.file).extension() == ".h") {
+      EXPECT_EQ(layers.torch_headers.count(include.file), 1u)
+          << "autodist/" << include.file << " is a header that includes " << include.target;
+    }
+  }
+}
+
+TEST(IncludeOrder, LibrariesNeitherPrintNorExitNorReadTheEnvironment) {
+  static const std::regex kForbidden(
+      "(std::cout|std::cerr|[^f_sn]printf\\(|std::exit\\(|[^_]exit\\(|getenv\\()");
+  for (const auto& entry : fs::recursive_directory_iterator(kSource / "autodist")) {
+    const std::string path = fs::relative(entry.path(), kSource / "autodist");
+    const bool app = path.rfind("app/", 0) == 0;
+    const bool test = path.find("_test.cc") != std::string::npos;
+    if (entry.path().extension() != ".cc" || app || test) continue;
+    std::ifstream in(entry.path());
+    int number = 0;
+    for (std::string line; std::getline(in, line);) {
+      ++number;
+      const std::string code = line.substr(0, line.find("//"));
+      EXPECT_FALSE(std::regex_search(code, kForbidden)) << path << ":" << number << ": " << line;
+    }
+  }
+}
+
+}  // namespace
