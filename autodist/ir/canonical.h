@@ -49,10 +49,8 @@ class Canonical {
     add(quantity.value);
   }
   template <typename Enum>
-    requires std::is_enum_v<Enum>
-  void add(Enum choice) {
-    add(static_cast<std::uint64_t>(choice));
-  }
+  requires std::is_enum_v<Enum>
+  void add(Enum choice) { add(static_cast<std::uint64_t>(choice)); }
   template <typename T>
   void add(const std::optional<T>& maybe) {
     add(maybe.has_value());

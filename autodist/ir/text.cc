@@ -102,8 +102,7 @@ Names::Names(const Graph& graph) : graph_(graph), slots_(graph.slot_count) {
   name(graph.constants);
   for (const Input& input : graph.inputs) {
     const bool like_a_number = input.name.empty() || (input.name[0] >= '0' && input.name[0] <= '9');
-    slots_[graph.value(input.value).slot.value] =
-        (like_a_number ? "%input." : "%") + input.name;
+    slots_[graph.value(input.value).slot.value] = (like_a_number ? "%input." : "%") + input.name;
   }
 }
 
@@ -114,16 +113,19 @@ std::string Names::of(ValueId id) const {
   return value.version == 0 ? name : fmt::format("{}@{}", name, value.version);
 }
 
-std::string to_string(const Names& names, const Op& op) {
+std::string to_string(const Names& names, const Op& op, ShowTypes types) {
   const ArgumentText print{names};
   std::vector<std::string> results;
   for (const Result& result : op.results) {
     results.push_back(std::visit(print, result));
+    const auto* value = std::get_if<ValueId>(&result);
+    if (value && types == ShowTypes::kYes) {
+      results.back() += ": " + to_string(names.graph().value(*value).type);
+    }
   }
   std::vector<std::string> arguments;
   for (std::size_t i = 0; i < op.arguments.size(); ++i) {
-    const bool written =
-        std::find(op.writes.begin(), op.writes.end(), i) != op.writes.end();
+    const bool written = std::find(op.writes.begin(), op.writes.end(), i) != op.writes.end();
     arguments.push_back((written ? "!" : "") + std::visit(print, op.arguments[i]));
   }
   return fmt::format("{}{}{}{}{}({})", fmt::join(results, ", "), results.empty() ? "" : " = ",
@@ -131,12 +133,28 @@ std::string to_string(const Names& names, const Op& op) {
                      fmt::join(arguments, ", "));
 }
 
+std::string to_string(const UpdateRule& update) {
+  std::string text = name_of(update.rule);
+  if (!update.user_rule.empty()) text += " " + update.user_rule;
+  for (const auto& [option, value] : update.options) text += fmt::format(" {}={}", option, value);
+  return text;
+}
+
+std::string flops_text(std::int64_t flops) {
+  static constexpr const char* kUnits[] = {"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"};
+  double scaled = static_cast<double>(flops);
+  std::size_t unit = 0;
+  for (; scaled >= 1000 && unit + 1 < std::size(kUnits); ++unit) scaled /= 1000;
+  return unit == 0 ? fmt::format("{} FLOP", flops) : fmt::format("{:.2f} {}", scaled, kUnits[unit]);
+}
+
 namespace {
 
 // Columns on the screen: bytes of UTF-8 that do not continue a character.
 std::size_t width(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
 }
 
 }  // namespace

@@ -24,14 +24,22 @@ class Names {
   explicit Names(const Graph& graph);
   // REQUIRES: in range.
   [[nodiscard]] std::string of(ValueId value) const;
+  [[nodiscard]] const Graph& graph() const { return graph_; }
 
  private:
   const Graph& graph_;
   std::vector<std::string> slots_;  // empty: not named
 };
 
-// "%12 = aten::convolution(%x, conv1.weight, none, [2, 2])", without types and costs.
-std::string to_string(const Names& names, const Op& op);
+// "%12 = aten::convolution(%x, conv1.weight, none, [2, 2])". An argument that the op writes has a
+// "!" before it. With types, "%12: f32[B, 64] = …".
+enum class ShowTypes : bool { kNo, kYes };
+std::string to_string(const Names& names, const Op& op, ShowTypes types = ShowTypes::kNo);
+
+// "sgd lr=0.1 momentum=0.9": every option.
+std::string to_string(const UpdateRule& update);
+// "3.40 MFLOP".
+std::string flops_text(std::int64_t flops);
 
 // Pads every column but the last of a row to the column's width, two spaces apart; the rows end
 // with a line break. Cells in `right` (indices of columns) are aligned to the right.
