@@ -92,7 +92,13 @@ std::vector<Place> ranks_of(const Cluster& cluster, bool cpu_only) {
 std::vector<std::string> servers_of(const Cluster& cluster) {
   std::vector<std::string> servers;
   for (std::size_t i = 0; i < cluster.nodes.size(); ++i) {
-    servers.push_back(device_name(cluster, Place{i, Device{}, 0, false}));
+    const Node& node = cluster.nodes[i];
+    const bool computes_on_cpus = node.gpus.empty() && node.role == NodeRole::kWorker;
+    const std::vector<Device> devices =
+        computes_on_cpus ? compute_devices(node, false) : std::vector<Device>{Device{}};
+    for (const Device& device : devices) {
+      servers.push_back(device_name(cluster, Place{i, device, 0, false}));
+    }
   }
   return servers;
 }

@@ -121,7 +121,8 @@ TEST(Ranks, TheChiefsDevicesComeFirst) {
             (std::vector<std::string>{"b:GPU:0", "b:GPU:1", "a:CPU:0", "a:CPU:1", "c:CPU:0"}));
   EXPECT_TRUE(ranks_of(cluster).back().serves_only);
   EXPECT_EQ(device_name(cluster, ranks_of(cluster, true)[1]), "b:CPU:1");
-  EXPECT_EQ(servers_of(cluster), (std::vector<std::string>{"a:CPU:0", "b:CPU:0", "c:CPU:0"}));
+  EXPECT_EQ(servers_of(cluster),
+            (std::vector<std::string>{"a:CPU:0", "a:CPU:1", "b:CPU:0", "c:CPU:0"}));
 }
 
 TEST(ReadCluster, LocalRanks) {

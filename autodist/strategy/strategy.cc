@@ -47,8 +47,8 @@ std::vector<std::int64_t> parse_partitioner(const std::string& partitioner,
   std::vector<std::int64_t> shards;
   std::size_t split = 0;
   const auto refuse = [&](const char* why) {
-    fail(ErrorCode::kUsage, "{}: partitioner '{}': {}. Shards per axis expected, as in '2,1'.", where,
-         partitioner, why);
+    fail(ErrorCode::kUsage, "{}: partitioner '{}': {}. Shards per axis expected, as in '2,1'.",
+         where, partitioner, why);
   };
   for (std::size_t begin = 0; begin <= partitioner.size();) {
     const std::size_t comma = std::min(partitioner.find(',', begin), partitioner.size());
@@ -105,8 +105,9 @@ class Check {
     }
     for (const std::string& name : names_) {
       if (seen.count(name) == 0) {
-        fail(ErrorCode::kUsage, "{}: no node for the variable '{}' of graph '{}'. Is it another graph's?",
-             where_, name, graph_.name);
+        fail(ErrorCode::kUsage,
+             "{}: no node for the variable '{}' of graph '{}'. Is it another graph's?", where_,
+             name, graph_.name);
       }
     }
     if (strategy.replicas.empty()) {
@@ -149,12 +150,14 @@ class Check {
     std::size_t axis = 0;
     while (shards[axis] == 1) ++axis;
     if (shards[axis] > shape[axis]) {
-      fail(ErrorCode::kInfeasible, "{}: axis {} has {} rows, cannot be split in {}. Use at most {}.",
-           here, axis, shape[axis], shards[axis], shape[axis]);
+      fail(ErrorCode::kInfeasible,
+           "{}: axis {} has {} rows, cannot be split in {}. Use at most {}.", here, axis,
+           shape[axis], shards[axis], shape[axis]);
     }
     if (graph_.variable(id).sparse_gradient && axis != 0) {
       fail(ErrorCode::kInfeasible,
-           "{}: its gradient is sparse, so it can be split along axis 0 only; got axis {}", here, axis);
+           "{}: its gradient is sparse, so it can be split along axis 0 only; got axis {}", here,
+           axis);
     }
     if (static_cast<std::int64_t>(node.parts.size()) != shards[axis]) {
       fail(ErrorCode::kUsage, "{}: partitioner '{}' makes {} shards, {} are described", here,

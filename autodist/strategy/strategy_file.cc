@@ -1,5 +1,6 @@
 // Strategy <-> protobuf, raw and as text.
 
+#include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
@@ -28,7 +29,8 @@ void write(const NodeConfig& node, proto::Strategy::Node& out) {
   if (const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&node.synchronizer)) {
     proto::AllReduceSynchronizer& to = *out.mutable_allreducesynchronizer();
     to.set_spec(static_cast<proto::AllReduceSynchronizer::Spec>(all_reduce->spec));
-    to.set_compressor(static_cast<proto::AllReduceSynchronizer::Compressor>(all_reduce->compressor));
+    to.set_compressor(
+        static_cast<proto::AllReduceSynchronizer::Compressor>(all_reduce->compressor));
     to.set_group(all_reduce->group);
     to.set_algorithm(static_cast<proto::AllReduceSynchronizer::Algorithm>(all_reduce->algorithm));
   }
