@@ -25,6 +25,47 @@ bool operator==(const Slice& a, const Slice& b) {
          std::tie(b.pieces, b.dtype, b.owner, b.needed, b.members, b.update_at);
 }
 
+bool operator==(const Collective& a, const Collective& b) {
+  return std::tie(a.variables, a.dtype, a.members, a.spec) ==
+         std::tie(b.variables, b.dtype, b.members, b.spec);
+}
+
+bool operator==(const VariablePlan& a, const VariablePlan& b) {
+  return std::tie(a.slices, a.collective, a.clip) == std::tie(b.slices, b.collective, b.clip);
+}
+
+namespace {
+
+auto fields(const Gate& gate) { return std::tie(gate.variable); }
+auto fields(const Compute& compute) { return std::tie(compute.op); }
+auto fields(const Contribute& contribute) {
+  return std::tie(contribute.variable, contribute.gradient);
+}
+auto fields(const Release& release) { return std::tie(release.variable); }
+auto fields(const AllReduce& all_reduce) { return std::tie(all_reduce.collective); }
+auto fields(const Update& update) { return std::tie(update.variable); }
+auto fields(const Norm& norm) { return std::tie(norm.clip); }
+auto fields(const Barrier& barrier) { return std::tie(barrier.reason); }
+
+}  // namespace
+
+bool operator==(const Instruction& a, const Instruction& b) {
+  if (a.index() != b.index()) return false;
+  return std::visit(
+      [&](const auto& left) {
+        return fields(left) == fields(std::get<std::decay_t<decltype(left)>>(b));
+      },
+      a);
+}
+
+bool operator==(const Stream& a, const Stream& b) {
+  return std::tie(a.kind, a.instructions) == std::tie(b.kind, b.instructions);
+}
+
+bool operator==(const Role& a, const Role& b) {
+  return std::tie(a.ranks, a.streams) == std::tie(b.ranks, b.streams);
+}
+
 std::int64_t element_count(const Slice& slice) {
   std::int64_t count = 0;
   for (const Piece& piece : slice.pieces) count += piece.end - piece.begin;

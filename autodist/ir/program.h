@@ -129,6 +129,7 @@ using Instruction =
 bool operator==(const Instruction& a, const Instruction& b);
 
 enum class StreamKind : std::uint8_t { kCompute, kCollective, kTransfer };
+std::string name_of(StreamKind kind);  // "compute", "collective", "transfer"
 
 struct Stream {
   StreamKind kind = StreamKind::kCompute;

@@ -1,0 +1,87 @@
+#include "autodist/ir/canonical.h"
+#include "autodist/ir/program.h"
+
+namespace autodist::ir {
+namespace {
+
+class ProgramEncoder {
+ public:
+  Digest digest(const Program& program) {
+    const auto add = [&](const auto& item) { encode(item); };
+    out_.add(structural_digest(*program.graph));
+    out_.add_all(program.ranks, add);
+    out_.add_all(program.shards, add);
+    out_.add_all(program.slices, add);
+    out_.add_all(program.collectives, add);
+    out_.add_all(program.variables, add);
+    out_.add_all(program.roles, add);
+    return out_.digest();
+  }
+
+ private:
+  void encode(const RankInfo& rank) {
+    out_.add(rank.node);
+    out_.add(rank.device);
+    out_.add(rank.replica);
+  }
+  void encode(const Shard& shard) {
+    out_.add(shard.variable);
+    out_.add(shard.name);
+    out_.add(shard.axis);
+    out_.add(shard.begin);
+    out_.add(shard.end);
+    out_.add(shard.elements);
+  }
+  void encode(const Slice& slice) {
+    out_.add_all(slice.pieces, [&](const Piece& piece) {
+      out_.add(piece.shard);
+      out_.add(piece.begin);
+      out_.add(piece.end);
+    });
+    out_.add(slice.dtype);
+    out_.add(slice.owner);
+    out_.add(slice.needed);
+    out_.add(slice.members);
+    out_.add(slice.update_at);
+  }
+  void encode(const Collective& collective) {
+    out_.add(collective.variables);
+    out_.add(collective.dtype);
+    out_.add(collective.members);
+    out_.add(collective.spec);
+  }
+  void encode(const VariablePlan& plan) {
+    out_.add(plan.slices);
+    out_.add(plan.collective);
+    out_.add(plan.clip);
+  }
+  void encode(const Role& role) {
+    out_.add(role.ranks);
+    out_.add_all(role.streams, [&](const Stream& stream) {
+      out_.add(stream.kind);
+      out_.add_all(stream.instructions, [&](const Instruction& instruction) {
+        out_.add(std::uint64_t{instruction.index()});
+        std::visit([&](const auto& alternative) { encode(alternative); }, instruction);
+      });
+    });
+  }
+  void encode(const Gate& gate) { out_.add(gate.variable); }
+  void encode(const Compute& compute) { out_.add(compute.op); }
+  void encode(const Contribute& contribute) {
+    out_.add(contribute.variable);
+    out_.add(contribute.gradient);
+  }
+  void encode(const Release& release) { out_.add(release.variable); }
+  void encode(const AllReduce& all_reduce) { out_.add(all_reduce.collective); }
+  void encode(const Update& update) { out_.add(update.variable); }
+  void encode(const Norm& norm) { out_.add(norm.clip); }
+  void encode(const Barrier& barrier) { out_.add(barrier.reason); }
+
+  Canonical out_;
+};
+
+}  // namespace
+
+Digest digest_of(const Program& program) { return ProgramEncoder().digest(program); }
+
+}  // namespace autodist::ir

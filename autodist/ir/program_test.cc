@@ -1,0 +1,212 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "autodist/base/check.h"
+#include "autodist/ir/graph_builder.h"
+#include "autodist/ir/program.h"
+
+namespace autodist::ir {
+namespace {
+
+// Two linear layers: x -> mm w -> add b -> sum; their gradients in reverse.
+std::shared_ptr<const Graph> linear() {
+  GraphBuilder step("linear", 4);
+  const UpdateRule sgd{Rule::kSgd, {{"lr", 0.1}}, ""};
+  const ValueId x = step.input("x", contiguous({batch(), 8}));
+  const ValueId w = step.variable("fc.weight", contiguous({8, 4}), sgd);
+  const ValueId b = step.variable("fc.bias", contiguous({4}), sgd);
+  step.scope("fc");
+  const ValueId y = step.op("aten::mm", {x, w}, contiguous({batch(), 4}));
+  const ValueId z = step.op("aten::add", {y, b}, contiguous({batch(), 4}));
+  step.scope("");
+  step.output(step.op("aten::sum", {z}, contiguous({})));
+  step.backward();
+  step.scope("fc");
+  const ValueId ones = step.op("aten::ones_like", {z}, contiguous({batch(), 4}));
+  step.gradient(b, step.op("aten::sum", {ones}, contiguous({4})));
+  step.gradient(w, step.op("aten::mm", {x, ones}, contiguous({8, 4})));
+  return std::make_shared<const Graph>(step.finish());
+}
+
+// fc.weight in two shards at a server and at the chief, fc.bias by a collective.
+Program small_program() {
+  Program program;
+  program.graph = linear();
+  program.ranks = {{"10.0.0.1", "10.0.0.1:CPU:0", 0},
+                   {"10.0.0.2", "10.0.0.2:CPU:0", 1},
+                   {"10.0.0.3", "10.0.0.3:CPU:0", std::nullopt}};
+  const VariableId w(0);
+  const VariableId b(1);
+  program.shards = {{w, "fc.weight/part_0", 0, 0, 5, 20}, {w, "fc.weight/part_1", 0, 5, 8, 12}};
+  const std::vector<Rank> workers{Rank(0), Rank(1)};
+  program.slices = {
+      {{{ShardId(0), 0, 16}}, DType::kFloat32, Rank(2), Seconds{0}, workers, UpdateAt::kOwner},
+      {{{ShardId(0), 16, 20}, {ShardId(1), 0, 12}},
+       DType::kFloat32,
+       Rank(0),
+       Seconds{0.0005},
+       workers,
+       UpdateAt::kOwner}};
+  program.collectives = {{{b}, DType::kFloat32, workers, "AUTO"}};
+  program.variables = {{{SliceId(0), SliceId(1)}, std::nullopt, std::nullopt},
+                       {{}, CollectiveId(0), std::nullopt}};
+  const Graph& graph = *program.graph;
+  Stream compute{StreamKind::kCompute,
+                 {Gate{w}, Compute{OpId(0)}, Release{w}, Gate{b}, Compute{OpId(1)}, Release{b},
+                  Compute{OpId(2)}, Compute{OpId(3)}, Compute{OpId(4)},
+                  Contribute{b, *graph.variable(b).gradient}, Compute{OpId(5)},
+                  Contribute{w, *graph.variable(w).gradient}}};
+  Stream collective{StreamKind::kCollective, {AllReduce{CollectiveId(0)}, Update{b}}};
+  program.roles = {{workers, {compute, collective}}, {{Rank(2)}, {}}};
+  return program;
+}
+
+void expect_defect(const std::function<void(Program&)>& damage, const std::string& message) {
+  Program program = small_program();
+  damage(program);
+  try {
+    verify(program);
+    FAIL() << "accepted, expected: " << message;
+  } catch (const InternalError& error) {
+    EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
+  }
+}
+
+std::vector<Instruction>& compute_stream(Program& program) {
+  return program.roles[0].streams[0].instructions;
+}
+
+TEST(VerifyProgram, AcceptsAWholeOne) { EXPECT_NO_THROW(verify(small_program())); }
+
+TEST(VerifyProgram, FindsSlicesThatOverlapOrLeaveElementsOut) {
+  expect_defect([](Program& p) { p.slices[0].pieces[0].end = 15; },
+                "slices overlap or leave elements of fc.weight/part_0 uncovered");
+  expect_defect([](Program& p) { p.slices[0].pieces[0].end = 17; }, "slices overlap");
+  expect_defect([](Program& p) { p.slices[1].pieces[1].end = 13; }, "[0, 13) of fc.weight/part_1");
+  expect_defect(
+      [](Program& p) {
+        p.shards[1].begin = 4;
+        p.shards[1].elements = 16;
+      },
+      "the shards of fc.weight do not tile it");
+  expect_defect([](Program& p) { p.shards[1].elements = 13; }, "expected 12");
+}
+
+TEST(VerifyProgram, FindsPlansThatContradictTheTables) {
+  expect_defect([](Program& p) { p.variables[0].slices.pop_back(); },
+                "fc.weight names other slices than those that hold it");
+  expect_defect([](Program& p) { p.variables[1].collective.reset(); },
+                "fc.bias does not name its collective 0");
+  expect_defect([](Program& p) { p.collectives.clear(); }, "fc.bias has collective 0");
+  expect_defect([](Program& p) { p.slices[0].owner = Rank(3); }, "owned by 3");
+  expect_defect([](Program& p) { p.slices[0].members = {Rank(1), Rank(0)}; }, "do not ascend");
+  expect_defect(
+      [](Program& p) {
+        p.collectives.clear();
+        p.variables[1].collective.reset();
+        p.roles[0].streams.pop_back();
+      },
+      "fc.bias is trained by several replicas and synchronised by nothing");
+}
+
+TEST(VerifyProgram, FindsAnOpThatIsMissingTwiceOrTooEarly) {
+  expect_defect([](Program& p) { compute_stream(p).erase(compute_stream(p).begin() + 6); },
+                "op 2 (aten::sum) is missing");
+  expect_defect([](Program& p) { compute_stream(p).push_back(Compute{OpId(2)}); },
+                "op 2 is there twice");
+  expect_defect([](Program& p) { std::swap(compute_stream(p)[7], compute_stream(p)[8]); },
+                "op 4 (aten::sum) runs before op 3, which it depends on");
+}
+
+TEST(VerifyProgram, FindsGatesContributionsAndReleasesInTheWrongPlace) {
+  expect_defect([](Program& p) { std::swap(compute_stream(p)[0], compute_stream(p)[1]); },
+                "op 0 reads fc.weight before its gate");
+  expect_defect([](Program& p) { std::swap(compute_stream(p)[1], compute_stream(p)[2]); },
+                "fc.weight is released before its last read");
+  expect_defect([](Program& p) { std::swap(compute_stream(p)[8], compute_stream(p)[9]); },
+                "fc.bias contributes before its gradient is complete");
+  expect_defect([](Program& p) { compute_stream(p).pop_back(); }, "fc.weight never contributes");
+}
+
+TEST(VerifyProgram, FindsRanksWithoutARole) {
+  expect_defect([](Program& p) { p.roles.pop_back(); }, "rank 2 has 0 roles");
+  expect_defect([](Program& p) { p.ranks[2].replica = 2; }, "rank 2 computes without streams");
+}
+
+TEST(VerifyProgram, FindsCollectivesInAnotherOrder) {
+  expect_defect(
+      [](Program& p) {
+        p.roles.push_back(p.roles[0]);
+        p.roles[0].ranks = {Rank(0)};
+        p.roles[2].ranks = {Rank(1)};
+        p.roles[2].streams[1].instructions.clear();
+      },
+      "collectives stand in another order");
+}
+
+TEST(ProgramDigest, TellsEveryFieldApartAndRepeats) {
+  const Digest whole = digest_of(small_program());
+  EXPECT_EQ(whole, digest_of(small_program()));
+  const std::vector<std::function<void(Program&)>> changes{
+      [](Program& p) { p.ranks[1].node = "10.0.0.9"; },
+      [](Program& p) { p.ranks[1].replica.reset(); },
+      [](Program& p) { p.shards[0].end = 6; },
+      [](Program& p) { p.slices[0].owner = Rank(1); },
+      [](Program& p) { p.slices[0].needed = Seconds{1}; },
+      [](Program& p) { p.slices[0].update_at = UpdateAt::kEveryRank; },
+      [](Program& p) { p.collectives[0].spec = "RING"; },
+      [](Program& p) { p.variables[0].clip = ClipId(0); },
+      [](Program& p) { std::swap(compute_stream(p)[0], compute_stream(p)[1]); },
+      [](Program& p) { compute_stream(p).push_back(Barrier{"checkpoint"}); },
+      [](Program& p) { p.roles[0].streams[1].kind = StreamKind::kTransfer; },
+      [](Program& p) {
+        Graph graph = *p.graph;
+        graph.variables[0].update.options["lr"] = 0.2;
+        p.graph = std::make_shared<const Graph>(graph);
+      },
+  };
+  std::vector<Digest> seen{whole};
+  for (const auto& change : changes) {
+    Program program = small_program();
+    change(program);
+    for (const Digest& other : seen) EXPECT_NE(digest_of(program), other);
+    seen.push_back(digest_of(program));
+  }
+}
+
+TEST(ProgramDigest, CoversNoMeasuredTime) {
+  Program program = small_program();
+  Graph graph = *program.graph;
+  graph.ops[0].cost = {Seconds{1}, Seconds{2}};
+  graph.peak_bytes = {1, 2};
+  program.graph = std::make_shared<const Graph>(graph);
+  EXPECT_EQ(digest_of(program), digest_of(small_program()));
+}
+
+TEST(Instruction, IsEqualWhenKindAndFieldsAre) {
+  EXPECT_EQ(Instruction(Gate{VariableId(1)}), Instruction(Gate{VariableId(1)}));
+  EXPECT_FALSE(Instruction(Gate{VariableId(1)}) == Instruction(Gate{VariableId(2)}));
+  EXPECT_FALSE(Instruction(Gate{VariableId(1)}) == Instruction(Release{VariableId(1)}));
+  EXPECT_EQ(small_program().roles, small_program().roles);
+}
+
+TEST(ProgramText, ShowsTheWholeJob) {
+  const Program program = small_program();
+  const std::string expected = "program digest=" + to_string(digest_of(program)) +
+                               R"( graph="linear" ranks=3 replicas=2
+
+ranks:
+  0  10.0.0.1:CPU:0  replica=0
+  1  10.0.0.2:CPU:0  replica=1
+  2  10.0.0.3:CPU:0  serves
+
+slices:
+)";
+  EXPECT_EQ(to_text(program), expected);
+}
+
+}  // namespace
+}  // namespace autodist::ir

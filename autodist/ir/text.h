@@ -1,0 +1,49 @@
+// Small pieces of text that the readable forms of graphs and programs share.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autodist/ir/graph.h"
+
+namespace autodist::ir {
+
+// "7", "B", "3B+2", "-B-1".
+std::string to_string(const Affine& affine);
+// "f32[B, 3, 224, 224]", with " strides[…]" where it is not row-major, " offset=…" where it does
+// not begin its storage and " sparse" for a sparse one.
+std::string to_string(const TensorType& type);
+// "fwd", "bwd".
+std::string name_of(Phase phase);
+
+// The names that people know values by: a variable's, buffer's or constant's own name, "%x" for the
+// input x, "%12" for all others. A later version of a named tensor is "running_mean@1".
+class Names {
+ public:
+  explicit Names(const Graph& graph);
+  // REQUIRES: in range.
+  [[nodiscard]] std::string of(ValueId value) const;
+  [[nodiscard]] const Graph& graph() const { return graph_; }
+
+ private:
+  const Graph& graph_;
+  std::vector<std::string> slots_;  // empty: not named
+};
+
+// "%12 = aten::convolution(%x, conv1.weight, none, [2, 2])". An argument that the op writes has a
+// "!" before it. With types, "%12: f32[B, 64] = …".
+enum class ShowTypes : bool { kNo, kYes };
+std::string to_string(const Names& names, const Op& op, ShowTypes types = ShowTypes::kNo);
+
+// "sgd lr=0.1 momentum=0.9": every option.
+std::string to_string(const UpdateRule& update);
+// "3.40 MFLOP".
+std::string flops_text(std::int64_t flops);
+
+// Pads every column but the last of a row to the column's width, two spaces apart; the rows end
+// with a line break. Cells in `right` (indices of columns) are aligned to the right.
+std::string align(const std::vector<std::vector<std::string>>& rows, const std::string& indent,
+                  const std::vector<std::size_t>& right = {});
+
+}  // namespace autodist::ir

@@ -1,0 +1,60 @@
+#include "autodist/ir/text.h"
+
+#include <gtest/gtest.h>
+
+#include "autodist/ir/graph_builder.h"
+#include "autodist/ir/graph_text.h"
+
+namespace autodist::ir {
+namespace {
+
+TEST(Text, PrintsNumbersThatDependOnTheBatch) {
+  EXPECT_EQ(to_string(Affine{0, 7}), "7");
+  EXPECT_EQ(to_string(Affine{1, 0}), "B");
+  EXPECT_EQ(to_string(Affine{3, 2}), "3B+2");
+  EXPECT_EQ(to_string(Affine{-1, -1}), "-B-1");
+}
+
+TEST(Text, PrintsStridesOnlyWhereTheyAreNotRowMajor) {
+  EXPECT_EQ(to_string(contiguous({batch(), 3, 5})), "f32[B, 3, 5]");
+  TensorType transposed = contiguous({4, 8});
+  transposed.strides = {{0, 1}, {0, 4}};
+  transposed.offset = {0, 2};
+  EXPECT_EQ(to_string(transposed), "f32[4, 8] strides[1, 4] offset=2");
+}
+
+TEST(Text, AlignsColumnsOfWideCharactersToo) {
+  EXPECT_EQ(align({{"µs", "1", "x"}, {"a", "100", "y"}}, "  ", {1}),
+            "  µs    1  x\n  a   100  y\n");
+}
+
+TEST(GraphText, ReadsLikeTheStep) {
+  GraphBuilder step("tiny", 2);
+  const ValueId x = step.input("x", contiguous({batch(), 8}));
+  const ValueId w =
+      step.variable("fc.weight", contiguous({8, 4}), UpdateRule{Rule::kSgd, {{"lr", 0.1}}, ""});
+  step.variable("unused", contiguous({4}));
+  const ValueId mean = step.buffer("running_mean", contiguous({4}));
+  const ValueId mask = step.constant("", contiguous({4}, DType::kBool), std::string(4, '\1'));
+  step.scope("fc");
+  Effects costs;
+  costs.cost = {Seconds{0.001}, Seconds{0.0001}};
+  costs.flops = {64'000'000, 0};
+  const ValueId y = step.op("aten::mm", {x, w}, contiguous({batch(), 4}), costs);
+  Effects writes;
+  writes.writes = {1};
+  writes.random = true;
+  const ValueId z =
+      step.op("aten::norm",
+              {y, mean, mask, None{}, 0.5, true, "reflect", std::vector<Affine>{{0, 2}, {1, 0}}},
+              contiguous({batch(), 4}), writes);
+  step.in_place("aten::relu_", {z, mean});
+  step.scope("");
+  step.output(step.op("aten::sum", {z}, contiguous({})));
+  step.backward();
+  step.gradient(w, step.op("aten::mm", {x, z}, contiguous({8, 4})));
+  EXPECT_EQ(to_text(step.finish()), "");
+}
+
+}  // namespace
+}  // namespace autodist::ir
