@@ -21,11 +21,14 @@ class BufferPool {
   // A buffer that nobody else holds; its contents are whatever was there.
   Buffer take() {
     for (const Buffer& buffer : buffers_) {
-      if (is_free(buffer)) return buffer;
+      if (has_holders(buffer, 1)) return buffer;
     }
     buffers_.push_back(allocate(bytes_));
     return buffers_.back();
   }
+
+  // Whether `buffer`, taken from a pool, is held by the caller's one reference and nobody else.
+  static bool held_by_asker_alone(const Buffer& buffer) { return has_holders(buffer, 2); }
 
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   [[nodiscard]] std::size_t allocated() const { return buffers_.size(); }
@@ -38,9 +41,9 @@ class BufferPool {
     return {memory, [](std::byte* pointer) { ::operator delete(pointer, kAlignment); }};
   }
 
-  // The pool holds one reference. Who dropped the last other one had finished reading before.
-  static bool is_free(const Buffer& buffer) {
-    if (buffer.use_count() != 1) return false;
+  // Who dropped the reference before had finished reading.
+  static bool has_holders(const Buffer& buffer, long count) {
+    if (buffer.use_count() != count) return false;
     std::atomic_thread_fence(std::memory_order_acquire);
     return true;
   }

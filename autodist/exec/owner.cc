@@ -85,16 +85,21 @@ bool Owner::add(ir::SliceId id, std::uint64_t step, ir::Rank from, std::int64_t 
 bool Owner::merge(ir::SliceId id) {
   Owned& slice = owned(id);
   average(slice);
-  const auto& clipped = plan_.clipped[id.value];
-  if (std::any_of(clipped.begin(), clipped.end(), [](const auto& part) { return part; })) {
-    report_clip_sums(slice);
-  }
+  slice.waits_for = WaitsFor::kClip;
+  await(slice, plan_.clipped[id.value]);
+  if (!slice.awaited.empty()) report_clip_sums(slice);
   if (in_program(slice).update_at == ir::UpdateAt::kEveryRank) {
-    return finish(slice, slice.averaged);
+    slice.awaited.clear();
+    return finish(slice, std::move(slice.averaged));
   }
-  slice.lamb_pending = std::any_of(plan_.lamb[id.value].begin(), plan_.lamb[id.value].end(),
-                                   [](const auto& part) { return part; });
   return go_on(slice);
+}
+
+void Owner::await(Owned& slice, const std::vector<std::optional<NormPart>>& parts) {
+  slice.awaited.clear();
+  for (const auto& part : parts) {
+    if (part) slice.awaited.push_back(part->norm);
+  }
 }
 
 // Takes the step's contributions out under the lock and adds them outside of it.
@@ -129,7 +134,6 @@ void Owner::report_clip_sums(Owned& slice) {
     const PieceLayout& piece = slice.pieces[i];
     sums[i].first = sum_of_squares(slice.averaged.get() + piece.slice_begin * size_of(dtype), dtype,
                                    piece.count);
-    slice.awaited.push_back(clipped[i]->norm);
   }
   sink_.sums(slice.id, slice.step, /*lamb=*/false, std::move(sums));
 }
@@ -159,27 +163,28 @@ void Owner::start_lamb(Owned& slice) {
         rule_of(piece), static_cast<std::int64_t>(slice.step), slice.master.get() + offset,
         slice.averaged.get() + offset, piece.count, dtype, slice.states[i]);
     sums[i] = {norms.parameters_squared, norms.update_squared};
-    slice.awaited.push_back(part->norm);
   }
   sink_.sums(slice.id, slice.step, /*lamb=*/true, std::move(sums));
 }
 
-// From one wait to the next: clip norms first, then LAMB's, then the update.
+// From one wait to the next: the clip's norm, then LAMB's, then the update.
 bool Owner::go_on(Owned& slice) {
-  const auto is_known = [&](NormId norm) { return norms_.total(slice.step, norm).has_value(); };
-  while (true) {
-    if (!std::all_of(slice.awaited.begin(), slice.awaited.end(), is_known)) return false;
-    const bool after_clip = slice.lamb_pending || plan_.lamb[slice.id.value].empty() ||
-                            !plan_.lamb[slice.id.value].front().has_value();
-    slice.awaited.clear();
-    if (after_clip && slice.samples != 0) clip(slice);
-    if (!slice.lamb_pending) break;
-    slice.lamb_pending = false;
-    start_lamb(slice);
+  while (std::all_of(slice.awaited.begin(), slice.awaited.end(), [&](NormId norm) {
+    return norms_.total(slice.step, norm).has_value();
+  })) {
+    if (slice.waits_for == WaitsFor::kClip) {
+      clip(slice);
+      slice.waits_for = WaitsFor::kLamb;
+      await(slice, plan_.lamb[slice.id.value]);
+      if (!slice.awaited.empty()) start_lamb(slice);
+    } else {
+      slice.waits_for = WaitsFor::kContributions;
+      update(slice);
+      slice.averaged.reset();
+      return finish(slice, slice.master);
+    }
   }
-  update(slice);
-  slice.averaged.reset();
-  return finish(slice, slice.master);
+  return false;
 }
 
 void Owner::update(Owned& slice) {
@@ -206,7 +211,40 @@ void Owner::update(Owned& slice) {
 // The master was sent without a copy; where somebody still reads it, the next version goes to
 // another buffer.
 void Owner::make_master_writable(Owned& slice) {
-  std::shared_ptr<std::byte> before = std::move(slice.master);
-  slice.master = slice.buffers->take();
-  if (slice.master != before) std::memcpy(slice.master.get(), before.get(), slice.buffers->bytes());
+  if (BufferPool::held_by_asker_alone(slice.master)) return;
+  const BufferPool::Buffer next = slice.buffers->take();
+  std::memcpy(next.get(), slice.master.get(), slice.buffers->bytes());
+  slice.master = next;
 }
+
+bool Owner::finish(Owned& slice, BufferPool::Buffer bytes) {
+  const std::byte* data = bytes.get();
+  sink_.result(slice.id, slice.step, slice.samples,
+               {data, slice.buffers->bytes(), std::move(bytes)});
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++slice.step;
+  return slice.gatherings[slice.step % 2].present == in_program(slice).members.size();
+}
+
+std::vector<ir::SliceId> Owner::norm_known(std::uint64_t step, NormId norm) {
+  std::vector<ir::SliceId> complete;
+  for (Owned& slice : owned_) {
+    const auto& awaited = slice.awaited;
+    if (slice.waits_for == WaitsFor::kContributions || slice.step != step ||
+        std::find(awaited.begin(), awaited.end(), norm) == awaited.end()) {
+      continue;
+    }
+    if (go_on(slice)) complete.push_back(slice.id);
+  }
+  return complete;
+}
+
+std::vector<ir::SliceId> Owner::slices() const {
+  std::vector<ir::SliceId> ids;
+  for (const Owned& slice : owned_) ids.push_back(slice.id);
+  return ids;
+}
+
+std::vector<UpdateState>& Owner::states(ir::SliceId slice) { return owned(slice).states; }
+
+}  // namespace autodist::exec

@@ -60,7 +60,6 @@ class Owner {
 
   // State of the update rules, for checkpoints. Between steps only.
   [[nodiscard]] std::vector<ir::SliceId> slices() const;
-  [[nodiscard]] const std::vector<UpdateState>& states(ir::SliceId slice) const;
   [[nodiscard]] std::vector<UpdateState>& states(ir::SliceId slice);
 
  private:
@@ -74,6 +73,7 @@ class Owner {
     std::size_t present = 0;
     std::vector<Contribution> from;
   };
+  enum class WaitsFor : std::uint8_t { kContributions, kClip, kLamb };
   struct Owned {
     ir::SliceId id;
     std::vector<PieceLayout> pieces;
@@ -82,22 +82,23 @@ class Owner {
     Gathering gatherings[2];  // by parity of the step
     // Below: touched by the merging thread only.
     std::unique_ptr<BufferPool> buffers;
-    std::shared_ptr<std::byte> master;    // parameters, where the owner updates
-    std::shared_ptr<std::byte> averaged;  // the gradient, from merge to result
-    std::int64_t samples = 0;             // of the step being combined
-    std::vector<UpdateState> states;      // per piece
+    BufferPool::Buffer master;     // parameters, where the owner updates
+    BufferPool::Buffer averaged;   // the gradient, from merge to result
+    std::int64_t samples = 0;      // of the step being combined
+    std::vector<UpdateState> states;  // per piece
+    WaitsFor waits_for = WaitsFor::kContributions;
     std::vector<NormId> awaited;
-    bool lamb_pending = false;
   };
 
   Owned& owned(ir::SliceId slice);
   void average(Owned& slice);
+  static void await(Owned& slice, const std::vector<std::optional<NormPart>>& parts);
   void clip(Owned& slice);
   void report_clip_sums(Owned& slice);
   void start_lamb(Owned& slice);
   void update(Owned& slice);
   bool go_on(Owned& slice);
-  bool finish(Owned& slice, const std::shared_ptr<std::byte>& bytes);
+  bool finish(Owned& slice, BufferPool::Buffer bytes);
   void make_master_writable(Owned& slice);
   [[nodiscard]] const ir::Slice& in_program(const Owned& slice) const {
     return program_.slice(slice.id);
