@@ -37,10 +37,11 @@ class GraphPrinter {
   std::string type(ValueId value) const { return to_string(graph_.value(value).type); }
 
   void header() {
-    text_ += fmt::format("graph \"{}\" libtorch={} example_batch={} batch={} reduction={}\n",
-                         graph_.name, graph_.libtorch_version, graph_.example_batch,
-                         graph_.batch_fixed_reason.empty() ? "symbolic" : "fixed",
-                         graph_.reduction == Reduction::kMean ? "mean" : "sum");
+    text_ +=
+        fmt::format("graph \"{}\" libtorch={} example_batch={} batch={} reduction={}\n",
+                    graph_.name, graph_.libtorch_version.empty() ? "none" : graph_.libtorch_version,
+                    graph_.example_batch, graph_.batch_fixed_reason.empty() ? "symbolic" : "fixed",
+                    graph_.reduction == Reduction::kMean ? "mean" : "sum");
     if (!graph_.batch_fixed_reason.empty()) {
       text_ += fmt::format("batch_fixed_reason \"{}\"\n", graph_.batch_fixed_reason);
     }

@@ -204,6 +204,35 @@ ranks:
   2  10.0.0.3:CPU:0  serves
 
 slices:
+  #0  fc.weight/part_0[0, 16)                             f32  64 B  owner=2  needed=0.0 us    members={0, 1}  update=owner
+  #1  fc.weight/part_0[16, 20) + fc.weight/part_1[0, 12)  f32  64 B  owner=0  needed=500.0 us  members={0, 1}  update=owner
+
+collectives:
+  group=0  {fc.bias}  f32  spec=AUTO  members={0, 1}
+
+variables:
+  fc.weight  f32[8, 4]  sgd lr=0.1  slices=#0,#1  fc.weight/part_0=[0, 5) of axis 0 fc.weight/part_1=[5, 8) of axis 0
+  fc.bias    f32[4]     sgd lr=0.1  group=0
+
+role {0, 1}:
+  stream compute:
+    gate        fc.weight
+    compute     %3 = aten::mm(%x, fc.weight)  # 0 fc fwd
+    release     fc.weight
+    gate        fc.bias
+    compute     %4 = aten::add(%3, fc.bias)  # 1 fc fwd
+    release     fc.bias
+    compute     %5 = aten::sum(%4)  # 2 fwd
+    compute     %6 = aten::ones_like(%4)  # 3 fc bwd
+    compute     %7 = aten::sum(%6)  # 4 fc bwd
+    contribute  fc.bias <- %7
+    compute     %8 = aten::mm(%x, %6)  # 5 fc bwd
+    contribute  fc.weight <- %8
+  stream collective:
+    all_reduce  group=0
+    update      fc.bias
+
+role {2}: serves
 )";
   EXPECT_EQ(to_text(program), expected);
 }

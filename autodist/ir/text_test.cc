@@ -53,7 +53,32 @@ TEST(GraphText, ReadsLikeTheStep) {
   step.output(step.op("aten::sum", {z}, contiguous({})));
   step.backward();
   step.gradient(w, step.op("aten::mm", {x, z}, contiguous({8, 4})));
-  EXPECT_EQ(to_text(step.finish()), "");
+  EXPECT_EQ(to_text(step.finish()),
+            R"(graph "tiny" libtorch=none example_batch=2 batch=symbolic reduction=mean
+peak_bytes 64B+296
+
+inputs:
+  %x  f32[B, 8]  batched
+
+variables:
+  fc.weight  f32[8, 4]  ops 0..0 gradient=%10 complete=4  sgd lr=0.1
+  unused     f32[4]     unread no gradient                sgd
+
+buffers:
+  running_mean  f32[4]  mutated
+
+constants:
+  %4  bool[4]  digest=36c1c489e531d74963be1b784a82604f
+
+ops:  # number, module, phase, time and work at batch 2
+  %5: f32[B, 4] = aten::mm(%x, fc.weight)  # 0 fc fwd 1.20 ms 128.00 MFLOP
+  %6: f32[B, 4] = aten::norm(%5, !running_mean, %4, none, 0.5, true, "reflect", [2, B])  # 1 fc fwd random
+  %8: f32[B, 4] = aten::relu_(!%6, running_mean@1)  # 2 fc fwd
+  %9: f32[] = aten::sum(%8)  # 3 fwd
+  %10: f32[8, 4] = aten::mm(%x, %8)  # 4 bwd
+
+outputs: %9
+)");
 }
 
 }  // namespace
