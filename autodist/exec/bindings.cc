@@ -1,6 +1,7 @@
 #include "autodist/exec/bindings.h"
 
 #include <array>
+#include <cstring>
 #include <unordered_map>
 #include <utility>
 
@@ -39,7 +40,7 @@ std::vector<std::int64_t> constant_sizes(const std::vector<ir::Affine>& sizes) {
   return result;
 }
 
-std::string describe(const ir::TensorType& type) {
+std::string expected(const ir::TensorType& type) {
   return fmt::format("{} [{}]", name_of(type.dtype), fmt::join(constant_sizes(type.sizes), ", "));
 }
 
@@ -48,9 +49,19 @@ std::string describe(const ir::TensorType& type) {
   std::vector<std::string> known;
   for (const auto& [other, tensor] : model) known.push_back(other);
   const std::string near = nearest(name, known);
-  fail(ErrorCode::kUsage, "bind: graph '{}' has {} '{}' ({}), the model has no such name among {}{}.",
-       graph.name, kind, name, describe(type), known.size(),
+  fail(ErrorCode::kUsage,
+       "bind: graph '{}' has {} '{}' ({}), the model has no such name among {}{}.", graph.name,
+       kind, name, expected(type), known.size(),
        near.empty() ? "" : fmt::format("; did it become '{}'?", near));
+}
+
+// The stride of a dimension of one element says nothing.
+bool same_strides(const torch::Tensor& tensor, const std::vector<std::int64_t>& strides) {
+  if (static_cast<std::size_t>(tensor.dim()) != strides.size()) return false;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.size(i) > 1 && tensor.stride(i) != strides[i]) return false;
+  }
+  return true;
 }
 
 torch::Tensor checked(const ir::Graph& graph, const char* kind, const std::string& name,
@@ -58,14 +69,12 @@ torch::Tensor checked(const ir::Graph& graph, const char* kind, const std::strin
   const auto sizes = constant_sizes(type.sizes);
   if (tensor.sizes() != torch::IntArrayRef(sizes) || dtype_of(tensor.scalar_type()) != type.dtype) {
     fail(ErrorCode::kUsage, "bind: {} '{}' is {} in graph '{}' and {} in the model.", kind, name,
-         describe(type), graph.name, describe(tensor));
+         expected(type), graph.name, describe(tensor));
   }
   const auto strides = constant_sizes(type.strides);
-  if (tensor.layout() == torch::kStrided && tensor.numel() > 1 &&
-      tensor.strides() != torch::IntArrayRef(strides)) {
+  if (tensor.layout() == torch::kStrided && !same_strides(tensor, strides)) {
     fail(ErrorCode::kUsage, "bind: {} '{}' has strides [{}] in graph '{}' and [{}] in the model.",
-         kind, name, fmt::join(strides, ", "), graph.name,
-         fmt::join(tensor.strides().vec(), ", "));
+         kind, name, fmt::join(strides, ", "), graph.name, fmt::join(tensor.strides().vec(), ", "));
   }
   return tensor.detach();
 }
@@ -93,14 +102,15 @@ torch::Tensor from_bytes(const ir::Graph& graph, const ir::Constant& constant,
   const auto sizes = constant_sizes(type.sizes);
   torch::Tensor dense = torch::empty(sizes, scalar_type_of(type.dtype));
   if (constant.bytes.size() != dense.nbytes()) {
-    fail(ErrorCode::kUsage,
-         "bind: an unnamed constant {} of graph '{}' is known by its digest alone ({}); capture the "
-         "model in this process.",
-         describe(type), graph.name, to_string(constant.digest));
+    fail(
+        ErrorCode::kUsage,
+        "bind: an unnamed constant {} of graph '{}' is known by its digest alone ({}); capture the "
+        "model in this process.",
+        expected(type), graph.name, to_string(constant.digest));
   }
   std::memcpy(dense.data_ptr(), constant.bytes.data(), constant.bytes.size());
-  torch::Tensor tensor = torch::empty_strided(sizes, constant_sizes(type.strides),
-                                              dense.options().device(device));
+  torch::Tensor tensor =
+      torch::empty_strided(sizes, constant_sizes(type.strides), dense.options().device(device));
   return tensor.copy_(dense);
 }
 

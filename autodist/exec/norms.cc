@@ -69,8 +69,8 @@ bool Norms::add(std::uint64_t step, NormPart part, SquaredSums sums) {
     entry.missing = static_cast<std::uint32_t>(entry.parts.size());
     entry.present.assign(entry.parts.size(), false);
   }
-  AD_CHECK(!entry.present.at(part.part)) << "norm " << part.norm << " part " << part.part
-                                         << " came twice";
+  AD_CHECK(!entry.present.at(part.part))
+      << "norm " << part.norm << " part " << part.part << " came twice";
   entry.present[part.part] = true;
   entry.parts[part.part] = sums;
   return --entry.missing == 0;

@@ -11,7 +11,8 @@ namespace {
 
 // A payload whose elements can be read in place; frames of a socket may lie anywhere.
 comm::Payload aligned(comm::Payload payload, std::size_t element_bytes) {
-  if (reinterpret_cast<std::uintptr_t>(payload.data) % element_bytes == 0) return payload;  // NOLINT
+  if (reinterpret_cast<std::uintptr_t>(payload.data) % element_bytes == 0)
+    return payload;  // NOLINT
   BufferPool::Buffer copy = BufferPool(payload.size).take();
   std::memcpy(copy.get(), payload.data, payload.size);
   return {copy.get(), payload.size, copy};
@@ -146,8 +147,7 @@ void Owner::clip(Owned& slice) {
     const PieceLayout& piece = slice.pieces[i];
     const double factor = clip_factor(program_.graph->clips[part->norm.value].max_norm,
                                       norms_.total(slice.step, part->norm)->first);
-    scale(factor, dtype, piece.count,
-          slice.averaged.get() + piece.slice_begin * size_of(dtype));
+    scale(factor, dtype, piece.count, slice.averaged.get() + piece.slice_begin * size_of(dtype));
   }
 }
 
@@ -169,9 +169,8 @@ void Owner::start_lamb(Owned& slice) {
 
 // From one wait to the next: the clip's norm, then LAMB's, then the update.
 bool Owner::go_on(Owned& slice) {
-  while (std::all_of(slice.awaited.begin(), slice.awaited.end(), [&](NormId norm) {
-    return norms_.total(slice.step, norm).has_value();
-  })) {
+  while (std::all_of(slice.awaited.begin(), slice.awaited.end(),
+                     [&](NormId norm) { return norms_.total(slice.step, norm).has_value(); })) {
     if (slice.waits_for == WaitsFor::kClip) {
       clip(slice);
       slice.waits_for = WaitsFor::kLamb;

@@ -47,8 +47,8 @@ class Owner {
   // slice's present step waited for: then call merge(). Contributions for the next step may come
   // while this one is incomplete. Any thread. Throws InternalError for a rank that is no member, a
   // step out of reach, a wrong size or a second contribution (comm admits once).
-  [[nodiscard]] bool add(ir::SliceId slice, std::uint64_t step, ir::Rank from,
-                         std::int64_t samples, comm::Payload payload);
+  [[nodiscard]] bool add(ir::SliceId slice, std::uint64_t step, ir::Rank from, std::int64_t samples,
+                         comm::Payload payload);
 
   // Combines a complete slice and hands out what follows. True when the next step's contributions
   // are complete by now, too. One thread, the same as norm_known()'s.
@@ -82,9 +82,9 @@ class Owner {
     Gathering gatherings[2];  // by parity of the step
     // Below: touched by the merging thread only.
     std::unique_ptr<BufferPool> buffers;
-    BufferPool::Buffer master;     // parameters, where the owner updates
-    BufferPool::Buffer averaged;   // the gradient, from merge to result
-    std::int64_t samples = 0;      // of the step being combined
+    BufferPool::Buffer master;        // parameters, where the owner updates
+    BufferPool::Buffer averaged;      // the gradient, from merge to result
+    std::int64_t samples = 0;         // of the step being combined
     std::vector<UpdateState> states;  // per piece
     WaitsFor waits_for = WaitsFor::kContributions;
     std::vector<NormId> awaited;

@@ -95,9 +95,19 @@ void Replay::check_input(std::size_t index, const torch::Tensor& tensor,
   for (const ir::Affine& size : type.sizes) sizes.push_back(size.at(samples));
   if (tensor.sizes() != torch::IntArrayRef(sizes) || dtype_of(tensor.scalar_type()) != type.dtype) {
     fail(ErrorCode::kUsage, "step: input '{}' is {} in the batch, graph '{}' expects {} [{}].",
-         input.name, describe(tensor), graph_->name, name_of(type.dtype),
-         fmt::join(sizes, ", "));
+         input.name, describe(tensor), graph_->name, name_of(type.dtype), fmt::join(sizes, ", "));
   }
+}
+
+// Views of the input were recorded with the strides of the example; other ones are copied.
+torch::Tensor Replay::as_recorded(std::size_t index, const torch::Tensor& tensor) const {
+  const torch::Tensor here = tensor.detach().to(place_.device);
+  std::vector<std::int64_t> strides;
+  for (const ir::Affine& stride : graph_->value(graph_->inputs[index].value).type.strides) {
+    strides.push_back(stride.at(prepared_for_));
+  }
+  if (here.strides() == torch::IntArrayRef(strides)) return here;
+  return torch::empty_strided(here.sizes(), strides, here.options()).copy_(here);
 }
 
 void Replay::begin(const Batch& batch, std::uint64_t seed) {
@@ -117,9 +127,7 @@ void Replay::begin(const Batch& batch, std::uint64_t seed) {
   holders_ = holders_at_begin_;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     check_input(i, batch[i], samples);
-    // Ops were recorded on dense rows; a slice of columns, say, would meet other strides.
-    slots_[graph_->value(graph_->inputs[i].value).slot.value] =
-        batch[i].detach().to(place_.device).contiguous();
+    slots_[graph_->value(graph_->inputs[i].value).slot.value] = as_recorded(i, batch[i]);
   }
   place_.generator.set_current_seed(seed);
 }

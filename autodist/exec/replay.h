@@ -68,6 +68,7 @@ class Replay {
   void drop(std::uint32_t slot) {
     if (--holders_[slot] == 0) slots_[slot].reset();
   }
+  [[nodiscard]] torch::Tensor as_recorded(std::size_t index, const torch::Tensor& tensor) const;
   void check_input(std::size_t index, const torch::Tensor& tensor, std::int64_t samples) const;
 
   std::shared_ptr<const ir::Graph> graph_;

@@ -38,8 +38,8 @@ std::vector<Run> runs_of(const ir::Program& program, const ir::Piece& piece,
     const std::int64_t outer = at / block;
     const std::int64_t within = at % block;
     const std::int64_t count = std::min(block - within, piece.end - at);
-    append(runs, {slice_begin + at - piece.begin, outer * stride + shard.begin * inner + within,
-                  count});
+    append(runs,
+           {slice_begin + at - piece.begin, outer * stride + shard.begin * inner + within, count});
     at += count;
   }
   return runs;

@@ -1,12 +1,10 @@
 #include "autodist/exec/weighted_sum.h"
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
-
 #include <algorithm>
 #include <array>
 
 #include "autodist/base/check.h"
+#include "autodist/exec/half_float.h"
 
 namespace autodist::exec {
 namespace {
@@ -53,9 +51,9 @@ void sum_half_width(const std::vector<Term>& terms, std::int64_t count, Half* ou
     for (const Term& term : terms) {
       const Half* from = elements<Half>(term.data) + begin;
       const auto weight = static_cast<float>(term.weight);
-      for (std::int64_t i = 0; i < length; ++i) sum[i] += weight * static_cast<float>(from[i]);
+      for (std::int64_t i = 0; i < length; ++i) sum[i] += weight * widen(from[i]);
     }
-    for (std::int64_t i = 0; i < length; ++i) out[begin + i] = static_cast<Half>(sum[i]);
+    for (std::int64_t i = 0; i < length; ++i) out[begin + i] = narrow<Half>(sum[i]);
   }
 }
 
@@ -66,12 +64,12 @@ double squares(const T* data, std::int64_t count) {
   std::int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
     for (std::int64_t lane = 0; lane < 8; ++lane) {
-      const auto value = static_cast<double>(static_cast<T>(data[i + lane]));
+      const auto value = static_cast<double>(widen(data[i + lane]));
       sum[lane] += value * value;
     }
   }
   for (std::int64_t lane = 0; i < count; ++i, ++lane) {
-    const auto value = static_cast<double>(data[i]);
+    const auto value = static_cast<double>(widen(data[i]));
     sum[lane] += value * value;
   }
   return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
@@ -82,8 +80,8 @@ template <typename Visit>
 auto with_element_type(DType dtype, Visit visit) {
   AD_CHECK(is_floating(dtype)) << name_of(dtype) << " is no type of gradients";
   if (dtype == DType::kFloat64) return visit(double{});
-  if (dtype == DType::kFloat16) return visit(c10::Half{});
-  if (dtype == DType::kBFloat16) return visit(c10::BFloat16{});
+  if (dtype == DType::kFloat16) return visit(Float16{});
+  if (dtype == DType::kBFloat16) return visit(BFloat16{});
   return visit(float{});
 }
 
@@ -104,19 +102,18 @@ void weighted_sum(const std::vector<Term>& terms, DType dtype, std::int64_t coun
 void scale(double factor, DType dtype, std::int64_t count, std::byte* data) {
   with_element_type(dtype, [&](auto element) {
     using T = decltype(element);
-    using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
+    using Wide = decltype(widen(T{}));
     auto* values = reinterpret_cast<T*>(data);  // NOLINT
     const auto by = static_cast<Wide>(factor);
     for (std::int64_t i = 0; i < count; ++i) {
-      values[i] = static_cast<T>(static_cast<Wide>(values[i]) * by);
+      values[i] = narrow<T>(widen(values[i]) * by);
     }
   });
 }
 
 double sum_of_squares(const std::byte* data, DType dtype, std::int64_t count) {
-  return with_element_type(dtype, [&](auto element) {
-    return squares(elements<decltype(element)>(data), count);
-  });
+  return with_element_type(
+      dtype, [&](auto element) { return squares(elements<decltype(element)>(data), count); });
 }
 
 }  // namespace autodist::exec
