@@ -84,3 +84,14 @@ function(autodist_test name)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
+
+# Generated beside its header's include path: autodist/x/y.proto -> <build>/autodist/x/y.pb.h.
+function(autodist_proto target proto)
+  string(REGEX REPLACE "\\.proto$" "" stem ${proto})
+  set(generated ${CMAKE_BINARY_DIR}/${stem}.pb.cc ${CMAKE_BINARY_DIR}/${stem}.pb.h)
+  add_custom_command(OUTPUT ${generated}
+    COMMAND protobuf::protoc --cpp_out=${CMAKE_BINARY_DIR} -I ${CMAKE_SOURCE_DIR}
+      ${CMAKE_SOURCE_DIR}/${proto}
+    DEPENDS ${CMAKE_SOURCE_DIR}/${proto})
+  target_sources(${target} PRIVATE ${generated})
+endfunction()

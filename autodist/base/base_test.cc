@@ -29,6 +29,7 @@ TEST(Nearest, FindsAMisspeltKeyAndNothingForAForeignOne) {
   const std::vector<std::string> keys{"address", "network_bandwidth", "chief"};
   EXPECT_EQ(nearest("adress", keys), "address");
   EXPECT_EQ(nearest("network_bandwith", keys), "network_bandwidth");
+  EXPECT_EQ(nearest("net", keys), "network_bandwidth");
   EXPECT_EQ(nearest("zzz", keys), "");
 }
 

@@ -27,7 +27,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   std::string best;
   std::size_t best_distance = word.size() / 2 + 1;
   for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(word, candidate);
+    // What somebody began to type is nearer than any misspelling.
+    const bool begins = word.size() >= 3 && candidate.compare(0, word.size(), word) == 0;
+    const std::size_t distance = begins ? 1 : edit_distance(word, candidate);
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

@@ -9,7 +9,7 @@
 namespace autodist {
 
 // The candidate with the least edit distance to `word`, or "" when none is nearer than half of the
-// word's length. The first of equals.
+// word's length; one that begins with it is near. The first of equals.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace autodist

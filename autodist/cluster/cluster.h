@@ -107,8 +107,8 @@ std::string device_name(const Cluster& cluster, const Place& place);
 // only without GPUs. With `cpu_only`, one CPU rank stands for each listed GPU.
 std::vector<Place> ranks_of(const Cluster& cluster, bool cpu_only = false);
 
-// Devices that may own slices on parameter-server paths: CPU 0 of every node, in file order
-// ("10.0.0.1:CPU:0").
+// Devices that may own slices on parameter-server paths, in file order: CPU 0 of every node, and
+// the further CPUs of a node that has no GPUs (AutoDist's rule).
 std::vector<std::string> servers_of(const Cluster& cluster);
 
 const Node& chief_of(const Cluster& cluster);

@@ -9,13 +9,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/comm/bytes.h"
 
 namespace autodist::comm {
 namespace {
@@ -27,16 +27,6 @@ constexpr RankNumber kHub = 0;
 
 // The `step` of a control frame tells its role.
 enum Role : std::uint64_t { kOpening = 1, kBody = 2, kReceipt = 3 };
-
-void put_u64(std::string& out, std::uint64_t value) {
-  for (int shift = 0; shift < 64; shift += 8) out.push_back(static_cast<char>(value >> shift));
-}
-
-std::uint64_t get_u64(const char* bytes) {
-  std::uint64_t value = 0;
-  for (int i = 7; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(bytes[i]);
-  return value;
-}
 
 // One collective exchange at one rank: keeps the frames that are not its own and gives them back.
 class Conversation {
@@ -88,9 +78,7 @@ void Conversation::send_frame(RankNumber to, Role role, Payload payload) {
 }
 
 void Conversation::send(const std::vector<RankNumber>& to, const std::string& bytes) {
-  std::string opening;
-  put_u64(opening, bytes.size());
-  const Payload first = Payload::copy_of(opening + what_);
+  const Payload first = Payload::copy_of(ByteWriter().u64(bytes.size()).raw(what_).take());
   const Payload whole = Payload::copy_of(bytes);
   for (const RankNumber rank : to) send_frame(rank, kOpening, first);
 
@@ -151,15 +139,16 @@ std::vector<std::string> Conversation::receive(const std::vector<RankNumber>& fr
 
 void Conversation::open(Incoming& message, const Frame& frame) const {
   const std::string bytes = frame.payload.to_string();
-  const bool opens = frame.header.step == kOpening && bytes.size() >= 8;
-  const std::string theirs = opens ? bytes.substr(8) : "";
+  ByteReader in(bytes);
+  message.size = in.u64();
+  const bool opens = frame.header.step == kOpening && in.good();
+  const std::string theirs = opens ? in.raw(in.left()) : "";
   if (!opens || theirs != what_) {
     fail(ErrorCode::kUsage, "{} sends '{}' while {} expects '{}': the ranks run different programs",
          transport_.describe(frame.header.from), theirs, transport_.describe(transport_.self()),
          what_);
   }
   message.opened = true;
-  message.size = get_u64(bytes.data());
   if (message.size > kLargestMessage) {
     fail(ErrorCode::kUsage, "{}: {} announces {} bytes", what_,
          transport_.describe(frame.header.from), message.size);
@@ -205,28 +194,17 @@ std::vector<RankNumber> all_but(RankNumber left_out, RankNumber size) {
 
 // Messages by rank, each behind its length.
 std::string pack(const std::vector<std::string>& messages) {
-  std::string packed;
-  for (const std::string& message : messages) {
-    put_u64(packed, message.size());
-    packed += message;
-  }
-  return packed;
+  ByteWriter packed;
+  for (const std::string& message : messages) packed.u64(message.size()).raw(message);
+  return packed.take();
 }
 
 std::vector<std::string> unpack(const std::string& packed, std::size_t count,
                                 const std::string& what) {
+  ByteReader in(packed);
   std::vector<std::string> messages;
-  std::size_t at = 0;
-  while (messages.size() < count && packed.size() - at >= 8) {
-    const std::uint64_t size = get_u64(packed.data() + at);
-    at += 8;
-    if (size > packed.size() - at) break;
-    messages.push_back(packed.substr(at, size));
-    at += size;
-  }
-  if (messages.size() != count || at != packed.size()) {
-    fail(ErrorCode::kPeersLost, "{}: the chief's answer is damaged", what);
-  }
+  while (messages.size() < count && in.good()) messages.push_back(in.raw(in.u64()));
+  if (!in.at_end()) fail(ErrorCode::kPeersLost, "{}: the chief's answer is damaged", what);
   return messages;
 }
 
@@ -236,15 +214,16 @@ struct Claim {
 };
 
 std::string encode(const Claim& claim) {
-  std::string bytes;
-  put_u64(bytes, claim.digest.high);
-  put_u64(bytes, claim.digest.low);
-  return bytes + claim.summary;
+  return ByteWriter().u64(claim.digest.high).u64(claim.digest.low).raw(claim.summary).take();
 }
 
 Claim decode(const std::string& bytes, const std::string& what) {
-  if (bytes.size() < 16) fail(ErrorCode::kPeersLost, "{}: a peer's digest is damaged", what);
-  return {{get_u64(bytes.data()), get_u64(bytes.data() + 8)}, bytes.substr(16)};
+  ByteReader in(bytes);
+  Claim claim;
+  claim.digest = {in.u64(), in.u64()};
+  claim.summary = in.raw(in.left());
+  if (!in.good()) fail(ErrorCode::kPeersLost, "{}: a peer's digest is damaged", what);
+  return claim;
 }
 
 }  // namespace

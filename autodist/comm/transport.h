@@ -74,7 +74,8 @@ class Transport {
   // frame's `from` is set to self(). One thread at a time. REQUIRES: to != self().
   virtual void send(RankNumber to, Frame frame) = 0;
 
-  // The next frame, or nothing after `timeout`. One thread at a time, which may differ from the
+  // The next frame, or nothing after `timeout`. Payloads that crossed a network are aligned to 8
+  // bytes. One thread at a time, which may differ from the
   // sender's.
   std::optional<Frame> receive(Seconds timeout);
 

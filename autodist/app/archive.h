@@ -1,0 +1,22 @@
+// Graphs by name: the captured steps of the built-in models that ship with AutoDist, so that
+// planning and inspecting them needs neither libtorch nor the model.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autodist/ir/graph.h"
+
+namespace autodist::app {
+
+// Folder of the shipped graphs, beside the program: ../share/autodist/graphs.
+std::string archive_folder();
+
+// Names in the archive, sorted.
+std::vector<std::string> archived_graphs();
+
+// A graph file, or a name in the archive. Throws Error(kUsage) with the nearest name.
+ir::Graph load_graph(const std::string& name_or_path);
+
+}  // namespace autodist::app

@@ -1,0 +1,37 @@
+// `autodist`: the light half of the command line. Verbs that compute are handed, unparsed, to
+// `autodist-torch` in the same folder.
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+
+#include "autodist/app/cli/light_verbs.h"
+#include "autodist/base/error.h"
+
+namespace {
+
+int hand_over(char** argv) {
+  const auto beside = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::string program = (beside / "autodist-torch").string();
+  ::execv(program.c_str(), argv);
+  std::cerr << "autodist: " << argv[1] << " needs " << program
+            << ", which cannot be started: " << std::strerror(errno)
+            << ". Build AutoDist with libtorch (AUTODIST_TORCH=ON).\n";
+  return static_cast<int>(autodist::ErrorCode::kEnvironment);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace autodist::app;
+  if (argc >= 2) {
+    const Verb* verb = find_verb(argv[1]);
+    if (verb != nullptr && verb->program == Program::kTorch) return hand_over(argv);
+  }
+  return run_program(
+      argc, argv, Program::kLight,
+      {{"inspect", declare_inspect}, {"plan", declare_plan}, {"version", declare_version}});
+}

@@ -1,0 +1,88 @@
+#include "autodist/app/cli/program.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/base/nearest.h"
+
+namespace autodist::app {
+namespace {
+
+constexpr int kDefect = 70;  // EX_SOFTWARE
+
+std::string one_line(std::string text) {
+  for (char& c : text) {
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  return text;
+}
+
+int report(const std::string& message, int code) {
+  std::cerr << "autodist: " << one_line(message) << "\n";
+  return code;
+}
+
+// CLI11 calls an unknown verb an "extra argument"; people want to know which verb they meant.
+void refuse_unknown_verb(int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-' || find_verb(argv[1]) != nullptr) return;
+  std::vector<std::string> names;
+  for (const Verb& verb : verbs()) names.push_back(verb.name);
+  const std::string meant = nearest(argv[1], names);
+  fail(ErrorCode::kUsage, "unknown verb '{}'{}. See autodist --help.", argv[1],
+       meant.empty() ? "" : fmt::format(", did you mean '{}'?", meant));
+}
+
+int run(int argc, char** argv, Program program, const std::map<std::string, Declare>& declared) {
+  refuse_unknown_verb(argc, argv);
+  CLI::App app("Trains a model on many machines and decides by itself how.", "autodist");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", AUTODIST_VERSION);
+  app.footer("Every verb takes --json and --help; `autodist VERB --help` shows an example.");
+
+  Console console{std::cout, std::cerr, false, isatty(STDERR_FILENO) == 1};
+  std::map<const CLI::App*, Action> actions;
+  for (const Verb& verb : verbs()) {
+    CLI::App* subcommand = app.add_subcommand(verb.name, verb.summary);
+    subcommand->footer("Example:\n  " + verb.example);
+    if (verb.program != program) continue;
+    const auto found = declared.find(verb.name);
+    AD_CHECK(found != declared.end()) << "verb " << verb.name << " has no declaration";
+    actions[subcommand] = found->second(*subcommand);
+    subcommand->add_flag("--json", console.json, "print one JSON object to standard output");
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    return report(error.what(), static_cast<int>(ErrorCode::kUsage));
+  }
+  const auto action = actions.find(app.get_subcommands().front());
+  AD_CHECK(action != actions.end()) << "verb of the other program";
+  return action->second(console);
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv, Program program,
+                const std::map<std::string, Declare>& declared) {
+  try {
+    const int code = run(argc, argv, program, declared);
+    std::cout.flush();
+    if (!std::cout) return report("standard output cannot be written", 3);
+    return code;
+  } catch (const Error& error) {
+    return report(error.what(), static_cast<int>(error.code()));
+  } catch (const InternalError& error) {
+    return report(std::string("a defect in AutoDist, please report it: ") + error.what(), kDefect);
+  } catch (const std::exception& error) {
+    return report(std::string("unexpected: ") + error.what(), kDefect);
+  }
+}
+
+}  // namespace autodist::app

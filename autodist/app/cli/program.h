@@ -1,0 +1,36 @@
+// What both programs share: parsing by the table of verbs, one place that catches, exit codes.
+
+#pragma once
+
+#include <functional>
+#include <map>
+#include <ostream>
+#include <string>
+
+#include "autodist/app/cli/verbs.h"
+
+namespace CLI {
+class App;
+}
+
+namespace autodist::app {
+
+// Where a verb writes. With `json` it writes one JSON object to `out` and nothing else there.
+struct Console {
+  std::ostream& out;
+  std::ostream& err;
+  bool json = false;
+  bool terminal = false;  // `err` is one: progress may rewrite its line
+};
+
+// Does the verb's work after parsing; returns the exit code.
+using Action = std::function<int(Console&)>;
+// Declares a verb's options on its subcommand and returns its action.
+using Declare = std::function<Action(CLI::App&)>;
+
+// Parses the command line and runs one verb of `declared`. Every failure is one line on standard
+// error and an exit code (base/error.h; 2 for usage, 70 for a defect of ours).
+int run_program(int argc, char** argv, Program program,
+                const std::map<std::string, Declare>& declared);
+
+}  // namespace autodist::app

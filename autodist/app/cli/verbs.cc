@@ -1,0 +1,35 @@
+#include "autodist/app/cli/verbs.h"
+
+#include <algorithm>
+
+namespace autodist::app {
+
+const std::vector<Verb>& verbs() {
+  static const std::vector<Verb> table{
+      {"demo", "capture, plan and train the digits on this machine, under three strategies",
+       "autodist demo", Program::kTorch},
+      {"capture", "record one training step of a model as a graph file",
+       "autodist capture digits -o digits.adg", Program::kTorch},
+      {"inspect", "show a graph, a strategy or a cluster: summary, variables, what costs most",
+       "autodist inspect resnet50 --top 10", Program::kLight},
+      {"plan", "choose a strategy for a graph on a cluster",
+       "autodist plan resnet50 --cluster c.yml --builder PartitionedPS -o plan.strategy",
+       Program::kLight},
+      {"train", "train a model on the ranks of a cluster",
+       "autodist train digits --cluster local:2 --steps 200", Program::kTorch},
+      {"ckpt", "list, verify or show checkpoints", "autodist ckpt list ckpt/", Program::kTorch},
+      {"bench", "measure, as ratios against a peer or a bound in one run",
+       "autodist bench capture --quick", Program::kTorch},
+      {"version", "versions of the program and of its libraries", "autodist version --json",
+       Program::kLight},
+  };
+  return table;
+}
+
+const Verb* find_verb(const std::string& name) {
+  const auto found = std::find_if(verbs().begin(), verbs().end(),
+                                  [&](const Verb& verb) { return verb.name == name; });
+  return found == verbs().end() ? nullptr : &*found;
+}
+
+}  // namespace autodist::app

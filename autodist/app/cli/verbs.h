@@ -1,0 +1,27 @@
+// The verbs of the command line, as a table: what `--help` lists, and which of the two programs
+// does which. `autodist` starts in milliseconds because it does not link libtorch; what computes is
+// done by `autodist-torch` beside it.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace autodist::app {
+
+enum class Program { kLight, kTorch };
+
+struct Verb {
+  std::string name;
+  std::string summary;
+  std::string example;
+  Program program;
+};
+
+// In the order of help.
+const std::vector<Verb>& verbs();
+
+// nullptr for an unknown name.
+const Verb* find_verb(const std::string& name);
+
+}  // namespace autodist::app

@@ -1,0 +1,41 @@
+// `autodist version`: what to put in a bug report.
+
+#include <fmt/format.h>
+#include <zmq.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "autodist/app/archive.h"
+#include "autodist/app/cli/light_verbs.h"
+
+namespace autodist::app {
+
+Action declare_version(CLI::App& verb) {
+  return [](Console& console) {
+    int major = 0;
+    int minor = 0;
+    int patch = 0;
+    zmq_version(&major, &minor, &patch);
+    nlohmann::ordered_json facts{
+        {"autodist", AUTODIST_VERSION},
+        {"libtorch", AUTODIST_TORCH_VERSION},
+        {"zeromq", fmt::format("{}.{}.{}", major, minor, patch)},
+        {"fmt",
+         fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
+        {"compiler", __VERSION__},
+        {"shipped_graphs", archived_graphs().size()},
+    };
+    if (console.json) {
+      console.out << facts.dump() << "\n";
+    } else {
+      for (const auto& [name, value] : facts.items()) {
+        console.out << fmt::format("{:<15} {}\n", name,
+                                   value.is_string() ? value.get<std::string>() : value.dump());
+      }
+    }
+    return 0;
+  };
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,105 @@
+#include "autodist/app/job.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+
+#include "autodist/base/error.h"
+#include "autodist/base/file.h"
+
+namespace autodist::app {
+namespace {
+
+constexpr std::size_t kKeyBytes = 32;
+
+std::string required(const Environment& environment, const std::string& name) {
+  const std::optional<std::string> value = environment(name);
+  if (!value) fail(ErrorCode::kUsage, "environment: AUTODIST_RANK is set but {} is not", name);
+  return *value;
+}
+
+std::uint32_t number(const std::string& name, const std::string& text, std::uint32_t largest) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value > largest) {
+    fail(ErrorCode::kUsage, "environment: {}='{}', a whole number of at most {} expected", name,
+         text, largest);
+  }
+  return value;
+}
+
+std::string trimmed(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  return text;
+}
+
+std::string read_key(int descriptor) {
+  std::string key(2 * kKeyBytes, '\0');
+  std::size_t done = 0;
+  while (done < key.size()) {
+    const ssize_t got = ::read(descriptor, key.data() + done, key.size() - done);
+    if (got <= 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  ::close(descriptor);
+  if (done != key.size()) {
+    fail(ErrorCode::kAuthentication,
+         "the job's key could not be read from descriptor {}: got {} of {} characters", descriptor,
+         done, key.size());
+  }
+  return key;
+}
+
+}  // namespace
+
+Environment process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr) return std::nullopt;
+    return value;
+  };
+}
+
+std::optional<JobPlace> job_from_environment(const Environment& environment) {
+  const std::optional<std::string> rank = environment("AUTODIST_RANK");
+  if (!rank) return std::nullopt;
+  constexpr std::uint32_t kMostRanks = 65'535;
+  JobPlace place;
+  place.size = number("AUTODIST_SIZE", required(environment, "AUTODIST_SIZE"), kMostRanks);
+  place.rank = number("AUTODIST_RANK", *rank, kMostRanks);
+  if (place.size == 0 || place.rank >= place.size) {
+    fail(ErrorCode::kUsage, "environment: AUTODIST_RANK={} of AUTODIST_SIZE={}: ranks count from 0",
+         place.rank, place.size);
+  }
+  const std::string chief = required(environment, "AUTODIST_CHIEF");
+  const std::size_t colon = chief.rfind(':');
+  if (colon == std::string::npos || colon == 0) {
+    fail(ErrorCode::kUsage, "environment: AUTODIST_CHIEF='{}', ADDRESS:PORT expected", chief);
+  }
+  place.chief_address = chief.substr(0, colon);
+  place.chief_port =
+      static_cast<std::uint16_t>(number("AUTODIST_CHIEF", chief.substr(colon + 1), 65'535));
+  place.own_address = environment("AUTODIST_ADDRESS").value_or(place.chief_address);
+  if (const auto descriptor = environment("AUTODIST_KEY_FD")) {
+    place.key = read_key(static_cast<int>(number("AUTODIST_KEY_FD", *descriptor, 1'048'576)));
+  } else {
+    place.key = trimmed(read_file(required(environment, "AUTODIST_KEY_FILE"), 4096));
+  }
+  return place;
+}
+
+std::string make_job_key() {
+  std::array<unsigned char, kKeyBytes> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    fail(ErrorCode::kEnvironment, "the kernel gave no random bytes for the job's key");
+  }
+  std::string key;
+  for (unsigned char byte : bytes) key += fmt::format("{:02x}", byte);
+  return key;
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,46 @@
+// What a process needs to know to be one rank of a job, and where it gets it from.
+//
+// The first process of a job is the chief; it starts the other ranks with the same program and
+// arguments (launch.h) and these environment variables. Whoever starts ranks by other means (a
+// scheduler, a script) sets the same for every rank, the chief included:
+//
+//   AUTODIST_RANK      this rank
+//   AUTODIST_SIZE      number of ranks
+//   AUTODIST_CHIEF     ADDRESS:PORT where the chief listens
+//   AUTODIST_ADDRESS   where this rank listens (default: the loopback address if the chief's is
+//   one,
+//                      else the chief's address must be reachable from it)
+//   AUTODIST_KEY_FD    descriptor from which the job's key is read, or
+//   AUTODIST_KEY_FILE  file that holds it. The key itself is never in the environment.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace autodist::app {
+
+struct JobPlace {
+  std::uint32_t rank = 0;
+  std::uint32_t size = 1;
+  std::string chief_address = "127.0.0.1";
+  std::uint16_t chief_port = 0;
+  std::string own_address = "127.0.0.1";
+  std::string key;
+};
+
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+
+// The process's own environment.
+Environment process_environment();
+
+// Nothing when AUTODIST_RANK is not set: this process is the chief and starts the others. Throws
+// Error(kUsage) naming the variable that is missing or wrong.
+std::optional<JobPlace> job_from_environment(const Environment& environment);
+
+// 32 random bytes in hexadecimal.
+std::string make_job_key();
+
+}  // namespace autodist::app

@@ -1,0 +1,28 @@
+// From a request to a Strategy that is ready to travel: chosen, checked, with its priorities fixed.
+
+#pragma once
+
+#include <string>
+
+#include "autodist/cluster/cluster.h"
+#include "autodist/ir/graph.h"
+#include "autodist/strategy/strategy.h"
+
+namespace autodist::app {
+
+// AutoDist's default.
+inline const std::string kDefaultBuilder = "PSLoadBalancing";
+
+struct StrategyRequest {
+  std::string builder = kDefaultBuilder;  // "NAME" or "NAME:key=value,…"
+  std::string file;                       // a strategy file; takes the builder's place
+};
+
+// Where a strategy comes from, for messages: the file's path, or "builder NAME".
+std::string source_of(const StrategyRequest& request);
+
+// Throws as strategy::check and search::build_strategy do.
+strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Graph& graph,
+                                   const cluster::Cluster& cluster);
+
+}  // namespace autodist::app

@@ -1,0 +1,216 @@
+// `autodist demo`: the whole story on real data in half a minute. Every step is a command that the
+// reader may type; the demo only checks what comes out of them.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "autodist/app/subprocess.h"
+#include "autodist/app/torch/torch_verbs.h"
+#include "autodist/base/error.h"
+#include "autodist/exec/checkpoint.h"
+
+namespace autodist::app {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr double kLeastAccuracy = 0.97;
+constexpr double kParameterTolerance = 1e-5;  // relative, after ten steps
+constexpr double kAccuracyTolerance = 0.01;
+
+struct DemoArguments {
+  std::int64_t steps = 300;
+  std::int64_t batch = 64;
+  std::string folder;
+};
+
+// A way to train: how the ranks and the strategy are named on the command line.
+struct Way {
+  std::string title;
+  std::string folder;
+  std::vector<std::string> arguments;
+};
+
+class Demo {
+ public:
+  Demo(const DemoArguments& arguments, Console& console)
+      : arguments_(arguments),
+        console_(console),
+        program_(fs::read_symlink("/proc/self/exe").parent_path() / "autodist") {}
+
+  int run();
+
+ private:
+  // Runs `autodist <words>`, after showing it, and returns what it printed.
+  std::string autodist(std::vector<std::string> words);
+  Json autodist_json(std::vector<std::string> words);
+  double train(const Way& way);
+  void compare_first_steps(const Way& reference, const Way& way);
+  void say(const std::string& text) {
+    if (!console_.json) console_.out << text << std::flush;
+  }
+
+  const DemoArguments& arguments_;
+  Console& console_;
+  std::string program_;
+  Json result_;
+};
+
+std::string Demo::autodist(std::vector<std::string> words) {
+  say(fmt::format("\n$ autodist {}\n", fmt::join(words, " ")));
+  words.insert(words.begin(), program_);
+  const Finished finished = run_to_end(words);
+  if (finished.exit_code != 0) {
+    fail(static_cast<ErrorCode>(finished.exit_code), "demo: `{}` failed with exit code {}",
+         fmt::join(words, " "), finished.exit_code);
+  }
+  return finished.output;
+}
+
+Json Demo::autodist_json(std::vector<std::string> words) {
+  words.push_back("--json");
+  return Json::parse(autodist(std::move(words)));
+}
+
+// Ten steps and a checkpoint, then on from there to the end. Returns the held-out accuracy.
+double Demo::train(const Way& way) {
+  const std::string folder = (fs::path(arguments_.folder) / way.folder).string();
+  std::vector<std::string> words{"train", "digits", "--batch", std::to_string(arguments_.batch)};
+  words.insert(words.end(), way.arguments.begin(), way.arguments.end());
+
+  std::vector<std::string> first = words;
+  first.insert(first.end(), {"--steps", "10", "--save", folder});
+  autodist_json(first);
+
+  std::vector<std::string> rest = words;
+  rest.insert(rest.end(), {"--steps", std::to_string(arguments_.steps), "--resume", folder,
+                           "--save", folder});
+  const Json done = autodist_json(rest);
+  const double accuracy = done.at("held_out_accuracy").get<double>();
+  say(fmt::format("{}: loss {:.5f}, {:.0f} samples/s, accuracy on the held-out fifth {:.2f} %\n",
+                  way.title, done.at("loss").get<double>(),
+                  done.at("average_samples_per_second").get<double>(), 100 * accuracy));
+  result_["ways"].push_back(
+      {{"name", way.title},
+       {"held_out_accuracy", accuracy},
+       {"average_samples_per_second", done.at("average_samples_per_second")}});
+  return accuracy;
+}
+
+// The largest relative difference between the parameters of two checkpoints.
+double largest_difference(const exec::Checkpoint& a, const exec::Checkpoint& b) {
+  double largest = 0;
+  for (const exec::TensorData& tensor : a.model) {
+    const auto other = std::find_if(b.model.begin(), b.model.end(), [&](const exec::TensorData& t) {
+      return t.name == tensor.name;
+    });
+    if (other == b.model.end() || other->bytes.size() != tensor.bytes.size()) {
+      fail(ErrorCode::kCheckpoint, "demo: '{}' differs in shape between two runs", tensor.name);
+    }
+    if (tensor.dtype != DType::kFloat32) continue;
+    double scale = 0;
+    double difference = 0;
+    for (std::size_t at = 0; at < tensor.bytes.size(); at += sizeof(float)) {
+      float x = 0;
+      float y = 0;
+      std::memcpy(&x, tensor.bytes.data() + at, sizeof x);
+      std::memcpy(&y, other->bytes.data() + at, sizeof y);
+      scale = std::max(scale, std::abs(static_cast<double>(x)));
+      difference = std::max(difference, std::abs(static_cast<double>(x) - static_cast<double>(y)));
+    }
+    if (scale > 0) largest = std::max(largest, difference / scale);
+  }
+  return largest;
+}
+
+void Demo::compare_first_steps(const Way& reference, const Way& way) {
+  exec::RealFileSystem files;
+  const auto at_ten = [&](const Way& which) {
+    return exec::read_checkpoint(files,
+                                 (fs::path(arguments_.folder) / which.folder / "step-10").string());
+  };
+  const double difference = largest_difference(at_ten(reference), at_ten(way));
+  say(fmt::format("after ten steps the parameters differ from the single process's by {:.1e} "
+                  "(relative; at most {:.0e} allowed)\n",
+                  difference, kParameterTolerance));
+  result_["ways"].back()["difference_after_10_steps"] = difference;
+  if (!(difference <= kParameterTolerance)) {
+    fail(ErrorCode::kUsage, "demo: {} differs from the single process by {:.1e} after ten steps",
+         way.title, difference);
+  }
+}
+
+int Demo::run() {
+  result_["ways"] = Json::array();
+  const Way alone{"one process", "alone", {"--cluster", "local:1"}};
+  const Way ps{"parameter server", "ps", {"--cluster", "local:2", "--builder", "PS"}};
+  const Way all_reduce{"all-reduce", "all_reduce", {"--cluster", "local:2", "--builder", "AllReduce"}};
+  const std::string graph = (fs::path(arguments_.folder) / "digits.adg").string();
+
+  say("AutoDist on 1,797 real images of handwritten digits: capture a training step, plan it for two\n"
+      "processes, train it under two strategies, and compare with one process.\n");
+  autodist({"capture", "digits", "-o", graph, "--batch", std::to_string(arguments_.batch / 2)});
+  say(autodist({"plan", graph, "--cluster", "local:2", "--builder", "AllReduce"}));
+
+  const double reference = train(alone);
+  for (const Way& way : {ps, all_reduce}) {
+    const double accuracy = train(way);
+    compare_first_steps(alone, way);
+    if (accuracy < kLeastAccuracy || std::abs(accuracy - reference) > kAccuracyTolerance) {
+      fail(ErrorCode::kUsage,
+           "demo: {} reached {:.2f} % and the single process {:.2f} %; at least {:.0f} % and at most "
+           "{:.0f} point apart expected",
+           way.title, 100 * accuracy, 100 * reference, 100 * kLeastAccuracy,
+           100 * kAccuracyTolerance);
+    }
+  }
+
+  say("\nThe checkpoint of the two all-reduce processes, loaded by one:\n");
+  const Json loaded = autodist_json({"train", "digits", "--cluster", "local:1", "--steps", "0",
+                                     "--resume",
+                                     (fs::path(arguments_.folder) / all_reduce.folder).string()});
+  const double accuracy = loaded.at("held_out_accuracy").get<double>();
+  say(fmt::format("accuracy on the held-out fifth {:.2f} %\n", 100 * accuracy));
+  result_["loaded_accuracy"] = accuracy;
+  if (accuracy != result_["ways"].back()["held_out_accuracy"].get<double>()) {
+    fail(ErrorCode::kCheckpoint, "demo: the loaded checkpoint does not reach the same accuracy");
+  }
+  if (console_.json) {
+    console_.out << result_.dump() << "\n";
+  } else {
+    say(fmt::format("\nAll equal. What it wrote is in {}.\nNext: `autodist train digits --cluster "
+                    "local:2 --builder PartitionedPS`, `autodist inspect resnet50`, or your own model "
+                    "as in examples/.\n",
+                    arguments_.folder));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Action declare_demo(CLI::App& verb) {
+  auto arguments = std::make_shared<DemoArguments>();
+  verb.add_option("--steps", arguments->steps, "training steps")->check(CLI::Range(20, 100'000));
+  verb.add_option("--batch", arguments->batch, "samples per step, both processes together")
+      ->check(CLI::Range(2, 1024));
+  verb.add_option("--folder", arguments->folder, "where to write (default: a new temporary folder)");
+  return [arguments](Console& console) {
+    if (arguments->folder.empty()) {
+      std::string pattern = (fs::temp_directory_path() / "autodist-demo-XXXXXX").string();
+      if (::mkdtemp(pattern.data()) == nullptr) {
+        fail(ErrorCode::kEnvironment, "demo: no temporary folder can be made");
+      }
+      arguments->folder = pattern;
+    }
+    fs::create_directories(arguments->folder);
+    return Demo(*arguments, console).run();
+  };
+}
+
+}  // namespace autodist::app

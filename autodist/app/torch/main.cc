@@ -1,0 +1,13 @@
+// `autodist-torch`: the half of the command line that computes. Started by `autodist`.
+
+#include "autodist/app/torch/torch_verbs.h"
+
+int main(int argc, char** argv) {
+  using namespace autodist::app;
+  return run_program(argc, argv, Program::kTorch,
+                     {{"demo", declare_demo},
+                      {"capture", declare_capture},
+                      {"train", declare_train},
+                      {"ckpt", declare_ckpt},
+                      {"bench", declare_bench}});
+}

@@ -1,0 +1,170 @@
+// AutoDist as a C++ library: hand over a model, a step and a cluster; train.
+//
+//   autodist::AutoDist ad{"cluster.yml"};
+//   auto session = ad.distribute(model, step_fn, autodist::Adam{1e-3}, example_batch);
+//   for (auto& batch : loader) loss = session.run(batch);
+//   session.save("ckpt");                                  // loads in plain PyTorch
+//
+// Every rank runs the same program: the first process becomes the chief and starts the others with the
+// same arguments (or they are started by other means, see app/job.h).
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autodist/base/units.h"
+#include "autodist/capture/training_step.h"
+#include "autodist/ir/graph.h"
+#include "autodist/ir/optimizer.h"
+#include "autodist/ir/program.h"
+#include "autodist/ir/trace.h"
+#include "autodist/strategy/strategy.h"
+
+namespace autodist {
+
+// The optimizers by name; further options through ir::parse_optimizer("adamw:lr=1e-3,clip=1").
+struct Sgd : ir::Optimizer {
+  explicit Sgd(double lr, double momentum = 0, double weight_decay = 0);
+};
+struct Adam : ir::Optimizer {
+  explicit Adam(double lr = 1e-3, double weight_decay = 0);
+};
+struct AdamW : ir::Optimizer {
+  explicit AdamW(double lr = 1e-3, double weight_decay = 1e-2);
+};
+
+struct JobOptions {
+  std::string builder;        // "NAME:key=value"; empty: AutoDist's default, PSLoadBalancing
+  std::string strategy_file;  // takes the builder's place
+  std::uint64_t seed = 0;     // of generators; every replica and step derives its own
+  bool cpu_only = false;      // one CPU rank for each listed GPU
+  Seconds join_limit{60};     // for the ranks to meet
+  Seconds stall_limit{300};   // for a wait within a step; lost peers are noticed long before
+  bool trace = false;         // keep Trace rows of every step
+  bool measure = true;        // time every op at capture (fixes priorities)
+  // Lines that other ranks on this machine print. Default: standard error, prefixed.
+  std::function<void(std::uint32_t rank, const std::string& line)> output;
+};
+
+// What one step of this rank was.
+struct StepReport {
+  std::int64_t step = 0;     // counts from 0
+  double loss = 0;           // of this replica's rows; NaN for a replica without rows
+  std::int64_t samples = 0;  // of this replica
+  Seconds total;
+  Seconds waiting;           // of it, in gates, collectives and norms
+};
+
+// What all ranks know of a step, one step later: the same at every rank.
+struct StepSummary {
+  std::int64_t step = -1;    // -1: nothing yet
+  double loss = 0;           // mean over all samples of the step (their sum for a summed loss)
+  std::int64_t samples = 0;  // of all replicas
+  bool stop = false;         // some rank asked to stop
+  bool save = false;         // some rank asked for a checkpoint
+};
+
+class Session {
+ public:
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  // Leaves the job in order when finish() was not called; never throws.
+  ~Session();
+
+  // One step on the whole job's batch, which every rank passes: each replica takes its rows, as NumPy's
+  // array_split. Inputs whose first dimension is not the batch go whole to every replica. Returns the
+  // loss of this replica's rows. Throws Error: kPeersLost with the culprit, kUsage for a batch that the
+  // step cannot take.
+  double run(const Batch& batch);
+
+  // One step on rows that only this rank has; sizes may differ between ranks, also zero.
+  double run_local(const Batch& rows);
+
+  [[nodiscard]] const StepReport& last() const;
+
+  // After a step: tells the others this rank's part of it, and what it asks for. Returns the summary of the
+  // step before, so that nobody waits for the slowest's end of this one. Every rank calls it after
+  // every step, or none does.
+  StepSummary summarise(bool stop = false, bool save = false);
+  // The summary of the last step for which summarise() was called.
+  StepSummary last_summary();
+
+  // Until it returns, variables may be of any version; afterwards they are the newest, at every rank.
+  void synchronize();
+
+  // The model's outputs in evaluation mode on this rank's newest variables. Not a collective operation
+  // beyond synchronize(). REQUIRES: the step has an `evaluate` function.
+  std::vector<torch::Tensor> evaluate(const Batch& batch);
+
+  // Writes a checkpoint step-N below `directory`, at the chief, with the original names; every rank
+  // calls it. Throws Error(kCheckpoint).
+  void save(const std::string& directory);
+  // Loads the newest sound checkpoint and returns its step; every rank calls it, before or between
+  // steps. A checkpoint of any strategy and size fits.
+  std::int64_t load(const std::string& directory);
+
+  [[nodiscard]] std::int64_t step() const;  // of the next run()
+  [[nodiscard]] std::uint32_t rank() const;
+  [[nodiscard]] std::uint32_t size() const;
+  [[nodiscard]] bool is_chief() const { return rank() == 0; }
+  [[nodiscard]] const ir::Graph& graph() const;
+  [[nodiscard]] const ir::Program& program() const;
+  [[nodiscard]] const strategy::Strategy& strategy() const;
+  [[nodiscard]] const ir::Trace& trace() const;
+
+  // Ends the job in order: every rank has finished its steps when it returns.
+  void finish();
+
+  class Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+class AutoDist {
+ public:
+  // `cluster`: a resource specification, a host file or `local:N`. The chief starts the other ranks of
+  // this machine here.
+  explicit AutoDist(const std::string& cluster, JobOptions options = {});
+  ~AutoDist();
+  AutoDist(AutoDist&&) noexcept;
+
+  // Captures the step, chooses a strategy, rewrites and agrees with the other ranks. Called once.
+  Session distribute(TrainingStep step, const ir::Optimizer& optimizer);
+
+  // The same from a module holder (TORCH_MODULE) or a shared_ptr to a module, and a function
+  // (module&, batch) -> scalar loss, the mean over the batch.
+  template <typename Module, typename Loss>
+  Session distribute(std::shared_ptr<Module> module, Loss loss, const ir::Optimizer& optimizer,
+                     Batch example) {
+    return distribute(
+        make_training_step("model", std::move(module), std::move(loss), std::move(example)),
+        optimizer);
+  }
+  template <typename Module, typename Loss>
+  Session distribute(torch::nn::ModuleHolder<Module>& module, Loss loss,
+                     const ir::Optimizer& optimizer, Batch example) {
+    return distribute(module.ptr(), std::move(loss), optimizer, std::move(example));
+  }
+
+  [[nodiscard]] std::uint32_t rank() const;
+  [[nodiscard]] std::uint32_t size() const;
+  [[nodiscard]] bool is_chief() const { return rank() == 0; }
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace autodist

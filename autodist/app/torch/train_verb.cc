@@ -1,0 +1,179 @@
+// `autodist train`: a model, a cluster, a trained model.
+
+#include <signal.h>
+#include <torch/torch.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "autodist/app/planning.h"
+#include "autodist/app/torch/model_source.h"
+#include "autodist/app/torch/session.h"
+#include "autodist/app/torch/torch_verbs.h"
+#include "autodist/app/torch/training.h"
+#include "autodist/base/error.h"
+#include "autodist/base/file.h"
+#include "autodist/cluster/cluster.h"
+#include "autodist/report/plan.h"
+
+namespace autodist::app {
+namespace {
+
+struct TrainArguments {
+  ModelRequest model;
+  std::string data = "";
+  std::string cluster = "local:2";
+  std::string optimizer = "adam:lr=1e-3";
+  std::string resume;
+  std::string trace;
+  bool cpu_only = false;
+  std::string builder;
+  std::string strategy_file;
+  TrainingOptions training;
+  double join_seconds = 60;
+};
+
+// Signals ask for an orderly end: the step is finished, a checkpoint written, exit 0. A second one
+// ends the process as usual.
+std::atomic<bool> interrupted{false};
+
+extern "C" void on_signal(int number) {
+  interrupted = true;
+  ::signal(number, SIG_DFL);
+}
+
+void show_progress(Console& console, const Progress& progress, std::int64_t steps) {
+  const bool every = console.terminal || progress.step % 10 == 0;
+  if (!every || console.json) return;
+  console.err << fmt::format("{}step {:>5}/{}  loss {:.5f}  {:>8.0f} samples/s  compute {:>9}  waiting {:>9}{}",
+                             console.terminal ? "\r" : "", progress.step + 1, steps, progress.loss,
+                             progress.samples_per_second, to_string(progress.computing),
+                             to_string(progress.waiting), console.terminal ? "\033[K" : "\n")
+              << std::flush;
+}
+
+nlohmann::ordered_json result_json(const TrainArguments& arguments, const Session& session,
+                                   const ModelSource& source, const TrainingResult& result) {
+  return {{"model", arguments.model.name},
+          {"data", source.data_description},
+          {"cluster", arguments.cluster},
+          {"ranks", session.size()},
+          {"strategy_id", session.strategy().id},
+          {"program_digest", to_string(ir::digest_of(session.program()))},
+          {"batch_samples", arguments.training.batch},
+          {"steps", result.steps},
+          {"step", session.step()},
+          {"loss", result.loss},
+          {"average_samples_per_second", result.average_samples_per_second},
+          {"p10_samples_per_second", result.p10_samples_per_second},
+          {"p90_samples_per_second", result.p90_samples_per_second},
+          {"computing_seconds_per_step", result.computing.value},
+          {"waiting_seconds_per_step", result.waiting.value},
+          {"interrupted", result.interrupted}};
+}
+
+void print_start(Console& console, const TrainArguments& arguments, const Session& session,
+                 const ModelSource& source) {
+  console.err << fmt::format("{}: {} variables, {} ops, on {} rank{} by {}; data: {}\n",
+                             arguments.model.name, session.graph().variables.size(),
+                             session.graph().ops.size(), session.size(),
+                             session.size() == 1 ? "" : "s",
+                             source_of({arguments.builder.empty() ? kDefaultBuilder : arguments.builder,
+                                        arguments.strategy_file}),
+                             source.data_description);
+  if (!session.graph().batch_fixed_reason.empty()) {
+    console.err << "the batch is fixed: " << session.graph().batch_fixed_reason << "\n";
+  }
+}
+
+// Every rank runs this; the chief alone prints.
+int train_verb(TrainArguments arguments, Console& console) {
+  const ir::Optimizer optimizer = ir::parse_optimizer(arguments.optimizer);
+  JobOptions options;
+  options.builder = arguments.builder;
+  options.strategy_file = arguments.strategy_file;
+  options.seed = arguments.model.seed;
+  options.cpu_only = arguments.cpu_only;
+  options.join_limit = Seconds{arguments.join_seconds};
+  options.trace = !arguments.trace.empty();
+  arguments.training.seed = arguments.model.seed;
+
+  const auto ranks = cluster::ranks_of(cluster::read_cluster(arguments.cluster), arguments.cpu_only);
+  arguments.model.batch =
+      (arguments.training.batch + static_cast<std::int64_t>(ranks.size()) - 1) /
+      static_cast<std::int64_t>(ranks.size());
+  ModelSource source = open_model(arguments.model, arguments.data);
+
+  ::signal(SIGINT, on_signal);
+  ::signal(SIGTERM, on_signal);
+  AutoDist autodist(arguments.cluster, options);
+  Session session = autodist.distribute(std::move(source.step), optimizer);
+  const bool speak = session.is_chief();
+  if (speak && !console.json) print_start(console, arguments, session, source);
+  if (!arguments.resume.empty()) session.load(arguments.resume);
+
+  const TrainingResult result =
+      train(session, *source.training, arguments.training, interrupted, [&](const Progress& progress) {
+        if (speak) show_progress(console, progress, arguments.training.steps);
+      });
+  session.synchronize();
+  nlohmann::ordered_json json = result_json(arguments, session, source, result);
+  if (source.held_out != nullptr) {
+    json["held_out_accuracy"] = accuracy_of(session, *source.held_out, 256);
+  }
+  if (!arguments.trace.empty() && speak) {
+    write_file_atomically(arguments.trace, ir::to_chrome_json(session.trace()));
+  }
+  session.finish();
+  if (!speak) return 0;
+  if (console.json) {
+    console.out << json.dump() << "\n";
+    return 0;
+  }
+  if (console.terminal) console.err << "\n";
+  console.out << fmt::format("{} after step {}: loss {:.5f}, {:.0f} samples/s (p10 {:.0f}, p90 {:.0f}), "
+                             "per step {} computing and {} waiting\n",
+                             result.interrupted ? "interrupted" : "done", session.step(), result.loss,
+                             result.average_samples_per_second, result.p10_samples_per_second,
+                             result.p90_samples_per_second, to_string(result.computing),
+                             to_string(result.waiting));
+  if (json.contains("held_out_accuracy")) {
+    console.out << fmt::format("accuracy on {} held-out samples: {:.2f} %\n", source.held_out->size(),
+                               100 * json["held_out_accuracy"].get<double>());
+  }
+  if (!arguments.training.save_to.empty()) {
+    console.out << "checkpoint: " << arguments.training.save_to << "/step-" << session.step() << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+Action declare_train(CLI::App& verb) {
+  auto arguments = std::make_shared<TrainArguments>();
+  declare_model_options(verb, arguments->model);
+  verb.add_option("--data", arguments->data,
+                  "synthetic, or a directory of x0.npy, x1.npy, … (default: the model's own data where "
+                  "it has some, else synthetic)");
+  verb.add_option("--cluster", arguments->cluster, "resource specification, host file, or local:N");
+  verb.add_option("--builder", arguments->builder, "how to choose the strategy: NAME or NAME:key=value,…");
+  verb.add_option("--strategy", arguments->strategy_file, "a strategy file, in the builder's place");
+  verb.add_option("--optimizer", arguments->optimizer, "for example adamw:lr=1e-3,decay=0.01,clip=1");
+  verb.add_option("--batch", arguments->training.batch, "samples per step, all replicas together")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--steps", arguments->training.steps, "train up to this step")->check(CLI::NonNegativeNumber);
+  verb.add_option("--save", arguments->training.save_to, "checkpoint directory");
+  verb.add_option("--checkpoint-every", arguments->training.save_every, "steps between checkpoints (also every 10 minutes)")
+      ->check(CLI::NonNegativeNumber);
+  verb.add_option("--resume", arguments->resume, "continue from the newest checkpoint of this directory");
+  verb.add_option("--log", arguments->training.log, "append one JSON line per step to this file");
+  verb.add_option("--trace", arguments->trace, "write a Chrome/Perfetto trace of this rank");
+  verb.add_option("--join-timeout", arguments->join_seconds, "seconds for the ranks to meet")->check(CLI::PositiveNumber);
+  verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
+  return [arguments](Console& console) { return train_verb(*arguments, console); };
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,166 @@
+#include "autodist/app/torch/training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+
+#include "autodist/base/clock.h"
+#include "autodist/base/error.h"
+
+namespace autodist::app {
+namespace {
+
+// The samples of the whole job's batch at a step: every epoch is a new order, seeded by (seed, epoch);
+// its last batch may be smaller. A function of the step, so that a resumed run reads on where it stopped.
+class Order {
+ public:
+  Order(std::int64_t samples, std::int64_t batch, std::uint64_t seed)
+      : samples_(samples), batch_(std::min(batch, samples)), seed_(seed) {}
+
+  std::vector<std::int64_t> rows(std::int64_t step) {
+    const std::int64_t steps_per_epoch = (samples_ + batch_ - 1) / batch_;
+    const std::int64_t epoch = step / steps_per_epoch;
+    if (epoch != epoch_) shuffle(epoch);
+    const std::int64_t begin = step % steps_per_epoch * batch_;
+    const std::int64_t end = std::min(begin + batch_, samples_);
+    return {order_.begin() + begin, order_.begin() + end};
+  }
+
+ private:
+  void shuffle(std::int64_t epoch) {
+    epoch_ = epoch;
+    order_.resize(static_cast<std::size_t>(samples_));
+    std::iota(order_.begin(), order_.end(), std::int64_t{0});
+    std::mt19937_64 random(seed_ * 0x9E3779B97F4A7C15u + static_cast<std::uint64_t>(epoch));
+    // Not std::shuffle: its use of the generator is the library's own.
+    for (std::size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[random() % i]);
+  }
+
+  std::int64_t samples_;
+  std::int64_t batch_;
+  std::uint64_t seed_;
+  std::int64_t epoch_ = -1;
+  std::vector<std::int64_t> order_;
+};
+
+double percentile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  const auto at = static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
+  return values[at];
+}
+
+// What the steps of one run add up to.
+class Tally {
+ public:
+  explicit Tally(std::int64_t warmup_steps) : warmup_steps_(warmup_steps) {}
+
+  void add(const StepReport& report, std::int64_t samples, Seconds wall) {
+    if (warmup_steps_ > 0) {
+      --warmup_steps_;
+      return;
+    }
+    samples_ += samples;
+    wall_ += wall;
+    computing_ += report.total - report.waiting;
+    waiting_ += report.waiting;
+    rates_.push_back(static_cast<double>(samples) / wall.value);
+  }
+
+  void write(TrainingResult& result) const {
+    if (rates_.empty()) return;
+    const double steps = static_cast<double>(rates_.size());
+    result.average_samples_per_second = static_cast<double>(samples_) / wall_.value;
+    result.p10_samples_per_second = percentile(rates_, 0.1);
+    result.p90_samples_per_second = percentile(rates_, 0.9);
+    result.computing = computing_ * (1 / steps);
+    result.waiting = waiting_ * (1 / steps);
+  }
+
+ private:
+  std::int64_t warmup_steps_;
+  std::int64_t samples_ = 0;
+  Seconds wall_;
+  Seconds computing_;
+  Seconds waiting_;
+  std::vector<double> rates_;
+};
+
+std::ofstream open_log(const std::string& path, const Session& session) {
+  std::ofstream log;
+  if (path.empty() || !session.is_chief()) return log;
+  log.open(path, std::ios::app);
+  if (!log) fail(ErrorCode::kUsage, "--log: {} cannot be written", path);
+  return log;
+}
+
+void write_log(std::ofstream& log, const Progress& progress) {
+  if (!log.is_open()) return;
+  const nlohmann::ordered_json row{{"step", progress.step},
+                                   {"loss", progress.loss},
+                                   {"samples_per_second", progress.samples_per_second},
+                                   {"computing_seconds", progress.computing.value},
+                                   {"waiting_seconds", progress.waiting.value}};
+  log << row.dump() << "\n" << std::flush;
+}
+
+}  // namespace
+
+TrainingResult train(Session& session, const models::Dataset& data, const TrainingOptions& options,
+                     const std::atomic<bool>& interrupt,
+                     const std::function<void(const Progress&)>& show) {
+  const SteadyClock clock;
+  Order order(data.size(), options.batch, options.seed);
+  Tally tally(options.warmup_steps);
+  std::ofstream log = open_log(options.log, session);
+  TrainingResult result;
+  Seconds saved_at = clock.now();
+  bool saved = false;
+  while (session.step() < options.steps && !result.interrupted) {
+    const Seconds start = clock.now();
+    const std::vector<std::int64_t> rows = order.rows(session.step());
+    const auto samples = static_cast<std::int64_t>(rows.size());
+    session.run(data.batch(rows));
+    const StepReport report = session.last();
+    const bool due = options.save_every > 0 && session.step() % options.save_every == 0;
+    // To stop and to save by the clock is decided alike by all ranks, one step after one asked for it.
+    const bool overdue = session.is_chief() && clock.now() - saved_at > options.save_interval;
+    const StepSummary summary = session.summarise(interrupt.load(), overdue);
+    result.interrupted = summary.stop;
+    saved = false;
+    if (!options.save_to.empty() && (due || summary.save)) {
+      session.save(options.save_to);
+      saved = true;
+      saved_at = clock.now();
+    }
+    const Seconds wall = clock.now() - start;
+    tally.add(report, samples, wall);
+    ++result.steps;
+    if (summary.step < 0) continue;
+    const Progress progress{summary.step, summary.loss, static_cast<double>(samples) / wall.value,
+                            report.total - report.waiting, report.waiting};
+    write_log(log, progress);
+    show(progress);
+  }
+  if (result.steps > 0) result.loss = session.last_summary().loss;
+  if (!options.save_to.empty() && !saved) session.save(options.save_to);
+  tally.write(result);
+  return result;
+}
+
+double accuracy_of(Session& session, const models::Dataset& data, std::int64_t batch) {
+  std::int64_t right = 0;
+  for (std::int64_t begin = 0; begin < data.size(); begin += batch) {
+    std::vector<std::int64_t> rows(static_cast<std::size_t>(std::min(batch, data.size() - begin)));
+    std::iota(rows.begin(), rows.end(), begin);
+    const Batch samples = data.batch(rows);
+    const std::vector<torch::Tensor> outputs = session.evaluate(samples);
+    right += outputs.front().argmax(-1).eq(samples.back()).sum().item<std::int64_t>();
+  }
+  return static_cast<double>(right) / static_cast<double>(data.size());
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,60 @@
+// The training loop of `train` and `demo`: epochs over a data set, progress, checkpoints, metrics.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autodist/app/torch/session.h"
+#include "autodist/models/data.h"
+
+namespace autodist::app {
+
+struct TrainingOptions {
+  std::int64_t steps = 100;      // up to this step, counted from the start of the training
+  std::int64_t batch = 32;       // samples per step, all replicas together
+  std::int64_t warmup_steps = 5; // not counted in the throughput
+  std::uint64_t seed = 0;        // of the order of samples
+  std::string save_to;           // checkpoint directory; empty: none
+  std::int64_t save_every = 0;   // steps; 0: at the end alone
+  Seconds save_interval{600};    // also after this much time
+  std::string log;               // one JSON line per step; empty: none
+};
+
+// One step as it is shown. `loss` is the mean over all samples of the step.
+struct Progress {
+  std::int64_t step = 0;
+  double loss = 0;
+  double samples_per_second = 0;
+  Seconds computing;
+  Seconds waiting;
+};
+
+struct TrainingResult {
+  std::int64_t steps = 0;  // done in this run
+  double loss = 0;         // of the last step
+  // Samples of all replicas per second, after warm-up: mean over the run, and the 10th and 90th
+  // percentile over steps.
+  double average_samples_per_second = 0;
+  double p10_samples_per_second = 0;
+  double p90_samples_per_second = 0;
+  Seconds computing;  // means per step of this rank
+  Seconds waiting;
+  bool interrupted = false;
+};
+
+// Every rank calls it with the same options. `interrupt` (set by a signal, on any rank) ends all ranks
+// after the same step, with a checkpoint.
+TrainingResult train(Session& session, const models::Dataset& data, const TrainingOptions& options,
+                     const std::atomic<bool>& interrupt,
+                     const std::function<void(const Progress&)>& show);
+
+// Share of the samples whose largest output is at the label (the batch's last tensor), over all of
+// `data`; every rank computes the whole.
+double accuracy_of(Session& session, const models::Dataset& data, std::int64_t batch);
+
+}  // namespace autodist::app

@@ -1,0 +1,163 @@
+#include "autodist/cluster/cluster.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "autodist/base/error.h"
+#include "autodist/base/file.h"
+#include "autodist/cluster/resource_spec.h"
+
+namespace autodist::cluster {
+namespace {
+
+std::string refusal(const std::string& yaml) {
+  try {
+    parse_resource_spec(yaml, "c.yml");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    return error.what();
+  }
+  return "accepted";
+}
+
+Cluster read_text(const std::string& name, const std::string& text) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / (std::to_string(::getpid()) + name)).string();
+  write_file_atomically(path, text);
+  const Cluster cluster = read_cluster(path);
+  std::filesystem::remove(path);
+  return cluster;
+}
+
+const char* const kTwoNodes = R"(
+nodes:
+  - address: 10.0.0.1
+    gpus: [0, 1]
+    chief: true
+    network_bandwidth: 40
+  - address: 10.0.0.2
+    gpus: [0]
+    ssh_config: conf
+ssh:
+  conf: {username: me, port: 2222, key_file: /k, shared_envs: {K: $V}}
+)";
+
+TEST(ResourceSpec, ReadsNodesDevicesLinksAndSsh) {
+  const Cluster cluster = parse_resource_spec(kTwoNodes, "c.yml");
+  ASSERT_EQ(cluster.nodes.size(), 2u);
+  EXPECT_EQ(cluster.nodes[0].gpus.size(), 2u);
+  EXPECT_EQ(cluster.nodes[0].cpus.size(), 1u) << "CPU 0 always exists";
+  EXPECT_DOUBLE_EQ(cluster.nodes[0].bandwidth_bytes_per_s, 5e9);
+  EXPECT_DOUBLE_EQ(cluster.nodes[1].bandwidth_bytes_per_s, 125e6) << "1 Gbit/s by default";
+  EXPECT_EQ(chief_of(cluster).address, "10.0.0.1");
+  EXPECT_EQ(cluster.ssh.at("conf").port, 2222);
+  EXPECT_EQ(cluster.ssh.at("conf").shared_envs.at("K"), "$V");
+}
+
+TEST(ResourceSpec, ASingleNodeIsChiefAndMayBeLocal) {
+  EXPECT_TRUE(
+      parse_resource_spec("nodes: [{address: localhost, cpus: [0, 1]}]", "c").nodes[0].chief);
+}
+
+TEST(ResourceSpec, WritesWhatItReadsBack) {
+  for (const std::string& text :
+       {std::string(kTwoNodes),
+        std::string("nodes: [{address: 'fe80::1', slots: 3, latency: 1e-4, intra_node: 80,"
+                    " devices: {kind: T4, tflops: 8.1, memory_gib: 16,"
+                    " memory_bandwidth_gb_per_s: 320}}]"),
+        std::string("nodes: [{address: a, chief: true}, {address: b, role: server}]\n"
+                    "topology: [{name: s, nodes: [a, b], oversubscription: 2}]")}) {
+    const Cluster cluster = parse_resource_spec(text, "c.yml");
+    EXPECT_EQ(parse_resource_spec(to_yaml(cluster), "again"), cluster) << to_yaml(cluster);
+  }
+}
+
+TEST(ResourceSpec, RefusesInOneLineThatSaysWhereAndWhat) {
+  const auto expect = [](const std::string& yaml, const std::string& part) {
+    const std::string message = refusal(yaml);
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  };
+  expect("nodes: [{adress: a}]", "did you mean 'address'?");
+  expect("nodes:\n  - address: a\n    gpus: 2\n", "c.yml:3: nodes[0].gpus: a list of indices");
+  expect("nodes: [{address: a, gpus: [0, 0]}]", "stands twice");
+  expect("nodes: [{address: a, gpus: [-1]}]", "at least 0");
+  expect("nodes: [{address: a}, {address: b}]", "2 nodes and no chief");
+  expect("nodes: [{address: a, chief: true}, {address: b, chief: true}]", "2 chiefs (a, b)");
+  expect("nodes: [{address: 127.0.0.1, chief: true}, {address: b}]", "127.0.0.1 among 2 nodes");
+  expect("nodes: [{address: a, chief: true}, {address: a}]", "the address a stands twice");
+  expect("nodes: [{address: a, chief: yess}]", "true or false expected, got 'yess'");
+  expect("nodes: [{address: a, network_bandwidth: 0}]", "above 0");
+  expect("nodes: [{address: a, network_bandwidth: .nan}]", "a number");
+  expect("nodes: [{address: a, role: boss}]", "worker or server");
+  expect("nodes: [{address: a, chief: true, role: server}, {address: b}]", "must compute");
+  expect("nodes: []", "'nodes', a list of machines");
+  expect("- a", "a map with the keys nodes");
+  expect("nodes: [", "not YAML");
+  expect("", "a map with the keys");
+  expect("nodes: [{address: a}]\ntopology: [{name: s, nodes: [b]}]", "names 'b'");
+}
+
+TEST(ResourceSpec, AnSshGroupIsNeededOnlyToLaunch) {
+  const std::string yaml = "nodes: [{address: a, chief: true}, {address: b}]";
+  Cluster cluster = parse_resource_spec(yaml, "c.yml");
+  EXPECT_THROW(check_ssh(cluster, "c.yml"), Error);
+  cluster.nodes[1].ssh_config = "conf";
+  EXPECT_THROW(check_ssh(cluster, "c.yml"), Error);
+  cluster.ssh["conf"] = {};
+  check_ssh(cluster, "c.yml");
+}
+
+TEST(Ranks, TheChiefsDevicesComeFirst) {
+  const Cluster cluster = parse_resource_spec(
+      "nodes: [{address: a, cpus: [0, 1]}, {address: b, gpus: [1, 0], chief: true},"
+      " {address: c, role: server}]",
+      "c");
+  std::vector<std::string> names;
+  for (const Place& place : ranks_of(cluster)) names.push_back(device_name(cluster, place));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"b:GPU:0", "b:GPU:1", "a:CPU:0", "a:CPU:1", "c:CPU:0"}));
+  EXPECT_TRUE(ranks_of(cluster).back().serves_only);
+  EXPECT_EQ(device_name(cluster, ranks_of(cluster, true)[1]), "b:CPU:1");
+  EXPECT_EQ(servers_of(cluster),
+            (std::vector<std::string>{"a:CPU:0", "a:CPU:1", "b:CPU:0", "c:CPU:0"}));
+}
+
+TEST(ReadCluster, LocalRanks) {
+  EXPECT_EQ(ranks_of(read_cluster("local:3")).size(), 3u);
+  for (const char* bad : {"local:0", "local:", "local:x", "local:99999999999"}) {
+    EXPECT_THROW(read_cluster(bad), Error) << bad;
+  }
+}
+
+TEST(ReadCluster, HostFilesAndLists) {
+  const Cluster hosts =
+      read_text("hosts", "# mine\na slots=2 max_slots=4\nb:3\n[::2]:2\nfe80::1\n");
+  ASSERT_EQ(hosts.nodes.size(), 4u);
+  EXPECT_TRUE(hosts.nodes[0].chief);
+  EXPECT_EQ(hosts.nodes[0].slots, 2u);
+  EXPECT_EQ(hosts.nodes[1].slots, 3u);
+  EXPECT_EQ(hosts.nodes[2].address, "::2");
+  EXPECT_EQ(hosts.nodes[2].slots, 2u);
+  EXPECT_EQ(hosts.nodes[3].address, "fe80::1");
+  EXPECT_EQ(ranks_of(hosts).size(), 8u);
+  EXPECT_EQ(read_text("hosts.json", "[\"a\", \"b\"]").nodes[1].address, "b");
+  EXPECT_THROW(read_text("hosts", "a slots=0\n"), Error);
+  EXPECT_THROW(read_text("hosts", ""), Error);
+  EXPECT_THROW(read_text("hosts.json", "{}"), Error);
+  EXPECT_THROW(read_cluster("/nowhere/c.yml"), Error);
+}
+
+TEST(ShapeDigest, SeesDevicesAndLinksButNotSsh) {
+  Cluster cluster = parse_resource_spec(kTwoNodes, "c");
+  const Digest before = shape_digest(cluster);
+  cluster.ssh["conf"].username = "other";
+  EXPECT_EQ(shape_digest(cluster), before);
+  cluster.nodes[1].bandwidth_bytes_per_s *= 2;
+  EXPECT_NE(shape_digest(cluster), before);
+}
+
+}  // namespace
+}  // namespace autodist::cluster

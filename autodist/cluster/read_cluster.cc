@@ -1,0 +1,134 @@
+// The other ways to name a cluster: local:N, MPI and Horovod host files, a JSON list of hosts.
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+
+#include "autodist/base/error.h"
+#include "autodist/base/file.h"
+#include "autodist/cluster/resource_spec.h"
+
+namespace autodist::cluster {
+namespace {
+
+constexpr std::uint32_t kMostSlots = 1024;
+constexpr std::int64_t kLongestFile = 1 << 20;
+
+std::optional<std::uint32_t> slots_of(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (value == 0 || value > kMostSlots) return std::nullopt;
+  return value;
+}
+
+Node host(const std::string& address, std::uint32_t slots) {
+  Node node;
+  node.address = address;
+  node.cpus = {Device{}};
+  node.slots = slots;
+  return node;
+}
+
+Cluster local(const std::string& specification) {
+  const auto ranks = slots_of(std::string_view(specification).substr(6));
+  if (!ranks) {
+    fail(ErrorCode::kUsage, "cluster: '{}', local:N with N from 1 to {} expected", specification,
+         kMostSlots);
+  }
+  Cluster cluster;
+  cluster.nodes.push_back(host("localhost", *ranks));
+  cluster.nodes.front().chief = true;
+  return cluster;
+}
+
+// "host", "host slots=N" (Open MPI), "host:N" (Horovod, MPICH). The colons of an IPv6 literal are
+// not taken for a number of slots; "[::1]:4" gives both.
+Node host_line(const std::string& line, const std::string& where, int number) {
+  std::istringstream words(line);
+  std::string name;
+  words >> name;
+  std::uint32_t slots = 1;
+  const auto refuse = [&](const std::string& got) {
+    fail(ErrorCode::kUsage, "{}:{}: '{}', 'host', 'host slots=N' or 'host:N' expected (N to {})",
+         where, number, got, kMostSlots);
+  };
+  const std::size_t colon = name.rfind(':');
+  const bool bracketed = name.front() == '[';
+  const bool plain = name.find(':') == colon;
+  if (colon != std::string::npos && (plain || (bracketed && name[colon - 1] == ']'))) {
+    const auto count = slots_of(std::string_view(name).substr(colon + 1));
+    if (!count) refuse(name);
+    slots = *count;
+    name = name.substr(0, colon);
+  }
+  if (bracketed) {
+    if (name.size() < 3 || name.back() != ']') refuse(name);
+    name = name.substr(1, name.size() - 2);
+  }
+  if (name.empty()) refuse(line);
+  for (std::string word; words >> word;) {
+    if (word.rfind("slots=", 0) == 0) {
+      const auto count = slots_of(std::string_view(word).substr(6));
+      if (!count) refuse(word);
+      slots = *count;
+    } else if (word.rfind("max_slots=", 0) != 0 && word.rfind("max-slots=", 0) != 0) {
+      refuse(word);
+    }
+  }
+  return host(name, slots);
+}
+
+Cluster host_file(const std::string& text, const std::string& where) {
+  Cluster cluster;
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    line = line.substr(0, line.find('#'));
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    cluster.nodes.push_back(host_line(line, where, number));
+  }
+  return cluster;
+}
+
+Cluster host_list(const std::string& text, const std::string& where) {
+  const nlohmann::json list = nlohmann::json::parse(text, nullptr, false);
+  if (!list.is_array() || list.empty()) {
+    fail(ErrorCode::kUsage, "{}: a JSON list of host names expected, for example [\"a\", \"b\"]",
+         where);
+  }
+  Cluster cluster;
+  for (const auto& name : list) {
+    if (!name.is_string() || name.get<std::string>().empty()) {
+      fail(ErrorCode::kUsage, "{}: {} is no host name", where, name.dump());
+    }
+    cluster.nodes.push_back(host(name.get<std::string>(), 1));
+  }
+  return cluster;
+}
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+}  // namespace
+
+Cluster read_cluster(const std::string& specification) {
+  if (specification.rfind("local:", 0) == 0) return local(specification);
+  const std::string text = read_file(specification, kLongestFile);
+  if (ends_with(specification, ".yml") || ends_with(specification, ".yaml")) {
+    return parse_resource_spec(text, specification);
+  }
+  // A host file has no place for a chief: its first host is it.
+  Cluster cluster = ends_with(specification, ".json") ? host_list(text, specification)
+                                                      : host_file(text, specification);
+  if (!cluster.nodes.empty()) cluster.nodes.front().chief = true;
+  settle(cluster, specification);
+  return cluster;
+}
+
+}  // namespace autodist::cluster

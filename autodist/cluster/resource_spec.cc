@@ -1,0 +1,395 @@
+#include "autodist/cluster/resource_spec.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "autodist/base/error.h"
+#include "autodist/base/nearest.h"
+
+namespace autodist::cluster {
+namespace {
+
+constexpr double kBytesPerGigabit = 1e9 / 8;
+constexpr std::size_t kLongestFile = 1 << 20;
+constexpr std::size_t kMostNodes = 65'535;
+constexpr std::uint32_t kMostDevices = 1024;
+
+// A place in the file, for messages: "cluster.yml:7: nodes[1].gpus".
+class At {
+ public:
+  At(std::string where, std::string path) : where_(std::move(where)), path_(std::move(path)) {}
+
+  [[nodiscard]] At key(const std::string& name) const {
+    return {where_, path_.empty() ? name : path_ + "." + name};
+  }
+  [[nodiscard]] At index(std::size_t i) const { return {where_, fmt::format("{}[{}]", path_, i)}; }
+
+  template <typename... Args>
+  [[noreturn]] void refuse(const YAML::Node& node, fmt::format_string<Args...> format,
+                           Args&&... args) const {
+    const YAML::Mark mark = node.Mark();
+    const std::string line = mark.is_null() ? "" : fmt::format(":{}", mark.line + 1);
+    fail(ErrorCode::kUsage, "{}{}: {}{}{}", where_, line, path_, path_.empty() ? "" : ": ",
+         fmt::format(format, std::forward<Args>(args)...));
+  }
+
+ private:
+  std::string where_;
+  std::string path_;
+};
+
+void expect_keys(const YAML::Node& map, const At& at, const std::vector<std::string>& known) {
+  if (!map.IsMap()) at.refuse(map, "a map with the keys {} expected", fmt::join(known, ", "));
+  std::set<std::string> seen;
+  for (const auto& entry : map) {
+    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      const std::string meant = nearest(key, known);
+      at.refuse(entry.first, "unknown key '{}'{}", key,
+                meant.empty() ? fmt::format(", one of {} expected", fmt::join(known, ", "))
+                              : fmt::format(", did you mean '{}'?", meant));
+    }
+    if (!seen.insert(key).second) at.refuse(entry.first, "the key '{}' stands twice", key);
+  }
+}
+
+std::string text_of(const YAML::Node& node, const At& at) {
+  if (!node.IsScalar()) at.refuse(node, "a text expected");
+  return node.Scalar();
+}
+
+bool truth_of(const YAML::Node& node, const At& at) {
+  bool value = false;
+  if (!node.IsScalar() || !YAML::convert<bool>::decode(node, value)) {
+    at.refuse(node, "true or false expected, got '{}'", node.IsScalar() ? node.Scalar() : "…");
+  }
+  return value;
+}
+
+double number_of(const YAML::Node& node, const At& at, double least) {
+  double value = 0;
+  const bool parsed = node.IsScalar() && YAML::convert<double>::decode(node, value);
+  if (!parsed || !std::isfinite(value) || value < least) {
+    at.refuse(node, "a number of at least {} expected, got '{}'", least,
+              node.IsScalar() ? node.Scalar() : "…");
+  }
+  return value;
+}
+
+std::uint32_t count_of(const YAML::Node& node, const At& at, std::uint32_t least,
+                       std::uint32_t most) {
+  const double value = number_of(node, at, least);
+  if (value != std::floor(value) || value > most) {
+    at.refuse(node, "a whole number from {} to {} expected, got '{}'", least, most, node.Scalar());
+  }
+  return static_cast<std::uint32_t>(value);
+}
+
+double positive(const YAML::Node& node, const At& at) {
+  const double value = number_of(node, at, 0);
+  if (value == 0) at.refuse(node, "a number above 0 expected");
+  return value;
+}
+
+std::vector<Device> devices_of(const YAML::Node& list, const At& at, DeviceKind kind) {
+  if (!list.IsSequence()) at.refuse(list, "a list of indices expected, for example [0, 1]");
+  std::vector<Device> devices;
+  std::set<std::uint32_t> seen;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const std::uint32_t index = count_of(list[i], at.index(i), 0, kMostDevices - 1);
+    if (!seen.insert(index).second) at.refuse(list[i], "the index {} stands twice", index);
+    devices.push_back({kind, index, {}});
+  }
+  std::sort(devices.begin(), devices.end(),
+            [](const Device& a, const Device& b) { return a.index < b.index; });
+  return devices;
+}
+
+DeviceFigures figures_of(const YAML::Node& map, const At& at) {
+  expect_keys(map, at, {"kind", "tflops", "memory_gib", "memory_bandwidth_gb_per_s"});
+  DeviceFigures figures;
+  if (map["kind"]) figures.kind = text_of(map["kind"], at.key("kind"));
+  if (map["tflops"]) figures.tflops = positive(map["tflops"], at.key("tflops"));
+  if (map["memory_gib"]) {
+    figures.memory = Bytes(static_cast<std::int64_t>(
+        std::min(positive(map["memory_gib"], at.key("memory_gib")), 1e9) * 1024 * 1024 * 1024));
+  }
+  if (map["memory_bandwidth_gb_per_s"]) {
+    figures.memory_bandwidth_bytes_per_s =
+        1e9 * positive(map["memory_bandwidth_gb_per_s"], at.key("memory_bandwidth_gb_per_s"));
+  }
+  return figures;
+}
+
+Node node_of(const YAML::Node& map, const At& at) {
+  expect_keys(map, at,
+              {"address", "cpus", "gpus", "chief", "ssh_config", "network_bandwidth", "latency",
+               "devices", "intra_node", "slots", "role"});
+  Node node;
+  if (!map["address"]) at.refuse(map, "the key 'address' is missing");
+  node.address = text_of(map["address"], at.key("address"));
+  if (node.address.empty() || node.address.find_first_of(" \t\n/,") != std::string::npos) {
+    at.key("address").refuse(map["address"], "'{}' is no IP address or host name", node.address);
+  }
+  if (map["cpus"]) node.cpus = devices_of(map["cpus"], at.key("cpus"), DeviceKind::kCpu);
+  if (node.cpus.empty()) node.cpus = {Device{}};  // CPU 0 always exists
+  if (map["gpus"]) node.gpus = devices_of(map["gpus"], at.key("gpus"), DeviceKind::kGpu);
+  if (map["chief"]) node.chief = truth_of(map["chief"], at.key("chief"));
+  if (map["ssh_config"]) node.ssh_config = text_of(map["ssh_config"], at.key("ssh_config"));
+  if (map["network_bandwidth"]) {
+    node.bandwidth_bytes_per_s =
+        kBytesPerGigabit * positive(map["network_bandwidth"], at.key("network_bandwidth"));
+  }
+  if (map["latency"]) node.latency = Seconds(number_of(map["latency"], at.key("latency"), 0));
+  if (map["intra_node"]) {
+    node.intra_node_bytes_per_s =
+        kBytesPerGigabit * positive(map["intra_node"], at.key("intra_node"));
+  }
+  if (map["slots"]) node.slots = count_of(map["slots"], at.key("slots"), 1, kMostDevices);
+  if (map["role"]) {
+    const std::string role = text_of(map["role"], at.key("role"));
+    if (role != "worker" && role != "server") {
+      at.key("role").refuse(map["role"], "'{}', worker or server expected", role);
+    }
+    node.role = role == "server" ? NodeRole::kServer : NodeRole::kWorker;
+  }
+  if (map["devices"]) {
+    const DeviceFigures figures = figures_of(map["devices"], at.key("devices"));
+    for (Device& device : node.gpus.empty() ? node.cpus : node.gpus) device.figures = figures;
+  }
+  return node;
+}
+
+SshConfig ssh_of(const YAML::Node& map, const At& at) {
+  expect_keys(map, at, {"username", "port", "key_file", "python_venv", "shared_envs"});
+  SshConfig config;
+  if (map["username"]) config.username = text_of(map["username"], at.key("username"));
+  if (map["port"]) {
+    config.port = static_cast<std::uint16_t>(count_of(map["port"], at.key("port"), 1, 65'535));
+  }
+  if (map["key_file"]) config.key_file = text_of(map["key_file"], at.key("key_file"));
+  if (map["python_venv"]) config.python_venv = text_of(map["python_venv"], at.key("python_venv"));
+  if (const YAML::Node variables = map["shared_envs"]) {
+    const At here = at.key("shared_envs");
+    if (!variables.IsMap()) here.refuse(variables, "a map of names to values expected");
+    for (const auto& entry : variables) {
+      const std::string name = text_of(entry.first, here);
+      config.shared_envs[name] = text_of(entry.second, here.key(name));
+    }
+  }
+  return config;
+}
+
+Switch switch_of(const YAML::Node& map, const At& at) {
+  expect_keys(map, at, {"name", "nodes", "oversubscription"});
+  Switch result;
+  if (!map["name"]) at.refuse(map, "the key 'name' is missing");
+  result.name = text_of(map["name"], at.key("name"));
+  const YAML::Node nodes = map["nodes"];
+  if (!nodes || !nodes.IsSequence()) at.refuse(map, "'nodes', a list of addresses, expected");
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    result.nodes.push_back(text_of(nodes[i], at.key("nodes").index(i)));
+  }
+  if (map["oversubscription"]) {
+    result.oversubscription = number_of(map["oversubscription"], at.key("oversubscription"), 1);
+  }
+  return result;
+}
+
+void check_switches(const Cluster& cluster, const std::string& where) {
+  std::set<std::string> known;
+  for (const Node& node : cluster.nodes) known.insert(node.address);
+  for (const Switch& each : cluster.switches) {
+    if (!known.insert(each.name).second) {
+      fail(ErrorCode::kUsage, "{}: topology: the name '{}' stands twice", where, each.name);
+    }
+  }
+  std::set<std::string> attached;
+  for (const Switch& each : cluster.switches) {
+    for (const std::string& name : each.nodes) {
+      if (known.count(name) == 0) {
+        fail(ErrorCode::kUsage,
+             "{}: topology: switch '{}' names '{}', no node or switch. Nearest: '{}'.", where,
+             each.name, name, nearest(name, {known.begin(), known.end()}));
+      }
+      if (name == each.name || !attached.insert(name).second) {
+        fail(ErrorCode::kUsage, "{}: topology: '{}' hangs below more than one switch", where, name);
+      }
+    }
+  }
+}
+
+YAML::Node load(const std::string& text, const std::string& where) {
+  if (text.size() > kLongestFile) {
+    fail(ErrorCode::kUsage, "{}: {} bytes, at most {} expected of a resource specification", where,
+         text.size(), kLongestFile);
+  }
+  try {
+    return YAML::Load(text);
+  } catch (const YAML::Exception& error) {
+    fail(ErrorCode::kUsage, "{}:{}: not YAML: {}", where, error.mark.line + 1, error.msg);
+  }
+}
+
+}  // namespace
+
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
+}
+
+Cluster parse_resource_spec(const std::string& text, const std::string& where) {
+  const YAML::Node root = load(text, where);
+  const At top(where, "");
+  expect_keys(root, top, {"nodes", "ssh", "topology"});
+  const YAML::Node nodes = root["nodes"];
+  if (!nodes || !nodes.IsSequence() || nodes.size() == 0) {
+    top.refuse(root, "'nodes', a list of machines, expected");
+  }
+  if (nodes.size() > kMostNodes)
+    top.refuse(nodes, "{} nodes, at most {}", nodes.size(), kMostNodes);
+  Cluster cluster;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    cluster.nodes.push_back(node_of(nodes[i], top.key("nodes").index(i)));
+  }
+  if (const YAML::Node groups = root["ssh"]) {
+    if (!groups.IsMap()) top.key("ssh").refuse(groups, "a map of groups expected");
+    for (const auto& group : groups) {
+      const std::string name = text_of(group.first, top.key("ssh"));
+      cluster.ssh[name] = ssh_of(group.second, top.key("ssh").key(name));
+    }
+  }
+  if (const YAML::Node switches = root["topology"]) {
+    if (!switches.IsSequence()) top.key("topology").refuse(switches, "a list of switches expected");
+    for (std::size_t i = 0; i < switches.size(); ++i) {
+      cluster.switches.push_back(switch_of(switches[i], top.key("topology").index(i)));
+    }
+  }
+  settle(cluster, where);
+  check_switches(cluster, where);
+  return cluster;
+}
+
+void settle(Cluster& cluster, const std::string& where) {
+  if (cluster.nodes.empty()) fail(ErrorCode::kUsage, "{}: no node", where);
+  if (cluster.nodes.size() == 1) cluster.nodes.front().chief = true;
+  std::set<std::string> addresses;
+  std::vector<std::string> chiefs;
+  for (const Node& node : cluster.nodes) {
+    if (!addresses.insert(node.address).second) {
+      fail(ErrorCode::kUsage, "{}: the address {} stands twice", where, node.address);
+    }
+    if (cluster.nodes.size() > 1 && is_loopback(node.address)) {
+      fail(ErrorCode::kUsage,
+           "{}: {} among {} nodes: the others cannot reach it. Give the address that they see.",
+           where, node.address, cluster.nodes.size());
+    }
+    if (node.chief) chiefs.push_back(node.address);
+  }
+  if (chiefs.empty()) {
+    fail(ErrorCode::kUsage, "{}: {} nodes and no chief. Add `chief: true` to one.", where,
+         cluster.nodes.size());
+  }
+  if (chiefs.size() > 1) {
+    fail(ErrorCode::kUsage, "{}: {} chiefs ({}), exactly one expected", where, chiefs.size(),
+         fmt::join(chiefs, ", "));
+  }
+  if (chief_of(cluster).role == NodeRole::kServer) {
+    fail(ErrorCode::kUsage, "{}: the chief {} only serves; it must compute. Choose another chief.",
+         where, chiefs.front());
+  }
+}
+
+void check_ssh(const Cluster& cluster, const std::string& where) {
+  std::vector<std::string> groups;
+  for (const auto& [name, config] : cluster.ssh) groups.push_back(name);
+  for (const Node& node : cluster.nodes) {
+    if (node.chief) continue;
+    if (node.ssh_config.empty()) {
+      fail(ErrorCode::kUsage,
+           "{}: node {} has no ssh_config, which starting its ranks over ssh needs", where,
+           node.address);
+    }
+    if (cluster.ssh.count(node.ssh_config) == 0) {
+      fail(ErrorCode::kUsage, "{}: node {}: no ssh group '{}'. Nearest: '{}'.", where, node.address,
+           node.ssh_config, nearest(node.ssh_config, groups));
+    }
+  }
+}
+
+std::string to_yaml(const Cluster& cluster) {
+  YAML::Emitter out;
+  out.SetDoublePrecision(17);
+  const auto indices = [&](const std::vector<Device>& devices) {
+    out << YAML::Flow << YAML::BeginSeq;
+    for (const Device& device : devices) out << device.index;
+    out << YAML::EndSeq;
+  };
+  out << YAML::BeginMap << YAML::Key << "nodes" << YAML::Value << YAML::BeginSeq;
+  for (const Node& node : cluster.nodes) {
+    out << YAML::BeginMap << YAML::Key << "address" << YAML::Value << node.address;
+    out << YAML::Key << "cpus" << YAML::Value;
+    indices(node.cpus);
+    if (!node.gpus.empty()) {
+      out << YAML::Key << "gpus" << YAML::Value;
+      indices(node.gpus);
+    }
+    if (node.chief) out << YAML::Key << "chief" << YAML::Value << true;
+    if (!node.ssh_config.empty()) {
+      out << YAML::Key << "ssh_config" << YAML::Value << node.ssh_config;
+    }
+    out << YAML::Key << "network_bandwidth" << YAML::Value
+        << node.bandwidth_bytes_per_s / kBytesPerGigabit;
+    out << YAML::Key << "latency" << YAML::Value << node.latency.value;
+    out << YAML::Key << "intra_node" << YAML::Value
+        << node.intra_node_bytes_per_s / kBytesPerGigabit;
+    if (node.slots > 0) out << YAML::Key << "slots" << YAML::Value << node.slots;
+    if (node.role == NodeRole::kServer) out << YAML::Key << "role" << YAML::Value << "server";
+    const DeviceFigures& figures = (node.gpus.empty() ? node.cpus : node.gpus).front().figures;
+    if (!(figures == DeviceFigures{})) {
+      out << YAML::Key << "devices" << YAML::Value << YAML::BeginMap;
+      if (!figures.kind.empty()) out << YAML::Key << "kind" << YAML::Value << figures.kind;
+      if (figures.tflops > 0) out << YAML::Key << "tflops" << YAML::Value << figures.tflops;
+      if (figures.memory.value > 0) {
+        out << YAML::Key << "memory_gib" << YAML::Value
+            << static_cast<double>(figures.memory.value) / 1024 / 1024 / 1024;
+      }
+      if (figures.memory_bandwidth_bytes_per_s > 0) {
+        out << YAML::Key << "memory_bandwidth_gb_per_s" << YAML::Value
+            << figures.memory_bandwidth_bytes_per_s / 1e9;
+      }
+      out << YAML::EndMap;
+    }
+    out << YAML::EndMap;
+  }
+  out << YAML::EndSeq;
+  if (!cluster.ssh.empty()) {
+    out << YAML::Key << "ssh" << YAML::Value << YAML::BeginMap;
+    for (const auto& [name, config] : cluster.ssh) {
+      out << YAML::Key << name << YAML::Value << YAML::BeginMap;
+      out << YAML::Key << "username" << YAML::Value << config.username;
+      out << YAML::Key << "port" << YAML::Value << config.port;
+      out << YAML::Key << "key_file" << YAML::Value << config.key_file;
+      out << YAML::Key << "python_venv" << YAML::Value << config.python_venv;
+      out << YAML::Key << "shared_envs" << YAML::Value << config.shared_envs << YAML::EndMap;
+    }
+    out << YAML::EndMap;
+  }
+  if (!cluster.switches.empty()) {
+    out << YAML::Key << "topology" << YAML::Value << YAML::BeginSeq;
+    for (const Switch& each : cluster.switches) {
+      out << YAML::BeginMap << YAML::Key << "name" << YAML::Value << each.name;
+      out << YAML::Key << "nodes" << YAML::Value << YAML::Flow << each.nodes;
+      out << YAML::Key << "oversubscription" << YAML::Value << each.oversubscription
+          << YAML::EndMap;
+    }
+    out << YAML::EndSeq;
+  }
+  out << YAML::EndMap;
+  return std::string(out.c_str()) + "\n";
+}
+
+}  // namespace autodist::cluster

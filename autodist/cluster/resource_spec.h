@@ -1,0 +1,22 @@
+// The YAML of a resource specification, read strictly: every key is known, every value has its type
+// and range, and a message says where. Grammar: docs/formats/cluster.md.
+
+#pragma once
+
+#include <string>
+
+#include "autodist/cluster/cluster.h"
+
+namespace autodist::cluster {
+
+// What must hold of any cluster, from whatever file: at least one node, distinct addresses, one
+// chief (a single node is made it), no loopback among several nodes, a chief that computes. Throws
+// Error(kUsage), prefixed with `where`.
+void settle(Cluster& cluster, const std::string& where);
+
+// For a launch over ssh: every node but the chief names a group that exists. Throws Error(kUsage).
+void check_ssh(const Cluster& cluster, const std::string& where);
+
+bool is_loopback(const std::string& address);
+
+}  // namespace autodist::cluster

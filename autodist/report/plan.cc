@@ -1,0 +1,183 @@
+#include "autodist/report/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+namespace autodist::report {
+namespace {
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ","));
+}
+
+std::string spec_name(strategy::AllReduceSpec spec) {
+  switch (spec) {
+    case strategy::AllReduceSpec::kAuto:
+      return "auto";
+    case strategy::AllReduceSpec::kNccl:
+      return "nccl";
+    case strategy::AllReduceSpec::kRing:
+      return "ring";
+  }
+  return "?";
+}
+
+std::string describe(const strategy::Synchronizer& synchronizer) {
+  if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer)) {
+    return "PS at " + ps->reduction_destination;
+  }
+  if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&synchronizer)) {
+    return fmt::format("all-reduce group {} ({})", all_reduce->group, spec_name(all_reduce->spec));
+  }
+  return "-";
+}
+
+// One line for a partitioned variable, too: how many shards, and what they do when they agree.
+std::string describe(const strategy::NodeConfig& node) {
+  if (node.parts.empty()) return describe(node.synchronizer);
+  const std::string first = describe(node.parts.front().synchronizer);
+  const bool same = std::all_of(
+      node.parts.begin(), node.parts.end(),
+      [&](const strategy::NodeConfig& part) { return describe(part.synchronizer) == first; });
+  return fmt::format("{} shards ({}): {}", node.parts.size(), node.partitioner,
+                     same ? first : first + ", …");
+}
+
+// The graph's variables in the order of their size, largest first.
+std::vector<std::size_t> by_size(const ir::Graph& graph) {
+  std::vector<std::size_t> order(graph.variables.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return ir::bytes_of(graph, ir::VariableId(a)) > ir::bytes_of(graph, ir::VariableId(b));
+  });
+  return order;
+}
+
+std::map<std::string, const strategy::NodeConfig*> nodes_by_variable(
+    const strategy::Strategy& strategy) {
+  std::map<std::string, const strategy::NodeConfig*> nodes;
+  for (const strategy::NodeConfig& node : strategy.nodes) {
+    nodes[strategy::variable_name(node.name)] = &node;
+  }
+  return nodes;
+}
+
+Bytes total_bytes(const ir::Graph& graph) {
+  Bytes total;
+  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+    total += ir::bytes_of(graph, ir::VariableId(i));
+  }
+  return total;
+}
+
+}  // namespace
+
+std::vector<RankTraffic> traffic_of(const ir::Program& program) {
+  std::vector<RankTraffic> traffic(program.ranks.size());
+  for (const ir::Slice& slice : program.slices) {
+    const Bytes size = ir::bytes_of(slice);
+    RankTraffic& owner = traffic[slice.owner.value];
+    owner.owned += size;
+    for (ir::Rank member : slice.members) {
+      if (member == slice.owner) continue;
+      traffic[member.value].sent += size;
+      traffic[member.value].received += size;
+      owner.sent += size;
+      owner.received += size;
+    }
+  }
+  for (const ir::Collective& collective : program.collectives) {
+    Bytes size;
+    for (ir::VariableId variable : collective.variables) {
+      size += ir::bytes_of(*program.graph, variable);
+    }
+    const auto members = static_cast<std::int64_t>(collective.members.size());
+    const Bytes each(2 * size.value * (members - 1) / members);
+    for (ir::Rank member : collective.members) {
+      traffic[member.value].sent += each;
+      traffic[member.value].received += each;
+    }
+  }
+  return traffic;
+}
+
+std::string plan_table(const strategy::Strategy& strategy, const ir::Program& program,
+                       std::size_t most) {
+  const ir::Graph& graph = *program.graph;
+  const auto nodes = nodes_by_variable(strategy);
+  std::size_t width = 8;
+  for (const ir::Variable& variable : graph.variables)
+    width = std::max(width, variable.name.size());
+  std::string text = fmt::format("{:<{}}  {:<20} {:>10} {:>7}  {}\n", "variable", width, "shape",
+                                 "size", "slices", "synchronised by");
+  std::size_t shown = 0;
+  for (std::size_t index : by_size(graph)) {
+    if (most != 0 && shown == most) break;
+    ++shown;
+    const ir::VariableId id(index);
+    const std::string& name = graph.variable(id).name;
+    const auto node = nodes.find(name);
+    const bool used = graph.variable(id).gradient.has_value();
+    text += fmt::format("{:<{}}  {:<20} {:>10} {:>7}  {}\n", name, width,
+                        shape_text(ir::shape_of(graph, id)), to_string(ir::bytes_of(graph, id)),
+                        program.plan(id).slices.size(),
+                        !used                 ? "unused by the step"
+                        : node == nodes.end() ? "-"
+                                              : describe(*node->second));
+  }
+  if (shown < graph.variables.size()) {
+    text +=
+        fmt::format("… and {} smaller ones (--all shows them)\n", graph.variables.size() - shown);
+  }
+  text += fmt::format("\n{} variables, {}, in {} slices and {} library collectives on {} ranks\n",
+                      graph.variables.size(), to_string(total_bytes(graph)), program.slices.size(),
+                      program.collectives.size(), program.ranks.size());
+  text += fmt::format("{:<5} {:<24} {:>10} {:>10} {:>10}\n", "rank", "device", "owns", "sends",
+                      "receives");
+  const std::vector<RankTraffic> traffic = traffic_of(program);
+  for (std::size_t rank = 0; rank < traffic.size(); ++rank) {
+    text += fmt::format("{:<5} {:<24} {:>10} {:>10} {:>10}\n", rank, program.ranks[rank].device,
+                        to_string(traffic[rank].owned), to_string(traffic[rank].sent),
+                        to_string(traffic[rank].received));
+  }
+  return text;
+}
+
+std::string plan_json(const strategy::Strategy& strategy, const ir::Program& program) {
+  const ir::Graph& graph = *program.graph;
+  nlohmann::ordered_json json;
+  json["strategy_id"] = strategy.id;
+  json["program_digest"] = to_string(ir::digest_of(program));
+  json["ranks"] = nlohmann::ordered_json::array();
+  const std::vector<RankTraffic> traffic = traffic_of(program);
+  for (std::size_t rank = 0; rank < traffic.size(); ++rank) {
+    json["ranks"].push_back({{"device", program.ranks[rank].device},
+                             {"owned_bytes", traffic[rank].owned.value},
+                             {"sent_bytes_per_step", traffic[rank].sent.value},
+                             {"received_bytes_per_step", traffic[rank].received.value}});
+  }
+  const auto nodes = nodes_by_variable(strategy);
+  json["variables"] = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+    const ir::VariableId id(i);
+    const auto node = nodes.find(graph.variable(id).name);
+    nlohmann::ordered_json row{{"name", graph.variable(id).name},
+                               {"shape", ir::shape_of(graph, id)},
+                               {"bytes", ir::bytes_of(graph, id).value},
+                               {"slices", program.plan(id).slices.size()}};
+    if (node != nodes.end()) {
+      row["synchronizer"] = describe(*node->second);
+      if (node->second->needed) row["needed_seconds"] = node->second->needed->value;
+    }
+    json["variables"].push_back(std::move(row));
+  }
+  json["slices"] = program.slices.size();
+  json["collectives"] = program.collectives.size();
+  return json.dump();
+}
+
+}  // namespace autodist::report

@@ -1,0 +1,30 @@
+// A plan as people read it: what every variable does, and what that puts on every machine.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "autodist/ir/program.h"
+#include "autodist/strategy/strategy.h"
+
+namespace autodist::report {
+
+// Payload that a rank sends and receives in one step over owner paths (PS and direct all-reduce),
+// and what it owns. Library collectives are counted as a ring: 2 (N-1)/N of their bytes each way.
+struct RankTraffic {
+  Bytes owned;
+  Bytes sent;
+  Bytes received;
+};
+std::vector<RankTraffic> traffic_of(const ir::Program& program);
+
+// A table of the variables, largest first, at most `most` of them (0: all), then one of the ranks.
+std::string plan_table(const strategy::Strategy& strategy, const ir::Program& program,
+                       std::size_t most);
+
+// The same facts as one JSON object, units in the names.
+std::string plan_json(const strategy::Strategy& strategy, const ir::Program& program);
+
+}  // namespace autodist::report

@@ -1,0 +1,235 @@
+#include "autodist/strategy/strategy.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <ctime>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/base/nearest.h"
+
+namespace autodist::strategy {
+
+bool operator==(const PsSynchronizer& a, const PsSynchronizer& b) {
+  return std::tie(a.reduction_destination, a.local_replication, a.sync, a.staleness) ==
+         std::tie(b.reduction_destination, b.local_replication, b.sync, b.staleness);
+}
+
+bool operator==(const AllReduceSynchronizer& a, const AllReduceSynchronizer& b) {
+  return std::tie(a.spec, a.compressor, a.group, a.algorithm) ==
+         std::tie(b.spec, b.compressor, b.group, b.algorithm);
+}
+
+bool operator==(const NodeConfig& a, const NodeConfig& b) {
+  return std::tie(a.name, a.synchronizer, a.partitioner, a.parts, a.needed) ==
+         std::tie(b.name, b.synchronizer, b.partitioner, b.parts, b.needed);
+}
+
+bool operator==(const Strategy& a, const Strategy& b) {
+  return std::tie(a.id, a.path, a.nodes, a.replicas, a.slice_bytes) ==
+         std::tie(b.id, b.path, b.nodes, b.replicas, b.slice_bytes);
+}
+
+std::string node_name(const std::string& variable) { return variable + ":0"; }
+
+std::string variable_name(const std::string& node_name) {
+  const bool suffixed =
+      node_name.size() > 2 && node_name.compare(node_name.size() - 2, 2, ":0") == 0;
+  return suffixed ? node_name.substr(0, node_name.size() - 2) : node_name;
+}
+
+std::vector<std::int64_t> parse_partitioner(const std::string& partitioner,
+                                            const std::string& where) {
+  std::vector<std::int64_t> shards;
+  std::size_t split = 0;
+  const auto refuse = [&](const char* why) {
+    fail(ErrorCode::kUsage, "{}: partitioner '{}': {}. Shards per axis expected, as in '2,1'.",
+         where, partitioner, why);
+  };
+  for (std::size_t begin = 0; begin <= partitioner.size();) {
+    const std::size_t comma = std::min(partitioner.find(',', begin), partitioner.size());
+    std::int64_t count = 0;
+    const char* const last = partitioner.data() + comma;
+    const auto [end, error] = std::from_chars(partitioner.data() + begin, last, count);
+    if (error != std::errc() || end != last) refuse("not whole numbers");
+    if (count < 1) refuse("a number of shards below 1");
+    if (count > 1) ++split;
+    shards.push_back(count);
+    begin = comma + 1;
+  }
+  if (split == 0) refuse("no axis is split");
+  if (split > 1) refuse("more than one axis is split");
+  return shards;
+}
+
+std::pair<std::int64_t, std::int64_t> shard_rows(std::int64_t rows, std::int64_t shards,
+                                                 std::int64_t index) {
+  const std::int64_t share = rows / shards;
+  const std::int64_t larger = rows % shards;
+  const auto begin_of = [&](std::int64_t i) { return i * share + std::min(i, larger); };
+  return {begin_of(index), begin_of(index + 1)};
+}
+
+namespace {
+
+// The variables, devices and words that a strategy may name.
+class Check {
+ public:
+  Check(const ir::Graph& graph, const cluster::Cluster& cluster, const std::string& where)
+      : graph_(graph), where_(where) {
+    for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+      variables_.emplace(graph.variables[i].name, ir::VariableId(i));
+      names_.push_back(graph.variables[i].name);
+    }
+    for (const std::string& server : cluster::servers_of(cluster)) devices_.insert(server);
+    for (const bool cpu_only : {false, true}) {
+      for (const cluster::Place& place : cluster::ranks_of(cluster, cpu_only)) {
+        devices_.insert(cluster::device_name(cluster, place));
+      }
+    }
+  }
+
+  void run(const Strategy& strategy) {
+    std::set<std::string> seen;
+    for (std::size_t i = 0; i < strategy.nodes.size(); ++i) {
+      const NodeConfig& node = strategy.nodes[i];
+      const std::string here = fmt::format("{}, node {}: '{}'", where_, i, node.name);
+      if (!seen.insert(variable_name(node.name)).second) {
+        fail(ErrorCode::kUsage, "{}: the variable stands twice", here);
+      }
+      check_node(node, here);
+    }
+    for (const std::string& name : names_) {
+      if (seen.count(name) == 0) {
+        fail(ErrorCode::kUsage,
+             "{}: no node for the variable '{}' of graph '{}'. Is it another graph's?", where_,
+             name, graph_.name);
+      }
+    }
+    if (strategy.replicas.empty()) {
+      fail(ErrorCode::kUsage, "{}: no replica: graph_config.replicas is empty", where_);
+    }
+    std::set<std::string> replicas;
+    for (const std::string& replica : strategy.replicas) {
+      check_device(replica, where_ + ": replica");
+      if (!replicas.insert(replica).second) {
+        fail(ErrorCode::kUsage, "{}: the replica '{}' stands twice", where_, replica);
+      }
+    }
+  }
+
+ private:
+  void check_node(const NodeConfig& node, const std::string& here) {
+    const auto found = variables_.find(variable_name(node.name));
+    if (found == variables_.end()) {
+      const std::string meant = nearest(variable_name(node.name), names_);
+      fail(ErrorCode::kUsage, "{}: no such variable in graph '{}'{}", here, graph_.name,
+           meant.empty() ? "" : fmt::format(". Nearest: '{}'.", meant));
+    }
+    if (node.partitioner.empty()) {
+      if (!node.parts.empty()) {
+        fail(ErrorCode::kUsage, "{}: {} shards but no partitioner", here, node.parts.size());
+      }
+      check_synchronizer(node.synchronizer, here);
+      return;
+    }
+    check_partition(node, found->second, here);
+  }
+
+  void check_partition(const NodeConfig& node, ir::VariableId id, const std::string& here) {
+    const std::vector<std::int64_t> shape = ir::shape_of(graph_, id);
+    const std::vector<std::int64_t> shards = parse_partitioner(node.partitioner, here);
+    if (shards.size() != shape.size()) {
+      fail(ErrorCode::kUsage, "{}: partitioner '{}' has {} axes, the variable [{}] has {}", here,
+           node.partitioner, shards.size(), fmt::join(shape, ","), shape.size());
+    }
+    std::size_t axis = 0;
+    while (shards[axis] == 1) ++axis;
+    if (shards[axis] > shape[axis]) {
+      fail(ErrorCode::kInfeasible,
+           "{}: axis {} has {} rows, cannot be split in {}. Use at most {}.", here, axis,
+           shape[axis], shards[axis], shape[axis]);
+    }
+    if (graph_.variable(id).sparse_gradient && axis != 0) {
+      fail(ErrorCode::kInfeasible,
+           "{}: its gradient is sparse, so it can be split along axis 0 only; got axis {}", here,
+           axis);
+    }
+    if (static_cast<std::int64_t>(node.parts.size()) != shards[axis]) {
+      fail(ErrorCode::kUsage, "{}: partitioner '{}' makes {} shards, {} are described", here,
+           node.partitioner, shards[axis], node.parts.size());
+    }
+    for (const NodeConfig& part : node.parts) {
+      if (!part.partitioner.empty() || !part.parts.empty()) {
+        fail(ErrorCode::kUsage, "{}: shard '{}' is itself partitioned", here, part.name);
+      }
+      check_synchronizer(part.synchronizer, here + ", shard '" + part.name + "'");
+    }
+  }
+
+  void check_synchronizer(const Synchronizer& synchronizer, const std::string& here) {
+    if (const auto* ps = std::get_if<PsSynchronizer>(&synchronizer)) {
+      check_device(ps->reduction_destination, here + ": reduction_destination");
+      if (ps->staleness < 0) fail(ErrorCode::kUsage, "{}: staleness {}", here, ps->staleness);
+      if (ps->staleness > 0 && !ps->sync) {
+        fail(ErrorCode::kUsage, "{}: staleness {} needs sync: true", here, ps->staleness);
+      }
+    } else if (const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&synchronizer)) {
+      if (all_reduce->group < 0) fail(ErrorCode::kUsage, "{}: group {}", here, all_reduce->group);
+    } else {
+      fail(ErrorCode::kUsage, "{}: no synchronizer", here);
+    }
+  }
+
+  void check_device(const std::string& device, const std::string& here) {
+    if (devices_.count(device) > 0) return;
+    fail(ErrorCode::kInfeasible, "{} '{}' is no device of the cluster. It has {}.", here, device,
+         fmt::join(devices_, ", "));
+  }
+
+  const ir::Graph& graph_;
+  const std::string& where_;
+  std::map<std::string, ir::VariableId> variables_;
+  std::vector<std::string> names_;
+  std::set<std::string> devices_;
+};
+
+}  // namespace
+
+void check(const Strategy& strategy, const ir::Graph& graph, const cluster::Cluster& cluster,
+           const std::string& where) {
+  Check(graph, cluster, where).run(strategy);
+}
+
+void fix_priorities(Strategy& strategy, const ir::Graph& graph) {
+  std::vector<Seconds> starts;
+  Seconds now;
+  for (const ir::Op& op : graph.ops) {
+    starts.push_back(now);
+    now += op.cost.at(graph.example_batch);
+  }
+  std::map<std::string, Seconds> needed;
+  for (const ir::Variable& variable : graph.variables) {
+    if (variable.first_use) needed[variable.name] = starts[variable.first_use->value];
+  }
+  for (NodeConfig& node : strategy.nodes) {
+    const auto found = needed.find(variable_name(node.name));
+    if (found != needed.end()) node.needed = found->second;
+  }
+}
+
+std::string make_id(std::int64_t unix_microseconds) {
+  AD_CHECK(unix_microseconds >= 0) << "a time before 1970";
+  const std::time_t seconds = unix_microseconds / 1'000'000;
+  std::tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  return fmt::format("{:04}{:02}{:02}T{:02}{:02}{:02}M{:06}", utc.tm_year + 1900, utc.tm_mon + 1,
+                     utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
+                     unix_microseconds % 1'000'000);
+}
+
+}  // namespace autodist::strategy

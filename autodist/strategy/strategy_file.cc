@@ -1,0 +1,164 @@
+// Strategy <-> protobuf, raw and as text.
+
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "autodist/base/error.h"
+#include "autodist/base/file.h"
+#include "autodist/strategy/strategy.h"
+#include "autodist/strategy/strategy.pb.h"
+
+namespace autodist::strategy {
+namespace {
+
+constexpr std::int64_t kLargestFile = std::int64_t{64} << 20;
+constexpr int kDeepestParts = 1;  // a shard has no shards
+
+void write(const NodeConfig& node, proto::Strategy::Node& out) {
+  out.set_var_name(node.name);
+  if (const auto* ps = std::get_if<PsSynchronizer>(&node.synchronizer)) {
+    proto::PSSynchronizer& to = *out.mutable_pssynchronizer();
+    to.set_reduction_destination(ps->reduction_destination);
+    to.set_local_replication(ps->local_replication);
+    to.set_sync(ps->sync);
+    to.set_staleness(ps->staleness);
+  }
+  if (const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&node.synchronizer)) {
+    proto::AllReduceSynchronizer& to = *out.mutable_allreducesynchronizer();
+    to.set_spec(static_cast<proto::AllReduceSynchronizer::Spec>(all_reduce->spec));
+    to.set_compressor(
+        static_cast<proto::AllReduceSynchronizer::Compressor>(all_reduce->compressor));
+    to.set_group(all_reduce->group);
+    to.set_algorithm(static_cast<proto::AllReduceSynchronizer::Algorithm>(all_reduce->algorithm));
+  }
+  out.set_partitioner(node.partitioner);
+  for (const NodeConfig& part : node.parts) write(part, *out.add_part_config());
+  if (node.needed) out.set_needed_seconds(node.needed->value);
+}
+
+proto::Strategy to_proto(const Strategy& strategy) {
+  proto::Strategy out;
+  out.set_id(strategy.id);
+  out.set_path(strategy.path);
+  for (const NodeConfig& node : strategy.nodes) write(node, *out.add_node_config());
+  for (const std::string& replica : strategy.replicas) {
+    out.mutable_graph_config()->add_replicas(replica);
+  }
+  out.set_slice_bytes(strategy.slice_bytes.value);
+  return out;
+}
+
+// Proto3 keeps enum values that it does not know: a newer file, or not a strategy.
+template <typename Enum>
+Enum checked(int value, int largest, const std::string& what, const std::string& where) {
+  if (value < 0 || value > largest) {
+    fail(ErrorCode::kUsage, "{}: {}={} is unknown, 0 to {} expected", where, what, value, largest);
+  }
+  return static_cast<Enum>(value);
+}
+
+NodeConfig read(const proto::Strategy::Node& node, const std::string& where, int depth) {
+  if (node.var_name().empty()) {
+    fail(ErrorCode::kUsage, "{}: not a strategy: a node without a variable's name", where);
+  }
+  const std::string here = where + ": " + node.var_name();
+  if (depth > kDeepestParts) fail(ErrorCode::kUsage, "{}: shards within shards", here);
+  NodeConfig result;
+  result.name = node.var_name();
+  if (node.has_pssynchronizer()) {
+    const proto::PSSynchronizer& from = node.pssynchronizer();
+    result.synchronizer = PsSynchronizer{from.reduction_destination(), from.local_replication(),
+                                         from.sync(), from.staleness()};
+  } else if (node.has_allreducesynchronizer()) {
+    const proto::AllReduceSynchronizer& from = node.allreducesynchronizer();
+    AllReduceSynchronizer to;
+    to.spec = checked<AllReduceSpec>(from.spec(), 2, "spec", here);
+    to.compressor = checked<Compressor>(from.compressor(), 3, "compressor", here);
+    to.group = from.group();
+    to.algorithm = checked<AllReduceAlgorithm>(from.algorithm(), 2, "algorithm", here);
+    result.synchronizer = to;
+  }
+  result.partitioner = node.partitioner();
+  for (const auto& part : node.part_config()) result.parts.push_back(read(part, where, depth + 1));
+  if (node.has_needed_seconds()) {
+    if (!std::isfinite(node.needed_seconds()) || node.needed_seconds() < 0) {
+      fail(ErrorCode::kUsage, "{}: needed_seconds={} is no time", here, node.needed_seconds());
+    }
+    result.needed = Seconds(node.needed_seconds());
+  }
+  return result;
+}
+
+Strategy from_proto(const proto::Strategy& in, const std::string& where) {
+  if (in.node_config().empty()) {
+    fail(ErrorCode::kUsage, "{}: not a strategy: it names no variable", where);
+  }
+  Strategy strategy;
+  strategy.id = in.id();
+  strategy.path = in.path();
+  for (const auto& node : in.node_config()) strategy.nodes.push_back(read(node, where, 0));
+  for (const std::string& replica : in.graph_config().replicas()) {
+    strategy.replicas.push_back(replica);
+  }
+  if (in.slice_bytes() < 0) {
+    fail(ErrorCode::kUsage, "{}: slice_bytes={} is negative", where, in.slice_bytes());
+  }
+  strategy.slice_bytes = Bytes(in.slice_bytes());
+  return strategy;
+}
+
+// The first complaint of protobuf's text parser, which would print it otherwise.
+class FirstComplaint : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, google::protobuf::io::ColumnNumber column,
+                const std::string& message) override {
+    if (text_.empty()) text_ = fmt::format("{}:{}: {}", line + 1, column + 1, message);
+  }
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace
+
+std::string serialize(const Strategy& strategy) { return to_proto(strategy).SerializeAsString(); }
+
+Strategy deserialize(const std::string& bytes, const std::string& where) {
+  proto::Strategy in;
+  if (!in.ParseFromString(bytes)) {
+    fail(ErrorCode::kUsage, "{}: not a strategy: truncated, or another kind of file", where);
+  }
+  return from_proto(in, where);
+}
+
+std::string to_text(const Strategy& strategy) {
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(to_proto(strategy), &text);
+  return text;
+}
+
+Strategy from_text(const std::string& text, const std::string& where) {
+  proto::Strategy in;
+  FirstComplaint complaint;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&complaint);
+  if (!parser.ParseFromString(text, &in)) {
+    fail(ErrorCode::kUsage, "{}:{}", where, complaint.text());
+  }
+  return from_proto(in, where);
+}
+
+Strategy read_strategy(const std::string& path) {
+  const std::string bytes = read_file(path, kLargestFile);
+  // The raw form holds control characters (lengths, tags); the text form none but white space.
+  const bool text = std::all_of(bytes.begin(), bytes.end(), [](unsigned char c) {
+    return c >= 0x20 || c == '\n' || c == '\t' || c == '\r';
+  });
+  return text ? from_text(bytes, path) : deserialize(bytes, path);
+}
+
+}  // namespace autodist::strategy

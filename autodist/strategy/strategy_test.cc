@@ -1,0 +1,151 @@
+#include "autodist/strategy/strategy.h"
+
+#include <gtest/gtest.h>
+
+#include "autodist/base/error.h"
+#include "autodist/ir/graph_builder.h"
+
+namespace autodist::strategy {
+namespace {
+
+// Written by AutoDist: W:0 on a parameter server, b:0 all-reduced with defaults, E:0 in two shards.
+const std::string kGoldenHex =
+    "0a163230323030353035543137343331314d3635303336341a190a03573a3012120a0e31302e302e302e313a435055"
+    "3a"
+    "3018011a070a03623a301a001a360a03453a302203322c312a140a0a452f706172745f303a301a060801100118032a"
+    "14"
+    "0a0a452f706172745f313a301a0608011001180322200a0e31302e302e302e313a4750553a300a0e31302e302e302e"
+    "32"
+    "3a4750553a30";
+
+std::string from_hex(const std::string& hex) {
+  std::string bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2) {
+    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+ir::Graph graph_of_e_w_b(std::int64_t rows) {
+  ir::GraphBuilder builder("ewb");
+  builder.variable("W", ir::contiguous({3, 3}));
+  builder.variable("b", ir::contiguous({3}));
+  builder.variable("E", ir::contiguous({rows, 4}));
+  return builder.finish();
+}
+
+cluster::Cluster two_gpus() {
+  return cluster::parse_resource_spec(
+      "nodes: [{address: 10.0.0.1, gpus: [0], chief: true}, {address: 10.0.0.2, gpus: [0]}]", "c");
+}
+
+template <typename Action>
+std::string refusal(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Strategy, ReadsAndWritesAutoDistsBytes) {
+  const std::string bytes = from_hex(kGoldenHex);
+  ASSERT_EQ(bytes.size(), 150u);
+  const Strategy strategy = deserialize(bytes, "golden");
+  ASSERT_EQ(strategy.nodes.size(), 3u);
+  const auto& ps = std::get<PsSynchronizer>(strategy.nodes[0].synchronizer);
+  EXPECT_EQ(ps.reduction_destination, "10.0.0.1:CPU:0");
+  EXPECT_TRUE(ps.sync);
+  EXPECT_EQ(std::get<AllReduceSynchronizer>(strategy.nodes[1].synchronizer),
+            AllReduceSynchronizer{});
+  EXPECT_EQ(strategy.nodes[2].partitioner, "2,1");
+  ASSERT_EQ(strategy.nodes[2].parts.size(), 2u);
+  const auto& shard = std::get<AllReduceSynchronizer>(strategy.nodes[2].parts[1].synchronizer);
+  EXPECT_EQ(shard.spec, AllReduceSpec::kNccl);
+  EXPECT_EQ(shard.compressor, Compressor::kHorovod);
+  EXPECT_EQ(shard.group, 3);
+  EXPECT_EQ(strategy.replicas.size(), 2u);
+  EXPECT_EQ(serialize(strategy), bytes);
+}
+
+TEST(Strategy, ComesBackFromItsTextWithOurOwnFields) {
+  Strategy strategy = deserialize(from_hex(kGoldenHex), "golden");
+  strategy.slice_bytes = Bytes{4096};
+  strategy.nodes[0].needed = Seconds{0};
+  strategy.nodes[1].needed = Seconds{0.1};
+  EXPECT_EQ(from_text(to_text(strategy), "text"), strategy);
+  EXPECT_EQ(deserialize(serialize(strategy), "bytes"), strategy);
+}
+
+TEST(Strategy, RefusesWhatIsNone) {
+  const std::string bytes = from_hex(kGoldenHex);
+  EXPECT_NE(refusal([&] { deserialize(bytes.substr(0, 100), "f"); }), "accepted");
+  EXPECT_NE(refusal([] { deserialize("", "f"); }).find("names no variable"), std::string::npos);
+  EXPECT_NE(refusal([] { deserialize("PK\x03\x04 not this", "f"); }), "accepted");
+  EXPECT_NE(refusal([] { from_text("nodes { }", "f"); }).find("f:1:"), std::string::npos);
+}
+
+TEST(Strategy, PartitionersSplitExactlyOneAxis) {
+  EXPECT_EQ(parse_partitioner("2,1,1", "p"), (std::vector<std::int64_t>{2, 1, 1}));
+  for (const char* bad :
+       {"", "0,1", "1,1", "2,2", "2,", "a", "-2", "2 ,1", "9999999999999999999999"}) {
+    EXPECT_THROW(parse_partitioner(bad, "p"), Error) << bad;
+  }
+}
+
+TEST(Strategy, TheFirstShardsTakeTheRestOfTheRows) {
+  EXPECT_EQ(shard_rows(7, 3, 0), (std::pair<std::int64_t, std::int64_t>{0, 3}));
+  EXPECT_EQ(shard_rows(7, 3, 1), (std::pair<std::int64_t, std::int64_t>{3, 5}));
+  EXPECT_EQ(shard_rows(7, 3, 2), (std::pair<std::int64_t, std::int64_t>{5, 7}));
+}
+
+TEST(Check, NamesWhatDoesNotFit) {
+  const Strategy sound = deserialize(from_hex(kGoldenHex), "golden");
+  const auto refused = [&](auto change, std::int64_t rows = 8) {
+    Strategy strategy = sound;
+    change(strategy);
+    return refusal([&] { check(strategy, graph_of_e_w_b(rows), two_gpus(), "plan"); });
+  };
+  const auto expect = [](const std::string& message, const std::string& part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos);
+  };
+  EXPECT_EQ(refused([](Strategy&) {}), "accepted");
+  expect(refused([](Strategy&) {}, 1), "axis 0 has 1 rows, cannot be split in 2. Use at most 1.");
+  expect(refused([](Strategy& s) { s.nodes[0].name = "Ww:0"; }), "Nearest: 'W'");
+  expect(refused([](Strategy& s) { s.nodes.pop_back(); }), "no node for the variable 'E'");
+  expect(refused([](Strategy& s) { s.nodes.push_back(s.nodes[0]); }), "stands twice");
+  expect(refused([](Strategy& s) { s.nodes[2].partitioner = "2"; }), "has 1 axes");
+  expect(refused([](Strategy& s) { s.nodes[2].partitioner = "4,1"; }), "makes 4 shards, 2");
+  expect(refused([](Strategy& s) { s.nodes[0].synchronizer = {}; }), "no synchronizer");
+  expect(refused([](Strategy& s) { s.replicas.clear(); }), "no replica");
+  expect(refused([](Strategy& s) { s.replicas[0] = "10.0.0.9:GPU:0"; }),
+         "no device of the cluster");
+  expect(refused([](Strategy& s) {
+           std::get<PsSynchronizer>(s.nodes[0].synchronizer) = {"10.0.0.1:CPU:0", false, false, 2};
+         }),
+         "needs sync");
+}
+
+TEST(Priorities, AreTheStartOfTheFirstUse) {
+  ir::GraphBuilder builder("two", 4);
+  const auto x = builder.input("x", ir::contiguous({ir::batch(), 2}));
+  const auto a = builder.variable("a", ir::contiguous({2}));
+  const auto b = builder.variable("b", ir::contiguous({2}));
+  const ir::Cost cost{Seconds{1}, Seconds{0.5}};
+  const auto y =
+      builder.op("aten::mul", {x, a}, ir::contiguous({ir::batch(), 2}), {{}, false, cost, {}, {}});
+  builder.output(builder.op("aten::mul", {y, b}, ir::contiguous({ir::batch(), 2})));
+  const ir::Graph graph = builder.finish();
+  Strategy strategy;
+  strategy.nodes = {{"a:0", {}, "", {}, {}}, {"b:0", {}, "", {}, {}}};
+  fix_priorities(strategy, graph);
+  EXPECT_EQ(strategy.nodes[0].needed, Seconds{0});
+  EXPECT_EQ(strategy.nodes[1].needed, Seconds{3});
+}
+
+TEST(Ids, AreTimesInUtc) { EXPECT_EQ(make_id(1580924621635634), "20200205T174341M635634"); }
+
+}  // namespace
+}  // namespace autodist::strategy
