@@ -104,6 +104,7 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self, const Bind
       });
   jobs_ = std::make_unique<JobQueue>([this](const std::exception_ptr& reason) { abort(reason); });
   if (program.ranks.size() > 1) start_exchange(connections);
+  jobs_->start();  // now that there is an exchange to post to
 }
 
 void Synchroniser::start_exchange(const RunnerConnections& connections) {
