@@ -128,9 +128,7 @@ class Runner::Impl {
   }
 
   [[nodiscard]] bool is_trained(ir::VariableId variable) const {
-    const ir::VariablePlan& plan = program_->plan(variable);
-    return program_->graph->variable(variable).gradient.has_value() &&
-           (!plan.slices.empty() || plan.collective || program_->ranks.size() == 1);
+    return program_->graph->variable(variable).gradient.has_value();
   }
 
   StepResult run_step(const Batch& rows) {

@@ -75,7 +75,8 @@ class Runner {
   // For a rank that only serves: owns its slices until every computing rank has finished.
   void serve();
 
-  // Synchronises, says goodbye and waits for the peers' goodbyes. The last call.
+  // Synchronises, says goodbye and waits for the peers' goodbyes. Ranks other than the chief first
+  // wait for the chief to finish: it may still gather their state. The last call.
   void finish();
 
   [[nodiscard]] std::uint64_t steps_done() const;

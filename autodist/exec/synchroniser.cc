@@ -10,6 +10,8 @@
 namespace autodist::exec {
 namespace {
 
+constexpr std::uint32_t kChief = 0;
+
 std::vector<Seconds> first_needs(const ir::Program& program) {
   std::vector<Seconds> needed(program.variables.size());
   for (std::size_t i = 0; i < needed.size(); ++i) {
@@ -242,7 +244,7 @@ void Synchroniser::take_norm_frame(const comm::Frame& frame) {
   } else if (number == done_number()) {
     {
       const Signal::Lock lock = signal_.lock();
-      ++ranks_done_;
+      done_.insert(frame.header.from);
     }
     signal_.notify();
   } else {
@@ -375,22 +377,37 @@ void Synchroniser::update(ir::VariableId variable, std::uint64_t step) {
   }
 }
 
-void Synchroniser::wait_for_the_end() {
-  Signal::Lock lock = signal_.lock();
-  const std::uint32_t expected = program_.replica_count();
-  // Training takes as long as it takes; a peer that is lost ends the wait.
+// Training takes as long as it takes; a peer that is lost ends the wait.
+void Synchroniser::wait_until_done(const std::vector<std::uint32_t>& ranks) {
   constexpr Seconds kYears{1e8};
+  Signal::Lock lock = signal_.lock();
   signal_.wait(
-      lock, kYears, [&] { return ranks_done_ == expected; },
-      [] { return std::string("serve: nobody finished."); });
+      lock, kYears,
+      [&] {
+        return std::all_of(ranks.begin(), ranks.end(),
+                           [&](std::uint32_t rank) { return done_.count(rank) != 0; });
+      },
+      [] { return std::string("run: nobody finished."); });
 }
 
+void Synchroniser::wait_for_the_end() {
+  std::vector<std::uint32_t> computing;
+  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
+    if (computes(rank)) computing.push_back(rank);
+  }
+  wait_until_done(computing);
+}
+
+// Who only serves is needed until all have computed, and everybody until the chief has gathered
+// what it wants to save.
 void Synchroniser::finish(std::uint64_t step) {
   if (!exchange_) return;
-  for (std::uint32_t rank = 0; computes(self_.value) && rank < program_.ranks.size(); ++rank) {
-    if (computes(rank)) continue;
+  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
+    const bool waits_for_us = self_.value == kChief || (computes(self_.value) && !computes(rank));
+    if (rank == self_.value || !waits_for_us) continue;
     exchange_->post(rank, {comm::FrameKind::kNorm, step, done_number(), 0, Seconds{}, {}});
   }
+  if (self_.value != kChief) wait_until_done({kChief});
   exchange_->finish(options_.wait_limit);
 }
 

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,7 +57,7 @@ class Synchroniser {
 
   // Waits until all computing ranks have said that they are done; for a rank that only serves.
   void wait_for_the_end();
-  // Tells the ranks that only serve that this one is done, and leaves in order.
+  // Leaves in order, once nobody needs this rank any more.
   void finish(std::uint64_t step);
 
   std::vector<NamedTensor> gather_state(std::uint64_t step);
@@ -100,6 +101,7 @@ class Synchroniser {
   void send_states(std::uint64_t step);
   void put_states(ir::SliceId slice, const std::byte* packed,
                   std::map<std::string, torch::Tensor>& tensors) const;
+  void wait_until_done(const std::vector<std::uint32_t>& ranks);
   [[nodiscard]] bool computes(std::uint32_t rank) const;
 
   const ir::Program& program_;
@@ -115,7 +117,7 @@ class Synchroniser {
   std::unique_ptr<Owner> owner_;
   std::unique_ptr<Contributor> contributor_;
   std::vector<Whole> whole_;                         // by variable; guarded by the signal's lock
-  std::uint32_t ranks_done_ = 0;                     // guarded by the signal's lock
+  std::set<std::uint32_t> done_;                     // ranks; guarded by the signal's lock
   std::map<std::uint32_t, comm::Payload> gathered_;  // states by slice; likewise
   // The exchange's threads and the jobs use everything above; stopped first.
   std::unique_ptr<JobQueue> jobs_;
