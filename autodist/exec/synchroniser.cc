@@ -216,6 +216,7 @@ comm::SliceNumber Synchroniser::done_number() const {
   return static_cast<comm::SliceNumber>(2 * program_.slices.size() + program_.variables.size());
 }
 comm::SliceNumber Synchroniser::state_request_number() const { return done_number() + 1; }
+comm::SliceNumber Synchroniser::note_number() const { return done_number() + 2; }
 comm::SliceNumber Synchroniser::state_number(ir::SliceId slice) const { return lamb_number(slice); }
 
 void Synchroniser::send_sums(ir::SliceId slice, std::uint64_t step, bool lamb,
@@ -248,10 +249,44 @@ void Synchroniser::take_norm_frame(const comm::Frame& frame) {
       done_.insert(frame.header.from);
     }
     signal_.notify();
+  } else if (number == note_number()) {
+    keep_note(step, frame.header.from, frame.payload.to_string());
   } else {
     AD_CHECK(number == state_request_number()) << "norm number " << number;
     jobs_->push(step, Seconds{}, [this, step] { send_states(step); });
   }
+}
+
+void Synchroniser::keep_note(std::uint64_t step, std::uint32_t from, std::string note) {
+  {
+    const Signal::Lock lock = signal_.lock();
+    notes_[step][from] = std::move(note);
+  }
+  signal_.notify();
+}
+
+void Synchroniser::tell(std::uint64_t step, const std::string& note) {
+  for (std::size_t i = 1; i < program_.ranks.size(); ++i) {
+    const auto to = static_cast<std::uint32_t>((self_.value + i) % program_.ranks.size());
+    if (!computes(to)) continue;
+    exchange_->post(to, {comm::FrameKind::kNorm, step, note_number(), 0, Seconds{},
+                         comm::Payload::copy_of(note)});
+  }
+  keep_note(step, self_.value, note);
+}
+
+std::vector<std::string> Synchroniser::told(std::uint64_t step) {
+  Signal::Lock lock = signal_.lock();
+  signal_.wait(
+      lock, options_.wait_limit, [&] { return notes_[step].size() == program_.replica_count(); },
+      [&] {
+        return fmt::format("run: {} of {} ranks said how step {} went.", notes_[step].size(),
+                           program_.replica_count(), step);
+      });
+  std::vector<std::string> notes;
+  for (auto& [rank, note] : notes_[step]) notes.push_back(std::move(note));
+  notes_.erase(step);
+  return notes;
 }
 
 void Synchroniser::take_sums(std::uint64_t step, const std::vector<std::optional<NormPart>>& parts,
