@@ -1,0 +1,67 @@
+// What the passes share: the state that they hand on, and what each of them does.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autodist/ir/program.h"
+#include "autodist/passes/pipeline.h"
+#include "autodist/strategy/strategy.h"
+
+namespace autodist::passes {
+
+struct State {
+  const strategy::Strategy& strategy;
+  const cluster::Cluster& cluster;
+  const Options& options;
+  const std::string& where;  // names the strategy in messages
+
+  ir::Program program;
+
+  // Beside the program's tables: what the strategy says of them.
+  std::vector<const strategy::NodeConfig*> nodes;            // by variable
+  std::vector<const strategy::Synchronizer*> synchronizers;  // by shard; set by partition
+  // When the step first needs each variable; by variable, set by partition.
+  std::vector<Seconds> needed;
+  // The trained variables, first needed first; set by partition.
+  std::vector<ir::VariableId> by_need;
+
+  [[nodiscard]] const ir::Graph& graph() const { return *program.graph; }
+  // Of one slice.
+  [[nodiscard]] Bytes slice_limit() const {
+    return strategy.slice_bytes > Bytes{0} ? strategy.slice_bytes : options.slice_bytes;
+  }
+};
+
+// Strategy nodes -> shards, and when each variable is needed. Variables without a gradient get
+// neither shard nor slice nor instruction.
+void partition(State& state);
+
+// Cluster and replicas -> ranks, in the order of cluster::ranks_of.
+void replicate(State& state);
+
+// Every shard -> slices with owner, members and place of the update, or a library collective.
+// A variable whose only member is its only owner stays local: neither.
+void synchronise(State& state);
+
+// Neighbouring small slices -> one slice of several pieces.
+void fuse(State& state);
+
+// Slices and collectives -> their final order and ids.
+void order(State& state);
+
+// Everything so far -> the streams of each role.
+void lower(State& state);
+
+struct Pass {
+  const char* name;
+  void (*function)(State&);
+  // Whether lower() makes a verifiable Program of what the pass leaves.
+  bool complete;
+};
+
+// The list: pipeline.cc.
+const std::vector<Pass>& passes();
+
+}  // namespace autodist::passes

@@ -1,0 +1,50 @@
+#include "autodist/passes/pipeline.h"
+
+#include <utility>
+
+#include "autodist/passes/pass.h"
+#include "autodist/passes/supported.h"
+
+namespace autodist::passes {
+
+const std::vector<Pass>& passes() {
+  static const std::vector<Pass> list{
+      {"partition", partition, false},
+      {"replicate", replicate, false},
+      {"synchronise", synchronise, true},
+      {"fuse", fuse, true},
+      {"order", order, true},
+      {"lower", lower, false},  // rewrite() verifies the result itself
+  };
+  return list;
+}
+
+std::vector<std::string> pass_names() {
+  std::vector<std::string> names;
+  for (const Pass& pass : passes()) names.emplace_back(pass.name);
+  return names;
+}
+
+ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Strategy& strategy,
+                    const cluster::Cluster& cluster, const Options& options,
+                    const std::string& where) {
+  strategy::check(strategy, *graph, cluster, where);
+  check_supported(strategy, *graph, where);
+
+  State state{strategy, cluster, options, where, {}, {}, {}, {}, {}};
+  state.program.graph = std::move(graph);
+  state.program.variables.resize(state.graph().variables.size());
+  for (const Pass& pass : passes()) {
+    pass.function(state);
+    if (pass.complete && options.verify_each) {
+      State whole = state;
+      lower(whole);
+      ir::verify(whole.program);
+    }
+    if (options.dump) options.dump(pass.name, ir::to_text(state.program));
+  }
+  ir::verify(state.program);
+  return std::move(state.program);
+}
+
+}  // namespace autodist::passes

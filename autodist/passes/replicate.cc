@@ -1,0 +1,39 @@
+#include <set>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/passes/pass.h"
+
+namespace autodist::passes {
+
+void replicate(State& state) {
+  // With cpu_only a strategy still names the GPUs of the cluster file: the places are the same, one
+  // for one, under two names.
+  const auto listed = cluster::ranks_of(state.cluster, false);
+  const auto places = cluster::ranks_of(state.cluster, state.options.cpu_only);
+  AD_CHECK(listed.size() == places.size()) << places.size() << " CPU ranks for " << listed.size();
+
+  std::set<std::string> replicas(state.strategy.replicas.begin(), state.strategy.replicas.end());
+  std::uint32_t replica = 0;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const std::string device = cluster::device_name(state.cluster, places[i]);
+    const std::string name = cluster::device_name(state.cluster, listed[i]);
+    ir::RankInfo rank{state.cluster.nodes[places[i].node].address, device, std::nullopt};
+    if (replicas.erase(name) + replicas.erase(device) > 0) {
+      if (places[i].serves_only) {
+        fail(ErrorCode::kInfeasible,
+             "{}: the replica '{}' is on a node with role: server, which computes nothing",
+             state.where, name);
+      }
+      rank.replica = replica++;
+    }
+    state.program.ranks.push_back(std::move(rank));
+  }
+  if (!replicas.empty()) {
+    fail(ErrorCode::kInfeasible,
+         "{}: no rank computes on the replica '{}': a node with GPUs, or with slots, has no others",
+         state.where, *replicas.begin());
+  }
+}
+
+}  // namespace autodist::passes
