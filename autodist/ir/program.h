@@ -115,10 +115,15 @@ struct Release {  // last read of this step: a newer version may be installed fr
 struct AllReduce {  // a library collective; the order of these is the same on all ranks
   CollectiveId collective;
 };
-struct Update {  // applies the rule at this rank: after a collective, or when the rank is alone
+// Applies the rule at this rank, once the averaged gradient of the whole variable is here (from its
+// collective, from all of its kEveryRank slices, or, for a rank alone, from its own ops) and the
+// compute stream has released the variable. What an owner updates has no Update.
+struct Update {
   VariableId variable;
 };
-struct Norm {  // a declared barrier: the joint norm of a clip's averaged gradients
+// A declared barrier: waits for the joint norm of a clip's averaged gradients, before the first
+// Update here of a variable of the clip. Owners wait for it by VariablePlan::clip.
+struct Norm {
   ClipId clip;
 };
 struct Barrier {

@@ -47,10 +47,10 @@ class Fuser {
 
  private:
   // Only slices that agree in all of this may travel as one.
-  using Key = std::tuple<ir::Rank, std::vector<ir::Rank>, ir::UpdateAt, DType, std::int64_t>;
+  using Key = std::tuple<ir::Rank, ir::UpdateAt, DType, std::int64_t>;
   Key key(const ir::Slice& slice) const {
     const auto& clip = state_.program.plan(variable(slice.pieces[0])).clip;
-    return std::make_tuple(slice.owner, slice.members, slice.update_at, slice.dtype,
+    return std::make_tuple(slice.owner, slice.update_at, slice.dtype,
                            clip ? std::int64_t{clip->value} : -1);
   }
   ir::VariableId variable(const ir::Piece& piece) const {
@@ -60,7 +60,7 @@ class Fuser {
 
   // REQUIRES: `next` comes after `slice` in the order above.
   bool fits(const ir::Slice& slice, const ir::Slice& next) const {
-    return key(slice) == key(next) &&
+    return key(slice) == key(next) && slice.members == next.members &&
            place(next.pieces[0]) - place(slice.pieces[0]) <= kLikePlaces &&
            ir::bytes_of(slice) + ir::bytes_of(next) <= state_.slice_limit();
   }

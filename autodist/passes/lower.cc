@@ -6,7 +6,6 @@
 // can start; then what waits for slices, the most urgent variable first.
 
 #include <algorithm>
-#include <numeric>
 #include <tuple>
 
 #include "autodist/passes/pass.h"

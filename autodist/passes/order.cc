@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <numeric>
 #include <tuple>
 
 #include "autodist/passes/pass.h"

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "autodist/base/error.h"
 #include "autodist/ir/graph_builder.h"
 #include "autodist/passes/slice_table.h"
