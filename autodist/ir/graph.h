@@ -41,6 +41,19 @@ struct Affine {
   }
 };
 
+// A real number that depends on the batch: numerator / denominator as doubles, 1 / B say.
+struct Quotient {
+  Affine numerator;
+  Affine denominator;
+
+  [[nodiscard]] double at(std::int64_t batch) const {
+    return static_cast<double>(numerator.at(batch)) / static_cast<double>(denominator.at(batch));
+  }
+  friend bool operator==(const Quotient& a, const Quotient& b) {
+    return a.numerator == b.numerator && a.denominator == b.denominator;
+  }
+};
+
 enum class Layout : std::uint8_t { kStrided, kSparseCoo };
 
 struct TensorType {
@@ -75,7 +88,9 @@ struct Value {
   friend bool operator==(const Value&, const Value&);
 };
 
-// Arguments of an op, in the order of its schema.
+// Arguments of an op, in the order of its schema. An Affine is an integer; a number where the
+// schema wants a tensor is a number that takes no part in type promotion (libtorch's "wrapped
+// number").
 struct None {
   friend bool operator==(None, None) { return true; }
 };
@@ -89,9 +104,9 @@ struct RankGenerator {  // the rank's random generator, seeded anew at every ste
   friend bool operator==(RankGenerator, RankGenerator) { return true; }
 };
 using Values = std::vector<std::optional<ValueId>>;
-using Argument =
-    std::variant<None, ValueId, Values, Affine, double, bool, std::string, std::vector<Affine>,
-                 std::vector<double>, std::vector<bool>, RankDevice, HostDevice, RankGenerator>;
+using Argument = std::variant<None, ValueId, Values, Affine, double, bool, std::string,
+                              std::vector<Affine>, std::vector<double>, std::vector<bool>,
+                              RankDevice, HostDevice, RankGenerator, Quotient>;
 
 // None: not a tensor (or an undefined one); nothing reads it.
 using Result = std::variant<None, ValueId, Values>;

@@ -115,14 +115,13 @@ struct Release {  // last read of this step: a newer version may be installed fr
 struct AllReduce {  // a library collective; the order of these is the same on all ranks
   CollectiveId collective;
 };
-// Applies the rule at this rank, once the averaged gradient of the whole variable is here (from its
-// collective, from all of its kEveryRank slices, or, for a rank alone, from its own ops) and the
-// compute stream has released the variable. What an owner updates has no Update.
+// Applies the rule at this rank: after a collective, or when the rank is alone. What slices bring
+// is applied as it is installed, without an instruction.
 struct Update {
   VariableId variable;
 };
-// A declared barrier: waits for the joint norm of a clip's averaged gradients, before the first
-// Update here of a variable of the clip. Owners wait for it by VariablePlan::clip.
+// A declared barrier: the joint norm of a clip's averaged gradients, before the first Update here
+// of a variable of the clip. Owners and installations wait for it by VariablePlan::clip.
 struct Norm {
   ClipId clip;
 };

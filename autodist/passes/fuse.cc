@@ -62,7 +62,8 @@ class Fuser {
   bool fits(const ir::Slice& slice, const ir::Slice& next) const {
     return key(slice) == key(next) && slice.members == next.members &&
            place(next.pieces[0]) - place(slice.pieces[0]) <= kLikePlaces &&
-           ir::bytes_of(slice) + ir::bytes_of(next) <= state_.slice_limit();
+           ir::bytes_of(slice) + ir::bytes_of(next) <=
+               std::min(state_.options.fuse_below, state_.slice_limit());
   }
 
   static void append(ir::Slice& slice, const ir::Piece& piece) {

@@ -1,9 +1,7 @@
 // Tables -> streams. All ranks that compute do the same; the others only serve.
 //
 // The compute stream is the graph's ops in order, with what a variable needs around them. The
-// collective stream is ordered so that nothing that is ready waits behind something that is not:
-// first what depends on this rank's gradients and on library collectives, by the op after which it
-// can start; then what waits for slices, the most urgent variable first.
+// collective stream is ordered so that nothing that is ready waits behind something that is not.
 
 #include <algorithm>
 #include <tuple>
@@ -43,18 +41,17 @@ class Lowering {
     return std::max(complete(id), done(graph_.variable(id).last_read));
   }
 
-  enum class Way { kLocal, kCollective, kSlicesToOwner, kSlicesToAll };
+  enum class Way { kLocal, kCollective, kSlices };
   Way way_of(ir::VariableId id) const {
     const ir::VariablePlan& plan = program_.plan(id);
     if (plan.collective) return Way::kCollective;
-    if (plan.slices.empty()) return Way::kLocal;
-    return program_.slice(plan.slices.front()).update_at == ir::UpdateAt::kOwner
-               ? Way::kSlicesToOwner
-               : Way::kSlicesToAll;
+    return plan.slices.empty() ? Way::kLocal : Way::kSlices;
   }
 
   void place(ir::VariableId id) {
     const ir::Variable& variable = graph_.variable(id);
+    after_[complete(id)].emplace_back(ir::Contribute{id, *variable.gradient});
+    after_[released(id)].emplace_back(ir::Release{id});
     if (way_of(id) == Way::kLocal) {
       if (!program_.plan(id).clip) after_[released(id)].emplace_back(ir::Update{id});
       return;
@@ -64,8 +61,6 @@ class Lowering {
     const std::size_t first =
         variable.first_use ? std::min<std::size_t>(own, variable.first_use->value) : own;
     before_[first].emplace_back(ir::Gate{id});
-    after_[complete(id)].emplace_back(ir::Contribute{id, *variable.gradient});
-    after_[released(id)].emplace_back(ir::Release{id});
   }
 
   // The trained variables of a clip that are synchronised in an accepted way.
@@ -113,53 +108,21 @@ class Lowering {
     return out;
   }
 
+  // Instructions of the collective stream, and the position from which they can start as far as
+  // this rank's ops decide. Among equals: collectives, updates, norms.
+  enum class Kind { kAllReduce, kUpdate, kNorm };
+  struct Entry {
+    std::size_t position = 0;
+    Kind kind = Kind::kAllReduce;
+    std::vector<ir::Instruction> instructions;
+  };
+
   std::vector<ir::Instruction> collective() const {
-    std::vector<ir::Instruction> out = after_collectives();
-    const auto more = after_slices();
-    out.insert(out.end(), more.begin(), more.end());
-    return out;
-  }
-
-  // Whether a clip's norm waits for slices as well.
-  bool waits_for_slices(ir::ClipId clip) const {
-    return !clipped(clip, [](Way way) {
-              return way == Way::kSlicesToOwner || way == Way::kSlicesToAll;
-            }).empty();
-  }
-
-  std::vector<ir::Instruction> after_collectives() const {
-    struct Entry {
-      std::size_t position = 0;  // when it can start, as far as this rank's ops decide
-      int kind = 0;              // among equals: collectives, updates, norms
-      std::vector<ir::Instruction> instructions;
-    };
     std::vector<Entry> entries;
     for (std::size_t i = 0; i < program_.collectives.size(); ++i) {
-      std::size_t last = 0;
-      for (ir::VariableId id : program_.collectives[i].variables) {
-        last = std::max(last, complete(id));
-      }
-      entries.push_back({last, 0, {ir::AllReduce{ir::CollectiveId(i)}}});
-      for (ir::VariableId id : program_.collectives[i].variables) {
-        if (program_.plan(id).clip) continue;
-        entries.push_back({std::max(last, released(id)), 1, {ir::Update{id}}});
-      }
+      add_collective(ir::CollectiveId(i), entries);
     }
-    for (std::size_t i = 0; i < graph_.clips.size(); ++i) {
-      const ir::ClipId clip(i);
-      const auto here = clipped(clip, [](Way way) { return way == Way::kCollective; });
-      if (here.empty() || waits_for_slices(clip)) continue;
-      Entry entry{0, 2, {}};
-      for (ir::VariableId id : here) {
-        entry.position = std::max(entry.position, released(id));
-        for (ir::VariableId other :
-             program_.collectives[program_.plan(id).collective->value].variables) {
-          entry.position = std::max(entry.position, complete(other));
-        }
-      }
-      append_updates(clip, here, entry.instructions);
-      entries.push_back(std::move(entry));
-    }
+    for (std::size_t i = 0; i < graph_.clips.size(); ++i) add_clip(ir::ClipId(i), entries);
     std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
       return std::tie(a.position, a.kind) < std::tie(b.position, b.kind);
     });
@@ -170,26 +133,37 @@ class Lowering {
     return out;
   }
 
-  std::vector<ir::Instruction> after_slices() const {
-    std::vector<ir::Instruction> out;
-    std::vector<bool> clip_done(graph_.clips.size());
-    for (ir::VariableId id : state_.by_need) {
-      const auto& clip = program_.plan(id).clip;
-      const Way way = way_of(id);
-      if (clip && (way == Way::kSlicesToAll || way == Way::kCollective) &&
-          waits_for_slices(*clip)) {
-        if (clip_done[clip->value]) continue;
-        clip_done[clip->value] = true;
-        append_updates(
-            *clip,
-            clipped(*clip,
-                    [](Way each) { return each == Way::kSlicesToAll || each == Way::kCollective; }),
-            out);
-      } else if (!clip && way == Way::kSlicesToAll) {
-        out.emplace_back(ir::Update{id});
-      }
+  std::size_t complete(const ir::Collective& collective) const {
+    std::size_t last = 0;
+    for (ir::VariableId id : collective.variables) last = std::max(last, complete(id));
+    return last;
+  }
+
+  void add_collective(ir::CollectiveId id, std::vector<Entry>& entries) const {
+    const ir::Collective& collective = program_.collectives[id.value];
+    const std::size_t last = complete(collective);
+    entries.push_back({last, Kind::kAllReduce, {ir::AllReduce{id}}});
+    for (ir::VariableId variable : collective.variables) {
+      if (program_.plan(variable).clip) continue;
+      entries.push_back(
+          {std::max(last, released(variable)), Kind::kUpdate, {ir::Update{variable}}});
     }
-    return out;
+  }
+
+  void add_clip(ir::ClipId clip, std::vector<Entry>& entries) const {
+    const auto here = clipped(clip, [](Way way) { return way == Way::kCollective; });
+    if (here.empty()) return;
+    Entry entry{0, Kind::kNorm, {}};
+    for (ir::VariableId id : here) {
+      const auto& collective = program_.collectives[program_.plan(id).collective->value];
+      entry.position = std::max({entry.position, released(id), complete(collective)});
+    }
+    // A norm that waits for slices, too, stands behind all collectives.
+    if (!clipped(clip, [](Way way) { return way == Way::kSlices; }).empty()) {
+      entry.position = graph_.ops.size() + 1;
+    }
+    append_updates(clip, here, entry.instructions);
+    entries.push_back(std::move(entry));
   }
 
   const State& state_;

@@ -48,9 +48,8 @@ void partition(State& state) {
   for (std::size_t i = 0; i < variables.size(); ++i) {
     state.nodes.push_back(nodes.at(variables[i].name));
     state.needed.push_back(needed_of(*state.nodes[i], variables[i]));
-    if (!variables[i].gradient) continue;
     add_shards(state, ir::VariableId(i));
-    state.by_need.push_back(ir::VariableId(i));
+    if (variables[i].gradient) state.by_need.push_back(ir::VariableId(i));
   }
   std::stable_sort(state.by_need.begin(), state.by_need.end(),
                    [&](ir::VariableId a, ir::VariableId b) {

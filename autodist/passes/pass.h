@@ -34,15 +34,15 @@ struct State {
   }
 };
 
-// Strategy nodes -> shards, and when each variable is needed. Variables without a gradient get
-// neither shard nor slice nor instruction.
+// Strategy nodes -> shards, and when each variable is needed.
 void partition(State& state);
 
 // Cluster and replicas -> ranks, in the order of cluster::ranks_of.
 void replicate(State& state);
 
 // Every shard -> slices with owner, members and place of the update, or a library collective.
-// A variable whose only member is its only owner stays local: neither.
+// A variable whose only member is its only owner stays local, and so does one without a gradient:
+// neither.
 void synchronise(State& state);
 
 // Neighbouring small slices -> one slice of several pieces.

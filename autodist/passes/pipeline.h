@@ -22,8 +22,8 @@ struct Options {
   bool cpu_only = false;  // one CPU rank per listed GPU
   // Largest slice where the strategy names none: about 50 k parameters (P3, section 5).
   Bytes slice_bytes{200'000};
-  // Slices smaller than this are fused with neighbours of the same owner and like priority; 0
-  // fuses nothing.
+  // Slices smaller than this are fused with neighbours of the same owner and like priority, up to
+  // this; 0 fuses nothing.
   Bytes fuse_below{32'768};
   // Verify after every pass that leaves a Program that could run, not after the last alone. A
   // search that rewrites thousands of candidates does without.

@@ -74,14 +74,14 @@ TEST(Pipeline, RefusesWhatThisBuildDoesNotRun) {
   auto stale = all_ps(graph, cluster);
   std::get<strategy::PsSynchronizer>(stale.nodes[1].synchronizer).staleness = 2;
   EXPECT_EQ(refusal(graph, stale, cluster, ErrorCode::kInfeasible),
-            "plan.strategy: 'fc1.bias:0' has staleness 2; this build runs synchronous uncompressed "
-            "training. Use staleness 0.");
+            "plan.strategy: 'fc1.bias' asks for staleness=2; this version trains synchronously and "
+            "uncompressed");
 
   auto asynchronous = all_ps(graph, cluster);
   std::get<strategy::PsSynchronizer>(asynchronous.nodes[1].synchronizer).sync = false;
   EXPECT_EQ(refusal(graph, asynchronous, cluster, ErrorCode::kInfeasible),
-            "plan.strategy: 'fc1.bias:0' has sync: false; this build runs synchronous uncompressed "
-            "training. Use sync: true.");
+            "plan.strategy: 'fc1.bias' asks for sync=false; this version trains synchronously and "
+            "uncompressed");
 
   auto compressed = all_ps(graph, cluster);
   split(compressed.nodes[0], 0, 2, 2, [](int) {
@@ -90,8 +90,8 @@ TEST(Pipeline, RefusesWhatThisBuildDoesNotRun) {
                                            strategy::AllReduceAlgorithm::kBySpec};
   });
   EXPECT_EQ(refusal(graph, compressed, cluster, ErrorCode::kInfeasible),
-            "plan.strategy: 'fc1.weight/part_0:0' has the compressor HorovodCompressorEF; this "
-            "build runs synchronous uncompressed training. Use NoneCompressor.");
+            "plan.strategy: 'fc1.weight/part_0' asks for a compressor (HorovodCompressorEF); this "
+            "version trains synchronously and uncompressed");
 }
 
 TEST(Pipeline, RefusesShardsOfOneVariableThatGoDifferentWays) {
@@ -192,18 +192,22 @@ TEST(Cut, MakesTheFewestEvenRanges) {
 
 TEST(Fuse, JoinsSmallNeighboursUpToTheLimitAndStopsAtALargeOne) {
   const ir::Graph graph = chain({2, 3, 20, 4, 5, 6});
-  Options options;
-  options.slice_bytes = Bytes{100};
-  options.fuse_below = Bytes{40};
-  const auto program = rewritten(graph, all_ps(graph, hosts(2)), hosts(2), options);
-  std::vector<std::int64_t> sizes;
-  for (const ir::Slice& slice : program.slices) sizes.push_back(ir::element_count(slice));
-  EXPECT_EQ(sizes, (std::vector<std::int64_t>{5, 20, 15}));
-  options.slice_bytes = Bytes{40};
-  const auto narrow = rewritten(graph, all_ps(graph, hosts(2)), hosts(2), options);
-  sizes.clear();
-  for (const ir::Slice& slice : narrow.slices) sizes.push_back(ir::element_count(slice));
-  EXPECT_EQ(sizes, (std::vector<std::int64_t>{5, 10, 10, 9, 6}));
+  const auto sizes = [&](Bytes slice_bytes, Bytes fuse_below) {
+    Options options;
+    options.slice_bytes = slice_bytes;
+    options.fuse_below = fuse_below;
+    std::vector<std::int64_t> sizes;
+    for (const ir::Slice& slice :
+         rewritten(graph, all_ps(graph, hosts(2)), hosts(2), options).slices) {
+      sizes.push_back(ir::element_count(slice));
+    }
+    return sizes;
+  };
+  using Sizes = std::vector<std::int64_t>;
+  EXPECT_EQ(sizes(Bytes{100}, Bytes{64}), (Sizes{5, 20, 15}));
+  EXPECT_EQ(sizes(Bytes{100}, Bytes{40}), (Sizes{5, 20, 9, 6}));
+  EXPECT_EQ(sizes(Bytes{40}, Bytes{64}), (Sizes{5, 10, 10, 9, 6})) << "a slice is the limit";
+  EXPECT_EQ(sizes(Bytes{100}, Bytes{0}), (Sizes{2, 3, 20, 4, 5, 6}));
 }
 
 TEST(Fuse, JoinsNothingAcrossOwnersClipsOrFarPriorities) {

@@ -9,8 +9,6 @@
 namespace autodist::passes {
 namespace {
 
-constexpr const char* kThisBuild = "this build runs synchronous uncompressed training";
-
 const char* name_of(strategy::Compressor compressor) {
   switch (compressor) {
     case strategy::Compressor::kNone:
@@ -37,21 +35,21 @@ const char* name_of(SynchronizerKind kind) {
   return "";
 }
 
+[[noreturn]] void refuse(const strategy::NodeConfig& node, const std::string& what,
+                         const std::string& where) {
+  fail(ErrorCode::kInfeasible,
+       "{}: '{}' asks for {}; this version trains synchronously and uncompressed", where,
+       strategy::variable_name(node.name), what);
+}
+
 void check_synchronizer(const strategy::NodeConfig& node, const std::string& where) {
   if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&node.synchronizer)) {
-    if (!ps->sync) {
-      fail(ErrorCode::kInfeasible, "{}: '{}' has sync: false; {}. Use sync: true.", where,
-           node.name, kThisBuild);
-    }
-    if (ps->staleness != 0) {
-      fail(ErrorCode::kInfeasible, "{}: '{}' has staleness {}; {}. Use staleness 0.", where,
-           node.name, ps->staleness, kThisBuild);
-    }
+    if (!ps->sync) refuse(node, "sync=false", where);
+    if (ps->staleness != 0) refuse(node, fmt::format("staleness={}", ps->staleness), where);
   }
   if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&node.synchronizer)) {
     if (all_reduce->compressor != strategy::Compressor::kNone) {
-      fail(ErrorCode::kInfeasible, "{}: '{}' has the compressor {}; {}. Use NoneCompressor.", where,
-           node.name, name_of(all_reduce->compressor), kThisBuild);
+      refuse(node, fmt::format("a compressor ({})", name_of(all_reduce->compressor)), where);
     }
   }
 }

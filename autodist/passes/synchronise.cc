@@ -27,7 +27,8 @@ class Synchroniser {
     find_locals();
     std::map<std::pair<std::int32_t, DType>, std::vector<ir::ShardId>> direct;
     for (std::size_t i = 0; i < program_.shards.size(); ++i) {
-      if (local_[program_.shards[i].variable.value]) continue;
+      const ir::VariableId variable = program_.shards[i].variable;
+      if (!state_.graph().variable(variable).gradient || local_[variable.value]) continue;
       const strategy::Synchronizer& synchronizer = *state_.synchronizers[i];
       switch (kind_of(synchronizer)) {
         case SynchronizerKind::kParameterServer:
