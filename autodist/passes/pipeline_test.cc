@@ -279,5 +279,21 @@ TEST(Lower, PutsTheNormOfALocalClipBehindAllContributions) {
   EXPECT_LT(update, static_cast<std::ptrdiff_t>(stream.size()));
 }
 
+TEST(Lower, PutsANormThatWaitsForSlicesBehindAllCollectives) {
+  ir::Graph graph = two_layers();
+  // fc2.bias is the library's and complete first; fc1.weight travels in slices.
+  graph.clips.push_back({1.0, {ir::VariableId(3), ir::VariableId(0)}});
+  const auto strategy = plan(graph, hosts(2), [](std::size_t i) {
+    return i == 0 ? direct(0) : library(static_cast<int>(i));
+  });
+  const auto program = rewritten(graph, strategy, hosts(2));
+  ASSERT_EQ(program.roles[0].streams.size(), 2u);
+  const auto& stream = program.roles[0].streams[1].instructions;
+  ASSERT_EQ(stream.size(), 7u);  // three collectives, the updates of two of them, norm, update
+  EXPECT_EQ(stream[0], ir::Instruction(ir::AllReduce{ir::CollectiveId(0)}));
+  EXPECT_EQ(stream[5], ir::Instruction(ir::Norm{ir::ClipId(0)}));
+  EXPECT_EQ(stream[6], ir::Instruction(ir::Update{ir::VariableId(3)}));
+}
+
 }  // namespace
 }  // namespace autodist::passes
