@@ -44,12 +44,17 @@ void Contributor::contribute(ir::VariableId variable, const torch::Tensor& gradi
         graph.storages[value.storage.value].kind != ir::StorageKind::kIntermediate;
     if (outlives && kept.is_alias_of(gradient)) kept = kept.clone();
   }
+  bool all_sent = true;
   for (const ir::SliceId id : plan.slices) {
     Slice& slice = slices_[id.value];
-    if (--slice.missing != 0) continue;
+    if (--slice.missing != 0) {
+      all_sent = false;
+      continue;
+    }
     slice.missing = slice.variables;
     send_(id, step, samples, samples == 0 ? comm::Payload{} : payload_of(slice));
   }
+  if (all_sent) gradients_[variable.value].reset();  // the payloads keep it
 }
 
 comm::Payload Contributor::payload_of(const Slice& slice) const {

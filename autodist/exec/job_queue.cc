@@ -10,9 +10,13 @@ bool JobQueue::Later::operator()(const Job& a, const Job& b) const {
 }
 
 JobQueue::JobQueue(std::function<void(std::exception_ptr)> on_error)
-    : on_error_(std::move(on_error)), thread_([this] { work(); }) {}
+    : on_error_(std::move(on_error)) {}
 
 JobQueue::~JobQueue() { stop(); }
+
+void JobQueue::start() {
+  thread_ = std::thread([this] { work(); });
+}
 
 void JobQueue::push(std::uint64_t step, Seconds needed, std::function<void()> job) {
   {

@@ -17,11 +17,14 @@ namespace autodist::exec {
 
 class JobQueue {
  public:
-  // `on_error` gets what a job throws, on the queue's thread; no job runs after it.
+  // `on_error` gets what a job throws, on the queue's thread; no job runs after it. Jobs wait for
+  // start().
   explicit JobQueue(std::function<void(std::exception_ptr)> on_error);
   ~JobQueue();  // stop()
   JobQueue(const JobQueue&) = delete;
   JobQueue& operator=(const JobQueue&) = delete;
+
+  void start();
 
   // Ordered by (step, needed, arrival), as slices on the wire are. Any thread.
   void push(std::uint64_t step, Seconds needed, std::function<void()> job);

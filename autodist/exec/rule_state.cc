@@ -38,7 +38,7 @@ void for_each_local_state(const ir::Program& program, LocalVariables& variables,
 
 // A piece whose elements begin at 0: state is kept per piece, not per slice.
 PieceLayout alone(PieceLayout piece) {
-  for (Run& run : piece.runs) run.slice_begin -= piece.slice_begin;
+  for (ElementRun& run : piece.runs) run.slice_begin -= piece.slice_begin;
   piece.slice_begin = 0;
   return piece;
 }

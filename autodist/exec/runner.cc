@@ -128,9 +128,7 @@ class Runner::Impl {
   }
 
   [[nodiscard]] bool is_trained(ir::VariableId variable) const {
-    const ir::VariablePlan& plan = program_->plan(variable);
-    return program_->graph->variable(variable).gradient.has_value() &&
-           (!plan.slices.empty() || plan.collective || program_->ranks.size() == 1);
+    return program_->graph->variable(variable).gradient.has_value();
   }
 
   StepResult run_step(const Batch& rows) {
@@ -249,6 +247,13 @@ Runner::~Runner() = default;
 
 StepResult Runner::step(const Batch& own_rows) { return impl_->step(own_rows); }
 void Runner::synchronize() { impl_->synchronize(); }
+void Runner::tell(const std::string& note) {
+  AD_CHECK(impl_->steps_done() > 0) << "no step to tell of";
+  impl_->synchroniser().tell(impl_->steps_done() - 1, note);
+}
+std::vector<std::string> Runner::told(std::uint64_t step) {
+  return impl_->synchroniser().told(step);
+}
 void Runner::serve() { impl_->serve(); }
 void Runner::finish() { impl_->finish(); }
 std::uint64_t Runner::steps_done() const { return impl_->steps_done(); }

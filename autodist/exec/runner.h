@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "autodist/base/clock.h"
@@ -72,10 +73,17 @@ class Runner {
   // Waits until every variable has the newest version: before evaluating, saving or reading them.
   void synchronize();
 
+  // Small bytes about the step just done from every computing rank to every other: a loss, a wish
+  // to stop. At most once per step, by all computing ranks or none.
+  void tell(const std::string& note);
+  // What all of them told of a step, by rank; waits for the last. Once per step.
+  std::vector<std::string> told(std::uint64_t step);
+
   // For a rank that only serves: owns its slices until every computing rank has finished.
   void serve();
 
-  // Synchronises, says goodbye and waits for the peers' goodbyes. The last call.
+  // Synchronises, says goodbye and waits for the peers' goodbyes. Ranks other than the chief first
+  // wait for the chief to finish: it may still gather their state. The last call.
   void finish();
 
   [[nodiscard]] std::uint64_t steps_done() const;

@@ -77,12 +77,17 @@ struct Job {
   Plan plan;
   std::vector<std::int64_t> batches = {8, 8, 8, 8};  // global samples, by step
   comm::InProcessHub::Fate fate;
-  comm::ExchangeOptions exchange;
+  std::uint64_t first_step = 0;
+  Values values;                   // initial ones; empty: by the seed of all tests
+  std::vector<NamedTensor> state;  // of the update rules, at the first step
+  bool trace = false;
 };
 
 struct Outcome {
   std::vector<Values> variables;  // by rank
   std::vector<double> losses;     // of the union, by step
+  std::vector<NamedTensor> state;
+  std::vector<ir::Trace> traces;  // by rank
 };
 
 void run_rank(const Job& job, const std::shared_ptr<const ir::Program>& program,
@@ -93,13 +98,15 @@ void run_rank(const Job& job, const std::shared_ptr<const ir::Program>& program,
   ThreadCollectives collectives(sum, rank);
   RunnerOptions options;
   options.wait_limit = Seconds(20);
-  options.exchange = job.exchange;
+  options.first_step = job.first_step;
+  options.trace = job.trace;
   Runner runner(program, ir::Rank(rank), Bindings{values, {}, {}},
                 {transport.get(), &collectives, &clock}, options);
+  if (!job.state.empty()) runner.load_state(job.state);
   if (!program->ranks[rank].replica) {
     runner.serve();
   } else {
-    for (std::size_t step = 0; step < job.batches.size(); ++step) {
+    for (std::size_t step = job.first_step; step < job.batches.size(); ++step) {
       const Batch batch = testing::random_batch(job.batches[step], step);
       const Batch rows = testing::rows_of(batch, rank, job.plan.ranks);
       const StepResult result = runner.step(rows);
@@ -108,9 +115,13 @@ void run_rank(const Job& job, const std::shared_ptr<const ir::Program>& program,
                               static_cast<double>(std::max<std::int64_t>(1, job.batches[step]));
     }
   }
+  std::vector<NamedTensor> state;
+  if (rank == 0) state = runner.gather_state();
   runner.finish();
   transport->close(Seconds(1));
   const std::lock_guard<std::mutex> lock(mutex);
+  if (rank == 0) outcome.state = std::move(state);
+  outcome.traces[rank] = runner.take_trace();
   outcome.variables[rank] = values;
 }
 
@@ -122,15 +133,19 @@ Outcome train(const Job& job) {
   comm::InProcessHub hub(size);
   if (job.fate) hub.bend(job.fate);
   SumOfThreads sum(size);
-  Outcome outcome{std::vector<Values>(size), std::vector<double>(job.batches.size())};
+  Outcome outcome;
+  outcome.variables.resize(size);
+  outcome.losses.resize(job.batches.size());
+  outcome.traces.resize(size);
   std::mutex mutex;
   std::vector<std::exception_ptr> errors(size);
   std::vector<std::thread> threads;
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        run_rank(job, program, hub, sum, rank, testing::initial_values(*job.graph, 7), outcome,
-                 mutex);
+        Values values = testing::initial_values(*job.graph, 7);
+        for (std::size_t i = 0; i < job.values.size(); ++i) values[i].copy_(job.values[i]);
+        run_rank(job, program, hub, sum, rank, values, outcome, mutex);
       } catch (...) {
         errors[rank] = std::current_exception();
       }
@@ -157,7 +172,7 @@ Outcome train_with_libtorch(const Job& job) {
         values,
         torch::optim::SGDOptions(rule.options.at("lr")).momentum(rule.options.at("momentum")));
   }
-  Outcome outcome{{}, {}};
+  Outcome outcome;
   for (std::size_t step = 0; step < job.batches.size(); ++step) {
     optimizer->zero_grad();
     const torch::Tensor loss =
@@ -294,6 +309,81 @@ TEST(Runner, OwnersKeepAdamsState) {
     job.plan.owner = spread_over(2);
     expect_as_libtorch(job);
   }
+}
+
+// A checkpoint after two steps, taken up by a job of another shape.
+TEST(Runner, GatheredStateContinuesTheRun) {
+  ir::UpdateRule adam = ir::default_rule(ir::Rule::kAdam);
+  adam.options["lr"] = 0.01;
+  Job whole;
+  whole.graph = testing::two_layers(adam);
+  whole.plan.ranks = 2;
+  whole.plan.axis = 1;
+  whole.plan.parts = 2;
+  whole.plan.owner = spread_over(2);
+  const Outcome expected = train(whole);
+
+  Job half = whole;
+  half.batches.resize(2);
+  const Outcome middle = train(half);
+  EXPECT_EQ(middle.state.size(), 2 * 4);
+  for (const NamedTensor& each : middle.state) EXPECT_GT(each.tensor.abs().max().item<double>(), 0);
+
+  Job rest = whole;
+  rest.first_step = 2;
+  rest.values = middle.variables[0];
+  rest.state = middle.state;
+  EXPECT_TRUE(same_bits(train(rest).variables[0], expected.variables[0])) << "the same plan";
+  rest.plan.update_at = ir::UpdateAt::kEveryRank;
+  rest.plan.ranks = 3;
+  EXPECT_LT(largest_difference(train(rest).variables[0], expected.variables[0]), 1e-10);
+  rest.plan.library = true;
+  EXPECT_LT(largest_difference(train(rest).variables[0], expected.variables[0]), 1e-10);
+}
+
+TEST(Runner, AServingRankHandsItsStateOver) {
+  Job job;
+  job.plan.ranks = 1;
+  job.plan.serves = true;
+  job.plan.owner = [](std::uint32_t) { return 1U; };
+  const Outcome outcome = train(job);
+  ASSERT_EQ(outcome.state.size(), 4);
+  EXPECT_EQ(outcome.state[0].name, "b1.momentum_buffer");
+}
+
+TEST(Runner, LambsNormsSpanTheSlicesOfAVariable) {
+  Job alone;
+  ir::UpdateRule lamb = ir::default_rule(ir::Rule::kLamb);
+  lamb.options["lr"] = 0.05;
+  alone.graph = testing::two_layers(lamb);
+  const Values expected = train(alone).variables[0];
+  for (const auto update_at : {ir::UpdateAt::kOwner, ir::UpdateAt::kEveryRank}) {
+    Job job = alone;
+    job.plan.ranks = 3;
+    job.plan.owner = spread_over(3);
+    job.plan.update_at = update_at;
+    EXPECT_LT(largest_difference(train(job).variables[2], expected), 1e-10);
+  }
+}
+
+TEST(Runner, ATraceShowsWhatTheRankDid) {
+  Job job;
+  job.plan.ranks = 2;
+  job.plan.owner = spread_over(2);
+  job.trace = true;
+  const Outcome outcome = train(job);
+  std::map<ir::Activity, std::size_t> rows;
+  Seconds last{-1};
+  for (const ir::TraceRow& row : outcome.traces[1].rows) {
+    ++rows[row.activity];
+    EXPECT_GE(row.start.value, last.value);
+    EXPECT_GE(row.end.value, row.start.value);
+    EXPECT_EQ(row.rank, ir::Rank(1));
+    last = row.start;
+  }
+  EXPECT_EQ(rows[ir::Activity::kCompute], job.graph->ops.size() * job.batches.size());
+  EXPECT_EQ(rows[ir::Activity::kInstall], 4 * job.batches.size());
+  EXPECT_GT(rows[ir::Activity::kMerge], 0);
 }
 
 TEST(Runner, GradientsAreClippedByTheirJointNorm) {

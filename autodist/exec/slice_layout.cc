@@ -14,7 +14,7 @@ std::int64_t product(const std::vector<std::int64_t>& sizes, std::size_t begin, 
   return result;
 }
 
-void append(std::vector<Run>& runs, const Run& run) {
+void append(std::vector<ElementRun>& runs, const ElementRun& run) {
   if (!runs.empty() && runs.back().slice_begin + runs.back().count == run.slice_begin &&
       runs.back().variable_begin + runs.back().count == run.variable_begin) {
     runs.back().count += run.count;
@@ -24,8 +24,8 @@ void append(std::vector<Run>& runs, const Run& run) {
 }
 
 // A shard is `outer` blocks of `block` elements, `stride` apart in the variable.
-std::vector<Run> runs_of(const ir::Program& program, const ir::Piece& piece,
-                         std::int64_t slice_begin) {
+std::vector<ElementRun> runs_of(const ir::Program& program, const ir::Piece& piece,
+                                std::int64_t slice_begin) {
   const ir::Shard& shard = program.shard(piece.shard);
   const std::vector<std::int64_t> sizes = ir::shape_of(*program.graph, shard.variable);
   if (sizes.empty()) return {{slice_begin, 0, 1}};
@@ -33,7 +33,7 @@ std::vector<Run> runs_of(const ir::Program& program, const ir::Piece& piece,
   const std::int64_t inner = product(sizes, shard.axis + 1, sizes.size());
   const std::int64_t block = (shard.end - shard.begin) * inner;
   const std::int64_t stride = sizes[shard.axis] * inner;
-  std::vector<Run> runs;
+  std::vector<ElementRun> runs;
   for (std::int64_t at = piece.begin; at < piece.end;) {
     const std::int64_t outer = at / block;
     const std::int64_t within = at % block;
@@ -71,7 +71,7 @@ std::vector<ir::VariableId> variables_of(const ir::Program& program, const ir::S
 
 void pack(const PieceLayout& piece, std::size_t element_bytes, const std::byte* variable,
           std::byte* slice) {
-  for (const Run& run : piece.runs) {
+  for (const ElementRun& run : piece.runs) {
     std::memcpy(slice + run.slice_begin * element_bytes,
                 variable + run.variable_begin * element_bytes, run.count * element_bytes);
   }
@@ -79,7 +79,7 @@ void pack(const PieceLayout& piece, std::size_t element_bytes, const std::byte* 
 
 void unpack(const PieceLayout& piece, std::size_t element_bytes, const std::byte* slice,
             std::byte* variable) {
-  for (const Run& run : piece.runs) {
+  for (const ElementRun& run : piece.runs) {
     std::memcpy(variable + run.variable_begin * element_bytes,
                 slice + run.slice_begin * element_bytes, run.count * element_bytes);
   }

@@ -15,12 +15,12 @@ namespace autodist::exec {
 
 // `count` consecutive elements: of the slice from `slice_begin`, of the variable (dense, row-major)
 // from `variable_begin`.
-struct Run {
+struct ElementRun {
   std::int64_t slice_begin = 0;
   std::int64_t variable_begin = 0;
   std::int64_t count = 0;
 
-  friend bool operator==(const Run& a, const Run& b) {
+  friend bool operator==(const ElementRun& a, const ElementRun& b) {
     return a.slice_begin == b.slice_begin && a.variable_begin == b.variable_begin &&
            a.count == b.count;
   }
@@ -31,7 +31,7 @@ struct PieceLayout {
   ir::VariableId variable;
   std::int64_t slice_begin = 0;  // elements
   std::int64_t count = 0;
-  std::vector<Run> runs;  // ascending in both; neighbours are joined
+  std::vector<ElementRun> runs;  // ascending in both; neighbours are joined
 };
 
 // In the order of slice.pieces.

@@ -10,6 +10,8 @@
 namespace autodist::exec {
 namespace {
 
+constexpr std::uint32_t kChief = 0;
+
 std::vector<Seconds> first_needs(const ir::Program& program) {
   std::vector<Seconds> needed(program.variables.size());
   for (std::size_t i = 0; i < needed.size(); ++i) {
@@ -102,6 +104,7 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self, const Bind
       });
   jobs_ = std::make_unique<JobQueue>([this](const std::exception_ptr& reason) { abort(reason); });
   if (program.ranks.size() > 1) start_exchange(connections);
+  jobs_->start();  // now that there is an exchange to post to
 }
 
 void Synchroniser::start_exchange(const RunnerConnections& connections) {
@@ -213,6 +216,7 @@ comm::SliceNumber Synchroniser::done_number() const {
   return static_cast<comm::SliceNumber>(2 * program_.slices.size() + program_.variables.size());
 }
 comm::SliceNumber Synchroniser::state_request_number() const { return done_number() + 1; }
+comm::SliceNumber Synchroniser::note_number() const { return done_number() + 2; }
 comm::SliceNumber Synchroniser::state_number(ir::SliceId slice) const { return lamb_number(slice); }
 
 void Synchroniser::send_sums(ir::SliceId slice, std::uint64_t step, bool lamb,
@@ -242,13 +246,47 @@ void Synchroniser::take_norm_frame(const comm::Frame& frame) {
   } else if (number == done_number()) {
     {
       const Signal::Lock lock = signal_.lock();
-      ++ranks_done_;
+      done_.insert(frame.header.from);
     }
     signal_.notify();
+  } else if (number == note_number()) {
+    keep_note(step, frame.header.from, frame.payload.to_string());
   } else {
     AD_CHECK(number == state_request_number()) << "norm number " << number;
     jobs_->push(step, Seconds{}, [this, step] { send_states(step); });
   }
+}
+
+void Synchroniser::keep_note(std::uint64_t step, std::uint32_t from, std::string note) {
+  {
+    const Signal::Lock lock = signal_.lock();
+    notes_[step][from] = std::move(note);
+  }
+  signal_.notify();
+}
+
+void Synchroniser::tell(std::uint64_t step, const std::string& note) {
+  for (std::size_t i = 1; i < program_.ranks.size(); ++i) {
+    const auto to = static_cast<std::uint32_t>((self_.value + i) % program_.ranks.size());
+    if (!computes(to)) continue;
+    exchange_->post(to, {comm::FrameKind::kNorm, step, note_number(), 0, Seconds{},
+                         comm::Payload::copy_of(note)});
+  }
+  keep_note(step, self_.value, note);
+}
+
+std::vector<std::string> Synchroniser::told(std::uint64_t step) {
+  Signal::Lock lock = signal_.lock();
+  signal_.wait(
+      lock, options_.wait_limit, [&] { return notes_[step].size() == program_.replica_count(); },
+      [&] {
+        return fmt::format("run: {} of {} ranks said how step {} went.", notes_[step].size(),
+                           program_.replica_count(), step);
+      });
+  std::vector<std::string> notes;
+  for (auto& [rank, note] : notes_[step]) notes.push_back(std::move(note));
+  notes_.erase(step);
+  return notes;
 }
 
 void Synchroniser::take_sums(std::uint64_t step, const std::vector<std::optional<NormPart>>& parts,
@@ -375,22 +413,37 @@ void Synchroniser::update(ir::VariableId variable, std::uint64_t step) {
   }
 }
 
-void Synchroniser::wait_for_the_end() {
-  Signal::Lock lock = signal_.lock();
-  const std::uint32_t expected = program_.replica_count();
-  // Training takes as long as it takes; a peer that is lost ends the wait.
+// Training takes as long as it takes; a peer that is lost ends the wait.
+void Synchroniser::wait_until_done(const std::vector<std::uint32_t>& ranks) {
   constexpr Seconds kYears{1e8};
+  Signal::Lock lock = signal_.lock();
   signal_.wait(
-      lock, kYears, [&] { return ranks_done_ == expected; },
-      [] { return std::string("serve: nobody finished."); });
+      lock, kYears,
+      [&] {
+        return std::all_of(ranks.begin(), ranks.end(),
+                           [&](std::uint32_t rank) { return done_.count(rank) != 0; });
+      },
+      [] { return std::string("run: nobody finished."); });
 }
 
+void Synchroniser::wait_for_the_end() {
+  std::vector<std::uint32_t> computing;
+  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
+    if (computes(rank)) computing.push_back(rank);
+  }
+  wait_until_done(computing);
+}
+
+// Who only serves is needed until all have computed, and everybody until the chief has gathered
+// what it wants to save.
 void Synchroniser::finish(std::uint64_t step) {
   if (!exchange_) return;
-  for (std::uint32_t rank = 0; computes(self_.value) && rank < program_.ranks.size(); ++rank) {
-    if (computes(rank)) continue;
+  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
+    const bool waits_for_us = self_.value == kChief || (computes(self_.value) && !computes(rank));
+    if (rank == self_.value || !waits_for_us) continue;
     exchange_->post(rank, {comm::FrameKind::kNorm, step, done_number(), 0, Seconds{}, {}});
   }
+  if (self_.value != kChief) wait_until_done({kChief});
   exchange_->finish(options_.wait_limit);
 }
 

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,8 +57,14 @@ class Synchroniser {
 
   // Waits until all computing ranks have said that they are done; for a rank that only serves.
   void wait_for_the_end();
-  // Tells the ranks that only serve that this one is done, and leaves in order.
+  // Leaves in order, once nobody needs this rank any more.
   void finish(std::uint64_t step);
+
+  // Small bytes about a step from every computing rank to every other (a loss, a wish to stop).
+  void tell(std::uint64_t step, const std::string& note);
+  // What all of them told, by rank; waits for the last. REQUIRES: once per step for which this rank
+  // told.
+  std::vector<std::string> told(std::uint64_t step);
 
   std::vector<NamedTensor> gather_state(std::uint64_t step);
   void load_state(const std::vector<NamedTensor>& state);
@@ -79,6 +86,7 @@ class Synchroniser {
   [[nodiscard]] comm::SliceNumber whole_number(ir::VariableId variable) const;
   [[nodiscard]] comm::SliceNumber done_number() const;
   [[nodiscard]] comm::SliceNumber state_request_number() const;
+  [[nodiscard]] comm::SliceNumber note_number() const;
   [[nodiscard]] comm::SliceNumber state_number(ir::SliceId slice) const;
 
   void start_exchange(const RunnerConnections& connections);
@@ -100,7 +108,9 @@ class Synchroniser {
   void send_states(std::uint64_t step);
   void put_states(ir::SliceId slice, const std::byte* packed,
                   std::map<std::string, torch::Tensor>& tensors) const;
+  void wait_until_done(const std::vector<std::uint32_t>& ranks);
   [[nodiscard]] bool computes(std::uint32_t rank) const;
+  void keep_note(std::uint64_t step, std::uint32_t from, std::string note);
 
   const ir::Program& program_;
   const ir::Rank self_;
@@ -115,8 +125,10 @@ class Synchroniser {
   std::unique_ptr<Owner> owner_;
   std::unique_ptr<Contributor> contributor_;
   std::vector<Whole> whole_;                         // by variable; guarded by the signal's lock
-  std::uint32_t ranks_done_ = 0;                     // guarded by the signal's lock
+  std::set<std::uint32_t> done_;                     // ranks; guarded by the signal's lock
   std::map<std::uint32_t, comm::Payload> gathered_;  // states by slice; likewise
+  // Notes by step, then by rank; likewise. At most two steps are open at a time.
+  std::map<std::uint64_t, std::map<std::uint32_t, std::string>> notes_;
   // The exchange's threads and the jobs use everything above; stopped first.
   std::unique_ptr<JobQueue> jobs_;
   std::unique_ptr<comm::Exchange> exchange_;

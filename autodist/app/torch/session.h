@@ -121,7 +121,8 @@ class Session {
   [[nodiscard]] const ir::Graph& graph() const;
   [[nodiscard]] const ir::Program& program() const;
   [[nodiscard]] const strategy::Strategy& strategy() const;
-  [[nodiscard]] const ir::Trace& trace() const;
+  // Rows since the last call; empty unless asked for in the options.
+  ir::Trace take_trace();
 
   // Ends the job in order: every rank has finished its steps when it returns.
   void finish();
@@ -159,13 +160,16 @@ class AutoDist {
     return distribute(module.ptr(), std::move(loss), optimizer, std::move(example));
   }
 
-  [[nodiscard]] std::uint32_t rank() const;
-  [[nodiscard]] std::uint32_t size() const;
-  [[nodiscard]] bool is_chief() const { return rank() == 0; }
+  [[nodiscard]] std::uint32_t rank() const { return rank_; }
+  [[nodiscard]] std::uint32_t size() const { return size_; }
+  [[nodiscard]] bool is_chief() const { return rank_ == 0; }
+
+  class Impl;
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Impl> impl_;  // the job; the session's after distribute()
+  std::uint32_t rank_ = 0;
+  std::uint32_t size_ = 1;
 };
 
 }  // namespace autodist

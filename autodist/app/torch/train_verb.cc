@@ -126,7 +126,7 @@ int train_verb(TrainArguments arguments, Console& console) {
     json["held_out_accuracy"] = accuracy_of(session, *source.held_out, 256);
   }
   if (!arguments.trace.empty() && speak) {
-    write_file_atomically(arguments.trace, ir::to_chrome_json(session.trace()));
+    write_file_atomically(arguments.trace, ir::to_chrome_json(session.take_trace()));
   }
   session.finish();
   if (!speak) return 0;
