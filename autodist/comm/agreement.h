@@ -1,5 +1,10 @@
 // Small blocking collectives for before the first step and between steps: the same bytes
-// everywhere, or one message that says who differs. None waits for ever.
+// everywhere, or one message that says who differs. None waits for ever: `limit` bounds the silence
+// of the ranks that are waited for, so a large message may take longer as long as it moves.
+//
+// Every rank calls the same functions in the same order; a rank at another `what` is refused with
+// Error(kUsage). Not while an Exchange runs on the transport. A peer's farewell with a reason ends
+// the wait with that reason.
 
 #pragma once
 

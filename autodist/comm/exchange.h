@@ -6,6 +6,8 @@
 
 #pragma once
 
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,10 +23,13 @@ struct ExchangeOptions {
   Bytes nic_budget{4 << 20};  // in flight over all destinations
   Seconds heartbeat{1.0};
   int missed_heartbeats = 3;  // then the peer counts as lost
+  // The same before a peer's first frame: ranks do not start at the same moment.
+  Seconds first_contact{60};
 };
 
-// Called on the receiving thread, one at a time. A handler that throws ends the exchange: peers are
-// told, and failure() gives the reason.
+// Called on the receiving thread, one at a time, once for every slice whatever the network did to
+// it. A handler that takes long holds up what comes after it, not this rank's heartbeats. One that
+// throws ends the exchange: peers are told, and failure() gives the reason.
 struct Handlers {
   std::function<void(const Frame&)> contribution;
   std::function<void(const Frame&)> result;
@@ -43,38 +48,48 @@ struct Outgoing {
 
 // What was counted since the start; for --json, tests and reports.
 struct ExchangeCounters {
-  std::uint64_t payload_bytes_sent = 0;
-  std::uint64_t payload_bytes_received = 0;
+  std::uint64_t payload_bytes_sent = 0;      // of slices, those sent again included
+  std::uint64_t payload_bytes_received = 0;  // of slices, each once
   std::uint64_t frames_sent = 0;
   std::uint64_t duplicates_dropped = 0;
+  std::uint64_t frames_refused = 0;  // of an earlier epoch, or with a slice number out of range
 };
 
 class Exchange {
  public:
-  // Starts the threads. `transport` and `clock` outlive the exchange.
+  // Starts the threads. `transport` and `clock` outlive the exchange, and nobody else uses the
+  // transport meanwhile. What comes for a later reader (control frames, a later epoch) is given
+  // back to the transport in the end.
   Exchange(Transport& transport, const Clock& clock, ExchangeOptions options, Handlers handlers);
-  ~Exchange();  // stop(), without waiting for what is queued
+  // Stops without waiting for what is queued; without finish() or abort() before, the peers are
+  // told that this rank left early.
+  ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  // Queues a slice for `to`. Any thread; never blocks.
+  // Queues a slice for `to`. The payload's bytes stay unchanged until its `keep` is let go, which
+  // is after `to` has acknowledged the slice. Any thread; never blocks; does nothing after a
+  // failure or abort(). REQUIRES: to != self, finish() has not said goodbye; a slice of one kind
+  // goes to one rank once per step, and the steps on their way lie less than 64 apart
+  // (admission.h).
   void post(RankNumber to, Outgoing outgoing);
 
   // Why the exchange ended, or nullptr while it runs: an Error(kPeersLost) that names rank, host
   // and what was last heard, or what a handler threw. Any thread.
   [[nodiscard]] std::exception_ptr failure() const;
 
-  // Called once when failure() becomes non-null, on an exchange thread: wakes whoever waits for
-  // slices.
+  // Called once when failure() becomes non-null, on an exchange thread (or at once on the caller's,
+  // when it already is): wakes whoever waits for slices. It must not call finish or abort.
   void on_failure(std::function<void()> wake);
 
   [[nodiscard]] ExchangeCounters counters() const;
 
-  // Sends what is queued, says goodbye, waits for the peers' goodbyes and stops the threads. Throws
-  // Error(kTimeout) naming who did not answer within `limit`.
+  // Sends what is queued, says goodbye, waits for the peers' goodbyes and stops the threads. Called
+  // when this rank has posted all that it ever will. Throws Error(kTimeout) naming who did not
+  // answer within `limit`, or the failure.
   void finish(Seconds limit);
 
-  // Tells the peers why this rank leaves and stops.
+  // Tells the peers why this rank leaves, which ends their exchanges with that reason, and stops.
   void abort(const std::string& reason);
 
  private:

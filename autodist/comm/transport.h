@@ -7,9 +7,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "autodist/base/id.h"
 #include "autodist/base/units.h"
@@ -30,6 +32,9 @@ enum class FrameKind : std::uint8_t {
   kGoodbye,  // a rank leaves in order; detail in the payload when it leaves because of an error
 };
 
+// "contribution", "result", …: for messages.
+std::string_view name_of(FrameKind kind);
+
 struct FrameHeader {
   FrameKind kind = FrameKind::kControl;
   std::uint32_t epoch = 0;  // generation of the job; frames of another one are refused
@@ -37,6 +42,8 @@ struct FrameHeader {
   SliceNumber slice = 0;
   RankNumber from = 0;
   std::int64_t samples = 0;  // that the gradient stands for
+
+  friend bool operator==(const FrameHeader& a, const FrameHeader& b);
 };
 
 // Bytes that stay valid as long as `keep` lives; sent without a copy where the transport can.
@@ -63,16 +70,28 @@ class Transport {
   // Host and process of a rank, for messages: "rank 2 (10.0.0.3, pid 4711)".
   [[nodiscard]] virtual std::string describe(RankNumber rank) const = 0;
 
-  // Queues a frame; does not block on the receiver (the caller bounds what is in flight). One
-  // thread at a time. REQUIRES: to != self().
+  // Queues a frame; does not block on the receiver (the caller bounds what is in flight). The
+  // frame's `from` is set to self(). One thread at a time. REQUIRES: to != self().
   virtual void send(RankNumber to, Frame frame) = 0;
 
-  // The next frame, or nothing after `timeout`. One thread at a time, which may differ from the
+  // The next frame, or nothing after `timeout`. Payloads that crossed a network are aligned to 8
+  // bytes. One thread at a time, which may differ from the
   // sender's.
-  virtual std::optional<Frame> receive(Seconds timeout) = 0;
+  std::optional<Frame> receive(Seconds timeout);
+
+  // Returns a frame to the head of what receive() will give: it was meant for a later reader,
+  // because its sender is already one exchange further. Several are given back last first. By the
+  // receiving thread.
+  void give_back(Frame frame) { given_back_.push_front(std::move(frame)); }
 
   // Sends what is queued (at most `linger`) and stops. Idempotent.
   virtual void close(Seconds linger) = 0;
+
+ protected:
+  virtual std::optional<Frame> receive_next(Seconds timeout) = 0;
+
+ private:
+  std::deque<Frame> given_back_;
 };
 
 }  // namespace autodist::comm

@@ -1,0 +1,454 @@
+// One mutex guards what both threads and the callers share; it is never held while a frame is sent,
+// received or handled. The sending thread owns the order (outbox), the receiving thread owns
+// admission and the peers' pulse.
+
+#include "autodist/comm/exchange.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/comm/admission.h"
+#include "autodist/comm/outbox.h"
+#include "autodist/comm/pulse.h"
+
+namespace autodist::comm {
+namespace {
+
+constexpr Seconds kLongestWait{0.02};  // of the receiving thread, before it looks around
+
+// Acknowledgements carry the kind of the slice; these bytes live as long as the program.
+constexpr std::array<std::byte, 4> kKinds{std::byte{0}, std::byte{1}, std::byte{2}, std::byte{3}};
+
+bool carries_slice(FrameKind kind) {
+  return kind == FrameKind::kContribute || kind == FrameKind::kResult || kind == FrameKind::kNorm;
+}
+
+std::string reason_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an unknown error";
+  }
+}
+
+}  // namespace
+
+class Exchange::Impl {
+ public:
+  Impl(Transport& transport, const Clock& clock, ExchangeOptions options, Handlers handlers);
+  ~Impl();
+
+  void post(RankNumber to, Outgoing outgoing);
+  [[nodiscard]] std::exception_ptr failure() const;
+  void on_failure(std::function<void()> wake);
+  [[nodiscard]] ExchangeCounters counters() const;
+  void finish(Seconds limit);
+  void leave(const std::string& reason);
+
+ private:
+  // The sending thread.
+  void send_loop();
+  [[nodiscard]] std::vector<Addressed> due(Seconds now);
+  [[nodiscard]] std::vector<Addressed> to_all(FrameKind kind, const std::string& payload) const;
+  void send(std::vector<Addressed> batch);
+  void say_farewell();
+
+  // The receiving thread.
+  void receive_loop();
+  void take(Frame frame, Seconds now);
+  void take_slice(const Frame& frame);
+  void take_acknowledgement(const Frame& frame);
+  void take_goodbye(const Frame& frame);
+  void hand_over(const Frame& frame) const;
+  void check_pulse(Seconds now);
+
+  void fail_with(std::exception_ptr failure);
+  void stop();
+  [[nodiscard]] bool stopping() const;
+  [[nodiscard]] bool all_said_goodbye() const;         // REQUIRES: mutex_
+  [[nodiscard]] std::string whom_we_wait_for() const;  // REQUIRES: mutex_
+
+  Transport& transport_;
+  const Clock& clock_;
+  const ExchangeOptions options_;
+  const Handlers handlers_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_;   // for the sending thread
+  std::condition_variable ended_;  // for finish()
+  Outbox outbox_;
+  std::vector<Addressed> urgent_;  // acknowledgements: they bypass the window
+  ExchangeCounters counters_;
+  bool finishing_ = false;  // say goodbye when the outbox is empty
+  bool said_goodbye_ = false;
+  std::vector<bool> peer_said_goodbye_;
+  bool stop_ = false;
+  std::optional<std::string> farewell_;  // the reason to tell the peers when stopping
+  std::exception_ptr failure_;
+  std::function<void()> wake_;
+
+  // Used by the sending thread alone.
+  Seconds next_heartbeat_;
+
+  // Used by the receiving thread alone.
+  Pulse pulse_;
+  std::vector<std::array<Admission, 4>> admissions_;  // by peer and kind
+  std::vector<Frame> for_later_readers_;
+
+  std::thread sender_;
+  std::thread receiver_;
+};
+
+Exchange::Impl::Impl(Transport& transport, const Clock& clock, ExchangeOptions options,
+                     Handlers handlers)
+    : transport_(transport),
+      clock_(clock),
+      options_(options),
+      handlers_(std::move(handlers)),
+      outbox_(transport.self(), transport.size(), options,
+              options.heartbeat * options.missed_heartbeats),
+      peer_said_goodbye_(transport.size(), false),
+      next_heartbeat_(clock.now()),
+      pulse_(transport.self(), transport.size(), options.heartbeat * options.missed_heartbeats,
+             options.first_contact, clock.now()),
+      admissions_(transport.size()) {
+  AD_CHECK(options.heartbeat > Seconds{0} && options.missed_heartbeats > 0) << "no pulse";
+  peer_said_goodbye_[transport.self()] = true;
+  sender_ = std::thread([this] { send_loop(); });
+  receiver_ = std::thread([this] { receive_loop(); });
+}
+
+Exchange::Impl::~Impl() {
+  leave("it stopped before the end of the exchange");
+  for (auto frame = for_later_readers_.rbegin(); frame != for_later_readers_.rend(); ++frame) {
+    transport_.give_back(std::move(*frame));
+  }
+}
+
+// The callers' side.
+
+void Exchange::Impl::post(RankNumber to, Outgoing outgoing) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ || farewell_) return;
+    AD_CHECK(!said_goodbye_) << "a slice is posted after goodbye";
+    outbox_.post(to, std::move(outgoing));
+  }
+  work_.notify_one();
+}
+
+std::exception_ptr Exchange::Impl::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Exchange::Impl::on_failure(std::function<void()> wake) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) {
+      wake_ = std::move(wake);
+      return;
+    }
+  }
+  wake();
+}
+
+ExchangeCounters Exchange::Impl::counters() const {
+  const std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+void Exchange::Impl::finish(Seconds limit) {
+  std::unique_lock lock(mutex_);
+  finishing_ = true;
+  work_.notify_one();
+  const bool ended = ended_.wait_for(lock, std::chrono::duration<double>(limit.value), [this] {
+    return failure_ != nullptr || (said_goodbye_ && all_said_goodbye());
+  });
+  const std::exception_ptr failure = failure_;
+  const std::string missing = ended ? "" : whom_we_wait_for();
+  lock.unlock();
+  if (failure || ended) stop();
+  if (failure) std::rethrow_exception(failure);
+  if (ended) return;
+  const std::string reason = fmt::format("waited {} for {}", to_string(limit), missing);
+  leave(reason);
+  fail(ErrorCode::kTimeout, "end of the exchange: {}", reason);
+}
+
+void Exchange::Impl::leave(const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stop_) farewell_ = reason;
+  }
+  stop();
+}
+
+void Exchange::Impl::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_.notify_one();
+  if (sender_.joinable()) sender_.join();
+  if (receiver_.joinable()) receiver_.join();
+}
+
+void Exchange::Impl::fail_with(std::exception_ptr failure) {
+  std::function<void()> wake;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return;
+    failure_ = failure;
+    farewell_ = reason_of(failure);
+    stop_ = true;
+    wake = std::move(wake_);
+  }
+  work_.notify_one();
+  ended_.notify_all();
+  if (wake) wake();
+}
+
+bool Exchange::Impl::stopping() const {
+  const std::lock_guard lock(mutex_);
+  return stop_;
+}
+
+bool Exchange::Impl::all_said_goodbye() const {
+  return std::all_of(peer_said_goodbye_.begin(), peer_said_goodbye_.end(),
+                     [](bool b) { return b; });
+}
+
+std::string Exchange::Impl::whom_we_wait_for() const {
+  std::vector<std::string> names;
+  for (RankNumber rank = 0; rank < peer_said_goodbye_.size(); ++rank) {
+    if (rank == transport_.self()) continue;
+    const std::size_t pending = outbox_.pending(rank);
+    if (pending > 0) {
+      names.push_back(fmt::format("{} to take {} slices", transport_.describe(rank), pending));
+    } else if (!peer_said_goodbye_[rank]) {
+      names.push_back(fmt::format("the goodbye of {}", transport_.describe(rank)));
+    }
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// The sending thread.
+
+void Exchange::Impl::send_loop() {
+  try {
+    std::unique_lock lock(mutex_);
+    while (!stop_) {
+      const Seconds now = clock_.now();
+      std::vector<Addressed> batch = due(now);
+      if (batch.empty()) {
+        const double wait = std::max(0.0, (next_heartbeat_ - now).value);
+        work_.wait_for(lock, std::chrono::duration<double>(wait));
+        continue;
+      }
+      lock.unlock();
+      send(std::move(batch));
+      lock.lock();
+    }
+  } catch (...) {
+    fail_with(std::current_exception());
+  }
+  say_farewell();
+}
+
+// What leaves now: signs of life and acknowledgements before slices, and one slice at a time, so
+// that the next decision knows what came meanwhile.
+std::vector<Addressed> Exchange::Impl::due(Seconds now) {
+  std::vector<Addressed> batch = std::exchange(urgent_, {});
+  if (now >= next_heartbeat_) {
+    next_heartbeat_ = now + options_.heartbeat;
+    for (Addressed& beat : to_all(FrameKind::kHeartbeat, "")) batch.push_back(std::move(beat));
+    for (Addressed& late : outbox_.overdue(now)) batch.push_back(std::move(late));
+  }
+  if (!batch.empty()) return batch;
+  if (auto slice = outbox_.next(now)) {
+    batch.push_back(std::move(*slice));
+  } else if (finishing_ && !said_goodbye_ && outbox_.empty()) {
+    batch = to_all(FrameKind::kGoodbye, "");
+    said_goodbye_ = true;
+    ended_.notify_all();
+  }
+  return batch;
+}
+
+std::vector<Addressed> Exchange::Impl::to_all(FrameKind kind, const std::string& payload) const {
+  std::vector<Addressed> batch;
+  for (RankNumber rank = 0; rank < transport_.size(); ++rank) {
+    if (rank == transport_.self()) continue;
+    Frame frame;
+    frame.header.kind = kind;
+    frame.header.epoch = options_.epoch;
+    frame.header.from = transport_.self();
+    frame.payload = Payload::copy_of(payload);
+    batch.push_back({rank, std::move(frame)});
+  }
+  return batch;
+}
+
+void Exchange::Impl::send(std::vector<Addressed> batch) {
+  ExchangeCounters sent;
+  for (Addressed& addressed : batch) {
+    ++sent.frames_sent;
+    if (carries_slice(addressed.frame.header.kind)) {
+      sent.payload_bytes_sent += addressed.frame.payload.size;
+    }
+    transport_.send(addressed.to, std::move(addressed.frame));
+  }
+  const std::lock_guard lock(mutex_);
+  counters_.frames_sent += sent.frames_sent;
+  counters_.payload_bytes_sent += sent.payload_bytes_sent;
+}
+
+void Exchange::Impl::say_farewell() {
+  std::optional<std::string> reason;
+  {
+    const std::lock_guard lock(mutex_);
+    reason = farewell_;
+  }
+  if (!reason) return;
+  for (Addressed& goodbye : to_all(FrameKind::kGoodbye, *reason)) {
+    try {
+      transport_.send(goodbye.to, std::move(goodbye.frame));
+    } catch (const std::exception&) {
+      // The reason that we leave for is the one to report; who cannot be told finds out by silence.
+    }
+  }
+}
+
+// The receiving thread.
+
+void Exchange::Impl::receive_loop() {
+  try {
+    const Seconds wait = std::min(options_.heartbeat * 0.25, kLongestWait);
+    Seconds before = clock_.now();
+    while (!stopping()) {
+      std::optional<Frame> frame = transport_.receive(wait);
+      const Seconds now = clock_.now();
+      // A handler that took long, or a process that was suspended.
+      if (now - before > options_.heartbeat) pulse_.deaf_until(now);
+      before = now;
+      if (frame) take(std::move(*frame), now);
+      check_pulse(now);
+    }
+  } catch (...) {
+    fail_with(std::current_exception());
+  }
+}
+
+void Exchange::Impl::take(Frame frame, Seconds now) {
+  const FrameHeader& header = frame.header;
+  AD_CHECK(header.from < transport_.size() && header.from != transport_.self())
+      << "frame from rank " << header.from;
+  if (header.kind == FrameKind::kControl || header.epoch > options_.epoch) {
+    pulse_.heard(header, now);
+    for_later_readers_.push_back(std::move(frame));
+    return;
+  }
+  if (header.epoch < options_.epoch || header.slice >= kSliceLimit) {
+    const std::lock_guard lock(mutex_);
+    ++counters_.frames_refused;
+    return;
+  }
+  pulse_.heard(header, now);
+  if (carries_slice(header.kind)) take_slice(frame);
+  if (header.kind == FrameKind::kAcknowledge) take_acknowledgement(frame);
+  if (header.kind == FrameKind::kGoodbye) take_goodbye(frame);
+}
+
+void Exchange::Impl::take_slice(const Frame& frame) {
+  const FrameHeader& header = frame.header;
+  const auto kind = static_cast<std::size_t>(header.kind);
+  const bool first = admissions_[header.from][kind].admit(header.step, header.slice);
+
+  Addressed acknowledgement{header.from, {header, {&kKinds[kind], 1, nullptr}}};
+  acknowledgement.frame.header.kind = FrameKind::kAcknowledge;
+  acknowledgement.frame.header.from = transport_.self();
+  {
+    const std::lock_guard lock(mutex_);
+    urgent_.push_back(std::move(acknowledgement));  // for a copy too: the first may have been lost
+    counters_.payload_bytes_received += first ? frame.payload.size : 0;
+    counters_.duplicates_dropped += first ? 0 : 1;
+  }
+  work_.notify_one();
+  if (first) hand_over(frame);
+}
+
+void Exchange::Impl::hand_over(const Frame& frame) const {
+  const auto& handler = frame.header.kind == FrameKind::kContribute ? handlers_.contribution
+                        : frame.header.kind == FrameKind::kResult   ? handlers_.result
+                                                                    : handlers_.norm;
+  AD_CHECK(handler) << "nobody handles a " << name_of(frame.header.kind);
+  handler(frame);
+}
+
+void Exchange::Impl::take_acknowledgement(const Frame& frame) {
+  if (frame.payload.size != 1) return;
+  const auto kind = static_cast<FrameKind>(frame.payload.data[0]);
+  Payload released;  // let go of after the lock
+  {
+    const std::lock_guard lock(mutex_);
+    released = outbox_.acknowledge(frame.header.from, kind, frame.header.step, frame.header.slice);
+  }
+  work_.notify_one();
+}
+
+void Exchange::Impl::take_goodbye(const Frame& frame) {
+  if (frame.payload.size > 0) {
+    fail(ErrorCode::kPeersLost, "{} left: {}", transport_.describe(frame.header.from),
+         frame.payload.to_string());
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    peer_said_goodbye_[frame.header.from] = true;
+  }
+  ended_.notify_all();
+}
+
+void Exchange::Impl::check_pulse(Seconds now) {
+  const std::optional<RankNumber> lost = pulse_.lost(now);
+  if (!lost) return;
+  {
+    const std::lock_guard lock(mutex_);
+    // When both have said goodbye, the peer may be gone while we wait for others.
+    if (said_goodbye_ && peer_said_goodbye_[*lost]) {
+      pulse_.excuse(*lost);
+      return;
+    }
+  }
+  fail(ErrorCode::kPeersLost, "{} is lost: {}", transport_.describe(*lost),
+       pulse_.account(*lost, now));
+}
+
+Exchange::Exchange(Transport& transport, const Clock& clock, ExchangeOptions options,
+                   Handlers handlers)
+    : impl_(std::make_unique<Impl>(transport, clock, options, std::move(handlers))) {}
+Exchange::~Exchange() = default;
+
+void Exchange::post(RankNumber to, Outgoing outgoing) { impl_->post(to, std::move(outgoing)); }
+std::exception_ptr Exchange::failure() const { return impl_->failure(); }
+void Exchange::on_failure(std::function<void()> wake) { impl_->on_failure(std::move(wake)); }
+ExchangeCounters Exchange::counters() const { return impl_->counters(); }
+void Exchange::finish(Seconds limit) { impl_->finish(limit); }
+void Exchange::abort(const std::string& reason) {
+  impl_->leave(reason.empty() ? "no reason given" : reason);
+}
+
+}  // namespace autodist::comm

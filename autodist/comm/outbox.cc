@@ -1,0 +1,94 @@
+#include "autodist/comm/outbox.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "autodist/base/check.h"
+#include "autodist/comm/admission.h"
+
+namespace autodist::comm {
+
+Outbox::Outbox(RankNumber self, RankNumber size, const ExchangeOptions& options, Seconds patience)
+    : self_(self),
+      epoch_(options.epoch),
+      patience_(patience),
+      nic_(self, size, options.window, options.nic_budget),
+      newest_step_(size, 0) {}
+
+void Outbox::post(RankNumber to, Outgoing outgoing) {
+  AD_CHECK(to < newest_step_.size() && to != self_) << "slice posted to rank " << to;
+  AD_CHECK(outgoing.kind == FrameKind::kContribute || outgoing.kind == FrameKind::kResult ||
+           outgoing.kind == FrameKind::kNorm)
+      << name_of(outgoing.kind);
+  AD_CHECK(outgoing.slice < kSliceLimit) << "slice " << outgoing.slice;
+  const std::uint64_t step = outgoing.step;
+  const auto oldest = live_.lower_bound(Key{to, 0, FrameKind{}, 0});
+  const bool others = oldest != live_.end() && std::get<0>(oldest->first) == to;
+  AD_CHECK(step + kStepsApart > newest_step_[to] &&
+           (!others || std::get<1>(oldest->first) + kStepsApart > step))
+      << "step " << step << " is too far from the others";
+
+  const Key key{to, step, outgoing.kind, outgoing.slice};
+  if (unused_.empty()) {
+    unused_.emplace_back(items_.size());
+    items_.emplace_back();
+  }
+  const TransferId id = unused_.back();
+  AD_CHECK(live_.emplace(key, id).second)
+      << name_of(outgoing.kind) << " of slice " << outgoing.slice << ", step " << step
+      << " posted twice to rank " << to;
+  unused_.pop_back();
+  newest_step_[to] = std::max(newest_step_[to], step);
+  nic_.add(to,
+           {id, Bytes{static_cast<std::int64_t>(outgoing.payload.size)}, step, outgoing.needed});
+  items_[id.value] = {key, std::move(outgoing), false, {}, patience_};
+}
+
+Addressed Outbox::address(const Item& item) const {
+  const Outgoing& out = item.outgoing;
+  return {std::get<0>(item.key),
+          {{out.kind, epoch_, out.step, out.slice, self_, out.samples}, out.payload}};
+}
+
+std::optional<Addressed> Outbox::next(Seconds now) {
+  const auto departure = nic_.next();
+  if (!departure) return std::nullopt;
+  Item& item = items_[departure->transfer.id.value];
+  item.in_flight = true;
+  item.due = now + item.patience;
+  return address(item);
+}
+
+std::vector<Addressed> Outbox::overdue(Seconds now) {
+  std::vector<Addressed> late;
+  for (const auto& entry : live_) {
+    Item& item = items_[entry.second.value];
+    if (!item.in_flight || now < item.due) continue;
+    item.patience = item.patience * 2;
+    item.due = now + item.patience;
+    late.push_back(address(item));
+  }
+  return late;
+}
+
+Payload Outbox::acknowledge(RankNumber from, FrameKind kind, std::uint64_t step,
+                            SliceNumber slice) {
+  const auto found = live_.find(Key{from, step, kind, slice});
+  if (found == live_.end()) return {};
+  Item& item = items_[found->second.value];
+  if (!item.in_flight) return {};  // nobody can have what has not left
+  nic_.acknowledge(from, Bytes{static_cast<std::int64_t>(item.outgoing.payload.size)});
+  Payload payload = std::move(item.outgoing.payload);
+  item = {};
+  unused_.push_back(found->second);
+  live_.erase(found);
+  return payload;
+}
+
+std::size_t Outbox::pending(RankNumber rank) const {
+  const auto first = live_.lower_bound(Key{rank, 0, FrameKind{}, 0});
+  const auto last = live_.lower_bound(Key{rank + 1, 0, FrameKind{}, 0});
+  return static_cast<std::size_t>(std::distance(first, last));
+}
+
+}  // namespace autodist::comm

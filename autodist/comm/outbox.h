@@ -1,0 +1,73 @@
+// Everything a rank still has to get across: what waits its turn and what has not been
+// acknowledged.
+//
+// A NicScheduler decides the order; the outbox keeps the bytes. A slice stays here until its
+// destination acknowledges it and leaves again when that takes too long: a connection that breaks
+// loses what its pipe had taken over. A pure data structure: the caller passes the time and sends.
+
+#pragma once
+
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "autodist/comm/exchange.h"
+#include "autodist/comm/schedule/nic_scheduler.h"
+
+namespace autodist::comm {
+
+struct Addressed {
+  RankNumber to = 0;
+  Frame frame;
+};
+
+class Outbox {
+ public:
+  // `patience`: how long an acknowledgement may take before a slice is sent again; doubles with
+  // every attempt, so that a link that is slow and not broken is not drowned.
+  Outbox(RankNumber self, RankNumber size, const ExchangeOptions& options, Seconds patience);
+
+  // REQUIRES: a kind that carries slices; (kind, step, slice) is not on its way to `to` already;
+  // the steps on their way to `to` lie less than kStepsApart apart; slice < kSliceLimit.
+  void post(RankNumber to, Outgoing outgoing);
+
+  // The slice to send now, if a window has room.
+  [[nodiscard]] std::optional<Addressed> next(Seconds now);
+
+  // The slices whose acknowledgement is overdue, to be sent again now.
+  [[nodiscard]] std::vector<Addressed> overdue(Seconds now);
+
+  // `from` has the slice. An acknowledgement that comes twice is ignored. Returns the payload, so
+  // that the caller can let go of it outside its lock.
+  Payload acknowledge(RankNumber from, FrameKind kind, std::uint64_t step, SliceNumber slice);
+
+  // True when every slice has arrived.
+  [[nodiscard]] bool empty() const { return live_.empty(); }
+  // Slices on their way to `rank` or waiting for it.
+  [[nodiscard]] std::size_t pending(RankNumber rank) const;
+
+ private:
+  using Key =
+      std::tuple<RankNumber, std::uint64_t, FrameKind, SliceNumber>;  // to, step, kind, slice
+  struct Item {
+    Key key;
+    Outgoing outgoing;
+    bool in_flight = false;
+    Seconds due;       // for its acknowledgement
+    Seconds patience;  // of the current attempt
+  };
+
+  [[nodiscard]] Addressed address(const Item& item) const;
+
+  RankNumber self_;
+  std::uint32_t epoch_;
+  Seconds patience_;
+  NicScheduler nic_;
+  std::vector<Item> items_;         // by TransferId
+  std::vector<TransferId> unused_;  // rows of items_
+  std::map<Key, TransferId> live_;
+  std::vector<std::uint64_t> newest_step_;  // ever posted, by destination
+};
+
+}  // namespace autodist::comm

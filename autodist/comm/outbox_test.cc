@@ -1,0 +1,76 @@
+#include "autodist/comm/outbox.h"
+
+#include <gtest/gtest.h>
+
+#include "autodist/base/check.h"
+#include "autodist/comm/admission.h"
+
+namespace autodist::comm {
+namespace {
+
+Outgoing slice(SliceNumber number, double needed, std::uint64_t step = 0,
+               const std::string& bytes = "0123456789") {
+  return {FrameKind::kContribute, step, number, 3, Seconds{needed}, Payload::copy_of(bytes)};
+}
+
+Outbox outbox_with_window(std::int64_t bytes) {
+  ExchangeOptions options;
+  options.epoch = 9;
+  options.window = options.nic_budget = Bytes{bytes};
+  return {0, 3, options, Seconds{1}};
+}
+
+TEST(Outbox, ASliceLeavesWithEverythingThatItsOwnerNeeds) {
+  Outbox outbox = outbox_with_window(100);
+  outbox.post(2, slice(5, 1, 7));
+  const auto out = outbox.next(Seconds{0});
+  EXPECT_EQ(out->to, 2u);
+  EXPECT_EQ(out->frame.header, (FrameHeader{FrameKind::kContribute, 9, 7, 5, 0, 3}));
+  EXPECT_EQ(out->frame.payload.to_string(), "0123456789");
+}
+
+TEST(Outbox, IsEmptyOnlyWhenEverythingIsAcknowledged) {
+  Outbox outbox = outbox_with_window(100);
+  outbox.post(1, slice(5, 1));
+  EXPECT_EQ(outbox.pending(1), 1u);
+  EXPECT_TRUE(outbox.next(Seconds{0}));
+  EXPECT_FALSE(outbox.empty());
+  EXPECT_EQ(outbox.acknowledge(1, FrameKind::kContribute, 0, 5).size, 10u);
+  EXPECT_TRUE(outbox.empty());
+  EXPECT_EQ(outbox.pending(1), 0u);
+  EXPECT_EQ(outbox.acknowledge(1, FrameKind::kContribute, 0, 5).size, 0u) << "a second time";
+}
+
+TEST(Outbox, WhatIsNotAcknowledgedLeavesAgainWithGrowingPatience) {
+  Outbox outbox = outbox_with_window(100);
+  outbox.post(1, slice(5, 1));
+  EXPECT_TRUE(outbox.next(Seconds{10}));
+  EXPECT_TRUE(outbox.overdue(Seconds{10.9}).empty());
+  ASSERT_EQ(outbox.overdue(Seconds{11}).size(), 1u);
+  EXPECT_TRUE(outbox.overdue(Seconds{12.9}).empty());
+  ASSERT_EQ(outbox.overdue(Seconds{13}).size(), 1u);
+  EXPECT_TRUE(outbox.overdue(Seconds{16.9}).empty());
+}
+
+TEST(Outbox, WhatStillWaitsForTheWindowIsNotOverdue) {
+  Outbox outbox = outbox_with_window(10);
+  outbox.post(1, slice(5, 1));
+  outbox.post(1, slice(6, 2));
+  EXPECT_TRUE(outbox.next(Seconds{0}));
+  EXPECT_FALSE(outbox.next(Seconds{0}));
+  EXPECT_EQ(outbox.overdue(Seconds{100}).size(), 1u);
+}
+
+TEST(Outbox, RefusesWhatBreaksExactlyOnce) {
+  Outbox outbox = outbox_with_window(100);
+  outbox.post(1, slice(5, 1, 0));
+  EXPECT_THROW(outbox.post(1, slice(5, 1, 0)), InternalError) << "posted twice";
+  EXPECT_THROW(outbox.post(1, slice(5, 1, kStepsApart)), InternalError) << "too far ahead";
+  EXPECT_THROW(outbox.post(0, slice(5, 1)), InternalError) << "to itself";
+  EXPECT_THROW(outbox.post(1, slice(kSliceLimit, 1)), InternalError);
+  outbox.post(2, slice(5, 1, kStepsApart));
+  EXPECT_THROW(outbox.post(2, slice(5, 1, 0)), InternalError) << "too far back";
+}
+
+}  // namespace
+}  // namespace autodist::comm

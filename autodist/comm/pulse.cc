@@ -1,0 +1,55 @@
+#include "autodist/comm/pulse.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace autodist::comm {
+namespace {
+
+bool carries_slice(FrameKind kind) {
+  return kind == FrameKind::kContribute || kind == FrameKind::kResult || kind == FrameKind::kNorm;
+}
+
+}  // namespace
+
+Pulse::Pulse(RankNumber self, RankNumber size, Seconds silence, Seconds first_contact, Seconds now)
+    : silence_(silence), first_contact_(first_contact), listening_since_(now), peers_(size) {
+  for (Peer& peer : peers_) peer.last = now;
+  excuse(self);
+}
+
+void Pulse::heard(const FrameHeader& header, Seconds now) {
+  Peer& peer = peers_[header.from];
+  peer.last = now;
+  peer.header = header;
+  peer.spoke = true;
+  if (carries_slice(header.kind)) {
+    peer.payload = header;
+    peer.sent_slices = true;
+  }
+}
+
+std::optional<RankNumber> Pulse::lost(Seconds now) const {
+  for (RankNumber rank = 0; rank < peers_.size(); ++rank) {
+    const Peer& peer = peers_[rank];
+    if (peer.excused) continue;
+    const Seconds since = std::max(peer.last, listening_since_);
+    if (now - since > (peer.spoke ? silence_ : first_contact_)) return rank;
+  }
+  return std::nullopt;
+}
+
+std::string Pulse::account(RankNumber rank, Seconds now) const {
+  const Peer& peer = peers_[rank];
+  const std::string silent = "silent for " + to_string(now - peer.last);
+  if (!peer.spoke) return silent + "; it was never heard";
+  std::string text = silent + "; last heard: " + std::string(name_of(peer.header.kind));
+  if (!peer.sent_slices) return text + ", before its first slice";
+  if (!carries_slice(peer.header.kind)) {
+    text += ", and before that: " + std::string(name_of(peer.payload.kind));
+  }
+  return text + fmt::format(" of slice {}, step {}", peer.payload.slice, peer.payload.step);
+}
+
+}  // namespace autodist::comm

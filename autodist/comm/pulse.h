@@ -1,0 +1,54 @@
+// Who was heard when, and with what: finds the peer that is lost and has the words for it.
+//
+// A pure data structure: the caller passes the time.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autodist/base/units.h"
+#include "autodist/comm/transport.h"
+
+namespace autodist::comm {
+
+class Pulse {
+ public:
+  // A peer is lost after `silence`, or, before its first frame, after `first_contact`: ranks do not
+  // start at the same moment.
+  Pulse(RankNumber self, RankNumber size, Seconds silence, Seconds first_contact, Seconds now);
+
+  // Any frame is a sign of life.
+  void heard(const FrameHeader& header, Seconds now);
+
+  // The listener was busy or suspended until now: what the peers said meanwhile may still lie
+  // unread, so nobody's silence counts before now.
+  void deaf_until(Seconds now) { listening_since_ = now; }
+
+  // The peer is free to be silent from here on.
+  void excuse(RankNumber rank) { peers_[rank].excused = true; }
+
+  // The first peer, in rank order, that has been silent for too long.
+  [[nodiscard]] std::optional<RankNumber> lost(Seconds now) const;
+
+  // "silent for 3.1 s; last heard: contribution of slice 17, step 4".
+  [[nodiscard]] std::string account(RankNumber rank, Seconds now) const;
+
+ private:
+  struct Peer {
+    Seconds last;
+    FrameHeader header;   // of the last frame
+    FrameHeader payload;  // of the last frame that carried a slice
+    bool spoke = false;
+    bool sent_slices = false;
+    bool excused = false;
+  };
+
+  Seconds silence_;
+  Seconds first_contact_;
+  Seconds listening_since_;
+  std::vector<Peer> peers_;
+};
+
+}  // namespace autodist::comm

@@ -1,0 +1,54 @@
+#include "autodist/comm/pulse.h"
+
+#include <gtest/gtest.h>
+
+namespace autodist::comm {
+namespace {
+
+FrameHeader from(RankNumber rank, FrameKind kind, std::uint64_t step = 0, SliceNumber slice = 0) {
+  return {kind, 1, step, slice, rank, 0};
+}
+
+TEST(Pulse, APeerIsLostAfterItsSilenceAndNotBefore) {
+  Pulse pulse(0, 3, Seconds{3}, Seconds{10}, Seconds{100});
+  pulse.heard(from(1, FrameKind::kHeartbeat), Seconds{100});
+  pulse.heard(from(2, FrameKind::kHeartbeat), Seconds{100});
+  EXPECT_FALSE(pulse.lost(Seconds{103}));
+  pulse.heard(from(1, FrameKind::kAcknowledge), Seconds{102});
+  EXPECT_EQ(pulse.lost(Seconds{103.1}), 2u);
+}
+
+TEST(Pulse, APeerThatHasNotStartedYetIsGivenMoreTime) {
+  Pulse pulse(1, 2, Seconds{3}, Seconds{10}, Seconds{0});
+  EXPECT_FALSE(pulse.lost(Seconds{9}));
+  EXPECT_EQ(pulse.lost(Seconds{10.5}), 0u);
+  EXPECT_EQ(pulse.account(0, Seconds{10.5}), "silent for 10.50 s; it was never heard");
+}
+
+TEST(Pulse, SilenceThatThisRankSleptThroughDoesNotCount) {
+  Pulse pulse(0, 2, Seconds{3}, Seconds{3}, Seconds{0});
+  pulse.heard(from(1, FrameKind::kHeartbeat), Seconds{0});
+  pulse.deaf_until(Seconds{20});
+  EXPECT_FALSE(pulse.lost(Seconds{22}));
+  EXPECT_EQ(pulse.lost(Seconds{23.5}), 1u);
+}
+
+TEST(Pulse, TellsTheLastSliceEvenWhenHeartbeatsFollowedIt) {
+  Pulse pulse(0, 2, Seconds{3}, Seconds{3}, Seconds{0});
+  pulse.heard(from(1, FrameKind::kContribute, 4, 17), Seconds{1});
+  EXPECT_EQ(pulse.account(1, Seconds{3}),
+            "silent for 2.00 s; last heard: contribution of slice 17, step 4");
+  pulse.heard(from(1, FrameKind::kHeartbeat), Seconds{2});
+  EXPECT_EQ(pulse.account(1, Seconds{3}),
+            "silent for 1.00 s; last heard: heartbeat, and before that: contribution of slice 17, "
+            "step 4");
+}
+
+TEST(Pulse, WhoIsExcusedMayBeSilent) {
+  Pulse pulse(0, 2, Seconds{3}, Seconds{3}, Seconds{0});
+  pulse.excuse(1);
+  EXPECT_FALSE(pulse.lost(Seconds{100}));
+}
+
+}  // namespace
+}  // namespace autodist::comm

@@ -1,0 +1,72 @@
+// Which slice goes next to one destination.
+//
+// Gradients complete back to front, but the next forward pass needs parameters front to back. A
+// SliceScheduler takes transfers as they come and releases them in the order in which they will be
+// needed (P3, Jayarajan et al. 2019, section 4). It never lets more than a window of bytes be on
+// their way: what a socket already holds cannot be overtaken any more, so without the window a
+// priority means nothing (ByteScheduler, Peng et al. 2019, section 4.2, calls it credit).
+//
+// A pure data structure: no clock, no socket, no thread. The transport and the simulator drive the
+// same code (through NicScheduler), so they cannot disagree about the order.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <queue>
+#include <tuple>
+#include <vector>
+
+#include "autodist/base/id.h"
+#include "autodist/base/units.h"
+
+namespace autodist::comm {
+
+// The driver's number for a transfer: a slice on its way to one destination.
+using TransferId = Id<struct TransferTag>;
+
+struct Transfer {
+  TransferId id;
+  Bytes size;
+  std::uint64_t step = 0;  // an earlier step leaves first, or late slices would wait for ever
+  Seconds needed;          // first use after the start of the next step; smaller leaves first
+};
+
+class SliceScheduler {
+ public:
+  // Lets at most `window` bytes be in flight, or a single transfer if that one is larger.
+  explicit SliceScheduler(Bytes window) : window_(window) {}
+
+  // Enters a transfer. Those of one step that are needed at the same time leave in the order in
+  // which they came.
+  void add(const Transfer& transfer);
+
+  // The transfer that would leave now; nullptr while none waits or the window has no room for the
+  // most urgent one. (A smaller one does not slip past it: large slices must not starve.)
+  [[nodiscard]] const Transfer* ready() const;
+
+  // Takes what ready() shows; its bytes count as in flight from here on.
+  [[nodiscard]] std::optional<Transfer> next();
+
+  // The destination has received `size` bytes. REQUIRES: size <= in_flight().
+  void acknowledge(Bytes size);
+
+  [[nodiscard]] Bytes in_flight() const { return in_flight_; }
+  [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
+
+ private:
+  struct Entry {
+    Transfer transfer;
+    std::uint64_t arrival = 0;
+  };
+  struct NeededLater {
+    bool operator()(const Entry& a, const Entry& b) const;
+  };
+
+  Bytes window_;
+  Bytes in_flight_{0};
+  std::uint64_t arrivals_ = 0;
+  std::priority_queue<Entry, std::vector<Entry>, NeededLater> waiting_;
+};
+
+}  // namespace autodist::comm

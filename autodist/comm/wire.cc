@@ -1,0 +1,93 @@
+#include "autodist/comm/wire.h"
+
+#include <fmt/format.h>
+
+#include "autodist/base/check.h"
+
+namespace autodist::comm {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x57464441;  // "ADFW" on the wire
+
+// Fields by offset; little-endian whatever the machine is.
+constexpr std::size_t kMagicAt = 0;
+constexpr std::size_t kVersionAt = 4;
+constexpr std::size_t kKindAt = 6;
+constexpr std::size_t kZeroByteAt = 7;
+constexpr std::size_t kFromAt = 8;
+constexpr std::size_t kEpochAt = 12;
+constexpr std::size_t kStepAt = 16;
+constexpr std::size_t kSliceAt = 24;
+constexpr std::size_t kZeroWordAt = 28;
+constexpr std::size_t kSamplesAt = 32;
+constexpr std::size_t kPayloadSizeAt = 40;
+
+template <typename Unsigned>
+void put(WireHeader& out, std::size_t at, Unsigned value) {
+  for (std::size_t i = 0; i < sizeof(Unsigned); ++i) {
+    out[at + i] = static_cast<std::byte>(value >> (8 * i));
+  }
+}
+
+template <typename Unsigned>
+Unsigned get(const std::byte* in, std::size_t at) {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < sizeof(Unsigned); ++i) {
+    value |= static_cast<std::uint64_t>(in[at + i]) << (8 * i);
+  }
+  return static_cast<Unsigned>(value);
+}
+
+}  // namespace
+
+WireHeader encode(const FrameHeader& header, std::size_t payload_size) {
+  AD_CHECK(payload_size <= kLargestPayload) << payload_size << " bytes in one frame";
+  WireHeader out{};
+  put(out, kMagicAt, kMagic);
+  put(out, kVersionAt, kWireVersion);
+  put(out, kKindAt, static_cast<std::uint8_t>(header.kind));
+  put(out, kFromAt, header.from);
+  put(out, kEpochAt, header.epoch);
+  put(out, kStepAt, header.step);
+  put(out, kSliceAt, header.slice);
+  put(out, kSamplesAt, static_cast<std::uint64_t>(header.samples));
+  put(out, kPayloadSizeAt, static_cast<std::uint64_t>(payload_size));
+  return out;
+}
+
+std::variant<FrameHeader, Malformed> decode(const void* bytes, std::size_t size,
+                                            std::size_t payload_size) {
+  if (size != kWireHeaderSize) {
+    return Malformed{fmt::format("a header of {} bytes, expected {}", size, kWireHeaderSize)};
+  }
+  const auto* in = static_cast<const std::byte*>(bytes);
+  if (get<std::uint32_t>(in, kMagicAt) != kMagic) return Malformed{"not a frame of AutoDist"};
+  if (const auto version = get<std::uint16_t>(in, kVersionAt); version != kWireVersion) {
+    return Malformed{fmt::format("protocol version {}, expected {}", version, kWireVersion)};
+  }
+  const auto kind = get<std::uint8_t>(in, kKindAt);
+  if (kind < static_cast<int>(FrameKind::kContribute) ||
+      kind > static_cast<int>(FrameKind::kGoodbye)) {
+    return Malformed{fmt::format("unknown kind {}", kind)};
+  }
+  if (get<std::uint8_t>(in, kZeroByteAt) != 0 || get<std::uint32_t>(in, kZeroWordAt) != 0) {
+    return Malformed{"reserved bytes are not zero"};
+  }
+  const auto announced = get<std::uint64_t>(in, kPayloadSizeAt);
+  if (announced > kLargestPayload) {
+    return Malformed{fmt::format("a payload of {} bytes, at most {}", announced, kLargestPayload)};
+  }
+  if (announced != payload_size) {
+    return Malformed{fmt::format("payload of {} bytes, {} announced", payload_size, announced)};
+  }
+  FrameHeader header;
+  header.kind = static_cast<FrameKind>(kind);
+  header.from = get<std::uint32_t>(in, kFromAt);
+  header.epoch = get<std::uint32_t>(in, kEpochAt);
+  header.step = get<std::uint64_t>(in, kStepAt);
+  header.slice = get<std::uint32_t>(in, kSliceAt);
+  header.samples = static_cast<std::int64_t>(get<std::uint64_t>(in, kSamplesAt));
+  return header;
+}
+
+}  // namespace autodist::comm

@@ -1,0 +1,34 @@
+// Frames as bytes: docs/formats/wire.md. What comes from a socket is believed only after decode().
+
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "autodist/comm/transport.h"
+
+namespace autodist::comm {
+
+inline constexpr std::uint16_t kWireVersion = 1;
+inline constexpr std::size_t kWireHeaderSize = 48;
+// Larger payloads are refused by sender and receiver.
+inline constexpr std::size_t kLargestPayload = std::size_t{256} << 20;
+
+using WireHeader = std::array<std::byte, kWireHeaderSize>;
+
+// REQUIRES: payload_size <= kLargestPayload.
+WireHeader encode(const FrameHeader& header, std::size_t payload_size);
+
+// Why bytes are not a frame: "payload of 7 bytes, 12 announced".
+struct Malformed {
+  std::string reason;
+};
+
+// The header of a frame whose payload of `payload_size` bytes came with it. Never throws on bytes.
+std::variant<FrameHeader, Malformed> decode(const void* bytes, std::size_t size,
+                                            std::size_t payload_size);
+
+}  // namespace autodist::comm

@@ -1,0 +1,197 @@
+#include "autodist/comm/zmq/zmq_transport.h"
+
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <zmq.hpp>
+
+#include "autodist/base/check.h"
+#include "autodist/base/clock.h"
+#include "autodist/base/error.h"
+#include "autodist/comm/wire.h"
+#include "autodist/comm/zmq/socket.h"
+
+namespace autodist::comm {
+namespace {
+
+constexpr std::size_t kAlignment = 8;
+
+std::chrono::milliseconds milliseconds(Seconds seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds.value * 1e3)));
+}
+
+// A message over the payload's own bytes; libzmq lets go of `keep` when it is done with them.
+zmq::message_t message_of(const Payload& payload) {
+  auto* keep = new std::shared_ptr<const void>(payload.keep);
+  const auto release = [](void*, void* hint) {
+    delete static_cast<std::shared_ptr<const void>*>(hint);
+  };
+  // libzmq takes a pointer to mutable bytes and does not write to them.
+  return {const_cast<std::byte*>(payload.data), payload.size, release, keep};
+}
+
+Payload payload_of(zmq::message_t message) {
+  const auto* data = message.data<std::byte>();
+  const std::size_t size = message.size();
+  if (reinterpret_cast<std::uintptr_t>(data) % kAlignment != 0) {
+    return Payload::copy_of(message.to_string());
+  }
+  // A small message lives inside message_t itself: the address is read after the move.
+  auto keep = std::make_shared<zmq::message_t>(std::move(message));
+  return {keep->data<std::byte>(), size, keep};
+}
+
+}  // namespace
+
+class ZmqListener::Impl {
+ public:
+  Impl(const std::string& address, std::uint16_t port) : socket(context, zmq::socket_type::pull) {
+    configure(socket.handle(), SocketUse::kReceiveFrames);
+    this->port = bind(socket.handle(), address, port);
+  }
+
+  zmq::context_t context;
+  zmq::socket_t socket;
+  std::uint16_t port = 0;
+};
+
+ZmqListener::ZmqListener(const std::string& address, std::uint16_t port)
+    : impl_(std::make_unique<Impl>(address, port)) {}
+ZmqListener::~ZmqListener() = default;
+ZmqListener::ZmqListener(ZmqListener&&) noexcept = default;
+std::unique_ptr<ZmqListener::Impl> ZmqListener::take() { return std::move(impl_); }
+std::uint16_t ZmqListener::port() const { return impl_->port; }
+
+// The sending side of one peer. What libzmq has no room for waits here, in order.
+class ZmqTransport::Peer {
+ public:
+  Peer(zmq::context_t& context, const Member& member) : socket_(context, zmq::socket_type::push) {
+    configure(socket_.handle(), SocketUse::kSendFrames);
+    socket_.connect(endpoint(member.address, member.port));
+  }
+
+  void send(Frame frame) {
+    backlog_.push_back(std::move(frame));
+    flush();
+  }
+
+  // True when nothing waits here any more.
+  bool flush() {
+    while (!backlog_.empty() && try_send(backlog_.front())) backlog_.pop_front();
+    return backlog_.empty();
+  }
+
+  void close(Seconds linger) {
+    socket_.set(zmq::sockopt::linger, static_cast<int>(milliseconds(linger).count()));
+    socket_.close();
+  }
+
+ private:
+  bool try_send(const Frame& frame) {
+    const WireHeader header = encode(frame.header, frame.payload.size);
+    const bool more = frame.payload.size > 0;
+    const auto flags = zmq::send_flags::dontwait;
+    zmq::message_t head(header.data(), header.size());
+    if (!socket_.send(head, more ? flags | zmq::send_flags::sndmore : flags)) return false;
+    if (!more) return true;
+    // Once the first part is in, libzmq takes the whole message.
+    zmq::message_t body = message_of(frame.payload);
+    AD_CHECK(socket_.send(body, flags)) << "half a frame";
+    return true;
+  }
+
+  zmq::socket_t socket_;
+  std::deque<Frame> backlog_;
+};
+
+ZmqTransport::ZmqTransport(ZmqListener listener, RankNumber self, std::vector<Member> members)
+    : self_(self), members_(std::move(members)), listener_(listener.take()) {
+  AD_CHECK(self < members_.size()) << self << " of " << members_.size();
+  for (RankNumber rank = 0; rank < members_.size(); ++rank) {
+    peers_.push_back(rank == self ? nullptr
+                                  : std::make_unique<Peer>(listener_->context, members_[rank]));
+  }
+}
+
+ZmqTransport::~ZmqTransport() { close(Seconds{0}); }
+
+RankNumber ZmqTransport::size() const { return static_cast<RankNumber>(members_.size()); }
+
+std::string ZmqTransport::describe(RankNumber rank) const {
+  AD_CHECK(rank < members_.size()) << "rank " << rank;
+  const Member& member = members_[rank];
+  return fmt::format("rank {} ({}, {}, pid {})", rank, member.address, member.host, member.pid);
+}
+
+void ZmqTransport::send(RankNumber to, Frame frame) {
+  AD_CHECK(to < size() && to != self_) << "to " << to << " from " << self_;
+  AD_CHECK(listener_) << "send after close";
+  frame.header.from = self_;
+  for (RankNumber rank = 0; rank < size(); ++rank) {
+    if (rank != to && rank != self_) peers_[rank]->flush();
+  }
+  peers_[to]->send(std::move(frame));
+}
+
+std::optional<Frame> ZmqTransport::receive_next(Seconds timeout) {
+  AD_CHECK(listener_) << "receive after close";
+  const SteadyClock clock;
+  const Seconds until = clock.now() + timeout;
+  zmq::socket_t& socket = listener_->socket;
+  for (;;) {
+    zmq::message_t head;
+    if (!socket.recv(head, zmq::recv_flags::dontwait)) {
+      const Seconds left = until - clock.now();
+      if (left <= Seconds{0}) return std::nullopt;
+      zmq::pollitem_t item{socket.handle(), 0, ZMQ_POLLIN, 0};
+      zmq_poll(&item, 1, static_cast<long>(milliseconds(left).count()));  // a signal ends it early
+      continue;
+    }
+    zmq::message_t body;
+    bool more = head.more();
+    if (more) {
+      (void)socket.recv(body);
+      more = body.more();
+    }
+    const bool extra = more;
+    for (zmq::message_t rest; more; more = rest.more()) (void)socket.recv(rest);
+
+    const auto decoded = decode(head.data(), head.size(), body.size());
+    if (const auto* malformed = std::get_if<Malformed>(&decoded); malformed || extra) {
+      refuse(malformed ? malformed->reason : "a frame of more than two parts");
+      continue;
+    }
+    const auto& header = std::get<FrameHeader>(decoded);
+    if (header.from >= size() || header.from == self_) {
+      refuse(fmt::format("rank {} is not a peer of rank {} of {}", header.from, self_, size()));
+      continue;
+    }
+    return Frame{header, body.size() == 0 ? Payload{} : payload_of(std::move(body))};
+  }
+}
+
+void ZmqTransport::refuse(std::string reason) {
+  ++refusals_.count;
+  refusals_.last_reason = std::move(reason);
+}
+
+void ZmqTransport::close(Seconds linger) {
+  if (!listener_) return;
+  const SteadyClock clock;
+  const Seconds until = clock.now() + linger;
+  for (const auto& peer : peers_) {
+    if (!peer) continue;
+    while (!peer->flush() && clock.now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const Seconds left = until - clock.now();
+    peer->close(left < Seconds{0} ? Seconds{0} : left);
+  }
+  peers_.clear();
+  listener_.reset();  // ends the context, which waits for the lingering sockets
+}
+
+}  // namespace autodist::comm

@@ -1,0 +1,93 @@
+// Frames over TCP with ZeroMQ: every rank binds one PULL socket on its own address and connects one
+// PUSH socket to each peer.
+//
+// Threads: each socket belongs to one thread at a time. send() and close() use the PUSH sockets,
+// receive() the PULL socket, so one thread may send while another receives; a hand-over to another
+// thread needs a synchronisation between them (starting or joining a thread is one). close() comes
+// after both have stopped.
+//
+// Payloads are not copied: libzmq sends from the caller's bytes and lets go of Payload::keep when
+// they are in the kernel; a received payload keeps libzmq's message alive (one that is not aligned
+// to 8 bytes is copied, which happens to small ones only).
+//
+// Not encrypted and not authenticated beyond the rendezvous: for trusted networks.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autodist/comm/transport.h"
+
+namespace autodist::comm {
+
+// Where a rank listens and who it is.
+struct Member {
+  std::string address;
+  std::uint16_t port = 0;
+  std::string host;
+  std::int64_t pid = 0;
+
+  friend bool operator==(const Member& a, const Member& b) {
+    return a.address == b.address && a.port == b.port && a.host == b.host && a.pid == b.pid;
+  }
+};
+
+// A rank's bound socket, before it knows its peers. Frames that come meanwhile wait in it.
+class ZmqListener {
+ public:
+  // Port 0 takes a free one. Throws Error(kEnvironment) when the address is not this machine's or
+  // the port is taken, and Error(kUsage) for an address that stands for all interfaces.
+  explicit ZmqListener(const std::string& address, std::uint16_t port = 0);
+  ~ZmqListener();
+  ZmqListener(ZmqListener&&) noexcept;
+  [[nodiscard]] std::uint16_t port() const;
+
+ private:
+  friend class ZmqTransport;
+  class Impl;
+  [[nodiscard]] std::unique_ptr<Impl> take();
+  std::unique_ptr<Impl> impl_;
+};
+
+// What was refused on the PULL socket: bytes that are no frame, or of a rank that is not a member.
+struct Refusals {
+  std::uint64_t count = 0;
+  std::string last_reason;
+};
+
+class ZmqTransport final : public Transport {
+ public:
+  // `members` by rank; connects lazily, in the background. REQUIRES: self < members.size(); the
+  // listener listens where members[self] says.
+  ZmqTransport(ZmqListener listener, RankNumber self, std::vector<Member> members);
+  ~ZmqTransport() override;  // close(Seconds{0})
+
+  [[nodiscard]] RankNumber self() const override { return self_; }
+  [[nodiscard]] RankNumber size() const override;
+  [[nodiscard]] std::string describe(RankNumber rank) const override;
+  void send(RankNumber to, Frame frame) override;
+  void close(Seconds linger) override;
+
+  // By the receiving thread.
+  [[nodiscard]] const Refusals& refusals() const { return refusals_; }
+
+ protected:
+  std::optional<Frame> receive_next(Seconds timeout) override;
+
+ private:
+  class Peer;
+
+  void refuse(std::string reason);
+
+  RankNumber self_;
+  std::vector<Member> members_;
+  std::unique_ptr<ZmqListener::Impl> listener_;
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; nullptr at self
+  Refusals refusals_;
+};
+
+}  // namespace autodist::comm

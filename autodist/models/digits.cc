@@ -1,0 +1,83 @@
+// The network of the demo: two convolutions and two linear layers on 8×8 images.
+
+#include "autodist/capture/module_scope.h"
+#include "autodist/models/families.h"
+
+namespace autodist::models {
+namespace {
+
+namespace nn = torch::nn;
+namespace F = torch::nn::functional;
+using capture::ModuleScope;
+
+struct DigitsNet : nn::Module {
+  explicit DigitsNet(bool normalised) {
+    conv1 = register_module("conv1", nn::Conv2d(nn::Conv2dOptions(1, 16, 3).padding(1)));
+    if (normalised) norm1 = register_module("norm1", nn::BatchNorm2d(16));
+    conv2 = register_module("conv2", nn::Conv2d(nn::Conv2dOptions(16, 32, 3).padding(1)));
+    if (normalised) {
+      norm2 = register_module("norm2", nn::BatchNorm2d(32));
+      dropout = register_module("dropout", nn::Dropout(0.25));
+    }
+    fc1 = register_module("fc1", nn::Linear(32 * 4 * 4, 64));
+    fc2 = register_module("fc2", nn::Linear(64, 10));
+  }
+
+  torch::Tensor forward(torch::Tensor x) {
+    {
+      const ModuleScope scope("conv1");
+      x = conv1(x);
+      if (norm1) x = norm1(x);
+      x = torch::relu(x);
+    }
+    {
+      const ModuleScope scope("conv2");
+      x = conv2(x);
+      if (norm2) x = norm2(x);
+      x = torch::max_pool2d(torch::relu(x), 2).flatten(1);
+    }
+    {
+      const ModuleScope scope("fc1");
+      x = torch::relu(fc1(x));
+      if (dropout) x = dropout(x);
+    }
+    const ModuleScope scope("fc2");
+    return fc2(x);
+  }
+
+  nn::Conv2d conv1{nullptr}, conv2{nullptr};
+  nn::BatchNorm2d norm1{nullptr}, norm2{nullptr};
+  nn::Dropout dropout{nullptr};
+  nn::Linear fc1{nullptr}, fc2{nullptr};
+};
+
+TrainingStep make(const std::string& name, bool normalised, const ModelOptions& options) {
+  return finish_step(
+      name, std::make_shared<DigitsNet>(normalised), options,
+      [](DigitsNet& net, const Batch& batch) {
+        const torch::Tensor logits = net.forward(batch[0]);
+        const ModuleScope scope("loss");
+        return F::cross_entropy(logits, batch[1]);
+      },
+      [](DigitsNet& net, const Batch& batch) { return net.forward(batch[0]); });
+}
+
+}  // namespace
+
+TrainingStep make_digits(const ModelOptions& options) { return make("digits", false, options); }
+TrainingStep make_digits_norm(const ModelOptions& options) {
+  return make("digits-norm", true, options);
+}
+
+// Images whose class shows as a bright row, so that the loss can fall.
+Batch digits_like(const ModelOptions& options, std::int64_t samples) {
+  torch::Generator generator = generator_for(options.seed);
+  const auto real = torch::TensorOptions().dtype(options.dtype);
+  torch::Tensor labels = torch::randint(0, 10, {samples}, generator, torch::kInt64);
+  torch::Tensor images = torch::rand({samples, 1, 8, 8}, generator, real);
+  images.view({samples, 64})
+      .scatter_add_(1, (labels * 6).unsqueeze(1), torch::full({samples, 1}, 4, real));
+  return {images, labels};
+}
+
+}  // namespace autodist::models
