@@ -3,14 +3,12 @@
 
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
-
 #include <exception>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "autodist/capture/op_call.h"
 #include "autodist/capture/recorder.h"
 #include "autodist/capture/scope_tracker.h"
 #include "autodist/capture/tensor_table.h"

@@ -13,6 +13,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/capture/compact.h"
+#include "autodist/capture/gradients_aside.h"
 #include "autodist/capture/op_recorder.h"
 #include "autodist/capture/tensor_type.h"
 #include "autodist/capture/torch_version.h"
@@ -99,29 +100,6 @@ class Recorded {
   bool fuser_;
   // The optimised executor differentiates scripted code by itself, above the dispatcher.
   torch::jit::GraphOptimizerEnabledGuard plain_executor_{false};
-};
-
-// Puts the user's gradients aside, so that those of this step start from nothing.
-class GradientsAside {
- public:
-  explicit GradientsAside(const std::vector<NamedTensor>& parameters) {
-    for (const NamedTensor& each : parameters) {
-      parameters_.push_back(each.tensor);
-      gradients_.push_back(each.tensor.grad());
-    }
-    for (at::Tensor& each : parameters_) each.mutable_grad() = at::Tensor();
-  }
-  ~GradientsAside() {
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      parameters_[i].mutable_grad() = gradients_[i];
-    }
-  }
-  GradientsAside(const GradientsAside&) = delete;
-  GradientsAside& operator=(const GradientsAside&) = delete;
-
- private:
-  std::vector<at::Tensor> parameters_;
-  std::vector<at::Tensor> gradients_;
 };
 
 void declare_parameters(OpRecorder& ops, const TrainingStep& step) {
