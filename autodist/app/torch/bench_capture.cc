@@ -39,7 +39,7 @@ double median(std::vector<double> values) {
 
 // Forward and backward with autograd, gradients dropped.
 void eager_step(const TrainingStep& step) {
-  for (const NamedTensor& each : step.parameters) each.tensor.mutable_grad() = {};
+  for (const NamedTensor& each : step.parameters) each.tensor.mutable_grad() = torch::Tensor();
   step.loss(step.example).backward();
 }
 
