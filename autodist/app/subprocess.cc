@@ -23,7 +23,8 @@ Finished run_to_end(const std::vector<std::string>& arguments) {
   for (std::string& argument : copies) argv.push_back(argument.data());
   argv.push_back(nullptr);
   const pid_t pid = ::fork();
-  if (pid < 0) fail(ErrorCode::kEnvironment, "{}: fork: {}", arguments.front(), std::strerror(errno));
+  if (pid < 0)
+    fail(ErrorCode::kEnvironment, "{}: fork: {}", arguments.front(), std::strerror(errno));
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::dup2(ends[1], STDOUT_FILENO);

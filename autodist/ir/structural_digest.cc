@@ -33,6 +33,10 @@ class StructureEncoder {
     out_.add(affine.per_sample);
     out_.add(affine.constant);
   }
+  void encode(const Quotient& quotient) {
+    encode(quotient.numerator);
+    encode(quotient.denominator);
+  }
   void encode(const std::vector<Affine>& affines) {
     out_.add_all(affines, [&](const Affine& affine) { encode(affine); });
   }

@@ -61,6 +61,9 @@ struct ArgumentText {
     return fmt::format("[{}]", fmt::join(parts, ", "));
   }
   std::string operator()(const Affine& affine) const { return to_string(affine); }
+  std::string operator()(const Quotient& quotient) const {
+    return fmt::format("({})/({})", to_string(quotient.numerator), to_string(quotient.denominator));
+  }
   std::string operator()(double number) const { return fmt::format("{:#}", number); }
   std::string operator()(bool flag) const { return flag ? "true" : "false"; }
   std::string operator()(const std::string& text) const { return quoted(text); }

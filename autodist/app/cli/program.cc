@@ -1,5 +1,6 @@
 #include "autodist/app/cli/program.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -71,6 +72,7 @@ int run(int argc, char** argv, Program program, const std::map<std::string, Decl
 
 int run_program(int argc, char** argv, Program program,
                 const std::map<std::string, Declare>& declared) {
+  google::protobuf::SetLogHandler(nullptr);  // our one line says it
   try {
     const int code = run(argc, argv, program, declared);
     std::cout.flush();

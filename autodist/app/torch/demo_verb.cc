@@ -89,8 +89,8 @@ double Demo::train(const Way& way) {
   autodist_json(first);
 
   std::vector<std::string> rest = words;
-  rest.insert(rest.end(), {"--steps", std::to_string(arguments_.steps), "--resume", folder,
-                           "--save", folder});
+  rest.insert(rest.end(),
+              {"--steps", std::to_string(arguments_.steps), "--resume", folder, "--save", folder});
   const Json done = autodist_json(rest);
   const double accuracy = done.at("held_out_accuracy").get<double>();
   say(fmt::format("{}: loss {:.5f}, {:.0f} samples/s, accuracy on the held-out fifth {:.2f} %\n",
@@ -136,7 +136,8 @@ void Demo::compare_first_steps(const Way& reference, const Way& way) {
                                  (fs::path(arguments_.folder) / which.folder / "step-10").string());
   };
   const double difference = largest_difference(at_ten(reference), at_ten(way));
-  say(fmt::format("after ten steps the parameters differ from the single process's by {:.1e} "
+  say(
+      fmt::format("after ten steps the parameters differ from the single process's by {:.1e} "
                   "(relative; at most {:.0e} allowed)\n",
                   difference, kParameterTolerance));
   result_["ways"].back()["difference_after_10_steps"] = difference;
@@ -150,10 +151,12 @@ int Demo::run() {
   result_["ways"] = Json::array();
   const Way alone{"one process", "alone", {"--cluster", "local:1"}};
   const Way ps{"parameter server", "ps", {"--cluster", "local:2", "--builder", "PS"}};
-  const Way all_reduce{"all-reduce", "all_reduce", {"--cluster", "local:2", "--builder", "AllReduce"}};
+  const Way all_reduce{
+      "all-reduce", "all_reduce", {"--cluster", "local:2", "--builder", "AllReduce"}};
   const std::string graph = (fs::path(arguments_.folder) / "digits.adg").string();
 
-  say("AutoDist on 1,797 real images of handwritten digits: capture a training step, plan it for two\n"
+  say("AutoDist on 1,797 real images of handwritten digits: capture a training step, plan it for "
+      "two\n"
       "processes, train it under two strategies, and compare with one process.\n");
   autodist({"capture", "digits", "-o", graph, "--batch", std::to_string(arguments_.batch / 2)});
   say(autodist({"plan", graph, "--cluster", "local:2", "--builder", "AllReduce"}));
@@ -164,7 +167,8 @@ int Demo::run() {
     compare_first_steps(alone, way);
     if (accuracy < kLeastAccuracy || std::abs(accuracy - reference) > kAccuracyTolerance) {
       fail(ErrorCode::kUsage,
-           "demo: {} reached {:.2f} % and the single process {:.2f} %; at least {:.0f} % and at most "
+           "demo: {} reached {:.2f} % and the single process {:.2f} %; at least {:.0f} % and at "
+           "most "
            "{:.0f} point apart expected",
            way.title, 100 * accuracy, 100 * reference, 100 * kLeastAccuracy,
            100 * kAccuracyTolerance);
@@ -172,9 +176,9 @@ int Demo::run() {
   }
 
   say("\nThe checkpoint of the two all-reduce processes, loaded by one:\n");
-  const Json loaded = autodist_json({"train", "digits", "--cluster", "local:1", "--steps", "0",
-                                     "--resume",
-                                     (fs::path(arguments_.folder) / all_reduce.folder).string()});
+  const Json loaded =
+      autodist_json({"train", "digits", "--cluster", "local:1", "--steps", "0", "--resume",
+                     (fs::path(arguments_.folder) / all_reduce.folder).string()});
   const double accuracy = loaded.at("held_out_accuracy").get<double>();
   say(fmt::format("accuracy on the held-out fifth {:.2f} %\n", 100 * accuracy));
   result_["loaded_accuracy"] = accuracy;
@@ -184,10 +188,11 @@ int Demo::run() {
   if (console_.json) {
     console_.out << result_.dump() << "\n";
   } else {
-    say(fmt::format("\nAll equal. What it wrote is in {}.\nNext: `autodist train digits --cluster "
-                    "local:2 --builder PartitionedPS`, `autodist inspect resnet50`, or your own model "
-                    "as in examples/.\n",
-                    arguments_.folder));
+    say(fmt::format(
+        "\nAll equal. What it wrote is in {}.\nNext: `autodist train digits --cluster "
+        "local:2 --builder PartitionedPS`, `autodist inspect resnet50`, or your own model "
+        "as in examples/.\n",
+        arguments_.folder));
   }
   return 0;
 }
@@ -199,7 +204,8 @@ Action declare_demo(CLI::App& verb) {
   verb.add_option("--steps", arguments->steps, "training steps")->check(CLI::Range(20, 100'000));
   verb.add_option("--batch", arguments->batch, "samples per step, both processes together")
       ->check(CLI::Range(2, 1024));
-  verb.add_option("--folder", arguments->folder, "where to write (default: a new temporary folder)");
+  verb.add_option("--folder", arguments->folder,
+                  "where to write (default: a new temporary folder)");
   return [arguments](Console& console) {
     if (arguments->folder.empty()) {
       std::string pattern = (fs::temp_directory_path() / "autodist-demo-XXXXXX").string();

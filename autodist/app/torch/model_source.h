@@ -1,4 +1,4 @@
-// MODEL on the command line: a built-in example or a TorchScript file, with its data.
+// MODEL on the command line: a built-in example, with its data.
 
 #pragma once
 
@@ -16,22 +16,21 @@ class App;
 namespace autodist::app {
 
 struct ModelRequest {
-  std::string name;             // of the catalogue, or the path of a TorchScript file
-  std::int64_t batch = 0;       // samples of the example, per replica; 0: the model's default
+  std::string name;        // of the catalogue
+  std::int64_t batch = 0;  // samples of the example, per replica; 0: the model's default
   std::string dtype = "float32";
   std::uint64_t seed = 0;
-  std::string loss = "none";    // TorchScript: cross_entropy, mse, none (the module returns the loss)
-  std::vector<std::string> inputs;  // TorchScript: shape and dtype per batch tensor, "8x3x32x32:float32"
 };
 
-// Adds MODEL, --dtype, --seed, --loss, --input.
+// Adds MODEL, --dtype, --seed.
 void declare_model_options(CLI::App& verb, ModelRequest& request);
 
 struct ModelSource {
   TrainingStep step;
   std::unique_ptr<models::Dataset> training;
-  std::unique_ptr<models::Dataset> held_out;  // nullptr where the data have none or the step no outputs
-  std::string data_description;               // "synthetic", "digits (1,437 training, 360 held out)"
+  std::unique_ptr<models::Dataset>
+      held_out;                  // nullptr where the data have none or the step no outputs
+  std::string data_description;  // "synthetic", "digits (1,437 training, 360 held out)"
 };
 
 // `data`: "" (the model's own, else synthetic), "synthetic" or a directory of .npy files. Throws

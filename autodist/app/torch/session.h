@@ -5,8 +5,8 @@
 //   for (auto& batch : loader) loss = session.run(batch);
 //   session.save("ckpt");                                  // loads in plain PyTorch
 //
-// Every rank runs the same program: the first process becomes the chief and starts the others with the
-// same arguments (or they are started by other means, see app/job.h).
+// Every rank runs the same program: the first process becomes the chief and starts the others with
+// the same arguments (or they are started by other means, see app/job.h).
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -62,7 +62,7 @@ struct StepReport {
   double loss = 0;           // of this replica's rows; NaN for a replica without rows
   std::int64_t samples = 0;  // of this replica
   Seconds total;
-  Seconds waiting;           // of it, in gates, collectives and norms
+  Seconds waiting;  // of it, in gates, collectives and norms
 };
 
 // What all ranks know of a step, one step later: the same at every rank.
@@ -81,10 +81,10 @@ class Session {
   // Leaves the job in order when finish() was not called; never throws.
   ~Session();
 
-  // One step on the whole job's batch, which every rank passes: each replica takes its rows, as NumPy's
-  // array_split. Inputs whose first dimension is not the batch go whole to every replica. Returns the
-  // loss of this replica's rows. Throws Error: kPeersLost with the culprit, kUsage for a batch that the
-  // step cannot take.
+  // One step on the whole job's batch, which every rank passes: each replica takes its rows, as
+  // NumPy's array_split. Inputs whose first dimension is not the batch go whole to every replica.
+  // Returns the loss of this replica's rows. Throws Error: kPeersLost with the culprit, kUsage for
+  // a batch that the step cannot take.
   double run(const Batch& batch);
 
   // One step on rows that only this rank has; sizes may differ between ranks, also zero.
@@ -92,18 +92,19 @@ class Session {
 
   [[nodiscard]] const StepReport& last() const;
 
-  // After a step: tells the others this rank's part of it, and what it asks for. Returns the summary of the
-  // step before, so that nobody waits for the slowest's end of this one. Every rank calls it after
-  // every step, or none does.
+  // After a step: tells the others this rank's part of it, and what it asks for. Returns the
+  // summary of the step before, so that nobody waits for the slowest's end of this one. Every rank
+  // calls it after every step, or none does.
   StepSummary summarise(bool stop = false, bool save = false);
   // The summary of the last step for which summarise() was called.
   StepSummary last_summary();
 
-  // Until it returns, variables may be of any version; afterwards they are the newest, at every rank.
+  // Until it returns, variables may be of any version; afterwards they are the newest, at every
+  // rank.
   void synchronize();
 
-  // The model's outputs in evaluation mode on this rank's newest variables. Not a collective operation
-  // beyond synchronize(). REQUIRES: the step has an `evaluate` function.
+  // The model's outputs in evaluation mode on this rank's newest variables. Not a collective
+  // operation beyond synchronize(). REQUIRES: the step has an `evaluate` function.
   std::vector<torch::Tensor> evaluate(const Batch& batch);
 
   // Writes a checkpoint step-N below `directory`, at the chief, with the original names; every rank
@@ -120,7 +121,8 @@ class Session {
   [[nodiscard]] const ir::Graph& graph() const;
   [[nodiscard]] const ir::Program& program() const;
   [[nodiscard]] const strategy::Strategy& strategy() const;
-  [[nodiscard]] const ir::Trace& trace() const;
+  // Rows since the last call; empty unless asked for in the options.
+  ir::Trace take_trace();
 
   // Ends the job in order: every rank has finished its steps when it returns.
   void finish();
@@ -134,8 +136,8 @@ class Session {
 
 class AutoDist {
  public:
-  // `cluster`: a resource specification, a host file or `local:N`. The chief starts the other ranks of
-  // this machine here.
+  // `cluster`: a resource specification, a host file or `local:N`. The chief starts the other ranks
+  // of this machine here.
   explicit AutoDist(const std::string& cluster, JobOptions options = {});
   ~AutoDist();
   AutoDist(AutoDist&&) noexcept;
@@ -158,13 +160,16 @@ class AutoDist {
     return distribute(module.ptr(), std::move(loss), optimizer, std::move(example));
   }
 
-  [[nodiscard]] std::uint32_t rank() const;
-  [[nodiscard]] std::uint32_t size() const;
-  [[nodiscard]] bool is_chief() const { return rank() == 0; }
+  [[nodiscard]] std::uint32_t rank() const { return rank_; }
+  [[nodiscard]] std::uint32_t size() const { return size_; }
+  [[nodiscard]] bool is_chief() const { return rank_ == 0; }
+
+  class Impl;
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Impl> impl_;  // the job; the session's after distribute()
+  std::uint32_t rank_ = 0;
+  std::uint32_t size_ = 1;
 };
 
 }  // namespace autodist

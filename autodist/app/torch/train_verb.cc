@@ -47,11 +47,13 @@ extern "C" void on_signal(int number) {
 void show_progress(Console& console, const Progress& progress, std::int64_t steps) {
   const bool every = console.terminal || progress.step % 10 == 0;
   if (!every || console.json) return;
-  console.err << fmt::format("{}step {:>5}/{}  loss {:.5f}  {:>8.0f} samples/s  compute {:>9}  waiting {:>9}{}",
-                             console.terminal ? "\r" : "", progress.step + 1, steps, progress.loss,
-                             progress.samples_per_second, to_string(progress.computing),
-                             to_string(progress.waiting), console.terminal ? "\033[K" : "\n")
-              << std::flush;
+  console.err
+      << fmt::format(
+             "{}step {:>5}/{}  loss {:.5f}  {:>8.0f} samples/s  compute {:>9}  waiting {:>9}{}",
+             console.terminal ? "\r" : "", progress.step + 1, steps, progress.loss,
+             progress.samples_per_second, to_string(progress.computing),
+             to_string(progress.waiting), console.terminal ? "\033[K" : "\n")
+      << std::flush;
 }
 
 nlohmann::ordered_json result_json(const TrainArguments& arguments, const Session& session,
@@ -76,13 +78,13 @@ nlohmann::ordered_json result_json(const TrainArguments& arguments, const Sessio
 
 void print_start(Console& console, const TrainArguments& arguments, const Session& session,
                  const ModelSource& source) {
-  console.err << fmt::format("{}: {} variables, {} ops, on {} rank{} by {}; data: {}\n",
-                             arguments.model.name, session.graph().variables.size(),
-                             session.graph().ops.size(), session.size(),
-                             session.size() == 1 ? "" : "s",
-                             source_of({arguments.builder.empty() ? kDefaultBuilder : arguments.builder,
-                                        arguments.strategy_file}),
-                             source.data_description);
+  console.err << fmt::format(
+      "{}: {} variables, {} ops, on {} rank{} by {}; data: {}\n", arguments.model.name,
+      session.graph().variables.size(), session.graph().ops.size(), session.size(),
+      session.size() == 1 ? "" : "s",
+      source_of({arguments.builder.empty() ? kDefaultBuilder : arguments.builder,
+                 arguments.strategy_file}),
+      source.data_description);
   if (!session.graph().batch_fixed_reason.empty()) {
     console.err << "the batch is fixed: " << session.graph().batch_fixed_reason << "\n";
   }
@@ -100,10 +102,10 @@ int train_verb(TrainArguments arguments, Console& console) {
   options.trace = !arguments.trace.empty();
   arguments.training.seed = arguments.model.seed;
 
-  const auto ranks = cluster::ranks_of(cluster::read_cluster(arguments.cluster), arguments.cpu_only);
-  arguments.model.batch =
-      (arguments.training.batch + static_cast<std::int64_t>(ranks.size()) - 1) /
-      static_cast<std::int64_t>(ranks.size());
+  const auto ranks =
+      cluster::ranks_of(cluster::read_cluster(arguments.cluster), arguments.cpu_only);
+  arguments.model.batch = (arguments.training.batch + static_cast<std::int64_t>(ranks.size()) - 1) /
+                          static_cast<std::int64_t>(ranks.size());
   ModelSource source = open_model(arguments.model, arguments.data);
 
   ::signal(SIGINT, on_signal);
@@ -114,8 +116,8 @@ int train_verb(TrainArguments arguments, Console& console) {
   if (speak && !console.json) print_start(console, arguments, session, source);
   if (!arguments.resume.empty()) session.load(arguments.resume);
 
-  const TrainingResult result =
-      train(session, *source.training, arguments.training, interrupted, [&](const Progress& progress) {
+  const TrainingResult result = train(
+      session, *source.training, arguments.training, interrupted, [&](const Progress& progress) {
         if (speak) show_progress(console, progress, arguments.training.steps);
       });
   session.synchronize();
@@ -124,7 +126,7 @@ int train_verb(TrainArguments arguments, Console& console) {
     json["held_out_accuracy"] = accuracy_of(session, *source.held_out, 256);
   }
   if (!arguments.trace.empty() && speak) {
-    write_file_atomically(arguments.trace, ir::to_chrome_json(session.trace()));
+    write_file_atomically(arguments.trace, ir::to_chrome_json(session.take_trace()));
   }
   session.finish();
   if (!speak) return 0;
@@ -133,18 +135,20 @@ int train_verb(TrainArguments arguments, Console& console) {
     return 0;
   }
   if (console.terminal) console.err << "\n";
-  console.out << fmt::format("{} after step {}: loss {:.5f}, {:.0f} samples/s (p10 {:.0f}, p90 {:.0f}), "
-                             "per step {} computing and {} waiting\n",
-                             result.interrupted ? "interrupted" : "done", session.step(), result.loss,
-                             result.average_samples_per_second, result.p10_samples_per_second,
-                             result.p90_samples_per_second, to_string(result.computing),
-                             to_string(result.waiting));
+  console.out << fmt::format(
+      "{} after step {}: loss {:.5f}, {:.0f} samples/s (p10 {:.0f}, p90 {:.0f}), "
+      "per step {} computing and {} waiting\n",
+      result.interrupted ? "interrupted" : "done", session.step(), result.loss,
+      result.average_samples_per_second, result.p10_samples_per_second,
+      result.p90_samples_per_second, to_string(result.computing), to_string(result.waiting));
   if (json.contains("held_out_accuracy")) {
-    console.out << fmt::format("accuracy on {} held-out samples: {:.2f} %\n", source.held_out->size(),
+    console.out << fmt::format("accuracy on {} held-out samples: {:.2f} %\n",
+                               source.held_out->size(),
                                100 * json["held_out_accuracy"].get<double>());
   }
   if (!arguments.training.save_to.empty()) {
-    console.out << "checkpoint: " << arguments.training.save_to << "/step-" << session.step() << "\n";
+    console.out << "checkpoint: " << arguments.training.save_to << "/step-" << session.step()
+                << "\n";
   }
   return 0;
 }
@@ -154,25 +158,34 @@ int train_verb(TrainArguments arguments, Console& console) {
 Action declare_train(CLI::App& verb) {
   auto arguments = std::make_shared<TrainArguments>();
   declare_model_options(verb, arguments->model);
-  verb.add_option("--data", arguments->data,
-                  "synthetic, or a directory of x0.npy, x1.npy, … (default: the model's own data where "
-                  "it has some, else synthetic)");
+  verb.add_option(
+      "--data", arguments->data,
+      "synthetic, or a directory of x0.npy, x1.npy, … (default: the model's own data where "
+      "it has some, else synthetic)");
   verb.add_option("--cluster", arguments->cluster, "resource specification, host file, or local:N");
-  verb.add_option("--builder", arguments->builder, "how to choose the strategy: NAME or NAME:key=value,…");
-  verb.add_option("--strategy", arguments->strategy_file, "a strategy file, in the builder's place");
-  verb.add_option("--optimizer", arguments->optimizer, "for example adamw:lr=1e-3,decay=0.01,clip=1");
+  verb.add_option("--builder", arguments->builder,
+                  "how to choose the strategy: NAME or NAME:key=value,…");
+  verb.add_option("--strategy", arguments->strategy_file,
+                  "a strategy file, in the builder's place");
+  verb.add_option("--optimizer", arguments->optimizer,
+                  "for example adamw:lr=1e-3,decay=0.01,clip=1");
   verb.add_option("--batch", arguments->training.batch, "samples per step, all replicas together")
       ->check(CLI::PositiveNumber);
-  verb.add_option("--steps", arguments->training.steps, "train up to this step")->check(CLI::NonNegativeNumber);
-  verb.add_option("--save", arguments->training.save_to, "checkpoint directory");
-  verb.add_option("--checkpoint-every", arguments->training.save_every, "steps between checkpoints (also every 10 minutes)")
+  verb.add_option("--steps", arguments->training.steps, "train up to this step")
       ->check(CLI::NonNegativeNumber);
-  verb.add_option("--resume", arguments->resume, "continue from the newest checkpoint of this directory");
+  verb.add_option("--save", arguments->training.save_to, "checkpoint directory");
+  verb.add_option("--checkpoint-every", arguments->training.save_every,
+                  "steps between checkpoints (also every 10 minutes)")
+      ->check(CLI::NonNegativeNumber);
+  verb.add_option("--resume", arguments->resume,
+                  "continue from the newest checkpoint of this directory");
   verb.add_option("--log", arguments->training.log, "append one JSON line per step to this file");
   verb.add_option("--trace", arguments->trace, "write a Chrome/Perfetto trace of this rank");
-  verb.add_option("--join-timeout", arguments->join_seconds, "seconds for the ranks to meet")->check(CLI::PositiveNumber);
+  verb.add_option("--join-timeout", arguments->join_seconds, "seconds for the ranks to meet")
+      ->check(CLI::PositiveNumber);
   verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
   return [arguments](Console& console) { return train_verb(*arguments, console); };
 }
 

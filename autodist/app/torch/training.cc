@@ -13,8 +13,9 @@
 namespace autodist::app {
 namespace {
 
-// The samples of the whole job's batch at a step: every epoch is a new order, seeded by (seed, epoch);
-// its last batch may be smaller. A function of the step, so that a resumed run reads on where it stopped.
+// The samples of the whole job's batch at a step: every epoch is a new order, seeded by (seed,
+// epoch); its last batch may be smaller. A function of the step, so that a resumed run reads on
+// where it stopped.
 class Order {
  public:
   Order(std::int64_t samples, std::int64_t batch, std::uint64_t seed)
@@ -126,7 +127,8 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
     session.run(data.batch(rows));
     const StepReport report = session.last();
     const bool due = options.save_every > 0 && session.step() % options.save_every == 0;
-    // To stop and to save by the clock is decided alike by all ranks, one step after one asked for it.
+    // To stop and to save by the clock is decided alike by all ranks, one step after one asked for
+    // it.
     const bool overdue = session.is_chief() && clock.now() - saved_at > options.save_interval;
     const StepSummary summary = session.summarise(interrupt.load(), overdue);
     result.interrupted = summary.stop;

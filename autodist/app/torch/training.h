@@ -15,14 +15,14 @@
 namespace autodist::app {
 
 struct TrainingOptions {
-  std::int64_t steps = 100;      // up to this step, counted from the start of the training
-  std::int64_t batch = 32;       // samples per step, all replicas together
-  std::int64_t warmup_steps = 5; // not counted in the throughput
-  std::uint64_t seed = 0;        // of the order of samples
-  std::string save_to;           // checkpoint directory; empty: none
-  std::int64_t save_every = 0;   // steps; 0: at the end alone
-  Seconds save_interval{600};    // also after this much time
-  std::string log;               // one JSON line per step; empty: none
+  std::int64_t steps = 100;       // up to this step, counted from the start of the training
+  std::int64_t batch = 32;        // samples per step, all replicas together
+  std::int64_t warmup_steps = 5;  // not counted in the throughput
+  std::uint64_t seed = 0;         // of the order of samples
+  std::string save_to;            // checkpoint directory; empty: none
+  std::int64_t save_every = 0;    // steps; 0: at the end alone
+  Seconds save_interval{600};     // also after this much time
+  std::string log;                // one JSON line per step; empty: none
 };
 
 // One step as it is shown. `loss` is the mean over all samples of the step.
@@ -47,8 +47,8 @@ struct TrainingResult {
   bool interrupted = false;
 };
 
-// Every rank calls it with the same options. `interrupt` (set by a signal, on any rank) ends all ranks
-// after the same step, with a checkpoint.
+// Every rank calls it with the same options. `interrupt` (set by a signal, on any rank) ends all
+// ranks after the same step, with a checkpoint.
 TrainingResult train(Session& session, const models::Dataset& data, const TrainingOptions& options,
                      const std::atomic<bool>& interrupt,
                      const std::function<void(const Progress&)>& show);

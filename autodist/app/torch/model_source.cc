@@ -1,0 +1,64 @@
+#include "autodist/app/torch/model_source.h"
+
+#include <CLI/CLI.hpp>
+#include <numeric>
+
+#include "autodist/base/error.h"
+#include "autodist/models/catalogue.h"
+
+namespace autodist::app {
+namespace {
+
+// Enough synthetic samples that an epoch is many steps.
+constexpr std::int64_t kSyntheticSamples = 2048;
+
+torch::ScalarType dtype_named(const std::string& name) {
+  if (name == "float32") return torch::kFloat32;
+  if (name == "float64") return torch::kFloat64;
+  fail(ErrorCode::kUsage, "--dtype '{}': float32 or float64 expected", name);
+}
+
+std::string model_help() {
+  std::string text = "one of";
+  for (const models::ModelInfo& model : models::catalogue()) text += " " + model.name;
+  return text;
+}
+
+std::unique_ptr<models::Dataset> owned(models::Dataset data) {
+  return std::make_unique<models::Dataset>(std::move(data));
+}
+
+}  // namespace
+
+void declare_model_options(CLI::App& verb, ModelRequest& request) {
+  verb.add_option("model", request.name, model_help())->required();
+  verb.add_option("--dtype", request.dtype, "float32 or float64");
+  verb.add_option("--seed", request.seed, "of parameters, samples and random numbers");
+}
+
+ModelSource open_model(const ModelRequest& request, const std::string& data) {
+  const models::ModelInfo& model = models::find_model(request.name);
+  models::ModelOptions options;
+  options.batch = request.batch;
+  options.dtype = dtype_named(request.dtype);
+  options.seed = request.seed;
+  ModelSource source;
+  source.step = models::make_model(request.name, options);
+  const std::string wanted = data.empty() ? model.data : data;
+  if (wanted == "digits") {
+    models::Digits digits = models::digits(options.dtype);
+    source.data_description = fmt::format("digits ({} training, {} held out)",
+                                          digits.training.size(), digits.held_out.size());
+    source.training = owned(std::move(digits.training));
+    source.held_out = owned(std::move(digits.held_out));
+  } else if (wanted == "synthetic") {
+    source.data_description = "synthetic";
+    source.training = owned(models::Dataset(model.synthetic(options, kSyntheticSamples)));
+  } else {
+    source.training = owned(models::read_directory(wanted, options.dtype));
+    source.data_description = fmt::format("{} ({} samples)", wanted, source.training->size());
+  }
+  return source;
+}
+
+}  // namespace autodist::app

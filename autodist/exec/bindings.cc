@@ -1,0 +1,165 @@
+#include "autodist/exec/bindings.h"
+
+#include <array>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+#include "autodist/base/error.h"
+#include "autodist/base/nearest.h"
+
+namespace autodist::exec {
+namespace {
+
+constexpr std::array<std::pair<DType, torch::ScalarType>, 12> kTypes{{
+    {DType::kFloat32, torch::kFloat32},
+    {DType::kFloat64, torch::kFloat64},
+    {DType::kFloat16, torch::kFloat16},
+    {DType::kBFloat16, torch::kBFloat16},
+    {DType::kInt8, torch::kInt8},
+    {DType::kUInt8, torch::kUInt8},
+    {DType::kInt16, torch::kInt16},
+    {DType::kInt32, torch::kInt32},
+    {DType::kInt64, torch::kInt64},
+    {DType::kBool, torch::kBool},
+    {DType::kComplex64, torch::kComplexFloat},
+    {DType::kComplex128, torch::kComplexDouble},
+}};
+
+using Names = std::unordered_map<std::string, torch::Tensor>;
+
+Names by_name(const std::vector<NamedTensor>& tensors) {
+  Names names;
+  for (const NamedTensor& each : tensors) names.emplace(each.name, each.tensor);
+  return names;
+}
+
+std::vector<std::int64_t> constant_sizes(const std::vector<ir::Affine>& sizes) {
+  std::vector<std::int64_t> result;
+  for (const ir::Affine& size : sizes) result.push_back(size.constant);
+  return result;
+}
+
+std::string expected(const ir::TensorType& type) {
+  return fmt::format("{} [{}]", name_of(type.dtype), fmt::join(constant_sizes(type.sizes), ", "));
+}
+
+[[noreturn]] void missing(const ir::Graph& graph, const char* kind, const std::string& name,
+                          const ir::TensorType& type, const Names& model) {
+  std::vector<std::string> known;
+  for (const auto& [other, tensor] : model) known.push_back(other);
+  const std::string near = nearest(name, known);
+  fail(ErrorCode::kUsage,
+       "bind: graph '{}' has {} '{}' ({}), the model has no such name among {}{}.", graph.name,
+       kind, name, expected(type), known.size(),
+       near.empty() ? "" : fmt::format("; did it become '{}'?", near));
+}
+
+// The stride of a dimension of one element says nothing.
+bool same_strides(const torch::Tensor& tensor, const std::vector<std::int64_t>& strides) {
+  if (static_cast<std::size_t>(tensor.dim()) != strides.size()) return false;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.size(i) > 1 && tensor.stride(i) != strides[i]) return false;
+  }
+  return true;
+}
+
+torch::Tensor checked(const ir::Graph& graph, const char* kind, const std::string& name,
+                      const ir::TensorType& type, const torch::Tensor& tensor) {
+  const auto sizes = constant_sizes(type.sizes);
+  if (tensor.sizes() != torch::IntArrayRef(sizes) || dtype_of(tensor.scalar_type()) != type.dtype) {
+    fail(ErrorCode::kUsage, "bind: {} '{}' is {} in graph '{}' and {} in the model.", kind, name,
+         expected(type), graph.name, describe(tensor));
+  }
+  const auto strides = constant_sizes(type.strides);
+  if (tensor.layout() == torch::kStrided && !same_strides(tensor, strides)) {
+    fail(ErrorCode::kUsage, "bind: {} '{}' has strides [{}] in graph '{}' and [{}] in the model.",
+         kind, name, fmt::join(strides, ", "), graph.name, fmt::join(tensor.strides().vec(), ", "));
+  }
+  return tensor.detach();
+}
+
+torch::Tensor find(const ir::Graph& graph, const char* kind, const std::string& name,
+                   const ir::TensorType& type, const Names& model) {
+  const auto found = model.find(name);
+  if (found == model.end()) missing(graph, kind, name, type, model);
+  return checked(graph, kind, name, type, found->second);
+}
+
+torch::Tensor find(const ir::Graph& graph, const ir::Variable& variable, const Names& model) {
+  const ir::TensorType& type = graph.value(variable.value).type;
+  for (const std::string& alias : variable.aliases) {
+    if (model.count(variable.name) == 0 && model.count(alias) != 0) {
+      return find(graph, "variable", alias, type, model);
+    }
+  }
+  return find(graph, "variable", variable.name, type, model);
+}
+
+torch::Tensor from_bytes(const ir::Graph& graph, const ir::Constant& constant,
+                         const torch::Device& device) {
+  const ir::TensorType& type = graph.value(constant.value).type;
+  const auto sizes = constant_sizes(type.sizes);
+  torch::Tensor dense = torch::empty(sizes, scalar_type_of(type.dtype));
+  if (constant.bytes.size() != dense.nbytes()) {
+    fail(
+        ErrorCode::kUsage,
+        "bind: an unnamed constant {} of graph '{}' is known by its digest alone ({}); capture the "
+        "model in this process.",
+        expected(type), graph.name, to_string(constant.digest));
+  }
+  std::memcpy(dense.data_ptr(), constant.bytes.data(), constant.bytes.size());
+  torch::Tensor tensor =
+      torch::empty_strided(sizes, constant_sizes(type.strides), dense.options().device(device));
+  return tensor.copy_(dense);
+}
+
+}  // namespace
+
+torch::ScalarType scalar_type_of(DType dtype) {
+  for (const auto& [ours, theirs] : kTypes) {
+    if (ours == dtype) return theirs;
+  }
+  fail(ErrorCode::kUsage, "tensor: no libtorch type for {}.", name_of(dtype));
+}
+
+DType dtype_of(torch::ScalarType type) {
+  for (const auto& [ours, theirs] : kTypes) {
+    if (theirs == type) return ours;
+  }
+  fail(ErrorCode::kUsage, "tensor: element type {} is not supported.", c10::toString(type));
+}
+
+std::string describe(const torch::Tensor& tensor) {
+  return fmt::format("{} [{}]", name_of(dtype_of(tensor.scalar_type())),
+                     fmt::join(tensor.sizes().vec(), ", "));
+}
+
+Bindings bind(const ir::Graph& graph, const TrainingStep& step, const torch::Device& device,
+              const std::vector<torch::Tensor>& unnamed) {
+  const Names parameters = by_name(step.parameters);
+  const Names buffers = by_name(step.buffers);
+  Bindings bindings;
+  for (const ir::Variable& variable : graph.variables) {
+    bindings.variables.push_back(find(graph, variable, parameters));
+  }
+  for (const ir::Buffer& buffer : graph.buffers) {
+    bindings.buffers.push_back(
+        find(graph, "buffer", buffer.name, graph.value(buffer.value).type, buffers));
+  }
+  for (std::size_t i = 0; i < graph.constants.size(); ++i) {
+    const ir::Constant& constant = graph.constants[i];
+    const ir::TensorType& type = graph.value(constant.value).type;
+    if (!constant.name.empty()) {
+      bindings.constants.push_back(
+          find(graph, "frozen parameter", constant.name, type, parameters));
+    } else if (i < unnamed.size() && unnamed[i].defined()) {
+      bindings.constants.push_back(checked(graph, "constant", "", type, unnamed[i]));
+    } else {
+      bindings.constants.push_back(from_bytes(graph, constant, device));
+    }
+  }
+  return bindings;
+}
+
+}  // namespace autodist::exec

@@ -1,0 +1,42 @@
+// The tensors behind a graph's names: a model's parameters and buffers, and the constants that the
+// graph itself carries.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autodist/capture/training_step.h"
+#include "autodist/ir/graph.h"
+
+namespace autodist::exec {
+
+// Handles without autograd on the model's own storage, parallel to the graph's lists: what a step
+// writes, the model sees.
+struct Bindings {
+  std::vector<torch::Tensor> variables;
+  std::vector<torch::Tensor> buffers;
+  std::vector<torch::Tensor> constants;
+};
+
+// Finds every variable, buffer and named constant of `graph` in `step` by name (a tied parameter
+// under any of its names) and copies the others from the graph's bytes to `device`. `unnamed` are
+// the tensors of a capture in this process, parallel to graph.constants; where it is empty, a
+// constant that the graph holds by digest alone cannot be bound.
+//
+// Throws Error(kUsage) that lists both sides where a name is missing, or a shape, dtype or layout
+// differs.
+Bindings bind(const ir::Graph& graph, const TrainingStep& step,
+              const torch::Device& device = torch::kCPU,
+              const std::vector<torch::Tensor>& unnamed = {});
+
+// Element types of the two worlds. dtype_of throws Error(kUsage) for one that AutoDist lacks.
+torch::ScalarType scalar_type_of(DType dtype);
+DType dtype_of(torch::ScalarType type);
+
+// "f32 [64, 3, 7, 7]", for messages.
+std::string describe(const torch::Tensor& tensor);
+
+}  // namespace autodist::exec

@@ -1,0 +1,196 @@
+#include "autodist/exec/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "autodist/base/check.h"
+#include "autodist/base/digest.h"
+#include "autodist/base/error.h"
+
+namespace autodist::exec {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kSchema = 1;
+constexpr const char* kModelFile = "model.safetensors";
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
+constexpr const char* kManifest = "manifest.json";
+
+std::string replica_file(std::uint32_t rank) { return fmt::format("replica-{}.safetensors", rank); }
+
+std::string folder_of(const std::string& directory, std::int64_t step) {
+  return fmt::format("{}/step-{}", directory, step);
+}
+
+// "step-12" -> 12; nothing for step-12.tmp and everything else.
+std::optional<std::int64_t> step_of(const std::string& name) {
+  constexpr std::string_view kPrefix = "step-";
+  if (name.rfind(kPrefix, 0) != 0) return std::nullopt;
+  std::int64_t step = 0;
+  const char* const last = name.data() + name.size();
+  const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), last, step);
+  if (error != std::errc() || end != last || step < 0) return std::nullopt;
+  return step;
+}
+
+// Writes the files of one step and remembers what the manifest says of them.
+class StepWriter {
+ public:
+  StepWriter(FileSystem& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
+
+  void add(const std::string& name, const std::vector<TensorData>& tensors) {
+    Json digests = Json::object();
+    for (const TensorData& tensor : tensors)
+      digests[tensor.name] = to_string(digest_of(tensor.bytes));
+    const std::string bytes = write_safetensors({tensors, {{"format", "pt"}}});
+    manifest_["files"][name] = {
+        {"bytes", bytes.size()}, {"digest", to_string(digest_of(bytes))}, {"tensors", digests}};
+    files_.write_synced(folder_ + "/" + name, bytes);
+  }
+
+  void finish(const Checkpoint& checkpoint) {
+    manifest_["schema"] = kSchema;
+    manifest_["step"] = checkpoint.step;
+    manifest_["program_digest"] = checkpoint.program_digest;
+    manifest_["optimizer"] = checkpoint.optimizer;
+    // Its own digest stands in it, so that a flipped bit of the manifest is noticed, too.
+    manifest_["manifest_digest"] = to_string(digest_of(manifest_.dump()));
+    files_.write_synced(folder_ + "/" + kManifest, manifest_.dump(1) + "\n");
+  }
+
+ private:
+  FileSystem& files_;
+  std::string folder_;
+  Json manifest_ = Json::object();
+};
+
+Json read_manifest(FileSystem& files, const std::string& path) {
+  Json manifest = Json::parse(files.read(path), nullptr, false);
+  const auto has = [&](const char* key) { return manifest.contains(key); };
+  const bool complete = manifest.is_object() && has("schema") && manifest["schema"].is_number() &&
+                        has("step") && manifest["step"].is_number_integer() && has("files") &&
+                        manifest["files"].is_object() && has("manifest_digest");
+  if (!complete) fail(ErrorCode::kCheckpoint, "{}: damaged: not a manifest", path);
+  if (manifest["schema"] != kSchema) {
+    fail(ErrorCode::kCheckpoint, "{}: schema {}, this version reads {}", path,
+         manifest["schema"].dump(), kSchema);
+  }
+  const Json digest = manifest["manifest_digest"];
+  manifest.erase("manifest_digest");
+  if (digest != to_string(digest_of(manifest.dump()))) {
+    fail(ErrorCode::kCheckpoint, "{}: damaged: its digest differs", path);
+  }
+  return manifest;
+}
+
+std::vector<TensorData> read_tensors(FileSystem& files, const std::string& folder,
+                                     const std::string& name, const Json& manifest) {
+  const std::string path = folder + "/" + name;
+  if (!manifest["files"].contains(name)) {
+    fail(ErrorCode::kCheckpoint, "{}: the manifest does not know it", path);
+  }
+  const std::string bytes = files.read(path);
+  const Json& entry = manifest["files"][name];
+  if (entry["bytes"] != bytes.size()) {
+    fail(ErrorCode::kCheckpoint, "{}: damaged: {} bytes, {} were written", path, bytes.size(),
+         entry["bytes"].dump());
+  }
+  Safetensors file = read_safetensors(bytes, path);
+  for (const TensorData& tensor : file.tensors) {
+    const auto& digests = entry["tensors"];
+    if (!digests.contains(tensor.name) ||
+        digests[tensor.name] != to_string(digest_of(tensor.bytes))) {
+      fail(ErrorCode::kCheckpoint, "{}: damaged: '{}' differs from what was written", path,
+           tensor.name);
+    }
+  }
+  if (entry["digest"] != to_string(digest_of(bytes))) {
+    fail(ErrorCode::kCheckpoint, "{}: damaged: its header differs from what was written", path);
+  }
+  return std::move(file.tensors);
+}
+
+Checkpoint read_step(FileSystem& files, const std::string& folder) {
+  const Json manifest = read_manifest(files, folder + "/" + kManifest);
+  Checkpoint checkpoint;
+  checkpoint.step = manifest["step"].get<std::int64_t>();
+  checkpoint.program_digest = manifest.value("program_digest", "");
+  checkpoint.optimizer = manifest.value("optimizer", "");
+  checkpoint.model = read_tensors(files, folder, kModelFile, manifest);
+  checkpoint.optimizer_state = read_tensors(files, folder, kOptimizerFile, manifest);
+  for (const auto& [name, entry] : manifest["files"].items()) {
+    std::uint32_t rank = 0;
+    constexpr std::string_view kPrefix = "replica-";
+    if (name.rfind(kPrefix, 0) != 0) continue;
+    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), rank);
+    checkpoint.replicas[rank] = read_tensors(files, folder, name, manifest);
+  }
+  return checkpoint;
+}
+
+}  // namespace
+
+void write_checkpoint(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
+                      int keep) {
+  AD_CHECK(keep >= 2) << "a checkpoint may only be removed when a sound one remains";
+  const std::string folder = folder_of(directory, checkpoint.step);
+  const std::string partial = folder + ".tmp";
+  files.make_folder(directory);
+  files.remove_all(partial);
+  files.make_folder(partial);
+  StepWriter writer(files, partial);
+  writer.add(kModelFile, checkpoint.model);
+  writer.add(kOptimizerFile, checkpoint.optimizer_state);
+  for (const auto& [rank, buffers] : checkpoint.replicas) writer.add(replica_file(rank), buffers);
+  writer.finish(checkpoint);
+  files.sync_folder(partial);
+  // The same step again, after a resume: the old one steps aside until the new one is in place.
+  const std::string aside = folder + ".old";
+  files.remove_all(aside);
+  if (files.exists(folder)) files.rename(folder, aside);
+  files.rename(partial, folder);
+  files.sync_folder(directory);
+  files.remove_all(aside);
+  std::vector<std::int64_t> steps = list_checkpoints(files, directory);
+  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < steps.size(); ++i) {
+    if (steps[i] != checkpoint.step) files.remove_all(folder_of(directory, steps[i]));
+  }
+}
+
+std::vector<std::int64_t> list_checkpoints(FileSystem& files, const std::string& directory) {
+  std::vector<std::int64_t> steps;
+  for (const std::string& name : files.list(directory)) {
+    if (const auto step = step_of(name)) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+Checkpoint read_checkpoint(FileSystem& files, const std::string& path,
+                           std::vector<std::string>* warnings) {
+  if (files.exists(path + "/" + kManifest)) return read_step(files, path);
+  if (!files.exists(path)) fail(ErrorCode::kCheckpoint, "{}: no such checkpoint", path);
+  std::vector<std::int64_t> steps = list_checkpoints(files, path);
+  std::string first_reason;
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    try {
+      return read_step(files, folder_of(path, *step));
+    } catch (const Error& error) {
+      if (first_reason.empty()) first_reason = error.what();
+      if (warnings != nullptr) warnings->push_back(error.what());
+    }
+  }
+  // A stop between two renames leaves the step's former folder aside.
+  for (const std::string& name : files.list(path)) {
+    if (name.size() > 4 && name.compare(name.size() - 4, 4, ".old") == 0) {
+      return read_step(files, path + "/" + name);
+    }
+  }
+  fail(ErrorCode::kCheckpoint, "{}: no sound checkpoint{}", path,
+       first_reason.empty() ? ": no folder step-N" : ": " + first_reason);
+}
+
+}  // namespace autodist::exec

@@ -1,0 +1,65 @@
+// Checkpoints: folders step-N of safetensors files with the original model's names, written so that
+// after a stop at any moment a sound one remains (docs/formats/checkpoint.md). No torch.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "autodist/exec/safetensors.h"
+
+namespace autodist::exec {
+
+struct Checkpoint {
+  std::int64_t step = 0;                    // steps done
+  std::string program_digest;               // of the job that wrote it, for information
+  std::string optimizer;                    // its text, for information
+  std::vector<TensorData> model;            // parameters whole, buffers of the chief
+  std::vector<TensorData> optimizer_state;  // "<variable>.<state>"
+  // Buffers of every replica but the chief ("<name>"), by rank: batch-norm statistics.
+  std::map<std::uint32_t, std::vector<TensorData>> replicas;
+};
+
+// The file system as a checkpoint needs it; the test's twin fails at a chosen call.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  virtual void make_folder(const std::string& path) = 0;
+  virtual void write_synced(const std::string& path, const std::string& bytes) = 0;
+  virtual void sync_folder(const std::string& path) = 0;
+  virtual void rename(const std::string& from, const std::string& to) = 0;
+  virtual void remove_all(const std::string& path) = 0;
+  virtual std::string read(const std::string& path) = 0;
+  virtual bool exists(const std::string& path) = 0;
+  virtual std::vector<std::string> list(const std::string& folder) = 0;  // names, sorted
+};
+
+class RealFileSystem final : public FileSystem {
+ public:
+  void make_folder(const std::string& path) override;
+  void write_synced(const std::string& path, const std::string& bytes) override;
+  void sync_folder(const std::string& path) override;
+  void rename(const std::string& from, const std::string& to) override;
+  void remove_all(const std::string& path) override;
+  std::string read(const std::string& path) override;
+  bool exists(const std::string& path) override;
+  std::vector<std::string> list(const std::string& folder) override;
+};
+
+// Writes <directory>/step-N as step-N.tmp, synced, then renamed. Afterwards the oldest are removed
+// until `keep` are left. REQUIRES: keep >= 2. Throws Error(kCheckpoint).
+void write_checkpoint(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
+                      int keep = 5);
+
+// The steps of the complete folders below `directory`, ascending.
+std::vector<std::int64_t> list_checkpoints(FileSystem& files, const std::string& directory);
+
+// A step folder itself, or the newest sound one below a directory: where the newest is damaged, the
+// one before it, and why stands in `warnings` (may be null). Every tensor's digest is compared.
+// Throws Error(kCheckpoint) where none is sound.
+Checkpoint read_checkpoint(FileSystem& files, const std::string& path,
+                           std::vector<std::string>* warnings = nullptr);
+
+}  // namespace autodist::exec

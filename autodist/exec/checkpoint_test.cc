@@ -1,0 +1,214 @@
+#include "autodist/exec/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <random>
+
+#include "autodist/base/error.h"
+
+namespace autodist::exec {
+namespace {
+
+// Files in memory. The n-th changing call and all after it fail, as when the machine stops: a write
+// that fails leaves half of its bytes.
+class MemoryFileSystem final : public FileSystem {
+ public:
+  std::optional<int> calls_left;
+  std::map<std::string, std::string> files;
+  std::map<std::string, bool> folders;
+
+  void make_folder(const std::string& path) override {
+    change();
+    folders[path] = true;
+  }
+  void write_synced(const std::string& path, const std::string& bytes) override {
+    if (calls_left && *calls_left == 0) files[path] = bytes.substr(0, bytes.size() / 2);
+    change();
+    files[path] = bytes;
+  }
+  void sync_folder(const std::string&) override { change(); }
+  void rename(const std::string& from, const std::string& to) override {
+    change();
+    for (const auto& [path, bytes] : std::map<std::string, std::string>(files)) {
+      if (path.rfind(from + "/", 0) != 0) continue;
+      files[to + path.substr(from.size())] = bytes;
+      files.erase(path);
+    }
+    folders.erase(from);
+    folders[to] = true;
+  }
+  void remove_all(const std::string& path) override {
+    change();
+    for (const auto& [name, bytes] : std::map<std::string, std::string>(files)) {
+      if (name.rfind(path + "/", 0) == 0) files.erase(name);
+    }
+    folders.erase(path);
+  }
+  std::string read(const std::string& path) override {
+    const auto found = files.find(path);
+    if (found == files.end()) throw Error(ErrorCode::kCheckpoint, path + ": missing");
+    return found->second;
+  }
+  bool exists(const std::string& path) override {
+    return files.count(path) > 0 || folders.count(path) > 0;
+  }
+  std::vector<std::string> list(const std::string& folder) override {
+    std::vector<std::string> names;
+    for (const auto& [path, there] : folders) {
+      if (path.rfind(folder + "/", 0) == 0) names.push_back(path.substr(folder.size() + 1));
+    }
+    return names;
+  }
+
+ private:
+  void change() {
+    if (!calls_left) return;
+    if (*calls_left == 0) throw Error(ErrorCode::kCheckpoint, "no space left on device");
+    --*calls_left;
+  }
+};
+
+TensorData floats(const std::string& name, std::initializer_list<float> values) {
+  const std::vector<float> data(values);
+  return {name,
+          DType::kFloat32,
+          {static_cast<std::int64_t>(data.size())},
+          std::string(reinterpret_cast<const char*>(data.data()), 4 * data.size())};
+}
+
+Checkpoint at_step(std::int64_t step) {
+  Checkpoint checkpoint;
+  checkpoint.step = step;
+  checkpoint.program_digest = "d";
+  checkpoint.optimizer = "adam:lr=0.001";
+  checkpoint.model = {floats("w", {static_cast<float>(step), 2}), floats("b", {3})};
+  checkpoint.optimizer_state = {floats("w.exp_avg", {4, 5})};
+  checkpoint.replicas[1] = {floats("norm.mean", {6})};
+  return checkpoint;
+}
+
+TEST(Checkpoint, ComesBackWhole) {
+  MemoryFileSystem files;
+  write_checkpoint(files, "ckpt", at_step(7));
+  const Checkpoint read = read_checkpoint(files, "ckpt");
+  EXPECT_EQ(read.step, 7);
+  EXPECT_EQ(read.optimizer, "adam:lr=0.001");
+  EXPECT_EQ(read.model, at_step(7).model);
+  EXPECT_EQ(read.optimizer_state, at_step(7).optimizer_state);
+  EXPECT_EQ(read.replicas, at_step(7).replicas);
+  EXPECT_EQ(read_checkpoint(files, "ckpt/step-7").model, at_step(7).model);
+}
+
+TEST(Checkpoint, TheOldestGoWhenThereAreEnough) {
+  MemoryFileSystem files;
+  for (int step = 1; step <= 6; ++step) write_checkpoint(files, "ckpt", at_step(step), 3);
+  EXPECT_EQ(list_checkpoints(files, "ckpt"), (std::vector<std::int64_t>{4, 5, 6}));
+}
+
+TEST(Checkpoint, AfterAStopAtAnyWriteASoundOneRemains) {
+  for (const std::int64_t next : {6, 5}) {  // a new step, and the same step again
+    int stops = 0;
+    for (int n = 0;; ++n) {
+      MemoryFileSystem files;
+      write_checkpoint(files, "ckpt", at_step(4), 2);
+      write_checkpoint(files, "ckpt", at_step(5), 2);
+      files.calls_left = n;
+      bool stopped = false;
+      try {
+        write_checkpoint(files, "ckpt", at_step(next), 2);
+      } catch (const Error&) {
+        stopped = true;
+        ++stops;
+      }
+      files.calls_left.reset();
+      const Checkpoint read = read_checkpoint(files, "ckpt");
+      EXPECT_EQ(read.model, at_step(read.step).model) << "stopped at write " << n;
+      EXPECT_GE(read.step, 4);
+      // And the next attempt succeeds over the remains.
+      write_checkpoint(files, "ckpt", at_step(8), 2);
+      EXPECT_EQ(read_checkpoint(files, "ckpt").step, 8);
+      if (!stopped) break;
+    }
+    EXPECT_GT(stops, 8);
+  }
+}
+
+TEST(Checkpoint, AFlippedBitAnywhereIsFoundAndTheOneBeforeIsUsed) {
+  MemoryFileSystem sound;
+  write_checkpoint(sound, "ckpt", at_step(1));
+  write_checkpoint(sound, "ckpt", at_step(2));
+  for (const auto& [path, bytes] : std::map<std::string, std::string>(sound.files)) {
+    if (path.rfind("ckpt/step-2/", 0) != 0) continue;
+    for (std::size_t at = 0; at < bytes.size(); at += 3) {
+      MemoryFileSystem files = sound;
+      files.files[path][at] ^= 1;
+      // White space between the manifest's words says nothing.
+      if (path.find("manifest") != std::string::npos && std::isspace(bytes[at])) continue;
+      std::vector<std::string> warnings;
+      EXPECT_EQ(read_checkpoint(files, "ckpt", &warnings).step, 1) << path << " at " << at;
+      ASSERT_EQ(warnings.size(), 1u);
+      EXPECT_NE(warnings[0].find("step-2"), std::string::npos);
+      EXPECT_EQ(warnings[0].find('\n'), std::string::npos);
+    }
+    MemoryFileSystem files = sound;
+    files.files[path].resize(bytes.size() / 2);
+    EXPECT_EQ(read_checkpoint(files, "ckpt").step, 1) << path << " truncated";
+  }
+}
+
+TEST(Checkpoint, NoneIsSaidInOneLine) {
+  MemoryFileSystem files;
+  EXPECT_THROW(read_checkpoint(files, "nowhere"), Error);
+  files.make_folder("empty");
+  EXPECT_THROW(read_checkpoint(files, "empty"), Error);
+}
+
+TEST(Safetensors, RefusesWhatDoesNotFit) {
+  const auto file = [](std::string header, const std::string& data) {
+    std::string bytes;
+    for (std::size_t i = 0; i < 8; ++i) {
+      bytes.push_back(static_cast<char>(header.size() >> 8 * i & 0xff));
+    }
+    return bytes + header + data;
+  };
+  const auto refusal = [](const std::string& bytes) -> std::string {
+    try {
+      read_safetensors(bytes, "f");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
+      return error.what();
+    }
+    return "accepted";
+  };
+  const std::string two = R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})";
+  EXPECT_EQ(refusal(file(two, "xy")), "accepted");
+  EXPECT_NE(refusal(file(two, "xyz")), "accepted");
+  EXPECT_NE(refusal(file(two, "x")).find("outside"), std::string::npos);
+  EXPECT_NE(refusal("1234567"), "accepted");
+  EXPECT_NE(refusal(std::string(8, '\xff')), "accepted");
+  EXPECT_NE(refusal(file("[]", "")), "accepted");
+  EXPECT_NE(refusal(file(R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,2]}})", "xy")),
+            "accepted");
+  EXPECT_NE(refusal(file(R"({"a":{"dtype":"Q8","shape":[2],"data_offsets":[0,2]}})", "xy"))
+                .find("unknown dtype"),
+            std::string::npos);
+  EXPECT_NE(refusal(file(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                         R"("b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
+                         "xy")),
+            "accepted")
+      << "overlapping";
+  EXPECT_NE(refusal(file(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                         R"("a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+                         "xy"))
+                .find("twice"),
+            std::string::npos);
+  EXPECT_NE(refusal(file(R"({"a":{"dtype":"F64","shape":[4611686018427387904,4],)"
+                         R"("data_offsets":[0,2]}})",
+                         "xy")),
+            "accepted");
+}
+
+}  // namespace
+}  // namespace autodist::exec

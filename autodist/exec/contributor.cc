@@ -1,0 +1,77 @@
+#include "autodist/exec/contributor.h"
+
+#include <memory>
+#include <utility>
+
+#include "autodist/base/check.h"
+#include "autodist/exec/bindings.h"
+#include "autodist/exec/buffer_pool.h"
+
+namespace autodist::exec {
+namespace {
+
+const std::byte* bytes_of(const torch::Tensor& tensor) {
+  return static_cast<const std::byte*>(tensor.data_ptr());
+}
+
+}  // namespace
+
+torch::Tensor row_major(const torch::Tensor& gradient, torch::ScalarType type) {
+  const torch::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
+  return dense.to(torch::TensorOptions(torch::kCPU).dtype(type)).contiguous();
+}
+
+Contributor::Contributor(const ir::Program& program, Send send)
+    : program_(program), send_(std::move(send)), gradients_(program.variables.size()) {
+  for (const ir::Slice& slice : program.slices) {
+    const auto variables = static_cast<std::uint32_t>(variables_of(program, slice).size());
+    slices_.push_back(
+        {slice.dtype, element_count(slice), layout_of(program, slice), variables, variables});
+  }
+}
+
+void Contributor::contribute(ir::VariableId variable, const torch::Tensor& gradient,
+                             std::uint64_t step, std::int64_t samples) {
+  const ir::VariablePlan& plan = program_.plan(variable);
+  AD_CHECK(!plan.slices.empty()) << "variable " << variable << " has no slices";
+  if (samples != 0) {
+    const ir::Graph& graph = *program_.graph;
+    const ir::Value& value = graph.value(*graph.variable(variable).gradient);
+    torch::Tensor& kept = gradients_[variable.value];
+    kept = row_major(gradient, scalar_type_of(program_.slice(plan.slices.front()).dtype));
+    // Memory that outlives the step is written again while the slices are still on their way.
+    const bool outlives =
+        graph.storages[value.storage.value].kind != ir::StorageKind::kIntermediate;
+    if (outlives && kept.is_alias_of(gradient)) kept = kept.clone();
+  }
+  bool all_sent = true;
+  for (const ir::SliceId id : plan.slices) {
+    Slice& slice = slices_[id.value];
+    if (--slice.missing != 0) {
+      all_sent = false;
+      continue;
+    }
+    slice.missing = slice.variables;
+    send_(id, step, samples, samples == 0 ? comm::Payload{} : payload_of(slice));
+  }
+  if (all_sent) gradients_[variable.value].reset();  // the payloads keep it
+}
+
+comm::Payload Contributor::payload_of(const Slice& slice) const {
+  const std::size_t element_bytes = size_of(slice.dtype);
+  const std::size_t size = slice.elements * element_bytes;
+  if (slice.pieces.size() == 1 && slice.pieces.front().runs.size() == 1) {
+    const PieceLayout& piece = slice.pieces.front();
+    auto keep = std::make_shared<torch::Tensor>(gradients_[piece.variable.value]);
+    const std::byte* data = bytes_of(*keep) + piece.runs.front().variable_begin * element_bytes;
+    return {data, size, std::move(keep)};
+  }
+  BufferPool::Buffer packed = BufferPool(size).take();
+  for (const PieceLayout& piece : slice.pieces) {
+    pack(piece, element_bytes, bytes_of(gradients_[piece.variable.value]), packed.get());
+  }
+  const std::byte* data = packed.get();
+  return {data, size, std::move(packed)};
+}
+
+}  // namespace autodist::exec

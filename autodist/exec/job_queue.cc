@@ -1,0 +1,59 @@
+#include "autodist/exec/job_queue.h"
+
+#include <tuple>
+#include <utility>
+
+namespace autodist::exec {
+
+bool JobQueue::Later::operator()(const Job& a, const Job& b) const {
+  return std::tie(a.step, a.needed.value, a.arrival) > std::tie(b.step, b.needed.value, b.arrival);
+}
+
+JobQueue::JobQueue(std::function<void(std::exception_ptr)> on_error)
+    : on_error_(std::move(on_error)) {}
+
+JobQueue::~JobQueue() { stop(); }
+
+void JobQueue::start() {
+  thread_ = std::thread([this] { work(); });
+}
+
+void JobQueue::push(std::uint64_t step, Seconds needed, std::function<void()> job) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (stopping_) return;
+    jobs_.push({step, needed, arrivals_++, std::move(job)});
+  }
+  changed_.notify_one();
+}
+
+void JobQueue::stop() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void JobQueue::work() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
+    if (stopping_) return;
+    const std::function<void()> job = jobs_.top().run;
+    jobs_.pop();
+    lock.unlock();
+    try {
+      job();
+    } catch (...) {
+      on_error_(std::current_exception());
+      lock.lock();
+      stopping_ = true;
+      return;
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace autodist::exec

@@ -1,0 +1,277 @@
+#include "autodist/exec/local_variables.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "autodist/base/check.h"
+#include "autodist/exec/bindings.h"
+#include "autodist/exec/weighted_sum.h"
+
+namespace autodist::exec {
+namespace {
+
+bool is_dense_on_host(const torch::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.is_contiguous();
+}
+
+}  // namespace
+
+LocalVariables::LocalVariables(const ir::Program& program, const NormPlan& plan, const Norms& norms,
+                               const UserRules* user_rules, std::vector<torch::Tensor> tensors,
+                               std::uint64_t first_step, Signal& signal,
+                               std::function<void(ir::VariableId)> ready)
+    : program_(program),
+      norms_(norms),
+      user_rules_(user_rules),
+      signal_(signal),
+      ready_(std::move(ready)),
+      locals_(program.variables.size()),
+      results_(program.slices.size()) {
+  for (std::size_t i = 0; i < program.slices.size(); ++i) {
+    results_[i].variables = variables_of(program, program.slices[i]);
+    for (PieceLayout& piece : layout_of(program, program.slices[i])) {
+      Local& local = locals_[piece.variable.value];
+      local.update_at = program.slices[i].update_at;
+      local.sources.push_back({ir::SliceId(i), std::move(piece)});
+    }
+  }
+  for (std::size_t i = 0; i < locals_.size(); ++i) {
+    Local& local = locals_[i];
+    const ir::VariablePlan& variable = program.variables[i];
+    local.tensor = std::move(tensors[i]);
+    if (!is_dense_on_host(local.tensor)) local.shadow = dense(ir::VariableId(i));
+    local.slices = static_cast<std::uint32_t>(variable.slices.size());
+    local.version = first_step;
+    if (variable.clip) local.clip = NormPlan::of(*variable.clip);
+    const auto& [rule, dtype] =
+        std::pair(program.graph->variables[i].update, dtype_of(local.tensor.scalar_type()));
+    if (variable.slices.empty() && program.graph->variables[i].gradient) {
+      local.states.emplace_back(rule, local.tensor.numel(), dtype, user_rules);
+    } else if (local.update_at == ir::UpdateAt::kEveryRank) {
+      for (const Source& source : local.sources) {
+        local.states.emplace_back(rule, source.piece.count, dtype, user_rules);
+      }
+    }
+  }
+}
+
+torch::Tensor LocalVariables::dense(ir::VariableId variable) const {
+  return tensor(variable).to(torch::kCPU).contiguous();
+}
+
+std::string LocalVariables::describe_wait(ir::VariableId variable) const {
+  const Local& local = locals_[variable.value];
+  std::string missing;
+  std::size_t count = 0;
+  for (const ir::SliceId slice : program_.plan(variable).slices) {
+    const Result& result = results_[slice.value];
+    if (result.uninstalled != 0) continue;
+    if (++count > 3) continue;
+    const ir::Rank owner = program_.slice(slice).owner;
+    missing += fmt::format("{} slice {} of rank {} ({})", count == 1 ? ":" : ",", slice, owner,
+                           program_.ranks[owner.value].node);
+  }
+  return fmt::format("step: variable '{}' still has version {}; {} of {} slices are missing{}{}.",
+                     program_.graph->variable(variable).name, local.version.load(), count,
+                     local.slices, missing, count > 3 ? ", …" : "");
+}
+
+void LocalVariables::wait_for_version(ir::VariableId variable, std::uint64_t version,
+                                      Seconds limit) {
+  Signal::Lock lock = signal_.lock();
+  signal_.wait(
+      lock, limit, [&] { return this->version(variable) >= version; },
+      [&] { return describe_wait(variable); });
+}
+
+void LocalVariables::hold(ir::VariableId variable) {
+  const Signal::Lock lock = signal_.lock();
+  locals_[variable.value].released = false;
+}
+
+bool LocalVariables::is_released(ir::VariableId variable) const {
+  return locals_[variable.value].released;
+}
+
+void LocalVariables::release(ir::VariableId variable) {
+  Local& local = locals_[variable.value];
+  bool ready = false;
+  {
+    const Signal::Lock lock = signal_.lock();
+    local.released = true;
+    ready = claim(local);
+  }
+  if (local.slices == 0) signal_.notify();  // an update in another stream may wait for it
+  if (ready) ready_(variable);
+}
+
+// Whether everything for the next version is there; says so once. REQUIRES: the signal's lock.
+bool LocalVariables::claim(Local& local) const {
+  if (local.slices == 0 || local.arrived != local.slices || !local.released || local.announced) {
+    return false;
+  }
+  const bool needs_norm = local.clip && local.update_at == ir::UpdateAt::kEveryRank;
+  if (needs_norm && !norms_.total(local.version.load(), *local.clip)) return false;
+  local.announced = true;
+  return true;
+}
+
+void LocalVariables::take_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
+                                 comm::Payload payload) {
+  AD_CHECK(slice.value < results_.size()) << "slice " << slice << " of " << results_.size();
+  Result& result = results_[slice.value];
+  const auto expected = static_cast<std::size_t>(bytes_of(program_.slice(slice)).value);
+  AD_CHECK(payload.size == expected) << "the result of slice " << slice << " has " << payload.size
+                                     << " bytes, expected " << expected;
+  std::vector<ir::VariableId> ready;
+  {
+    const Signal::Lock lock = signal_.lock();
+    AD_CHECK(result.uninstalled == 0) << "slice " << slice << " came back twice";
+    result.samples = samples;
+    result.payload = std::move(payload);
+    result.uninstalled = static_cast<std::uint32_t>(result.variables.size());
+    for (const ir::VariableId variable : result.variables) {
+      Local& local = locals_[variable.value];
+      AD_CHECK(local.version == step) << "the result of slice " << slice << " is of step " << step
+                                      << ", the variable's version is " << local.version;
+      ++local.arrived;
+      if (claim(local)) ready.push_back(variable);
+    }
+  }
+  for (const ir::VariableId variable : ready) ready_(variable);
+}
+
+void LocalVariables::norm_known(std::uint64_t step, NormId norm) {
+  std::vector<ir::VariableId> ready;
+  {
+    const Signal::Lock lock = signal_.lock();
+    for (std::size_t i = 0; i < locals_.size(); ++i) {
+      if (locals_[i].clip == norm && locals_[i].version == step && claim(locals_[i])) {
+        ready.emplace_back(i);
+      }
+    }
+  }
+  signal_.notify();
+  for (const ir::VariableId variable : ready) ready_(variable);
+}
+
+std::byte* LocalVariables::bytes(Local& local) const {
+  torch::Tensor& dense = local.shadow.defined() ? local.shadow : local.tensor;
+  return static_cast<std::byte*>(dense.data_ptr());
+}
+
+double LocalVariables::clip_factor_of(const Local& local, std::uint64_t step) const {
+  if (!local.clip) return 1;
+  return clip_factor(program_.graph->clips[local.clip->value].max_norm,
+                     norms_.total(step, *local.clip)->first);
+}
+
+void LocalVariables::copy_results(Local& local, std::size_t element_bytes) {
+  for (const Source& source : local.sources) {
+    unpack(source.piece, element_bytes, results_[source.slice.value].payload.data, bytes(local));
+  }
+}
+
+// Pieces are packed, updated and unpacked again, unless they lie in one stretch already.
+void LocalVariables::update_pieces(ir::VariableId variable, Local& local, std::uint64_t step) {
+  const ir::UpdateRule& rule = program_.graph->variable(variable).update;
+  const DType dtype = dtype_of(local.tensor.scalar_type());
+  const std::size_t width = size_of(dtype);
+  const auto updates_before = static_cast<std::int64_t>(step);
+  const double lr_factor = ir::factor_at(program_.graph->schedule, updates_before);
+  const double factor = clip_factor_of(local, step);
+  LambNorms norms;
+  // Calls visit(parameters, gradient, index) per piece; what it does to the parameters stays.
+  const auto for_each_piece = [&](auto visit) {
+    std::vector<std::byte> gradient;
+    std::vector<std::byte> packed;
+    for (std::size_t i = 0; i < local.sources.size(); ++i) {
+      const PieceLayout& piece = local.sources[i].piece;
+      const std::byte* averaged =
+          results_[local.sources[i].slice.value].payload.data + piece.slice_begin * width;
+      if (factor != 1) {  // the payload is not ours to scale
+        gradient.resize(piece.count * width);
+        weighted_sum({{averaged, factor}}, dtype, piece.count, gradient.data());
+        averaged = gradient.data();
+      }
+      if (piece.runs.size() == 1) {
+        visit(bytes(local) + piece.runs.front().variable_begin * width, averaged, i);
+        continue;
+      }
+      packed.resize((piece.slice_begin + piece.count) * width);
+      pack(piece, width, bytes(local), packed.data());
+      visit(packed.data() + piece.slice_begin * width, averaged, i);
+      unpack(piece, width, packed.data(), bytes(local));
+    }
+  };
+  if (rule.rule != ir::Rule::kLamb) {
+    for_each_piece([&](std::byte* parameters, const std::byte* gradient, std::size_t i) {
+      apply(rule, lr_factor, updates_before, parameters, gradient, local.sources[i].piece.count,
+            dtype, local.states[i], user_rules_);
+    });
+    return;
+  }
+  for_each_piece([&](std::byte* parameters, const std::byte* gradient, std::size_t i) {
+    norms += sum_lamb_norms(rule, updates_before, parameters, gradient,
+                            local.sources[i].piece.count, dtype, local.states[i]);
+  });
+  for_each_piece([&](std::byte* parameters, const std::byte* /*gradient*/, std::size_t i) {
+    apply_lamb(rule, lr_factor, updates_before, parameters, local.sources[i].piece.count, dtype,
+               local.states[i], norms);
+  });
+}
+
+void LocalVariables::install(ir::VariableId variable) {
+  Local& local = locals_[variable.value];
+  const std::uint64_t step = local.version;
+  if (local.update_at == ir::UpdateAt::kOwner) {
+    copy_results(local, size_of(dtype_of(local.tensor.scalar_type())));
+  } else if (results_[local.sources.front().slice.value].samples != 0) {
+    update_pieces(variable, local, step);
+  }
+  {
+    const Signal::Lock lock = signal_.lock();
+    local.arrived = 0;
+    local.announced = false;
+    for (const ir::SliceId slice : program_.plan(variable).slices) {
+      Result& result = results_[slice.value];
+      if (--result.uninstalled == 0) result.payload = {};
+    }
+  }
+  publish(local, step + 1);
+}
+
+void LocalVariables::update_whole(ir::VariableId variable, torch::Tensor gradient,
+                                  std::int64_t samples) {
+  Local& local = locals_[variable.value];
+  const std::uint64_t step = local.version;
+  if (samples != 0) {
+    const ir::UpdateRule& rule = program_.graph->variable(variable).update;
+    const auto before = static_cast<std::int64_t>(step);
+    const double lr_factor = ir::factor_at(program_.graph->schedule, before);
+    const DType dtype = dtype_of(local.tensor.scalar_type());
+    const std::int64_t count = local.tensor.numel();
+    const double factor = clip_factor_of(local, step);
+    if (factor != 1) gradient = gradient * factor;
+    if (rule.rule == ir::Rule::kLamb) {
+      const LambNorms norms = sum_lamb_norms(rule, before, bytes(local), gradient.data_ptr(), count,
+                                             dtype, local.states.front());
+      apply_lamb(rule, lr_factor, before, bytes(local), count, dtype, local.states.front(), norms);
+    } else {
+      apply(rule, lr_factor, before, bytes(local), gradient.data_ptr(), count, dtype,
+            local.states.front(), user_rules_);
+    }
+  }
+  publish(local, step + 1);
+}
+
+void LocalVariables::publish(Local& local, std::uint64_t version) {
+  if (local.shadow.defined()) local.tensor.copy_(local.shadow);
+  {
+    const Signal::Lock lock = signal_.lock();
+    local.version.store(version, std::memory_order_release);
+  }
+  signal_.notify();
+}
+
+}  // namespace autodist::exec

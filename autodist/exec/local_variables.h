@@ -1,0 +1,122 @@
+// This rank's copies of the variables: which version each has, what has come back for the next one,
+// and when that may be put in.
+//
+// A result waits as it came until every slice of the variable is there and the step has read the
+// old version for the last time; then the whole variable is installed at once. So no op sees half a
+// version, nor one too early.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <torch/torch.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autodist/comm/transport.h"
+#include "autodist/exec/norms.h"
+#include "autodist/exec/optimizer_kernels.h"
+#include "autodist/exec/signal.h"
+#include "autodist/exec/slice_layout.h"
+#include "autodist/ir/program.h"
+
+namespace autodist::exec {
+
+class LocalVariables {
+ public:
+  // `tensors` are the model's own, by variable. `ready` is called, at most once per variable and
+  // step and never under a lock, when install() may run. The other arguments outlive the object.
+  LocalVariables(const ir::Program& program, const NormPlan& plan, const Norms& norms,
+                 const UserRules* user_rules, std::vector<torch::Tensor> tensors,
+                 std::uint64_t first_step, Signal& signal,
+                 std::function<void(ir::VariableId)> ready);
+
+  // Version v contains the updates of the steps 0 … v - 1. Any thread; whoever sees a version sees
+  // its values.
+  [[nodiscard]] std::uint64_t version(ir::VariableId variable) const {
+    return locals_[variable.value].version.load(std::memory_order_acquire);
+  }
+
+  // Blocks until the variable has at least this version. Throws as Signal::wait; the time-out's
+  // message names the slices that are missing and their owners.
+  void wait_for_version(ir::VariableId variable, std::uint64_t version, Seconds limit);
+
+  // From here until release() the variable is not written. By the compute thread.
+  void hold(ir::VariableId variable);
+  void release(ir::VariableId variable);
+  [[nodiscard]] bool is_released(ir::VariableId variable) const;  // REQUIRES: the signal's lock
+
+  // A combined slice has come back. Any thread.
+  void take_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
+                   comm::Payload payload);
+  // Variables that only waited for this norm may go on. Any thread.
+  void norm_known(std::uint64_t step, NormId norm);
+
+  // Puts the next version in. By one thread, after `ready`.
+  void install(ir::VariableId variable);
+
+  // For a variable without slices: applies the rule to a gradient (row-major, host, scaled here by
+  // the clip's factor) and makes the next version. REQUIRES: released; its norm is known.
+  void update_whole(ir::VariableId variable, torch::Tensor gradient, std::int64_t samples);
+
+  // State of the rules that run at this rank, by variable and piece (of all its slices, in order;
+  // one piece where it has no slices). Empty where the owner updates.
+  [[nodiscard]] std::vector<UpdateState>& states(ir::VariableId variable) {
+    return locals_[variable.value].states;
+  }
+
+  [[nodiscard]] const torch::Tensor& tensor(ir::VariableId variable) const {
+    return locals_[variable.value].tensor;
+  }
+  // A dense row-major copy on the host, or the tensor itself where it is that.
+  [[nodiscard]] torch::Tensor dense(ir::VariableId variable) const;
+
+ private:
+  struct Source {  // where a part of a variable comes from
+    ir::SliceId slice;
+    PieceLayout piece;
+  };
+  struct Local {
+    torch::Tensor tensor;
+    torch::Tensor shadow;  // dense and on the host, where the tensor is not
+    std::vector<Source> sources;
+    std::vector<UpdateState> states;
+    ir::UpdateAt update_at = ir::UpdateAt::kOwner;
+    std::optional<NormId> clip;
+    std::uint32_t slices = 0;
+    std::atomic<std::uint64_t> version{0};
+    // Guarded by the signal's lock.
+    std::uint32_t arrived = 0;  // slices
+    bool released = true;
+    bool announced = false;  // ready() was called for this step
+  };
+  struct Result {
+    std::int64_t samples = 0;
+    comm::Payload payload;
+    std::vector<ir::VariableId> variables;
+    std::uint32_t uninstalled = 0;  // variables
+  };
+
+  [[nodiscard]] bool claim(Local& local) const;
+  [[nodiscard]] std::string describe_wait(ir::VariableId variable) const;
+  [[nodiscard]] std::byte* bytes(Local& local) const;
+  [[nodiscard]] double clip_factor_of(const Local& local, std::uint64_t step) const;
+  void copy_results(Local& local, std::size_t element_bytes);
+  void update_pieces(ir::VariableId variable, Local& local, std::uint64_t step);
+  void publish(Local& local, std::uint64_t version);
+
+  const ir::Program& program_;
+  const Norms& norms_;
+  const UserRules* user_rules_;
+  Signal& signal_;
+  std::function<void(ir::VariableId)> ready_;
+  std::vector<Local> locals_;
+  std::vector<Result> results_;  // by slice
+};
+
+}  // namespace autodist::exec

@@ -1,0 +1,131 @@
+// Applies a declared update rule to a contiguous run of elements: a whole parameter, a shard or one
+// slice of it.
+//
+// Every rule but LAMB is elementwise, so a parameter that is updated slice by slice, each slice
+// with its own UpdateState, gets the same bits as one that is updated whole. LAMB scales a
+// variable's step by two norms: sum_lamb_norms over all its slices first, then apply_lamb with the
+// totals.
+//
+// The formulas and the order of their arithmetic are those of torch.optim 1.13 (sgd, adam, adamw,
+// adagrad, adadelta, adamax, nadam, rmsprop), of McMahan et al. 2013, "Ad click prediction: a view
+// from the trenches", algorithm 1, as in TensorFlow's ApplyFtrl (ftrl), and of You et al. 2020,
+// "Large batch optimization for deep learning", algorithm 2 with phi(z) = z (lamb). Products and
+// sums are rounded one by one; libtorch's vector kernels fuse some, hence differences of an ulp.
+//
+// Plain pointers, no tensors. Nothing here is shared: any number of threads may update different
+// slices at a time.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "autodist/base/dtype.h"
+#include "autodist/ir/optimizer.h"
+
+namespace autodist::exec {
+
+// What a user's elementwise rule gets. It must treat every element alike and by itself, or the
+// result depends on how a parameter is sliced.
+struct UserUpdate {
+  void* parameters = nullptr;      // of `dtype`; updated in place
+  const void* gradient = nullptr;  // of `dtype`
+  DType dtype = DType::kFloat32;
+  std::vector<void*> states;  // as many as declared, zero at first, of state_dtype(dtype)
+  std::int64_t elements = 0;
+  std::int64_t step = 0;  // updates before this one
+  double lr = 0;          // the rule's learning rate times the schedule's factor
+  const std::map<std::string, double>* options = nullptr;
+};
+
+// The rules that a program brings along, by the name that an UpdateRule of kind kUser gives.
+class UserRules {
+ public:
+  using Update = std::function<void(const UserUpdate&)>;
+  struct Entry {
+    int states = 0;
+    Update update;
+  };
+
+  // REQUIRES: a new name, states >= 0, a callable update.
+  void add(const std::string& name, int states, Update update);
+
+  // Throws Error(kUsage) with the nearest known name for one that was not added.
+  [[nodiscard]] const Entry& find(const std::string& name) const;
+
+ private:
+  std::map<std::string, Entry> entries_;
+};
+
+// Accumulators are kept in the parameter's type as torch does, but f16 and bf16 ones in f32: in
+// eight bits of mantissa a second moment with beta2 = 0.999 never moves.
+DType state_dtype(DType parameters);
+
+// The names of a rule's accumulators, torch's own: {"exp_avg", "exp_avg_sq"} for adam. Options
+// decide (momentum, amsgrad, centered). A user's rule has "state0", "state1", … `user_rules` may be
+// null for the other rules.
+std::vector<std::string> state_names(const ir::UpdateRule& rule, const UserRules* user_rules);
+
+// The accumulators of `elements` elements: what a checkpoint stores beside the parameter.
+class UpdateState {
+ public:
+  // As before the first update: zeros, or the rule's initial value. Throws Error(kUsage) where
+  // `dtype` is not floating or a user's rule is unknown.
+  UpdateState(const ir::UpdateRule& rule, std::int64_t elements, DType dtype,
+              const UserRules* user_rules = nullptr);
+
+  [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
+  [[nodiscard]] DType dtype() const { return dtype_; }
+  [[nodiscard]] std::int64_t elements() const { return elements_; }
+  [[nodiscard]] std::size_t bytes_per_state() const;
+
+  // The elements of one accumulator. REQUIRES: index < names().size().
+  [[nodiscard]] void* data(std::size_t index);
+  [[nodiscard]] const void* data(std::size_t index) const;
+
+ private:
+  std::vector<std::string> names_;
+  DType dtype_;
+  std::int64_t elements_;
+  // One allocation each, so that a checkpoint can write one without copying.
+  std::vector<std::vector<std::byte>> arrays_;
+};
+
+// One update of `elements` elements in place. `lr_factor` multiplies the rule's lr; `step` is the
+// number of updates before this one, so 0 at first. f32, f64, f16 and bf16; the last two are
+// computed in f32 and rounded once, at the end.
+// REQUIRES: `state` was made for this rule, dtype and number of elements; the rule is not LAMB.
+void apply(const ir::UpdateRule& rule, double lr_factor, std::int64_t step, void* parameters,
+           const void* gradient, std::int64_t elements, DType dtype, UpdateState& state,
+           const UserRules* user_rules = nullptr);
+
+// Sums of squares over the elements of one variable; add the slices' in a fixed order, since the
+// last bits depend on it.
+struct LambNorms {
+  double parameters_squared = 0;
+  double update_squared = 0;
+
+  LambNorms& operator+=(const LambNorms& other) {
+    parameters_squared += other.parameters_squared;
+    update_squared += other.update_squared;
+    return *this;
+  }
+};
+
+// LAMB's first phase: advances the moments and returns this slice's part of ||w||² and
+// ||r + weight_decay w||². The parameters stay as they are. REQUIRES: as apply, but LAMB.
+LambNorms sum_lamb_norms(const ir::UpdateRule& rule, std::int64_t step, const void* parameters,
+                         const void* gradient, std::int64_t elements, DType dtype,
+                         UpdateState& state);
+
+// LAMB's second phase, with the sums over the whole variable. The ratio of the norms is 1 where
+// either is zero. REQUIRES: sum_lamb_norms of the same step came before.
+void apply_lamb(const ir::UpdateRule& rule, double lr_factor, std::int64_t step, void* parameters,
+                std::int64_t elements, DType dtype, const UpdateState& state,
+                const LambNorms& norms);
+
+}  // namespace autodist::exec

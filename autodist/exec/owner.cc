@@ -1,0 +1,249 @@
+#include "autodist/exec/owner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "autodist/base/check.h"
+
+namespace autodist::exec {
+namespace {
+
+// A payload whose elements can be read in place; frames of a socket may lie anywhere.
+comm::Payload aligned(comm::Payload payload, std::size_t element_bytes) {
+  if (reinterpret_cast<std::uintptr_t>(payload.data) % element_bytes == 0)
+    return payload;  // NOLINT
+  BufferPool::Buffer copy = BufferPool(payload.size).take();
+  std::memcpy(copy.get(), payload.data, payload.size);
+  return {copy.get(), payload.size, copy};
+}
+
+}  // namespace
+
+Owner::Owner(const ir::Program& program, ir::Rank self, std::uint64_t first_step,
+             const std::vector<const std::byte*>& variables, const NormPlan& plan,
+             const Norms& norms, const UserRules* user_rules, OwnerSink sink)
+    : program_(program),
+      plan_(plan),
+      norms_(norms),
+      user_rules_(user_rules),
+      sink_(std::move(sink)),
+      position_(program.slices.size(), -1) {
+  for (std::size_t i = 0; i < program.slices.size(); ++i) {
+    const ir::Slice& slice = program.slices[i];
+    if (slice.owner != self) continue;
+    position_[i] = static_cast<std::int64_t>(owned_.size());
+    Owned owned;
+    owned.id = ir::SliceId(i);
+    owned.pieces = layout_of(program, slice);
+    owned.elements = element_count(slice);
+    owned.step = first_step;
+    for (Gathering& gathering : owned.gatherings) gathering.from.resize(slice.members.size());
+    const std::size_t element_bytes = size_of(slice.dtype);
+    owned.buffers = std::make_unique<BufferPool>(owned.elements * element_bytes);
+    if (slice.update_at == ir::UpdateAt::kOwner) {
+      owned.master = owned.buffers->take();
+      for (const PieceLayout& piece : owned.pieces) {
+        pack(piece, element_bytes, variables[piece.variable.value], owned.master.get());
+        owned.states.emplace_back(rule_of(piece), piece.count, slice.dtype, user_rules);
+      }
+    }
+    owned_.push_back(std::move(owned));
+  }
+}
+
+Owner::Owned& Owner::owned(ir::SliceId slice) {
+  AD_CHECK(slice.value < position_.size() && position_[slice.value] >= 0)
+      << "slice " << slice << " is not owned here";
+  return owned_[position_[slice.value]];
+}
+
+bool Owner::add(ir::SliceId id, std::uint64_t step, ir::Rank from, std::int64_t samples,
+                comm::Payload payload) {
+  Owned& slice = owned(id);
+  const std::vector<ir::Rank>& members = in_program(slice).members;
+  const auto member = std::lower_bound(members.begin(), members.end(), from);
+  AD_CHECK(member != members.end() && *member == from)
+      << "rank " << from << " is no member of slice " << id;
+  const std::size_t expected = samples == 0 ? 0 : slice.buffers->bytes();
+  AD_CHECK(samples >= 0 && payload.size == expected)
+      << "slice " << id << " from rank " << from << ": " << payload.size << " bytes for " << samples
+      << " samples, expected " << expected;
+  payload = aligned(std::move(payload), size_of(in_program(slice).dtype));
+
+  const std::lock_guard<std::mutex> lock(mutex_);
+  AD_CHECK(step == slice.step || step == slice.step + 1)
+      << "slice " << id << " from rank " << from << " is of step " << step << " while step "
+      << slice.step << " is open";
+  Gathering& gathering = slice.gatherings[step % 2];
+  Contribution& contribution = gathering.from[member - members.begin()];
+  AD_CHECK(!contribution.present) << "slice " << id << " from rank " << from << " of step " << step
+                                  << " came twice";
+  contribution = {true, samples, std::move(payload)};
+  return ++gathering.present == members.size() && step == slice.step;
+}
+
+bool Owner::merge(ir::SliceId id) {
+  Owned& slice = owned(id);
+  average(slice);
+  slice.waits_for = WaitsFor::kClip;
+  await(slice, plan_.clipped[id.value]);
+  if (!slice.awaited.empty()) report_clip_sums(slice);
+  if (in_program(slice).update_at == ir::UpdateAt::kEveryRank) {
+    slice.awaited.clear();
+    return finish(slice, std::move(slice.averaged));
+  }
+  return go_on(slice);
+}
+
+void Owner::await(Owned& slice, const std::vector<std::optional<NormPart>>& parts) {
+  slice.awaited.clear();
+  for (const auto& part : parts) {
+    if (part) slice.awaited.push_back(part->norm);
+  }
+}
+
+// Takes the step's contributions out under the lock and adds them outside of it.
+void Owner::average(Owned& slice) {
+  std::vector<Contribution> contributions;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Gathering& gathering = slice.gatherings[slice.step % 2];
+    contributions.resize(gathering.from.size());
+    contributions.swap(gathering.from);
+    gathering.present = 0;
+  }
+  slice.samples = 0;
+  for (const Contribution& each : contributions) slice.samples += each.samples;
+  const bool add_up = program_.graph->reduction == ir::Reduction::kSum;
+  std::vector<Term> terms;
+  for (const Contribution& each : contributions) {
+    if (each.samples == 0) continue;
+    const double share = static_cast<double>(each.samples) / static_cast<double>(slice.samples);
+    terms.push_back({each.payload.data, add_up ? 1.0 : share});
+  }
+  slice.averaged = slice.buffers->take();
+  weighted_sum(terms, in_program(slice).dtype, slice.elements, slice.averaged.get());
+}
+
+void Owner::report_clip_sums(Owned& slice) {
+  const DType dtype = in_program(slice).dtype;
+  const auto& clipped = plan_.clipped[slice.id.value];
+  std::vector<SquaredSums> sums(slice.pieces.size());
+  for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
+    if (!clipped[i]) continue;
+    const PieceLayout& piece = slice.pieces[i];
+    sums[i].first = sum_of_squares(slice.averaged.get() + piece.slice_begin * size_of(dtype), dtype,
+                                   piece.count);
+  }
+  sink_.sums(slice.id, slice.step, /*lamb=*/false, std::move(sums));
+}
+
+void Owner::clip(Owned& slice) {
+  const DType dtype = in_program(slice).dtype;
+  for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
+    const auto& part = plan_.clipped[slice.id.value][i];
+    if (!part) continue;
+    const PieceLayout& piece = slice.pieces[i];
+    const double factor = clip_factor(program_.graph->clips[part->norm.value].max_norm,
+                                      norms_.total(slice.step, part->norm)->first);
+    scale(factor, dtype, piece.count, slice.averaged.get() + piece.slice_begin * size_of(dtype));
+  }
+}
+
+void Owner::start_lamb(Owned& slice) {
+  const DType dtype = in_program(slice).dtype;
+  std::vector<SquaredSums> sums(slice.pieces.size());
+  for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
+    const auto& part = plan_.lamb[slice.id.value][i];
+    if (!part) continue;
+    const PieceLayout& piece = slice.pieces[i];
+    const std::size_t offset = piece.slice_begin * size_of(dtype);
+    const LambNorms norms = sum_lamb_norms(
+        rule_of(piece), static_cast<std::int64_t>(slice.step), slice.master.get() + offset,
+        slice.averaged.get() + offset, piece.count, dtype, slice.states[i]);
+    sums[i] = {norms.parameters_squared, norms.update_squared};
+  }
+  sink_.sums(slice.id, slice.step, /*lamb=*/true, std::move(sums));
+}
+
+// From one wait to the next: the clip's norm, then LAMB's, then the update.
+bool Owner::go_on(Owned& slice) {
+  while (std::all_of(slice.awaited.begin(), slice.awaited.end(),
+                     [&](NormId norm) { return norms_.total(slice.step, norm).has_value(); })) {
+    if (slice.waits_for == WaitsFor::kClip) {
+      clip(slice);
+      slice.waits_for = WaitsFor::kLamb;
+      await(slice, plan_.lamb[slice.id.value]);
+      if (!slice.awaited.empty()) start_lamb(slice);
+    } else {
+      slice.waits_for = WaitsFor::kContributions;
+      update(slice);
+      slice.averaged.reset();
+      return finish(slice, slice.master);
+    }
+  }
+  return false;
+}
+
+void Owner::update(Owned& slice) {
+  if (slice.samples == 0) return;
+  make_master_writable(slice);
+  const DType dtype = in_program(slice).dtype;
+  const auto step = static_cast<std::int64_t>(slice.step);
+  const double lr_factor = ir::factor_at(program_.graph->schedule, step);
+  for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
+    const PieceLayout& piece = slice.pieces[i];
+    const std::size_t offset = piece.slice_begin * size_of(dtype);
+    std::byte* parameters = slice.master.get() + offset;
+    if (const auto& part = plan_.lamb[slice.id.value][i]) {
+      const SquaredSums total = *norms_.total(slice.step, part->norm);
+      apply_lamb(rule_of(piece), lr_factor, step, parameters, piece.count, dtype, slice.states[i],
+                 {total.first, total.second});
+    } else {
+      apply(rule_of(piece), lr_factor, step, parameters, slice.averaged.get() + offset, piece.count,
+            dtype, slice.states[i], user_rules_);
+    }
+  }
+}
+
+// The master was sent without a copy; where somebody still reads it, the next version goes to
+// another buffer.
+void Owner::make_master_writable(Owned& slice) {
+  if (BufferPool::held_by_asker_alone(slice.master)) return;
+  const BufferPool::Buffer next = slice.buffers->take();
+  std::memcpy(next.get(), slice.master.get(), slice.buffers->bytes());
+  slice.master = next;
+}
+
+bool Owner::finish(Owned& slice, BufferPool::Buffer bytes) {
+  const std::byte* data = bytes.get();
+  sink_.result(slice.id, slice.step, slice.samples,
+               {data, slice.buffers->bytes(), std::move(bytes)});
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++slice.step;
+  return slice.gatherings[slice.step % 2].present == in_program(slice).members.size();
+}
+
+std::vector<ir::SliceId> Owner::norm_known(std::uint64_t step, NormId norm) {
+  std::vector<ir::SliceId> complete;
+  for (Owned& slice : owned_) {
+    const auto& awaited = slice.awaited;
+    if (slice.waits_for == WaitsFor::kContributions || slice.step != step ||
+        std::find(awaited.begin(), awaited.end(), norm) == awaited.end()) {
+      continue;
+    }
+    if (go_on(slice)) complete.push_back(slice.id);
+  }
+  return complete;
+}
+
+std::vector<ir::SliceId> Owner::slices() const {
+  std::vector<ir::SliceId> ids;
+  for (const Owned& slice : owned_) ids.push_back(slice.id);
+  return ids;
+}
+
+std::vector<UpdateState>& Owner::states(ir::SliceId slice) { return owned(slice).states; }
+
+}  // namespace autodist::exec

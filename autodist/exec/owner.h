@@ -1,0 +1,120 @@
+// The owner's part of "slices go to an owner, the owner combines them, the result goes back".
+//
+// A slice's contributions wait until the last member's is in; then they are summed in one pass in
+// rank order, weighted by samples, whatever the order of arrival. The owner applies the update rule
+// to its master copy, or hands the averaged gradient on for every rank to do so.
+//
+// No thread, no clock, no socket: the runner drives it, and a test can.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "autodist/comm/transport.h"
+#include "autodist/exec/buffer_pool.h"
+#include "autodist/exec/norms.h"
+#include "autodist/exec/optimizer_kernels.h"
+#include "autodist/exec/slice_layout.h"
+#include "autodist/exec/weighted_sum.h"
+#include "autodist/ir/program.h"
+
+namespace autodist::exec {
+
+// What an owner hands out. The calls come from inside merge() and norm_known().
+struct OwnerSink {
+  // The combined slice: parameters of version step + 1, or the averaged gradient. `samples` is the
+  // sum over all members; at 0 nothing was updated.
+  std::function<void(ir::SliceId, std::uint64_t step, std::int64_t samples, comm::Payload)> result;
+  // One entry per piece, zeros where plan.clipped (or plan.lamb) has no part.
+  std::function<void(ir::SliceId, std::uint64_t step, bool lamb, std::vector<SquaredSums>)> sums;
+};
+
+class Owner {
+ public:
+  // Owns the slices whose owner is `self`; the first step will be `first_step`.
+  // `variables` are the initial values, dense row-major, by variable.
+  // `program`, `plan`, `norms` and `user_rules` (may be null) outlive the owner.
+  Owner(const ir::Program& program, ir::Rank self, std::uint64_t first_step,
+        const std::vector<const std::byte*>& variables, const NormPlan& plan, const Norms& norms,
+        const UserRules* user_rules, OwnerSink sink);
+
+  // Keeps a contribution (no bytes when `samples` is 0). True when it was the last one that the
+  // slice's present step waited for: then call merge(). Contributions for the next step may come
+  // while this one is incomplete. Any thread. Throws InternalError for a rank that is no member, a
+  // step out of reach, a wrong size or a second contribution (comm admits once).
+  [[nodiscard]] bool add(ir::SliceId slice, std::uint64_t step, ir::Rank from, std::int64_t samples,
+                         comm::Payload payload);
+
+  // Combines a complete slice and hands out what follows. True when the next step's contributions
+  // are complete by now, too. One thread, the same as norm_known()'s.
+  [[nodiscard]] bool merge(ir::SliceId slice);
+
+  // Goes on with the slices that waited for this norm. Returns those whose next step is complete by
+  // now.
+  [[nodiscard]] std::vector<ir::SliceId> norm_known(std::uint64_t step, NormId norm);
+
+  // State of the update rules, for checkpoints. Between steps only.
+  [[nodiscard]] std::vector<ir::SliceId> slices() const;
+  [[nodiscard]] std::vector<UpdateState>& states(ir::SliceId slice);
+
+ private:
+  struct Contribution {
+    bool present = false;
+    std::int64_t samples = 0;
+    comm::Payload payload;
+  };
+  // Contributions of one step, by position in slice.members.
+  struct Gathering {
+    std::size_t present = 0;
+    std::vector<Contribution> from;
+  };
+  enum class WaitsFor : std::uint8_t { kContributions, kClip, kLamb };
+  struct Owned {
+    ir::SliceId id;
+    std::vector<PieceLayout> pieces;
+    std::int64_t elements = 0;
+    std::uint64_t step = 0;   // that it combines next
+    Gathering gatherings[2];  // by parity of the step
+    // Below: touched by the merging thread only.
+    std::unique_ptr<BufferPool> buffers;
+    BufferPool::Buffer master;        // parameters, where the owner updates
+    BufferPool::Buffer averaged;      // the gradient, from merge to result
+    std::int64_t samples = 0;         // of the step being combined
+    std::vector<UpdateState> states;  // per piece
+    WaitsFor waits_for = WaitsFor::kContributions;
+    std::vector<NormId> awaited;
+  };
+
+  Owned& owned(ir::SliceId slice);
+  void average(Owned& slice);
+  static void await(Owned& slice, const std::vector<std::optional<NormPart>>& parts);
+  void clip(Owned& slice);
+  void report_clip_sums(Owned& slice);
+  void start_lamb(Owned& slice);
+  void update(Owned& slice);
+  bool go_on(Owned& slice);
+  bool finish(Owned& slice, BufferPool::Buffer bytes);
+  void make_master_writable(Owned& slice);
+  [[nodiscard]] const ir::Slice& in_program(const Owned& slice) const {
+    return program_.slice(slice.id);
+  }
+  [[nodiscard]] const ir::UpdateRule& rule_of(const PieceLayout& piece) const {
+    return program_.graph->variable(piece.variable).update;
+  }
+
+  const ir::Program& program_;
+  const NormPlan& plan_;
+  const Norms& norms_;
+  const UserRules* user_rules_;
+  OwnerSink sink_;
+  std::mutex mutex_;  // gatherings and steps
+  std::vector<Owned> owned_;
+  std::vector<std::int64_t> position_;  // by slice: in owned_, or -1
+};
+
+}  // namespace autodist::exec

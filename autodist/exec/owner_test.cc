@@ -1,0 +1,194 @@
+#include "autodist/exec/owner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "autodist/base/check.h"
+#include "autodist/ir/optimizer.h"
+
+namespace autodist::exec {
+namespace {
+
+constexpr std::int64_t kElements = 5;
+using Numbers = std::vector<double>;
+
+comm::Payload payload_of(const Numbers& numbers) {
+  auto keep = std::make_shared<Numbers>(numbers);
+  const auto* data = reinterpret_cast<const std::byte*>(keep->data());
+  return {data, numbers.size() * sizeof(double), keep};
+}
+
+// One variable of five elements in one slice, owned by rank 0 and contributed to by three ranks.
+class OwnerTest : public ::testing::Test {
+ protected:
+  void make(ir::UpdateAt update_at, double max_norm = 0) {
+    auto graph = std::make_shared<ir::Graph>();
+    ir::TensorType type;
+    type.dtype = DType::kFloat64;
+    type.sizes = {{0, kElements}};
+    graph->values = {{ir::StorageId(0), 0, ir::SlotId(0), type}};
+    ir::Variable variable;
+    variable.name = "w";
+    variable.gradient = ir::ValueId(0);
+    variable.update = ir::default_rule(ir::Rule::kSgd);
+    variable.update.options["lr"] = 1;
+    graph->variables = {variable};
+    graph->reduction = reduction_;
+    program_.variables.resize(1);
+    if (max_norm != 0) {
+      graph->clips = {{max_norm, {ir::VariableId(0)}}};
+      program_.variables[0].clip = ir::ClipId(0);
+    }
+    program_.graph = graph;
+    program_.ranks.resize(3);
+    program_.shards = {{ir::VariableId(0), "w", 0, 0, kElements, kElements}};
+    ir::Slice slice;
+    slice.pieces = {{ir::ShardId(0), 0, kElements}};
+    slice.dtype = DType::kFloat64;
+    slice.members = {ir::Rank(0), ir::Rank(1), ir::Rank(2)};
+    slice.update_at = update_at;
+    program_.slices = {slice};
+    program_.variables[0].slices = {ir::SliceId(0)};
+    plan_ = std::make_unique<NormPlan>(program_);
+    norms_ = std::make_unique<Norms>(plan_->parts);
+    owner_ = std::make_unique<Owner>(
+        program_, ir::Rank(0), 0,
+        std::vector<const std::byte*>{reinterpret_cast<const std::byte*>(initial_.data())}, *plan_,
+        *norms_, nullptr,
+        OwnerSink{[this](ir::SliceId, std::uint64_t step, std::int64_t samples,
+                         const comm::Payload& payload) {
+                    result_step_ = step;
+                    samples_ = samples;
+                    last_ = payload;
+                    const auto* numbers = reinterpret_cast<const double*>(payload.data);
+                    result_.assign(numbers, numbers + kElements);
+                  },
+                  [this](ir::SliceId, std::uint64_t, bool, const std::vector<SquaredSums>& sums) {
+                    sums_ = sums;
+                  }});
+  }
+
+  bool add(std::uint32_t from, std::int64_t samples, const Numbers& gradient,
+           std::uint64_t step = 0) {
+    return owner_->add(ir::SliceId(0), step, ir::Rank(from), samples,
+                       samples == 0 ? comm::Payload{} : payload_of(gradient));
+  }
+  bool merge() { return owner_->merge(ir::SliceId(0)); }
+
+  ir::Reduction reduction_ = ir::Reduction::kMean;
+  Numbers initial_ = {10, 20, 30, 40, 50};
+  ir::Program program_;
+  std::unique_ptr<NormPlan> plan_;
+  std::unique_ptr<Norms> norms_;
+  std::unique_ptr<Owner> owner_;
+  std::uint64_t result_step_ = 99;
+  std::int64_t samples_ = -1;
+  comm::Payload last_;
+  Numbers result_;
+  std::vector<SquaredSums> sums_;
+};
+
+TEST_F(OwnerTest, WeighsByTheSamplesBehindEachGradient) {
+  make(ir::UpdateAt::kEveryRank);
+  EXPECT_FALSE(add(2, 1, {4, 4, 4, 4, 8}));
+  EXPECT_FALSE(add(0, 3, {0, 4, 8, 12, 0}));
+  EXPECT_TRUE(add(1, 0, {}));
+  EXPECT_FALSE(merge());
+  EXPECT_EQ(result_, (Numbers{1, 4, 7, 10, 2}));
+  EXPECT_EQ(samples_, 4);
+  EXPECT_EQ(result_step_, 0);
+}
+
+TEST_F(OwnerTest, AddsWhereTheLossIsASum) {
+  reduction_ = ir::Reduction::kSum;
+  make(ir::UpdateAt::kEveryRank);
+  for (std::uint32_t rank : {0, 1}) EXPECT_FALSE(add(rank, 5, {1, 2, 3, 4, 5}));
+  EXPECT_TRUE(add(2, 1, {1, 1, 1, 1, 1}));
+  EXPECT_FALSE(merge());
+  EXPECT_EQ(result_, (Numbers{3, 5, 7, 9, 11}));
+}
+
+TEST_F(OwnerTest, AppliesTheRuleToItsMasterCopyStepByStep) {
+  make(ir::UpdateAt::kOwner);
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, {1, 2, 3, 4, 5}, step);
+    EXPECT_FALSE(merge());
+    EXPECT_EQ(result_step_, step);
+  }
+  // Thirds of one do not add up to it exactly.
+  for (std::size_t i = 0; i < result_.size(); ++i) EXPECT_NEAR(result_[i], 7.0 * (i + 1), 1e-12);
+}
+
+TEST_F(OwnerTest, TheOrderOfArrivalDoesNotChangeABit) {
+  std::vector<std::uint32_t> order = {0, 1, 2};
+  const std::vector<Numbers> gradients = {
+      {0.1, 1e16, 3, -7e-9, 1}, {0.2, 1, 3e8, 7e-9, 1e-30}, {0.3, -1e16, 1e-8, 1.0 / 3, -1}};
+  Numbers expected;
+  do {
+    make(ir::UpdateAt::kEveryRank);
+    for (const std::uint32_t rank : order) add(rank, rank + 1, gradients[rank]);
+    merge();
+    if (expected.empty()) expected = result_;
+    EXPECT_EQ(result_, expected);
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_F(OwnerTest, TheNextStepMayArriveWhileThisOneIsIncomplete) {
+  make(ir::UpdateAt::kOwner);
+  EXPECT_FALSE(add(0, 1, {1, 1, 1, 1, 1}, 0));
+  EXPECT_FALSE(add(0, 1, {2, 2, 2, 2, 2}, 1));
+  EXPECT_FALSE(add(1, 1, {1, 1, 1, 1, 1}, 0));
+  EXPECT_FALSE(add(1, 1, {2, 2, 2, 2, 2}, 1));
+  EXPECT_FALSE(add(2, 1, {2, 2, 2, 2, 2}, 1));
+  EXPECT_TRUE(add(2, 1, {1, 1, 1, 1, 1}, 0));
+  EXPECT_TRUE(merge()) << "step 1 is complete already";
+  EXPECT_FALSE(merge());
+  EXPECT_NEAR(result_[0], 7, 1e-12);
+}
+
+TEST_F(OwnerTest, AStepWithoutSamplesUpdatesNothing) {
+  make(ir::UpdateAt::kOwner);
+  for (std::uint32_t rank : {0, 1, 2}) add(rank, 0, {});
+  merge();
+  EXPECT_EQ(result_, initial_);
+  EXPECT_EQ(samples_, 0);
+}
+
+TEST_F(OwnerTest, WhatIsStillReadIsNotWritten) {
+  make(ir::UpdateAt::kOwner);
+  for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, {1, 1, 1, 1, 1}, 0);
+  merge();
+  const comm::Payload on_its_way = last_;
+  const Numbers before = result_;
+  for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, {1, 1, 1, 1, 1}, 1);
+  merge();
+  const auto* numbers = reinterpret_cast<const double*>(on_its_way.data);
+  EXPECT_EQ(Numbers(numbers, numbers + kElements), before);
+  EXPECT_NE(result_, before);
+}
+
+TEST_F(OwnerTest, AClippedSliceWaitsForItsNorm) {
+  make(ir::UpdateAt::kOwner, /*max_norm=*/5);
+  for (std::uint32_t rank : {0, 1, 2}) add(rank, rank == 0 ? 1 : 0, {6, 8, 0, 0, 0});
+  EXPECT_FALSE(merge());
+  EXPECT_TRUE(result_.empty());
+  ASSERT_EQ(sums_, (std::vector<SquaredSums>{{100, 0}}));
+  EXPECT_TRUE(norms_->add(0, {NormId(0), 0}, sums_[0]));
+  EXPECT_TRUE(owner_->norm_known(0, NormId(0)).empty());
+  EXPECT_NEAR(result_[0], 10 - 3, 1e-5);
+  EXPECT_NEAR(result_[1], 20 - 4, 1e-5);
+}
+
+TEST_F(OwnerTest, RefusesWhatCannotBe) {
+  make(ir::UpdateAt::kOwner);
+  EXPECT_THROW(add(7, 1, initial_), InternalError) << "no member";
+  EXPECT_THROW(add(0, 1, {1, 2}), InternalError) << "wrong size";
+  EXPECT_THROW(add(0, 1, initial_, 2), InternalError) << "step out of reach";
+  add(0, 1, initial_);
+  EXPECT_THROW(add(0, 1, initial_), InternalError) << "twice";
+}
+
+}  // namespace
+}  // namespace autodist::exec

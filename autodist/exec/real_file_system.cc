@@ -1,0 +1,87 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "autodist/base/error.h"
+#include "autodist/base/file.h"
+#include "autodist/exec/checkpoint.h"
+
+namespace autodist::exec {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const std::string& path, const char* doing, const std::string& reason) {
+  fail(ErrorCode::kCheckpoint, "{}: {}: {}", path, doing, reason);
+}
+
+void check(const std::error_code& error, const std::string& path, const char* doing) {
+  if (error) refuse(path, doing, error.message());
+}
+
+}  // namespace
+
+void RealFileSystem::make_folder(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  check(error, path, "make folder");
+}
+
+void RealFileSystem::write_synced(const std::string& path, const std::string& bytes) {
+  try {
+    write_file_atomically(path, bytes);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kCheckpoint, error.what());
+  }
+}
+
+void RealFileSystem::sync_folder(const std::string& path) {
+  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) refuse(path, "sync", std::strerror(errno));
+  const int result = ::fsync(folder);
+  const int reason = errno;
+  ::close(folder);
+  if (result != 0) refuse(path, "sync", std::strerror(reason));
+}
+
+void RealFileSystem::rename(const std::string& from, const std::string& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  check(error, from, "rename");
+}
+
+void RealFileSystem::remove_all(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  check(error, path, "remove");
+}
+
+std::string RealFileSystem::read(const std::string& path) {
+  try {
+    return read_file(path, std::int64_t{1} << 40);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kCheckpoint, error.what());
+  }
+}
+
+bool RealFileSystem::exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+std::vector<std::string> RealFileSystem::list(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    names.push_back(entry.path().filename().string());
+  }
+  check(error, folder, "list");
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace autodist::exec

@@ -1,0 +1,153 @@
+#include "autodist/exec/replay.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+
+namespace autodist::exec {
+namespace {
+
+constexpr std::uint32_t kForEver = 1U << 30;
+
+std::uint64_t split_mix(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15U;
+  x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31U);
+}
+
+// A generator of the rank's own, of the kind that its device wants.
+at::Generator own_generator(const torch::Device& device) {
+  return at::globalContext().defaultGenerator(device).clone();
+}
+
+}  // namespace
+
+std::uint64_t step_seed(std::uint64_t job_seed, std::uint32_t rank, std::uint64_t step) {
+  return split_mix(split_mix(job_seed + rank * 0x9e3779b97f4a7c15U) ^ step);
+}
+
+Replay::Replay(std::shared_ptr<const ir::Graph> graph, Bindings bindings, torch::Device device)
+    : graph_(std::move(graph)),
+      bindings_(std::move(bindings)),
+      place_{device, own_generator(device)},
+      prepared_for_(graph_->example_batch),
+      slots_(graph_->slot_count),
+      holders_at_begin_(graph_->slot_count) {
+  steps_.reserve(graph_->ops.size());
+  for (const ir::Op& op : graph_->ops) {
+    steps_.push_back({capture::OpCall(*graph_, op, place_, prepared_for_), {}});
+  }
+  plan_slots();
+}
+
+void Replay::plan_slots() {
+  const auto slot_of = [&](ir::ValueId value) { return graph_->value(value).slot.value; };
+  const auto keep = [&](ir::ValueId value, const torch::Tensor& tensor) {
+    slots_[slot_of(value)] = tensor;
+    holders_at_begin_[slot_of(value)] = kForEver;
+  };
+  for (std::size_t i = 0; i < graph_->variables.size(); ++i) {
+    keep(graph_->variables[i].value, bindings_.variables[i]);
+  }
+  for (std::size_t i = 0; i < graph_->buffers.size(); ++i) {
+    keep(graph_->buffers[i].value, bindings_.buffers[i]);
+  }
+  for (std::size_t i = 0; i < graph_->constants.size(); ++i) {
+    keep(graph_->constants[i].value, bindings_.constants[i]);
+  }
+
+  constexpr std::size_t kUnused = ~std::size_t{0};
+  std::vector<std::size_t> last_use(graph_->slot_count, kUnused);
+  for (std::size_t i = 0; i < graph_->ops.size(); ++i) {
+    const auto use = [&](ir::ValueId value) { last_use[slot_of(value)] = i; };
+    ir::for_each_read(graph_->ops[i], use);
+    ir::for_each_result(graph_->ops[i], use);
+  }
+  for (std::uint32_t slot = 0; slot < graph_->slot_count; ++slot) {
+    if (holders_at_begin_[slot] == kForEver) continue;
+    freed_at_end_.push_back(slot);
+    if (last_use[slot] == kUnused) continue;
+    ++holders_at_begin_[slot];
+    steps_[last_use[slot]].last_uses.push_back(slot);
+  }
+  for (const ir::Variable& variable : graph_->variables) {
+    if (variable.gradient) ++holders_at_begin_[slot_of(*variable.gradient)];
+  }
+  for (const ir::ValueId output : graph_->outputs) ++holders_at_begin_[slot_of(output)];
+  holders_ = holders_at_begin_;
+}
+
+std::int64_t Replay::samples_of(const Batch& batch) const {
+  for (std::size_t i = 0; i < graph_->inputs.size() && i < batch.size(); ++i) {
+    if (graph_->inputs[i].batched && batch[i].dim() > 0) return batch[i].size(0);
+  }
+  return 1;
+}
+
+void Replay::check_input(std::size_t index, const torch::Tensor& tensor,
+                         std::int64_t samples) const {
+  const ir::Input& input = graph_->inputs[index];
+  const ir::TensorType& type = graph_->value(input.value).type;
+  std::vector<std::int64_t> sizes;
+  for (const ir::Affine& size : type.sizes) sizes.push_back(size.at(samples));
+  if (tensor.sizes() != torch::IntArrayRef(sizes) || dtype_of(tensor.scalar_type()) != type.dtype) {
+    fail(ErrorCode::kUsage, "step: input '{}' is {} in the batch, graph '{}' expects {} [{}].",
+         input.name, describe(tensor), graph_->name, name_of(type.dtype), fmt::join(sizes, ", "));
+  }
+}
+
+// Views of the input were recorded with the strides of the example; other ones are copied.
+torch::Tensor Replay::as_recorded(std::size_t index, const torch::Tensor& tensor) const {
+  const torch::Tensor here = tensor.detach().to(place_.device);
+  std::vector<std::int64_t> strides;
+  for (const ir::Affine& stride : graph_->value(graph_->inputs[index].value).type.strides) {
+    strides.push_back(stride.at(prepared_for_));
+  }
+  if (here.strides() == torch::IntArrayRef(strides)) return here;
+  return torch::empty_strided(here.sizes(), strides, here.options()).copy_(here);
+}
+
+void Replay::begin(const Batch& batch, std::uint64_t seed) {
+  if (batch.size() != graph_->inputs.size()) {
+    fail(ErrorCode::kUsage, "step: the batch has {} tensors, graph '{}' has {} inputs.",
+         batch.size(), graph_->name, graph_->inputs.size());
+  }
+  const std::int64_t samples = samples_of(batch);
+  if (samples != prepared_for_) {
+    if (!graph_->batch_fixed_reason.empty()) {
+      fail(ErrorCode::kUsage, "step: graph '{}' holds for batches of {} samples only ({}), got {}.",
+           graph_->name, prepared_for_, graph_->batch_fixed_reason, samples);
+    }
+    for (Step& step : steps_) step.call.set_batch(samples);
+    prepared_for_ = samples;
+  }
+  holders_ = holders_at_begin_;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    check_input(i, batch[i], samples);
+    slots_[graph_->value(graph_->inputs[i].value).slot.value] = as_recorded(i, batch[i]);
+  }
+  place_.generator.set_current_seed(seed);
+}
+
+torch::Tensor Replay::take_gradient(ir::VariableId variable) {
+  const auto& gradient = graph_->variable(variable).gradient;
+  AD_CHECK(gradient) << graph_->variable(variable).name << " has no gradient";
+  const std::uint32_t slot = graph_->value(*gradient).slot.value;
+  torch::Tensor tensor = slots_[slot];
+  AD_CHECK(tensor.defined()) << graph_->variable(variable).name << " has no gradient yet";
+  drop(slot);
+  return tensor;
+}
+
+const torch::Tensor& Replay::output(std::size_t index) const {
+  return slots_[graph_->value(graph_->outputs.at(index)).slot.value];
+}
+
+void Replay::end() {
+  for (const std::uint32_t slot : freed_at_end_) slots_[slot].reset();
+}
+
+}  // namespace autodist::exec

@@ -1,0 +1,88 @@
+// Runs the ops of a graph on this rank, one by one, in the order that a Program gives.
+//
+// Everything that can be known beforehand is resolved at construction, so that a step costs the
+// kernels, one table look-up per argument and no bookkeeping of autograd's.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "autodist/capture/op_call.h"
+#include "autodist/capture/training_step.h"
+#include "autodist/exec/bindings.h"
+#include "autodist/ir/graph.h"
+
+namespace autodist::exec {
+
+// The seed of a rank's generator at a step: two rounds of SplitMix64 (Steele, Lea and Flood, OOPSLA
+// 2014) over the job's seed, the rank and the step. Every bit of the result depends on all three;
+// libtorch's CPU generator takes the low 32. A step of one rank alone equals eager libtorch after
+// torch::manual_seed(step_seed(job_seed, 0, step)).
+std::uint64_t step_seed(std::uint64_t job_seed, std::uint32_t rank, std::uint64_t step);
+
+// One thread at a time; several Replays may run in several threads.
+class Replay {
+ public:
+  // Throws Error(kUsage) where the graph needs another libtorch.
+  Replay(std::shared_ptr<const ir::Graph> graph, Bindings bindings, torch::Device device);
+
+  // Before the first op of a step: feeds the inputs and seeds the generator. Where the number of
+  // samples differs from the step before, prepares the ops for it. Throws Error(kUsage) where an
+  // input does not fit the graph, or the batch is fixed and another one comes.
+  void begin(const Batch& batch, std::uint64_t seed);
+
+  // Runs one op and frees what nobody reads after it. REQUIRES: between begin() and end(), in the
+  // graph's order; a capture::BelowAutograd lives on this thread.
+  void run(ir::OpId op) {
+    const Step& step = steps_[op.value];
+    step.call.run(slots_, stack_);
+    for (const std::uint32_t slot : step.last_uses) drop(slot);
+  }
+
+  // The gradient (outputs are read with value()), which this replay lets go of. To be taken once
+  // per variable and step. REQUIRES: its last op has run.
+  torch::Tensor take_gradient(ir::VariableId variable);
+
+  // An output of the step, until end().
+  [[nodiscard]] const torch::Tensor& output(std::size_t index) const;
+
+  // Frees everything but what outlives the step.
+  void end();
+
+  // Samples of a batch: the rows of the first batched input; 1 where the graph has none.
+  [[nodiscard]] std::int64_t samples_of(const Batch& batch) const;
+
+  [[nodiscard]] const Bindings& bindings() const { return bindings_; }
+
+ private:
+  struct Step {
+    capture::OpCall call;
+    std::vector<std::uint32_t> last_uses;  // slots
+  };
+
+  void plan_slots();
+  void drop(std::uint32_t slot) {
+    if (--holders_[slot] == 0) slots_[slot].reset();
+  }
+  [[nodiscard]] torch::Tensor as_recorded(std::size_t index, const torch::Tensor& tensor) const;
+  void check_input(std::size_t index, const torch::Tensor& tensor, std::int64_t samples) const;
+
+  std::shared_ptr<const ir::Graph> graph_;
+  Bindings bindings_;
+  capture::ComputePlace place_;
+  std::int64_t prepared_for_;
+  std::vector<Step> steps_;
+  std::vector<torch::Tensor> slots_;
+  torch::jit::Stack stack_;
+  // Who still needs a slot in this step: its last op, and everybody who takes it as a gradient or
+  // reads it as an output. Slots that outlive the step count for ever.
+  std::vector<std::uint32_t> holders_;
+  std::vector<std::uint32_t> holders_at_begin_;
+  std::vector<std::uint32_t> freed_at_end_;  // slots
+};
+
+}  // namespace autodist::exec

@@ -1,0 +1,196 @@
+// The state of the update rules as full tensors: gathered from the owners, and given back to them.
+
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/exec/synchroniser.h"
+
+namespace autodist::exec {
+namespace {
+
+std::string name_of_state(const ir::Variable& variable, const std::string& state) {
+  return variable.name + "." + state;
+}
+
+// Calls visit(piece, its own place in a slice of state, UpdateState&) for each piece of a variable
+// whose rule runs at this rank.
+template <typename Visit>
+void for_each_local_state(const ir::Program& program, LocalVariables& variables,
+                          ir::VariableId variable, Visit visit) {
+  std::vector<UpdateState>& states = variables.states(variable);
+  if (states.empty()) return;
+  const auto& slices = program.plan(variable).slices;
+  if (slices.empty()) {
+    const std::int64_t count = variables.tensor(variable).numel();
+    visit(PieceLayout{variable, 0, count, {{0, 0, count}}}, states.front());
+    return;
+  }
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < program.slices.size(); ++i) {
+    for (const PieceLayout& piece : layout_of(program, program.slices[i])) {
+      if (piece.variable == variable) visit(piece, states[next++]);
+    }
+  }
+}
+
+// A piece whose elements begin at 0: state is kept per piece, not per slice.
+PieceLayout alone(PieceLayout piece) {
+  for (ElementRun& run : piece.runs) run.slice_begin -= piece.slice_begin;
+  piece.slice_begin = 0;
+  return piece;
+}
+
+std::byte* bytes_of(const torch::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.data_ptr());
+}
+
+using Tensors = std::map<std::string, torch::Tensor>;
+
+// The full tensor of a state, made when its first piece comes.
+torch::Tensor& full_tensor(const ir::Graph& graph, ir::VariableId variable,
+                           const std::string& state, DType dtype, Tensors& tensors) {
+  torch::Tensor& tensor = tensors[name_of_state(graph.variable(variable), state)];
+  if (!tensor.defined()) {
+    tensor = torch::zeros(shape_of(graph, variable), scalar_type_of(dtype));
+  }
+  return tensor;
+}
+
+void put(const ir::Graph& graph, const PieceLayout& piece, const UpdateState& state,
+         Tensors& tensors) {
+  for (std::size_t i = 0; i < state.names().size(); ++i) {
+    torch::Tensor& full =
+        full_tensor(graph, piece.variable, state.names()[i], state.dtype(), tensors);
+    unpack(alone(piece), size_of(state.dtype()), static_cast<const std::byte*>(state.data(i)),
+           bytes_of(full));
+  }
+}
+
+void take(const ir::Graph& graph, const PieceLayout& piece, const Tensors& tensors,
+          UpdateState& state) {
+  for (std::size_t i = 0; i < state.names().size(); ++i) {
+    const std::string name = name_of_state(graph.variable(piece.variable), state.names()[i]);
+    const auto found = tensors.find(name);
+    if (found == tensors.end()) {
+      fail(ErrorCode::kCheckpoint, "checkpoint: optimizer state '{}' is missing among {}.", name,
+           tensors.size());
+    }
+    const std::vector<std::int64_t> shape = shape_of(graph, piece.variable);
+    const torch::Tensor& full = found->second;
+    if (full.sizes() != torch::IntArrayRef(shape) ||
+        dtype_of(full.scalar_type()) != state.dtype()) {
+      fail(ErrorCode::kCheckpoint, "checkpoint: optimizer state '{}' is {}, expected {} [{}].",
+           name, describe(full), autodist::name_of(state.dtype()), fmt::join(shape, ", "));
+    }
+    pack(alone(piece), size_of(state.dtype()), bytes_of(full.contiguous()),
+         static_cast<std::byte*>(state.data(i)));
+  }
+}
+
+}  // namespace
+
+// On the wire: per piece its states, one after the other.
+comm::Payload Synchroniser::packed_states(ir::SliceId slice) {
+  std::size_t size = 0;
+  for (const UpdateState& state : owner_->states(slice)) {
+    size += state.names().size() * state.bytes_per_state();
+  }
+  BufferPool::Buffer packed = BufferPool(size).take();
+  std::size_t at = 0;
+  for (const UpdateState& state : owner_->states(slice)) {
+    for (std::size_t i = 0; i < state.names().size(); ++i) {
+      std::memcpy(packed.get() + at, state.data(i), state.bytes_per_state());
+      at += state.bytes_per_state();
+    }
+  }
+  const std::byte* data = packed.get();
+  return {data, size, std::move(packed)};
+}
+
+// The chief has every variable's newest version, so all its slices are merged, and none is again
+// before the chief contributes.
+void Synchroniser::send_states(std::uint64_t step) {
+  for (const ir::SliceId slice : owner_->slices()) {
+    exchange_->post(0, {comm::FrameKind::kResult, step, state_number(slice), 0, Seconds{},
+                        packed_states(slice)});
+  }
+}
+
+void Synchroniser::put_states(ir::SliceId id, const std::byte* packed, Tensors& tensors) const {
+  const ir::Graph& graph = *program_.graph;
+  for (const PieceLayout& piece : layout_of(program_, program_.slice(id))) {
+    UpdateState state(graph.variable(piece.variable).update, piece.count, program_.slice(id).dtype,
+                      options_.user_rules);
+    for (std::size_t i = 0; i < state.names().size(); ++i) {
+      std::memcpy(state.data(i), packed, state.bytes_per_state());
+      packed += state.bytes_per_state();
+    }
+    put(graph, piece, state, tensors);
+  }
+}
+
+std::vector<NamedTensor> Synchroniser::gather_state(std::uint64_t step) {
+  AD_CHECK(self_.value == 0) << "rank " << self_ << " is not the chief";
+  std::vector<bool> asked(program_.ranks.size());
+  std::vector<ir::SliceId> expected;
+  for (std::size_t i = 0; i < program_.slices.size(); ++i) {
+    const ir::Slice& slice = program_.slices[i];
+    if (slice.owner == self_ || slice.update_at != ir::UpdateAt::kOwner) continue;
+    expected.emplace_back(i);
+    if (asked[slice.owner.value]) continue;
+    asked[slice.owner.value] = true;
+    exchange_->post(slice.owner.value,
+                    {comm::FrameKind::kNorm, step, state_request_number(), 0, Seconds{}, {}});
+  }
+  std::map<std::uint32_t, comm::Payload> gathered;
+  {
+    Signal::Lock lock = signal_.lock();
+    const auto is_there = [&](ir::SliceId slice) { return gathered_.count(slice.value) != 0; };
+    signal_.wait(
+        lock, options_.wait_limit,
+        [&] { return std::all_of(expected.begin(), expected.end(), is_there); },
+        [&] {
+          return fmt::format("checkpoint: {} of {} slices of optimizer state came in.",
+                             gathered_.size(), expected.size());
+        });
+    gathered.swap(gathered_);
+  }
+  Tensors tensors;
+  for (const ir::SliceId slice : expected) put_states(slice, gathered[slice.value].data, tensors);
+  for (const ir::SliceId slice : owner_->slices()) {
+    if (program_.slice(slice).update_at != ir::UpdateAt::kOwner) continue;
+    put_states(slice, packed_states(slice).data, tensors);
+  }
+  for (std::size_t i = 0; i < program_.variables.size(); ++i) {
+    for_each_local_state(program_, *variables_, ir::VariableId(i),
+                         [&](const PieceLayout& piece, const UpdateState& state) {
+                           put(*program_.graph, piece, state, tensors);
+                         });
+  }
+  std::vector<NamedTensor> named;
+  for (auto& [name, tensor] : tensors) named.push_back({name, tensor});
+  return named;
+}
+
+void Synchroniser::load_state(const std::vector<NamedTensor>& state) {
+  Tensors tensors;
+  for (const NamedTensor& each : state) tensors.emplace(each.name, each.tensor.to(torch::kCPU));
+  for (const ir::SliceId slice : owner_->slices()) {
+    const std::vector<PieceLayout> pieces = layout_of(program_, program_.slice(slice));
+    std::vector<UpdateState>& states = owner_->states(slice);
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      take(*program_.graph, pieces[i], tensors, states[i]);
+    }
+  }
+  for (std::size_t i = 0; i < program_.variables.size(); ++i) {
+    for_each_local_state(program_, *variables_, ir::VariableId(i),
+                         [&](const PieceLayout& piece, UpdateState& own) {
+                           take(*program_.graph, piece, tensors, own);
+                         });
+  }
+}
+
+}  // namespace autodist::exec

@@ -1,0 +1,109 @@
+// Runs one rank's part of a Program.
+//
+// The loop is the simulator's: take the next instruction of a stream, wait for what it waits for,
+// start it, go on. Compute runs on the caller's thread; the exchange's two threads move slices, one
+// thread merges, updates and installs, and every further stream of the Program has a thread of its
+// own. No step has a barrier: a variable's gate waits for that variable alone.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autodist/base/clock.h"
+#include "autodist/capture/training_step.h"
+#include "autodist/comm/collectives.h"
+#include "autodist/comm/exchange.h"
+#include "autodist/exec/bindings.h"
+#include "autodist/exec/optimizer_kernels.h"
+#include "autodist/ir/program.h"
+#include "autodist/ir/trace.h"
+
+namespace autodist::exec {
+
+struct RunnerOptions {
+  std::uint64_t job_seed = 0;
+  std::uint64_t first_step = 0;  // above 0 after a checkpoint: every rank the same
+  torch::Device device = torch::kCPU;
+  // A gate, a norm or a peer's goodbye that takes longer ends the run: Error(kTimeout).
+  Seconds wait_limit{120};
+  comm::ExchangeOptions exchange;
+  const UserRules* user_rules = nullptr;  // outlives the runner
+  bool trace = false;                     // keep rows for take_trace()
+};
+
+// What the world around a rank gives it. All outlive the runner.
+struct RunnerConnections {
+  comm::Transport* transport = nullptr;      // may be null for a job of one rank
+  comm::Collectives* collectives = nullptr;  // where the Program has library all-reduces
+  const Clock* clock = nullptr;
+};
+
+struct StepResult {
+  double loss = 0;  // of this rank's samples; 0 where it had none
+  std::int64_t samples = 0;
+  Seconds compute;  // of the step without its waiting
+  Seconds waiting;  // at gates
+};
+
+// One thread at a time calls it. After an exception every further call throws the same: a Runner
+// does not recover. The destructor ends all threads; without finish() before, the peers are told
+// that this rank left early.
+class Runner {
+ public:
+  // REQUIRES: verify(*program) holds, `bindings` fit its graph, and on all ranks program, options
+  // and the bindings' values are equal (broadcast_initial). Throws Error(kEnvironment) where the
+  // Program needs collectives or a transport and there are none.
+  Runner(std::shared_ptr<const ir::Program> program, ir::Rank rank, Bindings bindings,
+         const RunnerConnections& connections, RunnerOptions options);
+  ~Runner();
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+
+  // One step on this rank's rows of the batch. With zero rows (or an empty Batch) it computes
+  // nothing and contributes nothing, but takes part. Variables may be of any version afterwards.
+  // Throws Error(kPeersLost) naming the culprit, Error(kTimeout) naming variable, slices and
+  // owners, Error(kUsage) for a batch that does not fit, or what a kernel throws.
+  StepResult step(const Batch& own_rows);
+
+  // Waits until every variable has the newest version: before evaluating, saving or reading them.
+  void synchronize();
+
+  // Small bytes about the step just done from every computing rank to every other: a loss, a wish
+  // to stop. At most once per step, by all computing ranks or none.
+  void tell(const std::string& note);
+  // What all of them told of a step, by rank; waits for the last. Once per step.
+  std::vector<std::string> told(std::uint64_t step);
+
+  // For a rank that only serves: owns its slices until every computing rank has finished.
+  void serve();
+
+  // Synchronises, says goodbye and waits for the peers' goodbyes. Ranks other than the chief first
+  // wait for the chief to finish: it may still gather their state. The last call.
+  void finish();
+
+  [[nodiscard]] std::uint64_t steps_done() const;
+
+  // The state of all update rules as full tensors of their variable's shape, named
+  // "<variable>.<state>". At the chief, after synchronize(), at most once between two steps; the
+  // owners answer by themselves.
+  std::vector<NamedTensor> gather_state();
+  // The inverse, at every rank with the same tensors, before the first step. Throws
+  // Error(kCheckpoint) where one is missing or does not fit.
+  void load_state(const std::vector<NamedTensor>& state);
+
+  // The rows since the last call. Empty unless asked for in the options.
+  ir::Trace take_trace();
+
+  [[nodiscard]] comm::ExchangeCounters counters() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace autodist::exec

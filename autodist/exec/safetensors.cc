@@ -1,0 +1,206 @@
+#include "autodist/exec/safetensors.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+
+namespace autodist::exec {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::uint64_t kLongestHeader = 100'000'000;  // the reference implementation's bound
+constexpr std::size_t kMostDimensions = 64;
+constexpr const char* kMetadata = "__metadata__";
+
+struct Name {
+  DType dtype;
+  const char* name;
+};
+constexpr Name kNames[] = {
+    {DType::kFloat32, "F32"},   {DType::kFloat64, "F64"},  {DType::kFloat16, "F16"},
+    {DType::kBFloat16, "BF16"}, {DType::kInt8, "I8"},      {DType::kUInt8, "U8"},
+    {DType::kInt16, "I16"},     {DType::kInt32, "I32"},    {DType::kInt64, "I64"},
+    {DType::kBool, "BOOL"},     {DType::kComplex64, "C64"}};
+
+const char* format_name(const TensorData& tensor) {
+  for (const Name& each : kNames) {
+    if (each.dtype == tensor.dtype) return each.name;
+  }
+  fail(ErrorCode::kCheckpoint, "'{}': safetensors has no dtype for {}", tensor.name,
+       name_of(tensor.dtype));
+}
+
+std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
+  std::int64_t count = 1;
+  for (std::int64_t size : shape) count *= size;
+  return count;
+}
+
+// Reads one file; every refusal names the tensor.
+class Reader {
+ public:
+  Reader(const std::string& bytes, const std::string& where) : bytes_(bytes), where_(where) {}
+
+  Safetensors run() {
+    const Json header = read_header();
+    Safetensors file;
+    for (const auto& [name, entry] : header.items()) {
+      if (name == kMetadata) {
+        read_metadata(entry, file);
+      } else {
+        read_entry(name, entry);
+      }
+    }
+    std::sort(spans_.begin(), spans_.end(),
+              [](const Span& a, const Span& b) { return a.begin < b.begin; });
+    std::uint64_t end = 0;
+    for (Span& span : spans_) {
+      if (span.begin != end) refuse(span.tensor.name, "its bytes overlap others or leave a gap");
+      end = span.end;
+      span.tensor.bytes = bytes_.substr(data_begin_ + span.begin, span.end - span.begin);
+      file.tensors.push_back(std::move(span.tensor));
+    }
+    if (end != bytes_.size() - data_begin_) {
+      fail(ErrorCode::kCheckpoint, "{}: {} bytes of tensors, the header describes {}", where_,
+           bytes_.size() - data_begin_, end);
+    }
+    return file;
+  }
+
+ private:
+  struct Span {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    TensorData tensor;
+  };
+
+  [[noreturn]] void refuse(const std::string& name, const std::string& why) const {
+    fail(ErrorCode::kCheckpoint, "{}: '{}': {}", where_, name, why);
+  }
+
+  Json read_header() {
+    if (bytes_.size() < kLengthBytes) {
+      fail(ErrorCode::kCheckpoint, "{}: not safetensors: {} bytes", where_, bytes_.size());
+    }
+    std::uint64_t length = 0;
+    for (std::size_t i = kLengthBytes; i-- > 0;) {
+      length = length << 8 | static_cast<unsigned char>(bytes_[i]);
+    }
+    if (length > kLongestHeader || length > bytes_.size() - kLengthBytes) {
+      fail(ErrorCode::kCheckpoint, "{}: not safetensors, or truncated: a header of {} bytes in {}",
+           where_, length, bytes_.size());
+    }
+    data_begin_ = kLengthBytes + length;
+    // A name that stands twice would silently replace the first.
+    std::set<std::string> names;
+    const auto unique = [&](int depth, Json::parse_event_t event, Json& parsed) {
+      if (depth == 1 && event == Json::parse_event_t::key &&
+          !names.insert(parsed.get<std::string>()).second) {
+        refuse(parsed.get<std::string>(), "stands twice");
+      }
+      constexpr int kDeepest = 4;
+      if (depth > kDeepest) fail(ErrorCode::kCheckpoint, "{}: a header nested too deeply", where_);
+      return true;
+    };
+    const auto begin = bytes_.begin() + kLengthBytes;
+    const Json header =
+        Json::parse(begin, begin + static_cast<std::ptrdiff_t>(length), unique, false);
+    if (!header.is_object()) {
+      fail(ErrorCode::kCheckpoint, "{}: not safetensors: the header is no JSON object", where_);
+    }
+    return header;
+  }
+
+  void read_metadata(const Json& entry, Safetensors& file) const {
+    if (!entry.is_object()) refuse(kMetadata, "no object");
+    for (const auto& [key, value] : entry.items()) {
+      if (!value.is_string()) refuse(kMetadata, "'" + key + "' is no text");
+      file.metadata[key] = value.get<std::string>();
+    }
+  }
+
+  void read_entry(const std::string& name, const Json& entry) {
+    Span span;
+    span.tensor.name = name;
+    const bool complete = entry.is_object() && entry.contains("dtype") &&
+                          entry["dtype"].is_string() && entry.contains("shape") &&
+                          entry["shape"].is_array() && entry.contains("data_offsets") &&
+                          entry["data_offsets"].is_array() && entry["data_offsets"].size() == 2;
+    if (!complete) refuse(name, "dtype, shape and two data_offsets expected");
+    const std::string dtype = entry["dtype"].get<std::string>();
+    const auto* known = std::find_if(std::begin(kNames), std::end(kNames),
+                                     [&](const Name& each) { return dtype == each.name; });
+    if (known == std::end(kNames)) refuse(name, "unknown dtype '" + dtype + "'");
+    span.tensor.dtype = known->dtype;
+    const std::uint64_t available = bytes_.size() - data_begin_;
+    for (const Json& offset : entry["data_offsets"]) {
+      if (!offset.is_number_unsigned() || offset.get<std::uint64_t>() > available) {
+        refuse(name, "data_offsets outside of the file");
+      }
+    }
+    span.begin = entry["data_offsets"][0].get<std::uint64_t>();
+    span.end = entry["data_offsets"][1].get<std::uint64_t>();
+    if (span.end < span.begin) refuse(name, "data_offsets run backwards");
+    if (entry["shape"].size() > kMostDimensions) refuse(name, "too many dimensions");
+    std::uint64_t expected = size_of(span.tensor.dtype);
+    for (const Json& size : entry["shape"]) {
+      if (!size.is_number_unsigned()) refuse(name, "a size that is no whole number");
+      const auto value = size.get<std::uint64_t>();
+      // With room for nothing larger than the file, the product cannot overflow.
+      if (value > available + 1 || (value != 0 && expected > (available + 1) * 16 / value)) {
+        refuse(name, "shape larger than its bytes");
+      }
+      expected *= value;
+      span.tensor.shape.push_back(static_cast<std::int64_t>(value));
+    }
+    if (expected != span.end - span.begin) {
+      refuse(name,
+             fmt::format("{} bytes, its shape and dtype need {}", span.end - span.begin, expected));
+    }
+    spans_.push_back(std::move(span));
+  }
+
+  const std::string& bytes_;
+  const std::string& where_;
+  std::size_t data_begin_ = 0;
+  std::vector<Span> spans_;
+};
+
+}  // namespace
+
+std::string write_safetensors(const Safetensors& file) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!file.metadata.empty()) header[kMetadata] = file.metadata;
+  std::size_t at = 0;
+  for (const TensorData& tensor : file.tensors) {
+    AD_CHECK(static_cast<std::size_t>(elements_of(tensor.shape)) * size_of(tensor.dtype) ==
+             tensor.bytes.size())
+        << tensor.name;
+    AD_CHECK(!header.contains(tensor.name)) << tensor.name << " twice";
+    header[tensor.name] = {{"dtype", format_name(tensor)},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {at, at + tensor.bytes.size()}}};
+    at += tensor.bytes.size();
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + kLengthBytes - 1) / kLengthBytes * kLengthBytes, ' ');  // aligns data
+  std::string bytes;
+  bytes.reserve(kLengthBytes + text.size() + at);
+  for (std::size_t i = 0; i < kLengthBytes; ++i) {
+    bytes.push_back(static_cast<char>(text.size() >> 8 * i & 0xff));
+  }
+  bytes += text;
+  for (const TensorData& tensor : file.tensors) bytes += tensor.bytes;
+  return bytes;
+}
+
+Safetensors read_safetensors(const std::string& bytes, const std::string& where) {
+  return Reader(bytes, where).run();
+}
+
+}  // namespace autodist::exec

@@ -1,0 +1,22 @@
+// Version 0: every rank starts from the chief's values, whatever its own generator made of the
+// model, also after loading a checkpoint.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include "autodist/base/units.h"
+#include "autodist/comm/transport.h"
+#include "autodist/exec/bindings.h"
+#include "autodist/ir/graph.h"
+
+namespace autodist::exec {
+
+// Copies the chief's (rank 0's) variables, buffers and named constants into every rank's tensors,
+// then compares one digest of all values. By all ranks, before any Runner uses the transport.
+// Throws Error(kPeersLost) naming who said nothing within `limit`, Error(kUsage) where the values
+// differ nevertheless.
+void broadcast_initial(comm::Transport& transport, const ir::Graph& graph, const Bindings& bindings,
+                       Seconds limit);
+
+}  // namespace autodist::exec

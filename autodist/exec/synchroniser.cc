@@ -1,0 +1,454 @@
+#include "autodist/exec/synchroniser.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+
+namespace autodist::exec {
+namespace {
+
+constexpr std::uint32_t kChief = 0;
+
+std::vector<Seconds> first_needs(const ir::Program& program) {
+  std::vector<Seconds> needed(program.variables.size());
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    const std::vector<ir::SliceId>& slices = program.variables[i].slices;
+    for (std::size_t j = 0; j < slices.size(); ++j) {
+      const Seconds time = program.slice(slices[j]).needed;
+      if (j == 0 || time < needed[i]) needed[i] = time;
+    }
+  }
+  return needed;
+}
+
+std::string text_of(const std::exception_ptr& reason) {
+  try {
+    std::rethrow_exception(reason);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "unknown exception";
+  }
+}
+
+comm::Payload payload_of(const std::vector<SquaredSums>& sums) {
+  auto keep = std::make_shared<std::vector<SquaredSums>>(sums);
+  const auto* data = reinterpret_cast<const std::byte*>(keep->data());  // NOLINT: two doubles each
+  const std::size_t size = keep->size() * sizeof(SquaredSums);
+  return {data, size, std::move(keep)};
+}
+
+std::vector<SquaredSums> sums_of(const comm::Frame& frame, std::size_t expected) {
+  AD_CHECK(frame.payload.size == expected * sizeof(SquaredSums))
+      << "norm " << frame.header.slice << " from rank " << frame.header.from << " has "
+      << frame.payload.size << " bytes";
+  std::vector<SquaredSums> sums(expected);
+  if (expected != 0) std::memcpy(sums.data(), frame.payload.data, frame.payload.size);
+  return sums;
+}
+
+}  // namespace
+
+Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self, const Bindings& bindings,
+                           const RunnerConnections& connections, const RunnerOptions& options,
+                           TraceRecorder& trace)
+    : program_(program),
+      self_(self),
+      options_(options),
+      collectives_(connections.collectives),
+      trace_(trace),
+      plan_(program),
+      norms_(plan_.parts),
+      needed_(first_needs(program)),
+      whole_(program.variables.size()) {
+  variables_ = std::make_unique<LocalVariables>(
+      program, plan_, norms_, options.user_rules, bindings.variables, options.first_step, signal_,
+      [this](ir::VariableId variable) {
+        jobs_->push(variables_->version(variable), needed_[variable.value], [this, variable] {
+          const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
+          const std::uint64_t step = variables_->version(variable);
+          variables_->install(variable);
+          if (trace_.enabled()) {
+            trace_.add(ir::Activity::kInstall, ir::StreamKind::kTransfer, step,
+                       program_.graph->variable(variable).name,
+                       ir::bytes_of(*program_.graph, variable), start);
+          }
+        });
+      });
+  std::vector<torch::Tensor> dense;
+  std::vector<const std::byte*> values;
+  for (std::size_t i = 0; i < program.variables.size(); ++i) {
+    dense.push_back(variables_->dense(ir::VariableId(i)));
+    values.push_back(static_cast<const std::byte*>(dense.back().data_ptr()));
+  }
+  owner_ = std::make_unique<Owner>(
+      program, self, options.first_step, values, plan_, norms_, options.user_rules,
+      OwnerSink{
+          [this](ir::SliceId slice, std::uint64_t step, std::int64_t samples,
+                 const comm::Payload& payload) { send_result(slice, step, samples, payload); },
+          [this](ir::SliceId slice, std::uint64_t step, bool lamb,
+                 const std::vector<SquaredSums>& sums) { send_sums(slice, step, lamb, sums); }});
+  contributor_ = std::make_unique<Contributor>(
+      program,
+      [this](ir::SliceId id, std::uint64_t step, std::int64_t samples, comm::Payload payload) {
+        const ir::Slice& slice = program_.slice(id);
+        if (slice.owner == self_) {
+          take_contribution(id, step, self_, samples, std::move(payload));
+        } else {
+          exchange_->post(slice.owner.value, {comm::FrameKind::kContribute, step, id.value, samples,
+                                              slice.needed, std::move(payload)});
+        }
+      });
+  jobs_ = std::make_unique<JobQueue>([this](const std::exception_ptr& reason) { abort(reason); });
+  if (program.ranks.size() > 1) start_exchange(connections);
+  jobs_->start();  // now that there is an exchange to post to
+}
+
+void Synchroniser::start_exchange(const RunnerConnections& connections) {
+  if (connections.transport == nullptr) {
+    fail(ErrorCode::kEnvironment, "run: rank {} of {} has no transport.", self_,
+         program_.ranks.size());
+  }
+  comm::Handlers handlers;
+  handlers.contribution = [this](const comm::Frame& frame) {
+    take_contribution(ir::SliceId(frame.header.slice), frame.header.step,
+                      ir::Rank(frame.header.from), frame.header.samples, frame.payload);
+  };
+  handlers.result = [this](const comm::Frame& frame) { take_result_frame(frame); };
+  handlers.norm = [this](const comm::Frame& frame) { take_norm_frame(frame); };
+  exchange_ = std::make_unique<comm::Exchange>(*connections.transport, *connections.clock,
+                                               options_.exchange, std::move(handlers));
+  exchange_->on_failure([this] { signal_.fail(exchange_->failure()); });
+}
+
+Synchroniser::~Synchroniser() {
+  jobs_->stop();
+  exchange_.reset();
+}
+
+void Synchroniser::abort(std::exception_ptr reason) {
+  signal_.fail(reason);
+  if (exchange_ && !exchange_->failure()) exchange_->abort(text_of(reason));
+}
+
+void Synchroniser::contribute(ir::VariableId variable, const torch::Tensor& gradient,
+                              std::uint64_t step, std::int64_t samples) {
+  const ir::VariablePlan& plan = program_.plan(variable);
+  if (!plan.slices.empty()) {
+    contributor_->contribute(variable, gradient, step, samples);
+    return;
+  }
+  {
+    const Signal::Lock lock = signal_.lock();
+    Whole& whole = whole_[variable.value];
+    whole.gradient = samples == 0 ? torch::Tensor()
+                                  : row_major(gradient, variables_->tensor(variable).scalar_type());
+    whole.samples = samples;
+    whole.contributed = step + 1;
+    if (!plan.collective) whole.averaged = step + 1;
+  }
+  signal_.notify();
+  if (!plan.collective) report_whole_norm(variable, step);
+}
+
+void Synchroniser::take_contribution(ir::SliceId slice, std::uint64_t step, ir::Rank from,
+                                     std::int64_t samples, comm::Payload payload) {
+  if (owner_->add(slice, step, from, samples, std::move(payload))) push_merge(slice, step);
+}
+
+void Synchroniser::push_merge(ir::SliceId slice, std::uint64_t step) {
+  jobs_->push(step, program_.slice(slice).needed, [this, slice, step] { merge(slice, step); });
+}
+
+void Synchroniser::merge(ir::SliceId slice, std::uint64_t step) {
+  const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
+  const bool next_is_complete = owner_->merge(slice);
+  if (trace_.enabled()) {
+    trace_.add(ir::Activity::kMerge, ir::StreamKind::kTransfer, step,
+               program_.shard(program_.slice(slice).pieces.front().shard).name,
+               bytes_of(program_.slice(slice)), start);
+  }
+  if (next_is_complete) push_merge(slice, step + 1);
+}
+
+// Equal destinations are visited from the rank's own place on, so that not all owners start with
+// rank 0.
+void Synchroniser::send_result(ir::SliceId id, std::uint64_t step, std::int64_t samples,
+                               const comm::Payload& payload) {
+  const ir::Slice& slice = program_.slice(id);
+  const auto first = std::upper_bound(slice.members.begin(), slice.members.end(), self_);
+  std::vector<ir::Rank> order(first, slice.members.end());
+  order.insert(order.end(), slice.members.begin(), first);
+  for (const ir::Rank member : order) {
+    if (member == self_) continue;
+    exchange_->post(member.value,
+                    {comm::FrameKind::kResult, step, id.value, samples, slice.needed, payload});
+  }
+  if (std::binary_search(slice.members.begin(), slice.members.end(), self_)) {
+    variables_->take_result(id, step, samples, payload);
+  }
+}
+
+void Synchroniser::take_result_frame(const comm::Frame& frame) {
+  if (frame.header.slice < program_.slices.size()) {
+    variables_->take_result(ir::SliceId(frame.header.slice), frame.header.step,
+                            frame.header.samples, frame.payload);
+    return;
+  }
+  const auto slice = static_cast<std::uint32_t>(frame.header.slice - program_.slices.size());
+  {
+    const Signal::Lock lock = signal_.lock();
+    gathered_[slice] = frame.payload;
+  }
+  signal_.notify();
+}
+
+comm::SliceNumber Synchroniser::lamb_number(ir::SliceId slice) const {
+  return static_cast<comm::SliceNumber>(program_.slices.size() + slice.value);
+}
+comm::SliceNumber Synchroniser::whole_number(ir::VariableId variable) const {
+  return static_cast<comm::SliceNumber>(2 * program_.slices.size() + variable.value);
+}
+comm::SliceNumber Synchroniser::done_number() const {
+  return static_cast<comm::SliceNumber>(2 * program_.slices.size() + program_.variables.size());
+}
+comm::SliceNumber Synchroniser::state_request_number() const { return done_number() + 1; }
+comm::SliceNumber Synchroniser::note_number() const { return done_number() + 2; }
+comm::SliceNumber Synchroniser::state_number(ir::SliceId slice) const { return lamb_number(slice); }
+
+void Synchroniser::send_sums(ir::SliceId slice, std::uint64_t step, bool lamb,
+                             const std::vector<SquaredSums>& sums) {
+  const comm::Payload payload = payload_of(sums);
+  const comm::SliceNumber number = lamb ? lamb_number(slice) : slice.value;
+  for (std::size_t i = 1; i < program_.ranks.size(); ++i) {
+    const auto to = static_cast<comm::RankNumber>((self_.value + i) % program_.ranks.size());
+    exchange_->post(
+        to, {comm::FrameKind::kNorm, step, number, 0, program_.slice(slice).needed, payload});
+  }
+  take_sums(step, lamb ? plan_.lamb[slice.value] : plan_.clipped[slice.value], sums);
+}
+
+void Synchroniser::take_norm_frame(const comm::Frame& frame) {
+  const auto slices = static_cast<comm::SliceNumber>(program_.slices.size());
+  const comm::SliceNumber number = frame.header.slice;
+  const std::uint64_t step = frame.header.step;
+  if (number < 2 * slices) {
+    const bool lamb = number >= slices;
+    const auto& parts = lamb ? plan_.lamb[number - slices] : plan_.clipped[number];
+    take_sums(step, parts, sums_of(frame, parts.size()));
+  } else if (number < done_number()) {
+    const auto& part = plan_.whole[number - 2 * slices];
+    AD_CHECK(part) << "variable " << number - 2 * slices << " has no norm of its own";
+    add_part(step, *part, sums_of(frame, 1).front());
+  } else if (number == done_number()) {
+    {
+      const Signal::Lock lock = signal_.lock();
+      done_.insert(frame.header.from);
+    }
+    signal_.notify();
+  } else if (number == note_number()) {
+    keep_note(step, frame.header.from, frame.payload.to_string());
+  } else {
+    AD_CHECK(number == state_request_number()) << "norm number " << number;
+    jobs_->push(step, Seconds{}, [this, step] { send_states(step); });
+  }
+}
+
+void Synchroniser::keep_note(std::uint64_t step, std::uint32_t from, std::string note) {
+  {
+    const Signal::Lock lock = signal_.lock();
+    notes_[step][from] = std::move(note);
+  }
+  signal_.notify();
+}
+
+void Synchroniser::tell(std::uint64_t step, const std::string& note) {
+  for (std::size_t i = 1; i < program_.ranks.size(); ++i) {
+    const auto to = static_cast<std::uint32_t>((self_.value + i) % program_.ranks.size());
+    if (!computes(to)) continue;
+    exchange_->post(to, {comm::FrameKind::kNorm, step, note_number(), 0, Seconds{},
+                         comm::Payload::copy_of(note)});
+  }
+  keep_note(step, self_.value, note);
+}
+
+std::vector<std::string> Synchroniser::told(std::uint64_t step) {
+  Signal::Lock lock = signal_.lock();
+  signal_.wait(
+      lock, options_.wait_limit, [&] { return notes_[step].size() == program_.replica_count(); },
+      [&] {
+        return fmt::format("run: {} of {} ranks said how step {} went.", notes_[step].size(),
+                           program_.replica_count(), step);
+      });
+  std::vector<std::string> notes;
+  for (auto& [rank, note] : notes_[step]) notes.push_back(std::move(note));
+  notes_.erase(step);
+  return notes;
+}
+
+void Synchroniser::take_sums(std::uint64_t step, const std::vector<std::optional<NormPart>>& parts,
+                             const std::vector<SquaredSums>& sums) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i]) add_part(step, *parts[i], sums[i]);
+  }
+}
+
+void Synchroniser::add_part(std::uint64_t step, NormPart part, SquaredSums sums) {
+  if (!norms_.add(step, part, sums)) return;
+  variables_->norm_known(step, part.norm);
+  jobs_->push(step, Seconds{}, [this, step, part] {
+    for (const ir::SliceId slice : owner_->norm_known(step, part.norm)) push_merge(slice, step + 1);
+  });
+}
+
+bool Synchroniser::computes(std::uint32_t rank) const {
+  return program_.ranks[rank].replica.has_value();
+}
+
+// Every computing rank has the same averaged gradient and adds its part by itself; the first of
+// them tells those that only serve.
+void Synchroniser::report_whole_norm(ir::VariableId variable, std::uint64_t step) {
+  const auto& part = plan_.whole[variable.value];
+  if (!part) return;
+  SquaredSums sums;
+  const torch::Tensor& gradient = whole_[variable.value].gradient;
+  if (gradient.defined()) {
+    sums.first = sum_of_squares(static_cast<const std::byte*>(gradient.data_ptr()),
+                                dtype_of(gradient.scalar_type()), gradient.numel());
+  }
+  std::uint32_t first = 0;
+  while (!computes(first)) ++first;
+  for (std::uint32_t rank = 0; first == self_.value && rank < program_.ranks.size(); ++rank) {
+    if (computes(rank)) continue;
+    exchange_->post(rank, {comm::FrameKind::kNorm, step, whole_number(variable), 0, Seconds{},
+                           payload_of({sums})});
+  }
+  add_part(step, *part, sums);
+}
+
+// One flat buffer: samples x gradient of every variable, and the number of samples behind them.
+void Synchroniser::all_reduce(ir::CollectiveId id, std::uint64_t step) {
+  const ir::Collective& collective = program_.collectives[id.value];
+  {
+    Signal::Lock lock = signal_.lock();
+    signal_.wait(
+        lock, options_.wait_limit,
+        [&] {
+          return std::all_of(collective.variables.begin(), collective.variables.end(),
+                             [&](ir::VariableId v) { return whole_[v.value].contributed > step; });
+        },
+        [&] { return fmt::format("all-reduce {}: gradients are missing at step {}.", id, step); });
+  }
+  const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
+  std::int64_t count = 1;
+  for (const ir::VariableId v : collective.variables) count += variables_->tensor(v).numel();
+  // Sixteen bits cannot count samples.
+  const bool wide = collective.dtype == DType::kFloat64;
+  torch::Tensor flat = torch::zeros({count}, wide ? torch::kFloat64 : torch::kFloat32);
+  const bool add_up = program_.graph->reduction == ir::Reduction::kSum;
+  std::int64_t at = 0;
+  for (const ir::VariableId v : collective.variables) {
+    const Whole& whole = whole_[v.value];
+    const std::int64_t length = variables_->tensor(v).numel();
+    if (whole.samples != 0) {
+      torch::Tensor part = flat.narrow(0, at, length);
+      part.copy_(whole.gradient.view({-1}));
+      if (!add_up) part.mul_(static_cast<double>(whole.samples));
+    }
+    at += length;
+  }
+  flat[at] = static_cast<double>(whole_[collective.variables.front().value].samples);
+  if (collective.members.size() > 1) {
+    collectives_->all_reduce(flat.data_ptr(), static_cast<std::size_t>(count),
+                             wide ? DType::kFloat64 : DType::kFloat32);
+  }
+  const auto samples = static_cast<std::int64_t>(flat[at].item<double>() + 0.5);
+  if (!add_up && samples != 0) flat.div_(static_cast<double>(samples));
+  at = 0;
+  for (const ir::VariableId v : collective.variables) {
+    const torch::Tensor& tensor = variables_->tensor(v);
+    const torch::Tensor average = flat.narrow(0, at, tensor.numel()).to(tensor.scalar_type());
+    at += tensor.numel();
+    const Signal::Lock lock = signal_.lock();
+    whole_[v.value].gradient = average;
+    whole_[v.value].samples = samples;
+    whole_[v.value].averaged = step + 1;
+  }
+  signal_.notify();
+  if (trace_.enabled()) {
+    trace_.add(ir::Activity::kCollective, ir::StreamKind::kCollective, step,
+               fmt::format("all-reduce {}", id), Bytes(static_cast<std::int64_t>(flat.nbytes())),
+               start);
+  }
+  for (const ir::VariableId v : collective.variables) report_whole_norm(v, step);
+}
+
+void Synchroniser::update(ir::VariableId variable, std::uint64_t step) {
+  Whole& whole = whole_[variable.value];
+  {
+    const auto& clip = program_.plan(variable).clip;
+    Signal::Lock lock = signal_.lock();
+    signal_.wait(
+        lock, options_.wait_limit,
+        [&] {
+          return whole.averaged > step && variables_->is_released(variable) &&
+                 (!clip || norms_.total(step, NormPlan::of(*clip)));
+        },
+        [&] {
+          return fmt::format("update: variable '{}' at step {}: gradient {}, {}.",
+                             program_.graph->variable(variable).name, step,
+                             whole.averaged > step ? "complete" : "missing",
+                             variables_->is_released(variable) ? "released" : "still read");
+        });
+  }
+  const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
+  variables_->update_whole(variable, std::move(whole.gradient), whole.samples);
+  if (trace_.enabled()) {
+    trace_.add(ir::Activity::kUpdate, ir::StreamKind::kCollective, step,
+               program_.graph->variable(variable).name, ir::bytes_of(*program_.graph, variable),
+               start);
+  }
+}
+
+// Training takes as long as it takes; a peer that is lost ends the wait.
+void Synchroniser::wait_until_done(const std::vector<std::uint32_t>& ranks) {
+  constexpr Seconds kYears{1e8};
+  Signal::Lock lock = signal_.lock();
+  signal_.wait(
+      lock, kYears,
+      [&] {
+        return std::all_of(ranks.begin(), ranks.end(),
+                           [&](std::uint32_t rank) { return done_.count(rank) != 0; });
+      },
+      [] { return std::string("run: nobody finished."); });
+}
+
+void Synchroniser::wait_for_the_end() {
+  std::vector<std::uint32_t> computing;
+  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
+    if (computes(rank)) computing.push_back(rank);
+  }
+  wait_until_done(computing);
+}
+
+// Who only serves is needed until all have computed, and everybody until the chief has gathered
+// what it wants to save.
+void Synchroniser::finish(std::uint64_t step) {
+  if (!exchange_) return;
+  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
+    const bool waits_for_us = self_.value == kChief || (computes(self_.value) && !computes(rank));
+    if (rank == self_.value || !waits_for_us) continue;
+    exchange_->post(rank, {comm::FrameKind::kNorm, step, done_number(), 0, Seconds{}, {}});
+  }
+  if (self_.value != kChief) wait_until_done({kChief});
+  exchange_->finish(options_.wait_limit);
+}
+
+comm::ExchangeCounters Synchroniser::counters() const {
+  return exchange_ ? exchange_->counters() : comm::ExchangeCounters{};
+}
+
+}  // namespace autodist::exec

@@ -1,0 +1,137 @@
+// The communicating half of a rank: takes gradients, brings new versions. What the compute stream
+// sees of it are gates that open.
+//
+//   contribute ─▶ Contributor ─▶ exchange ─▶ Owner ─▶ exchange ─▶ LocalVariables ─▶ gate
+//
+// Own slices take the same way without the exchange.
+
+#pragma once
+
+#include <torch/torch.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "autodist/comm/exchange.h"
+#include "autodist/exec/contributor.h"
+#include "autodist/exec/job_queue.h"
+#include "autodist/exec/local_variables.h"
+#include "autodist/exec/norms.h"
+#include "autodist/exec/owner.h"
+#include "autodist/exec/runner.h"
+#include "autodist/exec/signal.h"
+#include "autodist/exec/trace_recorder.h"
+#include "autodist/ir/program.h"
+
+namespace autodist::exec {
+
+class Synchroniser {
+ public:
+  // `program`, `connections`, `options` and `trace` outlive it.
+  Synchroniser(const ir::Program& program, ir::Rank self, const Bindings& bindings,
+               const RunnerConnections& connections, const RunnerOptions& options,
+               TraceRecorder& trace);
+  // Ends the threads.
+  ~Synchroniser();
+  Synchroniser(const Synchroniser&) = delete;
+  Synchroniser& operator=(const Synchroniser&) = delete;
+
+  // By the compute thread.
+  void contribute(ir::VariableId variable, const torch::Tensor& gradient, std::uint64_t step,
+                  std::int64_t samples);
+  // By whichever thread runs the stream.
+  void all_reduce(ir::CollectiveId collective, std::uint64_t step);
+  void update(ir::VariableId variable, std::uint64_t step);
+
+  [[nodiscard]] LocalVariables& variables() { return *variables_; }
+  [[nodiscard]] Signal& signal() { return signal_; }
+
+  // The run is over, for this rank and its peers. Any thread but the exchange's.
+  void abort(std::exception_ptr reason);
+
+  // Waits until all computing ranks have said that they are done; for a rank that only serves.
+  void wait_for_the_end();
+  // Leaves in order, once nobody needs this rank any more.
+  void finish(std::uint64_t step);
+
+  // Small bytes about a step from every computing rank to every other (a loss, a wish to stop).
+  void tell(std::uint64_t step, const std::string& note);
+  // What all of them told, by rank; waits for the last. REQUIRES: once per step for which this rank
+  // told.
+  std::vector<std::string> told(std::uint64_t step);
+
+  std::vector<NamedTensor> gather_state(std::uint64_t step);
+  void load_state(const std::vector<NamedTensor>& state);
+
+  [[nodiscard]] comm::ExchangeCounters counters() const;
+
+ private:
+  // The gradient of a variable that no slice carries.
+  struct Whole {
+    std::uint64_t contributed = 0;  // steps; one more than the last step's number
+    std::uint64_t averaged = 0;     // likewise
+    torch::Tensor gradient;         // row-major; undefined without samples
+    std::int64_t samples = 0;
+  };
+
+  // Numbers of frames that are no slices of the table. Norms: slices first, then LAMB's, then
+  // variables without slices.
+  [[nodiscard]] comm::SliceNumber lamb_number(ir::SliceId slice) const;
+  [[nodiscard]] comm::SliceNumber whole_number(ir::VariableId variable) const;
+  [[nodiscard]] comm::SliceNumber done_number() const;
+  [[nodiscard]] comm::SliceNumber state_request_number() const;
+  [[nodiscard]] comm::SliceNumber note_number() const;
+  [[nodiscard]] comm::SliceNumber state_number(ir::SliceId slice) const;
+
+  void start_exchange(const RunnerConnections& connections);
+  void take_contribution(ir::SliceId slice, std::uint64_t step, ir::Rank from, std::int64_t samples,
+                         comm::Payload payload);
+  void take_result_frame(const comm::Frame& frame);
+  void take_norm_frame(const comm::Frame& frame);
+  void take_sums(std::uint64_t step, const std::vector<std::optional<NormPart>>& parts,
+                 const std::vector<SquaredSums>& sums);
+  void add_part(std::uint64_t step, NormPart part, SquaredSums sums);
+  void send_sums(ir::SliceId slice, std::uint64_t step, bool lamb,
+                 const std::vector<SquaredSums>& sums);
+  void send_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
+                   const comm::Payload& payload);
+  void merge(ir::SliceId slice, std::uint64_t step);
+  void push_merge(ir::SliceId slice, std::uint64_t step);
+  void report_whole_norm(ir::VariableId variable, std::uint64_t step);
+  [[nodiscard]] comm::Payload packed_states(ir::SliceId slice);
+  void send_states(std::uint64_t step);
+  void put_states(ir::SliceId slice, const std::byte* packed,
+                  std::map<std::string, torch::Tensor>& tensors) const;
+  void wait_until_done(const std::vector<std::uint32_t>& ranks);
+  [[nodiscard]] bool computes(std::uint32_t rank) const;
+  void keep_note(std::uint64_t step, std::uint32_t from, std::string note);
+
+  const ir::Program& program_;
+  const ir::Rank self_;
+  const RunnerOptions& options_;
+  comm::Collectives* collectives_;
+  TraceRecorder& trace_;
+  Signal signal_;
+  NormPlan plan_;
+  Norms norms_;
+  std::vector<Seconds> needed_;  // by variable
+  std::unique_ptr<LocalVariables> variables_;
+  std::unique_ptr<Owner> owner_;
+  std::unique_ptr<Contributor> contributor_;
+  std::vector<Whole> whole_;                         // by variable; guarded by the signal's lock
+  std::set<std::uint32_t> done_;                     // ranks; guarded by the signal's lock
+  std::map<std::uint32_t, comm::Payload> gathered_;  // states by slice; likewise
+  // Notes by step, then by rank; likewise. At most two steps are open at a time.
+  std::map<std::uint64_t, std::map<std::uint32_t, std::string>> notes_;
+  // The exchange's threads and the jobs use everything above; stopped first.
+  std::unique_ptr<JobQueue> jobs_;
+  std::unique_ptr<comm::Exchange> exchange_;
+};
+
+}  // namespace autodist::exec

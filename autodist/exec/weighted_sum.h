@@ -1,0 +1,31 @@
+// The sum at the heart of every synchroniser: one pass over all contributions, in rank order, so
+// that the bits do not depend on who came first or where the owner sits.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "autodist/base/dtype.h"
+
+namespace autodist::exec {
+
+// `data` holds the elements; each counts `weight` times.
+struct Term {
+  const std::byte* data = nullptr;
+  double weight = 1;
+};
+
+// out[i] = sum over terms, in their order, of weight * data[i]. The accumulator has the elements'
+// type; f16 and bf16 are added as f32 and rounded once. No terms: zeros. `out` may be the data of
+// the first term. REQUIRES: a floating dtype; every pointer aligned for it.
+void weighted_sum(const std::vector<Term>& terms, DType dtype, std::int64_t count, std::byte* out);
+
+// data[i] *= factor.
+void scale(double factor, DType dtype, std::int64_t count, std::byte* data);
+
+// Sum of data[i]^2 in double, in a fixed order that depends on `count` alone.
+double sum_of_squares(const std::byte* data, DType dtype, std::int64_t count);
+
+}  // namespace autodist::exec

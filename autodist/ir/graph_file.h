@@ -1,0 +1,21 @@
+// Graphs as files: a magic word, a format version, and a protobuf packed with zstd
+// (docs/formats/graph.md).
+
+#pragma once
+
+#include <string>
+
+#include "autodist/ir/graph.h"
+
+namespace autodist::ir {
+
+std::string serialize(const Graph& graph);
+
+// A verified graph. `where` names the source in messages; throws Error(kUsage) for bytes that are
+// no graph, are damaged, come from a newer version, or unpack to more than 1 GiB.
+Graph deserialize(const std::string& bytes, const std::string& where);
+
+Graph read_graph(const std::string& path);
+void write_graph(const std::string& path, const Graph& graph);
+
+}  // namespace autodist::ir
