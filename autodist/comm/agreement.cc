@@ -16,6 +16,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/comm/bytes.h"
+#include "autodist/comm/control.h"
 
 namespace autodist::comm {
 namespace {
@@ -25,8 +26,7 @@ constexpr std::size_t kChunksOnTheWay = 8;
 constexpr std::uint64_t kLargestMessage = std::uint64_t{1} << 40;
 constexpr RankNumber kHub = 0;
 
-// The `step` of a control frame tells its role.
-enum Role : std::uint64_t { kOpening = 1, kBody = 2, kReceipt = 3 };
+ControlRole role_of(const Frame& frame) { return static_cast<ControlRole>(frame.header.step); }
 
 // One collective exchange at one rank: keeps the frames that are not its own and gives them back.
 class Conversation {
@@ -58,8 +58,12 @@ class Conversation {
   // naming `missing`.
   Frame next(Want want, const std::vector<RankNumber>& accepted,
              const std::vector<RankNumber>& missing);
+  static bool is_a(Want want, ControlRole role) {
+    if (want == Want::kReceipt) return role == ControlRole::kReceipt;
+    return role == ControlRole::kOpening || role == ControlRole::kBody;
+  }
   void open(Incoming& message, const Frame& frame) const;
-  void send_frame(RankNumber to, Role role, Payload payload);
+  void send_frame(RankNumber to, ControlRole role, Payload payload);
   [[nodiscard]] std::string names(const std::vector<RankNumber>& ranks) const;
 
   Transport& transport_;
@@ -69,10 +73,10 @@ class Conversation {
   std::vector<Frame> later_;
 };
 
-void Conversation::send_frame(RankNumber to, Role role, Payload payload) {
+void Conversation::send_frame(RankNumber to, ControlRole role, Payload payload) {
   Frame frame;
   frame.header.kind = FrameKind::kControl;
-  frame.header.step = role;
+  frame.header.step = static_cast<std::uint64_t>(role);
   frame.payload = std::move(payload);
   transport_.send(to, std::move(frame));
 }
@@ -80,7 +84,7 @@ void Conversation::send_frame(RankNumber to, Role role, Payload payload) {
 void Conversation::send(const std::vector<RankNumber>& to, const std::string& bytes) {
   const Payload first = Payload::copy_of(ByteWriter().u64(bytes.size()).raw(what_).take());
   const Payload whole = Payload::copy_of(bytes);
-  for (const RankNumber rank : to) send_frame(rank, kOpening, first);
+  for (const RankNumber rank : to) send_frame(rank, ControlRole::kOpening, first);
 
   std::map<RankNumber, std::size_t> receipts;
   for (const RankNumber rank : to) receipts[rank] = 0;
@@ -102,7 +106,7 @@ void Conversation::send(const std::vector<RankNumber>& to, const std::string& by
     const std::size_t begin = chunk * kChunk;
     const std::size_t size = std::min(kChunk, bytes.size() - begin);
     for (const RankNumber rank : to) {
-      send_frame(rank, kBody, {whole.data + begin, size, whole.keep});
+      send_frame(rank, ControlRole::kBody, {whole.data + begin, size, whole.keep});
     }
   }
   await_receipts(chunks);
@@ -125,12 +129,13 @@ std::vector<std::string> Conversation::receive(const std::vector<RankNumber>& fr
       open(message, frame);
       continue;
     }
-    if (frame.header.step != kBody || frame.payload.size > message.size - message.bytes.size()) {
+    if (role_of(frame) != ControlRole::kBody ||
+        frame.payload.size > message.size - message.bytes.size()) {
       fail(ErrorCode::kPeersLost, "{}: {} does not keep to the protocol", what_,
            transport_.describe(frame.header.from));
     }
     message.bytes += frame.payload.to_string();
-    send_frame(frame.header.from, kReceipt, {});
+    send_frame(frame.header.from, ControlRole::kReceipt, {});
   }
   std::vector<std::string> bytes;
   for (const RankNumber rank : from) bytes.push_back(std::move(messages[rank].bytes));
@@ -141,7 +146,7 @@ void Conversation::open(Incoming& message, const Frame& frame) const {
   const std::string bytes = frame.payload.to_string();
   ByteReader in(bytes);
   message.size = in.u64();
-  const bool opens = frame.header.step == kOpening && in.good();
+  const bool opens = role_of(frame) == ControlRole::kOpening && in.good();
   const std::string theirs = opens ? in.raw(in.left()) : "";
   if (!opens || theirs != what_) {
     fail(ErrorCode::kUsage, "{} sends '{}' while {} expects '{}': the ranks run different programs",
@@ -168,8 +173,7 @@ Frame Conversation::next(Want want, const std::vector<RankNumber>& accepted,
       fail(ErrorCode::kPeersLost, "{}: {} left: {}", what_, transport_.describe(header.from),
            frame->payload.to_string());
     }
-    const bool ours = header.kind == FrameKind::kControl &&
-                      (header.step == kReceipt) == (want == Want::kReceipt) &&
+    const bool ours = header.kind == FrameKind::kControl && is_a(want, role_of(*frame)) &&
                       std::find(accepted.begin(), accepted.end(), header.from) != accepted.end();
     if (ours) return std::move(*frame);
     later_.push_back(std::move(*frame));
