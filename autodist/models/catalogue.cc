@@ -49,6 +49,14 @@ TrainingStep make_model(const std::string& name, ModelOptions options) {
   return step;
 }
 
+void set_real_dtype(torch::nn::Module& module, torch::ScalarType dtype) {
+  const auto convert = [&](torch::Tensor& tensor) {
+    if (tensor.is_floating_point()) tensor.set_data(tensor.to(dtype));
+  };
+  for (torch::Tensor& parameter : module.parameters()) convert(parameter);
+  for (torch::Tensor& buffer : module.buffers()) convert(buffer);
+}
+
 torch::Generator generator_for(std::uint64_t seed) {
   return at::make_generator<at::CPUGeneratorImpl>(seed);
 }

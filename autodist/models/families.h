@@ -28,12 +28,16 @@ Batch ncf_small_ratings(const ModelOptions& options, std::int64_t samples);
 TrainingStep make_lstm_small(const ModelOptions& options);
 Batch lstm_small_tokens(const ModelOptions& options, std::int64_t samples);
 
+// Parameters and real-valued buffers; integers (positions) stay. Module::to would convert them,
+// too.
+void set_real_dtype(torch::nn::Module& module, torch::ScalarType dtype);
+
 // What every family does with its module: the dtype, and the step's `evaluate`, which runs
 // `outputs` (module&, batch) -> tensor in evaluation mode without gradients.
 template <typename Module, typename Loss, typename Outputs>
 TrainingStep finish_step(const std::string& name, std::shared_ptr<Module> module,
                          const ModelOptions& options, Loss loss, Outputs outputs) {
-  module->to(options.dtype);
+  set_real_dtype(*module, options.dtype);
   TrainingStep step = make_training_step(name, module, loss, {});
   step.evaluate = [module, outputs](const Batch& batch) -> std::vector<torch::Tensor> {
     const torch::NoGradGuard no_grad;

@@ -359,6 +359,8 @@ class Session::Impl {
 
   void finish() {
     runner().finish();
+    // All ranks have said goodbye, and so are through with their collectives.
+    collectives_.reset();
     if (job_->children_) job_->children_->wait(job_->options_.join_limit);
   }
 

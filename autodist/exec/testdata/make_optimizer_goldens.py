@@ -9,7 +9,7 @@ import pathlib
 
 import torch
 
-START = [0.5, -1.25, 2.0, 0.0, -0.375]
+START = [0.5, -1.3, 2.0, 0.0, -0.375]
 CASES = [
     ("adadelta", torch.optim.Adadelta, {}),
     ("adadelta:lr=0.5,rho=0.8,weight_decay=0.1", torch.optim.Adadelta,
