@@ -2,14 +2,30 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "autodist/base/error.h"
+#include "autodist/capture/module_scope.h"
 #include "autodist/capture/test_models.h"
 
 namespace autodist::capture {
 namespace {
 
+const ir::Op& op_named(const ir::Graph& graph, const std::string& name) {
+  for (const ir::Op& op : graph.ops) {
+    if (op.name == name) return op;
+  }
+  throw std::out_of_range(name);
+}
+
 TEST(Capture, AConvolutionalNetworkWithBatchNormAndDropoutReplaysToTheBit) {
   expect_replays_at_any_batch(convolutional_network(), 5);
+  expect_replays_at_any_batch(convolutional_network(9), 6);
+}
+
+TEST(Capture, AnExampleOfOneSampleServesAnyBatch) {
+  expect_replays_at_any_batch(transformer(1), 7);
+  expect_replays_at_any_batch(convolutional_network(1), 7);
 }
 
 TEST(Capture, ATransformerEncoderReplaysToTheBit) { expect_replays_at_any_batch(transformer(), 5); }
@@ -19,7 +35,232 @@ TEST(Capture, AnLstmReplaysToTheBit) { expect_replays_at_any_batch(lstm(), 5); }
 TEST(Capture, ASparseEmbeddingReplaysToTheBitAndItsGradientIsSparse) {
   const TrainingStep step = sparse_embedding();
   expect_replays_at_any_batch(step, 5);
-  EXPECT_TRUE(capture_step(step).variables[0].sparse_gradient);
+  const ir::Graph graph = capture_step(step);
+  EXPECT_TRUE(graph.variables[0].sparse_gradient);
+  EXPECT_FALSE(graph.variables[2].sparse_gradient);
+}
+
+struct Tied : torch::nn::Module {
+  Tied() {
+    embedding = register_module("embedding", torch::nn::Embedding(20, 6));
+    head = register_module("head", torch::nn::Linear(torch::nn::LinearOptions(6, 20).bias(false)));
+    head->weight = embedding->weight;
+    head->register_parameter("weight2", embedding->weight);
+    unused = register_module("unused", torch::nn::Linear(3, 3));
+    frozen = register_parameter("frozen", torch::ones({6}) * 0.5, false);
+  }
+  torch::nn::Embedding embedding{nullptr};
+  torch::nn::Linear head{nullptr};
+  torch::nn::Linear unused{nullptr};
+  at::Tensor frozen;
+};
+
+TrainingStep tied() {
+  torch::manual_seed(6);
+  const auto net = std::make_shared<Tied>();
+  TrainingStep step =
+      make_training_step("tied", net,
+                         [](Tied& tied, const Batch& batch) {
+                           const at::Tensor x = tied.embedding(batch[0]).mean(1) * tied.frozen;
+                           return torch::nn::functional::cross_entropy(tied.head(x), batch[1]);
+                         },
+                         {torch::randint(0, 20, {4, 3}), torch::randint(0, 20, {4})});
+  step.parameters = {{"embedding.weight", net->embedding->weight},
+                     {"head.weight", net->embedding->weight},
+                     {"frozen", net->frozen},
+                     {"unused.weight", net->unused->weight}};
+  return step;
+}
+
+TEST(Capture, ATiedWeightIsOneVariableWhoseGradientIsTheSumOfItsContributions) {
+  const TrainingStep step = tied();
+  const CapturedStep captured = capture(step);
+  const ir::Graph& graph = captured.graph;
+  ASSERT_EQ(graph.variables.size(), 2u);
+  EXPECT_EQ(graph.variables[0].name, "embedding.weight");
+  EXPECT_EQ(graph.variables[0].aliases, std::vector<std::string>{"head.weight"});
+  const Batch data = other_batch(step, 5);
+  const Contents plain = plain_step(step, data, 1);
+  const Contents replayed = replayed_step(captured, data, 1);
+  EXPECT_EQ(digest_of(plain.at("grad embedding.weight")),
+            digest_of(replayed.at("grad embedding.weight")));
+  EXPECT_EQ(digest_of(plain.at("loss")), digest_of(replayed.at("loss")));
+}
+
+TEST(Capture, AnUnusedParameterHasNoGradientAndAFrozenOneIsANamedConstant) {
+  const ir::Graph graph = capture_step(tied());
+  EXPECT_EQ(graph.variables[1].name, "unused.weight");
+  EXPECT_FALSE(graph.variables[1].gradient);
+  EXPECT_FALSE(graph.variables[1].first_use);
+  ASSERT_FALSE(graph.constants.empty());
+  EXPECT_EQ(graph.constants[0].name, "frozen");
+  EXPECT_TRUE(graph.constants[0].bytes.empty());
+}
+
+TEST(Capture, BatchNormsStatisticsAreMutatedBuffersThoughItsSchemaDoesNotSaySo) {
+  const ir::Graph graph = capture_step(convolutional_network());
+  ASSERT_EQ(graph.buffers.size(), 3u);
+  for (const ir::Buffer& buffer : graph.buffers) EXPECT_TRUE(buffer.mutated) << buffer.name;
+  EXPECT_EQ(op_named(graph, "aten::native_batch_norm").writes, (std::vector<std::uint32_t>{3, 4}));
+}
+
+TEST(Capture, AnInPlaceOpMakesTheNextVersionOfItsStorage) {
+  const ir::Graph graph = capture_step(convolutional_network());
+  const ir::Op& relu = op_named(graph, "aten::relu_");
+  const ir::Value& before = graph.value(std::get<ir::ValueId>(relu.arguments[0]));
+  const ir::Value& after = graph.value(std::get<ir::ValueId>(relu.results[0]));
+  EXPECT_EQ(after.storage, before.storage);
+  EXPECT_EQ(after.slot, before.slot);
+  EXPECT_EQ(after.version, before.version + 1);
+}
+
+TEST(Capture, TheBatchIsSymbolicInShapesAndInArguments) {
+  const ir::Graph graph = capture_step(convolutional_network());
+  EXPECT_EQ(graph.value(graph.inputs[0].value).type.sizes[0], (ir::Affine{1, 0}));
+  EXPECT_EQ(graph.value(graph.inputs[0].value).type.sizes[1], (ir::Affine{0, 3}));
+  EXPECT_TRUE(graph.inputs[1].batched);
+}
+
+TEST(Capture, OpsBelongToTheModulesOfTheirParametersInBothPhases) {
+  const ir::Graph graph = capture_step(convolutional_network());
+  const ir::Op& forward = op_named(graph, "aten::native_batch_norm");
+  const ir::Op& backward = op_named(graph, "aten::native_batch_norm_backward");
+  EXPECT_EQ(graph.scopes[forward.scope.value], "norm");
+  EXPECT_EQ(forward.phase, ir::Phase::kForward);
+  EXPECT_EQ(graph.scopes[backward.scope.value], "norm");
+  EXPECT_EQ(backward.phase, ir::Phase::kBackward);
+  EXPECT_EQ(graph.scopes[op_named(graph, "aten::bernoulli_").scope.value], "conv2");
+}
+
+TEST(Capture, ADeclaredScopeWins) {
+  torch::manual_seed(7);
+  const TrainingStep step =
+      make_training_step("linear", std::make_shared<torch::nn::LinearImpl>(4, 4),
+                         [](torch::nn::LinearImpl& net, const Batch& batch) {
+                           const ModuleScope block("block");
+                           const ModuleScope layer("layer");
+                           return net.forward(batch[0]).pow(2).mean();
+                         },
+                         {torch::randn({4, 4})});
+  const ir::Graph graph = capture_step(step);
+  for (const ir::Op& op : graph.ops) {
+    if (op.phase == ir::Phase::kForward) {
+      EXPECT_EQ(graph.scopes[op.scope.value], "block.layer") << op.name;
+    }
+  }
+}
+
+// torch::tensor fills an aten::empty behind the dispatcher's back.
+TEST(Capture, AConstantThatTheHostMakesAlikeEveryTimeIsKept) {
+  torch::manual_seed(8);
+  const TrainingStep step = make_training_step(
+      "linear", std::make_shared<torch::nn::LinearImpl>(4, 3),
+      [](torch::nn::LinearImpl& net, const Batch& batch) {
+        const at::Tensor weights = torch::tensor(std::vector<float>{1, 2, 3}).mul_(2);
+        return (net.forward(batch[0]) * weights).pow(2).mean();
+      },
+      {torch::randn({4, 4})});
+  expect_replays_at_any_batch(step, 5);
+  const ir::Graph graph = capture_step(step);
+  ASSERT_EQ(graph.constants.size(), 1u);
+  EXPECT_EQ(graph.constants[0].bytes.size(), 3 * sizeof(float));
+}
+
+TEST(Capture, AMeanMadeOfAReciprocalOfTheBatchStaysSymbolic) {
+  torch::manual_seed(8);
+  expect_replays_at_any_batch(
+      make_training_step("linear", std::make_shared<torch::nn::LinearImpl>(4, 3),
+                         [](torch::nn::LinearImpl& net, const Batch& batch) {
+                           const double scale = 1.0 / static_cast<double>(batch[0].size(0));
+                           return net.forward(batch[0]).pow(2).sum() * scale;
+                         },
+                         {torch::randn({4, 4})}),
+      7);
+}
+
+TEST(Capture, TwoCapturesHaveTheSameStructure) {
+  EXPECT_EQ(ir::structural_digest(capture_step(transformer())),
+            ir::structural_digest(capture_step(transformer())));
+}
+
+TEST(Capture, LeavesParametersGradientsBuffersAndGeneratorsAsTheyWere) {
+  const TrainingStep step = convolutional_network();
+  step.parameters[0].tensor.mutable_grad() = torch::full({8, 3, 3, 3}, 3.0);
+  const std::vector<at::Tensor> parameters = copies(step.parameters);
+  const std::vector<at::Tensor> buffers = copies(step.buffers);
+  torch::manual_seed(5);
+  const at::Tensor expected = torch::rand({3});
+  torch::manual_seed(5);
+  capture_step(step);
+  EXPECT_TRUE(torch::equal(torch::rand({3}), expected));
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    EXPECT_EQ(digest_of(parameters[i]), digest_of(step.parameters[i].tensor));
+  }
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    EXPECT_EQ(digest_of(buffers[i]), digest_of(step.buffers[i].tensor));
+  }
+  EXPECT_EQ(step.parameters[0].tensor.grad().sum().item<float>(), 3.0F * 216);
+  EXPECT_FALSE(step.parameters[1].tensor.grad().defined());
+}
+
+TEST(Capture, MeasuresEveryOpAndCountsItsWork) {
+  const ir::Graph graph = capture_step(convolutional_network());
+  double seconds = 0;
+  for (const ir::Op& op : graph.ops) {
+    EXPECT_GE(op.cost.fixed.value, 0);
+    EXPECT_GE(op.cost.per_sample.value, 0);
+    seconds += op.cost.at(4).value;
+  }
+  EXPECT_GT(seconds, 0);
+  // 3 -> 8 channels, 3 x 3, on 8 x 8 pixels.
+  EXPECT_EQ(op_named(graph, "aten::convolution").flops, (ir::Affine{2 * 8 * 27 * 64, 0}));
+  EXPECT_GT(graph.peak_bytes.per_sample, 8 * 8 * 8 * 4);
+  EXPECT_GT(graph.peak_bytes.constant, 0);
+}
+
+TEST(Capture, AnEvaluationGraphHasNoBackwardOps) {
+  TrainingStep step = transformer();
+  const auto net = std::static_pointer_cast<Transformer>(step.owner);
+  step.evaluate = [net](const Batch& batch) {
+    return std::vector<at::Tensor>{net->forward(batch[0])};
+  };
+  const CapturedStep captured = capture_evaluation(step);
+  for (const ir::Op& op : captured.graph.ops) EXPECT_EQ(op.phase, ir::Phase::kForward);
+  const Batch data = other_batch(step, 5);
+  Interpreter replay(captured.graph, captured.tensors, {}, 5);
+  replay.run(data);
+  const at::NoGradGuard no_gradients;
+  EXPECT_EQ(digest_of(replay.tensor(captured.graph.outputs[0])), digest_of(step.evaluate(data)[0]));
+}
+
+TEST(Bind, FindsTheTensorsOfAGraphByName) {
+  const TrainingStep step = tied();
+  const CapturedStep captured = capture(step);
+  const Bindings bound = bind(captured.graph, step);
+  ASSERT_EQ(bound.variables.size(), captured.tensors.variables.size());
+  EXPECT_TRUE(bound.variables[0].is_same(step.parameters[0].tensor));
+  ASSERT_EQ(bound.constants.size(), captured.tensors.constants.size());
+  EXPECT_TRUE(torch::equal(bound.constants[0], captured.tensors.constants[0]));
+}
+
+TEST(Bind, NamesWhatTheModelLacksAndWhatHasAnotherShape) {
+  const ir::Graph graph = capture_step(tied());
+  TrainingStep other = tied();
+  other.parameters[0].name = "table";
+  try {
+    bind(graph, other);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("no parameter 'embedding.weight'"), std::string::npos);
+  }
+  other = tied();
+  other.parameters[0].tensor = torch::zeros({20, 7}, torch::requires_grad());
+  try {
+    bind(graph, other);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("[20, 7]"), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace

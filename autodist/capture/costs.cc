@@ -15,8 +15,9 @@ void wait_for(at::Device device) {
   if (device.is_cuda()) torch::cuda::synchronize(device.index());
 }
 
+// The lower one of two.
 double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
@@ -67,13 +68,14 @@ void measure_costs(ir::Graph& graph, const Subject& subject, const Bindings& ten
   place.device = subject.device();
   const std::int64_t large = graph.example_batch;
   Interpreter replay(graph, tensors, place, large);
-  const std::vector<double> at_large = measure(replay, graph, subject, large, repetitions);
+  const std::vector<double> at_large =
+      measure(replay, graph, subject, large, std::max(1, repetitions - 1));
   if (!graph.batch_fixed_reason.empty()) {
     for (std::size_t i = 0; i < graph.ops.size(); ++i)
       graph.ops[i].cost = {Seconds(at_large[i]), {}};
     return;
   }
-  const std::int64_t small = large == 1 ? 2 : (large + 1) / 2;
+  const std::int64_t small = large == 1 ? 2 : (large + 3) / 4;
   const std::vector<double> at_small = measure(replay, graph, subject, small, repetitions);
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
     graph.ops[i].cost = line_through(small, at_small[i], large, at_large[i]);

@@ -7,9 +7,9 @@
 
 namespace autodist::capture {
 
-// Sets op.cost of every op: medians of `repetitions` replays at the example's batch and at about
-// half of it, through which fixed + per_sample * B is laid, neither below zero. Of a batch-fixed
-// graph only its own batch is measured, and everything is fixed.
+// Sets op.cost of every op: medians of `repetitions` replays at about a quarter of the example's
+// batch and of one fewer at the whole, through which fixed + per_sample * B is laid, neither below
+// zero. Of a batch-fixed graph only its own batch is measured, and everything is fixed.
 void measure_costs(ir::Graph& graph, const Subject& subject, const Bindings& tensors,
                    int repetitions);
 

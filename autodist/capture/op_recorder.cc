@@ -90,6 +90,18 @@ bool tells_contents(const c10::OperatorHandle& handle, const c10::IValue* argume
   return a.sizes() == b.sizes() && !one_tensor;
 }
 
+bool is_host_number(const at::Tensor& tensor) {
+  return tensor.dim() == 0 && tensor.layout() == at::kStrided && tensor.is_cpu() &&
+         !tensor.is_complex() && !tensor.requires_grad();
+}
+
+ir::Argument number_in(const at::Tensor& tensor) {
+  const at::Scalar number = tensor.item();
+  if (number.isBoolean()) return number.toBool();
+  if (number.isFloatingPoint()) return number.toDouble();
+  return ir::Affine{0, number.toLong()};
+}
+
 template <typename To, typename From>
 std::vector<To> to_vector(const c10::List<From>& list) {
   std::vector<To> result;
@@ -151,6 +163,21 @@ ir::ValueId OpRecorder::add_constant(const at::Tensor& tensor, const std::string
   return value;
 }
 
+// A scalar that the host made becomes an op that makes it, so that one which follows the batch (a
+// weight of 1 / B, kept by autograd for the backward pass) can stay symbolic.
+void OpRecorder::add_host_number(const at::Tensor& tensor) {
+  const ir::ValueId value = table_.add(tensor, ir::StorageKind::kIntermediate);
+  state(graph_.value(value).storage).host_number = true;
+  ir::Op op;
+  op.name = "aten::scalar_tensor";
+  op.arguments = {number_in(tensor), ir::Affine{0, static_cast<int>(tensor.scalar_type())},
+                  ir::None{}, ir::HostDevice{}, ir::None{}};
+  op.results = {value};
+  op.phase = phase_;
+  if (!graph_.ops.empty()) op.scope = graph_.ops.back().scope;
+  graph_.ops.push_back(std::move(op));
+}
+
 // Something outside of the dispatcher filled a tensor that an aten::empty made: torch::tensor({1,
 // 2}) does. Its contents become a constant, and the op that made it becomes a copy of that.
 void OpRecorder::initialise_from_host(const at::Tensor& tensor) {
@@ -177,7 +204,11 @@ ir::ValueId OpRecorder::value_read(const at::Tensor& tensor, Pending& pending) {
              "reads a tensor that requires a gradient but is not among the step's parameters. Add "
              "it to them.");
     }
-    add_constant(tensor, "");
+    if (is_host_number(tensor)) {
+      add_host_number(tensor);
+    } else {
+      add_constant(tensor, "");
+    }
   }
   const ir::StorageId storage = *table_.storage_of(tensor);
   if (graph_.storages[storage.value].kind == ir::StorageKind::kConstant) {
@@ -191,11 +222,9 @@ ir::ValueId OpRecorder::value_read(const at::Tensor& tensor, Pending& pending) {
 
 ir::Argument OpRecorder::tensor_argument(const at::Tensor& tensor, Pending& pending) {
   if (!tensor.defined()) return ir::None{};
-  const bool number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
-  if (number && !table_.storage_of(tensor)) {
-    if (tensor.scalar_type() == at::kDouble) return *tensor.data_ptr<double>();
-    if (tensor.scalar_type() == at::kLong) return ir::Affine{0, *tensor.data_ptr<std::int64_t>()};
-    if (tensor.scalar_type() == at::kBool) return *tensor.data_ptr<bool>();
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number() && is_host_number(tensor)) {
+    const auto storage = table_.storage_of(tensor);
+    if (!storage || state(*storage).host_number) return number_in(tensor);
   }
   return value_read(tensor, pending);
 }
@@ -269,7 +298,8 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
     if (kind == ir::StorageKind::kVariable) {
       refuse(op, "writes a parameter inside of the step; only its update may.");
     }
-    if (kind == ir::StorageKind::kConstant) {
+    if (kind == ir::StorageKind::kConstant ||
+        (storage.value < states_.size() && states_[storage.value].host_number)) {
       refuse(op,
              "writes a tensor that is neither an input nor a buffer of the step. Register it as a "
              "buffer.");

@@ -51,6 +51,7 @@ class OpRecorder {
  private:
   struct StorageState {
     bool tainted = false;
+    bool host_number = false;                        // a scalar that the host made
     std::optional<std::size_t> uninitialised_since;  // index of the op that made it
   };
 
@@ -64,6 +65,7 @@ class OpRecorder {
   ir::Argument list_argument(const ir::Op& op, const c10::IValue& value, Pending& pending);
   ir::ValueId value_read(const at::Tensor& tensor, Pending& pending);
   ir::ValueId add_constant(const at::Tensor& tensor, const std::string& name);
+  void add_host_number(const at::Tensor& tensor);
   void initialise_from_host(const at::Tensor& tensor);
 
   void note_writes(const c10::OperatorHandle& handle, Pending& pending);

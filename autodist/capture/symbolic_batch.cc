@@ -25,6 +25,20 @@ std::optional<std::int64_t> denominator_of(double x, double k) {
   return static_cast<std::int64_t>(n);
 }
 
+// The argument with its batch put in.
+ir::Argument at(const ir::Argument& argument, std::int64_t batch) {
+  if (const auto* number = std::get_if<ir::Affine>(&argument)) {
+    return ir::Affine{0, number->at(batch)};
+  }
+  if (const auto* number = std::get_if<ir::Quotient>(&argument)) return number->at(batch);
+  if (const auto* numbers = std::get_if<std::vector<ir::Affine>>(&argument)) {
+    std::vector<ir::Affine> result;
+    for (const ir::Affine& each : *numbers) result.push_back({0, each.at(batch)});
+    return result;
+  }
+  return argument;
+}
+
 // Thrown inside of this file alone: the first difference, in words.
 struct Different {
   std::string what;
@@ -108,6 +122,12 @@ class Unifier {
       differ("{} makes tensors of two types", where);
     }
     merge(a.sizes, b.sizes, where + ": a result");
+    for (const ir::Affine& size : a.sizes) {
+      if (size.per_sample < 0 || size.constant < 0) {
+        differ("{}: a size of {} * B {} does not exist for every batch", where, size.per_sample,
+               size.constant);
+      }
+    }
     merge(a.strides, b.strides, where + ": strides of a result");
     a.offset = merge(a.offset, b.offset, where + ": the offset of a result");
   }
@@ -228,6 +248,23 @@ std::optional<ir::Quotient> fit(std::int64_t batch_a, double a, std::int64_t bat
     if (denominator) return ir::Quotient{{0, k}, *denominator};
   }
   return std::nullopt;
+}
+
+std::string contradiction(const ir::Graph& symbolic, const ir::Graph& recording) {
+  const std::int64_t batch = recording.example_batch;
+  for (std::size_t i = 0; i < symbolic.ops.size() && i < recording.ops.size(); ++i) {
+    const ir::Op& op = symbolic.ops[i];
+    const ir::Op& seen = recording.ops[i];
+    bool same = op.name == seen.name && op.arguments.size() == seen.arguments.size();
+    for (std::size_t j = 0; same && j < op.arguments.size(); ++j) {
+      same = at(op.arguments[j], batch) == seen.arguments[j];
+    }
+    if (same) continue;
+    const std::string& scope = symbolic.scopes[op.scope.value];
+    return fmt::format("{}{}{} takes a number that is not affine in the batch", op.name,
+                       scope.empty() ? "" : " in ", scope);
+  }
+  return "";
 }
 
 Unified unify(const ir::Graph& first, const ir::Graph& second) {

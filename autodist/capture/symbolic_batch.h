@@ -28,4 +28,8 @@ struct Unified {
 // equal sizes every number must be equal: what differs then is data that the step baked in.
 Unified unify(const ir::Graph& first, const ir::Graph& second);
 
+// The first op of `recording`, at a third batch size, whose arguments are not those of `symbolic`;
+// empty: none.
+std::string contradiction(const ir::Graph& symbolic, const ir::Graph& recording);
+
 }  // namespace autodist::capture
