@@ -55,7 +55,10 @@ struct Prepare {
   const ComputePlace& place;
   std::int64_t batch;
 
-  c10::IValue operator()(ir::None) const { return {}; }
+  c10::IValue operator()(ir::None) const {
+    const bool undefined_tensor = schema.type()->kind() == c10::TypeKind::TensorType;
+    return undefined_tensor ? c10::IValue(at::Tensor()) : c10::IValue();
+  }
   c10::IValue operator()(ir::ValueId) const { return {}; }
   c10::IValue operator()(const ir::Values&) const { return {}; }
   c10::IValue operator()(const ir::Affine& value) const { return number(value.at(batch), schema); }

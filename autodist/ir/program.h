@@ -115,10 +115,14 @@ struct Release {  // last read of this step: a newer version may be installed fr
 struct AllReduce {  // a library collective; the order of these is the same on all ranks
   CollectiveId collective;
 };
-struct Update {  // applies the rule at this rank: after a collective, or when the rank is alone
+// Applies the rule at this rank: after a collective, or when the rank is alone. What slices bring
+// is applied as it is installed, without an instruction.
+struct Update {
   VariableId variable;
 };
-struct Norm {  // a declared barrier: the joint norm of a clip's averaged gradients
+// A declared barrier: the joint norm of a clip's averaged gradients, before the first Update here
+// of a variable of the clip. Owners and installations wait for it by VariablePlan::clip.
+struct Norm {
   ClipId clip;
 };
 struct Barrier {

@@ -11,7 +11,7 @@ namespace {
 std::vector<double> losses_of(const TrainingStep& step, int steps, double rate) {
   std::vector<double> losses;
   for (int i = 0; i < steps; ++i) {
-    for (const NamedTensor& each : step.parameters) each.tensor.mutable_grad() = {};
+    for (const NamedTensor& each : step.parameters) each.tensor.mutable_grad() = torch::Tensor();
     const torch::Tensor loss = step.loss(step.example);
     loss.backward();
     losses.push_back(loss.item<double>());

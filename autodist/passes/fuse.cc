@@ -1,51 +1,89 @@
-// Small neighbours -> one slice: a message has a price of its own, and most tensors of a
-// convolutional network are biases and norms (of ResNet-50's 161 tensors, 119 have under 40,000
-// elements).
+// Many variables are far smaller than a slice (117 of ResNet-50's 161 are under 10 k parameters):
+// on their own they cost a message each and carry next to nothing.
 
 #include <algorithm>
-#include <map>
-#include <optional>
 #include <tuple>
 
 #include "autodist/passes/pass.h"
+#include "autodist/passes/slice_table.h"
 
 namespace autodist::passes {
 namespace {
 
-// Slices may share a message when the same ranks do the same with them.
-using Kind = std::tuple<ir::Rank, ir::UpdateAt, DType, std::optional<ir::ClipId>>;
+// How many places apart two variables of one slice may stand in the order in which they are needed:
+// a fused slice leaves with its last gradient and is as urgent as its first use, so it must not
+// reach over much of the network (docs/decisions/012-fusion.md).
+constexpr std::size_t kLikePlaces = 16;
 
-Kind kind_of(const ir::Program& program, const ir::Slice& slice) {
-  const ir::VariableId variable = program.shard(slice.pieces.front().shard).variable;
-  return {slice.owner, slice.update_at, slice.dtype, program.plan(variable).clip};
-}
+class Fuser {
+ public:
+  explicit Fuser(const State& state) : state_(state), places_(state.program.variables.size()) {
+    for (std::size_t i = 0; i < state.by_need.size(); ++i) {
+      places_[state.by_need[i].value] = i;
+    }
+  }
+
+  std::vector<ir::Slice> fused() const {
+    std::vector<ir::Slice> slices = state_.program.slices;
+    std::stable_sort(slices.begin(), slices.end(), [&](const ir::Slice& a, const ir::Slice& b) {
+      const Key key_a = key(a);
+      const Key key_b = key(b);
+      return key_a < key_b || (key_a == key_b && place(a.pieces[0]) < place(b.pieces[0]));
+    });
+    std::vector<ir::Slice> result;
+    bool open = false;  // whether the last of `result` takes more
+    for (ir::Slice& slice : slices) {
+      const bool small = ir::bytes_of(slice) < state_.options.fuse_below;
+      if (open && small && fits(result.back(), slice)) {
+        append(result.back(), slice.pieces[0]);
+      } else {
+        result.push_back(std::move(slice));
+        open = small;
+      }
+      if (!small) open = false;
+    }
+    return result;
+  }
+
+ private:
+  // Only slices that agree in all of this may travel as one.
+  using Key = std::tuple<ir::Rank, ir::UpdateAt, DType, std::int64_t>;
+  Key key(const ir::Slice& slice) const {
+    const auto& clip = state_.program.plan(variable(slice.pieces[0])).clip;
+    return std::make_tuple(slice.owner, slice.update_at, slice.dtype,
+                           clip ? std::int64_t{clip->value} : -1);
+  }
+  ir::VariableId variable(const ir::Piece& piece) const {
+    return state_.program.shard(piece.shard).variable;
+  }
+  std::size_t place(const ir::Piece& piece) const { return places_[variable(piece).value]; }
+
+  // REQUIRES: `next` comes after `slice` in the order above.
+  bool fits(const ir::Slice& slice, const ir::Slice& next) const {
+    return key(slice) == key(next) && slice.members == next.members &&
+           place(next.pieces[0]) - place(slice.pieces[0]) <= kLikePlaces &&
+           ir::bytes_of(slice) + ir::bytes_of(next) <=
+               std::min(state_.options.fuse_below, state_.slice_limit());
+  }
+
+  static void append(ir::Slice& slice, const ir::Piece& piece) {
+    ir::Piece& last = slice.pieces.back();
+    if (last.shard == piece.shard && last.end == piece.begin) {
+      last.end = piece.end;
+    } else {
+      slice.pieces.push_back(piece);
+    }
+  }
+
+  const State& state_;
+  std::vector<std::size_t> places_;  // by variable: position in by_need
+};
 
 }  // namespace
 
 void fuse(State& state) {
-  ir::Program& program = state.program;
-  std::stable_sort(program.slices.begin(), program.slices.end(),
-                   [](const ir::Slice& a, const ir::Slice& b) { return a.needed < b.needed; });
-  const Bytes small = state.options.fuse_below;
-  std::vector<ir::Slice> fused;
-  std::map<Kind, std::size_t> open;  // the slice of a kind that neighbours may still join
-  for (ir::Slice& slice : program.slices) {
-    const Kind kind = kind_of(program, slice);
-    const auto neighbour = open.find(kind);
-    if (ir::bytes_of(slice) >= small) {
-      // What comes after a large slice is needed later than it: do not let it overtake.
-      open.erase(kind);
-      fused.push_back(std::move(slice));
-    } else if (neighbour != open.end() &&
-               ir::bytes_of(fused[neighbour->second]) + ir::bytes_of(slice) <= small) {
-      ir::Slice& first = fused[neighbour->second];
-      first.pieces.insert(first.pieces.end(), slice.pieces.begin(), slice.pieces.end());
-    } else {
-      open[kind] = fused.size();
-      fused.push_back(std::move(slice));
-    }
-  }
-  program.slices = std::move(fused);
+  state.program.slices = Fuser(state).fused();
+  name_slices(state.program);
 }
 
 }  // namespace autodist::passes

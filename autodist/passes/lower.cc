@@ -1,102 +1,189 @@
-// Ops and slices -> streams of instructions. All ranks that compute do the same, and so do all that
-// only serve.
+// Tables -> streams. All ranks that compute do the same; the others only serve.
 //
-// Around the graph's ops: `gate` before a variable's first use, `contribute` behind the op that
-// completes its gradient, `release` behind the last op that reads or completes. Where no owner
-// updates (one rank alone, library collectives) `update` follows; a clip's updates follow its
-// `norm`.
+// The compute stream is the graph's ops in order, with what a variable needs around them. The
+// collective stream is ordered so that nothing that is ready waits behind something that is not.
 
 #include <algorithm>
+#include <tuple>
 
 #include "autodist/passes/pass.h"
 
 namespace autodist::passes {
 namespace {
 
-// What stands before and behind every op.
-struct Around {
-  std::vector<ir::Instruction> before;
-  std::vector<ir::Instruction> behind;
-};
+class Lowering {
+ public:
+  explicit Lowering(const State& state)
+      : state_(state),
+        program_(state.program),
+        graph_(state.graph()),
+        before_(graph_.ops.size() + 1),
+        after_(graph_.ops.size() + 1) {}
 
-bool is_alone(const ir::VariablePlan& plan) { return plan.slices.empty() && !plan.collective; }
-
-// Norms first, each once, then the updates.
-void add_updates(const ir::Program& program, const std::vector<ir::VariableId>& variables,
-                 std::vector<ir::Instruction>& out) {
-  std::vector<ir::ClipId> clips;
-  for (ir::VariableId variable : variables) {
-    const auto clip = program.plan(variable).clip;
-    if (clip && std::find(clips.begin(), clips.end(), *clip) == clips.end()) clips.push_back(*clip);
-  }
-  for (ir::ClipId clip : clips) out.push_back(ir::Norm{clip});
-  for (ir::VariableId variable : variables) out.push_back(ir::Update{variable});
-}
-
-ir::Stream compute_stream(const ir::Program& program) {
-  const ir::Graph& graph = *program.graph;
-  std::vector<Around> around(graph.ops.size());
-  std::vector<ir::VariableId> clipped_alone;
-  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
-    const ir::VariableId id(i);
-    if (!is_trained(graph, id)) continue;
-    const ir::Variable& variable = graph.variable(id);
-    const ir::OpId complete = *variable.gradient_complete;
-    const ir::OpId last = std::max(complete, variable.last_read.value_or(complete));
-    if (variable.first_use && !is_alone(program.plan(id))) {
-      around[variable.first_use->value].before.push_back(ir::Gate{id});
+  std::vector<ir::Stream> streams() {
+    for (ir::VariableId id : state_.by_need) place(id);
+    place_local_clips();
+    std::vector<ir::Stream> streams{{ir::StreamKind::kCompute, compute()}};
+    auto collective = this->collective();
+    if (!collective.empty()) {
+      streams.push_back({ir::StreamKind::kCollective, std::move(collective)});
     }
-    around[complete.value].behind.push_back(ir::Contribute{id, *variable.gradient});
-    around[last.value].behind.push_back(ir::Release{id});
-    if (!is_alone(program.plan(id))) continue;
-    if (program.plan(id).clip) {
-      clipped_alone.push_back(id);
-    } else {
-      around[last.value].behind.push_back(ir::Update{id});
-    }
+    return streams;
   }
-  ir::Stream stream;
-  for (std::size_t op = 0; op < around.size(); ++op) {
-    auto& out = stream.instructions;
-    out.insert(out.end(), around[op].before.begin(), around[op].before.end());
-    out.push_back(ir::Compute{ir::OpId(op)});
-    out.insert(out.end(), around[op].behind.begin(), around[op].behind.end());
-  }
-  add_updates(program, clipped_alone, stream.instructions);
-  return stream;
-}
 
-ir::Stream collective_stream(const ir::Program& program) {
-  ir::Stream stream;
-  stream.kind = ir::StreamKind::kCollective;
-  std::vector<ir::VariableId> clipped;
-  for (std::size_t i = 0; i < program.collectives.size(); ++i) {
-    stream.instructions.push_back(ir::AllReduce{ir::CollectiveId(i)});
-    for (ir::VariableId variable : program.collectives[i].variables) {
-      if (program.plan(variable).clip) {
-        clipped.push_back(variable);
-      } else {
-        stream.instructions.push_back(ir::Update{variable});
+ private:
+  // Positions count the ops that are done: 0 is before the first.
+  static std::size_t done(const std::optional<ir::OpId>& op) { return op ? op->value + 1 : 0; }
+  std::size_t complete(ir::VariableId id) const {
+    return done(graph_.variable(id).gradient_complete);
+  }
+  std::size_t released(ir::VariableId id) const {
+    return std::max(complete(id), done(graph_.variable(id).last_read));
+  }
+
+  enum class Way { kLocal, kCollective, kSlices };
+  Way way_of(ir::VariableId id) const {
+    const ir::VariablePlan& plan = program_.plan(id);
+    if (plan.collective) return Way::kCollective;
+    return plan.slices.empty() ? Way::kLocal : Way::kSlices;
+  }
+
+  void place(ir::VariableId id) {
+    const ir::Variable& variable = graph_.variable(id);
+    after_[complete(id)].emplace_back(ir::Contribute{id, *variable.gradient});
+    after_[released(id)].emplace_back(ir::Release{id});
+    if (way_of(id) == Way::kLocal) {
+      if (!program_.plan(id).clip) after_[released(id)].emplace_back(ir::Update{id});
+      return;
+    }
+    // Nobody contributes to a version that it has not seen, even of a variable that it never reads.
+    const std::size_t own = std::max<std::size_t>(1, complete(id)) - 1;
+    const std::size_t first =
+        variable.first_use ? std::min<std::size_t>(own, variable.first_use->value) : own;
+    before_[first].emplace_back(ir::Gate{id});
+  }
+
+  // The trained variables of a clip that are synchronised in an accepted way.
+  template <typename Accept>
+  std::vector<ir::VariableId> clipped(ir::ClipId clip, Accept accept) const {
+    std::vector<ir::VariableId> variables;
+    for (ir::VariableId id : state_.by_need) {
+      if (program_.plan(id).clip == clip && accept(way_of(id))) variables.push_back(id);
+    }
+    return variables;
+  }
+
+  static void append_updates(ir::ClipId clip, const std::vector<ir::VariableId>& variables,
+                             std::vector<ir::Instruction>& out) {
+    out.emplace_back(ir::Norm{clip});
+    for (ir::VariableId id : variables) out.emplace_back(ir::Update{id});
+  }
+
+  // The norm blocks the compute stream, so it stands behind all contributions to it.
+  void place_local_clips() {
+    for (std::size_t i = 0; i < graph_.clips.size(); ++i) {
+      const ir::ClipId clip(i);
+      const auto local = clipped(clip, [](Way way) { return way == Way::kLocal; });
+      if (local.empty()) continue;
+      std::size_t position = 0;
+      for (ir::VariableId id : clipped(clip, [](Way) { return true; })) {
+        position = std::max(position, released(id));
       }
+      append_updates(clip, local, after_[position]);
     }
   }
-  add_updates(program, clipped, stream.instructions);
-  return stream;
-}
+
+  std::vector<ir::Instruction> compute() const {
+    std::vector<ir::Instruction> out;
+    const auto append = [&](const std::vector<ir::Instruction>& more) {
+      out.insert(out.end(), more.begin(), more.end());
+    };
+    for (std::size_t i = 0; i <= graph_.ops.size(); ++i) {
+      append(before_[i]);
+      if (i == 0) append(after_[0]);
+      if (i == graph_.ops.size()) break;
+      out.emplace_back(ir::Compute{ir::OpId(i)});
+      append(after_[i + 1]);
+    }
+    return out;
+  }
+
+  // Instructions of the collective stream, and the position from which they can start as far as
+  // this rank's ops decide. Among equals: collectives, updates, norms.
+  enum class Kind { kAllReduce, kUpdate, kNorm };
+  struct Entry {
+    std::size_t position = 0;
+    Kind kind = Kind::kAllReduce;
+    std::vector<ir::Instruction> instructions;
+  };
+
+  std::vector<ir::Instruction> collective() const {
+    std::vector<Entry> entries;
+    for (std::size_t i = 0; i < program_.collectives.size(); ++i) {
+      add_collective(ir::CollectiveId(i), entries);
+    }
+    for (std::size_t i = 0; i < graph_.clips.size(); ++i) add_clip(ir::ClipId(i), entries);
+    std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+      return std::tie(a.position, a.kind) < std::tie(b.position, b.kind);
+    });
+    std::vector<ir::Instruction> out;
+    for (const Entry& entry : entries) {
+      out.insert(out.end(), entry.instructions.begin(), entry.instructions.end());
+    }
+    return out;
+  }
+
+  std::size_t complete(const ir::Collective& collective) const {
+    std::size_t last = 0;
+    for (ir::VariableId id : collective.variables) last = std::max(last, complete(id));
+    return last;
+  }
+
+  void add_collective(ir::CollectiveId id, std::vector<Entry>& entries) const {
+    const ir::Collective& collective = program_.collectives[id.value];
+    const std::size_t last = complete(collective);
+    entries.push_back({last, Kind::kAllReduce, {ir::AllReduce{id}}});
+    for (ir::VariableId variable : collective.variables) {
+      if (program_.plan(variable).clip) continue;
+      entries.push_back(
+          {std::max(last, released(variable)), Kind::kUpdate, {ir::Update{variable}}});
+    }
+  }
+
+  void add_clip(ir::ClipId clip, std::vector<Entry>& entries) const {
+    const auto here = clipped(clip, [](Way way) { return way == Way::kCollective; });
+    if (here.empty()) return;
+    Entry entry{0, Kind::kNorm, {}};
+    for (ir::VariableId id : here) {
+      const auto& collective = program_.collectives[program_.plan(id).collective->value];
+      entry.position = std::max({entry.position, released(id), complete(collective)});
+    }
+    // A norm that waits for slices, too, stands behind all collectives.
+    if (!clipped(clip, [](Way way) { return way == Way::kSlices; }).empty()) {
+      entry.position = graph_.ops.size() + 1;
+    }
+    append_updates(clip, here, entry.instructions);
+    entries.push_back(std::move(entry));
+  }
+
+  const State& state_;
+  const ir::Program& program_;
+  const ir::Graph& graph_;
+  std::vector<std::vector<ir::Instruction>> before_;  // by op
+  std::vector<std::vector<ir::Instruction>> after_;   // by number of ops done
+};
 
 }  // namespace
 
 void lower(State& state) {
-  ir::Program& program = state.program;
-  ir::Role computing;
-  ir::Role serving;
-  for (std::size_t i = 0; i < program.ranks.size(); ++i) {
-    (program.ranks[i].replica ? computing : serving).ranks.push_back(ir::Rank(i));
+  ir::Role computes;
+  ir::Role serves;
+  for (std::size_t i = 0; i < state.program.ranks.size(); ++i) {
+    (state.program.ranks[i].replica ? computes : serves).ranks.emplace_back(i);
   }
-  computing.streams.push_back(compute_stream(program));
-  if (!program.collectives.empty()) computing.streams.push_back(collective_stream(program));
-  program.roles.push_back(std::move(computing));
-  if (!serving.ranks.empty()) program.roles.push_back(std::move(serving));
+  computes.streams = Lowering(state).streams();
+  state.program.roles = {std::move(computes)};
+  if (!serves.ranks.empty()) state.program.roles.push_back(std::move(serves));
 }
 
 }  // namespace autodist::passes

@@ -1,43 +1,51 @@
-// Slices in the order of need (P3, section 4), which is also the order of their ids; library
-// collectives in the order in which the last gradient of each completes, the same on every rank.
-
 #include <algorithm>
+#include <tuple>
 
 #include "autodist/passes/pass.h"
+#include "autodist/passes/slice_table.h"
 
 namespace autodist::passes {
 namespace {
 
-ir::OpId completion(const ir::Graph& graph, const ir::Collective& collective) {
-  ir::OpId last;
-  for (ir::VariableId variable : collective.variables) {
-    last = std::max(last, *graph.variable(variable).gradient_complete);
+// The ids of slices follow (needed, variable, place in the variable).
+void order_slices(State& state) {
+  const auto key = [&](const ir::Slice& slice) {
+    const ir::Piece& first = slice.pieces.front();
+    return std::make_tuple(slice.needed.value, state.program.shard(first.shard).variable.value,
+                           first.shard.value, first.begin, slice.owner.value);
+  };
+  std::stable_sort(state.program.slices.begin(), state.program.slices.end(),
+                   [&](const ir::Slice& a, const ir::Slice& b) { return key(a) < key(b); });
+  name_slices(state.program);
+}
+
+// Library collectives follow the completion of their last gradient, so that none waits behind one
+// that cannot start yet.
+void order_collectives(State& state) {
+  auto& collectives = state.program.collectives;
+  const auto key = [&](const ir::Collective& collective) {
+    std::int64_t complete = -1;
+    for (ir::VariableId id : collective.variables) {
+      const auto& op = state.graph().variable(id).gradient_complete;
+      if (op) complete = std::max(complete, std::int64_t{op->value});
+    }
+    return std::make_pair(complete, collective.variables.front().value);
+  };
+  std::stable_sort(
+      collectives.begin(), collectives.end(),
+      [&](const ir::Collective& a, const ir::Collective& b) { return key(a) < key(b); });
+  for (std::size_t i = 0; i < collectives.size(); ++i) {
+    for (ir::VariableId id : collectives[i].variables) {
+      state.program.variables[id.value].collective = ir::CollectiveId(i);
+    }
   }
-  return last;
 }
 
 }  // namespace
 
 void order(State& state) {
-  ir::Program& program = state.program;
-  std::stable_sort(program.slices.begin(), program.slices.end(),
-                   [](const ir::Slice& a, const ir::Slice& b) { return a.needed < b.needed; });
-  for (std::size_t i = 0; i < program.slices.size(); ++i) {
-    for (const ir::Piece& piece : program.slices[i].pieces) {
-      auto& slices = program.variables[program.shard(piece.shard).variable.value].slices;
-      const bool named = !slices.empty() && slices.back() == ir::SliceId(i);
-      if (!named) slices.push_back(ir::SliceId(i));
-    }
-  }
-  std::stable_sort(program.collectives.begin(), program.collectives.end(),
-                   [&](const ir::Collective& a, const ir::Collective& b) {
-                     return completion(state.graph, a) < completion(state.graph, b);
-                   });
-  for (std::size_t i = 0; i < program.collectives.size(); ++i) {
-    for (ir::VariableId variable : program.collectives[i].variables) {
-      program.variables[variable.value].collective = ir::CollectiveId(i);
-    }
-  }
+  order_slices(state);
+  order_collectives(state);
 }
 
 }  // namespace autodist::passes

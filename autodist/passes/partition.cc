@@ -1,67 +1,60 @@
-// Variables -> shards. A variable that the strategy leaves whole is one shard.
-
-#include <map>
+#include <algorithm>
+#include <unordered_map>
 
 #include "autodist/passes/pass.h"
 
 namespace autodist::passes {
 namespace {
 
-void add_shard(State& state, ir::Shard shard, const strategy::Synchronizer& synchronizer) {
-  state.shard_plans.push_back({ir::ShardId(state.program.shards.size()), synchronizer});
-  state.program.shards.push_back(std::move(shard));
+// Stands for one op where the strategy fixes no time: only the order matters.
+constexpr Seconds kOpPosition{1e-6};
+
+Seconds needed_of(const strategy::NodeConfig& node, const ir::Variable& variable) {
+  if (node.needed) return *node.needed;
+  return variable.first_use ? kOpPosition * variable.first_use->value : Seconds{};
 }
 
-void add_whole(State& state, ir::VariableId id, const strategy::NodeConfig& node) {
-  const std::vector<std::int64_t> shape = ir::shape_of(state.graph, id);
-  const std::int64_t rows = shape.empty() ? 1 : shape.front();
-  add_shard(state,
-            {id, state.graph.variable(id).name, 0, 0, rows, ir::element_count(state.graph, id)},
-            node.synchronizer);
-}
-
-void add_parts(State& state, ir::VariableId id, const strategy::NodeConfig& node) {
-  const std::vector<std::int64_t> shape = ir::shape_of(state.graph, id);
-  const std::vector<std::int64_t> shards =
-      strategy::parse_partitioner(node.partitioner, state.where);
-  std::uint32_t axis = 0;
-  while (shards[axis] == 1) ++axis;
-  const std::int64_t row_elements = ir::element_count(state.graph, id) / shape[axis];
-  for (std::size_t i = 0; i < node.parts.size(); ++i) {
-    const auto [begin, end] =
-        strategy::shard_rows(shape[axis], shards[axis], static_cast<std::int64_t>(i));
-    add_shard(state,
-              {id, state.graph.variable(id).name + "/part_" + std::to_string(i), axis, begin, end,
-               (end - begin) * row_elements},
-              node.parts[i].synchronizer);
+void add_shards(State& state, ir::VariableId id) {
+  const strategy::NodeConfig& node = *state.nodes[id.value];
+  const std::string& name = state.graph().variable(id).name;
+  const std::vector<std::int64_t> shape = ir::shape_of(state.graph(), id);
+  const std::int64_t elements = ir::element_count(state.graph(), id);
+  if (node.partitioner.empty()) {
+    const std::int64_t rows = shape.empty() ? 1 : shape.front();
+    state.program.shards.push_back({id, name, 0, 0, rows, elements});
+    state.synchronizers.push_back(&node.synchronizer);
+    return;
   }
-}
-
-// Passes read no measured time: without one in the strategy, what is used earlier is needed
-// earlier.
-Seconds structural_need(const ir::Variable& variable) {
-  constexpr double kNominalOpSeconds = 1e-6;
-  return Seconds(variable.first_use ? kNominalOpSeconds * variable.first_use->value : 0);
+  const auto shards = strategy::parse_partitioner(node.partitioner, state.where);
+  const auto split = std::find_if(shards.begin(), shards.end(), [](auto n) { return n > 1; });
+  const auto axis = static_cast<std::uint32_t>(split - shards.begin());
+  const std::int64_t rows = shape[axis];
+  for (std::int64_t i = 0; i < *split; ++i) {
+    const auto [begin, end] = strategy::shard_rows(rows, *split, i);
+    state.program.shards.push_back({id, name + "/part_" + std::to_string(i), axis, begin, end,
+                                    elements / rows * (end - begin)});
+    state.synchronizers.push_back(&node.parts[static_cast<std::size_t>(i)].synchronizer);
+  }
 }
 
 }  // namespace
 
 void partition(State& state) {
-  std::map<std::string, const strategy::NodeConfig*> nodes;
+  const auto& variables = state.graph().variables;
+  std::unordered_map<std::string, const strategy::NodeConfig*> nodes;
   for (const strategy::NodeConfig& node : state.strategy.nodes) {
-    nodes[strategy::variable_name(node.name)] = &node;
+    nodes.emplace(strategy::variable_name(node.name), &node);
   }
-  for (std::size_t i = 0; i < state.graph.variables.size(); ++i) {
-    const ir::VariableId id(i);
-    const ir::Variable& variable = state.graph.variable(id);
-    const strategy::NodeConfig& node = *nodes.at(variable.name);
-    state.needed.push_back(node.needed.value_or(structural_need(variable)));
-    if (node.parts.empty()) {
-      add_whole(state, id, node);
-    } else {
-      add_parts(state, id, node);
-    }
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    state.nodes.push_back(nodes.at(variables[i].name));
+    state.needed.push_back(needed_of(*state.nodes[i], variables[i]));
+    add_shards(state, ir::VariableId(i));
+    if (variables[i].gradient) state.by_need.push_back(ir::VariableId(i));
   }
+  std::stable_sort(state.by_need.begin(), state.by_need.end(),
+                   [&](ir::VariableId a, ir::VariableId b) {
+                     return state.needed[a.value] < state.needed[b.value];
+                   });
 }
 
 }  // namespace autodist::passes

@@ -1,58 +1,67 @@
-// What the passes work on, and what a pass is: one function that brings the state one step further.
+// What the passes share: the state that they hand on, and what each of them does.
 
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "autodist/ir/program.h"
 #include "autodist/passes/pipeline.h"
+#include "autodist/strategy/strategy.h"
 
 namespace autodist::passes {
 
-// What the strategy says of one shard.
-struct ShardPlan {
-  ir::ShardId shard;
-  strategy::Synchronizer synchronizer;
-};
-
 struct State {
-  // Given.
-  const ir::Graph& graph;
   const strategy::Strategy& strategy;
   const cluster::Cluster& cluster;
   const Options& options;
-  const std::string& where;  // the strategy, for messages
+  const std::string& where;  // names the strategy in messages
 
-  // Made by the passes; complete after the last.
   ir::Program program;
 
-  // Between passes: shards in the order of program.shards (partition), when each variable is needed
-  // (partition), the ranks that compute, ascending (replicate).
-  std::vector<ShardPlan> shard_plans;
+  // Beside the program's tables: what the strategy says of them.
+  std::vector<const strategy::NodeConfig*> nodes;            // by variable
+  std::vector<const strategy::Synchronizer*> synchronizers;  // by shard; set by partition
+  // When the step first needs each variable; by variable, set by partition.
   std::vector<Seconds> needed;
-  std::vector<ir::Rank> replicas;
+  // The trained variables, first needed first; set by partition.
+  std::vector<ir::VariableId> by_need;
+
+  [[nodiscard]] const ir::Graph& graph() const { return *program.graph; }
+  // Of one slice.
+  [[nodiscard]] Bytes slice_limit() const {
+    return strategy.slice_bytes > Bytes{0} ? strategy.slice_bytes : options.slice_bytes;
+  }
 };
+
+// Strategy nodes -> shards, and when each variable is needed.
+void partition(State& state);
+
+// Cluster and replicas -> ranks, in the order of cluster::ranks_of.
+void replicate(State& state);
+
+// Every shard -> slices with owner, members and place of the update, or a library collective.
+// A variable whose only member is its only owner stays local, and so does one without a gradient:
+// neither.
+void synchronise(State& state);
+
+// Neighbouring small slices -> one slice of several pieces.
+void fuse(State& state);
+
+// Slices and collectives -> their final order and ids.
+void order(State& state);
+
+// Everything so far -> the streams of each role.
+void lower(State& state);
 
 struct Pass {
   const char* name;
-  void (*run)(State&);
+  void (*function)(State&);
+  // Whether lower() makes a verifiable Program of what the pass leaves.
+  bool complete;
 };
 
-void partition(State& state);    // variables -> shards
-void replicate(State& state);    // devices -> ranks, and the part of the batch that each takes
-void synchronise(State& state);  // shards -> slices with owners, or library collectives
-void fuse(State& state);         // small neighbours -> one slice
-void order(State& state);        // slices by need, collectives by completion
-void lower(State& state);        // ops and slices -> streams of instructions
-
-// Whether the step trains the variable: nothing is sent for one that it does not.
-inline bool is_trained(const ir::Graph& graph, ir::VariableId variable) {
-  return graph.variable(variable).gradient.has_value();
-}
-
-// The rank that a device of the strategy means: the rank on it, or its node's lowest
-// ("ADDR:CPU:0"). REQUIRES: replicate has run. Throws Error(kInfeasible).
-ir::Rank rank_on(const State& state, const std::string& device);
+// The list: pipeline.cc.
+const std::vector<Pass>& passes();
 
 }  // namespace autodist::passes

@@ -1,22 +1,27 @@
-// The ordered list of passes, and the runner.
-
 #include "autodist/passes/pipeline.h"
 
+#include <utility>
+
 #include "autodist/passes/pass.h"
+#include "autodist/passes/supported.h"
 
 namespace autodist::passes {
-namespace {
 
-constexpr Pass kPasses[] = {
-    {"partition", partition}, {"replicate", replicate}, {"synchronise", synchronise},
-    {"fuse", fuse},           {"order", order},         {"lower", lower},
-};
-
-}  // namespace
+const std::vector<Pass>& passes() {
+  static const std::vector<Pass> list{
+      {"partition", partition, false},
+      {"replicate", replicate, false},
+      {"synchronise", synchronise, true},
+      {"fuse", fuse, true},
+      {"order", order, true},
+      {"lower", lower, false},  // rewrite() verifies the result itself
+  };
+  return list;
+}
 
 std::vector<std::string> pass_names() {
   std::vector<std::string> names;
-  for (const Pass& pass : kPasses) names.emplace_back(pass.name);
+  for (const Pass& pass : passes()) names.emplace_back(pass.name);
   return names;
 }
 
@@ -24,11 +29,18 @@ ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Stra
                     const cluster::Cluster& cluster, const Options& options,
                     const std::string& where) {
   strategy::check(strategy, *graph, cluster, where);
-  State state{*graph, strategy, cluster, options, where, {}, {}, {}, {}};
-  state.program.graph = graph;
-  state.program.variables.resize(graph->variables.size());
-  for (const Pass& pass : kPasses) {
-    pass.run(state);
+  check_supported(strategy, *graph, where);
+
+  State state{strategy, cluster, options, where, {}, {}, {}, {}, {}};
+  state.program.graph = std::move(graph);
+  state.program.variables.resize(state.graph().variables.size());
+  for (const Pass& pass : passes()) {
+    pass.function(state);
+    if (pass.complete && options.verify_each) {
+      State whole = state;
+      lower(whole);
+      ir::verify(whole.program);
+    }
     if (options.dump) options.dump(pass.name, ir::to_text(state.program));
   }
   ir::verify(state.program);

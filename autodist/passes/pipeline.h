@@ -1,5 +1,8 @@
 // Graph + Strategy + Cluster -> Program. pipeline.cc is only the ordered list of passes; each pass
-// is one function on one state (pass.h), runs the verifier after it, and can be dumped.
+// is one function on one state (pass.h), is verified after it, and can be dumped.
+//
+// What a Program says today: synchronous training without compression. A variable whose gradient is
+// sparse is planned like a dense one: the executor makes its gradient dense before it contributes.
 
 #pragma once
 
@@ -19,8 +22,12 @@ struct Options {
   bool cpu_only = false;  // one CPU rank per listed GPU
   // Largest slice where the strategy names none: about 50 k parameters (P3, section 5).
   Bytes slice_bytes{200'000};
-  // Slices smaller than this are fused with neighbours of the same owner and like priority.
+  // Slices smaller than this are fused with neighbours of the same owner and like priority, up to
+  // this; 0 fuses nothing.
   Bytes fuse_below{32'768};
+  // Verify after every pass that leaves a Program that could run, not after the last alone. A
+  // search that rewrites thousands of candidates does without.
+  bool verify_each = true;
   // Called after each pass with its name and the Program's text so far (--dump-after).
   std::function<void(const std::string& pass, const std::string& text)> dump;
 };
@@ -28,8 +35,14 @@ struct Options {
 // Names of the passes in order: what --dump-after accepts.
 std::vector<std::string> pass_names();
 
-// Deterministic; reads no measured time. `where` names the strategy in messages.
-// REQUIRES: verify(graph) holds. Throws Error as strategy::check does.
+// Deterministic; reads no measured time: equal structures, strategies, clusters and options give
+// equal Programs. Their ranks are those of cluster::ranks_of, one for one; who is no replica serves
+// only. `where` names the strategy in messages.
+//
+// REQUIRES: verify(graph) holds. Throws Error as strategy::check does; kInfeasible for what no
+// Program can say yet (staleness, sync: false, compression), for shards of one variable that are
+// synchronised in different ways, and for a replica on a node that only serves; kUsage for a
+// priority that is no time, and for a variable in two clips.
 ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Strategy& strategy,
                     const cluster::Cluster& cluster, const Options& options,
                     const std::string& where);

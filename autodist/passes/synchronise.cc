@@ -1,161 +1,184 @@
-// Shards -> slices with owners, or library collectives.
-//
-// PS: the destination owns all slices of the shard and updates. Direct all-reduce: the variables of
-// a group, one behind the other, are spread evenly over the replicas as owners (a reduce-scatter
-// and an all-gather), and every rank updates. Both cut at shards and at the largest slice.
+// Who owns what. Parameter servers are named by the strategy; a direct all-reduce spreads each
+// group evenly over its members, so that every one of them sends and receives the same.
 
 #include <algorithm>
 #include <map>
 #include <tuple>
 
-#include "autodist/base/error.h"
+#include "autodist/base/check.h"
 #include "autodist/passes/pass.h"
+#include "autodist/passes/slice_table.h"
+#include "autodist/passes/synchronizer_kind.h"
 
 namespace autodist::passes {
 namespace {
 
-using strategy::AllReduceAlgorithm;
-using strategy::AllReduceSynchronizer;
-using strategy::PsSynchronizer;
-
-// A group's share of one owner, and the library's buffer, hold one dtype.
-using GroupKey = std::tuple<std::int32_t, DType>;
-
 class Synchroniser {
  public:
-  explicit Synchroniser(State& state) : state_(state) {
-    const Bytes wanted = state.strategy.slice_bytes;
-    slice_bytes_ = wanted.value > 0 ? wanted : state.options.slice_bytes;
+  explicit Synchroniser(State& state) : state_(state), program_(state.program) {
+    for (std::size_t i = 0; i < program_.ranks.size(); ++i) {
+      if (program_.ranks[i].replica) members_.emplace_back(i);
+    }
   }
 
   void run() {
-    for (const ShardPlan& plan : state_.shard_plans) {
-      const ir::Shard& shard = state_.program.shard(plan.shard);
-      if (!is_trained(state_.graph, shard.variable)) continue;
-      if (const auto* ps = std::get_if<PsSynchronizer>(&plan.synchronizer)) {
-        add_ps(plan.shard, *ps);
-      } else {
-        add_all_reduce(plan.shard, std::get<AllReduceSynchronizer>(plan.synchronizer));
+    set_clips();
+    name_ranks();
+    find_locals();
+    std::map<std::pair<std::int32_t, DType>, std::vector<ir::ShardId>> direct;
+    for (std::size_t i = 0; i < program_.shards.size(); ++i) {
+      const ir::VariableId variable = program_.shards[i].variable;
+      if (!state_.graph().variable(variable).gradient || local_[variable.value]) continue;
+      const strategy::Synchronizer& synchronizer = *state_.synchronizers[i];
+      switch (kind_of(synchronizer)) {
+        case SynchronizerKind::kParameterServer:
+          add_slices({ir::ShardId(i), 0, program_.shards[i].elements}, destination(synchronizer),
+                     ir::UpdateAt::kOwner);
+          break;
+        case SynchronizerKind::kDirect:
+          direct[{all_reduce(i).group, dtype_of(ir::ShardId(i))}].emplace_back(i);
+          break;
+        case SynchronizerKind::kLibrary:
+          add_to_collective(ir::ShardId(i));
+          break;
       }
     }
-    for (const auto& [key, shards] : direct_) spread(shards);
-    for (auto& [key, collective] : library_) {
-      state_.program.collectives.push_back(std::move(collective));
-    }
+    for (const auto& [group, shards] : direct) spread(shards, group.second);
+    name_slices(program_);
   }
 
  private:
-  DType dtype_of(ir::VariableId variable) const {
-    return state_.graph.value(state_.graph.variable(variable).value).type.dtype;
+  DType dtype_of(ir::ShardId id) const {
+    const ir::Variable& variable = state_.graph().variable(program_.shard(id).variable);
+    return state_.graph().value(variable.value).type.dtype;
+  }
+  const strategy::AllReduceSynchronizer& all_reduce(std::size_t shard) const {
+    return std::get<strategy::AllReduceSynchronizer>(*state_.synchronizers[shard]);
   }
 
-  [[noreturn]] void refuse(const ir::Shard& shard, const std::string& what) const {
-    fail(ErrorCode::kInfeasible,
-         "{}: '{}' asks for {}; this version trains synchronously and uncompressed", state_.where,
-         shard.name, what);
-  }
-
-  // One replica that owns the whole variable itself has nobody to talk to.
-  bool is_alone_with(ir::VariableId variable) const {
-    if (state_.replicas.size() > 1) return false;
-    return std::all_of(
-        state_.shard_plans.begin(), state_.shard_plans.end(), [&](const ShardPlan& plan) {
-          const auto* ps = std::get_if<PsSynchronizer>(&plan.synchronizer);
-          return state_.program.shard(plan.shard).variable != variable || ps == nullptr ||
-                 rank_on(state_, ps->reduction_destination) == state_.replicas.front();
-        });
-  }
-
-  void add_ps(ir::ShardId id, const PsSynchronizer& ps) {
-    const ir::Shard& shard = state_.program.shard(id);
-    if (!ps.sync) refuse(shard, "sync=false");
-    if (ps.staleness > 0) refuse(shard, fmt::format("staleness={}", ps.staleness));
-    const ir::Rank owner = rank_on(state_, ps.reduction_destination);
-    if (!is_alone_with(shard.variable)) {
-      add_slices({id, 0, shard.elements}, owner, ir::UpdateAt::kOwner);
-    }
-  }
-
-  void add_all_reduce(ir::ShardId id, const AllReduceSynchronizer& all_reduce) {
-    const ir::Shard& shard = state_.program.shard(id);
-    if (all_reduce.compressor != strategy::Compressor::kNone) refuse(shard, "a compressor");
-    if (state_.replicas.size() == 1) return;
-    const GroupKey key{all_reduce.group, dtype_of(shard.variable)};
-    if (all_reduce.algorithm != AllReduceAlgorithm::kLibrary) {
-      direct_[key].push_back(id);
-      return;
-    }
-    // A library takes whole variables: a partitioned one goes with the group of its first shard.
-    if (shard.begin != 0) return;
-    ir::Collective& collective = library_[key];
-    collective.variables.push_back(shard.variable);
-    collective.dtype = dtype_of(shard.variable);
-    collective.members = state_.replicas;
-    static constexpr const char* kSpecs[] = {"AUTO", "NCCL", "RING"};
-    collective.spec = kSpecs[static_cast<int>(all_reduce.spec)];
-  }
-
-  // Owner r's part of the group is the r-th of equal parts of its elements.
-  void spread(const std::vector<ir::ShardId>& shards) {
-    std::int64_t total = 0;
-    for (ir::ShardId id : shards) total += state_.program.shard(id).elements;
-    const auto owners = static_cast<std::int64_t>(state_.replicas.size());
-    std::int64_t before = 0;  // elements of the group ahead of this shard
-    for (ir::ShardId id : shards) {
-      const std::int64_t elements = state_.program.shard(id).elements;
-      for (std::int64_t r = 0; r < owners; ++r) {
-        const auto [begin, end] = strategy::shard_rows(total, owners, r);
-        const ir::Piece piece{id, std::max(begin - before, std::int64_t{0}),
-                              std::min(end - before, elements)};
-        if (piece.begin < piece.end) {
-          add_slices(piece, state_.replicas[static_cast<std::size_t>(r)], ir::UpdateAt::kEveryRank);
-        }
+  void set_clips() {
+    const auto& clips = state_.graph().clips;
+    for (std::size_t i = 0; i < clips.size(); ++i) {
+      for (ir::VariableId variable : clips[i].variables) {
+        if (!state_.graph().variable(variable).gradient) continue;
+        program_.variables[variable.value].clip = ir::ClipId(i);
       }
-      before += elements;
     }
   }
 
-  void add_slices(const ir::Piece& piece, ir::Rank owner, ir::UpdateAt update_at) {
-    const ir::VariableId variable = state_.program.shard(piece.shard).variable;
-    const DType dtype = dtype_of(variable);
-    const std::int64_t elements = piece.end - piece.begin;
-    const std::int64_t most =
-        std::max<std::int64_t>(slice_bytes_.value / static_cast<std::int64_t>(size_of(dtype)), 1);
-    const std::int64_t count = (elements + most - 1) / most;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto [begin, end] = strategy::shard_rows(elements, count, i);
-      ir::Slice slice;
-      slice.pieces = {{piece.shard, piece.begin + begin, piece.begin + end}};
-      slice.dtype = dtype;
-      slice.owner = owner;
-      slice.needed = state_.needed[variable.value];
-      slice.members = state_.replicas;
-      slice.update_at = update_at;
-      state_.program.slices.push_back(std::move(slice));
+  // A rank goes by its device's name, also by that in the cluster file where it runs on a CPU
+  // instead; a node's lowest rank by every other CPU of the node.
+  void name_ranks() {
+    const auto listed = cluster::ranks_of(state_.cluster, false);
+    for (std::size_t i = 0; i < listed.size(); ++i) {
+      rank_of_device_.emplace(cluster::device_name(state_.cluster, listed[i]), i);
     }
+    for (std::size_t i = 0; i < program_.ranks.size(); ++i) {
+      rank_of_device_.emplace(program_.ranks[i].device, i);
+      lowest_rank_.emplace(program_.ranks[i].node, i);
+    }
+  }
+
+  ir::Rank destination(const strategy::Synchronizer& synchronizer) const {
+    const std::string& device =
+        std::get<strategy::PsSynchronizer>(synchronizer).reduction_destination;
+    const auto exact = rank_of_device_.find(device);
+    if (exact != rank_of_device_.end()) return exact->second;
+    const std::string node = device.substr(0, device.rfind(':', device.rfind(':') - 1));
+    const auto lowest = lowest_rank_.find(node);
+    AD_CHECK(lowest != lowest_rank_.end()) << "no rank for " << device;
+    return lowest->second;
+  }
+
+  // Local: the only replica would send all of it to itself.
+  void find_locals() {
+    local_.assign(program_.variables.size(), members_.size() == 1);
+    if (members_.size() != 1) return;
+    for (std::size_t i = 0; i < program_.shards.size(); ++i) {
+      const strategy::Synchronizer& synchronizer = *state_.synchronizers[i];
+      if (kind_of(synchronizer) == SynchronizerKind::kParameterServer &&
+          destination(synchronizer) != members_.front()) {
+        local_[program_.shards[i].variable.value] = false;
+      }
+    }
+  }
+
+  void add_slices(const ir::Piece& range, ir::Rank owner, ir::UpdateAt update_at) {
+    const DType dtype = dtype_of(range.shard);
+    const Bytes limit = state_.slice_limit();
+    const auto size = static_cast<std::int64_t>(size_of(dtype));
+    const Seconds needed = state_.needed[program_.shard(range.shard).variable.value];
+    for (const ir::Piece& piece : cut(range, std::max<std::int64_t>(1, limit.value / size))) {
+      program_.slices.push_back({{piece}, dtype, owner, needed, members_, update_at});
+    }
+  }
+
+  // The shards, one after another, in as many contiguous parts as there are members. Whose part is
+  // one element larger goes round, so that all groups of a dtype together are even, too.
+  void spread(const std::vector<ir::ShardId>& shards, DType dtype) {
+    std::int64_t total = 0;
+    for (ir::ShardId shard : shards) total += program_.shard(shard).elements;
+    const auto count = static_cast<std::int64_t>(members_.size());
+    const std::int64_t larger = total % count;
+    std::int64_t& first_larger = first_larger_[dtype];
+    const auto part_of = [&](std::int64_t i) {
+      return total / count + ((i - first_larger + count) % count < larger ? 1 : 0);
+    };
+    std::int64_t member = 0;
+    std::int64_t room = part_of(0);
+    for (ir::ShardId shard : shards) {
+      std::int64_t begin = 0;
+      do {
+        while (room == 0 && member + 1 < count) room = part_of(++member);
+        const std::int64_t end = std::min(begin + room, program_.shard(shard).elements);
+        add_slices({shard, begin, end}, members_[static_cast<std::size_t>(member)],
+                   ir::UpdateAt::kEveryRank);
+        room -= end - begin;
+        begin = end;
+      } while (begin < program_.shard(shard).elements);
+    }
+    first_larger = (first_larger + larger) % count;
+  }
+
+  // A library reduces whole gradients: a partitioned variable goes with the group of its first
+  // shard.
+  void add_to_collective(ir::ShardId shard) {
+    const ir::VariableId variable = program_.shard(shard).variable;
+    if (program_.plan(variable).collective) return;
+    const auto& synchronizer = all_reduce(shard.value);
+    const auto key = std::make_tuple(synchronizer.group, dtype_of(shard), synchronizer.spec);
+    const auto [found, is_new] = collectives_.emplace(key, program_.collectives.size());
+    if (is_new) {
+      program_.collectives.push_back({{}, dtype_of(shard), members_, spec_name(synchronizer.spec)});
+    }
+    program_.collectives[found->second.value].variables.push_back(variable);
+    program_.variables[variable.value].collective = found->second;
+  }
+
+  static const char* spec_name(strategy::AllReduceSpec spec) {
+    switch (spec) {
+      case strategy::AllReduceSpec::kAuto:
+        return "AUTO";
+      case strategy::AllReduceSpec::kNccl:
+        return "NCCL";
+      case strategy::AllReduceSpec::kRing:
+        return "RING";
+    }
+    return "";
   }
 
   State& state_;
-  Bytes slice_bytes_;
-  std::map<GroupKey, std::vector<ir::ShardId>> direct_;
-  std::map<GroupKey, ir::Collective> library_;
+  ir::Program& program_;
+  std::vector<ir::Rank> members_;
+  std::map<std::string, ir::Rank> rank_of_device_;
+  std::map<std::string, ir::Rank> lowest_rank_;  // by address of the node
+  std::vector<bool> local_;                      // by variable
+  std::map<DType, std::int64_t> first_larger_;
+  std::map<std::tuple<std::int32_t, DType, strategy::AllReduceSpec>, ir::CollectiveId> collectives_;
 };
-
-void set_clips(State& state) {
-  for (std::size_t clip = 0; clip < state.graph.clips.size(); ++clip) {
-    for (ir::VariableId variable : state.graph.clips[clip].variables) {
-      if (is_trained(state.graph, variable)) {
-        state.program.variables[variable.value].clip = ir::ClipId(clip);
-      }
-    }
-  }
-}
 
 }  // namespace
 
-void synchronise(State& state) {
-  set_clips(state);
-  Synchroniser(state).run();
-}
+void synchronise(State& state) { Synchroniser(state).run(); }
 
 }  // namespace autodist::passes

@@ -25,7 +25,7 @@ constexpr double kParameterTolerance = 1e-5;  // relative, after ten steps
 constexpr double kAccuracyTolerance = 0.01;
 
 struct DemoArguments {
-  std::int64_t steps = 300;
+  std::int64_t steps = 600;
   std::int64_t batch = 64;
   std::string folder;
 };

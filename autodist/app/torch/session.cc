@@ -237,25 +237,34 @@ class Session::Impl {
     if (!program_->collectives.empty()) {
       collectives_ = comm::make_gloo(transport, job_->place_.own_address, limit);
     }
-    make_runner(0);
   }
 
-  void make_runner(std::int64_t first_step) {
+  // Made when it is first needed: a checkpoint is loaded before, while the transport is still free
+  // for agreements.
+  exec::Runner& runner() {
+    if (runner_) return *runner_;
     exec::RunnerOptions options;
     options.job_seed = job_->options_.seed;
-    options.first_step = static_cast<std::uint64_t>(first_step);
+    options.first_step = static_cast<std::uint64_t>(first_step_);
     options.wait_limit = job_->options_.stall_limit;
     options.trace = job_->options_.trace;
     runner_ = std::make_unique<exec::Runner>(
         program_, ir::Rank(job_->place_.rank), bindings_,
         exec::RunnerConnections{job_->transport_.get(), collectives_.get(), &job_->clock_},
         options);
+    if (!initial_state_.empty()) runner_->load_state(initial_state_);
+    initial_state_.clear();
+    return *runner_;
+  }
+
+  [[nodiscard]] std::int64_t step() const {
+    return runner_ ? static_cast<std::int64_t>(runner_->steps_done()) : first_step_;
   }
 
   double run_local(const Batch& rows) {
     check_children();
-    const exec::StepResult result = runner_->step(rows);
-    report_.step = static_cast<std::int64_t>(runner_->steps_done()) - 1;
+    const exec::StepResult result = runner().step(rows);
+    report_.step = step() - 1;
     report_.samples = result.samples;
     report_.loss = result.samples > 0 ? result.loss : std::numeric_limits<double>::quiet_NaN();
     report_.waiting = result.waiting;
@@ -283,7 +292,7 @@ class Session::Impl {
     note.stop = stop ? 1 : 0;
     note.save = save ? 1 : 0;
     const StepSummary before = pending_ >= 0 ? summary_of(pending_) : StepSummary{};
-    runner_->tell(note.pack());
+    runner().tell(note.pack());
     pending_ = report_.step;
     return before;
   }
@@ -294,20 +303,20 @@ class Session::Impl {
     if (!step_.evaluate) {
       fail(ErrorCode::kUsage, "evaluate: the step '{}' has no evaluation function", step_.name);
     }
-    runner_->synchronize();
+    runner().synchronize();
     return step_.evaluate(batch);
   }
 
   // The optimizer's state lies with the owners and the statistics with the replicas: the chief
   // gathers.
   void save(const std::string& directory) {
-    runner_->synchronize();
+    runner().synchronize();
     const bool writes = is_chief();
     std::vector<NamedTensor> state;
-    if (writes) state = runner_->gather_state();
+    if (writes) state = runner().gather_state();
     exec::Checkpoint checkpoint;
     if (!writes) return;
-    checkpoint.step = static_cast<std::int64_t>(runner_->steps_done());
+    checkpoint.step = step();
     checkpoint.program_digest = to_string(ir::digest_of(*program_));
     checkpoint.optimizer = ir::to_string(optimizer_);
     checkpoint.model = model_tensors();
@@ -319,6 +328,10 @@ class Session::Impl {
   }
 
   std::int64_t load(const std::string& directory) {
+    if (runner_) {
+      fail(ErrorCode::kUsage, "load: {}: the training is under way; load before the first step",
+           directory);
+    }
     exec::RealFileSystem files;
     exec::Checkpoint checkpoint;
     std::string document;
@@ -332,22 +345,20 @@ class Session::Impl {
       document = exec::write_safetensors(
           {checkpoint.optimizer_state, {{"step", std::to_string(checkpoint.step)}}});
     }
-    runner_.reset();
     comm::Transport& transport = *job_->transport_;
     const Seconds limit = job_->options_.join_limit;
     document = comm::broadcast(transport, 0, document, "checkpoint", limit);
     const exec::Safetensors state = exec::read_safetensors(document, directory);
     exec::broadcast_initial(transport, *graph_, bindings_, limit);
-    const std::int64_t step = std::stoll(state.metadata.at("step"));
-    make_runner(step);
-    std::vector<NamedTensor> tensors;
-    for (const exec::TensorData& each : state.tensors) tensors.push_back(exec::to_tensor(each));
-    runner_->load_state(tensors);
-    return step;
+    first_step_ = std::stoll(state.metadata.at("step"));
+    for (const exec::TensorData& each : state.tensors) {
+      initial_state_.push_back(exec::to_tensor(each));
+    }
+    return first_step_;
   }
 
   void finish() {
-    runner_->finish();
+    runner().finish();
     if (job_->children_) job_->children_->wait(job_->options_.join_limit);
   }
 
@@ -364,6 +375,8 @@ class Session::Impl {
   std::unique_ptr<comm::Collectives> collectives_;
   std::unique_ptr<exec::Runner> runner_;
   StepReport report_;
+  std::int64_t first_step_ = 0;
+  std::vector<NamedTensor> initial_state_;  // of the update rules, from a checkpoint
 
  private:
   // A child that died is named at once, without waiting for its heartbeats.
@@ -378,7 +391,7 @@ class Session::Impl {
     summary.step = step;
     double loss = 0;
     double samples = 0;
-    for (const std::string& bytes : runner_->told(static_cast<std::uint64_t>(step))) {
+    for (const std::string& bytes : runner().told(static_cast<std::uint64_t>(step))) {
       const Note note = Note::unpack(bytes);
       loss += note.loss_times_samples;
       samples += note.samples;
@@ -444,19 +457,17 @@ double Session::run_local(const Batch& rows) { return impl_->run_local(rows); }
 const StepReport& Session::last() const { return impl_->report_; }
 StepSummary Session::summarise(bool stop, bool save) { return impl_->summarise(stop, save); }
 StepSummary Session::last_summary() { return impl_->last_summary(); }
-void Session::synchronize() { impl_->runner_->synchronize(); }
+void Session::synchronize() { impl_->runner().synchronize(); }
 std::vector<torch::Tensor> Session::evaluate(const Batch& batch) { return impl_->evaluate(batch); }
 void Session::save(const std::string& directory) { impl_->save(directory); }
 std::int64_t Session::load(const std::string& directory) { return impl_->load(directory); }
-std::int64_t Session::step() const {
-  return static_cast<std::int64_t>(impl_->runner_->steps_done());
-}
+std::int64_t Session::step() const { return impl_->step(); }
 std::uint32_t Session::rank() const { return impl_->job_->place_.rank; }
 std::uint32_t Session::size() const { return impl_->job_->size_; }
 const ir::Graph& Session::graph() const { return *impl_->graph_; }
 const ir::Program& Session::program() const { return *impl_->program_; }
 const strategy::Strategy& Session::strategy() const { return impl_->strategy_; }
-ir::Trace Session::take_trace() { return impl_->runner_->take_trace(); }
+ir::Trace Session::take_trace() { return impl_->runner().take_trace(); }
 void Session::finish() { impl_->finish(); }
 
 }  // namespace autodist

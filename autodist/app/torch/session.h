@@ -110,8 +110,8 @@ class Session {
   // Writes a checkpoint step-N below `directory`, at the chief, with the original names; every rank
   // calls it. Throws Error(kCheckpoint).
   void save(const std::string& directory);
-  // Loads the newest sound checkpoint and returns its step; every rank calls it, before or between
-  // steps. A checkpoint of any strategy and size fits.
+  // Loads the newest sound checkpoint and returns its step; every rank calls it, before the first
+  // step. A checkpoint of any strategy and size fits.
   std::int64_t load(const std::string& directory);
 
   [[nodiscard]] std::int64_t step() const;  // of the next run()

@@ -1,0 +1,209 @@
+// `autodist bench capture`: replayed against eager steps, and what capturing costs.
+
+#include <sys/resource.h>
+#include <torch/torch.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "autodist/app/subprocess.h"
+#include "autodist/app/torch/torch_verbs.h"
+#include "autodist/base/clock.h"
+#include "autodist/base/error.h"
+#include "autodist/capture/capture.h"
+#include "autodist/exec/bindings.h"
+#include "autodist/exec/replay.h"
+#include "autodist/models/catalogue.h"
+
+namespace autodist::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct BenchArguments {
+  std::string name;
+  bool quick = false;
+  std::string probe;  // runs one step in this process and prints its peak memory
+  std::string probe_model;
+};
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Forward and backward with autograd, gradients dropped.
+void eager_step(const TrainingStep& step) {
+  for (const NamedTensor& each : step.parameters) each.tensor.mutable_grad() = torch::Tensor();
+  step.loss(step.example).backward();
+}
+
+class Replayed {
+ public:
+  explicit Replayed(const TrainingStep& step) : example_(step.example) {
+    capture::Options options;
+    options.cost_repetitions = 0;
+    capture::CapturedStep captured = capture::capture(step, options);
+    graph_ = std::make_shared<const ir::Graph>(std::move(captured.graph));
+    replay_ = std::make_unique<exec::Replay>(
+        graph_, exec::bind(*graph_, step, torch::kCPU, captured.tensors.constants), torch::kCPU);
+  }
+
+  void run() {
+    const capture::BelowAutograd below_autograd;
+    replay_->begin(example_, 1);
+    for (std::size_t op = 0; op < graph_->ops.size(); ++op) replay_->run(ir::OpId(op));
+    for (std::size_t i = 0; i < graph_->variables.size(); ++i) {
+      if (graph_->variables[i].gradient) replay_->take_gradient(ir::VariableId(i));
+    }
+    replay_->end();
+  }
+
+ private:
+  Batch example_;
+  std::shared_ptr<const ir::Graph> graph_;
+  std::unique_ptr<exec::Replay> replay_;
+};
+
+template <typename Action>
+double seconds_of(const Action& action) {
+  const SteadyClock clock;
+  const Seconds start = clock.now();
+  action();
+  return (clock.now() - start).value;
+}
+
+struct ModelFigures {
+  double replay_over_eager = 0;  // median of the ratios of neighbouring runs
+  double capture_over_eager = 0;
+};
+
+ModelFigures measure(const std::string& model, bool quick) {
+  const TrainingStep step = models::make_model(model, {});
+  const auto eager = [&] { eager_step(step); };
+  for (int i = 0; i < 3; ++i) eager();
+  const auto capture = [&] {
+    capture::Options options;
+    options.cost_repetitions = 0;
+    capture::capture(step, options);
+  };
+  std::vector<double> capture_ratios;
+  for (int i = 0; i < (quick ? 3 : 7); ++i) {
+    const double before = seconds_of(eager);
+    capture_ratios.push_back(seconds_of(capture) / before);
+  }
+  Replayed replayed(step);
+  const auto replay = [&] { replayed.run(); };
+  for (int i = 0; i < 3; ++i) replay();
+  std::vector<double> ratios;
+  for (int i = 0; i < (quick ? 40 : 200); ++i) {
+    const double before = seconds_of(eager);
+    ratios.push_back(seconds_of(replay) / before);
+  }
+  return {median(ratios), median(capture_ratios)};
+}
+
+std::int64_t peak_bytes_of_this_process() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{usage.ru_maxrss} * 1024;
+}
+
+// Peak memory of one step, plain or captured, in a process of its own. The batch is the one of the
+// example, as a capture of a full-size model for planning is made.
+int probe(const BenchArguments& arguments, Console& console) {
+  models::ModelOptions options;
+  options.batch = 1;
+  const TrainingStep step = models::make_model(arguments.probe_model, options);
+  if (arguments.probe == "plain") {
+    eager_step(step);
+  } else {
+    capture::Options capture_options;
+    capture_options.symbolic_batch = false;
+    capture_options.cost_repetitions = 0;
+    capture::capture(step, capture_options);
+  }
+  console.out << peak_bytes_of_this_process() << "\n";
+  return 0;
+}
+
+double memory_ratio(const std::string& model) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const auto peak = [&](const char* what) {
+    const Finished finished =
+        run_to_end({self, "bench", "capture", "--probe", what, "--probe-model", model});
+    if (finished.exit_code != 0) {
+      fail(ErrorCode::kUsage, "bench: the {} step of {} failed", what, model);
+    }
+    return std::stod(finished.output);
+  };
+  return peak("capture") / peak("plain");
+}
+
+int bench_capture(const BenchArguments& arguments, Console& console) {
+  torch::set_num_threads(1);
+  Json raw = Json::object();
+  double log_sum = 0;
+  double worst = 0;
+  double worst_capture = 0;
+  int count = 0;
+  for (const models::ModelInfo& model : models::catalogue()) {
+    if (!model.small) continue;
+    const ModelFigures figures = measure(model.name, arguments.quick);
+    raw[model.name] = {{"replay_over_eager", figures.replay_over_eager},
+                       {"capture_over_eager_step", figures.capture_over_eager}};
+    if (!console.json) {
+      console.out << fmt::format("{:<20} replay/eager {:.3f}   capture/eager step {:.2f}\n",
+                                 model.name, figures.replay_over_eager, figures.capture_over_eager)
+                  << std::flush;
+    }
+    log_sum += std::log(figures.replay_over_eager);
+    worst = std::max(worst, figures.replay_over_eager);
+    worst_capture = std::max(worst_capture, figures.capture_over_eager);
+    ++count;
+  }
+  double memory = 0;
+  for (const models::ModelInfo& model : models::catalogue()) {
+    if (model.name != "bert-base" && model.name != "resnet50") continue;
+    const double ratio = memory_ratio(model.name);
+    raw[model.name] = {{"capture_memory_over_step", ratio}};
+    memory = std::max(memory, ratio);
+  }
+  Json figures{{"replay_over_eager_geomean", std::exp(log_sum / count)},
+               {"replay_over_eager_max", worst},
+               {"capture_over_eager_step", worst_capture}};
+  if (memory > 0) figures["capture_memory_over_step"] = memory;
+  if (console.json) {
+    console.out << Json{{"figures", figures}, {"raw", raw}}.dump() << "\n";
+    return 0;
+  }
+  for (const auto& [name, value] : figures.items()) {
+    console.out << fmt::format("{:<28} {:.3f}\n", name, value.get<double>());
+  }
+  return 0;
+}
+
+}  // namespace
+
+Action declare_bench(CLI::App& verb) {
+  auto arguments = std::make_shared<BenchArguments>();
+  verb.add_option("name", arguments->name, "capture")
+      ->required()
+      ->check(CLI::IsMember({"capture"}));
+  verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");
+  verb.add_option("--probe", arguments->probe)
+      ->check(CLI::IsMember({"plain", "capture"}))
+      ->group("");
+  verb.add_option("--probe-model", arguments->probe_model)->group("");
+  return [arguments](Console& console) {
+    return arguments->probe.empty() ? bench_capture(*arguments, console)
+                                    : probe(*arguments, console);
+  };
+}
+
+}  // namespace autodist::app

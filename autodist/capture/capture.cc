@@ -1,0 +1,153 @@
+#include "autodist/capture/capture.h"
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "autodist/base/error.h"
+#include "autodist/capture/costs.h"
+#include "autodist/capture/flops.h"
+#include "autodist/capture/liveness.h"
+#include "autodist/capture/recorder.h"
+#include "autodist/capture/self_check.h"
+#include "autodist/capture/subject.h"
+#include "autodist/capture/symbolic_batch.h"
+#include "autodist/capture/tensor_type.h"
+
+namespace autodist::capture {
+namespace {
+
+// libtorch's generators and the executor of scripted code are one per process.
+std::mutex one_capture_at_a_time;
+
+struct Draft {
+  Recording recording;
+  std::string reason;  // why there is none
+};
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// A recording at `count` rows, or the reason why the step does not run with so few.
+Draft record_rows(const Subject& subject, std::int64_t start, std::int64_t count,
+                  std::uint64_t seed, bool check_writes) {
+  try {
+    return {subject.record(subject.rows(start, count), seed, check_writes), ""};
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    return {
+        {},
+        fmt::format("the step does not run with {} samples: {}", count, first_line(error.what()))};
+  }
+}
+
+// Rows at which a symbolic graph is compared with the step: sizes that it was not recorded at. A
+// step of one sample may take other paths (a batch norm refuses it), so four will do, too.
+std::vector<std::int64_t> check_sizes(std::int64_t example_rows) {
+  if (example_rows == 1) return {1, 4};
+  return {std::max<std::int64_t>(example_rows, 4)};
+}
+
+std::string check_symbolic(const Subject& subject, const Recording& recording, std::uint64_t seed) {
+  const Bindings tensors = subject.bindings(recording.graph, recording.constants);
+  std::string different;
+  for (std::int64_t count : check_sizes(subject.example_rows())) {
+    try {
+      different = self_check(subject, recording.graph, tensors, {1, count, seed});
+    } catch (const std::exception& error) {
+      different =
+          fmt::format("the step does not run with {} samples: {}", count, first_line(error.what()));
+    }
+    if (different.empty()) return "";
+  }
+  return different;
+}
+
+// Two recordings of few rows of different data, unified. The order of the sizes is such that a
+// number that merely counts the calls is not taken for one that grows with the batch.
+Draft record_symbolic(const Subject& subject, const Options& options) {
+  const std::int64_t example_rows = subject.example_rows();
+  if (example_rows == 0) return {{}, "the first input has no batch dimension"};
+  const std::int64_t small = example_rows == 1 ? 2 : 3;
+  const std::int64_t other = 5 - small;
+  Draft first = record_rows(subject, 0, small, options.seed, options.self_check);
+  if (!first.reason.empty()) return first;
+  const Draft second = record_rows(subject, small, other, options.seed + 1, false);
+  if (!second.reason.empty()) return second;
+  Unified unified = unify(first.recording.graph, second.recording.graph);
+  first.reason = unified.difference;
+  if (!first.reason.empty()) return first;
+  first.recording.graph = std::move(unified.graph);
+  first.recording.graph.example_batch = example_rows;
+  if (options.self_check) {
+    first.reason = check_symbolic(subject, first.recording, options.seed + 2);
+  }
+  return first;
+}
+
+// Two recordings of the example's size, of different data, which must be equal.
+Recording record_fixed(const Subject& subject, const Options& options, const std::string& reason) {
+  const std::int64_t count = std::max<std::int64_t>(subject.example_rows(), 1);
+  const auto refuse = [&](const std::string& what) {
+    fail(ErrorCode::kUsage,
+         "capture: '{}' cannot be replayed on other data: {}. What the host computes for each "
+         "batch must be an input of the step or be computed with tensors.",
+         subject.step().name, what);
+  };
+  Recording first = subject.record(subject.rows(0, count), options.seed, options.self_check);
+  {
+    const Recording second = subject.record(subject.rows(1, count), options.seed + 1, false);
+    const Unified unified = unify(first.graph, second.graph);
+    if (!unified.difference.empty()) refuse(unified.difference);
+  }
+  first.graph.batch_fixed_reason = reason;
+  if (options.self_check) {
+    const Bindings tensors = subject.bindings(first.graph, first.constants);
+    const std::string different =
+        self_check(subject, first.graph, tensors, {2, count, options.seed + 2});
+    if (!different.empty()) refuse(different);
+  }
+  return first;
+}
+
+Recording record_checked(const Subject& subject, const Options& options) {
+  std::string reason = "asked for";
+  if (options.symbolic_batch) {
+    Draft draft = record_symbolic(subject, options);
+    if (draft.reason.empty()) return std::move(draft.recording);
+    reason = draft.reason;
+  }
+  return record_fixed(subject, options, reason);
+}
+
+CapturedStep capture_as(const TrainingStep& step, const Options& options, bool training) {
+  const std::lock_guard<std::mutex> alone(one_capture_at_a_time);
+  const Subject subject(step, training);
+  Recording recording = record_checked(subject, options);
+  CapturedStep captured;
+  captured.graph = std::move(recording.graph);
+  captured.tensors = subject.bindings(captured.graph, std::move(recording.constants));
+  count_work(captured.graph);
+  if (options.cost_repetitions > 0) {
+    measure_costs(captured.graph, subject, captured.tensors, options.cost_repetitions);
+  }
+  ir::verify(captured.graph, step.name);
+  return captured;
+}
+
+}  // namespace
+
+CapturedStep capture(const TrainingStep& step, const Options& options) {
+  return capture_as(step, options, true);
+}
+
+ir::Graph capture_step(const TrainingStep& step, const Options& options) {
+  return capture(step, options).graph;
+}
+
+CapturedStep capture_evaluation(const TrainingStep& step, const Options& options) {
+  return capture_as(step, options, false);
+}
+
+}  // namespace autodist::capture

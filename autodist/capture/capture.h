@@ -1,0 +1,60 @@
+// A training step becomes a Graph: recorded below autograd at two small batch sizes, unified into
+// one graph with a symbolic batch, checked against the step itself on other data, measured.
+//
+// Takes the opt-in training_step.h, and so includes torch.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "autodist/capture/training_step.h"
+#include "autodist/ir/graph.h"
+
+namespace autodist::capture {
+
+struct Options {
+  // One graph for every batch size. Without it, or where the step does not allow it, the graph
+  // serves the example's batch alone and says why (batch_fixed_reason).
+  bool symbolic_batch = true;
+  // Runs of the step per measured batch size; their median is the cost of an op. 0: no costs.
+  int cost_repetitions = 3;
+  // Compares graph and step on other data. Switch off only for what cannot compute (meta tensors).
+  bool self_check = true;
+  // Of the random numbers that the step draws while it is captured.
+  std::uint64_t seed = 0;
+};
+
+// The tensors that a graph's tables stand for, each in the order of its table. Of the step itself,
+// not copies: an executor that trains writes the user's parameters.
+struct Bindings {
+  std::vector<at::Tensor> variables;
+  std::vector<at::Tensor> buffers;
+  std::vector<at::Tensor> constants;
+};
+
+struct CapturedStep {
+  ir::Graph graph;
+  Bindings tensors;
+};
+
+// Captures `step`. Its parameters, their gradients, its buffers and libtorch's default generators
+// are afterwards as they were before. Costs about three runs of the step and no more memory than
+// one. Calls of several threads take turns.
+//
+// Throws Error(kUsage), naming op and module, for a step that a replay would get wrong: control
+// flow or shapes that depend on data, numbers or masks that the host makes anew for every batch,
+// writes to parameters, anything in which graph and step differ by a bit.
+CapturedStep capture(const TrainingStep& step, const Options& options = {});
+ir::Graph capture_step(const TrainingStep& step, const Options& options = {});
+
+// The forward-only graph of step.evaluate; its outputs are what that returns. The same promises.
+// Throws Error(kUsage) where step.evaluate is empty.
+CapturedStep capture_evaluation(const TrainingStep& step, const Options& options = {});
+
+// The tensors of `step` for a graph that comes from elsewhere (a file, the chief). Throws
+// Error(kUsage) naming the first tensor that is missing or has another shape or type. A constant
+// that the graph knows by digest alone is found by running the step once.
+Bindings bind(const ir::Graph& graph, const TrainingStep& step);
+
+}  // namespace autodist::capture

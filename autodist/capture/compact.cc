@@ -1,0 +1,93 @@
+#include "autodist/capture/compact.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace autodist::capture {
+namespace {
+
+class Compactor {
+ public:
+  explicit Compactor(ir::Graph& graph)
+      : graph_(graph),
+        storages_(graph.storages.size()),
+        values_(graph.values.size()),
+        slots_(graph.slot_count),
+        scopes_(graph.scopes.size()) {}
+
+  void run() {
+    new_scopes_ = {""};
+    scopes_[0] = ir::ScopeId(0);
+    for (ir::Input& each : graph_.inputs) renumber(each.value);
+    for (ir::Variable& each : graph_.variables) renumber(each.value);
+    for (ir::Buffer& each : graph_.buffers) renumber(each.value);
+    for (ir::Constant& each : graph_.constants) renumber(each.value);
+    for (ir::Op& op : graph_.ops) renumber(op);
+    for (ir::ValueId& output : graph_.outputs) renumber(output);
+    for (ir::Variable& each : graph_.variables) {
+      if (each.gradient) renumber(*each.gradient);
+    }
+    graph_.storages = std::move(new_storages_);
+    graph_.values = std::move(new_values_);
+    graph_.scopes = std::move(new_scopes_);
+    graph_.slot_count = slot_count_;
+  }
+
+ private:
+  void renumber(ir::ValueId& id) {
+    auto& to = values_[id.value];
+    if (!to) {
+      ir::Value value = graph_.value(id);
+      auto& storage = storages_[value.storage.value];
+      if (!storage) {
+        storage = ir::StorageId(new_storages_.size());
+        new_storages_.push_back(graph_.storages[value.storage.value]);
+      }
+      auto& slot = slots_[value.slot.value];
+      if (!slot) slot = ir::SlotId(slot_count_++);
+      value.storage = *storage;
+      value.slot = *slot;
+      to = ir::ValueId(new_values_.size());
+      new_values_.push_back(std::move(value));
+    }
+    id = *to;
+  }
+
+  template <typename Item>  // an argument or a result
+  void renumber_item(Item& item) {
+    if (auto* one = std::get_if<ir::ValueId>(&item)) renumber(*one);
+    if (auto* many = std::get_if<ir::Values>(&item)) {
+      for (auto& each : *many) {
+        if (each) renumber(*each);
+      }
+    }
+  }
+
+  void renumber(ir::Op& op) {
+    for (ir::Argument& argument : op.arguments) renumber_item(argument);
+    for (ir::Result& result : op.results) renumber_item(result);
+    auto& scope = scopes_[op.scope.value];
+    if (!scope) {
+      scope = ir::ScopeId(new_scopes_.size());
+      new_scopes_.push_back(graph_.scopes[op.scope.value]);
+    }
+    op.scope = *scope;
+  }
+
+  ir::Graph& graph_;
+  std::vector<std::optional<ir::StorageId>> storages_;
+  std::vector<std::optional<ir::ValueId>> values_;
+  std::vector<std::optional<ir::SlotId>> slots_;
+  std::vector<std::optional<ir::ScopeId>> scopes_;
+  std::vector<ir::Storage> new_storages_;
+  std::vector<ir::Value> new_values_;
+  std::vector<std::string> new_scopes_;
+  std::uint32_t slot_count_ = 0;
+};
+
+}  // namespace
+
+void compact(ir::Graph& graph) { Compactor(graph).run(); }
+
+}  // namespace autodist::capture

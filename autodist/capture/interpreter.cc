@@ -1,0 +1,48 @@
+#include "autodist/capture/interpreter.h"
+
+#include <utility>
+
+#include "autodist/base/check.h"
+#include "autodist/capture/liveness.h"
+
+namespace autodist::capture {
+
+Interpreter::Interpreter(const ir::Graph& graph, Bindings tensors, const ComputePlace& place,
+                         std::int64_t batch)
+    : graph_(graph), tensors_(std::move(tensors)), freed_after_(slots_freed_after(graph)) {
+  calls_.reserve(graph.ops.size());
+  for (const ir::Op& op : graph.ops) calls_.emplace_back(graph, op, place, batch);
+}
+
+void Interpreter::set_batch(std::int64_t batch) {
+  for (OpCall& call : calls_) call.set_batch(batch);
+}
+
+void Interpreter::clear() { slots_.assign(graph_.slot_count, at::Tensor()); }
+
+void Interpreter::run(const Batch& inputs) {
+  AD_CHECK(inputs.size() == graph_.inputs.size()) << "the graph takes other inputs";
+  clear();
+  const auto put = [&](ir::ValueId value, const at::Tensor& tensor) {
+    slots_[graph_.value(value).slot.value] = tensor;
+  };
+  for (std::size_t i = 0; i < inputs.size(); ++i) put(graph_.inputs[i].value, inputs[i]);
+  for (std::size_t i = 0; i < tensors_.variables.size(); ++i) {
+    put(graph_.variables[i].value, tensors_.variables[i]);
+  }
+  for (std::size_t i = 0; i < tensors_.buffers.size(); ++i) {
+    put(graph_.buffers[i].value, tensors_.buffers[i]);
+  }
+  for (std::size_t i = 0; i < tensors_.constants.size(); ++i) {
+    put(graph_.constants[i].value, tensors_.constants[i]);
+  }
+  const BelowAutograd guard;
+  for (std::size_t i = 0; i < calls_.size(); ++i) {
+    if (before) before(ir::OpId(i));
+    calls_[i].run(slots_, stack_);
+    if (after) after(ir::OpId(i), slots_);
+    for (std::uint32_t slot : freed_after_[i]) slots_[slot] = at::Tensor();
+  }
+}
+
+}  // namespace autodist::capture

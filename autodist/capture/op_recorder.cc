@@ -1,0 +1,406 @@
+#include "autodist/capture/op_recorder.h"
+
+#include <ATen/SequenceNumber.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/capture/op_traits.h"
+#include "autodist/capture/tensor_type.h"
+
+namespace autodist::capture {
+namespace {
+
+constexpr std::size_t kLargestStoredConstant = 1 << 20;
+
+// Calls visit(tensor) for every defined tensor of an argument.
+template <typename Visit>
+void for_each_tensor(const c10::IValue& value, Visit visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& each : value.toTensorVector()) {
+      if (each.defined()) visit(each);
+    }
+  } else if (value.isOptionalTensorList()) {
+    for (const c10::optional<at::Tensor>& each : value.toOptionalTensorVector()) {
+      if (each && each->defined()) visit(*each);
+    }
+  }
+}
+
+bool is_written(const c10::OperatorHandle& handle, std::size_t index) {
+  const auto* alias = handle.schema().arguments()[index].alias_info();
+  if (alias != nullptr && alias->isWrite()) return true;
+  const auto& more = undeclared_writes(handle.schema().name());
+  return std::find(more.begin(), more.end(), index) != more.end();
+}
+
+bool is_viewed(const c10::OperatorHandle& handle, std::size_t index) {
+  const auto* alias = handle.schema().arguments()[index].alias_info();
+  return alias != nullptr && !alias->isWrite();
+}
+
+bool takes_generator(const c10::OperatorHandle& handle) {
+  const auto& arguments = handle.schema().arguments();
+  return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& each) {
+    return each.type()->str().find("Generator") != std::string::npos;
+  });
+}
+
+bool is_random(const c10::OperatorHandle& handle) {
+  return handle.hasTag(at::Tag::nondeterministic_seeded) || takes_generator(handle);
+}
+
+bool makes_no_tensor(const c10::OperatorHandle& handle) {
+  const auto& returns = handle.schema().returns();
+  return !returns.empty() &&
+         std::none_of(returns.begin(), returns.end(), [](const c10::Argument& each) {
+           return each.type()->str().find("Tensor") != std::string::npos;
+         });
+}
+
+bool indexes_by_mask(const c10::IValue& indices) {
+  bool mask = false;
+  for_each_tensor(indices, [&](const at::Tensor& index) {
+    mask |= index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
+  });
+  return mask;
+}
+
+// Whether the sizes of the results follow from what its arguments contain.
+bool has_data_dependent_shape(const c10::OperatorHandle& handle, const c10::IValue* arguments) {
+  const std::string& name = handle.schema().name();
+  if (name == "aten::index") return indexes_by_mask(arguments[1]);
+  if (name == "aten::repeat_interleave") return arguments[1].isNone();
+  return handle.hasTag(at::Tag::dynamic_output_shape);
+}
+
+// Whether the host learns a number that follows from what its arguments contain. libtorch's own
+// attention asks aten::equal whether query and key are one tensor: that does not depend on data.
+bool tells_contents(const c10::OperatorHandle& handle, const c10::IValue* arguments) {
+  if (!handle.hasTag(at::Tag::data_dependent_output)) return false;
+  if (handle.schema().name() != "aten::equal") return true;
+  const at::Tensor& a = arguments[0].toTensor();
+  const at::Tensor& b = arguments[1].toTensor();
+  const bool one_tensor = a.is_alias_of(b) && a.sizes() == b.sizes() &&
+                          a.strides() == b.strides() && a.storage_offset() == b.storage_offset();
+  return a.sizes() == b.sizes() && !one_tensor;
+}
+
+template <typename To, typename From>
+std::vector<To> to_vector(const c10::List<From>& list) {
+  std::vector<To> result;
+  result.reserve(list.size());
+  for (const From& each : list) result.push_back(To(each));
+  return result;
+}
+
+}  // namespace
+
+OpRecorder::OpRecorder(RecordOptions options) : options_(options) {}
+
+std::string OpRecorder::describe(const ir::Op& op) const {
+  const std::string& scope = graph_.scopes[op.scope.value];
+  return fmt::format("{}{}{}{}{}", op.name, op.overload.empty() ? "" : ".", op.overload,
+                     scope.empty() ? "" : " in ", scope);
+}
+
+template <typename... Args>
+void OpRecorder::refuse(const ir::Op& op, fmt::format_string<Args...> format,
+                        Args&&... args) const {
+  fail(ErrorCode::kUsage, "capture: {} {}", describe(op),
+       fmt::format(format, std::forward<Args>(args)...));
+}
+
+OpRecorder::StorageState& OpRecorder::state(ir::StorageId storage) {
+  if (states_.size() <= storage.value) states_.resize(graph_.storages.size());
+  return states_[storage.value];
+}
+
+ir::ValueId OpRecorder::declare(const at::Tensor& tensor, ir::StorageKind kind,
+                                const std::string& name) {
+  const bool known = table_.storage_of(tensor).has_value();
+  const ir::ValueId value = known ? table_.value_of(tensor) : table_.add(tensor, kind);
+  const ir::StorageId storage = graph_.value(value).storage;
+  state(storage).tainted = kind != ir::StorageKind::kConstant;
+  if (kind != ir::StorageKind::kInput) scopes_.name_storage(storage, name);
+  return value;
+}
+
+std::optional<ir::ValueId> OpRecorder::find(const at::Tensor& tensor) {
+  if (!tensor.defined() || !table_.storage_of(tensor)) return std::nullopt;
+  return table_.value_of(tensor);
+}
+
+ir::ValueId OpRecorder::add_constant(const at::Tensor& tensor, const std::string& name) {
+  const ir::ValueId value = table_.storage_of(tensor)
+                                ? table_.value_of(tensor)
+                                : table_.add(tensor, ir::StorageKind::kConstant);
+  for (const ir::Constant& known : graph_.constants) {
+    if (known.value == value) return value;
+  }
+  ir::Constant constant{name, value, digest_of(tensor), ""};
+  if (tensor.layout() == at::kStrided && tensor.nbytes() <= kLargestStoredConstant) {
+    constant.bytes = bytes_of(tensor);
+  }
+  graph_.constants.push_back(std::move(constant));
+  constants_.push_back(tensor.detach());
+  return value;
+}
+
+// Something outside of the dispatcher filled a tensor that an aten::empty made: torch::tensor({1,
+// 2}) does. Its contents become a constant, and the op that made it becomes a copy of that.
+void OpRecorder::initialise_from_host(const at::Tensor& tensor) {
+  StorageState& known = state(*table_.storage_of(tensor));
+  ir::Op& maker = graph_.ops[*known.uninitialised_since];
+  const ir::ValueId base = std::get<ir::ValueId>(maker.results[0]);
+  const ir::TensorType& type = graph_.value(base).type;
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;
+  for (const ir::Affine& size : type.sizes) sizes.push_back(size.constant);
+  for (const ir::Affine& stride : type.strides) strides.push_back(stride.constant);
+  const at::Tensor contents =
+      tensor.detach().as_strided(sizes, strides, type.offset.constant).clone();
+  known.uninitialised_since.reset();
+  maker.name = "aten::clone";
+  maker.overload = "";
+  maker.arguments = {add_constant(contents, ""), ir::None{}};
+}
+
+ir::ValueId OpRecorder::value_read(const at::Tensor& tensor, Pending& pending) {
+  if (!table_.storage_of(tensor)) {
+    if (tensor.requires_grad() && tensor.is_leaf()) {
+      refuse(pending.op,
+             "reads a tensor that requires a gradient but is not among the step's parameters. Add "
+             "it to them.");
+    }
+    add_constant(tensor, "");
+  }
+  const ir::StorageId storage = *table_.storage_of(tensor);
+  if (graph_.storages[storage.value].kind == ir::StorageKind::kConstant) {
+    const bool view_made_by_an_op = !table_.is_new(tensor);
+    if (!view_made_by_an_op) add_constant(tensor, "");  // another view, made outside
+  }
+  pending.read.push_back(storage);
+  pending.tainted |= state(storage).tainted;
+  return table_.value_of(tensor);
+}
+
+ir::Argument OpRecorder::tensor_argument(const at::Tensor& tensor, Pending& pending) {
+  if (!tensor.defined()) return ir::None{};
+  const bool number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  if (number && !table_.storage_of(tensor)) {
+    if (tensor.scalar_type() == at::kDouble) return *tensor.data_ptr<double>();
+    if (tensor.scalar_type() == at::kLong) return ir::Affine{0, *tensor.data_ptr<std::int64_t>()};
+    if (tensor.scalar_type() == at::kBool) return *tensor.data_ptr<bool>();
+  }
+  return value_read(tensor, pending);
+}
+
+ir::Argument OpRecorder::list_argument(const ir::Op& op, const c10::IValue& value,
+                                       Pending& pending) {
+  if (value.isIntList()) {
+    std::vector<ir::Affine> numbers;
+    for (std::int64_t each : value.toIntVector()) numbers.push_back({0, each});
+    return numbers;
+  }
+  if (value.isDoubleList()) return value.toDoubleVector();
+  if (value.isBoolList()) return to_vector<bool>(value.toBoolList());
+  ir::Values values;
+  if (value.isTensorList()) {
+    for (const at::Tensor& each : value.toTensorVector()) {
+      values.push_back(each.defined() ? std::optional(value_read(each, pending)) : std::nullopt);
+    }
+    return values;
+  }
+  if (value.isOptionalTensorList()) {
+    for (const c10::optional<at::Tensor>& each : value.toOptionalTensorVector()) {
+      const bool defined = each && each->defined();
+      values.push_back(defined ? std::optional(value_read(*each, pending)) : std::nullopt);
+    }
+    return values;
+  }
+  if (value.isList() && value.toListRef().empty()) return std::vector<ir::Affine>{};
+  refuse(op, "takes an argument of type {}, which a graph cannot hold.", value.tagKind());
+}
+
+ir::Argument OpRecorder::argument(const ir::Op& op, const c10::IValue& value, Pending& pending) {
+  if (value.isTensor()) return tensor_argument(value.toTensor(), pending);
+  if (value.isNone()) return ir::None{};
+  if (value.isBool()) return value.toBool();
+  if (value.isInt()) return ir::Affine{0, value.toInt()};
+  if (value.isDouble()) return value.toDouble();
+  if (value.isString()) return value.toStringRef();
+  if (value.isDevice()) {
+    if (value.toDevice().type() == options_.device.type()) return ir::RankDevice{};
+    if (value.toDevice().is_cpu()) return ir::HostDevice{};
+    refuse(op, "uses device {}, the step computes on {}. Use one device.", value.toDevice().str(),
+           options_.device.str());
+  }
+  return list_argument(op, value, pending);
+}
+
+void OpRecorder::note_writes(const c10::OperatorHandle& handle, Pending& pending) {
+  ir::Op& op = pending.op;
+  for (std::size_t i = 0; i < op.arguments.size(); ++i) {
+    if (!is_written(handle, i)) continue;
+    ir::Op only{};
+    only.arguments = {op.arguments[i]};
+    bool any = false;
+    ir::for_each_read(only, [&](ir::ValueId value) {
+      any = true;
+      pending.written.push_back(graph_.value(value).storage);
+    });
+    if (any) op.writes.push_back(static_cast<std::uint32_t>(i));
+  }
+  std::sort(pending.written.begin(), pending.written.end());
+  pending.written.erase(std::unique(pending.written.begin(), pending.written.end()),
+                        pending.written.end());
+}
+
+void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending& pending,
+                                const c10::IValue* arguments) const {
+  const ir::Op& op = pending.op;
+  for (ir::StorageId storage : pending.written) {
+    const ir::StorageKind kind = graph_.storages[storage.value].kind;
+    if (kind == ir::StorageKind::kVariable) {
+      refuse(op, "writes a parameter inside of the step; only its update may.");
+    }
+    if (kind == ir::StorageKind::kConstant) {
+      refuse(op,
+             "writes a tensor that is neither an input nor a buffer of the step. Register it as a "
+             "buffer.");
+    }
+  }
+  if (!pending.tainted) return;
+  if (tells_contents(handle, arguments)) {
+    refuse(op,
+           "reads on the host a number that depends on inputs, parameters or random numbers: a "
+           "replay would use the old one. Return it from the step instead.");
+  }
+  if (has_data_dependent_shape(handle, arguments)) {
+    refuse(op,
+           "makes a tensor whose size depends on data: a replay would use the old size. Use a mask "
+           "of fixed size (torch.where, multiplication).");
+  }
+}
+
+void OpRecorder::keep_host_contents(const c10::OperatorHandle& handle, const Pending& pending,
+                                    const c10::IValue* arguments) {
+  const auto& schema = handle.schema();
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (is_viewed(handle, i)) continue;
+    const bool overwritten =
+        is_written(handle, i) && overwrites_target(schema.name(), schema.overload_name());
+    if (overwritten || leaves_uninitialised(schema.name())) continue;
+    for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+      const auto storage = table_.storage_of(tensor);
+      if (!storage || tensor.numel() == 0) return;
+      if (state(*storage).uninitialised_since) initialise_from_host(tensor);
+    });
+  }
+}
+
+void OpRecorder::digest_untouched(const c10::OperatorHandle& handle, Pending& pending,
+                                  const c10::IValue* arguments) const {
+  for (std::size_t i = 0; i < handle.schema().arguments().size(); ++i) {
+    if (is_written(handle, i)) continue;
+    for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+      const auto storage = table_.storage_of(tensor);
+      const bool also_written =
+          storage && std::binary_search(pending.written.begin(), pending.written.end(), *storage);
+      if (also_written || tensor.is_meta()) return;
+      pending.untouched.emplace_back(tensor, digest_of(tensor));
+    });
+  }
+}
+
+OpRecorder::Pending OpRecorder::begin(const c10::OperatorHandle& handle,
+                                      const torch::jit::Stack& stack) {
+  const auto& schema = handle.schema();
+  const c10::IValue* arguments = &*stack.end() - schema.arguments().size();
+  Pending pending;
+  ir::Op& op = pending.op;
+  op.name = schema.name();
+  op.overload = schema.overload_name();
+  op.phase = phase_;
+  op.random = is_random(handle);
+  pending.tainted = op.random;
+  keep_host_contents(handle, pending, arguments);
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+    const bool generator =
+        schema.arguments()[i].type()->str().find("Generator") != std::string::npos;
+    op.arguments.push_back(generator ? ir::Argument(ir::RankGenerator{})
+                                     : argument(op, arguments[i], pending));
+  }
+  op.scope = phase_ == ir::Phase::kForward
+                 ? scopes_.forward(pending.read, at::sequence_number::peek())
+                 : scopes_.backward(pending.read, node_);
+  note_writes(handle, pending);
+  check_refusals(handle, pending, arguments);
+  pending.recorded = !makes_no_tensor(handle);
+  if (options_.check_writes) digest_untouched(handle, pending, arguments);
+  return pending;
+}
+
+std::optional<ir::ValueId> OpRecorder::tensor_result(const at::Tensor& tensor,
+                                                     const Pending& pending, bool& any_new) {
+  if (!tensor.defined()) return std::nullopt;
+  any_new |= table_.is_new(tensor);
+  const bool known = table_.storage_of(tensor).has_value();
+  const ir::ValueId value =
+      known ? table_.value_of(tensor) : table_.add(tensor, ir::StorageKind::kIntermediate);
+  const ir::StorageId storage = graph_.value(value).storage;
+  if (!known) {
+    state(storage).tainted = pending.tainted;
+    if (leaves_uninitialised(pending.op.name)) {
+      state(storage).uninitialised_since = graph_.ops.size();
+    }
+  }
+  scopes_.made(storage, pending.op.scope);
+  return value;
+}
+
+ir::Result OpRecorder::result(const c10::IValue& value, const Pending& pending, bool& any_new) {
+  if (value.isTensor()) {
+    const auto id = tensor_result(value.toTensor(), pending, any_new);
+    return id ? ir::Result(*id) : ir::Result(ir::None{});
+  }
+  if (value.isTensorList()) {
+    ir::Values values;
+    for (const at::Tensor& each : value.toTensorVector()) {
+      values.push_back(tensor_result(each, pending, any_new));
+    }
+    return values;
+  }
+  return ir::None{};
+}
+
+void OpRecorder::end(const c10::OperatorHandle& handle, Pending pending,
+                     const torch::jit::Stack& stack) {
+  for (const auto& [tensor, digest] : pending.untouched) {
+    if (digest_of(tensor) != digest) {
+      refuse(pending.op,
+             "writes an argument that its schema does not declare as written; a replay cannot "
+             "order it.");
+    }
+  }
+  if (!pending.recorded) return;
+  for (ir::StorageId storage : pending.written) {
+    table_.next_version(storage);
+    state(storage).tainted |= pending.tainted;
+    state(storage).uninitialised_since.reset();
+  }
+  const std::size_t count = handle.schema().returns().size();
+  bool any_new = count == 0 || pending.op.random || !pending.written.empty();
+  for (std::size_t i = 0; i < count; ++i) {
+    pending.op.results.push_back(result(stack[stack.size() - count + i], pending, any_new));
+  }
+  // An op that only yields what is there already (detach, a second t(weight)) is none.
+  if (any_new) graph_.ops.push_back(std::move(pending.op));
+}
+
+}  // namespace autodist::capture

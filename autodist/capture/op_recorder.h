@@ -1,0 +1,91 @@
+// Turns the calls that pass the dispatcher into ops of a Graph, and refuses those that a replay
+// would get wrong. Knows libtorch's boxed calls; not who runs the step. Private to capture.
+
+#pragma once
+
+#include <exception>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autodist/capture/op_call.h"
+#include "autodist/capture/recorder.h"
+#include "autodist/capture/scope_tracker.h"
+#include "autodist/capture/tensor_table.h"
+
+namespace autodist::capture {
+
+class OpRecorder {
+ public:
+  explicit OpRecorder(RecordOptions options);
+
+  // Tensors that exist before the step.
+  ir::ValueId declare(const at::Tensor& tensor, ir::StorageKind kind, const std::string& name);
+
+  // An op between its two halves.
+  struct Pending {
+    ir::Op op;
+    std::vector<ir::StorageId> read;
+    std::vector<ir::StorageId> written;
+    bool tainted = false;  // depends on inputs, variables, state or random numbers
+    bool recorded = true;  // false: it yields nothing that a replay needs
+    bool views_only = false;
+    std::vector<std::pair<at::Tensor, Digest>> untouched;  // what it must leave as it is
+  };
+
+  // Around every op, with its arguments (results) on top of the stack. begin() throws
+  // Error(kUsage) before the op runs.
+  Pending begin(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  void end(const c10::OperatorHandle& op, Pending pending, const torch::jit::Stack& stack);
+
+  void enter_backward() { phase_ = ir::Phase::kBackward; }
+  void enter_node(std::int64_t sequence_number) { node_ = sequence_number; }
+  [[nodiscard]] std::int64_t node() const { return node_; }
+
+  // The value that a tensor is by now; nothing if no op made it.
+  std::optional<ir::ValueId> find(const at::Tensor& tensor);
+
+  ir::Graph& graph() { return graph_; }
+  std::vector<at::Tensor>& constants() { return constants_; }
+
+ private:
+  struct StorageState {
+    bool tainted = false;
+    std::optional<std::size_t> uninitialised_since;  // index of the op that made it
+  };
+
+  std::string describe(const ir::Op& op) const;
+  template <typename... Args>
+  [[noreturn]] void refuse(const ir::Op& op, fmt::format_string<Args...> format,
+                           Args&&... args) const;
+
+  ir::Argument argument(const ir::Op& op, const c10::IValue& value, Pending& pending);
+  ir::Argument tensor_argument(const at::Tensor& tensor, Pending& pending);
+  ir::Argument list_argument(const ir::Op& op, const c10::IValue& value, Pending& pending);
+  ir::ValueId value_read(const at::Tensor& tensor, Pending& pending);
+  ir::ValueId add_constant(const at::Tensor& tensor, const std::string& name);
+  void initialise_from_host(const at::Tensor& tensor);
+
+  void note_writes(const c10::OperatorHandle& handle, Pending& pending);
+  void check_refusals(const c10::OperatorHandle& handle, const Pending& pending,
+                      const c10::IValue* arguments) const;
+  void keep_host_contents(const c10::OperatorHandle& handle, const Pending& pending,
+                          const c10::IValue* arguments);
+  void digest_untouched(const c10::OperatorHandle& handle, Pending& pending,
+                        const c10::IValue* arguments) const;
+  ir::Result result(const c10::IValue& value, const Pending& pending, bool& any_new);
+  std::optional<ir::ValueId> tensor_result(const at::Tensor& tensor, const Pending& pending,
+                                           bool& any_new);
+  StorageState& state(ir::StorageId storage);
+
+  RecordOptions options_;
+  ir::Graph graph_;
+  TensorTable table_{graph_};
+  ScopeTracker scopes_{graph_};
+  std::vector<StorageState> states_;
+  std::vector<at::Tensor> constants_;
+  ir::Phase phase_ = ir::Phase::kForward;
+  std::int64_t node_ = -1;
+};
+
+}  // namespace autodist::capture

@@ -1,0 +1,227 @@
+#include "autodist/capture/recorder.h"
+
+#include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/jit/passes/tensorexpr_fuser.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/library.h>
+
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "autodist/base/error.h"
+#include "autodist/capture/compact.h"
+#include "autodist/capture/gradients_aside.h"
+#include "autodist/capture/op_recorder.h"
+#include "autodist/capture/tensor_type.h"
+#include "autodist/capture/torch_version.h"
+#include "autodist/ir/history.h"
+
+namespace autodist::capture {
+namespace {
+
+// libtorch carries these per thread and hands them on to autograd's threads. It has no kind for
+// code outside of it; this one is not used by libtorch itself outside of its tests.
+constexpr c10::DebugInfoKind kRecorderKind = c10::DebugInfoKind::TEST_INFO_2;
+
+struct RecorderState : c10::DebugInfoBase {
+  explicit RecorderState(const RecordOptions& options) : ops(options) {}
+
+  OpRecorder ops;
+  std::exception_ptr refusal;  // the first; autograd's engine may wrap what passes through it
+};
+
+RecorderState* recorder_of_this_thread() {
+  return static_cast<RecorderState*>(c10::ThreadLocalDebugInfo::get(kRecorderKind));
+}
+
+void record_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard nested_calls_are_part_of_this_one(kCaptureKey);
+  const c10::DispatchKeySet below =
+      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kCaptureKey);
+  RecorderState* recorder = recorder_of_this_thread();
+  if (recorder == nullptr) {
+    op.redispatchBoxed(below, stack);
+    return;
+  }
+  try {
+    OpRecorder::Pending pending = recorder->ops.begin(op, *stack);
+    op.redispatchBoxed(below, stack);
+    recorder->ops.end(op, std::move(pending), *stack);
+  } catch (const Error&) {
+    if (!recorder->refusal) recorder->refusal = std::current_exception();
+    throw;
+  }
+}
+
+struct OuterNode : at::ObserverContext {
+  explicit OuterNode(std::int64_t node) : node(node) {}
+  std::int64_t node;
+};
+
+std::unique_ptr<at::ObserverContext> enter_node(const at::RecordFunction& function) {
+  RecorderState* recorder = recorder_of_this_thread();
+  if (recorder == nullptr) return nullptr;
+  auto outer = std::make_unique<OuterNode>(recorder->ops.node());
+  recorder->ops.enter_node(function.seqNr());
+  return outer;
+}
+
+void leave_node(const at::RecordFunction&, at::ObserverContext* outer) {
+  RecorderState* recorder = recorder_of_this_thread();
+  if (recorder == nullptr || outer == nullptr) return;
+  recorder->ops.enter_node(static_cast<OuterNode*>(outer)->node);
+}
+
+// Switches recording on for this thread and for the autograd threads that work for it.
+class Recorded {
+ public:
+  explicit Recorded(std::shared_ptr<RecorderState> recorder)
+      : state_(kRecorderKind, std::move(recorder)),
+        node_callback_(
+            at::addThreadLocalCallback(at::RecordFunctionCallback(enter_node, leave_node)
+                                           .scopes({at::RecordScope::BACKWARD_FUNCTION}))),
+        fuser_(torch::jit::tensorExprFuserEnabled()) {
+    torch::jit::setTensorExprFuserEnabled(false);
+  }
+  ~Recorded() {
+    torch::jit::setTensorExprFuserEnabled(fuser_);
+    at::removeCallback(node_callback_);
+  }
+  Recorded(const Recorded&) = delete;
+  Recorded& operator=(const Recorded&) = delete;
+
+ private:
+  c10::DebugInfoGuard state_;
+  c10::impl::IncludeDispatchKeyGuard key_{kCaptureKey};
+  at::CallbackHandle node_callback_;
+  bool fuser_;
+  // The optimised executor differentiates scripted code by itself, above the dispatcher.
+  torch::jit::GraphOptimizerEnabledGuard plain_executor_{false};
+};
+
+void declare_parameters(OpRecorder& ops, const TrainingStep& step) {
+  ir::Graph& graph = ops.graph();
+  std::map<ir::ValueId, std::size_t> seen;
+  for (const NamedTensor& each : step.parameters) {
+    if (!each.tensor.requires_grad()) {
+      const ir::ValueId value = ops.declare(each.tensor, ir::StorageKind::kConstant, each.name);
+      graph.constants.push_back({each.name, value, digest_of(each.tensor), ""});
+      ops.constants().push_back(each.tensor);
+      continue;
+    }
+    const ir::ValueId value = ops.declare(each.tensor, ir::StorageKind::kVariable, each.name);
+    const auto [variable, first] = seen.try_emplace(value, graph.variables.size());
+    if (first) {
+      graph.variables.push_back({});
+      graph.variables.back().name = each.name;
+      graph.variables.back().value = value;
+    } else {
+      graph.variables[variable->second].aliases.push_back(each.name);
+    }
+  }
+}
+
+void declare_all(OpRecorder& ops, const TrainingStep& step, const Batch& batch) {
+  ir::Graph& graph = ops.graph();
+  graph.name = step.name;
+  graph.libtorch_version = TORCH_VERSION;
+  graph.reduction =
+      step.reduction == LossReduction::kSum ? ir::Reduction::kSum : ir::Reduction::kMean;
+  declare_parameters(ops, step);
+  for (const NamedTensor& each : step.buffers) {
+    graph.buffers.push_back(
+        {each.name, ops.declare(each.tensor, ir::StorageKind::kBuffer, each.name), false});
+  }
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const bool batched =
+        batch[0].dim() > 0 && batch[i].dim() > 0 && batch[i].size(0) == batch[0].size(0);
+    const std::string name = fmt::format("input{}", i);
+    graph.inputs.push_back({name, ops.declare(batch[i], ir::StorageKind::kInput, name), batched});
+  }
+  graph.example_batch = batch.empty() || batch[0].dim() == 0 ? 1 : batch[0].size(0);
+}
+
+void note_output(OpRecorder& ops, const at::Tensor& output) {
+  const auto value = ops.find(output);
+  if (!value) {
+    fail(ErrorCode::kUsage, "capture: '{}' returns a tensor that no op of the step made.",
+         ops.graph().name);
+  }
+  ops.graph().outputs.push_back(*value);
+}
+
+void note_gradients(OpRecorder& ops, const TrainingStep& step) {
+  for (ir::Variable& variable : ops.graph().variables) {
+    for (const NamedTensor& each : step.parameters) {
+      if (each.name != variable.name || !each.tensor.grad().defined()) continue;
+      variable.gradient = ops.find(each.tensor.grad());
+      variable.sparse_gradient = each.tensor.grad().is_sparse();
+      if (!variable.gradient) {
+        fail(ErrorCode::kUsage, "capture: the gradient of '{}' is made outside of libtorch's ops.",
+             variable.name);
+      }
+    }
+  }
+}
+
+void run_training(RecorderState& recorder, const TrainingStep& step, const Batch& batch) {
+  const at::AutoGradMode gradients(true);
+  at::Tensor loss = step.loss(batch);
+  if (!loss.defined() || loss.numel() != 1) {
+    fail(ErrorCode::kUsage, "capture: the loss of '{}' is not a scalar.", step.name);
+  }
+  if (!loss.requires_grad()) {
+    fail(ErrorCode::kUsage,
+         "capture: the loss of '{}' depends on no parameter that requires a "
+         "gradient.",
+         step.name);
+  }
+  note_output(recorder.ops, loss);
+  recorder.ops.enter_backward();
+  loss.backward();
+}
+
+template <typename Run>
+Recording record(const TrainingStep& step, const Batch& batch, const RecordOptions& options,
+                 Run run) {
+  auto recorder = std::make_shared<RecorderState>(options);
+  declare_all(recorder->ops, step, batch);
+  const GradientsAside aside(step.parameters);
+  try {
+    const Recorded recorded(recorder);
+    run(*recorder);
+  } catch (...) {
+    if (recorder->refusal) std::rethrow_exception(recorder->refusal);
+    throw;
+  }
+  note_gradients(recorder->ops, step);
+  Recording result{std::move(recorder->ops.graph()), std::move(recorder->ops.constants())};
+  compact(result.graph);
+  ir::analyse(result.graph);
+  return result;
+}
+
+}  // namespace
+
+Recording record_training(const TrainingStep& step, const Batch& batch,
+                          const RecordOptions& options) {
+  return record(step, batch, options,
+                [&](RecorderState& recorder) { run_training(recorder, step, batch); });
+}
+
+Recording record_evaluation(const TrainingStep& step, const Batch& batch,
+                            const RecordOptions& options) {
+  return record(step, batch, options, [&](RecorderState& recorder) {
+    const at::NoGradGuard no_gradients;
+    for (const at::Tensor& output : step.evaluate(batch)) note_output(recorder.ops, output);
+  });
+}
+
+TORCH_LIBRARY_IMPL(_, Fake, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&record_op>());
+}
+
+}  // namespace autodist::capture

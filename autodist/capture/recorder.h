@@ -1,0 +1,44 @@
+// Runs a step once and writes down every op that reaches libtorch's kernels, forward and backward,
+// as a Graph whose numbers are those of this one run (every Affine is a constant).
+//
+// Recording happens at the dispatcher, below autograd: a boxed fallback on a spare dispatch key.
+// Private to capture.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "autodist/capture/training_step.h"
+#include "autodist/ir/graph.h"
+
+namespace autodist::capture {
+
+struct RecordOptions {
+  at::Device device = at::kCPU;
+  // Digest the arguments of every op before and after it, and refuse an op that writes what neither
+  // its schema nor our table says.
+  bool check_writes = false;
+};
+
+struct Recording {
+  ir::Graph graph;
+  std::vector<at::Tensor> constants;  // in the order of graph.constants
+};
+
+// One training step on `batch`: loss and gradients. Buffers that the step writes are written;
+// parameters and their .grad are left as they were. `graph.inputs` says batched where the first
+// dimension equals that of the first input.
+//
+// Throws Error(kUsage), naming op and module, for what a replay would get wrong: numbers and shapes
+// that depend on data, writes to parameters and to tensors that nobody named. What the step itself
+// throws passes through.
+Recording record_training(const TrainingStep& step, const Batch& batch,
+                          const RecordOptions& options);
+
+// The same for step.evaluate, without gradients. REQUIRES: step.evaluate is not empty.
+Recording record_evaluation(const TrainingStep& step, const Batch& batch,
+                            const RecordOptions& options);
+
+}  // namespace autodist::capture

@@ -1,0 +1,168 @@
+#include "autodist/capture/subject.h"
+
+#include <utility>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/capture/gradients_aside.h"
+#include "autodist/capture/tensor_type.h"
+
+namespace autodist::capture {
+namespace {
+
+at::Device device_of(const TrainingStep& step) {
+  std::vector<NamedTensor> all = step.parameters;
+  all.insert(all.end(), step.buffers.begin(), step.buffers.end());
+  for (const NamedTensor& each : all) {
+    if (each.tensor.device() != all[0].tensor.device()) {
+      fail(ErrorCode::kUsage,
+           "capture: '{}' is on {}, '{}' on {}. Put the model on one device; AutoDist places it.",
+           all[0].name, all[0].tensor.device().str(), each.name, each.tensor.device().str());
+    }
+  }
+  return all.empty() ? at::Device(at::kCPU) : all[0].tensor.device();
+}
+
+bool has_generator(at::Device device) { return device.is_cpu() || device.is_cuda(); }
+
+at::Tensor generator_state(at::Device device) {
+  return at::globalContext().defaultGenerator(device).get_state();
+}
+
+void set_generator_state(at::Device device, const at::Tensor& state) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_state(state);
+}
+
+at::Tensor select_rows(const at::Tensor& tensor, std::int64_t start, std::int64_t count) {
+  const std::int64_t size = tensor.size(0);
+  std::vector<std::int64_t> indices;
+  for (std::int64_t i = 0; i < count; ++i) indices.push_back((start + i) % size);
+  const at::Tensor index =
+      torch::tensor(indices, at::TensorOptions().dtype(at::kLong)).to(tensor.device());
+  at::Tensor rows = tensor.index_select(0, index);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t round = (start + i) / size;
+    if (round == 0 || rows.dim() < 2) continue;
+    rows[i].copy_(rows[i].flatten().roll(round).view_as(rows[i]).clone());
+  }
+  return rows.contiguous(tensor.suggest_memory_format());
+}
+
+const TrainingStep& checked(const TrainingStep& step, bool training) {
+  if (training && !step.loss) fail(ErrorCode::kUsage, "capture: '{}' has no loss.", step.name);
+  if (!training && !step.evaluate) {
+    fail(ErrorCode::kUsage, "capture: '{}' has no evaluation function.", step.name);
+  }
+  return step;
+}
+
+}  // namespace
+
+std::string difference(const ir::Graph& graph, const Outcome& eager, const Outcome& replayed) {
+  for (std::size_t i = 0; i < eager.outputs.size(); ++i) {
+    if (eager.outputs[i] != replayed.outputs[i]) {
+      return i == 0 ? "the loss" : fmt::format("output {}", i);
+    }
+  }
+  for (std::size_t i = 0; i < eager.gradients.size(); ++i) {
+    if (eager.gradients[i] != replayed.gradients[i]) {
+      return fmt::format("the gradient of '{}'", graph.variables[i].name);
+    }
+  }
+  for (std::size_t i = 0; i < eager.buffers.size(); ++i) {
+    if (eager.buffers[i] != replayed.buffers[i]) {
+      return fmt::format("buffer '{}'", graph.buffers[i].name);
+    }
+  }
+  return "";
+}
+
+Subject::Subject(const TrainingStep& step, bool training)
+    : step_(checked(step, training)), training_(training), device_(device_of(step)) {
+  for (const NamedTensor& each : step_.buffers) buffers_.push_back(each.tensor.detach().clone());
+  host_generator_ = generator_state(at::kCPU);
+  if (!device_.is_cpu() && has_generator(device_)) device_generator_ = generator_state(device_);
+}
+
+Subject::~Subject() {
+  restore_buffers();
+  set_generator_state(at::kCPU, host_generator_);
+  if (device_generator_.defined()) set_generator_state(device_, device_generator_);
+}
+
+std::int64_t Subject::example_rows() const {
+  const bool batched = !step_.example.empty() && step_.example[0].dim() > 0;
+  return batched ? step_.example[0].size(0) : 0;
+}
+
+Batch Subject::rows(std::int64_t start, std::int64_t count) const {
+  Batch batch;
+  for (const at::Tensor& input : step_.example) {
+    const bool batched = example_rows() > 0 && input.dim() > 0 && input.size(0) == example_rows();
+    batch.push_back(batched ? select_rows(input.detach(), start, count) : input.detach().clone());
+  }
+  return batch;
+}
+
+void Subject::restore_buffers() const {
+  const at::NoGradGuard no_gradients;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    at::Tensor tensor = step_.buffers[i].tensor;
+    if (!tensor.is_meta()) tensor.copy_(buffers_[i]);
+  }
+}
+
+void Subject::seed(std::uint64_t seed) const { at::manual_seed(seed); }
+
+Recording Subject::record(const Batch& batch, std::uint64_t seed_of_run, bool check_writes) const {
+  restore_buffers();
+  seed(seed_of_run);
+  RecordOptions options;
+  options.device = device_;
+  options.check_writes = check_writes;
+  return training_ ? record_training(step_, batch, options)
+                   : record_evaluation(step_, batch, options);
+}
+
+Outcome Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t seed_of_run) const {
+  restore_buffers();
+  seed(seed_of_run);
+  Outcome outcome;
+  const GradientsAside aside(step_.parameters);
+  if (training_) {
+    const at::AutoGradMode gradients(true);
+    at::Tensor loss = step_.loss(batch);
+    outcome.outputs.push_back(digest_of(loss));
+    loss.backward();
+  } else {
+    const at::NoGradGuard no_gradients;
+    for (const at::Tensor& output : step_.evaluate(batch)) {
+      outcome.outputs.push_back(digest_of(output));
+    }
+  }
+  for (at::Tensor variable : bindings(graph, {}).variables) {
+    outcome.gradients.push_back(digest_of(variable.grad()));
+    variable.mutable_grad() = at::Tensor();
+  }
+  for (const NamedTensor& each : step_.buffers) outcome.buffers.push_back(digest_of(each.tensor));
+  return outcome;
+}
+
+Bindings Subject::bindings(const ir::Graph& graph, std::vector<at::Tensor> constants) const {
+  Bindings result;
+  for (const ir::Variable& variable : graph.variables) {
+    for (const NamedTensor& each : step_.parameters) {
+      if (each.name != variable.name) continue;
+      result.variables.push_back(each.tensor);
+      break;
+    }
+  }
+  AD_CHECK(result.variables.size() == graph.variables.size()) << "a variable is not a parameter";
+  for (const NamedTensor& each : step_.buffers) result.buffers.push_back(each.tensor);
+  result.constants = std::move(constants);
+  return result;
+}
+
+}  // namespace autodist::capture

@@ -1,0 +1,65 @@
+// What is being captured: a step, in training or evaluation, that can be recorded, run plainly and
+// put back as it was. Private to capture.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "autodist/base/digest.h"
+#include "autodist/capture/capture.h"
+#include "autodist/capture/recorder.h"
+
+namespace autodist::capture {
+
+// What a step leaves behind, by digest: nothing of it is kept in memory.
+struct Outcome {
+  std::vector<Digest> outputs;
+  std::vector<Digest> gradients;  // per variable; of an undefined tensor where there is none
+  std::vector<Digest> buffers;
+};
+
+// The first thing in which `replayed` differs from `eager`, in words; empty: nothing.
+std::string difference(const ir::Graph& graph, const Outcome& eager, const Outcome& replayed);
+
+class Subject {
+ public:
+  // Keeps the buffers' contents and the generators' states of now. Throws Error(kUsage) for a step
+  // that cannot be captured as it is declared: an empty function, parameters on two devices.
+  Subject(const TrainingStep& step, bool training);
+  // Puts them back.
+  ~Subject();
+  Subject(const Subject&) = delete;
+  Subject& operator=(const Subject&) = delete;
+
+  [[nodiscard]] const TrainingStep& step() const { return step_; }
+  [[nodiscard]] at::Device device() const { return device_; }
+  // Rows of the example; 0 where its first input has no dimension.
+  [[nodiscard]] std::int64_t example_rows() const;
+
+  // `count` rows of the example from row `start` on, as often round as needed. Rows that come a
+  // second time have their elements rolled, so that no two are equal. Fresh memory.
+  [[nodiscard]] Batch rows(std::int64_t start, std::int64_t count) const;
+
+  // Runs of the step. Each starts from the kept buffers and the generators seeded with `seed`.
+  Recording record(const Batch& batch, std::uint64_t seed, bool check_writes) const;
+  Outcome run(const ir::Graph& graph, const Batch& batch, std::uint64_t seed) const;
+
+  // The state that every run starts from.
+  void restore_buffers() const;
+  void seed(std::uint64_t seed) const;
+
+  // The step's tensors for the tables of `graph`, with `constants` for the last.
+  [[nodiscard]] Bindings bindings(const ir::Graph& graph, std::vector<at::Tensor> constants) const;
+
+ private:
+  const TrainingStep& step_;
+  bool training_;
+  at::Device device_ = at::kCPU;
+  std::vector<at::Tensor> buffers_;
+  at::Tensor host_generator_;
+  at::Tensor device_generator_;
+};
+
+}  // namespace autodist::capture

@@ -1,0 +1,31 @@
+#include "autodist/passes/slice_table.h"
+
+#include <algorithm>
+
+namespace autodist::passes {
+
+std::vector<ir::Piece> cut(const ir::Piece& whole, std::int64_t limit) {
+  const std::int64_t elements = whole.end - whole.begin;
+  const std::int64_t count = std::max<std::int64_t>(1, (elements + limit - 1) / limit);
+  const std::int64_t share = elements / count;
+  const std::int64_t larger = elements % count;
+  std::vector<ir::Piece> pieces;
+  for (std::int64_t i = 0, begin = whole.begin; i < count; ++i) {
+    const std::int64_t end = begin + share + (i < larger ? 1 : 0);
+    pieces.push_back({whole.shard, begin, end});
+    begin = end;
+  }
+  return pieces;
+}
+
+void name_slices(ir::Program& program) {
+  for (ir::VariablePlan& plan : program.variables) plan.slices.clear();
+  for (std::size_t i = 0; i < program.slices.size(); ++i) {
+    for (const ir::Piece& piece : program.slices[i].pieces) {
+      auto& slices = program.variables[program.shard(piece.shard).variable.value].slices;
+      if (slices.empty() || slices.back() != ir::SliceId(i)) slices.emplace_back(i);
+    }
+  }
+}
+
+}  // namespace autodist::passes

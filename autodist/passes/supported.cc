@@ -1,0 +1,92 @@
+#include "autodist/passes/supported.h"
+
+#include <cmath>
+#include <vector>
+
+#include "autodist/base/error.h"
+#include "autodist/passes/synchronizer_kind.h"
+
+namespace autodist::passes {
+namespace {
+
+const char* name_of(strategy::Compressor compressor) {
+  switch (compressor) {
+    case strategy::Compressor::kNone:
+      return "NoneCompressor";
+    case strategy::Compressor::kHorovod:
+      return "HorovodCompressor";
+    case strategy::Compressor::kHorovodEf:
+      return "HorovodCompressorEF";
+    case strategy::Compressor::kPowerSgd:
+      return "PowerSGDCompressor";
+  }
+  return "";
+}
+
+const char* name_of(SynchronizerKind kind) {
+  switch (kind) {
+    case SynchronizerKind::kParameterServer:
+      return "a parameter server";
+    case SynchronizerKind::kDirect:
+      return "a direct all-reduce";
+    case SynchronizerKind::kLibrary:
+      return "a library's all-reduce";
+  }
+  return "";
+}
+
+[[noreturn]] void refuse(const strategy::NodeConfig& node, const std::string& what,
+                         const std::string& where) {
+  fail(ErrorCode::kInfeasible,
+       "{}: '{}' asks for {}; this version trains synchronously and uncompressed", where,
+       strategy::variable_name(node.name), what);
+}
+
+void check_synchronizer(const strategy::NodeConfig& node, const std::string& where) {
+  if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&node.synchronizer)) {
+    if (!ps->sync) refuse(node, "sync=false", where);
+    if (ps->staleness != 0) refuse(node, fmt::format("staleness={}", ps->staleness), where);
+  }
+  if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&node.synchronizer)) {
+    if (all_reduce->compressor != strategy::Compressor::kNone) {
+      refuse(node, fmt::format("a compressor ({})", name_of(all_reduce->compressor)), where);
+    }
+  }
+}
+
+void check_node(const strategy::NodeConfig& node, const std::string& where) {
+  if (node.needed && !(std::isfinite(node.needed->value) && node.needed->value >= 0)) {
+    fail(ErrorCode::kUsage, "{}: '{}' is needed at {} s, a time from 0 on expected", where,
+         node.name, node.needed->value);
+  }
+  if (node.parts.empty()) return check_synchronizer(node, where);
+  const SynchronizerKind kind = kind_of(node.parts.front().synchronizer);
+  for (const strategy::NodeConfig& part : node.parts) {
+    check_synchronizer(part, where);
+    const SynchronizerKind other = kind_of(part.synchronizer);
+    if (other != kind) {
+      fail(ErrorCode::kInfeasible,
+           "{}: shard '{}' goes to {}, '{}' to {}. Use one way for all shards of a variable.",
+           where, part.name, name_of(other), node.parts.front().name, name_of(kind));
+    }
+  }
+}
+
+}  // namespace
+
+void check_supported(const strategy::Strategy& strategy, const ir::Graph& graph,
+                     const std::string& where) {
+  for (const strategy::NodeConfig& node : strategy.nodes) check_node(node, where);
+  std::vector<bool> clipped(graph.variables.size());
+  for (const ir::Clip& clip : graph.clips) {
+    for (ir::VariableId variable : clip.variables) {
+      if (clipped[variable.value]) {
+        fail(ErrorCode::kUsage, "graph '{}': two clips name the variable '{}', one expected",
+             graph.name, graph.variable(variable).name);
+      }
+      clipped[variable.value] = true;
+    }
+  }
+}
+
+}  // namespace autodist::passes

@@ -1,0 +1,18 @@
+// What strategies can say and Programs cannot, yet. It is refused in one line, never ignored.
+
+#pragma once
+
+#include <string>
+
+#include "autodist/ir/graph.h"
+#include "autodist/strategy/strategy.h"
+
+namespace autodist::passes {
+
+// Throws Error(kInfeasible) for staleness, sync: false and compressors; for a variable whose shards
+// go to parameter servers in part, or to a library in part; Error(kUsage) for a priority that is no
+// time and for a variable that two clips name. REQUIRES: strategy::check() holds.
+void check_supported(const strategy::Strategy& strategy, const ir::Graph& graph,
+                     const std::string& where);
+
+}  // namespace autodist::passes
