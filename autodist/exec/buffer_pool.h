@@ -7,49 +7,64 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 namespace autodist::exec {
 
-// Used by one thread; the buffers that it lends may be dropped by any.
-class BufferPool {
+// Memory on a cache line's boundary, which suits elements of every type.
+inline std::shared_ptr<std::byte> allocate_aligned(std::size_t bytes) {
+  constexpr std::align_val_t kAlignment{64};
+  auto* memory = static_cast<std::byte*>(::operator new(bytes, kAlignment));
+  return {memory, [](std::byte* pointer) { ::operator delete(pointer, kAlignment); }};
+}
+
+// Has one writer, and readers on other threads as long as they hold what lend() gave them.
+class Buffer {
  public:
-  using Buffer = std::shared_ptr<std::byte>;
+  explicit Buffer(std::size_t bytes) : memory_(allocate_aligned(bytes)) {}
 
-  explicit BufferPool(std::size_t bytes) : bytes_(bytes) {}
+  [[nodiscard]] std::byte* data() const { return memory_.get(); }
 
-  // A buffer that nobody else holds; its contents are whatever was there.
-  Buffer take() {
-    for (const Buffer& buffer : buffers_) {
-      if (has_holders(buffer, 1)) return buffer;
-    }
-    buffers_.push_back(allocate(bytes_));
-    return buffers_.back();
+  // Keeps `buffer` alive and counts as a reader until the last copy is gone.
+  static std::shared_ptr<const void> lend(const std::shared_ptr<Buffer>& buffer) {
+    buffer->readers_.fetch_add(1, std::memory_order_relaxed);
+    return {buffer.get(),
+            [buffer](const void*) { buffer->readers_.fetch_sub(1, std::memory_order_release); }};
   }
 
-  // Whether `buffer`, taken from a pool, is held by the caller's one reference and nobody else.
-  static bool held_by_asker_alone(const Buffer& buffer) { return has_holders(buffer, 2); }
-
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
-  [[nodiscard]] std::size_t allocated() const { return buffers_.size(); }
+  // False: all readers have finished, and what they read may be overwritten.
+  [[nodiscard]] bool is_lent() const { return readers_.load(std::memory_order_acquire) != 0; }
 
  private:
-  static constexpr std::align_val_t kAlignment{64};  // a cache line; more than any element needs
+  std::shared_ptr<std::byte> memory_;
+  std::atomic<int> readers_{0};
+};
 
-  static Buffer allocate(std::size_t bytes) {
-    auto* memory = static_cast<std::byte*>(::operator new(bytes, kAlignment));
-    return {memory, [](std::byte* pointer) { ::operator delete(pointer, kAlignment); }};
+// By one thread.
+class BufferPool {
+ public:
+  explicit BufferPool(std::size_t bytes) : bytes_(bytes) {}
+
+  // A buffer that nobody else uses; its contents are whatever was there.
+  std::shared_ptr<Buffer> take() {
+    for (auto each = idle_.begin(); each != idle_.end(); ++each) {
+      if ((*each)->is_lent()) continue;
+      std::shared_ptr<Buffer> buffer = std::move(*each);
+      idle_.erase(each);
+      return buffer;
+    }
+    return std::make_shared<Buffer>(bytes_);
   }
 
-  // Who dropped the reference before had finished reading.
-  static bool has_holders(const Buffer& buffer, long count) {
-    if (buffer.use_count() != count) return false;
-    std::atomic_thread_fence(std::memory_order_acquire);
-    return true;
-  }
+  // The writer is done with it; readers may not be.
+  void give_back(std::shared_ptr<Buffer> buffer) { idle_.push_back(std::move(buffer)); }
 
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
   std::size_t bytes_;
-  std::vector<Buffer> buffers_;
+  std::vector<std::shared_ptr<Buffer>> idle_;
 };
 
 }  // namespace autodist::exec

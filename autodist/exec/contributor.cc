@@ -66,7 +66,7 @@ comm::Payload Contributor::payload_of(const Slice& slice) const {
     const std::byte* data = bytes_of(*keep) + piece.runs.front().variable_begin * element_bytes;
     return {data, size, std::move(keep)};
   }
-  BufferPool::Buffer packed = BufferPool(size).take();
+  std::shared_ptr<std::byte> packed = allocate_aligned(size);
   for (const PieceLayout& piece : slice.pieces) {
     pack(piece, element_bytes, bytes_of(gradients_[piece.variable.value]), packed.get());
   }

@@ -13,7 +13,7 @@ namespace {
 comm::Payload aligned(comm::Payload payload, std::size_t element_bytes) {
   if (reinterpret_cast<std::uintptr_t>(payload.data) % element_bytes == 0)
     return payload;  // NOLINT
-  BufferPool::Buffer copy = BufferPool(payload.size).take();
+  std::shared_ptr<std::byte> copy = allocate_aligned(payload.size);
   std::memcpy(copy.get(), payload.data, payload.size);
   return {copy.get(), payload.size, copy};
 }
@@ -44,7 +44,7 @@ Owner::Owner(const ir::Program& program, ir::Rank self, std::uint64_t first_step
     if (slice.update_at == ir::UpdateAt::kOwner) {
       owned.master = owned.buffers->take();
       for (const PieceLayout& piece : owned.pieces) {
-        pack(piece, element_bytes, variables[piece.variable.value], owned.master.get());
+        pack(piece, element_bytes, variables[piece.variable.value], owned.master->data());
         owned.states.emplace_back(rule_of(piece), piece.count, slice.dtype, user_rules);
       }
     }
@@ -91,7 +91,9 @@ bool Owner::merge(ir::SliceId id) {
   if (!slice.awaited.empty()) report_clip_sums(slice);
   if (in_program(slice).update_at == ir::UpdateAt::kEveryRank) {
     slice.awaited.clear();
-    return finish(slice, std::move(slice.averaged));
+    const bool next_is_complete = finish(slice, slice.averaged);
+    slice.buffers->give_back(std::move(slice.averaged));
+    return next_is_complete;
   }
   return go_on(slice);
 }
@@ -123,7 +125,7 @@ void Owner::average(Owned& slice) {
     terms.push_back({each.payload.data, add_up ? 1.0 : share});
   }
   slice.averaged = slice.buffers->take();
-  weighted_sum(terms, in_program(slice).dtype, slice.elements, slice.averaged.get());
+  weighted_sum(terms, in_program(slice).dtype, slice.elements, slice.averaged->data());
 }
 
 void Owner::report_clip_sums(Owned& slice) {
@@ -133,8 +135,8 @@ void Owner::report_clip_sums(Owned& slice) {
   for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
     if (!clipped[i]) continue;
     const PieceLayout& piece = slice.pieces[i];
-    sums[i].first = sum_of_squares(slice.averaged.get() + piece.slice_begin * size_of(dtype), dtype,
-                                   piece.count);
+    sums[i].first = sum_of_squares(slice.averaged->data() + piece.slice_begin * size_of(dtype),
+                                   dtype, piece.count);
   }
   sink_.sums(slice.id, slice.step, /*lamb=*/false, std::move(sums));
 }
@@ -147,7 +149,7 @@ void Owner::clip(Owned& slice) {
     const PieceLayout& piece = slice.pieces[i];
     const double factor = clip_factor(program_.graph->clips[part->norm.value].max_norm,
                                       norms_.total(slice.step, part->norm)->first);
-    scale(factor, dtype, piece.count, slice.averaged.get() + piece.slice_begin * size_of(dtype));
+    scale(factor, dtype, piece.count, slice.averaged->data() + piece.slice_begin * size_of(dtype));
   }
 }
 
@@ -160,8 +162,8 @@ void Owner::start_lamb(Owned& slice) {
     const PieceLayout& piece = slice.pieces[i];
     const std::size_t offset = piece.slice_begin * size_of(dtype);
     const LambNorms norms = sum_lamb_norms(
-        rule_of(piece), static_cast<std::int64_t>(slice.step), slice.master.get() + offset,
-        slice.averaged.get() + offset, piece.count, dtype, slice.states[i]);
+        rule_of(piece), static_cast<std::int64_t>(slice.step), slice.master->data() + offset,
+        slice.averaged->data() + offset, piece.count, dtype, slice.states[i]);
     sums[i] = {norms.parameters_squared, norms.update_squared};
   }
   sink_.sums(slice.id, slice.step, /*lamb=*/true, std::move(sums));
@@ -179,7 +181,7 @@ bool Owner::go_on(Owned& slice) {
     } else {
       slice.waits_for = WaitsFor::kContributions;
       update(slice);
-      slice.averaged.reset();
+      slice.buffers->give_back(std::move(slice.averaged));
       return finish(slice, slice.master);
     }
   }
@@ -195,14 +197,14 @@ void Owner::update(Owned& slice) {
   for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
     const PieceLayout& piece = slice.pieces[i];
     const std::size_t offset = piece.slice_begin * size_of(dtype);
-    std::byte* parameters = slice.master.get() + offset;
+    std::byte* parameters = slice.master->data() + offset;
     if (const auto& part = plan_.lamb[slice.id.value][i]) {
       const SquaredSums total = *norms_.total(slice.step, part->norm);
       apply_lamb(rule_of(piece), lr_factor, step, parameters, piece.count, dtype, slice.states[i],
                  {total.first, total.second});
     } else {
-      apply(rule_of(piece), lr_factor, step, parameters, slice.averaged.get() + offset, piece.count,
-            dtype, slice.states[i], user_rules_);
+      apply(rule_of(piece), lr_factor, step, parameters, slice.averaged->data() + offset,
+            piece.count, dtype, slice.states[i], user_rules_);
     }
   }
 }
@@ -210,16 +212,15 @@ void Owner::update(Owned& slice) {
 // The master was sent without a copy; where somebody still reads it, the next version goes to
 // another buffer.
 void Owner::make_master_writable(Owned& slice) {
-  if (BufferPool::held_by_asker_alone(slice.master)) return;
-  const BufferPool::Buffer next = slice.buffers->take();
-  std::memcpy(next.get(), slice.master.get(), slice.buffers->bytes());
-  slice.master = next;
+  if (!slice.master->is_lent()) return;
+  std::shared_ptr<Buffer> next = slice.buffers->take();
+  std::memcpy(next->data(), slice.master->data(), slice.buffers->bytes());
+  slice.buffers->give_back(std::exchange(slice.master, std::move(next)));
 }
 
-bool Owner::finish(Owned& slice, BufferPool::Buffer bytes) {
-  const std::byte* data = bytes.get();
+bool Owner::finish(Owned& slice, const std::shared_ptr<Buffer>& bytes) {
   sink_.result(slice.id, slice.step, slice.samples,
-               {data, slice.buffers->bytes(), std::move(bytes)});
+               {bytes->data(), slice.buffers->bytes(), Buffer::lend(bytes)});
   const std::lock_guard<std::mutex> lock(mutex_);
   ++slice.step;
   return slice.gatherings[slice.step % 2].present == in_program(slice).members.size();

@@ -82,10 +82,10 @@ class Owner {
     Gathering gatherings[2];  // by parity of the step
     // Below: touched by the merging thread only.
     std::unique_ptr<BufferPool> buffers;
-    BufferPool::Buffer master;        // parameters, where the owner updates
-    BufferPool::Buffer averaged;      // the gradient, from merge to result
-    std::int64_t samples = 0;         // of the step being combined
-    std::vector<UpdateState> states;  // per piece
+    std::shared_ptr<Buffer> master;    // parameters, where the owner updates
+    std::shared_ptr<Buffer> averaged;  // the gradient, from merge to result
+    std::int64_t samples = 0;          // of the step being combined
+    std::vector<UpdateState> states;   // per piece
     WaitsFor waits_for = WaitsFor::kContributions;
     std::vector<NormId> awaited;
   };
@@ -98,7 +98,7 @@ class Owner {
   void start_lamb(Owned& slice);
   void update(Owned& slice);
   bool go_on(Owned& slice);
-  bool finish(Owned& slice, BufferPool::Buffer bytes);
+  bool finish(Owned& slice, const std::shared_ptr<Buffer>& bytes);
   void make_master_writable(Owned& slice);
   [[nodiscard]] const ir::Slice& in_program(const Owned& slice) const {
     return program_.slice(slice.id);

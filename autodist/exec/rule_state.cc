@@ -98,7 +98,7 @@ comm::Payload Synchroniser::packed_states(ir::SliceId slice) {
   for (const UpdateState& state : owner_->states(slice)) {
     size += state.names().size() * state.bytes_per_state();
   }
-  BufferPool::Buffer packed = BufferPool(size).take();
+  std::shared_ptr<std::byte> packed = allocate_aligned(size);
   std::size_t at = 0;
   for (const UpdateState& state : owner_->states(slice)) {
     for (std::size_t i = 0; i < state.names().size(); ++i) {
