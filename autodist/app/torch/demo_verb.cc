@@ -190,7 +190,7 @@ int Demo::run() {
   } else {
     say(fmt::format(
         "\nAll equal. What it wrote is in {}.\nNext: `autodist train digits --cluster "
-        "local:2 --builder PartitionedPS`, `autodist inspect resnet50`, or your own model "
+        "local:2 --builder PartitionedPS`, `autodist inspect gpt-small`, or your own model "
         "as in examples/.\n",
         arguments_.folder));
   }
