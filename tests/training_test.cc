@@ -5,6 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <random>
 #include <thread>
 
 #include "autodist/base/error.h"
@@ -45,11 +49,11 @@ TrainingStep make_step(const std::string& model, std::int64_t batch) {
 }
 
 // The whole job's batch at a step.
-Batch batch_at(const std::string& model, int step) {
+Batch batch_at(const std::string& model, int step, std::int64_t batch = kBatch) {
   models::ModelOptions options;
   options.dtype = torch::kFloat64;
   options.seed = 100 + static_cast<std::uint64_t>(step);
-  return models::find_model(model).synthetic(options, kBatch);
+  return models::find_model(model).synthetic(options, batch);
 }
 
 Batch rows_of(const Batch& batch, std::uint32_t replica, std::uint32_t count) {
@@ -65,17 +69,17 @@ Parameters copies_of(const TrainingStep& step) {
   return copies;
 }
 
-// The job as ranks in threads. Returns the chief's parameters.
-Parameters train_distributed(const std::string& model, const std::string& builder,
-                             std::uint32_t ranks) {
+// The job as ranks in threads, one per step; `rows` gives what a rank reads. Returns the chief's
+// parameters.
+Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::string& builder,
+                   const std::string& optimizer, int steps,
+                   const std::function<Batch(int step, std::uint32_t rank)>& rows) {
+  const auto ranks = static_cast<std::uint32_t>(ranks_steps.size());
   const cluster::Cluster cluster = cluster::read_cluster("local:" + std::to_string(ranks));
   comm::InProcessHub hub(ranks);
   std::vector<Parameters> results(ranks);
   std::vector<std::exception_ptr> failures(ranks);
   std::vector<std::thread> threads;
-  // Captures take turns and draw from the process's generator: models are made one after another.
-  std::vector<TrainingStep> steps;
-  for (std::uint32_t r = 0; r < ranks; ++r) steps.push_back(make_step(model, kBatch / ranks));
   for (std::uint32_t r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
       try {
@@ -83,14 +87,14 @@ Parameters train_distributed(const std::string& model, const std::string& builde
         const std::unique_ptr<comm::Transport> transport = hub.connect(r);
         capture::Options options;
         options.cost_repetitions = 0;
-        capture::CapturedStep captured = capture::capture(steps[r], options);
-        ir::declare_updates(captured.graph, ir::parse_optimizer(optimizer_of(model)));
+        capture::CapturedStep captured = capture::capture(ranks_steps[r], options);
+        ir::declare_updates(captured.graph, ir::parse_optimizer(optimizer));
         const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
         const auto program = std::make_shared<const ir::Program>(passes::rewrite(
             graph, search::build_strategy(builder, *graph, cluster), cluster, {}, builder));
         comm::agree(*transport, "program", ir::digest_of(*program), builder, Seconds{60});
         const exec::Bindings bindings =
-            exec::bind(*graph, steps[r], torch::kCPU, captured.tensors.constants);
+            exec::bind(*graph, ranks_steps[r], torch::kCPU, captured.tensors.constants);
         exec::broadcast_initial(*transport, *graph, bindings, Seconds{60});
         std::unique_ptr<comm::Collectives> collectives;
         if (!program->collectives.empty()) {
@@ -101,11 +105,9 @@ Parameters train_distributed(const std::string& model, const std::string& builde
         runner_options.wait_limit = Seconds{60};
         exec::Runner runner(program, ir::Rank(r), bindings,
                             {transport.get(), collectives.get(), &clock}, runner_options);
-        for (int step = 0; step < kSteps; ++step) {
-          runner.step(rows_of(batch_at(model, step), r, ranks));
-        }
+        for (int step = 0; step < steps; ++step) runner.step(rows(step, r));
         runner.finish();
-        results[r] = copies_of(steps[r]);
+        results[r] = copies_of(ranks_steps[r]);
       } catch (...) {
         failures[r] = std::current_exception();
       }
@@ -123,9 +125,19 @@ Parameters train_distributed(const std::string& model, const std::string& builde
   return results[0];
 }
 
+Parameters train_distributed(const std::string& model, const std::string& builder,
+                             std::uint32_t ranks, std::int64_t batch = kBatch) {
+  std::vector<TrainingStep> steps;
+  for (std::uint32_t r = 0; r < ranks; ++r) steps.push_back(make_step(model, kBatch / ranks));
+  return run_job(steps, builder, optimizer_of(model), kSteps, [&](int step, std::uint32_t rank) {
+    return rows_of(batch_at(model, step, batch), rank, ranks);
+  });
+}
+
 // Plain libtorch. Each replica's rows go through the model with that replica's generator and
 // buffers (batch norm keeps statistics per replica); gradients are averaged by samples.
-Parameters train_plain(const std::string& model, std::uint32_t replicas) {
+Parameters train_plain(const std::string& model, std::uint32_t replicas,
+                       std::int64_t size = kBatch) {
   const TrainingStep step = make_step(model, kBatch / replicas);
   std::vector<torch::Tensor> parameters;
   for (const NamedTensor& each : step.parameters) parameters.push_back(each.tensor);
@@ -137,10 +149,11 @@ Parameters train_plain(const std::string& model, std::uint32_t replicas) {
     for (const NamedTensor& each : step.buffers) of_replica.push_back(each.tensor.clone());
   }
   for (int i = 0; i < kSteps; ++i) {
-    const Batch batch = batch_at(model, i);
+    const Batch batch = batch_at(model, i, size);
     optimizer.zero_grad();
     for (std::uint32_t r = 0; r < replicas; ++r) {
       const Batch rows = rows_of(batch, r, replicas);
+      if (rows.front().size(0) == 0) continue;
       const torch::NoGradGuard no_grad;
       for (std::size_t b = 0; b < step.buffers.size(); ++b) {
         step.buffers[b].tensor.copy_(buffers[r][b]);
@@ -148,8 +161,7 @@ Parameters train_plain(const std::string& model, std::uint32_t replicas) {
       torch::manual_seed(exec::step_seed(kSeed, r, static_cast<std::uint64_t>(i)));
       {
         const torch::AutoGradMode gradients(true);
-        const double share =
-            static_cast<double>(rows.front().size(0)) / static_cast<double>(kBatch);
+        const double share = static_cast<double>(rows.front().size(0)) / static_cast<double>(size);
         (step.loss(rows) * share).backward();
       }
       for (std::size_t b = 0; b < step.buffers.size(); ++b) {
@@ -210,12 +222,109 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Catalogue, EverySmallModel, testing::ValuesIn(cases()), name_of);
 
+// Batches that do not divide: 7 rows on 2 and 3 ranks, and 2 rows on 3, where one rank has none.
+TEST(Training, UnevenBatchesAreWeightedBySamples) {
+  for (const std::uint32_t ranks : {2u, 3u}) {
+    for (const std::int64_t batch : {std::int64_t{7}, std::int64_t{2}}) {
+      for (const char* builder : {"PartitionedPS", "AllReduce", "AllReduce:algorithm=library"}) {
+        const Parameters ours = train_distributed("digits", builder, ranks, batch);
+        const Parameters plain = train_plain("digits", ranks, batch);
+        for (std::size_t i = 0; i < ours.size(); ++i) {
+          EXPECT_TRUE(torch::allclose(ours[i], plain[i], kTolerance, kTolerance))
+              << builder << ", " << batch << " rows on " << ranks << ", tensor " << i;
+        }
+      }
+    }
+  }
+}
+
 // Wherever the owners sit, the sums are made in rank order: the bits are the same.
 TEST(Training, OwnersDoNotChangeTheBits) {
   const Parameters ps = train_distributed("digits", "PS", 2);
   for (const char* builder : {"PSLoadBalancing", "PartitionedPS", "AllReduce", "PartitionedAR"}) {
     const Parameters other = train_distributed("digits", builder, 2);
     for (std::size_t i = 0; i < ps.size(); ++i) EXPECT_TRUE(ps[i].equal(other[i])) << builder;
+  }
+}
+
+// NumPy's legacy generator: RandomState(seed).randn, which the published gradients of case c0 rest
+// on.
+class LegacyNormal {
+ public:
+  explicit LegacyNormal(std::uint32_t seed) : random_(seed) {}
+
+  double next() {
+    if (cached_) {
+      const double value = *cached_;
+      cached_.reset();
+      return value;
+    }
+    double x1 = 0;
+    double x2 = 0;
+    double square = 0;
+    do {
+      x1 = 2 * uniform() - 1;
+      x2 = 2 * uniform() - 1;
+      square = x1 * x1 + x2 * x2;
+    } while (square >= 1 || square == 0);
+    const double factor = std::sqrt(-2 * std::log(square) / square);
+    cached_ = factor * x1;
+    return factor * x2;
+  }
+
+ private:
+  double uniform() {
+    const std::uint64_t a = random_() >> 5;
+    const std::uint64_t b = random_() >> 6;
+    return (static_cast<double>(a) * 67108864.0 + static_cast<double>(b)) / 9007199254740992.0;
+  }
+
+  std::mt19937 random_;
+  std::optional<double> cached_;
+};
+
+// y = 3x + 2 + noise, 1,000 samples.
+Batch c0_samples(std::uint32_t seed) {
+  LegacyNormal normal(seed);
+  torch::Tensor x = torch::empty({1000}, torch::kFloat64);
+  torch::Tensor y = torch::empty({1000}, torch::kFloat64);
+  for (int i = 0; i < 1000; ++i) x[i] = normal.next();
+  for (int i = 0; i < 1000; ++i) y[i] = 3 * x[i].item<double>() + 2 + normal.next();
+  return {x, y};
+}
+
+TrainingStep c0_step(std::uint32_t seed) {
+  const auto real = torch::TensorOptions().dtype(torch::kFloat64).requires_grad(true);
+  const torch::Tensor w = torch::full({}, 5.0, real);
+  const torch::Tensor b = torch::full({}, 0.0, real);
+  TrainingStep step;
+  step.name = "c0";
+  step.parameters = {{"W", w}, {"b", b}};
+  step.loss = [w, b](const Batch& batch) { return (w * batch[0] + b - batch[1]).pow(2).mean(); };
+  step.example = c0_samples(seed);
+  return step;
+}
+
+// AutoDist's one numeric test. d0 replicas read the samples of seed 123, d1 those of 456; the
+// average is weighted by samples (AutoDist's parameter server averages over workers).
+TEST(Training, CaseC0HasThePublishedResult) {
+  for (const auto& [d0, d1] : {std::pair{1, 0}, std::pair{1, 1}, std::pair{2, 1}}) {
+    const double db = (4.175035 * d0 + 4.055307 * d1) / (d0 + d1);
+    const double dw = (4.231471 * d0 + 3.890763 * d1) / (d0 + d1);
+    for (const char* builder : {"PS", "PartitionedPS", "AllReduce", "PartitionedAR"}) {
+      const auto seed_of = [first = static_cast<std::uint32_t>(d0)](std::uint32_t rank) {
+        return rank < first ? 123u : 456u;
+      };
+      std::vector<TrainingStep> steps;
+      for (int r = 0; r < d0 + d1; ++r) {
+        steps.push_back(c0_step(seed_of(static_cast<std::uint32_t>(r))));
+      }
+      const Parameters after =
+          run_job(steps, builder, "sgd:lr=0.01", 1,
+                  [&](int, std::uint32_t rank) { return c0_samples(seed_of(rank)); });
+      EXPECT_NEAR(after[0].item<double>(), 5 - 0.01 * dw, 1e-5) << builder;
+      EXPECT_NEAR(after[1].item<double>(), 0.01 * db, 1e-5) << builder;
+    }
   }
 }
 

@@ -2,11 +2,13 @@
 
 #include "autodist/app/torch/session.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <iostream>
 #include <limits>
 #include <mutex>
+#include <thread>
 
 #include "autodist/app/job.h"
 #include "autodist/app/launch.h"
@@ -114,6 +116,7 @@ class AutoDist::Impl {
       : options_(std::move(options)),
         cluster_(cluster::read_cluster(specification)),
         size_(static_cast<std::uint32_t>(cluster::ranks_of(cluster_, options_.cpu_only).size())) {
+    share_cores();
     if (const auto place = app::job_from_environment(app::process_environment())) {
       check_size(*place, specification);
       place_ = *place;
@@ -138,6 +141,14 @@ class AutoDist::Impl {
   std::unique_ptr<comm::Transport> transport_;
 
  private:
+  // Ranks of one machine share its cores; more threads than cores only wait for each other.
+  void share_cores() const {
+    if (app::process_environment()("OMP_NUM_THREADS")) return;
+    const std::uint32_t here = cluster_.nodes.size() == 1 ? size_ : 1;
+    torch::set_num_threads(
+        std::max(1, static_cast<int>(std::thread::hardware_concurrency() / here)));
+  }
+
   void check_size(const app::JobPlace& place, const std::string& specification) const {
     if (place.size != size_) {
       fail(ErrorCode::kUsage, "environment: AUTODIST_SIZE={}, but {} has {} ranks", place.size,
