@@ -2,6 +2,8 @@
 
 #include "autodist/app/torch/session.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -145,8 +147,13 @@ class AutoDist::Impl {
   void share_cores() const {
     if (app::process_environment()("OMP_NUM_THREADS")) return;
     const std::uint32_t here = cluster_.nodes.size() == 1 ? size_ : 1;
-    torch::set_num_threads(
-        std::max(1, static_cast<int>(std::thread::hardware_concurrency() / here)));
+    const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency() / here));
+    torch::set_num_threads(threads);
+    // Debian's OpenBLAS has threads of its own, which libtorch's setting does not reach.
+    using SetThreads = void (*)(int);
+    const auto set_blas_threads =
+        reinterpret_cast<SetThreads>(::dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
+    if (set_blas_threads != nullptr) set_blas_threads(threads);
   }
 
   void check_size(const app::JobPlace& place, const std::string& specification) const {
