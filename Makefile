@@ -4,7 +4,7 @@ PRESET ?= dev
 BUILD := build/$(PRESET)
 JOBS ?= $(shell nproc)
 
-.PHONY: demo test test-slow build programs packages fuzz format clean
+.PHONY: demo test test-slow build programs packages format clean
 
 demo: programs
 	$(BUILD)/bin/autodist demo

@@ -1,4 +1,6 @@
-# libFuzzer targets for everything that parses bytes; clang only. Run them with tools/fuzz.
+# libFuzzer targets for what parses bytes; clang only:
+#   cmake -S . -B build/fuzz -DCMAKE_CXX_COMPILER=clang++-14 -DAUTODIST_FUZZ=ON -DAUTODIST_TORCH=OFF
+#   cmake --build build/fuzz --target fuzzers
 
 # autodist_fuzz_target(<name> SOURCES … LIBRARIES …)
 function(autodist_fuzz_target name)
