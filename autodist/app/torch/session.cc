@@ -309,13 +309,18 @@ class Session::Impl {
     }
     note.stop = stop ? 1 : 0;
     note.save = save ? 1 : 0;
-    const StepSummary before = pending_ >= 0 ? summary_of(pending_) : StepSummary{};
+    const StepSummary before = last_summary();
     runner().tell(note.pack());
     pending_ = report_.step;
     return before;
   }
 
-  StepSummary last_summary() { return pending_ >= 0 ? summary_of(pending_) : StepSummary{}; }
+  // A step's notes can be read once; what they said is kept.
+  StepSummary last_summary() {
+    if (pending_ >= 0) last_ = summary_of(pending_);
+    pending_ = -1;
+    return last_;
+  }
 
   std::vector<torch::Tensor> evaluate(const Batch& batch) {
     if (!step_.evaluate) {
@@ -452,6 +457,7 @@ class Session::Impl {
   }
 
   std::int64_t pending_ = -1;  // the step whose notes were not read yet
+  StepSummary last_;
 };
 
 Session AutoDist::distribute(TrainingStep step, const ir::Optimizer& optimizer) {
