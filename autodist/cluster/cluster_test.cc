@@ -147,6 +147,7 @@ TEST(ReadCluster, HostFilesAndLists) {
   EXPECT_THROW(read_text("hosts", "a slots=0\n"), Error);
   EXPECT_THROW(read_text("hosts", ""), Error);
   EXPECT_THROW(read_text("hosts.json", "{}"), Error);
+  EXPECT_THROW(read_text("hosts.json", "[\"a\", [[[]]]]"), Error);
   EXPECT_THROW(read_cluster("/nowhere/c.yml"), Error);
 }
 

@@ -104,7 +104,7 @@ Cluster host_list(const std::string& text, const std::string& where) {
   Cluster cluster;
   for (const auto& name : list) {
     if (!name.is_string() || name.get<std::string>().empty()) {
-      fail(ErrorCode::kUsage, "{}: {} is no host name", where, name.dump());
+      fail(ErrorCode::kUsage, "{}: entry {} is no host name", where, cluster.nodes.size());
     }
     cluster.nodes.push_back(host(name.get<std::string>(), 1));
   }

@@ -66,12 +66,15 @@ PsSynchronizer ps_of(const BuilderOptions& options) {
 Strategy with_replicas(const cluster::Cluster& cluster) {
   Strategy strategy;
   std::vector<std::string> cpus;
-  for (std::size_t node = 0; node < cluster.nodes.size(); ++node) {
-    for (const cluster::Place& place : cluster::ranks_of(cluster)) {
-      if (place.node != node || place.serves_only) continue;
-      const bool gpu = place.device.kind == cluster::DeviceKind::kGpu;
-      (gpu ? strategy.replicas : cpus).push_back(cluster::device_name(cluster, place));
-    }
+  // Ranks begin with the chief's; replicas are listed in file order.
+  std::vector<cluster::Place> places = cluster::ranks_of(cluster);
+  std::stable_sort(
+      places.begin(), places.end(),
+      [](const cluster::Place& a, const cluster::Place& b) { return a.node < b.node; });
+  for (const cluster::Place& place : places) {
+    if (place.serves_only) continue;
+    const bool gpu = place.device.kind == cluster::DeviceKind::kGpu;
+    (gpu ? strategy.replicas : cpus).push_back(cluster::device_name(cluster, place));
   }
   strategy.replicas.insert(strategy.replicas.end(), cpus.begin(), cpus.end());
   return strategy;
