@@ -42,26 +42,37 @@ Draft record_rows(const Subject& subject, std::int64_t start, std::int64_t count
   }
 }
 
-// Rows at which a symbolic graph is compared with the step: sizes that it was not recorded at. A
-// step of one sample may take other paths (a batch norm refuses it), so four will do, too.
-std::vector<std::int64_t> check_sizes(std::int64_t example_rows) {
-  if (example_rows == 1) return {1, 4};
-  return {std::max<std::int64_t>(example_rows, 4)};
+// The sizes of a symbolic capture. Two are recorded, on different data: the example's own, so that
+// a step which does something else with many samples shows it, and a small one. At a third, graph
+// and step are compared. In this order a number that merely counts the calls is not taken for one
+// that grows with the batch.
+struct Sizes {
+  std::int64_t first;
+  std::int64_t second;
+  std::vector<std::int64_t> checks;  // tried in turn until one runs and agrees
+};
+
+Sizes sizes_for(std::int64_t example_rows) {
+  if (example_rows >= 4) return {3, example_rows, {2}};
+  // A step of one sample may take other paths (a batch norm refuses it), so four will do, too.
+  if (example_rows == 1) return {2, 3, {1, 4}};
+  return {3, 2, {4}};
 }
 
 // Which op it is that makes graph and step differ, if its arguments show it.
 std::string explain(const Subject& subject, const ir::Graph& graph, const std::string& different,
-                    std::uint64_t seed) {
-  const Draft third = record_rows(subject, 0, 4, seed, false);
+                    std::int64_t count, std::uint64_t seed) {
+  const Draft third = record_rows(subject, 0, count, seed, false);
   if (!third.reason.empty()) return third.reason;
   const std::string culprit = contradiction(graph, third.recording.graph);
   return culprit.empty() ? different : culprit;
 }
 
-std::string check_symbolic(const Subject& subject, const Recording& recording, std::uint64_t seed) {
+std::string check_symbolic(const Subject& subject, const Recording& recording,
+                           const std::vector<std::int64_t>& sizes, std::uint64_t seed) {
   const Bindings tensors = subject.bindings(recording.graph, recording.constants);
   std::string different;
-  for (std::int64_t count : check_sizes(subject.example_rows())) {
+  for (std::int64_t count : sizes) {
     try {
       different = self_check(subject, recording.graph, tensors, {1, count, seed});
     } catch (const std::exception& error) {
@@ -70,19 +81,16 @@ std::string check_symbolic(const Subject& subject, const Recording& recording, s
     }
     if (different.empty()) return "";
   }
-  return explain(subject, recording.graph, different, seed);
+  return explain(subject, recording.graph, different, sizes.back(), seed);
 }
 
-// Two recordings of few rows of different data, unified. The order of the sizes is such that a
-// number that merely counts the calls is not taken for one that grows with the batch.
 Draft record_symbolic(const Subject& subject, const Options& options) {
   const std::int64_t example_rows = subject.example_rows();
   if (example_rows == 0) return {{}, "the first input has no batch dimension"};
-  const std::int64_t small = example_rows == 1 ? 2 : 3;
-  const std::int64_t other = 5 - small;
-  Draft first = record_rows(subject, 0, small, options.seed, options.self_check);
+  const Sizes sizes = sizes_for(example_rows);
+  Draft first = record_rows(subject, 0, sizes.first, options.seed, options.self_check);
   if (!first.reason.empty()) return first;
-  const Draft second = record_rows(subject, small, other, options.seed + 1, false);
+  const Draft second = record_rows(subject, sizes.first, sizes.second, options.seed + 1, false);
   if (!second.reason.empty()) return second;
   Unified unified = unify(first.recording.graph, second.recording.graph);
   first.reason = unified.difference;
@@ -90,7 +98,7 @@ Draft record_symbolic(const Subject& subject, const Options& options) {
   first.recording.graph = std::move(unified.graph);
   first.recording.graph.example_batch = example_rows;
   if (options.self_check) {
-    first.reason = check_symbolic(subject, first.recording, options.seed + 2);
+    first.reason = check_symbolic(subject, first.recording, sizes.checks, options.seed + 2);
   }
   return first;
 }

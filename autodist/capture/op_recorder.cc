@@ -31,37 +31,6 @@ void for_each_tensor(const c10::IValue& value, Visit visit) {
   }
 }
 
-bool is_written(const c10::OperatorHandle& handle, std::size_t index) {
-  const auto* alias = handle.schema().arguments()[index].alias_info();
-  if (alias != nullptr && alias->isWrite()) return true;
-  const auto& more = undeclared_writes(handle.schema().name());
-  return std::find(more.begin(), more.end(), index) != more.end();
-}
-
-bool is_viewed(const c10::OperatorHandle& handle, std::size_t index) {
-  const auto* alias = handle.schema().arguments()[index].alias_info();
-  return alias != nullptr && !alias->isWrite();
-}
-
-bool takes_generator(const c10::OperatorHandle& handle) {
-  const auto& arguments = handle.schema().arguments();
-  return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& each) {
-    return each.type()->str().find("Generator") != std::string::npos;
-  });
-}
-
-bool is_random(const c10::OperatorHandle& handle) {
-  return handle.hasTag(at::Tag::nondeterministic_seeded) || takes_generator(handle);
-}
-
-bool makes_no_tensor(const c10::OperatorHandle& handle) {
-  const auto& returns = handle.schema().returns();
-  return !returns.empty() &&
-         std::none_of(returns.begin(), returns.end(), [](const c10::Argument& each) {
-           return each.type()->str().find("Tensor") != std::string::npos;
-         });
-}
-
 bool indexes_by_mask(const c10::IValue& indices) {
   bool mask = false;
   for_each_tensor(indices, [&](const at::Tensor& index) {
@@ -272,10 +241,10 @@ ir::Argument OpRecorder::argument(const ir::Op& op, const c10::IValue& value, Pe
   return list_argument(op, value, pending);
 }
 
-void OpRecorder::note_writes(const c10::OperatorHandle& handle, Pending& pending) {
+void OpRecorder::note_writes(const OpTraits& traits, Pending& pending) {
   ir::Op& op = pending.op;
   for (std::size_t i = 0; i < op.arguments.size(); ++i) {
-    if (!is_written(handle, i)) continue;
+    if (!traits.arguments[i].written) continue;
     ir::Op only{};
     only.arguments = {op.arguments[i]};
     bool any = false;
@@ -318,14 +287,11 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
   }
 }
 
-void OpRecorder::keep_host_contents(const c10::OperatorHandle& handle, const Pending& pending,
-                                    const c10::IValue* arguments) {
-  const auto& schema = handle.schema();
-  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
-    if (is_viewed(handle, i)) continue;
-    const bool overwritten =
-        is_written(handle, i) && overwrites_target(schema.name(), schema.overload_name());
-    if (overwritten || leaves_uninitialised(schema.name())) continue;
+void OpRecorder::keep_host_contents(const OpTraits& traits, const c10::IValue* arguments) {
+  if (traits.leaves_uninitialised) return;
+  for (std::size_t i = 0; i < traits.arguments.size(); ++i) {
+    const ArgumentTraits& argument = traits.arguments[i];
+    if (argument.viewed || (argument.written && traits.overwrites_target)) continue;
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
       const auto storage = table_.storage_of(tensor);
       if (!storage || tensor.numel() == 0) return;
@@ -334,45 +300,43 @@ void OpRecorder::keep_host_contents(const c10::OperatorHandle& handle, const Pen
   }
 }
 
-void OpRecorder::digest_untouched(const c10::OperatorHandle& handle, Pending& pending,
-                                  const c10::IValue* arguments) const {
-  for (std::size_t i = 0; i < handle.schema().arguments().size(); ++i) {
-    if (is_written(handle, i)) continue;
+void OpRecorder::digest_untouched(Pending& pending, const c10::IValue* arguments) const {
+  for (std::size_t i = 0; i < pending.traits->arguments.size(); ++i) {
+    if (pending.traits->arguments[i].written) continue;
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
       const auto storage = table_.storage_of(tensor);
       const bool also_written =
           storage && std::binary_search(pending.written.begin(), pending.written.end(), *storage);
       if (also_written || tensor.is_meta()) return;
-      pending.untouched.emplace_back(tensor, digest_of(tensor));
+      pending.untouched.emplace_back(tensor, digest_of_memory(tensor));
     });
   }
 }
 
 OpRecorder::Pending OpRecorder::begin(const c10::OperatorHandle& handle,
                                       const torch::jit::Stack& stack) {
-  const auto& schema = handle.schema();
-  const c10::IValue* arguments = &*stack.end() - schema.arguments().size();
+  const OpTraits& traits = traits_.of(handle);
+  const c10::IValue* arguments = &*stack.end() - traits.arguments.size();
   Pending pending;
+  pending.traits = &traits;
   ir::Op& op = pending.op;
-  op.name = schema.name();
-  op.overload = schema.overload_name();
+  op.name = handle.schema().name();
+  op.overload = handle.schema().overload_name();
   op.phase = phase_;
-  op.random = is_random(handle);
+  op.random = traits.random;
   pending.tainted = op.random;
-  keep_host_contents(handle, pending, arguments);
-  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
-    const bool generator =
-        schema.arguments()[i].type()->str().find("Generator") != std::string::npos;
-    op.arguments.push_back(generator ? ir::Argument(ir::RankGenerator{})
-                                     : argument(op, arguments[i], pending));
+  keep_host_contents(traits, arguments);
+  op.arguments.reserve(traits.arguments.size());
+  for (std::size_t i = 0; i < traits.arguments.size(); ++i) {
+    op.arguments.push_back(traits.arguments[i].generator ? ir::Argument(ir::RankGenerator{})
+                                                         : argument(op, arguments[i], pending));
   }
   op.scope = phase_ == ir::Phase::kForward
                  ? scopes_.forward(pending.read, at::sequence_number::peek())
                  : scopes_.backward(pending.read, node_);
-  note_writes(handle, pending);
+  note_writes(traits, pending);
   check_refusals(handle, pending, arguments);
-  pending.recorded = !makes_no_tensor(handle);
-  if (options_.check_writes) digest_untouched(handle, pending, arguments);
+  if (options_.check_writes) digest_untouched(pending, arguments);
   return pending;
 }
 
@@ -386,7 +350,7 @@ std::optional<ir::ValueId> OpRecorder::tensor_result(const at::Tensor& tensor,
   const ir::StorageId storage = graph_.value(value).storage;
   if (!known) {
     state(storage).tainted = pending.tainted;
-    if (leaves_uninitialised(pending.op.name)) {
+    if (pending.traits->leaves_uninitialised) {
       state(storage).uninitialised_since = graph_.ops.size();
     }
   }
@@ -412,13 +376,13 @@ ir::Result OpRecorder::result(const c10::IValue& value, const Pending& pending, 
 void OpRecorder::end(const c10::OperatorHandle& handle, Pending pending,
                      const torch::jit::Stack& stack) {
   for (const auto& [tensor, digest] : pending.untouched) {
-    if (digest_of(tensor) != digest) {
+    if (digest_of_memory(tensor) != digest) {
       refuse(pending.op,
              "writes an argument that its schema does not declare as written; a replay cannot "
              "order it.");
     }
   }
-  if (!pending.recorded) return;
+  if (pending.traits->makes_no_tensor) return;  // it yields nothing that a replay needs
   for (ir::StorageId storage : pending.written) {
     table_.next_version(storage);
     state(storage).tainted |= pending.tainted;

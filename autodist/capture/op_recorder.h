@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "autodist/capture/op_call.h"
+#include "autodist/capture/op_traits.h"
 #include "autodist/capture/recorder.h"
 #include "autodist/capture/scope_tracker.h"
 #include "autodist/capture/tensor_table.h"
@@ -24,12 +25,11 @@ class OpRecorder {
 
   // An op between its two halves.
   struct Pending {
+    const OpTraits* traits = nullptr;
     ir::Op op;
     std::vector<ir::StorageId> read;
     std::vector<ir::StorageId> written;
     bool tainted = false;  // depends on inputs, variables, state or random numbers
-    bool recorded = true;  // false: it yields nothing that a replay needs
-    bool views_only = false;
     std::vector<std::pair<at::Tensor, Digest>> untouched;  // what it must leave as it is
   };
 
@@ -68,19 +68,18 @@ class OpRecorder {
   void add_host_number(const at::Tensor& tensor);
   void initialise_from_host(const at::Tensor& tensor);
 
-  void note_writes(const c10::OperatorHandle& handle, Pending& pending);
+  void note_writes(const OpTraits& traits, Pending& pending);
   void check_refusals(const c10::OperatorHandle& handle, const Pending& pending,
                       const c10::IValue* arguments) const;
-  void keep_host_contents(const c10::OperatorHandle& handle, const Pending& pending,
-                          const c10::IValue* arguments);
-  void digest_untouched(const c10::OperatorHandle& handle, Pending& pending,
-                        const c10::IValue* arguments) const;
+  void keep_host_contents(const OpTraits& traits, const c10::IValue* arguments);
+  void digest_untouched(Pending& pending, const c10::IValue* arguments) const;
   ir::Result result(const c10::IValue& value, const Pending& pending, bool& any_new);
   std::optional<ir::ValueId> tensor_result(const at::Tensor& tensor, const Pending& pending,
                                            bool& any_new);
   StorageState& state(ir::StorageId storage);
 
   RecordOptions options_;
+  OpTraitsTable traits_;
   ir::Graph graph_;
   TensorTable table_{graph_};
   ScopeTracker scopes_{graph_};

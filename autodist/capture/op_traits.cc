@@ -1,10 +1,17 @@
 #include "autodist/capture/op_traits.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <set>
+#include <string>
 
 namespace autodist::capture {
+namespace {
 
+// Arguments that a kernel of libtorch writes although its schema does not say so.
 const std::vector<std::uint32_t>& undeclared_writes(const std::string& op_name) {
   static const std::vector<std::uint32_t> kNone;
   static const std::map<std::string, std::vector<std::uint32_t>> kTable = {
@@ -38,6 +45,43 @@ bool overwrites_target(const std::string& op_name, const std::string& overload) 
   };
   const bool out_variant = overload.find("out") != std::string::npos;
   return out_variant || kNames.count(op_name) > 0;
+}
+
+bool mentions(const c10::Argument& argument, const char* type) {
+  return argument.type()->str().find(type) != std::string::npos;
+}
+
+OpTraits traits_of(const c10::OperatorHandle& op) {
+  const c10::FunctionSchema& schema = op.schema();
+  OpTraits traits;
+  traits.random = op.hasTag(at::Tag::nondeterministic_seeded);
+  for (const c10::Argument& argument : schema.arguments()) {
+    const auto* alias = argument.alias_info();
+    ArgumentTraits each;
+    each.written = alias != nullptr && alias->isWrite();
+    each.viewed = alias != nullptr && !alias->isWrite();
+    each.generator = mentions(argument, "Generator");
+    traits.random |= each.generator;
+    traits.arguments.push_back(each);
+  }
+  for (std::uint32_t index : undeclared_writes(schema.name())) {
+    if (index < traits.arguments.size()) traits.arguments[index].written = true;
+  }
+  const auto& returns = schema.returns();
+  traits.makes_no_tensor =
+      !returns.empty() && std::none_of(returns.begin(), returns.end(),
+                                       [](const auto& each) { return mentions(each, "Tensor"); });
+  traits.leaves_uninitialised = leaves_uninitialised(schema.name());
+  traits.overwrites_target = overwrites_target(schema.name(), schema.overload_name());
+  return traits;
+}
+
+}  // namespace
+
+const OpTraits& OpTraitsTable::of(const c10::OperatorHandle& op) {
+  const auto [found, added] = known_.try_emplace(&op.schema());
+  if (added) found->second = traits_of(op);
+  return found->second;
 }
 
 }  // namespace autodist::capture

@@ -1,20 +1,39 @@
-// What libtorch's schemas do not say about an op: the tables that capture adds to them.
+// What capture knows of an op before it runs: what its schema says, and what libtorch's schemas do
+// not say, by tables. Private to capture.
 
 #pragma once
 
-#include <cstdint>
-#include <string>
+#include <cstddef>
+#include <unordered_map>
 #include <vector>
+
+#include "autodist/capture/training_step.h"
 
 namespace autodist::capture {
 
-// Arguments that a kernel of libtorch writes although its schema does not say so.
-const std::vector<std::uint32_t>& undeclared_writes(const std::string& op_name);
+struct ArgumentTraits {
+  bool written = false;    // by its schema, or in truth (native_batch_norm's running_mean)
+  bool viewed = false;     // a result shares its storage
+  bool generator = false;  // takes a generator of random numbers
+};
 
-// Makes a tensor whose contents nobody has written yet (aten::empty and its like).
-bool leaves_uninitialised(const std::string& op_name);
+struct OpTraits {
+  std::vector<ArgumentTraits> arguments;
+  bool random = false;
+  bool makes_no_tensor = false;
+  // Makes a tensor whose contents nobody has written yet (aten::empty and its like).
+  bool leaves_uninitialised = false;
+  // Writes its target without reading what was there (aten::copy_, aten::zero_, random fills).
+  bool overwrites_target = false;
+};
 
-// Writes its target without reading what was there (aten::copy_, aten::zero_, random fills).
-bool overwrites_target(const std::string& op_name, const std::string& overload);
+// Schemas are asked once per op, not once per call: their types are compared as text.
+class OpTraitsTable {
+ public:
+  const OpTraits& of(const c10::OperatorHandle& op);
+
+ private:
+  std::unordered_map<const c10::FunctionSchema*, OpTraits> known_;
+};
 
 }  // namespace autodist::capture

@@ -32,8 +32,12 @@ std::vector<ir::Affine> constants(at::IntArrayRef numbers) {
   return result;
 }
 
-// Contents in host memory, dense and row-major.
+// Contents in host memory, dense and row-major. Most tensors are that already, and digests of every
+// argument of every op are not to cost four calls of the dispatcher each.
 at::Tensor plain(const at::Tensor& tensor) {
+  const bool as_it_stands =
+      tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+  if (as_it_stands) return tensor;
   return tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();
 }
 
@@ -83,6 +87,17 @@ Digest digest_of(const at::Tensor& tensor) {
   shape.push_back(static_cast<std::int64_t>(data.scalar_type()));
   return combine({autodist::digest_of(shape.data(), shape.size() * sizeof(std::int64_t)),
                   autodist::digest_of(data.data_ptr(), data.nbytes())});
+}
+
+Digest digest_of_memory(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided || !tensor.is_cpu()) return digest_of(tensor);
+  if (tensor.numel() == 0) return {};
+  std::int64_t elements = 1;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    elements += (tensor.size(i) - 1) * tensor.stride(i);
+  }
+  return autodist::digest_of(tensor.data_ptr(),
+                             static_cast<std::size_t>(elements) * tensor.element_size());
 }
 
 std::string bytes_of(const at::Tensor& tensor) {

@@ -23,6 +23,10 @@ at::ScalarType scalar_type_of(DType dtype);
 // An undefined tensor has one too.
 Digest digest_of(const at::Tensor& tensor);
 
+// Of the memory that the tensor looks at, as it stands: equal before and after a call that leaves
+// the tensor alone. Nothing is copied for a view with gaps or another order.
+Digest digest_of_memory(const at::Tensor& tensor);
+
 // The contents, row-major. REQUIRES: dense.
 std::string bytes_of(const at::Tensor& tensor);
 
