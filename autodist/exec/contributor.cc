@@ -35,14 +35,8 @@ void Contributor::contribute(ir::VariableId variable, const torch::Tensor& gradi
   const ir::VariablePlan& plan = program_.plan(variable);
   AD_CHECK(!plan.slices.empty()) << "variable " << variable << " has no slices";
   if (samples != 0) {
-    const ir::Graph& graph = *program_.graph;
-    const ir::Value& value = graph.value(*graph.variable(variable).gradient);
-    torch::Tensor& kept = gradients_[variable.value];
-    kept = row_major(gradient, scalar_type_of(program_.slice(plan.slices.front()).dtype));
-    // Memory that outlives the step is written again while the slices are still on their way.
-    const bool outlives =
-        graph.storages[value.storage.value].kind != ir::StorageKind::kIntermediate;
-    if (outlives && kept.is_alias_of(gradient)) kept = kept.clone();
+    gradients_[variable.value] =
+        row_major(gradient, scalar_type_of(program_.slice(plan.slices.front()).dtype));
   }
   bool all_sent = true;
   for (const ir::SliceId id : plan.slices) {

@@ -23,6 +23,12 @@ at::Generator own_generator(const torch::Device& device) {
   return at::globalContext().defaultGenerator(device).clone();
 }
 
+std::vector<std::int64_t> sizes_at(const ir::TensorType& type, std::int64_t samples) {
+  std::vector<std::int64_t> sizes;
+  for (const ir::Affine& size : type.sizes) sizes.push_back(size.at(samples));
+  return sizes;
+}
+
 }  // namespace
 
 std::uint64_t step_seed(std::uint64_t job_seed, std::uint32_t rank, std::uint64_t step) {
@@ -87,16 +93,30 @@ std::int64_t Replay::samples_of(const Batch& batch) const {
   return 1;
 }
 
+bool Replay::fits(std::size_t index, const torch::Tensor& tensor, std::int64_t samples) const {
+  const ir::TensorType& type = graph_->value(graph_->inputs[index].value).type;
+  return tensor.sizes() == torch::IntArrayRef(sizes_at(type, samples)) &&
+         dtype_of(tensor.scalar_type()) == type.dtype;
+}
+
+bool Replay::accepts(const Batch& batch) const {
+  if (batch.size() != graph_->inputs.size()) return false;
+  const std::int64_t samples = samples_of(batch);
+  if (!graph_->batch_fixed_reason.empty() && samples != prepared_for_) return false;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (!fits(i, batch[i], samples)) return false;
+  }
+  return true;
+}
+
 void Replay::check_input(std::size_t index, const torch::Tensor& tensor,
                          std::int64_t samples) const {
+  if (fits(index, tensor, samples)) return;
   const ir::Input& input = graph_->inputs[index];
   const ir::TensorType& type = graph_->value(input.value).type;
-  std::vector<std::int64_t> sizes;
-  for (const ir::Affine& size : type.sizes) sizes.push_back(size.at(samples));
-  if (tensor.sizes() != torch::IntArrayRef(sizes) || dtype_of(tensor.scalar_type()) != type.dtype) {
-    fail(ErrorCode::kUsage, "step: input '{}' is {} in the batch, graph '{}' expects {} [{}].",
-         input.name, describe(tensor), graph_->name, name_of(type.dtype), fmt::join(sizes, ", "));
-  }
+  fail(ErrorCode::kUsage, "step: input '{}' is {} in the batch, graph '{}' expects {} [{}].",
+       input.name, describe(tensor), graph_->name, name_of(type.dtype),
+       fmt::join(sizes_at(type, samples), ", "));
 }
 
 // Views of the input were recorded with the strides of the example; other ones are copied.
@@ -135,11 +155,14 @@ void Replay::begin(const Batch& batch, std::uint64_t seed) {
 torch::Tensor Replay::take_gradient(ir::VariableId variable) {
   const auto& gradient = graph_->variable(variable).gradient;
   AD_CHECK(gradient) << graph_->variable(variable).name << " has no gradient";
-  const std::uint32_t slot = graph_->value(*gradient).slot.value;
-  torch::Tensor tensor = slots_[slot];
+  const ir::Value& value = graph_->value(*gradient);
+  torch::Tensor tensor = slots_[value.slot.value];
   AD_CHECK(tensor.defined()) << graph_->variable(variable).name << " has no gradient yet";
-  drop(slot);
-  return tensor;
+  drop(value.slot.value);
+  // Memory that outlives the step is written again while the gradient is still on its way.
+  const bool outlives =
+      graph_->storages[value.storage.value].kind != ir::StorageKind::kIntermediate;
+  return outlives ? tensor.clone() : tensor;
 }
 
 const torch::Tensor& Replay::output(std::size_t index) const {

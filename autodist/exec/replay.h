@@ -30,6 +30,9 @@ class Replay {
   // Throws Error(kUsage) where the graph needs another libtorch.
   Replay(std::shared_ptr<const ir::Graph> graph, Bindings bindings, torch::Device device);
 
+  // Whether begin() takes this batch: as many inputs, of these types and sizes.
+  [[nodiscard]] bool accepts(const Batch& batch) const;
+
   // Before the first op of a step: feeds the inputs and seeds the generator. Where the number of
   // samples differs from the step before, prepares the ops for it. Throws Error(kUsage) where an
   // input does not fit the graph, or the batch is fixed and another one comes.
@@ -43,12 +46,17 @@ class Replay {
     for (const std::uint32_t slot : step.last_uses) drop(slot);
   }
 
-  // The gradient (outputs are read with value()), which this replay lets go of. To be taken once
-  // per variable and step. REQUIRES: its last op has run.
+  // The gradient, which this replay lets go of and never writes again. To be taken once per
+  // variable and step. REQUIRES: its last op has run.
   torch::Tensor take_gradient(ir::VariableId variable);
 
   // An output of the step, until end().
   [[nodiscard]] const torch::Tensor& output(std::size_t index) const;
+
+  // What stands for a value now: undefined before its op has run and after its last use.
+  [[nodiscard]] const torch::Tensor& tensor(ir::ValueId value) const {
+    return slots_[graph_->value(value).slot.value];
+  }
 
   // Frees everything but what outlives the step.
   void end();
@@ -56,7 +64,7 @@ class Replay {
   // Samples of a batch: the rows of the first batched input; 1 where the graph has none.
   [[nodiscard]] std::int64_t samples_of(const Batch& batch) const;
 
-  [[nodiscard]] const Bindings& bindings() const { return bindings_; }
+  [[nodiscard]] const ir::Graph& graph() const { return *graph_; }
 
  private:
   struct Step {
@@ -69,6 +77,8 @@ class Replay {
     if (--holders_[slot] == 0) slots_[slot].reset();
   }
   [[nodiscard]] torch::Tensor as_recorded(std::size_t index, const torch::Tensor& tensor) const;
+  [[nodiscard]] bool fits(std::size_t index, const torch::Tensor& tensor,
+                          std::int64_t samples) const;
   void check_input(std::size_t index, const torch::Tensor& tensor, std::int64_t samples) const;
 
   std::shared_ptr<const ir::Graph> graph_;

@@ -1,18 +1,20 @@
 #include "autodist/exec/runner.h"
 
+#include <cmath>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/exec/nonfinite.h"
 #include "autodist/exec/replay.h"
 #include "autodist/exec/synchroniser.h"
 #include "autodist/exec/trace_recorder.h"
+#include "autodist/ir/history.h"
 
 namespace autodist::exec {
 namespace {
-
-std::shared_ptr<const ir::Graph> graph_of(const ir::Program& program) { return program.graph; }
 
 void check_connections(const ir::Program& program, ir::Rank rank,
                        const RunnerConnections& connections) {
@@ -28,6 +30,22 @@ void check_connections(const ir::Program& program, ir::Rank rank,
 
 }  // namespace
 
+ShapedStep::ShapedStep(std::shared_ptr<const ir::Program> program, ir::Rank rank, Bindings bindings,
+                       torch::Device device)
+    : program_(std::move(program)),
+      replay_(std::make_unique<Replay>(program_->graph, std::move(bindings), device)),
+      loss_op_(ir::History(*program_->graph).maker(program_->graph->outputs.front())) {
+  for (const ir::Stream& stream : role_of(*program_, rank).streams) {
+    if (stream.kind != ir::StreamKind::kCompute) continue;
+    compute_.insert(compute_.end(), stream.instructions.begin(), stream.instructions.end());
+  }
+}
+ShapedStep::~ShapedStep() = default;
+ShapedStep::ShapedStep(ShapedStep&&) noexcept = default;
+ShapedStep& ShapedStep::operator=(ShapedStep&&) noexcept = default;
+
+bool ShapedStep::accepts(const Batch& batch) const { return replay_->accepts(batch); }
+
 class Runner::Impl {
  public:
   Impl(std::shared_ptr<const ir::Program> program, ir::Rank rank, Bindings bindings,
@@ -40,14 +58,11 @@ class Runner::Impl {
         step_(options_.first_step),
         synchroniser_(*program_, rank, bindings, connections, options_, trace_) {
     if (program_->ranks[rank.value].replica) {
-      replay_ = std::make_unique<Replay>(graph_of(*program_), std::move(bindings), options_.device);
+      own_shape_.emplace(program_, rank, std::move(bindings), options_.device);
     }
     for (const ir::Stream& stream : role_of(*program_, rank).streams) {
-      if (stream.kind == ir::StreamKind::kCompute) {
-        compute_.insert(compute_.end(), stream.instructions.begin(), stream.instructions.end());
-      } else if (!stream.instructions.empty()) {
-        streams_.emplace_back([this, &stream] { run_beside(stream); });
-      }
+      if (stream.kind == ir::StreamKind::kCompute || stream.instructions.empty()) continue;
+      streams_.emplace_back([this, &stream] { run_beside(stream); });
     }
   }
 
@@ -57,19 +72,24 @@ class Runner::Impl {
     for (std::thread& stream : streams_) stream.join();
   }
 
-  StepResult step(const Batch& rows) {
+  StepResult step(const Batch& rows, ShapedStep* shape) {
     rethrow_failure();
-    AD_CHECK(replay_) << "rank " << rank_ << " only serves";
+    AD_CHECK(own_shape_) << "rank " << rank_ << " only serves";
     try {
-      return run_step(rows);
+      return run_step(rows, shape == nullptr ? *own_shape_ : *shape);
     } catch (...) {
       synchroniser_.abort(std::current_exception());
       throw;
     }
   }
 
+  [[nodiscard]] bool accepts(const Batch& rows) const {
+    if (!own_shape_ || rows.empty()) return true;
+    return own_shape_->replay_->samples_of(rows) == 0 || own_shape_->accepts(rows);
+  }
+
   void synchronize() {
-    if (!replay_) return;
+    if (!own_shape_) return;
     for (std::size_t i = 0; i < program_->variables.size(); ++i) {
       const ir::VariableId variable(i);
       if (is_trained(variable)) {
@@ -80,7 +100,7 @@ class Runner::Impl {
   }
 
   void serve() {
-    AD_CHECK(!replay_) << "rank " << rank_ << " computes; serve() is for ranks that do not";
+    AD_CHECK(!own_shape_) << "rank " << rank_ << " computes; serve() is for ranks that do not";
     synchroniser_.wait_for_the_end();
   }
 
@@ -97,15 +117,22 @@ class Runner::Impl {
   // Executes the instructions of the compute stream.
   struct Interpreter {
     Impl& rank;
+    ShapedStep& shape;
+    const Batch& rows;
     std::int64_t samples;
     Seconds waiting;
 
     void operator()(const ir::Gate& gate) { waiting += rank.pass(gate.variable); }
     void operator()(const ir::Compute& compute) {
-      if (samples != 0) rank.compute(compute.op);
+      if (samples == 0) return;
+      rank.compute(*shape.replay_, compute.op);
+      if (compute.op == shape.loss_op_) rank.check_loss(shape, rows);
     }
     void operator()(const ir::Contribute& contribute) {
-      rank.contribute(contribute.variable, samples);
+      const torch::Tensor gradient =
+          samples == 0 ? torch::Tensor() : shape.replay_->take_gradient(contribute.variable);
+      if (samples != 0) rank.check_gradient(*shape.replay_, contribute.variable, gradient);
+      rank.synchroniser_.contribute(contribute.variable, gradient, rank.step_, samples);
     }
     void operator()(const ir::Release& release) {
       rank.synchroniser_.variables().release(release.variable);
@@ -131,18 +158,19 @@ class Runner::Impl {
     return program_->graph->variable(variable).gradient.has_value();
   }
 
-  StepResult run_step(const Batch& rows) {
+  StepResult run_step(const Batch& rows, ShapedStep& shape) {
     const capture::BelowAutograd below_autograd;
+    Replay& replay = *shape.replay_;
     StepResult result;
     const Seconds start = clock_.now();
-    result.samples = rows.empty() ? 0 : replay_->samples_of(rows);
-    if (result.samples != 0) replay_->begin(rows, step_seed(options_.job_seed, rank_.value, step_));
+    result.samples = rows.empty() ? 0 : replay.samples_of(rows);
+    if (result.samples != 0) replay.begin(rows, seed());
     start_streams();
-    Interpreter interpreter{*this, result.samples, Seconds{}};
-    for (const ir::Instruction& instruction : compute_) std::visit(interpreter, instruction);
+    Interpreter interpreter{*this, shape, rows, result.samples, Seconds{}};
+    for (const ir::Instruction& instruction : shape.compute_) std::visit(interpreter, instruction);
     if (result.samples != 0) {
-      result.loss = replay_->output(0).item<double>();
-      replay_->end();
+      result.loss = replay.output(0).item<double>();
+      replay.end();
     }
     ++step_;
     result.waiting = interpreter.waiting;
@@ -169,21 +197,41 @@ class Runner::Impl {
     return waited;
   }
 
-  void compute(ir::OpId op) {
+  void compute(Replay& replay, ir::OpId op) {
     if (!trace_.enabled()) {
-      replay_->run(op);
+      replay.run(op);
       return;
     }
     const Seconds start = trace_.now();
-    replay_->run(op);
-    trace_.add(ir::Activity::kCompute, ir::StreamKind::kCompute, step_,
-               program_->graph->op(op).name, Bytes{}, start);
+    replay.run(op);
+    trace_.add(ir::Activity::kCompute, ir::StreamKind::kCompute, step_, replay.graph().op(op).name,
+               Bytes{}, start);
   }
 
-  void contribute(ir::VariableId variable, std::int64_t samples) {
-    const torch::Tensor gradient =
-        samples == 0 ? torch::Tensor() : replay_->take_gradient(variable);
-    synchroniser_.contribute(variable, gradient, step_, samples);
+  [[nodiscard]] std::uint64_t seed() const {
+    return step_seed(options_.job_seed, rank_.value, step_);
+  }
+
+  // Both before anything of this step leaves the rank: the loss when it is known, every gradient
+  // when it is complete.
+  void check_loss(ShapedStep& shape, const Batch& rows) const {
+    if (options_.on_nonfinite == OnNonFinite::kIgnore) return;
+    const auto loss = shape.replay_->output(0).item<double>();
+    if (std::isfinite(loss)) return;
+    shape.replay_->end();
+    fail(ErrorCode::kUsage, "step {}: the loss of rank {} is {}: {}. The training diverges.", step_,
+         rank_, loss, first_nonfinite(*shape.replay_, rows, seed(), *shape.loss_op_));
+  }
+
+  void check_gradient(const Replay& replay, ir::VariableId id,
+                      const torch::Tensor& gradient) const {
+    if (options_.on_nonfinite == OnNonFinite::kIgnore || is_finite(gradient)) return;
+    const ir::Variable& variable = replay.graph().variable(id);
+    fail(
+        ErrorCode::kUsage,
+        "step {}: the gradient of '{}' at rank {} is not finite (its last op is {}); the loss was. "
+        "The training diverges.",
+        step_, variable.name, rank_, replay.graph().op(*variable.gradient_complete).name);
   }
 
   void start_streams() {
@@ -231,8 +279,7 @@ class Runner::Impl {
   std::uint64_t step_;
   std::uint64_t steps_started_ = 0;  // guarded by the signal's lock
   Synchroniser synchroniser_;
-  std::unique_ptr<Replay> replay_;
-  std::vector<ir::Instruction> compute_;
+  std::optional<ShapedStep> own_shape_;  // nothing for a rank that only serves
   std::vector<std::thread> streams_;
 };
 
@@ -245,7 +292,11 @@ Runner::Runner(std::shared_ptr<const ir::Program> program, ir::Rank rank, Bindin
 
 Runner::~Runner() = default;
 
-StepResult Runner::step(const Batch& own_rows) { return impl_->step(own_rows); }
+StepResult Runner::step(const Batch& own_rows) { return impl_->step(own_rows, nullptr); }
+StepResult Runner::step(const Batch& own_rows, ShapedStep& shape) {
+  return impl_->step(own_rows, &shape);
+}
+bool Runner::accepts(const Batch& own_rows) const { return impl_->accepts(own_rows); }
 void Runner::synchronize() { impl_->synchronize(); }
 void Runner::tell(const std::string& note) {
   AD_CHECK(impl_->steps_done() > 0) << "no step to tell of";

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "autodist/comm/collectives.h"
 #include "autodist/comm/exchange.h"
 #include "autodist/exec/bindings.h"
+#include "autodist/exec/finite.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/ir/program.h"
 #include "autodist/ir/trace.h"
@@ -34,6 +36,7 @@ struct RunnerOptions {
   comm::ExchangeOptions exchange;
   const UserRules* user_rules = nullptr;  // outlives the runner
   bool trace = false;                     // keep rows for take_trace()
+  OnNonFinite on_nonfinite = OnNonFinite::kStop;
 };
 
 // What the world around a rank gives it. All outlive the runner.
@@ -48,6 +51,31 @@ struct StepResult {
   std::int64_t samples = 0;
   Seconds compute;  // of the step without its waiting
   Seconds waiting;  // at gates
+};
+
+class Replay;
+
+// What a rank computes for batches of one shape, prepared once.
+class ShapedStep {
+ public:
+  // `program` is the job's, or what passes::for_other_shapes made of it. Throws Error(kUsage) where
+  // the graph needs another libtorch.
+  ShapedStep(std::shared_ptr<const ir::Program> program, ir::Rank rank, Bindings bindings,
+             torch::Device device);
+  ~ShapedStep();
+  ShapedStep(ShapedStep&&) noexcept;
+  ShapedStep& operator=(ShapedStep&&) noexcept;
+
+  // Whether it is made for this batch. Any number of samples will do, unless the graph's batch is
+  // fixed.
+  [[nodiscard]] bool accepts(const Batch& batch) const;
+
+ private:
+  friend class Runner;
+  std::shared_ptr<const ir::Program> program_;
+  std::unique_ptr<Replay> replay_;
+  std::vector<ir::Instruction> compute_;
+  std::optional<ir::OpId> loss_op_;  // after it the loss is known
 };
 
 // One thread at a time calls it. After an exception every further call throws the same: a Runner
@@ -67,8 +95,15 @@ class Runner {
   // One step on this rank's rows of the batch. With zero rows (or an empty Batch) it computes
   // nothing and contributes nothing, but takes part. Variables may be of any version afterwards.
   // Throws Error(kPeersLost) naming the culprit, Error(kTimeout) naming variable, slices and
-  // owners, Error(kUsage) for a batch that does not fit, or what a kernel throws.
+  // owners, Error(kUsage) for a batch that does not fit and for a loss or gradient that is not
+  // finite (naming op, variable, rank and step), or what a kernel throws.
   StepResult step(const Batch& own_rows);
+  // The same with `shape`'s code: for a batch that the job's own program does not accept. The other
+  // ranks need not know.
+  StepResult step(const Batch& own_rows, ShapedStep& shape);
+
+  // Whether step(own_rows) can take it: also a batch without rows.
+  [[nodiscard]] bool accepts(const Batch& own_rows) const;
 
   // Waits until every variable has the newest version: before evaluating, saving or reading them.
   void synchronize();

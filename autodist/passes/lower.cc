@@ -13,23 +13,21 @@ namespace {
 
 class Lowering {
  public:
-  explicit Lowering(const State& state)
-      : state_(state),
-        program_(state.program),
-        graph_(state.graph()),
+  // `by_need`: the trained variables. All outlive it.
+  Lowering(const ir::Program& program, const std::vector<ir::VariableId>& by_need)
+      : program_(program),
+        by_need_(by_need),
+        graph_(*program.graph),
         before_(graph_.ops.size() + 1),
         after_(graph_.ops.size() + 1) {}
 
-  std::vector<ir::Stream> streams() {
-    for (ir::VariableId id : state_.by_need) place(id);
+  ir::Stream compute_stream() {
+    for (ir::VariableId id : by_need_) place(id);
     place_local_clips();
-    std::vector<ir::Stream> streams{{ir::StreamKind::kCompute, compute()}};
-    auto collective = this->collective();
-    if (!collective.empty()) {
-      streams.push_back({ir::StreamKind::kCollective, std::move(collective)});
-    }
-    return streams;
+    return {ir::StreamKind::kCompute, compute()};
   }
+
+  ir::Stream collective_stream() const { return {ir::StreamKind::kCollective, collective()}; }
 
  private:
   // Positions count the ops that are done: 0 is before the first.
@@ -67,7 +65,7 @@ class Lowering {
   template <typename Accept>
   std::vector<ir::VariableId> clipped(ir::ClipId clip, Accept accept) const {
     std::vector<ir::VariableId> variables;
-    for (ir::VariableId id : state_.by_need) {
+    for (ir::VariableId id : by_need_) {
       if (program_.plan(id).clip == clip && accept(way_of(id))) variables.push_back(id);
     }
     return variables;
@@ -166,8 +164,8 @@ class Lowering {
     entries.push_back(std::move(entry));
   }
 
-  const State& state_;
   const ir::Program& program_;
+  const std::vector<ir::VariableId>& by_need_;
   const ir::Graph& graph_;
   std::vector<std::vector<ir::Instruction>> before_;  // by op
   std::vector<std::vector<ir::Instruction>> after_;   // by number of ops done
@@ -181,9 +179,16 @@ void lower(State& state) {
   for (std::size_t i = 0; i < state.program.ranks.size(); ++i) {
     (state.program.ranks[i].replica ? computes : serves).ranks.emplace_back(i);
   }
-  computes.streams = Lowering(state).streams();
+  Lowering lowering(state.program, state.by_need);
+  computes.streams.push_back(lowering.compute_stream());
+  ir::Stream collective = lowering.collective_stream();
+  if (!collective.instructions.empty()) computes.streams.push_back(std::move(collective));
   state.program.roles = {std::move(computes)};
   if (!serves.ranks.empty()) state.program.roles.push_back(std::move(serves));
+}
+
+ir::Stream compute_stream(const ir::Program& program, const std::vector<ir::VariableId>& by_need) {
+  return Lowering(program, by_need).compute_stream();
 }
 
 }  // namespace autodist::passes

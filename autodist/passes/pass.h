@@ -54,6 +54,10 @@ void order(State& state);
 // Everything so far -> the streams of each role.
 void lower(State& state);
 
+// What a rank computes in a step of `program`, whose tables are complete; `by_need` are its trained
+// variables, in the order that decides among equals.
+ir::Stream compute_stream(const ir::Program& program, const std::vector<ir::VariableId>& by_need);
+
 struct Pass {
   const char* name;
   void (*function)(State&);

@@ -47,4 +47,13 @@ ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Stra
                     const cluster::Cluster& cluster, const Options& options,
                     const std::string& where);
 
+// What the ranks of `program` do with a batch of other shapes, whose graph is `graph`: the tables
+// and the order of collectives are the same, so that ranks may take different shapes in one step;
+// the compute stream is the new graph's. Update rules, clips and schedule come from the program. A
+// variable that only the first graph uses contributes zeros.
+//
+// REQUIRES: verify(graph) holds. Throws Error(kUsage) where the graphs' variables differ, or this
+// one trains a variable that the program does not know of.
+ir::Program for_other_shapes(const ir::Program& program, ir::Graph graph);
+
 }  // namespace autodist::passes
