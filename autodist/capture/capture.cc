@@ -167,4 +167,20 @@ CapturedStep capture_evaluation(const TrainingStep& step, const Options& options
   return capture_as(step, options, false);
 }
 
+void verify_replay(const TrainingStep& step, const ir::Graph& graph, const Bindings& tensors,
+                   const Batch& batch, std::uint64_t seed) {
+  const std::lock_guard<std::mutex> alone(one_capture_at_a_time);
+  TrainingStep on_batch = step;
+  on_batch.example = batch;
+  const Subject subject(on_batch, true);
+  const std::int64_t rows = std::max<std::int64_t>(subject.example_rows(), 1);
+  const std::string different = self_check(subject, graph, tensors, {0, rows, seed});
+  if (different.empty()) return;
+  fail(
+      ErrorCode::kUsage,
+      "verify: '{}' no longer does what was captured: {}. What the host changes between steps must "
+      "be an input of the step.",
+      step.name, different);
+}
+
 }  // namespace autodist::capture

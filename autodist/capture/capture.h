@@ -52,6 +52,13 @@ ir::Graph capture_step(const TrainingStep& step, const Options& options = {});
 // Throws Error(kUsage) where step.evaluate is empty.
 CapturedStep capture_evaluation(const TrainingStep& step, const Options& options = {});
 
+// Compares `step` once more with the replay of its graph, bit for bit, on `batch`: what was
+// captured may since have gone out of date (a loss weight that the host changes between epochs).
+// Nothing is trained; parameters, buffers and generators are afterwards as they were. REQUIRES: the
+// batch fits the graph. Throws Error(kUsage) naming what differs.
+void verify_replay(const TrainingStep& step, const ir::Graph& graph, const Bindings& tensors,
+                   const Batch& batch, std::uint64_t seed);
+
 // The tensors of `step` for a graph that comes from elsewhere (a file, the chief). Throws
 // Error(kUsage) naming the first tensor that is missing or has another shape or type. A constant
 // that the graph knows by digest alone is found by running the step once.

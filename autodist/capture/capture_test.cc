@@ -233,6 +233,23 @@ TEST(Capture, AnEvaluationGraphHasNoBackwardOps) {
   EXPECT_EQ(digest_of(replay.tensor(captured.graph.outputs[0])), digest_of(step.evaluate(data)[0]));
 }
 
+// Constant while it was captured, and so invisible to the capture.
+TEST(VerifyReplay, NoticesALossWeightThatTheHostChangesLater) {
+  double weight = 1;
+  TrainingStep step = tied();
+  step.loss = [loss = step.loss, &weight](const Batch& batch) { return loss(batch) * weight; };
+  const CapturedStep captured = capture(step);
+  const Batch data = other_batch(step, 3);
+  verify_replay(step, captured.graph, captured.tensors, data, 1);
+  weight = 0.5;
+  try {
+    verify_replay(step, captured.graph, captured.tensors, data, 1);
+    FAIL() << "not noticed";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("the loss"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Bind, FindsTheTensorsOfAGraphByName) {
   const TrainingStep step = tied();
   const CapturedStep captured = capture(step);

@@ -81,6 +81,7 @@ struct Job {
   Values values;                   // initial ones; empty: by the seed of all tests
   std::vector<NamedTensor> state;  // of the update rules, at the first step
   bool trace = false;
+  OnNonFinite on_nonfinite = OnNonFinite::kStop;
 };
 
 struct Outcome {
@@ -100,6 +101,7 @@ void run_rank(const Job& job, const std::shared_ptr<const ir::Program>& program,
   options.wait_limit = Seconds(20);
   options.first_step = job.first_step;
   options.trace = job.trace;
+  options.on_nonfinite = job.on_nonfinite;
   Runner runner(program, ir::Rank(rank), Bindings{values, {}, {}},
                 {transport.get(), &collectives, &clock}, options);
   if (!job.state.empty()) runner.load_state(job.state);
@@ -493,6 +495,42 @@ TEST(Runner, AKilledRankIsNamedWithinThreeHeartbeats) {
     EXPECT_LT((ended[rank] - killed).value, 3 * 0.1 + 0.3);
     EXPECT_THROW(runners[rank]->step(testing::random_batch(2, 0)), Error);
   }
+}
+
+// What `job` says when it stops.
+std::string complaint_of(const Job& job) {
+  try {
+    train(job);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Runner, ALossThatIsNotFiniteIsNamedBeforeAnythingLeavesTheRank) {
+  Job job;
+  job.plan.ranks = 1;
+  job.values = testing::initial_values(*job.graph, 1);
+  job.values[1][2] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_NE(complaint_of(job).find("variable 'b1'"), std::string::npos) << complaint_of(job);
+  // 1e200 squared overflows in the loss, not before.
+  job.values = testing::initial_values(*job.graph, 1);
+  job.values[3][0] = 1e200;
+  const std::string overflow = complaint_of(job);
+  EXPECT_NE(overflow.find("step 0: the loss of rank 0 is inf"), std::string::npos) << overflow;
+  EXPECT_NE(overflow.find("first in aten::"), std::string::npos) << overflow;
+}
+
+TEST(Runner, AnUpdateThatIsNotFiniteIsNoticedAtTheNextStepAtTheLatest) {
+  Job job;
+  job.plan.ranks = 2;
+  ir::UpdateRule huge = sgd();
+  huge.options["lr"] = 1e300;
+  job.graph = testing::two_layers(huge);
+  const std::string overflow = complaint_of(job);
+  EXPECT_NE(overflow.find("step 1: the loss of rank"), std::string::npos) << overflow;
+  job.on_nonfinite = OnNonFinite::kIgnore;
+  EXPECT_EQ(complaint_of(job), "");
 }
 
 TEST(Runner, ABatchThatDoesNotFitIsRefusedAndThePeersAreTold) {

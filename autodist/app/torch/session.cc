@@ -15,6 +15,7 @@
 #include "autodist/app/job.h"
 #include "autodist/app/launch.h"
 #include "autodist/app/planning.h"
+#include "autodist/app/torch/shape_cache.h"
 #include "autodist/base/check.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
@@ -224,9 +225,10 @@ class Session::Impl {
     options.seed = job_->options_.seed;
     const bool measures = job_->options_.measure && is_chief() && job_->size_ > 1;
     if (!measures) options.cost_repetitions = 0;
-    captured_ = capture::capture(step_, options);
-    ir::declare_updates(captured_.graph, optimizer_);
-    graph_ = std::make_shared<const ir::Graph>(captured_.graph);
+    capture::CapturedStep captured = capture::capture(step_, options);
+    ir::declare_updates(captured.graph, optimizer_);
+    graph_ = std::make_shared<const ir::Graph>(std::move(captured.graph));
+    tensors_ = std::move(captured.tensors);
     const app::StrategyRequest request{
         job_->options_.builder.empty() ? app::kDefaultBuilder : job_->options_.builder,
         job_->options_.strategy_file};
@@ -250,8 +252,10 @@ class Session::Impl {
                 fmt::format("graph '{}' {}, strategy {}", graph_->name,
                             to_string(ir::structural_digest(*graph_)).substr(0, 8), strategy_.id),
                 limit);
-    bindings_ = exec::bind(*graph_, step_, torch::kCPU, captured_.tensors.constants);
+    bindings_ = exec::bind(*graph_, step_, torch::kCPU, tensors_.constants);
     exec::broadcast_initial(transport, *graph_, bindings_, limit);
+    shapes_ = std::make_unique<app::ShapeCache>(step_, std::move(tensors_), program_,
+                                                ir::Rank(job_->place_.rank), job_->options_.seed);
     if (!program_->collectives.empty()) {
       collectives_ = comm::make_gloo(transport, job_->place_.own_address, limit);
     }
@@ -266,6 +270,7 @@ class Session::Impl {
     options.first_step = static_cast<std::uint64_t>(first_step_);
     options.wait_limit = job_->options_.stall_limit;
     options.trace = job_->options_.trace;
+    options.on_nonfinite = job_->options_.on_nonfinite;
     runner_ = std::make_unique<exec::Runner>(
         program_, ir::Rank(job_->place_.rank), bindings_,
         exec::RunnerConnections{job_->transport_.get(), collectives_.get(), &job_->clock_},
@@ -281,16 +286,16 @@ class Session::Impl {
 
   double run_local(const Batch& rows) {
     check_children();
-    const exec::StepResult result = runner().step(rows);
+    const std::int64_t every = job_->options_.verify_every;
+    if (every > 0 && step() % every == 0) shapes_->verify(runner(), rows);
+    const std::int64_t captures = shapes_->captures();
+    const exec::StepResult result = shapes_->step(runner(), rows);
+    report_.captured = shapes_->captures() > captures;
     report_.step = step() - 1;
     report_.samples = result.samples;
     report_.loss = result.samples > 0 ? result.loss : std::numeric_limits<double>::quiet_NaN();
     report_.waiting = result.waiting;
     report_.total = result.compute + result.waiting;
-    if (result.samples > 0 && !std::isfinite(result.loss)) {
-      fail(ErrorCode::kUsage, "the loss of rank {} at step {} is {}: the training diverges",
-           job_->place_.rank, report_.step, result.loss);
-    }
     return report_.loss;
   }
 
@@ -392,13 +397,14 @@ class Session::Impl {
   std::unique_ptr<AutoDist::Impl> job_;
   TrainingStep step_;
   ir::Optimizer optimizer_;
-  capture::CapturedStep captured_;
+  capture::Bindings tensors_;  // of the capture, until all have agreed
   std::shared_ptr<const ir::Graph> graph_;
   strategy::Strategy strategy_;
   std::shared_ptr<const ir::Program> program_;
   exec::Bindings bindings_;
   std::unique_ptr<comm::Collectives> collectives_;
   std::unique_ptr<exec::Runner> runner_;
+  std::unique_ptr<app::ShapeCache> shapes_;
   StepReport report_;
   std::int64_t first_step_ = 0;
   std::vector<NamedTensor> initial_state_;  // of the update rules, from a checkpoint

@@ -24,6 +24,7 @@
 
 #include "autodist/base/units.h"
 #include "autodist/capture/training_step.h"
+#include "autodist/exec/finite.h"
 #include "autodist/ir/graph.h"
 #include "autodist/ir/optimizer.h"
 #include "autodist/ir/program.h"
@@ -52,6 +53,9 @@ struct JobOptions {
   Seconds stall_limit{300};   // for a wait within a step; lost peers are noticed long before
   bool trace = false;         // keep Trace rows of every step
   bool measure = true;        // time every op at capture (fixes priorities)
+  // Every so many steps, before the step: compare it with its replay on the same rows. 0: never.
+  std::int64_t verify_every = 0;
+  exec::OnNonFinite on_nonfinite = exec::OnNonFinite::kStop;
   // Lines that other ranks on this machine print. Default: standard error, prefixed.
   std::function<void(std::uint32_t rank, const std::string& line)> output;
 };
@@ -63,6 +67,8 @@ struct StepReport {
   std::int64_t samples = 0;  // of this replica
   Seconds total;
   Seconds waiting;  // of it, in gates, collectives and norms
+  // The rows had shapes that were new to this rank: the step was captured with them first.
+  bool captured = false;
 };
 
 // What all ranks know of a step, one step later: the same at every rank.
@@ -87,7 +93,9 @@ class Session {
   // a batch that the step cannot take.
   double run(const Batch& batch);
 
-  // One step on rows that only this rank has; sizes may differ between ranks, also zero.
+  // One step on rows that only this rank has; their number and their shapes (sequence lengths) may
+  // differ between ranks and from step to step, also zero rows. New shapes are captured when they
+  // first come.
   double run_local(const Batch& rows);
 
   [[nodiscard]] const StepReport& last() const;

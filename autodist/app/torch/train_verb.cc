@@ -33,6 +33,8 @@ struct TrainArguments {
   std::string strategy_file;
   TrainingOptions training;
   double join_seconds = 60;
+  std::int64_t verify_every = 0;
+  std::string on_nonfinite = "stop";
 };
 
 // Signals ask for an orderly end: the step is finished, a checkpoint written, exit 0. A second one
@@ -100,6 +102,8 @@ int train_verb(TrainArguments arguments, Console& console) {
   options.cpu_only = arguments.cpu_only;
   options.join_limit = Seconds{arguments.join_seconds};
   options.trace = !arguments.trace.empty();
+  options.verify_every = arguments.verify_every;
+  options.on_nonfinite = exec::on_nonfinite_from_name(arguments.on_nonfinite);
   arguments.training.seed = arguments.model.seed;
 
   const auto ranks =
@@ -181,6 +185,11 @@ Action declare_train(CLI::App& verb) {
                   "continue from the newest checkpoint of this directory");
   verb.add_option("--log", arguments->training.log, "append one JSON line per step to this file");
   verb.add_option("--trace", arguments->trace, "write a Chrome/Perfetto trace of this rank");
+  verb.add_option("--verify-every", arguments->verify_every,
+                  "steps between comparisons of the step with its replay (0: never)")
+      ->check(CLI::NonNegativeNumber);
+  verb.add_option("--on-nonfinite", arguments->on_nonfinite,
+                  "a loss or gradient that is not finite: stop (naming it) or ignore");
   verb.add_option("--join-timeout", arguments->join_seconds, "seconds for the ranks to meet")
       ->check(CLI::PositiveNumber);
   verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")

@@ -1,0 +1,85 @@
+#include "autodist/app/torch/shape_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "autodist/base/error.h"
+#include "autodist/exec/bindings.h"
+#include "autodist/passes/pipeline.h"
+
+namespace autodist::app {
+namespace {
+
+// Each keeps a graph and its prepared calls, some megabytes for a large model. Sequences of more
+// lengths than this are captured again and again; padding them to fewer is faster anyway.
+constexpr std::size_t kMaxShapes = 64;
+
+// Another size in some dimension is another shape; another number of tensors, of dimensions or
+// another element type is a mistake, for which the runner has the words.
+bool is_another_shape(const Batch& rows, const Batch& example) {
+  if (rows.size() != example.size()) return false;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].dim() != example[i].dim() || rows[i].scalar_type() != example[i].scalar_type()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+ShapeCache::ShapeCache(const TrainingStep& step, capture::Bindings tensors,
+                       std::shared_ptr<const ir::Program> program, ir::Rank rank,
+                       std::uint64_t seed)
+    : step_(step),
+      tensors_(std::move(tensors)),
+      program_(std::move(program)),
+      rank_(rank),
+      seed_(seed) {}
+
+exec::StepResult ShapeCache::step(exec::Runner& runner, const Batch& rows) {
+  if (runner.accepts(rows) || !is_another_shape(rows, step_.example)) return runner.step(rows);
+  return runner.step(rows, find_or_capture(runner, rows).code);
+}
+
+void ShapeCache::verify(exec::Runner& runner, const Batch& rows) {
+  if (rows.empty() || (rows.front().dim() > 0 && rows.front().size(0) == 0)) return;
+  runner.synchronize();  // the step itself reads the variables, which must stand still
+  if (runner.accepts(rows)) {
+    capture::verify_replay(step_, *program_->graph, tensors_, rows, seed_);
+  } else if (is_another_shape(rows, step_.example)) {
+    const Shape& shape = find_or_capture(runner, rows);
+    capture::verify_replay(step_, *shape.captured, shape.tensors, rows, seed_);
+  }
+}
+
+ShapeCache::Shape& ShapeCache::find_or_capture(exec::Runner& runner, const Batch& rows) {
+  const auto found = std::find_if(shapes_.begin(), shapes_.end(),
+                                  [&](const Shape& shape) { return shape.code.accepts(rows); });
+  if (found != shapes_.end()) {
+    shapes_.splice(shapes_.begin(), shapes_, found);
+  } else {
+    shapes_.push_front(capture_shape(runner, rows));
+    if (shapes_.size() > kMaxShapes) shapes_.pop_back();
+  }
+  return shapes_.front();
+}
+
+ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& rows) {
+  runner.synchronize();  // as in verify()
+  TrainingStep step = step_;
+  step.example = rows;
+  capture::Options options;
+  options.seed = seed_;
+  options.cost_repetitions = 0;
+  capture::CapturedStep captured = capture::capture(step, options);
+  ++captures_;
+  const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
+  auto program = std::make_shared<const ir::Program>(passes::for_other_shapes(*program_, *graph));
+  exec::Bindings bindings =
+      exec::bind(*program->graph, step, torch::kCPU, captured.tensors.constants);
+  return {graph, std::move(captured.tensors),
+          exec::ShapedStep(std::move(program), rank_, std::move(bindings), torch::kCPU)};
+}
+
+}  // namespace autodist::app

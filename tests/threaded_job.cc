@@ -1,0 +1,91 @@
+#include "tests/threaded_job.h"
+
+#include <gtest/gtest.h>
+
+#include <exception>
+#include <memory>
+#include <thread>
+
+#include "autodist/app/torch/shape_cache.h"
+#include "autodist/base/clock.h"
+#include "autodist/capture/capture.h"
+#include "autodist/cluster/cluster.h"
+#include "autodist/comm/agreement.h"
+#include "autodist/comm/c10d/gloo.h"
+#include "autodist/comm/in_process.h"
+#include "autodist/exec/runner.h"
+#include "autodist/exec/start.h"
+#include "autodist/passes/pipeline.h"
+#include "autodist/search/builders/builders.h"
+
+namespace autodist::testing_jobs {
+
+Parameters copies_of(const TrainingStep& step) {
+  Parameters copies;
+  for (const NamedTensor& each : step.parameters) copies.push_back(each.tensor.detach().clone());
+  return copies;
+}
+
+Batch rows_of(const Batch& batch, std::uint32_t replica, std::uint32_t count) {
+  const auto [begin, end] = ir::replica_rows(batch.front().size(0), replica, count);
+  Batch rows;
+  for (const torch::Tensor& each : batch) rows.push_back(each.slice(0, begin, end));
+  return rows;
+}
+
+Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::string& builder,
+                   const std::string& optimizer, int steps,
+                   const std::function<Batch(int step, std::uint32_t rank)>& rows) {
+  const auto ranks = static_cast<std::uint32_t>(ranks_steps.size());
+  const cluster::Cluster cluster = cluster::read_cluster("local:" + std::to_string(ranks));
+  comm::InProcessHub hub(ranks);
+  std::vector<Parameters> results(ranks);
+  std::vector<std::exception_ptr> failures(ranks);
+  std::vector<std::thread> threads;
+  for (std::uint32_t r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      try {
+        const SteadyClock clock;
+        const std::unique_ptr<comm::Transport> transport = hub.connect(r);
+        capture::Options options;
+        options.cost_repetitions = 0;
+        capture::CapturedStep captured = capture::capture(ranks_steps[r], options);
+        ir::declare_updates(captured.graph, ir::parse_optimizer(optimizer));
+        const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
+        const auto program = std::make_shared<const ir::Program>(passes::rewrite(
+            graph, search::build_strategy(builder, *graph, cluster), cluster, {}, builder));
+        comm::agree(*transport, "program", ir::digest_of(*program), builder, Seconds{60});
+        const exec::Bindings bindings =
+            exec::bind(*graph, ranks_steps[r], torch::kCPU, captured.tensors.constants);
+        exec::broadcast_initial(*transport, *graph, bindings, Seconds{60});
+        std::unique_ptr<comm::Collectives> collectives;
+        if (!program->collectives.empty()) {
+          collectives = comm::make_gloo(*transport, "127.0.0.1", Seconds{60});
+        }
+        exec::RunnerOptions runner_options;
+        runner_options.job_seed = kSeed;
+        runner_options.wait_limit = Seconds{60};
+        exec::Runner runner(program, ir::Rank(r), bindings,
+                            {transport.get(), collectives.get(), &clock}, runner_options);
+        app::ShapeCache shapes(ranks_steps[r], captured.tensors, program, ir::Rank(r), kSeed);
+        for (int step = 0; step < steps; ++step) shapes.step(runner, rows(step, r));
+        runner.finish();
+        results[r] = copies_of(ranks_steps[r]);
+      } catch (...) {
+        failures[r] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+  for (std::uint32_t r = 1; r < ranks; ++r) {
+    for (std::size_t i = 0; i < results[0].size(); ++i) {
+      EXPECT_TRUE(results[r][i].equal(results[0][i])) << "rank " << r << " differs from the chief";
+    }
+  }
+  return results[0];
+}
+
+}  // namespace autodist::testing_jobs

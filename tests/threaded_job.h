@@ -1,0 +1,32 @@
+// A whole job in one process: every rank is a thread, the transport is the in-process one. What
+// Session does with processes, for tests that run hundreds of jobs.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "autodist/capture/training_step.h"
+
+namespace autodist::testing_jobs {
+
+using Parameters = std::vector<torch::Tensor>;
+
+constexpr std::uint64_t kSeed = 3;  // of the jobs' random numbers
+
+// Copies of the step's parameters, in its order.
+Parameters copies_of(const TrainingStep& step);
+
+// The rows that replica `replica` of `count` takes of a batch.
+Batch rows_of(const Batch& batch, std::uint32_t replica, std::uint32_t count);
+
+// The ranks' steps, one model each, trained for `steps` steps with the strategy of `builder`;
+// `rows` gives what a rank reads. Every rank must end with the chief's parameters, which are
+// returned. Throws what the first rank threw.
+Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::string& builder,
+                   const std::string& optimizer, int steps,
+                   const std::function<Batch(int step, std::uint32_t rank)>& rows);
+
+}  // namespace autodist::testing_jobs
