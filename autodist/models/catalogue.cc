@@ -11,20 +11,15 @@
 namespace autodist::models {
 
 const std::vector<ModelInfo>& catalogue() {
-  static const std::vector<ModelInfo> table{
-      {"digits", "convolutional network on 8x8 images of digits", 32, "digits", true, make_digits,
-       digits_like},
-      {"digits-norm", "the same with batch norm and dropout", 32, "digits", true, make_digits_norm,
-       digits_like},
-      {"gpt-small", "decoder of two transformer layers, tied output", 8, "synthetic", true,
-       make_gpt_small, gpt_small_tokens},
-      {"ncf-small", "neural collaborative filtering, dense gradients", 64, "synthetic", true,
-       make_ncf_small, ncf_small_ratings},
-      {"ncf-small-sparse", "the same with sparse gradients of the embeddings", 64, "synthetic",
-       true, make_ncf_small_sparse, ncf_small_ratings},
-      {"lstm-small", "recurrent language model", 16, "synthetic", true, make_lstm_small,
-       lstm_small_tokens},
-  };
+  static const std::vector<ModelInfo> table = [] {
+    std::vector<ModelInfo> all;
+    for (const auto& family : {digits_models(), gpt_models(), bert_models(), ncf_models(),
+                               lstm_models(), translation_models(), resnet_models(), vgg_models(),
+                               inception_models(), densenet_models()}) {
+      all.insert(all.end(), family.begin(), family.end());
+    }
+    return all;
+  }();
   return table;
 }
 
@@ -59,6 +54,28 @@ void set_real_dtype(torch::nn::Module& module, torch::ScalarType dtype) {
 
 torch::Generator generator_for(std::uint64_t seed) {
   return at::make_generator<at::CPUGeneratorImpl>(seed);
+}
+
+Batch banded_images(const ModelOptions& options, std::int64_t samples, std::int64_t channels,
+                    std::int64_t size, std::int64_t classes) {
+  torch::Generator generator = generator_for(options.seed);
+  const auto real = torch::TensorOptions().dtype(options.dtype);
+  torch::Tensor labels = torch::randint(0, classes, {samples}, generator, torch::kInt64);
+  torch::Tensor images = torch::rand({samples, channels, size, size}, generator, real);
+  const torch::Tensor rows = (labels * size).div(classes, "floor");
+  images.scatter_add_(2, rows.view({samples, 1, 1, 1}).expand({samples, channels, 1, size}),
+                      torch::full({samples, channels, 1, size}, 4, real));
+  return {images, labels};
+}
+
+torch::Tensor counting_sequences(const ModelOptions& options, std::int64_t samples,
+                                 std::int64_t tokens, std::int64_t vocabulary,
+                                 std::int64_t strides) {
+  torch::Generator generator = generator_for(options.seed);
+  const torch::Tensor start = torch::randint(0, vocabulary, {samples, 1}, generator, torch::kInt64);
+  const torch::Tensor stride =
+      torch::randint(1, strides + 1, {samples, 1}, generator, torch::kInt64);
+  return (start + stride * torch::arange(tokens)).remainder(vocabulary);
 }
 
 }  // namespace autodist::models

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,10 @@ struct ModelInfo {
   std::string description;  // one line
   std::int64_t default_batch = 32;
   std::string data;   // "digits", or "synthetic"
-  bool small = true;  // trains on two cores
-  TrainingStep (*make)(const ModelOptions& options);
+  bool small = true;  // trains on two cores; the others have the published sizes
+  std::function<TrainingStep(const ModelOptions& options)> make;
   // `samples` samples of synthetic data, the same for the same seed, learnable.
-  Batch (*synthetic)(const ModelOptions& options, std::int64_t samples);
+  std::function<Batch(const ModelOptions& options, std::int64_t samples)> synthetic;
 };
 
 // In the order in which help lists them.

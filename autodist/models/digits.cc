@@ -7,7 +7,6 @@ namespace autodist::models {
 namespace {
 
 namespace nn = torch::nn;
-namespace F = torch::nn::functional;
 using capture::ModuleScope;
 
 struct DigitsNet : nn::Module {
@@ -51,33 +50,23 @@ struct DigitsNet : nn::Module {
   nn::Linear fc1{nullptr}, fc2{nullptr};
 };
 
-TrainingStep make(const std::string& name, bool normalised, const ModelOptions& options) {
-  return finish_step(
-      name, std::make_shared<DigitsNet>(normalised), options,
-      [](DigitsNet& net, const Batch& batch) {
-        const torch::Tensor logits = net.forward(batch[0]);
-        const ModuleScope scope("loss");
-        return F::cross_entropy(logits, batch[1]);
-      },
-      [](DigitsNet& net, const Batch& batch) { return net.forward(batch[0]); });
+// Images whose class shows as a bright row, so that the loss can fall.
+Batch digits_like(const ModelOptions& options, std::int64_t samples) {
+  return banded_images(options, samples, 1, 8, 10);
 }
 
 }  // namespace
 
-TrainingStep make_digits(const ModelOptions& options) { return make("digits", false, options); }
-TrainingStep make_digits_norm(const ModelOptions& options) {
-  return make("digits-norm", true, options);
-}
-
-// Images whose class shows as a bright row, so that the loss can fall.
-Batch digits_like(const ModelOptions& options, std::int64_t samples) {
-  torch::Generator generator = generator_for(options.seed);
-  const auto real = torch::TensorOptions().dtype(options.dtype);
-  torch::Tensor labels = torch::randint(0, 10, {samples}, generator, torch::kInt64);
-  torch::Tensor images = torch::rand({samples, 1, 8, 8}, generator, real);
-  images.view({samples, 64})
-      .scatter_add_(1, (labels * 6).unsqueeze(1), torch::full({samples, 1}, 4, real));
-  return {images, labels};
+std::vector<ModelInfo> digits_models() {
+  const auto maker = [](const std::string& name, bool normalised) {
+    return [=](const ModelOptions& options) {
+      return make_classifier(name, std::make_shared<DigitsNet>(normalised), options);
+    };
+  };
+  return {{"digits", "convolutional network on 8x8 images of digits", 32, "digits", true,
+           maker("digits", false), digits_like},
+          {"digits-norm", "the same with batch norm and dropout", 32, "digits", true,
+           maker("digits-norm", true), digits_like}};
 }
 
 }  // namespace autodist::models
