@@ -4,7 +4,9 @@ PRESET ?= dev
 BUILD := build/$(PRESET)
 JOBS ?= $(shell nproc)
 
-.PHONY: demo test test-slow build programs packages format clean
+GRAPHS := $(basename $(notdir $(wildcard data/graphs/*.adg)))
+
+.PHONY: demo test test-slow graphs build programs packages format clean
 
 demo: programs
 	$(BUILD)/bin/autodist demo
@@ -15,6 +17,11 @@ test: build
 # The full matrices and whatever takes more than the default ten minutes.
 test-slow: build
 	ctest --test-dir $(BUILD) --output-on-failure --label-regex slow
+
+# Captures the shipped graphs anew, one after the other: lm1b needs 16 GB of memory.
+graphs: programs
+	for model in $(GRAPHS); do \
+	  $(BUILD)/bin/autodist capture $$model -o data/graphs/$$model.adg || exit 1; done
 
 programs: $(BUILD)/build.ninja
 	cmake --build $(BUILD) --parallel $(JOBS) --target programs

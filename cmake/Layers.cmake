@@ -72,13 +72,18 @@ function(autodist_use_torch target)
   target_precompile_headers(${target} REUSE_FROM autodist_torch_headers)
 endfunction()
 
-# autodist_test(<name> SOURCES … LIBRARIES … [LABELS …]): one GoogleTest program, one ctest entry.
+# autodist_test(<name> SOURCES … LIBRARIES … [LABELS …] [SLOW]): one GoogleTest program, one ctest entry.
+# With SLOW, test cases whose name begins with "Slow" run in a second entry, <name>_slow, labelled slow.
 function(autodist_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SLOW" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE AUTODIST_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  add_test(NAME ${name} COMMAND ${name})
+  add_test(NAME ${name} COMMAND ${name} --gtest_filter=-Slow*)
+  if(ARG_SLOW)
+    add_test(NAME ${name}_slow COMMAND ${name} --gtest_filter=Slow*)
+    set_tests_properties(${name}_slow PROPERTIES TIMEOUT 3600 LABELS slow)
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <optional>
 #include <random>
+#include <set>
 
 #include "autodist/exec/replay.h"
 #include "autodist/models/catalogue.h"
@@ -26,11 +27,19 @@ constexpr std::int64_t kBatch = 12;  // of the whole job
 constexpr std::uint64_t kSeed = testing_jobs::kSeed;
 // Float64; sums in another order than libtorch's own reduction over the batch.
 constexpr double kTolerance = 1e-9;
+// Ninety batch norms in a row over few values (twelve per channel at the end, on four ranks)
+// amplify the last bits.
+double tolerance_of(const std::string& model) {
+  return model == "inception-small" ? 1e-8 : kTolerance;
+}
 
 // Momentum and weight decay are refused where gradients are sparse.
-bool is_sparse(const std::string& model) { return model.find("sparse") != std::string::npos; }
+bool is_sparse(const std::string& model) {
+  return model == "ncf-small-sparse" || model == "lm1b-small";
+}
+constexpr double kRate = 0.02;  // of all; faster, batch norm over few samples amplifies rounding
 std::string optimizer_of(const std::string& model) {
-  return is_sparse(model) ? "sgd:lr=0.1" : "sgd:lr=0.1,momentum=0.9,decay=1e-3";
+  return is_sparse(model) ? "sgd:lr=0.02" : "sgd:lr=0.02,momentum=0.9,decay=1e-3";
 }
 
 TrainingStep make_step(const std::string& model, std::int64_t batch) {
@@ -65,7 +74,7 @@ Parameters train_plain(const std::string& model, std::uint32_t replicas,
   const TrainingStep step = make_step(model, kBatch / replicas);
   std::vector<torch::Tensor> parameters;
   for (const NamedTensor& each : step.parameters) parameters.push_back(each.tensor);
-  torch::optim::SGDOptions options(0.1);
+  torch::optim::SGDOptions options(kRate);
   if (!is_sparse(model)) options.momentum(0.9).weight_decay(1e-3);
   torch::optim::SGD optimizer(parameters, options);
   std::vector<std::vector<torch::Tensor>> buffers(replicas);
@@ -117,19 +126,31 @@ TEST_P(EverySmallModel, EqualsPlainLibtorchAndItself) {
   ASSERT_EQ(ours.size(), plain.size());
   for (std::size_t i = 0; i < ours.size(); ++i) {
     const double difference = (ours[i] - plain[i]).abs().max().item<double>();
-    EXPECT_LE(difference, kTolerance * (1 + plain[i].abs().max().item<double>())) << "tensor " << i;
+    EXPECT_LE(difference, tolerance_of(model) * (1 + plain[i].abs().max().item<double>()))
+        << "tensor " << i;
   }
   const Parameters again = train_distributed(model, builder, ranks);
   for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(ours[i].equal(again[i])) << i;
 }
 
-std::vector<Case> cases() {
+// The families in which every way through the engine differs; the rest has the full product under
+// the label `slow`, and two ranks here.
+bool is_quick(const std::string& model) {
+  const std::set<std::string> quick{"digits",    "digits-norm",      "gpt-small",
+                                    "ncf-small", "ncf-small-sparse", "lstm-small"};
+  return quick.count(model) > 0;
+}
+
+std::vector<Case> cases(bool slow) {
   std::vector<Case> all;
   for (const models::ModelInfo& model : models::catalogue()) {
     if (!model.small) continue;
     for (const char* builder : {"PS", "PSLoadBalancing", "PartitionedPS", "AllReduce",
                                 "PartitionedAR", "AllReduce:algorithm=library"}) {
-      for (const std::uint32_t ranks : {1u, 2u, 4u}) all.push_back({model.name, builder, ranks});
+      for (const std::uint32_t ranks : {1u, 2u, 4u}) {
+        const bool is_slow = !is_quick(model.name) && ranks != 2;
+        if (is_slow == slow) all.push_back({model.name, builder, ranks});
+      }
     }
   }
   return all;
@@ -144,7 +165,8 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Catalogue, EverySmallModel, testing::ValuesIn(cases()), name_of);
+INSTANTIATE_TEST_SUITE_P(Catalogue, EverySmallModel, testing::ValuesIn(cases(false)), name_of);
+INSTANTIATE_TEST_SUITE_P(Slow, EverySmallModel, testing::ValuesIn(cases(true)), name_of);
 
 // Batches that do not divide: 7 rows on 2 and 3 ranks, and 2 rows on 3, where one rank has none.
 TEST(Training, UnevenBatchesAreWeightedBySamples) {

@@ -1,5 +1,10 @@
 #include "autodist/capture/capture.h"
 
+#include <features.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <mutex>
 #include <optional>
@@ -138,8 +143,37 @@ Recording record_checked(const Subject& subject, const Options& options) {
   return record_fixed(subject, options, reason);
 }
 
+// A recorder keeps many small things while a step allocates and frees large ones; the heap would be
+// full of holes that nothing fits in, and a capture would take a fifth more memory than the step.
+// While it lives, the tensors of a large step lie outside of the heap and go back to the system
+// when they are freed. Afterwards the allocator is as a program with large tensors finds it anyway:
+// glibc raises its threshold to this maximum by itself.
+class TensorsOutsideTheHeap {
+ public:
+  explicit TensorsOutsideTheHeap(const TrainingStep& step) {
+    std::size_t bytes = 0;
+    for (const NamedTensor& each : step.parameters) bytes += each.tensor.nbytes();
+    active_ = bytes >= kLargeStep;
+    set_threshold(128 << 10);
+  }
+  ~TensorsOutsideTheHeap() { set_threshold(32 << 20); }
+  TensorsOutsideTheHeap(const TensorsOutsideTheHeap&) = delete;
+  TensorsOutsideTheHeap& operator=(const TensorsOutsideTheHeap&) = delete;
+
+ private:
+  static constexpr std::size_t kLargeStep = 32 << 20;
+  void set_threshold(int bytes) const {
+#ifdef __GLIBC__
+    if (active_) ::mallopt(M_MMAP_THRESHOLD, bytes);
+#endif
+  }
+
+  bool active_ = false;
+};
+
 CapturedStep capture_as(const TrainingStep& step, const Options& options, bool training) {
   const std::lock_guard<std::mutex> alone(one_capture_at_a_time);
+  const TensorsOutsideTheHeap tidy(step);
   const Subject subject(step, training);
   Recording recording = record_checked(subject, options);
   CapturedStep captured;

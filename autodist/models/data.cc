@@ -149,13 +149,14 @@ torch::Tensor read_npy(const std::string& path, torch::ScalarType real) {
 Dataset::Dataset(Batch samples) : samples_(std::move(samples)) {
   AD_CHECK(!samples_.empty()) << "a data set without tensors";
   size_ = samples_.front().size(0);
-  for (const torch::Tensor& tensor : samples_) AD_CHECK(tensor.size(0) == size_);
 }
 
 Batch Dataset::batch(const std::vector<std::int64_t>& indices) const {
   const torch::Tensor rows = torch::tensor(indices, torch::kInt64);
   Batch result;
-  for (const torch::Tensor& tensor : samples_) result.push_back(tensor.index_select(0, rows));
+  for (const torch::Tensor& tensor : samples_) {
+    result.push_back(tensor.size(0) == size_ ? tensor.index_select(0, rows) : tensor);
+  }
   return result;
 }
 

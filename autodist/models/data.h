@@ -13,10 +13,11 @@
 
 namespace autodist::models {
 
-// Samples in memory: tensors whose first dimension counts them, in the order of the step's batch.
+// Samples in memory: tensors whose first dimension counts them, in the order of the step's batch. A
+// tensor of another size (the candidates of a sampled softmax) goes whole with every batch.
 class Dataset {
  public:
-  // REQUIRES: at least one tensor; equal first dimensions.
+  // REQUIRES: at least one tensor; the first one counts.
   explicit Dataset(Batch samples);
 
   [[nodiscard]] std::int64_t size() const { return size_; }

@@ -194,7 +194,7 @@ struct Inception : Block {
 
 std::vector<ModelInfo> inception_models() {
   return {image_classifier<Inception>("inception-small", "Inception-v3 of a sixteenth of the width",
-                                      true, InceptionSize{16, 80, 10}),
+                                      true, InceptionSize{16, 107, 10}),
           image_classifier<Inception>("inception-v3", "Inception-v3, 299x299 images", false,
                                       InceptionSize{1, 299, 1000})};
 }

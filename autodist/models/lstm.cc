@@ -79,9 +79,12 @@ struct Lm1b : nn::Module {
   // happens to be right does not count twice.
   torch::Tensor scores(const torch::Tensor& states, const torch::Tensor& right,
                        const torch::Tensor& candidates) {
-    const torch::Tensor own = (states * softmax_w(right)).sum(1, true) + softmax_b(right);
-    const torch::Tensor others =
-        torch::matmul(states, softmax_w(candidates).t()) + softmax_b(candidates).t();
+    // One look-up: the sum of two sparse gradients has a size that depends on data.
+    const torch::Tensor words = torch::cat({right, candidates});
+    const auto weights = softmax_w(words).split_with_sizes({right.size(0), candidates.size(0)});
+    const auto biases = softmax_b(words).split_with_sizes({right.size(0), candidates.size(0)});
+    const torch::Tensor own = (states * weights[0]).sum(1, true) + biases[0];
+    const torch::Tensor others = torch::matmul(states, weights[1].t()) + biases[1].t();
     const torch::Tensor hit = right.unsqueeze(1).eq(candidates.unsqueeze(0));
     return torch::cat({own, others.masked_fill(hit, -1e9)}, 1);
   }

@@ -85,8 +85,8 @@ struct ResNet : nn::Module {
 
 std::vector<ModelInfo> resnet_models() {
   return {
-      image_classifier<ResNet>("resnet-small", "residual network, a block per stage, 32x32 images",
-                               true, ResNetSize{{1, 1, 1, 1}, 8, 32, 10}),
+      image_classifier<ResNet>("resnet-small", "residual network, a block per stage, 64x64 images",
+                               true, ResNetSize{{1, 1, 1, 1}, 8, 64, 10}),
       image_classifier<ResNet>("resnet50", "residual network of 50 layers, 224x224 images", false,
                                ResNetSize{{3, 4, 6, 3}, 64, 224, 1000}),
       image_classifier<ResNet>("resnet101", "residual network of 101 layers, 224x224 images", false,

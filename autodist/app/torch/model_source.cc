@@ -1,6 +1,7 @@
 #include "autodist/app/torch/model_source.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <numeric>
 
 #include "autodist/base/error.h"
@@ -9,8 +10,9 @@
 namespace autodist::app {
 namespace {
 
-// Enough synthetic samples that an epoch is many steps.
+// Enough synthetic samples that an epoch is many steps, and no more memory than this.
 constexpr std::int64_t kSyntheticSamples = 2048;
+constexpr std::int64_t kSyntheticBytes = 64 << 20;
 
 torch::ScalarType dtype_named(const std::string& name) {
   if (name == "float32") return torch::kFloat32;
@@ -26,6 +28,17 @@ std::string model_help() {
 
 std::unique_ptr<models::Dataset> owned(models::Dataset data) {
   return std::make_unique<models::Dataset>(std::move(data));
+}
+
+// At least four batches, for few large samples.
+models::Dataset synthetic_samples(const models::ModelInfo& model,
+                                  const models::ModelOptions& options, const Batch& example) {
+  std::int64_t bytes = 0;
+  for (const torch::Tensor& each : example) bytes += static_cast<std::int64_t>(each.nbytes());
+  const std::int64_t batch = example.front().size(0);
+  const std::int64_t fitting = kSyntheticBytes / std::max<std::int64_t>(1, bytes / batch);
+  const std::int64_t samples = std::max(4 * batch, std::min(fitting, kSyntheticSamples));
+  return models::Dataset(model.synthetic(options, samples));
 }
 
 }  // namespace
@@ -53,7 +66,7 @@ ModelSource open_model(const ModelRequest& request, const std::string& data) {
     source.held_out = owned(std::move(digits.held_out));
   } else if (wanted == "synthetic") {
     source.data_description = "synthetic";
-    source.training = owned(models::Dataset(model.synthetic(options, kSyntheticSamples)));
+    source.training = owned(synthetic_samples(model, options, source.step.example));
   } else {
     source.training = owned(models::read_directory(wanted, options.dtype));
     source.data_description = fmt::format("{} ({} samples)", wanted, source.training->size());
