@@ -1,0 +1,125 @@
+// The shipped graphs: published counts, published work, and a plan for each. Needs no libtorch.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "autodist/base/units.h"
+#include "autodist/cluster/cluster.h"
+#include "autodist/ir/graph_file.h"
+#include "autodist/passes/pipeline.h"
+#include "autodist/search/builders/builders.h"
+
+namespace autodist {
+namespace {
+
+namespace fs = std::filesystem;
+
+ir::Graph shipped(const std::string& name) {
+  return ir::read_graph(std::string(AUTODIST_SOURCE_DIR) + "/data/graphs/" + name + ".adg");
+}
+
+std::int64_t parameters(const ir::Graph& graph) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+    count += element_count(graph, ir::VariableId(i));
+  }
+  return count;
+}
+
+struct Published {
+  std::int64_t parameters;
+  std::size_t tensors;
+};
+
+// torchvision 0.14 for images (Inception-v3 without its auxiliary classifier), Hugging Face for
+// BERT (uncased, with pooler) and GPT-2 (tied), MLPerf for NCF. bert-3layer is the base size with
+// three layers. lm1b: Jozefowicz et al., 2016, table 1, LSTM-2048-512 (its softmax has a bias).
+const std::map<std::string, Published>& published() {
+  static const std::map<std::string, Published> table{
+      {"resnet50", {25'557'032, 161}},     {"resnet101", {44'549'160, 314}},
+      {"vgg16", {138'357'544, 32}},        {"vgg19", {143'667'240, 38}},
+      {"inception-v3", {23'834'568, 284}}, {"densenet121", {7'978'856, 364}},
+      {"bert-3layer", {45'691'392, 55}},   {"bert-base", {109'482'240, 199}},
+      {"bert-large", {335'141'888, 391}},  {"gpt2", {124'439'808, 148}},
+      {"ncf", {31'832'577, 12}},           {"lm1b", {822'761'343, 8}},
+      {"nmt", {83'411'200, 19}},
+  };
+  return table;
+}
+
+TEST(ShippedGraphs, HaveThePublishedParametersAndTensors) {
+  for (const auto& [name, expected] : published()) {
+    const ir::Graph graph = shipped(name);
+    EXPECT_EQ(parameters(graph), expected.parameters) << name;
+    EXPECT_EQ(graph.variables.size(), expected.tensors) << name;
+  }
+}
+
+TEST(ShippedGraphs, AreTrainedWhole) {
+  for (const auto& [name, expected] : published()) {
+    const ir::Graph graph = shipped(name);
+    EXPECT_EQ(graph.batch_fixed_reason, "") << name;
+    for (const ir::Variable& variable : graph.variables) {
+      EXPECT_TRUE(variable.gradient) << name << ": " << variable.name;
+    }
+  }
+}
+
+// Multiply-adds of one image's forward pass, in units of 1e9: ResNet-50 4.09, VGG-19 19.6
+// (torchvision's tables). We count a multiply-add as two.
+TEST(ShippedGraphs, DoThePublishedWork) {
+  const std::map<std::string, double> expected{{"resnet50", 4.09},    {"resnet101", 7.80},
+                                               {"vgg16", 15.47},      {"vgg19", 19.63},
+                                               {"densenet121", 2.83}, {"inception-v3", 5.71}};
+  for (const auto& [name, giga] : expected) {
+    const ir::Graph graph = shipped(name);
+    double flops = 0;
+    for (const ir::Op& op : graph.ops) {
+      if (op.name == "aten::convolution" || op.name == "aten::addmm") {
+        flops += static_cast<double>(op.flops.at(1));
+      }
+    }
+    EXPECT_NEAR(flops / 2e9, giga, 0.01 * giga) << name;
+  }
+}
+
+// Sizes are affine in the batch, so that peak memory is, too; it holds parameters and gradients.
+TEST(ShippedGraphs, KnowTheirPeakMemory) {
+  for (const auto& [name, expected] : published()) {
+    const ir::Graph graph = shipped(name);
+    EXPECT_GT(graph.peak_bytes.at(1), 4 * expected.parameters) << name;
+    EXPECT_GT(graph.peak_bytes.at(64), graph.peak_bytes.at(1)) << name;
+  }
+}
+
+TEST(ShippedGraphs, CanBePlannedAndRewritten) {
+  const cluster::Cluster cluster = cluster::read_cluster("local:4");
+  for (const auto& entry :
+       fs::directory_iterator(std::string(AUTODIST_SOURCE_DIR) + "/data/graphs")) {
+    if (entry.path().extension() != ".adg") continue;
+    const auto graph = std::make_shared<const ir::Graph>(ir::read_graph(entry.path().string()));
+    for (const char* builder : {"PSLoadBalancing", "PartitionedPS", "AllReduce"}) {
+      const strategy::Strategy strategy = search::build_strategy(builder, *graph, cluster);
+      const ir::Program program = passes::rewrite(graph, strategy, cluster, {}, builder);
+      Bytes bytes{0};
+      for (const ir::Slice& slice : program.slices) bytes += bytes_of(slice);
+      EXPECT_EQ(bytes.value, 4 * parameters(*graph)) << entry.path() << " by " << builder;
+    }
+  }
+}
+
+// A few megabytes in all.
+TEST(ShippedGraphs, AreSmall) {
+  std::uintmax_t bytes = 0;
+  for (const auto& entry :
+       fs::directory_iterator(std::string(AUTODIST_SOURCE_DIR) + "/data/graphs")) {
+    bytes += entry.file_size();
+  }
+  EXPECT_LT(bytes, std::uintmax_t{4} << 20);
+}
+
+}  // namespace
+}  // namespace autodist
