@@ -9,7 +9,9 @@
 #include "autodist/base/error.h"
 #include "autodist/exec/nonfinite.h"
 #include "autodist/exec/replay.h"
+#include "autodist/exec/safetensors.h"
 #include "autodist/exec/synchroniser.h"
+#include "autodist/exec/tensor_data.h"
 #include "autodist/exec/trace_recorder.h"
 #include "autodist/ir/history.h"
 
@@ -107,6 +109,25 @@ class Runner::Impl {
   void finish() {
     synchronize();
     synchroniser_.finish(step_);
+  }
+
+  std::map<std::uint32_t, std::vector<NamedTensor>> gather_buffers() {
+    AD_CHECK(own_shape_) << "rank " << rank_ << " only serves";
+    const ir::Graph& graph = *program_->graph;
+    Safetensors own;
+    for (const ir::Buffer& buffer : graph.buffers) {
+      if (!buffer.mutated) continue;
+      own.tensors.push_back(to_data({buffer.name, own_shape_->replay_->tensor(buffer.value)}));
+    }
+    std::map<std::uint32_t, std::vector<NamedTensor>> all;
+    const std::string bytes = write_safetensors(own);
+    for (const auto& [rank, theirs] : synchroniser_.gather_at_chief(step_, bytes)) {
+      const std::string from = fmt::format("the buffers of rank {}", rank);
+      for (const TensorData& each : read_safetensors(theirs, from).tensors) {
+        all[rank].push_back(to_tensor(each));
+      }
+    }
+    return all;
   }
 
   Synchroniser& synchroniser() { return synchroniser_; }
@@ -315,6 +336,11 @@ std::vector<NamedTensor> Runner::gather_state() {
 }
 void Runner::load_state(const std::vector<NamedTensor>& state) {
   impl_->synchroniser().load_state(state);
+}
+
+std::map<std::uint32_t, std::vector<NamedTensor>> Runner::gather_buffers() {
+  impl_->synchronize();
+  return impl_->gather_buffers();
 }
 
 ir::Trace Runner::take_trace() { return impl_->trace().take(); }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -127,8 +128,12 @@ class Runner {
   // "<variable>.<state>". At the chief, after synchronize(), at most once between two steps; the
   // owners answer by themselves.
   std::vector<NamedTensor> gather_state();
-  // The inverse, at every rank with the same tensors, before the first step. Throws
-  // Error(kCheckpoint) where one is missing or does not fit.
+  // The buffers that the step writes (batch-norm statistics), which differ between replicas: at the
+  // chief those of all computing ranks, by rank; elsewhere nothing. By all of them, after
+  // synchronize(), at most once between two steps.
+  std::map<std::uint32_t, std::vector<NamedTensor>> gather_buffers();
+  // The inverse of gather_state(), at every rank with the same tensors, before the first step.
+  // Throws Error(kCheckpoint) where one is missing or does not fit.
   void load_state(const std::vector<NamedTensor>& state);
 
   // The rows since the last call. Empty unless asked for in the options.

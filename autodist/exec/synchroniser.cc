@@ -217,6 +217,7 @@ comm::SliceNumber Synchroniser::done_number() const {
 }
 comm::SliceNumber Synchroniser::state_request_number() const { return done_number() + 1; }
 comm::SliceNumber Synchroniser::note_number() const { return done_number() + 2; }
+comm::SliceNumber Synchroniser::gathering_number() const { return done_number() + 3; }
 comm::SliceNumber Synchroniser::state_number(ir::SliceId slice) const { return lamb_number(slice); }
 
 void Synchroniser::send_sums(ir::SliceId slice, std::uint64_t step, bool lamb,
@@ -249,20 +250,35 @@ void Synchroniser::take_norm_frame(const comm::Frame& frame) {
       done_.insert(frame.header.from);
     }
     signal_.notify();
-  } else if (number == note_number()) {
-    keep_note(step, frame.header.from, frame.payload.to_string());
+  } else if (number == note_number() || number == gathering_number()) {
+    keep_note(number, step, frame.header.from, frame.payload.to_string());
   } else {
     AD_CHECK(number == state_request_number()) << "norm number " << number;
     jobs_->push(step, Seconds{}, [this, step] { send_states(step); });
   }
 }
 
-void Synchroniser::keep_note(std::uint64_t step, std::uint32_t from, std::string note) {
+void Synchroniser::keep_note(comm::SliceNumber number, std::uint64_t step, std::uint32_t from,
+                             std::string note) {
   {
     const Signal::Lock lock = signal_.lock();
-    notes_[step][from] = std::move(note);
+    notes_[{number, step}][from] = std::move(note);
   }
   signal_.notify();
+}
+
+std::map<std::uint32_t, std::string> Synchroniser::take_notes(comm::SliceNumber number,
+                                                              std::uint64_t step,
+                                                              const char* what) {
+  Signal::Lock lock = signal_.lock();
+  const auto key = std::make_pair(number, step);
+  signal_.wait(
+      lock, options_.wait_limit, [&] { return notes_[key].size() == program_.replica_count(); },
+      [&] {
+        return fmt::format("run: {} of {} ranks sent {} at step {}.", notes_[key].size(),
+                           program_.replica_count(), what, step);
+      });
+  return std::move(notes_.extract(key).mapped());
 }
 
 void Synchroniser::tell(std::uint64_t step, const std::string& note) {
@@ -272,21 +288,26 @@ void Synchroniser::tell(std::uint64_t step, const std::string& note) {
     exchange_->post(to, {comm::FrameKind::kNorm, step, note_number(), 0, Seconds{},
                          comm::Payload::copy_of(note)});
   }
-  keep_note(step, self_.value, note);
+  keep_note(note_number(), step, self_.value, note);
 }
 
 std::vector<std::string> Synchroniser::told(std::uint64_t step) {
-  Signal::Lock lock = signal_.lock();
-  signal_.wait(
-      lock, options_.wait_limit, [&] { return notes_[step].size() == program_.replica_count(); },
-      [&] {
-        return fmt::format("run: {} of {} ranks said how step {} went.", notes_[step].size(),
-                           program_.replica_count(), step);
-      });
   std::vector<std::string> notes;
-  for (auto& [rank, note] : notes_[step]) notes.push_back(std::move(note));
-  notes_.erase(step);
+  for (auto& [rank, note] : take_notes(note_number(), step, "its notes")) {
+    notes.push_back(std::move(note));
+  }
   return notes;
+}
+
+std::map<std::uint32_t, std::string> Synchroniser::gather_at_chief(std::uint64_t step,
+                                                                   std::string bytes) {
+  if (self_.value != kChief) {
+    exchange_->post(kChief, {comm::FrameKind::kNorm, step, gathering_number(), 0, Seconds{},
+                             comm::Payload::copy_of(bytes)});
+    return {};
+  }
+  keep_note(gathering_number(), step, kChief, std::move(bytes));
+  return take_notes(gathering_number(), step, "its buffers");
 }
 
 void Synchroniser::take_sums(std::uint64_t step, const std::vector<std::optional<NormPart>>& parts,

@@ -66,6 +66,10 @@ class Synchroniser {
   // told.
   std::vector<std::string> told(std::uint64_t step);
 
+  // The same from every computing rank to the chief alone, who gets all of it, by rank; the others
+  // get nothing and do not wait. By all of them, at most once between two steps.
+  std::map<std::uint32_t, std::string> gather_at_chief(std::uint64_t step, std::string bytes);
+
   std::vector<NamedTensor> gather_state(std::uint64_t step);
   void load_state(const std::vector<NamedTensor>& state);
 
@@ -87,6 +91,7 @@ class Synchroniser {
   [[nodiscard]] comm::SliceNumber done_number() const;
   [[nodiscard]] comm::SliceNumber state_request_number() const;
   [[nodiscard]] comm::SliceNumber note_number() const;
+  [[nodiscard]] comm::SliceNumber gathering_number() const;
   [[nodiscard]] comm::SliceNumber state_number(ir::SliceId slice) const;
 
   void start_exchange(const RunnerConnections& connections);
@@ -110,7 +115,11 @@ class Synchroniser {
                   std::map<std::string, torch::Tensor>& tensors) const;
   void wait_until_done(const std::vector<std::uint32_t>& ranks);
   [[nodiscard]] bool computes(std::uint32_t rank) const;
-  void keep_note(std::uint64_t step, std::uint32_t from, std::string note);
+  void keep_note(comm::SliceNumber number, std::uint64_t step, std::uint32_t from,
+                 std::string note);
+  // Those of all computing ranks, by rank; waits for the last.
+  std::map<std::uint32_t, std::string> take_notes(comm::SliceNumber number, std::uint64_t step,
+                                                  const char* what);
 
   const ir::Program& program_;
   const ir::Rank self_;
@@ -127,8 +136,10 @@ class Synchroniser {
   std::vector<Whole> whole_;                         // by variable; guarded by the signal's lock
   std::set<std::uint32_t> done_;                     // ranks; guarded by the signal's lock
   std::map<std::uint32_t, comm::Payload> gathered_;  // states by slice; likewise
-  // Notes by step, then by rank; likewise. At most two steps are open at a time.
-  std::map<std::uint64_t, std::map<std::uint32_t, std::string>> notes_;
+  // Notes by number of their frames and step, then by rank; likewise. At most two steps are open at
+  // a time.
+  std::map<std::pair<comm::SliceNumber, std::uint64_t>, std::map<std::uint32_t, std::string>>
+      notes_;
   // The exchange's threads and the jobs use everything above; stopped first.
   std::unique_ptr<JobQueue> jobs_;
   std::unique_ptr<comm::Exchange> exchange_;

@@ -15,6 +15,7 @@
 #include "autodist/app/job.h"
 #include "autodist/app/launch.h"
 #include "autodist/app/planning.h"
+#include "autodist/app/torch/session_state.h"
 #include "autodist/app/torch/shape_cache.h"
 #include "autodist/base/check.h"
 #include "autodist/base/clock.h"
@@ -338,19 +339,16 @@ class Session::Impl {
   // The optimizer's state lies with the owners and the statistics with the replicas: the chief
   // gathers.
   void save(const std::string& directory) {
-    runner().synchronize();
-    const bool writes = is_chief();
-    std::vector<NamedTensor> state;
-    if (writes) state = runner().gather_state();
     exec::Checkpoint checkpoint;
-    if (!writes) return;
+    for (const auto& [rank, buffers] : runner().gather_buffers()) {
+      if (rank != 0 && !buffers.empty()) checkpoint.replicas[rank] = app::to_data(buffers);
+    }
+    if (!is_chief()) return;
     checkpoint.step = step();
     checkpoint.program_digest = to_string(ir::digest_of(*program_));
     checkpoint.optimizer = ir::to_string(optimizer_);
-    checkpoint.model = model_tensors();
-    for (const NamedTensor& each : state) {
-      checkpoint.optimizer_state.push_back(exec::to_data(each));
-    }
+    checkpoint.model = app::model_tensors(step_);
+    checkpoint.optimizer_state = app::to_data(runner().gather_state());
     exec::RealFileSystem files;
     exec::write_checkpoint(files, directory, checkpoint);
   }
@@ -360,26 +358,19 @@ class Session::Impl {
       fail(ErrorCode::kUsage, "load: {}: the training is under way; load before the first step",
            directory);
     }
-    exec::RealFileSystem files;
-    exec::Checkpoint checkpoint;
-    std::string document;
-    // One reader: every rank starts from the same checkpoint, also when a newer one appears
-    // meanwhile.
-    if (is_chief()) {
-      std::vector<std::string> warnings;
-      checkpoint = exec::read_checkpoint(files, directory, &warnings);
-      for (const std::string& warning : warnings) std::cerr << "autodist: " << warning << "\n";
-      put_model(checkpoint, directory);
-      document = exec::write_safetensors(
-          {checkpoint.optimizer_state, {{"step", std::to_string(checkpoint.step)}}});
-    }
     comm::Transport& transport = *job_->transport_;
     const Seconds limit = job_->options_.join_limit;
-    document = comm::broadcast(transport, 0, document, "checkpoint", limit);
-    const exec::Safetensors state = exec::read_safetensors(document, directory);
+    // One reader: every rank starts from the same checkpoint, also when a newer one appears
+    // meanwhile.
+    app::LoadedState state;
+    if (is_chief()) state = app::load_at_chief(directory, step_, *program_);
+    const exec::Safetensors optimizer = exec::read_safetensors(
+        comm::broadcast(transport, 0, state.optimizer, "checkpoint", limit), directory);
     exec::broadcast_initial(transport, *graph_, bindings_, limit);
-    first_step_ = std::stoll(state.metadata.at("step"));
-    for (const exec::TensorData& each : state.tensors) {
+    app::put_replica(comm::broadcast(transport, 0, state.replicas, "replicas", limit),
+                     job_->place_.rank, step_, directory);
+    first_step_ = std::stoll(optimizer.metadata.at("step"));
+    for (const exec::TensorData& each : optimizer.tensors) {
       initial_state_.push_back(exec::to_tensor(each));
     }
     return first_step_;
@@ -433,33 +424,6 @@ class Session::Impl {
     const bool mean = graph_->reduction == ir::Reduction::kMean;
     summary.loss = mean && samples > 0 ? loss / samples : loss;
     return summary;
-  }
-
-  std::vector<exec::TensorData> model_tensors() const {
-    std::vector<exec::TensorData> tensors;
-    for (const NamedTensor& each : step_.parameters) {
-      const auto same = [&](const exec::TensorData& t) { return t.name == each.name; };
-      if (std::none_of(tensors.begin(), tensors.end(), same))
-        tensors.push_back(exec::to_data(each));
-    }
-    for (const NamedTensor& each : step_.buffers) tensors.push_back(exec::to_data(each));
-    return tensors;
-  }
-
-  // Into the chief's tensors; all names must fit both ways.
-  void put_model(const exec::Checkpoint& checkpoint, const std::string& where) {
-    std::vector<NamedTensor> wanted = step_.parameters;
-    wanted.insert(wanted.end(), step_.buffers.begin(), step_.buffers.end());
-    for (const NamedTensor& each : wanted) {
-      const auto found =
-          std::find_if(checkpoint.model.begin(), checkpoint.model.end(),
-                       [&](const exec::TensorData& tensor) { return tensor.name == each.name; });
-      if (found == checkpoint.model.end()) {
-        fail(ErrorCode::kCheckpoint, "{}: no tensor '{}', which the model has. Another model's?",
-             where, each.name);
-      }
-      exec::copy_into(*found, each, where);
-    }
   }
 
   std::int64_t pending_ = -1;  // the step whose notes were not read yet

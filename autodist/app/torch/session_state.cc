@@ -1,0 +1,99 @@
+#include "autodist/app/torch/session_state.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "autodist/base/error.h"
+#include "autodist/exec/checkpoint.h"
+#include "autodist/exec/tensor_data.h"
+
+namespace autodist::app {
+namespace {
+
+const exec::TensorData* find(const std::vector<exec::TensorData>& tensors,
+                             const std::string& name) {
+  const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                  [&](const exec::TensorData& each) { return each.name == name; });
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+void warn(const std::string& message) { std::cerr << "autodist: " << message << "\n"; }
+
+void put_model(const exec::Checkpoint& checkpoint, const TrainingStep& step,
+               const std::string& where) {
+  std::vector<NamedTensor> wanted = step.parameters;
+  wanted.insert(wanted.end(), step.buffers.begin(), step.buffers.end());
+  for (const NamedTensor& each : wanted) {
+    const exec::TensorData* found = find(checkpoint.model, each.name);
+    if (found == nullptr) {
+      fail(ErrorCode::kCheckpoint, "{}: no tensor '{}', which the model has. Another model's?",
+           where, each.name);
+    }
+    exec::copy_into(*found, each, where);
+  }
+}
+
+bool keeps_statistics(const ir::Graph& graph) {
+  return std::any_of(graph.buffers.begin(), graph.buffers.end(),
+                     [](const ir::Buffer& buffer) { return buffer.mutated; });
+}
+
+std::string pack_replicas(const exec::Checkpoint& checkpoint, const ir::Program& program,
+                          const std::string& where) {
+  const std::uint32_t replicas = program.replica_count();
+  if (replicas == 1 || !keeps_statistics(*program.graph)) return "";
+  if (checkpoint.replicas.size() + 1 != replicas) {
+    warn(fmt::format("{}: statistics of {} replicas, the job has {}: all start from the chief's",
+                     where, checkpoint.replicas.size() + 1, replicas));
+    return "";
+  }
+  exec::Safetensors all;
+  for (const auto& [rank, buffers] : checkpoint.replicas) {
+    for (exec::TensorData each : buffers) {
+      each.name = fmt::format("{}/{}", rank, each.name);
+      all.tensors.push_back(std::move(each));
+    }
+  }
+  return exec::write_safetensors(all);
+}
+
+}  // namespace
+
+std::vector<exec::TensorData> to_data(const std::vector<NamedTensor>& tensors) {
+  std::vector<exec::TensorData> data;
+  for (const NamedTensor& each : tensors) data.push_back(exec::to_data(each));
+  return data;
+}
+
+std::vector<exec::TensorData> model_tensors(const TrainingStep& step) {
+  std::vector<exec::TensorData> tensors;
+  for (const NamedTensor& each : step.parameters) {
+    if (find(tensors, each.name) == nullptr) tensors.push_back(exec::to_data(each));
+  }
+  for (const NamedTensor& each : step.buffers) tensors.push_back(exec::to_data(each));
+  return tensors;
+}
+
+LoadedState load_at_chief(const std::string& directory, const TrainingStep& step,
+                          const ir::Program& program) {
+  exec::RealFileSystem files;
+  std::vector<std::string> warnings;
+  const exec::Checkpoint checkpoint = exec::read_checkpoint(files, directory, &warnings);
+  for (const std::string& warning : warnings) warn(warning);
+  put_model(checkpoint, step, directory);
+  return {exec::write_safetensors(
+              {checkpoint.optimizer_state, {{"step", std::to_string(checkpoint.step)}}}),
+          pack_replicas(checkpoint, program, directory)};
+}
+
+void put_replica(const std::string& replicas, std::uint32_t rank, const TrainingStep& step,
+                 const std::string& where) {
+  if (replicas.empty() || rank == 0) return;
+  const exec::Safetensors all = exec::read_safetensors(replicas, where);
+  for (const NamedTensor& each : step.buffers) {
+    const exec::TensorData* own = find(all.tensors, fmt::format("{}/{}", rank, each.name));
+    if (own != nullptr) exec::copy_into(*own, each, where);
+  }
+}
+
+}  // namespace autodist::app

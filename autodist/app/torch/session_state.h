@@ -1,0 +1,38 @@
+// What a session saves, and how it is put back. Private to session.cc.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "autodist/capture/training_step.h"
+#include "autodist/exec/safetensors.h"
+#include "autodist/ir/program.h"
+
+namespace autodist::app {
+
+std::vector<exec::TensorData> to_data(const std::vector<NamedTensor>& tensors);
+
+// Parameters (a tied one once) and buffers, under the model's names.
+std::vector<exec::TensorData> model_tensors(const TrainingStep& step);
+
+// What the chief read of a checkpoint for all ranks, as safetensors.
+struct LoadedState {
+  std::string optimizer;  // with the step among its metadata
+  std::string replicas;   // "<rank>/<buffer>"; nothing where all start from the chief's
+};
+
+// Reads the newest sound checkpoint of `directory` into the chief's tensors. Warns on standard
+// error of damaged newer ones, and where the other replicas' statistics are missing or were saved
+// by a job of another size. Throws Error(kCheckpoint), also for names that do not fit the model.
+LoadedState load_at_chief(const std::string& directory, const TrainingStep& step,
+                          const ir::Program& program);
+
+// This rank's own buffers, once it has the chief's. `where` names the checkpoint in messages.
+void put_replica(const std::string& replicas, std::uint32_t rank, const TrainingStep& step,
+                 const std::string& where);
+
+}  // namespace autodist::app
