@@ -20,19 +20,6 @@
 
 namespace autodist::testing_jobs {
 
-Parameters copies_of(const TrainingStep& step) {
-  Parameters copies;
-  for (const NamedTensor& each : step.parameters) copies.push_back(each.tensor.detach().clone());
-  return copies;
-}
-
-Batch rows_of(const Batch& batch, std::uint32_t replica, std::uint32_t count) {
-  const auto [begin, end] = ir::replica_rows(batch.front().size(0), replica, count);
-  Batch rows;
-  for (const torch::Tensor& each : batch) rows.push_back(each.slice(0, begin, end));
-  return rows;
-}
-
 Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::string& builder,
                    const std::string& optimizer, int steps,
                    const std::function<Batch(int step, std::uint32_t rank)>& rows) {

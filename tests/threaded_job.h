@@ -9,18 +9,9 @@
 #include <vector>
 
 #include "autodist/capture/training_step.h"
+#include "tests/reference.h"
 
 namespace autodist::testing_jobs {
-
-using Parameters = std::vector<torch::Tensor>;
-
-constexpr std::uint64_t kSeed = 3;  // of the jobs' random numbers
-
-// Copies of the step's parameters, in its order.
-Parameters copies_of(const TrainingStep& step);
-
-// The rows that replica `replica` of `count` takes of a batch.
-Batch rows_of(const Batch& batch, std::uint32_t replica, std::uint32_t count);
 
 // The ranks' steps, one model each, trained for `steps` steps with the strategy of `builder`;
 // `rows` gives what a rank reads. Every rank must end with the chief's parameters, which are

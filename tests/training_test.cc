@@ -6,56 +6,28 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <set>
 
-#include "autodist/exec/replay.h"
 #include "autodist/models/catalogue.h"
+#include "tests/reference.h"
 #include "tests/threaded_job.h"
 
 namespace autodist {
 namespace {
 
-using testing_jobs::copies_of;
-using testing_jobs::Parameters;
-using testing_jobs::rows_of;
-using testing_jobs::run_job;
+using namespace testing_jobs;
 
-constexpr int kSteps = 10;
-constexpr std::int64_t kBatch = 12;  // of the whole job
-constexpr std::uint64_t kSeed = testing_jobs::kSeed;
 // Float64; sums in another order than libtorch's own reduction over the batch.
 constexpr double kTolerance = 1e-9;
 // Ninety batch norms in a row over few values (twelve per channel at the end, on four ranks)
 // amplify the last bits.
 double tolerance_of(const std::string& model) {
   return model == "inception-small" ? 1e-8 : kTolerance;
-}
-
-// Momentum and weight decay are refused where gradients are sparse.
-bool is_sparse(const std::string& model) {
-  return model == "ncf-small-sparse" || model == "lm1b-small";
-}
-constexpr double kRate = 0.02;  // of all; faster, batch norm over few samples amplifies rounding
-std::string optimizer_of(const std::string& model) {
-  return is_sparse(model) ? "sgd:lr=0.02" : "sgd:lr=0.02,momentum=0.9,decay=1e-3";
-}
-
-TrainingStep make_step(const std::string& model, std::int64_t batch) {
-  models::ModelOptions options;
-  options.batch = batch;
-  options.dtype = torch::kFloat64;
-  options.seed = kSeed;
-  return models::make_model(model, options);
-}
-
-// The whole job's batch at a step.
-Batch batch_at(const std::string& model, int step, std::int64_t batch = kBatch) {
-  models::ModelOptions options;
-  options.dtype = torch::kFloat64;
-  options.seed = 100 + static_cast<std::uint64_t>(step);
-  return models::find_model(model).synthetic(options, batch);
 }
 
 Parameters train_distributed(const std::string& model, const std::string& builder,
@@ -65,50 +37,6 @@ Parameters train_distributed(const std::string& model, const std::string& builde
   return run_job(steps, builder, optimizer_of(model), kSteps, [&](int step, std::uint32_t rank) {
     return rows_of(batch_at(model, step, batch), rank, ranks);
   });
-}
-
-// Plain libtorch. Each replica's rows go through the model with that replica's generator and
-// buffers (batch norm keeps statistics per replica); gradients are averaged by samples.
-Parameters train_plain(const std::string& model, std::uint32_t replicas,
-                       std::int64_t size = kBatch) {
-  const TrainingStep step = make_step(model, kBatch / replicas);
-  std::vector<torch::Tensor> parameters;
-  for (const NamedTensor& each : step.parameters) parameters.push_back(each.tensor);
-  torch::optim::SGDOptions options(kRate);
-  if (!is_sparse(model)) options.momentum(0.9).weight_decay(1e-3);
-  torch::optim::SGD optimizer(parameters, options);
-  std::vector<std::vector<torch::Tensor>> buffers(replicas);
-  for (auto& of_replica : buffers) {
-    for (const NamedTensor& each : step.buffers) of_replica.push_back(each.tensor.clone());
-  }
-  for (int i = 0; i < kSteps; ++i) {
-    const Batch batch = batch_at(model, i, size);
-    optimizer.zero_grad();
-    for (std::uint32_t r = 0; r < replicas; ++r) {
-      const Batch rows = rows_of(batch, r, replicas);
-      if (rows.front().size(0) == 0) continue;
-      const torch::NoGradGuard no_grad;
-      for (std::size_t b = 0; b < step.buffers.size(); ++b) {
-        step.buffers[b].tensor.copy_(buffers[r][b]);
-      }
-      torch::manual_seed(exec::step_seed(kSeed, r, static_cast<std::uint64_t>(i)));
-      {
-        const torch::AutoGradMode gradients(true);
-        const double share = static_cast<double>(rows.front().size(0)) / static_cast<double>(size);
-        (step.loss(rows) * share).backward();
-      }
-      for (std::size_t b = 0; b < step.buffers.size(); ++b) {
-        buffers[r][b].copy_(step.buffers[b].tensor);
-      }
-    }
-    for (torch::Tensor& parameter : parameters) {
-      if (parameter.grad().defined() && parameter.grad().is_sparse()) {
-        parameter.mutable_grad() = parameter.grad().to_dense();
-      }
-    }
-    optimizer.step();
-  }
-  return copies_of(step);
 }
 
 struct Case {
@@ -122,7 +50,7 @@ class EverySmallModel : public testing::TestWithParam<Case> {};
 TEST_P(EverySmallModel, EqualsPlainLibtorchAndItself) {
   const auto& [model, builder, ranks] = GetParam();
   const Parameters ours = train_distributed(model, builder, ranks);
-  const Parameters plain = train_plain(model, ranks);
+  const Parameters plain = train_plain(model, ranks, kBatch, sgd_of(model));
   ASSERT_EQ(ours.size(), plain.size());
   for (std::size_t i = 0; i < ours.size(); ++i) {
     const double difference = (ours[i] - plain[i]).abs().max().item<double>();
@@ -174,7 +102,7 @@ TEST(Training, UnevenBatchesAreWeightedBySamples) {
     for (const std::int64_t batch : {std::int64_t{7}, std::int64_t{2}}) {
       for (const char* builder : {"PartitionedPS", "AllReduce", "AllReduce:algorithm=library"}) {
         const Parameters ours = train_distributed("digits", builder, ranks, batch);
-        const Parameters plain = train_plain("digits", ranks, batch);
+        const Parameters plain = train_plain("digits", ranks, batch, sgd_of("digits"));
         for (std::size_t i = 0; i < ours.size(); ++i) {
           EXPECT_TRUE(torch::allclose(ours[i], plain[i], kTolerance, kTolerance))
               << builder << ", " << batch << " rows on " << ranks << ", tensor " << i;
@@ -190,6 +118,167 @@ TEST(Training, OwnersDoNotChangeTheBits) {
   for (const char* builder : {"PSLoadBalancing", "PartitionedPS", "AllReduce", "PartitionedAR"}) {
     const Parameters other = train_distributed("digits", builder, 2);
     for (std::size_t i = 0; i < ps.size(); ++i) EXPECT_TRUE(ps[i].equal(other[i])) << builder;
+  }
+}
+
+// --- optimizers, against libtorch's own or their formula ---
+
+struct OptimizerCase {
+  std::string name;
+  std::string text;  // as --optimizer takes it
+  std::function<Update()> reference;
+};
+
+// libtorch's optimizer, made when the parameters are known; `edit` changes gradients (clipping) or
+// the learning rate before its step.
+template <typename Optimizer, typename Options>
+std::function<Update()> torch_optimizer(
+    Options options,
+    std::function<void(std::vector<torch::Tensor>&, Optimizer&, int)> edit = nullptr) {
+  return [=] {
+    auto optimizer = std::make_shared<std::unique_ptr<Optimizer>>();
+    return [=](std::vector<torch::Tensor>& parameters, int step) {
+      if (!*optimizer) *optimizer = std::make_unique<Optimizer>(parameters, options);
+      if (edit) edit(parameters, **optimizer, step);
+      (*optimizer)->step();
+    };
+  };
+}
+
+// State per parameter, for the rules that libtorch lacks.
+struct Moments {
+  std::vector<torch::Tensor> first, second;
+
+  void prepare(const std::vector<torch::Tensor>& parameters) {
+    if (!first.empty()) return;
+    for (const torch::Tensor& each : parameters) {
+      first.push_back(torch::zeros_like(each));
+      second.push_back(torch::zeros_like(each));
+    }
+  }
+};
+
+// You et al., ICLR 2020, algorithm 2.
+Update lamb(double lr, double decay) {
+  auto moments = std::make_shared<Moments>();
+  return [=](std::vector<torch::Tensor>& parameters, int step) {
+    const torch::NoGradGuard no_grad;
+    moments->prepare(parameters);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      torch::Tensor& w = parameters[i];
+      torch::Tensor& m = moments->first[i];
+      torch::Tensor& v = moments->second[i];
+      m.mul_(0.9).add_(w.grad(), 0.1);
+      v.mul_(0.999).addcmul_(w.grad(), w.grad(), 0.001);
+      const torch::Tensor r =
+          m / (1 - std::pow(0.9, step + 1)) / ((v / (1 - std::pow(0.999, step + 1))).sqrt() + 1e-6);
+      const torch::Tensor direction = r + decay * w;
+      const double size = w.norm().item<double>();
+      const double length = direction.norm().item<double>();
+      w.sub_(lr * (size > 0 && length > 0 ? size / length : 1) * direction);
+    }
+  };
+}
+
+// McMahan et al., KDD 2013, algorithm 1, with the learning-rate power of -1/2.
+Update ftrl(double lr, double l1, double l2) {
+  auto state = std::make_shared<Moments>();  // z and n
+  return [=](std::vector<torch::Tensor>& parameters, int) {
+    const torch::NoGradGuard no_grad;
+    if (state->first.empty()) {
+      state->prepare(parameters);
+      for (torch::Tensor& n : state->second) n.fill_(0.1);
+    }
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      torch::Tensor& w = parameters[i];
+      torch::Tensor& z = state->first[i];
+      torch::Tensor& n = state->second[i];
+      const torch::Tensor grown = n + w.grad() * w.grad();
+      z.add_(w.grad() - (grown.sqrt() - n.sqrt()) / lr * w);
+      n.copy_(grown);
+      w.copy_(torch::where(z.abs() > l1, -(z - z.sign() * l1) / (n.sqrt() / lr + 2 * l2),
+                           torch::zeros_like(w)));
+    }
+  };
+}
+
+// Weights alone decay.
+std::vector<torch::optim::OptimizerParamGroup> without_decay_of_biases(
+    const std::vector<torch::Tensor>& parameters) {
+  std::vector<torch::Tensor> weights;
+  std::vector<torch::Tensor> biases;
+  for (const torch::Tensor& each : parameters) (each.dim() > 1 ? weights : biases).push_back(each);
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(weights, std::make_unique<torch::optim::AdamWOptions>(
+                                   torch::optim::AdamWOptions(0.01).weight_decay(0.1)));
+  groups.emplace_back(biases, std::make_unique<torch::optim::AdamWOptions>(
+                                  torch::optim::AdamWOptions(0.01).weight_decay(0)));
+  return groups;
+}
+
+std::vector<OptimizerCase> optimizer_cases() {
+  using namespace torch::optim;
+  const auto clip_all = [](std::vector<torch::Tensor>& parameters, SGD&, int) {
+    torch::nn::utils::clip_grad_norm_(parameters, 0.05);
+  };
+  // conv1 and conv2 of digits: weight and bias each.
+  const auto clip_convolutions = [](std::vector<torch::Tensor>& parameters, SGD&, int) {
+    torch::nn::utils::clip_grad_norm_(
+        std::vector<torch::Tensor>(parameters.begin(), parameters.begin() + 4), 0.02);
+  };
+  // Two steps of warm-up, then half as much after every three.
+  const auto schedule = [](std::vector<torch::Tensor>&, SGD& sgd, int step) {
+    const double rate = step < 2 ? 0.1 * step / 2 : 0.1 * std::pow(0.5, (step - 2) / 3);
+    static_cast<SGDOptions&>(sgd.param_groups().front().options()).lr(rate);
+  };
+  return {
+      {"schedule", "sgd:lr=0.1,schedule=step,warmup=2,period=3,factor=0.5",
+       torch_optimizer<SGD>(SGDOptions(0.1), {schedule})},
+      {"adam", "adam:lr=0.01", torch_optimizer<torch::optim::Adam>(AdamOptions(0.01))},
+      {"amsgrad", "adam:lr=0.01,amsgrad=1",
+       torch_optimizer<torch::optim::Adam>(AdamOptions(0.01).amsgrad(true))},
+      {"adagrad", "adagrad:lr=0.01", torch_optimizer<Adagrad>(AdagradOptions(0.01))},
+      {"rmsprop", "rmsprop:lr=0.001,centered=1",
+       torch_optimizer<RMSprop>(RMSpropOptions(0.001).centered(true))},
+      {"groups", "adamw:lr=0.01,decay=0.1,no_decay=bias",
+       [] {
+         auto adamw = std::make_shared<std::unique_ptr<torch::optim::AdamW>>();
+         return [=](std::vector<torch::Tensor>& parameters, int) {
+           if (!*adamw) {
+             *adamw = std::make_unique<torch::optim::AdamW>(without_decay_of_biases(parameters));
+           }
+           (*adamw)->step();
+         };
+       }},
+      {"clip", "sgd:lr=0.1,clip=0.05", torch_optimizer<SGD>(SGDOptions(0.1), {clip_all})},
+      {"clip_some", "sgd:lr=0.1,clip=0.02,clip_only=conv",
+       torch_optimizer<SGD>(SGDOptions(0.1), {clip_convolutions})},
+      {"lamb", "lamb:lr=0.01,decay=0.01", [] { return lamb(0.01, 0.01); }},
+      {"ftrl", "ftrl:lr=0.1,l1=1e-3,l2=1e-2", [] { return ftrl(0.1, 1e-3, 1e-2); }},
+  };
+}
+
+TEST(Training, EveryOptimizerEqualsItsReferenceOnSlicesAndShards) {
+  // Every way of synchronising once; the kernels are the same for any number of ranks.
+  const std::map<std::uint32_t, std::vector<const char*>> builders{
+      {2, {"PartitionedPS", "AllReduce:algorithm=library"}}, {3, {"PS", "AllReduce"}}};
+  for (const OptimizerCase& each : optimizer_cases()) {
+    for (const auto& [ranks, names] : builders) {
+      const Parameters plain = train_plain("digits", ranks, kBatch, each.reference());
+      for (const char* builder : names) {
+        std::vector<TrainingStep> steps;
+        for (std::uint32_t r = 0; r < ranks; ++r) steps.push_back(make_step("digits", 4));
+        const Parameters ours = run_job(steps, builder, each.text, kSteps,
+                                        [count = ranks](int step, std::uint32_t rank) {
+                                          return rows_of(batch_at("digits", step), rank, count);
+                                        });
+        for (std::size_t i = 0; i < ours.size(); ++i) {
+          EXPECT_TRUE(torch::allclose(ours[i], plain[i], kTolerance, kTolerance))
+              << each.name << " by " << builder << " on " << ranks << ", tensor " << i << ": "
+              << (ours[i] - plain[i]).abs().max().item<double>();
+        }
+      }
+    }
   }
 }
 

@@ -117,8 +117,8 @@ int train_verb(TrainArguments arguments, Console& console) {
   AutoDist autodist(arguments.cluster, options);
   Session session = autodist.distribute(std::move(source.step), optimizer);
   const bool speak = session.is_chief();
-  if (speak && !console.json) print_start(console, arguments, session, source);
   if (!arguments.resume.empty()) session.load(arguments.resume);
+  if (speak && !console.json) print_start(console, arguments, session, source);
 
   const TrainingResult result = train(
       session, *source.training, arguments.training, interrupted, [&](const Progress& progress) {
@@ -139,12 +139,16 @@ int train_verb(TrainArguments arguments, Console& console) {
     return 0;
   }
   if (console.terminal) console.err << "\n";
-  console.out << fmt::format(
-      "{} after step {}: loss {:.5f}, {:.0f} samples/s (p10 {:.0f}, p90 {:.0f}), "
-      "per step {} computing and {} waiting\n",
-      result.interrupted ? "interrupted" : "done", session.step(), result.loss,
-      result.average_samples_per_second, result.p10_samples_per_second,
-      result.p90_samples_per_second, to_string(result.computing), to_string(result.waiting));
+  console.out << fmt::format("{} after step {}: loss {:.5f}",
+                             result.interrupted ? "interrupted" : "done", session.step(),
+                             result.loss);
+  if (result.average_samples_per_second > 0) {  // else all steps were warm-up
+    console.out << fmt::format(
+        ", {:.0f} samples/s (p10 {:.0f}, p90 {:.0f}), per step {} computing and {} waiting",
+        result.average_samples_per_second, result.p10_samples_per_second,
+        result.p90_samples_per_second, to_string(result.computing), to_string(result.waiting));
+  }
+  console.out << "\n";
   if (json.contains("held_out_accuracy")) {
     console.out << fmt::format("accuracy on {} held-out samples: {:.2f} %\n",
                                source.held_out->size(),

@@ -1,0 +1,110 @@
+#include "tests/reference.h"
+
+#include <memory>
+
+#include "autodist/exec/replay.h"
+#include "autodist/ir/program.h"
+#include "autodist/models/catalogue.h"
+
+namespace autodist::testing_jobs {
+namespace {
+
+// Momentum and weight decay are refused where gradients are sparse.
+bool is_sparse(const std::string& model) {
+  return model == "ncf-small-sparse" || model == "lm1b-small";
+}
+
+constexpr double kRate = 0.02;  // faster, batch norm over few samples amplifies rounding
+
+void make_gradients_dense(std::vector<torch::Tensor>& parameters) {
+  for (torch::Tensor& parameter : parameters) {
+    if (parameter.grad().defined() && parameter.grad().is_sparse()) {
+      parameter.mutable_grad() = parameter.grad().to_dense();
+    }
+  }
+}
+
+}  // namespace
+
+Parameters copies_of(const TrainingStep& step) {
+  Parameters copies;
+  for (const NamedTensor& each : step.parameters) copies.push_back(each.tensor.detach().clone());
+  return copies;
+}
+
+Batch rows_of(const Batch& batch, std::uint32_t replica, std::uint32_t count) {
+  const std::int64_t size = batch.front().size(0);
+  const auto [begin, end] = ir::replica_rows(size, replica, count);
+  Batch rows;
+  for (const torch::Tensor& each : batch) {
+    rows.push_back(each.size(0) == size ? each.slice(0, begin, end) : each);
+  }
+  return rows;
+}
+
+TrainingStep make_step(const std::string& model, std::int64_t batch) {
+  models::ModelOptions options;
+  options.batch = batch;
+  options.dtype = torch::kFloat64;
+  options.seed = kSeed;
+  return models::make_model(model, options);
+}
+
+Batch batch_at(const std::string& model, int step, std::int64_t batch) {
+  models::ModelOptions options;
+  options.dtype = torch::kFloat64;
+  options.seed = 100 + static_cast<std::uint64_t>(step);
+  return models::find_model(model).synthetic(options, batch);
+}
+
+std::string optimizer_of(const std::string& model) {
+  return is_sparse(model) ? "sgd:lr=0.02" : "sgd:lr=0.02,momentum=0.9,decay=1e-3";
+}
+
+Update sgd_of(const std::string& model) {
+  torch::optim::SGDOptions options(kRate);
+  if (!is_sparse(model)) options.momentum(0.9).weight_decay(1e-3);
+  auto sgd = std::make_shared<std::unique_ptr<torch::optim::SGD>>();
+  return [=](std::vector<torch::Tensor>& parameters, int) {
+    if (!*sgd) *sgd = std::make_unique<torch::optim::SGD>(parameters, options);
+    (*sgd)->step();
+  };
+}
+
+Parameters train_plain(const std::string& model, std::uint32_t replicas, std::int64_t batch_size,
+                       const Update& update) {
+  const TrainingStep step = make_step(model, kBatch / replicas);
+  std::vector<torch::Tensor> parameters;
+  for (const NamedTensor& each : step.parameters) parameters.push_back(each.tensor);
+  std::vector<std::vector<torch::Tensor>> buffers(replicas);
+  for (auto& of_replica : buffers) {
+    for (const NamedTensor& each : step.buffers) of_replica.push_back(each.tensor.clone());
+  }
+  for (int i = 0; i < kSteps; ++i) {
+    const Batch batch = batch_at(model, i, batch_size);
+    for (torch::Tensor& parameter : parameters) parameter.mutable_grad() = torch::Tensor();
+    for (std::uint32_t r = 0; r < replicas; ++r) {
+      const Batch rows = rows_of(batch, r, replicas);
+      if (rows.front().size(0) == 0) continue;
+      const torch::NoGradGuard no_grad;
+      for (std::size_t b = 0; b < step.buffers.size(); ++b) {
+        step.buffers[b].tensor.copy_(buffers[r][b]);
+      }
+      torch::manual_seed(exec::step_seed(kSeed, r, static_cast<std::uint64_t>(i)));
+      {
+        const torch::AutoGradMode gradients(true);
+        const double share =
+            static_cast<double>(rows.front().size(0)) / static_cast<double>(batch_size);
+        (step.loss(rows) * share).backward();
+      }
+      for (std::size_t b = 0; b < step.buffers.size(); ++b) {
+        buffers[r][b].copy_(step.buffers[b].tensor);
+      }
+    }
+    make_gradients_dense(parameters);
+    update(parameters, i);
+  }
+  return copies_of(step);
+}
+
+}  // namespace autodist::testing_jobs
