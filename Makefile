@@ -6,7 +6,7 @@ JOBS ?= $(shell nproc)
 
 GRAPHS := $(basename $(notdir $(wildcard data/graphs/*.adg)))
 
-.PHONY: demo test test-slow graphs build programs packages format clean
+.PHONY: demo test test-slow fuzz graphs build programs packages format clean
 
 demo: programs
 	$(BUILD)/bin/autodist demo
@@ -17,6 +17,10 @@ test: build
 # The full matrices and whatever takes more than the default ten minutes.
 test-slow: build
 	ctest --test-dir $(BUILD) --output-on-failure --label-regex slow
+
+# Every fuzz target for a minute.
+fuzz:
+	tools/run-fuzzers 60
 
 # Captures the shipped graphs anew, one after the other: lm1b needs 16 GB of memory.
 graphs: programs

@@ -1,6 +1,4 @@
-# libFuzzer targets for what parses bytes; clang only:
-#   cmake -S . -B build/fuzz -DCMAKE_CXX_COMPILER=clang++-14 -DAUTODIST_FUZZ=ON -DAUTODIST_TORCH=OFF
-#   cmake --build build/fuzz --target fuzzers
+# libFuzzer targets for what parses bytes; clang only. tools/run-fuzzers configures, builds and runs.
 
 # autodist_fuzz_target(<name> SOURCES … LIBRARIES …)
 function(autodist_fuzz_target name)

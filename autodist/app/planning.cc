@@ -26,10 +26,11 @@ std::string source_of(const StrategyRequest& request) {
 }
 
 strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Graph& graph,
-                                   const cluster::Cluster& cluster) {
+                                   const cluster::Cluster& cluster,
+                                   std::vector<std::string>& warnings) {
   strategy::Strategy strategy = request.file.empty()
                                     ? search::build_strategy(request.builder, graph, cluster)
-                                    : strategy::read_strategy(request.file);
+                                    : strategy::read_strategy(request.file, &warnings);
   if (strategy.id.empty()) strategy.id = new_id();
   strategy::check(strategy, graph, cluster, source_of(request));
   // A file that carries priorities keeps them: they were fixed when it was planned.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/graph.h"
@@ -21,8 +22,10 @@ struct StrategyRequest {
 // Where a strategy comes from, for messages: the file's path, or "builder NAME".
 std::string source_of(const StrategyRequest& request);
 
-// Throws as strategy::check and search::build_strategy do.
+// Throws as strategy::check and search::build_strategy do. What a file holds and we pass over is
+// added to `warnings`.
 strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Graph& graph,
-                                   const cluster::Cluster& cluster);
+                                   const cluster::Cluster& cluster,
+                                   std::vector<std::string>& warnings);
 
 }  // namespace autodist::app

@@ -25,12 +25,30 @@ enum class ErrorCode : int {
   kTimeout = 124,       // a wait reached its limit
 };
 
+// Names and values from files may hold line breaks and control characters, which a message shows as
+// escapes.
+inline std::string one_line(const std::string& text) {
+  std::string line;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      line += "\\n";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      line += fmt::format("\\x{:02x}", byte);
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
 // One line: what, where, got, expected, hint. For example
 //   partition: 'embed.weight' has 7 rows, cannot be split in 12 (plan.strategy, node 4). Use at
 //   most 7.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(ErrorCode code, const std::string& message)
+      : std::runtime_error(one_line(message)), code_(code) {}
   [[nodiscard]] ErrorCode code() const { return code_; }
 
  private:

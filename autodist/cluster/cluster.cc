@@ -50,11 +50,15 @@ namespace {
 // What computes on a node, ascending: its GPUs, or CPUs where it has none.
 std::vector<Device> compute_devices(const Node& node, bool cpu_only) {
   std::vector<Device> devices = node.gpus.empty() ? node.cpus : node.gpus;
-  if (node.slots > 0) {
-    const DeviceKind kind = devices.front().kind;
+  if (node.slots > 0 && !node.gpus.empty()) {
+    devices.resize(std::min<std::size_t>(devices.size(), node.slots));
+  } else if (node.slots > 0) {
+    // Ranks share the node's cores; each has a name of its own.
     const DeviceFigures figures = devices.front().figures;
     devices.clear();
-    for (std::uint32_t i = 0; i < node.slots; ++i) devices.push_back({kind, i, figures});
+    for (std::uint32_t i = 0; i < node.slots; ++i) {
+      devices.push_back({DeviceKind::kCpu, i, figures});
+    }
   }
   if (cpu_only) {
     for (Device& device : devices) device.kind = DeviceKind::kCpu;

@@ -92,6 +92,10 @@ struct Place {
 // one line with the key, what was found, what was expected, and the nearest known key.
 Cluster parse_resource_spec(const std::string& text, const std::string& where);
 
+// `text` as an MPI or Horovod host file, or as a JSON list of hosts; the first one is the chief.
+Cluster parse_host_file(const std::string& text, const std::string& where);
+Cluster parse_host_list(const std::string& text, const std::string& where);
+
 // What a user types: `local:N` (N ranks on this machine), or the path of a resource specification
 // (.yml, .yaml), of an MPI/Horovod host file ("host slots=N", "host:N") or of a JSON list of hosts.
 Cluster read_cluster(const std::string& specification);
@@ -103,8 +107,9 @@ std::string to_yaml(const Cluster& cluster);
 std::string device_name(const Cluster& cluster, const Place& place);
 
 // The ranks: the chief's devices first, then the other nodes in file order, devices ascending. A
-// node's devices are its GPUs, or its CPU 0 (`slots` ranks of it) when it has none; more CPUs count
-// only without GPUs. With `cpu_only`, one CPU rank stands for each listed GPU.
+// node's devices are its GPUs (the first `slots` of them, if given), or its CPUs when it has none;
+// there `slots` ranks share the cores, as CPU 0 to slots - 1. With `cpu_only`, one CPU rank stands
+// for each listed GPU.
 std::vector<Place> ranks_of(const Cluster& cluster, bool cpu_only = false);
 
 // Devices that may own slices on parameter-server paths, in file order: CPU 0 of every node, and

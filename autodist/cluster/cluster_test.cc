@@ -98,6 +98,33 @@ TEST(ResourceSpec, RefusesInOneLineThatSaysWhereAndWhat) {
   expect("nodes: [", "not YAML");
   expect("", "a map with the keys");
   expect("nodes: [{address: a}]\ntopology: [{name: s, nodes: [b]}]", "names 'b'");
+  expect("nodes: [{address: a}]\ntopology: [{name: s, nodes: [t]}, {name: t, nodes: [s]}]",
+         "hangs below itself");
+  expect("nodes: [{address: a, gpus: [0, 1], slots: 3}]", "from 1 to 2");
+  expect("nodes: [{address: a}]\n---\nnodes: [{address: b}]", "2 YAML documents");
+  expect("nodes: [{address: a}]\nssh: {g: {}, g: {}}", "'g' stands twice");
+  expect("nodes: [{address: a}]\nssh: {g: {shared_envs: {K: 1, K: 2}}}", "'K' stands twice");
+  expect("nodes: [{address: a, \"two\\nlines\": 1}]", "unknown key 'two\\nlines'");
+}
+
+// One node of many devices, named again and again.
+TEST(ResourceSpec, RefusesARepeatedNodeBeforeItFillsTheMemory) {
+  std::string yaml = "nodes:\n  - &n {address: a, chief: true, gpus: [0, 1, 2, 3]}\n";
+  for (int i = 0; i < 50'000; ++i) yaml += "  - *n\n";
+  EXPECT_NE(refusal(yaml).find("nodes[1]: the address a stands twice"), std::string::npos);
+}
+
+TEST(Address, IsAHostNameOrAnAddressAsItIsUsuallyWritten) {
+  for (const char* good : {"10.0.0.1", "fe80::1", "fe80::1%eth0", "node-1.example.org", "a_b"}) {
+    EXPECT_TRUE(is_address(good)) << good;
+  }
+  for (const char* bad : {"", "-oProxyCommand=x", "a b", "a/b", "a;b", "0x7f.1", "127.1",
+                          "010.0.0.1", "2130706433", "1::2::3", "0:0:0:0:0:0:0:1", "[::1]"}) {
+    EXPECT_FALSE(is_address(bad)) << bad;
+  }
+  for (const char* here : {"localhost", "LocalHost", "127.0.0.1", "127.9.9.9", "::1"}) {
+    EXPECT_TRUE(is_loopback(here)) << here;
+  }
 }
 
 TEST(ResourceSpec, AnSshGroupIsNeededOnlyToLaunch) {

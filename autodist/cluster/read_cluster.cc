@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
@@ -82,7 +83,20 @@ Node host_line(const std::string& line, const std::string& where, int number) {
   return host(name, slots);
 }
 
-Cluster host_file(const std::string& text, const std::string& where) {
+// A host file has no place for a chief: its first host is it.
+Cluster with_first_as_chief(Cluster cluster, const std::string& where) {
+  if (!cluster.nodes.empty()) cluster.nodes.front().chief = true;
+  settle(cluster, where);
+  return cluster;
+}
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+}  // namespace
+
+Cluster parse_host_file(const std::string& text, const std::string& where) {
   Cluster cluster;
   std::istringstream lines(text);
   int number = 0;
@@ -92,10 +106,10 @@ Cluster host_file(const std::string& text, const std::string& where) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     cluster.nodes.push_back(host_line(line, where, number));
   }
-  return cluster;
+  return with_first_as_chief(std::move(cluster), where);
 }
 
-Cluster host_list(const std::string& text, const std::string& where) {
+Cluster parse_host_list(const std::string& text, const std::string& where) {
   const nlohmann::json list = nlohmann::json::parse(text, nullptr, false);
   if (!list.is_array() || list.empty()) {
     fail(ErrorCode::kUsage, "{}: a JSON list of host names expected, for example [\"a\", \"b\"]",
@@ -108,14 +122,8 @@ Cluster host_list(const std::string& text, const std::string& where) {
     }
     cluster.nodes.push_back(host(name.get<std::string>(), 1));
   }
-  return cluster;
+  return with_first_as_chief(std::move(cluster), where);
 }
-
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-}  // namespace
 
 Cluster read_cluster(const std::string& specification) {
   if (specification.rfind("local:", 0) == 0) return local(specification);
@@ -123,12 +131,8 @@ Cluster read_cluster(const std::string& specification) {
   if (ends_with(specification, ".yml") || ends_with(specification, ".yaml")) {
     return parse_resource_spec(text, specification);
   }
-  // A host file has no place for a chief: its first host is it.
-  Cluster cluster = ends_with(specification, ".json") ? host_list(text, specification)
-                                                      : host_file(text, specification);
-  if (!cluster.nodes.empty()) cluster.nodes.front().chief = true;
-  settle(cluster, specification);
-  return cluster;
+  return ends_with(specification, ".json") ? parse_host_list(text, specification)
+                                           : parse_host_file(text, specification);
 }
 
 }  // namespace autodist::cluster

@@ -1,10 +1,14 @@
 #include "autodist/cluster/resource_spec.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "autodist/base/error.h"
@@ -17,6 +21,7 @@ constexpr double kBytesPerGigabit = 1e9 / 8;
 constexpr std::size_t kLongestFile = 1 << 20;
 constexpr std::size_t kMostNodes = 65'535;
 constexpr std::uint32_t kMostDevices = 1024;
+constexpr std::size_t kMostDevicesInAll = 1 << 20;  // aliases let a small file ask for many
 
 // A place in the file, for messages: "cluster.yml:7: nodes[1].gpus".
 class At {
@@ -132,7 +137,7 @@ Node node_of(const YAML::Node& map, const At& at) {
   Node node;
   if (!map["address"]) at.refuse(map, "the key 'address' is missing");
   node.address = text_of(map["address"], at.key("address"));
-  if (node.address.empty() || node.address.find_first_of(" \t\n/,") != std::string::npos) {
+  if (!is_address(node.address)) {
     at.key("address").refuse(map["address"], "'{}' is no IP address or host name", node.address);
   }
   if (map["cpus"]) node.cpus = devices_of(map["cpus"], at.key("cpus"), DeviceKind::kCpu);
@@ -149,7 +154,10 @@ Node node_of(const YAML::Node& map, const At& at) {
     node.intra_node_bytes_per_s =
         kBytesPerGigabit * positive(map["intra_node"], at.key("intra_node"));
   }
-  if (map["slots"]) node.slots = count_of(map["slots"], at.key("slots"), 1, kMostDevices);
+  if (map["slots"]) {
+    const auto gpus = static_cast<std::uint32_t>(node.gpus.size());
+    node.slots = count_of(map["slots"], at.key("slots"), 1, gpus > 0 ? gpus : kMostDevices);
+  }
   if (map["role"]) {
     const std::string role = text_of(map["role"], at.key("role"));
     if (role != "worker" && role != "server") {
@@ -178,7 +186,10 @@ SshConfig ssh_of(const YAML::Node& map, const At& at) {
     if (!variables.IsMap()) here.refuse(variables, "a map of names to values expected");
     for (const auto& entry : variables) {
       const std::string name = text_of(entry.first, here);
-      config.shared_envs[name] = text_of(entry.second, here.key(name));
+      const std::string value = text_of(entry.second, here.key(name));
+      if (!config.shared_envs.emplace(name, value).second) {
+        here.refuse(entry.first, "the name '{}' stands twice", name);
+      }
     }
   }
   return config;
@@ -208,7 +219,7 @@ void check_switches(const Cluster& cluster, const std::string& where) {
       fail(ErrorCode::kUsage, "{}: topology: the name '{}' stands twice", where, each.name);
     }
   }
-  std::set<std::string> attached;
+  std::map<std::string, std::string> above;  // the switch that a node or switch hangs below
   for (const Switch& each : cluster.switches) {
     for (const std::string& name : each.nodes) {
       if (known.count(name) == 0) {
@@ -216,8 +227,16 @@ void check_switches(const Cluster& cluster, const std::string& where) {
              "{}: topology: switch '{}' names '{}', no node or switch. Nearest: '{}'.", where,
              each.name, name, nearest(name, {known.begin(), known.end()}));
       }
-      if (name == each.name || !attached.insert(name).second) {
+      if (!above.emplace(name, each.name).second) {
         fail(ErrorCode::kUsage, "{}: topology: '{}' hangs below more than one switch", where, name);
+      }
+    }
+  }
+  for (const Switch& each : cluster.switches) {
+    std::size_t height = 0;
+    for (auto up = above.find(each.name); up != above.end(); up = above.find(up->second)) {
+      if (++height > cluster.switches.size()) {
+        fail(ErrorCode::kUsage, "{}: topology: '{}' hangs below itself", where, each.name);
       }
     }
   }
@@ -229,7 +248,12 @@ YAML::Node load(const std::string& text, const std::string& where) {
          text.size(), kLongestFile);
   }
   try {
-    return YAML::Load(text);
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1) {
+      fail(ErrorCode::kUsage, "{}: {} YAML documents, one expected. Remove what follows '---'.",
+           where, documents.size());
+    }
+    return documents.empty() ? YAML::Node() : documents.front();
   } catch (const YAML::Exception& error) {
     fail(ErrorCode::kUsage, "{}:{}: not YAML: {}", where, error.mark.line + 1, error.msg);
   }
@@ -238,7 +262,29 @@ YAML::Node load(const std::string& text, const std::string& where) {
 }  // namespace
 
 bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
+  std::string lower = address;
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower == "localhost" || lower == "::1" || lower.rfind("127.", 0) == 0 ||
+         lower.rfind("::ffff:127.", 0) == 0;
+}
+
+bool is_address(const std::string& text) {
+  const auto allowed = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || c == ':' || c == '%';
+  };
+  if (text.empty() || text.front() == '-' || !std::all_of(text.begin(), text.end(), allowed)) {
+    return false;
+  }
+  std::array<char, INET6_ADDRSTRLEN> usual{};
+  in6_addr wide{};
+  if (text.find(':') != std::string::npos) {
+    const std::string literal = text.substr(0, text.find('%'));
+    if (::inet_pton(AF_INET6, literal.c_str(), &wide) != 1) return false;
+    return literal == ::inet_ntop(AF_INET6, &wide, usual.data(), usual.size());
+  }
+  in_addr narrow{};  // 0x7f.1, 127.1 and 2130706433 are addresses, too, to some programs
+  if (::inet_aton(text.c_str(), &narrow) == 0) return true;
+  return text == ::inet_ntop(AF_INET, &narrow, usual.data(), usual.size());
 }
 
 Cluster parse_resource_spec(const std::string& text, const std::string& where) {
@@ -252,14 +298,27 @@ Cluster parse_resource_spec(const std::string& text, const std::string& where) {
   if (nodes.size() > kMostNodes)
     top.refuse(nodes, "{} nodes, at most {}", nodes.size(), kMostNodes);
   Cluster cluster;
+  std::set<std::string> addresses;  // before one alias of a large node fills the memory
+  std::size_t devices = 0;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    cluster.nodes.push_back(node_of(nodes[i], top.key("nodes").index(i)));
+    const At here = top.key("nodes").index(i);
+    cluster.nodes.push_back(node_of(nodes[i], here));
+    const Node& node = cluster.nodes.back();
+    if (!addresses.insert(node.address).second) {
+      here.refuse(nodes[i], "the address {} stands twice", node.address);
+    }
+    devices += node.cpus.size() + node.gpus.size();
+    if (devices > kMostDevicesInAll) {
+      here.refuse(nodes[i], "more than {} devices in all", kMostDevicesInAll);
+    }
   }
   if (const YAML::Node groups = root["ssh"]) {
     if (!groups.IsMap()) top.key("ssh").refuse(groups, "a map of groups expected");
     for (const auto& group : groups) {
       const std::string name = text_of(group.first, top.key("ssh"));
-      cluster.ssh[name] = ssh_of(group.second, top.key("ssh").key(name));
+      if (!cluster.ssh.emplace(name, ssh_of(group.second, top.key("ssh").key(name))).second) {
+        top.key("ssh").refuse(group.first, "the group '{}' stands twice", name);
+      }
     }
   }
   if (const YAML::Node switches = root["topology"]) {
@@ -275,10 +334,16 @@ Cluster parse_resource_spec(const std::string& text, const std::string& where) {
 
 void settle(Cluster& cluster, const std::string& where) {
   if (cluster.nodes.empty()) fail(ErrorCode::kUsage, "{}: no node", where);
+  if (cluster.nodes.size() > kMostNodes) {
+    fail(ErrorCode::kUsage, "{}: {} nodes, at most {}", where, cluster.nodes.size(), kMostNodes);
+  }
   if (cluster.nodes.size() == 1) cluster.nodes.front().chief = true;
   std::set<std::string> addresses;
   std::vector<std::string> chiefs;
   for (const Node& node : cluster.nodes) {
+    if (!is_address(node.address)) {
+      fail(ErrorCode::kUsage, "{}: '{}' is no IP address or host name", where, node.address);
+    }
     if (!addresses.insert(node.address).second) {
       fail(ErrorCode::kUsage, "{}: the address {} stands twice", where, node.address);
     }

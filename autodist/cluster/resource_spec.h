@@ -10,13 +10,17 @@
 namespace autodist::cluster {
 
 // What must hold of any cluster, from whatever file: at least one node, distinct addresses, one
-// chief (a single node is made it), no loopback among several nodes, a chief that computes. Throws
-// Error(kUsage), prefixed with `where`.
+// chief (a single node is made it), no loopback among several nodes, a chief that computes,
+// addresses that are some. Throws Error(kUsage), prefixed with `where`.
 void settle(Cluster& cluster, const std::string& where);
 
 // For a launch over ssh: every node but the chief names a group that exists. Throws Error(kUsage).
 void check_ssh(const Cluster& cluster, const std::string& where);
 
 bool is_loopback(const std::string& address);
+
+// A host name, or an IP address as it is usually written: no other spelling of one, nothing that a
+// command line would take for an option.
+bool is_address(const std::string& text);
 
 }  // namespace autodist::cluster

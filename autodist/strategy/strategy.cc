@@ -163,7 +163,11 @@ class Check {
       fail(ErrorCode::kUsage, "{}: partitioner '{}' makes {} shards, {} are described", here,
            node.partitioner, shards[axis], node.parts.size());
     }
+    std::set<std::string> names;
     for (const NodeConfig& part : node.parts) {
+      if (!names.insert(part.name).second) {
+        fail(ErrorCode::kUsage, "{}: the shard '{}' stands twice", here, part.name);
+      }
       if (!part.partitioner.empty() || !part.parts.empty()) {
         fail(ErrorCode::kUsage, "{}: shard '{}' is itself partitioned", here, part.name);
       }

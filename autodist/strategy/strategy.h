@@ -76,10 +76,13 @@ Strategy deserialize(const std::string& bytes, const std::string& where);
 
 // Protobuf's text format of the same messages.
 std::string to_text(const Strategy& strategy);
-Strategy from_text(const std::string& text, const std::string& where);
+// Fields of AutoDist's older documentation (`reduction_destinations`, `chunk_size`) are passed over
+// with a line in `warnings` (may be null).
+Strategy from_text(const std::string& text, const std::string& where,
+                   std::vector<std::string>* warnings = nullptr);
 
 // Either form, told apart by content.
-Strategy read_strategy(const std::string& path);
+Strategy read_strategy(const std::string& path, std::vector<std::string>* warnings = nullptr);
 
 // Shards per axis of a partitioner string. Throws Error(kUsage), prefixed with `where`: empty,
 // zero, not a number, all ones, two split axes.

@@ -110,17 +110,30 @@ Strategy from_proto(const proto::Strategy& in, const std::string& where) {
   return strategy;
 }
 
-// The first complaint of protobuf's text parser, which would print it otherwise.
+// The first complaint of protobuf's text parser, which would print it otherwise. Unknown fields
+// come as warnings; those of AutoDist's older documentation stay warnings.
 class FirstComplaint : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int line, google::protobuf::io::ColumnNumber column,
                 const std::string& message) override {
     if (text_.empty()) text_ = fmt::format("{}:{}: {}", line + 1, column + 1, message);
   }
+  void AddWarning(int line, google::protobuf::io::ColumnNumber column,
+                  const std::string& message) override {
+    for (const char* older : {"\"reduction_destinations\"", "\"chunk_size\""}) {
+      if (message.find(older) == std::string::npos) continue;
+      warnings_.push_back(fmt::format("{}:{}: {} is of an older AutoDist, passed over", line + 1,
+                                      column + 1, older));
+      return;
+    }
+    AddError(line, column, message);
+  }
   [[nodiscard]] const std::string& text() const { return text_; }
+  [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
   std::string text_;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace
@@ -141,24 +154,29 @@ std::string to_text(const Strategy& strategy) {
   return text;
 }
 
-Strategy from_text(const std::string& text, const std::string& where) {
+Strategy from_text(const std::string& text, const std::string& where,
+                   std::vector<std::string>* warnings) {
   proto::Strategy in;
   FirstComplaint complaint;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&complaint);
-  if (!parser.ParseFromString(text, &in)) {
+  parser.AllowUnknownField(true);
+  if (!parser.ParseFromString(text, &in) || !complaint.text().empty()) {
     fail(ErrorCode::kUsage, "{}:{}", where, complaint.text());
+  }
+  for (const std::string& warning : complaint.warnings()) {
+    if (warnings != nullptr) warnings->push_back(where + ":" + warning);
   }
   return from_proto(in, where);
 }
 
-Strategy read_strategy(const std::string& path) {
+Strategy read_strategy(const std::string& path, std::vector<std::string>* warnings) {
   const std::string bytes = read_file(path, kLargestFile);
   // The raw form holds control characters (lengths, tags); the text form none but white space.
   const bool text = std::all_of(bytes.begin(), bytes.end(), [](unsigned char c) {
     return c >= 0x20 || c == '\n' || c == '\t' || c == '\r';
   });
-  return text ? from_text(bytes, path) : deserialize(bytes, path);
+  return text ? from_text(bytes, path, warnings) : deserialize(bytes, path);
 }
 
 }  // namespace autodist::strategy

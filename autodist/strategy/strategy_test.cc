@@ -147,5 +147,15 @@ TEST(Priorities, AreTheStartOfTheFirstUse) {
 
 TEST(Ids, AreTimesInUtc) { EXPECT_EQ(make_id(1580924621635634), "20200205T174341M635634"); }
 
+TEST(StrategyText, PassesOverTheFieldsOfOlderDocumentation) {
+  const std::string text =
+      "node_config { var_name: 'w:0' PSSynchronizer { reduction_destinations: 'a:CPU:0' } }";
+  std::vector<std::string> warnings;
+  EXPECT_EQ(from_text(text, "old.txt", &warnings).nodes.size(), 1U);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("reduction_destinations"), std::string::npos) << warnings[0];
+  EXPECT_THROW(from_text("node_config { var_name: 'w:0' colour: 'red' }", "new.txt"), Error);
+}
+
 }  // namespace
 }  // namespace autodist::strategy

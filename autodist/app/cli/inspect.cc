@@ -42,7 +42,9 @@ int inspect_graph(const InspectArguments& arguments, Console& console) {
 }
 
 int inspect_strategy(const std::string& path, Console& console) {
-  const strategy::Strategy strategy = strategy::read_strategy(path);
+  std::vector<std::string> warnings;
+  const strategy::Strategy strategy = strategy::read_strategy(path, &warnings);
+  for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
   if (console.json) {
     console.out << nlohmann::ordered_json{{"id", strategy.id},
                                           {"variables", strategy.nodes.size()},

@@ -47,7 +47,9 @@ int plan(const PlanArguments& arguments, Console& console) {
   const auto graph = std::make_shared<const ir::Graph>(load_graph(arguments.graph));
   const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
   const StrategyRequest request{arguments.builder, ""};
-  const strategy::Strategy strategy = choose_strategy(request, *graph, cluster);
+  std::vector<std::string> warnings;
+  const strategy::Strategy strategy = choose_strategy(request, *graph, cluster, warnings);
+  for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
 
   passes::Options options;
   options.cpu_only = arguments.cpu_only;

@@ -235,7 +235,10 @@ class Session::Impl {
         job_->options_.strategy_file};
     std::string document;
     if (is_chief()) {
-      document = strategy::serialize(app::choose_strategy(request, *graph_, job_->cluster_));
+      std::vector<std::string> warnings;
+      document =
+          strategy::serialize(app::choose_strategy(request, *graph_, job_->cluster_, warnings));
+      for (const std::string& warning : warnings) std::cerr << "autodist: " << warning << "\n";
     }
     document =
         comm::broadcast(*job_->transport_, 0, document, "strategy", job_->options_.join_limit);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
@@ -30,6 +31,7 @@ const Builder& find_builder(const std::string& name) {
 // "key=value,…" over the builder's defaults.
 BuilderOptions parse_options(const Builder& builder, const std::string& text) {
   BuilderOptions options(builder.options.begin(), builder.options.end());
+  std::set<std::string> given;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t comma = std::min(text.find(',', begin), text.size());
     const std::string item = text.substr(begin, comma - begin);
@@ -41,6 +43,9 @@ BuilderOptions parse_options(const Builder& builder, const std::string& text) {
       fail(ErrorCode::kUsage, "builder {}: '{}': one of {} as key=value expected{}", builder.name,
            item, fmt::join(names_of(builder.options), ", "),
            meant.empty() ? "" : fmt::format(". Nearest: '{}'.", meant));
+    }
+    if (!given.insert(key).second) {
+      fail(ErrorCode::kUsage, "builder {}: the option '{}' stands twice", builder.name, key);
     }
     options[key] = item.substr(equals + 1);
   }
