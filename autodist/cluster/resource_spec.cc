@@ -10,6 +10,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
@@ -242,18 +243,32 @@ void check_switches(const Cluster& cluster, const std::string& where) {
   }
 }
 
+// YAML::Load reads the first document and says nothing of a second; YAML::LoadAll does not return
+// from some damaged files. At the start of a line "---" is never anything else.
+void expect_one_document(const std::string& text, const std::string& where) {
+  std::istringstream lines(text);
+  bool content = false;
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    const bool marker = line.rfind("---", 0) == 0 &&
+                        (line.size() == 3 || line[3] == ' ' || line[3] == '\r' || line[3] == '\t');
+    if (marker && content) {
+      fail(ErrorCode::kUsage, "{}:{}: a second YAML document, one expected", where, number);
+    }
+    const std::size_t first = line.find_first_not_of(" \t\r");
+    content |= marker || (first != std::string::npos && line[first] != '#' && line[0] != '%');
+  }
+}
+
 YAML::Node load(const std::string& text, const std::string& where) {
   if (text.size() > kLongestFile) {
     fail(ErrorCode::kUsage, "{}: {} bytes, at most {} expected of a resource specification", where,
          text.size(), kLongestFile);
   }
+  expect_one_document(text, where);
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1) {
-      fail(ErrorCode::kUsage, "{}: {} YAML documents, one expected. Remove what follows '---'.",
-           where, documents.size());
-    }
-    return documents.empty() ? YAML::Node() : documents.front();
+    return YAML::Load(text);
   } catch (const YAML::Exception& error) {
     fail(ErrorCode::kUsage, "{}:{}: not YAML: {}", where, error.mark.line + 1, error.msg);
   }

@@ -2,9 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 
+#include "autodist/app/torch/input_spec.h"
 #include "autodist/base/error.h"
+#include "autodist/capture/torchscript.h"
 #include "autodist/models/catalogue.h"
 
 namespace autodist::app {
@@ -21,7 +24,7 @@ torch::ScalarType dtype_named(const std::string& name) {
 }
 
 std::string model_help() {
-  std::string text = "one of";
+  std::string text = "a TorchScript file, or one of";
   for (const models::ModelInfo& model : models::catalogue()) text += " " + model.name;
   return text;
 }
@@ -47,9 +50,54 @@ void declare_model_options(CLI::App& verb, ModelRequest& request) {
   verb.add_option("model", request.name, model_help())->required();
   verb.add_option("--dtype", request.dtype, "float32 or float64");
   verb.add_option("--seed", request.seed, "of parameters, samples and random numbers");
+  verb.add_option(
+      "--loss", request.loss,
+      "of a TorchScript file: cross_entropy or mse of its output and the last tensor of "
+      "the batch, or none (it returns the loss)");
+  verb.add_option(
+      "--input", request.inputs,
+      "of a TorchScript file, once per tensor of the batch: float32:3,224,224 (the sizes "
+      "of a sample), int64::10 (one whole number below 10)");
 }
 
+namespace {
+
+// Samples from files, or random ones of the shapes that --input gives; the example is the first
+// few.
+ModelSource open_script(const ModelRequest& request, const std::string& data) {
+  constexpr std::int64_t kExampleSamples = 8;
+  if (request.dtype != "float32") {
+    fail(ErrorCode::kUsage, "--dtype: a TorchScript file has its own");
+  }
+  const std::int64_t batch = request.batch > 0 ? request.batch : kExampleSamples;
+  ModelSource source;
+  if (!data.empty() && data != "synthetic") {
+    source.training = owned(models::read_directory(data, torch::kFloat32));
+    source.data_description = fmt::format("{} ({} samples)", data, source.training->size());
+  } else {
+    if (request.inputs.empty()) {
+      fail(ErrorCode::kUsage,
+           "{}: a TorchScript file does not say what it takes. Give --input once per tensor of the "
+           "batch, for example --input float32:3,224,224 --input int64::10, or --data.",
+           request.name);
+    }
+    std::vector<InputSpec> inputs;
+    for (const std::string& each : request.inputs) inputs.push_back(parse_input_spec(each));
+    source.training = owned(models::Dataset(random_samples(inputs, 16 * batch, request.seed)));
+    source.data_description = "synthetic";
+  }
+  std::vector<std::int64_t> first(
+      static_cast<std::size_t>(std::min(batch, source.training->size())));
+  std::iota(first.begin(), first.end(), std::int64_t{0});
+  source.step = capture::training_step_from_torchscript(
+      request.name, capture::script_loss_from_name(request.loss), source.training->batch(first));
+  return source;
+}
+
+}  // namespace
+
 ModelSource open_model(const ModelRequest& request, const std::string& data) {
+  if (std::filesystem::is_regular_file(request.name)) return open_script(request, data);
   const models::ModelInfo& model = models::find_model(request.name);
   models::ModelOptions options;
   options.batch = request.batch;

@@ -1,4 +1,4 @@
-// MODEL on the command line: a built-in example, with its data.
+// MODEL on the command line: a built-in example or a TorchScript file, with its data.
 
 #pragma once
 
@@ -16,13 +16,17 @@ class App;
 namespace autodist::app {
 
 struct ModelRequest {
-  std::string name;        // of the catalogue
+  std::string name;        // of the catalogue, or a file
   std::int64_t batch = 0;  // samples of the example, per replica; 0: the model's default
   std::string dtype = "float32";
   std::uint64_t seed = 0;
+  // Of a TorchScript file.
+  std::string loss = "cross_entropy";
+  std::vector<std::string>
+      inputs;  // input_spec.h, in the order of the batch; the target comes last
 };
 
-// Adds MODEL, --dtype, --seed.
+// Adds MODEL, --dtype, --seed, --loss, --input.
 void declare_model_options(CLI::App& verb, ModelRequest& request);
 
 struct ModelSource {
