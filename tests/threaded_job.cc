@@ -22,7 +22,8 @@ namespace autodist::testing_jobs {
 
 Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::string& builder,
                    const std::string& optimizer, int steps,
-                   const std::function<Batch(int step, std::uint32_t rank)>& rows) {
+                   const std::function<Batch(int step, std::uint32_t rank)>& rows,
+                   const exec::UserRules* user_rules) {
   const auto ranks = static_cast<std::uint32_t>(ranks_steps.size());
   const cluster::Cluster cluster = cluster::read_cluster("local:" + std::to_string(ranks));
   comm::InProcessHub hub(ranks);
@@ -51,6 +52,7 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         }
         exec::RunnerOptions runner_options;
         runner_options.job_seed = kSeed;
+        runner_options.user_rules = user_rules;
         runner_options.wait_limit = Seconds{60};
         exec::Runner runner(program, ir::Rank(r), bindings,
                             {transport.get(), collectives.get(), &clock}, runner_options);

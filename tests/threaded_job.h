@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "autodist/capture/training_step.h"
+#include "autodist/exec/optimizer_kernels.h"
 #include "tests/reference.h"
 
 namespace autodist::testing_jobs {
@@ -18,6 +19,7 @@ namespace autodist::testing_jobs {
 // returned. Throws what the first rank threw.
 Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::string& builder,
                    const std::string& optimizer, int steps,
-                   const std::function<Batch(int step, std::uint32_t rank)>& rows);
+                   const std::function<Batch(int step, std::uint32_t rank)>& rows,
+                   const exec::UserRules* user_rules = nullptr);
 
 }  // namespace autodist::testing_jobs

@@ -282,6 +282,72 @@ TEST(Training, EveryOptimizerEqualsItsReferenceOnSlicesAndShards) {
   }
 }
 
+// Lion (Chen et al., 2023) as a user would bring it: elementwise, with one accumulator.
+exec::UserRules lion_rule() {
+  exec::UserRules rules;
+  rules.add("lion", 1, [](const exec::UserUpdate& update) {
+    auto* w = static_cast<double*>(update.parameters);
+    const auto* g = static_cast<const double*>(update.gradient);
+    auto* m = static_cast<double*>(update.states.at(0));
+    for (std::int64_t i = 0; i < update.elements; ++i) {
+      const double direction = 0.9 * m[i] + 0.1 * g[i];
+      w[i] -= update.lr * ((direction > 0 ? 1 : 0) - (direction < 0 ? 1 : 0));
+      m[i] = 0.99 * m[i] + 0.01 * g[i];
+    }
+  });
+  return rules;
+}
+
+Update lion(double lr) {
+  auto moments = std::make_shared<Moments>();
+  return [=](std::vector<torch::Tensor>& parameters, int) {
+    const torch::NoGradGuard no_grad;
+    moments->prepare(parameters);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      torch::Tensor& m = moments->first[i];
+      const torch::Tensor& g = parameters[i].grad();
+      parameters[i].sub_(lr * (0.9 * m + 0.1 * g).sign());
+      m.mul_(0.99).add_(g, 0.01);
+    }
+  };
+}
+
+// On smooth data, where no direction is so near to zero that its sign is a matter of rounding.
+TEST(Training, AUsersOwnRuleRunsOnSlicesAndShards) {
+  const exec::UserRules rules = lion_rule();
+  const Parameters plain = train_plain("gpt-small", 2, kBatch, lion(1e-3));
+  for (const char* builder : {"PartitionedPS", "AllReduce", "AllReduce:algorithm=library"}) {
+    const Parameters ours = run_job(
+        {make_step("gpt-small", 6), make_step("gpt-small", 6)}, builder, "user:rule=lion,lr=1e-3",
+        kSteps,
+        [](int step, std::uint32_t rank) { return rows_of(batch_at("gpt-small", step), rank, 2); },
+        &rules);
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+      EXPECT_TRUE(torch::allclose(ours[i], plain[i], kTolerance, kTolerance))
+          << builder << ", tensor " << i;
+    }
+  }
+}
+
+// A frozen parameter is a constant of the job: the chief's everywhere, never planned, never
+// changed.
+TEST(Training, FrozenParametersStayAsTheChiefHasThem) {
+  const auto frozen_step = [](double value) {
+    TrainingStep step = make_step("digits", 6);
+    step.parameters[0].tensor.set_requires_grad(false).fill_(value);  // conv1.weight
+    return step;
+  };
+  const std::vector<TrainingStep> ranks{frozen_step(0.01), frozen_step(0.5)};
+  const TrainingStep before = frozen_step(0.01);
+  for (const char* builder : {"PartitionedPS", "AllReduce"}) {
+    const Parameters after = run_job(
+        ranks, builder, "sgd:lr=0.1", kSteps,
+        [](int step, std::uint32_t rank) { return rows_of(batch_at("digits", step), rank, 2); });
+    EXPECT_TRUE(after[0].equal(before.parameters[0].tensor)) << builder;
+    EXPECT_FALSE(after[1].equal(before.parameters[1].tensor)) << builder;
+  }
+}
+
 // NumPy's legacy generator: RandomState(seed).randn, which the published gradients of case c0 rest
 // on.
 class LegacyNormal {

@@ -110,7 +110,8 @@ class StructureEncoder {
   void encode(const Constant& constant) {
     out_.add(constant.name);
     out_.add(constant.value);
-    out_.add(constant.digest);
+    // The values of a frozen parameter are the chief's, whatever a rank's own generator made of it.
+    if (constant.name.empty()) out_.add(constant.digest);
   }
   void encode(const Clip& clip) {
     out_.add(clip.max_norm);

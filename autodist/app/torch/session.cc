@@ -257,6 +257,9 @@ class Session::Impl {
                             to_string(ir::structural_digest(*graph_)).substr(0, 8), strategy_.id),
                 limit);
     bindings_ = exec::bind(*graph_, step_, torch::kCPU, tensors_.constants);
+    if (is_chief() && !job_->options_.initial_weights.empty()) {
+      app::put_weights(job_->options_.initial_weights, step_);
+    }
     exec::broadcast_initial(transport, *graph_, bindings_, limit);
     shapes_ = std::make_unique<app::ShapeCache>(step_, std::move(tensors_), program_,
                                                 ir::Rank(job_->place_.rank), job_->options_.seed);
@@ -275,6 +278,7 @@ class Session::Impl {
     options.wait_limit = job_->options_.stall_limit;
     options.trace = job_->options_.trace;
     options.on_nonfinite = job_->options_.on_nonfinite;
+    options.user_rules = &job_->options_.user_rules;
     runner_ = std::make_unique<exec::Runner>(
         program_, ir::Rank(job_->place_.rank), bindings_,
         exec::RunnerConnections{job_->transport_.get(), collectives_.get(), &job_->clock_},

@@ -25,6 +25,7 @@
 #include "autodist/base/units.h"
 #include "autodist/capture/training_step.h"
 #include "autodist/exec/finite.h"
+#include "autodist/exec/optimizer_kernels.h"
 #include "autodist/ir/graph.h"
 #include "autodist/ir/optimizer.h"
 #include "autodist/ir/program.h"
@@ -56,6 +57,10 @@ struct JobOptions {
   // Every so many steps, before the step: compare it with its replay on the same rows. 0: never.
   std::int64_t verify_every = 0;
   exec::OnNonFinite on_nonfinite = exec::OnNonFinite::kStop;
+  // A safetensors file whose tensors take the place of the model's own first values, by name. What
+  // only one side has is listed on standard error; another shape is refused.
+  std::string initial_weights;
+  exec::UserRules user_rules;  // for optimizers "user:rule=NAME,lr=…"
   // Lines that other ranks on this machine print. Default: standard error, prefixed.
   std::function<void(std::uint32_t rank, const std::string& line)> output;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <set>
 
 #include "autodist/base/error.h"
 #include "autodist/exec/checkpoint.h"
@@ -72,6 +73,36 @@ std::vector<exec::TensorData> model_tensors(const TrainingStep& step) {
   }
   for (const NamedTensor& each : step.buffers) tensors.push_back(exec::to_data(each));
   return tensors;
+}
+
+void put_weights(const std::string& path, const TrainingStep& step) {
+  exec::RealFileSystem files;
+  const std::vector<exec::TensorData> tensors =
+      exec::read_safetensors(files.read(path), path).tensors;
+  std::vector<NamedTensor> wanted = step.parameters;
+  wanted.insert(wanted.end(), step.buffers.begin(), step.buffers.end());
+  std::set<std::string> unused;
+  for (const exec::TensorData& each : tensors) unused.insert(each.name);
+  std::vector<std::string> missing;
+  for (const NamedTensor& each : wanted) {
+    const exec::TensorData* found = find(tensors, each.name);
+    if (found == nullptr) {
+      missing.push_back(each.name);
+      continue;
+    }
+    exec::copy_into(*found, each, path);
+    unused.erase(each.name);
+  }
+  if (missing.size() == wanted.size()) {
+    fail(ErrorCode::kCheckpoint, "{}: none of its {} tensors has a name of the model's ('{}', …)",
+         path, tensors.size(), wanted.empty() ? "" : wanted.front().name);
+  }
+  if (!missing.empty()) {
+    warn(fmt::format("{}: keeps their own first values: {}", path, fmt::join(missing, ", ")));
+  }
+  if (!unused.empty()) {
+    warn(fmt::format("{}: the model has no {}", path, fmt::join(unused, ", ")));
+  }
 }
 
 LoadedState load_at_chief(const std::string& directory, const TrainingStep& step,

@@ -19,6 +19,11 @@ std::vector<exec::TensorData> to_data(const std::vector<NamedTensor>& tensors);
 // Parameters (a tied one once) and buffers, under the model's names.
 std::vector<exec::TensorData> model_tensors(const TrainingStep& step);
 
+// Values for the model from a safetensors file, by name; warns on standard error of names that only
+// one side has. Throws Error(kCheckpoint) for a file that cannot be read, has no name in common
+// with the model, or another shape of one.
+void put_weights(const std::string& path, const TrainingStep& step);
+
 // What the chief read of a checkpoint for all ranks, as safetensors.
 struct LoadedState {
   std::string optimizer;  // with the step among its metadata

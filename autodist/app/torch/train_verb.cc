@@ -35,6 +35,7 @@ struct TrainArguments {
   double join_seconds = 60;
   std::int64_t verify_every = 0;
   std::string on_nonfinite = "stop";
+  std::string init;
 };
 
 // Signals ask for an orderly end: the step is finished, a checkpoint written, exit 0. A second one
@@ -103,6 +104,7 @@ int train_verb(TrainArguments arguments, Console& console) {
   options.join_limit = Seconds{arguments.join_seconds};
   options.trace = !arguments.trace.empty();
   options.verify_every = arguments.verify_every;
+  options.initial_weights = arguments.init;
   options.on_nonfinite = exec::on_nonfinite_from_name(arguments.on_nonfinite);
   arguments.training.seed = arguments.model.seed;
 
@@ -187,6 +189,8 @@ Action declare_train(CLI::App& verb) {
       ->check(CLI::NonNegativeNumber);
   verb.add_option("--resume", arguments->resume,
                   "continue from the newest checkpoint of this directory");
+  verb.add_option("--init", arguments->init,
+                  "first values of parameters and buffers, by name, from a safetensors file");
   verb.add_option("--log", arguments->training.log, "append one JSON line per step to this file");
   verb.add_option("--trace", arguments->trace, "write a Chrome/Perfetto trace of this rank");
   verb.add_option("--verify-every", arguments->verify_every,
