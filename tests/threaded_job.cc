@@ -43,8 +43,8 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         const auto program = std::make_shared<const ir::Program>(passes::rewrite(
             graph, search::build_strategy(builder, *graph, cluster), cluster, {}, builder));
         comm::agree(*transport, "program", ir::digest_of(*program), builder, Seconds{60});
-        const exec::Bindings bindings =
-            exec::bind(*graph, ranks_steps[r], torch::kCPU, captured.tensors.constants);
+        const capture::Bindings bindings =
+            capture::bind(*graph, ranks_steps[r], torch::kCPU, captured.tensors.constants);
         exec::broadcast_initial(*transport, *graph, bindings, Seconds{60});
         std::unique_ptr<comm::Collectives> collectives;
         if (!program->collectives.empty()) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "autodist/capture/bindings.h"
 #include "autodist/capture/training_step.h"
 #include "autodist/ir/graph.h"
 
@@ -23,14 +24,6 @@ struct Options {
   bool self_check = true;
   // Of the random numbers that the step draws while it is captured.
   std::uint64_t seed = 0;
-};
-
-// The tensors that a graph's tables stand for, each in the order of its table. Of the step itself,
-// not copies: an executor that trains writes the user's parameters.
-struct Bindings {
-  std::vector<at::Tensor> variables;
-  std::vector<at::Tensor> buffers;
-  std::vector<at::Tensor> constants;
 };
 
 struct CapturedStep {
@@ -58,10 +51,5 @@ CapturedStep capture_evaluation(const TrainingStep& step, const Options& options
 // batch fits the graph. Throws Error(kUsage) naming what differs.
 void verify_replay(const TrainingStep& step, const ir::Graph& graph, const Bindings& tensors,
                    const Batch& batch, std::uint64_t seed);
-
-// The tensors of `step` for a graph that comes from elsewhere (a file, the chief). Throws
-// Error(kUsage) naming the first tensor that is missing or has another shape or type. A constant
-// that the graph knows by digest alone is found by running the step once.
-Bindings bind(const ir::Graph& graph, const TrainingStep& step);
 
 }  // namespace autodist::capture

@@ -1,29 +1,10 @@
 #include "autodist/capture/tensor_type.h"
 
-#include <array>
-#include <cstring>
-#include <utility>
-
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 
 namespace autodist::capture {
 namespace {
-
-constexpr std::array<std::pair<DType, at::ScalarType>, 12> kTypes = {{
-    {DType::kFloat32, at::kFloat},
-    {DType::kFloat64, at::kDouble},
-    {DType::kFloat16, at::kHalf},
-    {DType::kBFloat16, at::kBFloat16},
-    {DType::kInt8, at::kChar},
-    {DType::kUInt8, at::kByte},
-    {DType::kInt16, at::kShort},
-    {DType::kInt32, at::kInt},
-    {DType::kInt64, at::kLong},
-    {DType::kBool, at::kBool},
-    {DType::kComplex64, at::kComplexFloat},
-    {DType::kComplex128, at::kComplexDouble},
-}};
 
 std::vector<ir::Affine> constants(at::IntArrayRef numbers) {
   std::vector<ir::Affine> result;
@@ -46,21 +27,6 @@ Digest combine(const std::vector<Digest>& parts) {
 }
 
 }  // namespace
-
-DType dtype_of(at::ScalarType type) {
-  for (const auto& [ours, theirs] : kTypes) {
-    if (theirs == type) return ours;
-  }
-  fail(ErrorCode::kUsage, "capture: elements of type {} are not supported.", c10::toString(type));
-}
-
-at::ScalarType scalar_type_of(DType dtype) {
-  for (const auto& [ours, theirs] : kTypes) {
-    if (ours == dtype) return theirs;
-  }
-  AD_CHECK(false) << "unknown element type " << static_cast<int>(dtype);
-  return at::kFloat;
-}
 
 ir::TensorType type_of(const at::Tensor& tensor) {
   ir::TensorType type;
@@ -103,15 +69,6 @@ Digest digest_of_memory(const at::Tensor& tensor) {
 std::string bytes_of(const at::Tensor& tensor) {
   const at::Tensor data = plain(tensor);
   return {static_cast<const char*>(data.data_ptr()), data.nbytes()};
-}
-
-at::Tensor tensor_from_bytes(DType dtype, const std::vector<std::int64_t>& sizes,
-                             const std::string& bytes) {
-  at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(scalar_type_of(dtype)));
-  AD_CHECK(tensor.nbytes() == bytes.size())
-      << "a constant has " << bytes.size() << " bytes, its shape needs " << tensor.nbytes();
-  std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
-  return tensor;
 }
 
 }  // namespace autodist::capture

@@ -8,16 +8,14 @@
 
 #include "autodist/base/digest.h"
 #include "autodist/base/dtype.h"
+#include "autodist/capture/torch_types.h"
 #include "autodist/capture/training_step.h"
 #include "autodist/ir/graph.h"
 
 namespace autodist::capture {
 
-// Throw Error(kUsage) for an element type or a layout that a Graph does not know.
-DType dtype_of(at::ScalarType type);
+// Throws Error(kUsage) for an element type or a layout that a Graph does not know.
 ir::TensorType type_of(const at::Tensor& tensor);
-
-at::ScalarType scalar_type_of(DType dtype);
 
 // Of type, shape and contents, row-major; of indices and values of a sparse tensor as they stand.
 // An undefined tensor has one too.
@@ -29,9 +27,5 @@ Digest digest_of_memory(const at::Tensor& tensor);
 
 // The contents, row-major. REQUIRES: dense.
 std::string bytes_of(const at::Tensor& tensor);
-
-// A dense tensor in host memory with these contents. REQUIRES: as many as the sizes need.
-at::Tensor tensor_from_bytes(DType dtype, const std::vector<std::int64_t>& sizes,
-                             const std::string& bytes);
 
 }  // namespace autodist::capture

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "autodist/base/check.h"
-#include "autodist/exec/bindings.h"
+#include "autodist/capture/torch_types.h"
 #include "autodist/exec/buffer_pool.h"
 
 namespace autodist::exec {

@@ -1,6 +1,6 @@
 #include "autodist/exec/nonfinite.h"
 
-#include "autodist/exec/bindings.h"
+#include "autodist/capture/torch_types.h"
 #include "autodist/exec/finite.h"
 
 namespace autodist::exec {

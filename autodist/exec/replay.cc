@@ -5,6 +5,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/capture/torch_types.h"
 
 namespace autodist::exec {
 namespace {
@@ -35,7 +36,8 @@ std::uint64_t step_seed(std::uint64_t job_seed, std::uint32_t rank, std::uint64_
   return split_mix(split_mix(job_seed + rank * 0x9e3779b97f4a7c15U) ^ step);
 }
 
-Replay::Replay(std::shared_ptr<const ir::Graph> graph, Bindings bindings, torch::Device device)
+Replay::Replay(std::shared_ptr<const ir::Graph> graph, capture::Bindings bindings,
+               torch::Device device)
     : graph_(std::move(graph)),
       bindings_(std::move(bindings)),
       place_{device, own_generator(device)},

@@ -11,9 +11,9 @@
 #include <memory>
 #include <vector>
 
+#include "autodist/capture/bindings.h"
 #include "autodist/capture/op_call.h"
 #include "autodist/capture/training_step.h"
-#include "autodist/exec/bindings.h"
 #include "autodist/ir/graph.h"
 
 namespace autodist::exec {
@@ -28,7 +28,7 @@ std::uint64_t step_seed(std::uint64_t job_seed, std::uint32_t rank, std::uint64_
 class Replay {
  public:
   // Throws Error(kUsage) where the graph needs another libtorch.
-  Replay(std::shared_ptr<const ir::Graph> graph, Bindings bindings, torch::Device device);
+  Replay(std::shared_ptr<const ir::Graph> graph, capture::Bindings bindings, torch::Device device);
 
   // Whether begin() takes this batch: as many inputs, of these types and sizes.
   [[nodiscard]] bool accepts(const Batch& batch) const;
@@ -82,7 +82,7 @@ class Replay {
   void check_input(std::size_t index, const torch::Tensor& tensor, std::int64_t samples) const;
 
   std::shared_ptr<const ir::Graph> graph_;
-  Bindings bindings_;
+  capture::Bindings bindings_;
   capture::ComputePlace place_;
   std::int64_t prepared_for_;
   std::vector<Step> steps_;

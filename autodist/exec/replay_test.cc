@@ -72,7 +72,7 @@ Gradient eager(const torch::Tensor& values, const torch::Tensor& x, std::uint64_
 TEST(Replay, RandomOpsDrawWhatEagerLibtorchDraws) {
   const auto graph = dropout_step();
   const torch::Tensor w = torch::randn({8, 16}, torch::kFloat64);
-  Replay replay(graph, Bindings{{w}, {}, {}}, torch::kCPU);
+  Replay replay(graph, capture::Bindings{{w}, {}, {}}, torch::kCPU);
   for (std::uint64_t step = 0; step < 3; ++step) {
     const torch::Tensor x = torch::randn({4, 8}, torch::kFloat64);
     const std::uint64_t seed = step_seed(11, 0, step);
@@ -96,7 +96,7 @@ TEST(Replay, RanksAsThreadsDrawIndependently) {
   std::vector<std::thread> threads;
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
-      Replay replay(graph, Bindings{{w}, {}, {}}, torch::kCPU);
+      Replay replay(graph, capture::Bindings{{w}, {}, {}}, torch::kCPU);
       for (int i = 0; i < 50; ++i) {
         const Gradient got = replayed(replay, *graph, x, step_seed(5, rank, 9));
         wrong[rank] += got.loss != expected[rank].loss;
@@ -111,7 +111,7 @@ TEST(Replay, TheUsersOwnGeneratorIsLeftAlone) {
   const auto graph = dropout_step();
   const torch::Tensor w = torch::randn({8, 16}, torch::kFloat64);
   const torch::Tensor x = torch::randn({4, 8}, torch::kFloat64);
-  Replay replay(graph, Bindings{{w}, {}, {}}, torch::kCPU);
+  Replay replay(graph, capture::Bindings{{w}, {}, {}}, torch::kCPU);
   torch::manual_seed(3);
   const torch::Tensor expected = torch::rand({4});
   torch::manual_seed(3);
@@ -122,7 +122,7 @@ TEST(Replay, TheUsersOwnGeneratorIsLeftAlone) {
 TEST(Replay, AnyBatchSizeAndAnyStridesOfTheInput) {
   const auto graph = dropout_step();
   const torch::Tensor w = torch::randn({8, 16}, torch::kFloat64);
-  Replay replay(graph, Bindings{{w}, {}, {}}, torch::kCPU);
+  Replay replay(graph, capture::Bindings{{w}, {}, {}}, torch::kCPU);
   for (const std::int64_t samples : {4, 1, 9, 4}) {
     const torch::Tensor x = torch::randn({8, samples}, torch::kFloat64).t();
     const Gradient expected = eager(w, x.contiguous(), 1);
@@ -134,7 +134,8 @@ TEST(Replay, AnyBatchSizeAndAnyStridesOfTheInput) {
 
 TEST(Replay, RefusesInputsThatDoNotFit) {
   const auto graph = dropout_step();
-  Replay replay(graph, Bindings{{torch::zeros({8, 16}, torch::kFloat64)}, {}, {}}, torch::kCPU);
+  Replay replay(graph, capture::Bindings{{torch::zeros({8, 16}, torch::kFloat64)}, {}, {}},
+                torch::kCPU);
   EXPECT_THROW(replay.begin({}, 0), Error);
   EXPECT_THROW(replay.begin({torch::zeros({4, 7}, torch::kFloat64)}, 0), Error);
   EXPECT_THROW(replay.begin({torch::zeros({4, 8}, torch::kFloat32)}, 0), Error);
@@ -143,7 +144,8 @@ TEST(Replay, RefusesInputsThatDoNotFit) {
 TEST(Replay, AFixedBatchSaysWhy) {
   auto graph = std::make_shared<ir::Graph>(*dropout_step());
   graph->batch_fixed_reason = "aten::fold of 'unfold' is not affine";
-  Replay replay(graph, Bindings{{torch::zeros({8, 16}, torch::kFloat64)}, {}, {}}, torch::kCPU);
+  Replay replay(graph, capture::Bindings{{torch::zeros({8, 16}, torch::kFloat64)}, {}, {}},
+                torch::kCPU);
   try {
     replay.begin({torch::zeros({5, 8}, torch::kFloat64)}, 0);
     FAIL() << "another batch was accepted";
@@ -168,14 +170,14 @@ TEST(Bind, FindsParametersByNameAndSaysWhatIsWrong) {
   const auto graph = dropout_step();
   TrainingStep step;
   step.parameters = {{"w", torch::randn({8, 16}, torch::kFloat64).requires_grad_()}};
-  const Bindings bindings = bind(*graph, step);
+  const capture::Bindings bindings = capture::bind(*graph, step);
   EXPECT_TRUE(bindings.variables[0].is_alias_of(step.parameters[0].tensor));
   EXPECT_FALSE(bindings.variables[0].requires_grad());
 
   const auto message = [&](const NamedTensor& parameter) -> std::string {
     step.parameters = {parameter};
     try {
-      bind(*graph, step);
+      capture::bind(*graph, step);
     } catch (const Error& error) {
       return error.what();
     }

@@ -6,6 +6,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/capture/torch_types.h"
 #include "autodist/exec/synchroniser.h"
 
 namespace autodist::exec {

@@ -32,8 +32,8 @@ void check_connections(const ir::Program& program, ir::Rank rank,
 
 }  // namespace
 
-ShapedStep::ShapedStep(std::shared_ptr<const ir::Program> program, ir::Rank rank, Bindings bindings,
-                       torch::Device device)
+ShapedStep::ShapedStep(std::shared_ptr<const ir::Program> program, ir::Rank rank,
+                       capture::Bindings bindings, torch::Device device)
     : program_(std::move(program)),
       replay_(std::make_unique<Replay>(program_->graph, std::move(bindings), device)),
       loss_op_(ir::History(*program_->graph).maker(program_->graph->outputs.front())) {
@@ -50,7 +50,7 @@ bool ShapedStep::accepts(const Batch& batch) const { return replay_->accepts(bat
 
 class Runner::Impl {
  public:
-  Impl(std::shared_ptr<const ir::Program> program, ir::Rank rank, Bindings bindings,
+  Impl(std::shared_ptr<const ir::Program> program, ir::Rank rank, capture::Bindings bindings,
        const RunnerConnections& connections, RunnerOptions options)
       : program_(std::move(program)),
         rank_(rank),
@@ -304,8 +304,9 @@ class Runner::Impl {
   std::vector<std::thread> streams_;
 };
 
-Runner::Runner(std::shared_ptr<const ir::Program> program, ir::Rank rank, Bindings bindings,
-               const RunnerConnections& connections, RunnerOptions options) {
+Runner::Runner(std::shared_ptr<const ir::Program> program, ir::Rank rank,
+               capture::Bindings bindings, const RunnerConnections& connections,
+               RunnerOptions options) {
   check_connections(*program, rank, connections);
   impl_ = std::make_unique<Impl>(std::move(program), rank, std::move(bindings), connections,
                                  std::move(options));

@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "autodist/base/clock.h"
+#include "autodist/capture/bindings.h"
 #include "autodist/capture/training_step.h"
 #include "autodist/comm/collectives.h"
 #include "autodist/comm/exchange.h"
-#include "autodist/exec/bindings.h"
 #include "autodist/exec/finite.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/ir/program.h"
@@ -61,7 +61,7 @@ class ShapedStep {
  public:
   // `program` is the job's, or what passes::for_other_shapes made of it. Throws Error(kUsage) where
   // the graph needs another libtorch.
-  ShapedStep(std::shared_ptr<const ir::Program> program, ir::Rank rank, Bindings bindings,
+  ShapedStep(std::shared_ptr<const ir::Program> program, ir::Rank rank, capture::Bindings bindings,
              torch::Device device);
   ~ShapedStep();
   ShapedStep(ShapedStep&&) noexcept;
@@ -87,7 +87,7 @@ class Runner {
   // REQUIRES: verify(*program) holds, `bindings` fit its graph, and on all ranks program, options
   // and the bindings' values are equal (broadcast_initial). Throws Error(kEnvironment) where the
   // Program needs collectives or a transport and there are none.
-  Runner(std::shared_ptr<const ir::Program> program, ir::Rank rank, Bindings bindings,
+  Runner(std::shared_ptr<const ir::Program> program, ir::Rank rank, capture::Bindings bindings,
          const RunnerConnections& connections, RunnerOptions options);
   ~Runner();
   Runner(const Runner&) = delete;

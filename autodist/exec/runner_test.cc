@@ -102,7 +102,7 @@ void run_rank(const Job& job, const std::shared_ptr<const ir::Program>& program,
   options.first_step = job.first_step;
   options.trace = job.trace;
   options.on_nonfinite = job.on_nonfinite;
-  Runner runner(program, ir::Rank(rank), Bindings{values, {}, {}},
+  Runner runner(program, ir::Rank(rank), capture::Bindings{values, {}, {}},
                 {transport.get(), &collectives, &clock}, options);
   if (!job.state.empty()) runner.load_state(job.state);
   if (!program->ranks[rank].replica) {
@@ -464,7 +464,7 @@ TEST(Runner, AKilledRankIsNamedWithinThreeHeartbeats) {
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     transports.push_back(hub.connect(rank));
     runners.push_back(std::make_unique<Runner>(
-        program, ir::Rank(rank), Bindings{testing::initial_values(*job.graph, 7), {}, {}},
+        program, ir::Rank(rank), capture::Bindings{testing::initial_values(*job.graph, 7), {}, {}},
         RunnerConnections{transports.back().get(), nullptr, &clock}, options));
   }
   std::vector<std::string> messages(3);
@@ -541,7 +541,8 @@ TEST(Runner, ABatchThatDoesNotFitIsRefusedAndThePeersAreTold) {
   const SteadyClock clock;
   std::thread other([&] {
     const auto transport = hub.connect(1);
-    Runner runner(program, ir::Rank(1), Bindings{testing::initial_values(*job.graph, 7), {}, {}},
+    Runner runner(program, ir::Rank(1),
+                  capture::Bindings{testing::initial_values(*job.graph, 7), {}, {}},
                   {transport.get(), nullptr, &clock}, {});
     EXPECT_THROW(
         {
@@ -550,7 +551,8 @@ TEST(Runner, ABatchThatDoesNotFitIsRefusedAndThePeersAreTold) {
         Error);
   });
   const auto transport = hub.connect(0);
-  Runner runner(program, ir::Rank(0), Bindings{testing::initial_values(*job.graph, 7), {}, {}},
+  Runner runner(program, ir::Rank(0),
+                capture::Bindings{testing::initial_values(*job.graph, 7), {}, {}},
                 {transport.get(), nullptr, &clock}, {});
   EXPECT_THROW(runner.step({torch::zeros({2, 4}, torch::kFloat64), torch::zeros({2, 3})}), Error);
   other.join();

@@ -5,6 +5,7 @@
 
 #include "autodist/base/digest.h"
 #include "autodist/base/error.h"
+#include "autodist/capture/torch_types.h"
 #include "autodist/comm/agreement.h"
 
 namespace autodist::exec {
@@ -54,8 +55,8 @@ class InitialValues {
 
 }  // namespace
 
-void broadcast_initial(comm::Transport& transport, const ir::Graph& graph, const Bindings& bindings,
-                       Seconds limit) {
+void broadcast_initial(comm::Transport& transport, const ir::Graph& graph,
+                       const capture::Bindings& bindings, Seconds limit) {
   const torch::NoGradGuard no_grad;
   InitialValues values(transport, limit);
   for (std::size_t i = 0; i < graph.variables.size(); ++i) {

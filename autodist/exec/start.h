@@ -6,8 +6,8 @@
 #pragma once
 
 #include "autodist/base/units.h"
+#include "autodist/capture/bindings.h"
 #include "autodist/comm/transport.h"
-#include "autodist/exec/bindings.h"
 #include "autodist/ir/graph.h"
 
 namespace autodist::exec {
@@ -16,7 +16,7 @@ namespace autodist::exec {
 // then compares one digest of all values. By all ranks, before any Runner uses the transport.
 // Throws Error(kPeersLost) naming who said nothing within `limit`, Error(kUsage) where the values
 // differ nevertheless.
-void broadcast_initial(comm::Transport& transport, const ir::Graph& graph, const Bindings& bindings,
-                       Seconds limit);
+void broadcast_initial(comm::Transport& transport, const ir::Graph& graph,
+                       const capture::Bindings& bindings, Seconds limit);
 
 }  // namespace autodist::exec

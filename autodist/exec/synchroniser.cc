@@ -6,6 +6,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/capture/torch_types.h"
 
 namespace autodist::exec {
 namespace {
@@ -52,9 +53,9 @@ std::vector<SquaredSums> sums_of(const comm::Frame& frame, std::size_t expected)
 
 }  // namespace
 
-Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self, const Bindings& bindings,
-                           const RunnerConnections& connections, const RunnerOptions& options,
-                           TraceRecorder& trace)
+Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
+                           const capture::Bindings& bindings, const RunnerConnections& connections,
+                           const RunnerOptions& options, TraceRecorder& trace)
     : program_(program),
       self_(self),
       options_(options),

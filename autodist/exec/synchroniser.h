@@ -34,7 +34,7 @@ namespace autodist::exec {
 class Synchroniser {
  public:
   // `program`, `connections`, `options` and `trace` outlive it.
-  Synchroniser(const ir::Program& program, ir::Rank self, const Bindings& bindings,
+  Synchroniser(const ir::Program& program, ir::Rank self, const capture::Bindings& bindings,
                const RunnerConnections& connections, const RunnerOptions& options,
                TraceRecorder& trace);
   // Ends the threads.

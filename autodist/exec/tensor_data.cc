@@ -4,7 +4,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
-#include "autodist/exec/bindings.h"
+#include "autodist/capture/torch_types.h"
 
 namespace autodist::exec {
 

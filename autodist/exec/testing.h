@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "autodist/exec/bindings.h"
+#include "autodist/capture/training_step.h"
 #include "autodist/ir/program.h"
 
 namespace autodist::exec::testing {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "autodist/exec/bindings.h"
+#include "autodist/capture/torch_types.h"
 
 namespace autodist::exec {
 namespace {

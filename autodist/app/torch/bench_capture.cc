@@ -14,8 +14,8 @@
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
+#include "autodist/capture/bindings.h"
 #include "autodist/capture/capture.h"
-#include "autodist/exec/bindings.h"
 #include "autodist/exec/replay.h"
 #include "autodist/models/catalogue.h"
 
@@ -51,7 +51,7 @@ class Replayed {
     capture::CapturedStep captured = capture::capture(step, options);
     graph_ = std::make_shared<const ir::Graph>(std::move(captured.graph));
     replay_ = std::make_unique<exec::Replay>(
-        graph_, exec::bind(*graph_, step, torch::kCPU, captured.tensors.constants), torch::kCPU);
+        graph_, capture::bind(*graph_, step, torch::kCPU, captured.tensors.constants), torch::kCPU);
   }
 
   void run() {

@@ -256,7 +256,7 @@ class Session::Impl {
                 fmt::format("graph '{}' {}, strategy {}", graph_->name,
                             to_string(ir::structural_digest(*graph_)).substr(0, 8), strategy_.id),
                 limit);
-    bindings_ = exec::bind(*graph_, step_, torch::kCPU, tensors_.constants);
+    bindings_ = capture::bind(*graph_, step_, torch::kCPU, tensors_.constants);
     if (is_chief() && !job_->options_.initial_weights.empty()) {
       app::put_weights(job_->options_.initial_weights, step_);
     }
@@ -399,7 +399,7 @@ class Session::Impl {
   std::shared_ptr<const ir::Graph> graph_;
   strategy::Strategy strategy_;
   std::shared_ptr<const ir::Program> program_;
-  exec::Bindings bindings_;
+  capture::Bindings bindings_;
   std::unique_ptr<comm::Collectives> collectives_;
   std::unique_ptr<exec::Runner> runner_;
   std::unique_ptr<app::ShapeCache> shapes_;

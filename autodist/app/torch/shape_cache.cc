@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "autodist/base/error.h"
-#include "autodist/exec/bindings.h"
+#include "autodist/capture/bindings.h"
 #include "autodist/passes/pipeline.h"
 
 namespace autodist::app {
@@ -76,8 +76,8 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
   ++captures_;
   const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
   auto program = std::make_shared<const ir::Program>(passes::for_other_shapes(*program_, *graph));
-  exec::Bindings bindings =
-      exec::bind(*program->graph, step, torch::kCPU, captured.tensors.constants);
+  capture::Bindings bindings =
+      capture::bind(*program->graph, step, torch::kCPU, captured.tensors.constants);
   return {graph, std::move(captured.tensors),
           exec::ShapedStep(std::move(program), rank_, std::move(bindings), torch::kCPU)};
 }

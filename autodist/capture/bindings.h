@@ -11,10 +11,10 @@
 #include "autodist/capture/training_step.h"
 #include "autodist/ir/graph.h"
 
-namespace autodist::exec {
+namespace autodist::capture {
 
-// Handles without autograd on the model's own storage, parallel to the graph's lists: what a step
-// writes, the model sees.
+// Handles on the model's own storage, parallel to the graph's lists: what a step writes, the model
+// sees.
 struct Bindings {
   std::vector<torch::Tensor> variables;
   std::vector<torch::Tensor> buffers;
@@ -24,7 +24,7 @@ struct Bindings {
 // Finds every variable, buffer and named constant of `graph` in `step` by name (a tied parameter
 // under any of its names) and copies the others from the graph's bytes to `device`. `unnamed` are
 // the tensors of a capture in this process, parallel to graph.constants; where it is empty, a
-// constant that the graph holds by digest alone cannot be bound.
+// constant that the graph holds by digest alone cannot be bound. The handles are without autograd.
 //
 // Throws Error(kUsage) that lists both sides where a name is missing, or a shape, dtype or layout
 // differs.
@@ -32,11 +32,4 @@ Bindings bind(const ir::Graph& graph, const TrainingStep& step,
               const torch::Device& device = torch::kCPU,
               const std::vector<torch::Tensor>& unnamed = {});
 
-// Element types of the two worlds. dtype_of throws Error(kUsage) for one that AutoDist lacks.
-torch::ScalarType scalar_type_of(DType dtype);
-DType dtype_of(torch::ScalarType type);
-
-// "f32 [64, 3, 7, 7]", for messages.
-std::string describe(const torch::Tensor& tensor);
-
-}  // namespace autodist::exec
+}  // namespace autodist::capture

@@ -1,30 +1,15 @@
-#include "autodist/exec/bindings.h"
+#include "autodist/capture/bindings.h"
 
-#include <array>
 #include <cstring>
 #include <unordered_map>
 #include <utility>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
+#include "autodist/capture/torch_types.h"
 
-namespace autodist::exec {
+namespace autodist::capture {
 namespace {
-
-constexpr std::array<std::pair<DType, torch::ScalarType>, 12> kTypes{{
-    {DType::kFloat32, torch::kFloat32},
-    {DType::kFloat64, torch::kFloat64},
-    {DType::kFloat16, torch::kFloat16},
-    {DType::kBFloat16, torch::kBFloat16},
-    {DType::kInt8, torch::kInt8},
-    {DType::kUInt8, torch::kUInt8},
-    {DType::kInt16, torch::kInt16},
-    {DType::kInt32, torch::kInt32},
-    {DType::kInt64, torch::kInt64},
-    {DType::kBool, torch::kBool},
-    {DType::kComplex64, torch::kComplexFloat},
-    {DType::kComplex128, torch::kComplexDouble},
-}};
 
 using Names = std::unordered_map<std::string, torch::Tensor>;
 
@@ -116,25 +101,6 @@ torch::Tensor from_bytes(const ir::Graph& graph, const ir::Constant& constant,
 
 }  // namespace
 
-torch::ScalarType scalar_type_of(DType dtype) {
-  for (const auto& [ours, theirs] : kTypes) {
-    if (ours == dtype) return theirs;
-  }
-  fail(ErrorCode::kUsage, "tensor: no libtorch type for {}.", name_of(dtype));
-}
-
-DType dtype_of(torch::ScalarType type) {
-  for (const auto& [ours, theirs] : kTypes) {
-    if (theirs == type) return ours;
-  }
-  fail(ErrorCode::kUsage, "tensor: element type {} is not supported.", c10::toString(type));
-}
-
-std::string describe(const torch::Tensor& tensor) {
-  return fmt::format("{} [{}]", name_of(dtype_of(tensor.scalar_type())),
-                     fmt::join(tensor.sizes().vec(), ", "));
-}
-
 Bindings bind(const ir::Graph& graph, const TrainingStep& step, const torch::Device& device,
               const std::vector<torch::Tensor>& unnamed) {
   const Names parameters = by_name(step.parameters);
@@ -162,4 +128,4 @@ Bindings bind(const ir::Graph& graph, const TrainingStep& step, const torch::Dev
   return bindings;
 }
 
-}  // namespace autodist::exec
+}  // namespace autodist::capture
