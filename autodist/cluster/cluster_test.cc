@@ -7,6 +7,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/cluster/address.h"
 #include "autodist/cluster/resource_spec.h"
 
 namespace autodist::cluster {

@@ -1,12 +1,9 @@
 #include "autodist/cluster/resource_spec.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <cmath>
 #include <map>
 #include <set>
@@ -14,11 +11,11 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
+#include "autodist/cluster/address.h"
 
 namespace autodist::cluster {
 namespace {
 
-constexpr double kBytesPerGigabit = 1e9 / 8;
 constexpr std::size_t kLongestFile = 1 << 20;
 constexpr std::size_t kMostNodes = 65'535;
 constexpr std::uint32_t kMostDevices = 1024;
@@ -276,32 +273,6 @@ YAML::Node load(const std::string& text, const std::string& where) {
 
 }  // namespace
 
-bool is_loopback(const std::string& address) {
-  std::string lower = address;
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return lower == "localhost" || lower == "::1" || lower.rfind("127.", 0) == 0 ||
-         lower.rfind("::ffff:127.", 0) == 0;
-}
-
-bool is_address(const std::string& text) {
-  const auto allowed = [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || c == ':' || c == '%';
-  };
-  if (text.empty() || text.front() == '-' || !std::all_of(text.begin(), text.end(), allowed)) {
-    return false;
-  }
-  std::array<char, INET6_ADDRSTRLEN> usual{};
-  in6_addr wide{};
-  if (text.find(':') != std::string::npos) {
-    const std::string literal = text.substr(0, text.find('%'));
-    if (::inet_pton(AF_INET6, literal.c_str(), &wide) != 1) return false;
-    return literal == ::inet_ntop(AF_INET6, &wide, usual.data(), usual.size());
-  }
-  in_addr narrow{};  // 0x7f.1, 127.1 and 2130706433 are addresses, too, to some programs
-  if (::inet_aton(text.c_str(), &narrow) == 0) return true;
-  return text == ::inet_ntop(AF_INET, &narrow, usual.data(), usual.size());
-}
-
 Cluster parse_resource_spec(const std::string& text, const std::string& where) {
   const YAML::Node root = load(text, where);
   const At top(where, "");
@@ -398,78 +369,6 @@ void check_ssh(const Cluster& cluster, const std::string& where) {
            node.ssh_config, nearest(node.ssh_config, groups));
     }
   }
-}
-
-std::string to_yaml(const Cluster& cluster) {
-  YAML::Emitter out;
-  out.SetDoublePrecision(17);
-  const auto indices = [&](const std::vector<Device>& devices) {
-    out << YAML::Flow << YAML::BeginSeq;
-    for (const Device& device : devices) out << device.index;
-    out << YAML::EndSeq;
-  };
-  out << YAML::BeginMap << YAML::Key << "nodes" << YAML::Value << YAML::BeginSeq;
-  for (const Node& node : cluster.nodes) {
-    out << YAML::BeginMap << YAML::Key << "address" << YAML::Value << node.address;
-    out << YAML::Key << "cpus" << YAML::Value;
-    indices(node.cpus);
-    if (!node.gpus.empty()) {
-      out << YAML::Key << "gpus" << YAML::Value;
-      indices(node.gpus);
-    }
-    if (node.chief) out << YAML::Key << "chief" << YAML::Value << true;
-    if (!node.ssh_config.empty()) {
-      out << YAML::Key << "ssh_config" << YAML::Value << node.ssh_config;
-    }
-    out << YAML::Key << "network_bandwidth" << YAML::Value
-        << node.bandwidth_bytes_per_s / kBytesPerGigabit;
-    out << YAML::Key << "latency" << YAML::Value << node.latency.value;
-    out << YAML::Key << "intra_node" << YAML::Value
-        << node.intra_node_bytes_per_s / kBytesPerGigabit;
-    if (node.slots > 0) out << YAML::Key << "slots" << YAML::Value << node.slots;
-    if (node.role == NodeRole::kServer) out << YAML::Key << "role" << YAML::Value << "server";
-    const DeviceFigures& figures = (node.gpus.empty() ? node.cpus : node.gpus).front().figures;
-    if (!(figures == DeviceFigures{})) {
-      out << YAML::Key << "devices" << YAML::Value << YAML::BeginMap;
-      if (!figures.kind.empty()) out << YAML::Key << "kind" << YAML::Value << figures.kind;
-      if (figures.tflops > 0) out << YAML::Key << "tflops" << YAML::Value << figures.tflops;
-      if (figures.memory.value > 0) {
-        out << YAML::Key << "memory_gib" << YAML::Value
-            << static_cast<double>(figures.memory.value) / 1024 / 1024 / 1024;
-      }
-      if (figures.memory_bandwidth_bytes_per_s > 0) {
-        out << YAML::Key << "memory_bandwidth_gb_per_s" << YAML::Value
-            << figures.memory_bandwidth_bytes_per_s / 1e9;
-      }
-      out << YAML::EndMap;
-    }
-    out << YAML::EndMap;
-  }
-  out << YAML::EndSeq;
-  if (!cluster.ssh.empty()) {
-    out << YAML::Key << "ssh" << YAML::Value << YAML::BeginMap;
-    for (const auto& [name, config] : cluster.ssh) {
-      out << YAML::Key << name << YAML::Value << YAML::BeginMap;
-      out << YAML::Key << "username" << YAML::Value << config.username;
-      out << YAML::Key << "port" << YAML::Value << config.port;
-      out << YAML::Key << "key_file" << YAML::Value << config.key_file;
-      out << YAML::Key << "python_venv" << YAML::Value << config.python_venv;
-      out << YAML::Key << "shared_envs" << YAML::Value << config.shared_envs << YAML::EndMap;
-    }
-    out << YAML::EndMap;
-  }
-  if (!cluster.switches.empty()) {
-    out << YAML::Key << "topology" << YAML::Value << YAML::BeginSeq;
-    for (const Switch& each : cluster.switches) {
-      out << YAML::BeginMap << YAML::Key << "name" << YAML::Value << each.name;
-      out << YAML::Key << "nodes" << YAML::Value << YAML::Flow << each.nodes;
-      out << YAML::Key << "oversubscription" << YAML::Value << each.oversubscription
-          << YAML::EndMap;
-    }
-    out << YAML::EndSeq;
-  }
-  out << YAML::EndMap;
-  return std::string(out.c_str()) + "\n";
 }
 
 }  // namespace autodist::cluster

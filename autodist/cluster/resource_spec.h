@@ -17,10 +17,7 @@ void settle(Cluster& cluster, const std::string& where);
 // For a launch over ssh: every node but the chief names a group that exists. Throws Error(kUsage).
 void check_ssh(const Cluster& cluster, const std::string& where);
 
-bool is_loopback(const std::string& address);
-
-// A host name, or an IP address as it is usually written: no other spelling of one, nothing that a
-// command line would take for an option.
-bool is_address(const std::string& text);
+// The file counts in Gbit/s.
+inline constexpr double kBytesPerGigabit = 1e9 / 8;
 
 }  // namespace autodist::cluster

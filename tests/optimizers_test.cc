@@ -1,0 +1,246 @@
+// Every optimizer, on every way of synchronising, against libtorch's own or its formula.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "tests/reference.h"
+#include "tests/threaded_job.h"
+
+namespace autodist {
+namespace {
+
+using namespace testing_jobs;
+
+constexpr double kTolerance = 1e-9;  // relative, float64
+
+struct OptimizerCase {
+  std::string name;
+  std::string text;  // as --optimizer takes it
+  std::function<Update()> reference;
+};
+
+// libtorch's optimizer, made when the parameters are known; `edit` changes gradients (clipping) or
+// the learning rate before its step.
+template <typename Optimizer, typename Options>
+std::function<Update()> torch_optimizer(
+    Options options,
+    std::function<void(std::vector<torch::Tensor>&, Optimizer&, int)> edit = nullptr) {
+  return [=] {
+    auto optimizer = std::make_shared<std::unique_ptr<Optimizer>>();
+    return [=](std::vector<torch::Tensor>& parameters, int step) {
+      if (!*optimizer) *optimizer = std::make_unique<Optimizer>(parameters, options);
+      if (edit) edit(parameters, **optimizer, step);
+      (*optimizer)->step();
+    };
+  };
+}
+
+// State per parameter, for the rules that libtorch lacks.
+struct Moments {
+  std::vector<torch::Tensor> first, second;
+
+  void prepare(const std::vector<torch::Tensor>& parameters) {
+    if (!first.empty()) return;
+    for (const torch::Tensor& each : parameters) {
+      first.push_back(torch::zeros_like(each));
+      second.push_back(torch::zeros_like(each));
+    }
+  }
+};
+
+// You et al., ICLR 2020, algorithm 2.
+Update lamb(double lr, double decay) {
+  auto moments = std::make_shared<Moments>();
+  return [=](std::vector<torch::Tensor>& parameters, int step) {
+    const torch::NoGradGuard no_grad;
+    moments->prepare(parameters);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      torch::Tensor& w = parameters[i];
+      torch::Tensor& m = moments->first[i];
+      torch::Tensor& v = moments->second[i];
+      m.mul_(0.9).add_(w.grad(), 0.1);
+      v.mul_(0.999).addcmul_(w.grad(), w.grad(), 0.001);
+      const torch::Tensor r =
+          m / (1 - std::pow(0.9, step + 1)) / ((v / (1 - std::pow(0.999, step + 1))).sqrt() + 1e-6);
+      const torch::Tensor direction = r + decay * w;
+      const double size = w.norm().item<double>();
+      const double length = direction.norm().item<double>();
+      w.sub_(lr * (size > 0 && length > 0 ? size / length : 1) * direction);
+    }
+  };
+}
+
+// McMahan et al., KDD 2013, algorithm 1, with the learning-rate power of -1/2.
+Update ftrl(double lr, double l1, double l2) {
+  auto state = std::make_shared<Moments>();  // z and n
+  return [=](std::vector<torch::Tensor>& parameters, int) {
+    const torch::NoGradGuard no_grad;
+    if (state->first.empty()) {
+      state->prepare(parameters);
+      for (torch::Tensor& n : state->second) n.fill_(0.1);
+    }
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      torch::Tensor& w = parameters[i];
+      torch::Tensor& z = state->first[i];
+      torch::Tensor& n = state->second[i];
+      const torch::Tensor grown = n + w.grad() * w.grad();
+      z.add_(w.grad() - (grown.sqrt() - n.sqrt()) / lr * w);
+      n.copy_(grown);
+      w.copy_(torch::where(z.abs() > l1, -(z - z.sign() * l1) / (n.sqrt() / lr + 2 * l2),
+                           torch::zeros_like(w)));
+    }
+  };
+}
+
+// Weights alone decay.
+std::vector<torch::optim::OptimizerParamGroup> without_decay_of_biases(
+    const std::vector<torch::Tensor>& parameters) {
+  std::vector<torch::Tensor> weights;
+  std::vector<torch::Tensor> biases;
+  for (const torch::Tensor& each : parameters) (each.dim() > 1 ? weights : biases).push_back(each);
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(weights, std::make_unique<torch::optim::AdamWOptions>(
+                                   torch::optim::AdamWOptions(0.01).weight_decay(0.1)));
+  groups.emplace_back(biases, std::make_unique<torch::optim::AdamWOptions>(
+                                  torch::optim::AdamWOptions(0.01).weight_decay(0)));
+  return groups;
+}
+
+std::vector<OptimizerCase> optimizer_cases() {
+  using namespace torch::optim;
+  const auto clip_all = [](std::vector<torch::Tensor>& parameters, SGD&, int) {
+    torch::nn::utils::clip_grad_norm_(parameters, 0.05);
+  };
+  // conv1 and conv2 of digits: weight and bias each.
+  const auto clip_convolutions = [](std::vector<torch::Tensor>& parameters, SGD&, int) {
+    torch::nn::utils::clip_grad_norm_(
+        std::vector<torch::Tensor>(parameters.begin(), parameters.begin() + 4), 0.02);
+  };
+  // Two steps of warm-up, then half as much after every three.
+  const auto schedule = [](std::vector<torch::Tensor>&, SGD& sgd, int step) {
+    const double rate = step < 2 ? 0.1 * step / 2 : 0.1 * std::pow(0.5, (step - 2) / 3);
+    static_cast<SGDOptions&>(sgd.param_groups().front().options()).lr(rate);
+  };
+  return {
+      {"schedule", "sgd:lr=0.1,schedule=step,warmup=2,period=3,factor=0.5",
+       torch_optimizer<SGD>(SGDOptions(0.1), {schedule})},
+      {"adam", "adam:lr=0.01", torch_optimizer<torch::optim::Adam>(AdamOptions(0.01))},
+      {"amsgrad", "adam:lr=0.01,amsgrad=1",
+       torch_optimizer<torch::optim::Adam>(AdamOptions(0.01).amsgrad(true))},
+      {"adagrad", "adagrad:lr=0.01", torch_optimizer<Adagrad>(AdagradOptions(0.01))},
+      {"rmsprop", "rmsprop:lr=0.001,centered=1",
+       torch_optimizer<RMSprop>(RMSpropOptions(0.001).centered(true))},
+      {"groups", "adamw:lr=0.01,decay=0.1,no_decay=bias",
+       [] {
+         auto adamw = std::make_shared<std::unique_ptr<torch::optim::AdamW>>();
+         return [=](std::vector<torch::Tensor>& parameters, int) {
+           if (!*adamw) {
+             *adamw = std::make_unique<torch::optim::AdamW>(without_decay_of_biases(parameters));
+           }
+           (*adamw)->step();
+         };
+       }},
+      {"clip", "sgd:lr=0.1,clip=0.05", torch_optimizer<SGD>(SGDOptions(0.1), {clip_all})},
+      {"clip_some", "sgd:lr=0.1,clip=0.02,clip_only=conv",
+       torch_optimizer<SGD>(SGDOptions(0.1), {clip_convolutions})},
+      {"lamb", "lamb:lr=0.01,decay=0.01", [] { return lamb(0.01, 0.01); }},
+      {"ftrl", "ftrl:lr=0.1,l1=1e-3,l2=1e-2", [] { return ftrl(0.1, 1e-3, 1e-2); }},
+  };
+}
+
+TEST(Optimizers, EqualTheirReferenceOnSlicesAndShards) {
+  // Every way of synchronising once; the kernels are the same for any number of ranks.
+  const std::map<std::uint32_t, std::vector<const char*>> builders{
+      {2, {"PartitionedPS", "AllReduce:algorithm=library"}}, {3, {"PS", "AllReduce"}}};
+  for (const OptimizerCase& each : optimizer_cases()) {
+    for (const auto& [ranks, names] : builders) {
+      const Parameters plain = train_plain("digits", ranks, kBatch, each.reference());
+      for (const char* builder : names) {
+        std::vector<TrainingStep> steps;
+        for (std::uint32_t r = 0; r < ranks; ++r) steps.push_back(make_step("digits", 4));
+        const Parameters ours = run_job(steps, builder, each.text, kSteps,
+                                        [count = ranks](int step, std::uint32_t rank) {
+                                          return rows_of(batch_at("digits", step), rank, count);
+                                        });
+        for (std::size_t i = 0; i < ours.size(); ++i) {
+          EXPECT_TRUE(torch::allclose(ours[i], plain[i], kTolerance, kTolerance))
+              << each.name << " by " << builder << " on " << ranks << ", tensor " << i << ": "
+              << (ours[i] - plain[i]).abs().max().item<double>();
+        }
+      }
+    }
+  }
+}
+
+// Lion (Chen et al., 2023) as a user would bring it: elementwise, with one accumulator.
+exec::UserRules lion_rule() {
+  exec::UserRules rules;
+  rules.add("lion", 1, [](const exec::UserUpdate& update) {
+    auto* w = static_cast<double*>(update.parameters);
+    const auto* g = static_cast<const double*>(update.gradient);
+    auto* m = static_cast<double*>(update.states.at(0));
+    for (std::int64_t i = 0; i < update.elements; ++i) {
+      const double direction = 0.9 * m[i] + 0.1 * g[i];
+      w[i] -= update.lr * ((direction > 0 ? 1 : 0) - (direction < 0 ? 1 : 0));
+      m[i] = 0.99 * m[i] + 0.01 * g[i];
+    }
+  });
+  return rules;
+}
+
+Update lion(double lr) {
+  auto moments = std::make_shared<Moments>();
+  return [=](std::vector<torch::Tensor>& parameters, int) {
+    const torch::NoGradGuard no_grad;
+    moments->prepare(parameters);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      torch::Tensor& m = moments->first[i];
+      const torch::Tensor& g = parameters[i].grad();
+      parameters[i].sub_(lr * (0.9 * m + 0.1 * g).sign());
+      m.mul_(0.99).add_(g, 0.01);
+    }
+  };
+}
+
+// On smooth data, where no direction is so near to zero that its sign is a matter of rounding.
+TEST(Optimizers, AUsersOwnRuleRunsOnSlicesAndShards) {
+  const exec::UserRules rules = lion_rule();
+  const Parameters plain = train_plain("gpt-small", 2, kBatch, lion(1e-3));
+  for (const char* builder : {"PartitionedPS", "AllReduce", "AllReduce:algorithm=library"}) {
+    const Parameters ours = run_job(
+        {make_step("gpt-small", 6), make_step("gpt-small", 6)}, builder, "user:rule=lion,lr=1e-3",
+        kSteps,
+        [](int step, std::uint32_t rank) { return rows_of(batch_at("gpt-small", step), rank, 2); },
+        &rules);
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+      EXPECT_TRUE(torch::allclose(ours[i], plain[i], kTolerance, kTolerance))
+          << builder << ", tensor " << i;
+    }
+  }
+}
+
+// A frozen parameter is a constant of the job: the chief's everywhere, never planned, never
+// changed.
+TEST(Optimizers, FrozenParametersStayAsTheChiefHasThem) {
+  const auto frozen_step = [](double value) {
+    TrainingStep step = make_step("digits", 6);
+    step.parameters[0].tensor.set_requires_grad(false).fill_(value);  // conv1.weight
+    return step;
+  };
+  const std::vector<TrainingStep> ranks{frozen_step(0.01), frozen_step(0.5)};
+  const TrainingStep before = frozen_step(0.01);
+  for (const char* builder : {"PartitionedPS", "AllReduce"}) {
+    const Parameters after = run_job(
+        ranks, builder, "sgd:lr=0.1", kSteps,
+        [](int step, std::uint32_t rank) { return rows_of(batch_at("digits", step), rank, 2); });
+    EXPECT_TRUE(after[0].equal(before.parameters[0].tensor)) << builder;
+    EXPECT_FALSE(after[1].equal(before.parameters[1].tensor)) << builder;
+  }
+}
+
+}  // namespace
+}  // namespace autodist
