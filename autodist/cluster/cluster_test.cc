@@ -115,6 +115,19 @@ TEST(ResourceSpec, RefusesARepeatedNodeBeforeItFillsTheMemory) {
   EXPECT_NE(refusal(yaml).find("nodes[1]: the address a stands twice"), std::string::npos);
 }
 
+TEST(ResourceSpec, RefusesAliasesThatMultiply) {
+  std::string variables;
+  for (int i = 0; i < 1000; ++i) variables += "K" + std::to_string(i) + ": v, ";
+  std::string yaml = "nodes: [{address: a}]\nssh:\n  g: &g {shared_envs: {" + variables + "}}\n";
+  for (int i = 0; i < 10'000; ++i) yaml += "  h" + std::to_string(i) + ": *g\n";
+  EXPECT_NE(refusal(yaml).find("shared_envs in all"), std::string::npos);
+  std::string names;
+  for (int i = 0; i < 1000; ++i) names += "n, ";
+  yaml = "nodes: [{address: a}]\ntopology:\n  - &s {name: s, nodes: [" + names + "]}\n";
+  for (int i = 0; i < 10'000; ++i) yaml += "  - *s\n";
+  EXPECT_NE(refusal(yaml).find("below switches in all"), std::string::npos);
+}
+
 TEST(Address, IsAHostNameOrAnAddressAsItIsUsuallyWritten) {
   for (const char* good : {"10.0.0.1", "fe80::1", "fe80::1%eth0", "node-1.example.org", "a_b"}) {
     EXPECT_TRUE(is_address(good)) << good;

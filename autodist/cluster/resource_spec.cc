@@ -19,7 +19,9 @@ namespace {
 constexpr std::size_t kLongestFile = 1 << 20;
 constexpr std::size_t kMostNodes = 65'535;
 constexpr std::uint32_t kMostDevices = 1024;
-constexpr std::size_t kMostDevicesInAll = 1 << 20;  // aliases let a small file ask for many
+// Aliases let a small file ask for many.
+constexpr std::size_t kMostDevicesInAll = 1 << 20;
+constexpr std::size_t kMostNamesInAll = 1 << 17;  // below switches; of shared_envs
 
 // A place in the file, for messages: "cluster.yml:7: nodes[1].gpus".
 class At {
@@ -300,17 +302,28 @@ Cluster parse_resource_spec(const std::string& text, const std::string& where) {
   }
   if (const YAML::Node groups = root["ssh"]) {
     if (!groups.IsMap()) top.key("ssh").refuse(groups, "a map of groups expected");
+    std::size_t variables = 0;
     for (const auto& group : groups) {
       const std::string name = text_of(group.first, top.key("ssh"));
       if (!cluster.ssh.emplace(name, ssh_of(group.second, top.key("ssh").key(name))).second) {
         top.key("ssh").refuse(group.first, "the group '{}' stands twice", name);
       }
+      variables += cluster.ssh[name].shared_envs.size();
+      if (variables > kMostNamesInAll) {
+        top.key("ssh").refuse(group.first, "more than {} shared_envs in all", kMostNamesInAll);
+      }
     }
   }
   if (const YAML::Node switches = root["topology"]) {
     if (!switches.IsSequence()) top.key("topology").refuse(switches, "a list of switches expected");
+    std::size_t names = 0;
     for (std::size_t i = 0; i < switches.size(); ++i) {
-      cluster.switches.push_back(switch_of(switches[i], top.key("topology").index(i)));
+      const At here = top.key("topology").index(i);
+      cluster.switches.push_back(switch_of(switches[i], here));
+      names += cluster.switches.back().nodes.size();
+      if (names > kMostNamesInAll) {
+        here.refuse(switches[i], "more than {} names below switches in all", kMostNamesInAll);
+      }
     }
   }
   settle(cluster, where);
