@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -55,6 +56,49 @@ TEST(ShippedGraphs, HaveThePublishedParametersAndTensors) {
     const ir::Graph graph = shipped(name);
     EXPECT_EQ(parameters(graph), expected.parameters) << name;
     EXPECT_EQ(graph.variables.size(), expected.tensors) << name;
+  }
+}
+
+// So that published checkpoints load: from each kind of layer one name, and the shape under it.
+TEST(ShippedGraphs, HaveThePublishedNamesAndShapes) {
+  struct Expected {
+    std::string model, variable;
+    std::vector<std::int64_t> shape;
+  };
+  const std::vector<Expected> table{
+      {"resnet50", "conv1.weight", {64, 3, 7, 7}},
+      {"resnet50", "layer1.0.downsample.1.bias", {256}},
+      {"resnet50", "layer3.5.conv2.weight", {256, 256, 3, 3}},
+      {"resnet101", "layer3.22.bn3.weight", {1024}},
+      {"resnet101", "fc.weight", {1000, 2048}},
+      {"vgg16", "features.28.weight", {512, 512, 3, 3}},
+      {"vgg16", "classifier.6.bias", {1000}},
+      {"vgg19", "features.34.bias", {512}},
+      {"vgg19", "classifier.0.weight", {4096, 25088}},
+      {"inception-v3", "Conv2d_4a_3x3.conv.weight", {192, 80, 3, 3}},
+      {"inception-v3", "Mixed_6e.branch7x7dbl_2.conv.weight", {192, 192, 7, 1}},
+      {"inception-v3", "Mixed_7c.branch3x3dbl_3a.bn.bias", {384}},
+      {"densenet121", "features.denseblock3.denselayer24.conv1.weight", {128, 992, 1, 1}},
+      {"densenet121", "features.transition2.conv.weight", {256, 512, 1, 1}},
+      {"densenet121", "features.norm5.bias", {1024}},
+      {"bert-base", "embeddings.token_type_embeddings.weight", {2, 768}},
+      {"bert-base", "encoder.layer.11.attention.self.query.bias", {768}},
+      {"bert-large", "encoder.layer.23.attention.output.LayerNorm.weight", {1024}},
+      {"bert-large", "pooler.dense.weight", {1024, 1024}},
+      {"gpt2", "wpe.weight", {1024, 768}},
+      {"gpt2", "h.11.attn.c_attn.weight", {768, 2304}},
+      {"gpt2", "h.0.mlp.c_proj.weight", {3072, 768}},
+      {"ncf", "mlp_user_embed.weight", {138493, 128}},
+      {"lm1b", "lstm.weight_hr_l0", {512, 2048}},
+  };
+  for (const Expected& each : table) {
+    const ir::Graph graph = shipped(each.model);
+    const auto found =
+        std::find_if(graph.variables.begin(), graph.variables.end(),
+                     [&](const ir::Variable& variable) { return variable.name == each.variable; });
+    ASSERT_NE(found, graph.variables.end()) << each.model << ": " << each.variable;
+    const ir::VariableId id(static_cast<std::size_t>(found - graph.variables.begin()));
+    EXPECT_EQ(shape_of(graph, id), each.shape) << each.model << ": " << each.variable;
   }
 }
 

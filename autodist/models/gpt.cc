@@ -75,7 +75,8 @@ struct Mlp : nn::Module {
   }
 
   torch::Tensor forward(const torch::Tensor& x) {
-    return dropout(c_proj->forward(torch::gelu(c_fc->forward(x))));
+    // The approximation that the published weights were trained with.
+    return dropout(c_proj->forward(torch::gelu(c_fc->forward(x), "tanh")));
   }
 
   std::shared_ptr<Conv1D> c_fc, c_proj;
