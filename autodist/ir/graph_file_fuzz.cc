@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "autodist/base/error.h"
@@ -15,7 +16,7 @@
 
 namespace {
 
-constexpr std::size_t kHeader = 8;  // the magic word and the format
+constexpr std::size_t kHeader = 9;  // the magic word with its zero, and the format
 constexpr std::size_t kLargest = 1 << 20;
 
 std::string unpack(const std::uint8_t* data, std::size_t size) {
@@ -49,11 +50,12 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace autodist;
   const std::string bytes(reinterpret_cast<const char*>(data), size);
+  std::optional<ir::Graph> graph;
   try {
-    const ir::Graph graph = ir::deserialize(bytes, "fuzz");
-    if (!(ir::deserialize(ir::serialize(graph), "again") == graph)) std::abort();
+    graph = ir::deserialize(bytes, "fuzz");
   } catch (const Error&) {
     return 0;
   }
+  if (!(ir::deserialize(ir::serialize(*graph), "again") == *graph)) std::abort();
   return 0;
 }
