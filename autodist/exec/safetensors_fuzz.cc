@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #include "autodist/base/error.h"
@@ -11,13 +12,13 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace autodist;
   const std::string bytes(reinterpret_cast<const char*>(data), size);
+  std::optional<exec::Safetensors> file;
   try {
-    const exec::Safetensors file = exec::read_safetensors(bytes, "fuzz");
-    if (!(exec::read_safetensors(exec::write_safetensors(file), "again").tensors == file.tensors)) {
-      std::abort();
-    }
+    file = exec::read_safetensors(bytes, "fuzz");
   } catch (const Error&) {
     return 0;
   }
+  const exec::Safetensors again = exec::read_safetensors(exec::write_safetensors(*file), "again");
+  if (again.tensors != file->tensors || again.metadata != file->metadata) std::abort();
   return 0;
 }

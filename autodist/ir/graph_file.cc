@@ -1,5 +1,6 @@
 #include "autodist/ir/graph_file.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <zstd.h>
 
 #include <map>
@@ -415,6 +416,7 @@ Graph deserialize(const std::string& bytes, const std::string& where) {
   }
   const std::string unpacked = unpack(bytes.data() + kHeader, bytes.size() - kHeader, where);
   proto::Graph in;
+  const google::protobuf::LogSilencer silencer;  // names that are not UTF-8 are printed otherwise
   if (!in.ParseFromString(unpacked)) {
     fail(ErrorCode::kUsage, "{}: damaged: its contents are no graph", where);
   }

@@ -1,6 +1,7 @@
 // Strategy <-> protobuf, raw and as text.
 
 #include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::int64_t kLargestFile = std::int64_t{64} << 20;
 constexpr int kDeepestParts = 1;  // a shard has no shards
+constexpr int kDeepestText = 16;  // a file of braces would overflow the stack
 
 void write(const NodeConfig& node, proto::Strategy::Node& out) {
   out.set_var_name(node.name);
@@ -142,6 +144,7 @@ std::string serialize(const Strategy& strategy) { return to_proto(strategy).Seri
 
 Strategy deserialize(const std::string& bytes, const std::string& where) {
   proto::Strategy in;
+  const google::protobuf::LogSilencer silencer;  // names that are not UTF-8 are printed otherwise
   if (!in.ParseFromString(bytes)) {
     fail(ErrorCode::kUsage, "{}: not a strategy: truncated, or another kind of file", where);
   }
@@ -161,11 +164,17 @@ Strategy from_text(const std::string& text, const std::string& where,
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&complaint);
   parser.AllowUnknownField(true);
+  parser.SetRecursionLimit(kDeepestText);
   if (!parser.ParseFromString(text, &in) || !complaint.text().empty()) {
     fail(ErrorCode::kUsage, "{}:{}", where, complaint.text());
   }
   for (const std::string& warning : complaint.warnings()) {
     if (warnings != nullptr) warnings->push_back(where + ":" + warning);
+  }
+  // Text may hold any bytes; the raw form, in which the chief sends a strategy, only UTF-8.
+  const google::protobuf::LogSilencer silencer;
+  if (!proto::Strategy().ParseFromString(in.SerializeAsString())) {
+    fail(ErrorCode::kUsage, "{}: a name that is not UTF-8", where);
   }
   return from_proto(in, where);
 }

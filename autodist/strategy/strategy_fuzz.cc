@@ -1,8 +1,9 @@
-// Whatever a strategy file holds, in either form: it is refused by an Error, or written again to
-// the same strategy.
+// Whatever a strategy file holds, in either form: it is refused by an Error, or written again in
+// both forms to the same strategy.
 
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #include "autodist/base/error.h"
@@ -13,12 +14,14 @@ namespace {
 template <typename Read>
 void read_and_write(const std::string& bytes, Read read) {
   using namespace autodist;
+  std::optional<strategy::Strategy> strategy;
   try {
-    const strategy::Strategy strategy = read(bytes);
-    if (!(strategy::deserialize(strategy::serialize(strategy), "again") == strategy)) std::abort();
+    strategy = read(bytes);
   } catch (const Error&) {
     return;
   }
+  if (!(strategy::deserialize(strategy::serialize(*strategy), "raw") == *strategy)) std::abort();
+  if (!(strategy::from_text(strategy::to_text(*strategy), "text") == *strategy)) std::abort();
 }
 
 }  // namespace

@@ -116,6 +116,8 @@ TEST(Check, NamesWhatDoesNotFit) {
   expect(refused([](Strategy& s) { s.nodes[0].name = "Ww:0"; }), "Nearest: 'W'");
   expect(refused([](Strategy& s) { s.nodes.pop_back(); }), "no node for the variable 'E'");
   expect(refused([](Strategy& s) { s.nodes.push_back(s.nodes[0]); }), "stands twice");
+  expect(refused([](Strategy& s) { s.nodes[2].parts[1].name = s.nodes[2].parts[0].name; }),
+         "the shard 'E/part_0:0' stands twice");
   expect(refused([](Strategy& s) { s.nodes[2].partitioner = "2"; }), "has 1 axes");
   expect(refused([](Strategy& s) { s.nodes[2].partitioner = "4,1"; }), "makes 4 shards, 2");
   expect(refused([](Strategy& s) { s.nodes[0].synchronizer = {}; }), "no synchronizer");
@@ -154,7 +156,29 @@ TEST(StrategyText, PassesOverTheFieldsOfOlderDocumentation) {
   EXPECT_EQ(from_text(text, "old.txt", &warnings).nodes.size(), 1U);
   ASSERT_EQ(warnings.size(), 1U);
   EXPECT_NE(warnings[0].find("reduction_destinations"), std::string::npos) << warnings[0];
+  from_text("node_config { var_name: 'b:0' AllReduceSynchronizer { chunk_size: 128 } }", "old.txt",
+            &warnings);
+  ASSERT_EQ(warnings.size(), 2U);
+  EXPECT_NE(warnings[1].find("chunk_size"), std::string::npos) << warnings[1];
   EXPECT_THROW(from_text("node_config { var_name: 'w:0' colour: 'red' }", "new.txt"), Error);
+}
+
+TEST(StrategyText, RefusesNestingThatWouldOverflowTheStack) {
+  for (const std::string level : {"part_config {", "colour {", "colour: [", "colour: <"}) {
+    std::string text = "node_config {";
+    for (int i = 0; i < 200'000; ++i) text += level;
+    EXPECT_NE(refusal([&] { from_text(text, "deep.txt"); }).find("deep.txt:1:"), std::string::npos)
+        << level;
+  }
+}
+
+// Ranks could not read what their chief had accepted.
+TEST(Strategy, RefusesNamesThatAreNotUtf8WithoutPrintingThem) {
+  testing::internal::CaptureStderr();
+  EXPECT_NE(refusal([] { from_text("node_config { var_name: '\\377' }", "f"); }).find("not UTF-8"),
+            std::string::npos);
+  EXPECT_NE(refusal([] { deserialize("\x1a\x03\x0a\x01\xff", "f"); }), "accepted");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 }  // namespace
