@@ -132,9 +132,10 @@ void LocalRanks::start(const CommandLine& command, const JobPlace& job) {
     ::execve(command.program.c_str(), argv.data(), environment.data());
     ::_exit(127);
   }
+  // While we hold the other end, too: a rank that ends at once would leave us a broken pipe.
+  const ssize_t written = ::write(key.write_end, job.key.data(), job.key.size());
   ::close(key.read_end);
   ::close(lines.write_end);
-  const ssize_t written = ::write(key.write_end, job.key.data(), job.key.size());
   ::close(key.write_end);
   children_.push_back({job.rank, pid, false, 0});
   readers_.emplace_back(read_lines, lines.read_end, job.rank, output_);
