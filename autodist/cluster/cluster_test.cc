@@ -186,6 +186,9 @@ TEST(ReadCluster, HostFilesAndLists) {
   EXPECT_EQ(ranks_of(hosts).size(), 8u);
   EXPECT_EQ(read_text("hosts.json", "[\"a\", \"b\"]").nodes[1].address, "b");
   EXPECT_THROW(read_text("hosts", "a slots=0\n"), Error);
+  std::string many;
+  for (int i = 0; i < 64; ++i) many += "host" + std::to_string(i) + " slots=1024\n";
+  EXPECT_THROW(read_text("hosts", many), Error) << "65,536 ranks";
   EXPECT_THROW(read_text("hosts", ""), Error);
   EXPECT_THROW(read_text("hosts.json", "{}"), Error);
   EXPECT_THROW(read_text("hosts.json", "[\"a\", [[[]]]]"), Error);

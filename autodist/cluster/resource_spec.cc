@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t kLongestFile = 1 << 20;
 constexpr std::size_t kMostNodes = 65'535;
+constexpr std::size_t kMostRanks = 65'535;
 constexpr std::uint32_t kMostDevices = 1024;
 // Aliases let a small file ask for many.
 constexpr std::size_t kMostDevicesInAll = 1 << 20;
@@ -352,6 +353,11 @@ void settle(Cluster& cluster, const std::string& where) {
            where, node.address, cluster.nodes.size());
     }
     if (node.chief) chiefs.push_back(node.address);
+  }
+  std::size_t slots = 0;
+  for (const Node& node : cluster.nodes) slots += node.slots;
+  if (slots > kMostRanks) {
+    fail(ErrorCode::kUsage, "{}: {} slots in all, at most {} expected", where, slots, kMostRanks);
   }
   if (chiefs.empty()) {
     fail(ErrorCode::kUsage, "{}: {} nodes and no chief. Add `chief: true` to one.", where,
