@@ -2,31 +2,19 @@
 
 #include "autodist/app/torch/session.h"
 
-#include <dlfcn.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <iostream>
 #include <limits>
-#include <mutex>
-#include <thread>
 
-#include "autodist/app/job.h"
-#include "autodist/app/launch.h"
 #include "autodist/app/planning.h"
+#include "autodist/app/torch/joined_job.h"
 #include "autodist/app/torch/session_state.h"
 #include "autodist/app/torch/shape_cache.h"
+#include "autodist/app/torch/step_notes.h"
 #include "autodist/base/check.h"
-#include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/capture.h"
-#include "autodist/cluster/address.h"
-#include "autodist/cluster/cluster.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/c10d/gloo.h"
-#include "autodist/comm/in_process.h"
-#include "autodist/comm/rendezvous.h"
 #include "autodist/exec/checkpoint.h"
 #include "autodist/exec/runner.h"
 #include "autodist/exec/start.h"
@@ -35,44 +23,7 @@
 
 namespace autodist {
 
-Sgd::Sgd(double lr, double momentum, double weight_decay) {
-  rule = ir::default_rule(ir::Rule::kSgd);
-  rule.options["lr"] = lr;
-  rule.options["momentum"] = momentum;
-  rule.options["weight_decay"] = weight_decay;
-}
-
-Adam::Adam(double lr, double weight_decay) {
-  rule = ir::default_rule(ir::Rule::kAdam);
-  rule.options["lr"] = lr;
-  rule.options["weight_decay"] = weight_decay;
-}
-
-AdamW::AdamW(double lr, double weight_decay) {
-  rule = ir::default_rule(ir::Rule::kAdamW);
-  rule.options["lr"] = lr;
-  rule.options["weight_decay"] = weight_decay;
-}
-
 namespace {
-
-// A summary travels as plain numbers, one note per rank and step.
-struct Note {
-  double loss_times_samples = 0;
-  double samples = 0;
-  double stop = 0;
-  double save = 0;
-
-  [[nodiscard]] std::string pack() const {
-    return {reinterpret_cast<const char*>(this), sizeof *this};
-  }
-  static Note unpack(const std::string& bytes) {
-    Note note;
-    AD_CHECK(bytes.size() == sizeof note) << "a note of " << bytes.size() << " bytes";
-    std::memcpy(&note, bytes.data(), sizeof note);
-    return note;
-  }
-};
 
 // The rows of a batch that replica `index` of `count` takes; what is not batched goes whole.
 Batch part_of(const Batch& batch, const ir::Graph& graph, std::uint32_t index,
@@ -100,109 +51,10 @@ Batch part_of(const Batch& batch, const ir::Graph& graph, std::uint32_t index,
   return part;
 }
 
-// Every rank's lines, whole, on standard error.
-app::LocalRanks::Output prefixed_lines() {
-  auto mutex = std::make_shared<std::mutex>();
-  return [mutex](std::uint32_t rank, const std::string& line) {
-    const std::lock_guard<std::mutex> lock(*mutex);
-    std::cerr << "[rank " << rank << "] " << line << "\n";
-  };
-}
-
-bool is_here(const std::string& address) { return cluster::is_loopback(address); }
-
 }  // namespace
 
-// What the ranks share before a step is known: places, processes, the transport.
-class AutoDist::Impl {
- public:
-  Impl(const std::string& specification, JobOptions options)
-      : options_(std::move(options)),
-        cluster_(cluster::read_cluster(specification)),
-        size_(static_cast<std::uint32_t>(cluster::ranks_of(cluster_, options_.cpu_only).size())) {
-    share_cores();
-    if (const auto place = app::job_from_environment(app::process_environment())) {
-      check_size(*place, specification);
-      place_ = *place;
-      if (size_ > 1) join_started(*place);
-    } else {
-      place_.size = size_;
-      if (size_ > 1) start_and_join(specification);
-    }
-    if (!transport_) {
-      alone_ = std::make_unique<comm::InProcessHub>(1);
-      transport_ = alone_->connect(0);
-    }
-  }
-
-  JobOptions options_;
-  cluster::Cluster cluster_;
-  std::uint32_t size_;
-  app::JobPlace place_;
-  SteadyClock clock_;
-  std::unique_ptr<app::LocalRanks> children_;
-  std::unique_ptr<comm::InProcessHub> alone_;
-  std::unique_ptr<comm::Transport> transport_;
-
- private:
-  // Ranks of one machine share its cores; more threads than cores only wait for each other.
-  void share_cores() const {
-    if (app::process_environment()("OMP_NUM_THREADS")) return;
-    const std::uint32_t here = cluster_.nodes.size() == 1 ? size_ : 1;
-    const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency() / here));
-    torch::set_num_threads(threads);
-    // Debian's OpenBLAS has threads of its own, which libtorch's setting does not reach.
-    using SetThreads = void (*)(int);
-    const auto set_blas_threads =
-        reinterpret_cast<SetThreads>(::dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
-    if (set_blas_threads != nullptr) set_blas_threads(threads);
-  }
-
-  void check_size(const app::JobPlace& place, const std::string& specification) const {
-    if (place.size != size_) {
-      fail(ErrorCode::kUsage, "environment: AUTODIST_SIZE={}, but {} has {} ranks", place.size,
-           specification, size_);
-    }
-  }
-
-  comm::RendezvousOptions rendezvous() const {
-    comm::RendezvousOptions options;
-    options.rank = place_.rank;
-    options.size = place_.size;
-    options.chief_address = place_.chief_address;
-    options.chief_port = place_.chief_port;
-    options.own_address = place_.own_address;
-    options.job_key = place_.key;
-    options.build = AUTODIST_VERSION;
-    options.limit = options_.join_limit;
-    return options;
-  }
-
-  void join_started(const app::JobPlace& place) {
-    if (place.rank != 0) {
-      transport_ = comm::join(rendezvous(), nullptr);
-      return;
-    }
-    comm::ChiefListener listener(place.chief_address, place.chief_port);
-    transport_ = comm::join(rendezvous(), &listener);
-  }
-
-  void start_and_join(const std::string& specification) {
-    for (const cluster::Node& node : cluster_.nodes) {
-      if (cluster_.nodes.size() == 1 || is_here(node.address)) continue;
-      fail(ErrorCode::kUsage,
-           "{}: node {} is another machine. Start the program on every node yourself, with "
-           "AUTODIST_RANK, AUTODIST_SIZE, AUTODIST_CHIEF and AUTODIST_KEY_FILE set.",
-           specification, node.address);
-    }
-    comm::ChiefListener listener(place_.chief_address, 0);
-    place_.chief_port = listener.port();
-    place_.key = app::make_job_key();
-    children_ =
-        std::make_unique<app::LocalRanks>(app::own_command_line(), 1, size_ - 1, place_,
-                                          options_.output ? options_.output : prefixed_lines());
-    transport_ = comm::join(rendezvous(), &listener);
-  }
+struct AutoDist::Impl : app::JoinedJob {
+  using JoinedJob::JoinedJob;
 };
 
 class Session::Impl {
@@ -223,48 +75,48 @@ class Session::Impl {
   // the chief's choice count.
   void capture_and_plan() {
     capture::Options options;
-    options.seed = job_->options_.seed;
-    const bool measures = job_->options_.measure && is_chief() && job_->size_ > 1;
+    options.seed = job_options().seed;
+    const bool measures = job_options().measure && is_chief() && job_->size() > 1;
     if (!measures) options.cost_repetitions = 0;
     capture::CapturedStep captured = capture::capture(step_, options);
     ir::declare_updates(captured.graph, optimizer_);
     graph_ = std::make_shared<const ir::Graph>(std::move(captured.graph));
     tensors_ = std::move(captured.tensors);
     const app::StrategyRequest request{
-        job_->options_.builder.empty() ? app::kDefaultBuilder : job_->options_.builder,
-        job_->options_.strategy_file};
+        job_options().builder.empty() ? app::kDefaultBuilder : job_options().builder,
+        job_options().strategy_file};
     std::string document;
     if (is_chief()) {
       std::vector<std::string> warnings;
       document =
-          strategy::serialize(app::choose_strategy(request, *graph_, job_->cluster_, warnings));
+          strategy::serialize(app::choose_strategy(request, *graph_, job_->cluster(), warnings));
       for (const std::string& warning : warnings) std::cerr << "autodist: " << warning << "\n";
     }
     document =
-        comm::broadcast(*job_->transport_, 0, document, "strategy", job_->options_.join_limit);
+        comm::broadcast(job_->transport(), 0, document, "strategy", job_options().join_limit);
     strategy_ = strategy::deserialize(document, "the chief's strategy");
     passes::Options rewrite_options;
-    rewrite_options.cpu_only = job_->options_.cpu_only;
+    rewrite_options.cpu_only = job_options().cpu_only;
     program_ = std::make_shared<const ir::Program>(passes::rewrite(
-        graph_, strategy_, job_->cluster_, rewrite_options, app::source_of(request)));
+        graph_, strategy_, job_->cluster(), rewrite_options, app::source_of(request)));
   }
 
   void agree_and_start() {
-    comm::Transport& transport = *job_->transport_;
-    const Seconds limit = job_->options_.join_limit;
+    comm::Transport& transport = job_->transport();
+    const Seconds limit = job_options().join_limit;
     comm::agree(transport, "program", ir::digest_of(*program_),
                 fmt::format("graph '{}' {}, strategy {}", graph_->name,
                             to_string(ir::structural_digest(*graph_)).substr(0, 8), strategy_.id),
                 limit);
     bindings_ = capture::bind(*graph_, step_, torch::kCPU, tensors_.constants);
-    if (is_chief() && !job_->options_.initial_weights.empty()) {
-      app::put_weights(job_->options_.initial_weights, step_);
+    if (is_chief() && !job_options().initial_weights.empty()) {
+      app::put_weights(job_options().initial_weights, step_);
     }
     exec::broadcast_initial(transport, *graph_, bindings_, limit);
     shapes_ = std::make_unique<app::ShapeCache>(step_, std::move(tensors_), program_,
-                                                ir::Rank(job_->place_.rank), job_->options_.seed);
+                                                ir::Rank(job_->rank()), job_options().seed);
     if (!program_->collectives.empty()) {
-      collectives_ = comm::make_gloo(transport, job_->place_.own_address, limit);
+      collectives_ = comm::make_gloo(transport, job_->own_address(), limit);
     }
   }
 
@@ -273,16 +125,15 @@ class Session::Impl {
   exec::Runner& runner() {
     if (runner_) return *runner_;
     exec::RunnerOptions options;
-    options.job_seed = job_->options_.seed;
+    options.job_seed = job_options().seed;
     options.first_step = static_cast<std::uint64_t>(first_step_);
-    options.wait_limit = job_->options_.stall_limit;
-    options.trace = job_->options_.trace;
-    options.on_nonfinite = job_->options_.on_nonfinite;
-    options.user_rules = &job_->options_.user_rules;
+    options.wait_limit = job_options().stall_limit;
+    options.trace = job_options().trace;
+    options.on_nonfinite = job_options().on_nonfinite;
+    options.user_rules = &job_options().user_rules;
     runner_ = std::make_unique<exec::Runner>(
-        program_, ir::Rank(job_->place_.rank), bindings_,
-        exec::RunnerConnections{job_->transport_.get(), collectives_.get(), &job_->clock_},
-        options);
+        program_, ir::Rank(job_->rank()), bindings_,
+        exec::RunnerConnections{&job_->transport(), collectives_.get(), &job_->clock()}, options);
     if (!initial_state_.empty()) runner_->load_state(initial_state_);
     initial_state_.clear();
     return *runner_;
@@ -293,8 +144,8 @@ class Session::Impl {
   }
 
   double run_local(const Batch& rows) {
-    check_children();
-    const std::int64_t every = job_->options_.verify_every;
+    job_->check_children();
+    const std::int64_t every = job_options().verify_every;
     if (every > 0 && step() % every == 0) shapes_->verify(runner(), rows);
     const std::int64_t captures = shapes_->captures();
     const exec::StepResult result = shapes_->step(runner(), rows);
@@ -308,29 +159,24 @@ class Session::Impl {
   }
 
   double run(const Batch& batch) {
-    const auto& replica = program_->ranks[job_->place_.rank].replica;
+    const auto& replica = program_->ranks[job_->rank()].replica;
     AD_CHECK(replica) << "a rank that only serves runs no steps";
     return run_local(part_of(batch, *graph_, *replica, program_->replica_count()));
   }
 
   StepSummary summarise(bool stop, bool save) {
-    Note note;
-    if (report_.samples > 0) {
-      note.samples = static_cast<double>(report_.samples);
-      note.loss_times_samples =
-          report_.loss * (graph_->reduction == ir::Reduction::kMean ? note.samples : 1);
-    }
-    note.stop = stop ? 1 : 0;
-    note.save = save ? 1 : 0;
     const StepSummary before = last_summary();
-    runner().tell(note.pack());
+    runner().tell(app::note_of(report_, graph_->reduction, stop, save));
     pending_ = report_.step;
     return before;
   }
 
   // A step's notes can be read once; what they said is kept.
   StepSummary last_summary() {
-    if (pending_ >= 0) last_ = summary_of(pending_);
+    if (pending_ >= 0) {
+      last_ = app::summary_of(pending_, runner().told(static_cast<std::uint64_t>(pending_)),
+                              graph_->reduction);
+    }
     pending_ = -1;
     return last_;
   }
@@ -365,8 +211,8 @@ class Session::Impl {
       fail(ErrorCode::kUsage, "load: {}: the training is under way; load before the first step",
            directory);
     }
-    comm::Transport& transport = *job_->transport_;
-    const Seconds limit = job_->options_.join_limit;
+    comm::Transport& transport = job_->transport();
+    const Seconds limit = job_options().join_limit;
     // One reader: every rank starts from the same checkpoint, also when a newer one appears
     // meanwhile.
     app::LoadedState state;
@@ -374,8 +220,8 @@ class Session::Impl {
     const exec::Safetensors optimizer = exec::read_safetensors(
         comm::broadcast(transport, 0, state.optimizer, "checkpoint", limit), directory);
     exec::broadcast_initial(transport, *graph_, bindings_, limit);
-    app::put_replica(comm::broadcast(transport, 0, state.replicas, "replicas", limit),
-                     job_->place_.rank, step_, directory);
+    app::put_replica(comm::broadcast(transport, 0, state.replicas, "replicas", limit), job_->rank(),
+                     step_, directory);
     first_step_ = std::stoll(optimizer.metadata.at("step"));
     for (const exec::TensorData& each : optimizer.tensors) {
       initial_state_.push_back(exec::to_tensor(each));
@@ -387,10 +233,11 @@ class Session::Impl {
     runner().finish();
     // All ranks have said goodbye, and so are through with their collectives.
     collectives_.reset();
-    if (job_->children_) job_->children_->wait(job_->options_.join_limit);
+    job_->wait_for_children();
   }
 
-  [[nodiscard]] bool is_chief() const { return job_->place_.rank == 0; }
+  [[nodiscard]] const JobOptions& job_options() const { return job_->options(); }
+  [[nodiscard]] bool is_chief() const { return job_->is_chief(); }
 
   std::unique_ptr<AutoDist::Impl> job_;
   TrainingStep step_;
@@ -408,31 +255,6 @@ class Session::Impl {
   std::vector<NamedTensor> initial_state_;  // of the update rules, from a checkpoint
 
  private:
-  // A child that died is named at once, without waiting for its heartbeats.
-  void check_children() {
-    if (!job_->children_) return;
-    if (const auto failure = job_->children_->failure())
-      throw Error(ErrorCode::kPeersLost, *failure);
-  }
-
-  StepSummary summary_of(std::int64_t step) {
-    StepSummary summary;
-    summary.step = step;
-    double loss = 0;
-    double samples = 0;
-    for (const std::string& bytes : runner().told(static_cast<std::uint64_t>(step))) {
-      const Note note = Note::unpack(bytes);
-      loss += note.loss_times_samples;
-      samples += note.samples;
-      summary.stop = summary.stop || note.stop > 0;
-      summary.save = summary.save || note.save > 0;
-    }
-    summary.samples = static_cast<std::int64_t>(samples);
-    const bool mean = graph_->reduction == ir::Reduction::kMean;
-    summary.loss = mean && samples > 0 ? loss / samples : loss;
-    return summary;
-  }
-
   std::int64_t pending_ = -1;  // the step whose notes were not read yet
   StepSummary last_;
 };
@@ -444,8 +266,8 @@ Session AutoDist::distribute(TrainingStep step, const ir::Optimizer& optimizer) 
 
 AutoDist::AutoDist(const std::string& cluster, JobOptions options)
     : impl_(std::make_unique<Impl>(cluster, std::move(options))) {
-  rank_ = impl_->place_.rank;
-  size_ = impl_->size_;
+  rank_ = impl_->rank();
+  size_ = impl_->size();
 }
 AutoDist::~AutoDist() = default;
 AutoDist::AutoDist(AutoDist&&) noexcept = default;
@@ -465,8 +287,8 @@ std::vector<torch::Tensor> Session::evaluate(const Batch& batch) { return impl_-
 void Session::save(const std::string& directory) { impl_->save(directory); }
 std::int64_t Session::load(const std::string& directory) { return impl_->load(directory); }
 std::int64_t Session::step() const { return impl_->step(); }
-std::uint32_t Session::rank() const { return impl_->job_->place_.rank; }
-std::uint32_t Session::size() const { return impl_->job_->size_; }
+std::uint32_t Session::rank() const { return impl_->job_->rank(); }
+std::uint32_t Session::size() const { return impl_->job_->size(); }
 const ir::Graph& Session::graph() const { return *impl_->graph_; }
 const ir::Program& Session::program() const { return *impl_->program_; }
 const strategy::Strategy& Session::strategy() const { return impl_->strategy_; }

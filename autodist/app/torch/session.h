@@ -177,7 +177,7 @@ class AutoDist {
   [[nodiscard]] std::uint32_t size() const { return size_; }
   [[nodiscard]] bool is_chief() const { return rank_ == 0; }
 
-  class Impl;
+  struct Impl;
 
  private:
   std::unique_ptr<Impl> impl_;  // the job; the session's after distribute()

@@ -1,0 +1,63 @@
+// This process's place in a job: which ranks there are, how this one became one of them, and how it
+// reaches the others.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "autodist/app/job.h"
+#include "autodist/app/launch.h"
+#include "autodist/app/torch/session.h"
+#include "autodist/base/clock.h"
+#include "autodist/cluster/cluster.h"
+#include "autodist/comm/in_process.h"
+#include "autodist/comm/rendezvous.h"
+#include "autodist/comm/transport.h"
+
+namespace autodist::app {
+
+class JoinedJob {
+ public:
+  // Reads the cluster file and meets the other ranks: as the rank that the environment names, or as
+  // a chief that starts the others on this machine. Sets the number of threads that this process
+  // computes with. Throws Error(kUsage) for a cluster file or an environment that does not fit,
+  // Error(kPeersLost) where the others do not come within options.join_limit.
+  JoinedJob(const std::string& specification, JobOptions options);
+
+  // Throws Error(kPeersLost) when a rank that this one started has died: sooner than heartbeats
+  // notice it.
+  void check_children() const;
+  // Waits for the ranks that this one started, after the job has ended in order.
+  void wait_for_children();
+
+  [[nodiscard]] const JobOptions& options() const { return options_; }
+  [[nodiscard]] const cluster::Cluster& cluster() const { return cluster_; }
+  [[nodiscard]] std::uint32_t rank() const { return place_.rank; }
+  [[nodiscard]] std::uint32_t size() const { return size_; }
+  [[nodiscard]] bool is_chief() const { return place_.rank == 0; }
+  [[nodiscard]] const std::string& own_address() const { return place_.own_address; }
+  comm::Transport& transport() { return *transport_; }
+  Clock& clock() { return clock_; }
+
+ private:
+  void share_cores() const;
+  void check_size(const JobPlace& place, const std::string& specification) const;
+  [[nodiscard]] comm::RendezvousOptions rendezvous() const;
+  void join_started();
+  void start_and_join(const std::string& specification);
+
+  JobOptions options_;
+  cluster::Cluster cluster_;
+  std::uint32_t size_;
+  JobPlace place_;
+  SteadyClock clock_;
+  std::unique_ptr<LocalRanks> children_;
+  std::unique_ptr<comm::InProcessHub> alone_;  // a job of one rank
+  std::unique_ptr<comm::Transport> transport_;
+};
+
+}  // namespace autodist::app
