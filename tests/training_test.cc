@@ -77,6 +77,16 @@ std::vector<Case> cases(bool slow) {
         if (is_slow == slow) all.push_back({model.name, builder, ranks});
       }
     }
+    // They make the same kinds of Programs; cut finely, so that small models have something to cut.
+    for (const char* builder :
+         {"UnevenPartitionedPS", "RandomAxisPartitionAR:chunk_size=4,seed=1",
+          "Parallax:chunk_size=4", "BytePS:partition_bytes=4096", "P3:slice_parameters=300",
+          "DDP-like:bucket_mib=0.02,first_bucket_mib=0.001,algorithm=library",
+          "Horovod-like:fusion_mib=0.02,algorithm=library"}) {
+      const bool is_slow =
+          model.name != "digits" && model.name != "gpt-small" && model.name != "ncf-small-sparse";
+      if (is_slow == slow) all.push_back({model.name, builder, 2});
+    }
   }
   return all;
 }

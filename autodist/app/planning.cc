@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "autodist/search/builders/builders.h"
-
 namespace autodist::app {
 namespace {
 
@@ -28,9 +26,9 @@ std::string source_of(const StrategyRequest& request) {
 strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Graph& graph,
                                    const cluster::Cluster& cluster,
                                    std::vector<std::string>& warnings) {
-  strategy::Strategy strategy = request.file.empty()
-                                    ? search::build_strategy(request.builder, graph, cluster)
-                                    : strategy::read_strategy(request.file, &warnings);
+  strategy::Strategy strategy =
+      request.file.empty() ? search::build_strategy(request.builder, graph, cluster, request.own)
+                           : strategy::read_strategy(request.file, &warnings);
   if (strategy.id.empty()) strategy.id = new_id();
   strategy::check(strategy, graph, cluster, source_of(request));
   // A file that carries priorities keeps them: they were fixed when it was planned.

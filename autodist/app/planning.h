@@ -7,6 +7,7 @@
 
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/graph.h"
+#include "autodist/search/builders/builders.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::app {
@@ -17,6 +18,7 @@ inline const std::string kDefaultBuilder = "PSLoadBalancing";
 struct StrategyRequest {
   std::string builder = kDefaultBuilder;  // "NAME" or "NAME:key=value,…"
   std::string file;                       // a strategy file; takes the builder's place
+  std::vector<search::Builder> own;       // a user's builders, beside ours
 };
 
 // Where a strategy comes from, for messages: the file's path, or "builder NAME".

@@ -46,7 +46,7 @@ int plan(const PlanArguments& arguments, Console& console) {
   check_pass_name(arguments.dump_after);
   const auto graph = std::make_shared<const ir::Graph>(load_graph(arguments.graph));
   const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
-  const StrategyRequest request{arguments.builder, ""};
+  const StrategyRequest request{arguments.builder, "", {}};
   std::vector<std::string> warnings;
   const strategy::Strategy strategy = choose_strategy(request, *graph, cluster, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";

@@ -84,7 +84,7 @@ class Session::Impl {
     tensors_ = std::move(captured.tensors);
     const app::StrategyRequest request{
         job_options().builder.empty() ? app::kDefaultBuilder : job_options().builder,
-        job_options().strategy_file};
+        job_options().strategy_file, job_options().builders};
     std::string document;
     if (is_chief()) {
       std::vector<std::string> warnings;

@@ -30,6 +30,7 @@
 #include "autodist/ir/optimizer.h"
 #include "autodist/ir/program.h"
 #include "autodist/ir/trace.h"
+#include "autodist/search/builders/builders.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist {
@@ -48,6 +49,7 @@ struct AdamW : ir::Optimizer {
 struct JobOptions {
   std::string builder;        // "NAME:key=value"; empty: AutoDist's default, PSLoadBalancing
   std::string strategy_file;  // takes the builder's place
+  std::vector<search::Builder> builders;  // your own, beside AutoDist's
   std::uint64_t seed = 0;     // of generators; every replica and step derives its own
   bool cpu_only = false;      // one CPU rank for each listed GPU
   Seconds join_limit{60};     // for the ranks to meet

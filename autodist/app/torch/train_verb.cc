@@ -86,7 +86,8 @@ void print_start(Console& console, const TrainArguments& arguments, const Sessio
       session.graph().variables.size(), session.graph().ops.size(), session.size(),
       session.size() == 1 ? "" : "s",
       source_of({arguments.builder.empty() ? kDefaultBuilder : arguments.builder,
-                 arguments.strategy_file}),
+                 arguments.strategy_file,
+                 {}}),
       source.data_description);
   if (!session.graph().batch_fixed_reason.empty()) {
     console.err << "the batch is fixed: " << session.graph().batch_fixed_reason << "\n";

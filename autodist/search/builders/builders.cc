@@ -1,7 +1,6 @@
 #include "autodist/search/builders/builders.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "autodist/base/error.h"
@@ -17,11 +16,13 @@ std::vector<std::string> names_of(const std::vector<std::pair<std::string, std::
   return names;
 }
 
-const Builder& find_builder(const std::string& name) {
+const Builder& find_builder(const std::string& name, const std::vector<Builder>& own) {
   std::vector<std::string> names;
-  for (const Builder& builder : builders()) {
-    if (builder.name == name) return builder;
-    names.push_back(builder.name);
+  for (const std::vector<Builder>* table : {&own, &builders()}) {
+    for (const Builder& builder : *table) {
+      if (builder.name == name) return builder;
+      names.push_back(builder.name);
+    }
   }
   const std::string meant = nearest(name, names);
   fail(ErrorCode::kUsage, "builder: '{}' is unknown, one of {} expected{}", name,
@@ -52,44 +53,74 @@ BuilderOptions parse_options(const Builder& builder, const std::string& text) {
   return options;
 }
 
-const std::vector<std::pair<std::string, std::string>> kPsOptions{
-    {"local_proxy_variable", "false"}, {"sync", "true"}, {"staleness", "0"}};
-const std::vector<std::pair<std::string, std::string>> kAllReduceOptions{
-    {"chunk_size", "128"},
-    {"all_reduce_spec", "NCCL"},
-    {"compressor", "NoneCompressor"},
-    {"algorithm", "by_spec"}};
-const std::vector<std::pair<std::string, std::string>> kPartitionedArOptions{
-    {"chunk_size", "128"}, {"algorithm", "by_spec"}};
+using Options = std::vector<std::pair<std::string, std::string>>;
+
+Options operator+(Options options, const Options& more) {
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
+}
+
+const Options kPs{{"local_proxy_variable", "false"}, {"sync", "true"}, {"staleness", "0"}};
+const Options kChunk{{"chunk_size", "128"}};
+const Options kAlgorithm{{"algorithm", "by_spec"}};
+const Options kCap{{"max_shards", "0"}};  // 0: AutoDist's rule, however many shards it gives
 
 }  // namespace
 
 const std::vector<Builder>& builders() {
   static const std::vector<Builder> table{
-      {"PS", "every variable on the first CPU device", kPsOptions, build_ps},
-      {"PSLoadBalancing", "each variable whole, on the server with the fewest bytes so far",
-       kPsOptions, build_ps_load_balancing},
+      {"PS", "every variable on the first CPU device", kPs, build_ps},
+      {"PSLoadBalancing", "each variable whole, on the server with the fewest bytes so far", kPs,
+       build_ps_load_balancing},
       {"PartitionedPS",
        "each variable in as many shards as its first dimension's least divisor, over "
        "the servers in order of load",
-       kPsOptions, build_partitioned_ps},
+       kPs + kCap, build_partitioned_ps},
       {"UnevenPartitionedPS",
-       "like PartitionedPS, in the least number of shards that does not divide", kPsOptions,
+       "like PartitionedPS, in the least number of shards that does not divide", kPs + kCap,
        build_uneven_partitioned_ps},
-      {"AllReduce", "all-reduce, chunk_size variables to a group", kAllReduceOptions,
+      {"AllReduce", "all-reduce, chunk_size variables to a group",
+       kChunk + Options{{"all_reduce_spec", "NCCL"}, {"compressor", "NoneCompressor"}} + kAlgorithm,
        build_all_reduce},
       {"PartitionedAR", "shards as PartitionedPS, each all-reduced; groups count shards",
-       kPartitionedArOptions, build_partitioned_all_reduce},
+       kChunk + kAlgorithm + kCap, build_partitioned_all_reduce},
+      {"RandomAxisPartitionAR",
+       "like PartitionedAR, along an axis drawn at random (the first where the gradient is sparse)",
+       kChunk + kAlgorithm + kCap + Options{{"seed", "0"}}, build_random_axis_partition_all_reduce},
+      {"Parallax",
+       "dense variables as AllReduce, sparse ones as PSLoadBalancing without proxy "
+       "(local_proxy_variable is taken for AutoDist's sake)",
+       kChunk + kPs + kAlgorithm, build_parallax},
+      {"BytePS",
+       "shards of at most partition_bytes, over the servers so that all links carry the same; "
+       "nodes that only serve take more",
+       {{"partition_bytes", "4096000"}},
+       build_byteps},
+      {"P3",
+       "shards of at most slice_parameters, dealt out to the servers in turn",
+       {{"slice_parameters", "50000"}},
+       build_p3},
+      {"DDP-like", "all-reduce in buckets, the last variables first, as PyTorch's DDP",
+       Options{{"bucket_mib", "25"}, {"first_bucket_mib", "1"}} + kAlgorithm, build_ddp_like},
+      {"Horovod-like", "all-reduce in fusion buffers, the last variables first, as Horovod",
+       Options{{"fusion_mib", "128"}} + kAlgorithm, build_horovod_like},
   };
   return table;
 }
 
 strategy::Strategy build_strategy(const std::string& specification, const ir::Graph& graph,
-                                  const cluster::Cluster& cluster) {
+                                  const cluster::Cluster& cluster,
+                                  const std::vector<Builder>& own) {
   const std::size_t colon = specification.find(':');
-  const Builder& builder = find_builder(specification.substr(0, colon));
+  const Builder& builder = find_builder(specification.substr(0, colon), own);
   const std::string options = colon == std::string::npos ? "" : specification.substr(colon + 1);
-  return builder.build(graph, cluster, parse_options(builder, options));
+  try {
+    return builder.build(graph, cluster, parse_options(builder, options));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // of a user's own: a number that is none, say
+    fail(ErrorCode::kUsage, "builder {}: {}", specification, error.what());
+  }
 }
 
 }  // namespace autodist::search

@@ -1,8 +1,9 @@
-// The hand-written strategies: each a function from a graph and a cluster to a Strategy, with
-// exactly AutoDist's results.
+// The hand-written strategies: each a function from a graph and a cluster to a Strategy. AutoDist's
+// have exactly its results; a user's own stand beside them.
 
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -19,15 +20,19 @@ struct Builder {
   std::string name;                                          // "PartitionedPS"
   std::string description;                                   // one line
   std::vector<std::pair<std::string, std::string>> options;  // name, default
-  strategy::Strategy (*build)(const ir::Graph&, const cluster::Cluster&, const BuilderOptions&);
+  std::function<strategy::Strategy(const ir::Graph&, const cluster::Cluster&,
+                                   const BuilderOptions&)>
+      build;
 };
 
-// In the order in which help lists them.
+// Ours, in the order in which help lists them.
 const std::vector<Builder>& builders();
 
 // "PartitionedPS" or "AllReduce:chunk_size=64,compressor=HorovodCompressor". Throws Error(kUsage)
-// for an unknown builder or option (nearest known one given) or a bad value. The id is left empty.
+// for an unknown builder or option (nearest known one given) or a bad value. `own` are a user's
+// builders; they hide ours of the same name. The id is left empty.
 strategy::Strategy build_strategy(const std::string& specification, const ir::Graph& graph,
-                                  const cluster::Cluster& cluster);
+                                  const cluster::Cluster& cluster,
+                                  const std::vector<Builder>& own = {});
 
 }  // namespace autodist::search

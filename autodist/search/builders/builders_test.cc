@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
@@ -28,12 +30,14 @@ ir::Graph graph_of(
 }
 
 ir::Graph small() {
-  return graph_of({{"embed", {9, 4}},
-                   {"fc.weight", {6, 4}},
-                   {"fc.bias", {6}},
-                   {"scale", {}},
-                   {"row", {1, 8}},
-                   {"prime", {5, 2}}});
+  ir::Graph graph = graph_of({{"embed", {9, 4}},
+                              {"fc.weight", {6, 4}},
+                              {"fc.bias", {6}},
+                              {"scale", {}},
+                              {"row", {1, 8}},
+                              {"prime", {5, 2}}});
+  graph.variables.front().sparse_gradient = true;
+  return graph;
 }
 
 cluster::Cluster two_servers() {
@@ -41,7 +45,12 @@ cluster::Cluster two_servers() {
       "nodes: [{address: 10.0.0.1, gpus: [0, 1], chief: true}, {address: 10.0.0.2}]", "c");
 }
 
-void expect_golden(const std::string& name, const strategy::Strategy& strategy) {
+void expect_golden(const std::string& specification) {
+  const strategy::Strategy strategy = build_strategy(specification, small(), two_servers());
+  std::string name = specification;
+  for (char& c : name) {
+    if (c == ':' || c == ',' || c == '=') c = '_';
+  }
   const std::string path =
       std::string(AUTODIST_SOURCE_DIR) + "/autodist/search/builders/testdata/" + name + ".pbtxt";
   const std::string text = strategy::to_text(strategy);
@@ -55,12 +64,17 @@ TEST(Builders, GiveAutoDistsResults) {
        {"PS", "PSLoadBalancing", "PSLoadBalancing:local_proxy_variable=true,staleness=2",
         "PartitionedPS", "UnevenPartitionedPS", "AllReduce:chunk_size=4",
         "AllReduce:all_reduce_spec=RING,compressor=HorovodCompressorEF",
-        "PartitionedAR:chunk_size=3"}) {
-    std::string file = specification;
-    for (char& c : file) {
-      if (c == ':' || c == ',' || c == '=') c = '_';
-    }
-    expect_golden(file, build_strategy(specification, small(), two_servers()));
+        "PartitionedAR:chunk_size=3", "RandomAxisPartitionAR:chunk_size=4", "Parallax:chunk_size=2",
+        "PartitionedPS:max_shards=2"}) {
+    expect_golden(specification);
+  }
+}
+
+TEST(Builders, GiveWhatUsersOfOtherSystemsRun) {
+  for (const char* specification :
+       {"BytePS:partition_bytes=40", "P3:slice_parameters=8",
+        "DDP-like:first_bucket_mib=0.00003,bucket_mib=0.0001", "Horovod-like:fusion_mib=0.0001"}) {
+    expect_golden(specification);
   }
 }
 
@@ -92,6 +106,94 @@ TEST(Shards, FollowTheFirstDimension) {
   EXPECT_EQ(least_non_divisor(6), 4);
   EXPECT_EQ(least_non_divisor(2), 2);
   EXPECT_EQ(least_non_divisor(1), 1);
+}
+
+TEST(Shards, KeepACap) {
+  EXPECT_EQ(least_divisor(10007, 64), 64) << "a prime";
+  EXPECT_EQ(least_divisor(35, 4), 4) << "no divisor up to the cap";
+  EXPECT_EQ(least_divisor(35, 6), 5);
+  EXPECT_EQ(least_divisor(3, 64), 3);
+  EXPECT_EQ(least_non_divisor(6, 3), 3);
+}
+
+// The load of the busiest link when every server-only node owns `share` of all bytes: it hands them
+// to each worker; a worker's link carries what the others own besides, and what it owns to them.
+double busiest(std::int64_t ranks, std::int64_t server_only, double share) {
+  const auto n = static_cast<double>(ranks);
+  const double own = (1 - share * static_cast<double>(server_only)) / n;
+  const double worker = (1 - own) + (n - 1) * own;
+  return server_only == 0 ? worker : std::max(worker, n * share);
+}
+
+TEST(BytePs, SharesCarryLeastOnTheBusiestLink) {
+  for (std::int64_t ranks = 1; ranks <= 6; ++ranks) {
+    for (std::int64_t alone = 0; alone <= 8; ++alone) {
+      const ServerShares shares = byteps_shares(ranks, alone);
+      EXPECT_NEAR(static_cast<double>(ranks) * shares.co_located +
+                      static_cast<double>(alone) * shares.server_only,
+                  1, 1e-12);
+      double least = busiest(ranks, alone, 0);
+      for (int i = 1; alone > 0 && i <= 10000; ++i) {
+        least = std::min(least, busiest(ranks, alone, i / 10000.0 / static_cast<double>(alone)));
+      }
+      EXPECT_LE(busiest(ranks, alone, shares.server_only), least + 1e-9) << ranks << " " << alone;
+    }
+  }
+}
+
+TEST(BytePs, NodesThatOnlyServeTakeMore) {
+  const cluster::Cluster cluster = cluster::parse_resource_spec(
+      "nodes: [{address: 10.0.0.1, chief: true}, {address: 10.0.0.2}, {address: 10.0.0.3, role: "
+      "server}]",
+      "c");
+  const strategy::Strategy strategy =
+      build_strategy("BytePS:partition_bytes=4000", graph_of({{"w", {8000, 100}}}), cluster);
+  std::map<std::string, int> shards;
+  for (const strategy::NodeConfig& part : strategy.nodes.front().parts) {
+    ++shards[std::get<strategy::PsSynchronizer>(part.synchronizer).reduction_destination];
+  }
+  // n = 2 workers, k = 1: 2/4 of the bytes for the server, 1/4 for each worker.
+  EXPECT_EQ(shards,
+            (std::map<std::string, int>{
+                {"10.0.0.1:CPU:0", 200}, {"10.0.0.2:CPU:0", 200}, {"10.0.0.3:CPU:0", 400}}));
+}
+
+TEST(Builders, AUsersOwnStandsBesideOurs) {
+  const Builder everything_on_the_last{
+      "Last",
+      "every variable on the last server",
+      {{"sync", "true"}},
+      [](const ir::Graph& graph, const cluster::Cluster& cluster, const BuilderOptions& options) {
+        strategy::Strategy strategy =
+            build_strategy("PS:sync=" + options.at("sync"), graph, cluster);
+        for (strategy::NodeConfig& node : strategy.nodes) {
+          std::get<strategy::PsSynchronizer>(node.synchronizer).reduction_destination =
+              cluster::servers_of(cluster).back();
+        }
+        return strategy;
+      }};
+  const strategy::Strategy strategy =
+      build_strategy("Last:sync=true", small(), two_servers(), {everything_on_the_last});
+  strategy::check(strategy, small(), two_servers(), "Last");
+  EXPECT_EQ(std::get<strategy::PsSynchronizer>(strategy.nodes[3].synchronizer),
+            (strategy::PsSynchronizer{"10.0.0.2:CPU:0", false, true, 0}));
+}
+
+TEST(Builders, AnExceptionOfAUsersOwnNamesIt) {
+  const Builder careless{
+      "Careless",
+      "",
+      {{"n", "1"}},
+      [](const ir::Graph&, const cluster::Cluster&, const BuilderOptions& options) {
+        std::stoi(options.at("n"));
+        return strategy::Strategy{};
+      }};
+  try {
+    build_strategy("Careless:n=x", small(), two_servers(), {careless});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("builder Careless:n=x: "), std::string::npos);
+  }
 }
 
 TEST(Builders, RefuseWhatTheyDoNotKnow) {

@@ -1,0 +1,146 @@
+#include "autodist/search/builders/parts.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+
+namespace autodist::search {
+
+using strategy::NodeConfig;
+using strategy::PsSynchronizer;
+using strategy::Strategy;
+
+bool truth(const BuilderOptions& options, const std::string& key) {
+  const std::string& value = options.at(key);
+  if (value == "true" || value == "True" || value == "1") return true;
+  if (value == "false" || value == "False" || value == "0") return false;
+  fail(ErrorCode::kUsage, "builder: {}='{}', true or false expected", key, value);
+}
+
+std::int32_t whole(const BuilderOptions& options, const std::string& key, std::int32_t least) {
+  const std::string& text = options.at(key);
+  std::int32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < least) {
+    fail(ErrorCode::kUsage, "builder: {}='{}', a whole number of at least {} expected", key, text,
+         least);
+  }
+  return value;
+}
+
+double mebibytes(const BuilderOptions& options, const std::string& key) {
+  const std::string& text = options.at(key);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) ||
+      value <= 0) {
+    fail(ErrorCode::kUsage, "builder: {}='{}', a number of MiB above 0 expected", key, text);
+  }
+  return value * (1 << 20);
+}
+
+PsSynchronizer ps_of(const BuilderOptions& options) {
+  PsSynchronizer ps;
+  ps.local_replication = truth(options, "local_proxy_variable");
+  ps.sync = truth(options, "sync");
+  ps.staleness = whole(options, "staleness", 0);
+  if (ps.staleness > 0 && !ps.sync) {
+    fail(ErrorCode::kUsage, "builder: staleness={} needs sync=true", ps.staleness);
+  }
+  return ps;
+}
+
+strategy::AllReduceSynchronizer all_reduce_of(const BuilderOptions& options) {
+  using strategy::AllReduceAlgorithm;
+  using strategy::AllReduceSpec;
+  using strategy::Compressor;
+  strategy::AllReduceSynchronizer all_reduce;
+  if (options.count("all_reduce_spec") > 0) {
+    all_reduce.spec = one_of<AllReduceSpec>(options, "all_reduce_spec",
+                                            {{"AUTO", AllReduceSpec::kAuto},
+                                             {"NCCL", AllReduceSpec::kNccl},
+                                             {"RING", AllReduceSpec::kRing}});
+  }
+  if (options.count("compressor") > 0) {
+    all_reduce.compressor = one_of<Compressor>(options, "compressor",
+                                               {{"NoneCompressor", Compressor::kNone},
+                                                {"HorovodCompressor", Compressor::kHorovod},
+                                                {"HorovodCompressorEF", Compressor::kHorovodEf},
+                                                {"PowerSGDCompressor", Compressor::kPowerSgd}});
+  }
+  all_reduce.algorithm = one_of<AllReduceAlgorithm>(options, "algorithm",
+                                                    {{"by_spec", AllReduceAlgorithm::kBySpec},
+                                                     {"direct", AllReduceAlgorithm::kDirect},
+                                                     {"library", AllReduceAlgorithm::kLibrary}});
+  return all_reduce;
+}
+
+Strategy with_replicas(const cluster::Cluster& cluster) {
+  Strategy strategy;
+  std::vector<std::string> cpus;
+  // Ranks begin with the chief's; replicas are listed in file order.
+  std::vector<cluster::Place> places = cluster::ranks_of(cluster);
+  std::stable_sort(
+      places.begin(), places.end(),
+      [](const cluster::Place& a, const cluster::Place& b) { return a.node < b.node; });
+  for (const cluster::Place& place : places) {
+    if (place.serves_only) continue;
+    const bool gpu = place.device.kind == cluster::DeviceKind::kGpu;
+    (gpu ? strategy.replicas : cpus).push_back(cluster::device_name(cluster, place));
+  }
+  strategy.replicas.insert(strategy.replicas.end(), cpus.begin(), cpus.end());
+  return strategy;
+}
+
+Loads::Loads(const cluster::Cluster& cluster) : servers_(cluster::servers_of(cluster)) {
+  weights_.assign(servers_.size(), 1);
+  bytes_.resize(servers_.size());
+}
+
+Loads::Loads(std::vector<std::string> servers, std::vector<double> weights) {
+  for (std::size_t i = 0; i < servers.size(); ++i) {
+    if (weights[i] <= 0) continue;
+    servers_.push_back(std::move(servers[i]));
+    weights_.push_back(weights[i]);
+  }
+  bytes_.resize(servers_.size());
+}
+
+std::vector<std::string> Loads::give(double bytes, std::int64_t count) {
+  std::vector<std::size_t> order(servers_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return bytes_[a] * weights_[b] < bytes_[b] * weights_[a];
+  });
+  std::vector<std::string> chosen;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::size_t server = order[static_cast<std::size_t>(i) % order.size()];
+    bytes_[server] += bytes / static_cast<double>(count);
+    chosen.push_back(servers_[server]);
+  }
+  return chosen;
+}
+
+NodeConfig node_of(const ir::Graph& graph, ir::VariableId variable, const Cut& cut,
+                   const std::function<strategy::Synchronizer(std::int64_t)>& synchronizer_of) {
+  const std::string& name = graph.variable(variable).name;
+  NodeConfig node;
+  node.name = strategy::node_name(name);
+  if (cut.shards == 1) {
+    node.synchronizer = synchronizer_of(0);
+    return node;
+  }
+  const std::size_t axes = ir::shape_of(graph, variable).size();
+  for (std::size_t axis = 0; axis < axes; ++axis) {
+    if (axis > 0) node.partitioner += ",";
+    node.partitioner += std::to_string(axis == cut.axis ? cut.shards : 1);
+  }
+  for (std::int64_t i = 0; i < cut.shards; ++i) {
+    const std::string part = strategy::node_name(fmt::format("{}/part_{}", name, i));
+    node.parts.push_back({part, synchronizer_of(i), "", {}, {}});
+  }
+  return node;
+}
+
+}  // namespace autodist::search
