@@ -28,7 +28,8 @@ LocalVariables::LocalVariables(const ir::Program& program, const NormPlan& plan,
       locals_(program.variables.size()),
       results_(program.slices.size()) {
   for (std::size_t i = 0; i < program.slices.size(); ++i) {
-    results_[i].variables = variables_of(program, program.slices[i]);
+    results_[i].assign(program.slices[i].staleness + 1,
+                       {0, {}, variables_of(program, program.slices[i]), 0});
     for (PieceLayout& piece : layout_of(program, program.slices[i])) {
       Local& local = locals_[piece.variable.value];
       local.update_at = program.slices[i].update_at;
@@ -41,6 +42,7 @@ LocalVariables::LocalVariables(const ir::Program& program, const NormPlan& plan,
     local.tensor = std::move(tensors[i]);
     if (!is_dense_on_host(local.tensor)) local.shadow = dense(ir::VariableId(i));
     local.slices = static_cast<std::uint32_t>(variable.slices.size());
+    local.arrived.resize(program.staleness(ir::VariableId(i)) + 1);
     local.version = first_step;
     if (variable.clip) local.clip = NormPlan::of(*variable.clip);
     const auto& [rule, dtype] =
@@ -64,8 +66,8 @@ std::string LocalVariables::describe_wait(ir::VariableId variable) const {
   std::string missing;
   std::size_t count = 0;
   for (const ir::SliceId slice : program_.plan(variable).slices) {
-    const Result& result = results_[slice.value];
-    if (result.uninstalled != 0) continue;
+    const std::vector<Result>& results = results_[slice.value];
+    if (results[local.version % results.size()].uninstalled != 0) continue;
     if (++count > 3) continue;
     const ir::Rank owner = program_.slice(slice).owner;
     missing += fmt::format("{} slice {} of rank {} ({})", count == 1 ? ":" : ",", slice, owner,
@@ -84,9 +86,16 @@ void LocalVariables::wait_for_version(ir::VariableId variable, std::uint64_t ver
       [&] { return describe_wait(variable); });
 }
 
-void LocalVariables::hold(ir::VariableId variable) {
-  const Signal::Lock lock = signal_.lock();
-  locals_[variable.value].released = false;
+void LocalVariables::hold(ir::VariableId variable, Seconds limit) {
+  Local& local = locals_[variable.value];
+  Signal::Lock lock = signal_.lock();
+  signal_.wait(
+      lock, limit, [&] { return !local.announced; },
+      [&] {
+        return fmt::format("step: variable '{}' is being installed since version {}.",
+                           program_.graph->variable(variable).name, local.version.load());
+      });
+  local.released = false;
 }
 
 bool LocalVariables::is_released(ir::VariableId variable) const {
@@ -107,11 +116,13 @@ void LocalVariables::release(ir::VariableId variable) {
 
 // Whether everything for the next version is there; says so once. REQUIRES: the signal's lock.
 bool LocalVariables::claim(Local& local) const {
-  if (local.slices == 0 || local.arrived != local.slices || !local.released || local.announced) {
+  const std::uint64_t step = local.version;
+  if (local.slices == 0 || of_step(local.arrived, step) != local.slices || !local.released ||
+      local.announced) {
     return false;
   }
   const bool needs_norm = local.clip && local.update_at == ir::UpdateAt::kEveryRank;
-  if (needs_norm && !norms_.total(local.version.load(), *local.clip)) return false;
+  if (needs_norm && !norms_.total(step, *local.clip)) return false;
   local.announced = true;
   return true;
 }
@@ -119,7 +130,7 @@ bool LocalVariables::claim(Local& local) const {
 void LocalVariables::take_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
                                  comm::Payload payload) {
   AD_CHECK(slice.value < results_.size()) << "slice " << slice << " of " << results_.size();
-  Result& result = results_[slice.value];
+  Result& result = this->result(slice, step);
   const auto expected = static_cast<std::size_t>(bytes_of(program_.slice(slice)).value);
   AD_CHECK(payload.size == expected) << "the result of slice " << slice << " has " << payload.size
                                      << " bytes, expected " << expected;
@@ -132,9 +143,10 @@ void LocalVariables::take_result(ir::SliceId slice, std::uint64_t step, std::int
     result.uninstalled = static_cast<std::uint32_t>(result.variables.size());
     for (const ir::VariableId variable : result.variables) {
       Local& local = locals_[variable.value];
-      AD_CHECK(local.version == step) << "the result of slice " << slice << " is of step " << step
-                                      << ", the variable's version is " << local.version;
-      ++local.arrived;
+      AD_CHECK(local.version <= step && step < local.version + local.arrived.size())
+          << "the result of slice " << slice << " is of step " << step
+          << ", the variable's version is " << local.version;
+      ++of_step(local.arrived, step);
       if (claim(local)) ready.push_back(variable);
     }
   }
@@ -166,9 +178,9 @@ double LocalVariables::clip_factor_of(const Local& local, std::uint64_t step) co
                      norms_.total(step, *local.clip)->first);
 }
 
-void LocalVariables::copy_results(Local& local, std::size_t element_bytes) {
+void LocalVariables::copy_results(Local& local, std::uint64_t step, std::size_t element_bytes) {
   for (const Source& source : local.sources) {
-    unpack(source.piece, element_bytes, results_[source.slice.value].payload.data, bytes(local));
+    unpack(source.piece, element_bytes, result(source.slice, step).payload.data, bytes(local));
   }
 }
 
@@ -188,7 +200,7 @@ void LocalVariables::update_pieces(ir::VariableId variable, Local& local, std::u
     for (std::size_t i = 0; i < local.sources.size(); ++i) {
       const PieceLayout& piece = local.sources[i].piece;
       const std::byte* averaged =
-          results_[local.sources[i].slice.value].payload.data + piece.slice_begin * width;
+          result(local.sources[i].slice, step).payload.data + piece.slice_begin * width;
       if (factor != 1) {  // the payload is not ours to scale
         gradient.resize(piece.count * width);
         weighted_sum({{averaged, factor}}, dtype, piece.count, gradient.data());
@@ -225,20 +237,19 @@ void LocalVariables::install(ir::VariableId variable) {
   Local& local = locals_[variable.value];
   const std::uint64_t step = local.version;
   if (local.update_at == ir::UpdateAt::kOwner) {
-    copy_results(local, size_of(dtype_of(local.tensor.scalar_type())));
-  } else if (results_[local.sources.front().slice.value].samples != 0) {
+    copy_results(local, step, size_of(dtype_of(local.tensor.scalar_type())));
+  } else if (result(local.sources.front().slice, step).samples != 0) {
     update_pieces(variable, local, step);
   }
   {
     const Signal::Lock lock = signal_.lock();
-    local.arrived = 0;
-    local.announced = false;
+    of_step(local.arrived, step) = 0;
     for (const ir::SliceId slice : program_.plan(variable).slices) {
-      Result& result = results_[slice.value];
-      if (--result.uninstalled == 0) result.payload = {};
+      Result& installed = result(slice, step);
+      if (--installed.uninstalled == 0) installed.payload = {};
     }
   }
-  publish(local, step + 1);
+  if (publish(local, step + 1)) ready_(variable);
 }
 
 void LocalVariables::update_whole(ir::VariableId variable, torch::Tensor gradient,
@@ -265,13 +276,17 @@ void LocalVariables::update_whole(ir::VariableId variable, torch::Tensor gradien
   publish(local, step + 1);
 }
 
-void LocalVariables::publish(Local& local, std::uint64_t version) {
+bool LocalVariables::publish(Local& local, std::uint64_t version) {
   if (local.shadow.defined()) local.tensor.copy_(local.shadow);
+  bool next_is_there = false;
   {
     const Signal::Lock lock = signal_.lock();
+    local.announced = false;
     local.version.store(version, std::memory_order_release);
+    next_is_there = claim(local);
   }
   signal_.notify();
+  return next_is_there;
 }
 
 }  // namespace autodist::exec

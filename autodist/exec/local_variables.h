@@ -3,7 +3,8 @@
 //
 // A result waits as it came until every slice of the variable is there and the step has read the
 // old version for the last time; then the whole variable is installed at once. So no op sees half a
-// version, nor one too early.
+// version, nor one too early. A stale variable has room for the results of as many more steps; they
+// are installed one after the other.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -46,8 +47,9 @@ class LocalVariables {
   // message names the slices that are missing and their owners.
   void wait_for_version(ir::VariableId variable, std::uint64_t version, Seconds limit);
 
-  // From here until release() the variable is not written. By the compute thread.
-  void hold(ir::VariableId variable);
+  // From here until release() the variable is not written; waits for the end of an installation
+  // that is under way (of a stale variable). By the compute thread. Throws as Signal::wait.
+  void hold(ir::VariableId variable, Seconds limit);
   void release(ir::VariableId variable);
   [[nodiscard]] bool is_released(ir::VariableId variable) const;  // REQUIRES: the signal's lock
 
@@ -91,9 +93,9 @@ class LocalVariables {
     std::uint32_t slices = 0;
     std::atomic<std::uint64_t> version{0};
     // Guarded by the signal's lock.
-    std::uint32_t arrived = 0;  // slices
+    std::vector<std::uint32_t> arrived;  // slices, by step, cyclically
     bool released = true;
-    bool announced = false;  // ready() was called for this step
+    bool announced = false;  // from the call of ready() until the version is in
   };
   struct Result {
     std::int64_t samples = 0;
@@ -102,13 +104,21 @@ class LocalVariables {
     std::uint32_t uninstalled = 0;  // variables
   };
 
+  template <typename T>
+  static T& of_step(std::vector<T>& cycle, std::uint64_t step) {
+    return cycle[step % cycle.size()];
+  }
+  Result& result(ir::SliceId slice, std::uint64_t step) {
+    return of_step(results_[slice.value], step);
+  }
   [[nodiscard]] bool claim(Local& local) const;
   [[nodiscard]] std::string describe_wait(ir::VariableId variable) const;
   [[nodiscard]] std::byte* bytes(Local& local) const;
   [[nodiscard]] double clip_factor_of(const Local& local, std::uint64_t step) const;
-  void copy_results(Local& local, std::size_t element_bytes);
+  void copy_results(Local& local, std::uint64_t step, std::size_t element_bytes);
   void update_pieces(ir::VariableId variable, Local& local, std::uint64_t step);
-  void publish(Local& local, std::uint64_t version);
+  // Whether the next version can be installed at once.
+  bool publish(Local& local, std::uint64_t version);
 
   const ir::Program& program_;
   const Norms& norms_;
@@ -116,7 +126,7 @@ class LocalVariables {
   Signal& signal_;
   std::function<void(ir::VariableId)> ready_;
   std::vector<Local> locals_;
-  std::vector<Result> results_;  // by slice
+  std::vector<std::vector<Result>> results_;  // by slice, then by step, cyclically
 };
 
 }  // namespace autodist::exec

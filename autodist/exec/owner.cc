@@ -38,7 +38,8 @@ Owner::Owner(const ir::Program& program, ir::Rank self, std::uint64_t first_step
     owned.pieces = layout_of(program, slice);
     owned.elements = element_count(slice);
     owned.step = first_step;
-    for (Gathering& gathering : owned.gatherings) gathering.from.resize(slice.members.size());
+    owned.gatherings.resize(slice.staleness + 2);
+    for (Gathering& each : owned.gatherings) each.from.resize(slice.members.size());
     const std::size_t element_bytes = size_of(slice.dtype);
     owned.buffers = std::make_unique<BufferPool>(owned.elements * element_bytes);
     if (slice.update_at == ir::UpdateAt::kOwner) {
@@ -72,15 +73,15 @@ bool Owner::add(ir::SliceId id, std::uint64_t step, ir::Rank from, std::int64_t 
   payload = aligned(std::move(payload), size_of(in_program(slice).dtype));
 
   const std::lock_guard<std::mutex> lock(mutex_);
-  AD_CHECK(step == slice.step || step == slice.step + 1)
+  AD_CHECK(slice.step <= step && step < slice.step + slice.gatherings.size())
       << "slice " << id << " from rank " << from << " is of step " << step << " while step "
       << slice.step << " is open";
-  Gathering& gathering = slice.gatherings[step % 2];
-  Contribution& contribution = gathering.from[member - members.begin()];
+  Gathering& open = gathering(slice, step);
+  Contribution& contribution = open.from[member - members.begin()];
   AD_CHECK(!contribution.present) << "slice " << id << " from rank " << from << " of step " << step
                                   << " came twice";
   contribution = {true, samples, std::move(payload)};
-  return ++gathering.present == members.size() && step == slice.step;
+  return ++open.present == members.size() && step == slice.step;
 }
 
 bool Owner::merge(ir::SliceId id) {
@@ -110,10 +111,10 @@ void Owner::average(Owned& slice) {
   std::vector<Contribution> contributions;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    Gathering& gathering = slice.gatherings[slice.step % 2];
-    contributions.resize(gathering.from.size());
-    contributions.swap(gathering.from);
-    gathering.present = 0;
+    Gathering& complete = gathering(slice, slice.step);
+    contributions.resize(complete.from.size());
+    contributions.swap(complete.from);
+    complete.present = 0;
   }
   slice.samples = 0;
   for (const Contribution& each : contributions) slice.samples += each.samples;
@@ -223,7 +224,7 @@ bool Owner::finish(Owned& slice, const std::shared_ptr<Buffer>& bytes) {
                {bytes->data(), slice.buffers->bytes(), Buffer::lend(bytes)});
   const std::lock_guard<std::mutex> lock(mutex_);
   ++slice.step;
-  return slice.gatherings[slice.step % 2].present == in_program(slice).members.size();
+  return gathering(slice, slice.step).present == in_program(slice).members.size();
 }
 
 std::vector<ir::SliceId> Owner::norm_known(std::uint64_t step, NormId norm) {

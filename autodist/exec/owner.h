@@ -44,9 +44,10 @@ class Owner {
         const UserRules* user_rules, OwnerSink sink);
 
   // Keeps a contribution (no bytes when `samples` is 0). True when it was the last one that the
-  // slice's present step waited for: then call merge(). Contributions for the next step may come
-  // while this one is incomplete. Any thread. Throws InternalError for a rank that is no member, a
-  // step out of reach, a wrong size or a second contribution (comm admits once).
+  // slice's present step waited for: then call merge(). Contributions for the next step, and for as
+  // many more as the slice's staleness, may come while this one is incomplete. Any thread. Throws
+  // InternalError for a rank that is no member, a step out of reach, a wrong size or a second
+  // contribution (comm admits once).
   [[nodiscard]] bool add(ir::SliceId slice, std::uint64_t step, ir::Rank from, std::int64_t samples,
                          comm::Payload payload);
 
@@ -78,8 +79,10 @@ class Owner {
     ir::SliceId id;
     std::vector<PieceLayout> pieces;
     std::int64_t elements = 0;
-    std::uint64_t step = 0;   // that it combines next
-    Gathering gatherings[2];  // by parity of the step
+    std::uint64_t step = 0;  // that it combines next
+    // By step, cyclically: whoever may be ahead by the staleness has got this step's result already
+    // while it is still counted as open.
+    std::vector<Gathering> gatherings;
     // Below: touched by the merging thread only.
     std::unique_ptr<BufferPool> buffers;
     std::shared_ptr<Buffer> master;    // parameters, where the owner updates
@@ -91,6 +94,9 @@ class Owner {
   };
 
   Owned& owned(ir::SliceId slice);
+  static Gathering& gathering(Owned& slice, std::uint64_t step) {
+    return slice.gatherings[step % slice.gatherings.size()];
+  }
   void average(Owned& slice);
   static void await(Owned& slice, const std::vector<std::optional<NormPart>>& parts);
   void clip(Owned& slice);

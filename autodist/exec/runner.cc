@@ -199,22 +199,24 @@ class Runner::Impl {
     return result;
   }
 
-  // Blocks until this step's version is there; the time that took.
+  // Blocks until a version is there that this step may use; the time that took.
   Seconds pass(ir::VariableId variable) {
     LocalVariables& variables = synchroniser_.variables();
+    const std::uint64_t staleness = program_->staleness(variable);
+    const std::uint64_t oldest = step_ - std::min(step_, staleness);
     Seconds waited;
     // A variable that nobody updates keeps its first version.
-    if (is_trained(variable) && variables.version(variable) < step_) {
+    if (is_trained(variable) && variables.version(variable) < oldest) {
       const Seconds start = clock_.now();
       const Seconds traced = trace_.enabled() ? trace_.now() : Seconds{};
-      variables.wait_for_version(variable, step_, options_.wait_limit);
+      variables.wait_for_version(variable, oldest, options_.wait_limit);
       waited = clock_.now() - start;
       if (trace_.enabled()) {
         trace_.add(ir::Activity::kGate, ir::StreamKind::kCompute, step_,
                    program_->graph->variable(variable).name, Bytes{}, traced);
       }
     }
-    variables.hold(variable);
+    variables.hold(variable, options_.wait_limit);
     return waited;
   }
 

@@ -136,8 +136,8 @@ class Synchroniser {
   std::vector<Whole> whole_;                         // by variable; guarded by the signal's lock
   std::set<std::uint32_t> done_;                     // ranks; guarded by the signal's lock
   std::map<std::uint32_t, comm::Payload> gathered_;  // states by slice; likewise
-  // Notes by number of their frames and step, then by rank; likewise. At most two steps are open at
-  // a time.
+  // Notes by number of their frames and step, then by rank; likewise. Open at a time: two steps,
+  // and as many more as the program's staleness.
   std::map<std::pair<comm::SliceNumber, std::uint64_t>, std::map<std::uint32_t, std::string>>
       notes_;
   // The exchange's threads and the jobs use everything above; stopped first.

@@ -21,8 +21,8 @@ bool operator==(const Piece& a, const Piece& b) {
 }
 
 bool operator==(const Slice& a, const Slice& b) {
-  return std::tie(a.pieces, a.dtype, a.owner, a.needed, a.members, a.update_at) ==
-         std::tie(b.pieces, b.dtype, b.owner, b.needed, b.members, b.update_at);
+  return std::tie(a.pieces, a.dtype, a.owner, a.needed, a.members, a.update_at, a.staleness) ==
+         std::tie(b.pieces, b.dtype, b.owner, b.needed, b.members, b.update_at, b.staleness);
 }
 
 bool operator==(const Collective& a, const Collective& b) {
@@ -79,6 +79,17 @@ Bytes bytes_of(const Slice& slice) {
 std::uint32_t Program::replica_count() const {
   return static_cast<std::uint32_t>(std::count_if(
       ranks.begin(), ranks.end(), [](const RankInfo& rank) { return rank.replica.has_value(); }));
+}
+
+std::uint32_t Program::staleness(VariableId id) const {
+  const std::vector<SliceId>& slices = plan(id).slices;
+  return slices.empty() ? 0 : slice(slices.front()).staleness;
+}
+
+std::uint32_t Program::staleness() const {
+  std::uint32_t most = 0;
+  for (const Slice& each : slices) most = std::max(most, each.staleness);
+  return most;
 }
 
 const Role& role_of(const Program& program, Rank rank) {

@@ -71,6 +71,9 @@ struct Slice {
   Seconds needed;  // first use after the step's start: the priority; smaller leaves first
   std::vector<Rank> members;  // ascending
   UpdateAt update_at = UpdateAt::kOwner;
+  // Steps by which a gate may lag: at step k it opens from version k - staleness on. The owner sums
+  // step by step all the same. Above 0 only where the owner updates.
+  std::uint32_t staleness = 0;
 
   friend bool operator==(const Slice&, const Slice&);
 };
@@ -163,6 +166,11 @@ struct Program {
   [[nodiscard]] const Shard& shard(ShardId id) const { return shards[id.value]; }
   [[nodiscard]] const VariablePlan& plan(VariableId id) const { return variables[id.value]; }
   [[nodiscard]] std::uint32_t replica_count() const;
+  // Of all slices of the variable; 0 where it has none.
+  [[nodiscard]] std::uint32_t staleness(VariableId id) const;
+  // The largest of all variables. Above 0 a run does not repeat bit for bit: which version a gate
+  // finds depends on the clock.
+  [[nodiscard]] std::uint32_t staleness() const;
 };
 
 // The part that one rank runs. REQUIRES: rank < program.ranks.size().

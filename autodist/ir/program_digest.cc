@@ -43,6 +43,7 @@ class ProgramEncoder {
     out_.add(slice.needed);
     out_.add(slice.members);
     out_.add(slice.update_at);
+    out_.add(std::uint64_t{slice.staleness});
   }
   void encode(const Collective& collective) {
     out_.add(collective.variables);

@@ -83,7 +83,8 @@ class ProgramPrinter {
             fmt::format("owner={}", slice.owner),
             "needed=" + to_string(slice.needed),
             "members=" + set_of(slice.members),
-            slice.update_at == UpdateAt::kOwner ? "update=owner" : "update=every_rank"};
+            slice.update_at == UpdateAt::kOwner ? "update=owner" : "update=every_rank",
+            slice.staleness == 0 ? "" : fmt::format("staleness={}", slice.staleness)};
   }
 
   Row row(VariableId id, const VariablePlan& plan) const {

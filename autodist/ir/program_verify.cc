@@ -85,6 +85,8 @@ class TableVerifier {
     const std::string& first = program_.shard(slice.pieces.front().shard).name;
     AD_CHECK(slice.owner.value < program_.ranks.size()) << first << " owned by " << slice.owner;
     check_members(slice.members, "a slice of " + first);
+    AD_CHECK(slice.staleness == 0 || slice.update_at == UpdateAt::kOwner)
+        << first << " is stale and updated at every rank";
   }
 
   void check(const Collective& collective) const {
@@ -103,7 +105,11 @@ class TableVerifier {
           << variable << " has slices and a collective";
       for (SliceId slice : plan.slices) {
         AD_CHECK(slice.value < program_.slices.size()) << variable << " has slice " << slice;
+        AD_CHECK(program_.slice(slice).staleness == program_.staleness(VariableId(i)))
+            << variable << " has slices of two stalenesses";
       }
+      AD_CHECK(!plan.clip || program_.staleness(VariableId(i)) == 0)
+          << variable << " is stale and clipped by a norm";
       AD_CHECK(!plan.clip || plan.clip->value < graph_.clips.size())
           << variable << " waits for clip " << *plan.clip;
       if (!plan.collective) continue;

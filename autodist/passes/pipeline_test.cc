@@ -72,16 +72,21 @@ TEST(Pipeline, RefusesWhatThisBuildDoesNotRun) {
   const ir::Graph graph = two_layers();
   const auto cluster = hosts(2);
   auto stale = all_ps(graph, cluster);
-  std::get<strategy::PsSynchronizer>(stale.nodes[1].synchronizer).staleness = 2;
+  std::get<strategy::PsSynchronizer>(stale.nodes[1].synchronizer).staleness = 33;
   EXPECT_EQ(refusal(graph, stale, cluster, ErrorCode::kInfeasible),
-            "plan.strategy: 'fc1.bias' asks for staleness=2; this version trains synchronously and "
-            "uncompressed");
+            "plan.strategy: 'fc1.bias' has staleness=33, at most 32 expected");
+  std::get<strategy::PsSynchronizer>(stale.nodes[1].synchronizer).staleness = 2;
+  ir::Graph clipped = graph;
+  clipped.clips = {{1.0, {ir::VariableId(0), ir::VariableId(1)}}};
+  EXPECT_EQ(refusal(clipped, stale, cluster, ErrorCode::kInfeasible),
+            "plan.strategy: 'fc1.bias' has staleness=2, and clipping by a norm needs every step's "
+            "gradients at once");
 
   auto asynchronous = all_ps(graph, cluster);
   std::get<strategy::PsSynchronizer>(asynchronous.nodes[1].synchronizer).sync = false;
   EXPECT_EQ(refusal(graph, asynchronous, cluster, ErrorCode::kInfeasible),
-            "plan.strategy: 'fc1.bias' asks for sync=false; this version trains synchronously and "
-            "uncompressed");
+            "plan.strategy: 'fc1.bias' asks for sync=false; this version sums all "
+            "contributions of a step, uncompressed");
 
   auto compressed = all_ps(graph, cluster);
   split(compressed.nodes[0], 0, 2, 2, [](int) {
@@ -91,7 +96,7 @@ TEST(Pipeline, RefusesWhatThisBuildDoesNotRun) {
   });
   EXPECT_EQ(refusal(graph, compressed, cluster, ErrorCode::kInfeasible),
             "plan.strategy: 'fc1.weight/part_0' asks for a compressor (HorovodCompressorEF); this "
-            "version trains synchronously and uncompressed");
+            "version sums all contributions of a step, uncompressed");
 }
 
 TEST(Pipeline, RefusesShardsOfOneVariableThatGoDifferentWays) {

@@ -1,6 +1,7 @@
 #include "autodist/passes/supported.h"
 
 #include <cmath>
+#include <unordered_map>
 #include <vector>
 
 #include "autodist/base/error.h"
@@ -8,6 +9,9 @@
 
 namespace autodist::passes {
 namespace {
+
+// Frames of one kind between two ranks may be less than 64 steps apart (comm/admission.h).
+constexpr std::int32_t kMostStaleness = 32;
 
 const char* name_of(strategy::Compressor compressor) {
   switch (compressor) {
@@ -38,20 +42,40 @@ const char* name_of(SynchronizerKind kind) {
 [[noreturn]] void refuse(const strategy::NodeConfig& node, const std::string& what,
                          const std::string& where) {
   fail(ErrorCode::kInfeasible,
-       "{}: '{}' asks for {}; this version trains synchronously and uncompressed", where,
+       "{}: '{}' asks for {}; this version sums all contributions of a step, uncompressed", where,
        strategy::variable_name(node.name), what);
 }
 
 void check_synchronizer(const strategy::NodeConfig& node, const std::string& where) {
   if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&node.synchronizer)) {
     if (!ps->sync) refuse(node, "sync=false", where);
-    if (ps->staleness != 0) refuse(node, fmt::format("staleness={}", ps->staleness), where);
+    if (ps->staleness > kMostStaleness) {
+      fail(ErrorCode::kInfeasible, "{}: '{}' has staleness={}, at most {} expected", where,
+           strategy::variable_name(node.name), ps->staleness, kMostStaleness);
+    }
   }
   if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&node.synchronizer)) {
     if (all_reduce->compressor != strategy::Compressor::kNone) {
       refuse(node, fmt::format("a compressor ({})", name_of(all_reduce->compressor)), where);
     }
   }
+}
+
+// A norm over all of a step's gradients is a barrier, which staleness is there to avoid.
+[[noreturn]] void refuse_norm(const std::string& variable, std::int32_t staleness,
+                              const std::string& what, const std::string& where) {
+  fail(ErrorCode::kInfeasible,
+       "{}: '{}' has staleness={}, and {} needs every step's gradients at once", where, variable,
+       staleness, what);
+}
+
+std::int32_t staleness_of(const strategy::Synchronizer& synchronizer) {
+  const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer);
+  return ps == nullptr ? 0 : ps->staleness;
+}
+
+std::int32_t staleness_of(const strategy::NodeConfig& node) {
+  return staleness_of(node.parts.empty() ? node.synchronizer : node.parts.front().synchronizer);
 }
 
 void check_node(const strategy::NodeConfig& node, const std::string& where) {
@@ -69,6 +93,12 @@ void check_node(const strategy::NodeConfig& node, const std::string& where) {
            "{}: shard '{}' goes to {}, '{}' to {}. Use one way for all shards of a variable.",
            where, part.name, name_of(other), node.parts.front().name, name_of(kind));
     }
+    if (staleness_of(part.synchronizer) != staleness_of(node)) {
+      fail(ErrorCode::kInfeasible,
+           "{}: shard '{}' has staleness={}, '{}' has {}. Use one for all shards of a variable.",
+           where, part.name, staleness_of(part.synchronizer), node.parts.front().name,
+           staleness_of(node));
+    }
   }
 }
 
@@ -76,7 +106,15 @@ void check_node(const strategy::NodeConfig& node, const std::string& where) {
 
 void check_supported(const strategy::Strategy& strategy, const ir::Graph& graph,
                      const std::string& where) {
-  for (const strategy::NodeConfig& node : strategy.nodes) check_node(node, where);
+  std::unordered_map<std::string, std::int32_t> staleness;
+  for (const strategy::NodeConfig& node : strategy.nodes) {
+    check_node(node, where);
+    staleness[strategy::variable_name(node.name)] = staleness_of(node);
+  }
+  for (const ir::Variable& variable : graph.variables) {
+    if (variable.update.rule != ir::Rule::kLamb || staleness[variable.name] == 0) continue;
+    refuse_norm(variable.name, staleness[variable.name], "LAMB", where);
+  }
   std::vector<bool> clipped(graph.variables.size());
   for (const ir::Clip& clip : graph.clips) {
     for (ir::VariableId variable : clip.variables) {
@@ -85,6 +123,8 @@ void check_supported(const strategy::Strategy& strategy, const ir::Graph& graph,
              graph.name, graph.variable(variable).name);
       }
       clipped[variable.value] = true;
+      const std::string& name = graph.variable(variable).name;
+      if (staleness[name] != 0) refuse_norm(name, staleness[name], "clipping by a norm", where);
     }
   }
 }

@@ -33,7 +33,7 @@ class Synchroniser {
       switch (kind_of(synchronizer)) {
         case SynchronizerKind::kParameterServer:
           add_slices({ir::ShardId(i), 0, program_.shards[i].elements}, destination(synchronizer),
-                     ir::UpdateAt::kOwner);
+                     ir::UpdateAt::kOwner, staleness(synchronizer));
           break;
         case SynchronizerKind::kDirect:
           direct[{all_reduce(i).group, dtype_of(ir::ShardId(i))}].emplace_back(i);
@@ -90,6 +90,10 @@ class Synchroniser {
     return lowest->second;
   }
 
+  static std::uint32_t staleness(const strategy::Synchronizer& synchronizer) {
+    return static_cast<std::uint32_t>(std::get<strategy::PsSynchronizer>(synchronizer).staleness);
+  }
+
   // Local: the only replica would send all of it to itself.
   void find_locals() {
     local_.assign(program_.variables.size(), members_.size() == 1);
@@ -103,13 +107,14 @@ class Synchroniser {
     }
   }
 
-  void add_slices(const ir::Piece& range, ir::Rank owner, ir::UpdateAt update_at) {
+  void add_slices(const ir::Piece& range, ir::Rank owner, ir::UpdateAt update_at,
+                  std::uint32_t staleness = 0) {
     const DType dtype = dtype_of(range.shard);
     const Bytes limit = state_.slice_limit();
     const auto size = static_cast<std::int64_t>(size_of(dtype));
     const Seconds needed = state_.needed[program_.shard(range.shard).variable.value];
     for (const ir::Piece& piece : cut(range, std::max<std::int64_t>(1, limit.value / size))) {
-      program_.slices.push_back({{piece}, dtype, owner, needed, members_, update_at});
+      program_.slices.push_back({{piece}, dtype, owner, needed, members_, update_at, staleness});
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include "autodist/app/torch/session.h"
 
+#include <deque>
 #include <iostream>
 #include <limits>
 
@@ -165,19 +166,16 @@ class Session::Impl {
   }
 
   StepSummary summarise(bool stop, bool save) {
-    const StepSummary before = last_summary();
     runner().tell(app::note_of(report_, graph_->reduction, stop, save));
-    pending_ = report_.step;
-    return before;
+    untold_.push_back(report_.step);
+    // All ranks read a step's notes after the same number of steps, and none waits for what a rank
+    // that may be behind has not done yet.
+    if (untold_.size() > 1 + program_->staleness()) read_notes();
+    return last_;
   }
 
-  // A step's notes can be read once; what they said is kept.
   StepSummary last_summary() {
-    if (pending_ >= 0) {
-      last_ = app::summary_of(pending_, runner().told(static_cast<std::uint64_t>(pending_)),
-                              graph_->reduction);
-    }
-    pending_ = -1;
+    while (!untold_.empty()) read_notes();
     return last_;
   }
 
@@ -255,7 +253,15 @@ class Session::Impl {
   std::vector<NamedTensor> initial_state_;  // of the update rules, from a checkpoint
 
  private:
-  std::int64_t pending_ = -1;  // the step whose notes were not read yet
+  // A step's notes can be read once; what they said is kept.
+  void read_notes() {
+    const std::int64_t step = untold_.front();
+    untold_.pop_front();
+    last_ =
+        app::summary_of(step, runner().told(static_cast<std::uint64_t>(step)), graph_->reduction);
+  }
+
+  std::deque<std::int64_t> untold_;  // steps whose notes were not read yet
   StepSummary last_;
 };
 

@@ -78,7 +78,8 @@ struct StepReport {
   bool captured = false;
 };
 
-// What all ranks know of a step, one step later: the same at every rank.
+// What all ranks know of a step, one step later (with staleness s: s + 1 steps): the same at every
+// rank.
 struct StepSummary {
   std::int64_t step = -1;    // -1: nothing yet
   double loss = 0;           // mean over all samples of the step (their sum for a summed loss)
@@ -108,8 +109,8 @@ class Session {
   [[nodiscard]] const StepReport& last() const;
 
   // After a step: tells the others this rank's part of it, and what it asks for. Returns the
-  // summary of the step before, so that nobody waits for the slowest's end of this one. Every rank
-  // calls it after every step, or none does.
+  // summary of the step before (with staleness s: of the s-th before that), so that nobody waits
+  // for the slowest's end of this one. Every rank calls it after every step, or none does.
   StepSummary summarise(bool stop = false, bool save = false);
   // The summary of the last step for which summarise() was called.
   StepSummary last_summary();
