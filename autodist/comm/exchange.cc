@@ -27,12 +27,9 @@ namespace {
 
 constexpr Seconds kLongestWait{0.02};  // of the receiving thread, before it looks around
 
-// Acknowledgements carry the kind of the slice; these bytes live as long as the program.
-constexpr std::array<std::byte, 4> kKinds{std::byte{0}, std::byte{1}, std::byte{2}, std::byte{3}};
-
-bool carries_slice(FrameKind kind) {
-  return kind == FrameKind::kContribute || kind == FrameKind::kResult || kind == FrameKind::kNorm;
-}
+// Acknowledgements carry the kind of what they answer; these bytes live as long as the program.
+constexpr std::array<std::byte, kDeliveryKinds> kKinds{std::byte{0}, std::byte{1}, std::byte{2},
+                                                       std::byte{3}, std::byte{4}};
 
 std::string reason_of(const std::exception_ptr& failure) {
   try {
@@ -105,7 +102,7 @@ class Exchange::Impl {
 
   // Used by the receiving thread alone.
   Pulse pulse_;
-  std::vector<std::array<Admission, 4>> admissions_;  // by peer and kind
+  std::vector<std::array<Admission, kDeliveryKinds>> admissions_;  // by peer and kind
   std::vector<Frame> for_later_readers_;
 
   std::thread sender_;
@@ -307,7 +304,7 @@ void Exchange::Impl::send(std::vector<Addressed> batch) {
   ExchangeCounters sent;
   for (Addressed& addressed : batch) {
     ++sent.frames_sent;
-    if (carries_slice(addressed.frame.header.kind)) {
+    if (is_delivery(addressed.frame.header.kind)) {
       sent.payload_bytes_sent += addressed.frame.payload.size;
     }
     transport_.send(addressed.to, std::move(addressed.frame));
@@ -368,7 +365,7 @@ void Exchange::Impl::take(Frame frame, Seconds now) {
     return;
   }
   pulse_.heard(header, now);
-  if (carries_slice(header.kind)) take_slice(frame);
+  if (is_delivery(header.kind)) take_slice(frame);
   if (header.kind == FrameKind::kAcknowledge) take_acknowledgement(frame);
   if (header.kind == FrameKind::kGoodbye) take_goodbye(frame);
 }
@@ -394,7 +391,8 @@ void Exchange::Impl::take_slice(const Frame& frame) {
 void Exchange::Impl::hand_over(const Frame& frame) const {
   const auto& handler = frame.header.kind == FrameKind::kContribute ? handlers_.contribution
                         : frame.header.kind == FrameKind::kResult   ? handlers_.result
-                                                                    : handlers_.norm;
+                        : frame.header.kind == FrameKind::kNorm     ? handlers_.norm
+                                                                    : handlers_.note;
   AD_CHECK(handler) << "nobody handles a " << name_of(frame.header.kind);
   handler(frame);
 }

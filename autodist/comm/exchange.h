@@ -34,6 +34,7 @@ struct Handlers {
   std::function<void(const Frame&)> contribution;
   std::function<void(const Frame&)> result;
   std::function<void(const Frame&)> norm;
+  std::function<void(const Frame&)> note;
 };
 
 // What a rank hands over. `needed` orders it: (step, needed, arrival).

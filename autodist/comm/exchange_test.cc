@@ -31,7 +31,7 @@ class Member {
       const std::lock_guard lock(mutex_);
       frames_.push_back(frame);
     };
-    exchange_.emplace(*transport_, clock_, options, Handlers{record, record, record});
+    exchange_.emplace(*transport_, clock_, options, Handlers{record, record, record, record});
   }
 
   Exchange& exchange() { return *exchange_; }
@@ -113,12 +113,13 @@ void random_traffic_arrives_once(RankNumber size, InProcessHub& hub, unsigned se
   auto members = members_of(hub, size, options);
   std::mt19937 random(seed);
   std::vector<std::map<Key, std::string>> expected(size);
-  constexpr std::array kKinds{FrameKind::kContribute, FrameKind::kResult, FrameKind::kNorm};
+  constexpr std::array kKinds{FrameKind::kContribute, FrameKind::kResult, FrameKind::kNorm,
+                              FrameKind::kNote};
   for (std::uint64_t step = 0; step < 20; ++step) {
     for (SliceNumber number = 0; number < 10; ++number) {
       const RankNumber from = random() % size;
       const RankNumber to = (from + random() % (size - 1) + 1) % size;
-      const FrameKind kind = kKinds[random() % 3];
+      const FrameKind kind = kKinds[random() % kKinds.size()];
       const std::string bytes(random() % 400, static_cast<char>('a' + number));
       if (!expected[to].emplace(Key{kind, step, number, from}, bytes).second) continue;
       members[from]->exchange().post(to, slice(step, number, random() % 9, bytes, kind));

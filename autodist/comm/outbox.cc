@@ -17,9 +17,7 @@ Outbox::Outbox(RankNumber self, RankNumber size, const ExchangeOptions& options,
 
 void Outbox::post(RankNumber to, Outgoing outgoing) {
   AD_CHECK(to < newest_step_.size() && to != self_) << "slice posted to rank " << to;
-  AD_CHECK(outgoing.kind == FrameKind::kContribute || outgoing.kind == FrameKind::kResult ||
-           outgoing.kind == FrameKind::kNorm)
-      << name_of(outgoing.kind);
+  AD_CHECK(is_delivery(outgoing.kind)) << name_of(outgoing.kind);
   AD_CHECK(outgoing.slice < kSliceLimit) << "slice " << outgoing.slice;
   const std::uint64_t step = outgoing.step;
   const auto oldest = live_.lower_bound(Key{to, 0, FrameKind{}, 0});

@@ -5,13 +5,6 @@
 #include <fmt/format.h>
 
 namespace autodist::comm {
-namespace {
-
-bool carries_slice(FrameKind kind) {
-  return kind == FrameKind::kContribute || kind == FrameKind::kResult || kind == FrameKind::kNorm;
-}
-
-}  // namespace
 
 Pulse::Pulse(RankNumber self, RankNumber size, Seconds silence, Seconds first_contact, Seconds now)
     : silence_(silence), first_contact_(first_contact), listening_since_(now), peers_(size) {
@@ -24,7 +17,7 @@ void Pulse::heard(const FrameHeader& header, Seconds now) {
   peer.last = now;
   peer.header = header;
   peer.spoke = true;
-  if (carries_slice(header.kind)) {
+  if (is_delivery(header.kind)) {
     peer.payload = header;
     peer.sent_slices = true;
   }
@@ -46,7 +39,7 @@ std::string Pulse::account(RankNumber rank, Seconds now) const {
   if (!peer.spoke) return silent + "; it was never heard";
   std::string text = silent + "; last heard: " + std::string(name_of(peer.header.kind));
   if (!peer.sent_slices) return text + ", before its first slice";
-  if (!carries_slice(peer.header.kind)) {
+  if (!is_delivery(peer.header.kind)) {
     text += ", and before that: " + std::string(name_of(peer.payload.kind));
   }
   return text + fmt::format(" of slice {}, step {}", peer.payload.slice, peer.payload.step);

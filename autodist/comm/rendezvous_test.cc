@@ -196,7 +196,7 @@ TEST(Rendezvous, AProcessThatIsKilledIsNamedWithItsPid) {
   std::promise<void> arrived;
   std::promise<void> failed;
   Exchange exchange(*transport, clock, options,
-                    {[&](const Frame&) { arrived.set_value(); }, {}, {}});
+                    {[&](const Frame&) { arrived.set_value(); }, {}, {}, {}});
   exchange.on_failure([&] { failed.set_value(); });
   arrived.get_future().wait();
   kill(child, SIGKILL);

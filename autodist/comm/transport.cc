@@ -15,6 +15,8 @@ std::string_view name_of(FrameKind kind) {
       return "result";
     case FrameKind::kNorm:
       return "norm";
+    case FrameKind::kNote:
+      return "note";
     case FrameKind::kAcknowledge:
       return "acknowledgement";
     case FrameKind::kHeartbeat:

@@ -26,6 +26,7 @@ enum class FrameKind : std::uint8_t {
   kContribute = 1,  // a gradient slice, member -> owner
   kResult,          // the combined slice, owner -> member
   kNorm,            // partial sums of squares, owner -> every rank
+  kNote,            // a message about a step between the ranks' own code; `slice` is its topic
   kAcknowledge,     // `payload` bytes arrived; bypasses the window
   kHeartbeat,
   kControl,  // agreement before the first step and between steps: opaque bytes
@@ -34,6 +35,10 @@ enum class FrameKind : std::uint8_t {
 
 // "contribution", "result", …: for messages.
 std::string_view name_of(FrameKind kind);
+
+// Whether frames of this kind are ordered by need, acknowledged, and handed over exactly once.
+inline bool is_delivery(FrameKind kind) { return kind <= FrameKind::kNote; }
+inline constexpr std::size_t kDeliveryKinds = 1 + static_cast<std::size_t>(FrameKind::kNote);
 
 struct FrameHeader {
   FrameKind kind = FrameKind::kControl;

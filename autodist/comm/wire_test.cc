@@ -43,7 +43,7 @@ TEST(Wire, RefusesWithAReason) {
   bad = good;
   bad[4] = std::byte{9};
   EXPECT_EQ(reason(bad, 48, 12), "protocol version 9, expected 1");
-  for (const int kind : {0, 8, 255}) {
+  for (const int kind : {0, 9, 255}) {
     bad = good;
     bad[6] = static_cast<std::byte>(kind);
     EXPECT_EQ(reason(bad, 48, 12), "unknown kind " + std::to_string(kind));

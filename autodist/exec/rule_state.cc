@@ -115,9 +115,17 @@ comm::Payload Synchroniser::packed_states(ir::SliceId slice) {
 // before the chief contributes.
 void Synchroniser::send_states(std::uint64_t step) {
   for (const ir::SliceId slice : owner_->slices()) {
-    exchange_->post(0, {comm::FrameKind::kResult, step, state_number(slice), 0, Seconds{},
-                        packed_states(slice)});
+    post_note(0, static_cast<comm::SliceNumber>(Topic::kStates) + slice.value, step,
+              packed_states(slice));
   }
+}
+
+void Synchroniser::take_states(std::uint32_t slice, const comm::Payload& packed) {
+  {
+    const Signal::Lock lock = signal_.lock();
+    gathered_[slice] = packed;
+  }
+  signal_.notify();
 }
 
 void Synchroniser::put_states(ir::SliceId id, const std::byte* packed, Tensors& tensors) const {
@@ -143,8 +151,7 @@ std::vector<NamedTensor> Synchroniser::gather_state(std::uint64_t step) {
     expected.emplace_back(i);
     if (asked[slice.owner.value]) continue;
     asked[slice.owner.value] = true;
-    exchange_->post(slice.owner.value,
-                    {comm::FrameKind::kNorm, step, state_request_number(), 0, Seconds{}, {}});
+    post_note(slice.owner.value, static_cast<comm::SliceNumber>(Topic::kStatesWanted), step, {});
   }
   std::map<std::uint32_t, comm::Payload> gathered;
   {

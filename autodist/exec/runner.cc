@@ -103,7 +103,7 @@ class Runner::Impl {
 
   void serve() {
     AD_CHECK(!own_shape_) << "rank " << rank_ << " computes; serve() is for ranks that do not";
-    synchroniser_.wait_for_the_end();
+    synchroniser_.notes().wait_for_the_end();
   }
 
   void finish() {
@@ -121,7 +121,7 @@ class Runner::Impl {
     }
     std::map<std::uint32_t, std::vector<NamedTensor>> all;
     const std::string bytes = write_safetensors(own);
-    for (const auto& [rank, theirs] : synchroniser_.gather_at_chief(step_, bytes)) {
+    for (const auto& [rank, theirs] : synchroniser_.notes().gather_at_chief(step_, bytes)) {
       const std::string from = fmt::format("the buffers of rank {}", rank);
       for (const TensorData& each : read_safetensors(theirs, from).tensors) {
         all[rank].push_back(to_tensor(each));
@@ -324,10 +324,10 @@ bool Runner::accepts(const Batch& own_rows) const { return impl_->accepts(own_ro
 void Runner::synchronize() { impl_->synchronize(); }
 void Runner::tell(const std::string& note) {
   AD_CHECK(impl_->steps_done() > 0) << "no step to tell of";
-  impl_->synchroniser().tell(impl_->steps_done() - 1, note);
+  impl_->synchroniser().notes().tell(impl_->steps_done() - 1, note);
 }
 std::vector<std::string> Runner::told(std::uint64_t step) {
-  return impl_->synchroniser().told(step);
+  return impl_->synchroniser().notes().told(step);
 }
 void Runner::serve() { impl_->serve(); }
 void Runner::finish() { impl_->finish(); }

@@ -11,8 +11,6 @@
 namespace autodist::exec {
 namespace {
 
-constexpr std::uint32_t kChief = 0;
-
 std::vector<Seconds> first_needs(const ir::Program& program) {
   std::vector<Seconds> needed(program.variables.size());
   for (std::size_t i = 0; i < needed.size(); ++i) {
@@ -64,7 +62,12 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
       plan_(program),
       norms_(plan_.parts),
       needed_(first_needs(program)),
-      whole_(program.variables.size()) {
+      whole_(program.variables.size()),
+      notes_(program, self, options.wait_limit, signal_,
+             [this](std::uint32_t to, Topic topic, std::uint64_t step, const std::string& note) {
+               post_note(to, static_cast<comm::SliceNumber>(topic), step,
+                         comm::Payload::copy_of(note));
+             }) {
   variables_ = std::make_unique<LocalVariables>(
       program, plan_, norms_, options.user_rules, bindings.variables, options.first_step, signal_,
       [this](ir::VariableId variable) {
@@ -118,8 +121,12 @@ void Synchroniser::start_exchange(const RunnerConnections& connections) {
     take_contribution(ir::SliceId(frame.header.slice), frame.header.step,
                       ir::Rank(frame.header.from), frame.header.samples, frame.payload);
   };
-  handlers.result = [this](const comm::Frame& frame) { take_result_frame(frame); };
+  handlers.result = [this](const comm::Frame& frame) {
+    variables_->take_result(ir::SliceId(frame.header.slice), frame.header.step,
+                            frame.header.samples, frame.payload);
+  };
   handlers.norm = [this](const comm::Frame& frame) { take_norm_frame(frame); };
+  handlers.note = [this](const comm::Frame& frame) { take_note_frame(frame); };
   exchange_ = std::make_unique<comm::Exchange>(*connections.transport, *connections.clock,
                                                options_.exchange, std::move(handlers));
   exchange_->on_failure([this] { signal_.fail(exchange_->failure()); });
@@ -193,33 +200,12 @@ void Synchroniser::send_result(ir::SliceId id, std::uint64_t step, std::int64_t 
   }
 }
 
-void Synchroniser::take_result_frame(const comm::Frame& frame) {
-  if (frame.header.slice < program_.slices.size()) {
-    variables_->take_result(ir::SliceId(frame.header.slice), frame.header.step,
-                            frame.header.samples, frame.payload);
-    return;
-  }
-  const auto slice = static_cast<std::uint32_t>(frame.header.slice - program_.slices.size());
-  {
-    const Signal::Lock lock = signal_.lock();
-    gathered_[slice] = frame.payload;
-  }
-  signal_.notify();
-}
-
 comm::SliceNumber Synchroniser::lamb_number(ir::SliceId slice) const {
   return static_cast<comm::SliceNumber>(program_.slices.size() + slice.value);
 }
 comm::SliceNumber Synchroniser::whole_number(ir::VariableId variable) const {
   return static_cast<comm::SliceNumber>(2 * program_.slices.size() + variable.value);
 }
-comm::SliceNumber Synchroniser::done_number() const {
-  return static_cast<comm::SliceNumber>(2 * program_.slices.size() + program_.variables.size());
-}
-comm::SliceNumber Synchroniser::state_request_number() const { return done_number() + 1; }
-comm::SliceNumber Synchroniser::note_number() const { return done_number() + 2; }
-comm::SliceNumber Synchroniser::gathering_number() const { return done_number() + 3; }
-comm::SliceNumber Synchroniser::state_number(ir::SliceId slice) const { return lamb_number(slice); }
 
 void Synchroniser::send_sums(ir::SliceId slice, std::uint64_t step, bool lamb,
                              const std::vector<SquaredSums>& sums) {
@@ -233,6 +219,11 @@ void Synchroniser::send_sums(ir::SliceId slice, std::uint64_t step, bool lamb,
   take_sums(step, lamb ? plan_.lamb[slice.value] : plan_.clipped[slice.value], sums);
 }
 
+void Synchroniser::post_note(std::uint32_t to, comm::SliceNumber topic, std::uint64_t step,
+                             comm::Payload payload) {
+  exchange_->post(to, {comm::FrameKind::kNote, step, topic, 0, Seconds{}, std::move(payload)});
+}
+
 void Synchroniser::take_norm_frame(const comm::Frame& frame) {
   const auto slices = static_cast<comm::SliceNumber>(program_.slices.size());
   const comm::SliceNumber number = frame.header.slice;
@@ -241,74 +232,24 @@ void Synchroniser::take_norm_frame(const comm::Frame& frame) {
     const bool lamb = number >= slices;
     const auto& parts = lamb ? plan_.lamb[number - slices] : plan_.clipped[number];
     take_sums(step, parts, sums_of(frame, parts.size()));
-  } else if (number < done_number()) {
-    const auto& part = plan_.whole[number - 2 * slices];
-    AD_CHECK(part) << "variable " << number - 2 * slices << " has no norm of its own";
-    add_part(step, *part, sums_of(frame, 1).front());
-  } else if (number == done_number()) {
-    {
-      const Signal::Lock lock = signal_.lock();
-      done_.insert(frame.header.from);
-    }
-    signal_.notify();
-  } else if (number == note_number() || number == gathering_number()) {
-    keep_note(number, step, frame.header.from, frame.payload.to_string());
-  } else {
-    AD_CHECK(number == state_request_number()) << "norm number " << number;
+    return;
+  }
+  AD_CHECK(number < 2 * slices + program_.variables.size()) << "norm number " << number;
+  const auto& part = plan_.whole[number - 2 * slices];
+  AD_CHECK(part) << "variable " << number - 2 * slices << " has no norm of its own";
+  add_part(step, *part, sums_of(frame, 1).front());
+}
+
+void Synchroniser::take_note_frame(const comm::Frame& frame) {
+  const std::uint64_t step = frame.header.step;
+  const comm::SliceNumber topic = frame.header.slice;
+  if (topic == static_cast<comm::SliceNumber>(Topic::kStatesWanted)) {
     jobs_->push(step, Seconds{}, [this, step] { send_states(step); });
+  } else if (topic >= static_cast<comm::SliceNumber>(Topic::kStates)) {
+    take_states(topic - static_cast<comm::SliceNumber>(Topic::kStates), frame.payload);
+  } else {
+    notes_.take(frame);
   }
-}
-
-void Synchroniser::keep_note(comm::SliceNumber number, std::uint64_t step, std::uint32_t from,
-                             std::string note) {
-  {
-    const Signal::Lock lock = signal_.lock();
-    notes_[{number, step}][from] = std::move(note);
-  }
-  signal_.notify();
-}
-
-std::map<std::uint32_t, std::string> Synchroniser::take_notes(comm::SliceNumber number,
-                                                              std::uint64_t step,
-                                                              const char* what) {
-  Signal::Lock lock = signal_.lock();
-  const auto key = std::make_pair(number, step);
-  signal_.wait(
-      lock, options_.wait_limit, [&] { return notes_[key].size() == program_.replica_count(); },
-      [&] {
-        return fmt::format("run: {} of {} ranks sent {} at step {}.", notes_[key].size(),
-                           program_.replica_count(), what, step);
-      });
-  return std::move(notes_.extract(key).mapped());
-}
-
-void Synchroniser::tell(std::uint64_t step, const std::string& note) {
-  for (std::size_t i = 1; i < program_.ranks.size(); ++i) {
-    const auto to = static_cast<std::uint32_t>((self_.value + i) % program_.ranks.size());
-    if (!computes(to)) continue;
-    exchange_->post(to, {comm::FrameKind::kNorm, step, note_number(), 0, Seconds{},
-                         comm::Payload::copy_of(note)});
-  }
-  keep_note(note_number(), step, self_.value, note);
-}
-
-std::vector<std::string> Synchroniser::told(std::uint64_t step) {
-  std::vector<std::string> notes;
-  for (auto& [rank, note] : take_notes(note_number(), step, "its notes")) {
-    notes.push_back(std::move(note));
-  }
-  return notes;
-}
-
-std::map<std::uint32_t, std::string> Synchroniser::gather_at_chief(std::uint64_t step,
-                                                                   std::string bytes) {
-  if (self_.value != kChief) {
-    exchange_->post(kChief, {comm::FrameKind::kNorm, step, gathering_number(), 0, Seconds{},
-                             comm::Payload::copy_of(bytes)});
-    return {};
-  }
-  keep_note(gathering_number(), step, kChief, std::move(bytes));
-  return take_notes(gathering_number(), step, "its buffers");
 }
 
 void Synchroniser::take_sums(std::uint64_t step, const std::vector<std::optional<NormPart>>& parts,
@@ -326,10 +267,6 @@ void Synchroniser::add_part(std::uint64_t step, NormPart part, SquaredSums sums)
   });
 }
 
-bool Synchroniser::computes(std::uint32_t rank) const {
-  return program_.ranks[rank].replica.has_value();
-}
-
 // Every computing rank has the same averaged gradient and adds its part by itself; the first of
 // them tells those that only serve.
 void Synchroniser::report_whole_norm(ir::VariableId variable, std::uint64_t step) {
@@ -342,9 +279,9 @@ void Synchroniser::report_whole_norm(ir::VariableId variable, std::uint64_t step
                                 dtype_of(gradient.scalar_type()), gradient.numel());
   }
   std::uint32_t first = 0;
-  while (!computes(first)) ++first;
+  while (!program_.computes(ir::Rank(first))) ++first;
   for (std::uint32_t rank = 0; first == self_.value && rank < program_.ranks.size(); ++rank) {
-    if (computes(rank)) continue;
+    if (program_.computes(ir::Rank(rank))) continue;
     exchange_->post(rank, {comm::FrameKind::kNorm, step, whole_number(variable), 0, Seconds{},
                            payload_of({sums})});
   }
@@ -435,37 +372,9 @@ void Synchroniser::update(ir::VariableId variable, std::uint64_t step) {
   }
 }
 
-// Training takes as long as it takes; a peer that is lost ends the wait.
-void Synchroniser::wait_until_done(const std::vector<std::uint32_t>& ranks) {
-  constexpr Seconds kYears{1e8};
-  Signal::Lock lock = signal_.lock();
-  signal_.wait(
-      lock, kYears,
-      [&] {
-        return std::all_of(ranks.begin(), ranks.end(),
-                           [&](std::uint32_t rank) { return done_.count(rank) != 0; });
-      },
-      [] { return std::string("run: nobody finished."); });
-}
-
-void Synchroniser::wait_for_the_end() {
-  std::vector<std::uint32_t> computing;
-  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
-    if (computes(rank)) computing.push_back(rank);
-  }
-  wait_until_done(computing);
-}
-
-// Who only serves is needed until all have computed, and everybody until the chief has gathered
-// what it wants to save.
 void Synchroniser::finish(std::uint64_t step) {
   if (!exchange_) return;
-  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
-    const bool waits_for_us = self_.value == kChief || (computes(self_.value) && !computes(rank));
-    if (rank == self_.value || !waits_for_us) continue;
-    exchange_->post(rank, {comm::FrameKind::kNorm, step, done_number(), 0, Seconds{}, {}});
-  }
-  if (self_.value != kChief) wait_until_done({kChief});
+  notes_.leave(step);
   exchange_->finish(options_.wait_limit);
 }
 

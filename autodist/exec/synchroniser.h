@@ -14,7 +14,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +22,7 @@
 #include "autodist/exec/job_queue.h"
 #include "autodist/exec/local_variables.h"
 #include "autodist/exec/norms.h"
+#include "autodist/exec/notes.h"
 #include "autodist/exec/owner.h"
 #include "autodist/exec/runner.h"
 #include "autodist/exec/signal.h"
@@ -55,20 +55,9 @@ class Synchroniser {
   // The run is over, for this rank and its peers. Any thread but the exchange's.
   void abort(std::exception_ptr reason);
 
-  // Waits until all computing ranks have said that they are done; for a rank that only serves.
-  void wait_for_the_end();
+  [[nodiscard]] Notes& notes() { return notes_; }
   // Leaves in order, once nobody needs this rank any more.
   void finish(std::uint64_t step);
-
-  // Small bytes about a step from every computing rank to every other (a loss, a wish to stop).
-  void tell(std::uint64_t step, const std::string& note);
-  // What all of them told, by rank; waits for the last. REQUIRES: once per step for which this rank
-  // told.
-  std::vector<std::string> told(std::uint64_t step);
-
-  // The same from every computing rank to the chief alone, who gets all of it, by rank; the others
-  // get nothing and do not wait. By all of them, at most once between two steps.
-  std::map<std::uint32_t, std::string> gather_at_chief(std::uint64_t step, std::string bytes);
 
   std::vector<NamedTensor> gather_state(std::uint64_t step);
   void load_state(const std::vector<NamedTensor>& state);
@@ -84,21 +73,18 @@ class Synchroniser {
     std::int64_t samples = 0;
   };
 
-  // Numbers of frames that are no slices of the table. Norms: slices first, then LAMB's, then
-  // variables without slices.
+  // Numbers of norm frames: slices first, then LAMB's, then variables without slices.
   [[nodiscard]] comm::SliceNumber lamb_number(ir::SliceId slice) const;
   [[nodiscard]] comm::SliceNumber whole_number(ir::VariableId variable) const;
-  [[nodiscard]] comm::SliceNumber done_number() const;
-  [[nodiscard]] comm::SliceNumber state_request_number() const;
-  [[nodiscard]] comm::SliceNumber note_number() const;
-  [[nodiscard]] comm::SliceNumber gathering_number() const;
-  [[nodiscard]] comm::SliceNumber state_number(ir::SliceId slice) const;
 
   void start_exchange(const RunnerConnections& connections);
   void take_contribution(ir::SliceId slice, std::uint64_t step, ir::Rank from, std::int64_t samples,
                          comm::Payload payload);
-  void take_result_frame(const comm::Frame& frame);
   void take_norm_frame(const comm::Frame& frame);
+  void take_note_frame(const comm::Frame& frame);
+  void take_states(std::uint32_t slice, const comm::Payload& packed);
+  void post_note(std::uint32_t to, comm::SliceNumber topic, std::uint64_t step,
+                 comm::Payload payload);
   void take_sums(std::uint64_t step, const std::vector<std::optional<NormPart>>& parts,
                  const std::vector<SquaredSums>& sums);
   void add_part(std::uint64_t step, NormPart part, SquaredSums sums);
@@ -113,13 +99,6 @@ class Synchroniser {
   void send_states(std::uint64_t step);
   void put_states(ir::SliceId slice, const std::byte* packed,
                   std::map<std::string, torch::Tensor>& tensors) const;
-  void wait_until_done(const std::vector<std::uint32_t>& ranks);
-  [[nodiscard]] bool computes(std::uint32_t rank) const;
-  void keep_note(comm::SliceNumber number, std::uint64_t step, std::uint32_t from,
-                 std::string note);
-  // Those of all computing ranks, by rank; waits for the last.
-  std::map<std::uint32_t, std::string> take_notes(comm::SliceNumber number, std::uint64_t step,
-                                                  const char* what);
 
   const ir::Program& program_;
   const ir::Rank self_;
@@ -134,12 +113,8 @@ class Synchroniser {
   std::unique_ptr<Owner> owner_;
   std::unique_ptr<Contributor> contributor_;
   std::vector<Whole> whole_;                         // by variable; guarded by the signal's lock
-  std::set<std::uint32_t> done_;                     // ranks; guarded by the signal's lock
   std::map<std::uint32_t, comm::Payload> gathered_;  // states by slice; likewise
-  // Notes by number of their frames and step, then by rank; likewise. Open at a time: two steps,
-  // and as many more as the program's staleness.
-  std::map<std::pair<comm::SliceNumber, std::uint64_t>, std::map<std::uint32_t, std::string>>
-      notes_;
+  Notes notes_;
   // The exchange's threads and the jobs use everything above; stopped first.
   std::unique_ptr<JobQueue> jobs_;
   std::unique_ptr<comm::Exchange> exchange_;

@@ -166,6 +166,7 @@ struct Program {
   [[nodiscard]] const Shard& shard(ShardId id) const { return shards[id.value]; }
   [[nodiscard]] const VariablePlan& plan(VariableId id) const { return variables[id.value]; }
   [[nodiscard]] std::uint32_t replica_count() const;
+  [[nodiscard]] bool computes(Rank rank) const { return ranks[rank.value].replica.has_value(); }
   // Of all slices of the variable; 0 where it has none.
   [[nodiscard]] std::uint32_t staleness(VariableId id) const;
   // The largest of all variables. Above 0 a run does not repeat bit for bit: which version a gate

@@ -173,7 +173,7 @@ TEST(ZmqTransport, CarriesAnAgreementAndThenAnExchange) {
       const SteadyClock clock;
       ExchangeOptions options;
       options.window = Bytes{1 << 16};
-      Exchange exchange(transport, clock, options, {[&](const Frame&) { ++received; }, {}, {}});
+      Exchange exchange(transport, clock, options, {[&](const Frame&) { ++received; }, {}, {}, {}});
       for (SliceNumber slice = 0; slice < 100; ++slice) {
         for (RankNumber to = 0; to < 3; ++to) {
           if (to == rank) continue;

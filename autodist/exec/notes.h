@@ -1,0 +1,74 @@
+// What ranks tell each other beside gradients and norms: what a step was to each of them, what the
+// chief gathers, and who is done.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autodist/comm/transport.h"
+#include "autodist/exec/signal.h"
+#include "autodist/ir/program.h"
+
+namespace autodist::exec {
+
+// Of a note frame: the number in its slice field (docs/formats/wire.md).
+enum class Topic : comm::SliceNumber {
+  kStep = 0,
+  kGathering = 1,
+  kDone = 2,
+  kStatesWanted = 3,
+  kStates = 16,  // + slice
+};
+
+class Notes {
+ public:
+  // Sends a note about a step to another rank; does not block.
+  using Post = std::function<void(std::uint32_t to, Topic topic, std::uint64_t step,
+                                  const std::string& note)>;
+
+  // `program` and `signal` outlive it. No wait but that for the end is longer than `limit`.
+  Notes(const ir::Program& program, ir::Rank self, Seconds limit, Signal& signal, Post post);
+
+  // A note of another rank, on kStep, kGathering or kDone. Any thread.
+  void take(const comm::Frame& frame);
+
+  // Small bytes about a step from every computing rank to every other (a loss, a wish to stop).
+  void tell(std::uint64_t step, const std::string& note);
+  // What all of them told, by rank; waits for the last. REQUIRES: once per step for which this rank
+  // told.
+  std::vector<std::string> told(std::uint64_t step);
+
+  // The same from every computing rank to the chief alone, who gets all of it, by rank; the others
+  // get nothing and do not wait. By all of them, at most once between two steps.
+  std::map<std::uint32_t, std::string> gather_at_chief(std::uint64_t step, std::string bytes);
+
+  // Who only serves is needed until all have computed, and everybody until the chief has gathered
+  // what it wants to save: tells those who wait for this rank, and waits for the chief.
+  void leave(std::uint64_t step);
+  // Waits until all computing ranks have left; for a rank that only serves.
+  void wait_for_the_end();
+
+ private:
+  void keep(Topic topic, std::uint64_t step, std::uint32_t from, std::string note);
+  // Those of all computing ranks, by rank; waits for the last.
+  std::map<std::uint32_t, std::string> collect(Topic topic, std::uint64_t step, const char* what);
+  void wait_until_done(const std::vector<std::uint32_t>& ranks);
+
+  const ir::Program& program_;
+  const ir::Rank self_;
+  const Seconds limit_;
+  Signal& signal_;
+  Post post_;
+  // Guarded by the signal's lock. Open at a time: two steps, and as many more as the program's
+  // staleness.
+  std::map<std::pair<Topic, std::uint64_t>, std::map<std::uint32_t, std::string>> notes_;
+  std::set<std::uint32_t> done_;  // ranks
+};
+
+}  // namespace autodist::exec
