@@ -72,7 +72,7 @@ class Exchange::Impl {
   void hand_over(const Frame& frame) const;
   void check_pulse(Seconds now);
 
-  void fail_with(std::exception_ptr failure);
+  void fail_with(const std::exception_ptr& failure);
   void stop();
   [[nodiscard]] bool stopping() const;
   [[nodiscard]] bool all_said_goodbye() const;         // REQUIRES: mutex_
@@ -204,7 +204,7 @@ void Exchange::Impl::stop() {
   if (receiver_.joinable()) receiver_.join();
 }
 
-void Exchange::Impl::fail_with(std::exception_ptr failure) {
+void Exchange::Impl::fail_with(const std::exception_ptr& failure) {
   std::function<void()> wake;
   {
     const std::lock_guard lock(mutex_);

@@ -403,7 +403,7 @@ double factor_at(const Schedule& schedule, std::int64_t step) {
     case Schedule::Kind::kConstant:
       return 1.0;
     case Schedule::Kind::kStep:
-      return std::pow(schedule.factor, static_cast<double>(since / schedule.period_steps));
+      return std::pow(schedule.factor, std::floor(periods));
     case Schedule::Kind::kExponential:
       return std::pow(schedule.factor, periods);
     case Schedule::Kind::kCosine:
