@@ -3,17 +3,13 @@
 #include <sys/resource.h>
 #include <torch/torch.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "autodist/app/subprocess.h"
-#include "autodist/app/torch/torch_verbs.h"
+#include "autodist/app/torch/bench.h"
 #include "autodist/base/clock.h"
-#include "autodist/base/error.h"
 #include "autodist/capture/bindings.h"
 #include "autodist/capture/capture.h"
 #include "autodist/exec/replay.h"
@@ -23,19 +19,6 @@ namespace autodist::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-struct BenchArguments {
-  std::string name;
-  bool quick = false;
-  std::string probe;  // runs one step in this process and prints its peak memory
-  std::string probe_model;
-};
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Forward and backward with autograd, gradients dropped.
 void eager_step(const TrainingStep& step) {
@@ -147,20 +130,14 @@ int probe(const BenchArguments& arguments, Console& console) {
   return 0;
 }
 
-double memory_ratio(const std::string& model) {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  const auto peak = [&](const char* what) {
-    const Finished finished =
-        run_to_end({self, "bench", "capture", "--probe", what, "--probe-model", model});
-    if (finished.exit_code != 0) {
-      fail(ErrorCode::kUsage, "bench: the {} step of {} failed", what, model);
-    }
-    return std::stod(finished.output);
-  };
-  return peak("capture") / peak("plain");
+double memory_ratio(const BenchArguments& arguments, const std::string& model) {
+  return run_probe(arguments, "capture", model) / run_probe(arguments, "plain", model);
 }
 
+}  // namespace
+
 int bench_capture(const BenchArguments& arguments, Console& console) {
+  if (!arguments.probe.empty()) return probe(arguments, console);
   torch::set_num_threads(1);
   Json raw = Json::object();
   double log_sum = 0;
@@ -185,7 +162,7 @@ int bench_capture(const BenchArguments& arguments, Console& console) {
   double memory = 0;
   double worst_full = 0;
   for (const char* model : {"resnet50", "bert-base"}) {
-    const double ratio = memory_ratio(model);
+    const double ratio = memory_ratio(arguments, model);
     const double cost = capture_of_full_size(model, arguments.quick);
     raw[model] = {{"capture_memory_over_step", ratio}, {"capture_over_eager_step", cost}};
     if (!console.json) {
@@ -209,24 +186,6 @@ int bench_capture(const BenchArguments& arguments, Console& console) {
     console.out << fmt::format("{:<28} {:.3f}\n", name, value.get<double>());
   }
   return 0;
-}
-
-}  // namespace
-
-Action declare_bench(CLI::App& verb) {
-  auto arguments = std::make_shared<BenchArguments>();
-  verb.add_option("name", arguments->name, "capture")
-      ->required()
-      ->check(CLI::IsMember({"capture"}));
-  verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");
-  verb.add_option("--probe", arguments->probe)
-      ->check(CLI::IsMember({"plain", "capture"}))
-      ->group("");
-  verb.add_option("--probe-model", arguments->probe_model)->group("");
-  return [arguments](Console& console) {
-    return arguments->probe.empty() ? bench_capture(*arguments, console)
-                                    : probe(*arguments, console);
-  };
 }
 
 }  // namespace autodist::app
