@@ -169,7 +169,7 @@ Strategy from_text(const std::string& text, const std::string& where,
     fail(ErrorCode::kUsage, "{}:{}", where, complaint.text());
   }
   for (const std::string& warning : complaint.warnings()) {
-    if (warnings != nullptr) warnings->push_back(where + ":" + warning);
+    if (warnings != nullptr) warnings->push_back(fmt::format("{}:{}", where, warning));
   }
   // Text may hold any bytes; the raw form, in which the chief sends a strategy, only UTF-8.
   const google::protobuf::LogSilencer silencer;

@@ -169,7 +169,7 @@ std::optional<Frame> ZmqTransport::receive_next(Seconds timeout) {
       refuse(fmt::format("rank {} is not a peer of rank {} of {}", header.from, self_, size()));
       continue;
     }
-    return Frame{header, body.size() == 0 ? Payload{} : payload_of(std::move(body))};
+    return Frame{header, body.empty() ? Payload{} : payload_of(std::move(body))};
   }
 }
 
