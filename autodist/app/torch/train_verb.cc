@@ -1,6 +1,7 @@
 // `autodist train`: a model, a cluster, a trained model.
 
 #include <signal.h>
+#include <time.h>
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
@@ -38,13 +39,22 @@ struct TrainArguments {
   std::string init;
 };
 
-// Signals ask for an orderly end: the step is finished, a checkpoint written, exit 0. A second one
-// ends the process as usual.
+// Signals ask for an orderly end: the step is finished, a checkpoint written, exit 0. One that
+// comes a second later or more ends the process as usual; sooner it is the same wish once more
+// (timeout(1) sends each signal to the process and to its group).
 std::atomic<bool> interrupted{false};
+std::atomic<std::int64_t> interrupted_at_ms{0};
 
 extern "C" void on_signal(int number) {
-  interrupted = true;
-  ::signal(number, SIG_DFL);
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  const std::int64_t now_ms = std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+  if (!interrupted.exchange(true)) {
+    interrupted_at_ms = now_ms;
+  } else if (now_ms - interrupted_at_ms >= 1000) {
+    ::signal(number, SIG_DFL);
+    ::raise(number);
+  }
 }
 
 void show_progress(Console& console, const Progress& progress, std::int64_t steps) {

@@ -158,6 +158,14 @@ TEST(BytePs, NodesThatOnlyServeTakeMore) {
                 {"10.0.0.1:CPU:0", 200}, {"10.0.0.2:CPU:0", 200}, {"10.0.0.3:CPU:0", 400}}));
 }
 
+TEST(Builders, AVariableWithoutElementsIsNotCut) {
+  for (const char* specification : {"BytePS", "P3"}) {
+    const strategy::Strategy strategy =
+        build_strategy(specification, graph_of({{"empty", {4, 0}}, {"w", {4, 4}}}), two_servers());
+    EXPECT_TRUE(strategy.nodes.front().parts.empty()) << specification;
+  }
+}
+
 TEST(Builders, AUsersOwnStandsBesideOurs) {
   const Builder everything_on_the_last{
       "Last",

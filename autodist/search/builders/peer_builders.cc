@@ -16,7 +16,7 @@ using strategy::Strategy;
 // The fewest shards along the first axis of which none is above `most`, as far as there are rows.
 Cut at_most(const ir::Graph& graph, ir::VariableId variable, std::int64_t size, std::int64_t most) {
   const std::vector<std::int64_t> shape = ir::shape_of(graph, variable);
-  if (shape.empty() || shape.front() < 2) return {};
+  if (shape.empty() || shape.front() < 2 || size == 0) return {};
   const std::int64_t rows_in_one = std::max<std::int64_t>(1, most / (size / shape.front()));
   return {0, (shape.front() + rows_in_one - 1) / rows_in_one};
 }
