@@ -72,6 +72,19 @@ function(autodist_use_torch target)
   target_precompile_headers(${target} REUSE_FROM autodist_torch_headers)
 endfunction()
 
+# What every ctest entry runs under: a limit in seconds, ten times that under a sanitizer, and
+# ThreadSanitizer's suppressions.
+function(autodist_limit_test name seconds)
+  if(AUTODIST_SANITIZE)  # several times slower
+    math(EXPR seconds "10 * ${seconds}")
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${seconds})
+  if(AUTODIST_SANITIZE STREQUAL "thread")
+    set_tests_properties(${name} PROPERTIES
+      ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tools/tsan.supp")
+  endif()
+endfunction()
+
 # autodist_test(<name> SOURCES … LIBRARIES … [LABELS …] [SLOW]): one GoogleTest program, one ctest entry.
 # With SLOW, test cases whose name begins with "Slow" run in a second entry, <name>_slow, labelled slow.
 function(autodist_test name)
@@ -82,19 +95,14 @@ function(autodist_test name)
   add_test(NAME ${name} COMMAND ${name} --gtest_filter=-Slow*)
   if(ARG_SLOW)
     add_test(NAME ${name}_slow COMMAND ${name} --gtest_filter=Slow*)
-    set_tests_properties(${name}_slow PROPERTIES TIMEOUT 3600 LABELS slow)
+    set_tests_properties(${name}_slow PROPERTIES LABELS slow)
+    autodist_limit_test(${name}_slow 3600)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
-  if(AUTODIST_SANITIZE)  # several times slower
-    math(EXPR ARG_TIMEOUT "10 * ${ARG_TIMEOUT}")
-  endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
-  if(AUTODIST_SANITIZE STREQUAL "thread")
-    set_tests_properties(${name} PROPERTIES
-      ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tools/tsan.supp")
-  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+  autodist_limit_test(${name} ${ARG_TIMEOUT})
 endfunction()
 
 # Generated beside its header's include path: autodist/x/y.proto -> <build>/autodist/x/y.pb.h.

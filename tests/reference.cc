@@ -16,11 +16,15 @@ bool is_sparse(const std::string& model) {
 
 constexpr double kRate = 0.02;  // faster, batch norm over few samples amplifies rounding
 
-void make_gradients_dense(std::vector<torch::Tensor>& parameters) {
-  for (torch::Tensor& parameter : parameters) {
-    if (parameter.grad().defined() && parameter.grad().is_sparse()) {
-      parameter.mutable_grad() = parameter.grad().to_dense();
-    }
+// A replica's part of the averages, dense.
+void add_gradients(const std::vector<torch::Tensor>& parameters, double share,
+                   std::uint32_t replica, const Lossy* lossy, std::vector<torch::Tensor>& sums) {
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    torch::Tensor gradient = parameters[p].grad();
+    if (!gradient.defined()) continue;
+    if (gradient.is_sparse()) gradient = gradient.to_dense();
+    if (lossy != nullptr) gradient = lossy->contribution(replica, p, gradient);
+    sums[p] = sums[p].defined() ? sums[p] + gradient * share : gradient * share;
   }
 }
 
@@ -72,7 +76,7 @@ Update sgd_of(const std::string& model) {
 }
 
 Parameters train_plain(const std::string& model, std::uint32_t replicas, std::int64_t batch_size,
-                       const Update& update) {
+                       const Update& update, const Lossy* lossy) {
   const TrainingStep step = make_step(model, kBatch / replicas);
   std::vector<torch::Tensor> parameters;
   for (const NamedTensor& each : step.parameters) parameters.push_back(each.tensor);
@@ -82,7 +86,7 @@ Parameters train_plain(const std::string& model, std::uint32_t replicas, std::in
   }
   for (int i = 0; i < kSteps; ++i) {
     const Batch batch = batch_at(model, i, batch_size);
-    for (torch::Tensor& parameter : parameters) parameter.mutable_grad() = torch::Tensor();
+    std::vector<torch::Tensor> sums(parameters.size());
     for (std::uint32_t r = 0; r < replicas; ++r) {
       const Batch rows = rows_of(batch, r, replicas);
       if (rows.front().size(0) == 0) continue;
@@ -91,17 +95,22 @@ Parameters train_plain(const std::string& model, std::uint32_t replicas, std::in
         step.buffers[b].tensor.copy_(buffers[r][b]);
       }
       torch::manual_seed(exec::step_seed(kSeed, r, static_cast<std::uint64_t>(i)));
+      for (torch::Tensor& parameter : parameters) parameter.mutable_grad() = torch::Tensor();
       {
         const torch::AutoGradMode gradients(true);
-        const double share =
-            static_cast<double>(rows.front().size(0)) / static_cast<double>(batch_size);
-        (step.loss(rows) * share).backward();
+        step.loss(rows).backward();
       }
+      const double share =
+          static_cast<double>(rows.front().size(0)) / static_cast<double>(batch_size);
+      add_gradients(parameters, share, r, lossy, sums);
       for (std::size_t b = 0; b < step.buffers.size(); ++b) {
         buffers[r][b].copy_(step.buffers[b].tensor);
       }
     }
-    make_gradients_dense(parameters);
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      const bool changed = lossy != nullptr && lossy->average && sums[p].defined();
+      parameters[p].mutable_grad() = changed ? lossy->average(p, sums[p]) : sums[p];
+    }
     update(parameters, i);
   }
   return copies_of(step);

@@ -35,9 +35,16 @@ std::string optimizer_of(const std::string& model);
 using Update = std::function<void(std::vector<torch::Tensor>& parameters, int step)>;
 Update sgd_of(const std::string& model);
 
+// What travels in the place of a gradient: a replica's own, and the average of them.
+struct Lossy {
+  std::function<torch::Tensor(std::uint32_t replica, std::size_t parameter, torch::Tensor gradient)>
+      contribution;
+  std::function<torch::Tensor(std::size_t parameter, torch::Tensor gradient)> average;
+};
+
 // kSteps steps. Each replica's rows go through the model with that replica's generator and buffers
 // (batch norm keeps statistics per replica); gradients are averaged by samples.
 Parameters train_plain(const std::string& model, std::uint32_t replicas, std::int64_t batch,
-                       const Update& update);
+                       const Update& update, const Lossy* lossy = nullptr);
 
 }  // namespace autodist::testing_jobs

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <utility>
@@ -17,6 +18,12 @@ inline std::shared_ptr<std::byte> allocate_aligned(std::size_t bytes) {
   constexpr std::align_val_t kAlignment{64};
   auto* memory = static_cast<std::byte*>(::operator new(bytes, kAlignment));
   return {memory, [](std::byte* pointer) { ::operator delete(pointer, kAlignment); }};
+}
+
+inline std::shared_ptr<std::byte> allocate_zeros(std::size_t bytes) {
+  std::shared_ptr<std::byte> memory = allocate_aligned(bytes);
+  std::memset(memory.get(), 0, bytes);
+  return memory;
 }
 
 // Has one writer, and readers on other threads as long as they hold what lend() gave them.

@@ -18,7 +18,8 @@ struct Checkpoint {
   std::string optimizer;                    // its text, for information
   std::vector<TensorData> model;            // parameters whole, buffers of the chief
   std::vector<TensorData> optimizer_state;  // "<variable>.<state>"
-  // Buffers of every replica but the chief ("<name>"), by rank: batch-norm statistics.
+  // What differs between replicas, by rank: buffers that the step writes ("<name>", batch-norm
+  // statistics) of all but the chief, and what compression owes ("<variable>.owed").
   std::map<std::uint32_t, std::vector<TensorData>> replicas;
 };
 

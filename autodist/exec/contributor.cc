@@ -6,6 +6,7 @@
 #include "autodist/base/check.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/buffer_pool.h"
+#include "autodist/exec/codec.h"
 
 namespace autodist::exec {
 namespace {
@@ -25,8 +26,16 @@ Contributor::Contributor(const ir::Program& program, Send send)
     : program_(program), send_(std::move(send)), gradients_(program.variables.size()) {
   for (const ir::Slice& slice : program.slices) {
     const auto variables = static_cast<std::uint32_t>(variables_of(program, slice).size());
-    slices_.push_back(
-        {slice.dtype, element_count(slice), layout_of(program, slice), variables, variables});
+    Slice own{slice.dtype,
+              element_count(slice),
+              layout_of(program, slice),
+              variables,
+              variables,
+              slice.compression,
+              nullptr};
+    if (!encodes(slice.compression, slice.dtype)) own.compression = {};
+    if (feeds_back(slice)) own.residual = allocate_zeros(ir::bytes_of(slice).value);
+    slices_.push_back(std::move(own));
   }
 }
 
@@ -46,9 +55,15 @@ void Contributor::contribute(ir::VariableId variable, const torch::Tensor& gradi
       continue;
     }
     slice.missing = slice.variables;
-    send_(id, step, samples, samples == 0 ? comm::Payload{} : payload_of(slice));
+    send_(id, step, samples, samples == 0 ? comm::Payload{} : encoded(slice));
   }
   if (all_sent) gradients_[variable.value].reset();  // the payloads keep it
+}
+
+comm::Payload Contributor::encoded(Slice& slice) const {
+  comm::Payload payload = payload_of(slice);
+  if (slice.compression.codec == ir::Codec::kNone) return payload;
+  return encode(slice.compression, slice.dtype, slice.elements, payload.data, slice.residual.get());
 }
 
 comm::Payload Contributor::payload_of(const Slice& slice) const {

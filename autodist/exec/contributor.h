@@ -1,4 +1,5 @@
-// Cuts gradients into slices and hands them over without a copy where their memory allows.
+// Cuts gradients into slices and hands them over, without a copy where their memory allows and they
+// are not compressed.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -8,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "autodist/comm/transport.h"
@@ -34,6 +36,12 @@ class Contributor {
   void contribute(ir::VariableId variable, const torch::Tensor& gradient, std::uint64_t step,
                   std::int64_t samples);
 
+  // What compression has lost of a slice so far, to be sent with the next step; null without error
+  // feedback. Between steps only.
+  [[nodiscard]] std::byte* residual(ir::SliceId slice) {
+    return slices_[slice.value].residual.get();
+  }
+
  private:
   struct Slice {
     DType dtype = DType::kFloat32;
@@ -41,9 +49,12 @@ class Contributor {
     std::vector<PieceLayout> pieces;
     std::uint32_t variables = 0;
     std::uint32_t missing = 0;  // variables whose gradient this step has not brought yet
+    ir::Compression compression;
+    std::shared_ptr<std::byte> residual;  // of the slice's elements, with error feedback
   };
 
   [[nodiscard]] comm::Payload payload_of(const Slice& slice) const;
+  [[nodiscard]] comm::Payload encoded(Slice& slice) const;
 
   const ir::Program& program_;
   Send send_;

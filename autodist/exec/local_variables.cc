@@ -5,10 +5,23 @@
 
 #include "autodist/base/check.h"
 #include "autodist/capture/torch_types.h"
+#include "autodist/exec/buffer_pool.h"
+#include "autodist/exec/codec.h"
 #include "autodist/exec/weighted_sum.h"
 
 namespace autodist::exec {
 namespace {
+
+// Averages are compressed as the contributions were; parameters never are.
+comm::Payload decoded(const ir::Slice& slice, comm::Payload payload) {
+  if (slice.update_at == ir::UpdateAt::kOwner || !encodes(slice.compression, slice.dtype)) {
+    return payload;
+  }
+  const auto size = static_cast<std::size_t>(bytes_of(slice).value);
+  std::shared_ptr<std::byte> values = allocate_aligned(size);
+  decode(slice.compression, slice.dtype, element_count(slice), payload, values.get());
+  return {values.get(), size, values};
+}
 
 bool is_dense_on_host(const torch::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.is_contiguous();
@@ -131,6 +144,7 @@ void LocalVariables::take_result(ir::SliceId slice, std::uint64_t step, std::int
                                  comm::Payload payload) {
   AD_CHECK(slice.value < results_.size()) << "slice " << slice << " of " << results_.size();
   Result& result = this->result(slice, step);
+  payload = decoded(program_.slice(slice), std::move(payload));
   const auto expected = static_cast<std::size_t>(bytes_of(program_.slice(slice)).value);
   AD_CHECK(payload.size == expected) << "the result of slice " << slice << " has " << payload.size
                                      << " bytes, expected " << expected;

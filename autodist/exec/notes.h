@@ -23,7 +23,7 @@ enum class Topic : comm::SliceNumber {
   kGathering = 1,
   kDone = 2,
   kStatesWanted = 3,
-  kStates = 16,  // + slice
+  kStates = 16,  // + slice; after all slices what contributors owe, then what owners owe
 };
 
 class Notes {

@@ -5,12 +5,21 @@
 #include <utility>
 
 #include "autodist/base/check.h"
+#include "autodist/exec/codec.h"
 
 namespace autodist::exec {
 namespace {
 
-// A payload whose elements can be read in place; frames of a socket may lie anywhere.
-comm::Payload aligned(comm::Payload payload, std::size_t element_bytes) {
+// A payload whose elements can be read in place: decoded, and aligned, for frames of a socket may
+// lie anywhere.
+comm::Payload readable(const ir::Slice& slice, std::int64_t elements, comm::Payload payload) {
+  const std::size_t element_bytes = size_of(slice.dtype);
+  if (payload.size != 0 && encodes(slice.compression, slice.dtype)) {
+    const std::size_t size = elements * element_bytes;
+    std::shared_ptr<std::byte> decoded = allocate_aligned(size);
+    decode(slice.compression, slice.dtype, elements, payload, decoded.get());
+    return {decoded.get(), size, decoded};
+  }
   if (reinterpret_cast<std::uintptr_t>(payload.data) % element_bytes == 0)
     return payload;  // NOLINT
   std::shared_ptr<std::byte> copy = allocate_aligned(payload.size);
@@ -42,6 +51,7 @@ Owner::Owner(const ir::Program& program, ir::Rank self, std::uint64_t first_step
     for (Gathering& each : owned.gatherings) each.from.resize(slice.members.size());
     const std::size_t element_bytes = size_of(slice.dtype);
     owned.buffers = std::make_unique<BufferPool>(owned.elements * element_bytes);
+    if (loses_averages(slice)) owned.residual = allocate_zeros(owned.buffers->bytes());
     if (slice.update_at == ir::UpdateAt::kOwner) {
       owned.master = owned.buffers->take();
       for (const PieceLayout& piece : owned.pieces) {
@@ -66,11 +76,13 @@ bool Owner::add(ir::SliceId id, std::uint64_t step, ir::Rank from, std::int64_t 
   const auto member = std::lower_bound(members.begin(), members.end(), from);
   AD_CHECK(member != members.end() && *member == from)
       << "rank " << from << " is no member of slice " << id;
-  const std::size_t expected = samples == 0 ? 0 : slice.buffers->bytes();
+  const auto expected = samples == 0
+                            ? std::size_t{0}
+                            : static_cast<std::size_t>(contribution_bytes(in_program(slice)).value);
   AD_CHECK(samples >= 0 && payload.size == expected)
       << "slice " << id << " from rank " << from << ": " << payload.size << " bytes for " << samples
       << " samples, expected " << expected;
-  payload = aligned(std::move(payload), size_of(in_program(slice).dtype));
+  payload = readable(in_program(slice), slice.elements, std::move(payload));
 
   const std::lock_guard<std::mutex> lock(mutex_);
   AD_CHECK(slice.step <= step && step < slice.step + slice.gatherings.size())
@@ -87,12 +99,14 @@ bool Owner::add(ir::SliceId id, std::uint64_t step, ir::Rank from, std::int64_t 
 bool Owner::merge(ir::SliceId id) {
   Owned& slice = owned(id);
   average(slice);
+  encode_average(slice);
   slice.waits_for = WaitsFor::kClip;
   await(slice, plan_.clipped[id.value]);
   if (!slice.awaited.empty()) report_clip_sums(slice);
   if (in_program(slice).update_at == ir::UpdateAt::kEveryRank) {
     slice.awaited.clear();
-    const bool next_is_complete = finish(slice, slice.averaged);
+    const bool next_is_complete = finish(
+        slice, slice.encoded.keep ? std::exchange(slice.encoded, {}) : lent(slice, slice.averaged));
     slice.buffers->give_back(std::move(slice.averaged));
     return next_is_complete;
   }
@@ -127,6 +141,17 @@ void Owner::average(Owned& slice) {
   }
   slice.averaged = slice.buffers->take();
   weighted_sum(terms, in_program(slice).dtype, slice.elements, slice.averaged->data());
+}
+
+// Whoever goes on with the average, the norm of a clip too, sees what every rank will decode.
+void Owner::encode_average(Owned& slice) {
+  const ir::Slice& plan = in_program(slice);
+  if (plan.update_at != ir::UpdateAt::kEveryRank || !encodes(plan.compression, plan.dtype)) return;
+  std::byte* average = slice.averaged->data();
+  // Without samples nobody updates: what was lost before waits for the next step.
+  std::byte* residual = slice.samples == 0 ? nullptr : slice.residual.get();
+  slice.encoded = encode_sum(plan.compression, plan.dtype, slice.elements, average, residual);
+  decode(plan.compression, plan.dtype, slice.elements, slice.encoded, average);
 }
 
 void Owner::report_clip_sums(Owned& slice) {
@@ -183,7 +208,7 @@ bool Owner::go_on(Owned& slice) {
       slice.waits_for = WaitsFor::kContributions;
       update(slice);
       slice.buffers->give_back(std::move(slice.averaged));
-      return finish(slice, slice.master);
+      return finish(slice, lent(slice, slice.master));
     }
   }
   return false;
@@ -219,9 +244,12 @@ void Owner::make_master_writable(Owned& slice) {
   slice.buffers->give_back(std::exchange(slice.master, std::move(next)));
 }
 
-bool Owner::finish(Owned& slice, const std::shared_ptr<Buffer>& bytes) {
-  sink_.result(slice.id, slice.step, slice.samples,
-               {bytes->data(), slice.buffers->bytes(), Buffer::lend(bytes)});
+comm::Payload Owner::lent(const Owned& slice, const std::shared_ptr<Buffer>& buffer) {
+  return {buffer->data(), slice.buffers->bytes(), Buffer::lend(buffer)};
+}
+
+bool Owner::finish(Owned& slice, comm::Payload result) {
+  sink_.result(slice.id, slice.step, slice.samples, std::move(result));
   const std::lock_guard<std::mutex> lock(mutex_);
   ++slice.step;
   return gathering(slice, slice.step).present == in_program(slice).members.size();

@@ -43,11 +43,11 @@ class Owner {
         const std::vector<const std::byte*>& variables, const NormPlan& plan, const Norms& norms,
         const UserRules* user_rules, OwnerSink sink);
 
-  // Keeps a contribution (no bytes when `samples` is 0). True when it was the last one that the
-  // slice's present step waited for: then call merge(). Contributions for the next step, and for as
-  // many more as the slice's staleness, may come while this one is incomplete. Any thread. Throws
-  // InternalError for a rank that is no member, a step out of reach, a wrong size or a second
-  // contribution (comm admits once).
+  // Keeps a contribution (no bytes when `samples` is 0), decoded. True when it was the last one
+  // that the slice's present step waited for: then call merge(). Contributions for the next step,
+  // and for as many more as the slice's staleness, may come while this one is incomplete. Any
+  // thread. Throws InternalError for a rank that is no member, a step out of reach, a wrong size or
+  // a second contribution (comm admits once).
   [[nodiscard]] bool add(ir::SliceId slice, std::uint64_t step, ir::Rank from, std::int64_t samples,
                          comm::Payload payload);
 
@@ -62,6 +62,8 @@ class Owner {
   // State of the update rules, for checkpoints. Between steps only.
   [[nodiscard]] std::vector<ir::SliceId> slices() const;
   [[nodiscard]] std::vector<UpdateState>& states(ir::SliceId slice);
+  // What compressing the averages has lost so far; null where nothing is lost, or not fed back.
+  [[nodiscard]] std::byte* residual(ir::SliceId slice) { return owned(slice).residual.get(); }
 
  private:
   struct Contribution {
@@ -87,8 +89,11 @@ class Owner {
     std::unique_ptr<BufferPool> buffers;
     std::shared_ptr<Buffer> master;    // parameters, where the owner updates
     std::shared_ptr<Buffer> averaged;  // the gradient, from merge to result
-    std::int64_t samples = 0;          // of the step being combined
-    std::vector<UpdateState> states;   // per piece
+    // Where every rank updates: what goes out in its place, and what that has lost so far.
+    comm::Payload encoded;
+    std::shared_ptr<std::byte> residual;
+    std::int64_t samples = 0;         // of the step being combined
+    std::vector<UpdateState> states;  // per piece
     WaitsFor waits_for = WaitsFor::kContributions;
     std::vector<NormId> awaited;
   };
@@ -104,7 +109,9 @@ class Owner {
   void start_lamb(Owned& slice);
   void update(Owned& slice);
   bool go_on(Owned& slice);
-  bool finish(Owned& slice, const std::shared_ptr<Buffer>& bytes);
+  bool finish(Owned& slice, comm::Payload result);
+  void encode_average(Owned& slice);
+  static comm::Payload lent(const Owned& slice, const std::shared_ptr<Buffer>& buffer);
   void make_master_writable(Owned& slice);
   [[nodiscard]] const ir::Slice& in_program(const Owned& slice) const {
     return program_.slice(slice.id);

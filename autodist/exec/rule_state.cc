@@ -1,5 +1,8 @@
-// The state of the update rules as full tensors: gathered from the owners, and given back to them.
+// What a checkpoint needs beside the model, as full tensors: the state of the update rules,
+// gathered from the owners, and what compression still owes, gathered from all; and how each gets
+// it back.
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -7,6 +10,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
+#include "autodist/exec/codec.h"
 #include "autodist/exec/synchroniser.h"
 
 namespace autodist::exec {
@@ -49,6 +53,12 @@ std::byte* bytes_of(const torch::Tensor& tensor) {
 }
 
 using Tensors = std::map<std::string, torch::Tensor>;
+
+std::vector<NamedTensor> named(const Tensors& tensors) {
+  std::vector<NamedTensor> list;
+  for (const auto& [name, tensor] : tensors) list.push_back({name, tensor});
+  return list;
+}
 
 // The full tensor of a state, made when its first piece comes.
 torch::Tensor& full_tensor(const ir::Graph& graph, ir::VariableId variable,
@@ -120,12 +130,25 @@ void Synchroniser::send_states(std::uint64_t step) {
   }
 }
 
-void Synchroniser::take_states(std::uint32_t slice, const comm::Payload& packed) {
-  {
-    const Signal::Lock lock = signal_.lock();
-    gathered_[slice] = packed;
-  }
-  signal_.notify();
+std::map<Synchroniser::NoteKey, comm::Payload> Synchroniser::collect(
+    const std::vector<NoteKey>& expected, const char* what) {
+  Signal::Lock lock = signal_.lock();
+  std::size_t there = 0;
+  signal_.wait(
+      lock, options_.wait_limit,
+      [&] {
+        there = static_cast<std::size_t>(
+            std::count_if(expected.begin(), expected.end(),
+                          [&](const NoteKey& key) { return gathered_.count(key) != 0; }));
+        return there == expected.size();
+      },
+      [&] {
+        return fmt::format("checkpoint: {} of {} slices of {} came in.", there, expected.size(),
+                           what);
+      });
+  std::map<NoteKey, comm::Payload> notes;
+  for (const NoteKey& key : expected) notes.insert(gathered_.extract(key));
+  return notes;
 }
 
 void Synchroniser::put_states(ir::SliceId id, const std::byte* packed, Tensors& tensors) const {
@@ -143,31 +166,21 @@ void Synchroniser::put_states(ir::SliceId id, const std::byte* packed, Tensors& 
 
 std::vector<NamedTensor> Synchroniser::gather_state(std::uint64_t step) {
   AD_CHECK(self_.value == 0) << "rank " << self_ << " is not the chief";
+  constexpr auto kStates = static_cast<comm::SliceNumber>(Topic::kStates);
   std::vector<bool> asked(program_.ranks.size());
-  std::vector<ir::SliceId> expected;
+  std::vector<NoteKey> expected;
   for (std::size_t i = 0; i < program_.slices.size(); ++i) {
     const ir::Slice& slice = program_.slices[i];
     if (slice.owner == self_ || slice.update_at != ir::UpdateAt::kOwner) continue;
-    expected.emplace_back(i);
+    expected.emplace_back(slice.owner.value, kStates + i);
     if (asked[slice.owner.value]) continue;
     asked[slice.owner.value] = true;
     post_note(slice.owner.value, static_cast<comm::SliceNumber>(Topic::kStatesWanted), step, {});
   }
-  std::map<std::uint32_t, comm::Payload> gathered;
-  {
-    Signal::Lock lock = signal_.lock();
-    const auto is_there = [&](ir::SliceId slice) { return gathered_.count(slice.value) != 0; };
-    signal_.wait(
-        lock, options_.wait_limit,
-        [&] { return std::all_of(expected.begin(), expected.end(), is_there); },
-        [&] {
-          return fmt::format("checkpoint: {} of {} slices of optimizer state came in.",
-                             gathered_.size(), expected.size());
-        });
-    gathered.swap(gathered_);
-  }
   Tensors tensors;
-  for (const ir::SliceId slice : expected) put_states(slice, gathered[slice.value].data, tensors);
+  for (const auto& [key, packed] : collect(expected, "optimizer state")) {
+    put_states(ir::SliceId(key.second - kStates), packed.data, tensors);
+  }
   for (const ir::SliceId slice : owner_->slices()) {
     if (program_.slice(slice).update_at != ir::UpdateAt::kOwner) continue;
     put_states(slice, packed_states(slice).data, tensors);
@@ -178,9 +191,7 @@ std::vector<NamedTensor> Synchroniser::gather_state(std::uint64_t step) {
                            put(*program_.graph, piece, state, tensors);
                          });
   }
-  std::vector<NamedTensor> named;
-  for (auto& [name, tensor] : tensors) named.push_back({name, tensor});
-  return named;
+  return named(tensors);
 }
 
 void Synchroniser::load_state(const std::vector<NamedTensor>& state) {
@@ -199,6 +210,85 @@ void Synchroniser::load_state(const std::vector<NamedTensor>& state) {
                            take(*program_.graph, piece, tensors, own);
                          });
   }
+}
+
+template <typename Visit>
+void Synchroniser::for_each_owed(std::uint32_t rank, Visit visit) {
+  for (std::size_t i = 0; i < program_.slices.size(); ++i) {
+    const ir::SliceId id(i);
+    const ir::Slice& slice = program_.slices[i];
+    if (!feeds_back(slice)) continue;
+    const bool here = rank == self_.value;
+    if (std::binary_search(slice.members.begin(), slice.members.end(), ir::Rank(rank))) {
+      visit(id, "owed", here ? contributor_->residual(id) : nullptr);
+    }
+    if (slice.owner.value == rank && loses_averages(slice)) {
+      visit(id, "owed_average", here ? owner_->residual(id) : nullptr);
+    }
+  }
+}
+
+std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_owed(std::uint64_t step) {
+  const auto number_of = [&](ir::SliceId slice, const std::string& name) {
+    const std::size_t block = name == "owed" ? 1 : 2;
+    return static_cast<comm::SliceNumber>(static_cast<std::size_t>(Topic::kStates) +
+                                          block * program_.slices.size() + slice.value);
+  };
+  if (self_.value != 0) {
+    for_each_owed(self_.value, [&](ir::SliceId slice, const char* name, std::byte* residual) {
+      const auto size = static_cast<std::size_t>(bytes_of(program_.slice(slice)).value);
+      std::shared_ptr<std::byte> copy = allocate_aligned(size);  // the next step changes it
+      std::memcpy(copy.get(), residual, size);
+      post_note(0, number_of(slice, name), step, {copy.get(), size, copy});
+    });
+    return {};
+  }
+  std::vector<NoteKey> expected;
+  for (std::uint32_t rank = 1; rank < program_.ranks.size(); ++rank) {
+    for_each_owed(rank, [&](ir::SliceId slice, const char* name, std::byte*) {
+      expected.emplace_back(rank, number_of(slice, name));
+    });
+  }
+  const std::map<NoteKey, comm::Payload> notes = collect(expected, "what compression owes");
+  std::map<std::uint32_t, std::vector<NamedTensor>> owed;
+  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
+    Tensors tensors;
+    for_each_owed(rank, [&](ir::SliceId id, const char* name, const std::byte* residual) {
+      const ir::Slice& slice = program_.slice(id);
+      if (rank != 0) {
+        const comm::Payload& note = notes.at({rank, number_of(id, name)});
+        AD_CHECK(note.size == static_cast<std::size_t>(bytes_of(slice).value)) << note.size;
+        residual = note.data;
+      }
+      for (const PieceLayout& piece : layout_of(program_, slice)) {
+        torch::Tensor& full =
+            full_tensor(*program_.graph, piece.variable, name, slice.dtype, tensors);
+        unpack(piece, size_of(slice.dtype), residual, bytes_of(full));
+      }
+    });
+    if (!tensors.empty()) owed[rank] = named(tensors);
+  }
+  return owed;
+}
+
+void Synchroniser::load_owed(const std::vector<NamedTensor>& owed) {
+  Tensors tensors;
+  for (const NamedTensor& each : owed) tensors.emplace(each.name, each.tensor.to(torch::kCPU));
+  for_each_owed(self_.value, [&](ir::SliceId id, const char* name, std::byte* residual) {
+    const ir::Slice& slice = program_.slice(id);
+    for (const PieceLayout& piece : layout_of(program_, slice)) {
+      const ir::Variable& variable = program_.graph->variable(piece.variable);
+      const auto found = tensors.find(name_of_state(variable, name));
+      if (found == tensors.end()) continue;
+      const std::vector<std::int64_t> shape = shape_of(*program_.graph, piece.variable);
+      const torch::Tensor full = found->second.to(scalar_type_of(slice.dtype)).contiguous();
+      if (full.sizes() != torch::IntArrayRef(shape)) {
+        fail(ErrorCode::kCheckpoint, "checkpoint: '{}' is {}, expected [{}].", found->first,
+             describe(full), fmt::join(shape, ", "));
+      }
+      pack(piece, size_of(slice.dtype), bytes_of(full), residual);
+    }
+  });
 }
 
 }  // namespace autodist::exec

@@ -346,6 +346,14 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Runner::gather_buffers() {
   return impl_->gather_buffers();
 }
 
+std::map<std::uint32_t, std::vector<NamedTensor>> Runner::gather_owed() {
+  impl_->synchronize();
+  return impl_->synchroniser().gather_owed(impl_->steps_done());
+}
+void Runner::load_owed(const std::vector<NamedTensor>& owed) {
+  impl_->synchroniser().load_owed(owed);
+}
+
 ir::Trace Runner::take_trace() { return impl_->trace().take(); }
 comm::ExchangeCounters Runner::counters() const { return impl_->synchroniser().counters(); }
 

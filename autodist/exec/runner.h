@@ -132,6 +132,11 @@ class Runner {
   // chief those of all computing ranks, by rank; elsewhere nothing. By all of them, after
   // synchronize(), at most once between two steps.
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_buffers();
+  // The same of what compression with error feedback still owes: "<variable>.owed" of the rank's
+  // gradients, "<variable>.owed_average" of the averages that it owns.
+  std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed();
+  // This rank's part of it, before the first step; what is missing is owed nothing.
+  void load_owed(const std::vector<NamedTensor>& owed);
   // The inverse of gather_state(), at every rank with the same tensors, before the first step.
   // Throws Error(kCheckpoint) where one is missing or does not fit.
   void load_state(const std::vector<NamedTensor>& state);

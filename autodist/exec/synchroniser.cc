@@ -246,7 +246,11 @@ void Synchroniser::take_note_frame(const comm::Frame& frame) {
   if (topic == static_cast<comm::SliceNumber>(Topic::kStatesWanted)) {
     jobs_->push(step, Seconds{}, [this, step] { send_states(step); });
   } else if (topic >= static_cast<comm::SliceNumber>(Topic::kStates)) {
-    take_states(topic - static_cast<comm::SliceNumber>(Topic::kStates), frame.payload);
+    {
+      const Signal::Lock lock = signal_.lock();
+      gathered_[{frame.header.from, topic}] = frame.payload;
+    }
+    signal_.notify();
   } else {
     notes_.take(frame);
   }

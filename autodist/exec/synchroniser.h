@@ -61,6 +61,12 @@ class Synchroniser {
 
   std::vector<NamedTensor> gather_state(std::uint64_t step);
   void load_state(const std::vector<NamedTensor>& state);
+  // What compression still owes, as tensors of the variables' shapes: "<variable>.owed" of this
+  // rank's gradients, "<variable>.owed_average" of the averages that it owns. At the chief that of
+  // all ranks, by rank; elsewhere nothing.
+  std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed(std::uint64_t step);
+  // What is not among them is owed nothing.
+  void load_owed(const std::vector<NamedTensor>& owed);
 
   [[nodiscard]] comm::ExchangeCounters counters() const;
 
@@ -82,7 +88,6 @@ class Synchroniser {
                          comm::Payload payload);
   void take_norm_frame(const comm::Frame& frame);
   void take_note_frame(const comm::Frame& frame);
-  void take_states(std::uint32_t slice, const comm::Payload& packed);
   void post_note(std::uint32_t to, comm::SliceNumber topic, std::uint64_t step,
                  comm::Payload payload);
   void take_sums(std::uint64_t step, const std::vector<std::optional<NormPart>>& parts,
@@ -95,6 +100,13 @@ class Synchroniser {
   void merge(ir::SliceId slice, std::uint64_t step);
   void push_merge(ir::SliceId slice, std::uint64_t step);
   void report_whole_norm(ir::VariableId variable, std::uint64_t step);
+  // Calls visit(slice, name, residual) for everything that `rank` may owe; the residual is null at
+  // other ranks.
+  template <typename Visit>
+  void for_each_owed(std::uint32_t rank, Visit visit);
+  // Waits for notes of these senders and numbers and takes them out.
+  using NoteKey = std::pair<comm::RankNumber, comm::SliceNumber>;
+  std::map<NoteKey, comm::Payload> collect(const std::vector<NoteKey>& expected, const char* what);
   [[nodiscard]] comm::Payload packed_states(ir::SliceId slice);
   void send_states(std::uint64_t step);
   void put_states(ir::SliceId slice, const std::byte* packed,
@@ -112,8 +124,8 @@ class Synchroniser {
   std::unique_ptr<LocalVariables> variables_;
   std::unique_ptr<Owner> owner_;
   std::unique_ptr<Contributor> contributor_;
-  std::vector<Whole> whole_;                         // by variable; guarded by the signal's lock
-  std::map<std::uint32_t, comm::Payload> gathered_;  // states by slice; likewise
+  std::vector<Whole> whole_;                   // by variable; guarded by the signal's lock
+  std::map<NoteKey, comm::Payload> gathered_;  // states and what is owed; likewise
   Notes notes_;
   // The exchange's threads and the jobs use everything above; stopped first.
   std::unique_ptr<JobQueue> jobs_;

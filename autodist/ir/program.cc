@@ -21,8 +21,9 @@ bool operator==(const Piece& a, const Piece& b) {
 }
 
 bool operator==(const Slice& a, const Slice& b) {
-  return std::tie(a.pieces, a.dtype, a.owner, a.needed, a.members, a.update_at, a.staleness) ==
-         std::tie(b.pieces, b.dtype, b.owner, b.needed, b.members, b.update_at, b.staleness);
+  return std::tie(a.pieces, a.dtype, a.owner, a.needed, a.members, a.update_at, a.staleness,
+                  a.compression) == std::tie(b.pieces, b.dtype, b.owner, b.needed, b.members,
+                                             b.update_at, b.staleness, b.compression);
 }
 
 bool operator==(const Collective& a, const Collective& b) {
@@ -74,6 +75,17 @@ std::int64_t element_count(const Slice& slice) {
 
 Bytes bytes_of(const Slice& slice) {
   return Bytes(element_count(slice) * static_cast<std::int64_t>(size_of(slice.dtype)));
+}
+
+Bytes contribution_bytes(const Slice& slice) {
+  return Bytes(contribution_bytes(slice.compression, slice.dtype, element_count(slice)));
+}
+
+Bytes result_bytes(const Slice& slice) {
+  if (slice.update_at == UpdateAt::kOwner) return bytes_of(slice);
+  if (slice.compression.codec != Codec::kTopK) return contribution_bytes(slice);
+  const auto members = static_cast<std::int64_t>(slice.members.size());
+  return Bytes(std::min(bytes_of(slice).value, contribution_bytes(slice).value * members));
 }
 
 std::uint32_t Program::replica_count() const {

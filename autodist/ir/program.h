@@ -17,6 +17,7 @@
 #include "autodist/base/dtype.h"
 #include "autodist/base/id.h"
 #include "autodist/base/units.h"
+#include "autodist/ir/compression.h"
 #include "autodist/ir/graph.h"
 
 namespace autodist::ir {
@@ -74,11 +75,17 @@ struct Slice {
   // Steps by which a gate may lag: at step k it opens from version k - staleness on. The owner sums
   // step by step all the same. Above 0 only where the owner updates.
   std::uint32_t staleness = 0;
+  // Of contributions; and of the averaged gradient, where every rank updates.
+  Compression compression = {};
 
   friend bool operator==(const Slice&, const Slice&);
 };
 std::int64_t element_count(const Slice& slice);
 Bytes bytes_of(const Slice& slice);
+// Of a member's contribution and of what comes back, compressed. An average of top-k contributions
+// has places of its own: at most as many as all members sent.
+Bytes contribution_bytes(const Slice& slice);
+Bytes result_bytes(const Slice& slice);
 
 // One library all-reduce over the concatenated gradients of its variables.
 struct Collective {

@@ -87,6 +87,10 @@ class TableVerifier {
     check_members(slice.members, "a slice of " + first);
     AD_CHECK(slice.staleness == 0 || slice.update_at == UpdateAt::kOwner)
         << first << " is stale and updated at every rank";
+    const Compression& compression = slice.compression;
+    AD_CHECK(compression.codec != Codec::kTopK ||
+             (compression.density > 0 && compression.density <= 1))
+        << first << " has density " << compression.density;
   }
 
   void check(const Collective& collective) const {

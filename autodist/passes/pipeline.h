@@ -1,8 +1,9 @@
 // Graph + Strategy + Cluster -> Program. pipeline.cc is only the ordered list of passes; each pass
 // is one function on one state (pass.h), is verified after it, and can be dumped.
 //
-// What a Program says today: synchronous training without compression. A variable whose gradient is
-// sparse is planned like a dense one: the executor makes its gradient dense before it contributes.
+// What a Program says today: every step's contributions are summed, whatever the staleness. A
+// variable whose gradient is sparse is planned like a dense one: the executor makes its gradient
+// dense before it contributes.
 
 #pragma once
 
@@ -40,7 +41,7 @@ std::vector<std::string> pass_names();
 // only. `where` names the strategy in messages.
 //
 // REQUIRES: verify(graph) holds. Throws Error as strategy::check does; kInfeasible for what no
-// Program can say yet (staleness, sync: false, compression), for shards of one variable that are
+// Program can say yet (sync: false, PowerSGD; passes/supported.h has the list), for shards of one variable that are
 // synchronised in different ways, and for a replica on a node that only serves; kUsage for a
 // priority that is no time, and for a variable in two clips.
 ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Strategy& strategy,

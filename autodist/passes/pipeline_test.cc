@@ -86,17 +86,25 @@ TEST(Pipeline, RefusesWhatThisBuildDoesNotRun) {
   std::get<strategy::PsSynchronizer>(asynchronous.nodes[1].synchronizer).sync = false;
   EXPECT_EQ(refusal(graph, asynchronous, cluster, ErrorCode::kInfeasible),
             "plan.strategy: 'fc1.bias' asks for sync=false; this version sums all "
-            "contributions of a step, uncompressed");
+            "contributions of a step");
 
   auto compressed = all_ps(graph, cluster);
   split(compressed.nodes[0], 0, 2, 2, [](int) {
     return strategy::AllReduceSynchronizer{strategy::AllReduceSpec::kAuto,
-                                           strategy::Compressor::kHorovodEf, 0,
+                                           strategy::Compressor::kPowerSgd, 0,
                                            strategy::AllReduceAlgorithm::kBySpec};
   });
   EXPECT_EQ(refusal(graph, compressed, cluster, ErrorCode::kInfeasible),
-            "plan.strategy: 'fc1.weight/part_0' asks for a compressor (HorovodCompressorEF); this "
-            "version sums all contributions of a step, uncompressed");
+            "plan.strategy: 'fc1.weight/part_0' asks for PowerSGDCompressor, which this version "
+            "does not have; fp16, bf16 and topk do");
+
+  auto by_library = all_ps(graph, cluster);
+  by_library.nodes[0].synchronizer = strategy::AllReduceSynchronizer{
+      strategy::AllReduceSpec::kAuto, strategy::Compressor::kHorovodEf, 0,
+      strategy::AllReduceAlgorithm::kLibrary};
+  EXPECT_EQ(refusal(graph, by_library, cluster, ErrorCode::kInfeasible),
+            "plan.strategy: 'fc1.weight' asks for fp16+ef of a library's all-reduce, which sums "
+            "what it is given; use algorithm=direct");
 }
 
 TEST(Pipeline, RefusesShardsOfOneVariableThatGoDifferentWays) {

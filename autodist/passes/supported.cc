@@ -13,20 +13,6 @@ namespace {
 // Frames of one kind between two ranks may be less than 64 steps apart (comm/admission.h).
 constexpr std::int32_t kMostStaleness = 32;
 
-const char* name_of(strategy::Compressor compressor) {
-  switch (compressor) {
-    case strategy::Compressor::kNone:
-      return "NoneCompressor";
-    case strategy::Compressor::kHorovod:
-      return "HorovodCompressor";
-    case strategy::Compressor::kHorovodEf:
-      return "HorovodCompressorEF";
-    case strategy::Compressor::kPowerSgd:
-      return "PowerSGDCompressor";
-  }
-  return "";
-}
-
 const char* name_of(SynchronizerKind kind) {
   switch (kind) {
     case SynchronizerKind::kParameterServer:
@@ -41,22 +27,33 @@ const char* name_of(SynchronizerKind kind) {
 
 [[noreturn]] void refuse(const strategy::NodeConfig& node, const std::string& what,
                          const std::string& where) {
-  fail(ErrorCode::kInfeasible,
-       "{}: '{}' asks for {}; this version sums all contributions of a step, uncompressed", where,
-       strategy::variable_name(node.name), what);
+  fail(ErrorCode::kInfeasible, "{}: '{}' asks for {}", where, strategy::variable_name(node.name),
+       what);
 }
 
 void check_synchronizer(const strategy::NodeConfig& node, const std::string& where) {
   if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&node.synchronizer)) {
-    if (!ps->sync) refuse(node, "sync=false", where);
+    if (!ps->sync) {
+      refuse(node, "sync=false; this version sums all contributions of a step", where);
+    }
     if (ps->staleness > kMostStaleness) {
       fail(ErrorCode::kInfeasible, "{}: '{}' has staleness={}, at most {} expected", where,
            strategy::variable_name(node.name), ps->staleness, kMostStaleness);
     }
   }
   if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&node.synchronizer)) {
-    if (all_reduce->compressor != strategy::Compressor::kNone) {
-      refuse(node, fmt::format("a compressor ({})", name_of(all_reduce->compressor)), where);
+    if (all_reduce->compressor == strategy::Compressor::kPowerSgd) {
+      refuse(node, "PowerSGDCompressor, which this version does not have; fp16, bf16 and topk do",
+             where);
+    }
+    const ir::Compression compression = strategy::compression_of(node.synchronizer);
+    if (kind_of(node.synchronizer) == SynchronizerKind::kLibrary &&
+        compression.codec != ir::Codec::kNone) {
+      refuse(node,
+             fmt::format("{} of a library's all-reduce, which sums what it is given; use "
+                         "algorithm=direct",
+                         ir::to_string(compression)),
+             where);
     }
   }
 }
@@ -98,6 +95,13 @@ void check_node(const strategy::NodeConfig& node, const std::string& where) {
            "{}: shard '{}' has staleness={}, '{}' has {}. Use one for all shards of a variable.",
            where, part.name, staleness_of(part.synchronizer), node.parts.front().name,
            staleness_of(node));
+    }
+    if (strategy::compression_of(part.synchronizer) !=
+        strategy::compression_of(node.parts.front().synchronizer)) {
+      fail(ErrorCode::kInfeasible,
+           "{}: shards '{}' and '{}' are compressed differently. Use one way for all shards of a "
+           "variable.",
+           where, part.name, node.parts.front().name);
     }
   }
 }

@@ -94,6 +94,12 @@ class Synchroniser {
     return static_cast<std::uint32_t>(std::get<strategy::PsSynchronizer>(synchronizer).staleness);
   }
 
+  // A cast to 16 bits leaves what has 16 bits.
+  ir::Compression compression_of(ir::ShardId shard, DType dtype) const {
+    const ir::Compression asked = strategy::compression_of(*state_.synchronizers[shard.value]);
+    return asked.codec != ir::Codec::kTopK && size_of(dtype) <= 2 ? ir::Compression{} : asked;
+  }
+
   // Local: the only replica would send all of it to itself.
   void find_locals() {
     local_.assign(program_.variables.size(), members_.size() == 1);
@@ -114,7 +120,14 @@ class Synchroniser {
     const auto size = static_cast<std::int64_t>(size_of(dtype));
     const Seconds needed = state_.needed[program_.shard(range.shard).variable.value];
     for (const ir::Piece& piece : cut(range, std::max<std::int64_t>(1, limit.value / size))) {
-      program_.slices.push_back({{piece}, dtype, owner, needed, members_, update_at, staleness});
+      program_.slices.push_back({{piece},
+                                 dtype,
+                                 owner,
+                                 needed,
+                                 members_,
+                                 update_at,
+                                 staleness,
+                                 compression_of(range.shard, dtype)});
     }
   }
 

@@ -27,12 +27,16 @@ std::string spec_name(strategy::AllReduceSpec spec) {
 }
 
 std::string describe(const strategy::Synchronizer& synchronizer) {
+  const ir::Compression compression = strategy::compression_of(synchronizer);
+  const std::string compressed =
+      compression.codec == ir::Codec::kNone ? "" : ", " + ir::to_string(compression);
   if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer)) {
     return "PS at " + ps->reduction_destination +
-           (ps->staleness == 0 ? "" : fmt::format(", staleness {}", ps->staleness));
+           (ps->staleness == 0 ? "" : fmt::format(", staleness {}", ps->staleness)) + compressed;
   }
   if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&synchronizer)) {
-    return fmt::format("all-reduce group {} ({})", all_reduce->group, spec_name(all_reduce->spec));
+    return fmt::format("all-reduce group {} ({}){}", all_reduce->group, spec_name(all_reduce->spec),
+                       compressed);
   }
   return "-";
 }
@@ -80,15 +84,16 @@ Bytes total_bytes(const ir::Graph& graph) {
 std::vector<RankTraffic> traffic_of(const ir::Program& program) {
   std::vector<RankTraffic> traffic(program.ranks.size());
   for (const ir::Slice& slice : program.slices) {
-    const Bytes size = ir::bytes_of(slice);
+    const Bytes contribution = ir::contribution_bytes(slice);
+    const Bytes result = ir::result_bytes(slice);
     RankTraffic& owner = traffic[slice.owner.value];
-    owner.owned += size;
+    owner.owned += ir::bytes_of(slice);
     for (ir::Rank member : slice.members) {
       if (member == slice.owner) continue;
-      traffic[member.value].sent += size;
-      traffic[member.value].received += size;
-      owner.sent += size;
-      owner.received += size;
+      traffic[member.value].sent += contribution;
+      traffic[member.value].received += result;
+      owner.sent += result;
+      owner.received += contribution;
     }
   }
   for (const ir::Collective& collective : program.collectives) {

@@ -15,13 +15,14 @@
 namespace autodist::strategy {
 
 bool operator==(const PsSynchronizer& a, const PsSynchronizer& b) {
-  return std::tie(a.reduction_destination, a.local_replication, a.sync, a.staleness) ==
-         std::tie(b.reduction_destination, b.local_replication, b.sync, b.staleness);
+  return std::tie(a.reduction_destination, a.local_replication, a.sync, a.staleness,
+                  a.compression) ==
+         std::tie(b.reduction_destination, b.local_replication, b.sync, b.staleness, b.compression);
 }
 
 bool operator==(const AllReduceSynchronizer& a, const AllReduceSynchronizer& b) {
-  return std::tie(a.spec, a.compressor, a.group, a.algorithm) ==
-         std::tie(b.spec, b.compressor, b.group, b.algorithm);
+  return std::tie(a.spec, a.compressor, a.group, a.algorithm, a.compression) ==
+         std::tie(b.spec, b.compressor, b.group, b.algorithm, b.compression);
 }
 
 bool operator==(const NodeConfig& a, const NodeConfig& b) {
@@ -32,6 +33,15 @@ bool operator==(const NodeConfig& a, const NodeConfig& b) {
 bool operator==(const Strategy& a, const Strategy& b) {
   return std::tie(a.id, a.path, a.nodes, a.replicas, a.slice_bytes) ==
          std::tie(b.id, b.path, b.nodes, b.replicas, b.slice_bytes);
+}
+
+ir::Compression compression_of(const Synchronizer& synchronizer) {
+  if (const auto* ps = std::get_if<PsSynchronizer>(&synchronizer)) return ps->compression;
+  const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&synchronizer);
+  if (all_reduce == nullptr) return {};
+  if (all_reduce->compressor == Compressor::kHorovod) return {ir::Codec::kFp16, false, 0};
+  if (all_reduce->compressor == Compressor::kHorovodEf) return {ir::Codec::kFp16, true, 0};
+  return all_reduce->compression;
 }
 
 std::string node_name(const std::string& variable) { return variable + ":0"; }
@@ -182,10 +192,30 @@ class Check {
       if (ps->staleness > 0 && !ps->sync) {
         fail(ErrorCode::kUsage, "{}: staleness {} needs sync: true", here, ps->staleness);
       }
+      check_compression(ps->compression, here);
     } else if (const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&synchronizer)) {
       if (all_reduce->group < 0) fail(ErrorCode::kUsage, "{}: group {}", here, all_reduce->group);
+      check_compression(all_reduce->compression, here);
+      if (all_reduce->compressor != Compressor::kNone &&
+          all_reduce->compression.codec != ir::Codec::kNone) {
+        fail(ErrorCode::kUsage, "{}: both a compressor and a compression, one expected", here);
+      }
     } else {
       fail(ErrorCode::kUsage, "{}: no synchronizer", here);
+    }
+  }
+
+  static void check_compression(const ir::Compression& compression, const std::string& here) {
+    const bool top_k = compression.codec == ir::Codec::kTopK;
+    if (top_k && !(compression.density > 0 && compression.density <= 1)) {
+      fail(ErrorCode::kUsage, "{}: top-k with density {}, a share above 0 and up to 1 expected",
+           here, compression.density);
+    }
+    if (top_k && !compression.error_feedback) {
+      fail(ErrorCode::kUsage,
+           "{}: top-k without error feedback would drop the rest of every gradient; set "
+           "error_feedback: true",
+           here);
     }
   }
 

@@ -13,6 +13,7 @@
 
 #include "autodist/base/units.h"
 #include "autodist/cluster/cluster.h"
+#include "autodist/ir/compression.h"
 #include "autodist/ir/graph.h"
 
 namespace autodist::strategy {
@@ -22,6 +23,7 @@ struct PsSynchronizer {
   bool local_replication = false;
   bool sync = true;
   std::int32_t staleness = 0;
+  ir::Compression compression = {};  // field 100: of the gradients, not of what comes back
 
   friend bool operator==(const PsSynchronizer&, const PsSynchronizer&);
 };
@@ -37,11 +39,17 @@ struct AllReduceSynchronizer {
   Compressor compressor = Compressor::kNone;
   std::int32_t group = 0;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::kBySpec;  // field 100
+  // Field 101: in the place of `compressor`, for what that cannot say.
+  ir::Compression compression = {};
 
   friend bool operator==(const AllReduceSynchronizer&, const AllReduceSynchronizer&);
 };
 
 using Synchronizer = std::variant<std::monostate, PsSynchronizer, AllReduceSynchronizer>;
+
+// What the synchronizer asks for, in either field: HorovodCompressor is a cast to fp16 (which
+// AutoDist's own leaves out), HorovodCompressorEF the same with error feedback.
+ir::Compression compression_of(const Synchronizer& synchronizer);
 
 // One variable, or one shard of it.
 struct NodeConfig {

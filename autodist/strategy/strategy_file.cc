@@ -19,6 +19,12 @@ constexpr std::int64_t kLargestFile = std::int64_t{64} << 20;
 constexpr int kDeepestParts = 1;  // a shard has no shards
 constexpr int kDeepestText = 16;  // a file of braces would overflow the stack
 
+void write(const ir::Compression& from, proto::Compression& to) {
+  to.set_codec(static_cast<proto::Compression::Codec>(from.codec));
+  to.set_error_feedback(from.error_feedback);
+  to.set_density(from.density);
+}
+
 void write(const NodeConfig& node, proto::Strategy::Node& out) {
   out.set_var_name(node.name);
   if (const auto* ps = std::get_if<PsSynchronizer>(&node.synchronizer)) {
@@ -27,6 +33,7 @@ void write(const NodeConfig& node, proto::Strategy::Node& out) {
     to.set_local_replication(ps->local_replication);
     to.set_sync(ps->sync);
     to.set_staleness(ps->staleness);
+    if (ps->compression != ir::Compression{}) write(ps->compression, *to.mutable_compression());
   }
   if (const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&node.synchronizer)) {
     proto::AllReduceSynchronizer& to = *out.mutable_allreducesynchronizer();
@@ -35,6 +42,9 @@ void write(const NodeConfig& node, proto::Strategy::Node& out) {
         static_cast<proto::AllReduceSynchronizer::Compressor>(all_reduce->compressor));
     to.set_group(all_reduce->group);
     to.set_algorithm(static_cast<proto::AllReduceSynchronizer::Algorithm>(all_reduce->algorithm));
+    if (all_reduce->compression != ir::Compression{}) {
+      write(all_reduce->compression, *to.mutable_compression());
+    }
   }
   out.set_partitioner(node.partitioner);
   for (const NodeConfig& part : node.parts) write(part, *out.add_part_config());
@@ -62,6 +72,14 @@ Enum checked(int value, int largest, const std::string& what, const std::string&
   return static_cast<Enum>(value);
 }
 
+ir::Compression read(const proto::Compression& from, const std::string& where) {
+  ir::Compression to;
+  to.codec = checked<ir::Codec>(from.codec(), 3, "codec", where);
+  to.error_feedback = from.error_feedback();
+  to.density = from.density();
+  return to;
+}
+
 NodeConfig read(const proto::Strategy::Node& node, const std::string& where, int depth) {
   if (node.var_name().empty()) {
     fail(ErrorCode::kUsage, "{}: not a strategy: a node without a variable's name", where);
@@ -72,8 +90,9 @@ NodeConfig read(const proto::Strategy::Node& node, const std::string& where, int
   result.name = node.var_name();
   if (node.has_pssynchronizer()) {
     const proto::PSSynchronizer& from = node.pssynchronizer();
-    result.synchronizer = PsSynchronizer{from.reduction_destination(), from.local_replication(),
-                                         from.sync(), from.staleness()};
+    result.synchronizer =
+        PsSynchronizer{from.reduction_destination(), from.local_replication(), from.sync(),
+                       from.staleness(), read(from.compression(), here)};
   } else if (node.has_allreducesynchronizer()) {
     const proto::AllReduceSynchronizer& from = node.allreducesynchronizer();
     AllReduceSynchronizer to;
@@ -81,6 +100,7 @@ NodeConfig read(const proto::Strategy::Node& node, const std::string& where, int
     to.compressor = checked<Compressor>(from.compressor(), 3, "compressor", here);
     to.group = from.group();
     to.algorithm = checked<AllReduceAlgorithm>(from.algorithm(), 2, "algorithm", here);
+    to.compression = read(from.compression(), here);
     result.synchronizer = to;
   }
   result.partitioner = node.partitioner();

@@ -136,7 +136,9 @@ class Session::Impl {
         program_, ir::Rank(job_->rank()), bindings_,
         exec::RunnerConnections{&job_->transport(), collectives_.get(), &job_->clock()}, options);
     if (!initial_state_.empty()) runner_->load_state(initial_state_);
+    runner_->load_owed(initial_owed_);
     initial_state_.clear();
+    initial_owed_.clear();
     return *runner_;
   }
 
@@ -194,6 +196,11 @@ class Session::Impl {
     for (const auto& [rank, buffers] : runner().gather_buffers()) {
       if (rank != 0 && !buffers.empty()) checkpoint.replicas[rank] = app::to_data(buffers);
     }
+    for (const auto& [rank, owed] : runner().gather_owed()) {
+      const std::vector<exec::TensorData> data = app::to_data(owed);
+      std::vector<exec::TensorData>& all = checkpoint.replicas[rank];
+      all.insert(all.end(), data.begin(), data.end());
+    }
     if (!is_chief()) return;
     checkpoint.step = step();
     checkpoint.program_digest = to_string(ir::digest_of(*program_));
@@ -218,8 +225,9 @@ class Session::Impl {
     const exec::Safetensors optimizer = exec::read_safetensors(
         comm::broadcast(transport, 0, state.optimizer, "checkpoint", limit), directory);
     exec::broadcast_initial(transport, *graph_, bindings_, limit);
-    app::put_replica(comm::broadcast(transport, 0, state.replicas, "replicas", limit), job_->rank(),
-                     step_, directory);
+    initial_owed_ =
+        app::put_replica(comm::broadcast(transport, 0, state.replicas, "replicas", limit),
+                         job_->rank(), step_, directory);
     first_step_ = std::stoll(optimizer.metadata.at("step"));
     for (const exec::TensorData& each : optimizer.tensors) {
       initial_state_.push_back(exec::to_tensor(each));
@@ -251,6 +259,7 @@ class Session::Impl {
   StepReport report_;
   std::int64_t first_step_ = 0;
   std::vector<NamedTensor> initial_state_;  // of the update rules, from a checkpoint
+  std::vector<NamedTensor> initial_owed_;   // by compression, likewise
 
  private:
   // A step's notes can be read once; what they said is kept.

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <set>
 
 #include "autodist/base/error.h"
 #include "autodist/exec/checkpoint.h"
+#include "autodist/exec/codec.h"
 #include "autodist/exec/tensor_data.h"
 
 namespace autodist::app {
@@ -34,18 +36,23 @@ void put_model(const exec::Checkpoint& checkpoint, const TrainingStep& step,
   }
 }
 
-bool keeps_statistics(const ir::Graph& graph) {
-  return std::any_of(graph.buffers.begin(), graph.buffers.end(),
-                     [](const ir::Buffer& buffer) { return buffer.mutated; });
+bool replicas_differ(const ir::Program& program) {
+  return std::any_of(program.graph->buffers.begin(), program.graph->buffers.end(),
+                     [](const ir::Buffer& buffer) { return buffer.mutated; }) ||
+         std::any_of(program.slices.begin(), program.slices.end(), exec::feeds_back);
 }
 
 std::string pack_replicas(const exec::Checkpoint& checkpoint, const ir::Program& program,
                           const std::string& where) {
   const std::uint32_t replicas = program.replica_count();
-  if (replicas == 1 || !keeps_statistics(*program.graph)) return "";
-  if (checkpoint.replicas.size() + 1 != replicas) {
-    warn(fmt::format("{}: statistics of {} replicas, the job has {}: all start from the chief's",
-                     where, checkpoint.replicas.size() + 1, replicas));
+  if (replicas == 1 || !replicas_differ(program)) return "";
+  const std::size_t saved =
+      checkpoint.replicas.size() + (checkpoint.replicas.count(0) == 0 ? 1 : 0);
+  if (saved != replicas) {
+    warn(
+        fmt::format("{}: statistics of {} replicas, the job has {}: all start from the chief's, "
+                    "and what compression owed is dropped",
+                    where, saved, replicas));
     return "";
   }
   exec::Safetensors all;
@@ -117,14 +124,24 @@ LoadedState load_at_chief(const std::string& directory, const TrainingStep& step
           pack_replicas(checkpoint, program, directory)};
 }
 
-void put_replica(const std::string& replicas, std::uint32_t rank, const TrainingStep& step,
-                 const std::string& where) {
-  if (replicas.empty() || rank == 0) return;
-  const exec::Safetensors all = exec::read_safetensors(replicas, where);
-  for (const NamedTensor& each : step.buffers) {
-    const exec::TensorData* own = find(all.tensors, fmt::format("{}/{}", rank, each.name));
-    if (own != nullptr) exec::copy_into(*own, each, where);
+std::vector<NamedTensor> put_replica(const std::string& replicas, std::uint32_t rank,
+                                     const TrainingStep& step, const std::string& where) {
+  if (replicas.empty()) return {};
+  std::map<std::string, const NamedTensor*> buffers;
+  for (const NamedTensor& each : step.buffers) buffers.emplace(each.name, &each);
+  const std::string own = fmt::format("{}/", rank);
+  std::vector<NamedTensor> rest;
+  for (exec::TensorData& each : exec::read_safetensors(replicas, where).tensors) {
+    if (each.name.rfind(own, 0) != 0) continue;
+    each.name = each.name.substr(own.size());
+    const auto buffer = buffers.find(each.name);
+    if (buffer == buffers.end()) {
+      rest.push_back(exec::to_tensor(each));
+    } else {
+      exec::copy_into(each, *buffer->second, where);
+    }
   }
+  return rest;
 }
 
 }  // namespace autodist::app

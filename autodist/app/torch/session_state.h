@@ -27,7 +27,7 @@ void put_weights(const std::string& path, const TrainingStep& step);
 // What the chief read of a checkpoint for all ranks, as safetensors.
 struct LoadedState {
   std::string optimizer;  // with the step among its metadata
-  std::string replicas;   // "<rank>/<buffer>"; nothing where all start from the chief's
+  std::string replicas;   // "<rank>/<tensor>"; nothing where all start from the chief's
 };
 
 // Reads the newest sound checkpoint of `directory` into the chief's tensors. Warns on standard
@@ -36,8 +36,9 @@ struct LoadedState {
 LoadedState load_at_chief(const std::string& directory, const TrainingStep& step,
                           const ir::Program& program);
 
-// This rank's own buffers, once it has the chief's. `where` names the checkpoint in messages.
-void put_replica(const std::string& replicas, std::uint32_t rank, const TrainingStep& step,
-                 const std::string& where);
+// This rank's own buffers, once it has the chief's; returns what else was saved of it: what
+// compression owes. `where` names the checkpoint in messages.
+std::vector<NamedTensor> put_replica(const std::string& replicas, std::uint32_t rank,
+                                     const TrainingStep& step, const std::string& where);
 
 }  // namespace autodist::app

@@ -60,6 +60,7 @@ Options operator+(Options options, const Options& more) {
   return options;
 }
 
+const Options kCompressor{{"compressor", "NoneCompressor"}, {"density", "0.01"}};
 const Options kPs{{"local_proxy_variable", "false"}, {"sync", "true"}, {"staleness", "0"}};
 const Options kChunk{{"chunk_size", "128"}};
 const Options kAlgorithm{{"algorithm", "by_spec"}};
@@ -69,41 +70,39 @@ const Options kCap{{"max_shards", "0"}};  // 0: AutoDist's rule, however many sh
 
 const std::vector<Builder>& builders() {
   static const std::vector<Builder> table{
-      {"PS", "every variable on the first CPU device", kPs, build_ps},
-      {"PSLoadBalancing", "each variable whole, on the server with the fewest bytes so far", kPs,
-       build_ps_load_balancing},
+      {"PS", "every variable on the first CPU device", kPs + kCompressor, build_ps},
+      {"PSLoadBalancing", "each variable whole, on the server with the fewest bytes so far",
+       kPs + kCompressor, build_ps_load_balancing},
       {"PartitionedPS",
        "each variable in as many shards as its first dimension's least divisor, over "
        "the servers in order of load",
-       kPs + kCap, build_partitioned_ps},
+       kPs + kCap + kCompressor, build_partitioned_ps},
       {"UnevenPartitionedPS",
-       "like PartitionedPS, in the least number of shards that does not divide", kPs + kCap,
-       build_uneven_partitioned_ps},
+       "like PartitionedPS, in the least number of shards that does not divide",
+       kPs + kCap + kCompressor, build_uneven_partitioned_ps},
       {"AllReduce", "all-reduce, chunk_size variables to a group",
-       kChunk + Options{{"all_reduce_spec", "NCCL"}, {"compressor", "NoneCompressor"}} + kAlgorithm,
-       build_all_reduce},
+       kChunk + Options{{"all_reduce_spec", "NCCL"}} + kCompressor + kAlgorithm, build_all_reduce},
       {"PartitionedAR", "shards as PartitionedPS, each all-reduced; groups count shards",
-       kChunk + kAlgorithm + kCap, build_partitioned_all_reduce},
+       kChunk + kAlgorithm + kCap + kCompressor, build_partitioned_all_reduce},
       {"RandomAxisPartitionAR",
        "like PartitionedAR, along an axis drawn at random (the first where the gradient is sparse)",
-       kChunk + kAlgorithm + kCap + Options{{"seed", "0"}}, build_random_axis_partition_all_reduce},
+       kChunk + kAlgorithm + kCap + kCompressor + Options{{"seed", "0"}},
+       build_random_axis_partition_all_reduce},
       {"Parallax",
        "dense variables as AllReduce, sparse ones as PSLoadBalancing without proxy "
        "(local_proxy_variable is taken for AutoDist's sake)",
-       kChunk + kPs + kAlgorithm, build_parallax},
+       kChunk + kPs + kCompressor + kAlgorithm, build_parallax},
       {"BytePS",
        "shards of at most partition_bytes, over the servers so that all links carry the same; "
        "nodes that only serve take more",
-       {{"partition_bytes", "4096000"}},
-       build_byteps},
-      {"P3",
-       "shards of at most slice_parameters, dealt out to the servers in turn",
-       {{"slice_parameters", "50000"}},
-       build_p3},
+       Options{{"partition_bytes", "4096000"}} + kCompressor, build_byteps},
+      {"P3", "shards of at most slice_parameters, dealt out to the servers in turn",
+       Options{{"slice_parameters", "50000"}} + kCompressor, build_p3},
       {"DDP-like", "all-reduce in buckets, the last variables first, as PyTorch's DDP",
-       Options{{"bucket_mib", "25"}, {"first_bucket_mib", "1"}} + kAlgorithm, build_ddp_like},
+       Options{{"bucket_mib", "25"}, {"first_bucket_mib", "1"}} + kAlgorithm + kCompressor,
+       build_ddp_like},
       {"Horovod-like", "all-reduce in fusion buffers, the last variables first, as Horovod",
-       Options{{"fusion_mib", "128"}} + kAlgorithm, build_horovod_like},
+       Options{{"fusion_mib", "128"}} + kAlgorithm + kCompressor, build_horovod_like},
   };
   return table;
 }
@@ -112,7 +111,8 @@ strategy::Strategy build_strategy(const std::string& specification, const ir::Gr
                                   const cluster::Cluster& cluster,
                                   const std::vector<Builder>& own) {
   const std::size_t colon = specification.find(':');
-  const Builder& builder = find_builder(specification.substr(0, colon), own);
+  const std::string name = specification.substr(0, colon);
+  const Builder& builder = find_builder(name, own);
   const std::string options = colon == std::string::npos ? "" : specification.substr(colon + 1);
   try {
     return builder.build(graph, cluster, parse_options(builder, options));

@@ -40,8 +40,62 @@ double mebibytes(const BuilderOptions& options, const std::string& key) {
   return value * (1 << 20);
 }
 
+namespace {
+
+// AutoDist's names stand in AutoDist's field of the file, for its readers.
+const std::vector<std::pair<std::string, strategy::Compressor>> kTheirs{
+    {"NoneCompressor", strategy::Compressor::kNone},
+    {"HorovodCompressor", strategy::Compressor::kHorovod},
+    {"HorovodCompressorEF", strategy::Compressor::kHorovodEf},
+    {"PowerSGDCompressor", strategy::Compressor::kPowerSgd}};
+const std::vector<std::pair<std::string, ir::Compression>> kOurs{
+    {"fp16", {ir::Codec::kFp16, false, 0}},
+    {"fp16+ef", {ir::Codec::kFp16, true, 0}},
+    {"bf16", {ir::Codec::kBf16, false, 0}},
+    {"bf16+ef", {ir::Codec::kBf16, true, 0}},
+    {"topk", {ir::Codec::kTopK, true, 0}}};
+
+double density(const BuilderOptions& options) {
+  const std::string& text = options.at("density");
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value > 0 && value <= 1)) {
+    fail(ErrorCode::kUsage, "builder: density='{}', a share above 0 and up to 1 expected", text);
+  }
+  return value;
+}
+
+void set_compression(const BuilderOptions& options, strategy::AllReduceSynchronizer& to) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : kTheirs) {
+    names.push_back(name);
+    if (name != options.at("compressor")) continue;
+    to.compressor = value;
+    return;
+  }
+  for (const auto& [name, value] : kOurs) {
+    names.push_back(name);
+    if (name != options.at("compressor")) continue;
+    to.compression = value;
+    if (value.codec == ir::Codec::kTopK) to.compression.density = density(options);
+    return;
+  }
+  fail(ErrorCode::kUsage, "builder: compressor='{}', one of {} expected", options.at("compressor"),
+       fmt::join(names, ", "));
+}
+
+}  // namespace
+
 PsSynchronizer ps_of(const BuilderOptions& options) {
   PsSynchronizer ps;
+  strategy::AllReduceSynchronizer compressed;
+  set_compression(options, compressed);
+  if (compressed.compressor == strategy::Compressor::kPowerSgd) {
+    fail(ErrorCode::kUsage,
+         "builder: PowerSGDCompressor sums factors of a matrix, which takes an all-reduce");
+  }
+  ps.compression = strategy::compression_of(compressed);
+  if (options.count("sync") == 0) return ps;
   ps.local_replication = truth(options, "local_proxy_variable");
   ps.sync = truth(options, "sync");
   ps.staleness = whole(options, "staleness", 0);
@@ -54,7 +108,6 @@ PsSynchronizer ps_of(const BuilderOptions& options) {
 strategy::AllReduceSynchronizer all_reduce_of(const BuilderOptions& options) {
   using strategy::AllReduceAlgorithm;
   using strategy::AllReduceSpec;
-  using strategy::Compressor;
   strategy::AllReduceSynchronizer all_reduce;
   if (options.count("all_reduce_spec") > 0) {
     all_reduce.spec = one_of<AllReduceSpec>(options, "all_reduce_spec",
@@ -62,13 +115,7 @@ strategy::AllReduceSynchronizer all_reduce_of(const BuilderOptions& options) {
                                              {"NCCL", AllReduceSpec::kNccl},
                                              {"RING", AllReduceSpec::kRing}});
   }
-  if (options.count("compressor") > 0) {
-    all_reduce.compressor = one_of<Compressor>(options, "compressor",
-                                               {{"NoneCompressor", Compressor::kNone},
-                                                {"HorovodCompressor", Compressor::kHorovod},
-                                                {"HorovodCompressorEF", Compressor::kHorovodEf},
-                                                {"PowerSGDCompressor", Compressor::kPowerSgd}});
-  }
+  set_compression(options, all_reduce);
   all_reduce.algorithm = one_of<AllReduceAlgorithm>(options, "algorithm",
                                                     {{"by_spec", AllReduceAlgorithm::kBySpec},
                                                      {"direct", AllReduceAlgorithm::kDirect},

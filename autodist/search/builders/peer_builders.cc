@@ -23,13 +23,14 @@ Cut at_most(const ir::Graph& graph, ir::VariableId variable, std::int64_t size, 
 
 // Partitioned parameter servers: `cut_of` a variable, and `give` chooses the server of each shard.
 template <typename CutOf, typename Give>
-Strategy sharded(const ir::Graph& graph, const cluster::Cluster& cluster, CutOf cut_of, Give give) {
+Strategy sharded(const ir::Graph& graph, const cluster::Cluster& cluster,
+                 const BuilderOptions& options, CutOf cut_of, Give give) {
   Strategy strategy = with_replicas(cluster);
+  PsSynchronizer ps = ps_of(options);
   for_each_variable(graph, [&](ir::VariableId id) {
     const Cut cut = cut_of(id);
     const double bytes = size_of(graph, id) / static_cast<double>(cut.shards);
     strategy.nodes.push_back(node_of(graph, id, cut, [&](std::int64_t) {
-      PsSynchronizer ps;
       ps.reduction_destination = give(bytes);
       return ps;
     }));
@@ -102,7 +103,7 @@ Strategy build_byteps(const ir::Graph& graph, const cluster::Cluster& cluster,
   const auto cut_of = [&](ir::VariableId id) {
     return at_most(graph, id, ir::bytes_of(graph, id).value, most);
   };
-  return sharded(graph, cluster, cut_of,
+  return sharded(graph, cluster, options, cut_of,
                  [&](double bytes) { return loads.give(bytes, 1).front(); });
 }
 
@@ -116,7 +117,8 @@ Strategy build_p3(const ir::Graph& graph, const cluster::Cluster& cluster,
   const auto cut_of = [&](ir::VariableId id) {
     return at_most(graph, id, ir::element_count(graph, id), parameters);
   };
-  return sharded(graph, cluster, cut_of, [&](double) { return servers[next++ % servers.size()]; });
+  return sharded(graph, cluster, options, cut_of,
+                 [&](double) { return servers[next++ % servers.size()]; });
 }
 
 // A tensor closes its bucket when it reaches the limit (c10d's reducer).
