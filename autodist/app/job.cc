@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "autodist/app/machine.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 
@@ -83,13 +84,33 @@ std::optional<JobPlace> job_from_environment(const Environment& environment) {
   place.chief_address = chief.substr(0, colon);
   place.chief_port =
       static_cast<std::uint16_t>(number("AUTODIST_CHIEF", chief.substr(colon + 1), 65'535));
-  place.own_address = environment("AUTODIST_ADDRESS").value_or(place.chief_address);
+  const auto own = environment("AUTODIST_ADDRESS");
+  place.own_address = own ? *own : address_towards(place.chief_address);
   if (const auto descriptor = environment("AUTODIST_KEY_FD")) {
     place.key = read_key(static_cast<int>(number("AUTODIST_KEY_FD", *descriptor, 1'048'576)));
   } else {
     place.key = trimmed(read_file(required(environment, "AUTODIST_KEY_FILE"), 4096));
   }
   return place;
+}
+
+std::vector<std::string> place_variables(const JobPlace& place, int key_descriptor) {
+  std::vector<std::string> variables{
+      fmt::format("AUTODIST_RANK={}", place.rank), fmt::format("AUTODIST_SIZE={}", place.size),
+      fmt::format("AUTODIST_CHIEF={}:{}", place.chief_address, place.chief_port),
+      fmt::format("AUTODIST_KEY_FD={}", key_descriptor)};
+  if (!place.own_address.empty()) {
+    variables.push_back(fmt::format("AUTODIST_ADDRESS={}", place.own_address));
+  }
+  return variables;
+}
+
+bool names_a_place(const std::string& variable) {
+  for (const char* prefix : {"AUTODIST_RANK=", "AUTODIST_SIZE=", "AUTODIST_CHIEF=",
+                             "AUTODIST_ADDRESS=", "AUTODIST_KEY_"}) {
+    if (variable.rfind(prefix, 0) == 0) return true;
+  }
+  return false;
 }
 
 std::string make_job_key() {

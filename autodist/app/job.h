@@ -7,9 +7,8 @@
 //   AUTODIST_RANK      this rank
 //   AUTODIST_SIZE      number of ranks
 //   AUTODIST_CHIEF     ADDRESS:PORT where the chief listens
-//   AUTODIST_ADDRESS   where this rank listens (default: the loopback address if the chief's is
-//   one,
-//                      else the chief's address must be reachable from it)
+//   AUTODIST_ADDRESS   where this rank listens (default: the address from which it reaches the
+//                      chief)
 //   AUTODIST_KEY_FD    descriptor from which the job's key is read, or
 //   AUTODIST_KEY_FILE  file that holds it. The key itself is never in the environment.
 
@@ -19,6 +18,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace autodist::app {
 
@@ -39,6 +39,11 @@ Environment process_environment();
 // Nothing when AUTODIST_RANK is not set: this process is the chief and starts the others. Throws
 // Error(kUsage) naming the variable that is missing or wrong.
 std::optional<JobPlace> job_from_environment(const Environment& environment);
+
+// "NAME=value" for a rank that reads its key from `key_descriptor`; and whether a variable is one
+// of these, which a rank must not inherit from another.
+std::vector<std::string> place_variables(const JobPlace& place, int key_descriptor);
+bool names_a_place(const std::string& variable);
 
 // 32 random bytes in hexadecimal.
 std::string make_job_key();

@@ -6,11 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "autodist/base/error.h"
 
@@ -36,23 +38,9 @@ struct Pipe {
   }
 };
 
-// Our own variables are replaced, everything else is inherited.
-std::vector<std::string> environment_for(const JobPlace& job, int key_descriptor) {
-  std::vector<std::string> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string variable = *entry;
-    const bool ours =
-        variable.rfind("AUTODIST_RANK=", 0) == 0 || variable.rfind("AUTODIST_SIZE=", 0) == 0 ||
-        variable.rfind("AUTODIST_CHIEF=", 0) == 0 || variable.rfind("AUTODIST_ADDRESS=", 0) == 0 ||
-        variable.rfind("AUTODIST_KEY_", 0) == 0;
-    if (!ours) variables.push_back(variable);
-  }
-  variables.push_back(fmt::format("AUTODIST_RANK={}", job.rank));
-  variables.push_back(fmt::format("AUTODIST_SIZE={}", job.size));
-  variables.push_back(fmt::format("AUTODIST_CHIEF={}:{}", job.chief_address, job.chief_port));
-  variables.push_back(fmt::format("AUTODIST_ADDRESS={}", job.own_address));
-  variables.push_back(fmt::format("AUTODIST_KEY_FD={}", key_descriptor));
-  return variables;
+// False when the reader's pipe is full or gone.
+bool write_all(int descriptor, const std::string& bytes) {
+  return ::write(descriptor, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
 }
 
 std::vector<char*> pointers(std::vector<std::string>& strings) {
@@ -63,7 +51,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 }
 
 // Hands complete lines on until the writers have closed their ends.
-void read_lines(int descriptor, std::uint32_t rank, const LocalRanks::Output& output) {
+void read_lines(int descriptor, std::uint32_t rank, const StartedRanks::Output& output) {
   std::string pending;
   char buffer[4096];
   while (true) {
@@ -80,13 +68,6 @@ void read_lines(int descriptor, std::uint32_t rank, const LocalRanks::Output& ou
   ::close(descriptor);
 }
 
-std::string how_it_ended(std::uint32_t rank, pid_t pid, int status) {
-  if (WIFSIGNALED(status)) {
-    return fmt::format("rank {} (pid {}) was killed by signal {}", rank, pid, WTERMSIG(status));
-  }
-  return fmt::format("rank {} (pid {}) ended with exit code {}", rank, pid, WEXITSTATUS(status));
-}
-
 }  // namespace
 
 CommandLine own_command_line() {
@@ -99,100 +80,133 @@ CommandLine own_command_line() {
   return command;
 }
 
-LocalRanks::LocalRanks(const CommandLine& command, std::uint32_t first, std::uint32_t count,
-                       const JobPlace& job, Output output)
-    : output_(std::move(output)) {
-  for (std::uint32_t i = 0; i < count; ++i) {
-    JobPlace place = job;
-    place.rank = first + i;
-    start(command, place);
+RankProcess here(const CommandLine& command, const JobPlace& place) {
+  constexpr int kKeyDescriptor = 3;
+  RankProcess process;
+  process.rank = place.rank;
+  process.command = command;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!names_a_place(*entry)) process.environment.emplace_back(*entry);
   }
+  for (const std::string& each : place_variables(place, kKeyDescriptor)) {
+    process.environment.push_back(each);
+  }
+  process.input = place.key;
+  process.input_descriptor = kKeyDescriptor;
+  return process;
 }
 
-void LocalRanks::start(const CommandLine& command, const JobPlace& job) {
-  const Pipe key;
+StartedRanks::StartedRanks(const std::vector<RankProcess>& ranks, Output output)
+    : output_(std::move(output)) {
+  for (const RankProcess& rank : ranks) start(rank);
+}
+
+void StartedRanks::start(const RankProcess& rank) {
+  const Pipe input;
   const Pipe lines;
   // Everything that allocates happens before the fork: the child of a process with threads may only
   // call what is safe in a signal handler.
-  std::vector<std::string> variables = environment_for(job, key.read_end);
-  std::vector<std::string> arguments = command.arguments;
-  const std::vector<char*> environment = pointers(variables);
+  std::vector<std::string> variables = rank.environment;
+  std::vector<std::string> arguments = rank.command.arguments;
+  std::vector<char*> environment = pointers(variables);
   const std::vector<char*> argv = pointers(arguments);
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid < 0) fail(ErrorCode::kEnvironment, "rank {}: fork: {}", job.rank, std::strerror(errno));
+  if (pid < 0) fail(ErrorCode::kEnvironment, "rank {}: fork: {}", rank.rank, std::strerror(errno));
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);  // the parent died before prctl took hold
+    ::setpgid(0, 0);                        // Ctrl-C is for us to pass on
     const int nothing = ::open("/dev/null", O_RDONLY);
+    // Away from where they go to: the ends of pipes may be any of the first descriptors.
+    const int in = ::fcntl(input.read_end, F_DUPFD_CLOEXEC, 10);
+    const int out = ::fcntl(lines.write_end, F_DUPFD_CLOEXEC, 10);
     ::dup2(nothing, STDIN_FILENO);
-    ::dup2(lines.write_end, STDOUT_FILENO);
-    ::dup2(lines.write_end, STDERR_FILENO);
-    ::fcntl(key.read_end, F_SETFD, 0);  // survives exec
-    ::execve(command.program.c_str(), argv.data(), environment.data());
+    ::dup2(in, rank.input_descriptor);
+    ::dup2(out, STDOUT_FILENO);
+    ::dup2(out, STDERR_FILENO);
+    if (!rank.environment.empty()) environ = environment.data();
+    ::execvp(rank.command.program.c_str(), argv.data());
     ::_exit(127);
   }
+  ::setpgid(pid, pid);  // as the child does, whoever is first
   // While we hold the other end, too: a rank that ends at once would leave us a broken pipe.
-  const ssize_t written = ::write(key.write_end, job.key.data(), job.key.size());
-  ::close(key.read_end);
+  const bool written = write_all(input.write_end, rank.input);
+  ::close(input.read_end);
   ::close(lines.write_end);
-  ::close(key.write_end);
-  children_.push_back({job.rank, pid, false, 0});
-  readers_.emplace_back(read_lines, lines.read_end, job.rank, output_);
-  if (written != static_cast<ssize_t>(job.key.size())) {
-    fail(ErrorCode::kEnvironment, "rank {}: the job's key could not be handed over", job.rank);
+  const bool stays_open = rank.input_descriptor == STDIN_FILENO;
+  if (!stays_open) ::close(input.write_end);
+  children_.push_back({rank.rank, rank.node, pid, stays_open ? input.write_end : -1, false, 0});
+  readers_.emplace_back(read_lines, lines.read_end, rank.rank, output_);
+  if (!written) {
+    fail(ErrorCode::kEnvironment, "rank {}: its {} bytes of input could not be handed over",
+         rank.rank, rank.input.size());
   }
 }
 
-void LocalRanks::reap() {
+void StartedRanks::reap() {
   for (Child& child : children_) {
     if (child.ended) continue;
     if (::waitpid(child.pid, &child.status, WNOHANG) == child.pid) child.ended = true;
   }
 }
 
-std::optional<std::string> LocalRanks::failure() {
+bool StartedRanks::any_runs() {
+  reap();
+  return std::any_of(children_.begin(), children_.end(),
+                     [](const Child& child) { return !child.ended; });
+}
+
+std::string StartedRanks::describe(const Child& child) {
+  return child.node.empty() ? fmt::format("rank {} (pid {})", child.rank, child.pid)
+                            : fmt::format("rank {} (on {})", child.rank, child.node);
+}
+
+std::optional<std::string> StartedRanks::failure() {
   reap();
   for (const Child& child : children_) {
-    if (child.ended && child.status != 0) return how_it_ended(child.rank, child.pid, child.status);
+    if (!child.ended || child.status == 0) continue;
+    if (WIFSIGNALED(child.status)) {
+      return fmt::format("{} was killed by signal {}", describe(child), WTERMSIG(child.status));
+    }
+    return fmt::format("{} ended with exit code {}", describe(child), WEXITSTATUS(child.status));
   }
   return std::nullopt;
 }
 
-void LocalRanks::wait(Seconds limit) {
+void StartedRanks::wait(Seconds limit) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
   while (true) {
+    const bool runs = any_runs();
     if (const auto bad = failure()) throw Error(ErrorCode::kPeersLost, *bad);
-    const Child* running = nullptr;
-    for (const Child& child : children_) {
-      if (!child.ended) running = &child;
-    }
-    if (running == nullptr) return;
+    if (!runs) return;
     if (std::chrono::steady_clock::now() > end) {
-      fail(ErrorCode::kTimeout, "rank {} (pid {}) still runs after {}", running->rank, running->pid,
-           to_string(limit));
+      const auto late = std::find_if(children_.begin(), children_.end(),
+                                     [](const Child& child) { return !child.ended; });
+      fail(ErrorCode::kTimeout, "{} still runs after {}", describe(*late), to_string(limit));
     }
     std::this_thread::sleep_for(kPoll);
   }
 }
 
-LocalRanks::~LocalRanks() {
-  const auto running = [&] {
-    reap();
-    bool any = false;
-    for (const Child& child : children_) any = any || !child.ended;
-    return any;
-  };
-  const auto signal_all = [&](int signal) {
-    for (const Child& child : children_) {
-      if (!child.ended) ::kill(child.pid, signal);
-    }
-  };
-  if (running()) signal_all(SIGTERM);
-  const auto end = std::chrono::steady_clock::now() + kGrace;
-  while (running() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kPoll);
-  signal_all(SIGKILL);
+void StartedRanks::stop() {
   for (Child& child : children_) {
+    if (child.input >= 0) {
+      ::close(std::exchange(child.input, -1));
+    } else if (!child.ended && child.node.empty()) {
+      ::kill(child.pid, SIGTERM);
+    }
+  }
+}
+
+StartedRanks::~StartedRanks() {
+  const auto end = std::chrono::steady_clock::now() + kGrace;
+  if (any_runs()) stop();
+  while (any_runs() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kPoll);
+  for (Child& child : children_) {
+    if (child.input >= 0) ::close(child.input);
+    // Its whole group: what a rank has started may hold on to its output, and go on for ever.
+    ::kill(-child.pid, SIGKILL);
     if (!child.ended) ::waitpid(child.pid, &child.status, 0);
   }
   for (std::thread& reader : readers_) reader.join();

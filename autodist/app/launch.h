@@ -1,4 +1,4 @@
-// Starts the other ranks of a job on this machine, and never leaves one behind.
+// Starts ranks of a job, and never leaves one behind.
 
 #pragma once
 
@@ -22,20 +22,40 @@ struct CommandLine {
 };
 CommandLine own_command_line();
 
-// Ranks first, first + 1, … as child processes. What they write on standard output or standard
-// error is handed, line by line, to `output` (from threads of this object). A child dies with its
-// parent, also when the parent is killed.
-class LocalRanks {
+// A process of this machine that is a rank, or stands for one elsewhere.
+struct RankProcess {
+  std::uint32_t rank = 0;
+  std::string node;                      // where the rank is, in messages; empty: here
+  CommandLine command;                   // the program may be a name on PATH
+  std::vector<std::string> environment;  // in the place of ours where it is not empty
+  // Handed over on this descriptor; on standard input, which else holds nothing, it ends only when
+  // the rank is to end.
+  std::string input;
+  int input_descriptor = 0;
+};
+
+// A rank on this machine; the key goes by descriptor.
+RankProcess here(const CommandLine& command, const JobPlace& place);
+
+// Ranks as child processes. What they write on standard output or standard error is handed, line by
+// line, to `output` (from threads of this object). A child dies with its parent, also when the
+// parent is killed.
+class StartedRanks {
  public:
   using Output = std::function<void(std::uint32_t rank, const std::string& line)>;
 
-  // `job` gives size, addresses and key; rank is overwritten. Throws Error(kEnvironment).
-  LocalRanks(const CommandLine& command, std::uint32_t first, std::uint32_t count,
-             const JobPlace& job, Output output);
-  // Those that still run get SIGTERM, after two seconds SIGKILL.
-  ~LocalRanks();
-  LocalRanks(const LocalRanks&) = delete;
-  LocalRanks& operator=(const LocalRanks&) = delete;
+  // Throws Error(kEnvironment).
+  StartedRanks(const std::vector<RankProcess>& ranks, Output output);
+  // Those that still run are stopped, after two seconds by force.
+  ~StartedRanks();
+  StartedRanks(const StartedRanks&) = delete;
+  StartedRanks& operator=(const StartedRanks&) = delete;
+
+  // Tells those that run to end: SIGTERM, or the end of the input.
+  void stop();
+
+  // Whether some have not ended yet. Does not block.
+  [[nodiscard]] bool any_runs();
 
   // The first rank that ended badly: "rank 1 (pid 4711) was killed by signal 9". Does not block.
   std::optional<std::string> failure();
@@ -47,13 +67,16 @@ class LocalRanks {
  private:
   struct Child {
     std::uint32_t rank = 0;
+    std::string node;
     pid_t pid = 0;
+    int input = -1;  // our end, where it stays open
     bool ended = false;
     int status = 0;
   };
 
-  void start(const CommandLine& command, const JobPlace& job);
+  void start(const RankProcess& rank);
   void reap();
+  static std::string describe(const Child& child);
 
   std::vector<Child> children_;
   std::vector<std::thread> readers_;

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <fstream>
 #include <map>
 #include <mutex>
 
@@ -19,7 +20,7 @@ struct Lines {
   std::mutex mutex;
   std::map<std::uint32_t, std::vector<std::string>> by_rank;
 
-  LocalRanks::Output output() {
+  StartedRanks::Output output() {
     return [this](std::uint32_t rank, const std::string& line) {
       const std::lock_guard<std::mutex> lock(mutex);
       by_rank[rank].push_back(line);
@@ -29,6 +30,17 @@ struct Lines {
 
 CommandLine shell(const std::string& script) { return {"/bin/sh", {"sh", "-c", script}}; }
 
+// Gone, or a zombie that nobody has waited for.
+bool has_ended(const std::string& pid) {
+  for (int i = 0; i < 400; ++i) {
+    std::ifstream stat("/proc/" + pid + "/stat");
+    std::string line;
+    if (!std::getline(stat, line) || line.find(") Z ") != std::string::npos) return true;
+    std::this_thread::sleep_for(5ms);
+  }
+  return false;
+}
+
 JobPlace job_of(std::uint32_t size) {
   JobPlace job;
   job.size = size;
@@ -37,24 +49,32 @@ JobPlace job_of(std::uint32_t size) {
   return job;
 }
 
-TEST(LocalRanks, EveryRankLearnsItsPlaceAndTheKeyByDescriptor) {
+// All ranks but the chief, here.
+std::vector<RankProcess> local_ranks(const std::string& script, JobPlace job) {
+  std::vector<RankProcess> ranks;
+  for (job.rank = 1; job.rank < job.size; ++job.rank) ranks.push_back(here(shell(script), job));
+  return ranks;
+}
+
+TEST(StartedRanks, EveryRankLearnsItsPlaceAndTheKeyByDescriptor) {
   Lines lines;
   const JobPlace job = job_of(3);
   {
-    LocalRanks ranks(shell("echo $AUTODIST_RANK of $AUTODIST_SIZE at $AUTODIST_CHIEF; "
-                           "head -c 64 <&$AUTODIST_KEY_FD"),
-                     1, 2, job, lines.output());
+    StartedRanks ranks(local_ranks("echo $AUTODIST_RANK of $AUTODIST_SIZE at $AUTODIST_CHIEF; "
+                                   "head -c 64 <&$AUTODIST_KEY_FD",
+                                   job),
+                       lines.output());
     ranks.wait(Seconds{10});
   }
   EXPECT_EQ(lines.by_rank[1], (std::vector<std::string>{"1 of 3 at 127.0.0.1:4711", job.key}));
   EXPECT_EQ(lines.by_rank[2], (std::vector<std::string>{"2 of 3 at 127.0.0.1:4711", job.key}));
 }
 
-TEST(LocalRanks, TheKeyIsNeitherInTheEnvironmentNorInTheArguments) {
+TEST(StartedRanks, TheKeyIsNeitherInTheEnvironmentNorInTheArguments) {
   Lines lines;
   const JobPlace job = job_of(2);
   {
-    LocalRanks ranks(shell("env; cat /proc/self/cmdline"), 1, 1, job, lines.output());
+    StartedRanks ranks(local_ranks("env; cat /proc/self/cmdline", job), lines.output());
     ranks.wait(Seconds{10});
   }
   EXPECT_GT(lines.by_rank[1].size(), 3u);
@@ -63,9 +83,9 @@ TEST(LocalRanks, TheKeyIsNeitherInTheEnvironmentNorInTheArguments) {
   }
 }
 
-TEST(LocalRanks, ARankThatEndsBadlyIsNamed) {
+TEST(StartedRanks, ARankThatEndsBadlyIsNamed) {
   Lines lines;
-  LocalRanks ranks(shell("exit 3"), 1, 1, job_of(2), lines.output());
+  StartedRanks ranks(local_ranks("exit 3", job_of(2)), lines.output());
   try {
     ranks.wait(Seconds{10});
     FAIL();
@@ -76,12 +96,12 @@ TEST(LocalRanks, ARankThatEndsBadlyIsNamed) {
   }
 }
 
-TEST(LocalRanks, NoneIsLeftRunning) {
+TEST(StartedRanks, NoneIsLeftRunning) {
   Lines lines;
   pid_t pid = 0;
   {
-    LocalRanks ranks(shell("trap '' TERM; echo $$; while :; do sleep 0.1; done"), 1, 1, job_of(2),
-                     lines.output());
+    StartedRanks ranks(local_ranks("trap '' TERM; echo $$; while :; do sleep 0.1; done", job_of(2)),
+                       lines.output());
     while (pid == 0) {
       std::this_thread::sleep_for(5ms);
       const std::lock_guard<std::mutex> lock(lines.mutex);
@@ -90,6 +110,34 @@ TEST(LocalRanks, NoneIsLeftRunning) {
     EXPECT_EQ(::kill(pid, 0), 0);
   }
   EXPECT_NE(::kill(pid, 0), 0);
+}
+
+TEST(StartedRanks, WhatARankHasStartedEndsWithIt) {
+  Lines lines;
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    StartedRanks ranks(local_ranks("sleep 60 & echo $!; exit 0", job_of(2)), lines.output());
+    ranks.wait(Seconds{10});
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+  ASSERT_EQ(lines.by_rank[1].size(), 1U);
+  EXPECT_TRUE(has_ended(lines.by_rank[1].front()));
+}
+
+TEST(StartedRanks, AProcessThatStandsForAnotherEndsWithItsInput) {
+  Lines lines;
+  {
+    RankProcess remote;
+    remote.rank = 1;
+    remote.node = "10.0.0.2";
+    remote.command = {"sh", {"sh", "-c", "read first; echo $first; cat; echo over"}};
+    remote.input = "script\n";
+    StartedRanks ranks({remote}, lines.output());
+    EXPECT_FALSE(ranks.failure());
+    ranks.stop();
+    ranks.wait(Seconds{10});
+  }
+  EXPECT_EQ(lines.by_rank[1], (std::vector<std::string>{"script", "over"}));
 }
 
 }  // namespace

@@ -13,10 +13,18 @@
 
 namespace autodist::app {
 
-Finished run_to_end(const std::vector<std::string>& arguments) {
+Finished run_to_end(const std::vector<std::string>& arguments, const std::string& input,
+                    bool with_errors) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
+  int in[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0 || ::pipe2(in, O_CLOEXEC) != 0) {
     fail(ErrorCode::kEnvironment, "{}: pipe: {}", arguments.front(), std::strerror(errno));
+  }
+  // Before anybody reads it, so that nobody can break the pipe.
+  const ssize_t written = ::write(in[1], input.data(), input.size());
+  ::close(in[1]);
+  if (written != static_cast<ssize_t>(input.size())) {
+    fail(ErrorCode::kEnvironment, "{}: {} bytes of input", arguments.front(), input.size());
   }
   std::vector<std::string> copies = arguments;
   std::vector<char*> argv;
@@ -27,10 +35,13 @@ Finished run_to_end(const std::vector<std::string>& arguments) {
     fail(ErrorCode::kEnvironment, "{}: fork: {}", arguments.front(), std::strerror(errno));
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::dup2(in[0], STDIN_FILENO);
     ::dup2(ends[1], STDOUT_FILENO);
-    ::execv(argv[0], argv.data());
+    if (with_errors) ::dup2(ends[1], STDERR_FILENO);
+    ::execvp(argv[0], argv.data());
     ::_exit(127);
   }
+  ::close(in[0]);
   ::close(ends[1]);
   Finished finished;
   char buffer[4096];

@@ -1,4 +1,4 @@
-// Runs a program to its end and keeps what it wrote on standard output.
+// Runs a program to its end and keeps what it wrote.
 
 #pragma once
 
@@ -12,8 +12,11 @@ struct Finished {
   std::string output;
 };
 
-// arguments[0] is the program's path. Standard error goes where ours goes; the child dies with us.
-// Throws Error(kEnvironment) when it cannot be started.
-Finished run_to_end(const std::vector<std::string>& arguments);
+// arguments[0] is the program, a path or a name on PATH, which reads `input` (at most what a pipe
+// holds, 64 KiB). The output is what it writes on standard output, and `with_errors` also on
+// standard error, which otherwise goes where ours goes. The child dies with us. Throws
+// Error(kEnvironment) when it cannot be started.
+Finished run_to_end(const std::vector<std::string>& arguments, const std::string& input = "",
+                    bool with_errors = false);
 
 }  // namespace autodist::app

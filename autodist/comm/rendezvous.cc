@@ -30,6 +30,7 @@ constexpr std::string_view kHello = "ADHI";
 constexpr std::string_view kTable = "ADTB";
 constexpr std::string_view kRefusal = "ADNO";
 constexpr RankNumber kLargestJob = 65'536;
+constexpr Seconds kLookAround{0.2};
 
 struct Hello {
   std::uint16_t version = kWireVersion;
@@ -168,8 +169,10 @@ class Reception {
     try {
       const Seconds deadline = clock_.now() + options_.limit;
       while (joined_.size() < options_.size) {
-        if (readable(socket_, clock_, deadline)) {
+        if (readable(socket_, clock_, std::min(deadline, clock_.now() + kLookAround))) {
           take();
+        } else if (options_.while_waiting && clock_.now() < deadline) {
+          options_.while_waiting();
         } else if (clock_.now() >= deadline) {
           fail(ErrorCode::kPeersLost, "rendezvous: {} did not join within {}", missing(),
                to_string(options_.limit));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -20,6 +21,8 @@ struct RendezvousOptions {
   std::string job_key;  // joins of another job are refused: Error(kAuthentication)
   std::string build;    // version of the program; must be equal everywhere
   Seconds limit{60};
+  // Called several times a second by a chief that waits; what it throws ends the wait, for all.
+  std::function<void()> while_waiting;
 };
 
 // Bound before the other ranks are started, so that they can be told the port.

@@ -31,7 +31,9 @@ int main(int argc, char** argv) {
     const Verb* verb = find_verb(argv[1]);
     if (verb != nullptr && verb->program == Program::kTorch) return hand_over(argv);
   }
-  return run_program(
-      argc, argv, Program::kLight,
-      {{"inspect", declare_inspect}, {"plan", declare_plan}, {"version", declare_version}});
+  return run_program(argc, argv, Program::kLight,
+                     {{"inspect", declare_inspect},
+                      {"plan", declare_plan},
+                      {"run", declare_run},
+                      {"version", declare_version}});
 }

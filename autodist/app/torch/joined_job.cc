@@ -5,17 +5,20 @@
 #include <algorithm>
 #include <iostream>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
+#include "autodist/app/machine.h"
+#include "autodist/app/meeting_point.h"
+#include "autodist/app/remote.h"
 #include "autodist/base/error.h"
-#include "autodist/cluster/address.h"
 
 namespace autodist::app {
 namespace {
 
 // Every rank's lines, whole, on standard error.
-LocalRanks::Output prefixed_lines() {
+StartedRanks::Output prefixed_lines() {
   auto mutex = std::make_shared<std::mutex>();
   return [mutex](std::uint32_t rank, const std::string& line) {
     const std::lock_guard<std::mutex> lock(*mutex);
@@ -26,21 +29,31 @@ LocalRanks::Output prefixed_lines() {
 }  // namespace
 
 JoinedJob::JoinedJob(const std::string& specification, JobOptions options)
-    : options_(std::move(options)),
-      cluster_(cluster::read_cluster(specification)),
-      size_(static_cast<std::uint32_t>(cluster::ranks_of(cluster_, options_.cpu_only).size())) {
-  share_cores();
-  if (const auto place = job_from_environment(process_environment())) {
+    : options_(std::move(options)) {
+  const Environment environment = process_environment();
+  const std::optional<Launched> launched = launcher_of(environment);
+  cluster_ = cluster_of(specification, launched);
+  size_ = static_cast<std::uint32_t>(cluster::ranks_of(cluster_, options_.cpu_only).size());
+  if (launched) {
+    launcher_ = launched->by;
+    place_.rank = rank_in(cluster_, options_.cpu_only, *launched);
+    place_.size = size_;
+  } else if (const auto place = job_from_environment(environment)) {
     check_size(*place, specification);
     place_ = *place;
-    if (size_ > 1) join_started();
   } else {
     place_.size = size_;
-    if (size_ > 1) start_and_join(specification);
   }
-  if (!transport_) {
+  share_cores();
+  if (size_ == 1) {
     alone_ = std::make_unique<comm::InProcessHub>(1);
     transport_ = alone_->connect(0);
+  } else if (launched) {
+    join_launched(*launched, environment);
+  } else if (place_.chief_port != 0) {
+    join_started();
+  } else {
+    start_and_join();
   }
 }
 
@@ -56,7 +69,10 @@ void JoinedJob::wait_for_children() {
 // Ranks of one machine share its cores; more threads than cores only wait for each other.
 void JoinedJob::share_cores() const {
   if (process_environment()("OMP_NUM_THREADS")) return;
-  const std::uint32_t here = cluster_.nodes.size() == 1 ? size_ : 1;
+  const std::vector<cluster::Place> places = cluster::ranks_of(cluster_, options_.cpu_only);
+  const auto here = std::count_if(places.begin(), places.end(), [&](const cluster::Place& place) {
+    return place.node == places[place_.rank].node;
+  });
   const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency() / here));
   torch::set_num_threads(threads);
   // Debian's OpenBLAS has threads of its own, which libtorch's setting does not reach.
@@ -83,6 +99,7 @@ comm::RendezvousOptions JoinedJob::rendezvous() const {
   options.job_key = place_.key;
   options.build = AUTODIST_VERSION;
   options.limit = options_.join_limit;
+  if (children_) options.while_waiting = [this] { check_children(); };
   return options;
 }
 
@@ -95,19 +112,69 @@ void JoinedJob::join_started() {
   transport_ = comm::join(rendezvous(), &listener);
 }
 
-void JoinedJob::start_and_join(const std::string& specification) {
-  for (const cluster::Node& node : cluster_.nodes) {
-    if (cluster_.nodes.size() == 1 || cluster::is_loopback(node.address)) continue;
+// The launcher gave out ranks; where the chief listens and the job's key come from the user's
+// variables, or through a file that the chief leaves.
+void JoinedJob::join_launched(const Launched& launched, const Environment& environment) {
+  const bool one_machine = cluster_.nodes.size() == 1;
+  const std::string& chief = cluster::chief_of(cluster_).address;
+  const auto others = [&] {  // the first node that is not the chief's
+    const auto other = std::find_if(cluster_.nodes.begin(), cluster_.nodes.end(),
+                                    [](const cluster::Node& node) { return !node.chief; });
+    return other->address;
+  };
+  if (!one_machine) {
+    place_.own_address = address_towards(is_chief() ? others() : chief);
+    place_.chief_address = is_chief() ? place_.own_address : resolved(chief);
+  }
+  if (environment("AUTODIST_KEY_FILE")) {
+    place_ = *job_from_environment([&](const std::string& name) -> std::optional<std::string> {
+      if (name == "AUTODIST_RANK") return std::to_string(place_.rank);
+      if (name == "AUTODIST_SIZE") return std::to_string(place_.size);
+      const bool told = launched.chief_port != 0 && !environment(name);
+      if (name == "AUTODIST_CHIEF" && told) {
+        return fmt::format("{}:{}", resolved(launched.chief_address), launched.chief_port);
+      }
+      return environment(name);
+    });
+    return join_started();
+  }
+  const std::string job_id = environment("AUTODIST_JOB_ID").value_or(launched.job_id);
+  if (job_id.empty()) {
     fail(ErrorCode::kUsage,
-         "{}: node {} is another machine. Start the program on every node yourself, with "
-         "AUTODIST_RANK, AUTODIST_SIZE, AUTODIST_CHIEF and AUTODIST_KEY_FILE set.",
-         specification, node.address);
+         "started by {}, which has no name for the job. Set AUTODIST_JOB_ID for all ranks to "
+         "something that no other job has, or AUTODIST_CHIEF=ADDRESS:PORT and AUTODIST_KEY_FILE.",
+         launched.by);
+  }
+  const std::string folder = meeting_folder(environment, one_machine);
+  if (!is_chief()) {
+    const Meeting meeting = wait_for_meeting(folder, job_id, options_.join_limit);
+    place_.chief_port = meeting.port;
+    place_.key = meeting.key;
+    transport_ = comm::join(rendezvous(), nullptr);
+    return;
   }
   comm::ChiefListener listener(place_.chief_address, 0);
   place_.chief_port = listener.port();
   place_.key = make_job_key();
-  children_ = std::make_unique<LocalRanks>(own_command_line(), 1, size_ - 1, place_,
-                                           options_.output ? options_.output : prefixed_lines());
+  const MeetingPoint until_all_are_there(folder, job_id, {place_.chief_port, place_.key});
+  transport_ = comm::join(rendezvous(), &listener);
+}
+
+void JoinedJob::start_and_join() {
+  const std::vector<cluster::Node> remote = remote_nodes(cluster_);
+  if (!remote.empty()) {
+    check_nodes(cluster_, remote, this_program());
+    place_.chief_address = address_towards(remote.front().address);
+    place_.own_address = place_.chief_address;
+  }
+  comm::ChiefListener listener(place_.chief_address, 0);
+  place_.chief_port = listener.port();
+  place_.key = make_job_key();
+  std::vector<RankProcess> others =
+      rank_processes(cluster_, options_.cpu_only, this_program(), place_);
+  others.erase(others.begin());  // this process
+  children_ =
+      std::make_unique<StartedRanks>(others, options_.output ? options_.output : prefixed_lines());
   transport_ = comm::join(rendezvous(), &listener);
 }
 

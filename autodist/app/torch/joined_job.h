@@ -11,6 +11,7 @@
 
 #include "autodist/app/job.h"
 #include "autodist/app/launch.h"
+#include "autodist/app/launcher.h"
 #include "autodist/app/torch/session.h"
 #include "autodist/base/clock.h"
 #include "autodist/cluster/cluster.h"
@@ -22,9 +23,10 @@ namespace autodist::app {
 
 class JoinedJob {
  public:
-  // Reads the cluster file and meets the other ranks: as the rank that the environment names, or as
-  // a chief that starts the others on this machine. Sets the number of threads that this process
-  // computes with. Throws Error(kUsage) for a cluster file or an environment that does not fit,
+  // Reads the cluster file and meets the other ranks: as the rank that the environment names, as
+  // one that a launcher started, or as a chief that starts the others, here and over ssh. Sets the
+  // number of threads that this process computes with. Throws Error(kUsage) for a cluster file or
+  // an environment that does not fit, Error(kEnvironment) for a node that cannot be used,
   // Error(kPeersLost) where the others do not come within options.join_limit.
   JoinedJob(const std::string& specification, JobOptions options);
 
@@ -40,6 +42,8 @@ class JoinedJob {
   [[nodiscard]] std::uint32_t size() const { return size_; }
   [[nodiscard]] bool is_chief() const { return place_.rank == 0; }
   [[nodiscard]] const std::string& own_address() const { return place_.own_address; }
+  // "torchrun", …; empty where the ranks were started by AutoDist or by hand.
+  [[nodiscard]] const std::string& launcher() const { return launcher_; }
   comm::Transport& transport() { return *transport_; }
   Clock& clock() { return clock_; }
 
@@ -48,14 +52,16 @@ class JoinedJob {
   void check_size(const JobPlace& place, const std::string& specification) const;
   [[nodiscard]] comm::RendezvousOptions rendezvous() const;
   void join_started();
-  void start_and_join(const std::string& specification);
+  void join_launched(const Launched& launched, const Environment& environment);
+  void start_and_join();
 
   JobOptions options_;
   cluster::Cluster cluster_;
-  std::uint32_t size_;
+  std::uint32_t size_ = 1;
   JobPlace place_;
+  std::string launcher_;
   SteadyClock clock_;
-  std::unique_ptr<LocalRanks> children_;
+  std::unique_ptr<StartedRanks> children_;
   std::unique_ptr<comm::InProcessHub> alone_;  // a job of one rank
   std::unique_ptr<comm::Transport> transport_;
 };

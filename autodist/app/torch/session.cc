@@ -283,6 +283,7 @@ AutoDist::AutoDist(const std::string& cluster, JobOptions options)
     : impl_(std::make_unique<Impl>(cluster, std::move(options))) {
   rank_ = impl_->rank();
   size_ = impl_->size();
+  launcher_ = impl_->launcher();
 }
 AutoDist::~AutoDist() = default;
 AutoDist::AutoDist(AutoDist&&) noexcept = default;

@@ -6,7 +6,7 @@
 //   session.save("ckpt");                                  // loads in plain PyTorch
 //
 // Every rank runs the same program: the first process becomes the chief and starts the others with
-// the same arguments (or they are started by other means, see app/job.h).
+// the same arguments (or they are started by other means, see app/job.h and app/launcher.h).
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -50,12 +50,12 @@ struct JobOptions {
   std::string builder;        // "NAME:key=value"; empty: AutoDist's default, PSLoadBalancing
   std::string strategy_file;  // takes the builder's place
   std::vector<search::Builder> builders;  // your own, beside AutoDist's
-  std::uint64_t seed = 0;     // of generators; every replica and step derives its own
-  bool cpu_only = false;      // one CPU rank for each listed GPU
-  Seconds join_limit{60};     // for the ranks to meet
-  Seconds stall_limit{300};   // for a wait within a step; lost peers are noticed long before
-  bool trace = false;         // keep Trace rows of every step
-  bool measure = true;        // time every op at capture (fixes priorities)
+  std::uint64_t seed = 0;                 // of generators; every replica and step derives its own
+  bool cpu_only = false;                  // one CPU rank for each listed GPU
+  Seconds join_limit{60};                 // for the ranks to meet
+  Seconds stall_limit{300};  // for a wait within a step; lost peers are noticed long before
+  bool trace = false;        // keep Trace rows of every step
+  bool measure = true;       // time every op at capture (fixes priorities)
   // Every so many steps, before the step: compare it with its replay on the same rows. 0: never.
   std::int64_t verify_every = 0;
   exec::OnNonFinite on_nonfinite = exec::OnNonFinite::kStop;
@@ -152,8 +152,9 @@ class Session {
 
 class AutoDist {
  public:
-  // `cluster`: a resource specification, a host file or `local:N`. The chief starts the other ranks
-  // of this machine here.
+  // `cluster`: a resource specification, a host file or `local:N`; empty: the ranks that a launcher
+  // started, else this process alone. Where nobody else started the ranks, the chief does, here and
+  // over ssh.
   explicit AutoDist(const std::string& cluster, JobOptions options = {});
   ~AutoDist();
   AutoDist(AutoDist&&) noexcept;
@@ -179,6 +180,9 @@ class AutoDist {
   [[nodiscard]] std::uint32_t rank() const { return rank_; }
   [[nodiscard]] std::uint32_t size() const { return size_; }
   [[nodiscard]] bool is_chief() const { return rank_ == 0; }
+  // "Open MPI", "torchrun", …; empty where AutoDist started the ranks, or its own variables name
+  // them.
+  [[nodiscard]] const std::string& launcher() const { return launcher_; }
 
   struct Impl;
 
@@ -186,6 +190,7 @@ class AutoDist {
   std::unique_ptr<Impl> impl_;  // the job; the session's after distribute()
   std::uint32_t rank_ = 0;
   std::uint32_t size_ = 1;
+  std::string launcher_;
 };
 
 }  // namespace autodist

@@ -1,7 +1,5 @@
 // `autodist train`: a model, a cluster, a trained model.
 
-#include <signal.h>
-#include <time.h>
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
@@ -9,7 +7,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/launcher.h"
 #include "autodist/app/planning.h"
+#include "autodist/app/stop_signal.h"
 #include "autodist/app/torch/model_source.h"
 #include "autodist/app/torch/session.h"
 #include "autodist/app/torch/torch_verbs.h"
@@ -25,7 +25,7 @@ namespace {
 struct TrainArguments {
   ModelRequest model;
   std::string data = "";
-  std::string cluster = "local:2";
+  std::string cluster;
   std::string optimizer = "adam:lr=1e-3";
   std::string resume;
   std::string trace;
@@ -38,24 +38,6 @@ struct TrainArguments {
   std::string on_nonfinite = "stop";
   std::string init;
 };
-
-// Signals ask for an orderly end: the step is finished, a checkpoint written, exit 0. One that
-// comes a second later or more ends the process as usual; sooner it is the same wish once more
-// (timeout(1) sends each signal to the process and to its group).
-std::atomic<bool> interrupted{false};
-std::atomic<std::int64_t> interrupted_at_ms{0};
-
-extern "C" void on_signal(int number) {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  const std::int64_t now_ms = std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
-  if (!interrupted.exchange(true)) {
-    interrupted_at_ms = now_ms;
-  } else if (now_ms - interrupted_at_ms >= 1000) {
-    ::signal(number, SIG_DFL);
-    ::raise(number);
-  }
-}
 
 void show_progress(Console& console, const Progress& progress, std::int64_t steps) {
   const bool every = console.terminal || progress.step % 10 == 0;
@@ -91,11 +73,11 @@ nlohmann::ordered_json result_json(const TrainArguments& arguments, const Sessio
 }
 
 void print_start(Console& console, const TrainArguments& arguments, const Session& session,
-                 const ModelSource& source) {
+                 const ModelSource& source, const std::string& launcher) {
   console.err << fmt::format(
-      "{}: {} variables, {} ops, on {} rank{} by {}; data: {}\n", arguments.model.name,
+      "{}: {} variables, {} ops, on {} rank{}{} by {}; data: {}\n", arguments.model.name,
       session.graph().variables.size(), session.graph().ops.size(), session.size(),
-      session.size() == 1 ? "" : "s",
+      session.size() == 1 ? "" : "s", launcher.empty() ? "" : " of " + launcher,
       source_of({arguments.builder.empty() ? kDefaultBuilder : arguments.builder,
                  arguments.strategy_file,
                  {}}),
@@ -121,19 +103,21 @@ int train_verb(TrainArguments arguments, Console& console) {
   options.on_nonfinite = exec::on_nonfinite_from_name(arguments.on_nonfinite);
   arguments.training.seed = arguments.model.seed;
 
-  const auto ranks =
-      cluster::ranks_of(cluster::read_cluster(arguments.cluster), arguments.cpu_only);
+  const auto launched = launcher_of(process_environment());
+  if (arguments.cluster.empty() && !launched) arguments.cluster = "local:2";
+  const auto ranks = cluster::ranks_of(cluster_of(arguments.cluster, launched), arguments.cpu_only);
   arguments.model.batch = (arguments.training.batch + static_cast<std::int64_t>(ranks.size()) - 1) /
                           static_cast<std::int64_t>(ranks.size());
   ModelSource source = open_model(arguments.model, arguments.data);
 
-  ::signal(SIGINT, on_signal);
-  ::signal(SIGTERM, on_signal);
+  // The step is finished, a checkpoint written, exit 0.
+  const std::atomic<bool>& interrupted = watch_stop_signals();
   AutoDist autodist(arguments.cluster, options);
+  const std::string launcher = autodist.launcher();
   Session session = autodist.distribute(std::move(source.step), optimizer);
   const bool speak = session.is_chief();
   if (!arguments.resume.empty()) session.load(arguments.resume);
-  if (speak && !console.json) print_start(console, arguments, session, source);
+  if (speak && !console.json) print_start(console, arguments, session, source, launcher);
 
   const TrainingResult result = train(
       session, *source.training, arguments.training, interrupted, [&](const Progress& progress) {
@@ -185,7 +169,9 @@ Action declare_train(CLI::App& verb) {
       "--data", arguments->data,
       "synthetic, or a directory of x0.npy, x1.npy, … (default: the model's own data where "
       "it has some, else synthetic)");
-  verb.add_option("--cluster", arguments->cluster, "resource specification, host file, or local:N");
+  verb.add_option("--cluster", arguments->cluster,
+                  "resource specification, host file, or local:N (default: the ranks that mpirun, "
+                  "torchrun or srun started, else local:2)");
   verb.add_option("--builder", arguments->builder,
                   "how to choose the strategy: NAME or NAME:key=value,…");
   verb.add_option("--strategy", arguments->strategy_file,

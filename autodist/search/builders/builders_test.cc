@@ -78,6 +78,22 @@ TEST(Builders, GiveWhatUsersOfOtherSystemsRun) {
   }
 }
 
+TEST(Builders, CompressWhatEveryBuilderPlans) {
+  for (const char* specification :
+       {"PartitionedPS:compressor=bf16+ef", "AllReduce:compressor=topk,density=0.25",
+        "PSLoadBalancing:compressor=HorovodCompressor"}) {
+    expect_golden(specification);
+  }
+  for (const Builder& builder : builders()) {
+    const strategy::Strategy strategy =
+        build_strategy(builder.name + ":compressor=fp16", small(), two_servers());
+    const strategy::NodeConfig& node = strategy.nodes.front();
+    const ir::Compression compression = strategy::compression_of(
+        node.parts.empty() ? node.synchronizer : node.parts.front().synchronizer);
+    EXPECT_EQ(ir::to_string(compression), "fp16") << builder.name;
+  }
+}
+
 TEST(Builders, ReplicasAreTheGpusThenTheCpusOfNodesWithoutGpus) {
   EXPECT_EQ(build_strategy("PS", small(), two_servers()).replicas,
             (std::vector<std::string>{"10.0.0.1:GPU:0", "10.0.0.1:GPU:1", "10.0.0.2:CPU:0"}));
@@ -217,6 +233,9 @@ TEST(Builders, RefuseWhatTheyDoNotKnow) {
   EXPECT_NE(refusal("AllReduce:chunk=4").find("Nearest: 'chunk_size'"), std::string::npos);
   EXPECT_NE(refusal("AllReduce:chunk_size=0").find("at least 1"), std::string::npos);
   EXPECT_NE(refusal("AllReduce:compressor=zip").find("one of NoneCompressor"), std::string::npos);
+  EXPECT_NE(refusal("AllReduce:compressor=topk,density=0").find("density='0'"), std::string::npos);
+  EXPECT_NE(refusal("PS:compressor=PowerSGDCompressor").find("takes an all-reduce"),
+            std::string::npos);
   EXPECT_NE(refusal("PS:staleness=1,sync=false").find("needs sync=true"), std::string::npos);
   EXPECT_NE(refusal("PS:sync=maybe").find("true or false"), std::string::npos);
 }

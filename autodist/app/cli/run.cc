@@ -1,0 +1,151 @@
+// `autodist run`: somebody's own program on every rank of a cluster.
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/job.h"
+#include "autodist/app/launch.h"
+#include "autodist/app/machine.h"
+#include "autodist/app/remote.h"
+#include "autodist/app/stop_signal.h"
+#include "autodist/base/error.h"
+#include "autodist/cluster/cluster.h"
+#include "autodist/comm/rendezvous.h"
+
+namespace autodist::app {
+namespace {
+
+struct RunArguments {
+  std::string cluster = "local:2";
+  std::vector<std::string> program;
+  std::string logs;
+  bool cpu_only = false;
+  bool dry_run = false;
+};
+
+constexpr int kInterrupted = 130;
+
+// The program as every rank finds it: a path with a slash is a file, anything else lies on PATH.
+CommandLine command_of(const std::vector<std::string>& words) {
+  CommandLine command{words.front(), words};
+  if (words.front().find('/') != std::string::npos) {
+    command.program = std::filesystem::absolute(words.front()).lexically_normal().string();
+    if (::access(command.program.c_str(), X_OK) != 0) {
+      fail(ErrorCode::kUsage, "{} is no program that can be run", words.front());
+    }
+  }
+  return command;
+}
+
+// Each rank's lines on standard output, and in a file of its own.
+StartedRanks::Output printer(Console& console, const std::string& folder, std::size_t ranks) {
+  auto files = std::make_shared<std::vector<std::ofstream>>();
+  if (!folder.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      files->emplace_back(fmt::format("{}/rank-{}.log", folder, rank));
+      if (!files->back()) fail(ErrorCode::kUsage, "--logs {}: cannot be written to", folder);
+    }
+  }
+  auto mutex = std::make_shared<std::mutex>();
+  return [&console, files, mutex](std::uint32_t rank, const std::string& line) {
+    const std::lock_guard<std::mutex> lock(*mutex);
+    console.out << "[rank " << rank << "] " << line << std::endl;
+    if (!files->empty()) (*files)[rank] << line << std::endl;
+  };
+}
+
+void print_commands(Console& console, const std::vector<RankProcess>& processes,
+                    const RemoteProgram& program, const JobPlace& chief) {
+  for (const RankProcess& process : processes) {
+    console.out << fmt::format("# rank {} on {}\n", process.rank,
+                               process.node.empty() ? "this machine" : process.node);
+    std::string line;
+    if (process.node.empty()) {
+      JobPlace place = chief;
+      place.rank = process.rank;
+      for (const std::string& each : place_variables(place, process.input_descriptor)) {
+        line += each + " ";
+      }
+      line += quoted(program.command.program);
+      for (std::size_t i = 1; i < program.command.arguments.size(); ++i) {
+        line += " " + quoted(program.command.arguments[i]);
+      }
+      console.out << line << "\n";
+      continue;
+    }
+    for (const std::string& word : process.command.arguments) line += quoted(word) + " ";
+    std::string script = process.input;
+    const std::size_t key = script.find(chief.key);
+    script.replace(key, chief.key.size(), "(the job's key)");
+    console.out << line << "<<'SCRIPT'\n" << script << "SCRIPT\n";
+  }
+}
+
+int run(const RunArguments& arguments, Console& console) {
+  const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
+  const std::size_t size = cluster::ranks_of(cluster, arguments.cpu_only).size();
+  RemoteProgram program = this_program();
+  program.command = command_of(arguments.program);
+  const std::vector<cluster::Node> remote = remote_nodes(cluster);
+
+  JobPlace chief;
+  chief.size = static_cast<std::uint32_t>(size);
+  chief.key = make_job_key();
+  if (!remote.empty()) chief.chief_address = address_towards(remote.front().address);
+  chief.own_address = chief.chief_address;
+  // Free now; rank 0 takes it in a moment.
+  chief.chief_port = comm::ChiefListener(chief.chief_address, 0).port();
+
+  const std::vector<RankProcess> processes =
+      rank_processes(cluster, arguments.cpu_only, program, chief);
+  if (arguments.dry_run) {
+    print_commands(console, processes, program, chief);
+    return 0;
+  }
+  if (!remote.empty()) check_nodes(cluster, remote, program);
+
+  const std::atomic<bool>& interrupted = watch_stop_signals();
+  StartedRanks ranks(processes, printer(console, arguments.logs, size));
+  bool told = false;
+  while (ranks.any_runs()) {
+    if (const auto bad = ranks.failure(); bad && !told) throw Error(ErrorCode::kPeersLost, *bad);
+    if (interrupted && !told) {  // once: a program may take its time to end in order
+      told = true;
+      ranks.stop();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  const auto bad = ranks.failure();
+  if (bad && !told) throw Error(ErrorCode::kPeersLost, *bad);
+  return bad ? kInterrupted : 0;
+}
+
+}  // namespace
+
+Action declare_run(CLI::App& verb) {
+  auto arguments = std::make_shared<RunArguments>();
+  verb.add_option("--cluster", arguments->cluster,
+                  "resource specification, host file, or local:N (default local:2)");
+  verb.add_option("--logs", arguments->logs, "a folder for what each rank writes, as rank-N.log");
+  verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
+  verb.add_flag("--dry-run", arguments->dry_run, "print the commands and start nothing");
+  verb.add_option("program", arguments->program, "the program and its arguments, after --")
+      ->required();
+  return [arguments](Console& console) { return run(*arguments, console); };
+}
+
+}  // namespace autodist::app

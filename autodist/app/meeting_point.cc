@@ -1,0 +1,105 @@
+#include "autodist/app/meeting_point.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "autodist/base/digest.h"
+#include "autodist/base/error.h"
+#include "autodist/base/file.h"
+
+namespace autodist::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kLargestFile = 256;
+constexpr auto kPoll = std::chrono::milliseconds(20);
+
+// Launchers' names for a job hold slashes and semicolons.
+std::string file_of(const std::string& folder, const std::string& job_id) {
+  return folder + "/" + to_string(digest_of(job_id));
+}
+
+void make_private(const std::string& folder) {
+  std::error_code ignored;
+  fs::create_directories(fs::path(folder).parent_path(), ignored);
+  if (::mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
+    fail(ErrorCode::kEnvironment, "{}: {}", folder, std::strerror(errno));
+  }
+  struct stat about {};
+  if (::lstat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) ||
+      about.st_uid != ::geteuid() || (about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    fail(ErrorCode::kEnvironment,
+         "{}: the job's key is kept here, so it has to be a folder of yours that nobody else can "
+         "read (chmod 700)",
+         folder);
+  }
+}
+
+// "PORT KEY"; nothing for a file that is not there.
+std::optional<Meeting> read_meeting(const std::string& path) {
+  if (!fs::exists(path)) return std::nullopt;
+  std::string text;
+  try {
+    text = read_file(path, kLargestFile);
+  } catch (const Error&) {  // gone again
+    return std::nullopt;
+  }
+  const std::size_t space = text.find(' ');
+  if (space == std::string::npos) {
+    fail(ErrorCode::kEnvironment, "{}: not what a chief writes; remove it", path);
+  }
+  return Meeting{static_cast<std::uint16_t>(std::atoi(text.c_str())), text.substr(space + 1)};
+}
+
+}  // namespace
+
+std::string meeting_folder(const Environment& environment, bool one_machine) {
+  std::string folder;
+  if (const auto given = environment("AUTODIST_MEETING_DIR")) {
+    folder = *given;
+  } else if (!one_machine) {
+    const auto home = environment("HOME");
+    if (!home)
+      fail(ErrorCode::kEnvironment, "environment: HOME is not set, AUTODIST_MEETING_DIR neither");
+    folder = *home + "/.autodist/jobs";
+  } else if (const auto runtime = environment("XDG_RUNTIME_DIR")) {
+    folder = *runtime + "/autodist";
+  } else {
+    folder = environment("TMPDIR").value_or("/tmp") + fmt::format("/autodist-{}", ::geteuid());
+  }
+  make_private(folder);
+  return folder;
+}
+
+MeetingPoint::MeetingPoint(const std::string& folder, const std::string& job_id,
+                           const Meeting& meeting)
+    : path_(file_of(folder, job_id)) {
+  write_file_atomically(path_, fmt::format("{} {}", meeting.port, meeting.key));
+}
+
+MeetingPoint::~MeetingPoint() { ::unlink(path_.c_str()); }
+
+Meeting wait_for_meeting(const std::string& folder, const std::string& job_id, Seconds limit) {
+  const std::string path = file_of(folder, job_id);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
+  while (true) {
+    if (const auto meeting = read_meeting(path)) return *meeting;
+    if (std::chrono::steady_clock::now() > end) {
+      fail(ErrorCode::kPeersLost,
+           "the chief left no word in {} within {}. Where the machines do not share it, set "
+           "AUTODIST_MEETING_DIR to a folder that they share, or AUTODIST_CHIEF=ADDRESS:PORT and "
+           "AUTODIST_KEY_FILE for every rank.",
+           folder, to_string(limit));
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,41 @@
+// How ranks that somebody else started learn where the chief listens and what the job's key is: the
+// chief leaves both in a file that only its user can read, and the others wait for it.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "autodist/app/job.h"
+#include "autodist/base/units.h"
+
+namespace autodist::app {
+
+struct Meeting {
+  std::uint16_t port = 0;
+  std::string key;
+};
+
+// A folder for it: AUTODIST_MEETING_DIR; else, where all ranks are on this machine, one below
+// XDG_RUNTIME_DIR or the temporary folder; else ~/.autodist/jobs, which has to be shared. Made for
+// its user alone where it is missing. Throws Error(kEnvironment), also for a folder that others may
+// write to or read.
+std::string meeting_folder(const Environment& environment, bool one_machine);
+
+// The chief's side: the file is there from here until the object ends.
+class MeetingPoint {
+ public:
+  // Throws Error(kEnvironment).
+  MeetingPoint(const std::string& folder, const std::string& job_id, const Meeting& meeting);
+  ~MeetingPoint();
+  MeetingPoint(const MeetingPoint&) = delete;
+  MeetingPoint& operator=(const MeetingPoint&) = delete;
+
+ private:
+  std::string path_;
+};
+
+// The others' side. Throws Error(kPeersLost) when the file does not come within the limit.
+Meeting wait_for_meeting(const std::string& folder, const std::string& job_id, Seconds limit);
+
+}  // namespace autodist::app

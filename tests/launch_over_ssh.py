@@ -1,0 +1,265 @@
+"""Jobs whose ranks are started over a real sshd and by a real mpirun give the losses of local ones.
+
+    launch_over_ssh.py AUTODIST
+
+Two network namespaces with a cable between them stand for two machines; each has an sshd of the
+test's own with its own keys. Needs root. Exit code 77 (skipped, says why) where something is missing.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+TRAINING = ["train", "digits", "--steps", "12", "--batch", "32", "--json"]
+
+
+def skip(reason):
+    print(f"SKIPPED: {reason}")
+    sys.exit(77)
+
+
+def run(command, **options):
+    return subprocess.run([str(word) for word in command], check=True, **options)
+
+
+def result_of(command, **options):
+    """The JSON that a training prints last."""
+    output = run(command, stdout=subprocess.PIPE, text=True, timeout=120, **options).stdout
+    return json.loads(output.strip().splitlines()[-1])
+
+
+def losses(result):
+    return result["loss"], result["ranks"]
+
+
+class Machine:
+    """A network namespace with an sshd."""
+
+    def __init__(self, name, address, folder, keys):
+        self.name, self.address, self.folder, self.keys = name, address, folder, keys
+        self.sshd = None
+
+    def inside(self, command):
+        return ["ip", "netns", "exec", self.name] + [str(word) for word in command]
+
+    def start_sshd(self):
+        config = self.folder / f"sshd-{self.name}.conf"
+        config.write_text(f"""\
+Port 2222
+ListenAddress {self.address}
+HostKey {self.keys / 'host'}
+AuthorizedKeysFile {self.keys / 'user.pub'}
+PidFile {self.folder / (self.name + '.pid')}
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+PermitRootLogin yes
+""")
+        # As a service manager would: sshd insists on this folder.
+        pathlib.Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        self.sshd = subprocess.Popen(self.inside(["/usr/sbin/sshd", "-D", "-e", "-f", config]),
+                                     stderr=subprocess.DEVNULL)
+
+    def stop(self):
+        if self.sshd is not None:
+            self.sshd.terminate()
+            self.sshd.wait()
+        subprocess.run(["ip", "netns", "del", self.name], check=False)
+
+
+@contextlib.contextmanager
+def two_machines(folder):
+    keys = folder / "keys"
+    keys.mkdir(mode=0o700)
+    for name in ("host", "user"):
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / name])
+    tag = os.getpid()
+    machines = [Machine(f"autodist-{tag}-{i}", f"10.77.{tag % 250}.{i}", folder, keys)
+                for i in (1, 2)]
+    try:
+        for machine in machines:
+            run(["ip", "netns", "add", machine.name])
+        ends = [f"ad{tag % 100000}{side}" for side in "ab"]
+        run(["ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1]])
+        for machine, end in zip(machines, ends):
+            run(["ip", "link", "set", end, "netns", machine.name])
+            run(machine.inside(["ip", "address", "add", f"{machine.address}/24", "dev", end]))
+            run(machine.inside(["ip", "link", "set", end, "up"]))
+            run(machine.inside(["ip", "link", "set", "lo", "up"]))
+            machine.start_sshd()
+        yield machines
+    finally:
+        for machine in machines:
+            machine.stop()
+
+
+def cluster_file(path, machines, slots, extra=""):
+    nodes = "".join(f"""\
+  - address: {machine.address}
+    slots: {slots}
+    {'chief: true' if i == 0 else 'ssh_config: test'}
+""" for i, machine in enumerate(machines))
+    path.write_text(f"""\
+nodes:
+{nodes}ssh:
+  test:
+    port: 2222
+    key_file: {machines[0].keys / 'user'}
+    shared_envs: {{NOTE: "$HOME here"}}
+{extra}""")
+    return path
+
+
+def ssh_with_known_hosts(folder, machines, known):
+    """A folder for PATH whose ssh knows the hosts in `known`, and nothing of the user's own."""
+    hosts = folder / f"known-{len(known)}"
+    key = (machines[0].keys / "host.pub").read_text().split()
+    hosts.write_text("".join(f"[{machine.address}]:2222 {key[0]} {key[1]}\n" for machine in known))
+    tools = folder / f"path-{len(known)}"
+    tools.mkdir()
+    ssh = tools / "ssh"
+    ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F none '
+                   f'-o UserKnownHostsFile={hosts} -o GlobalKnownHostsFile=/dev/null "$@"\n')
+    ssh.chmod(0o755)
+    return dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}")
+
+
+def wait_for_sshd(machines, environment):
+    for _ in range(100):
+        probe = machines[0].inside(["ssh", "-p", "2222", "-i", machines[0].keys / "user", "-o",
+                                    "BatchMode=yes", machines[1].address, "true"])
+        if subprocess.run(probe, env=environment, stderr=subprocess.DEVNULL).returncode == 0:
+            return
+        time.sleep(0.1)
+    skip("an sshd of the test's own does not let us in")
+
+
+def same_losses_over_ssh(autodist, machines, folder, environment):
+    for slots in (1, 2):
+        cluster = cluster_file(folder / f"c{slots}.yml", machines, slots)
+        chief = machines[0].inside([autodist] + TRAINING + ["--cluster", cluster])
+        remote = result_of(chief, env=environment, cwd=folder)
+        local = result_of([autodist] + TRAINING + ["--cluster", f"local:{2 * slots}"])
+        assert losses(remote) == losses(local), (losses(remote), losses(local))
+        print(f"{2 * slots} ranks over ssh: loss {remote['loss']}, as locally")
+
+
+def own_program_over_ssh(autodist, machines, folder, environment):
+    cluster = cluster_file(folder / "own.yml", machines, 1)
+    logs = folder / "logs"
+    script = 'echo "$AUTODIST_RANK of $AUTODIST_SIZE in $PWD, $NOTE, $1"'
+    command = machines[0].inside([autodist, "run", "--cluster", cluster, "--logs", logs, "--", "sh",
+                                  "-c", script, "sh", "it's $this"])
+    output = run(command, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True).stdout
+    home = os.path.expanduser("~root" if os.geteuid() == 0 else "~")
+    assert f"[rank 0] 0 of 2 in {folder}, , it's $this" in output, output
+    assert f"[rank 1] 1 of 2 in {folder}, {home} here, it's $this" in output, output
+    assert "1 of 2" in (logs / "rank-1.log").read_text()
+    shown = run(command[:-6] + ["--dry-run"] + command[-6:], env=environment, cwd=folder,
+                stdout=subprocess.PIPE, text=True).stdout
+    assert "'ssh'" in shown and "(the job's key)" in shown, shown
+
+
+def complaint_of(command, **options):
+    process = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             timeout=60, **options)
+    return process.returncode, process.stderr.strip().splitlines()[-1]
+
+
+def what_goes_wrong_is_said(autodist, machines, folder, environment):
+    cluster = cluster_file(folder / "bad.yml", machines, 1)
+    stranger = ssh_with_known_hosts(folder, machines, [])
+    chief = machines[0].inside([autodist] + TRAINING + ["--cluster", cluster])
+    code, line = complaint_of(chief, env=stranger, cwd=folder)
+    assert code == 3 and "Host key verification failed" in line, (code, line)
+
+    elsewhere = machines[1].inside([autodist] + TRAINING + ["--cluster", cluster])
+    code, line = complaint_of(elsewhere, env=environment, cwd=folder)
+    assert code == 2 and f"start the job on {machines[0].address}" in line, (code, line)
+
+    fails = machines[0].inside([autodist, "run", "--cluster", cluster, "--", "sh", "-c",
+                                'test "$AUTODIST_RANK" = 0 && sleep 60; exit 4'])
+    began = time.monotonic()
+    code, line = complaint_of(fails, env=environment, cwd=folder)
+    assert code == 5 and f"rank 1 (on {machines[1].address}) ended with exit code 4" in line, line
+    assert time.monotonic() - began < 20
+
+
+def nothing_is_left_when_the_chief_dies(autodist, machines, folder, environment):
+    """The key that no list of processes shows, and the remote rank that ends with its chief."""
+    cluster = cluster_file(folder / "kill.yml", machines, 1)
+    mark = f"{folder}/kill.yml"
+    command = machines[0].inside([autodist, "train", "digits", "--steps", "1000000", "--batch", "32",
+                                  "--cluster", cluster])
+    job = subprocess.Popen(command, env=environment, cwd=folder, stderr=subprocess.PIPE, text=True)
+    for line in job.stderr:
+        if re.search(r"step +\d+/", line):
+            break
+
+    def ranks():
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if words[0].endswith(b"autodist-torch") and mark.encode() in words:
+                    found.append(int(entry.name))
+                if words[0].endswith(b"autodist") and b"train" in words and mark.encode() in words:
+                    found.append(int(entry.name))
+        return found
+
+    assert len(ranks()) == 2, ranks()
+    job.kill()
+    job.wait()
+    for _ in range(150):
+        if not ranks():
+            print("the chief was killed: nothing is left")
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"still running: {ranks()}")
+
+
+def same_losses_by_mpirun(autodist):
+    mpirun = shutil.which("mpirun")
+    if mpirun is None:
+        print("SKIPPED in part: no mpirun")
+        return
+    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    for ranks in (2, 4):
+        launched = result_of([mpirun, *as_root, "--oversubscribe", "-n", ranks, autodist] + TRAINING)
+        local = result_of([autodist] + TRAINING + ["--cluster", f"local:{ranks}"])
+        assert losses(launched) == losses(local), (losses(launched), losses(local))
+        print(f"{ranks} ranks of mpirun: loss {launched['loss']}, as locally")
+
+
+def main():
+    autodist = pathlib.Path(sys.argv[1]).resolve()
+    same_losses_by_mpirun(autodist)
+    if os.geteuid() != 0:
+        skip("namespaces need root")
+    for tool in ("ip", "ssh", "ssh-keygen", "/usr/sbin/sshd"):
+        if shutil.which(tool) is None:
+            skip(f"no {tool}")
+    probe = f"autodist-probe-{os.getpid()}"
+    if subprocess.run(["ip", "netns", "add", probe], stderr=subprocess.DEVNULL).returncode != 0:
+        skip("this machine makes no network namespaces")
+    run(["ip", "netns", "del", probe])
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        with two_machines(folder) as machines:
+            environment = ssh_with_known_hosts(folder, machines, machines)
+            wait_for_sshd(machines, environment)
+            same_losses_over_ssh(autodist, machines, folder, environment)
+            own_program_over_ssh(autodist, machines, folder, environment)
+            what_goes_wrong_is_said(autodist, machines, folder, environment)
+            nothing_is_left_when_the_chief_dies(autodist, machines, folder, environment)
+
+
+if __name__ == "__main__":
+    main()
