@@ -127,7 +127,6 @@ TEST(Rewrite, RefusesWhatItCannotCarryOut) {
     return "accepted";
   };
   EXPECT_NE(refusal("PS:staleness=33").find("'a' has staleness=33"), std::string::npos);
-  EXPECT_NE(refusal("PS:sync=false").find("sync=false"), std::string::npos);
   EXPECT_NE(refusal("AllReduce:compressor=PowerSGDCompressor").find("PowerSGDCompressor"),
             std::string::npos);
 }

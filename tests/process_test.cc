@@ -307,6 +307,27 @@ TEST(Processes, AResumedRunEndsWithTheSameBytes) {
   }
 }
 
+TEST(Processes, AnAsynchronousJobSavesWhatItsOwnersHave) {
+  const Scratch scratch;
+  const auto accuracy = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = autodist({"train", "digits", "--batch", "64", "--json"});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Process job(arguments, scratch);
+    EXPECT_EQ(job.wait(120s), 0) << job.err();
+    std::smatch match;
+    const std::string out = job.out();
+    EXPECT_TRUE(std::regex_search(out, match, std::regex("\"held_out_accuracy\":([0-9.]+)")));
+    EXPECT_EQ(out.find("\"reproducible\":true") == std::string::npos,
+              out.find("\"ranks\":1,") == std::string::npos);
+    return match[1].str();
+  };
+  const std::string trained =
+      accuracy({"--cluster", "local:3", "--builder", "PSLoadBalancing:sync=false", "--steps", "40",
+                "--checkpoint-every", "15", "--save", scratch / "ckpt"});
+  EXPECT_EQ(accuracy({"--cluster", "local:1", "--steps", "0", "--resume", scratch / "ckpt"}),
+            trained);
+}
+
 // --- bad input: one line, an exit code, nothing left ---
 
 struct Complaint {

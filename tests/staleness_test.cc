@@ -69,27 +69,47 @@ TEST(Staleness, TheLeadReachesTheBoundAndNeverPassesIt) {
 // to 6 without waiting, and waits at the gate of step 7.
 TEST(Staleness, CaseC9) { expect_lead("PS:staleness=3", 3, {3}); }
 
-// A loss whose gradient does not depend on the parameters: whatever versions the ranks read, the
-// owner must have summed every contribution of every step, once.
+// Nothing ties asynchronous ranks together: one makes all its steps while the other waits in its
+// second.
+TEST(Asynchronous, AFastRankGoesAtItsOwnRate) {
+  const std::string model = "digits";
+  std::vector<TrainingStep> steps;
+  for (int rank = 0; rank < 2; ++rank) steps.push_back(make_step(model, kBatch / 2));
+  Progress fast;
+  run_job(steps, "PartitionedPS:sync=false", optimizer_of(model), kSteps,
+          [&](int step, std::uint32_t rank) {
+            if (rank == 0) fast.begin(step);
+            if (rank == 1 && step == 1) {
+              EXPECT_TRUE(fast.stops_at(kSteps - 1));
+            }
+            return rows_of(batch_at(model, step), rank, 2);
+          });
+}
+
+// A loss whose gradient does not depend on the parameters.
+TrainingStep linear() {
+  const auto options = torch::dtype(torch::kFloat64);
+  torch::Tensor w = torch::linspace(-1, 1, 24, options).view({8, 3}).set_requires_grad(true);
+  torch::Tensor b = torch::zeros({3}, options).set_requires_grad(true);
+  TrainingStep step;
+  step.name = "linear";
+  step.parameters = {{"w", w}, {"b", b}};
+  step.loss = [w, b](const Batch& batch) { return (batch[0].matmul(w) + b).sum(1).mean(); };
+  step.example = {torch::ones({4, 8}, options)};
+  return step;
+}
+
+torch::Tensor linear_batch(int step) {
+  return torch::arange(7 * 8, torch::kFloat64).view({7, 8}).mul(0.1).add(step).sin();
+}
+
+// Whatever versions the ranks read, the owner must have summed every contribution of every step,
+// once.
 TEST(Staleness, NoContributionIsLostOrCountedTwice) {
-  const auto make = [] {
-    const auto options = torch::dtype(torch::kFloat64);
-    torch::Tensor w = torch::linspace(-1, 1, 24, options).view({8, 3}).set_requires_grad(true);
-    torch::Tensor b = torch::zeros({3}, options).set_requires_grad(true);
-    TrainingStep step;
-    step.name = "linear";
-    step.parameters = {{"w", w}, {"b", b}};
-    step.loss = [w, b](const Batch& batch) { return (batch[0].matmul(w) + b).sum(1).mean(); };
-    step.example = {torch::ones({4, 8}, options)};
-    return step;
-  };
-  const auto batch = [](int step) {
-    return torch::arange(7 * 8, torch::kFloat64).view({7, 8}).mul(0.1).add(step).sin();
-  };
   constexpr int kLong = 40;
   for (const std::uint32_t ranks : {2u, 3u}) {
     std::vector<TrainingStep> steps;
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) steps.push_back(make());
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) steps.push_back(linear());
     const Parameters ours =
         run_job(steps, "UnevenPartitionedPS:staleness=3", "sgd:lr=0.1,momentum=0.9", kLong,
                 [&](int step, std::uint32_t rank) {
@@ -97,13 +117,38 @@ TEST(Staleness, NoContributionIsLostOrCountedTwice) {
                   if (step % 4 == static_cast<int>(rank)) {
                     std::this_thread::sleep_for(std::chrono::milliseconds(5));
                   }
-                  return rows_of({batch(step)}, rank, ranks);
+                  return rows_of({linear_batch(step)}, rank, ranks);
                 });
-    torch::Tensor w = make().parameters[0].tensor.detach().clone();
+    torch::Tensor w = linear().parameters[0].tensor.detach().clone();
     torch::Tensor velocity = torch::zeros_like(w);
     for (int step = 0; step < kLong; ++step) {
-      velocity = 0.9 * velocity + batch(step).mean(0).unsqueeze(1).expand({8, 3});
+      velocity = 0.9 * velocity + linear_batch(step).mean(0).unsqueeze(1).expand({8, 3});
       w -= 0.1 * velocity;
+    }
+    EXPECT_TRUE(torch::allclose(ours[0], w, 1e-12, 1e-12)) << ranks << " ranks";
+  }
+}
+
+// Each contribution moves the parameters by itself, in whatever order, and is counted once; after
+// the last all ranks have the owners' parameters.
+TEST(Asynchronous, EveryContributionIsAppliedOnce) {
+  constexpr int kLong = 40;
+  for (const std::uint32_t ranks : {2u, 3u}) {
+    std::vector<TrainingStep> steps;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) steps.push_back(linear());
+    const Parameters ours = run_job(steps, "UnevenPartitionedPS:sync=false", "sgd:lr=0.1", kLong,
+                                    [&](int step, std::uint32_t rank) {
+                                      if (step % 4 == static_cast<int>(rank)) {
+                                        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                                      }
+                                      return rows_of({linear_batch(step)}, rank, ranks);
+                                    });
+    torch::Tensor w = linear().parameters[0].tensor.detach().clone();
+    for (int step = 0; step < kLong; ++step) {
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        const torch::Tensor rows = rows_of({linear_batch(step)}, rank, ranks)[0];
+        w -= 0.1 * rows.mean(0).unsqueeze(1).expand({8, 3});
+      }
     }
     EXPECT_TRUE(torch::allclose(ours[0], w, 1e-12, 1e-12)) << ranks << " ranks";
   }

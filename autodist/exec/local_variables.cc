@@ -266,6 +266,16 @@ void LocalVariables::install(ir::VariableId variable) {
   if (publish(local, step + 1)) ready_(variable);
 }
 
+void LocalVariables::overwrite(ir::SliceId id, const comm::Payload& parameters) {
+  const ir::Slice& slice = program_.slice(id);
+  AD_CHECK(parameters.size == static_cast<std::size_t>(bytes_of(slice).value)) << parameters.size;
+  for (const PieceLayout& piece : layout_of(program_, slice)) {
+    Local& local = locals_[piece.variable.value];
+    unpack(piece, size_of(slice.dtype), parameters.data, bytes(local));
+    if (local.shadow.defined()) local.tensor.copy_(local.shadow);
+  }
+}
+
 void LocalVariables::update_whole(ir::VariableId variable, torch::Tensor gradient,
                                   std::int64_t samples) {
   Local& local = locals_[variable.value];

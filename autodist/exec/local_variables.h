@@ -62,6 +62,10 @@ class LocalVariables {
   // Puts the next version in. By one thread, after `ready`.
   void install(ir::VariableId variable);
 
+  // Writes a slice of parameters into its variables, whose versions stay. By the compute thread,
+  // between steps, while no result is on its way.
+  void overwrite(ir::SliceId slice, const comm::Payload& parameters);
+
   // For a variable without slices: applies the rule to a gradient (row-major, host, scaled here by
   // the clip's factor) and makes the next version. REQUIRES: released; its norm is known.
   void update_whole(ir::VariableId variable, torch::Tensor gradient, std::int64_t samples);

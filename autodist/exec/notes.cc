@@ -18,7 +18,8 @@ Notes::Notes(const ir::Program& program, ir::Rank self, Seconds limit, Signal& s
 
 void Notes::take(const comm::Frame& frame) {
   const Topic topic{frame.header.slice};
-  AD_CHECK(topic <= Topic::kDone) << "a note on topic " << frame.header.slice;
+  AD_CHECK(topic <= Topic::kDone || (Topic::kMet <= topic && topic <= Topic::kSaved))
+      << "a note on topic " << frame.header.slice;
   if (topic != Topic::kDone) {
     keep(topic, frame.header.step, frame.header.from, frame.payload.to_string());
     return;
@@ -74,6 +75,14 @@ std::map<std::uint32_t, std::string> Notes::gather_at_chief(std::uint64_t step, 
   }
   keep(Topic::kGathering, step, kChief, std::move(bytes));
   return collect(Topic::kGathering, step, "its buffers");
+}
+
+void Notes::meet(Topic topic, std::uint64_t step) {
+  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
+    if (rank != self_.value && program_.computes(ir::Rank(rank))) post_(rank, topic, step, "");
+  }
+  keep(topic, step, self_.value, "");
+  collect(topic, step, "word that they are there");
 }
 
 void Notes::leave(std::uint64_t step) {

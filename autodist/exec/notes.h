@@ -23,7 +23,12 @@ enum class Topic : comm::SliceNumber {
   kGathering = 1,
   kDone = 2,
   kStatesWanted = 3,
-  kStates = 16,  // + slice; after all slices what contributors owe, then what owners owe
+  kParametersWanted = 4,  // of asynchronous slices
+  kMet = 5,
+  kParted = 6,
+  kSaved = 7,
+  // + slice; after all slices what contributors owe, then what owners owe, then parameters.
+  kStates = 16,
 };
 
 class Notes {
@@ -35,7 +40,7 @@ class Notes {
   // `program` and `signal` outlive it. No wait but that for the end is longer than `limit`.
   Notes(const ir::Program& program, ir::Rank self, Seconds limit, Signal& signal, Post post);
 
-  // A note of another rank, on kStep, kGathering or kDone. Any thread.
+  // A note of another rank, on kStep, kGathering, kDone, kMet, kParted or kSaved. Any thread.
   void take(const comm::Frame& frame);
 
   // Small bytes about a step from every computing rank to every other (a loss, a wish to stop).
@@ -47,6 +52,9 @@ class Notes {
   // The same from every computing rank to the chief alone, who gets all of it, by rank; the others
   // get nothing and do not wait. By all of them, at most once between two steps.
   std::map<std::uint32_t, std::string> gather_at_chief(std::uint64_t step, std::string bytes);
+
+  // Returns when all computing ranks have called it with this topic and step.
+  void meet(Topic topic, std::uint64_t step);
 
   // Who only serves is needed until all have computed, and everybody until the chief has gathered
   // what it wants to save: tells those who wait for this rank, and waits for the chief.

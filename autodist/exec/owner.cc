@@ -47,6 +47,10 @@ Owner::Owner(const ir::Program& program, ir::Rank self, std::uint64_t first_step
     owned.pieces = layout_of(program, slice);
     owned.elements = element_count(slice);
     owned.step = first_step;
+    if (!slice.synchronous) {
+      owned.step *= slice.members.size();
+      owned.next_step.assign(slice.members.size(), first_step);
+    }
     owned.gatherings.resize(slice.staleness + 2);
     for (Gathering& each : owned.gatherings) each.from.resize(slice.members.size());
     const std::size_t element_bytes = size_of(slice.dtype);
@@ -85,6 +89,14 @@ bool Owner::add(ir::SliceId id, std::uint64_t step, ir::Rank from, std::int64_t 
   payload = readable(in_program(slice), slice.elements, std::move(payload));
 
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (!in_program(slice).synchronous) {
+    std::uint64_t& next = slice.next_step[member - members.begin()];
+    AD_CHECK(step == next) << "slice " << id << " from rank " << from << " is of step " << step
+                           << " after " << next;
+    ++next;
+    slice.queue.push_back({from, step, {true, samples, std::move(payload)}});
+    return slice.queue.size() == 1;
+  }
   AD_CHECK(slice.step <= step && step < slice.step + slice.gatherings.size())
       << "slice " << id << " from rank " << from << " is of step " << step << " while step "
       << slice.step << " is open";
@@ -98,6 +110,7 @@ bool Owner::add(ir::SliceId id, std::uint64_t step, ir::Rank from, std::int64_t 
 
 bool Owner::merge(ir::SliceId id) {
   Owned& slice = owned(id);
+  if (!in_program(slice).synchronous) return apply_next(slice);
   average(slice);
   encode_average(slice);
   slice.waits_for = WaitsFor::kClip;
@@ -111,6 +124,27 @@ bool Owner::merge(ir::SliceId id) {
     return next_is_complete;
   }
   return go_on(slice);
+}
+
+bool Owner::apply_next(Owned& slice) {
+  Queued next;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    next = slice.queue.front();  // stays in the queue while it is being applied: see add()
+  }
+  slice.samples = next.contribution.samples;
+  if (slice.samples != 0) {
+    slice.averaged = slice.buffers->take();
+    weighted_sum({{next.contribution.payload.data, 1.0}}, in_program(slice).dtype, slice.elements,
+                 slice.averaged->data());
+    update(slice, next.step);
+    slice.buffers->give_back(std::move(slice.averaged));
+    ++slice.step;
+  }
+  sink_.answer(slice.id, next.from, next.step, slice.samples, lent(slice, slice.master));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  slice.queue.pop_front();
+  return !slice.queue.empty();
 }
 
 void Owner::await(Owned& slice, const std::vector<std::optional<NormPart>>& parts) {
@@ -206,7 +240,7 @@ bool Owner::go_on(Owned& slice) {
       if (!slice.awaited.empty()) start_lamb(slice);
     } else {
       slice.waits_for = WaitsFor::kContributions;
-      update(slice);
+      update(slice, slice.step);
       slice.buffers->give_back(std::move(slice.averaged));
       return finish(slice, lent(slice, slice.master));
     }
@@ -214,12 +248,13 @@ bool Owner::go_on(Owned& slice) {
   return false;
 }
 
-void Owner::update(Owned& slice) {
+void Owner::update(Owned& slice, std::uint64_t schedule_step) {
   if (slice.samples == 0) return;
   make_master_writable(slice);
   const DType dtype = in_program(slice).dtype;
   const auto step = static_cast<std::int64_t>(slice.step);
-  const double lr_factor = ir::factor_at(program_.graph->schedule, step);
+  const double lr_factor =
+      ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(schedule_step));
   for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
     const PieceLayout& piece = slice.pieces[i];
     const std::size_t offset = piece.slice_begin * size_of(dtype);
@@ -272,6 +307,11 @@ std::vector<ir::SliceId> Owner::slices() const {
   std::vector<ir::SliceId> ids;
   for (const Owned& slice : owned_) ids.push_back(slice.id);
   return ids;
+}
+
+comm::Payload Owner::parameters(ir::SliceId id) {
+  const Owned& slice = owned(id);
+  return lent(slice, slice.master);
 }
 
 std::vector<UpdateState>& Owner::states(ir::SliceId slice) { return owned(slice).states; }

@@ -2,13 +2,15 @@
 //
 // A slice's contributions wait until the last member's is in; then they are summed in one pass in
 // rank order, weighted by samples, whatever the order of arrival. The owner applies the update rule
-// to its master copy, or hands the averaged gradient on for every rank to do so.
+// to its master copy, or hands the averaged gradient on for every rank to do so. Of an asynchronous
+// slice it applies every contribution by itself, in the order of arrival.
 //
 // No thread, no clock, no socket: the runner drives it, and a test can.
 
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -30,6 +32,10 @@ struct OwnerSink {
   // The combined slice: parameters of version step + 1, or the averaged gradient. `samples` is the
   // sum over all members; at 0 nothing was updated.
   std::function<void(ir::SliceId, std::uint64_t step, std::int64_t samples, comm::Payload)> result;
+  // The same for an asynchronous slice, to the sender of the contribution alone.
+  std::function<void(ir::SliceId, ir::Rank to, std::uint64_t step, std::int64_t samples,
+                     comm::Payload)>
+      answer;
   // One entry per piece, zeros where plan.clipped (or plan.lamb) has no part.
   std::function<void(ir::SliceId, std::uint64_t step, bool lamb, std::vector<SquaredSums>)> sums;
 };
@@ -45,14 +51,16 @@ class Owner {
 
   // Keeps a contribution (no bytes when `samples` is 0), decoded. True when it was the last one
   // that the slice's present step waited for: then call merge(). Contributions for the next step,
-  // and for as many more as the slice's staleness, may come while this one is incomplete. Any
-  // thread. Throws InternalError for a rank that is no member, a step out of reach, a wrong size or
-  // a second contribution (comm admits once).
+  // and for as many more as the slice's staleness, may come while this one is incomplete. Of an
+  // asynchronous slice: true when nothing else waits. Any thread. Throws InternalError for a rank
+  // that is no member, a step out of reach, a wrong size or a second contribution (comm admits
+  // once).
   [[nodiscard]] bool add(ir::SliceId slice, std::uint64_t step, ir::Rank from, std::int64_t samples,
                          comm::Payload payload);
 
   // Combines a complete slice and hands out what follows. True when the next step's contributions
-  // are complete by now, too. One thread, the same as norm_known()'s.
+  // (of an asynchronous slice: the next one) are complete by now, too. One thread, the same as
+  // norm_known()'s.
   [[nodiscard]] bool merge(ir::SliceId slice);
 
   // Goes on with the slices that waited for this norm. Returns those whose next step is complete by
@@ -62,6 +70,8 @@ class Owner {
   // State of the update rules, for checkpoints. Between steps only.
   [[nodiscard]] std::vector<ir::SliceId> slices() const;
   [[nodiscard]] std::vector<UpdateState>& states(ir::SliceId slice);
+  // The parameters as they are now, where the owner updates. By the merging thread.
+  [[nodiscard]] comm::Payload parameters(ir::SliceId slice);
   // What compressing the averages has lost so far; null where nothing is lost, or not fed back.
   [[nodiscard]] std::byte* residual(ir::SliceId slice) { return owned(slice).residual.get(); }
 
@@ -76,12 +86,20 @@ class Owner {
     std::size_t present = 0;
     std::vector<Contribution> from;
   };
+  struct Queued {  // a contribution to an asynchronous slice
+    ir::Rank from;
+    std::uint64_t step = 0;
+    Contribution contribution;
+  };
   enum class WaitsFor : std::uint8_t { kContributions, kClip, kLamb };
   struct Owned {
     ir::SliceId id;
     std::vector<PieceLayout> pieces;
     std::int64_t elements = 0;
-    std::uint64_t step = 0;  // that it combines next
+    // That it combines next; of an asynchronous slice: the number of updates so far.
+    std::uint64_t step = 0;
+    std::deque<Queued> queue;              // of an asynchronous slice, in the order of arrival
+    std::vector<std::uint64_t> next_step;  // likewise, by position in slice.members
     // By step, cyclically: whoever may be ahead by the staleness has got this step's result already
     // while it is still counted as open.
     std::vector<Gathering> gatherings;
@@ -107,7 +125,9 @@ class Owner {
   void clip(Owned& slice);
   void report_clip_sums(Owned& slice);
   void start_lamb(Owned& slice);
-  void update(Owned& slice);
+  bool apply_next(Owned& slice);
+  // The rule counts updates by slice.step; the schedule goes by the step of the gradient.
+  void update(Owned& slice, std::uint64_t schedule_step);
   bool go_on(Owned& slice);
   bool finish(Owned& slice, comm::Payload result);
   void encode_average(Owned& slice);

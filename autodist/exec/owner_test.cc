@@ -49,6 +49,7 @@ class OwnerTest : public ::testing::Test {
     slice.dtype = DType::kFloat64;
     slice.members = {ir::Rank(0), ir::Rank(1), ir::Rank(2)};
     slice.update_at = update_at;
+    slice.synchronous = synchronous_;
     program_.slices = {slice};
     program_.variables[0].slices = {ir::SliceId(0)};
     plan_ = std::make_unique<NormPlan>(program_);
@@ -58,18 +59,24 @@ class OwnerTest : public ::testing::Test {
         std::vector<const std::byte*>{reinterpret_cast<const std::byte*>(initial_.data())}, *plan_,
         *norms_, nullptr,
         OwnerSink{[this](ir::SliceId, std::uint64_t step, std::int64_t samples,
+                         const comm::Payload& payload) { keep(step, samples, payload); },
+                  [this](ir::SliceId, ir::Rank to, std::uint64_t step, std::int64_t samples,
                          const comm::Payload& payload) {
-                    result_step_ = step;
-                    samples_ = samples;
-                    last_ = payload;
-                    const auto* numbers = reinterpret_cast<const double*>(payload.data);
-                    result_.assign(numbers, numbers + kElements);
+                    answered_ = to.value;
+                    keep(step, samples, payload);
                   },
                   [this](ir::SliceId, std::uint64_t, bool, const std::vector<SquaredSums>& sums) {
                     sums_ = sums;
                   }});
   }
 
+  void keep(std::uint64_t step, std::int64_t samples, const comm::Payload& payload) {
+    result_step_ = step;
+    samples_ = samples;
+    last_ = payload;
+    const auto* numbers = reinterpret_cast<const double*>(payload.data);
+    result_.assign(numbers, numbers + kElements);
+  }
   bool add(std::uint32_t from, std::int64_t samples, const Numbers& gradient,
            std::uint64_t step = 0) {
     return owner_->add(ir::SliceId(0), step, ir::Rank(from), samples,
@@ -78,12 +85,14 @@ class OwnerTest : public ::testing::Test {
   bool merge() { return owner_->merge(ir::SliceId(0)); }
 
   ir::Reduction reduction_ = ir::Reduction::kMean;
+  bool synchronous_ = true;
   Numbers initial_ = {10, 20, 30, 40, 50};
   ir::Program program_;
   std::unique_ptr<NormPlan> plan_;
   std::unique_ptr<Norms> norms_;
   std::unique_ptr<Owner> owner_;
   std::uint64_t result_step_ = 99;
+  std::uint32_t answered_ = 99;
   std::int64_t samples_ = -1;
   comm::Payload last_;
   Numbers result_;
@@ -99,6 +108,27 @@ TEST_F(OwnerTest, WeighsByTheSamplesBehindEachGradient) {
   EXPECT_EQ(result_, (Numbers{1, 4, 7, 10, 2}));
   EXPECT_EQ(samples_, 4);
   EXPECT_EQ(result_step_, 0);
+}
+
+TEST_F(OwnerTest, AnAsynchronousOneAppliesAsTheyComeAndAnswersTheSender) {
+  synchronous_ = false;
+  make(ir::UpdateAt::kOwner);
+  EXPECT_TRUE(add(2, 3, {1, 0, 0, 0, 0}));
+  EXPECT_FALSE(add(0, 1, {0, 1, 0, 0, 0}));  // waits behind it
+  EXPECT_TRUE(merge());
+  EXPECT_EQ(answered_, 2U);
+  const Numbers after_one = result_;
+  EXPECT_LT(after_one[0], initial_[0]);
+  EXPECT_EQ(after_one[1], initial_[1]);
+  EXPECT_FALSE(merge());
+  EXPECT_EQ(answered_, 0U);
+  EXPECT_EQ(result_[0], after_one[0]);
+  EXPECT_LT(result_[1], initial_[1]);
+  EXPECT_TRUE(add(2, 0, {}, 1));  // no samples: it only wants to know
+  EXPECT_FALSE(merge());
+  EXPECT_EQ(result_step_, 1U);
+  EXPECT_EQ(samples_, 0);
+  EXPECT_THROW((void)add(2, 1, {1, 1, 1, 1, 1}, 1), InternalError);
 }
 
 TEST_F(OwnerTest, AddsWhereTheLossIsASum) {

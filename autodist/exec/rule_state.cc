@@ -212,6 +212,45 @@ void Synchroniser::load_state(const std::vector<NamedTensor>& state) {
   }
 }
 
+comm::SliceNumber Synchroniser::parameters_number(ir::SliceId slice) const {
+  return static_cast<comm::SliceNumber>(static_cast<std::size_t>(Topic::kStates) +
+                                        3 * program_.slices.size() + slice.value);
+}
+
+void Synchroniser::send_parameters(std::uint32_t to, std::uint64_t step) {
+  for (const ir::SliceId slice : owner_->slices()) {
+    if (program_.slice(slice).synchronous) continue;
+    post_note(to, parameters_number(slice), step, owner_->parameters(slice));
+  }
+}
+
+// Whoever has met the others knows that all their contributions were answered, and so applied; and
+// until all part nobody contributes again.
+void Synchroniser::pull(std::uint64_t step) {
+  notes_.meet(Topic::kMet, step);
+  std::vector<bool> asked(program_.ranks.size());
+  std::vector<NoteKey> expected;
+  std::vector<ir::SliceId> own;
+  for (std::size_t i = 0; i < program_.slices.size(); ++i) {
+    const ir::Slice& slice = program_.slices[i];
+    if (slice.synchronous) continue;
+    if (slice.owner == self_) {
+      own.emplace_back(i);
+      continue;
+    }
+    expected.emplace_back(slice.owner.value, parameters_number(ir::SliceId(i)));
+    if (asked[slice.owner.value]) continue;
+    asked[slice.owner.value] = true;
+    post_note(slice.owner.value, static_cast<comm::SliceNumber>(Topic::kParametersWanted), step,
+              {});
+  }
+  for (const auto& [key, parameters] : collect(expected, "asynchronous parameters")) {
+    variables_->overwrite(ir::SliceId(key.second - parameters_number(ir::SliceId(0))), parameters);
+  }
+  for (const ir::SliceId slice : own) variables_->overwrite(slice, owner_->parameters(slice));
+  notes_.meet(Topic::kParted, step);
+}
+
 template <typename Visit>
 void Synchroniser::for_each_owed(std::uint32_t rank, Visit visit) {
   for (std::size_t i = 0; i < program_.slices.size(); ++i) {

@@ -99,6 +99,9 @@ class Runner::Impl {
       }
     }
     rethrow_failure();
+    if (program_->synchronous() || pulled_ == step_) return;
+    synchroniser_.pull(step_);
+    pulled_ = step_;
   }
 
   void serve() {
@@ -300,7 +303,8 @@ class Runner::Impl {
   TraceRecorder trace_;
   const Clock& clock_;
   std::uint64_t step_;
-  std::uint64_t steps_started_ = 0;  // guarded by the signal's lock
+  std::optional<std::uint64_t> pulled_;  // the step at which this rank last did
+  std::uint64_t steps_started_ = 0;      // guarded by the signal's lock
   Synchroniser synchroniser_;
   std::optional<ShapedStep> own_shape_;  // nothing for a rank that only serves
   std::vector<std::thread> streams_;
@@ -349,6 +353,9 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Runner::gather_buffers() {
 std::map<std::uint32_t, std::vector<NamedTensor>> Runner::gather_owed() {
   impl_->synchronize();
   return impl_->synchroniser().gather_owed(impl_->steps_done());
+}
+void Runner::end_gathering() {
+  impl_->synchroniser().notes().meet(Topic::kSaved, impl_->steps_done());
 }
 void Runner::load_owed(const std::vector<NamedTensor>& owed) {
   impl_->synchroniser().load_owed(owed);

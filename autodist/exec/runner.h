@@ -107,6 +107,8 @@ class Runner {
   [[nodiscard]] bool accepts(const Batch& own_rows) const;
 
   // Waits until every variable has the newest version: before evaluating, saving or reading them.
+  // With asynchronous variables by all computing ranks: the newest are those that hold all of their
+  // contributions, and no rank goes on before all have them.
   void synchronize();
 
   // Small bytes about the step just done from every computing rank to every other: a loss, a wish
@@ -135,6 +137,9 @@ class Runner {
   // The same of what compression with error feedback still owes: "<variable>.owed" of the rank's
   // gradients, "<variable>.owed_average" of the averages that it owns.
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed();
+  // By all computing ranks, once between two steps: nobody returns before all have called it. With
+  // asynchronous variables the end of gathering, which a rank that contributes again would disturb.
+  void end_gathering();
   // This rank's part of it, before the first step; what is missing is owed nothing.
   void load_owed(const std::vector<NamedTensor>& owed);
   // The inverse of gather_state(), at every rank with the same tensors, before the first step.

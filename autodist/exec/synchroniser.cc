@@ -93,6 +93,8 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
       OwnerSink{
           [this](ir::SliceId slice, std::uint64_t step, std::int64_t samples,
                  const comm::Payload& payload) { send_result(slice, step, samples, payload); },
+          [this](ir::SliceId slice, ir::Rank to, std::uint64_t step, std::int64_t samples,
+                 const comm::Payload& payload) { send_answer(slice, to, step, samples, payload); },
           [this](ir::SliceId slice, std::uint64_t step, bool lamb,
                  const std::vector<SquaredSums>& sums) { send_sums(slice, step, lamb, sums); }});
   contributor_ = std::make_unique<Contributor>(
@@ -200,6 +202,16 @@ void Synchroniser::send_result(ir::SliceId id, std::uint64_t step, std::int64_t 
   }
 }
 
+void Synchroniser::send_answer(ir::SliceId id, ir::Rank to, std::uint64_t step,
+                               std::int64_t samples, const comm::Payload& payload) {
+  if (to == self_) {
+    variables_->take_result(id, step, samples, payload);
+    return;
+  }
+  exchange_->post(to.value, {comm::FrameKind::kResult, step, id.value, samples,
+                             program_.slice(id).needed, payload});
+}
+
 comm::SliceNumber Synchroniser::lamb_number(ir::SliceId slice) const {
   return static_cast<comm::SliceNumber>(program_.slices.size() + slice.value);
 }
@@ -245,6 +257,9 @@ void Synchroniser::take_note_frame(const comm::Frame& frame) {
   const comm::SliceNumber topic = frame.header.slice;
   if (topic == static_cast<comm::SliceNumber>(Topic::kStatesWanted)) {
     jobs_->push(step, Seconds{}, [this, step] { send_states(step); });
+  } else if (topic == static_cast<comm::SliceNumber>(Topic::kParametersWanted)) {
+    jobs_->push(step, Seconds{},
+                [this, step, to = frame.header.from] { send_parameters(to, step); });
   } else if (topic >= static_cast<comm::SliceNumber>(Topic::kStates)) {
     {
       const Signal::Lock lock = signal_.lock();

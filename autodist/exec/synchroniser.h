@@ -59,6 +59,10 @@ class Synchroniser {
   // Leaves in order, once nobody needs this rank any more.
   void finish(std::uint64_t step);
 
+  // Asynchronous variables: makes this rank's copies those of their owners, which hold exactly the
+  // contributions of the steps before `step`. By all computing ranks; they leave together.
+  void pull(std::uint64_t step);
+
   std::vector<NamedTensor> gather_state(std::uint64_t step);
   void load_state(const std::vector<NamedTensor>& state);
   // What compression still owes, as tensors of the variables' shapes: "<variable>.owed" of this
@@ -95,6 +99,8 @@ class Synchroniser {
   void add_part(std::uint64_t step, NormPart part, SquaredSums sums);
   void send_sums(ir::SliceId slice, std::uint64_t step, bool lamb,
                  const std::vector<SquaredSums>& sums);
+  void send_answer(ir::SliceId slice, ir::Rank to, std::uint64_t step, std::int64_t samples,
+                   const comm::Payload& payload);
   void send_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
                    const comm::Payload& payload);
   void merge(ir::SliceId slice, std::uint64_t step);
@@ -107,6 +113,8 @@ class Synchroniser {
   // Waits for notes of these senders and numbers and takes them out.
   using NoteKey = std::pair<comm::RankNumber, comm::SliceNumber>;
   std::map<NoteKey, comm::Payload> collect(const std::vector<NoteKey>& expected, const char* what);
+  [[nodiscard]] comm::SliceNumber parameters_number(ir::SliceId slice) const;
+  void send_parameters(std::uint32_t to, std::uint64_t step);
   [[nodiscard]] comm::Payload packed_states(ir::SliceId slice);
   void send_states(std::uint64_t step);
   void put_states(ir::SliceId slice, const std::byte* packed,

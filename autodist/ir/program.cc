@@ -22,8 +22,9 @@ bool operator==(const Piece& a, const Piece& b) {
 
 bool operator==(const Slice& a, const Slice& b) {
   return std::tie(a.pieces, a.dtype, a.owner, a.needed, a.members, a.update_at, a.staleness,
-                  a.compression) == std::tie(b.pieces, b.dtype, b.owner, b.needed, b.members,
-                                             b.update_at, b.staleness, b.compression);
+                  a.synchronous, a.compression) == std::tie(b.pieces, b.dtype, b.owner, b.needed,
+                                                            b.members, b.update_at, b.staleness,
+                                                            b.synchronous, b.compression);
 }
 
 bool operator==(const Collective& a, const Collective& b) {
@@ -96,6 +97,16 @@ std::uint32_t Program::replica_count() const {
 std::uint32_t Program::staleness(VariableId id) const {
   const std::vector<SliceId>& slices = plan(id).slices;
   return slices.empty() ? 0 : slice(slices.front()).staleness;
+}
+
+bool Program::synchronous(VariableId id) const {
+  const auto& slices = plan(id).slices;
+  return slices.empty() || slice(slices.front()).synchronous;
+}
+
+bool Program::synchronous() const {
+  return std::all_of(slices.begin(), slices.end(),
+                     [](const Slice& each) { return each.synchronous; });
 }
 
 std::uint32_t Program::staleness() const {

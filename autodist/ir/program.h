@@ -75,6 +75,9 @@ struct Slice {
   // Steps by which a gate may lag: at step k it opens from version k - staleness on. The owner sums
   // step by step all the same. Above 0 only where the owner updates.
   std::uint32_t staleness = 0;
+  // False: the owner applies each contribution as it comes and answers its sender alone. No
+  // versions, no bound. Only where the owner updates; staleness is 0 then.
+  bool synchronous = true;
   // Of contributions; and of the averaged gradient, where every rank updates.
   Compression compression = {};
 
@@ -176,9 +179,12 @@ struct Program {
   [[nodiscard]] bool computes(Rank rank) const { return ranks[rank.value].replica.has_value(); }
   // Of all slices of the variable; 0 where it has none.
   [[nodiscard]] std::uint32_t staleness(VariableId id) const;
-  // The largest of all variables. Above 0 a run does not repeat bit for bit: which version a gate
-  // finds depends on the clock.
+  // The largest of all variables.
   [[nodiscard]] std::uint32_t staleness() const;
+  [[nodiscard]] bool synchronous(VariableId id) const;
+  [[nodiscard]] bool synchronous() const;  // all variables are
+  // Whether a run repeats bit for bit. Else it depends on the clock which values a gate finds.
+  [[nodiscard]] bool reproducible() const { return staleness() == 0 && synchronous(); }
 };
 
 // The part that one rank runs. REQUIRES: rank < program.ranks.size().

@@ -44,6 +44,7 @@ class ProgramEncoder {
     out_.add(slice.members);
     out_.add(slice.update_at);
     out_.add(std::uint64_t{slice.staleness});
+    out_.add(slice.synchronous);
     out_.add(slice.compression.codec);
     out_.add(slice.compression.error_feedback);
     out_.add(slice.compression.density);

@@ -84,7 +84,9 @@ class ProgramPrinter {
             "needed=" + to_string(slice.needed),
             "members=" + set_of(slice.members),
             slice.update_at == UpdateAt::kOwner ? "update=owner" : "update=every_rank",
-            slice.staleness == 0 ? "" : fmt::format("staleness={}", slice.staleness),
+            !slice.synchronous     ? "asynchronous"
+            : slice.staleness == 0 ? ""
+                                   : fmt::format("staleness={}", slice.staleness),
             slice.compression.codec == Codec::kNone
                 ? ""
                 : fmt::format("compression={}", to_string(slice.compression))};

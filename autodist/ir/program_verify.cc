@@ -87,6 +87,8 @@ class TableVerifier {
     check_members(slice.members, "a slice of " + first);
     AD_CHECK(slice.staleness == 0 || slice.update_at == UpdateAt::kOwner)
         << first << " is stale and updated at every rank";
+    AD_CHECK(slice.synchronous || (slice.staleness == 0 && slice.update_at == UpdateAt::kOwner))
+        << first << " is asynchronous, and stale or updated at every rank";
     const Compression& compression = slice.compression;
     AD_CHECK(compression.codec != Codec::kTopK ||
              (compression.density > 0 && compression.density <= 1))
@@ -111,9 +113,12 @@ class TableVerifier {
         AD_CHECK(slice.value < program_.slices.size()) << variable << " has slice " << slice;
         AD_CHECK(program_.slice(slice).staleness == program_.staleness(VariableId(i)))
             << variable << " has slices of two stalenesses";
+        AD_CHECK(program_.slice(slice).synchronous == program_.synchronous(VariableId(i)))
+            << variable << " is asynchronous in part";
       }
-      AD_CHECK(!plan.clip || program_.staleness(VariableId(i)) == 0)
-          << variable << " is stale and clipped by a norm";
+      AD_CHECK(!plan.clip ||
+               (program_.staleness(VariableId(i)) == 0 && program_.synchronous(VariableId(i))))
+          << variable << " is stale or asynchronous, and clipped by a norm";
       AD_CHECK(!plan.clip || plan.clip->value < graph_.clips.size())
           << variable << " waits for clip " << *plan.clip;
       if (!plan.collective) continue;

@@ -47,14 +47,14 @@ class Fuser {
 
  private:
   // Only slices that agree in all of this may travel as one.
-  using Key = std::tuple<ir::Rank, ir::UpdateAt, DType, std::int64_t, std::uint32_t, ir::Codec,
-                         bool, double>;
+  using Key = std::tuple<ir::Rank, ir::UpdateAt, DType, std::int64_t, std::uint32_t, bool,
+                         ir::Codec, bool, double>;
   Key key(const ir::Slice& slice) const {
     const auto& clip = state_.program.plan(variable(slice.pieces[0])).clip;
     return std::make_tuple(slice.owner, slice.update_at, slice.dtype,
                            clip ? std::int64_t{clip->value} : -1, slice.staleness,
-                           slice.compression.codec, slice.compression.error_feedback,
-                           slice.compression.density);
+                           slice.synchronous, slice.compression.codec,
+                           slice.compression.error_feedback, slice.compression.density);
   }
   ir::VariableId variable(const ir::Piece& piece) const {
     return state_.program.shard(piece.shard).variable;

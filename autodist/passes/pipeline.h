@@ -1,9 +1,8 @@
 // Graph + Strategy + Cluster -> Program. pipeline.cc is only the ordered list of passes; each pass
 // is one function on one state (pass.h), is verified after it, and can be dumped.
 //
-// What a Program says today: every step's contributions are summed, whatever the staleness. A
-// variable whose gradient is sparse is planned like a dense one: the executor makes its gradient
-// dense before it contributes.
+// What a Program says today: a variable whose gradient is sparse is planned like a dense one; the
+// executor makes its gradient dense before it contributes.
 
 #pragma once
 
@@ -41,8 +40,8 @@ std::vector<std::string> pass_names();
 // only. `where` names the strategy in messages.
 //
 // REQUIRES: verify(graph) holds. Throws Error as strategy::check does; kInfeasible for what no
-// Program can say yet (sync: false, PowerSGD; passes/supported.h has the list), for shards of one variable that are
-// synchronised in different ways, and for a replica on a node that only serves; kUsage for a
+// Program can say yet (PowerSGD; passes/supported.h has the list), for shards of one variable that
+// are synchronised in different ways, and for a replica on a node that only serves; kUsage for a
 // priority that is no time, and for a variable in two clips.
 ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Strategy& strategy,
                     const cluster::Cluster& cluster, const Options& options,

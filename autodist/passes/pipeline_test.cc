@@ -84,9 +84,9 @@ TEST(Pipeline, RefusesWhatThisBuildDoesNotRun) {
 
   auto asynchronous = all_ps(graph, cluster);
   std::get<strategy::PsSynchronizer>(asynchronous.nodes[1].synchronizer).sync = false;
-  EXPECT_EQ(refusal(graph, asynchronous, cluster, ErrorCode::kInfeasible),
-            "plan.strategy: 'fc1.bias' asks for sync=false; this version sums all "
-            "contributions of a step");
+  EXPECT_EQ(refusal(clipped, asynchronous, cluster, ErrorCode::kInfeasible),
+            "plan.strategy: 'fc1.bias' has sync=false, and clipping by a norm needs every step's "
+            "gradients at once");
 
   auto compressed = all_ps(graph, cluster);
   split(compressed.nodes[0], 0, 2, 2, [](int) {

@@ -33,9 +33,6 @@ const char* name_of(SynchronizerKind kind) {
 
 void check_synchronizer(const strategy::NodeConfig& node, const std::string& where) {
   if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&node.synchronizer)) {
-    if (!ps->sync) {
-      refuse(node, "sync=false; this version sums all contributions of a step", where);
-    }
     if (ps->staleness > kMostStaleness) {
       fail(ErrorCode::kInfeasible, "{}: '{}' has staleness={}, at most {} expected", where,
            strategy::variable_name(node.name), ps->staleness, kMostStaleness);
@@ -58,21 +55,24 @@ void check_synchronizer(const strategy::NodeConfig& node, const std::string& whe
   }
 }
 
-// A norm over all of a step's gradients is a barrier, which staleness is there to avoid.
-[[noreturn]] void refuse_norm(const std::string& variable, std::int32_t staleness,
-                              const std::string& what, const std::string& where) {
-  fail(ErrorCode::kInfeasible,
-       "{}: '{}' has staleness={}, and {} needs every step's gradients at once", where, variable,
-       staleness, what);
-}
-
-std::int32_t staleness_of(const strategy::Synchronizer& synchronizer) {
+// How far a variable's ranks may be apart: "" for not at all.
+std::string lag_of(const strategy::Synchronizer& synchronizer) {
   const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer);
-  return ps == nullptr ? 0 : ps->staleness;
+  if (ps == nullptr) return "";
+  if (!ps->sync) return "sync=false";
+  return ps->staleness == 0 ? "" : fmt::format("staleness={}", ps->staleness);
 }
 
-std::int32_t staleness_of(const strategy::NodeConfig& node) {
-  return staleness_of(node.parts.empty() ? node.synchronizer : node.parts.front().synchronizer);
+std::string lag_of(const strategy::NodeConfig& node) {
+  return lag_of(node.parts.empty() ? node.synchronizer : node.parts.front().synchronizer);
+}
+
+// A norm over all of a step's gradients is a barrier, which a lag is there to avoid.
+void check_norm(const std::string& variable, const std::string& lag, const std::string& what,
+                const std::string& where) {
+  if (lag.empty()) return;
+  fail(ErrorCode::kInfeasible, "{}: '{}' has {}, and {} needs every step's gradients at once",
+       where, variable, lag, what);
 }
 
 void check_node(const strategy::NodeConfig& node, const std::string& where) {
@@ -90,11 +90,12 @@ void check_node(const strategy::NodeConfig& node, const std::string& where) {
            "{}: shard '{}' goes to {}, '{}' to {}. Use one way for all shards of a variable.",
            where, part.name, name_of(other), node.parts.front().name, name_of(kind));
     }
-    if (staleness_of(part.synchronizer) != staleness_of(node)) {
+    if (lag_of(part.synchronizer) != lag_of(node)) {
+      const auto or_none = [](const std::string& lag) { return lag.empty() ? "no lag" : lag; };
       fail(ErrorCode::kInfeasible,
-           "{}: shard '{}' has staleness={}, '{}' has {}. Use one for all shards of a variable.",
-           where, part.name, staleness_of(part.synchronizer), node.parts.front().name,
-           staleness_of(node));
+           "{}: shard '{}' has {}, '{}' has {}. Use one for all shards of a variable.", where,
+           part.name, or_none(lag_of(part.synchronizer)), node.parts.front().name,
+           or_none(lag_of(node)));
     }
     if (strategy::compression_of(part.synchronizer) !=
         strategy::compression_of(node.parts.front().synchronizer)) {
@@ -110,14 +111,14 @@ void check_node(const strategy::NodeConfig& node, const std::string& where) {
 
 void check_supported(const strategy::Strategy& strategy, const ir::Graph& graph,
                      const std::string& where) {
-  std::unordered_map<std::string, std::int32_t> staleness;
+  std::unordered_map<std::string, std::string> lags;
   for (const strategy::NodeConfig& node : strategy.nodes) {
     check_node(node, where);
-    staleness[strategy::variable_name(node.name)] = staleness_of(node);
+    lags[strategy::variable_name(node.name)] = lag_of(node);
   }
   for (const ir::Variable& variable : graph.variables) {
-    if (variable.update.rule != ir::Rule::kLamb || staleness[variable.name] == 0) continue;
-    refuse_norm(variable.name, staleness[variable.name], "LAMB", where);
+    if (variable.update.rule != ir::Rule::kLamb) continue;
+    check_norm(variable.name, lags[variable.name], "LAMB", where);
   }
   std::vector<bool> clipped(graph.variables.size());
   for (const ir::Clip& clip : graph.clips) {
@@ -128,7 +129,7 @@ void check_supported(const strategy::Strategy& strategy, const ir::Graph& graph,
       }
       clipped[variable.value] = true;
       const std::string& name = graph.variable(variable).name;
-      if (staleness[name] != 0) refuse_norm(name, staleness[name], "clipping by a norm", where);
+      check_norm(name, lags[name], "clipping by a norm", where);
     }
   }
 }

@@ -9,10 +9,11 @@
 
 namespace autodist::passes {
 
-// Throws Error(kInfeasible) for sync: false, PowerSGD, and compression of a library's all-reduce;
-// for staleness above 32, and for any where a norm is needed (clips, LAMB); for a variable whose
-// shards differ in staleness or compression, or go to parameter servers in part, or to a library in
-// part; Error(kUsage) for a priority that is no time and for a variable that two clips name. REQUIRES: strategy::check() holds.
+// Throws Error(kInfeasible) for PowerSGD, and compression of a library's all-reduce; for staleness
+// above 32, and for any or sync: false where a norm is needed (clips, LAMB); for a variable whose
+// shards differ in staleness, sync or compression, or go to parameter servers in part, or to a
+// library in part; Error(kUsage) for a priority that is no time and for a variable that two clips
+// name. REQUIRES: strategy::check() holds.
 void check_supported(const strategy::Strategy& strategy, const ir::Graph& graph,
                      const std::string& where);
 

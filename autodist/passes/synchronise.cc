@@ -33,7 +33,7 @@ class Synchroniser {
       switch (kind_of(synchronizer)) {
         case SynchronizerKind::kParameterServer:
           add_slices({ir::ShardId(i), 0, program_.shards[i].elements}, destination(synchronizer),
-                     ir::UpdateAt::kOwner, staleness(synchronizer));
+                     ir::UpdateAt::kOwner);
           break;
         case SynchronizerKind::kDirect:
           direct[{all_reduce(i).group, dtype_of(ir::ShardId(i))}].emplace_back(i);
@@ -90,10 +90,6 @@ class Synchroniser {
     return lowest->second;
   }
 
-  static std::uint32_t staleness(const strategy::Synchronizer& synchronizer) {
-    return static_cast<std::uint32_t>(std::get<strategy::PsSynchronizer>(synchronizer).staleness);
-  }
-
   // A cast to 16 bits leaves what has 16 bits.
   ir::Compression compression_of(ir::ShardId shard, DType dtype) const {
     const ir::Compression asked = strategy::compression_of(*state_.synchronizers[shard.value]);
@@ -113,8 +109,10 @@ class Synchroniser {
     }
   }
 
-  void add_slices(const ir::Piece& range, ir::Rank owner, ir::UpdateAt update_at,
-                  std::uint32_t staleness = 0) {
+  void add_slices(const ir::Piece& range, ir::Rank owner, ir::UpdateAt update_at) {
+    const auto* ps = std::get_if<strategy::PsSynchronizer>(state_.synchronizers[range.shard.value]);
+    const std::uint32_t staleness = ps == nullptr ? 0 : static_cast<std::uint32_t>(ps->staleness);
+    const bool synchronous = ps == nullptr || ps->sync;
     const DType dtype = dtype_of(range.shard);
     const Bytes limit = state_.slice_limit();
     const auto size = static_cast<std::int64_t>(size_of(dtype));
@@ -127,6 +125,7 @@ class Synchroniser {
                                  members_,
                                  update_at,
                                  staleness,
+                                 synchronous,
                                  compression_of(range.shard, dtype)});
     }
   }

@@ -31,7 +31,7 @@ std::string describe(const strategy::Synchronizer& synchronizer) {
   const std::string compressed =
       compression.codec == ir::Codec::kNone ? "" : ", " + ir::to_string(compression);
   if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer)) {
-    return "PS at " + ps->reduction_destination +
+    return "PS at " + ps->reduction_destination + (ps->sync ? "" : ", asynchronous") +
            (ps->staleness == 0 ? "" : fmt::format(", staleness {}", ps->staleness)) + compressed;
   }
   if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&synchronizer)) {
@@ -142,7 +142,7 @@ std::string plan_table(const strategy::Strategy& strategy, const ir::Program& pr
   text += fmt::format("\n{} variables, {}, in {} slices and {} library collectives on {} ranks\n",
                       graph.variables.size(), to_string(total_bytes(graph)), program.slices.size(),
                       program.collectives.size(), program.ranks.size());
-  if (program.staleness() > 0) text += kNotReproducible + "\n";
+  if (!program.reproducible()) text += kNotReproducible + "\n";
   text += fmt::format("{:<5} {:<24} {:>10} {:>10} {:>10}\n", "rank", "device", "owns", "sends",
                       "receives");
   const std::vector<RankTraffic> traffic = traffic_of(program);
@@ -159,7 +159,7 @@ std::string plan_json(const strategy::Strategy& strategy, const ir::Program& pro
   nlohmann::ordered_json json;
   json["strategy_id"] = strategy.id;
   json["program_digest"] = to_string(ir::digest_of(program));
-  json["reproducible"] = program.staleness() == 0;
+  json["reproducible"] = program.reproducible();
   json["ranks"] = nlohmann::ordered_json::array();
   const std::vector<RankTraffic> traffic = traffic_of(program);
   for (std::size_t rank = 0; rank < traffic.size(); ++rank) {

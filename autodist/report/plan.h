@@ -22,7 +22,7 @@ std::vector<RankTraffic> traffic_of(const ir::Program& program);
 
 // What every output says of a job with stale variables.
 inline const std::string kNotReproducible =
-    "not reproducible: which version a stale variable has depends on the clock";
+    "not reproducible: what a stale or asynchronous variable holds depends on the clock";
 
 // A table of the variables, largest first, at most `most` of them (0: all), then one of the ranks.
 std::string plan_table(const strategy::Strategy& strategy, const ir::Program& program,

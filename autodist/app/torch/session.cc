@@ -26,6 +26,10 @@ namespace autodist {
 
 namespace {
 
+// Steps by which summaries lag where no version ties the ranks together: far enough that nobody
+// waits for a rank that is slow for a while.
+constexpr std::size_t kAsynchronousLag = 32;
+
 // The rows of a batch that replica `index` of `count` takes; what is not batched goes whole.
 Batch part_of(const Batch& batch, const ir::Graph& graph, std::uint32_t index,
               std::uint32_t count) {
@@ -172,7 +176,8 @@ class Session::Impl {
     untold_.push_back(report_.step);
     // All ranks read a step's notes after the same number of steps, and none waits for what a rank
     // that may be behind has not done yet.
-    if (untold_.size() > 1 + program_->staleness()) read_notes();
+    const std::size_t lag = program_->synchronous() ? program_->staleness() : kAsynchronousLag;
+    if (untold_.size() > 1 + lag) read_notes();
     return last_;
   }
 
@@ -201,7 +206,11 @@ class Session::Impl {
       std::vector<exec::TensorData>& all = checkpoint.replicas[rank];
       all.insert(all.end(), data.begin(), data.end());
     }
-    if (!is_chief()) return;
+    if (is_chief()) write(checkpoint, directory);
+    if (!program_->synchronous()) runner().end_gathering();
+  }
+
+  void write(exec::Checkpoint& checkpoint, const std::string& directory) {
     checkpoint.step = step();
     checkpoint.program_digest = to_string(ir::digest_of(*program_));
     checkpoint.optimizer = ir::to_string(optimizer_);

@@ -78,8 +78,8 @@ struct StepReport {
   bool captured = false;
 };
 
-// What all ranks know of a step, one step later (with staleness s: s + 1 steps): the same at every
-// rank.
+// What all ranks know of a step, one step later (with staleness s: s + 1 steps; with asynchronous
+// variables: 33): the same at every rank.
 struct StepSummary {
   std::int64_t step = -1;    // -1: nothing yet
   double loss = 0;           // mean over all samples of the step (their sum for a summed loss)
@@ -109,14 +109,15 @@ class Session {
   [[nodiscard]] const StepReport& last() const;
 
   // After a step: tells the others this rank's part of it, and what it asks for. Returns the
-  // summary of the step before (with staleness s: of the s-th before that), so that nobody waits
-  // for the slowest's end of this one. Every rank calls it after every step, or none does.
+  // summary of the step before (with staleness s: of the s-th before that; with asynchronous
+  // variables: of the 32nd), so that nobody waits for the slowest's end of this one. Every rank
+  // calls it after every step, or none does.
   StepSummary summarise(bool stop = false, bool save = false);
   // The summary of the last step for which summarise() was called.
   StepSummary last_summary();
 
   // Until it returns, variables may be of any version; afterwards they are the newest, at every
-  // rank.
+  // rank. With asynchronous variables every rank calls it (and evaluate()), after the same step.
   void synchronize();
 
   // The model's outputs in evaluation mode on this rank's newest variables. Not a collective

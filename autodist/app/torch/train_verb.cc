@@ -59,7 +59,7 @@ nlohmann::ordered_json result_json(const TrainArguments& arguments, const Sessio
           {"ranks", session.size()},
           {"strategy_id", session.strategy().id},
           {"program_digest", to_string(ir::digest_of(session.program()))},
-          {"reproducible", session.program().staleness() == 0},
+          {"reproducible", session.program().reproducible()},
           {"batch_samples", arguments.training.batch},
           {"steps", result.steps},
           {"step", session.step()},
@@ -85,7 +85,7 @@ void print_start(Console& console, const TrainArguments& arguments, const Sessio
   if (!session.graph().batch_fixed_reason.empty()) {
     console.err << "the batch is fixed: " << session.graph().batch_fixed_reason << "\n";
   }
-  if (session.program().staleness() > 0) console.err << report::kNotReproducible << "\n";
+  if (!session.program().reproducible()) console.err << report::kNotReproducible << "\n";
 }
 
 // Every rank runs this; the chief alone prints.
