@@ -23,7 +23,7 @@ namespace autodist::testing_jobs {
 Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::string& builder,
                    const std::string& optimizer, int steps,
                    const std::function<Batch(int step, std::uint32_t rank)>& rows,
-                   const exec::UserRules* user_rules) {
+                   const exec::UserRules* user_rules, std::uint32_t micro_batches) {
   const auto ranks = static_cast<std::uint32_t>(ranks_steps.size());
   const cluster::Cluster cluster = cluster::read_cluster("local:" + std::to_string(ranks));
   comm::InProcessHub hub(ranks);
@@ -57,7 +57,12 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         exec::Runner runner(program, ir::Rank(r), bindings,
                             {transport.get(), collectives.get(), &clock}, runner_options);
         app::ShapeCache shapes(ranks_steps[r], captured.tensors, program, ir::Rank(r), kSeed);
-        for (int step = 0; step < steps; ++step) shapes.step(runner, rows(step, r));
+        for (int step = 0; step < steps; ++step) {
+          const Batch own = rows(step, r);
+          for (std::uint32_t part = 0; part < micro_batches; ++part) {
+            shapes.step(runner, rows_of(own, part, micro_batches), part + 1 == micro_batches);
+          }
+        }
         runner.finish();
         results[r] = copies_of(ranks_steps[r]);
       } catch (...) {

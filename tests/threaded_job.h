@@ -15,11 +15,11 @@
 namespace autodist::testing_jobs {
 
 // The ranks' steps, one model each, trained for `steps` steps with the strategy of `builder`;
-// `rows` gives what a rank reads. Every rank must end with the chief's parameters, which are
-// returned. Throws what the first rank threw.
+// `rows` gives what a rank reads, in so many micro-batches. Every rank must end with the chief's
+// parameters, which are returned. Throws what the first rank threw.
 Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::string& builder,
                    const std::string& optimizer, int steps,
                    const std::function<Batch(int step, std::uint32_t rank)>& rows,
-                   const exec::UserRules* user_rules = nullptr);
+                   const exec::UserRules* user_rules = nullptr, std::uint32_t micro_batches = 1);
 
 }  // namespace autodist::testing_jobs

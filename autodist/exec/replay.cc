@@ -32,8 +32,10 @@ std::vector<std::int64_t> sizes_at(const ir::TensorType& type, std::int64_t samp
 
 }  // namespace
 
-std::uint64_t step_seed(std::uint64_t job_seed, std::uint32_t rank, std::uint64_t step) {
-  return split_mix(split_mix(job_seed + rank * 0x9e3779b97f4a7c15U) ^ step);
+std::uint64_t step_seed(std::uint64_t job_seed, std::uint32_t rank, std::uint64_t step,
+                        std::uint32_t micro_batch) {
+  const std::uint64_t seed = split_mix(split_mix(job_seed + rank * 0x9e3779b97f4a7c15U) ^ step);
+  return micro_batch == 0 ? seed : split_mix(seed + micro_batch);
 }
 
 Replay::Replay(std::shared_ptr<const ir::Graph> graph, capture::Bindings bindings,

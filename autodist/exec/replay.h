@@ -22,7 +22,8 @@ namespace autodist::exec {
 // 2014) over the job's seed, the rank and the step. Every bit of the result depends on all three;
 // libtorch's CPU generator takes the low 32. A step of one rank alone equals eager libtorch after
 // torch::manual_seed(step_seed(job_seed, 0, step)).
-std::uint64_t step_seed(std::uint64_t job_seed, std::uint32_t rank, std::uint64_t step);
+std::uint64_t step_seed(std::uint64_t job_seed, std::uint32_t rank, std::uint64_t step,
+                        std::uint32_t micro_batch = 0);
 
 // One thread at a time; several Replays may run in several threads.
 class Replay {

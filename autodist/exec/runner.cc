@@ -59,6 +59,7 @@ class Runner::Impl {
         clock_(*connections.clock),
         step_(options_.first_step),
         synchroniser_(*program_, rank, bindings, connections, options_, trace_) {
+    accumulated_.resize(program_->variables.size());
     if (program_->ranks[rank.value].replica) {
       own_shape_.emplace(program_, rank, std::move(bindings), options_.device);
     }
@@ -74,11 +75,11 @@ class Runner::Impl {
     for (std::thread& stream : streams_) stream.join();
   }
 
-  StepResult step(const Batch& rows, ShapedStep* shape) {
+  StepResult step(const Batch& rows, ShapedStep* shape, bool last = true) {
     rethrow_failure();
     AD_CHECK(own_shape_) << "rank " << rank_ << " only serves";
     try {
-      return run_step(rows, shape == nullptr ? *own_shape_ : *shape);
+      return run_step(rows, shape == nullptr ? *own_shape_ : *shape, last);
     } catch (...) {
       synchroniser_.abort(std::current_exception());
       throw;
@@ -90,7 +91,7 @@ class Runner::Impl {
     return own_shape_->replay_->samples_of(rows) == 0 || own_shape_->accepts(rows);
   }
 
-  void synchronize() {
+  void settle() {
     if (!own_shape_) return;
     for (std::size_t i = 0; i < program_->variables.size(); ++i) {
       const ir::VariableId variable(i);
@@ -99,7 +100,11 @@ class Runner::Impl {
       }
     }
     rethrow_failure();
-    if (program_->synchronous() || pulled_ == step_) return;
+  }
+
+  void synchronize() {
+    settle();
+    if (!own_shape_ || program_->synchronous() || pulled_ == step_) return;
     synchroniser_.pull(step_);
     pulled_ = step_;
   }
@@ -144,6 +149,7 @@ class Runner::Impl {
     ShapedStep& shape;
     const Batch& rows;
     std::int64_t samples;
+    bool last;  // of the step's micro-batches
     Seconds waiting;
 
     void operator()(const ir::Gate& gate) { waiting += rank.pass(gate.variable); }
@@ -153,19 +159,24 @@ class Runner::Impl {
       if (compute.op == shape.loss_op_) rank.check_loss(shape, rows);
     }
     void operator()(const ir::Contribute& contribute) {
-      const torch::Tensor gradient =
-          samples == 0 ? torch::Tensor() : shape.replay_->take_gradient(contribute.variable);
-      if (samples != 0) rank.check_gradient(*shape.replay_, contribute.variable, gradient);
-      rank.synchroniser_.contribute(contribute.variable, gradient, rank.step_, samples);
+      torch::Tensor gradient;
+      if (samples != 0) {
+        gradient = shape.replay_->take_gradient(contribute.variable);
+        rank.check_gradient(*shape.replay_, contribute.variable, gradient);
+        gradient = rank.accumulated(contribute.variable, gradient, samples, last);
+      }
+      if (!last) return;
+      rank.synchroniser_.contribute(contribute.variable, gradient, rank.step_,
+                                    rank.samples_before_ + samples);
     }
     void operator()(const ir::Release& release) {
-      rank.synchroniser_.variables().release(release.variable);
+      if (last) rank.synchroniser_.variables().release(release.variable);
     }
     void operator()(const ir::AllReduce& reduce) {
-      rank.synchroniser_.all_reduce(reduce.collective, rank.step_);
+      if (last) rank.synchroniser_.all_reduce(reduce.collective, rank.step_);
     }
     void operator()(const ir::Update& update) {
-      rank.synchroniser_.update(update.variable, rank.step_);
+      if (last) rank.synchroniser_.update(update.variable, rank.step_);
     }
     // Whoever updates waits for its norm; the stream need not.
     void operator()(const ir::Norm& /*norm*/) {}
@@ -182,21 +193,42 @@ class Runner::Impl {
     return program_->graph->variable(variable).gradient.has_value();
   }
 
-  StepResult run_step(const Batch& rows, ShapedStep& shape) {
+  // With what earlier micro-batches brought; of the last one, their mean over all samples (or their
+  // sum, where the loss is one).
+  torch::Tensor accumulated(ir::VariableId variable, const torch::Tensor& gradient,
+                            std::int64_t samples, bool last) {
+    if (last && samples_before_ == 0) return gradient;
+    const bool add_up = program_->graph->reduction == ir::Reduction::kSum;
+    torch::Tensor& sum = accumulated_[variable.value];
+    const torch::Tensor part = add_up ? gradient.clone() : gradient * static_cast<double>(samples);
+    sum = sum.defined() ? sum + part : part;
+    if (!last) return sum;
+    const torch::Tensor all = std::exchange(sum, {});
+    return add_up ? all : all / static_cast<double>(samples_before_ + samples);
+  }
+
+  StepResult run_step(const Batch& rows, ShapedStep& shape, bool last) {
     const capture::BelowAutograd below_autograd;
     Replay& replay = *shape.replay_;
     StepResult result;
     const Seconds start = clock_.now();
     result.samples = rows.empty() ? 0 : replay.samples_of(rows);
     if (result.samples != 0) replay.begin(rows, seed());
-    start_streams();
-    Interpreter interpreter{*this, shape, rows, result.samples, Seconds{}};
+    if (micro_batch_ == 0) start_streams();
+    Interpreter interpreter{*this, shape, rows, result.samples, last, Seconds{}};
     for (const ir::Instruction& instruction : shape.compute_) std::visit(interpreter, instruction);
     if (result.samples != 0) {
       result.loss = replay.output(0).item<double>();
       replay.end();
     }
-    ++step_;
+    if (last) {
+      ++step_;
+      micro_batch_ = 0;
+      samples_before_ = 0;
+    } else {
+      ++micro_batch_;
+      samples_before_ += result.samples;
+    }
     result.waiting = interpreter.waiting;
     result.compute = clock_.now() - start - result.waiting;
     return result;
@@ -235,7 +267,7 @@ class Runner::Impl {
   }
 
   [[nodiscard]] std::uint64_t seed() const {
-    return step_seed(options_.job_seed, rank_.value, step_);
+    return step_seed(options_.job_seed, rank_.value, step_, micro_batch_);
   }
 
   // Both before anything of this step leaves the rank: the loss when it is known, every gradient
@@ -303,8 +335,11 @@ class Runner::Impl {
   TraceRecorder trace_;
   const Clock& clock_;
   std::uint64_t step_;
-  std::optional<std::uint64_t> pulled_;  // the step at which this rank last did
-  std::uint64_t steps_started_ = 0;      // guarded by the signal's lock
+  std::uint32_t micro_batch_ = 0;           // of this step
+  std::int64_t samples_before_ = 0;         // of its micro-batches so far
+  std::vector<torch::Tensor> accumulated_;  // by variable: of these, sums of samples * gradient
+  std::optional<std::uint64_t> pulled_;     // the step at which this rank last did
+  std::uint64_t steps_started_ = 0;         // guarded by the signal's lock
   Synchroniser synchroniser_;
   std::optional<ShapedStep> own_shape_;  // nothing for a rank that only serves
   std::vector<std::thread> streams_;
@@ -324,8 +359,15 @@ StepResult Runner::step(const Batch& own_rows) { return impl_->step(own_rows, nu
 StepResult Runner::step(const Batch& own_rows, ShapedStep& shape) {
   return impl_->step(own_rows, &shape);
 }
+StepResult Runner::accumulate(const Batch& own_rows) {
+  return impl_->step(own_rows, nullptr, /*last=*/false);
+}
+StepResult Runner::accumulate(const Batch& own_rows, ShapedStep& shape) {
+  return impl_->step(own_rows, &shape, /*last=*/false);
+}
 bool Runner::accepts(const Batch& own_rows) const { return impl_->accepts(own_rows); }
 void Runner::synchronize() { impl_->synchronize(); }
+void Runner::settle() { impl_->settle(); }
 void Runner::tell(const std::string& note) {
   AD_CHECK(impl_->steps_done() > 0) << "no step to tell of";
   impl_->synchroniser().notes().tell(impl_->steps_done() - 1, note);

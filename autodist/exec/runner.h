@@ -102,6 +102,10 @@ class Runner {
   // The same with `shape`'s code: for a batch that the job's own program does not accept. The other
   // ranks need not know.
   StepResult step(const Batch& own_rows, ShapedStep& shape);
+  // A step in several micro-batches, whose gradients are added up, weighted by samples: all but the
+  // last through one of these, none without rows. What they return is theirs alone.
+  StepResult accumulate(const Batch& own_rows);
+  StepResult accumulate(const Batch& own_rows, ShapedStep& shape);
 
   // Whether step(own_rows) can take it: also a batch without rows.
   [[nodiscard]] bool accepts(const Batch& own_rows) const;
@@ -110,6 +114,9 @@ class Runner {
   // With asynchronous variables by all computing ranks: the newest are those that hold all of their
   // contributions, and no rank goes on before all have them.
   void synchronize();
+  // Waits until no variable changes any more before this rank's next step: before reading them at
+  // this rank alone.
+  void settle();
 
   // Small bytes about the step just done from every computing rank to every other: a loss, a wish
   // to stop. At most once per step, by all computing ranks or none.

@@ -56,6 +56,13 @@ Batch part_of(const Batch& batch, const ir::Graph& graph, std::uint32_t index,
   return part;
 }
 
+bool has_rows(const Batch& batch, const ir::Graph& graph) {
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (graph.inputs[i].batched) return batch[i].size(0) > 0;
+  }
+  return true;
+}
+
 }  // namespace
 
 struct AutoDist::Impl : app::JoinedJob {
@@ -155,7 +162,7 @@ class Session::Impl {
     const std::int64_t every = job_options().verify_every;
     if (every > 0 && step() % every == 0) shapes_->verify(runner(), rows);
     const std::int64_t captures = shapes_->captures();
-    const exec::StepResult result = shapes_->step(runner(), rows);
+    const exec::StepResult result = run_parts(rows);
     report_.captured = shapes_->captures() > captures;
     report_.step = step() - 1;
     report_.samples = result.samples;
@@ -163,6 +170,29 @@ class Session::Impl {
     report_.waiting = result.waiting;
     report_.total = result.compute + result.waiting;
     return report_.loss;
+  }
+
+  // The micro-batches of a step as one result.
+  exec::StepResult run_parts(const Batch& rows) {
+    std::vector<Batch> parts;
+    const auto count = static_cast<std::uint32_t>(job_options().accumulate);
+    for (std::uint32_t i = 0; count > 1 && !rows.empty() && i < count; ++i) {
+      Batch part = part_of(rows, *graph_, i, count);
+      if (has_rows(part, *graph_)) parts.push_back(std::move(part));
+    }
+    if (parts.empty()) return shapes_->step(runner(), rows);
+    exec::StepResult whole;
+    double loss = 0;
+    const bool mean = graph_->reduction == ir::Reduction::kMean;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const exec::StepResult part = shapes_->step(runner(), parts[i], i + 1 == parts.size());
+      loss += part.loss * (mean ? static_cast<double>(part.samples) : 1);
+      whole.samples += part.samples;
+      whole.compute += part.compute;
+      whole.waiting += part.waiting;
+    }
+    whole.loss = mean ? loss / static_cast<double>(whole.samples) : loss;
+    return whole;
   }
 
   double run(const Batch& batch) {

@@ -56,6 +56,9 @@ struct JobOptions {
   Seconds stall_limit{300};  // for a wait within a step; lost peers are noticed long before
   bool trace = false;        // keep Trace rows of every step
   bool measure = true;       // time every op at capture (fixes priorities)
+  // Micro-batches per step: a replica's rows are split like those of a job, their gradients added
+  // up, and one contribution per variable leaves with the last.
+  std::int64_t accumulate = 1;
   // Every so many steps, before the step: compare it with its replay on the same rows. 0: never.
   std::int64_t verify_every = 0;
   exec::OnNonFinite on_nonfinite = exec::OnNonFinite::kStop;

@@ -37,14 +37,17 @@ ShapeCache::ShapeCache(const TrainingStep& step, capture::Bindings tensors,
       rank_(rank),
       seed_(seed) {}
 
-exec::StepResult ShapeCache::step(exec::Runner& runner, const Batch& rows) {
-  if (runner.accepts(rows) || !is_another_shape(rows, step_.example)) return runner.step(rows);
-  return runner.step(rows, find_or_capture(runner, rows).code);
+exec::StepResult ShapeCache::step(exec::Runner& runner, const Batch& rows, bool last) {
+  if (runner.accepts(rows) || !is_another_shape(rows, step_.example)) {
+    return last ? runner.step(rows) : runner.accumulate(rows);
+  }
+  exec::ShapedStep& code = find_or_capture(runner, rows).code;
+  return last ? runner.step(rows, code) : runner.accumulate(rows, code);
 }
 
 void ShapeCache::verify(exec::Runner& runner, const Batch& rows) {
   if (rows.empty() || (rows.front().dim() > 0 && rows.front().size(0) == 0)) return;
-  runner.synchronize();  // the step itself reads the variables, which must stand still
+  runner.settle();  // the step itself reads the variables, which must stand still
   if (runner.accepts(rows)) {
     capture::verify_replay(step_, *program_->graph, tensors_, rows, seed_);
   } else if (is_another_shape(rows, step_.example)) {
@@ -66,7 +69,7 @@ ShapeCache::Shape& ShapeCache::find_or_capture(exec::Runner& runner, const Batch
 }
 
 ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& rows) {
-  runner.synchronize();  // as in verify()
+  runner.settle();  // as in verify()
   TrainingStep step = step_;
   step.example = rows;
   capture::Options options;

@@ -24,8 +24,9 @@ class ShapeCache {
 
   // One step of `runner` on this rank's rows. Where their shapes are new, the step is captured with
   // them first; that costs as much as the capture at the start, and happens at this rank alone.
-  // Throws as Runner::step and capture::capture do.
-  exec::StepResult step(exec::Runner& runner, const Batch& rows);
+  // Throws as Runner::step and capture::capture do. With `last` false, one micro-batch of a step
+  // (Runner::accumulate).
+  exec::StepResult step(exec::Runner& runner, const Batch& rows, bool last = true);
 
   // Compares the step with its replay on these rows, without training: Error(kUsage) where they
   // differ, because something that the host does has changed since the capture.

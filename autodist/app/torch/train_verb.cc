@@ -35,6 +35,7 @@ struct TrainArguments {
   TrainingOptions training;
   double join_seconds = 60;
   std::int64_t verify_every = 0;
+  std::int64_t accumulate = 1;
   std::string on_nonfinite = "stop";
   std::string init;
 };
@@ -99,6 +100,7 @@ int train_verb(TrainArguments arguments, Console& console) {
   options.join_limit = Seconds{arguments.join_seconds};
   options.trace = !arguments.trace.empty();
   options.verify_every = arguments.verify_every;
+  options.accumulate = arguments.accumulate;
   options.initial_weights = arguments.init;
   options.on_nonfinite = exec::on_nonfinite_from_name(arguments.on_nonfinite);
   arguments.training.seed = arguments.model.seed;
@@ -106,8 +108,8 @@ int train_verb(TrainArguments arguments, Console& console) {
   const auto launched = launcher_of(process_environment());
   if (arguments.cluster.empty() && !launched) arguments.cluster = "local:2";
   const auto ranks = cluster::ranks_of(cluster_of(arguments.cluster, launched), arguments.cpu_only);
-  arguments.model.batch = (arguments.training.batch + static_cast<std::int64_t>(ranks.size()) - 1) /
-                          static_cast<std::int64_t>(ranks.size());
+  const std::int64_t parts = static_cast<std::int64_t>(ranks.size()) * arguments.accumulate;
+  arguments.model.batch = (arguments.training.batch + parts - 1) / parts;
   ModelSource source = open_model(arguments.model, arguments.data);
 
   // The step is finished, a checkpoint written, exit 0.
@@ -179,6 +181,9 @@ Action declare_train(CLI::App& verb) {
   verb.add_option("--optimizer", arguments->optimizer,
                   "for example adamw:lr=1e-3,decay=0.01,clip=1");
   verb.add_option("--batch", arguments->training.batch, "samples per step, all replicas together")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--accumulate", arguments->accumulate,
+                  "micro-batches per step: less memory, the same sums")
       ->check(CLI::PositiveNumber);
   verb.add_option("--steps", arguments->training.steps, "train up to this step")
       ->check(CLI::NonNegativeNumber);
