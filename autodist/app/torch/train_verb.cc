@@ -195,7 +195,11 @@ Action declare_train(CLI::App& verb) {
                   "continue from the newest checkpoint of this directory");
   verb.add_option("--init", arguments->init,
                   "first values of parameters and buffers, by name, from a safetensors file");
-  verb.add_option("--log", arguments->training.log, "append one JSON line per step to this file");
+  verb.add_option(
+      "--log", arguments->training.log,
+      "append one line per step to this file: CSV where its name ends in .csv, else JSON");
+  verb.add_option("--tensorboard", arguments->training.tensorboard,
+                  "write an event file for TensorBoard into this folder");
   verb.add_option("--trace", arguments->trace, "write a Chrome/Perfetto trace of this rank");
   verb.add_option("--verify-every", arguments->verify_every,
                   "steps between comparisons of the step with its replay (0: never)")

@@ -1,14 +1,14 @@
 #include "autodist/app/torch/training.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <memory>
 #include <numeric>
 #include <random>
 
+#include "autodist/app/metrics.h"
 #include "autodist/base/clock.h"
-#include "autodist/base/error.h"
 
 namespace autodist::app {
 namespace {
@@ -90,22 +90,31 @@ class Tally {
   std::vector<double> rates_;
 };
 
-std::ofstream open_log(const std::string& path, const Session& session) {
-  std::ofstream log;
-  if (path.empty() || !session.is_chief()) return log;
-  log.open(path, std::ios::app);
-  if (!log) fail(ErrorCode::kUsage, "--log: {} cannot be written", path);
-  return log;
+using Logs = std::vector<std::unique_ptr<MetricsLog>>;
+
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-void write_log(std::ofstream& log, const Progress& progress) {
-  if (!log.is_open()) return;
-  const nlohmann::ordered_json row{{"step", progress.step},
-                                   {"loss", progress.loss},
-                                   {"samples_per_second", progress.samples_per_second},
-                                   {"computing_seconds", progress.computing.value},
-                                   {"waiting_seconds", progress.waiting.value}};
-  log << row.dump() << "\n" << std::flush;
+Logs open_logs(const TrainingOptions& options, const Session& session) {
+  Logs logs;
+  if (!session.is_chief()) return logs;
+  if (!options.log.empty()) logs.push_back(open_lines(options.log));
+  if (!options.tensorboard.empty()) {
+    logs.push_back(open_tensorboard(options.tensorboard, unix_seconds()));
+  }
+  return logs;
+}
+
+void write(Logs& logs, const Progress& progress) {
+  for (auto& log : logs) {
+    log->write({progress.step,
+                unix_seconds(),
+                {{"loss", progress.loss},
+                 {"samples_per_second", progress.samples_per_second},
+                 {"computing_seconds", progress.computing.value},
+                 {"waiting_seconds", progress.waiting.value}}});
+  }
 }
 
 }  // namespace
@@ -116,7 +125,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
   const SteadyClock clock;
   Order order(data.size(), options.batch, options.seed);
   Tally tally(options.warmup_steps);
-  std::ofstream log = open_log(options.log, session);
+  Logs logs = open_logs(options, session);
   TrainingResult result;
   Seconds saved_at = clock.now();
   bool saved = false;
@@ -144,7 +153,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
     if (summary.step < 0) continue;
     const Progress progress{summary.step, summary.loss, static_cast<double>(samples) / wall.value,
                             report.total - report.waiting, report.waiting};
-    write_log(log, progress);
+    write(logs, progress);
     show(progress);
   }
   if (result.steps > 0) result.loss = session.last_summary().loss;

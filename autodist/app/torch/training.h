@@ -22,7 +22,8 @@ struct TrainingOptions {
   std::string save_to;            // checkpoint directory; empty: none
   std::int64_t save_every = 0;    // steps; 0: at the end alone
   Seconds save_interval{600};     // also after this much time
-  std::string log;                // one JSON line per step; empty: none
+  std::string log;                // one line per step (app/metrics.h: open_lines); empty: none
+  std::string tensorboard;        // a folder for an event file; empty: none
 };
 
 // One step as it is shown. `loss` is the mean over all samples of the step.

@@ -1,0 +1,37 @@
+// A training's figures, step by step, in files that other programs read: JSON lines, CSV, and the
+// event files of TensorBoard.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace autodist::app {
+
+struct StepMetrics {
+  std::int64_t step = 0;
+  double unix_seconds = 0;
+  std::vector<std::pair<std::string, double>> values;  // the same names at every step
+};
+
+// Writes each step at once, so that a run that ends early has left all of it.
+class MetricsLog {
+ public:
+  virtual ~MetricsLog() = default;
+  virtual void write(const StepMetrics& metrics) = 0;
+};
+
+// One line per step, appended: CSV where the name ends in .csv (with a head where the file is
+// empty), else JSON. Throws Error(kUsage) where it cannot be written.
+std::unique_ptr<MetricsLog> open_lines(const std::string& path);
+
+// A new event file in `folder`, which is made where it is missing. Throws Error(kUsage).
+std::unique_ptr<MetricsLog> open_tensorboard(const std::string& folder, double unix_seconds);
+
+// One record of an event file: its length, its bytes, a masked CRC-32C of each.
+std::string tensorboard_record(const std::string& bytes);
+
+}  // namespace autodist::app

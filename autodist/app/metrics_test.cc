@@ -1,0 +1,91 @@
+#include "autodist/app/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "autodist/app/event.pb.h"
+#include "autodist/base/error.h"
+
+namespace autodist::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Metrics : public ::testing::Test {
+ protected:
+  Metrics() {
+    std::string name = (fs::temp_directory_path() / "autodist-XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+  }
+  ~Metrics() override { fs::remove_all(folder_); }
+
+  static StepMetrics at(std::int64_t step) {
+    return {step,
+            1.5e9 + static_cast<double>(step),
+            {{"loss", 0.25 * static_cast<double>(step)}, {"samples_per_second", 1000}}};
+  }
+  static std::string slurp(const fs::path& path) {
+    std::ostringstream text;
+    text << std::ifstream(path, std::ios::binary).rdbuf();
+    return text.str();
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Metrics, JsonLinesAndCsvGoByTheName) {
+  for (const std::int64_t step : {3, 4}) {  // each run appends
+    open_lines(folder_ / "log.jsonl")->write(at(step));
+    open_lines(folder_ / "log.csv")->write(at(step));
+  }
+  EXPECT_EQ(slurp(folder_ / "log.jsonl"),
+            "{\"step\":3,\"loss\":0.75,\"samples_per_second\":1000.0}\n"
+            "{\"step\":4,\"loss\":1.0,\"samples_per_second\":1000.0}\n");
+  EXPECT_EQ(slurp(folder_ / "log.csv"), "step,loss,samples_per_second\n3,0.75,1000\n4,1,1000\n");
+  EXPECT_THROW(open_lines(folder_ / "no/such/folder/log.csv"), Error);
+}
+
+// The CRC-32C of "123456789" is 0xe3069283 (RFC 3720, appendix B.4); rotated right by 15 bits,
+// 0x2507c60d.
+TEST(TensorBoardRecord, HasLengthAndMaskedChecksums) {
+  const std::string record = tensorboard_record("123456789");
+  ASSERT_EQ(record.size(), 8U + 4 + 9 + 4);
+  EXPECT_EQ(record.substr(0, 8), std::string("\x09\0\0\0\0\0\0\0", 8));
+  EXPECT_EQ(record.substr(12, 9), "123456789");
+  std::uint32_t checksum = 0;
+  std::memcpy(&checksum, record.data() + 21, 4);
+  EXPECT_EQ(checksum, 0x2507c60dU + 0xa282ead8U);
+}
+
+TEST_F(Metrics, TensorBoardsEventsSayStepAndValues) {
+  {
+    const auto log = open_tensorboard(folder_ / "runs/a", 1.5e9);
+    log->write(at(0));
+    log->write(at(7));
+  }
+  const auto file = fs::directory_iterator(folder_ / "runs/a");
+  EXPECT_EQ(file->path().filename().string().rfind("events.out.tfevents.1500000000.", 0), 0U);
+  const std::string bytes = slurp(file->path());
+  std::vector<tensorboard::Event> events;
+  for (std::size_t at = 0; at < bytes.size();) {
+    std::uint64_t size = 0;
+    std::memcpy(&size, bytes.data() + at, sizeof size);
+    const std::string body = bytes.substr(at + 12, size);
+    EXPECT_EQ(bytes.substr(at, size + 16), tensorboard_record(body));
+    ASSERT_TRUE(events.emplace_back().ParseFromString(body));
+    at += size + 16;
+  }
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_EQ(events[0].file_version(), "brain.Event:2");
+  EXPECT_EQ(events[2].step(), 7);
+  EXPECT_EQ(events[2].wall_time(), 1.5e9 + 7);
+  EXPECT_EQ(events[2].summary().value(0).tag(), "loss");
+  EXPECT_EQ(events[2].summary().value(0).simple_value(), 1.75F);
+}
+
+}  // namespace
+}  // namespace autodist::app
