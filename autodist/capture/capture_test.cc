@@ -121,6 +121,45 @@ TEST(Capture, TheBatchIsSymbolicInShapesAndInArguments) {
   EXPECT_TRUE(graph.inputs[1].batched);
 }
 
+// A table that every replica gets whole, with as many rows as the example has samples by chance.
+TrainingStep with_a_table(std::vector<bool> batched, std::int64_t rows = 4) {
+  torch::manual_seed(9);
+  torch::Tensor w = torch::randn({5, 3}).set_requires_grad(true);
+  TrainingStep step;
+  step.name = "table";
+  step.parameters = {{"w", w}};
+  step.loss = [w](const Batch& batch) {
+    return batch[0].matmul(w).matmul(batch[1].t()).tanh().mean();
+  };
+  step.example = {torch::randn({4, 5}), torch::randn({rows, 3})};
+  step.batched = std::move(batched);
+  return step;
+}
+
+TEST(Capture, AnInputThatIsNoPartOfTheBatchCanBeDeclaredSo) {
+  const ir::Graph graph = capture_step(with_a_table({true, false}));
+  EXPECT_EQ(graph.batch_fixed_reason, "");
+  EXPECT_TRUE(graph.inputs[0].batched);
+  EXPECT_FALSE(graph.inputs[1].batched);
+  EXPECT_EQ(graph.value(graph.inputs[1].value).type.sizes[0], (ir::Affine{0, 4}));
+  EXPECT_TRUE(capture_step(with_a_table({})).inputs[1].batched);
+}
+
+TEST(Capture, ADeclarationThatDoesNotFitTheExampleIsRefused) {
+  const auto refusal = [](const TrainingStep& step) -> std::string {
+    try {
+      capture_step(step);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(with_a_table({true})),
+            "capture: 'table' says of 1 inputs whether they are split, it has 2.");
+  EXPECT_EQ(refusal(with_a_table({true, true}, 7)),
+            "capture: 'table' splits input 1 of size [7, 3], the batch has 4 rows.");
+}
+
 TEST(Capture, OpsBelongToTheModulesOfTheirParametersInBothPhases) {
   const ir::Graph graph = capture_step(convolutional_network());
   const ir::Op& forward = op_named(graph, "aten::native_batch_norm");

@@ -136,12 +136,11 @@ void declare_all(OpRecorder& ops, const TrainingStep& step, const Batch& batch) 
         {each.name, ops.declare(each.tensor, ir::StorageKind::kBuffer, each.name), false});
   }
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    const bool batched =
-        batch[0].dim() > 0 && batch[i].dim() > 0 && batch[i].size(0) == batch[0].size(0);
     const std::string name = fmt::format("input{}", i);
-    graph.inputs.push_back({name, ops.declare(batch[i], ir::StorageKind::kInput, name), batched});
+    graph.inputs.push_back(
+        {name, ops.declare(batch[i], ir::StorageKind::kInput, name), is_batched(step, i)});
+    if (is_batched(step, i)) graph.example_batch = batch[i].size(0);
   }
-  graph.example_batch = batch.empty() || batch[0].dim() == 0 ? 1 : batch[0].size(0);
 }
 
 void note_output(OpRecorder& ops, const at::Tensor& output) {

@@ -28,8 +28,8 @@ struct Recording {
 };
 
 // One training step on `batch`: loss and gradients. Buffers that the step writes are written;
-// parameters and their .grad are left as they were. `graph.inputs` says batched where the first
-// dimension equals that of the first input.
+// parameters and their .grad are left as they were. `graph.inputs` says batched where
+// is_batched(step, …).
 //
 // Throws Error(kUsage), naming op and module, for what a replay would get wrong: numbers and shapes
 // that depend on data, writes to parameters and to tensors that nobody named. What the step itself

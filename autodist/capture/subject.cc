@@ -1,5 +1,7 @@
 #include "autodist/capture/subject.h"
 
+#include <fmt/ranges.h>
+
 #include <utility>
 
 #include "autodist/base/check.h"
@@ -55,6 +57,18 @@ const TrainingStep& checked(const TrainingStep& step, bool training) {
   if (!training && !step.evaluate) {
     fail(ErrorCode::kUsage, "capture: '{}' has no evaluation function.", step.name);
   }
+  if (step.batched.empty()) return step;
+  if (step.batched.size() != step.example.size()) {
+    fail(ErrorCode::kUsage, "capture: '{}' says of {} inputs whether they are split, it has {}.",
+         step.name, step.batched.size(), step.example.size());
+  }
+  for (std::size_t i = 0; i < step.example.size(); ++i) {
+    const at::Tensor& input = step.example[i];
+    const std::int64_t rows = example_rows(step);
+    if (!step.batched[i] || (input.dim() > 0 && input.size(0) == rows)) continue;
+    fail(ErrorCode::kUsage, "capture: '{}' splits input {} of size [{}], the batch has {} rows.",
+         step.name, i, fmt::join(input.sizes(), ", "), rows);
+  }
   return step;
 }
 
@@ -92,16 +106,13 @@ Subject::~Subject() {
   if (device_generator_.defined()) set_generator_state(device_, device_generator_);
 }
 
-std::int64_t Subject::example_rows() const {
-  const bool batched = !step_.example.empty() && step_.example[0].dim() > 0;
-  return batched ? step_.example[0].size(0) : 0;
-}
+std::int64_t Subject::example_rows() const { return autodist::example_rows(step_); }
 
 Batch Subject::rows(std::int64_t start, std::int64_t count) const {
   Batch batch;
-  for (const at::Tensor& input : step_.example) {
-    const bool batched = example_rows() > 0 && input.dim() > 0 && input.size(0) == example_rows();
-    batch.push_back(batched ? select_rows(input.detach(), start, count) : input.detach().clone());
+  for (std::size_t i = 0; i < step_.example.size(); ++i) {
+    const at::Tensor input = step_.example[i].detach();
+    batch.push_back(is_batched(step_, i) ? select_rows(input, start, count) : input.clone());
   }
   return batch;
 }

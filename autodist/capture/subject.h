@@ -35,7 +35,7 @@ class Subject {
 
   [[nodiscard]] const TrainingStep& step() const { return step_; }
   [[nodiscard]] at::Device device() const { return device_; }
-  // Rows of the example; 0 where its first input has no dimension.
+  // Samples of the example; 0 where no input is batched.
   [[nodiscard]] std::int64_t example_rows() const;
 
   // `count` rows of the example from row `start` on, as often round as needed. Rows that come a

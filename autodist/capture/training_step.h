@@ -42,12 +42,32 @@ struct TrainingStep {
 
   // What one replica gets in a step.
   Batch example;
+  // Which of its tensors have the batch as their first dimension and are split over the replicas;
+  // the others go whole to each. Empty: those with as many rows as the first tensor.
+  std::vector<bool> batched;
 
   LossReduction reduction = LossReduction::kMean;
 
   // Keeps the model alive as long as the functions above.
   std::shared_ptr<void> owner;
 };
+
+// Whether input `index` of the step is split over the replicas.
+inline bool is_batched(const TrainingStep& step, std::size_t index) {
+  if (!step.batched.empty()) return step.batched.at(index);
+  const torch::Tensor& first = step.example.front();
+  const torch::Tensor& input = step.example.at(index);
+  return first.dim() > 0 && input.dim() > 0 && input.size(0) == first.size(0);
+}
+
+// Samples of the example; 0 where no input is batched.
+inline std::int64_t example_rows(const TrainingStep& step) {
+  for (std::size_t i = 0; i < step.example.size(); ++i) {
+    const torch::Tensor& input = step.example[i];
+    if (is_batched(step, i) && input.dim() > 0) return input.size(0);
+  }
+  return 0;
+}
 
 // A step of a torch::nn module holder (torch::nn::Linear, your own TORCH_MODULE) or of a
 // std::shared_ptr to a module. `loss` takes (module&, batch) and returns a scalar.

@@ -104,12 +104,14 @@ torch::Tensor sampled_loss(Lm1b& net, const Batch& batch) {
 ModelInfo lm1b(const std::string& name, const std::string& description, bool small,
                const Lm1bSize& size) {
   const auto make = [=](const ModelOptions& options) {
-    return finish_step(name, std::make_shared<Lm1b>(size), options, sampled_loss,
-                       [](Lm1b& net, const Batch& batch) {
-                         const torch::Tensor states = net.states(batch[0]);
-                         return net.scores(states, batch[1].flatten(), batch[2])
-                             .view({batch[0].size(0), batch[0].size(1), -1});
-                       });
+    TrainingStep step = finish_step(name, std::make_shared<Lm1b>(size), options, sampled_loss,
+                                    [](Lm1b& net, const Batch& batch) {
+                                      const torch::Tensor states = net.states(batch[0]);
+                                      return net.scores(states, batch[1].flatten(), batch[2])
+                                          .view({batch[0].size(0), batch[0].size(1), -1});
+                                    });
+    step.batched = {true, true, false};
+    return step;
   };
   const auto data = [=](const ModelOptions& options, std::int64_t samples) {
     Batch batch = next_tokens(options, samples, size.tokens, size.vocabulary);

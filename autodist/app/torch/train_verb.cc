@@ -83,6 +83,14 @@ void print_start(Console& console, const TrainArguments& arguments, const Sessio
                  arguments.strategy_file,
                  {}}),
       source.data_description);
+  std::vector<std::string> whole;
+  for (const ir::Input& input : session.graph().inputs) {
+    if (!input.batched) whole.push_back(input.name);
+  }
+  if (!whole.empty()) {
+    console.err << fmt::format("whole to every replica: {}; the other inputs are split\n",
+                               fmt::join(whole, ", "));
+  }
   if (!session.graph().batch_fixed_reason.empty()) {
     console.err << "the batch is fixed: " << session.graph().batch_fixed_reason << "\n";
   }
