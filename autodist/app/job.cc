@@ -81,7 +81,7 @@ std::optional<JobPlace> job_from_environment(const Environment& environment) {
   if (colon == std::string::npos || colon == 0) {
     fail(ErrorCode::kUsage, "environment: AUTODIST_CHIEF='{}', ADDRESS:PORT expected", chief);
   }
-  place.chief_address = chief.substr(0, colon);
+  place.chief_address = resolved(chief.substr(0, colon));
   place.chief_port =
       static_cast<std::uint16_t>(number("AUTODIST_CHIEF", chief.substr(colon + 1), 65'535));
   const auto own = environment("AUTODIST_ADDRESS");

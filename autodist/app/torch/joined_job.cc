@@ -132,7 +132,7 @@ void JoinedJob::join_launched(const Launched& launched, const Environment& envir
       if (name == "AUTODIST_SIZE") return std::to_string(place_.size);
       const bool told = launched.chief_port != 0 && !environment(name);
       if (name == "AUTODIST_CHIEF" && told) {
-        return fmt::format("{}:{}", resolved(launched.chief_address), launched.chief_port);
+        return fmt::format("{}:{}", launched.chief_address, launched.chief_port);
       }
       return environment(name);
     });
