@@ -10,6 +10,7 @@ namespace autodist::exec {
 namespace {
 
 constexpr std::uint32_t kChief = 0;
+constexpr Seconds kYears{1e8};
 
 }  // namespace
 
@@ -40,11 +41,11 @@ void Notes::keep(Topic topic, std::uint64_t step, std::uint32_t from, std::strin
 }
 
 std::map<std::uint32_t, std::string> Notes::collect(Topic topic, std::uint64_t step,
-                                                    const char* what) {
+                                                    const char* what, Seconds limit) {
   Signal::Lock lock = signal_.lock();
   const auto key = std::make_pair(topic, step);
   signal_.wait(
-      lock, limit_, [&] { return notes_[key].size() == program_.replica_count(); },
+      lock, limit, [&] { return notes_[key].size() == program_.replica_count(); },
       [&] {
         return fmt::format("run: {} of {} ranks sent {} at step {}.", notes_[key].size(),
                            program_.replica_count(), what, step);
@@ -62,7 +63,7 @@ void Notes::tell(std::uint64_t step, const std::string& note) {
 
 std::vector<std::string> Notes::told(std::uint64_t step) {
   std::vector<std::string> notes;
-  for (auto& [rank, note] : collect(Topic::kStep, step, "its notes")) {
+  for (auto& [rank, note] : collect(Topic::kStep, step, "its notes", limit_)) {
     notes.push_back(std::move(note));
   }
   return notes;
@@ -74,7 +75,7 @@ std::map<std::uint32_t, std::string> Notes::gather_at_chief(std::uint64_t step, 
     return {};
   }
   keep(Topic::kGathering, step, kChief, std::move(bytes));
-  return collect(Topic::kGathering, step, "its buffers");
+  return collect(Topic::kGathering, step, "its buffers", limit_);
 }
 
 void Notes::meet(Topic topic, std::uint64_t step) {
@@ -82,7 +83,7 @@ void Notes::meet(Topic topic, std::uint64_t step) {
     if (rank != self_.value && program_.computes(ir::Rank(rank))) post_(rank, topic, step, "");
   }
   keep(topic, step, self_.value, "");
-  collect(topic, step, "word that they are there");
+  collect(topic, step, "word that they are there", kYears);
 }
 
 void Notes::leave(std::uint64_t step) {
@@ -104,7 +105,6 @@ void Notes::wait_for_the_end() {
 
 // Training takes as long as it takes; a peer that is lost ends the wait.
 void Notes::wait_until_done(const std::vector<std::uint32_t>& ranks) {
-  constexpr Seconds kYears{1e8};
   Signal::Lock lock = signal_.lock();
   signal_.wait(
       lock, kYears,

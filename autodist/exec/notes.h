@@ -37,7 +37,8 @@ class Notes {
   using Post = std::function<void(std::uint32_t to, Topic topic, std::uint64_t step,
                                   const std::string& note)>;
 
-  // `program` and `signal` outlive it. No wait but that for the end is longer than `limit`.
+  // `program` and `signal` outlive it. No wait but those of meet() and for the end is longer than
+  // `limit`.
   Notes(const ir::Program& program, ir::Rank self, Seconds limit, Signal& signal, Post post);
 
   // A note of another rank, on kStep, kGathering, kDone, kMet, kParted or kSaved. Any thread.
@@ -53,7 +54,8 @@ class Notes {
   // get nothing and do not wait. By all of them, at most once between two steps.
   std::map<std::uint32_t, std::string> gather_at_chief(std::uint64_t step, std::string bytes);
 
-  // Returns when all computing ranks have called it with this topic and step.
+  // Returns when all computing ranks have called it with this topic and step. However long that
+  // takes: asynchronous ranks go each at its own rate. A peer that is lost ends the wait.
   void meet(Topic topic, std::uint64_t step);
 
   // Who only serves is needed until all have computed, and everybody until the chief has gathered
@@ -65,7 +67,8 @@ class Notes {
  private:
   void keep(Topic topic, std::uint64_t step, std::uint32_t from, std::string note);
   // Those of all computing ranks, by rank; waits for the last.
-  std::map<std::uint32_t, std::string> collect(Topic topic, std::uint64_t step, const char* what);
+  std::map<std::uint32_t, std::string> collect(Topic topic, std::uint64_t step, const char* what,
+                                               Seconds limit);
   void wait_until_done(const std::vector<std::uint32_t>& ranks);
 
   const ir::Program& program_;
