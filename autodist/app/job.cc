@@ -23,16 +23,6 @@ std::string required(const Environment& environment, const std::string& name) {
   return *value;
 }
 
-std::uint32_t number(const std::string& name, const std::string& text, std::uint32_t largest) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value > largest) {
-    fail(ErrorCode::kUsage, "environment: {}='{}', a whole number of at most {} expected", name,
-         text, largest);
-  }
-  return value;
-}
-
 std::string trimmed(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   return text;
@@ -65,13 +55,23 @@ Environment process_environment() {
   };
 }
 
+std::uint32_t number_of(const std::string& name, const std::string& text, std::uint32_t largest) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value > largest) {
+    fail(ErrorCode::kUsage, "environment: {}='{}', a whole number of at most {} expected", name,
+         text, largest);
+  }
+  return value;
+}
+
 std::optional<JobPlace> job_from_environment(const Environment& environment) {
   const std::optional<std::string> rank = environment("AUTODIST_RANK");
   if (!rank) return std::nullopt;
   constexpr std::uint32_t kMostRanks = 65'535;
   JobPlace place;
-  place.size = number("AUTODIST_SIZE", required(environment, "AUTODIST_SIZE"), kMostRanks);
-  place.rank = number("AUTODIST_RANK", *rank, kMostRanks);
+  place.size = number_of("AUTODIST_SIZE", required(environment, "AUTODIST_SIZE"), kMostRanks);
+  place.rank = number_of("AUTODIST_RANK", *rank, kMostRanks);
   if (place.size == 0 || place.rank >= place.size) {
     fail(ErrorCode::kUsage, "environment: AUTODIST_RANK={} of AUTODIST_SIZE={}: ranks count from 0",
          place.rank, place.size);
@@ -83,11 +83,11 @@ std::optional<JobPlace> job_from_environment(const Environment& environment) {
   }
   place.chief_address = resolved(chief.substr(0, colon));
   place.chief_port =
-      static_cast<std::uint16_t>(number("AUTODIST_CHIEF", chief.substr(colon + 1), 65'535));
+      static_cast<std::uint16_t>(number_of("AUTODIST_CHIEF", chief.substr(colon + 1), 65'535));
   const auto own = environment("AUTODIST_ADDRESS");
   place.own_address = own ? *own : address_towards(place.chief_address);
   if (const auto descriptor = environment("AUTODIST_KEY_FD")) {
-    place.key = read_key(static_cast<int>(number("AUTODIST_KEY_FD", *descriptor, 1'048'576)));
+    place.key = read_key(static_cast<int>(number_of("AUTODIST_KEY_FD", *descriptor, 1'048'576)));
   } else {
     place.key = trimmed(read_file(required(environment, "AUTODIST_KEY_FILE"), 4096));
   }

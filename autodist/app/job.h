@@ -36,6 +36,9 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 // The process's own environment.
 Environment process_environment();
 
+// `text`, which variable `name` holds, as a number. Throws Error(kUsage).
+std::uint32_t number_of(const std::string& name, const std::string& text, std::uint32_t largest);
+
 // Nothing when AUTODIST_RANK is not set: this process is the chief and starts the others. Throws
 // Error(kUsage) naming the variable that is missing or wrong.
 std::optional<JobPlace> job_from_environment(const Environment& environment);

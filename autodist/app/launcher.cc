@@ -15,16 +15,6 @@ namespace {
 constexpr std::uint32_t kMostRanks = 65'535;
 constexpr std::size_t kMostNodes = 65'535;
 
-std::uint32_t number(const std::string& name, const std::string& text, std::uint32_t largest) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value > largest) {
-    fail(ErrorCode::kUsage, "environment: {}='{}', a whole number of at most {} expected", name,
-         text, largest);
-  }
-  return value;
-}
-
 // The variables of one launcher.
 class Reader {
  public:
@@ -36,7 +26,7 @@ class Reader {
     return *value;
   }
   [[nodiscard]] std::uint32_t number(const std::string& name) const {
-    return app::number(name, text(name), kMostRanks);
+    return number_of(name, text(name), kMostRanks);
   }
   [[nodiscard]] std::optional<std::uint32_t> maybe(const std::string& name) const {
     if (!environment_(name)) return std::nullopt;
@@ -117,7 +107,7 @@ Launched pytorch_job(const Environment& environment) {
   launched.local_rank = reader.maybe("LOCAL_RANK");
   launched.chief_address = reader.text("MASTER_ADDR");
   launched.chief_port =
-      static_cast<std::uint16_t>(number("MASTER_PORT", reader.text("MASTER_PORT"), 65'535));
+      static_cast<std::uint16_t>(number_of("MASTER_PORT", reader.text("MASTER_PORT"), 65'535));
   return launched;
 }
 
@@ -153,7 +143,7 @@ Launched tf_job(const std::string& text) {
   if (colon == std::string::npos || colon == 0) wrong("'" + chief + "', HOST:PORT expected");
   launched.chief_address = chief.substr(0, colon);
   launched.chief_port =
-      static_cast<std::uint16_t>(number("TF_CONFIG", chief.substr(colon + 1), 65'535));
+      static_cast<std::uint16_t>(number_of("TF_CONFIG", chief.substr(colon + 1), 65'535));
   for (const std::string& host : ranks)
     launched.host_file += host.substr(0, host.rfind(':')) + "\n";
   return launched;

@@ -19,16 +19,6 @@ using ir::Codec;
 using ir::Compression;
 using Place = std::uint32_t;
 
-// Calls visit(T{}) with the element type of `dtype`.
-template <typename Visit>
-auto with_element_type(DType dtype, Visit visit) {
-  AD_CHECK(is_floating(dtype)) << name_of(dtype) << " is no type of gradients";
-  if (dtype == DType::kFloat64) return visit(double{});
-  if (dtype == DType::kFloat16) return visit(Float16{});
-  if (dtype == DType::kBFloat16) return visit(BFloat16{});
-  return visit(float{});
-}
-
 // Calls visit(Half{}, the largest finite value) for a cast.
 template <typename Visit>
 auto with_half_type(Codec codec, Visit visit) {

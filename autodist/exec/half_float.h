@@ -1,9 +1,13 @@
-// The two 16-bit floating types as plain bits, widened to float and rounded back to nearest even.
+// The two 16-bit floating types as plain bits, widened to float and rounded back to nearest even;
+// and which C++ type stands for a dtype.
 
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+
+#include "autodist/base/check.h"
+#include "autodist/base/dtype.h"
 
 namespace autodist::exec {
 
@@ -74,6 +78,16 @@ struct Narrow<Float16> {
 template <typename T>
 T narrow(decltype(widen(T{})) value) {
   return Narrow<T>::from(value);
+}
+
+// Calls visit(T{}) with the element type of `dtype`. REQUIRES: a floating dtype.
+template <typename Visit>
+auto with_element_type(DType dtype, Visit visit) {
+  AD_CHECK(is_floating(dtype)) << name_of(dtype) << " is no type of gradients";
+  if (dtype == DType::kFloat64) return visit(double{});
+  if (dtype == DType::kFloat16) return visit(Float16{});
+  if (dtype == DType::kBFloat16) return visit(BFloat16{});
+  return visit(float{});
 }
 
 }  // namespace autodist::exec

@@ -75,16 +75,6 @@ double squares(const T* data, std::int64_t count) {
   return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
 }
 
-// Calls visit(T{}) with the element type of `dtype`.
-template <typename Visit>
-auto with_element_type(DType dtype, Visit visit) {
-  AD_CHECK(is_floating(dtype)) << name_of(dtype) << " is no type of gradients";
-  if (dtype == DType::kFloat64) return visit(double{});
-  if (dtype == DType::kFloat16) return visit(Float16{});
-  if (dtype == DType::kBFloat16) return visit(BFloat16{});
-  return visit(float{});
-}
-
 }  // namespace
 
 void weighted_sum(const std::vector<Term>& terms, DType dtype, std::int64_t count, std::byte* out) {
