@@ -45,6 +45,26 @@ std::shared_ptr<const ir::Graph> two_layers(double op_seconds = 1e-3, bool clip 
   return graph;
 }
 
+// A look-up of rows, whose gradient is sparse, and a dense layer. The numbers of the rows are
+// computed from the batch.
+std::shared_ptr<const ir::Graph> lookup() {
+  ir::GraphBuilder step("lookup", 4);
+  const auto words = step.input("words", contiguous({batch()}, DType::kInt32));
+  const auto table = step.variable("table", contiguous({10, 4}));
+  const auto w = step.variable("w", contiguous({4, 2}));
+  const auto ids = step.op("aten::_to_copy", {words}, contiguous({batch()}, DType::kInt64));
+  const auto h = step.op("aten::embedding", {table, ids}, contiguous({batch(), 4}));
+  const auto y = step.op("aten::mm", {h, w}, contiguous({batch(), 2}));
+  step.output(step.op("aten::mean", {y}, contiguous({})));
+  step.backward();
+  const auto dy = step.op("aten::ones_like", {y}, contiguous({batch(), 2}));
+  step.gradient(w, step.op("aten::mm", {h, dy}, contiguous({4, 2})));
+  const auto dh = step.op("aten::mm", {dy, w}, contiguous({batch(), 4}));
+  step.gradient(table, step.op("aten::embedding_sparse_backward", {dh, ids}, contiguous({10, 4})),
+                /*sparse=*/true);
+  return std::make_shared<ir::Graph>(step.finish());
+}
+
 cluster::Cluster nodes(int workers, bool server = false) {
   std::string yaml = "nodes:\n";
   for (int i = 1; i <= workers; ++i) {
@@ -81,6 +101,10 @@ TEST(Rewrite, GivesTheProgramsOfTheGoldens) {
                 rewritten(two_layers(), "UnevenPartitionedPS", nodes(3)));
   expect_golden("all_reduce_3", rewritten(two_layers(), "AllReduce:chunk_size=2", nodes(3)));
   expect_golden("all_reduce_2_clip", rewritten(two_layers(1e-3, true), "AllReduce", nodes(2)));
+  expect_golden("rows_fetched_2", rewritten(lookup(), "PS", nodes(2)));
+  expect_golden("rows_returned_2", rewritten(lookup(), "PS:local_proxy_variable=true", nodes(2)));
+  expect_golden("rows_gathered_2", rewritten(lookup(), "AllReduce", nodes(2)));
+  expect_golden("rows_fetched_from_all_3", rewritten(lookup(), "AllReduce", nodes(3)));
   expect_golden("library_2",
                 rewritten(two_layers(), "AllReduce:algorithm=library,chunk_size=1", nodes(2)));
   expect_golden("library_2_clip",

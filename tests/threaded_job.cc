@@ -23,12 +23,14 @@ namespace autodist::testing_jobs {
 Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::string& builder,
                    const std::string& optimizer, int steps,
                    const std::function<Batch(int step, std::uint32_t rank)>& rows,
-                   const exec::UserRules* user_rules, std::uint32_t micro_batches) {
+                   const exec::UserRules* user_rules, std::uint32_t micro_batches,
+                   std::vector<std::uint64_t>* bytes_sent) {
   const auto ranks = static_cast<std::uint32_t>(ranks_steps.size());
   const cluster::Cluster cluster = cluster::read_cluster("local:" + std::to_string(ranks));
   comm::InProcessHub hub(ranks);
   std::vector<Parameters> results(ranks);
   std::vector<std::exception_ptr> failures(ranks);
+  if (bytes_sent != nullptr) bytes_sent->resize(ranks);
   std::vector<std::thread> threads;
   for (std::uint32_t r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
@@ -40,8 +42,11 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         capture::CapturedStep captured = capture::capture(ranks_steps[r], options);
         ir::declare_updates(captured.graph, ir::parse_optimizer(optimizer));
         const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
-        const auto program = std::make_shared<const ir::Program>(passes::rewrite(
-            graph, search::build_strategy(builder, *graph, cluster), cluster, {}, builder));
+        passes::Options rewrite_options;
+        rewrite_options.micro_batches = micro_batches;
+        const auto program = std::make_shared<const ir::Program>(
+            passes::rewrite(graph, search::build_strategy(builder, *graph, cluster), cluster,
+                            rewrite_options, builder));
         comm::agree(*transport, "program", ir::digest_of(*program), builder, Seconds{60});
         const capture::Bindings bindings =
             capture::bind(*graph, ranks_steps[r], torch::kCPU, captured.tensors.constants);
@@ -64,6 +69,7 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
           }
         }
         runner.finish();
+        if (bytes_sent != nullptr) bytes_sent->at(r) = runner.counters().payload_bytes_sent;
         results[r] = copies_of(ranks_steps[r]);
       } catch (...) {
         failures[r] = std::current_exception();

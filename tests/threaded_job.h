@@ -16,10 +16,12 @@ namespace autodist::testing_jobs {
 
 // The ranks' steps, one model each, trained for `steps` steps with the strategy of `builder`;
 // `rows` gives what a rank reads, in so many micro-batches. Every rank must end with the chief's
-// parameters, which are returned. Throws what the first rank threw.
+// parameters, which are returned; `bytes_sent` gets each rank's payload bytes. Throws what the
+// first rank threw.
 Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::string& builder,
                    const std::string& optimizer, int steps,
                    const std::function<Batch(int step, std::uint32_t rank)>& rows,
-                   const exec::UserRules* user_rules = nullptr, std::uint32_t micro_batches = 1);
+                   const exec::UserRules* user_rules = nullptr, std::uint32_t micro_batches = 1,
+                   std::vector<std::uint64_t>* bytes_sent = nullptr);
 
 }  // namespace autodist::testing_jobs

@@ -1,6 +1,8 @@
 #include "autodist/exec/contributor.h"
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "autodist/base/check.h"
@@ -20,6 +22,35 @@ const std::byte* bytes_of(const torch::Tensor& tensor) {
 torch::Tensor row_major(const torch::Tensor& gradient, torch::ScalarType type) {
   const torch::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
   return dense.to(torch::TensorOptions(torch::kCPU).dtype(type)).contiguous();
+}
+
+GradientRows::GradientRows(const torch::Tensor& gradient, torch::ScalarType type) {
+  torch::Tensor values;
+  if (gradient.is_sparse()) {
+    const torch::Tensor once = gradient.coalesce();
+    AD_CHECK(once.sparse_dim() == 1) << "a gradient with " << once.sparse_dim() << " sparse axes";
+    numbers_ = once._indices()[0];
+    values = once._values();
+  } else {
+    const std::int64_t rows = gradient.size(0);
+    const torch::Tensor flat = gradient.reshape({rows, rows == 0 ? 0 : -1});
+    numbers_ = flat.ne(0).any(1).nonzero().view({-1});
+    values = gradient.index_select(0, numbers_);
+  }
+  numbers_ = numbers_.to(torch::kCPU).contiguous();
+  values_ = values.to(torch::TensorOptions(torch::kCPU).dtype(type)).contiguous();
+}
+
+Rows GradientRows::in(const RowBlock& block) const {
+  const auto* begin = numbers_.data_ptr<std::int64_t>();
+  const auto* end = begin + numbers_.numel();
+  const auto* first = std::lower_bound(begin, end, block.first);
+  const auto* last = std::lower_bound(first, end, block.first + block.rows);
+  Rows rows;
+  for (const auto* each = first; each != last; ++each) rows.numbers.push_back(*each - block.first);
+  rows.values = bytes_of(values_) + (first - begin) * block.row_bytes();
+  rows.keep = std::make_shared<torch::Tensor>(values_);
+  return rows;
 }
 
 Contributor::Contributor(const ir::Program& program, Send send)
@@ -43,6 +74,9 @@ void Contributor::contribute(ir::VariableId variable, const torch::Tensor& gradi
                              std::uint64_t step, std::int64_t samples) {
   const ir::VariablePlan& plan = program_.plan(variable);
   AD_CHECK(!plan.slices.empty()) << "variable " << variable << " has no slices";
+  if (program_.rows(variable) != ir::RowTransfer::kNone) {
+    return contribute_rows(plan, gradient, step, samples);
+  }
   if (samples != 0) {
     gradients_[variable.value] =
         row_major(gradient, scalar_type_of(program_.slice(plan.slices.front()).dtype));
@@ -58,6 +92,18 @@ void Contributor::contribute(ir::VariableId variable, const torch::Tensor& gradi
     send_(id, step, samples, samples == 0 ? comm::Payload{} : encoded(slice));
   }
   if (all_sent) gradients_[variable.value].reset();  // the payloads keep it
+}
+
+void Contributor::contribute_rows(const ir::VariablePlan& plan, const torch::Tensor& gradient,
+                                  std::uint64_t step, std::int64_t samples) {
+  std::optional<GradientRows> rows;
+  if (samples != 0) {
+    rows.emplace(gradient, scalar_type_of(program_.slice(plan.slices.front()).dtype));
+  }
+  for (const ir::SliceId id : plan.slices) {
+    const RowBlock block = block_of(program_, program_.slice(id));
+    send_(id, step, samples, rows ? pack_rows(block, rows->in(block)) : comm::Payload{});
+  }
 }
 
 comm::Payload Contributor::encoded(Slice& slice) const {

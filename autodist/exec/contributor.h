@@ -14,12 +14,25 @@
 
 #include "autodist/comm/transport.h"
 #include "autodist/exec/slice_layout.h"
+#include "autodist/exec/sparse_rows.h"
 #include "autodist/ir/program.h"
 
 namespace autodist::exec {
 
 // A gradient as dense row-major host memory of `dtype`: itself where it is that already.
 torch::Tensor row_major(const torch::Tensor& gradient, torch::ScalarType type);
+
+// The rows of a gradient that lie in a block. Of a sparse one those that it names, each once; of a
+// dense one (a batch of other shapes may leave the variable alone) those that are not zero.
+class GradientRows {
+ public:
+  GradientRows(const torch::Tensor& gradient, torch::ScalarType type);
+  [[nodiscard]] Rows in(const RowBlock& block) const;
+
+ private:
+  torch::Tensor numbers_;  // int64, ascending
+  torch::Tensor values_;   // row-major, on the host
+};
 
 // One thread.
 class Contributor {
@@ -53,6 +66,8 @@ class Contributor {
     std::shared_ptr<std::byte> residual;  // of the slice's elements, with error feedback
   };
 
+  void contribute_rows(const ir::VariablePlan& plan, const torch::Tensor& gradient,
+                       std::uint64_t step, std::int64_t samples);
   [[nodiscard]] comm::Payload payload_of(const Slice& slice) const;
   [[nodiscard]] comm::Payload encoded(Slice& slice) const;
 

@@ -7,7 +7,10 @@
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/codec.h"
+#include "autodist/exec/contributor.h"
+#include "autodist/exec/row_update.h"
 #include "autodist/exec/weighted_sum.h"
+#include "autodist/ir/rows.h"
 
 namespace autodist::exec {
 namespace {
@@ -145,9 +148,10 @@ void LocalVariables::take_result(ir::SliceId slice, std::uint64_t step, std::int
   AD_CHECK(slice.value < results_.size()) << "slice " << slice << " of " << results_.size();
   Result& result = this->result(slice, step);
   payload = decoded(program_.slice(slice), std::move(payload));
+  const bool by_rows = program_.slice(slice).rows != ir::RowTransfer::kNone;
   const auto expected = static_cast<std::size_t>(bytes_of(program_.slice(slice)).value);
-  AD_CHECK(payload.size == expected) << "the result of slice " << slice << " has " << payload.size
-                                     << " bytes, expected " << expected;
+  AD_CHECK(by_rows || payload.size == expected) << "the result of slice " << slice << " has "
+                                                << payload.size << " bytes, expected " << expected;
   std::vector<ir::VariableId> ready;
   {
     const Signal::Lock lock = signal_.lock();
@@ -194,8 +198,31 @@ double LocalVariables::clip_factor_of(const Local& local, std::uint64_t step) co
 
 void LocalVariables::copy_results(Local& local, std::uint64_t step, std::size_t element_bytes) {
   for (const Source& source : local.sources) {
+    if (program_.slice(source.slice).rows != ir::RowTransfer::kNone) {
+      copy_rows(local, source.slice, result(source.slice, step).payload);
+      continue;
+    }
     unpack(source.piece, element_bytes, result(source.slice, step).payload.data, bytes(local));
   }
+}
+
+// Rows that are fetched come by another way, when a batch asks for them.
+void LocalVariables::copy_rows(Local& local, ir::SliceId id, const comm::Payload& payload) const {
+  const ir::Slice& slice = program_.slice(id);
+  if (slice.rows == ir::RowTransfer::kFetch) return;
+  const RowBlock block = block_of(program_, slice);
+  put_rows(block, unpack_rows(block, payload), bytes(local) + block.first * block.row_bytes());
+}
+
+void LocalVariables::update_rows(ir::VariableId variable, Local& local,
+                                 const torch::Tensor& gradient, double lr_factor) {
+  const std::int64_t rows = local.tensor.size(0);
+  const DType dtype = dtype_of(local.tensor.scalar_type());
+  const RowBlock block{0, rows, rows == 0 ? 0 : local.tensor.numel() / rows, dtype};
+  const GradientRows named(gradient, local.tensor.scalar_type());
+  apply_rows(program_.graph->variable(variable).update, lr_factor,
+             static_cast<std::int64_t>(local.version), block, named.in(block), bytes(local),
+             local.states.front());
 }
 
 // Pieces are packed, updated and unpacked again, unless they lie in one stretch already.
@@ -288,7 +315,9 @@ void LocalVariables::update_whole(ir::VariableId variable, torch::Tensor gradien
     const std::int64_t count = local.tensor.numel();
     const double factor = clip_factor_of(local, step);
     if (factor != 1) gradient = gradient * factor;
-    if (rule.rule == ir::Rule::kLamb) {
+    if (ir::trained_by_rows(program_.graph->variable(variable))) {
+      update_rows(variable, local, gradient, lr_factor);
+    } else if (rule.rule == ir::Rule::kLamb) {
       const LambNorms norms = sum_lamb_norms(rule, before, bytes(local), gradient.data_ptr(), count,
                                              dtype, local.states.front());
       apply_lamb(rule, lr_factor, before, bytes(local), count, dtype, local.states.front(), norms);

@@ -66,8 +66,9 @@ class LocalVariables {
   // between steps, while no result is on its way.
   void overwrite(ir::SliceId slice, const comm::Payload& parameters);
 
-  // For a variable without slices: applies the rule to a gradient (row-major, host, scaled here by
-  // the clip's factor) and makes the next version. REQUIRES: released; its norm is known.
+  // For a variable without slices: applies the rule to a gradient (row-major or, where the variable
+  // is trained by rows, sparse; on the host; scaled here by the clip's factor) and makes the next
+  // version. REQUIRES: released; its norm is known.
   void update_whole(ir::VariableId variable, torch::Tensor gradient, std::int64_t samples);
 
   // State of the rules that run at this rank, by variable and piece (of all its slices, in order;
@@ -119,6 +120,9 @@ class LocalVariables {
   [[nodiscard]] std::string describe_wait(ir::VariableId variable) const;
   [[nodiscard]] std::byte* bytes(Local& local) const;
   [[nodiscard]] double clip_factor_of(const Local& local, std::uint64_t step) const;
+  void copy_rows(Local& local, ir::SliceId slice, const comm::Payload& payload) const;
+  void update_rows(ir::VariableId variable, Local& local, const torch::Tensor& gradient,
+                   double lr_factor);
   void copy_results(Local& local, std::uint64_t step, std::size_t element_bytes);
   void update_pieces(ir::VariableId variable, Local& local, std::uint64_t step);
   // Whether the next version can be installed at once.

@@ -19,7 +19,8 @@ Notes::Notes(const ir::Program& program, ir::Rank self, Seconds limit, Signal& s
 
 void Notes::take(const comm::Frame& frame) {
   const Topic topic{frame.header.slice};
-  AD_CHECK(topic <= Topic::kDone || (Topic::kMet <= topic && topic <= Topic::kSaved))
+  AD_CHECK(topic <= Topic::kDone || (Topic::kMet <= topic && topic <= Topic::kSaved) ||
+           topic == Topic::kFetched)
       << "a note on topic " << frame.header.slice;
   if (topic != Topic::kDone) {
     keep(topic, frame.header.step, frame.header.from, frame.payload.to_string());

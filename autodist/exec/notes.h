@@ -27,7 +27,10 @@ enum class Topic : comm::SliceNumber {
   kMet = 5,
   kParted = 6,
   kSaved = 7,
-  // + slice; after all slices what contributors owe, then what owners owe, then parameters.
+  kRowsWanted = 8,  // all rows of slices whose rows are fetched
+  kFetched = 9,
+  // + slice; after all slices what contributors owe, then what owners owe, then parameters, then
+  // numbers of rows to fetch, then those rows.
   kStates = 16,
 };
 
@@ -41,7 +44,8 @@ class Notes {
   // `limit`.
   Notes(const ir::Program& program, ir::Rank self, Seconds limit, Signal& signal, Post post);
 
-  // A note of another rank, on kStep, kGathering, kDone, kMet, kParted or kSaved. Any thread.
+  // A note of another rank, on kStep, kGathering, kDone, kMet, kParted, kSaved or kFetched. Any
+  // thread.
   void take(const comm::Frame& frame);
 
   // Small bytes about a step from every computing rank to every other (a loss, a wish to stop).

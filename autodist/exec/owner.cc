@@ -6,6 +6,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/exec/codec.h"
+#include "autodist/exec/row_update.h"
 
 namespace autodist::exec {
 namespace {
@@ -13,7 +14,8 @@ namespace {
 // A payload whose elements can be read in place: decoded, and aligned, for frames of a socket may
 // lie anywhere.
 comm::Payload readable(const ir::Slice& slice, std::int64_t elements, comm::Payload payload) {
-  const std::size_t element_bytes = size_of(slice.dtype);
+  const std::size_t element_bytes =
+      slice.rows == ir::RowTransfer::kNone ? size_of(slice.dtype) : sizeof(std::int64_t);
   if (payload.size != 0 && encodes(slice.compression, slice.dtype)) {
     const std::size_t size = elements * element_bytes;
     std::shared_ptr<std::byte> decoded = allocate_aligned(size);
@@ -40,7 +42,7 @@ Owner::Owner(const ir::Program& program, ir::Rank self, std::uint64_t first_step
       position_(program.slices.size(), -1) {
   for (std::size_t i = 0; i < program.slices.size(); ++i) {
     const ir::Slice& slice = program.slices[i];
-    if (slice.owner != self) continue;
+    if (!ir::combines(slice, self)) continue;
     position_[i] = static_cast<std::int64_t>(owned_.size());
     Owned owned;
     owned.id = ir::SliceId(i);
@@ -54,6 +56,7 @@ Owner::Owner(const ir::Program& program, ir::Rank self, std::uint64_t first_step
     owned.gatherings.resize(slice.staleness + 2);
     for (Gathering& each : owned.gatherings) each.from.resize(slice.members.size());
     const std::size_t element_bytes = size_of(slice.dtype);
+    if (slice.rows != ir::RowTransfer::kNone) owned.block = block_of(program, slice);
     owned.buffers = std::make_unique<BufferPool>(owned.elements * element_bytes);
     if (loses_averages(slice)) owned.residual = allocate_zeros(owned.buffers->bytes());
     if (slice.update_at == ir::UpdateAt::kOwner) {
@@ -80,8 +83,9 @@ bool Owner::add(ir::SliceId id, std::uint64_t step, ir::Rank from, std::int64_t 
   const auto member = std::lower_bound(members.begin(), members.end(), from);
   AD_CHECK(member != members.end() && *member == from)
       << "rank " << from << " is no member of slice " << id;
-  const auto expected = samples == 0
-                            ? std::size_t{0}
+  const auto expected = samples == 0 ? std::size_t{0}
+                        : by_rows(slice)
+                            ? payload.size  // unpack_rows() checks it
                             : static_cast<std::size_t>(contribution_bytes(in_program(slice)).value);
   AD_CHECK(samples >= 0 && payload.size == expected)
       << "slice " << id << " from rank " << from << ": " << payload.size << " bytes for " << samples
@@ -134,14 +138,19 @@ bool Owner::apply_next(Owned& slice) {
   }
   slice.samples = next.contribution.samples;
   if (slice.samples != 0) {
-    slice.averaged = slice.buffers->take();
-    weighted_sum({{next.contribution.payload.data, 1.0}}, in_program(slice).dtype, slice.elements,
-                 slice.averaged->data());
+    if (by_rows(slice)) {
+      average_rows(slice, {next.contribution}, {1.0});
+    } else {
+      slice.averaged = slice.buffers->take();
+      weighted_sum({{next.contribution.payload.data, 1.0}}, in_program(slice).dtype, slice.elements,
+                   slice.averaged->data());
+    }
     update(slice, next.step);
-    slice.buffers->give_back(std::move(slice.averaged));
+    if (slice.averaged) slice.buffers->give_back(std::move(slice.averaged));
     ++slice.step;
   }
-  sink_.answer(slice.id, next.from, next.step, slice.samples, lent(slice, slice.master));
+  sink_.answer(slice.id, next.from, next.step, slice.samples, result_of(slice));
+  slice.row_sum = {};
   const std::lock_guard<std::mutex> lock(mutex_);
   slice.queue.pop_front();
   return !slice.queue.empty();
@@ -167,14 +176,30 @@ void Owner::average(Owned& slice) {
   slice.samples = 0;
   for (const Contribution& each : contributions) slice.samples += each.samples;
   const bool add_up = program_.graph->reduction == ir::Reduction::kSum;
-  std::vector<Term> terms;
+  std::vector<double> weights;
   for (const Contribution& each : contributions) {
-    if (each.samples == 0) continue;
     const double share = static_cast<double>(each.samples) / static_cast<double>(slice.samples);
-    terms.push_back({each.payload.data, add_up ? 1.0 : share});
+    weights.push_back(add_up ? 1.0 : share);
+  }
+  if (by_rows(slice)) return average_rows(slice, contributions, weights);
+  std::vector<Term> terms;
+  for (std::size_t i = 0; i < contributions.size(); ++i) {
+    if (contributions[i].samples != 0) terms.push_back({contributions[i].payload.data, weights[i]});
   }
   slice.averaged = slice.buffers->take();
   weighted_sum(terms, in_program(slice).dtype, slice.elements, slice.averaged->data());
+}
+
+void Owner::average_rows(Owned& slice, const std::vector<Contribution>& contributions,
+                         const std::vector<double>& weights) {
+  std::vector<Rows> rows(contributions.size());
+  std::vector<RowTerm> terms;
+  for (std::size_t i = 0; i < contributions.size(); ++i) {
+    if (contributions[i].samples == 0) continue;
+    rows[i] = unpack_rows(slice.block, contributions[i].payload);
+    terms.push_back({&rows[i], weights[i]});
+  }
+  slice.row_sum = sum_rows(slice.block, terms);
 }
 
 // Whoever goes on with the average, the norm of a clip too, sees what every rank will decode.
@@ -194,6 +219,10 @@ void Owner::report_clip_sums(Owned& slice) {
   std::vector<SquaredSums> sums(slice.pieces.size());
   for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
     if (!clipped[i]) continue;
+    if (by_rows(slice)) {
+      sums[i].first = sum_of_squares(slice.row_values(), dtype, slice.row_elements());
+      continue;
+    }
     const PieceLayout& piece = slice.pieces[i];
     sums[i].first = sum_of_squares(slice.averaged->data() + piece.slice_begin * size_of(dtype),
                                    dtype, piece.count);
@@ -209,7 +238,10 @@ void Owner::clip(Owned& slice) {
     const PieceLayout& piece = slice.pieces[i];
     const double factor = clip_factor(program_.graph->clips[part->norm.value].max_norm,
                                       norms_.total(slice.step, part->norm)->first);
-    scale(factor, dtype, piece.count, slice.averaged->data() + piece.slice_begin * size_of(dtype));
+    std::byte* gradient = by_rows(slice)
+                              ? slice.row_values()
+                              : slice.averaged->data() + piece.slice_begin * size_of(dtype);
+    scale(factor, dtype, by_rows(slice) ? slice.row_elements() : piece.count, gradient);
   }
 }
 
@@ -241,8 +273,10 @@ bool Owner::go_on(Owned& slice) {
     } else {
       slice.waits_for = WaitsFor::kContributions;
       update(slice, slice.step);
-      slice.buffers->give_back(std::move(slice.averaged));
-      return finish(slice, lent(slice, slice.master));
+      if (slice.averaged) slice.buffers->give_back(std::move(slice.averaged));
+      comm::Payload result = result_of(slice);
+      slice.row_sum = {};
+      return finish(slice, std::move(result));
     }
   }
   return false;
@@ -255,6 +289,10 @@ void Owner::update(Owned& slice, std::uint64_t schedule_step) {
   const auto step = static_cast<std::int64_t>(slice.step);
   const double lr_factor =
       ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(schedule_step));
+  if (by_rows(slice)) {
+    return apply_rows(rule_of(slice.pieces.front()), lr_factor, step, slice.block, slice.row_sum,
+                      slice.master->data(), slice.states.front());
+  }
   for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
     const PieceLayout& piece = slice.pieces[i];
     const std::size_t offset = piece.slice_begin * size_of(dtype);
@@ -283,11 +321,58 @@ comm::Payload Owner::lent(const Owned& slice, const std::shared_ptr<Buffer>& buf
   return {buffer->data(), slice.buffers->bytes(), Buffer::lend(buffer)};
 }
 
+// Where rows are fetched nothing but the new version's number goes out.
+comm::Payload Owner::result_of(const Owned& slice) const {
+  switch (in_program(slice).rows) {
+    case ir::RowTransfer::kNone:
+      return lent(slice, slice.master);
+    case ir::RowTransfer::kFetch:
+      return {};
+    case ir::RowTransfer::kReturn:
+    case ir::RowTransfer::kGather:
+      return pack_rows(slice.block,
+                       rows_of(slice.block, slice.row_sum.numbers, slice.master->data()));
+  }
+  return {};
+}
+
 bool Owner::finish(Owned& slice, comm::Payload result) {
   sink_.result(slice.id, slice.step, slice.samples, std::move(result));
-  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   ++slice.step;
+  lock.unlock();
+  const auto answerable = [&](const Asked& asked) {
+    return asked.step <= slice.step + in_program(slice).staleness;
+  };
+  for (const Asked& asked : slice.asked) {
+    if (answerable(asked)) give_rows(slice, asked);
+  }
+  slice.asked.erase(std::remove_if(slice.asked.begin(), slice.asked.end(), answerable),
+                    slice.asked.end());
+  lock.lock();
   return gathering(slice, slice.step).present == in_program(slice).members.size();
+}
+
+void Owner::fetch(ir::SliceId id, ir::Rank from, std::uint64_t step, comm::Payload numbers) {
+  Owned& slice = owned(id);
+  const ir::Slice& plan = in_program(slice);
+  AD_CHECK(plan.rows == ir::RowTransfer::kFetch) << "slice " << id << " is not fetched by rows";
+  Asked asked{from, step, std::move(numbers)};
+  // An asynchronous slice counts updates, not steps, and any version will do.
+  if (!plan.synchronous || step <= slice.step + plan.staleness) return give_rows(slice, asked);
+  slice.asked.push_back(std::move(asked));
+}
+
+void Owner::give_rows(const Owned& slice, const Asked& asked) {
+  std::vector<std::int64_t> numbers(asked.numbers.size / sizeof(std::int64_t));
+  std::memcpy(numbers.data(), asked.numbers.data, numbers.size() * sizeof(std::int64_t));
+  for (const std::int64_t row : numbers) {
+    AD_CHECK(0 <= row && row < slice.block.rows)
+        << "row " << row << " of " << slice.block.rows << ", asked for by rank " << asked.from;
+  }
+  const Rows rows = rows_of(slice.block, std::move(numbers), slice.master->data());
+  sink_.rows(slice.id, asked.from, asked.step,
+             {rows.values, rows.numbers.size() * slice.block.row_bytes(), rows.keep});
 }
 
 std::vector<ir::SliceId> Owner::norm_known(std::uint64_t step, NormId norm) {

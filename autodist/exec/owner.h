@@ -22,6 +22,7 @@
 #include "autodist/exec/norms.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/exec/slice_layout.h"
+#include "autodist/exec/sparse_rows.h"
 #include "autodist/exec/weighted_sum.h"
 #include "autodist/ir/program.h"
 
@@ -32,17 +33,20 @@ struct OwnerSink {
   // The combined slice: parameters of version step + 1, or the averaged gradient. `samples` is the
   // sum over all members; at 0 nothing was updated.
   std::function<void(ir::SliceId, std::uint64_t step, std::int64_t samples, comm::Payload)> result;
-  // The same for an asynchronous slice, to the sender of the contribution alone.
+  // Of a slice that travels by rows: those that changed, packed; nothing where they are fetched.
+  // Of an asynchronous slice, to the sender of the contribution alone.
   std::function<void(ir::SliceId, ir::Rank to, std::uint64_t step, std::int64_t samples,
                      comm::Payload)>
       answer;
+  // Rows that were asked for, one after the other: of the version that a step may use.
+  std::function<void(ir::SliceId, ir::Rank to, std::uint64_t step, comm::Payload)> rows;
   // One entry per piece, zeros where plan.clipped (or plan.lamb) has no part.
   std::function<void(ir::SliceId, std::uint64_t step, bool lamb, std::vector<SquaredSums>)> sums;
 };
 
 class Owner {
  public:
-  // Owns the slices whose owner is `self`; the first step will be `first_step`.
+  // Owns the slices that ir::combines() says; the first step will be `first_step`.
   // `variables` are the initial values, dense row-major, by variable.
   // `program`, `plan`, `norms` and `user_rules` (may be null) outlive the owner.
   Owner(const ir::Program& program, ir::Rank self, std::uint64_t first_step,
@@ -62,6 +66,10 @@ class Owner {
   // (of an asynchronous slice: the next one) are complete by now, too. One thread, the same as
   // norm_known()'s.
   [[nodiscard]] bool merge(ir::SliceId slice);
+
+  // Hands out rows of a slice whose rows are fetched, once the slice has a version that `step` may
+  // use. `numbers`: int64, from 0 within the slice. By the merging thread.
+  void fetch(ir::SliceId slice, ir::Rank from, std::uint64_t step, comm::Payload numbers);
 
   // Goes on with the slices that waited for this norm. Returns those whose next step is complete by
   // now.
@@ -91,6 +99,11 @@ class Owner {
     std::uint64_t step = 0;
     Contribution contribution;
   };
+  struct Asked {  // rows that were asked for too early
+    ir::Rank from;
+    std::uint64_t step = 0;
+    comm::Payload numbers;
+  };
   enum class WaitsFor : std::uint8_t { kContributions, kClip, kLamb };
   struct Owned {
     ir::SliceId id;
@@ -110,6 +123,16 @@ class Owner {
     // Where every rank updates: what goes out in its place, and what that has lost so far.
     comm::Payload encoded;
     std::shared_ptr<std::byte> residual;
+    RowBlock block;  // of a slice that travels by rows
+    Rows row_sum;    // likewise, in the place of `averaged`
+    std::vector<Asked> asked;
+    // Of row_sum, which this slice alone holds.
+    [[nodiscard]] std::byte* row_values() const {
+      return const_cast<std::byte*>(row_sum.values);  // NOLINT
+    }
+    [[nodiscard]] std::int64_t row_elements() const {
+      return static_cast<std::int64_t>(row_sum.numbers.size()) * block.width;
+    }
     std::int64_t samples = 0;         // of the step being combined
     std::vector<UpdateState> states;  // per piece
     WaitsFor waits_for = WaitsFor::kContributions;
@@ -131,6 +154,13 @@ class Owner {
   bool go_on(Owned& slice);
   bool finish(Owned& slice, comm::Payload result);
   void encode_average(Owned& slice);
+  void average_rows(Owned& slice, const std::vector<Contribution>& contributions,
+                    const std::vector<double>& weights);
+  [[nodiscard]] comm::Payload result_of(const Owned& slice) const;
+  void give_rows(const Owned& slice, const Asked& asked);
+  [[nodiscard]] bool by_rows(const Owned& slice) const {
+    return in_program(slice).rows != ir::RowTransfer::kNone;
+  }
   static comm::Payload lent(const Owned& slice, const std::shared_ptr<Buffer>& buffer);
   void make_master_writable(Owned& slice);
   [[nodiscard]] const ir::Slice& in_program(const Owned& slice) const {

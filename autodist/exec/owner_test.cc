@@ -65,6 +65,7 @@ class OwnerTest : public ::testing::Test {
                     answered_ = to.value;
                     keep(step, samples, payload);
                   },
+                  [](ir::SliceId, ir::Rank, std::uint64_t, const comm::Payload&) {},
                   [this](ir::SliceId, std::uint64_t, bool, const std::vector<SquaredSums>& sums) {
                     sums_ = sums;
                   }});

@@ -11,6 +11,7 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/codec.h"
+#include "autodist/exec/slice_notes.h"
 #include "autodist/exec/synchroniser.h"
 
 namespace autodist::exec {
@@ -125,8 +126,9 @@ comm::Payload Synchroniser::packed_states(ir::SliceId slice) {
 // before the chief contributes.
 void Synchroniser::send_states(std::uint64_t step) {
   for (const ir::SliceId slice : owner_->slices()) {
-    post_note(0, static_cast<comm::SliceNumber>(Topic::kStates) + slice.value, step,
-              packed_states(slice));
+    if (ir::combines(program_.slice(slice), ir::Rank(0))) continue;  // the chief has them itself
+    if (program_.slice(slice).owner != self_) continue;
+    post_note(0, note_number(kStatesBlock, slice), step, packed_states(slice));
   }
 }
 
@@ -171,7 +173,7 @@ std::vector<NamedTensor> Synchroniser::gather_state(std::uint64_t step) {
   std::vector<NoteKey> expected;
   for (std::size_t i = 0; i < program_.slices.size(); ++i) {
     const ir::Slice& slice = program_.slices[i];
-    if (slice.owner == self_ || slice.update_at != ir::UpdateAt::kOwner) continue;
+    if (ir::combines(slice, self_) || slice.update_at != ir::UpdateAt::kOwner) continue;
     expected.emplace_back(slice.owner.value, kStates + i);
     if (asked[slice.owner.value]) continue;
     asked[slice.owner.value] = true;
@@ -212,43 +214,40 @@ void Synchroniser::load_state(const std::vector<NamedTensor>& state) {
   }
 }
 
-comm::SliceNumber Synchroniser::parameters_number(ir::SliceId slice) const {
-  return static_cast<comm::SliceNumber>(static_cast<std::size_t>(Topic::kStates) +
-                                        3 * program_.slices.size() + slice.value);
-}
-
-void Synchroniser::send_parameters(std::uint32_t to, std::uint64_t step) {
-  for (const ir::SliceId slice : owner_->slices()) {
-    if (program_.slice(slice).synchronous) continue;
-    post_note(to, parameters_number(slice), step, owner_->parameters(slice));
-  }
-}
-
 // Whoever has met the others knows that all their contributions were answered, and so applied; and
 // until all part nobody contributes again.
 void Synchroniser::pull(std::uint64_t step) {
   notes_.meet(Topic::kMet, step);
+  pull_parameters(Topic::kParametersWanted, step,
+                  [](const ir::Slice& slice) { return !slice.synchronous; });
+  notes_.meet(Topic::kParted, step);
+}
+
+// The owner has this step's version, for it said so; and no later one before this rank contributes.
+void Synchroniser::pull_rows(std::uint64_t step) {
+  pull_parameters(Topic::kRowsWanted, step, fetched_in_step);
+}
+
+template <typename Wanted>
+void Synchroniser::pull_parameters(Topic topic, std::uint64_t step, Wanted wanted) {
   std::vector<bool> asked(program_.ranks.size());
   std::vector<NoteKey> expected;
-  std::vector<ir::SliceId> own;
   for (std::size_t i = 0; i < program_.slices.size(); ++i) {
     const ir::Slice& slice = program_.slices[i];
-    if (slice.synchronous) continue;
+    if (!wanted(slice)) continue;
     if (slice.owner == self_) {
-      own.emplace_back(i);
+      variables_->overwrite(ir::SliceId(i), owner_->parameters(ir::SliceId(i)));
       continue;
     }
-    expected.emplace_back(slice.owner.value, parameters_number(ir::SliceId(i)));
+    expected.emplace_back(slice.owner.value, note_number(kParametersBlock, ir::SliceId(i)));
     if (asked[slice.owner.value]) continue;
     asked[slice.owner.value] = true;
-    post_note(slice.owner.value, static_cast<comm::SliceNumber>(Topic::kParametersWanted), step,
-              {});
+    post_note(slice.owner.value, static_cast<comm::SliceNumber>(topic), step, {});
   }
-  for (const auto& [key, parameters] : collect(expected, "asynchronous parameters")) {
-    variables_->overwrite(ir::SliceId(key.second - parameters_number(ir::SliceId(0))), parameters);
+  for (const auto& [key, parameters] : collect(expected, "parameters")) {
+    const comm::SliceNumber first = note_number(kParametersBlock, ir::SliceId(0));
+    variables_->overwrite(ir::SliceId(key.second - first), parameters);
   }
-  for (const ir::SliceId slice : own) variables_->overwrite(slice, owner_->parameters(slice));
-  notes_.meet(Topic::kParted, step);
 }
 
 template <typename Visit>
@@ -269,9 +268,7 @@ void Synchroniser::for_each_owed(std::uint32_t rank, Visit visit) {
 
 std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_owed(std::uint64_t step) {
   const auto number_of = [&](ir::SliceId slice, const std::string& name) {
-    const std::size_t block = name == "owed" ? 1 : 2;
-    return static_cast<comm::SliceNumber>(static_cast<std::size_t>(Topic::kStates) +
-                                          block * program_.slices.size() + slice.value);
+    return note_number(name == "owed" ? kOwedBlock : kOwedAverageBlock, slice);
   };
   if (self_.value != 0) {
     for_each_owed(self_.value, [&](ir::SliceId slice, const char* name, std::byte* residual) {

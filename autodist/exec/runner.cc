@@ -104,8 +104,9 @@ class Runner::Impl {
 
   void synchronize() {
     settle();
-    if (!own_shape_ || program_->synchronous() || pulled_ == step_) return;
-    synchroniser_.pull(step_);
+    if (!own_shape_ || pulled_ == step_) return;
+    if (program_->fetches_rows()) synchroniser_.pull_rows(step_);
+    if (!program_->synchronous()) synchroniser_.pull(step_);
     pulled_ = step_;
   }
 
@@ -116,6 +117,8 @@ class Runner::Impl {
 
   void finish() {
     synchronize();
+    // Nobody leaves while another one still asks it for rows.
+    if (own_shape_ && program_->fetches_rows()) synchroniser_.notes().meet(Topic::kFetched, step_);
     synchroniser_.finish(step_);
   }
 
@@ -152,6 +155,14 @@ class Runner::Impl {
     bool last;  // of the step's micro-batches
     Seconds waiting;
 
+    void operator()(const ir::Fetch& fetch) {
+      if (samples == 0) return;
+      std::vector<torch::Tensor> numbers;
+      for (const ir::ValueId each : fetch.rows) {
+        numbers.push_back(shape.replay_->tensor(each));
+      }
+      rank.synchroniser_.fetch(fetch.variable, numbers, rank.step_);
+    }
     void operator()(const ir::Gate& gate) { waiting += rank.pass(gate.variable); }
     void operator()(const ir::Compute& compute) {
       if (samples == 0) return;
@@ -241,10 +252,12 @@ class Runner::Impl {
     const std::uint64_t oldest = step_ - std::min(step_, staleness);
     Seconds waited;
     // A variable that nobody updates keeps its first version.
-    if (is_trained(variable) && variables.version(variable) < oldest) {
+    const bool fetched = program_->rows(variable) == ir::RowTransfer::kFetch;
+    if (is_trained(variable) && (fetched || variables.version(variable) < oldest)) {
       const Seconds start = clock_.now();
       const Seconds traced = trace_.enabled() ? trace_.now() : Seconds{};
       variables.wait_for_version(variable, oldest, options_.wait_limit);
+      if (fetched) synchroniser_.await_rows(variable);
       waited = clock_.now() - start;
       if (trace_.enabled()) {
         trace_.add(ir::Activity::kGate, ir::StreamKind::kCompute, step_,

@@ -111,7 +111,8 @@ class Runner {
   [[nodiscard]] bool accepts(const Batch& own_rows) const;
 
   // Waits until every variable has the newest version: before evaluating, saving or reading them.
-  // With asynchronous variables by all computing ranks: the newest are those that hold all of their
+  // A variable whose rows are fetched comes whole from its owners. With asynchronous variables by
+  // all computing ranks: the newest are those that hold all of their
   // contributions, and no rank goes on before all have them.
   void synchronize();
   // Waits until no variable changes any more before this rank's next step: before reading them at

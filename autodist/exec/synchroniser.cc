@@ -7,6 +7,8 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
+#include "autodist/exec/slice_notes.h"
+#include "autodist/ir/rows.h"
 
 namespace autodist::exec {
 namespace {
@@ -95,19 +97,20 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
                  const comm::Payload& payload) { send_result(slice, step, samples, payload); },
           [this](ir::SliceId slice, ir::Rank to, std::uint64_t step, std::int64_t samples,
                  const comm::Payload& payload) { send_answer(slice, to, step, samples, payload); },
+          [this](ir::SliceId slice, ir::Rank to, std::uint64_t step, const comm::Payload& rows) {
+            if (to == self_) return fetcher_->take(slice, step, rows);
+            post_note(to.value, note_number(kRowsBlock, slice), step, rows);
+          },
           [this](ir::SliceId slice, std::uint64_t step, bool lamb,
                  const std::vector<SquaredSums>& sums) { send_sums(slice, step, lamb, sums); }});
-  contributor_ = std::make_unique<Contributor>(
-      program,
-      [this](ir::SliceId id, std::uint64_t step, std::int64_t samples, comm::Payload payload) {
-        const ir::Slice& slice = program_.slice(id);
-        if (slice.owner == self_) {
-          take_contribution(id, step, self_, samples, std::move(payload));
-        } else {
-          exchange_->post(slice.owner.value, {comm::FrameKind::kContribute, step, id.value, samples,
-                                              slice.needed, std::move(payload)});
-        }
+  fetcher_ = std::make_unique<RowFetcher>(
+      program, signal_,
+      [this](ir::SliceId slice, std::uint64_t step, const comm::Payload& numbers) {
+        ask_for_rows(slice, step, numbers);
       });
+  contributor_ = std::make_unique<Contributor>(
+      program, [this](ir::SliceId id, std::uint64_t step, std::int64_t samples,
+                      comm::Payload payload) { send_contribution(id, step, samples, payload); });
   jobs_ = std::make_unique<JobQueue>([this](const std::exception_ptr& reason) { abort(reason); });
   if (program.ranks.size() > 1) start_exchange(connections);
   jobs_->start();  // now that there is an exchange to post to
@@ -154,14 +157,34 @@ void Synchroniser::contribute(ir::VariableId variable, const torch::Tensor& grad
   {
     const Signal::Lock lock = signal_.lock();
     Whole& whole = whole_[variable.value];
+    const bool rows = ir::trained_by_rows(program_.graph->variable(variable));
     whole.gradient = samples == 0 ? torch::Tensor()
-                                  : row_major(gradient, variables_->tensor(variable).scalar_type());
+                     : rows && gradient.is_sparse()
+                         ? gradient.coalesce()
+                         : row_major(gradient, variables_->tensor(variable).scalar_type());
     whole.samples = samples;
     whole.contributed = step + 1;
     if (!plan.collective) whole.averaged = step + 1;
   }
   signal_.notify();
   if (!plan.collective) report_whole_norm(variable, step);
+}
+
+// Each member that combines the slice gets it; from the rank's own place on, so that not all start
+// with rank 0.
+void Synchroniser::send_contribution(ir::SliceId id, std::uint64_t step, std::int64_t samples,
+                                     const comm::Payload& payload) {
+  const ir::Slice& slice = program_.slice(id);
+  for (std::size_t i = 1; i <= program_.ranks.size(); ++i) {
+    const ir::Rank to((self_.value + i) % program_.ranks.size());
+    if (!ir::combines(slice, to)) continue;
+    if (to == self_) {
+      take_contribution(id, step, self_, samples, payload);
+    } else {
+      exchange_->post(
+          to.value, {comm::FrameKind::kContribute, step, id.value, samples, slice.needed, payload});
+    }
+  }
 }
 
 void Synchroniser::take_contribution(ir::SliceId slice, std::uint64_t step, ir::Rank from,
@@ -189,6 +212,9 @@ void Synchroniser::merge(ir::SliceId slice, std::uint64_t step) {
 void Synchroniser::send_result(ir::SliceId id, std::uint64_t step, std::int64_t samples,
                                const comm::Payload& payload) {
   const ir::Slice& slice = program_.slice(id);
+  if (slice.rows == ir::RowTransfer::kGather) {  // every member has its own
+    return variables_->take_result(id, step, samples, payload);
+  }
   const auto first = std::upper_bound(slice.members.begin(), slice.members.end(), self_);
   std::vector<ir::Rank> order(first, slice.members.end());
   order.insert(order.end(), slice.members.begin(), first);
@@ -221,6 +247,8 @@ comm::SliceNumber Synchroniser::whole_number(ir::VariableId variable) const {
 
 void Synchroniser::send_sums(ir::SliceId slice, std::uint64_t step, bool lamb,
                              const std::vector<SquaredSums>& sums) {
+  // Members that each combine a slice all have its sums: one of them tells.
+  if (program_.slice(slice).owner != self_) return;
   const comm::Payload payload = payload_of(sums);
   const comm::SliceNumber number = lamb ? lamb_number(slice) : slice.value;
   for (std::size_t i = 1; i < program_.ranks.size(); ++i) {
@@ -229,6 +257,11 @@ void Synchroniser::send_sums(ir::SliceId slice, std::uint64_t step, bool lamb,
         to, {comm::FrameKind::kNorm, step, number, 0, program_.slice(slice).needed, payload});
   }
   take_sums(step, lamb ? plan_.lamb[slice.value] : plan_.clipped[slice.value], sums);
+}
+
+comm::SliceNumber Synchroniser::note_number(std::size_t block, ir::SliceId slice) const {
+  return static_cast<comm::SliceNumber>(static_cast<std::size_t>(Topic::kStates) +
+                                        block * program_.slices.size() + slice.value);
 }
 
 void Synchroniser::post_note(std::uint32_t to, comm::SliceNumber topic, std::uint64_t step,
@@ -258,17 +291,58 @@ void Synchroniser::take_note_frame(const comm::Frame& frame) {
   if (topic == static_cast<comm::SliceNumber>(Topic::kStatesWanted)) {
     jobs_->push(step, Seconds{}, [this, step] { send_states(step); });
   } else if (topic == static_cast<comm::SliceNumber>(Topic::kParametersWanted)) {
-    jobs_->push(step, Seconds{},
-                [this, step, to = frame.header.from] { send_parameters(to, step); });
+    jobs_->push(step, Seconds{}, [this, step, to = frame.header.from] {
+      send_parameters(to, step, [](const ir::Slice& slice) { return !slice.synchronous; });
+    });
+  } else if (topic == static_cast<comm::SliceNumber>(Topic::kRowsWanted)) {
+    jobs_->push(step, Seconds{}, [this, step, to = frame.header.from] {
+      send_parameters(to, step, fetched_in_step);
+    });
   } else if (topic >= static_cast<comm::SliceNumber>(Topic::kStates)) {
-    {
-      const Signal::Lock lock = signal_.lock();
-      gathered_[{frame.header.from, topic}] = frame.payload;
-    }
-    signal_.notify();
+    take_slice_note(frame);
   } else {
     notes_.take(frame);
   }
+}
+
+void Synchroniser::take_slice_note(const comm::Frame& frame) {
+  const std::uint64_t step = frame.header.step;
+  const auto slices = static_cast<comm::SliceNumber>(program_.slices.size());
+  const comm::SliceNumber number =
+      frame.header.slice - static_cast<comm::SliceNumber>(Topic::kStates);
+  const ir::SliceId slice(slices == 0 ? 0 : number % slices);
+  const std::size_t block = slices == 0 ? 0 : number / slices;
+  if (block == kAskBlock) {
+    jobs_->push(step, Seconds{},
+                [this, slice, step, from = ir::Rank(frame.header.from), numbers = frame.payload] {
+                  owner_->fetch(slice, from, step, numbers);
+                });
+  } else if (block == kRowsBlock) {
+    fetcher_->take(slice, step, frame.payload);
+  } else {
+    {
+      const Signal::Lock lock = signal_.lock();
+      gathered_[{frame.header.from, frame.header.slice}] = frame.payload;
+    }
+    signal_.notify();
+  }
+}
+
+void Synchroniser::ask_for_rows(ir::SliceId slice, std::uint64_t step,
+                                const comm::Payload& numbers) {
+  const ir::Rank owner = program_.slice(slice).owner;
+  if (owner != self_) return post_note(owner.value, note_number(kAskBlock, slice), step, numbers);
+  jobs_->push(step, Seconds{},
+              [this, slice, step, numbers] { owner_->fetch(slice, self_, step, numbers); });
+}
+
+void Synchroniser::fetch(ir::VariableId variable, const std::vector<torch::Tensor>& numbers,
+                         std::uint64_t step) {
+  fetcher_->fetch(variable, numbers, step);
+}
+
+void Synchroniser::await_rows(ir::VariableId variable) {
+  fetcher_->install(variable, variables_->tensor(variable), options_.wait_limit);
 }
 
 void Synchroniser::take_sums(std::uint64_t step, const std::vector<std::optional<NormPart>>& parts,
@@ -292,8 +366,9 @@ void Synchroniser::report_whole_norm(ir::VariableId variable, std::uint64_t step
   const auto& part = plan_.whole[variable.value];
   if (!part) return;
   SquaredSums sums;
-  const torch::Tensor& gradient = whole_[variable.value].gradient;
+  torch::Tensor gradient = whole_[variable.value].gradient;
   if (gradient.defined()) {
+    if (gradient.is_sparse()) gradient = gradient._values().contiguous();
     sums.first = sum_of_squares(static_cast<const std::byte*>(gradient.data_ptr()),
                                 dtype_of(gradient.scalar_type()), gradient.numel());
   }

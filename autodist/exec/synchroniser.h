@@ -24,8 +24,10 @@
 #include "autodist/exec/norms.h"
 #include "autodist/exec/notes.h"
 #include "autodist/exec/owner.h"
+#include "autodist/exec/row_fetcher.h"
 #include "autodist/exec/runner.h"
 #include "autodist/exec/signal.h"
+#include "autodist/exec/slice_notes.h"
 #include "autodist/exec/trace_recorder.h"
 #include "autodist/ir/program.h"
 
@@ -59,6 +61,15 @@ class Synchroniser {
   // Leaves in order, once nobody needs this rank any more.
   void finish(std::uint64_t step);
 
+  // Asks for the rows of a variable that the step reads; by the compute thread, as await_rows(),
+  // which puts them into the variable.
+  void fetch(ir::VariableId variable, const std::vector<torch::Tensor>& numbers,
+             std::uint64_t step);
+  void await_rows(ir::VariableId variable);
+  // All rows of synchronous variables whose rows are fetched, as of this step, into this rank's
+  // copies. REQUIRES: they have the step's version here; at most once between two steps.
+  void pull_rows(std::uint64_t step);
+
   // Asynchronous variables: makes this rank's copies those of their owners, which hold exactly the
   // contributions of the steps before `step`. By all computing ranks; they leave together.
   void pull(std::uint64_t step);
@@ -88,6 +99,8 @@ class Synchroniser {
   [[nodiscard]] comm::SliceNumber whole_number(ir::VariableId variable) const;
 
   void start_exchange(const RunnerConnections& connections);
+  void send_contribution(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
+                         const comm::Payload& payload);
   void take_contribution(ir::SliceId slice, std::uint64_t step, ir::Rank from, std::int64_t samples,
                          comm::Payload payload);
   void take_norm_frame(const comm::Frame& frame);
@@ -113,8 +126,21 @@ class Synchroniser {
   // Waits for notes of these senders and numbers and takes them out.
   using NoteKey = std::pair<comm::RankNumber, comm::SliceNumber>;
   std::map<NoteKey, comm::Payload> collect(const std::vector<NoteKey>& expected, const char* what);
-  [[nodiscard]] comm::SliceNumber parameters_number(ir::SliceId slice) const;
-  void send_parameters(std::uint32_t to, std::uint64_t step);
+  // Numbers of notes that belong to a slice: which block of them, from Topic::kStates on.
+  [[nodiscard]] comm::SliceNumber note_number(std::size_t block, ir::SliceId slice) const;
+  // Parameters of the slices that `wanted` accepts, from their owners into this rank's copies.
+  template <typename Wanted>
+  void pull_parameters(Topic topic, std::uint64_t step, Wanted wanted);
+  // The same of this owner's, to a rank that wants them.
+  template <typename Wanted>
+  void send_parameters(std::uint32_t to, std::uint64_t step, Wanted wanted) {
+    for (const ir::SliceId slice : owner_->slices()) {
+      if (!wanted(program_.slice(slice))) continue;
+      post_note(to, note_number(kParametersBlock, slice), step, owner_->parameters(slice));
+    }
+  }
+  void ask_for_rows(ir::SliceId slice, std::uint64_t step, const comm::Payload& numbers);
+  void take_slice_note(const comm::Frame& frame);
   [[nodiscard]] comm::Payload packed_states(ir::SliceId slice);
   void send_states(std::uint64_t step);
   void put_states(ir::SliceId slice, const std::byte* packed,
@@ -132,6 +158,7 @@ class Synchroniser {
   std::unique_ptr<LocalVariables> variables_;
   std::unique_ptr<Owner> owner_;
   std::unique_ptr<Contributor> contributor_;
+  std::unique_ptr<RowFetcher> fetcher_;
   std::vector<Whole> whole_;                   // by variable; guarded by the signal's lock
   std::map<NoteKey, comm::Payload> gathered_;  // states and what is owed; likewise
   Notes notes_;

@@ -22,9 +22,9 @@ bool operator==(const Piece& a, const Piece& b) {
 
 bool operator==(const Slice& a, const Slice& b) {
   return std::tie(a.pieces, a.dtype, a.owner, a.needed, a.members, a.update_at, a.staleness,
-                  a.synchronous, a.compression) == std::tie(b.pieces, b.dtype, b.owner, b.needed,
-                                                            b.members, b.update_at, b.staleness,
-                                                            b.synchronous, b.compression);
+                  a.synchronous, a.compression,
+                  a.rows) == std::tie(b.pieces, b.dtype, b.owner, b.needed, b.members, b.update_at,
+                                      b.staleness, b.synchronous, b.compression, b.rows);
 }
 
 bool operator==(const Collective& a, const Collective& b) {
@@ -48,6 +48,7 @@ auto fields(const AllReduce& all_reduce) { return std::tie(all_reduce.collective
 auto fields(const Update& update) { return std::tie(update.variable); }
 auto fields(const Norm& norm) { return std::tie(norm.clip); }
 auto fields(const Barrier& barrier) { return std::tie(barrier.reason); }
+auto fields(const Fetch& fetch) { return std::tie(fetch.variable, fetch.rows); }
 
 }  // namespace
 
@@ -72,6 +73,11 @@ std::int64_t element_count(const Slice& slice) {
   std::int64_t count = 0;
   for (const Piece& piece : slice.pieces) count += piece.end - piece.begin;
   return count;
+}
+
+bool combines(const Slice& slice, Rank rank) {
+  if (slice.rows != RowTransfer::kGather) return slice.owner == rank;
+  return std::binary_search(slice.members.begin(), slice.members.end(), rank);
 }
 
 Bytes bytes_of(const Slice& slice) {
@@ -102,6 +108,16 @@ std::uint32_t Program::staleness(VariableId id) const {
 bool Program::synchronous(VariableId id) const {
   const auto& slices = plan(id).slices;
   return slices.empty() || slice(slices.front()).synchronous;
+}
+
+RowTransfer Program::rows(VariableId id) const {
+  const auto& slices = plan(id).slices;
+  return slices.empty() ? RowTransfer::kNone : slice(slices.front()).rows;
+}
+
+bool Program::fetches_rows() const {
+  return std::any_of(slices.begin(), slices.end(),
+                     [](const Slice& each) { return each.rows == RowTransfer::kFetch; });
 }
 
 bool Program::synchronous() const {

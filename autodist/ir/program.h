@@ -63,6 +63,16 @@ struct Piece {
 // back is the averaged gradient).
 enum class UpdateAt : std::uint8_t { kOwner, kEveryRank };
 
+// How the rows of a variable that is trained by rows travel (ir/rows.h). Its slices are blocks of
+// whole rows, and a contribution is a list of the rows that the step touched.
+enum class RowTransfer : std::uint8_t {
+  kNone,    // not by rows: all elements
+  kFetch,   // to the owner; a member asks it for the rows that its next batch reads
+  kReturn,  // to the owner, which sends the rows that changed to every member
+  kGather,  // to every member, each of which updates a copy of its own
+};
+std::string name_of(RowTransfer rows);  // "none", "fetch", "return", "gather"
+
 // A scheduling piece on the wire. Members send their gradients to the owner, which sums them in
 // rank order once the last is in, and sends the result back to all of them.
 struct Slice {
@@ -80,10 +90,13 @@ struct Slice {
   bool synchronous = true;
   // Of contributions; and of the averaged gradient, where every rank updates.
   Compression compression = {};
+  RowTransfer rows = RowTransfer::kNone;  // else one piece, updated at the owner, uncompressed
 
   friend bool operator==(const Slice&, const Slice&);
 };
 std::int64_t element_count(const Slice& slice);
+// Whether this rank sums the slice's contributions and applies the update.
+bool combines(const Slice& slice, Rank rank);
 Bytes bytes_of(const Slice& slice);
 // Of a member's contribution and of what comes back, compressed. An average of top-k contributions
 // has places of its own: at most as many as all members sent.
@@ -115,6 +128,12 @@ struct VariablePlan {
 struct Gate {  // waits for the version of the variable that this step may use
   VariableId variable;
 };
+// Asks the owners for the rows that the step reads, by the values that hold their numbers; the
+// variable's gate waits for them.
+struct Fetch {
+  VariableId variable;
+  std::vector<ValueId> rows;
+};
 struct Compute {
   OpId op;
 };
@@ -142,7 +161,7 @@ struct Barrier {
   std::string reason;
 };
 using Instruction =
-    std::variant<Gate, Compute, Contribute, Release, AllReduce, Update, Norm, Barrier>;
+    std::variant<Gate, Compute, Contribute, Release, AllReduce, Update, Norm, Barrier, Fetch>;
 bool operator==(const Instruction& a, const Instruction& b);
 
 enum class StreamKind : std::uint8_t { kCompute, kCollective, kTransfer };
@@ -182,6 +201,10 @@ struct Program {
   // The largest of all variables.
   [[nodiscard]] std::uint32_t staleness() const;
   [[nodiscard]] bool synchronous(VariableId id) const;
+  // How the rows of the variable travel; kNone where it has no slices.
+  [[nodiscard]] RowTransfer rows(VariableId id) const;
+  // Whether some variable's copies hold only the rows that were fetched.
+  [[nodiscard]] bool fetches_rows() const;
   [[nodiscard]] bool synchronous() const;  // all variables are
   // Whether a run repeats bit for bit. Else it depends on the clock which values a gate finds.
   [[nodiscard]] bool reproducible() const { return staleness() == 0 && synchronous(); }

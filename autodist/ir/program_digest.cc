@@ -48,6 +48,7 @@ class ProgramEncoder {
     out_.add(slice.compression.codec);
     out_.add(slice.compression.error_feedback);
     out_.add(slice.compression.density);
+    out_.add(slice.rows);
   }
   void encode(const Collective& collective) {
     out_.add(collective.variables);
@@ -81,6 +82,10 @@ class ProgramEncoder {
   void encode(const Update& update) { out_.add(update.variable); }
   void encode(const Norm& norm) { out_.add(norm.clip); }
   void encode(const Barrier& barrier) { out_.add(barrier.reason); }
+  void encode(const Fetch& fetch) {
+    out_.add(fetch.variable);
+    out_.add(fetch.rows);
+  }
 
   Canonical out_;
 };

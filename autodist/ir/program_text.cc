@@ -89,7 +89,8 @@ class ProgramPrinter {
                                    : fmt::format("staleness={}", slice.staleness),
             slice.compression.codec == Codec::kNone
                 ? ""
-                : fmt::format("compression={}", to_string(slice.compression))};
+                : fmt::format("compression={}", to_string(slice.compression)),
+            slice.rows == RowTransfer::kNone ? "" : fmt::format("rows={}", name_of(slice.rows))};
   }
 
   Row row(VariableId id, const VariablePlan& plan) const {
@@ -113,6 +114,11 @@ class ProgramPrinter {
   }
 
   std::string line(const Gate& gate) const { return "gate        " + name(gate.variable); }
+  std::string line(const Fetch& fetch) const {
+    std::vector<std::string> rows;
+    for (ValueId value : fetch.rows) rows.push_back(names_.of(value));
+    return fmt::format("fetch       {} rows {}", name(fetch.variable), fmt::join(rows, ", "));
+  }
   std::string line(const Compute& compute) const {
     const Op& op = graph_.op(compute.op);
     const std::string& scope = graph_.scopes[op.scope.value];
@@ -150,6 +156,20 @@ class ProgramPrinter {
 };
 
 }  // namespace
+
+std::string name_of(RowTransfer rows) {
+  switch (rows) {
+    case RowTransfer::kNone:
+      return "none";
+    case RowTransfer::kFetch:
+      return "fetch";
+    case RowTransfer::kReturn:
+      return "return";
+    case RowTransfer::kGather:
+      return "gather";
+  }
+  return "";
+}
 
 std::string name_of(StreamKind kind) {
   switch (kind) {

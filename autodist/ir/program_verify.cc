@@ -6,7 +6,9 @@
 #include <set>
 
 #include "autodist/base/check.h"
+#include "autodist/ir/history.h"
 #include "autodist/ir/program.h"
+#include "autodist/ir/rows.h"
 
 namespace autodist::ir {
 namespace {
@@ -89,10 +91,28 @@ class TableVerifier {
         << first << " is stale and updated at every rank";
     AD_CHECK(slice.synchronous || (slice.staleness == 0 && slice.update_at == UpdateAt::kOwner))
         << first << " is asynchronous, and stale or updated at every rank";
+    if (slice.rows != RowTransfer::kNone) check_rows(slice, first);
     const Compression& compression = slice.compression;
     AD_CHECK(compression.codec != Codec::kTopK ||
              (compression.density > 0 && compression.density <= 1))
         << first << " has density " << compression.density;
+  }
+
+  void check_rows(const Slice& slice, const std::string& name) const {
+    const Shard& shard = program_.shard(slice.pieces.front().shard);
+    AD_CHECK(slice.pieces.size() == 1 && slice.update_at == UpdateAt::kOwner &&
+             slice.compression == Compression{})
+        << name << " travels by rows, fused, compressed or updated at every rank";
+    AD_CHECK(trained_by_rows(graph_.variable(shard.variable)) && shard.axis == 0)
+        << name << " travels by rows, but is not trained by rows";
+    const auto shape = shape_of(graph_, shard.variable);
+    const std::int64_t width = shape[0] == 0 ? 1 : element_count(graph_, shard.variable) / shape[0];
+    const Piece& piece = slice.pieces.front();
+    AD_CHECK(width == 0 || (piece.begin % width == 0 && piece.end % width == 0))
+        << name << " travels by rows of " << width << " elements, cut at " << piece.begin;
+    AD_CHECK(slice.rows != RowTransfer::kGather ||
+             (slice.synchronous && combines(slice, slice.owner)))
+        << name << " is gathered, and asynchronous or owned by no member";
   }
 
   void check(const Collective& collective) const {
@@ -115,6 +135,8 @@ class TableVerifier {
             << variable << " has slices of two stalenesses";
         AD_CHECK(program_.slice(slice).synchronous == program_.synchronous(VariableId(i)))
             << variable << " is asynchronous in part";
+        AD_CHECK(program_.slice(slice).rows == program_.rows(VariableId(i)))
+            << variable << " has rows that travel in two ways";
       }
       AD_CHECK(!plan.clip ||
                (program_.staleness(VariableId(i)) == 0 && program_.synchronous(VariableId(i))))
@@ -212,6 +234,20 @@ class RoleVerifier {
     gate_[gate.variable.value] = true;
   }
 
+  void check(const Fetch& fetch) {
+    in_range(fetch.variable);
+    const std::string& variable = name(fetch.variable);
+    AD_CHECK(program_.rows(fetch.variable) == RowTransfer::kFetch) << variable << " is fetched";
+    AD_CHECK(!gate_[fetch.variable.value]) << variable << " is fetched behind its gate";
+    AD_CHECK(rows_read(graph_, fetch.variable) == fetch.rows)
+        << "the fetch of " << variable << " names other rows than the step reads";
+    const History history(graph_);
+    for (ValueId rows : fetch.rows) {
+      AD_CHECK(done(history.maker(rows))) << variable << " is fetched before its rows are known";
+    }
+    fetched_.insert(fetch.variable);
+  }
+
   void check(const Compute& compute) {
     AD_CHECK(compute.op.value < graph_.ops.size()) << "no op " << compute.op;
     const Op& op = graph_.op(compute.op);
@@ -272,6 +308,9 @@ class RoleVerifier {
       if (!synchronised(VariableId(i)) || !graph_.variables[i].gradient) continue;
       AD_CHECK(contribute_[i]) << name(VariableId(i)) << " never contributes";
       AD_CHECK(release_[i]) << name(VariableId(i)) << " is never released";
+      AD_CHECK(program_.rows(VariableId(i)) != RowTransfer::kFetch ||
+               !graph_.variables[i].first_use || fetched_.count(VariableId(i)))
+          << name(VariableId(i)) << " is never fetched";
     }
   }
 
@@ -280,6 +319,7 @@ class RoleVerifier {
   const std::vector<std::vector<OpId>>& before_;
   std::map<StorageId, VariableId> variable_of_;
   std::set<VariableId> read_;
+  std::set<VariableId> fetched_;
   std::vector<bool> gate_;
   std::vector<bool> contribute_;
   std::vector<bool> release_;

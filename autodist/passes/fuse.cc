@@ -33,7 +33,8 @@ class Fuser {
     std::vector<ir::Slice> result;
     bool open = false;  // whether the last of `result` takes more
     for (ir::Slice& slice : slices) {
-      const bool small = ir::bytes_of(slice) < state_.options.fuse_below;
+      const bool small =
+          ir::bytes_of(slice) < state_.options.fuse_below && slice.rows == ir::RowTransfer::kNone;
       if (open && small && fits(result.back(), slice)) {
         append(result.back(), slice.pieces[0]);
       } else {

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <tuple>
 
+#include "autodist/base/error.h"
+#include "autodist/ir/history.h"
+#include "autodist/ir/rows.h"
 #include "autodist/passes/pass.h"
 
 namespace autodist::passes {
@@ -18,6 +21,7 @@ class Lowering {
       : program_(program),
         by_need_(by_need),
         graph_(*program.graph),
+        fetch_(graph_.ops.size() + 1),
         before_(graph_.ops.size() + 1),
         after_(graph_.ops.size() + 1) {}
 
@@ -59,6 +63,22 @@ class Lowering {
     const std::size_t first =
         variable.first_use ? std::min<std::size_t>(own, variable.first_use->value) : own;
     before_[first].emplace_back(ir::Gate{id});
+    if (program_.rows(id) == ir::RowTransfer::kFetch && variable.first_use) place_fetch(id);
+  }
+
+  // As soon as the rows' numbers are known.
+  void place_fetch(ir::VariableId id) {
+    const std::optional<std::vector<ir::ValueId>> rows = ir::rows_read(graph_, id);
+    if (!rows) {
+      fail(ErrorCode::kInfeasible,
+           "step '{}': for a batch of other shapes it reads '{}' in another way than by "
+           "embedding; its rows cannot be fetched. Use local_proxy_variable=true.",
+           graph_.name, graph_.variable(id).name);
+    }
+    const ir::History history(graph_);
+    std::size_t known = 0;
+    for (ir::ValueId each : *rows) known = std::max(known, done(history.maker(each)));
+    fetch_[known].emplace_back(ir::Fetch{id, *rows});
   }
 
   // The trained variables of a clip that are synchronised in an accepted way.
@@ -97,6 +117,7 @@ class Lowering {
       out.insert(out.end(), more.begin(), more.end());
     };
     for (std::size_t i = 0; i <= graph_.ops.size(); ++i) {
+      append(fetch_[i]);
       append(before_[i]);
       if (i == 0) append(after_[0]);
       if (i == graph_.ops.size()) break;
@@ -167,6 +188,7 @@ class Lowering {
   const ir::Program& program_;
   const std::vector<ir::VariableId>& by_need_;
   const ir::Graph& graph_;
+  std::vector<std::vector<ir::Instruction>> fetch_;   // by number of ops done
   std::vector<std::vector<ir::Instruction>> before_;  // by op
   std::vector<std::vector<ir::Instruction>> after_;   // by number of ops done
 };

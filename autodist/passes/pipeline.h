@@ -1,8 +1,5 @@
 // Graph + Strategy + Cluster -> Program. pipeline.cc is only the ordered list of passes; each pass
 // is one function on one state (pass.h), is verified after it, and can be dumped.
-//
-// What a Program says today: a variable whose gradient is sparse is planned like a dense one; the
-// executor makes its gradient dense before it contributes.
 
 #pragma once
 
@@ -20,6 +17,8 @@ namespace autodist::passes {
 
 struct Options {
   bool cpu_only = false;  // one CPU rank per listed GPU
+  // Of a step. Rows cannot be fetched for more than one: the others are not known yet.
+  std::int64_t micro_batches = 1;
   // Largest slice where the strategy names none: about 50 k parameters (P3, section 5).
   Bytes slice_bytes{200'000};
   // Slices smaller than this are fused with neighbours of the same owner and like priority, up to

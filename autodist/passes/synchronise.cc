@@ -6,12 +6,17 @@
 #include <tuple>
 
 #include "autodist/base/check.h"
+#include "autodist/ir/rows.h"
 #include "autodist/passes/pass.h"
 #include "autodist/passes/slice_table.h"
 #include "autodist/passes/synchronizer_kind.h"
 
 namespace autodist::passes {
 namespace {
+
+// A block of rows is one slice: few messages per step, and a checkpoint moves no more than this
+// (and its optimizer state) at a time.
+constexpr std::int64_t kRowBlockBytes = 32 << 20;
 
 class Synchroniser {
  public:
@@ -30,6 +35,10 @@ class Synchroniser {
       const ir::VariableId variable = program_.shards[i].variable;
       if (!state_.graph().variable(variable).gradient || local_[variable.value]) continue;
       const strategy::Synchronizer& synchronizer = *state_.synchronizers[i];
+      if (ir::trained_by_rows(state_.graph().variable(variable))) {
+        add_rows(ir::ShardId(i), synchronizer);
+        continue;
+      }
       switch (kind_of(synchronizer)) {
         case SynchronizerKind::kParameterServer:
           add_slices({ir::ShardId(i), 0, program_.shards[i].elements}, destination(synchronizer),
@@ -94,6 +103,62 @@ class Synchroniser {
   ir::Compression compression_of(ir::ShardId shard, DType dtype) const {
     const ir::Compression asked = strategy::compression_of(*state_.synchronizers[shard.value]);
     return asked.codec != ir::Codec::kTopK && size_of(dtype) <= 2 ? ir::Compression{} : asked;
+  }
+
+  // Rows go to one block per owner. A parameter server without local replication keeps them until
+  // somebody needs them. Of an all-reduce each member sends r bytes of rows to every other one, or
+  // every member owns a part and 2(n-1)/n r bytes travel, which is less from three members on.
+  void add_rows(ir::ShardId shard, const strategy::Synchronizer& synchronizer) {
+    const ir::VariableId variable = program_.shard(shard).variable;
+    const bool fetchable =
+        state_.options.micro_batches == 1 && ir::rows_read(state_.graph(), variable).has_value();
+    const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer);
+    if (ps != nullptr) {
+      const bool fetch = fetchable && !ps->local_replication;
+      add_row_blocks(shard, 0, rows_of(shard), destination(synchronizer),
+                     fetch ? ir::RowTransfer::kFetch : ir::RowTransfer::kReturn);
+      return;
+    }
+    const auto count = static_cast<std::uint32_t>(members_.size());
+    if (!fetchable || count <= 2) {
+      const ir::Rank owner = members_[all_reduce(shard.value).group % count];
+      return add_row_blocks(shard, 0, rows_of(shard), owner, ir::RowTransfer::kGather);
+    }
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const auto [begin, end] = ir::replica_rows(rows_of(shard), i, count);
+      if (begin < end) add_row_blocks(shard, begin, end, members_[i], ir::RowTransfer::kFetch);
+    }
+  }
+
+  [[nodiscard]] std::int64_t rows_of(ir::ShardId id) const {
+    return program_.shard(id).end - program_.shard(id).begin;
+  }
+
+  void add_row_blocks(ir::ShardId id, std::int64_t begin, std::int64_t end, ir::Rank owner,
+                      ir::RowTransfer rows) {
+    const std::int64_t width = program_.shard(id).elements / std::max<std::int64_t>(1, rows_of(id));
+    const auto row_bytes =
+        std::max<std::int64_t>(1, width * static_cast<std::int64_t>(size_of(dtype_of(id))));
+    const std::int64_t most = std::max<std::int64_t>(1, kRowBlockBytes / row_bytes);
+    for (const ir::Piece& block : cut({id, begin, end}, most)) {
+      add_row_block({id, block.begin * width, block.end * width}, owner, rows);
+    }
+  }
+
+  void add_row_block(const ir::Piece& piece, ir::Rank owner, ir::RowTransfer rows) {
+    const ir::ShardId id = piece.shard;
+    ir::Slice slice;
+    slice.pieces = {piece};
+    slice.dtype = dtype_of(id);
+    slice.owner = owner;
+    slice.needed = state_.needed[program_.shard(id).variable.value];
+    slice.members = members_;
+    if (const auto* ps = std::get_if<strategy::PsSynchronizer>(state_.synchronizers[id.value])) {
+      slice.staleness = static_cast<std::uint32_t>(ps->staleness);
+      slice.synchronous = ps->sync;
+    }
+    slice.rows = rows;
+    program_.slices.push_back(std::move(slice));
   }
 
   // Local: the only replica would send all of it to itself.

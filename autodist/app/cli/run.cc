@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <thread>
 
 #include "autodist/app/cli/light_verbs.h"
@@ -36,6 +37,14 @@ struct RunArguments {
 constexpr int kInterrupted = 130;
 
 // The program as every rank finds it: a path with a slash is a file, anything else lies on PATH.
+bool is_on_path(const std::string& program) {
+  std::istringstream folders(process_environment()("PATH").value_or(""));
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (::access((folder + "/" + program).c_str(), X_OK) == 0) return true;
+  }
+  return false;
+}
+
 CommandLine command_of(const std::vector<std::string>& words) {
   CommandLine command{words.front(), words};
   if (words.front().find('/') != std::string::npos) {
@@ -43,6 +52,9 @@ CommandLine command_of(const std::vector<std::string>& words) {
     if (::access(command.program.c_str(), X_OK) != 0) {
       fail(ErrorCode::kUsage, "{} is no program that can be run", words.front());
     }
+  } else if (!is_on_path(words.front())) {
+    fail(ErrorCode::kUsage, "{}: no such program in PATH. For one in this folder: ./{}",
+         words.front(), words.front());
   }
   return command;
 }

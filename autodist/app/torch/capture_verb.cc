@@ -46,7 +46,7 @@ Action declare_capture(CLI::App& verb) {
   declare_model_options(verb, arguments->model);
   verb.add_option("-o,--output", arguments->output, "write the graph here")->required();
   verb.add_option("--batch", arguments->model.batch, "samples of the example, per replica")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::int64_t{1}, kMostCount));
   verb.add_option("--optimizer", arguments->optimizer, "declared with the graph");
   verb.add_flag("--batch-fixed", arguments->batch_fixed,
                 "record at one batch size only; the graph cannot be split over replicas");

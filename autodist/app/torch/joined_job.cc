@@ -127,6 +127,12 @@ void JoinedJob::join_launched(const Launched& launched, const Environment& envir
     place_.chief_address = is_chief() ? place_.own_address : resolved(chief);
   }
   if (environment("AUTODIST_KEY_FILE")) {
+    if (launched.chief_port == 0 && !environment("AUTODIST_CHIEF")) {
+      fail(ErrorCode::kUsage,
+           "environment: AUTODIST_KEY_FILE is set but AUTODIST_CHIEF is not, and {} names no port: "
+           "set it to ADDRESS:PORT of rank 0",
+           launched.by);
+    }
     place_ = *job_from_environment([&](const std::string& name) -> std::optional<std::string> {
       if (name == "AUTODIST_RANK") return std::to_string(place_.rank);
       if (name == "AUTODIST_SIZE") return std::to_string(place_.size);

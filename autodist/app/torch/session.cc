@@ -5,6 +5,7 @@
 #include <deque>
 #include <iostream>
 #include <limits>
+#include <optional>
 
 #include "autodist/app/planning.h"
 #include "autodist/app/torch/joined_job.h"
@@ -73,6 +74,10 @@ class Session::Impl {
  public:
   Impl(std::unique_ptr<AutoDist::Impl> job, TrainingStep step, const ir::Optimizer& optimizer)
       : job_(std::move(job)), step_(std::move(step)), optimizer_(optimizer) {
+    if (job_options().accumulate < 1) {
+      fail(ErrorCode::kUsage, "JobOptions: accumulate={}, 1 or more micro-batches expected",
+           job_options().accumulate);
+    }
     capture_and_plan();
     agree_and_start();
   }
@@ -109,6 +114,7 @@ class Session::Impl {
     strategy_ = strategy::deserialize(document, "the chief's strategy");
     passes::Options rewrite_options;
     rewrite_options.cpu_only = job_options().cpu_only;
+    rewrite_options.micro_batches = job_options().accumulate;
     program_ = std::make_shared<const ir::Program>(passes::rewrite(
         graph_, strategy_, job_->cluster(), rewrite_options, app::source_of(request)));
   }
@@ -227,6 +233,11 @@ class Session::Impl {
   // The optimizer's state lies with the owners and the statistics with the replicas: the chief
   // gathers.
   void save(const std::string& directory) {
+    if (saved_at_ == step()) {
+      fail(ErrorCode::kUsage, "save: {}: step {} was saved already; once between two steps",
+           directory, step());
+    }
+    saved_at_ = step();
     exec::Checkpoint checkpoint;
     for (const auto& [rank, buffers] : runner().gather_buffers()) {
       if (rank != 0 && !buffers.empty()) checkpoint.replicas[rank] = app::to_data(buffers);
@@ -309,7 +320,8 @@ class Session::Impl {
         app::summary_of(step, runner().told(static_cast<std::uint64_t>(step)), graph_->reduction);
   }
 
-  std::deque<std::int64_t> untold_;  // steps whose notes were not read yet
+  std::optional<std::int64_t> saved_at_;  // the step
+  std::deque<std::int64_t> untold_;       // steps whose notes were not read yet
   StepSummary last_;
 };
 

@@ -128,7 +128,7 @@ class Session {
   std::vector<torch::Tensor> evaluate(const Batch& batch);
 
   // Writes a checkpoint step-N below `directory`, at the chief, with the original names; every rank
-  // calls it. Throws Error(kCheckpoint).
+  // calls it, at most once between two steps. Throws Error(kCheckpoint); kUsage the second time.
   void save(const std::string& directory);
   // Loads the newest sound checkpoint and returns its step; every rank calls it, before the first
   // step. A checkpoint of any strategy and size fits.

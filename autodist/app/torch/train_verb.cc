@@ -189,16 +189,16 @@ Action declare_train(CLI::App& verb) {
   verb.add_option("--optimizer", arguments->optimizer,
                   "for example adamw:lr=1e-3,decay=0.01,clip=1");
   verb.add_option("--batch", arguments->training.batch, "samples per step, all replicas together")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::int64_t{1}, kMostCount));
   verb.add_option("--accumulate", arguments->accumulate,
                   "micro-batches per step: less memory, the same sums")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::int64_t{1}, kMostCount));
   verb.add_option("--steps", arguments->training.steps, "train up to this step")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(std::int64_t{0}, kMostCount));
   verb.add_option("--save", arguments->training.save_to, "checkpoint directory");
   verb.add_option("--checkpoint-every", arguments->training.save_every,
                   "steps between checkpoints (also every 10 minutes)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(std::int64_t{0}, kMostCount));
   verb.add_option("--resume", arguments->resume,
                   "continue from the newest checkpoint of this directory");
   verb.add_option("--init", arguments->init,
@@ -211,11 +211,11 @@ Action declare_train(CLI::App& verb) {
   verb.add_option("--trace", arguments->trace, "write a Chrome/Perfetto trace of this rank");
   verb.add_option("--verify-every", arguments->verify_every,
                   "steps between comparisons of the step with its replay (0: never)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(std::int64_t{0}, kMostCount));
   verb.add_option("--on-nonfinite", arguments->on_nonfinite,
                   "a loss or gradient that is not finite: stop (naming it) or ignore");
   verb.add_option("--join-timeout", arguments->join_seconds, "seconds for the ranks to meet")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1e-3, 1e6));
   verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));

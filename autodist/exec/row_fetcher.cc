@@ -1,0 +1,111 @@
+#include "autodist/exec/row_fetcher.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/capture/torch_types.h"
+#include "autodist/exec/buffer_pool.h"
+
+namespace autodist::exec {
+namespace {
+
+std::vector<std::int64_t> each_once(const std::vector<torch::Tensor>& tensors) {
+  std::vector<std::int64_t> numbers;
+  for (const torch::Tensor& tensor : tensors) {
+    const torch::Tensor flat = tensor.to(torch::kCPU, torch::kInt64).contiguous();
+    const auto* begin = flat.data_ptr<std::int64_t>();
+    numbers.insert(numbers.end(), begin, begin + flat.numel());
+  }
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+comm::Payload payload_of(const std::vector<std::int64_t>& numbers) {
+  const std::size_t size = numbers.size() * sizeof(std::int64_t);
+  std::shared_ptr<std::byte> bytes = allocate_aligned(size);
+  std::memcpy(bytes.get(), numbers.data(), size);
+  return {bytes.get(), size, bytes};
+}
+
+}  // namespace
+
+RowFetcher::RowFetcher(const ir::Program& program, Signal& signal, Ask ask)
+    : program_(program), signal_(signal), ask_(std::move(ask)), asked_(program.slices.size()) {
+  for (std::size_t i = 0; i < asked_.size(); ++i) {
+    const ir::Slice& slice = program.slices[i];
+    if (slice.rows == ir::RowTransfer::kFetch) asked_[i].block = block_of(program, slice);
+  }
+}
+
+void RowFetcher::fetch(ir::VariableId variable, const std::vector<torch::Tensor>& numbers,
+                       std::uint64_t step) {
+  const std::vector<std::int64_t> rows = each_once(numbers);
+  const std::int64_t table = shape_of(*program_.graph, variable)[0];
+  if (!rows.empty() && (rows.front() < 0 || rows.back() >= table)) {
+    fail(ErrorCode::kUsage, "step {}: '{}' has {} rows, the batch asks for row {}", step,
+         program_.graph->variable(variable).name, table,
+         rows.front() < 0 ? rows.front() : rows.back());
+  }
+  for (const ir::SliceId id : program_.plan(variable).slices) {
+    Asked& asked = asked_[id.value];
+    const std::int64_t first = asked.block.first;
+    const auto begin = std::lower_bound(rows.begin(), rows.end(), first);
+    const auto end = std::lower_bound(begin, rows.end(), first + asked.block.rows);
+    if (begin == end) continue;
+    {
+      const Signal::Lock lock = signal_.lock();
+      asked.step = step;
+      asked.answered = false;
+      for (auto row = begin; row != end; ++row) asked.numbers.push_back(*row - first);
+    }
+    ask_(id, step, payload_of(asked.numbers));
+  }
+}
+
+void RowFetcher::take(ir::SliceId slice, std::uint64_t step, comm::Payload rows) {
+  {
+    const Signal::Lock lock = signal_.lock();
+    Asked& asked = asked_.at(slice.value);
+    AD_CHECK(!asked.numbers.empty() && asked.step == step && !asked.answered &&
+             rows.size == asked.numbers.size() * asked.block.row_bytes())
+        << "the owner of slice " << slice << " sent " << rows.size << " bytes of rows of step "
+        << step << " for " << asked.numbers.size() << " rows of step " << asked.step;
+    asked.rows = std::move(rows);
+    asked.answered = true;
+  }
+  signal_.notify();
+}
+
+void RowFetcher::install(ir::VariableId variable, torch::Tensor table, Seconds limit) {
+  for (const ir::SliceId id : program_.plan(variable).slices) {
+    Asked& asked = asked_[id.value];
+    if (asked.numbers.empty()) continue;
+    Signal::Lock lock = signal_.lock();
+    signal_.wait(
+        lock, limit, [&] { return asked.answered; },
+        [&] {
+          const ir::Rank owner = program_.slice(id).owner;
+          return fmt::format("step {}: variable '{}' waits for {} rows of rank {} ({}).",
+                             asked.step, program_.graph->variable(variable).name,
+                             asked.numbers.size(), owner, program_.ranks[owner.value].node);
+        });
+    const comm::Payload rows = std::exchange(asked.rows, {});
+    std::vector<std::int64_t> numbers = std::exchange(asked.numbers, {});
+    lock.unlock();
+    for (std::int64_t& row : numbers) row += asked.block.first;
+    const auto count = static_cast<std::int64_t>(numbers.size());
+    std::vector<std::int64_t> shape = table.sizes().vec();
+    shape[0] = count;
+    auto* data = const_cast<std::byte*>(rows.data);  // NOLINT: index_copy_ only reads it
+    table.index_copy_(0, torch::from_blob(numbers.data(), {count}, torch::kInt64),
+                      torch::from_blob(data, shape, table.scalar_type()));
+  }
+}
+
+}  // namespace autodist::exec

@@ -1,0 +1,24 @@
+// Notes that belong to a slice have numbers in blocks of one per slice, from Topic::kStates on
+// (docs/formats/wire.md).
+
+#pragma once
+
+#include <cstddef>
+
+#include "autodist/ir/program.h"
+
+namespace autodist::exec {
+
+inline constexpr std::size_t kStatesBlock = 0;       // of the update rules, to the chief
+inline constexpr std::size_t kOwedBlock = 1;         // by compression at contributors, likewise
+inline constexpr std::size_t kOwedAverageBlock = 2;  // and at owners
+inline constexpr std::size_t kParametersBlock = 3;   // whole, from the owner
+inline constexpr std::size_t kAskBlock = 4;          // numbers of rows, to the owner
+inline constexpr std::size_t kRowsBlock = 5;         // those rows, from the owner
+
+// Whose rows a step fetches, and that have versions.
+inline bool fetched_in_step(const ir::Slice& slice) {
+  return slice.rows == ir::RowTransfer::kFetch && slice.synchronous;
+}
+
+}  // namespace autodist::exec
