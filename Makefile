@@ -4,9 +4,12 @@ PRESET ?= dev
 BUILD := build/$(PRESET)
 JOBS ?= $(shell nproc)
 
+# Python's Markdown is all that the documentation needs beyond the build.
+DOCS_PACKAGES := python3-markdown
+
 GRAPHS := $(basename $(notdir $(wildcard data/graphs/*.adg)))
 
-.PHONY: demo test test-slow fuzz graphs build programs packages format clean
+.PHONY: demo test test-slow fuzz graphs docs build programs packages format clean
 
 demo: programs
 	$(BUILD)/bin/autodist demo
@@ -26,6 +29,11 @@ fuzz:
 graphs: programs
 	for model in $(GRAPHS); do \
 	  $(BUILD)/bin/autodist capture $$model -o data/graphs/$$model.adg || exit 1; done
+
+# One searchable site in build/docs; a link that leads nowhere fails.
+docs:
+	tools/install-packages $(DOCS_PACKAGES)
+	tools/build-docs
 
 programs: $(BUILD)/build.ninja
 	cmake --build $(BUILD) --parallel $(JOBS) --target programs

@@ -1,0 +1,102 @@
+"""C++ headers as reference pages: each declaration with the comment above it."""
+
+import dataclasses
+import html
+import re
+
+DECLARED = re.compile(r"(?:^|\n)(?:template <.*>\s)?(?:inline |constexpr |using )*"
+                      r"(?:(?:struct|class|enum class|enum) (\w+)|(\w+) = |[^\n=;{}]*?\b([\w]+)\()")
+
+
+@dataclasses.dataclass
+class Item:
+    name: str  # "" where nothing is declared
+    comment: list
+    code: str
+
+
+def comment_lines(lines):
+    """The // lines at the beginning, without their marks."""
+    taken = []
+    for line in lines:
+        if not line.startswith("//"):
+            break
+        taken.append(line[3:] if line.startswith("// ") else line[2:])
+    return taken
+
+
+def depth_change(line):
+    code = re.sub(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])\'|//.*', "", line)
+    return code.count("{") - code.count("}")
+
+
+def read(text):
+    """What the file says of itself, and its Items."""
+    lines = text.split("\n")
+    intro = comment_lines(lines)
+    chunks, chunk, depth = [], [], 0
+    for line in lines[len(intro):] + [""]:
+        scope = re.match(r"(namespace [\w:]+ \{|\}  // namespace)", line)
+        if depth == 0 and (not line or scope or line.startswith("#")):
+            if chunk:
+                chunks.append(chunk)
+            chunk = []
+            continue
+        depth += depth_change(line)
+        chunk.append(line)
+    items = []
+    for chunk in chunks:
+        comment = comment_lines(chunk)
+        code = "\n".join(chunk[len(comment):])
+        found = DECLARED.search(code)
+        name = next((group for group in found.groups() if group), "") if found else ""
+        items.append(Item(name, comment, code))
+    return intro, items
+
+
+def inline(text):
+    text = html.escape(text, quote=False)
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
+    return text.replace("REQUIRES:", "<strong>Requires:</strong>")
+
+
+def prose(lines):
+    """A comment as HTML: paragraphs, and what is indented as it stands."""
+    parts, kind = [], None
+    for line in lines:
+        now = None if not line.strip() else "pre" if line.startswith("  ") else "p"
+        if now and now == kind:
+            parts[-1][1].append(line)
+        elif now:
+            parts.append((now, [line]))
+        kind = now
+    result = []
+    for kind, each in parts:
+        if kind == "pre":
+            result.append("<pre><code>" + html.escape("\n".join(each), quote=False) + "</code></pre>")
+        else:
+            result.append("<p>" + inline(" ".join(each)) + "</p>")
+    return "\n".join(result)
+
+
+def page(path, text):
+    """The body of one header's page."""
+    intro, items = read(text)
+    parts = [f"<h1><code>{path.split('autodist/', 1)[-1]}</code></h1>", prose(intro),
+             f'<pre><code>#include "{path}"</code></pre>']
+    seen = {}
+    for item in items:
+        if item.name:
+            seen[item.name] = seen.get(item.name, 0) + 1
+            anchor = item.name + (f"-{seen[item.name]}" if seen[item.name] > 1 else "")
+            parts.append(f'<h2 id="{anchor}"><code>{item.name}</code>'
+                         f'<a class="headerlink" href="#{anchor}">#</a></h2>')
+        parts.append(prose(item.comment))
+        if item.code:
+            parts.append("<pre><code>" + html.escape(item.code, quote=False) + "</code></pre>")
+    return "\n".join(parts)
+
+
+def first_sentence(text):
+    intro = " ".join(read(text)[0])
+    return re.split(r"(?<=[.:])\s", intro)[0]
