@@ -3,14 +3,14 @@
 import dataclasses
 import html
 import re
+import textwrap
 
-DECLARED = re.compile(r"(?:^|\n)(?:template <.*>\s)?(?:inline |constexpr |using )*"
-                      r"(?:(?:struct|class|enum class|enum) (\w+)|(\w+) = |[^\n=;{}]*?\b([\w]+)\()")
+DECLARED = re.compile(r"(?:(?:struct|class|enum class|enum) (\w+)|using (\w+) = |(?:inline |constexpr )*\w[^=;{}()]*[ &*](\w+)\()")
 
 
 @dataclasses.dataclass
 class Item:
-    name: str  # "" where nothing is declared
+    names: list  # of what it declares
     comment: list
     code: str
 
@@ -48,10 +48,19 @@ def read(text):
     for chunk in chunks:
         comment = comment_lines(chunk)
         code = "\n".join(chunk[len(comment):])
-        found = DECLARED.search(code)
-        name = next((group for group in found.groups() if group), "") if found else ""
-        items.append(Item(name, comment, code))
+        items.append(Item(names_in(code), comment, code))
     return intro, items
+
+
+def names_in(code):
+    """What stands at the left edge."""
+    names = []
+    for line in code.split("\n"):
+        found = DECLARED.match(line)
+        name = next((group for group in found.groups() if group), "") if found else ""
+        if name and name not in names:
+            names.append(name)
+    return names
 
 
 def inline(text):
@@ -73,7 +82,8 @@ def prose(lines):
     result = []
     for kind, each in parts:
         if kind == "pre":
-            result.append("<pre><code>" + html.escape("\n".join(each), quote=False) + "</code></pre>")
+            text = textwrap.dedent("\n".join(each))
+            result.append("<pre><code>" + html.escape(text, quote=False) + "</code></pre>")
         else:
             result.append("<p>" + inline(" ".join(each)) + "</p>")
     return "\n".join(result)
@@ -84,13 +94,14 @@ def page(path, text):
     intro, items = read(text)
     parts = [f"<h1><code>{path.split('autodist/', 1)[-1]}</code></h1>", prose(intro),
              f'<pre><code>#include "{path}"</code></pre>']
-    seen = {}
+    seen = set()
     for item in items:
-        if item.name:
-            seen[item.name] = seen.get(item.name, 0) + 1
-            anchor = item.name + (f"-{seen[item.name]}" if seen[item.name] > 1 else "")
-            parts.append(f'<h2 id="{anchor}"><code>{item.name}</code>'
-                         f'<a class="headerlink" href="#{anchor}">#</a></h2>')
+        new = [name for name in item.names if name not in seen]
+        seen.update(new)
+        if new:
+            others = "".join(f'<a id="{name}"></a>' for name in new[1:])
+            title = ", ".join(f"<code>{name}</code>" for name in item.names)
+            parts.append(f'<h2 id="{new[0]}">{title}<a class="headerlink" href="#{new[0]}">#</a></h2>{others}')
         parts.append(prose(item.comment))
         if item.code:
             parts.append("<pre><code>" + html.escape(item.code, quote=False) + "</code></pre>")

@@ -11,7 +11,8 @@ FOLDER = "autodist/passes"
 def words_of(name):
     """ParameterServerSlicesEveryVariable -> Parameter server slices every variable."""
     words = re.findall(r"[A-Z][a-z]*|[0-9]+", name)
-    return " ".join([words[0]] + [word.lower() for word in words[1:]])
+    sentence = " ".join([words[0]] + [word.lower() for word in words[1:]])
+    return re.sub(r"\b([CcGg]pu)(s?)\b", lambda found: found.group(1).upper() + found.group(2), sentence)
 
 
 def names(root):
@@ -23,7 +24,7 @@ def names(root):
 def promises(root):
     """Pass -> the comment above its declaration in pass.h."""
     items = headers.read((root / FOLDER / "pass.h").read_text())[1]
-    return {item.name: item.comment for item in items}
+    return {name: item.comment for item in items for name in item.names[:1]}
 
 
 def goldens(root):

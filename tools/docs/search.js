@@ -6,19 +6,19 @@
   const root = document.body.dataset.root;
   const most = 12;
 
-  const wordsOf = (text) => text.toLowerCase().split(/[^\p{L}\p{N}_+-]+/u).filter(Boolean);
+  const wordsOf = (text) => text.toLowerCase().split(/[^\p{L}\p{N}_]+/u).filter(Boolean);
   const sections = searchIndex.map(([address, page, heading, text]) => ({
     address, page, heading, text,
     titleWords: wordsOf(page + " " + heading), words: wordsOf(text),
   }));
 
-  // A hit in a heading counts more, a whole word more than its beginning.
+  // A hit in a heading counts more, a whole word more than its beginning, several more than one.
   function score(section, terms) {
     let sum = 0;
     for (const term of terms) {
-      const best = (words, weight) => words.includes(term) ? 2 * weight
-        : words.some((word) => word.startsWith(term)) ? weight : 0;
-      const points = best(section.titleWords, 10) + best(section.words, 1);
+      const hits = (words) => words.reduce(
+        (all, word) => all + (word === term ? 2 : word.startsWith(term) ? 1 : 0), 0);
+      const points = 10 * Math.min(2, hits(section.titleWords)) + Math.min(10, hits(section.words));
       if (points === 0) return 0;
       sum += points;
     }
@@ -29,8 +29,9 @@
     const span = document.createElement("small");
     const lower = text.toLowerCase();
     const first = Math.max(0, Math.min(...terms.map((term) => lower.indexOf(term)).filter((at) => at >= 0), text.length));
-    const begin = first === text.length ? 0 : Math.max(0, first - 60);
-    const cut = (begin > 0 ? "… " : "") + text.slice(begin, begin + 180);
+    const begin = first < 60 || first === text.length ? 0 : text.indexOf(" ", first - 60) + 1;
+    const end = text.indexOf(" ", begin + 180);
+    const cut = (begin > 0 ? "… " : "") + text.slice(begin, end < 0 ? text.length : end);
     const pattern = new RegExp("(" + terms.map((term) => term.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|") + ")", "gi");
     cut.split(pattern).forEach((piece, i) => {
       const node = i % 2 ? document.createElement("mark") : document.createTextNode(piece);
