@@ -1,5 +1,5 @@
 # AutoDist on CPUs. `docker build -t autodist .` makes the runtime image; `--target build` stops at
-# the image with compilers, sources and tests. docs/containers.md says how several containers train.
+# the image with compilers and sources. docs/containers.md says how several containers train.
 
 FROM debian:12 AS build
 WORKDIR /autodist

@@ -82,8 +82,9 @@ class Page:
         home.mkdir()
         self.scratch = folder / "scratch"
         self.scratch.mkdir()
+        # Python's module, where it is built, lies beside the programs' folder.
         self.environment = dict(os.environ, PATH=f"{programs}:{os.environ['PATH']}", HOME=str(home),
-                                LC_ALL="C.UTF-8")
+                                PYTHONPATH=str(programs.parent / "python"), LC_ALL="C.UTF-8")
 
     def run(self, command, wanted=0):
         finished = subprocess.run(command, cwd=self.scratch, env=self.environment, text=True,
