@@ -31,6 +31,8 @@ import fences  # noqa: E402
 
 INSPECTED = {"yaml": "yml", "pbtxt": "pbtxt"}
 BLOCK_SECONDS = 60
+# How the code calls what reads a variable.
+ASKS = r"(?:env\w*|has|text|number|maybe|or_empty|place)(?:\(\))?"
 PAGES_AT_ONCE = 3  # a block often waits for its ranks to meet
 
 
@@ -149,7 +151,7 @@ def variables_read():
             continue
         text = path.read_text()
         names |= set(re.findall(r'"([A-Z][A-Z0-9]*_[A-Z0-9_]*)=?"', text))
-        names |= set(re.findall(r'(?:env\w*|has|text|number|maybe|or_empty|place)(?:\(\))?\("([A-Z]\w+)"', text))
+        names |= set(re.findall(ASKS + r'\("([A-Z]\w+)"', text))
     return names
 
 

@@ -5,7 +5,8 @@ import html
 import re
 import textwrap
 
-DECLARED = re.compile(r"(?:(?:struct|class|enum class|enum) (\w+)|using (\w+) = |(?:inline |constexpr )*\w[^=;{}()]*[ &*](\w+)\()")
+DECLARED = re.compile(r"(?:struct|class|enum class|enum) (\w+)|using (\w+) = "
+                      r"|[\w\[][^=;{}()]*[ &*](\w+)\(")
 
 
 @dataclasses.dataclass
@@ -101,7 +102,8 @@ def page(path, text):
         if new:
             others = "".join(f'<a id="{name}"></a>' for name in new[1:])
             title = ", ".join(f"<code>{name}</code>" for name in item.names)
-            parts.append(f'<h2 id="{new[0]}">{title}<a class="headerlink" href="#{new[0]}">#</a></h2>{others}')
+            link = f'<a class="headerlink" href="#{new[0]}">#</a>'
+            parts.append(f'<h2 id="{new[0]}">{title}{link}</h2>{others}')
         parts.append(prose(item.comment))
         if item.code:
             parts.append("<pre><code>" + html.escape(item.code, quote=False) + "</code></pre>")

@@ -89,8 +89,8 @@ def golden_page(root, golden, title):
 def overview(root, all_names, titles):
     told = promises(root)
     intro = headers.read((root / FOLDER / "pipeline.h").read_text())[0]
-    items = "".join(f'<li><a href="passes/{name}">{name}</a>: {headers.inline(" ".join(told.get(name, [])))}</li>'
-                    for name in all_names)
+    items = "".join(f'<li><a href="passes/{name}">{name}</a>: '
+                    f'{headers.inline(" ".join(told.get(name, [])))}</li>' for name in all_names)
     return (f"<h1>Passes</h1>{headers.prose(intro)}<ol>{items}</ol>"
             "<h2 id=\"examples\">Examples</h2><p>Each is a whole job of the passes' test: a cluster, a "
             "strategy, a graph, and the Program that they make.</p>" + golden_list(titles))

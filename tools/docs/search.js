@@ -28,11 +28,12 @@
   function marked(text, terms) {
     const span = document.createElement("small");
     const lower = text.toLowerCase();
-    const first = Math.max(0, Math.min(...terms.map((term) => lower.indexOf(term)).filter((at) => at >= 0), text.length));
+    const places = terms.map((term) => lower.indexOf(term)).filter((at) => at >= 0);
+    const first = Math.min(...places, text.length);
     const begin = first < 60 || first === text.length ? 0 : text.indexOf(" ", first - 60) + 1;
     const end = text.indexOf(" ", begin + 180);
     const cut = (begin > 0 ? "… " : "") + text.slice(begin, end < 0 ? text.length : end);
-    const pattern = new RegExp("(" + terms.map((term) => term.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|") + ")", "gi");
+    const pattern = new RegExp("(" + terms.join("|") + ")", "gi");  // letters and digits alone
     cut.split(pattern).forEach((piece, i) => {
       const node = i % 2 ? document.createElement("mark") : document.createTextNode(piece);
       if (i % 2) node.textContent = piece;
