@@ -17,6 +17,6 @@ RUN apt-get update -qq \
  && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
 COPY --from=build /autodist/build/dev/bin/autodist /autodist/build/dev/bin/autodist-torch /usr/local/bin/
 COPY --from=build /autodist/data/graphs /usr/local/share/autodist/graphs
-WORKDIR /work
+WORKDIR /job
 ENTRYPOINT ["autodist"]
 CMD ["--help"]

@@ -6,6 +6,10 @@ import re
 import headers
 
 FOLDER = "autodist/passes"
+# The parts of a Program's text, by the pass that makes them what they are.
+WRITES = {"partition": "variables", "replicate": "ranks",
+          "synchronise": ("slices", "collectives", "variables"), "fuse": "slices",
+          "order": ("slices", "collectives"), "lower": "role"}
 
 
 def words_of(name):
@@ -66,9 +70,23 @@ def pass_page(root, name, all_names, titles):
               for label, i in around if 0 <= i < len(all_names)]
     parts.append("<ul>" + "".join(links) + "</ul>")
     parts.append(f"<p><code>autodist plan GRAPH --dump-after {name}</code> prints the Program as it "
-                 "stands after this pass. Whole examples, from cluster and strategy to the Program:</p>")
-    parts.append(golden_list(titles))
+                 "stands after this pass.</p>")
+    parts.append('<h2 id="examples">Examples</h2>'
+                 "<p>What it writes, in the Programs of whole examples:</p>")
+    for golden, title in sorted(titles.items(), key=lambda each: each[1]):
+        written = written_by(root, name, golden)
+        if written:
+            parts.append(f"<details><summary>{title}</summary><pre><code>{html.escape(written)}</code></pre>"
+                         f'<p><a href="goldens/{golden}">All of it</a></p></details>')
     return "\n".join(parts)
+
+
+def written_by(root, name, golden):
+    """The part of a golden's Program that the pass writes; all of it for a pass that is not named."""
+    text = (root / FOLDER / "testdata" / f"{golden}.txt").read_text().split("\n# program\n")[1]
+    part = WRITES.get(name)
+    sections = re.split(r"\n\n(?=\w)", text.strip("\n"))
+    return "\n\n".join(each for each in sections if part is None or each.startswith(part))
 
 
 def golden_list(titles):
