@@ -190,6 +190,27 @@ TEST(Processes, EqualPlainLibtorchForEveryPairAndThemselves) {
   }
 }
 
+TEST(Processes, FetchesAreTheWholeBatchsAndEvaluationCountsEverySampleOnce) {
+  for (const char* builder : {"PartitionedPS", "AllReduce"}) {
+    for (const int ranks : {1, 2, 3}) {
+      const Scratch scratch;
+      Process job({kPrograms + "/fetch_job", "local:" + std::to_string(ranks), builder}, scratch);
+      ASSERT_EQ(job.wait(60s), 0) << job.err();
+      const std::string lines = job.out() + job.err();
+      const std::regex line(
+          "rank \\d difference (\\S+) samples 11 evaluation differs by (\\S+); "
+          "fetch: .* Did you mean 'fc2.weight'");
+      int found = 0;
+      for (std::sregex_iterator each(lines.begin(), lines.end(), line), end; each != end; ++each) {
+        ++found;
+        EXPECT_LT(std::stod((*each)[1]), 1e-12) << lines;
+        EXPECT_LT(std::stod((*each)[2]), 1e-9) << lines;
+      }
+      EXPECT_EQ(found, ranks) << lines;
+    }
+  }
+}
+
 // Half of the time the second rank stands still, as under a CPU quota of 50 %: both ranks still
 // make the same tables, because no measured time is in them.
 TEST(Processes, ASlowedRankAgreesOnTheSameSlices) {

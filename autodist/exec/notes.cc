@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "autodist/base/check.h"
+#include "autodist/base/error.h"
 
 namespace autodist::exec {
 namespace {
@@ -20,7 +21,7 @@ Notes::Notes(const ir::Program& program, ir::Rank self, Seconds limit, Signal& s
 void Notes::take(const comm::Frame& frame) {
   const Topic topic{frame.header.slice};
   AD_CHECK(topic <= Topic::kDone || (Topic::kMet <= topic && topic <= Topic::kSaved) ||
-           topic == Topic::kFetched)
+           (Topic::kFetched <= topic && topic < Topic::kStates))
       << "a note on topic " << frame.header.slice;
   if (topic != Topic::kDone) {
     keep(topic, frame.header.step, frame.header.from, frame.payload.to_string());
@@ -54,12 +55,32 @@ std::map<std::uint32_t, std::string> Notes::collect(Topic topic, std::uint64_t s
   return std::move(notes_.extract(key).mapped());
 }
 
-void Notes::tell(std::uint64_t step, const std::string& note) {
+void Notes::give_all(Topic topic, std::uint64_t step, const std::string& note) {
   for (std::size_t i = 1; i < program_.ranks.size(); ++i) {
     const auto to = static_cast<std::uint32_t>((self_.value + i) % program_.ranks.size());
-    if (program_.computes(ir::Rank(to))) post_(to, Topic::kStep, step, note);
+    if (program_.computes(ir::Rank(to))) post_(to, topic, step, note);
   }
-  keep(Topic::kStep, step, self_.value, note);
+  keep(topic, step, self_.value, note);
+}
+
+void Notes::tell(std::uint64_t step, const std::string& note) {
+  give_all(Topic::kStep, step, note);
+}
+
+std::vector<std::string> Notes::share(std::uint64_t step, const std::string& bytes) {
+  if (step != shared_step_) shares_ = 0;
+  shared_step_ = step;
+  if (shares_ == kMostShares) {
+    fail(ErrorCode::kUsage, "step {}: ranks share values {} times between two steps, no more", step,
+         kMostShares);
+  }
+  const auto topic = static_cast<Topic>(static_cast<comm::SliceNumber>(Topic::kShared) + shares_++);
+  give_all(topic, step, bytes);
+  std::vector<std::string> all;
+  for (auto& [rank, theirs] : collect(topic, step, "their values", limit_)) {
+    all.push_back(std::move(theirs));
+  }
+  return all;
 }
 
 std::vector<std::string> Notes::told(std::uint64_t step) {
@@ -80,10 +101,7 @@ std::map<std::uint32_t, std::string> Notes::gather_at_chief(std::uint64_t step, 
 }
 
 void Notes::meet(Topic topic, std::uint64_t step) {
-  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
-    if (rank != self_.value && program_.computes(ir::Rank(rank))) post_(rank, topic, step, "");
-  }
-  keep(topic, step, self_.value, "");
+  give_all(topic, step, "");
   collect(topic, step, "word that they are there", kYears);
 }
 

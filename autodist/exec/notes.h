@@ -29,10 +29,13 @@ enum class Topic : comm::SliceNumber {
   kSaved = 7,
   kRowsWanted = 8,  // all rows of slices whose rows are fetched
   kFetched = 9,
+  kShared = 10,  // and the five after it
   // + slice; after all slices what contributors owe, then what owners owe, then parameters, then
   // numbers of rows to fetch, then those rows.
   kStates = 16,
 };
+
+inline constexpr std::uint32_t kMostShares = 6;
 
 class Notes {
  public:
@@ -58,6 +61,10 @@ class Notes {
   // get nothing and do not wait. By all of them, at most once between two steps.
   std::map<std::uint32_t, std::string> gather_at_chief(std::uint64_t step, std::string bytes);
 
+  // Bytes of every computing rank to every other, by rank; waits for the last. By all of them, at
+  // most kMostShares times between two steps: throws Error(kUsage).
+  std::vector<std::string> share(std::uint64_t step, const std::string& bytes);
+
   // Returns when all computing ranks have called it with this topic and step. However long that
   // takes: asynchronous ranks go each at its own rate. A peer that is lost ends the wait.
   void meet(Topic topic, std::uint64_t step);
@@ -69,6 +76,8 @@ class Notes {
   void wait_for_the_end();
 
  private:
+  // To every other computing rank, and to itself.
+  void give_all(Topic topic, std::uint64_t step, const std::string& note);
   void keep(Topic topic, std::uint64_t step, std::uint32_t from, std::string note);
   // Those of all computing ranks, by rank; waits for the last.
   std::map<std::uint32_t, std::string> collect(Topic topic, std::uint64_t step, const char* what,
@@ -84,6 +93,9 @@ class Notes {
   // staleness.
   std::map<std::pair<Topic, std::uint64_t>, std::map<std::uint32_t, std::string>> notes_;
   std::set<std::uint32_t> done_;  // ranks
+  // By the calling thread alone.
+  std::uint64_t shared_step_ = 0;
+  std::uint32_t shares_ = 0;  // at that step
 };
 
 }  // namespace autodist::exec

@@ -1,5 +1,6 @@
 #include "autodist/exec/runner.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "autodist/exec/tensor_data.h"
 #include "autodist/exec/trace_recorder.h"
 #include "autodist/ir/history.h"
+#include "autodist/ir/names.h"
 
 namespace autodist::exec {
 namespace {
@@ -141,6 +143,15 @@ class Runner::Impl {
     return all;
   }
 
+  void watch(std::vector<std::string> names) {
+    watch_ = std::move(names);
+    watched_.clear();
+  }
+  std::vector<Watched> take_watched() {
+    watch_.clear();
+    return std::exchange(watched_, {});
+  }
+
   Synchroniser& synchroniser() { return synchroniser_; }
   TraceRecorder& trace() { return trace_; }
   [[nodiscard]] std::uint64_t steps_done() const { return step_; }
@@ -167,6 +178,7 @@ class Runner::Impl {
     void operator()(const ir::Compute& compute) {
       if (samples == 0) return;
       rank.compute(*shape.replay_, compute.op);
+      if (!rank.watch_.empty()) rank.keep_values(*shape.replay_, compute.op);
       if (compute.op == shape.loss_op_) rank.check_loss(shape, rows);
     }
     void operator()(const ir::Contribute& contribute) {
@@ -175,6 +187,9 @@ class Runner::Impl {
         gradient = shape.replay_->take_gradient(contribute.variable);
         rank.check_gradient(*shape.replay_, contribute.variable, gradient);
         gradient = rank.accumulated(contribute.variable, gradient, samples, last);
+        if (last && !rank.watch_.empty()) {
+          rank.keep_gradient(*shape.replay_, contribute.variable, gradient);
+        }
       }
       if (!last) return;
       rank.synchroniser_.contribute(contribute.variable, gradient, rank.step_,
@@ -202,6 +217,33 @@ class Runner::Impl {
 
   [[nodiscard]] bool is_trained(ir::VariableId variable) const {
     return program_->graph->variable(variable).gradient.has_value();
+  }
+
+  void keep_values(const Replay& replay, ir::OpId op) {
+    for (const std::string& name : watch_) {
+      const auto found = ir::find_watched(replay.graph(), name);
+      if (!found || found->gradient || found->after != op) continue;
+      keep({name, replay.tensor(found->value).clone(), false, found->batched});
+    }
+  }
+
+  void keep_gradient(const Replay& replay, ir::VariableId variable, const torch::Tensor& gradient) {
+    for (const std::string& name : watch_) {
+      const auto found = ir::find_watched(replay.graph(), name);
+      if (!found || found->gradient != variable) continue;
+      keep({name, gradient.is_sparse() ? gradient.to_dense() : gradient.clone(), true, false});
+    }
+  }
+
+  // Rows of several micro-batches stand one after the other; of the rest the last one's count.
+  void keep(Watched value) {
+    const auto before = std::find_if(watched_.begin(), watched_.end(),
+                                     [&](const Watched& each) { return each.name == value.name; });
+    if (before == watched_.end()) {
+      watched_.push_back(std::move(value));
+    } else {
+      before->value = value.batched ? torch::cat({before->value, value.value}) : value.value;
+    }
   }
 
   // With what earlier micro-batches brought; of the last one, their mean over all samples (or their
@@ -291,7 +333,11 @@ class Runner::Impl {
     if (std::isfinite(loss)) return;
     shape.replay_->end();
     fail(ErrorCode::kUsage, "step {}: the loss of rank {} is {}: {}. The training diverges.", step_,
-         rank_, loss, first_nonfinite(*shape.replay_, rows, seed(), *shape.loss_op_));
+         rank_,
+         std::isnan(loss) ? "nan"
+         : loss > 0       ? "inf"
+                          : "-inf",
+         first_nonfinite(*shape.replay_, rows, seed(), *shape.loss_op_));
   }
 
   void check_gradient(const Replay& replay, ir::VariableId id,
@@ -352,7 +398,9 @@ class Runner::Impl {
   std::int64_t samples_before_ = 0;         // of its micro-batches so far
   std::vector<torch::Tensor> accumulated_;  // by variable: of these, sums of samples * gradient
   std::optional<std::uint64_t> pulled_;     // the step at which this rank last did
-  std::uint64_t steps_started_ = 0;         // guarded by the signal's lock
+  std::vector<std::string> watch_;          // names
+  std::vector<Watched> watched_;
+  std::uint64_t steps_started_ = 0;  // guarded by the signal's lock
   Synchroniser synchroniser_;
   std::optional<ShapedStep> own_shape_;  // nothing for a rank that only serves
   std::vector<std::thread> streams_;
@@ -387,6 +435,11 @@ void Runner::tell(const std::string& note) {
 }
 std::vector<std::string> Runner::told(std::uint64_t step) {
   return impl_->synchroniser().notes().told(step);
+}
+void Runner::watch(std::vector<std::string> names) { impl_->watch(std::move(names)); }
+std::vector<Watched> Runner::take_watched() { return impl_->take_watched(); }
+std::vector<std::string> Runner::share(const std::string& bytes) {
+  return impl_->synchroniser().notes().share(impl_->steps_done(), bytes);
 }
 void Runner::serve() { impl_->serve(); }
 void Runner::finish() { impl_->finish(); }

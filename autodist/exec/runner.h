@@ -56,6 +56,14 @@ struct StepResult {
 
 class Replay;
 
+// A value that a step was asked to keep.
+struct Watched {
+  std::string name;
+  torch::Tensor value;       // dense, a copy
+  bool is_gradient = false;  // of this rank's samples
+  bool batched = false;      // the first dimension is the batch
+};
+
 // What a rank computes for batches of one shape, prepared once.
 class ShapedStep {
  public:
@@ -124,6 +132,14 @@ class Runner {
   void tell(const std::string& note);
   // What all of them told of a step, by rank; waits for the last. Once per step.
   std::vector<std::string> told(std::uint64_t step);
+
+  // Keeps values of the next step (ir::find_watched), of all its micro-batches, until they are
+  // taken. Names that a batch's graph does not know are passed over.
+  void watch(std::vector<std::string> names);
+  std::vector<Watched> take_watched();
+
+  // Notes::share, for the step that is next.
+  std::vector<std::string> share(const std::string& bytes);
 
   // For a rank that only serves: owns its slices until every computing rank has finished.
   void serve();

@@ -34,13 +34,13 @@ void refuse_unknown_verb(int argc, char** argv) {
   std::vector<std::string> names;
   for (const Verb& verb : verbs()) names.push_back(verb.name);
   const std::string meant = nearest(argv[1], names);
-  fail(ErrorCode::kUsage, "unknown verb '{}'{}. See autodist --help.", argv[1],
-       meant.empty() ? "" : fmt::format(", did you mean '{}'?", meant));
+  fail(ErrorCode::kUsage, "unknown verb '{}'.{} See autodist --help.", argv[1],
+       meant.empty() ? "" : fmt::format(" Did you mean '{}'?", meant));
 }
 
 int run(int argc, char** argv, Program program, const std::map<std::string, Declare>& declared) {
   refuse_unknown_verb(argc, argv);
-  CLI::App app("Trains a model on many machines and decides by itself how.", "autodist");
+  CLI::App app("Plans how to train a model on many machines, and trains it.", "autodist");
   app.require_subcommand(1);
   app.set_version_flag("--version", AUTODIST_VERSION);
   app.footer("Every verb takes --json and --help; `autodist VERB --help` shows an example.");

@@ -19,6 +19,8 @@ const std::vector<Verb>& verbs() {
        "autodist train digits --cluster local:2 --steps 200", Program::kTorch},
       {"run", "start your own program on every rank of a cluster, here and over ssh",
        "autodist run --cluster cluster.yml -- ./train --epochs 3", Program::kLight},
+      {"export", "write a model with its trained values as a TorchScript file",
+       "autodist export digits --resume ckpt -o digits.pt", Program::kTorch},
       {"ckpt", "list, verify or show checkpoints", "autodist ckpt list ckpt/", Program::kTorch},
       {"bench", "measure, as ratios against a peer or a bound in one run",
        "autodist bench capture --quick", Program::kTorch},

@@ -33,6 +33,7 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options)
   const Environment environment = process_environment();
   const std::optional<Launched> launched = launcher_of(environment);
   cluster_ = cluster_of(specification, launched);
+  check_devices();
   size_ = static_cast<std::uint32_t>(cluster::ranks_of(cluster_, options_.cpu_only).size());
   if (launched) {
     launcher_ = launched->by;
@@ -64,6 +65,16 @@ void JoinedJob::check_children() const {
 
 void JoinedJob::wait_for_children() {
   if (children_) children_->wait(options_.join_limit);
+}
+
+void JoinedJob::check_devices() const {
+  for (const cluster::Node& node : cluster_.nodes) {
+    if (node.gpus.empty() || options_.cpu_only) continue;
+    fail(ErrorCode::kEnvironment,
+         "cluster: node {} lists {} GPUs, and this version computes on CPUs. Use --devices cpu (in "
+         "a program: JobOptions::cpu_only) for one CPU rank in the place of each.",
+         node.address, node.gpus.size());
+  }
 }
 
 // Ranks of one machine share its cores; more threads than cores only wait for each other.

@@ -48,6 +48,7 @@ class JoinedJob {
   Clock& clock() { return clock_; }
 
  private:
+  void check_devices() const;
   void share_cores() const;
   void check_size(const JobPlace& place, const std::string& specification) const;
   [[nodiscard]] comm::RendezvousOptions rendezvous() const;

@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
                      {{"demo", declare_demo},
                       {"capture", declare_capture},
                       {"train", declare_train},
+                      {"export", declare_export},
                       {"ckpt", declare_ckpt},
                       {"bench", declare_bench}});
 }

@@ -97,7 +97,11 @@ ModelSource open_script(const ModelRequest& request, const std::string& data) {
 }  // namespace
 
 ModelSource open_model(const ModelRequest& request, const std::string& data) {
-  if (std::filesystem::is_regular_file(request.name)) return open_script(request, data);
+  const std::filesystem::path path(request.name);
+  if (std::filesystem::is_regular_file(path)) return open_script(request, data);
+  if (path.extension() == ".pt" || path.has_parent_path()) {
+    fail(ErrorCode::kUsage, "model: there is no file '{}'", request.name);
+  }
   const models::ModelInfo& model = models::find_model(request.name);
   models::ModelOptions options;
   options.batch = request.batch;

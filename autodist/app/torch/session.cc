@@ -2,12 +2,15 @@
 
 #include "autodist/app/torch/session.h"
 
+#include <algorithm>
+#include <cstring>
 #include <deque>
 #include <iostream>
 #include <limits>
 #include <optional>
 
 #include "autodist/app/planning.h"
+#include "autodist/app/torch/fetching.h"
 #include "autodist/app/torch/joined_job.h"
 #include "autodist/app/torch/session_state.h"
 #include "autodist/app/torch/shape_cache.h"
@@ -15,12 +18,14 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/capture.h"
+#include "autodist/capture/export.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/c10d/gloo.h"
 #include "autodist/exec/checkpoint.h"
 #include "autodist/exec/runner.h"
 #include "autodist/exec/start.h"
 #include "autodist/exec/tensor_data.h"
+#include "autodist/ir/names.h"
 #include "autodist/passes/pipeline.h"
 
 namespace autodist {
@@ -55,6 +60,10 @@ Batch part_of(const Batch& batch, const ir::Graph& graph, std::uint32_t index,
     part.push_back(batch[i].slice(0, begin, end));
   }
   return part;
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 bool has_rows(const Batch& batch, const ir::Graph& graph) {
@@ -202,9 +211,7 @@ class Session::Impl {
   }
 
   double run(const Batch& batch) {
-    const auto& replica = program_->ranks[job_->rank()].replica;
-    AD_CHECK(replica) << "a rank that only serves runs no steps";
-    return run_local(part_of(batch, *graph_, *replica, program_->replica_count()));
+    return run_local(part_of(batch, *graph_, replica(), program_->replica_count()));
   }
 
   StepSummary summarise(bool stop, bool save) {
@@ -215,6 +222,55 @@ class Session::Impl {
     const std::size_t lag = program_->synchronous() ? program_->staleness() : kAsynchronousLag;
     if (untold_.size() > 1 + lag) read_notes();
     return last_;
+  }
+
+  std::map<std::string, torch::Tensor> run_and_fetch(const Batch& batch,
+                                                     const std::vector<std::string>& names) {
+    const app::FetchNames sorted = app::sort_names(names, *graph_, step_);
+    runner().watch(sorted.watched);
+    run(batch);
+    std::vector<exec::Watched> own = runner().take_watched();
+    for (const NamedTensor& buffer : step_.buffers) {
+      if (!contains(sorted.tensors, buffer.name)) continue;
+      own.push_back({buffer.name, buffer.tensor.detach().clone(), false, false});
+    }
+    std::map<std::string, torch::Tensor> whole = app::join_parts(
+        runner().share(app::pack_part(own, report_.samples, report_.loss)), graph_->reduction);
+    if (!sorted.tensors.empty()) runner().synchronize();
+    for (const NamedTensor& parameter : step_.parameters) {
+      if (!contains(sorted.tensors, parameter.name)) continue;
+      whole[parameter.name] = parameter.tensor.detach().clone();
+    }
+    if (!contains(names, ir::kLossName)) whole.erase(ir::kLossName);
+    return whole;
+  }
+
+  std::vector<double> sum_over_ranks(const std::vector<double>& values) {
+    std::vector<double> sums;
+    const std::string own(reinterpret_cast<const char*>(values.data()),  // NOLINT: as they are
+                          values.size() * sizeof(double));
+    for (const std::string& each : runner().share(own)) {
+      std::vector<double> theirs(each.size() / sizeof(double));
+      std::memcpy(theirs.data(), each.data(), theirs.size() * sizeof(double));
+      sums.resize(std::max(sums.size(), theirs.size()));
+      for (std::size_t i = 0; i < theirs.size(); ++i) sums[i] += theirs[i];
+    }
+    return sums;
+  }
+
+  [[nodiscard]] std::uint32_t replica() const {
+    const auto& replica = program_->ranks[job_->rank()].replica;
+    AD_CHECK(replica) << "a rank that only serves computes no part of a batch";
+    return *replica;
+  }
+
+  std::vector<StepSummary> remaining_summaries() {
+    std::vector<StepSummary> summaries;
+    while (!untold_.empty()) {
+      read_notes();
+      summaries.push_back(last_);
+    }
+    return summaries;
   }
 
   StepSummary last_summary() {
@@ -259,6 +315,11 @@ class Session::Impl {
     checkpoint.optimizer_state = app::to_data(runner().gather_state());
     exec::RealFileSystem files;
     exec::write_checkpoint(files, directory, checkpoint);
+  }
+
+  void export_torchscript(const std::string& path) {
+    runner().synchronize();
+    if (is_chief()) capture::export_torchscript(step_, path);
   }
 
   std::int64_t load(const std::string& directory) {
@@ -349,9 +410,20 @@ double Session::run_local(const Batch& rows) { return impl_->run_local(rows); }
 const StepReport& Session::last() const { return impl_->report_; }
 StepSummary Session::summarise(bool stop, bool save) { return impl_->summarise(stop, save); }
 StepSummary Session::last_summary() { return impl_->last_summary(); }
+std::map<std::string, torch::Tensor> Session::run_and_fetch(const Batch& batch,
+                                                            const std::vector<std::string>& names) {
+  return impl_->run_and_fetch(batch, names);
+}
+std::vector<double> Session::sum_over_ranks(const std::vector<double>& values) {
+  return impl_->sum_over_ranks(values);
+}
+std::vector<StepSummary> Session::remaining_summaries() { return impl_->remaining_summaries(); }
+std::uint32_t Session::replica() const { return impl_->replica(); }
+std::uint32_t Session::replicas() const { return impl_->program_->replica_count(); }
 void Session::synchronize() { impl_->runner().synchronize(); }
 std::vector<torch::Tensor> Session::evaluate(const Batch& batch) { return impl_->evaluate(batch); }
 void Session::save(const std::string& directory) { impl_->save(directory); }
+void Session::export_torchscript(const std::string& path) { impl_->export_torchscript(path); }
 std::int64_t Session::load(const std::string& directory) { return impl_->load(directory); }
 std::int64_t Session::step() const { return impl_->step(); }
 std::uint32_t Session::rank() const { return impl_->job_->rank(); }

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -109,6 +110,20 @@ class Session {
   // first come.
   double run_local(const Batch& rows);
 
+  // One step as run(), and values of it by name, the same at every rank; every rank asks for the
+  // same names. Names are `loss`; a parameter or buffer ("fc1.weight": whole, after the step; of
+  // buffers the chief's); its gradient ("fc1.weight.grad": dense, averaged over all samples); a
+  // layer ("features.0": what the last op that reads its parameters made). What has the batch as
+  // its first dimension comes from all replicas, in the order of the batch; of other values the
+  // first replica's. Throws as run(), and Error(kUsage) for a name that the step has not, with the
+  // nearest it has.
+  std::map<std::string, torch::Tensor> run_and_fetch(const Batch& batch,
+                                                     const std::vector<std::string>& names);
+
+  // Sums over all ranks, of what each passes, added in rank order; missing ones count as 0. Every
+  // rank calls it, at most six times between two steps (run_and_fetch counts).
+  std::vector<double> sum_over_ranks(const std::vector<double>& values);
+
   [[nodiscard]] const StepReport& last() const;
 
   // After a step: tells the others this rank's part of it, and what it asks for. Returns the
@@ -118,6 +133,8 @@ class Session {
   StepSummary summarise(bool stop = false, bool save = false);
   // The summary of the last step for which summarise() was called.
   StepSummary last_summary();
+  // Those that summarise() has not returned yet, up to that step.
+  std::vector<StepSummary> remaining_summaries();
 
   // Until it returns, variables may be of any version; afterwards they are the newest, at every
   // rank. With asynchronous variables every rank calls it (and evaluate()), after the same step.
@@ -130,6 +147,8 @@ class Session {
   // Writes a checkpoint step-N below `directory`, at the chief, with the original names; every rank
   // calls it, at most once between two steps. Throws Error(kCheckpoint); kUsage the second time.
   void save(const std::string& directory);
+  // Writes the model as a TorchScript file (capture/export.h), at the chief; every rank calls it.
+  void export_torchscript(const std::string& path);
   // Loads the newest sound checkpoint and returns its step; every rank calls it, before the first
   // step. A checkpoint of any strategy and size fits.
   std::int64_t load(const std::string& directory);
@@ -138,6 +157,9 @@ class Session {
   [[nodiscard]] std::uint32_t rank() const;
   [[nodiscard]] std::uint32_t size() const;
   [[nodiscard]] bool is_chief() const { return rank() == 0; }
+  // Which part of a batch this rank computes, of how many. REQUIRES: it does not only serve.
+  [[nodiscard]] std::uint32_t replica() const;
+  [[nodiscard]] std::uint32_t replicas() const;
   [[nodiscard]] const ir::Graph& graph() const;
   [[nodiscard]] const ir::Program& program() const;
   [[nodiscard]] const strategy::Strategy& strategy() const;

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "autodist/base/error.h"
-#include "autodist/exec/checkpoint.h"
 #include "autodist/exec/codec.h"
 #include "autodist/exec/tensor_data.h"
 
@@ -112,13 +111,18 @@ void put_weights(const std::string& path, const TrainingStep& step) {
   }
 }
 
-LoadedState load_at_chief(const std::string& directory, const TrainingStep& step,
-                          const ir::Program& program) {
+exec::Checkpoint read_into(const TrainingStep& step, const std::string& directory) {
   exec::RealFileSystem files;
   std::vector<std::string> warnings;
-  const exec::Checkpoint checkpoint = exec::read_checkpoint(files, directory, &warnings);
+  exec::Checkpoint checkpoint = exec::read_checkpoint(files, directory, &warnings);
   for (const std::string& warning : warnings) warn(warning);
   put_model(checkpoint, step, directory);
+  return checkpoint;
+}
+
+LoadedState load_at_chief(const std::string& directory, const TrainingStep& step,
+                          const ir::Program& program) {
+  const exec::Checkpoint checkpoint = read_into(step, directory);
   return {exec::write_safetensors(
               {checkpoint.optimizer_state, {{"step", std::to_string(checkpoint.step)}}}),
           pack_replicas(checkpoint, program, directory)};

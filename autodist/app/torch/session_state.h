@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "autodist/capture/training_step.h"
+#include "autodist/exec/checkpoint.h"
 #include "autodist/exec/safetensors.h"
 #include "autodist/ir/program.h"
 
@@ -23,6 +24,10 @@ std::vector<exec::TensorData> model_tensors(const TrainingStep& step);
 // one side has. Throws Error(kCheckpoint) for a file that cannot be read, has no name in common
 // with the model, or another shape of one.
 void put_weights(const std::string& path, const TrainingStep& step);
+
+// Parameters and buffers of the newest sound checkpoint of `directory`, by name, into the model's
+// own. Warns on standard error of damaged newer ones. Throws Error(kCheckpoint).
+exec::Checkpoint read_into(const TrainingStep& step, const std::string& directory);
 
 // What the chief read of a checkpoint for all ranks, as safetensors.
 struct LoadedState {

@@ -14,6 +14,7 @@ inline constexpr std::int64_t kMostCount = 1'000'000'000;
 Action declare_demo(CLI::App& verb);
 Action declare_capture(CLI::App& verb);
 Action declare_train(CLI::App& verb);
+Action declare_export(CLI::App& verb);
 Action declare_ckpt(CLI::App& verb);
 Action declare_bench(CLI::App& verb);
 

@@ -5,47 +5,13 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
-#include <random>
 
 #include "autodist/app/metrics.h"
+#include "autodist/app/torch/sample_order.h"
 #include "autodist/base/clock.h"
 
 namespace autodist::app {
 namespace {
-
-// The samples of the whole job's batch at a step: every epoch is a new order, seeded by (seed,
-// epoch); its last batch may be smaller. A function of the step, so that a resumed run reads on
-// where it stopped.
-class Order {
- public:
-  Order(std::int64_t samples, std::int64_t batch, std::uint64_t seed)
-      : samples_(samples), batch_(std::min(batch, samples)), seed_(seed) {}
-
-  std::vector<std::int64_t> rows(std::int64_t step) {
-    const std::int64_t steps_per_epoch = (samples_ + batch_ - 1) / batch_;
-    const std::int64_t epoch = step / steps_per_epoch;
-    if (epoch != epoch_) shuffle(epoch);
-    const std::int64_t begin = step % steps_per_epoch * batch_;
-    const std::int64_t end = std::min(begin + batch_, samples_);
-    return {order_.begin() + begin, order_.begin() + end};
-  }
-
- private:
-  void shuffle(std::int64_t epoch) {
-    epoch_ = epoch;
-    order_.resize(static_cast<std::size_t>(samples_));
-    std::iota(order_.begin(), order_.end(), std::int64_t{0});
-    std::mt19937_64 random(seed_ * 0x9E3779B97F4A7C15u + static_cast<std::uint64_t>(epoch));
-    // Not std::shuffle: its use of the generator is the library's own.
-    for (std::size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[random() % i]);
-  }
-
-  std::int64_t samples_;
-  std::int64_t batch_;
-  std::uint64_t seed_;
-  std::int64_t epoch_ = -1;
-  std::vector<std::int64_t> order_;
-};
 
 double percentile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
@@ -123,7 +89,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
                      const std::atomic<bool>& interrupt,
                      const std::function<void(const Progress&)>& show) {
   const SteadyClock clock;
-  Order order(data.size(), options.batch, options.seed);
+  SampleOrder order(data.size(), options.batch, options.seed);
   Tally tally(options.warmup_steps);
   Logs logs = open_logs(options, session);
   TrainingResult result;

@@ -1,0 +1,52 @@
+// `autodist export`: a model with its trained values as a TorchScript file.
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "autodist/app/torch/model_source.h"
+#include "autodist/app/torch/session_state.h"
+#include "autodist/app/torch/torch_verbs.h"
+#include "autodist/capture/export.h"
+
+namespace autodist::app {
+namespace {
+
+struct ExportArguments {
+  ModelRequest model;
+  std::string resume;
+  std::string output;
+};
+
+int export_verb(const ExportArguments& arguments, Console& console) {
+  const ModelSource source = open_model(arguments.model, "");
+  if (!arguments.resume.empty()) read_into(source.step, arguments.resume);
+  const capture::ExportedSignatures signatures =
+      capture::export_torchscript(source.step, arguments.output);
+  if (console.json) {
+    nlohmann::ordered_json json = nlohmann::ordered_json::parse(signatures.json);
+    json["file"] = arguments.output;
+    console.out << json.dump() << "\n";
+    return 0;
+  }
+  console.out << fmt::format(
+      "{}: {}train_step(batch) -> loss; {}\n", arguments.output,
+      signatures.has_forward ? "forward(batch) -> outputs, " : "",
+      signatures.any_batch ? "for any number of samples" : "for the example's number of samples");
+  return 0;
+}
+
+}  // namespace
+
+Action declare_export(CLI::App& verb) {
+  auto arguments = std::make_shared<ExportArguments>();
+  declare_model_options(verb, arguments->model);
+  verb.add_option("--resume", arguments->resume,
+                  "the newest checkpoint of this directory (default: the model's first values)");
+  verb.add_option("-o,--output", arguments->output, "write the TorchScript file here")->required();
+  verb.add_option("--batch", arguments->model.batch, "samples of the example")
+      ->check(CLI::Range(std::int64_t{1}, kMostCount));
+  return [arguments](Console& console) { return export_verb(*arguments, console); };
+}
+
+}  // namespace autodist::app
