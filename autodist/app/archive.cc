@@ -4,8 +4,10 @@
 #include <filesystem>
 
 #include "autodist/base/error.h"
+#include "autodist/base/file.h"
 #include "autodist/base/nearest.h"
 #include "autodist/ir/graph_file.h"
+#include "autodist/ir/graph_item.h"
 
 namespace autodist::app {
 
@@ -26,8 +28,14 @@ std::vector<std::string> archived_graphs() {
   return names;
 }
 
+ir::Graph parse_graph(const std::string& bytes, const std::string& where) {
+  return ir::looks_like_graph_item(bytes)
+             ? ir::variables_of(ir::deserialize_graph_item(bytes, where), where)
+             : ir::deserialize(bytes, where);
+}
+
 ir::Graph load_graph(const std::string& name_or_path) {
-  if (fs::exists(name_or_path)) return ir::read_graph(name_or_path);
+  if (fs::exists(name_or_path)) return parse_graph(read_file(name_or_path), name_or_path);
   const std::string shipped = (fs::path(archive_folder()) / (name_or_path + ".adg")).string();
   const bool is_name = name_or_path.find('/') == std::string::npos;
   if (is_name && fs::exists(shipped)) return ir::read_graph(shipped);

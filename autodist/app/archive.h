@@ -16,7 +16,11 @@ std::string archive_folder();
 // Names in the archive, sorted.
 std::vector<std::string> archived_graphs();
 
-// A graph file, or a name in the archive. Throws Error(kUsage) with the nearest name.
+// A captured graph, or what stands for AutoDist's graph_item where a plan is made. `where` names
+// the source in messages; throws Error(kUsage).
+ir::Graph parse_graph(const std::string& bytes, const std::string& where);
+
+// The file of either, or a name in the archive. Throws Error(kUsage) with the nearest name.
 ir::Graph load_graph(const std::string& name_or_path);
 
 }  // namespace autodist::app

@@ -96,8 +96,11 @@ Cluster parse_resource_spec(const std::string& text, const std::string& where);
 Cluster parse_host_file(const std::string& text, const std::string& where);
 Cluster parse_host_list(const std::string& text, const std::string& where);
 
-// What a user types: `local:N` (N ranks on this machine), or the path of a resource specification
-// (.yml, .yaml), of an MPI/Horovod host file ("host slots=N", "host:N") or of a JSON list of hosts.
+// Any of these three: by the end of the name (.yml, .yaml, .json), else by what the text is.
+Cluster parse_cluster(const std::string& text, const std::string& name);
+
+// What a user types: `local:N` (N ranks on this machine), or the path of a resource specification,
+// of an MPI/Horovod host file ("host slots=N", "host:N") or of a JSON list of hosts.
 Cluster read_cluster(const std::string& specification);
 
 // Writes a resource specification that parses back to the same Cluster.

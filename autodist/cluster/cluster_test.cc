@@ -195,6 +195,14 @@ TEST(ReadCluster, HostFilesAndLists) {
   EXPECT_THROW(read_cluster("/nowhere/c.yml"), Error);
 }
 
+// Data sets name them without an end.
+TEST(ReadCluster, FilesWithoutAnEndAreToldByTheirText) {
+  EXPECT_EQ(parse_cluster("nodes:\n  - address: a\n", "ID").nodes[0].address, "a");
+  EXPECT_EQ(parse_cluster("# ours\nssh: {}\nnodes: [{address: a}]\n", "ID").nodes.size(), 1u);
+  EXPECT_EQ(parse_cluster("\n[\"a\", \"b\"]", "ID").nodes.size(), 2u);
+  EXPECT_EQ(parse_cluster("[::2]:2\nnodes:3\n", "ID").nodes[1].slots, 3u);
+}
+
 TEST(ShapeDigest, SeesDevicesAndLinksButNotSsh) {
   Cluster cluster = parse_resource_spec(kTwoNodes, "c");
   const Digest before = shape_digest(cluster);

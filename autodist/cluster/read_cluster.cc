@@ -94,6 +94,25 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
+// A line "nodes:" of YAML. No line of a host file ends in a colon.
+bool has_key_nodes(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("nodes:", 0) != 0) continue;
+    const std::string rest = line.substr(6);
+    if (rest.empty() || rest[0] == ' ' || rest[0] == '\r' || rest[0] == '\t') return true;
+  }
+  return false;
+}
+
+// "[::1]:4" begins with a bracket, too.
+bool is_json_list(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos || text[first] != '[') return false;
+  return text.find_first_of("\"]", first) != std::string::npos &&
+         text[text.find_first_of("\"]", first)] == '"';
+}
+
 }  // namespace
 
 Cluster parse_host_file(const std::string& text, const std::string& where) {
@@ -125,14 +144,17 @@ Cluster parse_host_list(const std::string& text, const std::string& where) {
   return with_first_as_chief(std::move(cluster), where);
 }
 
+Cluster parse_cluster(const std::string& text, const std::string& name) {
+  if (ends_with(name, ".yml") || ends_with(name, ".yaml") || has_key_nodes(text)) {
+    return parse_resource_spec(text, name);
+  }
+  return ends_with(name, ".json") || is_json_list(text) ? parse_host_list(text, name)
+                                                        : parse_host_file(text, name);
+}
+
 Cluster read_cluster(const std::string& specification) {
   if (specification.rfind("local:", 0) == 0) return local(specification);
-  const std::string text = read_file(specification, kLongestFile);
-  if (ends_with(specification, ".yml") || ends_with(specification, ".yaml")) {
-    return parse_resource_spec(text, specification);
-  }
-  return ends_with(specification, ".json") ? parse_host_list(text, specification)
-                                           : parse_host_file(text, specification);
+  return parse_cluster(read_file(specification, kLongestFile), specification);
 }
 
 }  // namespace autodist::cluster

@@ -407,7 +407,7 @@ std::string serialize(const Graph& graph) {
 }
 
 Graph deserialize(const std::string& bytes, const std::string& where) {
-  if (bytes.size() < kHeader || bytes.compare(0, sizeof kMagic, kMagic, sizeof kMagic) != 0) {
+  if (bytes.size() < kHeader || !looks_like_graph(bytes)) {
     fail(ErrorCode::kUsage, "{}: not a graph file. Make one with `autodist capture`.", where);
   }
   const auto format = static_cast<std::uint8_t>(bytes[sizeof kMagic]);
@@ -423,6 +423,10 @@ Graph deserialize(const std::string& bytes, const std::string& where) {
   Graph graph = Reader(in, where).run();
   verify(graph, where);
   return graph;
+}
+
+bool looks_like_graph(const std::string& bytes) {
+  return bytes.compare(0, sizeof kMagic, kMagic, sizeof kMagic) == 0;
 }
 
 Graph read_graph(const std::string& path) { return deserialize(read_file(path), path); }

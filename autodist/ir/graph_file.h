@@ -15,6 +15,9 @@ std::string serialize(const Graph& graph);
 // no graph, are damaged, come from a newer version, or unpack to more than 1 GiB.
 Graph deserialize(const std::string& bytes, const std::string& where);
 
+// Whether they begin as a graph file does.
+bool looks_like_graph(const std::string& bytes);
+
 Graph read_graph(const std::string& path);
 void write_graph(const std::string& path, const Graph& graph);
 

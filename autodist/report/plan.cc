@@ -7,49 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "autodist/report/strategy.h"
+
 namespace autodist::report {
 namespace {
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ","));
-}
-
-std::string spec_name(strategy::AllReduceSpec spec) {
-  switch (spec) {
-    case strategy::AllReduceSpec::kAuto:
-      return "auto";
-    case strategy::AllReduceSpec::kNccl:
-      return "nccl";
-    case strategy::AllReduceSpec::kRing:
-      return "ring";
-  }
-  return "?";
-}
-
-std::string describe(const strategy::Synchronizer& synchronizer) {
-  const ir::Compression compression = strategy::compression_of(synchronizer);
-  const std::string compressed =
-      compression.codec == ir::Codec::kNone ? "" : ", " + ir::to_string(compression);
-  if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer)) {
-    return "PS at " + ps->reduction_destination + (ps->sync ? "" : ", asynchronous") +
-           (ps->staleness == 0 ? "" : fmt::format(", staleness {}", ps->staleness)) + compressed;
-  }
-  if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&synchronizer)) {
-    return fmt::format("all-reduce group {} ({}){}", all_reduce->group, spec_name(all_reduce->spec),
-                       compressed);
-  }
-  return "-";
-}
-
-// One line for a partitioned variable, too: how many shards, and what they do when they agree.
-std::string describe(const strategy::NodeConfig& node) {
-  if (node.parts.empty()) return describe(node.synchronizer);
-  const std::string first = describe(node.parts.front().synchronizer);
-  const bool same = std::all_of(
-      node.parts.begin(), node.parts.end(),
-      [&](const strategy::NodeConfig& part) { return describe(part.synchronizer) == first; });
-  return fmt::format("{} shards ({}): {}", node.parts.size(), node.partitioner,
-                     same ? first : first + ", …");
 }
 
 // The graph's variables in the order of their size, largest first.

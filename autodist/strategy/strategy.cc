@@ -246,6 +246,7 @@ void fix_priorities(Strategy& strategy, const ir::Graph& graph) {
     starts.push_back(now);
     now += op.cost.at(graph.example_batch);
   }
+  if (now == Seconds{}) return;
   std::map<std::string, Seconds> needed;
   for (const ir::Variable& variable : graph.variables) {
     if (variable.first_use) needed[variable.name] = starts[variable.first_use->value];

@@ -90,7 +90,13 @@ Strategy from_text(const std::string& text, const std::string& where,
                    std::vector<std::string>* warnings = nullptr);
 
 // Either form, told apart by content.
+Strategy parse_strategy(const std::string& bytes, const std::string& where,
+                        std::vector<std::string>* warnings = nullptr);
 Strategy read_strategy(const std::string& path, std::vector<std::string>* warnings = nullptr);
+
+// Whether these bytes are one, in either form, rather than any other file; damaged ones may not be
+// seen as such.
+bool looks_like_strategy(const std::string& bytes);
 
 // Shards per axis of a partitioner string. Throws Error(kUsage), prefixed with `where`: empty,
 // zero, not a number, all ones, two split axes.
@@ -111,7 +117,8 @@ void check(const Strategy& strategy, const ir::Graph& graph, const cluster::Clus
            const std::string& where);
 
 // Writes `needed` of every node from the graph's measured costs at the example batch: the start of
-// the first op that reads the variable, with ops one after another. Called once, at the chief.
+// the first op that reads the variable, with ops one after another. Where nothing was measured it
+// leaves them out, for the passes' own rule. Called once, at the chief.
 void fix_priorities(Strategy& strategy, const ir::Graph& graph);
 
 // "20200205T174341M635634" for a time in microseconds since the epoch.

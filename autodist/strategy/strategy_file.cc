@@ -199,13 +199,32 @@ Strategy from_text(const std::string& text, const std::string& where,
   return from_proto(in, where);
 }
 
-Strategy read_strategy(const std::string& path, std::vector<std::string>* warnings) {
-  const std::string bytes = read_file(path, kLargestFile);
-  // The raw form holds control characters (lengths, tags); the text form none but white space.
-  const bool text = std::all_of(bytes.begin(), bytes.end(), [](unsigned char c) {
+namespace {
+
+// The raw form holds control characters (lengths, tags); the text form none but white space.
+bool is_text(const std::string& bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](unsigned char c) {
     return c >= 0x20 || c == '\n' || c == '\t' || c == '\r';
   });
-  return text ? from_text(bytes, path, warnings) : deserialize(bytes, path);
+}
+
+}  // namespace
+
+Strategy parse_strategy(const std::string& bytes, const std::string& where,
+                        std::vector<std::string>* warnings) {
+  return is_text(bytes) ? from_text(bytes, where, warnings) : deserialize(bytes, where);
+}
+
+Strategy read_strategy(const std::string& path, std::vector<std::string>* warnings) {
+  return parse_strategy(read_file(path, kLargestFile), path, warnings);
+}
+
+bool looks_like_strategy(const std::string& bytes) {
+  if (is_text(bytes)) return bytes.find("node_config") != std::string::npos;
+  proto::Strategy in;
+  const google::protobuf::LogSilencer silencer;
+  return in.ParseFromString(bytes) && !in.node_config().empty() &&
+         !in.node_config(0).var_name().empty();
 }
 
 }  // namespace autodist::strategy

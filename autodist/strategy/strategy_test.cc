@@ -69,6 +69,16 @@ TEST(Strategy, ReadsAndWritesAutoDistsBytes) {
   EXPECT_EQ(serialize(strategy), bytes);
 }
 
+TEST(Strategy, IsToldFromOtherFiles) {
+  const Strategy strategy = deserialize(from_hex(kGoldenHex), "golden");
+  EXPECT_TRUE(looks_like_strategy(serialize(strategy)));
+  EXPECT_TRUE(looks_like_strategy(to_text(strategy)));
+  EXPECT_EQ(parse_strategy(serialize(strategy), "f"), parse_strategy(to_text(strategy), "f"));
+  EXPECT_FALSE(looks_like_strategy(""));
+  EXPECT_FALSE(looks_like_strategy("nodes:\n  - address: a\n"));
+  EXPECT_FALSE(looks_like_strategy("PK\x03\x04 not this"));
+}
+
 TEST(Strategy, ComesBackFromItsTextWithOurOwnFields) {
   Strategy strategy = deserialize(from_hex(kGoldenHex), "golden");
   strategy.slice_bytes = Bytes{4096};
@@ -145,6 +155,16 @@ TEST(Priorities, AreTheStartOfTheFirstUse) {
   fix_priorities(strategy, graph);
   EXPECT_EQ(strategy.nodes[0].needed, Seconds{0});
   EXPECT_EQ(strategy.nodes[1].needed, Seconds{3});
+}
+
+// Zeros would say that all are needed at once.
+TEST(Priorities, AreLeftOutWhereNothingWasMeasured) {
+  Strategy strategy;
+  strategy.nodes = {{"W:0", {}, "", {}, {}}};
+  ir::GraphBuilder builder("w");
+  builder.op("aten::neg", {builder.variable("W", ir::contiguous({2}))}, ir::contiguous({2}));
+  fix_priorities(strategy, builder.finish());
+  EXPECT_FALSE(strategy.nodes[0].needed);
 }
 
 TEST(Ids, AreTimesInUtc) { EXPECT_EQ(make_id(1580924621635634), "20200205T174341M635634"); }

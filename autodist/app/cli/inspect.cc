@@ -1,17 +1,23 @@
-// `autodist inspect`: a graph, a strategy or a cluster, shown.
+// `autodist inspect`: a graph, a graph_item, a strategy or a cluster, shown.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
-#include "autodist/base/error.h"
+#include "autodist/app/file_kind.h"
+#include "autodist/app/runtimes.h"
+#include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"
+#include "autodist/ir/graph_file.h"
+#include "autodist/ir/graph_item.h"
 #include "autodist/ir/graph_text.h"
+#include "autodist/report/graph_item.h"
 #include "autodist/report/inspect.h"
+#include "autodist/report/strategy.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::app {
@@ -23,10 +29,10 @@ struct InspectArguments {
   bool variables = false;
   bool ops = false;
   bool dot = false;
+  bool text = false;
 };
 
-int inspect_graph(const InspectArguments& arguments, Console& console) {
-  const ir::Graph graph = load_graph(arguments.what);
+int inspect_graph(const ir::Graph& graph, const InspectArguments& arguments, Console& console) {
   if (console.json) {
     console.out << report::summary_json(graph) << "\n";
   } else if (arguments.dot) {
@@ -41,38 +47,42 @@ int inspect_graph(const InspectArguments& arguments, Console& console) {
   return 0;
 }
 
-int inspect_strategy(const std::string& path, Console& console) {
+int inspect_graph_item(const ir::GraphItem& item, const InspectArguments& arguments,
+                       Console& console) {
+  console.out << (console.json ? report::graph_item_json(item) + "\n"
+                               : ir::to_text(item, arguments.top));
+  return 0;
+}
+
+int inspect_strategy(const std::string& bytes, const InspectArguments& arguments,
+                     Console& console) {
   std::vector<std::string> warnings;
-  const strategy::Strategy strategy = strategy::read_strategy(path, &warnings);
+  const strategy::Strategy strategy = strategy::parse_strategy(bytes, arguments.what, &warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
   if (console.json) {
-    console.out << nlohmann::ordered_json{{"id", strategy.id},
-                                          {"variables", strategy.nodes.size()},
-                                          {"replicas", strategy.replicas},
-                                          {"text", strategy::to_text(strategy)}}
-                       .dump()
-                << "\n";
+    console.out << report::strategy_json(strategy) << "\n";
   } else {
-    console.out << strategy::to_text(strategy);
+    console.out << (arguments.text ? strategy::to_text(strategy)
+                                   : report::strategy_table(strategy));
   }
   return 0;
 }
 
-int inspect_cluster(const std::string& path, Console& console) {
-  const cluster::Cluster cluster = cluster::read_cluster(path);
+int inspect_cluster(const cluster::Cluster& cluster, Console& console) {
   std::vector<std::string> ranks;
   for (const cluster::Place& place : cluster::ranks_of(cluster)) {
     ranks.push_back(cluster::device_name(cluster, place));
   }
   if (console.json) {
-    console.out << nlohmann::ordered_json{{"nodes", cluster.nodes.size()},
+    console.out << nlohmann::ordered_json{{"kind", "cluster"},
+                                          {"nodes", cluster.nodes.size()},
                                           {"ranks", ranks},
                                           {"servers", cluster::servers_of(cluster)},
                                           {"yaml", cluster::to_yaml(cluster)}}
                        .dump()
                 << "\n";
   } else {
-    console.out << cluster::to_yaml(cluster);
+    console.out << cluster::to_yaml(cluster) << "\n";
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       console.out << "# rank " << i << "  " << ranks[i] << "\n";
     }
@@ -80,29 +90,65 @@ int inspect_cluster(const std::string& path, Console& console) {
   return 0;
 }
 
+int inspect_runtimes(const Runtimes& runtimes, Console& console) {
+  const auto steps = [&] {
+    std::vector<double> seconds;
+    for (const Seconds step : runtimes.steps) seconds.push_back(step.value);
+    return seconds;
+  };
+  if (console.json) {
+    console.out << nlohmann::ordered_json{{"kind", "runtimes"},
+                                          {"average_seconds", runtimes.average.value},
+                                          {"step_seconds", steps()}}
+                       .dump()
+                << "\n";
+    return 0;
+  }
+  console.out << fmt::format("measured        {} per step on average, {} steps\n",
+                             to_string(runtimes.average), runtimes.steps.size());
+  if (!runtimes.steps.empty()) {
+    const auto [least, most] = std::minmax_element(runtimes.steps.begin(), runtimes.steps.end());
+    console.out << fmt::format("{:<16}{} to {}\n", "from", to_string(*least), to_string(*most));
+  }
+  return 0;
+}
+
 int inspect(const InspectArguments& arguments, Console& console) {
-  const std::string extension = std::filesystem::path(arguments.what).extension();
-  if (extension == ".strategy" || extension == ".pbtxt") {
-    return inspect_strategy(arguments.what, console);
+  const std::string& what = arguments.what;
+  if (!std::filesystem::exists(what)) {
+    return what.rfind("local:", 0) == 0 ? inspect_cluster(cluster::read_cluster(what), console)
+                                        : inspect_graph(load_graph(what), arguments, console);
   }
-  if (extension == ".yml" || extension == ".yaml" || arguments.what.rfind("local:", 0) == 0) {
-    return inspect_cluster(arguments.what, console);
+  const std::string bytes = read_file(what);
+  switch (kind_of(bytes, what)) {
+    case FileKind::kGraph:
+      return inspect_graph(ir::deserialize(bytes, what), arguments, console);
+    case FileKind::kGraphItem:
+      return inspect_graph_item(ir::deserialize_graph_item(bytes, what), arguments, console);
+    case FileKind::kStrategy:
+      return inspect_strategy(bytes, arguments, console);
+    case FileKind::kCluster:
+      return inspect_cluster(cluster::parse_cluster(bytes, what), console);
+    case FileKind::kRuntimes:
+      return inspect_runtimes(parse_runtimes(bytes, what), console);
   }
-  return inspect_graph(arguments, console);
+  return 0;
 }
 
 }  // namespace
 
 Action declare_inspect(CLI::App& verb) {
   auto arguments = std::make_shared<InspectArguments>();
-  verb.add_option("what", arguments->what,
-                  "a graph file or the name of a shipped graph; a .strategy or .pbtxt file; a .yml "
-                  "cluster or local:N")
+  verb.add_option(
+          "what", arguments->what,
+          "a captured graph or the name of a shipped one, AutoDist's graph_item, a strategy "
+          "(raw or text), a cluster file or local:N, AutoSync's step times; told by content")
       ->required();
-  verb.add_option("--top", arguments->top, "how many of the dearest ops");
+  verb.add_option("--top", arguments->top, "how many of the dearest ops, or of the kinds of ops");
   verb.add_flag("--variables", arguments->variables, "all variables of the graph");
   verb.add_flag("--ops", arguments->ops, "the whole graph as text");
   verb.add_flag("--dot", arguments->dot, "the ops as a DOT graph, for Graphviz");
+  verb.add_flag("--text", arguments->text, "a strategy in protobuf's text format");
   return [arguments](Console& console) { return inspect(*arguments, console); };
 }
 

@@ -79,7 +79,8 @@ int plan(const PlanArguments& arguments, Console& console) {
 
 Action declare_plan(CLI::App& verb) {
   auto arguments = std::make_shared<PlanArguments>();
-  verb.add_option("graph", arguments->graph, "a graph file, or the name of a shipped graph")
+  verb.add_option("graph", arguments->graph,
+                  "a captured graph, the name of a shipped one, or AutoDist's graph_item")
       ->required();
   verb.add_option("--cluster", arguments->cluster,
                   "resource specification, host file, or local:N (default local:2)");

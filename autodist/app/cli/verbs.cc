@@ -10,7 +10,7 @@ const std::vector<Verb>& verbs() {
        "autodist demo", Program::kTorch},
       {"capture", "record one training step of a model as a graph file",
        "autodist capture digits -o digits.adg", Program::kTorch},
-      {"inspect", "show a graph, a strategy or a cluster: summary, variables, what costs most",
+      {"inspect", "show a graph, a graph_item, a strategy or a cluster",
        "autodist inspect gpt-small --top 10", Program::kLight},
       {"plan", "choose a strategy for a graph on a cluster",
        "autodist plan gpt-small --cluster local:4 --builder PartitionedPS -o plan.strategy",

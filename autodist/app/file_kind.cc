@@ -1,0 +1,51 @@
+#include "autodist/app/file_kind.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+#include "autodist/base/error.h"
+#include "autodist/ir/graph_file.h"
+#include "autodist/ir/graph_item.h"
+#include "autodist/strategy/strategy.h"
+
+namespace autodist::app {
+namespace {
+
+bool is_text(const std::string& bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](unsigned char c) {
+    return c >= 0x20 || c == '\n' || c == '\t' || c == '\r';
+  });
+}
+
+// A line of YAML with the key, or a JSON object with it.
+bool has_key(const std::string& text, const std::string& key) {
+  if (text.find('"' + key + '"') != std::string::npos) return true;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind(key + ":", 0) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+FileKind kind_of(const std::string& bytes, const std::string& name) {
+  if (ir::looks_like_graph(bytes)) return FileKind::kGraph;
+  const std::string extension = std::filesystem::path(name).extension();
+  if (extension == ".adg") return FileKind::kGraph;
+  // A raw strategy of the shortest kind could pass for text, and text for a raw one.
+  if (strategy::looks_like_strategy(bytes)) return FileKind::kStrategy;
+  if (extension == ".strategy" || extension == ".pbtxt") return FileKind::kStrategy;
+  if (ir::looks_like_graph_item(bytes)) return FileKind::kGraphItem;
+  if (is_text(bytes)) {
+    const bool runtimes = has_key(bytes, "average") || has_key(bytes, "runtime");
+    return runtimes ? FileKind::kRuntimes : FileKind::kCluster;
+  }
+  if (std::filesystem::path(name).filename() == "graph_item") return FileKind::kGraphItem;
+  if (extension == ".yml" || extension == ".yaml") return FileKind::kCluster;
+  fail(ErrorCode::kUsage, "{}: neither a graph, a graph_item, a strategy nor a cluster, or damaged",
+       name);
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,29 @@
+// Measured step times as AutoSync's data set keeps them: YAML, in older files JSON.
+//
+//   average: 0.25
+//   runtime: [0.24, 0.26]
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autodist/base/units.h"
+
+namespace autodist::app {
+
+struct Runtimes {
+  Seconds average;
+  std::vector<Seconds> steps;
+
+  friend bool operator==(const Runtimes&, const Runtimes&);
+};
+
+// Without `average` it is the mean of the steps; keys that we do not know are passed over. Throws
+// Error(kUsage), prefixed with `where`, for what has neither, and for times that are none.
+Runtimes parse_runtimes(const std::string& text, const std::string& where);
+
+// YAML that parses back to the same.
+std::string to_yaml(const Runtimes& runtimes);
+
+}  // namespace autodist::app
