@@ -88,7 +88,8 @@ std::string summary(const ir::Graph& graph) {
 
 std::string summary_json(const ir::Graph& graph) {
   const Totals totals = totals_of(graph);
-  return nlohmann::ordered_json{{"name", graph.name},
+  return nlohmann::ordered_json{{"kind", "graph"},
+                                {"name", graph.name},
                                 {"libtorch_version", graph.libtorch_version},
                                 {"example_batch_samples", graph.example_batch},
                                 {"batch_fixed_reason", graph.batch_fixed_reason},
