@@ -34,10 +34,10 @@ FileKind kind_of(const std::string& bytes, const std::string& name) {
   if (ir::looks_like_graph(bytes)) return FileKind::kGraph;
   const std::string extension = std::filesystem::path(name).extension();
   if (extension == ".adg") return FileKind::kGraph;
-  // A raw strategy of the shortest kind could pass for text, and text for a raw one.
-  if (strategy::looks_like_strategy(bytes)) return FileKind::kStrategy;
   if (extension == ".strategy" || extension == ".pbtxt") return FileKind::kStrategy;
+  // First: the fields of a small graph_item could pass for those of a strategy, not the reverse.
   if (ir::looks_like_graph_item(bytes)) return FileKind::kGraphItem;
+  if (strategy::looks_like_strategy(bytes)) return FileKind::kStrategy;
   if (is_text(bytes)) {
     const bool runtimes = has_key(bytes, "average") || has_key(bytes, "runtime");
     return runtimes ? FileKind::kRuntimes : FileKind::kCluster;
