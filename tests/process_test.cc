@@ -328,6 +328,27 @@ TEST(Processes, AResumedRunEndsWithTheSameBytes) {
   }
 }
 
+// AutoDist's case c10. Every rank names a folder of its own: only the chief's comes into being, and
+// jobs of other sizes and strategies train on from it, ending where plain libtorch does.
+TEST(Processes, CaseC10TheChiefAloneWritesWhatAnyJobLoads) {
+  const Scratch scratch;
+  const std::string folder = scratch / "saved";
+  Process save({kPrograms + "/checkpoint_job", "local:2", "PartitionedPS", "save", folder},
+               scratch);
+  ASSERT_EQ(save.wait(120s), 0) << save.err();
+  EXPECT_TRUE(fs::exists(folder + "/rank-0"));
+  EXPECT_FALSE(fs::exists(folder + "/rank-1"));
+  for (const auto& [cluster, builder] :
+       {std::pair{"local:1", "PS"}, std::pair{"local:2", "AllReduce"}}) {
+    Process load({kPrograms + "/checkpoint_job", cluster, builder, "load", folder}, scratch);
+    ASSERT_EQ(load.wait(120s), 0) << load.err();
+    std::smatch match;
+    const std::string out = load.out();
+    ASSERT_TRUE(std::regex_search(out, match, std::regex("steps 10 difference (\\S+)"))) << out;
+    EXPECT_LE(std::stod(match[1]), 1e-9) << cluster;
+  }
+}
+
 TEST(Processes, AnAsynchronousJobSavesWhatItsOwnersHave) {
   const Scratch scratch;
   const auto accuracy = [&](std::vector<std::string> more) {

@@ -9,7 +9,6 @@
 #include "autodist/app/torch/shape_cache.h"
 #include "autodist/base/clock.h"
 #include "autodist/capture/capture.h"
-#include "autodist/cluster/cluster.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/c10d/gloo.h"
 #include "autodist/comm/in_process.h"
@@ -24,9 +23,13 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
                    const std::string& optimizer, int steps,
                    const std::function<Batch(int step, std::uint32_t rank)>& rows,
                    const exec::UserRules* user_rules, std::uint32_t micro_batches,
-                   std::vector<std::uint64_t>* bytes_sent) {
+                   std::vector<std::uint64_t>* bytes_sent, const JobPlace* place) {
   const auto ranks = static_cast<std::uint32_t>(ranks_steps.size());
-  const cluster::Cluster cluster = cluster::read_cluster("local:" + std::to_string(ranks));
+  const cluster::Cluster cluster =
+      place != nullptr ? place->cluster : cluster::read_cluster("local:" + std::to_string(ranks));
+  passes::Options rewriting;
+  rewriting.micro_batches = micro_batches;
+  rewriting.cpu_only = place != nullptr && place->cpu_only;
   comm::InProcessHub hub(ranks);
   std::vector<Parameters> results(ranks);
   std::vector<std::exception_ptr> failures(ranks);
@@ -42,11 +45,8 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         capture::CapturedStep captured = capture::capture(ranks_steps[r], options);
         ir::declare_updates(captured.graph, ir::parse_optimizer(optimizer));
         const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
-        passes::Options rewrite_options;
-        rewrite_options.micro_batches = micro_batches;
-        const auto program = std::make_shared<const ir::Program>(
-            passes::rewrite(graph, search::build_strategy(builder, *graph, cluster), cluster,
-                            rewrite_options, builder));
+        const auto program = std::make_shared<const ir::Program>(passes::rewrite(
+            graph, search::build_strategy(builder, *graph, cluster), cluster, rewriting, builder));
         comm::agree(*transport, "program", ir::digest_of(*program), builder, Seconds{60});
         const capture::Bindings bindings =
             capture::bind(*graph, ranks_steps[r], torch::kCPU, captured.tensors.constants);

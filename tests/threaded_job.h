@@ -9,19 +9,28 @@
 #include <vector>
 
 #include "autodist/capture/training_step.h"
+#include "autodist/cluster/cluster.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "tests/reference.h"
 
 namespace autodist::testing_jobs {
 
+// Where a job runs. With `cpu_only` one CPU rank stands for each listed GPU.
+struct JobPlace {
+  cluster::Cluster cluster;
+  bool cpu_only = false;
+};
+
 // The ranks' steps, one model each, trained for `steps` steps with the strategy of `builder`;
 // `rows` gives what a rank reads, in so many micro-batches. Every rank must end with the chief's
 // parameters, which are returned; `bytes_sent` gets each rank's payload bytes. Throws what the
-// first rank threw.
+// first rank threw. REQUIRES: as many steps as the place has ranks; without one, they are ranks of
+// one node.
 Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::string& builder,
                    const std::string& optimizer, int steps,
                    const std::function<Batch(int step, std::uint32_t rank)>& rows,
                    const exec::UserRules* user_rules = nullptr, std::uint32_t micro_batches = 1,
-                   std::vector<std::uint64_t>* bytes_sent = nullptr);
+                   std::vector<std::uint64_t>* bytes_sent = nullptr,
+                   const JobPlace* place = nullptr);
 
 }  // namespace autodist::testing_jobs

@@ -5,9 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <optional>
-#include <random>
+#include <cctype>
 #include <set>
 
 #include "autodist/models/catalogue.h"
@@ -125,87 +123,6 @@ TEST(Training, OwnersDoNotChangeTheBits) {
   for (const char* builder : {"PSLoadBalancing", "PartitionedPS", "AllReduce", "PartitionedAR"}) {
     const Parameters other = train_distributed("digits", builder, 2);
     for (std::size_t i = 0; i < ps.size(); ++i) EXPECT_TRUE(ps[i].equal(other[i])) << builder;
-  }
-}
-
-// NumPy's legacy generator: RandomState(seed).randn, which the published gradients of case c0 rest
-// on.
-class LegacyNormal {
- public:
-  explicit LegacyNormal(std::uint32_t seed) : random_(seed) {}
-
-  double next() {
-    if (cached_) {
-      const double value = *cached_;
-      cached_.reset();
-      return value;
-    }
-    double x1 = 0;
-    double x2 = 0;
-    double square = 0;
-    do {
-      x1 = 2 * uniform() - 1;
-      x2 = 2 * uniform() - 1;
-      square = x1 * x1 + x2 * x2;
-    } while (square >= 1 || square == 0);
-    const double factor = std::sqrt(-2 * std::log(square) / square);
-    cached_ = factor * x1;
-    return factor * x2;
-  }
-
- private:
-  double uniform() {
-    const std::uint64_t a = random_() >> 5;
-    const std::uint64_t b = random_() >> 6;
-    return (static_cast<double>(a) * 67108864.0 + static_cast<double>(b)) / 9007199254740992.0;
-  }
-
-  std::mt19937 random_;
-  std::optional<double> cached_;
-};
-
-// y = 3x + 2 + noise, 1,000 samples.
-Batch c0_samples(std::uint32_t seed) {
-  LegacyNormal normal(seed);
-  torch::Tensor x = torch::empty({1000}, torch::kFloat64);
-  torch::Tensor y = torch::empty({1000}, torch::kFloat64);
-  for (int i = 0; i < 1000; ++i) x[i] = normal.next();
-  for (int i = 0; i < 1000; ++i) y[i] = 3 * x[i].item<double>() + 2 + normal.next();
-  return {x, y};
-}
-
-TrainingStep c0_step(std::uint32_t seed) {
-  const auto real = torch::TensorOptions().dtype(torch::kFloat64).requires_grad(true);
-  const torch::Tensor w = torch::full({}, 5.0, real);
-  const torch::Tensor b = torch::full({}, 0.0, real);
-  TrainingStep step;
-  step.name = "c0";
-  step.parameters = {{"W", w}, {"b", b}};
-  step.loss = [w, b](const Batch& batch) { return (w * batch[0] + b - batch[1]).pow(2).mean(); };
-  step.example = c0_samples(seed);
-  return step;
-}
-
-// AutoDist's one numeric test. d0 replicas read the samples of seed 123, d1 those of 456; the
-// average is weighted by samples (AutoDist's parameter server averages over workers).
-TEST(Training, CaseC0HasThePublishedResult) {
-  for (const auto& [d0, d1] : {std::pair{1, 0}, std::pair{1, 1}, std::pair{2, 1}}) {
-    const double db = (4.175035 * d0 + 4.055307 * d1) / (d0 + d1);
-    const double dw = (4.231471 * d0 + 3.890763 * d1) / (d0 + d1);
-    for (const char* builder : {"PS", "PartitionedPS", "AllReduce", "PartitionedAR"}) {
-      const auto seed_of = [first = static_cast<std::uint32_t>(d0)](std::uint32_t rank) {
-        return rank < first ? 123u : 456u;
-      };
-      std::vector<TrainingStep> steps;
-      for (int r = 0; r < d0 + d1; ++r) {
-        steps.push_back(c0_step(seed_of(static_cast<std::uint32_t>(r))));
-      }
-      const Parameters after =
-          run_job(steps, builder, "sgd:lr=0.01", 1,
-                  [&](int, std::uint32_t rank) { return c0_samples(seed_of(rank)); });
-      EXPECT_NEAR(after[0].item<double>(), 5 - 0.01 * dw, 1e-5) << builder;
-      EXPECT_NEAR(after[1].item<double>(), 0.01 * db, 1e-5) << builder;
-    }
   }
 }
 
