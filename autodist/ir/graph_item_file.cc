@@ -52,7 +52,7 @@ std::string without_output(const std::string& tensor) {
 
 // Only the first output is left out of a name: "x:1" is another tensor.
 std::string without_first_output(const std::string& tensor) {
-  const bool first = tensor.size() > 2 && tensor.compare(tensor.size() - 2, 2, ":0") == 0;
+  const bool first = tensor.size() >= 2 && tensor.compare(tensor.size() - 2, 2, ":0") == 0;
   return first ? tensor.substr(0, tensor.size() - 2) : tensor;
 }
 
@@ -155,7 +155,7 @@ class Reader {
     ItemVariable variable;
     variable.name = without_first_output(tensor);
     variable.trainable = trainable;
-    if (!names_.insert(variable.name).second) return;
+    if (variable.name.empty() || !names_.insert(variable.name).second) return;
     if (const std::string* holder = holders.of(variable.name)) {
       const auto& attributes = *attributes_.at(*holder);
       const auto dtype = attributes.find("dtype");

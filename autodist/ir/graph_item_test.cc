@@ -193,6 +193,17 @@ TEST(GraphItem, MakesDoWithWhatIsThere) {
   EXPECT_EQ(names.variables[0], (ItemVariable{"a", {}, {}, true}));
 }
 
+// What fuzzing found: names of nothing came back as others.
+TEST(GraphItem, NamesOfNothingAreNoVariables) {
+  Message variables;
+  variables.sub(1, variable_def(":0", true)).sub(1, variable_def("a:0", true));
+  const GraphItem item = deserialize_graph_item(
+      Message().sub(2, pair("g:0", "")).sub(2, pair("", "a:0")).sub(3, variables).bytes(), "item");
+  ASSERT_EQ(item.variables.size(), 1U);
+  EXPECT_EQ(item.variables[0].name, "a");
+  EXPECT_EQ(deserialize_graph_item(serialize(item), "again"), item);
+}
+
 TEST(GraphItem, RefusesWhatIsNone) {
   const auto refused = [](const std::string& bytes) {
     return refusal([&] { deserialize_graph_item(bytes, "f"); });
