@@ -60,6 +60,7 @@ class Holders {
  public:
   explicit Holders(const std::vector<ItemNode>& nodes) {
     for (const ItemNode& node : nodes) {
+      if (node.name.empty()) continue;  // what has no input would lead to it
       nodes_.try_emplace(node.name,
                          Node{holds_variable(node.op), node.inputs.empty() ? "" : node.inputs[0]});
     }
@@ -244,6 +245,7 @@ void write_type(const ItemVariable& variable, proto::NodeDef& node) {
   if (variable.dtype) (*node.mutable_attr())["dtype"].set_type(number_of(*variable.dtype));
   if (!variable.shape) return;
   proto::TensorShape& shape = *(*node.mutable_attr())["shape"].mutable_shape();
+  shape.Clear();  // two names may lead to one op
   for (const std::int64_t size : *variable.shape) shape.add_dim()->set_size(size);
 }
 

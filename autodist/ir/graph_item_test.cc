@@ -204,6 +204,16 @@ TEST(GraphItem, NamesOfNothingAreNoVariables) {
   EXPECT_EQ(deserialize_graph_item(serialize(item), "again"), item);
 }
 
+TEST(GraphItem, TwoNamesMayLeadToOneOp) {
+  Message variables;
+  variables.sub(1, variable_def("W:0", true)).sub(1, variable_def("W/read:0", true));
+  const GraphItem item =
+      deserialize_graph_item(Message().sub(1, graph_def()).sub(3, variables).bytes(), "item");
+  ASSERT_EQ(item.variables.size(), 2U);
+  EXPECT_EQ(item.variables[1].shape, (std::vector<std::int64_t>{8, 3}));
+  EXPECT_EQ(deserialize_graph_item(serialize(item), "again"), item);
+}
+
 TEST(GraphItem, RefusesWhatIsNone) {
   const auto refused = [](const std::string& bytes) {
     return refusal([&] { deserialize_graph_item(bytes, "f"); });
