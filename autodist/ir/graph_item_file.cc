@@ -56,6 +56,7 @@ std::string without_first_output(const std::string& tensor) {
   return first ? tensor.substr(0, tensor.size() - 2) : tensor;
 }
 
+// Which op holds a variable's dtype and shape.
 class Holders {
  public:
   explicit Holders(const std::vector<ItemNode>& nodes) {
@@ -107,7 +108,9 @@ bool unwrap(const std::string& bytes, proto::GraphDef& graph) {
 
 bool unwrap(const std::string& bytes, proto::VariableDef& variable) {
   return unwrap(bytes, variable, [](const proto::Any&, const proto::VariableDef& read) {
-    return !read.variable_name().empty();
+    // A damaged one in an Any would be read as bare, and named by the type.
+    return !read.variable_name().empty() &&
+           read.variable_name().find("/tensorflow.") == std::string::npos;
   });
 }
 

@@ -183,6 +183,9 @@ TEST(GraphItem, MakesDoWithWhatIsThere) {
   const Message through = Message().sub(1, variable_def("emb/IsInitialized:0", true));
   EXPECT_EQ(read(Message().sub(1, read_def).sub(3, through)).variables[0].shape,
             (std::vector<std::int64_t>{100, 8}));
+  // A damaged variable is passed over.
+  const Message damaged = Message().sub(1, Message().text(1, kVariable).text(2, "\xff\xff"));
+  EXPECT_EQ(read(Message().sub(1, graph_def()).sub(3, damaged)).variables, full.variables);
   // No graph: names alone; twice the same is one.
   const Message twice = Message()
                             .sub(1, variable_def("a:0", true))
