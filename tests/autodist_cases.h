@@ -24,9 +24,8 @@ struct AutoDistCase {
   std::function<TrainingStep()> make;  // the same first values each time
   // What a rank of the job reads at a step, in the way that this case is fed.
   std::function<Batch(int step, std::uint32_t rank, const Places& ranks)> rows;
-  // libtorch's optimizer of the same settings.
-  std::function<std::unique_ptr<torch::optim::Optimizer>(const std::vector<torch::Tensor>&)>
-      plain_optimizer;
+  // libtorch's optimizer of the same settings, on the gradients as autograd makes them.
+  std::function<Update()> plain_update;
   Batch held_out;  // to evaluate with; empty where the case does not
 };
 
