@@ -196,6 +196,8 @@ Recording record(const TrainingStep& step, const Batch& batch, const RecordOptio
     if (recorder->refusal) std::rethrow_exception(recorder->refusal);
     throw;
   }
+  // A step may catch what it is told (Python code does), and go on without the op.
+  if (recorder->refusal) std::rethrow_exception(recorder->refusal);
   note_gradients(recorder->ops, step);
   Recording result{std::move(recorder->ops.graph()), std::move(recorder->ops.constants())};
   compact(result.graph);
