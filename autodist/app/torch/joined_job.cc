@@ -11,7 +11,6 @@
 
 #include "autodist/app/machine.h"
 #include "autodist/app/meeting_point.h"
-#include "autodist/app/remote.h"
 #include "autodist/base/error.h"
 
 namespace autodist::app {
@@ -177,18 +176,23 @@ void JoinedJob::join_launched(const Launched& launched, const Environment& envir
   transport_ = comm::join(rendezvous(), &listener);
 }
 
+RemoteProgram JoinedJob::program() const {
+  RemoteProgram program = this_program();
+  if (!options_.command.empty()) program.command = {options_.command.front(), options_.command};
+  return program;
+}
+
 void JoinedJob::start_and_join() {
   const std::vector<cluster::Node> remote = remote_nodes(cluster_);
   if (!remote.empty()) {
-    check_nodes(cluster_, remote, this_program());
+    check_nodes(cluster_, remote, program());
     place_.chief_address = address_towards(remote.front().address);
     place_.own_address = place_.chief_address;
   }
   comm::ChiefListener listener(place_.chief_address, 0);
   place_.chief_port = listener.port();
   place_.key = make_job_key();
-  std::vector<RankProcess> others =
-      rank_processes(cluster_, options_.cpu_only, this_program(), place_);
+  std::vector<RankProcess> others = rank_processes(cluster_, options_.cpu_only, program(), place_);
   others.erase(others.begin());  // this process
   children_ =
       std::make_unique<StartedRanks>(others, options_.output ? options_.output : prefixed_lines());

@@ -12,6 +12,7 @@
 #include "autodist/app/job.h"
 #include "autodist/app/launch.h"
 #include "autodist/app/launcher.h"
+#include "autodist/app/remote.h"
 #include "autodist/app/torch/session.h"
 #include "autodist/base/clock.h"
 #include "autodist/cluster/cluster.h"
@@ -52,6 +53,7 @@ class JoinedJob {
   void share_cores() const;
   void check_size(const JobPlace& place, const std::string& specification) const;
   [[nodiscard]] comm::RendezvousOptions rendezvous() const;
+  [[nodiscard]] RemoteProgram program() const;
   void join_started();
   void join_launched(const Launched& launched, const Environment& environment);
   void start_and_join();

@@ -67,6 +67,9 @@ struct JobOptions {
   // only one side has is listed on standard error; another shape is refused.
   std::string initial_weights;
   exec::UserRules user_rules;  // for optimizers "user:rule=NAME,lr=…"
+  // What a chief starts the other ranks as: a program and its arguments. Empty: as this process was
+  // started. An interpreter knows better where it is and what it was given than the system does.
+  std::vector<std::string> command;
   // Lines that other ranks on this machine print. Default: standard error, prefixed.
   std::function<void(std::uint32_t rank, const std::string& line)> output;
 };
