@@ -1,0 +1,51 @@
+// The extension `_autodist` below the Python package `autodist` (python/autodist): thin, one
+// function per part of the library. What is Python's alone (walking a torch.nn.Module, mapping
+// torch.optim) is written in Python.
+//
+// Whatever may wait, compute or call back runs without the interpreter's lock.
+
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autodist/cluster/cluster.h"
+#include "autodist/search/builders/builders.h"
+#include "autodist/strategy/strategy.h"
+
+// Nodes are changed in place: plan.nodes[0].partitioner = "2,1".
+PYBIND11_MAKE_OPAQUE(std::vector<autodist::strategy::NodeConfig>)
+
+namespace autodist::python {
+
+namespace py = pybind11;
+
+void bind_errors(py::module_& module);
+void bind_cluster(py::module_& module);
+void bind_graph(py::module_& module);
+void bind_strategy(py::module_& module);
+void bind_builders(py::module_& module);
+void bind_capture(py::module_& module);
+void bind_job(py::module_& module);
+void bind_session(py::module_& module);
+
+// A cluster and what it was read from: what a job is told.
+struct SourcedCluster : cluster::Cluster {
+  std::string source;
+};
+
+// A Python object that code without the interpreter's lock keeps and drops, on any thread. Use it
+// under a py::gil_scoped_acquire. After the interpreter's end it is left to the system.
+using Kept = std::shared_ptr<py::object>;
+Kept keep(py::object object);
+
+// (name, description, {option: default}, callable(graph, cluster, options) -> Strategy), as the
+// package makes it from a user's function.
+search::Builder builder_of(const py::handle& tuple);
+
+}  // namespace autodist::python

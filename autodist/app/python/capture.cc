@@ -1,0 +1,60 @@
+// A user's Python function as a training step, and its capture.
+
+#include "autodist/capture/capture.h"
+
+#include "autodist/app/python/training_step.h"
+
+namespace autodist::python {
+namespace {
+
+std::vector<NamedTensor> named_tensors(const py::object& pairs) {
+  std::vector<NamedTensor> tensors;
+  for (auto& [name, tensor] : pairs.cast<std::vector<std::pair<std::string, torch::Tensor>>>()) {
+    tensors.push_back({name, tensor});
+  }
+  return tensors;
+}
+
+std::shared_ptr<ir::Graph> captured(const py::object& python_step, bool symbolic_batch,
+                                    int cost_repetitions, std::uint64_t seed) {
+  const TrainingStep step = training_step(python_step);
+  capture::Options options;
+  options.symbolic_batch = symbolic_batch;
+  options.cost_repetitions = cost_repetitions;
+  options.seed = seed;
+  const py::gil_scoped_release unlocked;
+  return std::make_shared<ir::Graph>(capture::capture_step(step, options));
+}
+
+}  // namespace
+
+Batch batch_of(const py::sequence& tensors) {
+  Batch batch;
+  for (const py::handle each : tensors) batch.push_back(each.cast<torch::Tensor>());
+  return batch;
+}
+
+TrainingStep training_step(const py::object& step) {
+  TrainingStep result;
+  result.name = step.attr("name").cast<std::string>();
+  result.parameters = named_tensors(step.attr("parameters"));
+  result.buffers = named_tensors(step.attr("buffers"));
+  result.example = batch_of(step.attr("example"));
+  result.batched = step.attr("batched").cast<std::vector<bool>>();
+  result.reduction = step.attr("sum").cast<bool>() ? LossReduction::kSum : LossReduction::kMean;
+  const Kept loss = keep(step.attr("loss"));
+  result.loss = [loss](const Batch& batch) {
+    const py::gil_scoped_acquire lock;
+    py::tuple arguments(batch.size());
+    for (std::size_t i = 0; i < batch.size(); ++i) arguments[i] = py::cast(batch[i]);
+    return (*loss)(*arguments).cast<torch::Tensor>();
+  };
+  return result;
+}
+
+void bind_capture(py::module_& module) {
+  module.def("capture", &captured, py::arg("step"), py::arg("symbolic_batch"),
+             py::arg("cost_repetitions"), py::arg("seed"));
+}
+
+}  // namespace autodist::python

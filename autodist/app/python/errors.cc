@@ -1,0 +1,49 @@
+// The one place where our errors become Python's.
+
+#include <c10/util/Exception.h>
+
+#include "autodist/app/python/bindings.h"
+#include "autodist/base/error.h"
+
+namespace autodist::python {
+namespace {
+
+// The class for the code, from the package, with the line as its message.
+void raise(const Error& error) {
+  const py::object type =
+      py::module_::import("autodist._errors").attr("of_code")(static_cast<int>(error.code()));
+  PyErr_SetObject(type.ptr(), type(error.what()).ptr());
+}
+
+bool interpreter_ends() {
+  if (Py_IsInitialized() == 0) return true;
+#if PY_VERSION_HEX >= 0x030d0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+}  // namespace
+
+Kept keep(py::object object) {
+  return {new py::object(std::move(object)), [](py::object* kept) {
+            if (interpreter_ends()) return;
+            const py::gil_scoped_acquire lock;
+            delete kept;
+          }};
+}
+
+void bind_errors(py::module_& module) {
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const Error& error) {
+      raise(error);
+    } catch (const c10::Error& error) {  // libtorch's, without its backtrace
+      PyErr_SetString(PyExc_RuntimeError, error.what_without_backtrace());
+    }
+  });
+}
+
+}  // namespace autodist::python

@@ -1,0 +1,101 @@
+// What Python holds of a job and of its session: handles that can be closed, and that wait without
+// the interpreter's lock.
+//
+// A room's own header: takes torch along.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "autodist/app/python/bindings.h"
+#include "autodist/app/torch/session.h"
+#include "autodist/base/error.h"
+
+namespace autodist::python {
+
+class JobHandle {
+ public:
+  JobHandle(const std::string& cluster, const JobOptions& options);
+  ~JobHandle();
+  JobHandle(const JobHandle&) = delete;
+  JobHandle& operator=(const JobHandle&) = delete;
+
+  // Leaves the job, if nothing has taken it over. REQUIRES: the interpreter's lock.
+  void close();
+  // The job, for its one session. Throws Error(kUsage) the second time.
+  AutoDist& take();
+
+  [[nodiscard]] std::uint32_t rank() const { return rank_; }
+  [[nodiscard]] std::uint32_t size() const { return size_; }
+  [[nodiscard]] const std::string& launcher() const { return launcher_; }
+
+ private:
+  std::unique_ptr<AutoDist> job_;
+  bool taken_ = false;
+  std::uint32_t rank_ = 0;
+  std::uint32_t size_ = 1;
+  std::string launcher_;
+};
+
+class SessionHandle {
+ public:
+  explicit SessionHandle(Session session) : session_(std::move(session)) {}
+  ~SessionHandle() { close(); }
+  SessionHandle(const SessionHandle&) = delete;
+  SessionHandle& operator=(const SessionHandle&) = delete;
+
+  // Leaves the job. REQUIRES: the interpreter's lock.
+  void close() {
+    if (!session_) return;
+    const py::gil_scoped_release unlocked;
+    session_.reset();
+  }
+
+  // Calls function(session) without the interpreter's lock. Throws Error(kUsage) when it is closed,
+  // or when another thread, or the step itself, is in a call.
+  template <typename Function>
+  auto call(Function function) {
+    check_open();
+    if (finished_) fail(ErrorCode::kUsage, "session: the job has ended");
+    if (busy_.exchange(true)) {
+      fail(ErrorCode::kUsage,
+           "session: called from a second thread, or from inside of the step; calls take turns");
+    }
+    const Idle idle{busy_};
+    const py::gil_scoped_release unlocked;
+    return function(*session_);
+  }
+
+  // Ends the job in order; what is left are the answers of get().
+  void finish() {
+    call([](Session& session) { session.finish(); });
+    finished_ = true;
+  }
+
+  // For what neither waits nor computes.
+  [[nodiscard]] const Session& get() const {
+    check_open();
+    return *session_;
+  }
+
+ private:
+  void check_open() const {
+    if (!session_) fail(ErrorCode::kUsage, "session: it is closed");
+  }
+
+  struct Idle {
+    std::atomic<bool>& busy;
+    ~Idle() { busy = false; }
+  };
+
+  std::optional<Session> session_;
+  bool finished_ = false;
+  std::atomic<bool> busy_{false};
+};
+
+}  // namespace autodist::python

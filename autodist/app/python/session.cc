@@ -1,0 +1,85 @@
+// A session's methods. The package's Session adds what is Python's.
+
+#include "autodist/app/python/job.h"
+#include "autodist/app/python/training_step.h"
+
+namespace autodist::python {
+namespace {
+
+void bind_reports(py::module_& module) {
+  py::class_<StepReport>(module, "StepReport", "What the last step of this rank was.")
+      .def_readonly("step", &StepReport::step, "Counts from 0.")
+      .def_readonly("loss", &StepReport::loss, "Of this replica's rows; nan without rows.")
+      .def_readonly("samples", &StepReport::samples, "Of this replica.")
+      .def_property_readonly("total_seconds",
+                             [](const StepReport& report) { return report.total.value; })
+      .def_property_readonly(
+          "waiting_seconds", [](const StepReport& report) { return report.waiting.value; },
+          "Of the total, spent in waiting for other ranks.")
+      .def_readonly("captured", &StepReport::captured,
+                    "Whether its shapes were new and it was captured first.")
+      .def("__repr__", [](const StepReport& report) {
+        return fmt::format("<autodist.StepReport {}: loss {}, {} samples>", report.step,
+                           report.loss, report.samples);
+      });
+  py::class_<StepSummary>(module, "StepSummary", "What all ranks know of a step.")
+      .def_readonly("step", &StepSummary::step, "-1: nothing yet.")
+      .def_readonly("loss", &StepSummary::loss, "Over all samples of the step.")
+      .def_readonly("samples", &StepSummary::samples, "Of all replicas.")
+      .def_readonly("stop", &StepSummary::stop, "Whether some rank asked to stop.")
+      .def_readonly("save", &StepSummary::save, "Whether some rank asked for a checkpoint.")
+      .def("__repr__", [](const StepSummary& summary) {
+        return fmt::format("<autodist.StepSummary {}: loss {}, {} samples>", summary.step,
+                           summary.loss, summary.samples);
+      });
+}
+
+double run(SessionHandle& handle, const py::sequence& tensors) {
+  const Batch batch = batch_of(tensors);
+  return handle.call([&](Session& session) { return session.run(batch); });
+}
+
+double run_local(SessionHandle& handle, const py::sequence& tensors) {
+  const Batch rows = batch_of(tensors);
+  return handle.call([&](Session& session) { return session.run_local(rows); });
+}
+
+}  // namespace
+
+void bind_session(py::module_& module) {
+  bind_reports(module);
+  py::class_<SessionHandle>(module, "Session")
+      .def("run", &run)
+      .def("run_local", &run_local)
+      .def("synchronize",
+           [](SessionHandle& handle) { handle.call([](Session& s) { s.synchronize(); }); })
+      .def("save",
+           [](SessionHandle& handle, const std::string& directory) {
+             handle.call([&](Session& s) { s.save(directory); });
+           })
+      .def("load",
+           [](SessionHandle& handle, const std::string& directory) {
+             return handle.call([&](Session& s) { return s.load(directory); });
+           })
+      .def("summarise",
+           [](SessionHandle& handle, bool stop, bool save) {
+             return handle.call([&](Session& s) { return s.summarise(stop, save); });
+           })
+      .def("last_summary",
+           [](SessionHandle& handle) {
+             return handle.call([](Session& s) { return s.last_summary(); });
+           })
+      .def("finish", &SessionHandle::finish)
+      .def("close", &SessionHandle::close)
+      .def_property_readonly("last", [](SessionHandle& handle) { return handle.get().last(); })
+      .def_property_readonly("step", [](SessionHandle& handle) { return handle.get().step(); })
+      .def_property_readonly("rank", [](SessionHandle& handle) { return handle.get().rank(); })
+      .def_property_readonly("size", [](SessionHandle& handle) { return handle.get().size(); })
+      .def_property_readonly(
+          "graph",
+          [](SessionHandle& handle) { return std::make_shared<ir::Graph>(handle.get().graph()); })
+      .def_property_readonly("strategy",
+                             [](SessionHandle& handle) { return handle.get().strategy(); });
+}
+
+}  // namespace autodist::python

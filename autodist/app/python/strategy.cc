@@ -1,0 +1,203 @@
+// Strategies: read, written, and changed node by node.
+
+#include <pybind11/stl_bind.h>
+
+#include <optional>
+
+#include "autodist/app/python/bindings.h"
+#include "autodist/base/error.h"
+#include "autodist/base/file.h"
+#include "autodist/base/nearest.h"
+#include "autodist/ir/graph.h"
+
+namespace autodist::python {
+namespace {
+
+using strategy::AllReduceSynchronizer;
+using strategy::NodeConfig;
+using strategy::PsSynchronizer;
+using strategy::Strategy;
+using Nodes = std::vector<NodeConfig>;
+
+ir::Compression compression(const std::string& codec, bool error_feedback, double density) {
+  const std::pair<const char*, ir::Codec> known[] = {{"", ir::Codec::kNone},
+                                                     {"fp16", ir::Codec::kFp16},
+                                                     {"bf16", ir::Codec::kBf16},
+                                                     {"topk", ir::Codec::kTopK}};
+  for (const auto& [name, value] : known) {
+    if (codec == name) return {value, error_feedback, density};
+  }
+  fail(ErrorCode::kUsage, "codec '{}' is none of 'fp16', 'bf16', 'topk' and '' for none", codec);
+}
+
+std::string compression_text(const strategy::Synchronizer& synchronizer) {
+  return ir::to_string(strategy::compression_of(synchronizer));
+}
+
+NodeConfig& node_named(Strategy& strategy, const std::string& name) {
+  std::vector<std::string> names;
+  for (NodeConfig& node : strategy.nodes) {
+    const std::string variable = strategy::variable_name(node.name);
+    if (node.name == name || variable == name) return node;
+    names.push_back(variable);
+  }
+  const std::string near = nearest(name, names);
+  fail(ErrorCode::kUsage, "the strategy has no node '{}'.{}", name,
+       near.empty() ? "" : fmt::format(" Did you mean '{}'?", near));
+}
+
+// Bytes as they are, anything else as the path of a file in either form.
+Strategy deserialize(const py::object& source) {
+  if (py::isinstance<py::bytes>(source)) {
+    return strategy::deserialize(source.cast<std::string>(), "the bytes");
+  }
+  return strategy::read_strategy(py::str(source).cast<std::string>());
+}
+
+py::bytes serialize(const Strategy& strategy, const std::optional<std::string>& path) {
+  const std::string bytes = strategy::serialize(strategy);
+  if (path) write_file_atomically(*path, bytes);
+  return py::bytes(bytes);
+}
+
+void bind_synchronizers(py::module_& module) {
+  py::class_<PsSynchronizer>(module, "PSSynchronizer", R"(A variable on a parameter server.
+
+Parameters
+----------
+reduction_destination : str
+    Device that owns it, one of ``Cluster.servers``.
+local_replication : bool
+    Kept for AutoDist's files; workers always have a copy.
+sync : bool
+    False: contributions are applied as they come.
+staleness : int
+    Steps by which a worker may run ahead.
+codec : str
+    '' (none), 'fp16', 'bf16' or 'topk': how gradients travel.
+error_feedback : bool
+    Add what the codec loses to the next gradient.
+density : float
+    Of 'topk': share of the elements that leave.
+)")
+      .def(py::init([](std::string destination, bool replication, bool sync, std::int32_t staleness,
+                       const std::string& codec, bool feedback, double density) {
+             return PsSynchronizer{std::move(destination), replication, sync, staleness,
+                                   compression(codec, feedback, density)};
+           }),
+           py::arg("reduction_destination"), py::kw_only(), py::arg("local_replication") = false,
+           py::arg("sync") = true, py::arg("staleness") = 0, py::arg("codec") = "",
+           py::arg("error_feedback") = false, py::arg("density") = 0.0)
+      .def_readonly("reduction_destination", &PsSynchronizer::reduction_destination)
+      .def_readonly("local_replication", &PsSynchronizer::local_replication)
+      .def_readonly("sync", &PsSynchronizer::sync)
+      .def_readonly("staleness", &PsSynchronizer::staleness)
+      .def_property_readonly("compression",
+                             [](const PsSynchronizer& ps) { return compression_text(ps); })
+      .def("__eq__", [](const PsSynchronizer& a, const PsSynchronizer& b) { return a == b; })
+      .def("__repr__", [](const PsSynchronizer& ps) {
+        return fmt::format("PSSynchronizer('{}', sync={}, staleness={})", ps.reduction_destination,
+                           ps.sync ? "True" : "False", ps.staleness);
+      });
+  py::class_<AllReduceSynchronizer>(module, "AllReduceSynchronizer",
+                                    R"(A variable that is all-reduced.
+
+Parameters
+----------
+group : int
+    Variables of one group travel together.
+codec, error_feedback, density
+    As those of PSSynchronizer.
+)")
+      .def(
+          py::init([](std::int32_t group, const std::string& codec, bool feedback, double density) {
+            AllReduceSynchronizer all_reduce;
+            all_reduce.group = group;
+            all_reduce.compression = compression(codec, feedback, density);
+            return all_reduce;
+          }),
+          py::kw_only(), py::arg("group") = 0, py::arg("codec") = "",
+          py::arg("error_feedback") = false, py::arg("density") = 0.0)
+      .def_readonly("group", &AllReduceSynchronizer::group)
+      .def_property_readonly(
+          "compression",
+          [](const AllReduceSynchronizer& all_reduce) { return compression_text(all_reduce); })
+      .def("__eq__",
+           [](const AllReduceSynchronizer& a, const AllReduceSynchronizer& b) { return a == b; })
+      .def("__repr__", [](const AllReduceSynchronizer& all_reduce) {
+        return fmt::format("AllReduceSynchronizer(group={})", all_reduce.group);
+      });
+}
+
+void bind_nodes(py::module_& module) {
+  py::class_<NodeConfig>(module, "StrategyNode",
+                         "How one variable, or one shard of it, is synchronised.")
+      .def(py::init(
+               [](std::string name, strategy::Synchronizer synchronizer, std::string partitioner) {
+                 NodeConfig node;
+                 node.name = std::move(name);
+                 node.synchronizer = std::move(synchronizer);
+                 node.partitioner = std::move(partitioner);
+                 return node;
+               }),
+           py::arg("name"), py::arg("synchronizer") = py::none(), py::arg("partitioner") = "")
+      .def_readwrite("name", &NodeConfig::name, "'fc1.weight:0'; of a shard 'fc1.weight/part_0:0'.")
+      .def_readwrite(
+          "synchronizer", &NodeConfig::synchronizer,
+          "A PSSynchronizer or AllReduceSynchronizer; None where the shards have theirs. "
+          "Assign another one to change it.")
+      .def_readwrite("partitioner", &NodeConfig::partitioner,
+                     "Shards per axis, '2,1'; '' for one piece.")
+      .def_readwrite("parts", &NodeConfig::parts, "The shards.")
+      .def_property_readonly(
+          "variable", [](const NodeConfig& node) { return strategy::variable_name(node.name); },
+          "Its name in the model.")
+      .def("__eq__", [](const NodeConfig& a, const NodeConfig& b) { return a == b; })
+      .def("__repr__", [](const NodeConfig& node) {
+        return fmt::format("<autodist.StrategyNode '{}'>", node.name);
+      });
+  py::bind_vector<Nodes>(module, "StrategyNodes", "A list of nodes, changed in place.");
+  py::implicitly_convertible<py::list, Nodes>();
+}
+
+}  // namespace
+
+void bind_strategy(py::module_& module) {
+  bind_synchronizers(module);
+  bind_nodes(module);
+  py::class_<Strategy>(module, "Strategy",
+                       "How every variable of a model is synchronised on a cluster.\n\n"
+                       "Files are AutoDist's own: a protobuf, or its text form.")
+      .def(py::init<>())
+      .def_readwrite("id", &Strategy::id, "Of the time when it was made; set by the job if ''.")
+      .def_readwrite("nodes", &Strategy::nodes, "One per variable.")
+      .def_readwrite("replicas", &Strategy::replicas, "Devices that compute.")
+      .def("node", &node_named, py::arg("name"), py::return_value_policy::reference_internal,
+           "The node of that variable, to be read or changed.")
+      .def("serialize", &serialize, py::arg("path") = py::none(),
+           "The protobuf's bytes; written to `path`, too, where it is given.")
+      .def_static("deserialize", &deserialize, py::arg("source"),
+                  "From bytes, or from the path of a file in either form.")
+      .def(
+          "to_text", [](const Strategy& strategy) { return strategy::to_text(strategy); },
+          "Protobuf's text form.")
+      .def_static(
+          "from_text",
+          [](const std::string& text) { return strategy::from_text(text, "the text"); },
+          py::arg("text"), "From protobuf's text form.")
+      .def(
+          "check",
+          [](const Strategy& strategy, const ir::Graph& graph, const SourcedCluster& cluster) {
+            strategy::check(strategy, graph, cluster, "the strategy");
+          },
+          py::arg("graph"), py::arg("cluster"),
+          "Raises for the first thing that does not fit the graph and the cluster.")
+      .def("copy", [](const Strategy& strategy) { return Strategy(strategy); })
+      .def("__eq__", [](const Strategy& a, const Strategy& b) { return a == b; })
+      .def("__repr__", [](const Strategy& strategy) {
+        return fmt::format("<autodist.Strategy '{}': {} nodes, {} replicas>", strategy.id,
+                           strategy.nodes.size(), strategy.replicas.size());
+      });
+}
+
+}  // namespace autodist::python

@@ -1,0 +1,70 @@
+"""AutoDist trains a step written for one device on several processes.
+
+    ad = autodist.AutoDist("cluster.yml", builder="PartitionedPS")
+    step = ad.distribute(model, loss_fn, "adam:lr=1e-3", example_batch)
+    for batch in loader:
+        loss = step(*batch)
+
+`loss_fn(model, *batch)` is plain PyTorch. docs/python.md has the whole of it.
+"""
+
+import torch as _torch  # its libraries, before ours needs them
+
+from ._autodist import (
+    AllReduceSynchronizer,
+    Cluster,
+    ClusterNode,
+    Graph,
+    PSSynchronizer,
+    StepReport,
+    StepSummary,
+    Strategy,
+    StrategyNode,
+    StrategyNodes,
+    Variable,
+    __version__,
+)
+from ._errors import (
+    AuthenticationError,
+    CheckpointError,
+    Error,
+    InfeasibleError,
+    MachineError,
+    PeersLostError,
+    TimeoutError,
+    UsageError,
+)
+from ._planning import build_strategy, builders, capture
+from ._session import AutoDist, Session
+
+# AutoDist's own name for what describes a cluster.
+ResourceSpec = Cluster
+
+__all__ = [
+    "AllReduceSynchronizer",
+    "AuthenticationError",
+    "AutoDist",
+    "CheckpointError",
+    "Cluster",
+    "ClusterNode",
+    "Error",
+    "Graph",
+    "InfeasibleError",
+    "MachineError",
+    "PSSynchronizer",
+    "PeersLostError",
+    "ResourceSpec",
+    "Session",
+    "StepReport",
+    "StepSummary",
+    "Strategy",
+    "StrategyNode",
+    "StrategyNodes",
+    "TimeoutError",
+    "UsageError",
+    "Variable",
+    "__version__",
+    "build_strategy",
+    "builders",
+    "capture",
+]

@@ -1,0 +1,73 @@
+"""What goes wrong, as exceptions: one line each, and the exit code of AutoDist's programs."""
+
+import builtins
+
+
+class Error(Exception):
+    """Whatever the world or the user got wrong.
+
+    Attributes
+    ----------
+    code : int
+        The exit code that AutoDist's programs give it.
+    """
+
+    code = 1
+
+
+class UsageError(Error, ValueError):
+    """An argument, a file or a model that cannot be used as given."""
+
+    code = 2
+
+
+class MachineError(Error):
+    """This machine lacks something: a device, a port, a directory, a library."""
+
+    code = 3
+
+
+class InfeasibleError(Error):
+    """The plan cannot be carried out on this cluster."""
+
+    code = 4
+
+
+class PeersLostError(Error):
+    """Another rank died, hung or left."""
+
+    code = 5
+
+
+class CheckpointError(Error):
+    """A checkpoint is missing, damaged or does not fit the model."""
+
+    code = 6
+
+
+class AuthenticationError(Error):
+    """A peer could not prove that it belongs to the job."""
+
+    code = 7
+
+
+class TimeoutError(Error, builtins.TimeoutError):
+    """A wait reached its limit."""
+
+    code = 124
+
+
+_CLASSES = (
+    UsageError,
+    MachineError,
+    InfeasibleError,
+    PeersLostError,
+    CheckpointError,
+    AuthenticationError,
+    TimeoutError,
+)
+
+
+def of_code(code):
+    """The class of errors with that code."""
+    return next((each for each in _CLASSES if each.code == code), Error)

@@ -1,0 +1,130 @@
+"""A torch.nn.Module and a loss function as the named tensors and the function that are captured."""
+
+import contextlib
+
+import torch
+
+from ._errors import UsageError
+
+
+def _walk(module, prefix, table):
+    """(name, tensor) of a module and those below it; what is tied comes under every name."""
+    for name, tensor in getattr(module, table).items():
+        if tensor is not None:
+            yield prefix + name, tensor
+    for name, child in module._modules.items():
+        if child is not None:
+            yield from _walk(child, f"{prefix}{name}.", table)
+
+
+def tensors_of(batch, what):
+    """The batch as a tuple of tensors; a single tensor is a batch of one input."""
+    if isinstance(batch, torch.Tensor):
+        return (batch,)
+    if not isinstance(batch, (tuple, list)) or not batch:
+        raise UsageError(f"{what}: a tuple of tensors expected, got {type(batch).__name__}")
+    for index, each in enumerate(batch):
+        if not isinstance(each, torch.Tensor):
+            raise UsageError(
+                f"{what}: input {index} is of type {type(each).__name__}. Make it a tensor: what "
+                "is none would be the same in every step."
+            )
+    return tuple(batch)
+
+
+@contextlib.contextmanager
+def modes(model, wanted):
+    """The training flags of `wanted` (module: flag) for a while."""
+    before = {module: module.training for module in model.modules()}
+    for module, flag in wanted.items():
+        module.training = flag
+    try:
+        yield
+    finally:
+        for module, flag in before.items():
+            module.training = flag
+
+
+class Step:
+    """A step as the extension takes it (autodist/app/python/training_step.h).
+
+    Every call runs in the modes (train, eval) that the model's modules have now, whatever the
+    user sets between steps.
+    """
+
+    def __init__(self, model, loss_fn, example_batch, *, name=None, batched=None, reduction="mean"):
+        if not isinstance(model, torch.nn.Module):
+            raise UsageError(f"model: a torch.nn.Module expected, got {type(model).__name__}")
+        if loss_fn is not None and not callable(loss_fn):
+            raise UsageError("loss_fn: a function (model, *batch) -> scalar loss expected")
+        if reduction not in ("mean", "sum"):
+            raise UsageError(f"reduction='{reduction}': 'mean' or 'sum' expected")
+        self.model = model
+        self.loss_fn = loss_fn
+        self.name = name or type(model).__name__
+        self.example = tensors_of(example_batch, "example_batch")
+        self.batched = [] if batched is None else [bool(each) for each in batched]
+        self.sum = reduction == "sum"
+        self.parameters = list(_walk(model, "", "_parameters"))
+        self.buffers = list(_walk(model, "", "_buffers"))
+        self._modes = {module: module.training for module in model.modules()}
+        # Where a module keeps each buffer: forward may put another tensor there.
+        self._places = [
+            (module, name, buffer)
+            for module in model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+
+    def fitting(self, batch, what):
+        """The batch as a tuple, if it is of the example's kind: what the step cannot take must not
+        reach the job, which a failed step ends."""
+        batch = tensors_of(batch, what)
+        if len(batch) != len(self.example):
+            raise UsageError(
+                f"{what}: {len(batch)} tensors, the step was captured with {len(self.example)}"
+            )
+        for index, (got, expected) in enumerate(zip(batch, self.example)):
+            if got.dtype != expected.dtype or got.dim() != expected.dim():
+                raise UsageError(
+                    f"{what}: input {index} is {got.dtype} of {got.dim()} dimensions, the step was "
+                    f"captured with {expected.dtype} of {expected.dim()}"
+                )
+        return batch
+
+    def loss(self, *batch):
+        """The scalar loss of a batch, with every buffer in its own place afterwards."""
+        with modes(self.model, self._modes):
+            if self.loss_fn is None:
+                loss = self.model(*batch)
+            else:
+                loss = self.loss_fn(self.model, *batch)
+        if not isinstance(loss, torch.Tensor):
+            raise UsageError(
+                f"loss_fn: a tensor with the loss expected, got {type(loss).__name__}. Do not call "
+                "item() or float() on it."
+            )
+        self._keep_buffers()
+        return loss
+
+    def _keep_buffers(self):
+        """`self.count = self.count + 1` makes a new tensor; the job knows the old one."""
+        for module, name, buffer in self._places:
+            now = module._buffers.get(name)
+            if now is buffer:
+                continue
+            if now is None or now.shape != buffer.shape or now.dtype != buffer.dtype:
+                raise UsageError(
+                    f"the step replaces the buffer '{name}' by one of another shape or type"
+                )
+            with torch.no_grad():
+                buffer.copy_(now)
+            module._buffers[name] = buffer
+
+    def evaluate(self, function, arguments, keywords):
+        """`function`, or the model, in evaluation mode and without gradients."""
+        call = self.model if function is None else function
+        first = () if function is None else (self.model,)
+        evaluation = {module: False for module in self.model.modules()}
+        with modes(self.model, evaluation), torch.no_grad():
+            return call(*first, *arguments, **keywords)

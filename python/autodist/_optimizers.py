@@ -1,0 +1,174 @@
+"""torch.optim's optimizers in the words of AutoDist's (docs/formats/optimizer.md)."""
+
+import torch
+
+from ._errors import UsageError
+
+# Class: (our rule, {its option: ours}). Everything else that a class has must be in _ALLOWED.
+_PLAIN = {"lr": "lr", "weight_decay": "weight_decay"}
+_BETAS = {**_PLAIN, "betas": ("beta1", "beta2"), "eps": "eps"}
+_RULES = {
+    "SGD": (
+        "sgd",
+        {**_PLAIN, "momentum": "momentum", "dampening": "dampening", "nesterov": "nesterov"},
+    ),
+    "Adam": ("adam", {**_BETAS, "amsgrad": "amsgrad"}),
+    "AdamW": ("adamw", {**_BETAS, "amsgrad": "amsgrad"}),
+    "Adagrad": (
+        "adagrad",
+        {
+            **_PLAIN,
+            "lr_decay": "lr_decay",
+            "eps": "eps",
+            "initial_accumulator_value": "initial_accumulator_value",
+        },
+    ),
+    "Adadelta": ("adadelta", {**_PLAIN, "rho": "rho", "eps": "eps"}),
+    "Adamax": ("adamax", _BETAS),
+    "NAdam": ("nadam", {**_BETAS, "momentum_decay": "momentum_decay"}),
+    "RMSprop": (
+        "rmsprop",
+        {**_PLAIN, "alpha": "alpha", "eps": "eps", "momentum": "momentum", "centered": "centered"},
+    ),
+}
+
+# How torch computes, not what; and what a learning rate schedule leaves behind.
+_ALLOWED = {"params", "foreach", "fused", "capturable", "initial_lr", "param_names"}
+# Options that change the result and that we do not have: only their "off" will do.
+_OFF = {"maximize": False, "differentiable": False, "decoupled_weight_decay": False}
+
+
+def _number(value):
+    if isinstance(value, torch.Tensor):
+        value = value.item()
+    return float(value)
+
+
+def _options(kind, group):
+    """One parameter group in our words."""
+    _, words = _RULES[kind]
+    options = {}
+    for key, value in group.items():
+        if key in _ALLOWED or value is None:
+            continue
+        if key in _OFF:
+            if value != _OFF[key]:
+                raise UsageError(
+                    f"optimizer: torch.optim.{kind} with {key}={value} cannot be distributed"
+                )
+            continue
+        if key not in words:
+            raise UsageError(f"optimizer: torch.optim.{kind}'s option '{key}' is not known here")
+        word = words[key]
+        if isinstance(word, tuple):
+            options.update(zip(word, map(_number, value)))
+        else:
+            options[word] = _number(value)
+    return options
+
+
+def _names_by_tensor(parameters):
+    """Every trained tensor's names, the first one first."""
+    names = {}
+    for name, tensor in parameters:
+        if tensor.requires_grad:
+            names.setdefault(id(tensor), []).append(name)
+    return names
+
+
+def _assigned(optimizer, kind, names):
+    """Per variable (its first name) the options of its group."""
+    options = {}
+    for group in optimizer.param_groups:
+        of_group = _options(kind, group)
+        for tensor in group["params"]:
+            if id(tensor) in names:
+                options[names[id(tensor)][0]] = of_group
+            elif tensor.requires_grad:
+                raise UsageError("optimizer: it holds a parameter that is not the model's")
+    for found in names.values():
+        if found[0] not in options:
+            raise UsageError(
+                f"optimizer: it does not hold '{found[0]}', which requires a gradient. Add it, or "
+                "say requires_grad_(False)."
+            )
+    return options
+
+
+def _groups(options, base, aliases):
+    """`group.PATTERN.option=value` where a variable's options differ from `base`.
+
+    A variable's pattern is the longest of its names. A pattern holds for every variable one of
+    whose names contains it, and the later wins: so a pattern that another name contains comes
+    first, and what it would wrongly change is said again.
+    """
+    pattern_of = {name: max(names, key=len) for name, names in aliases.items()}
+    named = {name for name in aliases if options[name] != base}
+    while True:  # a pattern may hit variables of the base, which then need one, too
+        hit = {
+            name
+            for name, names in aliases.items()
+            if name not in named
+            and any(pattern_of[other] in each for other in named for each in names)
+        }
+        if not hit:
+            break
+        named |= hit
+    varying = sorted(key for key in base if len({each[key] for each in options.values()}) > 1)
+    items = []
+    for name in sorted(named, key=lambda name: len(pattern_of[name])):
+        pattern = pattern_of[name]
+        if any(letter in pattern for letter in ",|="):
+            raise UsageError(
+                f"optimizer: the name '{pattern}' holds ',', '|' or '=', which a group cannot"
+            )
+        items += [f"group.{pattern}.{key}={options[name][key]!r}" for key in varying]
+    return items
+
+
+def _has_trained(optimizer):
+    for state in optimizer.state.values():
+        if "step" in state:
+            if float(state["step"]) > 0:
+                return True
+        elif any(value is not None for value in state.values()):
+            return True
+    return False
+
+
+def text_of(optimizer, parameters):
+    """What a user gave as optimizer, as text.
+
+    Parameters
+    ----------
+    optimizer : str, torch.optim.Optimizer or callable
+        A callable (a class, a functools.partial) is given the trained parameters and makes one.
+    parameters : list of (str, torch.Tensor)
+    """
+    if isinstance(optimizer, str):
+        return optimizer
+    names = _names_by_tensor(parameters)
+    if not isinstance(optimizer, torch.optim.Optimizer) and callable(optimizer):
+        unique = {id(tensor): tensor for _, tensor in parameters if tensor.requires_grad}
+        optimizer = optimizer(list(unique.values()))
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UsageError(
+            "optimizer: a text such as 'adam:lr=1e-3' or an optimizer of torch.optim expected, got "
+            f"{type(optimizer).__name__}"
+        )
+    kind = type(optimizer).__name__
+    if kind not in _RULES or type(optimizer) is not getattr(torch.optim, kind):
+        raise UsageError(
+            f"optimizer: {kind} cannot be distributed. Those of torch.optim that can: "
+            f"{', '.join(sorted(_RULES))}."
+        )
+    if _has_trained(optimizer):
+        raise UsageError(
+            f"optimizer: this {kind} has trained already, and its state cannot be taken over. Give "
+            "a new one."
+        )
+    options = _assigned(optimizer, kind, names)
+    base = max(options.values(), key=list(options.values()).count)
+    aliases = {found[0]: found for found in names.values()}
+    items = [f"{key}={value!r}" for key, value in sorted(base.items())]
+    return f"{_RULES[kind][0]}:" + ",".join(items + _groups(options, base, aliases))

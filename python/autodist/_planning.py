@@ -1,0 +1,148 @@
+"""Graphs and strategies without a job: capture here, plan anywhere."""
+
+import inspect
+
+from . import _autodist
+from ._errors import UsageError
+from ._model import Step
+
+
+def capture(
+    model,
+    loss_fn,
+    example_batch,
+    *,
+    name=None,
+    batched=None,
+    reduction="mean",
+    symbolic_batch=True,
+    measure=True,
+    seed=0,
+):
+    """Capture one training step as a graph.
+
+    The step is run a few times on rows of the example; parameters, gradients, buffers and the
+    random generator are afterwards as they were.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Captured in the modes (train, eval) that its modules have.
+    loss_fn : callable or None
+        ``loss_fn(model, *batch)``, a scalar tensor; None: ``model(*batch)`` is the loss.
+    example_batch : tuple of torch.Tensor
+        What one replica gets in a step. Its shapes and types count, and its values must be such
+        as the step takes.
+    name : str, optional
+        Of the graph; by default the model's class.
+    batched : sequence of bool, optional
+        Which inputs have the batch as their first dimension; by default those with as many rows
+        as the first input.
+    reduction : {'mean', 'sum'}
+        How the samples make the loss.
+    symbolic_batch : bool
+        One graph for every batch size, where the step allows it.
+    measure : bool
+        Measure how long every op takes; a strategy's priorities follow from it.
+    seed : int
+        Of the random numbers that the step draws.
+
+    Returns
+    -------
+    Graph
+
+    Raises
+    ------
+    UsageError
+        Naming op and module of what a replay would get wrong: numbers and shapes that the step
+        reads from data, parameters that it writes.
+    """
+    step = Step(
+        model, loss_fn, example_batch, name=name, batched=batched, reduction=reduction
+    )
+    return _autodist.capture(step, symbolic_batch, 3 if measure else 0, seed)
+
+
+def builder_tuple(name, function):
+    """A user's function as the extension takes it.
+
+    What it has beyond (graph, cluster) are options, which a specification "NAME:option=value" sets;
+    their defaults say of which type they are.
+    """
+    if not callable(function):
+        raise UsageError(f"builder '{name}': a function (graph, cluster) -> Strategy expected")
+    parameters = list(inspect.signature(function).parameters.values())
+    options = {}
+    for parameter in parameters[2:]:
+        if parameter.default is inspect.Parameter.empty:
+            raise UsageError(f"builder '{name}': its option '{parameter.name}' has no default")
+        options[parameter.name] = parameter.default
+
+    def converted(key, text):
+        default = options[key]
+        if isinstance(default, bool):
+            return text in ("true", "True", "1")
+        try:
+            return text if default is None else type(default)(text)
+        except ValueError as error:
+            raise UsageError(f"builder '{name}': {key}='{text}': {error}") from None
+
+    def build(graph, cluster, chosen):
+        keywords = {key: converted(key, text) for key, text in chosen.items()}
+        strategy = function(graph, cluster, **keywords)
+        if not isinstance(strategy, _autodist.Strategy):
+            raise UsageError(
+                f"builder '{name}': a Strategy expected, got {type(strategy).__name__}"
+            )
+        return strategy
+
+    description = (inspect.getdoc(function) or name).splitlines()[0]
+    return name, description, {key: str(value) for key, value in options.items()}, build
+
+
+def chosen_builder(builder, builders):
+    """(specification, list of builder tuples) from what a user gave."""
+    own = [builder_tuple(name, function) for name, function in (builders or {}).items()]
+    if builder is None or isinstance(builder, str):
+        return builder or "", own
+    if not callable(builder):
+        raise UsageError(
+            f"builder: a name or a function (graph, cluster) -> Strategy expected, got "
+            f"{type(builder).__name__}"
+        )
+    name = getattr(builder, "__name__", type(builder).__name__)
+    name = "own" if name == "<lambda>" else name
+    return name, own + [builder_tuple(name, builder)]
+
+
+def build_strategy(builder, graph, cluster, *, builders=None):
+    """A strategy for a graph on a cluster.
+
+    Parameters
+    ----------
+    builder : str or callable
+        A name, with options if wanted: ``'PartitionedPS'``, ``'AllReduce:chunk_size=64'``. Or a
+        function ``(graph, cluster) -> Strategy``.
+    graph : Graph
+    cluster : Cluster
+    builders : dict of str to callable, optional
+        Your own builders by name. What a function takes beyond graph and cluster, with defaults,
+        are its options.
+
+    Returns
+    -------
+    Strategy
+    """
+    name, own = chosen_builder(builder, builders)
+    return _autodist.build_strategy(name, graph, cluster, own)
+
+
+def builders():
+    """The builders that AutoDist has.
+
+    Returns
+    -------
+    dict of str to tuple of (str, dict)
+        By name, a line that describes it and its options with their defaults.
+    """
+    return {name: (description, options) for name, description, options in _autodist.builders()}
