@@ -1,0 +1,123 @@
+"""What Python steps do that C++ steps do not, captured and trained as they are."""
+
+import copy
+
+import comparing
+
+comparing.skip_without_torch()
+
+import autodist
+import torch
+from torch import nn
+from torch.nn import functional
+
+torch.set_default_dtype(torch.float64)
+
+
+def agrees(model, loss_fn, batches, rate=0.05):
+    """One rank of ours against plain PyTorch; buffers, too. Returns the session's graph."""
+    theirs = copy.deepcopy(model)
+    optimizer = torch.optim.SGD([p for p in theirs.parameters() if p.requires_grad], lr=rate)
+    with autodist.AutoDist().distribute(model, loss_fn, f"sgd:lr={rate}", batches[0]) as step:
+        for batch in batches:
+            ours = step(*batch)
+            optimizer.zero_grad()
+            loss = theirs(*batch) if loss_fn is None else loss_fn(theirs, *batch)
+            loss.backward()
+            optimizer.step()
+            assert abs(ours - loss.item()) < 1e-12, (ours, loss.item())
+        step.synchronize()
+        captures = step.last.captured
+    difference = comparing.largest_difference(model.state_dict(), theirs.state_dict())
+    assert difference < 1e-12, difference
+    return captures
+
+
+class Counting(nn.Module):
+    """Replaces a buffer by a new tensor, uses numbers from Python, and returns its own loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(3), persistent=False)
+
+    def forward(self, x, y):
+        out = self.fc(x) * torch.tensor(0.5) + torch.tensor([0.1, 0.2, 0.3])
+        self.seen = self.seen + 1
+        self.mean = 0.9 * self.mean + 0.1 * out.detach().mean(0)
+        weights = torch.linspace(0.5, 1.0, out.shape[0]).unsqueeze(1) if y is not None else None
+        error = (out - self.mean - y).square()
+        return (error * torch.ones_like(weights)).sum() / x.shape[0] / self.seen.clamp(max=2.0)
+
+
+class Doubling(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        context.save_for_backward(x)
+        return 2 * x
+
+    @staticmethod
+    def backward(context, gradient):
+        (x,) = context.saved_tensors
+        return 2 * gradient + 0 * x
+
+
+def custom(model, x, y):
+    return functional.mse_loss(Doubling.apply(model(x)), y)
+
+
+def batches(*sizes, width=3):
+    return [(torch.randn(size, 4), torch.randn(size, width)) for size in sizes]
+
+
+def main():
+    torch.manual_seed(5)
+    counting = Counting()
+    places = (counting.seen, counting.mean)
+    agrees(counting, None, batches(6, 6, 6))
+    assert counting.seen is places[0] and counting.mean is places[1] and counting.seen.item() == 3
+
+    agrees(nn.Linear(4, 3), custom, batches(6, 6, 4))
+
+    # A recurrent network; its second length is captured when it comes.
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gru = nn.GRU(4, 5, batch_first=True)
+            self.out = nn.Linear(5, 1)
+
+        def forward(self, x):
+            return self.out(self.gru(x)[0])
+
+    def sums(model, x):
+        return (model(x) - x.sum(2, keepdim=True)).square().mean()
+
+    assert agrees(Recurrent(), sums, [(torch.randn(4, length, 4),) for length in (3, 3, 5)])
+
+    # Frozen parts in evaluation mode stay so, whatever the user sets between steps.
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
+    model[1].eval()
+    model[0].requires_grad_(False)
+    mse = lambda model, x, y: functional.mse_loss(model(x), y)
+    agrees(model, mse, batches(6, 6))
+    assert not model[1].training and model[1].num_batches_tracked.item() == 0
+
+    # Weight norm makes the weight anew in every step; hooks run at capture.
+    seen = []
+    normed = nn.utils.weight_norm(nn.Linear(4, 3))
+    normed.register_forward_hook(lambda *_: seen.append(1))
+    graph = autodist.capture(normed, mse, batches(6)[0], measure=False)
+    assert seen and [each.name for each in graph.variables] == ["bias", "weight_g", "weight_v"]
+
+    # Inputs that are not split, and a loss that is a sum.
+    def weighted(model, x, y, weights):
+        return ((model(x) - y).square() * weights).sum()
+
+    example = (*batches(6)[0], torch.rand(3))
+    graph = autodist.capture(nn.Linear(4, 3), weighted, example, reduction="sum")
+    assert [split for _, split in graph.inputs] == [True, True, False]
+    print("capture: all as they should be")
+
+
+main()

@@ -1,0 +1,115 @@
+"""Optimizers of torch.optim are ours: their options, their groups, and what they compute."""
+
+import copy
+import functools
+import sys
+
+import comparing
+
+comparing.skip_without_torch()
+
+import autodist
+import torch
+from autodist import _autodist, _optimizers
+from torch import nn
+
+optim = torch.optim
+
+CASES = [
+    lambda p: optim.SGD(p, lr=0.1),
+    lambda p: optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.01),
+    lambda p: optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    lambda p: optim.Adam(p, lr=0.01, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.01),
+    lambda p: optim.Adam(p, lr=0.01, amsgrad=True),
+    lambda p: optim.AdamW(p, lr=0.01, weight_decay=0.1),
+    lambda p: optim.Adagrad(p, lr=0.1, lr_decay=0.01, initial_accumulator_value=0.1),
+    lambda p: optim.Adadelta(p, lr=0.5, rho=0.8),
+    lambda p: optim.Adamax(p, lr=0.01),
+    lambda p: optim.NAdam(p, lr=0.01, momentum_decay=0.01),
+    lambda p: optim.RMSprop(p, lr=0.01, alpha=0.9, momentum=0.5, centered=True),
+    optim.Adam,
+    functools.partial(optim.SGD, lr=0.05),
+]
+
+
+class Net(nn.Module):
+    """Names that contain each other: 'fc.weight' is in 'deep.fc.weight'."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.deep = nn.ModuleDict({"fc": nn.Linear(4, 3)})
+        self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
+
+    def forward(self, x):
+        return self.deep["fc"](torch.tanh(self.fc(x))) * self.frozen
+
+
+def loss_fn(model, x, y):
+    return nn.functional.mse_loss(model(x), y)
+
+
+def train_both(make):
+    """Largest difference after five steps, and our text."""
+    torch.manual_seed(3)
+    ours = Net().double()  # not the default type: torch keeps some of its state in that
+    batches = [(torch.randn(6, 4).double(), torch.randn(6, 3).double()) for _ in range(5)]
+    theirs = copy.deepcopy(ours)
+    optimizer = make(theirs)
+    with autodist.AutoDist().distribute(ours, loss_fn, make(ours), batches[0]) as step:
+        for batch in batches:
+            step(*batch)
+            optimizer.zero_grad()
+            loss_fn(theirs, *batch).backward()
+            optimizer.step()
+        step.synchronize()
+    text = _optimizers.text_of(make(ours), list(ours.named_parameters()))
+    return comparing.largest_difference(ours.state_dict(), theirs.state_dict()), text
+
+
+def check(make):
+    difference, text = train_both(make)
+    print(f"{difference:.1e}  {_autodist.optimizer_text(text)}")
+    assert difference < 1e-12, text
+
+
+def refused(text, make, parameters=None):
+    model = Net()
+    try:
+        _optimizers.text_of(make(model), parameters or list(model.named_parameters()))
+    except autodist.UsageError as error:
+        assert text in str(error) and "\n" not in str(error), error
+        return
+    raise AssertionError(f"'{text}' was not raised")
+
+
+def stepped(model):
+    optimizer = optim.Adam(model.parameters())
+    loss_fn(model, torch.ones(2, 4), torch.ones(2, 3)).backward()
+    optimizer.step()
+    return optimizer
+
+
+def main():
+    for case in CASES:
+        check(lambda model, case=case: case([p for p in model.parameters() if p.requires_grad]))
+    # Groups: no decay on biases, a rate of its own for a layer whose name is part of another's.
+    check(lambda model: optim.AdamW([
+        {"params": [model.fc.weight], "lr": 0.3},
+        {"params": [model.fc.bias, model.deep["fc"].bias], "weight_decay": 0.0},
+        {"params": [model.deep["fc"].weight], "betas": (0.5, 0.9)},
+    ], lr=0.01, weight_decay=0.1))
+    check(lambda model: optim.SGD([
+        {"params": model.fc.parameters(), "lr": 0.3}, {"params": model.deep.parameters()},
+    ], lr=0.01))
+    refused("LBFGS cannot be distributed", lambda model: optim.LBFGS(model.parameters()))
+    refused("SparseAdam cannot be distributed", lambda model: optim.SparseAdam(model.parameters()))
+    refused("maximize=True", lambda model: optim.SGD(model.parameters(), lr=1.0, maximize=True))
+    refused("does not hold 'deep.fc.weight'", lambda model: optim.SGD(model.fc.parameters(), lr=1))
+    foreign = nn.Parameter(torch.ones(1))
+    refused("not the model's", lambda model: optim.Adam([*model.parameters(), foreign]))
+    refused("has trained already", stepped)
+    refused("got int", lambda model: 3)
+
+
+main()

@@ -1,0 +1,26 @@
+"""Trains a case as a user would; the chief writes what came of it.
+
+    training_job.py CASE BUILDER CLUSTER OUT
+"""
+
+import sys
+
+import autodist
+import torch
+
+import cases
+
+name, builder, cluster, out = sys.argv[1:]
+model, loss_fn, optimizer, _, batches = cases.make(name)
+storages = [parameter.data_ptr() for parameter in model.parameters()]
+half = tuple(each[: cases.ROWS // 2] for each in batches[0])
+
+ad = autodist.AutoDist(cluster, builder=builder)
+with ad.distribute(model, loss_fn, optimizer, half) as step:
+    losses = [step(*batch) for batch in batches]
+    evaluated = step.evaluate(loss_fn, *batches[0]).item()
+    assert all(module.training for module in model.modules())
+    assert step.step == cases.STEPS and step.last.samples == cases.ROWS // step.size
+    assert storages == [parameter.data_ptr() for parameter in model.parameters()]
+    if step.is_chief:
+        torch.save({"losses": losses, "state": model.state_dict(), "evaluated": evaluated}, out)
