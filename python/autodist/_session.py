@@ -32,6 +32,8 @@ def _end():
     """Before the interpreter goes: what was not ended is, in order after an orderly script."""
     failed = getattr(sys, "last_value", None) is not None
     for each in list(_live):
+        if each._process != os.getpid():
+            continue
         try:
             if not failed:
                 each.finish()
@@ -199,6 +201,7 @@ class Session:
         self._handle = handle
         self._step = step
         self._ended = False
+        self._process = os.getpid()  # a fork has a copy that is not its own to end
         _live.add(self)
 
     def __call__(self, *batch):
@@ -349,7 +352,7 @@ class Session:
         What the script does afterwards the chief does last: it waits for the ranks that it started
         to end.
         """
-        if not self._ended:
+        if not self._ended and self._process == os.getpid():
             self._handle.finish()
             self._ended = True
 

@@ -1,6 +1,8 @@
 """What Python steps do that C++ steps do not, captured and trained as they are."""
 
 import copy
+import os
+import sys
 
 import comparing
 
@@ -109,6 +111,19 @@ def main():
     normed.register_forward_hook(lambda *_: seen.append(1))
     graph = autodist.capture(normed, mse, batches(6)[0], measure=False)
     assert seen and [each.name for each in graph.variables] == ["bias", "weight_g", "weight_v"]
+
+    # Batches that forked workers load, while the session is there. Their copy of it is not theirs.
+    data = torch.utils.data.TensorDataset(torch.randn(24, 4), torch.randn(24, 3))
+    model = nn.Linear(4, 3)
+    with autodist.AutoDist().distribute(model, mse, "sgd:lr=0.1", data[:6]) as step:
+        for _ in range(2):
+            for batch in torch.utils.data.DataLoader(data, 6, num_workers=2):
+                step(*batch)
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert step.step == 8 and step(*data[:6]) > 0
 
     # Inputs that are not split, and a loss that is a sum.
     def weighted(model, x, y, weights):

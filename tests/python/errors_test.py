@@ -114,6 +114,15 @@ def of_sessions():
         assert step(*batch) < first  # none of it has ended the job
     raised(autodist.UsageError, "ended", step.run, *batch)
     raised(autodist.UsageError, "its session already", ad.distribute, model, mse, "sgd", batch)
+    weight = [1.0]
+
+    def weighted(model, x, y):
+        return mse(model, x, y) * weight[0]
+
+    with autodist.AutoDist(verify_every=1).distribute(model, weighted, "sgd:lr=0.1", batch) as step:
+        step(*batch)
+        weight[0] = 2.0
+        raised(autodist.UsageError, "no longer does what was captured", step.run, *batch)
     step = autodist.AutoDist().distribute(model, mse, "sgd:lr=0.1", batch)
     raised(autodist.Error, "the loss of rank 0 is nan", step.run, batch[0] * float("nan"), batch[1])
     step.close()

@@ -59,6 +59,10 @@ JobHandle::~JobHandle() { close(); }
 
 void JobHandle::close() {
   if (!job_) return;
+  if (!process_.is_this()) {
+    static_cast<void>(job_.release());
+    return;
+  }
   const py::gil_scoped_release unlocked;
   job_.reset();
 }

@@ -5,10 +5,12 @@
 
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -17,6 +19,16 @@
 #include "autodist/base/error.h"
 
 namespace autodist::python {
+
+// The process that made a handle. A fork of it (a worker that loads data) has a copy whose threads
+// and sockets are not its own, and leaves that alone.
+class OwnProcess {
+ public:
+  [[nodiscard]] bool is_this() const { return ::getpid() == pid_; }
+
+ private:
+  pid_t pid_ = ::getpid();
+};
 
 class JobHandle {
  public:
@@ -35,6 +47,7 @@ class JobHandle {
   [[nodiscard]] const std::string& launcher() const { return launcher_; }
 
  private:
+  OwnProcess process_;
   std::unique_ptr<AutoDist> job_;
   bool taken_ = false;
   std::uint32_t rank_ = 0;
@@ -44,7 +57,8 @@ class JobHandle {
 
 class SessionHandle {
  public:
-  explicit SessionHandle(Session session) : session_(std::move(session)) {}
+  explicit SessionHandle(Session session)
+      : session_(std::make_unique<Session>(std::move(session))) {}
   ~SessionHandle() { close(); }
   SessionHandle(const SessionHandle&) = delete;
   SessionHandle& operator=(const SessionHandle&) = delete;
@@ -52,6 +66,10 @@ class SessionHandle {
   // Leaves the job. REQUIRES: the interpreter's lock.
   void close() {
     if (!session_) return;
+    if (!process_.is_this()) {
+      static_cast<void>(session_.release());
+      return;
+    }
     const py::gil_scoped_release unlocked;
     session_.reset();
   }
@@ -86,6 +104,7 @@ class SessionHandle {
  private:
   void check_open() const {
     if (!session_) fail(ErrorCode::kUsage, "session: it is closed");
+    if (!process_.is_this()) fail(ErrorCode::kUsage, "session: it is that of another process");
   }
 
   struct Idle {
@@ -93,7 +112,8 @@ class SessionHandle {
     ~Idle() { busy = false; }
   };
 
-  std::optional<Session> session_;
+  OwnProcess process_;
+  std::unique_ptr<Session> session_;
   bool finished_ = false;
   std::atomic<bool> busy_{false};
 };
