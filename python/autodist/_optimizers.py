@@ -52,7 +52,8 @@ def _options(kind, group):
         if key in _ALLOWED or value is None:
             continue
         if key in _OFF:
-            if value != _OFF[key]:
+            decoupled = kind == "AdamW" and key == "decoupled_weight_decay"  # what its name says
+            if value != _OFF[key] and not decoupled:
                 raise UsageError(
                     f"optimizer: torch.optim.{kind} with {key}={value} cannot be distributed"
                 )

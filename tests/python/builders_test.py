@@ -1,6 +1,7 @@
 """Graphs and strategies as values: files, nodes that change, a builder that is a function."""
 
 import os
+import pathlib
 import tempfile
 
 import comparing
@@ -24,7 +25,7 @@ def of_graphs(folder):
     assert (embed.shape, embed.dtype, embed.elements, embed.bytes) == ([23, 16], "f64", 368, 2944)
     assert len(graph.variables) == len(list(model.parameters()))
     assert graph.inputs == [("input0", True), ("input1", True)] and "aten::embedding" in graph.ops
-    path = os.path.join(folder, "encoder.adg")
+    path = pathlib.Path(folder) / "encoder.adg"
     graph.save(path)
     loaded = autodist.Graph.load(path)
     assert loaded.digest == graph.digest and loaded.to_text() == graph.to_text()
@@ -65,7 +66,7 @@ def of_strategies(folder, graph):
     plan.check(graph, cluster)
     file = os.path.join(folder, "plan.strategy")
     assert plan.serialize(file) == plan.serialize()
-    for again in (autodist.Strategy.deserialize(file),
+    for again in (autodist.Strategy.deserialize(pathlib.Path(file)),
                   autodist.Strategy.deserialize(plan.serialize()),
                   autodist.Strategy.from_text(plan.to_text())):
         assert again == plan and again.node("embed.weight").synchronizer.staleness == 2

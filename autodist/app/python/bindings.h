@@ -25,7 +25,7 @@ namespace autodist::python {
 
 namespace py = pybind11;
 
-void bind_errors(py::module_& module);
+void bind_errors();
 void bind_cluster(py::module_& module);
 void bind_graph(py::module_& module);
 void bind_strategy(py::module_& module);

@@ -1,5 +1,7 @@
 // Clusters, as they are read and as a builder sees them.
 
+#include <pybind11/stl/filesystem.h>
+
 #include "autodist/app/python/bindings.h"
 #include "autodist/base/digest.h"
 
@@ -14,10 +16,10 @@ std::vector<std::string> rank_names(const SourcedCluster& cluster) {
   return names;
 }
 
-SourcedCluster read(const std::string& specification) {
+SourcedCluster read(const std::filesystem::path& path) {
   SourcedCluster cluster;
-  static_cast<cluster::Cluster&>(cluster) = cluster::read_cluster(specification);
-  cluster.source = specification;
+  static_cast<cluster::Cluster&>(cluster) = cluster::read_cluster(path);
+  cluster.source = path;
   return cluster;
 }
 
@@ -62,7 +64,7 @@ void bind_cluster(py::module_& module) {
 
 Parameters
 ----------
-specification : str
+specification : str or path
     ``local:N`` (N ranks on this machine), or the path of an AutoDist resource specification
     (YAML), of an MPI or Horovod host file, or of a JSON list of hosts.
 

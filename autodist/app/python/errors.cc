@@ -34,10 +34,10 @@ Kept keep(py::object object) {
           }};
 }
 
-void bind_errors(py::module_& module) {
+void bind_errors() {
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {
-      if (thrown) std::rethrow_exception(thrown);
+      if (thrown) std::rethrow_exception(std::move(thrown));
     } catch (const Error& error) {
       raise(error);
     } catch (const c10::Error& error) {  // libtorch's, without its backtrace

@@ -1,5 +1,7 @@
 // Captured graphs: what a builder and a curious user read of them.
 
+#include <pybind11/stl/filesystem.h>
+
 #include <algorithm>
 
 #include "autodist/app/python/bindings.h"
@@ -122,11 +124,15 @@ void bind_graph(py::module_& module) {
           "All of it for people: one line per op.")
       .def(
           "save",
-          [](const ir::Graph& graph, const std::string& path) { ir::write_graph(path, graph); },
+          [](const ir::Graph& graph, const std::filesystem::path& path) {
+            ir::write_graph(path, graph);
+          },
           py::arg("path"), "Writes a graph file, for `autodist plan` and :meth:`load`.")
       .def_static(
           "load",
-          [](const std::string& path) { return std::make_shared<ir::Graph>(ir::read_graph(path)); },
+          [](const std::filesystem::path& path) {
+            return std::make_shared<ir::Graph>(ir::read_graph(path));
+          },
           py::arg("path"), "Reads and checks a graph file.")
       .def("__repr__", [](const ir::Graph& graph) {
         return fmt::format("<autodist.Graph '{}': {} ops, {} variables>", graph.name,

@@ -6,7 +6,7 @@ PYBIND11_MODULE(_autodist, module) {
   using namespace autodist::python;
   module.doc() = "AutoDist's library; use the package autodist.";
   module.attr("__version__") = AUTODIST_VERSION;
-  bind_errors(module);
+  bind_errors();
   bind_cluster(module);
   bind_graph(module);
   bind_strategy(module);

@@ -1,5 +1,6 @@
 // Strategies: read, written, and changed node by node.
 
+#include <pybind11/stl/filesystem.h>
 #include <pybind11/stl_bind.h>
 
 #include <optional>
@@ -46,15 +47,10 @@ NodeConfig& node_named(Strategy& strategy, const std::string& name) {
        near.empty() ? "" : fmt::format(" Did you mean '{}'?", near));
 }
 
-// Bytes as they are, anything else as the path of a file in either form.
-Strategy deserialize(const py::object& source) {
-  if (py::isinstance<py::bytes>(source)) {
-    return strategy::deserialize(source.cast<std::string>(), "the bytes");
-  }
-  return strategy::read_strategy(py::str(source).cast<std::string>());
-}
+Strategy of_bytes(const py::bytes& bytes) { return strategy::deserialize(bytes, "the bytes"); }
+Strategy of_file(const std::filesystem::path& path) { return strategy::read_strategy(path); }
 
-py::bytes serialize(const Strategy& strategy, const std::optional<std::string>& path) {
+py::bytes serialize(const Strategy& strategy, const std::optional<std::filesystem::path>& path) {
   const std::string bytes = strategy::serialize(strategy);
   if (path) write_file_atomically(*path, bytes);
   return py::bytes(bytes);
@@ -176,8 +172,8 @@ void bind_strategy(py::module_& module) {
            "The node of that variable, to be read or changed.")
       .def("serialize", &serialize, py::arg("path") = py::none(),
            "The protobuf's bytes; written to `path`, too, where it is given.")
-      .def_static("deserialize", &deserialize, py::arg("source"),
-                  "From bytes, or from the path of a file in either form.")
+      .def_static("deserialize", &of_bytes, py::arg("source"), "From the protobuf's bytes.")
+      .def_static("deserialize", &of_file, py::arg("source"), "From a file in either form.")
       .def(
           "to_text", [](const Strategy& strategy) { return strategy::to_text(strategy); },
           "Protobuf's text form.")
