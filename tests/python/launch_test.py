@@ -11,7 +11,7 @@ import comparing
 comparing.skip_without_torch()
 
 SCRIPT = """
-import sys, autodist, torch
+import os, sys, autodist, torch
 ad = autodist.AutoDist("" if "launched" in sys.argv else "local:2")
 model = torch.nn.Linear(4, 1)
 loss = lambda m, x: m(x).square().mean()
@@ -26,7 +26,8 @@ if "fail" in sys.argv:
     except autodist.PeersLostError as error:
         print("lost:", error)
         sys.exit(5)
-print("rank", ad.rank, "of", ad.size, "is through", ad.launcher)
+# In one piece: ranks of mpirun share a terminal.
+os.write(1, f"rank {ad.rank} of {ad.size} is through {ad.launcher}\\n".encode())
 """
 
 
