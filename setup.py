@@ -41,7 +41,7 @@ class BuildByCMake(build_ext):
 
 
 setup(
-    packages=["autodist"],
+    packages=["autodist", "autodist.strategy"],
     package_dir={"": "python"},
     package_data={"autodist": ["py.typed", "*.pyi"]},
     ext_modules=[Extension("autodist._autodist", sources=[])],

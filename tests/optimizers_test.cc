@@ -6,7 +6,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 
+#include "autodist/base/error.h"
 #include "tests/reference.h"
 #include "tests/threaded_job.h"
 
@@ -74,6 +76,67 @@ Update lamb(double lr, double decay) {
   };
 }
 
+// Zeiler 2012, algorithm 1, scaled by a learning rate.
+Update adadelta(double lr, double rho, double eps) {
+  auto state = std::make_shared<Moments>();  // of gradients and of updates
+  return [=](std::vector<torch::Tensor>& parameters, int) {
+    const torch::NoGradGuard no_grad;
+    state->prepare(parameters);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      torch::Tensor& gradients = state->first[i];
+      torch::Tensor& updates = state->second[i];
+      const torch::Tensor& g = parameters[i].grad();
+      gradients.mul_(rho).addcmul_(g, g, 1 - rho);
+      const torch::Tensor update = (updates + eps).sqrt() / (gradients + eps).sqrt() * g;
+      updates.mul_(rho).addcmul_(update, update, 1 - rho);
+      parameters[i].sub_(update, lr);
+    }
+  };
+}
+
+// Kingma and Ba, ICLR 2015, algorithm 2.
+Update adamax(double lr) {
+  auto state = std::make_shared<Moments>();
+  return [=](std::vector<torch::Tensor>& parameters, int step) {
+    const torch::NoGradGuard no_grad;
+    state->prepare(parameters);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const torch::Tensor& g = parameters[i].grad();
+      torch::Tensor& mean = state->first[i];
+      torch::Tensor& infinity = state->second[i];
+      mean.mul_(0.9).add_(g, 0.1);
+      infinity.copy_(torch::max(infinity * 0.999, g.abs() + 1e-8));
+      parameters[i].sub_(mean / infinity, lr / (1 - std::pow(0.9, step + 1)));
+    }
+  };
+}
+
+// Dozat 2016, as torch.optim.NAdam 1.13 has it: the product of the momenta is a float, and the next
+// one counts this step's momentum twice.
+Update nadam(double lr) {
+  auto state = std::make_shared<Moments>();
+  auto product = std::make_shared<float>(1.0F);
+  return [=](std::vector<torch::Tensor>& parameters, int step) {
+    const torch::NoGradGuard no_grad;
+    state->prepare(parameters);
+    const auto momentum = [](int t) { return 0.9 * (1 - 0.5 * std::pow(0.96, 0.004 * t)); };
+    const double now = momentum(step + 1);
+    const double next = momentum(step + 2);
+    *product *= static_cast<float>(now);
+    const float product_next = *product * static_cast<float>(now) * static_cast<float>(next);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const torch::Tensor& g = parameters[i].grad();
+      torch::Tensor& mean = state->first[i];
+      torch::Tensor& square = state->second[i];
+      mean.mul_(0.9).add_(g, 0.1);
+      square.mul_(0.999).addcmul_(g, g, 0.001);
+      const torch::Tensor root = (square / (1 - std::pow(0.999, step + 1))).sqrt() + 1e-8;
+      parameters[i].sub_(g / root, lr * (1 - now) / (1 - double{*product}));
+      parameters[i].sub_(mean / root, lr * next / (1 - double{product_next}));
+    }
+  };
+}
+
 // McMahan et al., KDD 2013, algorithm 1, with the learning-rate power of -1/2.
 Update ftrl(double lr, double l1, double l2) {
   auto state = std::make_shared<Moments>();  // z and n
@@ -128,6 +191,14 @@ std::vector<OptimizerCase> optimizer_cases() {
   return {
       {"schedule", "sgd:lr=0.1,schedule=step,warmup=2,period=3,factor=0.5",
        torch_optimizer<SGD>(SGDOptions(0.1), {schedule})},
+      {"momentum", "sgd:lr=0.1,momentum=0.9", torch_optimizer<SGD>(SGDOptions(0.1).momentum(0.9))},
+      {"nesterov", "sgd:lr=0.1,momentum=0.9,nesterov=1",
+       torch_optimizer<SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true))},
+      {"adadelta", "adadelta:lr=0.5", [] { return adadelta(0.5, 0.9, 1e-6); }},
+      {"adamax", "adamax:lr=0.01", [] { return adamax(0.01); }},
+      {"nadam", "nadam:lr=0.01", [] { return nadam(0.01); }},
+      {"rmsprop_momentum", "rmsprop:lr=0.001,momentum=0.9",
+       torch_optimizer<RMSprop>(RMSpropOptions(0.001).momentum(0.9))},
       {"adam", "adam:lr=0.01", torch_optimizer<torch::optim::Adam>(AdamOptions(0.01))},
       {"amsgrad", "adam:lr=0.01,amsgrad=1",
        torch_optimizer<torch::optim::Adam>(AdamOptions(0.01).amsgrad(true))},
@@ -171,6 +242,36 @@ TEST(Optimizers, EqualTheirReferenceOnSlicesAndShards) {
               << each.name << " by " << builder << " on " << ranks << ", tensor " << i << ": "
               << (ours[i] - plain[i]).abs().max().item<double>();
         }
+      }
+    }
+  }
+}
+
+// Sparse gradients under every rule that takes them: by rows where the rule leaves other rows alone
+// (SGD, Adagrad; Adam is in sparse_test.cc), else as if they were dense. Rules with momentum or
+// decay refuse.
+TEST(Optimizers, TakeSparseGradientsOrRefuseThem) {
+  const char* model = "ncf-small-sparse";
+  const std::set<std::string> refused{"momentum", "nesterov", "rmsprop_momentum", "groups", "lamb"};
+  const std::set<std::string> elsewhere{"adam", "clip_some"};
+  for (const OptimizerCase& each : optimizer_cases()) {
+    if (elsewhere.count(each.name) != 0) continue;
+    for (const char* builder : {"PS", "PartitionedPS", "AllReduce"}) {
+      const auto train = [&] {
+        return run_job(
+            {make_step(model, 6), make_step(model, 6)}, builder, each.text, kSteps,
+            [&](int step, std::uint32_t rank) { return rows_of(batch_at(model, step), rank, 2); });
+      };
+      if (refused.count(each.name) != 0) {
+        EXPECT_THROW(train(), Error) << each.name;
+        continue;
+      }
+      const Parameters ours = train();
+      const Parameters plain = train_plain(model, 2, kBatch, each.reference());
+      for (std::size_t i = 0; i < ours.size(); ++i) {
+        EXPECT_TRUE(torch::allclose(ours[i], plain[i], kTolerance, kTolerance))
+            << each.name << " by " << builder << ", tensor " << i << ": "
+            << (ours[i] - plain[i]).abs().max().item<double>();
       }
     }
   }

@@ -75,6 +75,7 @@ std::vector<Case> cases(bool slow) {
         if (is_slow == slow) all.push_back({model.name, builder, ranks});
       }
     }
+    if (is_quick(model.name) != slow) all.push_back({model.name, "AllReduce:update_at=owner", 2});
     // They make the same kinds of Programs; cut finely, so that small models have something to cut.
     for (const char* builder :
          {"UnevenPartitionedPS", "RandomAxisPartitionAR:chunk_size=4,seed=1",

@@ -43,6 +43,13 @@ void check_synchronizer(const strategy::NodeConfig& node, const std::string& whe
       refuse(node, "PowerSGDCompressor, which this version does not have; fp16, bf16 and topk do",
              where);
     }
+    if (kind_of(node.synchronizer) == SynchronizerKind::kLibrary &&
+        all_reduce->update_at == ir::UpdateAt::kOwner) {
+      refuse(node,
+             "a library's all-reduce with update_at=owner, and a library's sums have no owner; use "
+             "algorithm=direct",
+             where);
+    }
     const ir::Compression compression = strategy::compression_of(node.synchronizer);
     if (kind_of(node.synchronizer) == SynchronizerKind::kLibrary &&
         compression.codec != ir::Codec::kNone) {
@@ -53,6 +60,11 @@ void check_synchronizer(const strategy::NodeConfig& node, const std::string& whe
              where);
     }
   }
+}
+
+ir::UpdateAt update_at(const strategy::Synchronizer& synchronizer) {
+  const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&synchronizer);
+  return all_reduce == nullptr ? ir::UpdateAt::kOwner : all_reduce->update_at;
 }
 
 // How far a variable's ranks may be apart: "" for not at all.
@@ -96,6 +108,12 @@ void check_node(const strategy::NodeConfig& node, const std::string& where) {
            "{}: shard '{}' has {}, '{}' has {}. Use one for all shards of a variable.", where,
            part.name, or_none(lag_of(part.synchronizer)), node.parts.front().name,
            or_none(lag_of(node)));
+    }
+    if (update_at(part.synchronizer) != update_at(node.parts.front().synchronizer)) {
+      fail(ErrorCode::kInfeasible,
+           "{}: shards '{}' and '{}' are updated at different places. Use one update_at for all "
+           "shards of a variable.",
+           where, part.name, node.parts.front().name);
     }
     if (strategy::compression_of(part.synchronizer) !=
         strategy::compression_of(node.parts.front().synchronizer)) {

@@ -30,7 +30,7 @@ class Synchroniser {
     set_clips();
     name_ranks();
     find_locals();
-    std::map<std::pair<std::int32_t, DType>, std::vector<ir::ShardId>> direct;
+    std::map<std::tuple<std::int32_t, DType, ir::UpdateAt>, std::vector<ir::ShardId>> direct;
     for (std::size_t i = 0; i < program_.shards.size(); ++i) {
       const ir::VariableId variable = program_.shards[i].variable;
       if (!state_.graph().variable(variable).gradient || local_[variable.value]) continue;
@@ -45,14 +45,17 @@ class Synchroniser {
                      ir::UpdateAt::kOwner);
           break;
         case SynchronizerKind::kDirect:
-          direct[{all_reduce(i).group, dtype_of(ir::ShardId(i))}].emplace_back(i);
+          direct[{all_reduce(i).group, dtype_of(ir::ShardId(i)), all_reduce(i).update_at}]
+              .emplace_back(i);
           break;
         case SynchronizerKind::kLibrary:
           add_to_collective(ir::ShardId(i));
           break;
       }
     }
-    for (const auto& [group, shards] : direct) spread(shards, group.second);
+    for (const auto& [group, shards] : direct) {
+      spread(shards, std::get<DType>(group), std::get<ir::UpdateAt>(group));
+    }
     name_slices(program_);
   }
 
@@ -197,7 +200,7 @@ class Synchroniser {
 
   // The shards, one after another, in as many contiguous parts as there are members. Whose part is
   // one element larger goes round, so that all groups of a dtype together are even, too.
-  void spread(const std::vector<ir::ShardId>& shards, DType dtype) {
+  void spread(const std::vector<ir::ShardId>& shards, DType dtype, ir::UpdateAt update_at) {
     std::int64_t total = 0;
     for (ir::ShardId shard : shards) total += program_.shard(shard).elements;
     const auto count = static_cast<std::int64_t>(members_.size());
@@ -213,8 +216,7 @@ class Synchroniser {
       do {
         while (room == 0 && member + 1 < count) room = part_of(++member);
         const std::int64_t end = std::min(begin + room, program_.shard(shard).elements);
-        add_slices({shard, begin, end}, members_[static_cast<std::size_t>(member)],
-                   ir::UpdateAt::kEveryRank);
+        add_slices({shard, begin, end}, members_[static_cast<std::size_t>(member)], update_at);
         room -= end - begin;
         begin = end;
       } while (begin < program_.shard(shard).elements);

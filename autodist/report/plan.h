@@ -12,7 +12,8 @@
 namespace autodist::report {
 
 // Payload that a rank sends and receives in one step over owner paths (PS and direct all-reduce),
-// and what it owns. Library collectives are counted as a ring: 2 (N-1)/N of their bytes each way.
+// and what it owns. Where rows travel, as many as the example batch looks up. Library collectives
+// are counted as a ring: 2 (N-1)/N of their bytes each way.
 struct RankTraffic {
   Bytes owned;
   Bytes sent;

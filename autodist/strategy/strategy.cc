@@ -21,8 +21,8 @@ bool operator==(const PsSynchronizer& a, const PsSynchronizer& b) {
 }
 
 bool operator==(const AllReduceSynchronizer& a, const AllReduceSynchronizer& b) {
-  return std::tie(a.spec, a.compressor, a.group, a.algorithm, a.compression) ==
-         std::tie(b.spec, b.compressor, b.group, b.algorithm, b.compression);
+  return std::tie(a.spec, a.compressor, a.group, a.algorithm, a.compression, a.update_at) ==
+         std::tie(b.spec, b.compressor, b.group, b.algorithm, b.compression, b.update_at);
 }
 
 bool operator==(const NodeConfig& a, const NodeConfig& b) {

@@ -15,6 +15,7 @@
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/compression.h"
 #include "autodist/ir/graph.h"
+#include "autodist/ir/program.h"
 
 namespace autodist::strategy {
 
@@ -41,6 +42,9 @@ struct AllReduceSynchronizer {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::kBySpec;  // field 100
   // Field 101: in the place of `compressor`, for what that cannot say.
   ir::Compression compression = {};
+  // Field 102: where the update rule runs. At the owner, each member keeps the optimizer's state of
+  // its own slices alone, and parameters come back in the place of sums.
+  ir::UpdateAt update_at = ir::UpdateAt::kEveryRank;
 
   friend bool operator==(const AllReduceSynchronizer&, const AllReduceSynchronizer&);
 };

@@ -45,6 +45,9 @@ void write(const NodeConfig& node, proto::Strategy::Node& out) {
     if (all_reduce->compression != ir::Compression{}) {
       write(all_reduce->compression, *to.mutable_compression());
     }
+    if (all_reduce->update_at == ir::UpdateAt::kOwner) {
+      to.set_update_at(proto::AllReduceSynchronizer::OWNER);
+    }
   }
   out.set_partitioner(node.partitioner);
   for (const NodeConfig& part : node.parts) write(part, *out.add_part_config());
@@ -101,6 +104,8 @@ NodeConfig read(const proto::Strategy::Node& node, const std::string& where, int
     to.group = from.group();
     to.algorithm = checked<AllReduceAlgorithm>(from.algorithm(), 2, "algorithm", here);
     to.compression = read(from.compression(), here);
+    const auto at_owner = checked<std::uint8_t>(from.update_at(), 1, "update_at", here);
+    to.update_at = at_owner == 1 ? ir::UpdateAt::kOwner : ir::UpdateAt::kEveryRank;
     result.synchronizer = to;
   }
   result.partitioner = node.partitioner();

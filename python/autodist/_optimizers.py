@@ -32,6 +32,8 @@ _RULES = {
     ),
 }
 
+_HINTS = {"SparseAdam": "The text 'adam' does it where gradients are sparse, and Adam elsewhere."}
+
 # How torch computes, not what; and what a learning rate schedule leaves behind.
 _ALLOWED = {"params", "foreach", "fused", "capturable", "initial_lr", "param_names"}
 # Options that change the result and that we do not have: only their "off" will do.
@@ -161,7 +163,7 @@ def text_of(optimizer, parameters):
     if kind not in _RULES or type(optimizer) is not getattr(torch.optim, kind):
         raise UsageError(
             f"optimizer: {kind} cannot be distributed. Those of torch.optim that can: "
-            f"{', '.join(sorted(_RULES))}."
+            f"{', '.join(sorted(_RULES))}. {_HINTS.get(kind, '')}".rstrip()
         )
     if _has_trained(optimizer):
         raise UsageError(

@@ -236,6 +236,42 @@ class Session:
         """One step on rows that only this rank has; their number may differ between ranks."""
         return self._handle.run_local(self._step.fitting(rows, "rows"))
 
+    def run_and_fetch(self, names, *batch):
+        """One step as :meth:`run`, and values of it, whole and the same at every rank.
+
+        Parameters
+        ----------
+        names : list of str
+            The same at every rank: ``'loss'``; a parameter or buffer (after the step; of buffers
+            the chief's); a gradient as ``'fc1.weight.grad'`` (averaged over all samples); a layer
+            as ``'features.0'`` (what the last op that reads its parameters made).
+        *batch : torch.Tensor
+
+        Returns
+        -------
+        dict of str to torch.Tensor
+            What has the batch as its first dimension comes from all replicas, in its order.
+
+        Raises
+        ------
+        UsageError
+            For a name that the step has not, with the nearest that it has.
+        """
+        return self._handle.run_and_fetch(list(names), self._step.fitting(batch, "batch"))
+
+    def sum_over_ranks(self, values):
+        """Sum what each rank passes; every rank calls it, at most six times between two steps.
+
+        Parameters
+        ----------
+        values : sequence of float
+
+        Returns
+        -------
+        list of float
+        """
+        return self._handle.sum_over_ranks([float(value) for value in values])
+
     def evaluate(self, *arguments, **keywords):
         """Call the model in evaluation mode on the newest variables.
 
@@ -325,6 +361,16 @@ class Session:
     def size(self):
         """Number of ranks."""
         return self._handle.size
+
+    @property
+    def replica(self):
+        """Which part of a batch this rank computes, of :attr:`replicas`."""
+        return self._handle.replica
+
+    @property
+    def replicas(self):
+        """How many ranks compute."""
+        return self._handle.replicas
 
     @property
     def is_chief(self):

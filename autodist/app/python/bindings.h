@@ -28,6 +28,7 @@ namespace py = pybind11;
 void bind_errors();
 void bind_cluster(py::module_& module);
 void bind_graph(py::module_& module);
+void bind_graph_item(py::module_& module);
 void bind_strategy(py::module_& module);
 void bind_builders(py::module_& module);
 void bind_capture(py::module_& module);

@@ -9,6 +9,7 @@ PYBIND11_MODULE(_autodist, module) {
   bind_errors();
   bind_cluster(module);
   bind_graph(module);
+  bind_graph_item(module);
   bind_strategy(module);
   bind_builders(module);
   bind_capture(module);

@@ -44,6 +44,13 @@ double run_local(SessionHandle& handle, const py::sequence& tensors) {
   return handle.call([&](Session& session) { return session.run_local(rows); });
 }
 
+std::map<std::string, torch::Tensor> run_and_fetch(SessionHandle& handle,
+                                                   const std::vector<std::string>& names,
+                                                   const py::sequence& tensors) {
+  const Batch batch = batch_of(tensors);
+  return handle.call([&](Session& session) { return session.run_and_fetch(batch, names); });
+}
+
 }  // namespace
 
 void bind_session(py::module_& module) {
@@ -51,6 +58,11 @@ void bind_session(py::module_& module) {
   py::class_<SessionHandle>(module, "Session")
       .def("run", &run)
       .def("run_local", &run_local)
+      .def("run_and_fetch", &run_and_fetch)
+      .def("sum_over_ranks",
+           [](SessionHandle& handle, const std::vector<double>& values) {
+             return handle.call([&](Session& s) { return s.sum_over_ranks(values); });
+           })
       .def("synchronize",
            [](SessionHandle& handle) { handle.call([](Session& s) { s.synchronize(); }); })
       .def("save",
@@ -75,6 +87,10 @@ void bind_session(py::module_& module) {
       .def_property_readonly("step", [](SessionHandle& handle) { return handle.get().step(); })
       .def_property_readonly("rank", [](SessionHandle& handle) { return handle.get().rank(); })
       .def_property_readonly("size", [](SessionHandle& handle) { return handle.get().size(); })
+      .def_property_readonly("replica",
+                             [](SessionHandle& handle) { return handle.get().replica(); })
+      .def_property_readonly("replicas",
+                             [](SessionHandle& handle) { return handle.get().replicas(); })
       .def_property_readonly(
           "graph",
           [](SessionHandle& handle) { return std::make_shared<ir::Graph>(handle.get().graph()); })

@@ -1,11 +1,13 @@
-// `autodist ckpt`: what checkpoints there are, and whether they are sound.
+// `autodist ckpt`: what checkpoints there are, whether they are sound, and parts of them.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/base/error.h"
+#include "autodist/base/file.h"
 #include "autodist/base/units.h"
 #include "autodist/exec/checkpoint.h"
 
@@ -17,6 +19,8 @@ using Json = nlohmann::ordered_json;
 struct CkptArguments {
   std::string doing;
   std::string path;
+  std::vector<std::string> only;  // names of tensors, or parts of names
+  std::string output;
 };
 
 Bytes bytes_of(const std::vector<exec::TensorData>& tensors) {
@@ -35,6 +39,55 @@ int list(exec::FileSystem& files, const std::string& path, Console& console) {
   }
   for (std::int64_t step : steps) console.out << path << "/step-" << step << "\n";
   if (steps.empty()) console.out << path << ": no checkpoint\n";
+  return 0;
+}
+
+int latest(exec::FileSystem& files, const std::string& path, Console& console) {
+  const std::vector<std::int64_t> steps = exec::list_checkpoints(files, path);
+  if (steps.empty()) fail(ErrorCode::kCheckpoint, "{}: no checkpoint", path);
+  const std::string newest = fmt::format("{}/step-{}", path, steps.back());
+  if (console.json) {
+    console.out << Json{{"step", steps.back()}, {"path", newest}}.dump() << "\n";
+  } else {
+    console.out << newest << "\n";
+  }
+  return 0;
+}
+
+bool is_wanted(const std::string& name, const std::vector<std::string>& only) {
+  return only.empty() || std::any_of(only.begin(), only.end(), [&](const std::string& part) {
+           return name.find(part) != std::string::npos;
+         });
+}
+
+// What `train --init` takes: parameters and buffers by name.
+int extract(exec::FileSystem& files, const CkptArguments& arguments, Console& console) {
+  if (arguments.output.empty()) {
+    fail(ErrorCode::kUsage, "ckpt extract: -o FILE.safetensors is missing");
+  }
+  const exec::Checkpoint checkpoint = exec::read_checkpoint(files, arguments.path);
+  exec::Safetensors part;
+  for (const exec::TensorData& tensor : checkpoint.model) {
+    if (is_wanted(tensor.name, arguments.only)) part.tensors.push_back(tensor);
+  }
+  for (const std::string& each : arguments.only) {
+    const auto& all = checkpoint.model;
+    if (std::none_of(all.begin(), all.end(), [&](const exec::TensorData& tensor) {
+          return is_wanted(tensor.name, {each});
+        })) {
+      fail(ErrorCode::kUsage, "{}: no tensor's name holds '{}'; `autodist ckpt show` lists them",
+           arguments.path, each);
+    }
+  }
+  write_file_atomically(arguments.output, exec::write_safetensors(part));
+  if (console.json) {
+    Json names = Json::array();
+    for (const exec::TensorData& tensor : part.tensors) names.push_back(tensor.name);
+    console.out << Json{{"file", arguments.output}, {"tensors", names}}.dump() << "\n";
+  } else {
+    console.out << fmt::format("{}: {} of {} tensors, {}\n", arguments.output, part.tensors.size(),
+                               checkpoint.model.size(), to_string(bytes_of(part.tensors)));
+  }
   return 0;
 }
 
@@ -84,13 +137,21 @@ int show(exec::FileSystem& files, const std::string& path, Console& console) {
 
 Action declare_ckpt(CLI::App& verb) {
   auto arguments = std::make_shared<CkptArguments>();
-  verb.add_option("doing", arguments->doing, "list, verify or show")
+  verb.add_option("doing", arguments->doing,
+                  "list; latest (its path); verify; show; or extract (some of its parameters and "
+                  "buffers into one file, for train --init)")
       ->required()
-      ->check(CLI::IsMember({"list", "verify", "show"}));
+      ->check(CLI::IsMember({"list", "latest", "verify", "show", "extract"}));
   verb.add_option("path", arguments->path, "a directory of checkpoints, or one step-N in it")
       ->required();
+  verb.add_option(
+      "--only", arguments->only,
+      "extract: tensors whose name holds this; several times for several (default: all)");
+  verb.add_option("-o,--output", arguments->output, "extract: write this safetensors file");
   return [arguments](Console& console) {
     exec::RealFileSystem files;
+    if (arguments->doing == "latest") return latest(files, arguments->path, console);
+    if (arguments->doing == "extract") return extract(files, *arguments, console);
     if (arguments->doing == "list") return list(files, arguments->path, console);
     if (arguments->doing == "verify") return verify(files, arguments->path, console);
     return show(files, arguments->path, console);

@@ -120,6 +120,9 @@ strategy::AllReduceSynchronizer all_reduce_of(const BuilderOptions& options) {
                                                     {{"by_spec", AllReduceAlgorithm::kBySpec},
                                                      {"direct", AllReduceAlgorithm::kDirect},
                                                      {"library", AllReduceAlgorithm::kLibrary}});
+  all_reduce.update_at = one_of<ir::UpdateAt>(
+      options, "update_at",
+      {{"every_rank", ir::UpdateAt::kEveryRank}, {"owner", ir::UpdateAt::kOwner}});
   return all_reduce;
 }
 
