@@ -45,6 +45,21 @@ Bytes total_bytes(const ir::Graph& graph) {
   return total;
 }
 
+// What a plan says of a variable that is trained by rows.
+std::string rows_of(const ir::Program& program, ir::VariableId id) {
+  switch (program.rows(id)) {
+    case ir::RowTransfer::kNone:
+      return "";
+    case ir::RowTransfer::kFetch:
+      return ", rows fetched";
+    case ir::RowTransfer::kReturn:
+      return ", rows returned";
+    case ir::RowTransfer::kGather:
+      return ", rows to every replica";
+  }
+  return "";
+}
+
 // Of a step, between a slice's owner and another member.
 struct SliceTraffic {
   Bytes to_owner;
@@ -147,7 +162,7 @@ std::string plan_table(const strategy::Strategy& strategy, const ir::Program& pr
                         program.plan(id).slices.size(),
                         !used                 ? "unused by the step"
                         : node == nodes.end() ? "-"
-                                              : describe(*node->second));
+                                              : describe(*node->second) + rows_of(program, id));
   }
   if (shown < graph.variables.size()) {
     text +=
@@ -193,6 +208,7 @@ std::string plan_json(const strategy::Strategy& strategy, const ir::Program& pro
                                {"slices", program.plan(id).slices.size()}};
     if (node != nodes.end()) {
       row["synchronizer"] = describe(*node->second);
+      if (program.rows(id) != ir::RowTransfer::kNone) row["rows"] = name_of(program.rows(id));
       if (node->second->needed) row["needed_seconds"] = node->second->needed->value;
     }
     json["variables"].push_back(std::move(row));

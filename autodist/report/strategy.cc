@@ -32,7 +32,9 @@ std::string describe(const strategy::Synchronizer& synchronizer) {
            (ps->staleness == 0 ? "" : fmt::format(", staleness {}", ps->staleness)) + compressed;
   }
   if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&synchronizer)) {
-    return fmt::format("all-reduce group {} ({}){}", all_reduce->group, spec_name(all_reduce->spec),
+    const bool at_owner = all_reduce->update_at == ir::UpdateAt::kOwner;
+    return fmt::format("all-reduce group {} ({}){}{}", all_reduce->group,
+                       spec_name(all_reduce->spec), at_owner ? ", updated at the owner" : "",
                        compressed);
   }
   return "-";
