@@ -44,9 +44,10 @@ struct Mlp : torch::nn::Module {
 
 constexpr std::int64_t kRows = 12;
 
+// A generator of its own: ranks are threads, which share torch's.
 Batch batch_of(int step) {
-  torch::manual_seed(static_cast<std::uint64_t>(step));
-  return {torch::randn({kRows, 8}), torch::randint(0, 3, {kRows}, torch::kInt64)};
+  torch::Generator random = at::detail::createCPUGenerator(static_cast<std::uint64_t>(step));
+  return {torch::randn({kRows, 8}, random), torch::randint(0, 3, {kRows}, random, torch::kInt64)};
 }
 
 TrainingStep mixed_step(std::int64_t rows) {

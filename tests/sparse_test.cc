@@ -146,8 +146,8 @@ TrainingStep table_step(std::int64_t table_rows) {
 
 // Twice as many lookups as rows: each is asked for and contributed to twice.
 Batch lookups(std::int64_t table_rows, int step, std::uint32_t rank) {
-  torch::manual_seed(1000 * step + rank);
-  const torch::Tensor rows = torch::randperm(table_rows).slice(0, 0, kTouched);
+  torch::Generator random = at::detail::createCPUGenerator(1000 * step + rank);
+  const torch::Tensor rows = torch::randperm(table_rows, random).slice(0, 0, kTouched);
   return {torch::cat({rows, rows})};
 }
 
