@@ -178,7 +178,7 @@ class Runner::Impl {
     void operator()(const ir::Compute& compute) {
       if (samples == 0) return;
       rank.compute(*shape.replay_, compute.op);
-      if (!rank.watch_.empty()) rank.keep_values(*shape.replay_, compute.op);
+      if (!rank.found_.empty()) rank.keep_values(*shape.replay_, compute.op);
       if (compute.op == shape.loss_op_) rank.check_loss(shape, rows);
     }
     void operator()(const ir::Contribute& contribute) {
@@ -187,9 +187,7 @@ class Runner::Impl {
         gradient = shape.replay_->take_gradient(contribute.variable);
         rank.check_gradient(*shape.replay_, contribute.variable, gradient);
         gradient = rank.accumulated(contribute.variable, gradient, samples, last);
-        if (last && !rank.watch_.empty()) {
-          rank.keep_gradient(*shape.replay_, contribute.variable, gradient);
-        }
+        if (last && !rank.found_.empty()) rank.keep_gradient(contribute.variable, gradient);
       }
       if (!last) return;
       rank.synchroniser_.contribute(contribute.variable, gradient, rank.step_,
@@ -219,18 +217,24 @@ class Runner::Impl {
     return program_->graph->variable(variable).gradient.has_value();
   }
 
-  void keep_values(const Replay& replay, ir::OpId op) {
+  // Once per step, for its shapes' graph: looking a name up goes through all ops.
+  void find_watched(const ir::Graph& graph) {
+    found_.clear();
     for (const std::string& name : watch_) {
-      const auto found = ir::find_watched(replay.graph(), name);
-      if (!found || found->gradient || found->after != op) continue;
-      keep({name, replay.tensor(found->value).clone(), false, found->batched});
+      if (const auto value = ir::find_watched(graph, name)) found_.emplace_back(name, *value);
     }
   }
 
-  void keep_gradient(const Replay& replay, ir::VariableId variable, const torch::Tensor& gradient) {
-    for (const std::string& name : watch_) {
-      const auto found = ir::find_watched(replay.graph(), name);
-      if (!found || found->gradient != variable) continue;
+  void keep_values(const Replay& replay, ir::OpId op) {
+    for (const auto& [name, found] : found_) {
+      if (found.gradient || found.after != op) continue;
+      keep({name, replay.tensor(found.value).clone(), false, found.batched});
+    }
+  }
+
+  void keep_gradient(ir::VariableId variable, const torch::Tensor& gradient) {
+    for (const auto& [name, found] : found_) {
+      if (found.gradient != variable) continue;
       keep({name, gradient.is_sparse() ? gradient.to_dense() : gradient.clone(), true, false});
     }
   }
@@ -267,6 +271,7 @@ class Runner::Impl {
     const Seconds start = clock_.now();
     result.samples = rows.empty() ? 0 : replay.samples_of(rows);
     if (result.samples != 0) replay.begin(rows, seed());
+    find_watched(replay.graph());
     if (micro_batch_ == 0) start_streams();
     Interpreter interpreter{*this, shape, rows, result.samples, last, Seconds{}};
     for (const ir::Instruction& instruction : shape.compute_) std::visit(interpreter, instruction);
@@ -399,6 +404,7 @@ class Runner::Impl {
   std::vector<torch::Tensor> accumulated_;  // by variable: of these, sums of samples * gradient
   std::optional<std::uint64_t> pulled_;     // the step at which this rank last did
   std::vector<std::string> watch_;          // names
+  std::vector<std::pair<std::string, ir::WatchedValue>> found_;  // those that this step has
   std::vector<Watched> watched_;
   std::uint64_t steps_started_ = 0;  // guarded by the signal's lock
   Synchroniser synchroniser_;
