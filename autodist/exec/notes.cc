@@ -91,13 +91,14 @@ std::vector<std::string> Notes::told(std::uint64_t step) {
   return notes;
 }
 
-std::map<std::uint32_t, std::string> Notes::gather_at_chief(std::uint64_t step, std::string bytes) {
+std::map<std::uint32_t, std::string> Notes::gather_at_chief(Topic topic, std::uint64_t step,
+                                                            std::string bytes) {
   if (self_.value != kChief) {
-    post_(kChief, Topic::kGathering, step, bytes);
+    post_(kChief, topic, step, bytes);
     return {};
   }
-  keep(Topic::kGathering, step, kChief, std::move(bytes));
-  return collect(Topic::kGathering, step, "its buffers", limit_);
+  keep(topic, step, kChief, std::move(bytes));
+  return collect(topic, step, "what differs between replicas", limit_);
 }
 
 void Notes::meet(Topic topic, std::uint64_t step) {

@@ -30,9 +30,10 @@ enum class Topic : comm::SliceNumber {
   kRowsWanted = 8,  // all rows of slices whose rows are fetched
   kFetched = 9,
   kShared = 10,  // and the five after it
+  kOwed = 16,    // by library all-reduces, to the chief
   // + slice; after all slices what contributors owe, then what owners owe, then parameters, then
   // numbers of rows to fetch, then those rows.
-  kStates = 16,
+  kStates = 17,
 };
 
 inline constexpr std::uint32_t kMostShares = 6;
@@ -57,9 +58,11 @@ class Notes {
   // told.
   std::vector<std::string> told(std::uint64_t step);
 
-  // The same from every computing rank to the chief alone, who gets all of it, by rank; the others
-  // get nothing and do not wait. By all of them, at most once between two steps.
-  std::map<std::uint32_t, std::string> gather_at_chief(std::uint64_t step, std::string bytes);
+  // On kGathering or kOwed: the same from every computing rank to the chief alone, who gets all of
+  // it, by rank; the others get nothing and do not wait. By all of them, at most once per topic
+  // between two steps.
+  std::map<std::uint32_t, std::string> gather_at_chief(Topic topic, std::uint64_t step,
+                                                       std::string bytes);
 
   // Bytes of every computing rank to every other, by rank; waits for the last. By all of them, at
   // most kMostShares times between two steps: throws Error(kUsage).

@@ -6,7 +6,9 @@
 
 #include "autodist/base/check.h"
 #include "autodist/exec/codec.h"
+#include "autodist/exec/factors.h"
 #include "autodist/exec/row_update.h"
+#include "autodist/ir/route.h"
 
 namespace autodist::exec {
 namespace {
@@ -42,24 +44,30 @@ Owner::Owner(const ir::Program& program, ir::Rank self, std::uint64_t first_step
       position_(program.slices.size(), -1) {
   for (std::size_t i = 0; i < program.slices.size(); ++i) {
     const ir::Slice& slice = program.slices[i];
-    if (!ir::combines(slice, self)) continue;
+    ir::Way way = ir::way_of(program, slice, self);
+    if (way.combines.empty()) continue;
     position_[i] = static_cast<std::int64_t>(owned_.size());
     Owned owned;
     owned.id = ir::SliceId(i);
+    owned.from = std::move(way.combines);
+    owned.relays = way.onward.has_value();
     owned.pieces = layout_of(program, slice);
     owned.elements = element_count(slice);
     owned.step = first_step;
     if (!slice.synchronous) {
-      owned.step *= slice.members.size();
-      owned.next_step.assign(slice.members.size(), first_step);
+      owned.step *= owned.from.size();
+      owned.next_step.assign(owned.from.size(), first_step);
     }
     owned.gatherings.resize(slice.staleness + 2);
-    for (Gathering& each : owned.gatherings) each.from.resize(slice.members.size());
+    for (Gathering& each : owned.gatherings) each.from.resize(owned.from.size());
     const std::size_t element_bytes = size_of(slice.dtype);
     if (slice.rows != ir::RowTransfer::kNone) owned.block = block_of(program, slice);
+    if (slice.sufficient_factors) {
+      owned.matrix = ir::matrix_of(shape_of(*program.graph, owned.pieces.front().variable));
+    }
     owned.buffers = std::make_unique<BufferPool>(owned.elements * element_bytes);
     if (loses_averages(slice)) owned.residual = allocate_zeros(owned.buffers->bytes());
-    if (slice.update_at == ir::UpdateAt::kOwner) {
+    if (slice.update_at == ir::UpdateAt::kOwner && !owned.relays) {
       owned.master = owned.buffers->take();
       for (const PieceLayout& piece : owned.pieces) {
         pack(piece, element_bytes, variables[piece.variable.value], owned.master->data());
@@ -79,13 +87,13 @@ Owner::Owned& Owner::owned(ir::SliceId slice) {
 bool Owner::add(ir::SliceId id, std::uint64_t step, ir::Rank from, std::int64_t samples,
                 comm::Payload payload) {
   Owned& slice = owned(id);
-  const std::vector<ir::Rank>& members = in_program(slice).members;
-  const auto member = std::lower_bound(members.begin(), members.end(), from);
-  AD_CHECK(member != members.end() && *member == from)
-      << "rank " << from << " is no member of slice " << id;
+  const auto member = std::lower_bound(slice.from.begin(), slice.from.end(), from);
+  AD_CHECK(member != slice.from.end() && *member == from)
+      << "rank " << from << " does not contribute to slice " << id << " here";
+  const bool any_size = by_rows(slice) || in_program(slice).sufficient_factors;
   const auto expected = samples == 0 ? std::size_t{0}
-                        : by_rows(slice)
-                            ? payload.size  // unpack_rows() checks it
+                        : any_size
+                            ? payload.size  // unpack_rows() and multiply() check it
                             : static_cast<std::size_t>(contribution_bytes(in_program(slice)).value);
   AD_CHECK(samples >= 0 && payload.size == expected)
       << "slice " << id << " from rank " << from << ": " << payload.size << " bytes for " << samples
@@ -94,7 +102,7 @@ bool Owner::add(ir::SliceId id, std::uint64_t step, ir::Rank from, std::int64_t 
 
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!in_program(slice).synchronous) {
-    std::uint64_t& next = slice.next_step[member - members.begin()];
+    std::uint64_t& next = slice.next_step[member - slice.from.begin()];
     AD_CHECK(step == next) << "slice " << id << " from rank " << from << " is of step " << step
                            << " after " << next;
     ++next;
@@ -105,29 +113,32 @@ bool Owner::add(ir::SliceId id, std::uint64_t step, ir::Rank from, std::int64_t 
       << "slice " << id << " from rank " << from << " is of step " << step << " while step "
       << slice.step << " is open";
   Gathering& open = gathering(slice, step);
-  Contribution& contribution = open.from[member - members.begin()];
+  Contribution& contribution = open.from[member - slice.from.begin()];
   AD_CHECK(!contribution.present) << "slice " << id << " from rank " << from << " of step " << step
                                   << " came twice";
   contribution = {true, samples, std::move(payload)};
-  return ++open.present == members.size() && step == slice.step;
+  return ++open.present == slice.from.size() && step == slice.step;
 }
 
 bool Owner::merge(ir::SliceId id) {
   Owned& slice = owned(id);
   if (!in_program(slice).synchronous) return apply_next(slice);
   average(slice);
+  if (slice.relays) return hand_on(slice);
   encode_average(slice);
   slice.waits_for = WaitsFor::kClip;
   await(slice, plan_.clipped[id.value]);
   if (!slice.awaited.empty()) report_clip_sums(slice);
-  if (in_program(slice).update_at == ir::UpdateAt::kEveryRank) {
-    slice.awaited.clear();
-    const bool next_is_complete = finish(
-        slice, slice.encoded.keep ? std::exchange(slice.encoded, {}) : lent(slice, slice.averaged));
-    slice.buffers->give_back(std::move(slice.averaged));
-    return next_is_complete;
-  }
-  return go_on(slice);
+  if (in_program(slice).update_at == ir::UpdateAt::kOwner) return go_on(slice);
+  slice.awaited.clear();
+  return hand_on(slice);
+}
+
+bool Owner::hand_on(Owned& slice) {
+  const bool next_is_complete = finish(
+      slice, slice.encoded.keep ? std::exchange(slice.encoded, {}) : lent(slice, slice.averaged));
+  slice.buffers->give_back(std::move(slice.averaged));
+  return next_is_complete;
 }
 
 bool Owner::apply_next(Owned& slice) {
@@ -182,12 +193,20 @@ void Owner::average(Owned& slice) {
     weights.push_back(add_up ? 1.0 : share);
   }
   if (by_rows(slice)) return average_rows(slice, contributions, weights);
-  std::vector<Term> terms;
-  for (std::size_t i = 0; i < contributions.size(); ++i) {
-    if (contributions[i].samples != 0) terms.push_back({contributions[i].payload.data, weights[i]});
-  }
   slice.averaged = slice.buffers->take();
-  weighted_sum(terms, in_program(slice).dtype, slice.elements, slice.averaged->data());
+  std::vector<Term> terms;
+  std::vector<WeightedFactors> factors;
+  for (std::size_t i = 0; i < contributions.size(); ++i) {
+    if (contributions[i].samples == 0) continue;
+    terms.push_back({contributions[i].payload.data, weights[i]});
+    factors.push_back({contributions[i].payload, weights[i]});
+  }
+  const ir::Slice& plan = in_program(slice);
+  if (plan.sufficient_factors) {
+    multiply_factors(factors, slice.matrix, plan.dtype, slice.averaged->data());
+  } else {
+    weighted_sum(terms, plan.dtype, slice.elements, slice.averaged->data());
+  }
 }
 
 void Owner::average_rows(Owned& slice, const std::vector<Contribution>& contributions,
@@ -350,7 +369,7 @@ bool Owner::finish(Owned& slice, comm::Payload result) {
   slice.asked.erase(std::remove_if(slice.asked.begin(), slice.asked.end(), answerable),
                     slice.asked.end());
   lock.lock();
-  return gathering(slice, slice.step).present == in_program(slice).members.size();
+  return gathering(slice, slice.step).present == slice.from.size();
 }
 
 void Owner::fetch(ir::SliceId id, ir::Rank from, std::uint64_t step, comm::Payload numbers) {
@@ -390,7 +409,9 @@ std::vector<ir::SliceId> Owner::norm_known(std::uint64_t step, NormId norm) {
 
 std::vector<ir::SliceId> Owner::slices() const {
   std::vector<ir::SliceId> ids;
-  for (const Owned& slice : owned_) ids.push_back(slice.id);
+  for (const Owned& slice : owned_) {
+    if (!slice.relays) ids.push_back(slice.id);
+  }
   return ids;
 }
 

@@ -3,7 +3,8 @@
 // A slice's contributions wait until the last member's is in; then they are summed in one pass in
 // rank order, weighted by samples, whatever the order of arrival. The owner applies the update rule
 // to its master copy, or hands the averaged gradient on for every rank to do so. Of an asynchronous
-// slice it applies every contribution by itself, in the order of arrival.
+// slice it applies every contribution by itself, in the order of arrival. A rank on the way to the
+// owner where contributions meet (ir/route.h) does the first half: it hands their mean on.
 //
 // No thread, no clock, no socket: the runner drives it, and a test can.
 
@@ -30,8 +31,9 @@ namespace autodist::exec {
 
 // What an owner hands out. The calls come from inside merge() and norm_known().
 struct OwnerSink {
-  // The combined slice: parameters of version step + 1, or the averaged gradient. `samples` is the
-  // sum over all members; at 0 nothing was updated.
+  // The combined slice: parameters of version step + 1, or the averaged gradient; on the way to the
+  // owner the mean of what met here. `samples` is the sum over all who contributed; at 0 nothing
+  // was updated.
   std::function<void(ir::SliceId, std::uint64_t step, std::int64_t samples, comm::Payload)> result;
   // Of a slice that travels by rows: those that changed, packed; nothing where they are fetched.
   // Of an asynchronous slice, to the sender of the contribution alone.
@@ -46,7 +48,8 @@ struct OwnerSink {
 
 class Owner {
  public:
-  // Owns the slices that ir::combines() says; the first step will be `first_step`.
+  // For the slices of which this rank combines anything (ir::way_of); the first step will be
+  // `first_step`.
   // `variables` are the initial values, dense row-major, by variable.
   // `program`, `plan`, `norms` and `user_rules` (may be null) outlive the owner.
   Owner(const ir::Program& program, ir::Rank self, std::uint64_t first_step,
@@ -75,7 +78,8 @@ class Owner {
   // now.
   [[nodiscard]] std::vector<ir::SliceId> norm_known(std::uint64_t step, NormId norm);
 
-  // State of the update rules, for checkpoints. Between steps only.
+  // The slices whose result is made here. State of the update rules, for checkpoints. Between steps
+  // only.
   [[nodiscard]] std::vector<ir::SliceId> slices() const;
   [[nodiscard]] std::vector<UpdateState>& states(ir::SliceId slice);
   // The parameters as they are now, where the owner updates. By the merging thread.
@@ -89,7 +93,7 @@ class Owner {
     std::int64_t samples = 0;
     comm::Payload payload;
   };
-  // Contributions of one step, by position in slice.members.
+  // Contributions of one step, by position in Owned::from.
   struct Gathering {
     std::size_t present = 0;
     std::vector<Contribution> from;
@@ -107,12 +111,14 @@ class Owner {
   enum class WaitsFor : std::uint8_t { kContributions, kClip, kLamb };
   struct Owned {
     ir::SliceId id;
+    std::vector<ir::Rank> from;  // whose contributions meet here, ascending
+    bool relays = false;         // what meets here goes on to another rank
     std::vector<PieceLayout> pieces;
     std::int64_t elements = 0;
     // That it combines next; of an asynchronous slice: the number of updates so far.
     std::uint64_t step = 0;
     std::deque<Queued> queue;              // of an asynchronous slice, in the order of arrival
-    std::vector<std::uint64_t> next_step;  // likewise, by position in slice.members
+    std::vector<std::uint64_t> next_step;  // likewise, by position in `from`
     // By step, cyclically: whoever may be ahead by the staleness has got this step's result already
     // while it is still counted as open.
     std::vector<Gathering> gatherings;
@@ -123,8 +129,9 @@ class Owner {
     // Where every rank updates: what goes out in its place, and what that has lost so far.
     comm::Payload encoded;
     std::shared_ptr<std::byte> residual;
-    RowBlock block;  // of a slice that travels by rows
-    Rows row_sum;    // likewise, in the place of `averaged`
+    ir::MatrixShape matrix;  // of a slice that travels as factors
+    RowBlock block;          // of a slice that travels by rows
+    Rows row_sum;            // likewise, in the place of `averaged`
     std::vector<Asked> asked;
     // Of row_sum, which this slice alone holds.
     [[nodiscard]] std::byte* row_values() const {
@@ -151,6 +158,7 @@ class Owner {
   bool apply_next(Owned& slice);
   // The rule counts updates by slice.step; the schedule goes by the step of the gradient.
   void update(Owned& slice, std::uint64_t schedule_step);
+  bool hand_on(Owned& slice);
   bool go_on(Owned& slice);
   bool finish(Owned& slice, comm::Payload result);
   void encode_average(Owned& slice);

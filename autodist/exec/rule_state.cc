@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -11,8 +12,10 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/codec.h"
+#include "autodist/exec/safetensors.h"
 #include "autodist/exec/slice_notes.h"
 #include "autodist/exec/synchroniser.h"
+#include "autodist/exec/tensor_data.h"
 
 namespace autodist::exec {
 namespace {
@@ -266,7 +269,34 @@ void Synchroniser::for_each_owed(std::uint32_t rank, Visit visit) {
   }
 }
 
+std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_tensors(
+    Topic topic, std::uint64_t step, const std::vector<NamedTensor>& own) {
+  Safetensors bytes;
+  for (const NamedTensor& each : own) bytes.tensors.push_back(to_data(each));
+  std::map<std::uint32_t, std::vector<NamedTensor>> all;
+  for (const auto& [rank, theirs] : notes_.gather_at_chief(topic, step, write_safetensors(bytes))) {
+    const std::string from = fmt::format("the tensors of rank {}", rank);
+    for (const TensorData& each : read_safetensors(theirs, from).tensors) {
+      all[rank].push_back(to_tensor(each));
+    }
+  }
+  return all;
+}
+
 std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_owed(std::uint64_t step) {
+  std::vector<NamedTensor> by_libraries;
+  for (const LibraryAllReduce& each : all_reduces_) {
+    for (NamedTensor& tensor : each.state()) by_libraries.push_back(std::move(tensor));
+  }
+  std::map<std::uint32_t, std::vector<NamedTensor>> owed = gather_owed_of_slices(step);
+  for (auto& [rank, tensors] : gather_tensors(Topic::kOwed, step, by_libraries)) {
+    std::move(tensors.begin(), tensors.end(), std::back_inserter(owed[rank]));
+  }
+  return owed;
+}
+
+std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_owed_of_slices(
+    std::uint64_t step) {
   const auto number_of = [&](ir::SliceId slice, const std::string& name) {
     return note_number(name == "owed" ? kOwedBlock : kOwedAverageBlock, slice);
   };
@@ -308,6 +338,7 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_owed(std:
 }
 
 void Synchroniser::load_owed(const std::vector<NamedTensor>& owed) {
+  for (LibraryAllReduce& each : all_reduces_) each.load(owed);
   Tensors tensors;
   for (const NamedTensor& each : owed) tensors.emplace(each.name, each.tensor.to(torch::kCPU));
   for_each_owed(self_.value, [&](ir::SliceId id, const char* name, std::byte* residual) {

@@ -62,6 +62,7 @@ class Runner::Impl {
         step_(options_.first_step),
         synchroniser_(*program_, rank, bindings, connections, options_, trace_) {
     accumulated_.resize(program_->variables.size());
+    factors_.resize(program_->variables.size());
     if (program_->ranks[rank.value].replica) {
       own_shape_.emplace(program_, rank, std::move(bindings), options_.device);
     }
@@ -127,20 +128,11 @@ class Runner::Impl {
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_buffers() {
     AD_CHECK(own_shape_) << "rank " << rank_ << " only serves";
     const ir::Graph& graph = *program_->graph;
-    Safetensors own;
+    std::vector<NamedTensor> own;
     for (const ir::Buffer& buffer : graph.buffers) {
-      if (!buffer.mutated) continue;
-      own.tensors.push_back(to_data({buffer.name, own_shape_->replay_->tensor(buffer.value)}));
+      if (buffer.mutated) own.push_back({buffer.name, own_shape_->replay_->tensor(buffer.value)});
     }
-    std::map<std::uint32_t, std::vector<NamedTensor>> all;
-    const std::string bytes = write_safetensors(own);
-    for (const auto& [rank, theirs] : synchroniser_.notes().gather_at_chief(step_, bytes)) {
-      const std::string from = fmt::format("the buffers of rank {}", rank);
-      for (const TensorData& each : read_safetensors(theirs, from).tensors) {
-        all[rank].push_back(to_tensor(each));
-      }
-    }
-    return all;
+    return synchroniser_.gather_tensors(Topic::kGathering, step_, own);
   }
 
   void watch(std::vector<std::string> names) {
@@ -174,6 +166,11 @@ class Runner::Impl {
       }
       rank.synchroniser_.fetch(fetch.variable, numbers, rank.step_);
     }
+    void operator()(const ir::KeepFactors& keep) {
+      if (samples == 0) return;
+      rank.factors_[keep.variable.value] = {shape.replay_->tensor(keep.left),
+                                            shape.replay_->tensor(keep.right)};
+    }
     void operator()(const ir::Gate& gate) { waiting += rank.pass(gate.variable); }
     void operator()(const ir::Compute& compute) {
       if (samples == 0) return;
@@ -190,6 +187,9 @@ class Runner::Impl {
         if (last && !rank.found_.empty()) rank.keep_gradient(contribute.variable, gradient);
       }
       if (!last) return;
+      if (rank.program_->travels_as_factors(contribute.variable)) {
+        return rank.contribute_factors(contribute.variable, samples);
+      }
       rank.synchroniser_.contribute(contribute.variable, gradient, rank.step_,
                                     rank.samples_before_ + samples);
     }
@@ -262,6 +262,13 @@ class Runner::Impl {
     if (!last) return sum;
     const torch::Tensor all = std::exchange(sum, {});
     return add_up ? all : all / static_cast<double>(samples_before_ + samples);
+  }
+
+  void contribute_factors(ir::VariableId variable, std::int64_t samples) {
+    AD_CHECK(samples_before_ == 0)
+        << "factors of several micro-batches are no factors of their sum";
+    const auto [left, right] = std::exchange(factors_[variable.value], {});
+    synchroniser_.contribute_factors(variable, left, right, step_, samples);
   }
 
   StepResult run_step(const Batch& rows, ShapedStep& shape, bool last) {
@@ -399,8 +406,10 @@ class Runner::Impl {
   TraceRecorder trace_;
   const Clock& clock_;
   std::uint64_t step_;
-  std::uint32_t micro_batch_ = 0;           // of this step
-  std::int64_t samples_before_ = 0;         // of its micro-batches so far
+  std::uint32_t micro_batch_ = 0;    // of this step
+  std::int64_t samples_before_ = 0;  // of its micro-batches so far
+  // By variable, from KeepFactors to its Contribute.
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> factors_;
   std::vector<torch::Tensor> accumulated_;  // by variable: of these, sums of samples * gradient
   std::optional<std::uint64_t> pulled_;     // the step at which this rank last did
   std::vector<std::string> watch_;          // names

@@ -7,6 +7,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
+#include "autodist/exec/factors.h"
 #include "autodist/exec/slice_notes.h"
 #include "autodist/ir/rows.h"
 
@@ -59,7 +60,6 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
     : program_(program),
       self_(self),
       options_(options),
-      collectives_(connections.collectives),
       trace_(trace),
       plan_(program),
       norms_(plan_.parts),
@@ -70,6 +70,11 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
                post_note(to, static_cast<comm::SliceNumber>(topic), step,
                          comm::Payload::copy_of(note));
              }) {
+  for (const ir::Slice& slice : program.slices) ways_.push_back(way_of(program, slice, self));
+  for (std::size_t i = 0; i < program.collectives.size(); ++i) {
+    all_reduces_.emplace_back(program, ir::CollectiveId(i), connections.collectives,
+                              options.job_seed);
+  }
   variables_ = std::make_unique<LocalVariables>(
       program, plan_, norms_, options.user_rules, bindings.variables, options.first_step, signal_,
       [this](ir::VariableId variable) {
@@ -127,8 +132,8 @@ void Synchroniser::start_exchange(const RunnerConnections& connections) {
                       ir::Rank(frame.header.from), frame.header.samples, frame.payload);
   };
   handlers.result = [this](const comm::Frame& frame) {
-    variables_->take_result(ir::SliceId(frame.header.slice), frame.header.step,
-                            frame.header.samples, frame.payload);
+    take_result(ir::SliceId(frame.header.slice), frame.header.step, frame.header.samples,
+                frame.payload);
   };
   handlers.norm = [this](const comm::Frame& frame) { take_norm_frame(frame); };
   handlers.note = [this](const comm::Frame& frame) { take_note_frame(frame); };
@@ -170,14 +175,10 @@ void Synchroniser::contribute(ir::VariableId variable, const torch::Tensor& grad
   if (!plan.collective) report_whole_norm(variable, step);
 }
 
-// Each member that combines the slice gets it; from the rank's own place on, so that not all start
-// with rank 0.
 void Synchroniser::send_contribution(ir::SliceId id, std::uint64_t step, std::int64_t samples,
                                      const comm::Payload& payload) {
   const ir::Slice& slice = program_.slice(id);
-  for (std::size_t i = 1; i <= program_.ranks.size(); ++i) {
-    const ir::Rank to((self_.value + i) % program_.ranks.size());
-    if (!ir::combines(slice, to)) continue;
+  for (const ir::Rank to : ways_[id.value].contributes) {
     if (to == self_) {
       take_contribution(id, step, self_, samples, payload);
     } else {
@@ -207,25 +208,35 @@ void Synchroniser::merge(ir::SliceId slice, std::uint64_t step) {
   if (next_is_complete) push_merge(slice, step + 1);
 }
 
-// Equal destinations are visited from the rank's own place on, so that not all owners start with
-// rank 0.
+void Synchroniser::contribute_factors(ir::VariableId variable, const torch::Tensor& left,
+                                      const torch::Tensor& right, std::uint64_t step,
+                                      std::int64_t samples) {
+  const ir::SliceId id = program_.plan(variable).slices.front();
+  const torch::ScalarType type = scalar_type_of(program_.slice(id).dtype);
+  send_contribution(id, step, samples,
+                    samples == 0 ? comm::Payload{} : pack_factors(left, right, type));
+}
+
+// What was combined here: the result, or on the way to the owner a part of it.
 void Synchroniser::send_result(ir::SliceId id, std::uint64_t step, std::int64_t samples,
                                const comm::Payload& payload) {
   const ir::Slice& slice = program_.slice(id);
-  if (slice.rows == ir::RowTransfer::kGather) {  // every member has its own
-    return variables_->take_result(id, step, samples, payload);
+  if (const auto& onward = ways_[id.value].onward) {
+    exchange_->post(onward->value, {comm::FrameKind::kContribute, step, id.value, samples,
+                                    slice.needed, samples == 0 ? comm::Payload{} : payload});
+    return;
   }
-  const auto first = std::upper_bound(slice.members.begin(), slice.members.end(), self_);
-  std::vector<ir::Rank> order(first, slice.members.end());
-  order.insert(order.end(), slice.members.begin(), first);
-  for (const ir::Rank member : order) {
-    if (member == self_) continue;
-    exchange_->post(member.value,
-                    {comm::FrameKind::kResult, step, id.value, samples, slice.needed, payload});
+  take_result(id, step, samples, payload);
+}
+
+void Synchroniser::take_result(ir::SliceId id, std::uint64_t step, std::int64_t samples,
+                               const comm::Payload& payload) {
+  const ir::Way& way = ways_[id.value];
+  for (const ir::Rank to : way.returns) {
+    exchange_->post(to.value, {comm::FrameKind::kResult, step, id.value, samples,
+                               program_.slice(id).needed, payload});
   }
-  if (std::binary_search(slice.members.begin(), slice.members.end(), self_)) {
-    variables_->take_result(id, step, samples, payload);
-  }
+  if (way.installs) variables_->take_result(id, step, samples, payload);
 }
 
 void Synchroniser::send_answer(ir::SliceId id, ir::Rank to, std::uint64_t step,
@@ -382,7 +393,6 @@ void Synchroniser::report_whole_norm(ir::VariableId variable, std::uint64_t step
   add_part(step, *part, sums);
 }
 
-// One flat buffer: samples x gradient of every variable, and the number of samples behind them.
 void Synchroniser::all_reduce(ir::CollectiveId id, std::uint64_t step) {
   const ir::Collective& collective = program_.collectives[id.value];
   {
@@ -396,45 +406,25 @@ void Synchroniser::all_reduce(ir::CollectiveId id, std::uint64_t step) {
         [&] { return fmt::format("all-reduce {}: gradients are missing at step {}.", id, step); });
   }
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
-  std::int64_t count = 1;
-  for (const ir::VariableId v : collective.variables) count += variables_->tensor(v).numel();
-  // Sixteen bits cannot count samples.
-  const bool wide = collective.dtype == DType::kFloat64;
-  torch::Tensor flat = torch::zeros({count}, wide ? torch::kFloat64 : torch::kFloat32);
-  const bool add_up = program_.graph->reduction == ir::Reduction::kSum;
-  std::int64_t at = 0;
+  std::vector<torch::Tensor> gradients;
   for (const ir::VariableId v : collective.variables) {
-    const Whole& whole = whole_[v.value];
-    const std::int64_t length = variables_->tensor(v).numel();
-    if (whole.samples != 0) {
-      torch::Tensor part = flat.narrow(0, at, length);
-      part.copy_(whole.gradient.view({-1}));
-      if (!add_up) part.mul_(static_cast<double>(whole.samples));
-    }
-    at += length;
+    gradients.push_back(whole_[v.value].gradient);
   }
-  flat[at] = static_cast<double>(whole_[collective.variables.front().value].samples);
-  if (collective.members.size() > 1) {
-    collectives_->all_reduce(flat.data_ptr(), static_cast<std::size_t>(count),
-                             wide ? DType::kFloat64 : DType::kFloat32);
-  }
-  const auto samples = static_cast<std::int64_t>(flat[at].item<double>() + 0.5);
-  if (!add_up && samples != 0) flat.div_(static_cast<double>(samples));
-  at = 0;
-  for (const ir::VariableId v : collective.variables) {
-    const torch::Tensor& tensor = variables_->tensor(v);
-    const torch::Tensor average = flat.narrow(0, at, tensor.numel()).to(tensor.scalar_type());
-    at += tensor.numel();
+  const std::int64_t samples = whole_[collective.variables.front().value].samples;
+  const LibraryAllReduce::Average average = all_reduces_[id.value].run(gradients, samples, step);
+  {
     const Signal::Lock lock = signal_.lock();
-    whole_[v.value].gradient = average;
-    whole_[v.value].samples = samples;
-    whole_[v.value].averaged = step + 1;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      Whole& whole = whole_[collective.variables[i].value];
+      whole.gradient = average.gradients[i];
+      whole.samples = average.samples;
+      whole.averaged = step + 1;
+    }
   }
   signal_.notify();
   if (trace_.enabled()) {
     trace_.add(ir::Activity::kCollective, ir::StreamKind::kCollective, step,
-               fmt::format("all-reduce {}", id), Bytes(static_cast<std::int64_t>(flat.nbytes())),
-               start);
+               fmt::format("all-reduce {}", id), average.reduced, start);
   }
   for (const ir::VariableId v : collective.variables) report_whole_norm(v, step);
 }

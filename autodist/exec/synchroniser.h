@@ -20,6 +20,7 @@
 #include "autodist/comm/exchange.h"
 #include "autodist/exec/contributor.h"
 #include "autodist/exec/job_queue.h"
+#include "autodist/exec/library_all_reduce.h"
 #include "autodist/exec/local_variables.h"
 #include "autodist/exec/norms.h"
 #include "autodist/exec/notes.h"
@@ -30,6 +31,7 @@
 #include "autodist/exec/slice_notes.h"
 #include "autodist/exec/trace_recorder.h"
 #include "autodist/ir/program.h"
+#include "autodist/ir/route.h"
 
 namespace autodist::exec {
 
@@ -47,6 +49,9 @@ class Synchroniser {
   // By the compute thread.
   void contribute(ir::VariableId variable, const torch::Tensor& gradient, std::uint64_t step,
                   std::int64_t samples);
+  // The same of a gradient that is the product of two matrices and travels as these.
+  void contribute_factors(ir::VariableId variable, const torch::Tensor& left,
+                          const torch::Tensor& right, std::uint64_t step, std::int64_t samples);
   // By whichever thread runs the stream.
   void all_reduce(ir::CollectiveId collective, std::uint64_t step);
   void update(ir::VariableId variable, std::uint64_t step);
@@ -76,9 +81,13 @@ class Synchroniser {
 
   std::vector<NamedTensor> gather_state(std::uint64_t step);
   void load_state(const std::vector<NamedTensor>& state);
+  // Notes::gather_at_chief() of tensors.
+  std::map<std::uint32_t, std::vector<NamedTensor>> gather_tensors(
+      Topic topic, std::uint64_t step, const std::vector<NamedTensor>& own);
   // What compression still owes, as tensors of the variables' shapes: "<variable>.owed" of this
-  // rank's gradients, "<variable>.owed_average" of the averages that it owns. At the chief that of
-  // all ranks, by rank; elsewhere nothing.
+  // rank's gradients, "<variable>.owed_average" of the averages that it owns; and
+  // "<variable>.factor" of what PowerSGD goes on from. At the chief that of all ranks, by rank;
+  // elsewhere nothing.
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed(std::uint64_t step);
   // What is not among them is owed nothing.
   void load_owed(const std::vector<NamedTensor>& owed);
@@ -93,6 +102,8 @@ class Synchroniser {
     torch::Tensor gradient;         // row-major; undefined without samples
     std::int64_t samples = 0;
   };
+
+  std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed_of_slices(std::uint64_t step);
 
   // Numbers of norm frames: slices first, then LAMB's, then variables without slices.
   [[nodiscard]] comm::SliceNumber lamb_number(ir::SliceId slice) const;
@@ -115,6 +126,8 @@ class Synchroniser {
   void send_answer(ir::SliceId slice, ir::Rank to, std::uint64_t step, std::int64_t samples,
                    const comm::Payload& payload);
   void send_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
+                   const comm::Payload& payload);
+  void take_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
                    const comm::Payload& payload);
   void merge(ir::SliceId slice, std::uint64_t step);
   void push_merge(ir::SliceId slice, std::uint64_t step);
@@ -148,8 +161,9 @@ class Synchroniser {
 
   const ir::Program& program_;
   const ir::Rank self_;
+  std::vector<ir::Way> ways_;  // this rank's, by slice
   const RunnerOptions& options_;
-  comm::Collectives* collectives_;
+  std::vector<LibraryAllReduce> all_reduces_;  // by collective
   TraceRecorder& trace_;
   Signal signal_;
   NormPlan plan_;

@@ -21,6 +21,9 @@ std::string to_string(const Compression& compression) {
     case Codec::kTopK:
       text = fmt::format("topk({})", compression.density);
       break;
+    case Codec::kPowerSgd:
+      text = fmt::format("powersgd({}{})", compression.rank, compression.warm_start ? "" : ",cold");
+      break;
   }
   return text + (compression.error_feedback ? "+ef" : "");
 }
@@ -31,6 +34,20 @@ std::int64_t kept(const Compression& compression, std::int64_t elements) {
   return std::clamp<std::int64_t>(share, std::min<std::int64_t>(1, elements), elements);
 }
 
+MatrixShape matrix_of(const std::vector<std::int64_t>& shape) {
+  if (shape.size() < 2) return {};
+  MatrixShape matrix{shape.front(), 1};
+  for (std::size_t i = 1; i < shape.size(); ++i) matrix.columns *= shape[i];
+  return matrix;
+}
+
+std::optional<std::int64_t> factor_rank(const Compression& compression, MatrixShape shape) {
+  if (compression.codec != Codec::kPowerSgd) return {};
+  const std::int64_t rank = compression.rank;
+  if (2 * (shape.rows + shape.columns) * rank >= shape.rows * shape.columns) return {};
+  return rank;
+}
+
 std::int64_t contribution_bytes(const Compression& compression, DType dtype,
                                 std::int64_t elements) {
   const auto width = static_cast<std::int64_t>(size_of(dtype));
@@ -38,6 +55,7 @@ std::int64_t contribution_bytes(const Compression& compression, DType dtype,
   constexpr std::int64_t kPlace = 4;
   switch (compression.codec) {
     case Codec::kNone:
+    case Codec::kPowerSgd:  // factors are no elements of the gradient: Collective counts them
       break;
     case Codec::kFp16:
     case Codec::kBf16:

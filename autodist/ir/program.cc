@@ -22,14 +22,14 @@ bool operator==(const Piece& a, const Piece& b) {
 
 bool operator==(const Slice& a, const Slice& b) {
   return std::tie(a.pieces, a.dtype, a.owner, a.needed, a.members, a.update_at, a.staleness,
-                  a.synchronous, a.compression,
-                  a.rows) == std::tie(b.pieces, b.dtype, b.owner, b.needed, b.members, b.update_at,
-                                      b.staleness, b.synchronous, b.compression, b.rows);
+                  a.synchronous, a.compression, a.rows, a.route, a.sufficient_factors) ==
+         std::tie(b.pieces, b.dtype, b.owner, b.needed, b.members, b.update_at, b.staleness,
+                  b.synchronous, b.compression, b.rows, b.route, b.sufficient_factors);
 }
 
 bool operator==(const Collective& a, const Collective& b) {
-  return std::tie(a.variables, a.dtype, a.members, a.spec) ==
-         std::tie(b.variables, b.dtype, b.members, b.spec);
+  return std::tie(a.variables, a.dtype, a.members, a.spec, a.compression) ==
+         std::tie(b.variables, b.dtype, b.members, b.spec, b.compression);
 }
 
 bool operator==(const VariablePlan& a, const VariablePlan& b) {
@@ -43,6 +43,7 @@ auto fields(const Compute& compute) { return std::tie(compute.op); }
 auto fields(const Contribute& contribute) {
   return std::tie(contribute.variable, contribute.gradient);
 }
+auto fields(const KeepFactors& keep) { return std::tie(keep.variable, keep.left, keep.right); }
 auto fields(const Release& release) { return std::tie(release.variable); }
 auto fields(const AllReduce& all_reduce) { return std::tie(all_reduce.collective); }
 auto fields(const Update& update) { return std::tie(update.variable); }
@@ -75,8 +76,12 @@ std::int64_t element_count(const Slice& slice) {
   return count;
 }
 
+bool combined_by_all(const Slice& slice) {
+  return slice.rows == RowTransfer::kGather || slice.sufficient_factors;
+}
+
 bool combines(const Slice& slice, Rank rank) {
-  if (slice.rows != RowTransfer::kGather) return slice.owner == rank;
+  if (!combined_by_all(slice)) return slice.owner == rank;
   return std::binary_search(slice.members.begin(), slice.members.end(), rank);
 }
 
@@ -93,6 +98,16 @@ Bytes result_bytes(const Slice& slice) {
   if (slice.compression.codec != Codec::kTopK) return contribution_bytes(slice);
   const auto members = static_cast<std::int64_t>(slice.members.size());
   return Bytes(std::min(bytes_of(slice).value, contribution_bytes(slice).value * members));
+}
+
+std::int64_t element_count(const Graph& graph, const Collective& collective) {
+  std::int64_t count = 1;
+  for (const VariableId id : collective.variables) {
+    const MatrixShape shape = matrix_of(shape_of(graph, id));
+    const auto rank = factor_rank(collective.compression, shape);
+    count += rank ? (shape.rows + shape.columns) * *rank : element_count(graph, id);
+  }
+  return count;
 }
 
 std::uint32_t Program::replica_count() const {
@@ -113,6 +128,11 @@ bool Program::synchronous(VariableId id) const {
 RowTransfer Program::rows(VariableId id) const {
   const auto& slices = plan(id).slices;
   return slices.empty() ? RowTransfer::kNone : slice(slices.front()).rows;
+}
+
+bool Program::travels_as_factors(VariableId id) const {
+  const auto& slices = plan(id).slices;
+  return !slices.empty() && slice(slices.front()).sufficient_factors;
 }
 
 bool Program::fetches_rows() const {

@@ -73,6 +73,17 @@ enum class RowTransfer : std::uint8_t {
 };
 std::string name_of(RowTransfer rows);  // "none", "fetch", "return", "gather"
 
+// The way of contributions to the owner, and back of what it makes of them (ir/route.h). All of
+// them carry the same bytes in all; what differs is over which links.
+enum class Route : std::uint8_t {
+  kDirect,   // every member to the owner, and back
+  kProxies,  // to the owner likewise; what comes back crosses to each node once, and is passed on
+  kNodes,    // the members of a node meet at one of them, in both directions
+  kTree,     // a binary tree with the owner at its root
+  kRing,     // a chain from owner + 1 around to the owner, each adding its own; and back
+};
+std::string name_of(Route route);  // "direct", "proxies", "nodes", "tree", "ring"
+
 // A scheduling piece on the wire. Members send their gradients to the owner, which sums them in
 // rank order once the last is in, and sends the result back to all of them.
 struct Slice {
@@ -91,11 +102,21 @@ struct Slice {
   // Of contributions; and of the averaged gradient, where every rank updates.
   Compression compression = {};
   RowTransfer rows = RowTransfer::kNone;  // else one piece, updated at the owner, uncompressed
+  // Other than kDirect only where whole elements travel; kNodes, kTree and kRing: synchronous and
+  // uncompressed, for what meets on the way is added there.
+  Route route = Route::kDirect;
+  // A contribution is two matrices whose product is the gradient of the one piece, a whole
+  // variable. It goes to every member; each multiplies and adds up, and updates its own copy
+  // ("sufficient factor broadcasting", Xie et al., UAI 2016).
+  bool sufficient_factors = false;
 
   friend bool operator==(const Slice&, const Slice&);
 };
 std::int64_t element_count(const Slice& slice);
-// Whether this rank sums the slice's contributions and applies the update.
+// Whether contributions go to every member, each of which makes the result for itself.
+bool combined_by_all(const Slice& slice);
+// Whether this rank makes the result of a slice: sums the contributions and, where owners update,
+// applies the update.
 bool combines(const Slice& slice, Rank rank);
 Bytes bytes_of(const Slice& slice);
 // Of a member's contribution and of what comes back, compressed. An average of top-k contributions
@@ -109,9 +130,16 @@ struct Collective {
   DType dtype = DType::kFloat32;
   std::vector<Rank> members;
   std::string spec;  // "AUTO", "NCCL", "RING": what the Strategy asks for
+  // kPowerSgd or none: two all-reduces, of the one factors and of the others. Variables that it
+  // does not pay for (factor_rank) go with the first as they are.
+  Compression compression = {};
 
   friend bool operator==(const Collective&, const Collective&);
 };
+
+// Elements that a member of the collective brings to it: of gradients, or of both factors, and one
+// for the samples.
+std::int64_t element_count(const Graph& graph, const Collective& collective);
 
 // How a variable is synchronised: its slices, or a library collective, or neither (one rank alone,
 // or unused by the step).
@@ -144,6 +172,13 @@ struct Contribute {  // the gradient is complete: hand it over, do not wait
 struct Release {  // last read of this step: a newer version may be installed from here on
   VariableId variable;
 };
+// Keeps the two matrices whose product will be the gradient, for its Contribute: before the op that
+// multiplies them, which may be the last to read them.
+struct KeepFactors {
+  VariableId variable;
+  ValueId left;
+  ValueId right;
+};
 struct AllReduce {  // a library collective; the order of these is the same on all ranks
   CollectiveId collective;
 };
@@ -160,8 +195,8 @@ struct Norm {
 struct Barrier {
   std::string reason;
 };
-using Instruction =
-    std::variant<Gate, Compute, Contribute, Release, AllReduce, Update, Norm, Barrier, Fetch>;
+using Instruction = std::variant<Gate, Compute, Contribute, Release, AllReduce, Update, Norm,
+                                 Barrier, Fetch, KeepFactors>;
 bool operator==(const Instruction& a, const Instruction& b);
 
 enum class StreamKind : std::uint8_t { kCompute, kCollective, kTransfer };
@@ -203,6 +238,8 @@ struct Program {
   [[nodiscard]] bool synchronous(VariableId id) const;
   // How the rows of the variable travel; kNone where it has no slices.
   [[nodiscard]] RowTransfer rows(VariableId id) const;
+  // Whether contributions to it are two matrices each (Slice::sufficient_factors).
+  [[nodiscard]] bool travels_as_factors(VariableId id) const;
   // Whether some variable's copies hold only the rows that were fetched.
   [[nodiscard]] bool fetches_rows() const;
   [[nodiscard]] bool synchronous() const;  // all variables are

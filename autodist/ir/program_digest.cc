@@ -32,6 +32,13 @@ class ProgramEncoder {
     out_.add(shard.end);
     out_.add(shard.elements);
   }
+  void encode(const Compression& compression) {
+    out_.add(compression.codec);
+    out_.add(compression.error_feedback);
+    out_.add(compression.density);
+    out_.add(std::int64_t{compression.rank});
+    out_.add(compression.warm_start);
+  }
   void encode(const Slice& slice) {
     out_.add_all(slice.pieces, [&](const Piece& piece) {
       out_.add(piece.shard);
@@ -45,16 +52,17 @@ class ProgramEncoder {
     out_.add(slice.update_at);
     out_.add(std::uint64_t{slice.staleness});
     out_.add(slice.synchronous);
-    out_.add(slice.compression.codec);
-    out_.add(slice.compression.error_feedback);
-    out_.add(slice.compression.density);
+    encode(slice.compression);
     out_.add(slice.rows);
+    out_.add(slice.route);
+    out_.add(slice.sufficient_factors);
   }
   void encode(const Collective& collective) {
     out_.add(collective.variables);
     out_.add(collective.dtype);
     out_.add(collective.members);
     out_.add(collective.spec);
+    encode(collective.compression);
   }
   void encode(const VariablePlan& plan) {
     out_.add(plan.slices);
@@ -76,6 +84,11 @@ class ProgramEncoder {
   void encode(const Contribute& contribute) {
     out_.add(contribute.variable);
     out_.add(contribute.gradient);
+  }
+  void encode(const KeepFactors& keep) {
+    out_.add(keep.variable);
+    out_.add(keep.left);
+    out_.add(keep.right);
   }
   void encode(const Release& release) { out_.add(release.variable); }
   void encode(const AllReduce& all_reduce) { out_.add(all_reduce.collective); }

@@ -39,9 +39,14 @@ class ProgramPrinter {
     section("slices", program_.slices,
             [&](std::size_t i, const Slice& each) { return row(i, each); });
     section("collectives", program_.collectives, [&](std::size_t i, const Collective& each) {
-      return Row{fmt::format("group={}", i), variables(each.variables),
-                 std::string(name_of(each.dtype)), "spec=" + each.spec,
-                 "members=" + set_of(each.members)};
+      return Row{fmt::format("group={}", i),
+                 variables(each.variables),
+                 std::string(name_of(each.dtype)),
+                 "spec=" + each.spec,
+                 "members=" + set_of(each.members),
+                 each.compression.codec == Codec::kNone
+                     ? ""
+                     : fmt::format("compression={}", to_string(each.compression))};
     });
     section("variables", program_.variables,
             [&](std::size_t i, const VariablePlan& each) { return row(VariableId(i), each); });
@@ -90,7 +95,9 @@ class ProgramPrinter {
             slice.compression.codec == Codec::kNone
                 ? ""
                 : fmt::format("compression={}", to_string(slice.compression)),
-            slice.rows == RowTransfer::kNone ? "" : fmt::format("rows={}", name_of(slice.rows))};
+            slice.rows == RowTransfer::kNone ? "" : fmt::format("rows={}", name_of(slice.rows)),
+            slice.route == Route::kDirect ? "" : fmt::format("route={}", name_of(slice.route)),
+            slice.sufficient_factors ? "sufficient_factors" : ""};
   }
 
   Row row(VariableId id, const VariablePlan& plan) const {
@@ -118,6 +125,10 @@ class ProgramPrinter {
     std::vector<std::string> rows;
     for (ValueId value : fetch.rows) rows.push_back(names_.of(value));
     return fmt::format("fetch       {} rows {}", name(fetch.variable), fmt::join(rows, ", "));
+  }
+  std::string line(const KeepFactors& keep) const {
+    return fmt::format("keep        {} = {} x {}", name(keep.variable), names_.of(keep.left),
+                       names_.of(keep.right));
   }
   std::string line(const Compute& compute) const {
     const Op& op = graph_.op(compute.op);
@@ -167,6 +178,22 @@ std::string name_of(RowTransfer rows) {
       return "return";
     case RowTransfer::kGather:
       return "gather";
+  }
+  return "";
+}
+
+std::string name_of(Route route) {
+  switch (route) {
+    case Route::kDirect:
+      return "direct";
+    case Route::kProxies:
+      return "proxies";
+    case Route::kNodes:
+      return "nodes";
+    case Route::kTree:
+      return "tree";
+    case Route::kRing:
+      return "ring";
   }
   return "";
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "autodist/base/check.h"
+#include "autodist/ir/factors.h"
 #include "autodist/ir/history.h"
 #include "autodist/ir/program.h"
 #include "autodist/ir/rows.h"
@@ -92,7 +93,10 @@ class TableVerifier {
     AD_CHECK(slice.synchronous || (slice.staleness == 0 && slice.update_at == UpdateAt::kOwner))
         << first << " is asynchronous, and stale or updated at every rank";
     if (slice.rows != RowTransfer::kNone) check_rows(slice, first);
+    if (slice.route != Route::kDirect) check_route(slice, first);
+    if (slice.sufficient_factors) check_factors(slice, first);
     const Compression& compression = slice.compression;
+    AD_CHECK(compression.codec != Codec::kPowerSgd) << first << " has a slice of two factors";
     AD_CHECK(compression.codec != Codec::kTopK ||
              (compression.density > 0 && compression.density <= 1))
         << first << " has density " << compression.density;
@@ -115,7 +119,30 @@ class TableVerifier {
         << name << " is gathered, and asynchronous or owned by no member";
   }
 
+  static void check_route(const Slice& slice, const std::string& name) {
+    AD_CHECK(slice.rows == RowTransfer::kNone && slice.synchronous)
+        << name << " travels by rows or asynchronously, and not directly";
+    AD_CHECK(slice.route == Route::kProxies ||
+             (slice.staleness == 0 && slice.compression == Compression{}))
+        << name << " is stale or compressed, and added up on its way";
+  }
+
+  void check_factors(const Slice& slice, const std::string& name) const {
+    const Piece& piece = slice.pieces.front();
+    const Shard& shard = program_.shard(piece.shard);
+    AD_CHECK(slice.pieces.size() == 1 && slice.update_at == UpdateAt::kEveryRank &&
+             slice.synchronous && slice.compression == Compression{} &&
+             slice.route == Route::kDirect && slice.rows == RowTransfer::kNone)
+        << name << " travels as two factors, and fused, compressed, by rows or updated at an owner";
+    AD_CHECK(piece.begin == 0 && piece.end == element_count(graph_, shard.variable))
+        << name << " travels as two factors in part";
+    AD_CHECK(factors_of(graph_, shard.variable)) << "the gradient of " << name << " is no product";
+  }
+
   void check(const Collective& collective) const {
+    AD_CHECK(collective.compression.codec == Codec::kNone ||
+             (collective.compression.codec == Codec::kPowerSgd && collective.compression.rank > 0))
+        << "a collective with compression " << to_string(collective.compression);
     AD_CHECK(!collective.variables.empty()) << "a collective without variables";
     for (VariableId variable : collective.variables) {
       AD_CHECK(variable.value < graph_.variables.size()) << "a collective of " << variable;
@@ -248,6 +275,20 @@ class RoleVerifier {
     fetched_.insert(fetch.variable);
   }
 
+  void check(const KeepFactors& keep) {
+    in_range(keep.variable);
+    const std::string& variable = name(keep.variable);
+    const auto factors = factors_of(graph_, keep.variable);
+    AD_CHECK(factors && factors->left == keep.left && factors->right == keep.right)
+        << "the gradient of " << variable << " is not the product of what is kept";
+    const History history(graph_);
+    AD_CHECK(done(history.maker(keep.left)) && done(history.maker(keep.right)))
+        << "factors of " << variable << " are kept before they are known";
+    AD_CHECK(!computed_[factors->product.value])
+        << "factors of " << variable << " are kept after their product, which may free them";
+    kept_.insert(keep.variable);
+  }
+
   void check(const Compute& compute) {
     AD_CHECK(compute.op.value < graph_.ops.size()) << "no op " << compute.op;
     const Op& op = graph_.op(compute.op);
@@ -308,6 +349,8 @@ class RoleVerifier {
       if (!synchronised(VariableId(i)) || !graph_.variables[i].gradient) continue;
       AD_CHECK(contribute_[i]) << name(VariableId(i)) << " never contributes";
       AD_CHECK(release_[i]) << name(VariableId(i)) << " is never released";
+      AD_CHECK(!program_.travels_as_factors(VariableId(i)) || kept_.count(VariableId(i)))
+          << "the factors of " << name(VariableId(i)) << " are never kept";
       AD_CHECK(program_.rows(VariableId(i)) != RowTransfer::kFetch ||
                !graph_.variables[i].first_use || fetched_.count(VariableId(i)))
           << name(VariableId(i)) << " is never fetched";
@@ -320,6 +363,7 @@ class RoleVerifier {
   std::map<StorageId, VariableId> variable_of_;
   std::set<VariableId> read_;
   std::set<VariableId> fetched_;
+  std::set<VariableId> kept_;
   std::vector<bool> gate_;
   std::vector<bool> contribute_;
   std::vector<bool> release_;

@@ -33,8 +33,8 @@ class Fuser {
     std::vector<ir::Slice> result;
     bool open = false;  // whether the last of `result` takes more
     for (ir::Slice& slice : slices) {
-      const bool small =
-          ir::bytes_of(slice) < state_.options.fuse_below && slice.rows == ir::RowTransfer::kNone;
+      const bool small = ir::bytes_of(slice) < state_.options.fuse_below &&
+                         slice.rows == ir::RowTransfer::kNone && !slice.sufficient_factors;
       if (open && small && fits(result.back(), slice)) {
         append(result.back(), slice.pieces[0]);
       } else {
@@ -49,13 +49,13 @@ class Fuser {
  private:
   // Only slices that agree in all of this may travel as one.
   using Key = std::tuple<ir::Rank, ir::UpdateAt, DType, std::int64_t, std::uint32_t, bool,
-                         ir::Codec, bool, double>;
+                         ir::Codec, bool, double, ir::Route>;
   Key key(const ir::Slice& slice) const {
     const auto& clip = state_.program.plan(variable(slice.pieces[0])).clip;
-    return std::make_tuple(slice.owner, slice.update_at, slice.dtype,
-                           clip ? std::int64_t{clip->value} : -1, slice.staleness,
-                           slice.synchronous, slice.compression.codec,
-                           slice.compression.error_feedback, slice.compression.density);
+    return std::make_tuple(
+        slice.owner, slice.update_at, slice.dtype, clip ? std::int64_t{clip->value} : -1,
+        slice.staleness, slice.synchronous, slice.compression.codec,
+        slice.compression.error_feedback, slice.compression.density, slice.route);
   }
   ir::VariableId variable(const ir::Piece& piece) const {
     return state_.program.shard(piece.shard).variable;

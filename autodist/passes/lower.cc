@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "autodist/base/error.h"
+#include "autodist/ir/factors.h"
 #include "autodist/ir/history.h"
 #include "autodist/ir/rows.h"
 #include "autodist/passes/pass.h"
@@ -64,6 +65,7 @@ class Lowering {
         variable.first_use ? std::min<std::size_t>(own, variable.first_use->value) : own;
     before_[first].emplace_back(ir::Gate{id});
     if (program_.rows(id) == ir::RowTransfer::kFetch && variable.first_use) place_fetch(id);
+    if (program_.travels_as_factors(id)) place_factors(id);
   }
 
   // As soon as the rows' numbers are known.
@@ -79,6 +81,18 @@ class Lowering {
     std::size_t known = 0;
     for (ir::ValueId each : *rows) known = std::max(known, done(history.maker(each)));
     fetch_[known].emplace_back(ir::Fetch{id, *rows});
+  }
+
+  void place_factors(ir::VariableId id) {
+    const std::optional<ir::Factors> factors = ir::factors_of(graph_, id);
+    if (!factors) {
+      fail(ErrorCode::kInfeasible,
+           "step '{}': for a batch of other shapes the gradient of '{}' is no product of two "
+           "matrices. Use another algorithm than sufficient_factors.",
+           graph_.name, graph_.variable(id).name);
+    }
+    before_[factors->product.value].emplace_back(
+        ir::KeepFactors{id, factors->left, factors->right});
   }
 
   // The trained variables of a clip that are synchronised in an accepted way.

@@ -92,19 +92,19 @@ TEST(Pipeline, RefusesWhatThisBuildDoesNotRun) {
   split(compressed.nodes[0], 0, 2, 2, [](int) {
     return strategy::AllReduceSynchronizer{strategy::AllReduceSpec::kAuto,
                                            strategy::Compressor::kPowerSgd, 0,
-                                           strategy::AllReduceAlgorithm::kBySpec};
+                                           strategy::AllReduceAlgorithm::kRing};
   });
   EXPECT_EQ(refusal(graph, compressed, cluster, ErrorCode::kInfeasible),
-            "plan.strategy: 'fc1.weight/part_0' asks for PowerSGDCompressor, which this version "
-            "does not have; fp16, bf16 and topk do");
+            "plan.strategy: 'fc1.weight/part_0' asks for powersgd(1)+ef of an all-reduce with "
+            "algorithm=ring, which does not sum factors; use algorithm=library");
 
   auto by_library = all_ps(graph, cluster);
   by_library.nodes[0].synchronizer = strategy::AllReduceSynchronizer{
       strategy::AllReduceSpec::kAuto, strategy::Compressor::kHorovodEf, 0,
       strategy::AllReduceAlgorithm::kLibrary};
   EXPECT_EQ(refusal(graph, by_library, cluster, ErrorCode::kInfeasible),
-            "plan.strategy: 'fc1.weight' asks for fp16+ef of a library's all-reduce, which sums "
-            "what it is given; use algorithm=direct");
+            "plan.strategy: 'fc1.weight' asks for fp16+ef of an all-reduce with algorithm=library, "
+            "which sums what it is given; use algorithm=direct");
 }
 
 TEST(Pipeline, RefusesShardsOfOneVariableThatGoDifferentWays) {

@@ -31,6 +31,28 @@ const char* name_of(SynchronizerKind kind) {
        what);
 }
 
+// Factors are summed by a library; everything else is encoded for an owner, who decodes it.
+void check_compression(const strategy::NodeConfig& node,
+                       const strategy::AllReduceSynchronizer& all_reduce,
+                       const std::string& where) {
+  using strategy::AllReduceAlgorithm;
+  const ir::Compression compression = strategy::compression_of(node.synchronizer);
+  if (compression.codec == ir::Codec::kNone ||
+      all_reduce.algorithm == AllReduceAlgorithm::kBySpec) {
+    return;
+  }
+  const bool power_sgd = compression.codec == ir::Codec::kPowerSgd;
+  const AllReduceAlgorithm fitting =
+      power_sgd ? AllReduceAlgorithm::kLibrary : AllReduceAlgorithm::kDirect;
+  if (all_reduce.algorithm == fitting) return;
+  refuse(
+      node,
+      fmt::format("{} of an all-reduce with algorithm={}, which {}; use algorithm={}",
+                  ir::to_string(compression), name_of(all_reduce.algorithm),
+                  power_sgd ? "does not sum factors" : "sums what it is given", name_of(fitting)),
+      where);
+}
+
 void check_synchronizer(const strategy::NodeConfig& node, const std::string& where) {
   if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&node.synchronizer)) {
     if (ps->staleness > kMostStaleness) {
@@ -39,10 +61,6 @@ void check_synchronizer(const strategy::NodeConfig& node, const std::string& whe
     }
   }
   if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&node.synchronizer)) {
-    if (all_reduce->compressor == strategy::Compressor::kPowerSgd) {
-      refuse(node, "PowerSGDCompressor, which this version does not have; fp16, bf16 and topk do",
-             where);
-    }
     if (kind_of(node.synchronizer) == SynchronizerKind::kLibrary &&
         all_reduce->update_at == ir::UpdateAt::kOwner) {
       refuse(node,
@@ -50,15 +68,7 @@ void check_synchronizer(const strategy::NodeConfig& node, const std::string& whe
              "algorithm=direct",
              where);
     }
-    const ir::Compression compression = strategy::compression_of(node.synchronizer);
-    if (kind_of(node.synchronizer) == SynchronizerKind::kLibrary &&
-        compression.codec != ir::Codec::kNone) {
-      refuse(node,
-             fmt::format("{} of a library's all-reduce, which sums what it is given; use "
-                         "algorithm=direct",
-                         ir::to_string(compression)),
-             where);
-    }
+    check_compression(node, *all_reduce, where);
   }
 }
 

@@ -6,6 +6,8 @@
 #include <tuple>
 
 #include "autodist/base/check.h"
+#include "autodist/ir/factors.h"
+#include "autodist/ir/route.h"
 #include "autodist/ir/rows.h"
 #include "autodist/passes/pass.h"
 #include "autodist/passes/slice_table.h"
@@ -30,7 +32,8 @@ class Synchroniser {
     set_clips();
     name_ranks();
     find_locals();
-    std::map<std::tuple<std::int32_t, DType, ir::UpdateAt>, std::vector<ir::ShardId>> direct;
+    using Group = std::tuple<std::int32_t, DType, ir::UpdateAt, ir::Route>;
+    std::map<Group, std::vector<ir::ShardId>> direct;
     for (std::size_t i = 0; i < program_.shards.size(); ++i) {
       const ir::VariableId variable = program_.shards[i].variable;
       if (!state_.graph().variable(variable).gradient || local_[variable.value]) continue;
@@ -45,7 +48,12 @@ class Synchroniser {
                      ir::UpdateAt::kOwner);
           break;
         case SynchronizerKind::kDirect:
-          direct[{all_reduce(i).group, dtype_of(ir::ShardId(i)), all_reduce(i).update_at}]
+          if (sends_factors(ir::ShardId(i))) {
+            add_factors(ir::ShardId(i));
+            break;
+          }
+          direct[{all_reduce(i).group, dtype_of(ir::ShardId(i)), all_reduce(i).update_at,
+                  route_of(synchronizer)}]
               .emplace_back(i);
           break;
         case SynchronizerKind::kLibrary:
@@ -100,6 +108,35 @@ class Synchroniser {
     const auto lowest = lowest_rank_.find(node);
     AD_CHECK(lowest != lowest_rank_.end()) << "no rank for " << device;
     return lowest->second;
+  }
+
+  // A shard whose gradient is a product of two matrices, which are small beside what a direct
+  // all-reduce sends: each member sends them to all others, there 2(n-1)/n of the gradient.
+  bool sends_factors(ir::ShardId id) const {
+    if (all_reduce(id.value).algorithm != strategy::AllReduceAlgorithm::kSufficientFactors ||
+        state_.options.micro_batches != 1) {
+      return false;
+    }
+    const ir::Graph& graph = state_.graph();
+    const ir::VariableId variable = program_.shard(id).variable;
+    const std::int64_t elements = ir::element_count(graph, variable);
+    const auto factors = ir::factors_of(graph, variable);
+    if (!factors || elements != program_.shard(id).elements) return false;
+    const auto members = static_cast<std::int64_t>(members_.size());
+    return ir::element_count(graph, *factors, graph.example_batch) * members < 2 * elements;
+  }
+
+  void add_factors(ir::ShardId id) {
+    const ir::Shard& shard = program_.shard(id);
+    ir::Slice slice;
+    slice.pieces = {{id, 0, shard.elements}};
+    slice.dtype = dtype_of(id);
+    slice.owner = members_[factor_slices_++ % members_.size()];
+    slice.needed = state_.needed[shard.variable.value];
+    slice.members = members_;
+    slice.update_at = ir::UpdateAt::kEveryRank;
+    slice.sufficient_factors = true;
+    program_.slices.push_back(std::move(slice));
   }
 
   // A cast to 16 bits leaves what has 16 bits.
@@ -184,17 +221,20 @@ class Synchroniser {
     const DType dtype = dtype_of(range.shard);
     const Bytes limit = state_.slice_limit();
     const auto size = static_cast<std::int64_t>(size_of(dtype));
-    const Seconds needed = state_.needed[program_.shard(range.shard).variable.value];
+    ir::Slice slice;
+    slice.dtype = dtype;
+    slice.owner = owner;
+    slice.needed = state_.needed[program_.shard(range.shard).variable.value];
+    slice.members = members_;
+    slice.update_at = update_at;
+    slice.staleness = staleness;
+    slice.synchronous = synchronous;
+    slice.compression = compression_of(range.shard, dtype);
+    slice.route =
+        ir::effective_route(program_, slice, route_of(*state_.synchronizers[range.shard.value]));
     for (const ir::Piece& piece : cut(range, std::max<std::int64_t>(1, limit.value / size))) {
-      program_.slices.push_back({{piece},
-                                 dtype,
-                                 owner,
-                                 needed,
-                                 members_,
-                                 update_at,
-                                 staleness,
-                                 synchronous,
-                                 compression_of(range.shard, dtype)});
+      slice.pieces = {piece};
+      program_.slices.push_back(slice);
     }
   }
 
@@ -230,10 +270,13 @@ class Synchroniser {
     const ir::VariableId variable = program_.shard(shard).variable;
     if (program_.plan(variable).collective) return;
     const auto& synchronizer = all_reduce(shard.value);
-    const auto key = std::make_tuple(synchronizer.group, dtype_of(shard), synchronizer.spec);
+    const ir::Compression compression = strategy::compression_of(synchronizer);
+    const auto key = std::make_tuple(synchronizer.group, dtype_of(shard), synchronizer.spec,
+                                     ir::to_string(compression));
     const auto [found, is_new] = collectives_.emplace(key, program_.collectives.size());
     if (is_new) {
-      program_.collectives.push_back({{}, dtype_of(shard), members_, spec_name(synchronizer.spec)});
+      program_.collectives.push_back(
+          {{}, dtype_of(shard), members_, spec_name(synchronizer.spec), compression});
     }
     program_.collectives[found->second.value].variables.push_back(variable);
     program_.variables[variable.value].collective = found->second;
@@ -258,7 +301,9 @@ class Synchroniser {
   std::map<std::string, ir::Rank> lowest_rank_;  // by address of the node
   std::vector<bool> local_;                      // by variable
   std::map<DType, std::int64_t> first_larger_;
-  std::map<std::tuple<std::int32_t, DType, strategy::AllReduceSpec>, ir::CollectiveId> collectives_;
+  std::map<std::tuple<std::int32_t, DType, strategy::AllReduceSpec, std::string>, ir::CollectiveId>
+      collectives_;
+  std::size_t factor_slices_ = 0;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The three ways in which this build synchronises a shard.
+// The ways in which this build synchronises a shard.
 
 #pragma once
 
@@ -14,16 +14,41 @@ enum class SynchronizerKind {
   kLibrary,          // all-reduce by c10d, updated at every rank
 };
 
-// AUTO, NCCL and RING mean direct unless the strategy asks for the library
-// (docs/decisions/010-direct-all-reduce.md). REQUIRES: not empty.
+// AUTO and NCCL mean direct unless the strategy asks for the library
+// (docs/decisions/010-direct-all-reduce.md), and so does PowerSGD, which is two all-reduces of
+// whole gradients' factors. REQUIRES: not empty.
 inline SynchronizerKind kind_of(const strategy::Synchronizer& synchronizer) {
   if (std::holds_alternative<strategy::PsSynchronizer>(synchronizer)) {
     return SynchronizerKind::kParameterServer;
   }
-  return std::get<strategy::AllReduceSynchronizer>(synchronizer).algorithm ==
-                 strategy::AllReduceAlgorithm::kLibrary
-             ? SynchronizerKind::kLibrary
-             : SynchronizerKind::kDirect;
+  const bool library = std::get<strategy::AllReduceSynchronizer>(synchronizer).algorithm ==
+                       strategy::AllReduceAlgorithm::kLibrary;
+  const bool factors = strategy::compression_of(synchronizer).codec == ir::Codec::kPowerSgd;
+  return library || factors ? SynchronizerKind::kLibrary : SynchronizerKind::kDirect;
+}
+
+// The way that a strategy asks for; ir::effective_route() says where it matters. RING without an
+// algorithm is one, unless what would be added on the way is compressed.
+inline ir::Route route_of(const strategy::Synchronizer& synchronizer) {
+  if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer)) {
+    return ps->local_replication && ps->sync ? ir::Route::kProxies : ir::Route::kDirect;
+  }
+  const auto& all_reduce = std::get<strategy::AllReduceSynchronizer>(synchronizer);
+  switch (all_reduce.algorithm) {
+    case strategy::AllReduceAlgorithm::kRing:
+      return ir::Route::kRing;
+    case strategy::AllReduceAlgorithm::kTree:
+      return ir::Route::kTree;
+    case strategy::AllReduceAlgorithm::kHierarchical:
+      return ir::Route::kNodes;
+    case strategy::AllReduceAlgorithm::kBySpec: {
+      const bool plain = strategy::compression_of(synchronizer).codec == ir::Codec::kNone;
+      return all_reduce.spec == strategy::AllReduceSpec::kRing && plain ? ir::Route::kRing
+                                                                        : ir::Route::kDirect;
+    }
+    default:
+      return ir::Route::kDirect;
+  }
 }
 
 }  // namespace autodist::passes

@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "autodist/ir/factors.h"
 #include "autodist/ir/graph_builder.h"
+#include "autodist/ir/route.h"
 #include "autodist/ir/rows.h"
 #include "autodist/report/strategy.h"
 
@@ -45,8 +47,9 @@ Bytes total_bytes(const ir::Graph& graph) {
   return total;
 }
 
-// What a plan says of a variable that is trained by rows.
-std::string rows_of(const ir::Program& program, ir::VariableId id) {
+// What a plan adds to a variable's synchronizer: how its rows travel, whether as factors.
+std::string way_of(const ir::Program& program, ir::VariableId id) {
+  if (program.travels_as_factors(id)) return ", as two factors";
   switch (program.rows(id)) {
     case ir::RowTransfer::kNone:
       return "";
@@ -83,6 +86,13 @@ std::int64_t touched_rows(const ir::Program& program, const ir::Slice& slice, st
 }
 
 SliceTraffic traffic_of(const ir::Program& program, const ir::Slice& slice) {
+  if (slice.sufficient_factors) {
+    const ir::Graph& graph = *program.graph;
+    const ir::VariableId variable = program.shard(slice.pieces.front().shard).variable;
+    const std::int64_t elements =
+        ir::element_count(graph, *ir::factors_of(graph, variable), graph.example_batch);
+    return {Bytes(elements * static_cast<std::int64_t>(size_of(slice.dtype))), Bytes{}};
+  }
   if (slice.rows == ir::RowTransfer::kNone) {
     return {ir::contribution_bytes(slice), ir::result_bytes(slice)};
   }
@@ -111,25 +121,25 @@ SliceTraffic traffic_of(const ir::Program& program, const ir::Slice& slice) {
 
 std::vector<RankTraffic> traffic_of(const ir::Program& program) {
   std::vector<RankTraffic> traffic(program.ranks.size());
+  const auto carry = [&](ir::Rank from, ir::Rank to, Bytes bytes) {
+    if (from == to) return;
+    traffic[from.value].sent += bytes;
+    traffic[to.value].received += bytes;
+  };
   for (const ir::Slice& slice : program.slices) {
     const SliceTraffic bytes = traffic_of(program, slice);
     traffic[slice.owner.value].owned += ir::bytes_of(slice);
-    const bool by_all = slice.rows == ir::RowTransfer::kGather;
-    for (ir::Rank owner : by_all ? slice.members : std::vector<ir::Rank>{slice.owner}) {
-      for (ir::Rank member : slice.members) {
-        if (member == owner) continue;
-        traffic[member.value].sent += bytes.to_owner;
-        traffic[owner.value].received += bytes.to_owner;
-        traffic[owner.value].sent += bytes.to_member;
-        traffic[member.value].received += bytes.to_member;
-      }
+    for (std::size_t i = 0; i < program.ranks.size(); ++i) {
+      const ir::Rank rank(i);
+      const ir::Way way = ir::way_of(program, slice, rank);
+      for (const ir::Rank to : way.contributes) carry(rank, to, bytes.to_owner);
+      if (way.onward) carry(rank, *way.onward, bytes.to_owner);
+      for (const ir::Rank to : way.returns) carry(rank, to, bytes.to_member);
     }
   }
   for (const ir::Collective& collective : program.collectives) {
-    Bytes size;
-    for (ir::VariableId variable : collective.variables) {
-      size += ir::bytes_of(*program.graph, variable);
-    }
+    const Bytes size((ir::element_count(*program.graph, collective) - 1) *
+                     static_cast<std::int64_t>(size_of(collective.dtype)));
     const auto members = static_cast<std::int64_t>(collective.members.size());
     const Bytes each(2 * size.value * (members - 1) / members);
     for (ir::Rank member : collective.members) {
@@ -162,7 +172,7 @@ std::string plan_table(const strategy::Strategy& strategy, const ir::Program& pr
                         program.plan(id).slices.size(),
                         !used                 ? "unused by the step"
                         : node == nodes.end() ? "-"
-                                              : describe(*node->second) + rows_of(program, id));
+                                              : describe(*node->second) + way_of(program, id));
   }
   if (shown < graph.variables.size()) {
     text +=

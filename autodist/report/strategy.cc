@@ -33,9 +33,10 @@ std::string describe(const strategy::Synchronizer& synchronizer) {
   }
   if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&synchronizer)) {
     const bool at_owner = all_reduce->update_at == ir::UpdateAt::kOwner;
+    const bool by_spec = all_reduce->algorithm == strategy::AllReduceAlgorithm::kBySpec;
     return fmt::format("all-reduce group {} ({}){}{}", all_reduce->group,
-                       spec_name(all_reduce->spec), at_owner ? ", updated at the owner" : "",
-                       compressed);
+                       by_spec ? spec_name(all_reduce->spec) : name_of(all_reduce->algorithm),
+                       at_owner ? ", updated at the owner" : "", compressed);
   }
   return "-";
 }

@@ -39,9 +39,37 @@ ir::Compression compression_of(const Synchronizer& synchronizer) {
   if (const auto* ps = std::get_if<PsSynchronizer>(&synchronizer)) return ps->compression;
   const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&synchronizer);
   if (all_reduce == nullptr) return {};
-  if (all_reduce->compressor == Compressor::kHorovod) return {ir::Codec::kFp16, false, 0};
-  if (all_reduce->compressor == Compressor::kHorovodEf) return {ir::Codec::kFp16, true, 0};
+  switch (all_reduce->compressor) {
+    case Compressor::kNone:
+      break;
+    case Compressor::kHorovod:
+      return {ir::Codec::kFp16, false};
+    case Compressor::kHorovodEf:
+      return {ir::Codec::kFp16, true};
+    case Compressor::kPowerSgd:
+      return {ir::Codec::kPowerSgd, true, 0, 1};
+  }
   return all_reduce->compression;
+}
+
+std::string name_of(AllReduceAlgorithm algorithm) {
+  switch (algorithm) {
+    case AllReduceAlgorithm::kBySpec:
+      return "by_spec";
+    case AllReduceAlgorithm::kDirect:
+      return "direct";
+    case AllReduceAlgorithm::kLibrary:
+      return "library";
+    case AllReduceAlgorithm::kRing:
+      return "ring";
+    case AllReduceAlgorithm::kTree:
+      return "tree";
+    case AllReduceAlgorithm::kHierarchical:
+      return "hierarchical";
+    case AllReduceAlgorithm::kSufficientFactors:
+      return "sufficient_factors";
+  }
+  return "";
 }
 
 std::string node_name(const std::string& variable) { return variable + ":0"; }
@@ -193,6 +221,12 @@ class Check {
         fail(ErrorCode::kUsage, "{}: staleness {} needs sync: true", here, ps->staleness);
       }
       check_compression(ps->compression, here);
+      if (ps->compression.codec == ir::Codec::kPowerSgd) {
+        fail(ErrorCode::kUsage,
+             "{}: PowerSGD at a parameter server, and it sums factors of a matrix, which takes an "
+             "all-reduce. Use fp16, bf16 or topk.",
+             here);
+      }
     } else if (const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&synchronizer)) {
       if (all_reduce->group < 0) fail(ErrorCode::kUsage, "{}: group {}", here, all_reduce->group);
       check_compression(all_reduce->compression, here);
@@ -210,6 +244,11 @@ class Check {
     if (top_k && !(compression.density > 0 && compression.density <= 1)) {
       fail(ErrorCode::kUsage, "{}: top-k with density {}, a share above 0 and up to 1 expected",
            here, compression.density);
+    }
+    const bool power_sgd = compression.codec == ir::Codec::kPowerSgd;
+    if (power_sgd && compression.rank < 1) {
+      fail(ErrorCode::kUsage, "{}: PowerSGD of rank {}, a whole number of at least 1 expected",
+           here, compression.rank);
     }
     if (top_k && !compression.error_feedback) {
       fail(ErrorCode::kUsage,

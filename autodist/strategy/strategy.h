@@ -31,9 +31,28 @@ struct PsSynchronizer {
 
 enum class AllReduceSpec : std::uint8_t { kAuto = 0, kNccl = 1, kRing = 2 };
 enum class Compressor : std::uint8_t { kNone = 0, kHorovod = 1, kHorovodEf = 2, kPowerSgd = 3 };
-// How the sum is made: by owners of slices (deterministic, in rank order) or by a library (c10d).
-// kBySpec leaves it to the executor.
-enum class AllReduceAlgorithm : std::uint8_t { kBySpec = 0, kDirect = 1, kLibrary = 2 };
+// How the sum is made: by owners of slices, to whom contributions go directly (summed in rank
+// order), around a ring, up a tree or through one rank per node; by a library (c10d); or by every
+// rank, from the factors of everybody's gradient. kBySpec follows the spec: RING a ring, else
+// direct.
+enum class AllReduceAlgorithm : std::uint8_t {
+  kBySpec = 0,
+  kDirect = 1,
+  kLibrary = 2,
+  kRing = 3,
+  kTree = 4,
+  kHierarchical = 5,
+  kSufficientFactors = 6,
+};
+inline constexpr AllReduceAlgorithm kAllReduceAlgorithms[] = {
+    AllReduceAlgorithm::kBySpec,
+    AllReduceAlgorithm::kDirect,
+    AllReduceAlgorithm::kLibrary,
+    AllReduceAlgorithm::kRing,
+    AllReduceAlgorithm::kTree,
+    AllReduceAlgorithm::kHierarchical,
+    AllReduceAlgorithm::kSufficientFactors};
+std::string name_of(AllReduceAlgorithm algorithm);  // "by_spec", "direct", … "sufficient_factors"
 
 struct AllReduceSynchronizer {
   AllReduceSpec spec = AllReduceSpec::kAuto;
@@ -52,7 +71,8 @@ struct AllReduceSynchronizer {
 using Synchronizer = std::variant<std::monostate, PsSynchronizer, AllReduceSynchronizer>;
 
 // What the synchronizer asks for, in either field: HorovodCompressor is a cast to fp16 (which
-// AutoDist's own leaves out), HorovodCompressorEF the same with error feedback.
+// AutoDist's own leaves out), HorovodCompressorEF the same with error feedback, PowerSGDCompressor
+// PowerSGD of rank 1 with error feedback.
 ir::Compression compression_of(const Synchronizer& synchronizer);
 
 // One variable, or one shard of it.

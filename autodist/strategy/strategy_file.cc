@@ -23,6 +23,8 @@ void write(const ir::Compression& from, proto::Compression& to) {
   to.set_codec(static_cast<proto::Compression::Codec>(from.codec));
   to.set_error_feedback(from.error_feedback);
   to.set_density(from.density);
+  to.set_rank(from.rank);
+  to.set_cold_start(!from.warm_start);
 }
 
 void write(const NodeConfig& node, proto::Strategy::Node& out) {
@@ -77,9 +79,11 @@ Enum checked(int value, int largest, const std::string& what, const std::string&
 
 ir::Compression read(const proto::Compression& from, const std::string& where) {
   ir::Compression to;
-  to.codec = checked<ir::Codec>(from.codec(), 3, "codec", where);
+  to.codec = checked<ir::Codec>(from.codec(), 4, "codec", where);
   to.error_feedback = from.error_feedback();
   to.density = from.density();
+  to.rank = from.rank();
+  to.warm_start = !from.cold_start();
   return to;
 }
 
@@ -102,7 +106,7 @@ NodeConfig read(const proto::Strategy::Node& node, const std::string& where, int
     to.spec = checked<AllReduceSpec>(from.spec(), 2, "spec", here);
     to.compressor = checked<Compressor>(from.compressor(), 3, "compressor", here);
     to.group = from.group();
-    to.algorithm = checked<AllReduceAlgorithm>(from.algorithm(), 2, "algorithm", here);
+    to.algorithm = checked<AllReduceAlgorithm>(from.algorithm(), 6, "algorithm", here);
     to.compression = read(from.compression(), here);
     const auto at_owner = checked<std::uint8_t>(from.update_at(), 1, "update_at", here);
     to.update_at = at_owner == 1 ? ir::UpdateAt::kOwner : ir::UpdateAt::kEveryRank;

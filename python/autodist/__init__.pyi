@@ -166,9 +166,13 @@ class AllReduceSynchronizer:
         codec: str = "",
         error_feedback: bool = False,
         density: float = 0.0,
+        rank: int = 0,
+        algorithm: str = "by_spec",
     ) -> None: ...
     @property
     def group(self) -> int: ...
+    @property
+    def algorithm(self) -> str: ...
     @property
     def compression(self) -> str: ...
 

@@ -20,15 +20,27 @@ using strategy::PsSynchronizer;
 using strategy::Strategy;
 using Nodes = std::vector<NodeConfig>;
 
-ir::Compression compression(const std::string& codec, bool error_feedback, double density) {
+ir::Compression compression(const std::string& codec, bool error_feedback, double density,
+                            std::int32_t rank = 0) {
   const std::pair<const char*, ir::Codec> known[] = {{"", ir::Codec::kNone},
                                                      {"fp16", ir::Codec::kFp16},
                                                      {"bf16", ir::Codec::kBf16},
-                                                     {"topk", ir::Codec::kTopK}};
+                                                     {"topk", ir::Codec::kTopK},
+                                                     {"powersgd", ir::Codec::kPowerSgd}};
   for (const auto& [name, value] : known) {
-    if (codec == name) return {value, error_feedback, density};
+    if (codec == name) return {value, error_feedback, density, rank};
   }
-  fail(ErrorCode::kUsage, "codec '{}' is none of 'fp16', 'bf16', 'topk' and '' for none", codec);
+  fail(ErrorCode::kUsage,
+       "codec '{}' is none of 'fp16', 'bf16', 'topk', 'powersgd' and '' for none", codec);
+}
+
+strategy::AllReduceAlgorithm algorithm_named(const std::string& name) {
+  std::vector<std::string> names;
+  for (const strategy::AllReduceAlgorithm algorithm : strategy::kAllReduceAlgorithms) {
+    names.push_back(name_of(algorithm));
+    if (name == names.back()) return algorithm;
+  }
+  fail(ErrorCode::kUsage, "algorithm '{}' is none of {}", name, fmt::join(names, ", "));
 }
 
 std::string compression_text(const strategy::Synchronizer& synchronizer) {
@@ -103,18 +115,25 @@ Parameters
 group : int
     Variables of one group travel together.
 codec, error_feedback, density
-    As those of PSSynchronizer.
+    As those of PSSynchronizer; and 'powersgd', whose ``rank`` is the columns of a factor.
+algorithm : str
+    'by_spec', 'direct', 'library', 'ring', 'tree', 'hierarchical' or 'sufficient_factors'.
 )")
-      .def(
-          py::init([](std::int32_t group, const std::string& codec, bool feedback, double density) {
-            AllReduceSynchronizer all_reduce;
-            all_reduce.group = group;
-            all_reduce.compression = compression(codec, feedback, density);
-            return all_reduce;
-          }),
-          py::kw_only(), py::arg("group") = 0, py::arg("codec") = "",
-          py::arg("error_feedback") = false, py::arg("density") = 0.0)
+      .def(py::init([](std::int32_t group, const std::string& codec, bool feedback, double density,
+                       std::int32_t rank, const std::string& algorithm) {
+             AllReduceSynchronizer all_reduce;
+             all_reduce.group = group;
+             all_reduce.compression = compression(codec, feedback, density, rank);
+             all_reduce.algorithm = algorithm_named(algorithm);
+             return all_reduce;
+           }),
+           py::kw_only(), py::arg("group") = 0, py::arg("codec") = "",
+           py::arg("error_feedback") = false, py::arg("density") = 0.0, py::arg("rank") = 0,
+           py::arg("algorithm") = "by_spec")
       .def_readonly("group", &AllReduceSynchronizer::group)
+      .def_property_readonly(
+          "algorithm",
+          [](const AllReduceSynchronizer& all_reduce) { return name_of(all_reduce.algorithm); })
       .def_property_readonly(
           "compression",
           [](const AllReduceSynchronizer& all_reduce) { return compression_text(all_reduce); })

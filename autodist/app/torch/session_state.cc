@@ -38,7 +38,11 @@ void put_model(const exec::Checkpoint& checkpoint, const TrainingStep& step,
 bool replicas_differ(const ir::Program& program) {
   return std::any_of(program.graph->buffers.begin(), program.graph->buffers.end(),
                      [](const ir::Buffer& buffer) { return buffer.mutated; }) ||
-         std::any_of(program.slices.begin(), program.slices.end(), exec::feeds_back);
+         std::any_of(program.slices.begin(), program.slices.end(), exec::feeds_back) ||
+         std::any_of(program.collectives.begin(), program.collectives.end(),
+                     [](const ir::Collective& collective) {
+                       return collective.compression.codec != ir::Codec::kNone;
+                     });
 }
 
 std::string pack_replicas(const exec::Checkpoint& checkpoint, const ir::Program& program,

@@ -63,7 +63,10 @@ Options operator+(Options options, const Options& more) {
 const Options kCompressor{{"compressor", "NoneCompressor"}, {"density", "0.01"}};
 const Options kPs{{"local_proxy_variable", "false"}, {"sync", "true"}, {"staleness", "0"}};
 const Options kChunk{{"chunk_size", "128"}};
-const Options kAlgorithm{{"algorithm", "by_spec"}, {"update_at", "every_rank"}};
+const Options kAlgorithm{{"algorithm", "by_spec"},
+                         {"update_at", "every_rank"},
+                         {"rank", "2"},  // of compressor=powersgd, as the next
+                         {"warm_start", "true"}};
 const Options kCap{{"max_shards", "0"}};  // 0: AutoDist's rule, however many shards it gives
 
 }  // namespace

@@ -49,11 +49,9 @@ const std::vector<std::pair<std::string, strategy::Compressor>> kTheirs{
     {"HorovodCompressorEF", strategy::Compressor::kHorovodEf},
     {"PowerSGDCompressor", strategy::Compressor::kPowerSgd}};
 const std::vector<std::pair<std::string, ir::Compression>> kOurs{
-    {"fp16", {ir::Codec::kFp16, false, 0}},
-    {"fp16+ef", {ir::Codec::kFp16, true, 0}},
-    {"bf16", {ir::Codec::kBf16, false, 0}},
-    {"bf16+ef", {ir::Codec::kBf16, true, 0}},
-    {"topk", {ir::Codec::kTopK, true, 0}}};
+    {"fp16", {ir::Codec::kFp16, false, 0}}, {"fp16+ef", {ir::Codec::kFp16, true, 0}},
+    {"bf16", {ir::Codec::kBf16, false, 0}}, {"bf16+ef", {ir::Codec::kBf16, true, 0}},
+    {"topk", {ir::Codec::kTopK, true, 0}},  {"powersgd", {ir::Codec::kPowerSgd, true, 0, 1}}};
 
 double density(const BuilderOptions& options) {
   const std::string& text = options.at("density");
@@ -78,6 +76,10 @@ void set_compression(const BuilderOptions& options, strategy::AllReduceSynchroni
     if (name != options.at("compressor")) continue;
     to.compression = value;
     if (value.codec == ir::Codec::kTopK) to.compression.density = density(options);
+    if (value.codec == ir::Codec::kPowerSgd && options.count("rank") > 0) {
+      to.compression.rank = whole(options, "rank", 1);
+      to.compression.warm_start = truth(options, "warm_start");
+    }
     return;
   }
   fail(ErrorCode::kUsage, "builder: compressor='{}', one of {} expected", options.at("compressor"),
@@ -90,11 +92,12 @@ PsSynchronizer ps_of(const BuilderOptions& options) {
   PsSynchronizer ps;
   strategy::AllReduceSynchronizer compressed;
   set_compression(options, compressed);
-  if (compressed.compressor == strategy::Compressor::kPowerSgd) {
-    fail(ErrorCode::kUsage,
-         "builder: PowerSGDCompressor sums factors of a matrix, which takes an all-reduce");
-  }
   ps.compression = strategy::compression_of(compressed);
+  if (ps.compression.codec == ir::Codec::kPowerSgd) {
+    fail(ErrorCode::kUsage,
+         "builder: compressor={} sums factors of a matrix, which takes an all-reduce",
+         options.at("compressor"));
+  }
   if (options.count("sync") == 0) return ps;
   ps.local_replication = truth(options, "local_proxy_variable");
   ps.sync = truth(options, "sync");
@@ -116,10 +119,11 @@ strategy::AllReduceSynchronizer all_reduce_of(const BuilderOptions& options) {
                                              {"RING", AllReduceSpec::kRing}});
   }
   set_compression(options, all_reduce);
-  all_reduce.algorithm = one_of<AllReduceAlgorithm>(options, "algorithm",
-                                                    {{"by_spec", AllReduceAlgorithm::kBySpec},
-                                                     {"direct", AllReduceAlgorithm::kDirect},
-                                                     {"library", AllReduceAlgorithm::kLibrary}});
+  std::vector<std::pair<std::string, AllReduceAlgorithm>> algorithms;
+  for (const AllReduceAlgorithm algorithm : strategy::kAllReduceAlgorithms) {
+    algorithms.emplace_back(name_of(algorithm), algorithm);
+  }
+  all_reduce.algorithm = one_of<AllReduceAlgorithm>(options, "algorithm", algorithms);
   all_reduce.update_at = one_of<ir::UpdateAt>(
       options, "update_at",
       {{"every_rank", ir::UpdateAt::kEveryRank}, {"owner", ir::UpdateAt::kOwner}});

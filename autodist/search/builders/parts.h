@@ -37,7 +37,8 @@ Value one_of(const BuilderOptions& options, const std::string& key,
 // From compressor and density, and local_proxy_variable, sync and staleness where the builder has
 // them; without a destination.
 strategy::PsSynchronizer ps_of(const BuilderOptions& options);
-// From compressor, density and algorithm, and all_reduce_spec where the builder has it; of group 0.
+// From compressor, density, rank, warm_start and algorithm, and all_reduce_spec where the builder
+// has it; of group 0.
 strategy::AllReduceSynchronizer all_reduce_of(const BuilderOptions& options);
 
 // A strategy without nodes: every GPU is a replica, then the CPUs of nodes without GPUs.

@@ -1,0 +1,30 @@
+// Gradients that are products of two matrices: of a linear layer's weight, what came in by what
+// came back. With few samples the two are smaller than their product.
+
+#pragma once
+
+#include <optional>
+
+#include "autodist/ir/graph.h"
+
+namespace autodist::ir {
+
+struct Factors {
+  OpId product;  // left [m, k] x right [k, n] = gradient [m, n]
+  ValueId left;
+  ValueId right;
+  Affine inner;  // k: rows of the batch, as a rule
+
+  friend bool operator==(const Factors& a, const Factors& b) {
+    return a.product == b.product && a.left == b.left && a.right == b.right && a.inner == b.inner;
+  }
+};
+
+// Nothing where another op than aten::mm makes the gradient: a convolution, a sum over several
+// uses.
+std::optional<Factors> factors_of(const Graph& graph, VariableId variable);
+
+// Elements of both factors for `batch` samples.
+std::int64_t element_count(const Graph& graph, const Factors& factors, std::int64_t batch);
+
+}  // namespace autodist::ir
