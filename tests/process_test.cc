@@ -302,7 +302,7 @@ TEST(Processes, SigtermToAnyRankEndsTheStepWithACheckpoint) {
 TEST(Processes, AResumedRunEndsWithTheSameBytes) {
   for (const char* builder :
        {"PartitionedPS:compressor=bf16+ef", "AllReduce:compressor=HorovodCompressorEF",
-        "AllReduce:compressor=topk,density=0.1"}) {
+        "AllReduce:compressor=topk,density=0.1", "AllReduce:compressor=powersgd"}) {
     const Scratch scratch;
     const auto train = [&](const std::string& folder, const std::string& steps, bool resume) {
       std::vector<std::string> arguments = autodist(

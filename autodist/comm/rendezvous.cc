@@ -56,12 +56,25 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";
 }
 
+// The descriptor plus one: 0 stands for none.
+void write(const SharedMemoryName& memory, ByteWriter& out) {
+  out.u32(static_cast<std::uint32_t>(memory.descriptor + 1)).u64(memory.token);
+}
+
+SharedMemoryName read_memory(ByteReader& in) {
+  SharedMemoryName memory;
+  memory.descriptor = static_cast<std::int32_t>(in.u32() - 1);
+  memory.token = in.u64();
+  return memory;
+}
+
 std::string encode(const Hello& hello) {
   ByteWriter out;
   out.raw(kHello).u16(hello.version).string(hello.job_key);
   out.u32(hello.rank).u32(hello.size).u16(hello.member.port);
   out.u64(static_cast<std::uint64_t>(hello.member.pid));
   out.string(hello.member.address).string(hello.member.host).string(hello.build);
+  write(hello.member.memory, out);
   return out.take();
 }
 
@@ -82,6 +95,7 @@ bool decode_rest(ByteReader& in, Hello& hello) {
   hello.member.address = in.string();
   hello.member.host = in.string();
   hello.build = in.string();
+  hello.member.memory = read_memory(in);
   return in.at_end();
 }
 
@@ -91,6 +105,7 @@ std::string encode_table(const std::vector<Member>& members) {
   for (const Member& member : members) {
     out.string(member.address).u16(member.port);
     out.u64(static_cast<std::uint64_t>(member.pid)).string(member.host);
+    write(member.memory, out);
   }
   return out.take();
 }
@@ -120,6 +135,7 @@ std::vector<Member> decode_answer(const std::string& bytes, RankNumber size) {
       member.port = in.u16();
       member.pid = static_cast<std::int64_t>(in.u64());
       member.host = in.string();
+      member.memory = read_memory(in);
       members.push_back(std::move(member));
     }
     if (in.at_end()) return members;
@@ -312,14 +328,20 @@ std::unique_ptr<Transport> join(const RendezvousOptions& options, ChiefListener*
   AD_CHECK((options.rank == 0) == (listener != nullptr) || options.size == 1)
       << "the chief, and nobody else, has a listener";
   ZmqListener frames(options.own_address);
-  const Member own{options.own_address, frames.port(), host_name(), getpid()};
+  std::unique_ptr<SharedBlocks> blocks;
+  if (options.size > 1 && options.shared_memory > Bytes{0}) {
+    blocks = SharedBlocks::make(static_cast<std::size_t>(options.shared_memory.value));
+  }
+  const Member own{options.own_address, frames.port(), host_name(), getpid(),
+                   blocks ? blocks->name() : SharedMemoryName{}};
   if (options.size == 1) {
     return std::make_unique<ZmqTransport>(std::move(frames), 0, std::vector<Member>{own});
   }
   std::vector<Member> members = listener != nullptr
                                     ? Reception(listener->impl().socket, options, own).run()
                                     : ask(options, own);
-  return std::make_unique<ZmqTransport>(std::move(frames), options.rank, std::move(members));
+  return std::make_unique<ZmqTransport>(std::move(frames), options.rank, std::move(members),
+                                        std::move(blocks));
 }
 
 }  // namespace autodist::comm

@@ -21,6 +21,9 @@ struct RendezvousOptions {
   std::string job_key;  // joins of another job are refused: Error(kAuthentication)
   std::string build;    // version of the program; must be equal everywhere
   Seconds limit{60};
+  // Ranks of one machine pass large payloads through memory that they share, at most this much per
+  // sender; 0: never.
+  Bytes shared_memory{std::int64_t{64} << 20};
   // Called several times a second by a chief that waits; what it throws ends the wait, for all.
   std::function<void()> while_waiting;
 };

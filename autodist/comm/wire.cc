@@ -13,7 +13,7 @@ constexpr std::uint32_t kMagic = 0x57464441;  // "ADFW" on the wire
 constexpr std::size_t kMagicAt = 0;
 constexpr std::size_t kVersionAt = 4;
 constexpr std::size_t kKindAt = 6;
-constexpr std::size_t kZeroByteAt = 7;
+constexpr std::size_t kPlaceAt = 7;
 constexpr std::size_t kFromAt = 8;
 constexpr std::size_t kEpochAt = 12;
 constexpr std::size_t kStepAt = 16;
@@ -40,12 +40,13 @@ Unsigned get(const std::byte* in, std::size_t at) {
 
 }  // namespace
 
-WireHeader encode(const FrameHeader& header, std::size_t payload_size) {
+WireHeader encode(const FrameHeader& header, std::size_t payload_size, PayloadPlace place) {
   AD_CHECK(payload_size <= kLargestPayload) << payload_size << " bytes in one frame";
   WireHeader out{};
   put(out, kMagicAt, kMagic);
   put(out, kVersionAt, kWireVersion);
   put(out, kKindAt, static_cast<std::uint8_t>(header.kind));
+  put(out, kPlaceAt, static_cast<std::uint8_t>(place));
   put(out, kFromAt, header.from);
   put(out, kEpochAt, header.epoch);
   put(out, kStepAt, header.step);
@@ -70,9 +71,11 @@ std::variant<FrameHeader, Malformed> decode(const void* bytes, std::size_t size,
       kind > static_cast<int>(FrameKind::kGoodbye)) {
     return Malformed{fmt::format("unknown kind {}", kind)};
   }
-  if (get<std::uint8_t>(in, kZeroByteAt) != 0 || get<std::uint32_t>(in, kZeroWordAt) != 0) {
-    return Malformed{"reserved bytes are not zero"};
+  const auto place = get<std::uint8_t>(in, kPlaceAt);
+  if (place > static_cast<int>(PayloadPlace::kShared)) {
+    return Malformed{fmt::format("a payload at an unknown place {}", place)};
   }
+  if (get<std::uint32_t>(in, kZeroWordAt) != 0) return Malformed{"reserved bytes are not zero"};
   const auto announced = get<std::uint64_t>(in, kPayloadSizeAt);
   if (announced > kLargestPayload) {
     return Malformed{fmt::format("a payload of {} bytes, at most {}", announced, kLargestPayload)};
@@ -88,6 +91,10 @@ std::variant<FrameHeader, Malformed> decode(const void* bytes, std::size_t size,
   header.slice = get<std::uint32_t>(in, kSliceAt);
   header.samples = static_cast<std::int64_t>(get<std::uint64_t>(in, kSamplesAt));
   return header;
+}
+
+PayloadPlace place_of(const void* bytes) {
+  return PayloadPlace{get<std::uint8_t>(static_cast<const std::byte*>(bytes), kPlaceAt)};
 }
 
 }  // namespace autodist::comm

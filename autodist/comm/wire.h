@@ -12,15 +12,20 @@
 
 namespace autodist::comm {
 
-inline constexpr std::uint16_t kWireVersion = 1;
+inline constexpr std::uint16_t kWireVersion = 2;
 inline constexpr std::size_t kWireHeaderSize = 48;
 // Larger payloads are refused by sender and receiver.
 inline constexpr std::size_t kLargestPayload = std::size_t{256} << 20;
 
 using WireHeader = std::array<std::byte, kWireHeaderSize>;
 
-// REQUIRES: payload_size <= kLargestPayload.
-WireHeader encode(const FrameHeader& header, std::size_t payload_size);
+// Where a frame's payload is: behind the header, or in memory that the ranks share, with a
+// reference to it behind the header (zmq/shared_memory.h).
+enum class PayloadPlace : std::uint8_t { kHere = 0, kShared = 1 };
+
+// `payload_size`: of what stands behind the header. REQUIRES: payload_size <= kLargestPayload.
+WireHeader encode(const FrameHeader& header, std::size_t payload_size,
+                  PayloadPlace place = PayloadPlace::kHere);
 
 // Why bytes are not a frame: "payload of 7 bytes, 12 announced".
 struct Malformed {
@@ -30,5 +35,7 @@ struct Malformed {
 // The header of a frame whose payload of `payload_size` bytes came with it. Never throws on bytes.
 std::variant<FrameHeader, Malformed> decode(const void* bytes, std::size_t size,
                                             std::size_t payload_size);
+// Of a header that decode() accepted.
+PayloadPlace place_of(const void* bytes);
 
 }  // namespace autodist::comm

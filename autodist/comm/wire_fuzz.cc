@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t payload_size = size - header_size;
   const auto decoded = decode(data, header_size, payload_size);
   if (const auto* header = std::get_if<FrameHeader>(&decoded)) {
-    const WireHeader again = encode(*header, payload_size);
+    const WireHeader again = encode(*header, payload_size, place_of(data));
     if (std::memcmp(again.data(), data, kWireHeaderSize) != 0) std::abort();
   }
   return 0;

@@ -20,7 +20,7 @@ std::string reason(WireHeader bytes, std::size_t size, std::size_t payload) {
 // The example of docs/formats/wire.md.
 TEST(Wire, TheLayoutIsTheDocumentedOne) {
   const std::vector<int> expected{
-      0x41, 0x44, 0x46, 0x57, 1,    0,    2,    0,    3,  0, 0, 0, 2, 0, 0, 0,
+      0x41, 0x44, 0x46, 0x57, 2,    0,    2,    0,    3,  0, 0, 0, 2, 0, 0, 0,
       0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, 17, 0, 0, 0, 0, 0, 0, 0,
       0xfb, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 12, 0, 0, 0, 0, 0, 0, 0};
   std::vector<int> bytes;
@@ -31,6 +31,10 @@ TEST(Wire, TheLayoutIsTheDocumentedOne) {
 TEST(Wire, WhatIsEncodedIsDecoded) {
   const WireHeader bytes = encode(kHeader, 12);
   EXPECT_EQ(std::get<FrameHeader>(decode(bytes.data(), bytes.size(), 12)), kHeader);
+  EXPECT_EQ(place_of(bytes.data()), PayloadPlace::kHere);
+  const WireHeader shared = encode(kHeader, 16, PayloadPlace::kShared);
+  EXPECT_EQ(std::get<FrameHeader>(decode(shared.data(), shared.size(), 16)), kHeader);
+  EXPECT_EQ(place_of(shared.data()), PayloadPlace::kShared);
 }
 
 TEST(Wire, RefusesWithAReason) {
@@ -42,12 +46,15 @@ TEST(Wire, RefusesWithAReason) {
   EXPECT_EQ(reason(bad, 48, 12), "not a frame of AutoDist");
   bad = good;
   bad[4] = std::byte{9};
-  EXPECT_EQ(reason(bad, 48, 12), "protocol version 9, expected 1");
+  EXPECT_EQ(reason(bad, 48, 12), "protocol version 9, expected 2");
   for (const int kind : {0, 9, 255}) {
     bad = good;
     bad[6] = static_cast<std::byte>(kind);
     EXPECT_EQ(reason(bad, 48, 12), "unknown kind " + std::to_string(kind));
   }
+  bad = good;
+  bad[7] = std::byte{2};
+  EXPECT_EQ(reason(bad, 48, 12), "a payload at an unknown place 2");
   bad = good;
   bad[30] = std::byte{1};
   EXPECT_EQ(reason(bad, 48, 12), "reserved bytes are not zero");
@@ -71,7 +78,7 @@ TEST(Wire, EveryDamagedHeaderIsRefusedOrIsAnotherFrame) {
     }
     const auto decoded = decode(bytes.data(), bytes.size(), 12);
     if (const auto* header = std::get_if<FrameHeader>(&decoded)) {
-      EXPECT_EQ(encode(*header, 12), bytes);
+      EXPECT_EQ(encode(*header, 12, place_of(bytes.data())), bytes);
     }
   }
 }

@@ -109,6 +109,13 @@ comm::RendezvousOptions JoinedJob::rendezvous() const {
   options.job_key = place_.key;
   options.build = AUTODIST_VERSION;
   options.limit = options_.join_limit;
+  if (const auto shared = process_environment()("AUTODIST_SHARED_MEMORY")) {
+    if (*shared != "off") {
+      fail(ErrorCode::kUsage, "environment: AUTODIST_SHARED_MEMORY='{}', off or nothing expected",
+           *shared);
+    }
+    options.shared_memory = Bytes{0};
+  }
   if (children_) options.while_waiting = [this] { check_children(); };
   return options;
 }

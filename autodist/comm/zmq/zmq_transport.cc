@@ -18,6 +18,8 @@ namespace autodist::comm {
 namespace {
 
 constexpr std::size_t kAlignment = 8;
+// Smaller payloads cost a message either way.
+constexpr std::size_t kSmallestShared = 16 << 10;
 
 std::chrono::milliseconds milliseconds(Seconds seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds.value * 1e3)));
@@ -73,8 +75,8 @@ class ZmqTransport::Peer {
     socket_.connect(endpoint(member.address, member.port));
   }
 
-  void send(Frame frame) {
-    backlog_.push_back(std::move(frame));
+  void send(Frame frame, PayloadPlace place) {
+    backlog_.push_back({std::move(frame), place});
     flush();
   }
 
@@ -90,8 +92,14 @@ class ZmqTransport::Peer {
   }
 
  private:
-  bool try_send(const Frame& frame) {
-    const WireHeader header = encode(frame.header, frame.payload.size);
+  struct Waiting {
+    Frame frame;
+    PayloadPlace place;
+  };
+
+  bool try_send(const Waiting& waiting) {
+    const Frame& frame = waiting.frame;
+    const WireHeader header = encode(frame.header, frame.payload.size, waiting.place);
     const bool more = frame.payload.size > 0;
     const auto flags = zmq::send_flags::dontwait;
     zmq::message_t head(header.data(), header.size());
@@ -104,15 +112,28 @@ class ZmqTransport::Peer {
   }
 
   zmq::socket_t socket_;
-  std::deque<Frame> backlog_;
+  std::deque<Waiting> backlog_;
 };
 
-ZmqTransport::ZmqTransport(ZmqListener listener, RankNumber self, std::vector<Member> members)
-    : self_(self), members_(std::move(members)), listener_(listener.take()) {
+ZmqTransport::ZmqTransport(ZmqListener listener, RankNumber self, std::vector<Member> members,
+                           std::unique_ptr<SharedBlocks> blocks)
+    : self_(self),
+      members_(std::move(members)),
+      listener_(listener.take()),
+      blocks_(std::move(blocks)),
+      readers_(members_.size()) {
   AD_CHECK(self < members_.size()) << self << " of " << members_.size();
   for (RankNumber rank = 0; rank < members_.size(); ++rank) {
     peers_.push_back(rank == self ? nullptr
                                   : std::make_unique<Peer>(listener_->context, members_[rank]));
+    // One machine: the same address (two names of a machine, or two network namespaces, count as
+    // two). Who can open a peer's memory is seen by that peer as well, so both know.
+    const Member& member = members_[rank];
+    if (rank == self || !blocks_ || member.address != members_[self].address ||
+        member.host != members_[self].host) {
+      continue;
+    }
+    readers_[rank] = SharedReader::open(member.pid, member.memory);
   }
 }
 
@@ -133,7 +154,24 @@ void ZmqTransport::send(RankNumber to, Frame frame) {
   for (RankNumber rank = 0; rank < size(); ++rank) {
     if (rank != to && rank != self_) peers_[rank]->flush();
   }
-  peers_[to]->send(std::move(frame));
+  PayloadPlace place = PayloadPlace::kHere;
+  if (readers_[to] && frame.payload.size >= kSmallestShared) {
+    if (const auto reference = blocks_->put(frame.payload)) {
+      frame.payload = Payload::copy_of(encode(*reference));
+      place = PayloadPlace::kShared;
+      ++shared_frames_;
+    }
+  }
+  peers_[to]->send(std::move(frame), place);
+}
+
+std::optional<Frame> ZmqTransport::shared_frame(const FrameHeader& header,
+                                                const Payload& reference) {
+  const auto& reader = readers_[header.from];
+  if (!reader || reference.size != kReferenceSize) return std::nullopt;
+  auto payload = SharedReader::at(reader, decode_reference(reference.data));
+  if (!payload) return std::nullopt;
+  return Frame{header, std::move(*payload)};
 }
 
 std::optional<Frame> ZmqTransport::receive_next(Seconds timeout) {
@@ -169,7 +207,10 @@ std::optional<Frame> ZmqTransport::receive_next(Seconds timeout) {
       refuse(fmt::format("rank {} is not a peer of rank {} of {}", header.from, self_, size()));
       continue;
     }
-    return Frame{header, body.empty() ? Payload{} : payload_of(std::move(body))};
+    Payload payload = body.empty() ? Payload{} : payload_of(std::move(body));
+    if (place_of(head.data()) == PayloadPlace::kHere) return Frame{header, std::move(payload)};
+    if (auto frame = shared_frame(header, payload)) return frame;
+    refuse(fmt::format("a payload of rank {} is not in memory that it shares", header.from));
   }
 }
 

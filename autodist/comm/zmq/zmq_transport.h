@@ -10,6 +10,8 @@
 // they are in the kernel; a received payload keeps libzmq's message alive (one that is not aligned
 // to 8 bytes is copied, which happens to small ones only).
 //
+// Between ranks of one machine large payloads go through shared memory.
+//
 // Not encrypted and not authenticated beyond the rendezvous: for trusted networks.
 
 #pragma once
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "autodist/comm/transport.h"
+#include "autodist/comm/zmq/shared_memory.h"
 
 namespace autodist::comm {
 
@@ -30,9 +33,11 @@ struct Member {
   std::uint16_t port = 0;
   std::string host;
   std::int64_t pid = 0;
+  SharedMemoryName memory = {};  // what the rank sends lies there, for those on its machine
 
   friend bool operator==(const Member& a, const Member& b) {
-    return a.address == b.address && a.port == b.port && a.host == b.host && a.pid == b.pid;
+    return a.address == b.address && a.port == b.port && a.host == b.host && a.pid == b.pid &&
+           a.memory == b.memory;
   }
 };
 
@@ -61,9 +66,11 @@ struct Refusals {
 
 class ZmqTransport final : public Transport {
  public:
-  // `members` by rank; connects lazily, in the background. REQUIRES: self < members.size(); the
-  // listener listens where members[self] says.
-  ZmqTransport(ZmqListener listener, RankNumber self, std::vector<Member> members);
+  // `members` by rank; connects lazily, in the background. `blocks`: the memory that members[self]
+  // names; may be null. REQUIRES: self < members.size(); the listener listens where members[self]
+  // says.
+  ZmqTransport(ZmqListener listener, RankNumber self, std::vector<Member> members,
+               std::unique_ptr<SharedBlocks> blocks = nullptr);
   ~ZmqTransport() override;  // close(Seconds{0})
 
   [[nodiscard]] RankNumber self() const override { return self_; }
@@ -74,6 +81,8 @@ class ZmqTransport final : public Transport {
 
   // By the receiving thread.
   [[nodiscard]] const Refusals& refusals() const { return refusals_; }
+  // Frames whose payload went through shared memory. By the sending thread.
+  [[nodiscard]] std::uint64_t shared_frames() const { return shared_frames_; }
 
  protected:
   std::optional<Frame> receive_next(Seconds timeout) override;
@@ -82,11 +91,15 @@ class ZmqTransport final : public Transport {
   class Peer;
 
   void refuse(std::string reason);
+  std::optional<Frame> shared_frame(const FrameHeader& header, const Payload& reference);
 
   RankNumber self_;
   std::vector<Member> members_;
   std::unique_ptr<ZmqListener::Impl> listener_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; nullptr at self
+  std::unique_ptr<SharedBlocks> blocks_;
+  std::vector<std::shared_ptr<SharedReader>> readers_;  // by rank; of those that share memory
+  std::uint64_t shared_frames_ = 0;
   Refusals refusals_;
 };
 

@@ -1,6 +1,7 @@
 #include "autodist/comm/zmq/zmq_transport.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -48,6 +49,52 @@ TEST(ZmqTransport, CarriesHeaderAndPayload) {
   EXPECT_EQ(frame->header, (FrameHeader{FrameKind::kContribute, 1, 4, 7, 1, 8}));
   EXPECT_EQ(frame->payload.to_string(), "gradient");
   EXPECT_EQ(job[0]->describe(1), "rank 1 (127.0.0.1, here, pid 101)");
+}
+
+// Two ranks of this process, which is a machine of its own.
+std::vector<std::unique_ptr<ZmqTransport>> neighbours(const std::string& second_host = "here") {
+  std::vector<ZmqListener> listeners;
+  std::vector<std::unique_ptr<SharedBlocks>> blocks;
+  std::vector<Member> members;
+  for (RankNumber rank = 0; rank < 2; ++rank) {
+    listeners.emplace_back(kLoopback);
+    blocks.push_back(SharedBlocks::make(1 << 20));
+    members.push_back({kLoopback, listeners.back().port(), rank == 0 ? "here" : second_host,
+                       getpid(), blocks.back()->name()});
+  }
+  std::vector<std::unique_ptr<ZmqTransport>> job;
+  for (RankNumber rank = 0; rank < 2; ++rank) {
+    job.push_back(std::make_unique<ZmqTransport>(std::move(listeners[rank]), rank, members,
+                                                 std::move(blocks[rank])));
+  }
+  return job;
+}
+
+TEST(ZmqTransport, SharesLargePayloadsWithItsNeighbours) {
+  auto job = neighbours();
+  const std::string large(300'000, 'l');
+  // More than the memory holds at once: the rest goes over the socket, in order all the same.
+  for (SliceNumber slice = 0; slice < 10; ++slice) job[1]->send(0, contribution(slice, large));
+  job[1]->send(0, contribution(10, "small"));
+  EXPECT_EQ(job[1]->shared_frames(), 3);
+  for (SliceNumber slice = 0; slice < 10; ++slice) {
+    const auto frame = job[0]->receive(kLimit);
+    ASSERT_TRUE(frame);
+    EXPECT_EQ(frame->header.slice, slice);
+    EXPECT_EQ(frame->payload.to_string(), large);
+  }
+  EXPECT_EQ(job[0]->receive(kLimit)->payload.to_string(), "small");
+  job[1]->send(0, contribution(11, large));
+  EXPECT_EQ(job[1]->shared_frames(), 4) << "the receiver has let go of the first ones";
+  EXPECT_EQ(job[0]->receive(kLimit)->payload.to_string(), large);
+  EXPECT_EQ(job[0]->refusals().count, 0);
+}
+
+TEST(ZmqTransport, SharesNothingWithOtherMachines) {
+  auto job = neighbours("there");
+  job[1]->send(0, contribution(0, std::string(300'000, 'l')));
+  EXPECT_EQ(job[1]->shared_frames(), 0);
+  EXPECT_EQ(job[0]->receive(kLimit)->payload.size, 300'000);
 }
 
 TEST(ZmqTransport, KeepsTheOrderOfAPairBeyondItsHighWaterMark) {
