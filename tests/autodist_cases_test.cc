@@ -52,6 +52,9 @@ const std::vector<Way>& ways() {
       {"UnevenPartitionedPS", "UnevenPartitionedPS:local_proxy_variable=true"},
       {"RandomAxisPartitionAR", "RandomAxisPartitionAR:chunk_size=4"},
       {"StalePS", "PS:staleness=2", false, true},
+      {"AllReduceRing", "AllReduce:all_reduce_spec=RING"},
+      {"AllReduceHierarchical", "AllReduce:algorithm=hierarchical"},
+      {"AllReduceSufficientFactors", "AllReduce:algorithm=sufficient_factors"},
   };
   return all;
 }

@@ -1,6 +1,6 @@
 """Jobs whose ranks are started over a real sshd and by a real mpirun give the losses of local ones.
 
-    launch_over_ssh.py AUTODIST
+    launch_over_ssh.py AUTODIST CASE_JOB
 
 Two network namespaces with a cable between them stand for two machines; each has an sshd of the
 test's own with its own keys. Needs root. Exit code 77 (skipped, says why) where something is missing.
@@ -160,6 +160,34 @@ def same_losses_over_ssh(autodist, machines, folder, environment):
         print(f"{2 * slots} ranks over ssh: loss {remote['loss']}, as locally")
 
 
+def autodists_cases_over_ssh(case_job, machines, folder, environment):
+    """A part of AutoDist's matrix, on its resource specifications but for their addresses."""
+    ssh = f"ssh: {{test: {{port: 2222, key_file: {machines[0].keys / 'user'}}}}}"
+    chief, other = (machine.address for machine in machines)
+    specifications = {
+        "two_by_one": (f"{{address: {chief}, gpus: [0], chief: true, network_bandwidth: 100}}",
+                       f"{{address: {other}, gpus: [0], ssh_config: test, network_bandwidth: 100}}"),
+        "two_and_one": (f"{{address: {chief}, cpus: [0], gpus: [0, 1], chief: true}}",
+                        f"{{address: {other}, cpus: [0], gpus: [0], ssh_config: test}}"),
+    }
+    trials = [("two_by_one", "c0", "PS"), ("two_and_one", "c0", "AllReduce"),
+              ("two_by_one", "c1", "PartitionedPS"),
+              ("two_and_one", "c2", "AllReduce:algorithm=hierarchical"),
+              ("two_and_one", "c3", "PSLoadBalancing:local_proxy_variable=true"),
+              ("two_and_one", "c4", "AllReduce:all_reduce_spec=RING"),
+              ("two_by_one", "c5", "Parallax"), ("two_and_one", "c6", "PartitionedAR"),
+              ("two_and_one", "c7", "AllReduce:algorithm=library")]
+    for shape, case, builder in trials:
+        path = folder / f"{shape}.yml"
+        path.write_text("nodes: [" + ", ".join(specifications[shape]) + "]\n" + ssh + "\n")
+        line = run(machines[0].inside([case_job, path, case, builder]), env=environment, cwd=folder,
+                   stdout=subprocess.PIPE, text=True, timeout=120).stdout.strip()
+        found = re.search(r"moved (\S+) difference (\S+)", line)
+        assert found, line
+        assert float(found[2]) <= 1e-9 * float(found[1]), line
+        print(f"{builder} on {shape} over ssh: {line}")
+
+
 def own_program_over_ssh(autodist, machines, folder, environment):
     cluster = cluster_file(folder / "own.yml", machines, 1)
     logs = folder / "logs"
@@ -261,6 +289,8 @@ def main():
             environment = ssh_with_known_hosts(folder, machines, machines)
             wait_for_sshd(machines, environment)
             same_losses_over_ssh(autodist, machines, folder, environment)
+            autodists_cases_over_ssh(pathlib.Path(sys.argv[2]).resolve(), machines, folder,
+                                     environment)
             own_program_over_ssh(autodist, machines, folder, environment)
             what_goes_wrong_is_said(autodist, machines, folder, environment)
             nothing_is_left_when_the_chief_dies(autodist, machines, folder, environment)

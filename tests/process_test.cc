@@ -349,6 +349,51 @@ TEST(Processes, CaseC10TheChiefAloneWritesWhatAnyJobLoads) {
   }
 }
 
+// AutoDist's cases as processes on the loopback device: a few of them with a way each, and every
+// case with every way.
+struct CaseRun {
+  std::string name;
+  std::string builder;
+};
+
+const std::vector<std::string> kCaseWays{"PS",
+                                         "PartitionedPS:local_proxy_variable=true",
+                                         "AllReduce",
+                                         "AllReduce:all_reduce_spec=RING",
+                                         "PSLoadBalancing:local_proxy_variable=true",
+                                         "Parallax",
+                                         "PartitionedAR",
+                                         "UnevenPartitionedPS",
+                                         "RandomAxisPartitionAR:chunk_size=4",
+                                         "AllReduce:algorithm=library",
+                                         "AllReduce:algorithm=tree"};
+
+void expect_case(const std::string& cluster, const std::string& name, const std::string& builder) {
+  const Scratch scratch;
+  Process job({kPrograms + "/case_job", cluster, name, builder}, scratch);
+  ASSERT_EQ(job.wait(120s), 0) << name << " by " << builder << ": " << job.err();
+  std::smatch match;
+  const std::string out = job.out();
+  ASSERT_TRUE(std::regex_search(out, match, std::regex("moved (\\S+) difference (\\S+)"))) << out;
+  EXPECT_GT(std::stod(match[1]), 1e-3) << "nothing was trained";
+  EXPECT_LE(std::stod(match[2]), 1e-9 * std::stod(match[1])) << name << " by " << builder;
+}
+
+TEST(Processes, TrainAutoDistsCases) {
+  for (std::size_t i = 0; i < 8; ++i) {
+    const std::string ranks = i % 2 == 0 ? "local:2" : "local:3";
+    expect_case(ranks, "c" + std::to_string(i), kCaseWays[i]);
+  }
+}
+
+TEST(SlowProcesses, TrainEveryCaseOnEveryWay) {
+  for (std::size_t i = 0; i < 8; ++i) {
+    for (std::size_t j = 0; j < kCaseWays.size(); ++j) {
+      expect_case((i + j) % 2 == 0 ? "local:2" : "local:3", "c" + std::to_string(i), kCaseWays[j]);
+    }
+  }
+}
+
 TEST(Processes, AnAsynchronousJobSavesWhatItsOwnersHave) {
   const Scratch scratch;
   const auto accuracy = [&](std::vector<std::string> more) {

@@ -1,0 +1,66 @@
+// One of AutoDist's cases (autodist_cases.h) as a user's program: every rank a process, wherever
+// the cluster says. The chief compares what it trained with plain libtorch.
+//
+//   case_job CLUSTER CASE BUILDER
+//
+// Prints "c3 ranks 2 moved 0.12 difference 3e-16": lengths, of all parameters together.
+
+#include <cmath>
+#include <cstdio>
+
+#include "autodist/app/torch/session.h"
+#include "autodist/base/error.h"
+#include "tests/autodist_cases.h"
+
+namespace autodist {
+namespace {
+
+using namespace testing_jobs;
+
+double distance(const Parameters& a, const Parameters& b) {
+  double squares = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    squares += (a[i] - b[i]).pow(2).sum().item<double>();
+  }
+  return std::sqrt(squares);
+}
+
+const AutoDistCase& case_named(const std::string& name) {
+  for (const AutoDistCase& each : autodist_cases()) {
+    if (each.name == name) return each;
+  }
+  fail(ErrorCode::kUsage, "no case '{}'", name);
+}
+
+int run(const std::string& cluster_file, const std::string& name, const std::string& builder) {
+  const AutoDistCase& subject = case_named(name);
+  const Places ranks = cluster::ranks_of(cluster::read_cluster(cluster_file), /*cpu_only=*/true);
+  JobOptions options;
+  options.builder = builder;
+  options.seed = kSeed;
+  options.measure = false;
+  options.cpu_only = true;
+  AutoDist autodist(cluster_file, options);
+  const TrainingStep step = subject.make();
+  Session session = autodist.distribute(step, ir::parse_optimizer(subject.optimizer));
+  for (int i = 0; i < subject.steps; ++i) {
+    session.run_local(subject.rows(i, session.rank(), ranks));
+  }
+  session.finish();
+  if (!session.is_chief()) return 0;
+  const PlainResult plain = train_whole(subject, ranks, subject.steps);
+  std::printf("%s ranks %zu moved %.3g difference %.3g\n", name.c_str(), ranks.size(),
+              distance(plain.after, plain.before), distance(copies_of(step), plain.after));
+  return 0;
+}
+
+}  // namespace
+}  // namespace autodist
+
+int main(int argc, char** argv) try {
+  if (argc != 4) return 2;
+  return autodist::run(argv[1], argv[2], argv[3]);
+} catch (const autodist::Error& error) {
+  std::fprintf(stderr, "case_job: %s\n", error.what());
+  return static_cast<int>(error.code());
+}
