@@ -23,7 +23,8 @@ class BuildByCMake(build_ext):
             subprocess.check_call(
                 ["cmake", "-S", SOURCE, "-B", folder, *generator, "-DCMAKE_BUILD_TYPE=Release",
                  "-DAUTODIST_TESTS=OFF", f"-DAUTODIST_PYTHON={sys.executable}"])
-        jobs = str(self.parallel or os.cpu_count() or 1)
+        # Cores that this process may use, which `taskset` and containers limit.
+        jobs = str(self.parallel or len(os.sched_getaffinity(0)))
         subprocess.check_call(
             ["cmake", "--build", folder, "--target", "autodist_python", "--parallel", jobs])
         built = os.path.join(
