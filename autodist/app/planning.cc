@@ -11,6 +11,16 @@ bool has_priorities(const strategy::Strategy& strategy) {
                      [](const strategy::NodeConfig& node) { return node.needed.has_value(); });
 }
 
+void keep_variables_of(const ir::Graph& graph, strategy::Strategy& strategy) {
+  const auto is_other = [&](const strategy::NodeConfig& node) {
+    return std::none_of(graph.variables.begin(), graph.variables.end(), [&](const auto& variable) {
+      return variable.name == strategy::variable_name(node.name);
+    });
+  };
+  strategy.nodes.erase(std::remove_if(strategy.nodes.begin(), strategy.nodes.end(), is_other),
+                       strategy.nodes.end());
+}
+
 std::string new_id() {
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
   return strategy::make_id(
@@ -29,6 +39,7 @@ strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Gra
   strategy::Strategy strategy =
       request.file.empty() ? search::build_strategy(request.builder, graph, cluster, request.own)
                            : strategy::read_strategy(request.file, &warnings);
+  if (request.one_of_several) keep_variables_of(graph, strategy);
   if (strategy.id.empty()) strategy.id = new_id();
   strategy::check(strategy, graph, cluster, source_of(request));
   // A file that carries priorities keeps them: they were fixed when it was planned.

@@ -19,6 +19,8 @@ struct StrategyRequest {
   std::string builder = kDefaultBuilder;  // "NAME" or "NAME:key=value,…"
   std::string file;                       // a strategy file; takes the builder's place
   std::vector<search::Builder> own;       // a user's builders, beside ours
+  // The graph is one of several: the file's nodes for variables that it has not are left out.
+  bool one_of_several = false;
 };
 
 // Where a strategy comes from, for messages: the file's path, or "builder NAME".

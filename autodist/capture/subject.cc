@@ -2,10 +2,12 @@
 
 #include <fmt/ranges.h>
 
+#include <set>
 #include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/base/nearest.h"
 #include "autodist/capture/gradients_aside.h"
 #include "autodist/capture/tensor_type.h"
 
@@ -72,6 +74,38 @@ const TrainingStep& checked(const TrainingStep& step, bool training) {
   return step;
 }
 
+// The parameter itself, or one of the module with this name.
+bool is_of(const std::string& parameter, const std::string& name) {
+  return parameter == name || parameter.rfind(name + ".", 0) == 0;
+}
+
+// Tensors that require a gradient and that the step only reads. A tied one is trained under any of
+// its names.
+std::vector<at::Tensor> untrained(const TrainingStep& step) {
+  if (step.trains.empty()) return {};
+  std::set<const void*> trained;
+  for (const std::string& name : step.trains) {
+    bool found = false;
+    for (const NamedTensor& each : step.parameters) {
+      if (!is_of(each.name, name)) continue;
+      found = true;
+      trained.insert(each.tensor.unsafeGetTensorImpl());
+    }
+    if (found) continue;
+    std::vector<std::string> names;
+    for (const NamedTensor& each : step.parameters) names.push_back(each.name);
+    const std::string near = nearest(name, names);
+    fail(ErrorCode::kUsage, "capture: '{}' trains '{}', which is no parameter and no module{}",
+         step.name, name, near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+  }
+  std::vector<at::Tensor> others;
+  for (const NamedTensor& each : step.parameters) {
+    const bool is_trained = trained.count(each.tensor.unsafeGetTensorImpl()) != 0;
+    if (!is_trained && each.tensor.requires_grad()) others.push_back(each.tensor);
+  }
+  return others;
+}
+
 }  // namespace
 
 std::string difference(const ir::Graph& graph, const Outcome& eager, const Outcome& replayed) {
@@ -98,9 +132,12 @@ Subject::Subject(const TrainingStep& step, bool training)
   for (const NamedTensor& each : step_.buffers) buffers_.push_back(each.tensor.detach().clone());
   host_generator_ = generator_state(at::kCPU);
   if (!device_.is_cpu() && has_generator(device_)) device_generator_ = generator_state(device_);
+  frozen_ = untrained(step);
+  for (at::Tensor& each : frozen_) each.set_requires_grad(false);
 }
 
 Subject::~Subject() {
+  for (at::Tensor& each : frozen_) each.set_requires_grad(true);
   restore_buffers();
   set_generator_state(at::kCPU, host_generator_);
   if (device_generator_.defined()) set_generator_state(device_, device_generator_);

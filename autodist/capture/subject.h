@@ -26,7 +26,9 @@ std::string difference(const ir::Graph& graph, const Outcome& eager, const Outco
 class Subject {
  public:
   // Keeps the buffers' contents and the generators' states of now. Throws Error(kUsage) for a step
-  // that cannot be captured as it is declared: an empty function, parameters on two devices.
+  // that cannot be captured as it is declared: an empty function, parameters on two devices,
+  // something to train that the model has not. Parameters that the step does not train require no
+  // gradient meanwhile.
   Subject(const TrainingStep& step, bool training);
   // Puts them back.
   ~Subject();
@@ -58,6 +60,7 @@ class Subject {
   bool training_;
   at::Device device_ = at::kCPU;
   std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> frozen_;  // for the time being: what the step only reads
   at::Tensor host_generator_;
   at::Tensor device_generator_;
 };

@@ -34,6 +34,10 @@ struct TrainingStep {
   std::vector<NamedTensor> parameters;
   std::vector<NamedTensor> buffers;
 
+  // Which of the parameters this step trains, by name or by the name of a module that holds them;
+  // the others it reads as they are. Empty: all that require a gradient.
+  std::vector<std::string> trains;
+
   // One batch to the scalar loss, in training mode. Must not call backward().
   std::function<torch::Tensor(const Batch&)> loss;
 

@@ -54,6 +54,7 @@ class StepWriter {
   void finish(const Checkpoint& checkpoint) {
     manifest_["schema"] = kSchema;
     manifest_["step"] = checkpoint.step;
+    if (!checkpoint.steps.empty()) manifest_["steps"] = checkpoint.steps;
     manifest_["program_digest"] = checkpoint.program_digest;
     manifest_["optimizer"] = checkpoint.optimizer;
     // Its own digest stands in it, so that a flipped bit of the manifest is noticed, too.
@@ -117,6 +118,9 @@ Checkpoint read_step(FileSystem& files, const std::string& folder) {
   const Json manifest = read_manifest(files, folder + "/" + kManifest);
   Checkpoint checkpoint;
   checkpoint.step = manifest["step"].get<std::int64_t>();
+  if (manifest.contains("steps")) {
+    checkpoint.steps = manifest["steps"].get<std::map<std::string, std::int64_t>>();
+  }
   checkpoint.program_digest = manifest.value("program_digest", "");
   checkpoint.optimizer = manifest.value("optimizer", "");
   checkpoint.model = read_tensors(files, folder, kModelFile, manifest);

@@ -13,7 +13,10 @@
 namespace autodist::exec {
 
 struct Checkpoint {
-  std::int64_t step = 0;                    // steps done
+  std::int64_t step = 0;  // steps done
+  // Where a job has several named steps: how many of each are done; `step` is their sum, and
+  // optimizer state and what is owed are named "<step>/<variable>.<state>".
+  std::map<std::string, std::int64_t> steps;
   std::string program_digest;               // of the job that wrote it, for information
   std::string optimizer;                    // its text, for information
   std::vector<TensorData> model;            // parameters whole, buffers of the chief

@@ -303,6 +303,11 @@ void LocalVariables::overwrite(ir::SliceId id, const comm::Payload& parameters) 
   }
 }
 
+void LocalVariables::reload(ir::VariableId variable) {
+  Local& local = locals_[variable.value];
+  if (local.shadow.defined()) local.shadow.copy_(local.tensor);
+}
+
 void LocalVariables::update_whole(ir::VariableId variable, torch::Tensor gradient,
                                   std::int64_t samples) {
   Local& local = locals_[variable.value];

@@ -66,6 +66,10 @@ class LocalVariables {
   // between steps, while no result is on its way.
   void overwrite(ir::SliceId slice, const comm::Payload& parameters);
 
+  // The tensor has got other values from outside; the version stays. By the compute thread, between
+  // steps.
+  void reload(ir::VariableId variable);
+
   // For a variable without slices: applies the rule to a gradient (row-major or, where the variable
   // is trained by rows, sparse; on the host; scaled here by the clip's factor) and makes the next
   // version. REQUIRES: released; its norm is known.

@@ -420,6 +420,16 @@ comm::Payload Owner::parameters(ir::SliceId id) {
   return lent(slice, slice.master);
 }
 
+void Owner::reload(ir::VariableId variable, const std::byte* values) {
+  for (Owned& slice : owned_) {
+    for (const PieceLayout& piece : slice.pieces) {
+      if (piece.variable != variable || !slice.master) continue;
+      make_master_writable(slice);
+      pack(piece, size_of(in_program(slice).dtype), values, slice.master->data());
+    }
+  }
+}
+
 std::vector<UpdateState>& Owner::states(ir::SliceId slice) { return owned(slice).states; }
 
 }  // namespace autodist::exec

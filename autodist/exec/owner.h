@@ -84,6 +84,9 @@ class Owner {
   [[nodiscard]] std::vector<UpdateState>& states(ir::SliceId slice);
   // The parameters as they are now, where the owner updates. By the merging thread.
   [[nodiscard]] comm::Payload parameters(ir::SliceId slice);
+  // Takes a variable's values (dense, row-major) for the newest where the owner updates. By the
+  // merging thread, while no contribution of the next step is complete.
+  void reload(ir::VariableId variable, const std::byte* values);
   // What compressing the averages has lost so far; null where nothing is lost, or not fed back.
   [[nodiscard]] std::byte* residual(ir::SliceId slice) { return owned(slice).residual.get(); }
 

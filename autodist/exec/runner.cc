@@ -444,6 +444,10 @@ StepResult Runner::accumulate(const Batch& own_rows, ShapedStep& shape) {
 bool Runner::accepts(const Batch& own_rows) const { return impl_->accepts(own_rows); }
 void Runner::synchronize() { impl_->synchronize(); }
 void Runner::settle() { impl_->settle(); }
+void Runner::reload(const std::vector<ir::VariableId>& variables) {
+  impl_->settle();
+  impl_->synchroniser().reload(variables, impl_->steps_done());
+}
 void Runner::tell(const std::string& note) {
   AD_CHECK(impl_->steps_done() > 0) << "no step to tell of";
   impl_->synchroniser().notes().tell(impl_->steps_done() - 1, note);

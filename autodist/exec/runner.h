@@ -127,6 +127,12 @@ class Runner {
   // this rank alone.
   void settle();
 
+  // Takes the values that these variables' tensors have now for the newest ones: another job step
+  // over the same tensors has changed them. By all ranks between the same two steps, where the
+  // tensors are equal. REQUIRES: synchronize() after this runner's last step; the variables are
+  // synchronous, and their rows are not fetched.
+  void reload(const std::vector<ir::VariableId>& variables);
+
   // Small bytes about the step just done from every computing rank to every other: a loss, a wish
   // to stop. At most once per step, by all computing ranks or none.
   void tell(const std::string& note);

@@ -55,22 +55,33 @@ class InitialValues {
 
 }  // namespace
 
-void broadcast_initial(comm::Transport& transport, const ir::Graph& graph,
-                       const capture::Bindings& bindings, Seconds limit) {
-  const torch::NoGradGuard no_grad;
-  InitialValues values(transport, limit);
+std::vector<NamedTensor> initial_tensors(const ir::Graph& graph,
+                                         const capture::Bindings& bindings) {
+  std::vector<NamedTensor> tensors;
   for (std::size_t i = 0; i < graph.variables.size(); ++i) {
-    values.take(graph.variables[i].name, bindings.variables[i]);
+    tensors.push_back({graph.variables[i].name, bindings.variables[i]});
   }
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
-    values.take(graph.buffers[i].name, bindings.buffers[i]);
+    tensors.push_back({graph.buffers[i].name, bindings.buffers[i]});
   }
   for (std::size_t i = 0; i < graph.constants.size(); ++i) {
-    if (!graph.constants[i].name.empty()) {
-      values.take(graph.constants[i].name, bindings.constants[i]);
-    }
+    if (graph.constants[i].name.empty()) continue;
+    tensors.push_back({graph.constants[i].name, bindings.constants[i]});
   }
+  return tensors;
+}
+
+void broadcast_initial(comm::Transport& transport, const std::vector<NamedTensor>& tensors,
+                       Seconds limit) {
+  const torch::NoGradGuard no_grad;
+  InitialValues values(transport, limit);
+  for (const NamedTensor& each : tensors) values.take(each.name, each.tensor);
   values.compare();
+}
+
+void broadcast_initial(comm::Transport& transport, const ir::Graph& graph,
+                       const capture::Bindings& bindings, Seconds limit) {
+  broadcast_initial(transport, initial_tensors(graph, bindings), limit);
 }
 
 }  // namespace autodist::exec

@@ -5,12 +5,21 @@
 
 #pragma once
 
+#include <vector>
+
 #include "autodist/base/units.h"
 #include "autodist/capture/bindings.h"
 #include "autodist/comm/transport.h"
 #include "autodist/ir/graph.h"
 
 namespace autodist::exec {
+
+// What the chief's values are sent of: variables, buffers and named constants.
+std::vector<NamedTensor> initial_tensors(const ir::Graph& graph, const capture::Bindings& bindings);
+
+// Copies the chief's (rank 0's) values of initial_tensors() into every rank's, as below.
+void broadcast_initial(comm::Transport& transport, const std::vector<NamedTensor>& tensors,
+                       Seconds limit);
 
 // Copies the chief's (rank 0's) variables, buffers and named constants into every rank's tensors,
 // then compares one digest of all values. By all ranks, before any Runner uses the transport.

@@ -456,6 +456,26 @@ void Synchroniser::update(ir::VariableId variable, std::uint64_t step) {
   }
 }
 
+void Synchroniser::reload(const std::vector<ir::VariableId>& variables, std::uint64_t step) {
+  for (const ir::VariableId variable : variables) variables_->reload(variable);
+  const auto done = std::make_shared<bool>(false);  // guarded by the signal's lock
+  jobs_->push(step, Seconds{}, [this, variables, done] {
+    for (const ir::VariableId variable : variables) {
+      const torch::Tensor values = variables_->dense(variable);
+      owner_->reload(variable, static_cast<const std::byte*>(values.data_ptr()));
+    }
+    {
+      const Signal::Lock lock = signal_.lock();
+      *done = true;
+    }
+    signal_.notify();
+  });
+  Signal::Lock lock = signal_.lock();
+  signal_.wait(
+      lock, options_.wait_limit, [&] { return *done; },
+      [] { return std::string("run: the merging thread does not come to new values."); });
+}
+
 void Synchroniser::finish(std::uint64_t step) {
   if (!exchange_) return;
   notes_.leave(step);

@@ -79,6 +79,10 @@ class Synchroniser {
   // contributions of the steps before `step`. By all computing ranks; they leave together.
   void pull(std::uint64_t step);
 
+  // The tensors of these variables have got other values from outside: for this rank's part of
+  // their slices, too. By the compute thread, before `step`, which all ranks contribute to later.
+  void reload(const std::vector<ir::VariableId>& variables, std::uint64_t step);
+
   std::vector<NamedTensor> gather_state(std::uint64_t step);
   void load_state(const std::vector<NamedTensor>& state);
   // Notes::gather_at_chief() of tensors.

@@ -18,9 +18,11 @@ namespace {
 class Lowering {
  public:
   // `by_need`: the trained variables. All outlive it.
-  Lowering(const ir::Program& program, const std::vector<ir::VariableId>& by_need)
+  Lowering(const ir::Program& program, const std::vector<ir::VariableId>& by_need,
+           const std::optional<ir::LossScaling>& scaling)
       : program_(program),
         by_need_(by_need),
+        scaling_(scaling),
         graph_(*program.graph),
         fetch_(graph_.ops.size() + 1),
         before_(graph_.ops.size() + 1),
@@ -28,6 +30,7 @@ class Lowering {
 
   ir::Stream compute_stream() {
     for (ir::VariableId id : by_need_) place(id);
+    if (scaling_) place_barrier(*scaling_);
     place_local_clips();
     return {ir::StreamKind::kCompute, compute()};
   }
@@ -56,7 +59,9 @@ class Lowering {
     after_[complete(id)].emplace_back(ir::Contribute{id, *variable.gradient});
     after_[released(id)].emplace_back(ir::Release{id});
     if (way_of(id) == Way::kLocal) {
-      if (!program_.plan(id).clip) after_[released(id)].emplace_back(ir::Update{id});
+      if (!program_.plan(id).clip && !scaling_) {
+        after_[released(id)].emplace_back(ir::Update{id});
+      }
       return;
     }
     // Nobody contributes to a version that it has not seen, even of a variable that it never reads.
@@ -66,6 +71,15 @@ class Lowering {
     before_[first].emplace_back(ir::Gate{id});
     if (program_.rows(id) == ir::RowTransfer::kFetch && variable.first_use) place_fetch(id);
     if (program_.travels_as_factors(id)) place_factors(id);
+  }
+
+  // Behind the last gradient. Updates here come after it; others wait for what all ranks say there.
+  void place_barrier(const ir::LossScaling& scaling) {
+    std::vector<ir::Instruction>& end = after_[graph_.ops.size()];
+    end.emplace_back(ir::Barrier{ir::barrier_of(scaling)});
+    for (ir::VariableId id : by_need_) {
+      if (way_of(id) == Way::kLocal && !program_.plan(id).clip) end.emplace_back(ir::Update{id});
+    }
   }
 
   // As soon as the rows' numbers are known.
@@ -117,7 +131,7 @@ class Lowering {
       const ir::ClipId clip(i);
       const auto local = clipped(clip, [](Way way) { return way == Way::kLocal; });
       if (local.empty()) continue;
-      std::size_t position = 0;
+      std::size_t position = scaling_ ? graph_.ops.size() : 0;
       for (ir::VariableId id : clipped(clip, [](Way) { return true; })) {
         position = std::max(position, released(id));
       }
@@ -166,6 +180,8 @@ class Lowering {
     return out;
   }
 
+  [[nodiscard]] std::size_t behind_all() const { return graph_.ops.size() + 1; }
+
   std::size_t complete(const ir::Collective& collective) const {
     std::size_t last = 0;
     for (ir::VariableId id : collective.variables) last = std::max(last, complete(id));
@@ -178,8 +194,8 @@ class Lowering {
     entries.push_back({last, Kind::kAllReduce, {ir::AllReduce{id}}});
     for (ir::VariableId variable : collective.variables) {
       if (program_.plan(variable).clip) continue;
-      entries.push_back(
-          {std::max(last, released(variable)), Kind::kUpdate, {ir::Update{variable}}});
+      const std::size_t position = scaling_ ? behind_all() : std::max(last, released(variable));
+      entries.push_back({position, Kind::kUpdate, {ir::Update{variable}}});
     }
   }
 
@@ -192,8 +208,8 @@ class Lowering {
       entry.position = std::max({entry.position, released(id), complete(collective)});
     }
     // A norm that waits for slices, too, stands behind all collectives.
-    if (!clipped(clip, [](Way way) { return way == Way::kSlices; }).empty()) {
-      entry.position = graph_.ops.size() + 1;
+    if (scaling_ || !clipped(clip, [](Way way) { return way == Way::kSlices; }).empty()) {
+      entry.position = behind_all();
     }
     append_updates(clip, here, entry.instructions);
     entries.push_back(std::move(entry));
@@ -201,6 +217,7 @@ class Lowering {
 
   const ir::Program& program_;
   const std::vector<ir::VariableId>& by_need_;
+  const std::optional<ir::LossScaling>& scaling_;
   const ir::Graph& graph_;
   std::vector<std::vector<ir::Instruction>> fetch_;   // by number of ops done
   std::vector<std::vector<ir::Instruction>> before_;  // by op
@@ -215,7 +232,7 @@ void lower(State& state) {
   for (std::size_t i = 0; i < state.program.ranks.size(); ++i) {
     (state.program.ranks[i].replica ? computes : serves).ranks.emplace_back(i);
   }
-  Lowering lowering(state.program, state.by_need);
+  Lowering lowering(state.program, state.by_need, state.options.loss_scaling);
   computes.streams.push_back(lowering.compute_stream());
   ir::Stream collective = lowering.collective_stream();
   if (!collective.instructions.empty()) computes.streams.push_back(std::move(collective));
@@ -223,8 +240,9 @@ void lower(State& state) {
   if (!serves.ranks.empty()) state.program.roles.push_back(std::move(serves));
 }
 
-ir::Stream compute_stream(const ir::Program& program, const std::vector<ir::VariableId>& by_need) {
-  return Lowering(program, by_need).compute_stream();
+ir::Stream compute_stream(const ir::Program& program, const std::vector<ir::VariableId>& by_need,
+                          const std::optional<ir::LossScaling>& scaling) {
+  return Lowering(program, by_need, scaling).compute_stream();
 }
 
 }  // namespace autodist::passes

@@ -81,9 +81,10 @@ ir::Program for_other_shapes(const ir::Program& program, ir::Graph graph) {
   };
   std::stable_sort(trained.begin(), trained.end(),
                    [&](ir::VariableId a, ir::VariableId b) { return first_use(a) < first_use(b); });
+  const std::optional<ir::LossScaling> scaling = ir::loss_scaling_of(program);
   for (ir::Role& role : other.roles) {
     for (ir::Stream& stream : role.streams) {
-      if (stream.kind == ir::StreamKind::kCompute) stream = compute_stream(other, trained);
+      if (stream.kind == ir::StreamKind::kCompute) stream = compute_stream(other, trained, scaling);
     }
   }
   ir::verify(other);

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,8 +56,9 @@ void order(State& state);
 void lower(State& state);
 
 // What a rank computes in a step of `program`, whose tables are complete; `by_need` are its trained
-// variables, in the order that decides among equals.
-ir::Stream compute_stream(const ir::Program& program, const std::vector<ir::VariableId>& by_need);
+// variables, in the order that decides among equals. With `scaling`, its barrier stands in it.
+ir::Stream compute_stream(const ir::Program& program, const std::vector<ir::VariableId>& by_need,
+                          const std::optional<ir::LossScaling>& scaling);
 
 struct Pass {
   const char* name;

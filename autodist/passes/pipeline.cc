@@ -30,6 +30,7 @@ ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Stra
                     const std::string& where) {
   strategy::check(strategy, *graph, cluster, where);
   check_supported(strategy, *graph, where);
+  if (options.loss_scaling) check_loss_scaling(strategy, where);
 
   State state{strategy, cluster, options, where, {}, {}, {}, {}, {}};
   state.program.graph = std::move(graph);

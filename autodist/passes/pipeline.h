@@ -5,11 +5,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/graph.h"
+#include "autodist/ir/loss_scaling.h"
 #include "autodist/ir/program.h"
 #include "autodist/strategy/strategy.h"
 
@@ -19,6 +21,8 @@ struct Options {
   bool cpu_only = false;  // one CPU rank per listed GPU
   // Of a step. Rows cannot be fetched for more than one: the others are not known yet.
   std::int64_t micro_batches = 1;
+  // A barrier: no update before all ranks have said whether their gradients are finite.
+  std::optional<ir::LossScaling> loss_scaling;
   // Largest slice where the strategy names none: about 50 k parameters (P3, section 5).
   Bytes slice_bytes{200'000};
   // Slices smaller than this are fused with neighbours of the same owner and like priority, up to

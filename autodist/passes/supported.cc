@@ -162,4 +162,21 @@ void check_supported(const strategy::Strategy& strategy, const ir::Graph& graph,
   }
 }
 
+void check_loss_scaling(const strategy::Strategy& strategy, const std::string& where) {
+  const auto check = [&](const strategy::NodeConfig& node) {
+    const std::string name = strategy::variable_name(node.name);
+    check_norm(name, lag_of(node), "loss scaling", where);
+    if (strategy::compression_of(node.synchronizer).error_feedback) {
+      fail(ErrorCode::kInfeasible,
+           "{}: '{}' is compressed with error feedback; a step that loss scaling skips would lose "
+           "what earlier ones owe. Use a codec without feedback.",
+           where, name);
+    }
+  };
+  for (const strategy::NodeConfig& node : strategy.nodes) {
+    check(node);
+    for (const strategy::NodeConfig& part : node.parts) check(part);
+  }
+}
+
 }  // namespace autodist::passes

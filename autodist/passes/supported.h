@@ -17,4 +17,8 @@ namespace autodist::passes {
 void check_supported(const strategy::Strategy& strategy, const ir::Graph& graph,
                      const std::string& where);
 
+// Throws Error(kInfeasible) for what loss scaling cannot go with: staleness, sync: false, error
+// feedback.
+void check_loss_scaling(const strategy::Strategy& strategy, const std::string& where);
+
 }  // namespace autodist::passes

@@ -95,6 +95,16 @@ struct StepSummary {
   bool save = false;         // some rank asked for a checkpoint
 };
 
+// One of several steps that a job has over the same variables.
+struct NamedStep {
+  std::string name;   // not empty, without '/'
+  TrainingStep step;  // its `trains` says which of its parameters it changes
+  // Nothing: the step trains nothing. It computes its loss without gradients, on the newest
+  // variables; whether the model is in evaluation mode is up to the loss function.
+  std::optional<ir::Optimizer> optimizer;
+  std::string builder;  // in the place of the job's
+};
+
 class Session {
  public:
   Session(Session&&) noexcept;
@@ -147,6 +157,7 @@ class Session {
   // operation beyond synchronize(). REQUIRES: the step has an `evaluate` function.
   std::vector<torch::Tensor> evaluate(const Batch& batch);
 
+  // Of all steps of the job, where it has several: this and what follows to load() and finish().
   // Writes a checkpoint step-N below `directory`, at the chief, with the original names; every rank
   // calls it, at most once between two steps. Throws Error(kCheckpoint); kUsage the second time.
   void save(const std::string& directory);
@@ -179,6 +190,32 @@ class Session {
   std::unique_ptr<Impl> impl_;
 };
 
+// The steps of a job that has several, by name. They take turns: every rank runs the same ones in
+// the same order, one after the other. A step reads what the others have trained, and a step's
+// turn begins when all that the one before it changed has arrived at this rank. Each has its own
+// Graph, Strategy and Program, its own optimizer state and its own count of steps. The random
+// numbers of the i-th (from 0) are those of a job with the seed JobOptions::seed + i.
+class Steps {
+ public:
+  // Throws Error(kUsage) with the nearest name for one that the job has not.
+  Session& at(const std::string& name);
+  Session& operator[](const std::string& name) { return at(name); }
+
+  // Of all steps together: as Session's. A checkpoint is named after the sum of their counts.
+  void synchronize();
+  void save(const std::string& directory);
+  std::int64_t load(const std::string& directory);  // returns that sum
+  void finish();
+  [[nodiscard]] std::int64_t step() const;
+  [[nodiscard]] std::uint32_t rank() const;
+  [[nodiscard]] std::uint32_t size() const;
+  [[nodiscard]] bool is_chief() const { return rank() == 0; }
+
+ private:
+  friend class AutoDist;
+  std::vector<std::pair<std::string, Session>> sessions_;  // in the order of declaration
+};
+
 class AutoDist {
  public:
   // `cluster`: a resource specification, a host file or `local:N`; empty: the ranks that a launcher
@@ -190,6 +227,12 @@ class AutoDist {
 
   // Captures the step, chooses a strategy, rewrites and agrees with the other ranks. Called once.
   Session distribute(TrainingStep step, const ir::Optimizer& optimizer);
+
+  // The same for several steps over one set of variables: a generator's and its critic's, training
+  // and evaluation. Parameters and buffers go by name: a name means one tensor in all steps. Where
+  // several train a variable, each keeps its own optimizer state for it. Throws Error(kInfeasible)
+  // where they do so and it is asynchronous, or its rows are fetched.
+  Steps distribute(std::vector<NamedStep> steps);
 
   // The same from a module holder (TORCH_MODULE) or a shared_ptr to a module, and a function
   // (module&, batch) -> scalar loss, the mean over the batch.

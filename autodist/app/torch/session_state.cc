@@ -45,10 +45,13 @@ bool replicas_differ(const ir::Program& program) {
                      });
 }
 
-std::string pack_replicas(const exec::Checkpoint& checkpoint, const ir::Program& program,
-                          const std::string& where) {
-  const std::uint32_t replicas = program.replica_count();
-  if (replicas == 1 || !replicas_differ(program)) return "";
+std::string pack_replicas(const exec::Checkpoint& checkpoint,
+                          const std::vector<const JobStep*>& steps, const std::string& where) {
+  const std::uint32_t replicas = steps.front()->program().replica_count();
+  const bool differ = std::any_of(steps.begin(), steps.end(), [](const JobStep* step) {
+    return replicas_differ(step->program());
+  });
+  if (replicas == 1 || !differ) return "";
   const std::size_t saved =
       checkpoint.replicas.size() + (checkpoint.replicas.count(0) == 0 ? 1 : 0);
   if (saved != replicas) {
@@ -68,7 +71,46 @@ std::string pack_replicas(const exec::Checkpoint& checkpoint, const ir::Program&
   return exec::write_safetensors(all);
 }
 
+// How far each of the job's steps is, as metadata.
+std::map<std::string, std::string> steps_done(const exec::Checkpoint& checkpoint,
+                                              const std::vector<const JobStep*>& steps,
+                                              const std::string& where) {
+  std::map<std::string, std::string> done;
+  std::map<std::string, std::int64_t> rest = checkpoint.steps;
+  if (rest.empty()) rest[""] = checkpoint.step;
+  std::vector<std::string> saved;
+  for (const auto& [name, step] : rest) saved.push_back("'" + name + "'");
+  for (const JobStep* step : steps) {
+    const auto found = rest.find(step->name());
+    if (found == rest.end() && step->trains()) {
+      fail(ErrorCode::kCheckpoint, "{}: of a job with the steps {}; this one trains '{}'", where,
+           fmt::join(saved, ", "), step->name());
+    }
+    done["step" + step->name()] = std::to_string(found == rest.end() ? 0 : found->second);
+    if (found != rest.end()) rest.erase(found);
+  }
+  for (const auto& [name, step] : rest) {
+    warn(fmt::format("{}: the job has no step '{}', whose state is left out", where, name));
+  }
+  return done;
+}
+
 }  // namespace
+
+void gather(JobStep& step, exec::Checkpoint& checkpoint) {
+  for (const auto& [rank, buffers] : step.runner().gather_buffers()) {
+    for (exec::TensorData& each : to_data(buffers)) {  // steps may write the same ones
+      if (rank == 0 || find(checkpoint.replicas[rank], each.name) != nullptr) continue;
+      checkpoint.replicas[rank].push_back(std::move(each));
+    }
+  }
+  for (const auto& [rank, owed] : step.runner().gather_owed()) {
+    for (exec::TensorData& each : to_data(owed)) {
+      each.name = step.prefix() + each.name;
+      checkpoint.replicas[rank].push_back(std::move(each));
+    }
+  }
+}
 
 std::vector<exec::TensorData> to_data(const std::vector<NamedTensor>& tensors) {
   std::vector<exec::TensorData> data;
@@ -124,12 +166,12 @@ exec::Checkpoint read_into(const TrainingStep& step, const std::string& director
   return checkpoint;
 }
 
-LoadedState load_at_chief(const std::string& directory, const TrainingStep& step,
-                          const ir::Program& program) {
-  const exec::Checkpoint checkpoint = read_into(step, directory);
+LoadedState load_at_chief(const std::string& directory, const TrainingStep& model,
+                          const std::vector<const JobStep*>& steps) {
+  const exec::Checkpoint checkpoint = read_into(model, directory);
   return {exec::write_safetensors(
-              {checkpoint.optimizer_state, {{"step", std::to_string(checkpoint.step)}}}),
-          pack_replicas(checkpoint, program, directory)};
+              {checkpoint.optimizer_state, steps_done(checkpoint, steps, directory)}),
+          pack_replicas(checkpoint, steps, directory)};
 }
 
 std::vector<NamedTensor> put_replica(const std::string& replicas, std::uint32_t rank,

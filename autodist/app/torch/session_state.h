@@ -1,4 +1,4 @@
-// What a session saves, and how it is put back. Private to session.cc.
+// What a job saves, and how it is put back. Private to the session.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "autodist/app/torch/job_step.h"
 #include "autodist/capture/training_step.h"
 #include "autodist/exec/checkpoint.h"
 #include "autodist/exec/safetensors.h"
@@ -16,6 +17,10 @@
 namespace autodist::app {
 
 std::vector<exec::TensorData> to_data(const std::vector<NamedTensor>& tensors);
+
+// What differs between replicas, of one step, at the chief; by all ranks, which have the newest
+// variables.
+void gather(JobStep& step, exec::Checkpoint& checkpoint);
 
 // Parameters (a tied one once) and buffers, under the model's names.
 std::vector<exec::TensorData> model_tensors(const TrainingStep& step);
@@ -31,15 +36,17 @@ exec::Checkpoint read_into(const TrainingStep& step, const std::string& director
 
 // What the chief read of a checkpoint for all ranks, as safetensors.
 struct LoadedState {
-  std::string optimizer;  // with the step among its metadata
-  std::string replicas;   // "<rank>/<tensor>"; nothing where all start from the chief's
+  // With the steps among its metadata: "step" where a job has one alone, else "stepNAME".
+  std::string optimizer;
+  std::string replicas;  // "<rank>/<tensor>"; nothing where all start from the chief's
 };
 
 // Reads the newest sound checkpoint of `directory` into the chief's tensors. Warns on standard
-// error of damaged newer ones, and where the other replicas' statistics are missing or were saved
-// by a job of another size. Throws Error(kCheckpoint), also for names that do not fit the model.
-LoadedState load_at_chief(const std::string& directory, const TrainingStep& step,
-                          const ir::Program& program);
+// error of damaged newer ones, of steps that the job has not, and where the other replicas'
+// statistics are missing or were saved by a job of another size. Throws Error(kCheckpoint), also
+// for names that do not fit the model, and where a step that trains is not in it.
+LoadedState load_at_chief(const std::string& directory, const TrainingStep& model,
+                          const std::vector<const JobStep*>& steps);
 
 // This rank's own buffers, once it has the chief's; returns what else was saved of it: what
 // compression owes. `where` names the checkpoint in messages.

@@ -28,10 +28,11 @@ bool is_another_shape(const Batch& rows, const Batch& example) {
 
 }  // namespace
 
-ShapeCache::ShapeCache(const TrainingStep& step, capture::Bindings tensors,
+ShapeCache::ShapeCache(const TrainingStep& step, bool trains, capture::Bindings tensors,
                        std::shared_ptr<const ir::Program> program, ir::Rank rank,
                        std::uint64_t seed)
     : step_(step),
+      trains_(trains),
       tensors_(std::move(tensors)),
       program_(std::move(program)),
       rank_(rank),
@@ -75,7 +76,8 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
   capture::Options options;
   options.seed = seed_;
   options.cost_repetitions = 0;
-  capture::CapturedStep captured = capture::capture(step, options);
+  capture::CapturedStep captured =
+      trains_ ? capture::capture(step, options) : capture::capture_evaluation(step, options);
   ++captures_;
   const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
   auto program = std::make_shared<const ir::Program>(passes::for_other_shapes(*program_, *graph));

@@ -18,8 +18,9 @@ namespace autodist::app {
 class ShapeCache {
  public:
   // `step` and the tensors of its first capture, for which `program` was made; all ranks have
-  // agreed on that. `step` outlives the cache.
-  ShapeCache(const TrainingStep& step, capture::Bindings tensors,
+  // agreed on that. Where it does not train, its `evaluate` was captured. `step` outlives the
+  // cache.
+  ShapeCache(const TrainingStep& step, bool trains, capture::Bindings tensors,
              std::shared_ptr<const ir::Program> program, ir::Rank rank, std::uint64_t seed);
 
   // One step of `runner` on this rank's rows. Where their shapes are new, the step is captured with
@@ -47,6 +48,7 @@ class ShapeCache {
   Shape capture_shape(exec::Runner& runner, const Batch& rows);
 
   const TrainingStep& step_;
+  bool trains_;
   capture::Bindings tensors_;
   std::shared_ptr<const ir::Program> program_;
   ir::Rank rank_;

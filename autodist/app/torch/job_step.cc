@@ -1,0 +1,269 @@
+#include "autodist/app/torch/job_step.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iostream>
+#include <limits>
+#include <utility>
+
+#include "autodist/app/planning.h"
+#include "autodist/app/torch/fetching.h"
+#include "autodist/app/torch/step_notes.h"
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/capture/capture.h"
+#include "autodist/comm/agreement.h"
+#include "autodist/ir/names.h"
+#include "autodist/passes/pipeline.h"
+
+namespace autodist::app {
+namespace {
+
+// Steps by which summaries lag where no version ties the ranks together: far enough that nobody
+// waits for a rank that is slow for a while.
+constexpr std::size_t kAsynchronousLag = 32;
+
+// The rows of a batch that replica `index` of `count` takes; what is not batched goes whole.
+Batch part_of(const Batch& batch, const ir::Graph& graph, std::uint32_t index,
+              std::uint32_t count) {
+  if (count == 1) return batch;
+  if (batch.size() != graph.inputs.size()) {
+    fail(ErrorCode::kUsage, "batch: {} tensors, the step was captured with {}", batch.size(),
+         graph.inputs.size());
+  }
+  Batch part;
+  std::int64_t rows = -1;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (!graph.inputs[i].batched) {
+      part.push_back(batch[i]);
+      continue;
+    }
+    if (batch[i].dim() == 0 || (rows >= 0 && batch[i].size(0) != rows)) {
+      fail(ErrorCode::kUsage, "batch: input '{}' has {} rows, the others {}", graph.inputs[i].name,
+           batch[i].dim() == 0 ? 0 : batch[i].size(0), rows);
+    }
+    rows = batch[i].size(0);
+    const auto [begin, end] = ir::replica_rows(rows, index, count);
+    part.push_back(batch[i].slice(0, begin, end));
+  }
+  return part;
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool has_rows(const Batch& batch, const ir::Graph& graph) {
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (graph.inputs[i].batched) return batch[i].size(0) > 0;
+  }
+  return true;
+}
+
+// The step as it is captured: one that trains nothing has its loss for output, without gradients.
+TrainingStep as_captured(const NamedStep& named) {
+  TrainingStep step = named.step;
+  if (!named.name.empty()) step.name = named.name;
+  if (named.optimizer) return step;
+  step.evaluate = [loss = step.loss](const Batch& batch) {
+    return std::vector<torch::Tensor>{loss(batch)};
+  };
+  return step;
+}
+
+}  // namespace
+
+JobStep::JobStep(JoinedJob& job, NamedStep step, std::uint32_t index)
+    : job_(job), named_(std::move(step)), captured_(as_captured(named_)), index_(index) {
+  const std::uint64_t seed = job_options().seed + index_;
+  capture::Options options;
+  options.seed = seed;
+  // Every rank captures its own step, to bind its own tensors; only the chief's measured costs and
+  // the chief's choice count.
+  const bool measures = job_options().measure && job_.is_chief() && job_.size() > 1;
+  if (!measures) options.cost_repetitions = 0;
+  capture::CapturedStep captured = trains() ? capture::capture(captured_, options)
+                                            : capture::capture_evaluation(captured_, options);
+  if (trains()) ir::declare_updates(captured.graph, *named_.optimizer);
+  graph_ = std::make_shared<const ir::Graph>(std::move(captured.graph));
+  choose_strategy();
+  const std::string what = name().empty() ? "program" : fmt::format("program of '{}'", name());
+  comm::agree(job_.transport(), what, ir::digest_of(*program_),
+              fmt::format("graph '{}' {}, strategy {}", graph_->name,
+                          to_string(ir::structural_digest(*graph_)).substr(0, 8), strategy_.id),
+              job_options().join_limit);
+  bindings_ = capture::bind(*graph_, captured_, torch::kCPU, captured.tensors.constants);
+  shapes_ = std::make_unique<ShapeCache>(captured_, trains(), std::move(captured.tensors), program_,
+                                         ir::Rank(job_.rank()), seed);
+}
+
+JobStep::~JobStep() = default;
+
+std::string JobStep::optimizer() const {
+  return trains() ? ir::to_string(*named_.optimizer) : "none";
+}
+
+void JobStep::choose_strategy() {
+  const std::string& own = named_.builder.empty() ? job_options().builder : named_.builder;
+  const StrategyRequest request{own.empty() ? kDefaultBuilder : own,
+                                named_.builder.empty() ? job_options().strategy_file : "",
+                                job_options().builders, !name().empty()};
+  std::string document;
+  if (job_.is_chief()) {
+    std::vector<std::string> warnings;
+    document =
+        strategy::serialize(app::choose_strategy(request, *graph_, job_.cluster(), warnings));
+    for (const std::string& warning : warnings) std::cerr << "autodist: " << warning << "\n";
+  }
+  document = comm::broadcast(job_.transport(), 0, document, "strategy", job_options().join_limit);
+  strategy_ = strategy::deserialize(document, "the chief's strategy");
+  passes::Options options;
+  options.cpu_only = job_options().cpu_only;
+  options.micro_batches = job_options().accumulate;
+  program_ = std::make_shared<const ir::Program>(
+      passes::rewrite(graph_, strategy_, job_.cluster(), options, source_of(request)));
+}
+
+void JobStep::resume(std::int64_t step, std::vector<NamedTensor> state,
+                     std::vector<NamedTensor> owed) {
+  first_step_ = step;
+  initial_state_ = std::move(state);
+  initial_owed_ = std::move(owed);
+}
+
+void JobStep::start(comm::Transport& transport, comm::Collectives* collectives) {
+  exec::RunnerOptions options;
+  options.job_seed = job_options().seed + index_;
+  options.first_step = static_cast<std::uint64_t>(first_step_);
+  options.wait_limit = job_options().stall_limit;
+  options.exchange.epoch = index_ + 1;
+  options.trace = job_options().trace;
+  options.on_nonfinite = job_options().on_nonfinite;
+  options.user_rules = &job_options().user_rules;
+  runner_ = std::make_unique<exec::Runner>(
+      program_, ir::Rank(job_.rank()), bindings_,
+      exec::RunnerConnections{&transport, collectives, &job_.clock()}, options);
+  if (!initial_state_.empty()) runner_->load_state(initial_state_);
+  runner_->load_owed(initial_owed_);
+  initial_state_.clear();
+  initial_owed_.clear();
+}
+
+std::int64_t JobStep::step() const {
+  return runner_ ? static_cast<std::int64_t>(runner_->steps_done()) : first_step_;
+}
+
+std::uint32_t JobStep::replica() const {
+  const auto& replica = program_->ranks[job_.rank()].replica;
+  AD_CHECK(replica) << "a rank that only serves computes no part of a batch";
+  return *replica;
+}
+
+double JobStep::run_local(const Batch& rows) {
+  job_.check_children();
+  const std::int64_t every = job_options().verify_every;
+  if (trains() && every > 0 && step() % every == 0) shapes_->verify(*runner_, rows);
+  const std::int64_t captures = shapes_->captures();
+  const exec::StepResult result = run_parts(rows);
+  report_.captured = shapes_->captures() > captures;
+  report_.step = step() - 1;
+  report_.samples = result.samples;
+  report_.loss = result.samples > 0 ? result.loss : std::numeric_limits<double>::quiet_NaN();
+  report_.waiting = result.waiting;
+  report_.total = result.compute + result.waiting;
+  return report_.loss;
+}
+
+// The micro-batches of a step as one result.
+exec::StepResult JobStep::run_parts(const Batch& rows) {
+  std::vector<Batch> parts;
+  const auto count = static_cast<std::uint32_t>(job_options().accumulate);
+  for (std::uint32_t i = 0; count > 1 && !rows.empty() && i < count; ++i) {
+    Batch part = part_of(rows, *graph_, i, count);
+    if (has_rows(part, *graph_)) parts.push_back(std::move(part));
+  }
+  if (parts.empty()) return shapes_->step(*runner_, rows);
+  exec::StepResult whole;
+  double loss = 0;
+  const bool mean = graph_->reduction == ir::Reduction::kMean;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const exec::StepResult part = shapes_->step(*runner_, parts[i], i + 1 == parts.size());
+    loss += part.loss * (mean ? static_cast<double>(part.samples) : 1);
+    whole.samples += part.samples;
+    whole.compute += part.compute;
+    whole.waiting += part.waiting;
+  }
+  whole.loss = mean ? loss / static_cast<double>(whole.samples) : loss;
+  return whole;
+}
+
+double JobStep::run(const Batch& batch) {
+  return run_local(part_of(batch, *graph_, replica(), program_->replica_count()));
+}
+
+StepSummary JobStep::summarise(bool stop, bool save) {
+  runner_->tell(note_of(report_, graph_->reduction, stop, save));
+  untold_.push_back(report_.step);
+  // All ranks read a step's notes after the same number of steps, and none waits for what a rank
+  // that may be behind has not done yet.
+  const std::size_t lag = program_->synchronous() ? program_->staleness() : kAsynchronousLag;
+  if (untold_.size() > 1 + lag) read_notes();
+  return summary_;
+}
+
+std::map<std::string, torch::Tensor> JobStep::run_and_fetch(const Batch& batch,
+                                                            const std::vector<std::string>& names) {
+  const FetchNames sorted = sort_names(names, *graph_, named_.step);
+  runner_->watch(sorted.watched);
+  run(batch);
+  std::vector<exec::Watched> own = runner_->take_watched();
+  for (const NamedTensor& buffer : named_.step.buffers) {
+    if (!contains(sorted.tensors, buffer.name)) continue;
+    own.push_back({buffer.name, buffer.tensor.detach().clone(), false, false});
+  }
+  std::map<std::string, torch::Tensor> whole =
+      join_parts(runner_->share(pack_part(own, report_.samples, report_.loss)), graph_->reduction);
+  if (!sorted.tensors.empty()) runner_->synchronize();
+  for (const NamedTensor& parameter : named_.step.parameters) {
+    if (!contains(sorted.tensors, parameter.name)) continue;
+    whole[parameter.name] = parameter.tensor.detach().clone();
+  }
+  if (!contains(names, ir::kLossName)) whole.erase(ir::kLossName);
+  return whole;
+}
+
+std::vector<double> JobStep::sum_over_ranks(const std::vector<double>& values) {
+  std::vector<double> sums;
+  const std::string own(reinterpret_cast<const char*>(values.data()),  // NOLINT: as they are
+                        values.size() * sizeof(double));
+  for (const std::string& each : runner_->share(own)) {
+    std::vector<double> theirs(each.size() / sizeof(double));
+    std::memcpy(theirs.data(), each.data(), theirs.size() * sizeof(double));
+    sums.resize(std::max(sums.size(), theirs.size()));
+    for (std::size_t i = 0; i < theirs.size(); ++i) sums[i] += theirs[i];
+  }
+  return sums;
+}
+
+std::vector<StepSummary> JobStep::remaining_summaries() {
+  std::vector<StepSummary> summaries;
+  while (!untold_.empty()) {
+    read_notes();
+    summaries.push_back(summary_);
+  }
+  return summaries;
+}
+
+StepSummary JobStep::last_summary() {
+  while (!untold_.empty()) read_notes();
+  return summary_;
+}
+
+// A step's notes can be read once; what they said is kept.
+void JobStep::read_notes() {
+  const std::int64_t step = untold_.front();
+  untold_.pop_front();
+  summary_ = summary_of(step, runner_->told(static_cast<std::uint64_t>(step)), graph_->reduction);
+}
+
+}  // namespace autodist::app

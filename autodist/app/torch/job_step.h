@@ -1,0 +1,91 @@
+// One step of a job at this rank: captured, planned, agreed on with the other ranks, and run.
+// Private to the session.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autodist/app/torch/joined_job.h"
+#include "autodist/app/torch/session.h"
+#include "autodist/app/torch/shape_cache.h"
+#include "autodist/capture/bindings.h"
+#include "autodist/comm/collectives.h"
+#include "autodist/exec/runner.h"
+
+namespace autodist::app {
+
+class JobStep {
+ public:
+  // Captures and plans; by all ranks at the same point. `index` counts the job's steps; the random
+  // numbers of a later one are those of a job with a seed larger by as many.
+  JobStep(JoinedJob& job, NamedStep step, std::uint32_t index);
+  ~JobStep();
+  JobStep(const JobStep&) = delete;
+  JobStep& operator=(const JobStep&) = delete;
+
+  // "" where a job has one step alone.
+  [[nodiscard]] const std::string& name() const { return named_.name; }
+  // Before what a checkpoint has of this step: "critic/"; nothing where the job has one step alone.
+  [[nodiscard]] std::string prefix() const { return name().empty() ? "" : name() + "/"; }
+  [[nodiscard]] const TrainingStep& declared() const { return named_.step; }
+  [[nodiscard]] bool trains() const { return named_.optimizer.has_value(); }
+  [[nodiscard]] std::string optimizer() const;
+  [[nodiscard]] const ir::Graph& graph() const { return *graph_; }
+  [[nodiscard]] const ir::Program& program() const { return *program_; }
+  [[nodiscard]] const strategy::Strategy& strategy() const { return strategy_; }
+  [[nodiscard]] const capture::Bindings& bindings() const { return bindings_; }
+
+  // From a checkpoint, before start(): steps done, the state of the update rules, and what
+  // compression owed.
+  void resume(std::int64_t step, std::vector<NamedTensor> state, std::vector<NamedTensor> owed);
+  // Once, before the first step. `transport` is this step's own, whose exchange has the epoch
+  // index + 1; both outlive the step.
+  void start(comm::Transport& transport, comm::Collectives* collectives);
+  [[nodiscard]] exec::Runner& runner() { return *runner_; }
+  [[nodiscard]] std::int64_t step() const;  // of the next run
+  [[nodiscard]] std::uint32_t replica() const;
+
+  // What Session says of them. REQUIRES: started; between two steps, no other step of the job still
+  // changes variables.
+  double run(const Batch& batch);
+  double run_local(const Batch& rows);
+  std::map<std::string, torch::Tensor> run_and_fetch(const Batch& batch,
+                                                     const std::vector<std::string>& names);
+  std::vector<double> sum_over_ranks(const std::vector<double>& values);
+  [[nodiscard]] const StepReport& last() const { return report_; }
+  StepSummary summarise(bool stop, bool save);
+  std::vector<StepSummary> remaining_summaries();
+  StepSummary last_summary();
+
+ private:
+  [[nodiscard]] const JobOptions& job_options() const { return job_.options(); }
+  void choose_strategy();
+  exec::StepResult run_parts(const Batch& rows);
+  void read_notes();
+
+  JoinedJob& job_;
+  NamedStep named_;
+  TrainingStep captured_;  // named_.step as it is captured
+  std::uint32_t index_;
+  std::shared_ptr<const ir::Graph> graph_;
+  strategy::Strategy strategy_;
+  std::shared_ptr<const ir::Program> program_;
+  capture::Bindings bindings_;
+  std::unique_ptr<ShapeCache> shapes_;
+  std::unique_ptr<exec::Runner> runner_;
+  StepReport report_;
+  std::int64_t first_step_ = 0;
+  std::vector<NamedTensor> initial_state_;
+  std::vector<NamedTensor> initial_owed_;
+  std::deque<std::int64_t> untold_;  // steps whose notes were not read yet
+  StepSummary summary_;
+};
+
+}  // namespace autodist::app

@@ -1,0 +1,296 @@
+#include "autodist/app/torch/training_job.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "autodist/app/torch/session_state.h"
+#include "autodist/base/error.h"
+#include "autodist/capture/export.h"
+#include "autodist/comm/agreement.h"
+#include "autodist/comm/c10d/gloo.h"
+#include "autodist/exec/start.h"
+#include "autodist/exec/tensor_data.h"
+
+namespace autodist::app {
+namespace {
+
+void check_names(const std::vector<NamedStep>& steps) {
+  std::set<std::string> names;
+  for (const NamedStep& step : steps) {
+    if (step.name.empty() || step.name.find('/') != std::string::npos) {
+      fail(ErrorCode::kUsage, "distribute: a step is named '{}'; a name without '/' expected",
+           step.name);
+    }
+    if (!names.insert(step.name).second) {
+      fail(ErrorCode::kUsage, "distribute: two steps are named '{}'", step.name);
+    }
+  }
+}
+
+bool is_same(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.unsafeGetTensorImpl() == b.unsafeGetTensorImpl() ||
+         (a.numel() > 0 && a.data_ptr() == b.data_ptr() && a.sizes() == b.sizes());
+}
+
+// Adds what is not there yet; a name means one tensor in all steps.
+void unite(const std::vector<NamedTensor>& more, const std::string& step,
+           std::vector<NamedTensor>& all) {
+  for (const NamedTensor& each : more) {
+    const auto found = std::find_if(
+        all.begin(), all.end(), [&](const NamedTensor& other) { return other.name == each.name; });
+    if (found == all.end()) {
+      all.push_back(each);
+    } else if (!is_same(found->tensor, each.tensor)) {
+      fail(
+          ErrorCode::kUsage,
+          "distribute: step '{}' has another '{}' than a step before it. Give the steps one model, "
+          "or tensors names that say whose they are.",
+          step, each.name);
+    }
+  }
+}
+
+// What belongs to a step, without its prefix.
+std::vector<NamedTensor> with_prefix(const std::vector<NamedTensor>& tensors,
+                                     const std::string& prefix) {
+  std::vector<NamedTensor> own;
+  for (const NamedTensor& each : tensors) {
+    if (each.name.rfind(prefix, 0) != 0) continue;
+    own.push_back({each.name.substr(prefix.size()), each.tensor});
+  }
+  return own;
+}
+
+// A step that trains a variable of several takes its values from this rank's tensors, which must
+// hold all of them before any rank contributes.
+void check_shareable(const JobStep& step, ir::VariableId id) {
+  const ir::Program& program = step.program();
+  const std::string& variable = program.graph->variable(id).name;
+  const auto refuse = [&](const char* why) {
+    fail(ErrorCode::kInfeasible, "step '{}': '{}' is trained by other steps, too, and {}",
+         step.name(), variable, why);
+  };
+  if (!program.synchronous(id)) refuse("is asynchronous here; use sync=true");
+  if (program.rows(id) == ir::RowTransfer::kFetch) {
+    refuse("its rows are fetched here; use local_proxy_variable=true");
+  }
+  for (const ir::SliceId slice : program.plan(id).slices) {
+    if (!program.computes(program.slice(slice).owner)) {
+      refuse("lies at a node that only serves; use one that computes");
+    }
+  }
+}
+
+}  // namespace
+
+TrainingJob::TrainingJob(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> steps)
+    : job_(std::move(job)) {
+  if (job_->options().accumulate < 1) {
+    fail(ErrorCode::kUsage, "JobOptions: accumulate={}, 1 or more micro-batches expected",
+         job_->options().accumulate);
+  }
+  if (steps.size() != 1 || !steps.front().name.empty()) check_names(steps);
+  if (steps.empty()) fail(ErrorCode::kUsage, "distribute: no step");
+  for (NamedStep& step : steps) {
+    const auto index = static_cast<std::uint32_t>(steps_.size());
+    steps_.push_back(std::make_unique<JobStep>(*job_, std::move(step), index));
+  }
+  unite_models();
+  find_shared();
+  comm::Transport& transport = job_->transport();
+  const Seconds limit = job_->options().join_limit;
+  if (is_chief() && !job_->options().initial_weights.empty()) {
+    put_weights(job_->options().initial_weights, model_);
+  }
+  exec::broadcast_initial(transport, initial_tensors(), limit);
+  const bool has_collectives = std::any_of(steps_.begin(), steps_.end(), [](const auto& step) {
+    return !step->program().collectives.empty();
+  });
+  if (has_collectives) collectives_ = comm::make_gloo(transport, job_->own_address(), limit);
+}
+
+// Without finish() the runners' destructors tell the peers that this rank leaves early; they go
+// before what they use.
+TrainingJob::~TrainingJob() { steps_.clear(); }
+
+void TrainingJob::unite_models() {
+  for (const auto& step : steps_) {
+    unite(step->declared().parameters, step->name(), model_.parameters);
+    unite(step->declared().buffers, step->name(), model_.buffers);
+  }
+}
+
+void TrainingJob::find_shared() {
+  const auto trained = [&](std::size_t index) {
+    std::vector<ir::VariableId> variables;
+    const ir::Graph& graph = steps_[index]->graph();
+    for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+      if (graph.variables[i].gradient) variables.emplace_back(i);
+    }
+    return variables;
+  };
+  const auto tensor = [&](std::size_t index, ir::VariableId variable) {
+    return steps_[index]->bindings().variables[variable.value];
+  };
+  shared_.resize(steps_.size());
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    for (const ir::VariableId own : trained(i)) {
+      for (std::size_t j = 0; j < steps_.size(); ++j) {
+        const auto others = trained(j);
+        const bool too = j != i && std::any_of(others.begin(), others.end(), [&](auto other) {
+                           return is_same(tensor(i, own), tensor(j, other));
+                         });
+        if (!too) continue;
+        check_shareable(*steps_[i], own);
+        shared_[i].push_back(own);
+        break;
+      }
+    }
+  }
+}
+
+// Those of all steps, each once.
+std::vector<NamedTensor> TrainingJob::initial_tensors() const {
+  std::vector<NamedTensor> all;
+  for (const auto& step : steps_) {
+    for (const NamedTensor& each : exec::initial_tensors(step->graph(), step->bindings())) {
+      const bool known = std::any_of(all.begin(), all.end(), [&](const NamedTensor& other) {
+        return is_same(other.tensor, each.tensor);
+      });
+      if (!known) all.push_back(each);
+    }
+  }
+  return all;
+}
+
+// When the first step is due: a checkpoint is loaded before, while the transport is still free for
+// agreements. All at once, for the peers' exchanges expect a sign of life.
+void TrainingJob::start() {
+  if (started_) return;
+  started_ = true;
+  comm::Transport& transport = job_->transport();
+  const auto count = static_cast<std::uint32_t>(steps_.size());
+  if (count > 1) channels_ = std::make_unique<comm::Channels>(transport, count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    steps_[i]->start(channels_ ? channels_->at(i + 1) : transport, collectives_.get());
+  }
+}
+
+JobStep& TrainingJob::turn(std::size_t index) {
+  start();
+  if (current_ == index) return *steps_[index];
+  if (current_) {
+    steps_[*current_]->runner().synchronize();
+    if (!shared_[index].empty()) steps_[index]->runner().reload(shared_[index]);
+  }
+  current_ = index;
+  return *steps_[index];
+}
+
+void TrainingJob::synchronize() {
+  start();
+  steps_[current_.value_or(0)]->runner().synchronize();
+}
+
+std::vector<torch::Tensor> TrainingJob::evaluate(std::size_t index, const Batch& batch) {
+  const TrainingStep& step = steps_[index]->declared();
+  if (!step.evaluate) {
+    fail(ErrorCode::kUsage, "evaluate: the step '{}' has no evaluation function", step.name);
+  }
+  synchronize();
+  return step.evaluate(batch);
+}
+
+std::int64_t TrainingJob::steps_done() const {
+  std::int64_t done = 0;
+  for (const auto& step : steps_) done += step->step();
+  return done;
+}
+
+// The optimizers' state lies with the owners and the statistics with the replicas: the chief
+// gathers.
+void TrainingJob::save(const std::string& directory) {
+  if (saved_at_ == steps_done()) {
+    fail(ErrorCode::kUsage, "save: {}: step {} was saved already; once between two steps",
+         directory, steps_done());
+  }
+  saved_at_ = steps_done();
+  synchronize();
+  exec::Checkpoint checkpoint;
+  for (const auto& step : steps_) gather(*step, checkpoint);
+  if (is_chief()) write(checkpoint, directory);
+  for (const auto& step : steps_) {
+    if (!step->program().synchronous()) step->runner().end_gathering();
+  }
+}
+
+void TrainingJob::write(exec::Checkpoint& checkpoint, const std::string& directory) {
+  checkpoint.step = steps_done();
+  checkpoint.model = model_tensors(model_);
+  std::vector<std::string> digests;
+  std::vector<std::string> optimizers;
+  for (const auto& step : steps_) {
+    if (!step->name().empty()) checkpoint.steps[step->name()] = step->step();
+    digests.push_back(to_string(ir::digest_of(step->program())));
+    optimizers.push_back(step->prefix() + step->optimizer());
+    for (exec::TensorData& each : to_data(step->runner().gather_state())) {
+      each.name = step->prefix() + each.name;
+      checkpoint.optimizer_state.push_back(std::move(each));
+    }
+  }
+  checkpoint.program_digest = fmt::format("{}", fmt::join(digests, " "));
+  checkpoint.optimizer = fmt::format("{}", fmt::join(optimizers, "; "));
+  exec::RealFileSystem files;
+  exec::write_checkpoint(files, directory, checkpoint);
+}
+
+void TrainingJob::export_torchscript(std::size_t index, const std::string& path) {
+  synchronize();
+  if (is_chief()) capture::export_torchscript(steps_[index]->declared(), path);
+}
+
+void TrainingJob::load(const std::string& directory) {
+  if (started_) {
+    fail(ErrorCode::kUsage, "load: {}: the training is under way; load before the first step",
+         directory);
+  }
+  comm::Transport& transport = job_->transport();
+  const Seconds limit = job_->options().join_limit;
+  // One reader: every rank starts from the same checkpoint, also when a newer one appears
+  // meanwhile.
+  LoadedState state;
+  if (is_chief()) {
+    std::vector<const JobStep*> steps;
+    for (const auto& step : steps_) steps.push_back(step.get());
+    state = load_at_chief(directory, model_, steps);
+  }
+  const exec::Safetensors optimizer = exec::read_safetensors(
+      comm::broadcast(transport, 0, state.optimizer, "checkpoint", limit), directory);
+  exec::broadcast_initial(transport, initial_tensors(), limit);
+  const std::vector<NamedTensor> owed =
+      put_replica(comm::broadcast(transport, 0, state.replicas, "replicas", limit), job_->rank(),
+                  model_, directory);
+  std::vector<NamedTensor> states;
+  for (const exec::TensorData& each : optimizer.tensors) states.push_back(exec::to_tensor(each));
+  for (const auto& step : steps_) {
+    const std::string prefix = step->prefix();
+    step->resume(std::stoll(optimizer.metadata.at("step" + step->name())),
+                 with_prefix(states, prefix), with_prefix(owed, prefix));
+  }
+}
+
+void TrainingJob::finish() {
+  if (finished_) return;
+  start();
+  synchronize();
+  for (const auto& step : steps_) step->runner().finish();
+  finished_ = true;
+  // All ranks have said goodbye, and so are through with their collectives.
+  collectives_.reset();
+  job_->wait_for_children();
+}
+
+}  // namespace autodist::app

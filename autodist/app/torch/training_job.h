@@ -1,0 +1,75 @@
+// A job at this rank: its steps, whose turn it is, and what they have in common. Private to the
+// session.
+//
+// Steps share variables through the model's own tensors. A step begins its turn when all that the
+// step before it changed has arrived at this rank; then it reads those tensors as they are. Where
+// several steps train one variable, each takes its values from the tensors when its turn begins.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autodist/app/torch/job_step.h"
+#include "autodist/app/torch/joined_job.h"
+#include "autodist/comm/channels.h"
+#include "autodist/comm/collectives.h"
+#include "autodist/exec/checkpoint.h"
+
+namespace autodist::app {
+
+class TrainingJob {
+ public:
+  // Captures and plans all steps and agrees on them; every rank starts from the chief's values.
+  // Throws Error(kUsage) for names of steps that are empty, doubled or hold a slash, and for
+  // tensors whose names do not agree; Error(kInfeasible) where several steps train a variable in a
+  // way that does not let them.
+  TrainingJob(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> steps);
+  ~TrainingJob();
+  TrainingJob(const TrainingJob&) = delete;
+  TrainingJob& operator=(const TrainingJob&) = delete;
+
+  [[nodiscard]] const JoinedJob& joined() const { return *job_; }
+  [[nodiscard]] std::size_t size() const { return steps_.size(); }
+  [[nodiscard]] JobStep& step(std::size_t index) { return *steps_[index]; }
+  // The step, which may run from here on. By all ranks in the same order.
+  JobStep& turn(std::size_t index);
+
+  // What Session says of them.
+  void synchronize();
+  std::vector<torch::Tensor> evaluate(std::size_t index, const Batch& batch);
+  void save(const std::string& directory);
+  void export_torchscript(std::size_t index, const std::string& path);
+  void load(const std::string& directory);
+  void finish();
+
+  // Of all steps together.
+  [[nodiscard]] std::int64_t steps_done() const;
+
+ private:
+  [[nodiscard]] bool is_chief() const { return job_->is_chief(); }
+  void start();
+  void unite_models();
+  void find_shared();
+  [[nodiscard]] std::vector<NamedTensor> initial_tensors() const;
+  void write(exec::Checkpoint& checkpoint, const std::string& directory);
+
+  std::unique_ptr<JoinedJob> job_;
+  std::unique_ptr<comm::Channels> channels_;  // where there are several steps
+  std::unique_ptr<comm::Collectives> collectives_;
+  std::vector<std::unique_ptr<JobStep>> steps_;
+  TrainingStep model_;                               // of all steps: parameters and buffers
+  std::vector<std::vector<ir::VariableId>> shared_;  // by step: those that others train, too
+  std::optional<std::size_t> current_;               // whose turn it is
+  bool started_ = false;
+  bool finished_ = false;
+  std::optional<std::int64_t> saved_at_;  // steps done
+};
+
+}  // namespace autodist::app

@@ -1,0 +1,125 @@
+#include "autodist/ir/loss_scaling.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+#include <variant>
+
+#include "autodist/base/error.h"
+#include "autodist/base/nearest.h"
+
+namespace autodist::ir {
+namespace {
+
+constexpr std::string_view kDynamic = "dynamic";
+constexpr std::string_view kBarrier = "finite gradients, loss scaling ";
+
+[[noreturn]] void refuse(const std::string& text, const std::string& why) {
+  fail(ErrorCode::kUsage,
+       "loss scaling '{}': {}. A number, or dynamic:scale=65536,growth=2,backoff=0.5,interval=2000 "
+       "expected.",
+       text, why);
+}
+
+double number_in(const std::string& text, std::string_view word) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc() || end != word.data() + word.size() || !std::isfinite(value)) {
+    refuse(text, fmt::format("'{}' is no number", word));
+  }
+  return value;
+}
+
+void set(const std::string& text, std::string_view item, LossScaling& scaling) {
+  const std::size_t equals = item.find('=');
+  const std::string key(item.substr(0, equals));
+  if (equals == std::string_view::npos) refuse(text, fmt::format("'{}' has no value", key));
+  const double value = number_in(text, item.substr(equals + 1));
+  if (key == "scale") {
+    scaling.scale = static_cast<float>(value);
+  } else if (key == "growth") {
+    scaling.growth = value;
+  } else if (key == "backoff") {
+    scaling.backoff = value;
+  } else if (key == "interval") {
+    if (value != std::floor(value) || std::abs(value) > 1e15) refuse(text, "interval is no count");
+    scaling.interval = static_cast<std::int64_t>(value);
+  } else {
+    const std::string near = nearest(key, {"scale", "growth", "backoff", "interval"});
+    refuse(text, fmt::format("no option '{}'{}", key,
+                             near.empty() ? "" : fmt::format(", did you mean '{}'?", near)));
+  }
+}
+
+void check(const std::string& text, const LossScaling& scaling) {
+  if (!(scaling.scale > 0) || !std::isfinite(scaling.scale)) refuse(text, "scale is not above 0");
+  if (scaling.growth < 1) refuse(text, "growth is below 1");
+  if (scaling.backoff <= 0 || scaling.backoff > 1) refuse(text, "backoff is not in (0, 1]");
+  if (scaling.interval < 1) refuse(text, "interval is below 1");
+}
+
+}  // namespace
+
+LossScaling parse_loss_scaling(const std::string& text) {
+  LossScaling scaling;
+  if (text.rfind(kDynamic, 0) != 0) {
+    scaling.scale = static_cast<float>(number_in(text, text));
+    scaling.growth = scaling.backoff = 1;
+    check(text, scaling);
+    return scaling;
+  }
+  std::string_view rest(text);
+  rest.remove_prefix(kDynamic.size());
+  if (!rest.empty() && rest.front() != ':') refuse(text, fmt::format("what is '{}'", rest));
+  while (!rest.empty()) {
+    rest.remove_prefix(1);
+    const std::size_t end = std::min(rest.find(','), rest.size());
+    set(text, rest.substr(0, end), scaling);
+    rest.remove_prefix(end);
+  }
+  check(text, scaling);
+  return scaling;
+}
+
+std::string to_string(const LossScaling& scaling) {
+  if (scaling.growth == 1 && scaling.backoff == 1) return fmt::format("{}", scaling.scale);
+  return fmt::format("dynamic:scale={},growth={},backoff={},interval={}", scaling.scale,
+                     scaling.growth, scaling.backoff, scaling.interval);
+}
+
+LossScale first_scale(const LossScaling& scaling) { return {scaling.scale, 0, 0}; }
+
+// The products are rounded to a float, as those of _amp_update_scale_.
+LossScale next_scale(const LossScaling& scaling, LossScale scale, bool overflow) {
+  if (overflow) {
+    ++scale.skipped;
+    scale.good_steps = 0;
+    scale.scale = static_cast<float>(scale.scale * scaling.backoff);
+    return scale;
+  }
+  if (++scale.good_steps < scaling.interval) return scale;
+  scale.good_steps = 0;
+  const auto grown = static_cast<float>(scale.scale * scaling.growth);
+  if (std::isfinite(grown)) scale.scale = grown;
+  return scale;
+}
+
+std::string barrier_of(const LossScaling& scaling) {
+  return std::string(kBarrier) + to_string(scaling);
+}
+
+std::optional<LossScaling> loss_scaling_of(const Program& program) {
+  for (const Role& role : program.roles) {
+    for (const Stream& stream : role.streams) {
+      for (const Instruction& instruction : stream.instructions) {
+        const auto* barrier = std::get_if<Barrier>(&instruction);
+        if (barrier == nullptr || barrier->reason.rfind(kBarrier, 0) != 0) continue;
+        return parse_loss_scaling(barrier->reason.substr(kBarrier.size()));
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace autodist::ir
