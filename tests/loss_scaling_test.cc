@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(, EveryJob,
 INSTANTIATE_TEST_SUITE_P(
     Others, EveryJob,
     ::testing::Values(Case(2, "AllReduce:update_at=owner", "sgd:lr=0.01,momentum=0.9"),
-                      Case(2, "DDP", "adam:lr=0.01"),
+                      Case(2, "DDP-like", "adam:lr=0.01"),
                       Case(2, "PS", "sgd:lr=0.01,momentum=0.9,clip=0.5"),
                       Case(2, "AllReduce", "sgd:lr=0.01,momentum=0.9,clip=0.5")));
 

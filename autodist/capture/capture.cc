@@ -19,6 +19,7 @@
 #include "autodist/capture/subject.h"
 #include "autodist/capture/symbolic_batch.h"
 #include "autodist/capture/tensor_type.h"
+#include "autodist/ir/loss_scaling.h"
 
 namespace autodist::capture {
 namespace {
@@ -174,7 +175,7 @@ class TensorsOutsideTheHeap {
 CapturedStep capture_as(const TrainingStep& step, const Options& options, bool training) {
   const std::lock_guard<std::mutex> alone(one_capture_at_a_time);
   const TensorsOutsideTheHeap tidy(step);
-  const Subject subject(step, training);
+  const Subject subject(step, training, options.scaled_loss);
   Recording recording = record_checked(subject, options);
   CapturedStep captured;
   captured.graph = std::move(recording.graph);
@@ -206,7 +207,7 @@ void verify_replay(const TrainingStep& step, const ir::Graph& graph, const Bindi
   const std::lock_guard<std::mutex> alone(one_capture_at_a_time);
   TrainingStep on_batch = step;
   on_batch.example = batch;
-  const Subject subject(on_batch, true);
+  const Subject subject(on_batch, true, ir::scales_loss(graph));
   const std::int64_t rows = std::max<std::int64_t>(subject.example_rows(), 1);
   const std::string different = self_check(subject, graph, tensors, {0, rows, seed});
   if (different.empty()) return;

@@ -24,6 +24,10 @@ struct Options {
   bool self_check = true;
   // Of the random numbers that the step draws while it is captured.
   std::uint64_t seed = 0;
+  // The last tensor of the step's example is a scalar, by which the loss is multiplied before the
+  // backward pass (ir/loss_scaling.h); the step's functions do not get it. What the graph returns
+  // is the loss itself.
+  bool scaled_loss = false;
 };
 
 struct CapturedStep {

@@ -18,6 +18,7 @@
 #include "autodist/capture/tensor_type.h"
 #include "autodist/capture/torch_version.h"
 #include "autodist/ir/history.h"
+#include "autodist/ir/loss_scaling.h"
 
 namespace autodist::capture {
 namespace {
@@ -124,7 +125,7 @@ void declare_parameters(OpRecorder& ops, const TrainingStep& step) {
   }
 }
 
-void declare_all(OpRecorder& ops, const TrainingStep& step, const Batch& batch) {
+void declare_all(OpRecorder& ops, const TrainingStep& step, const Batch& batch, bool scaled_loss) {
   ir::Graph& graph = ops.graph();
   graph.name = step.name;
   graph.libtorch_version = TORCH_VERSION;
@@ -136,7 +137,8 @@ void declare_all(OpRecorder& ops, const TrainingStep& step, const Batch& batch) 
         {each.name, ops.declare(each.tensor, ir::StorageKind::kBuffer, each.name), false});
   }
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    const std::string name = fmt::format("input{}", i);
+    const bool is_scale = scaled_loss && i + 1 == batch.size();
+    const std::string name = is_scale ? ir::kLossScaleInput : fmt::format("input{}", i);
     graph.inputs.push_back(
         {name, ops.declare(batch[i], ir::StorageKind::kInput, name), is_batched(step, i)});
     if (is_batched(step, i)) graph.example_batch = batch[i].size(0);
@@ -166,9 +168,10 @@ void note_gradients(OpRecorder& ops, const TrainingStep& step) {
   }
 }
 
-void run_training(RecorderState& recorder, const TrainingStep& step, const Batch& batch) {
+void run_training(RecorderState& recorder, const TrainingStep& step, const Batch& batch,
+                  bool scaled_loss) {
   const at::AutoGradMode gradients(true);
-  at::Tensor loss = step.loss(batch);
+  at::Tensor loss = step.loss(scaled_loss ? without_scale(batch) : batch);
   if (!loss.defined() || loss.numel() != 1) {
     fail(ErrorCode::kUsage, "capture: the loss of '{}' is not a scalar.", step.name);
   }
@@ -179,6 +182,7 @@ void run_training(RecorderState& recorder, const TrainingStep& step, const Batch
          step.name);
   }
   note_output(recorder.ops, loss);
+  if (scaled_loss) loss = loss * batch.back();
   recorder.ops.enter_backward();
   loss.backward();
 }
@@ -187,7 +191,7 @@ template <typename Run>
 Recording record(const TrainingStep& step, const Batch& batch, const RecordOptions& options,
                  Run run) {
   auto recorder = std::make_shared<RecorderState>(options);
-  declare_all(recorder->ops, step, batch);
+  declare_all(recorder->ops, step, batch, options.scaled_loss);
   const GradientsAside aside(step.parameters);
   try {
     const Recorded recorded(recorder);
@@ -207,10 +211,13 @@ Recording record(const TrainingStep& step, const Batch& batch, const RecordOptio
 
 }  // namespace
 
+Batch without_scale(const Batch& batch) { return {batch.begin(), batch.end() - 1}; }
+
 Recording record_training(const TrainingStep& step, const Batch& batch,
                           const RecordOptions& options) {
-  return record(step, batch, options,
-                [&](RecorderState& recorder) { run_training(recorder, step, batch); });
+  return record(step, batch, options, [&](RecorderState& recorder) {
+    run_training(recorder, step, batch, options.scaled_loss);
+  });
 }
 
 Recording record_evaluation(const TrainingStep& step, const Batch& batch,

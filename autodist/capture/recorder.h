@@ -17,6 +17,8 @@ namespace autodist::capture {
 
 struct RecordOptions {
   at::Device device = at::kCPU;
+  // The batch's last tensor scales the loss (capture::Options).
+  bool scaled_loss = false;
   // Digest the arguments of every op before and after it, and refuse an op that writes what neither
   // its schema nor our table says.
   bool check_writes = false;
@@ -26,6 +28,9 @@ struct Recording {
   ir::Graph graph;
   std::vector<at::Tensor> constants;  // in the order of graph.constants
 };
+
+// What the step's own functions get of a batch whose last tensor scales the loss.
+Batch without_scale(const Batch& batch);
 
 // One training step on `batch`: loss and gradients. Buffers that the step writes are written;
 // parameters and their .grad are left as they were. `graph.inputs` says batched where

@@ -127,8 +127,11 @@ std::string difference(const ir::Graph& graph, const Outcome& eager, const Outco
   return "";
 }
 
-Subject::Subject(const TrainingStep& step, bool training)
-    : step_(checked(step, training)), training_(training), device_(device_of(step)) {
+Subject::Subject(const TrainingStep& step, bool training, bool scaled_loss)
+    : step_(checked(step, training)),
+      training_(training),
+      scaled_loss_(scaled_loss),
+      device_(device_of(step)) {
   for (const NamedTensor& each : step_.buffers) buffers_.push_back(each.tensor.detach().clone());
   host_generator_ = generator_state(at::kCPU);
   if (!device_.is_cpu() && has_generator(device_)) device_generator_ = generator_state(device_);
@@ -170,6 +173,7 @@ Recording Subject::record(const Batch& batch, std::uint64_t seed_of_run, bool ch
   RecordOptions options;
   options.device = device_;
   options.check_writes = check_writes;
+  options.scaled_loss = scaled_loss_;
   return training_ ? record_training(step_, batch, options)
                    : record_evaluation(step_, batch, options);
 }
@@ -181,8 +185,9 @@ Outcome Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t s
   const GradientsAside aside(step_.parameters);
   if (training_) {
     const at::AutoGradMode gradients(true);
-    at::Tensor loss = step_.loss(batch);
+    at::Tensor loss = scaled_loss_ ? step_.loss(without_scale(batch)) : step_.loss(batch);
     outcome.outputs.push_back(digest_of(loss));
+    if (scaled_loss_) loss = loss * batch.back();
     loss.backward();
   } else {
     const at::NoGradGuard no_gradients;

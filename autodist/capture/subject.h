@@ -29,7 +29,7 @@ class Subject {
   // that cannot be captured as it is declared: an empty function, parameters on two devices,
   // something to train that the model has not. Parameters that the step does not train require no
   // gradient meanwhile.
-  Subject(const TrainingStep& step, bool training);
+  Subject(const TrainingStep& step, bool training, bool scaled_loss = false);
   // Puts them back.
   ~Subject();
   Subject(const Subject&) = delete;
@@ -58,6 +58,7 @@ class Subject {
  private:
   const TrainingStep& step_;
   bool training_;
+  bool scaled_loss_;
   at::Device device_ = at::kCPU;
   std::vector<at::Tensor> buffers_;
   std::vector<at::Tensor> frozen_;  // for the time being: what the step only reads

@@ -33,11 +33,13 @@ bool is_dense_on_host(const torch::Tensor& tensor) {
 }  // namespace
 
 LocalVariables::LocalVariables(const ir::Program& program, const NormPlan& plan, const Norms& norms,
-                               const UserRules* user_rules, std::vector<torch::Tensor> tensors,
-                               std::uint64_t first_step, Signal& signal,
-                               std::function<void(ir::VariableId)> ready)
+                               const LossScaler& scaler, const UserRules* user_rules,
+                               std::vector<torch::Tensor> tensors, std::uint64_t first_step,
+                               Signal& signal, std::function<void(ir::VariableId)> ready)
     : program_(program),
       norms_(norms),
+      scaler_(scaler),
+      flags_(plan.flags),
       user_rules_(user_rules),
       signal_(signal),
       ready_(std::move(ready)),
@@ -137,8 +139,10 @@ bool LocalVariables::claim(Local& local) const {
       local.announced) {
     return false;
   }
-  const bool needs_norm = local.clip && local.update_at == ir::UpdateAt::kEveryRank;
-  if (needs_norm && !norms_.total(step, *local.clip)) return false;
+  if (local.update_at == ir::UpdateAt::kEveryRank) {
+    if (local.clip && !norms_.total(step, *local.clip)) return false;
+    if (!scaler_.is_decided(step)) return false;
+  }
   local.announced = true;
   return true;
 }
@@ -176,7 +180,8 @@ void LocalVariables::norm_known(std::uint64_t step, NormId norm) {
   {
     const Signal::Lock lock = signal_.lock();
     for (std::size_t i = 0; i < locals_.size(); ++i) {
-      if (locals_[i].clip == norm && locals_[i].version == step && claim(locals_[i])) {
+      const bool waits = locals_[i].clip == norm || norm == flags_;
+      if (waits && locals_[i].version == step && claim(locals_[i])) {
         ready.emplace_back(i);
       }
     }
@@ -221,7 +226,7 @@ void LocalVariables::update_rows(ir::VariableId variable, Local& local,
   const RowBlock block{0, rows, rows == 0 ? 0 : local.tensor.numel() / rows, dtype};
   const GradientRows named(gradient, local.tensor.scalar_type());
   apply_rows(program_.graph->variable(variable).update, lr_factor,
-             static_cast<std::int64_t>(local.version), block, named.in(block), bytes(local),
+             scaler_.updates_before(local.version), block, named.in(block), bytes(local),
              local.states.front());
 }
 
@@ -230,8 +235,8 @@ void LocalVariables::update_pieces(ir::VariableId variable, Local& local, std::u
   const ir::UpdateRule& rule = program_.graph->variable(variable).update;
   const DType dtype = dtype_of(local.tensor.scalar_type());
   const std::size_t width = size_of(dtype);
-  const auto updates_before = static_cast<std::int64_t>(step);
-  const double lr_factor = ir::factor_at(program_.graph->schedule, updates_before);
+  const std::int64_t updates_before = scaler_.updates_before(step);
+  const double lr_factor = ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(step));
   const double factor = clip_factor_of(local, step);
   LambNorms norms;
   // Calls visit(parameters, gradient, index) per piece; what it does to the parameters stays.
@@ -279,7 +284,7 @@ void LocalVariables::install(ir::VariableId variable) {
   const std::uint64_t step = local.version;
   if (local.update_at == ir::UpdateAt::kOwner) {
     copy_results(local, step, size_of(dtype_of(local.tensor.scalar_type())));
-  } else if (result(local.sources.front().slice, step).samples != 0) {
+  } else if (result(local.sources.front().slice, step).samples != 0 && !scaler_.skips(step)) {
     update_pieces(variable, local, step);
   }
   {
@@ -312,10 +317,11 @@ void LocalVariables::update_whole(ir::VariableId variable, torch::Tensor gradien
                                   std::int64_t samples) {
   Local& local = locals_[variable.value];
   const std::uint64_t step = local.version;
-  if (samples != 0) {
+  if (samples != 0 && !scaler_.skips(step)) {
     const ir::UpdateRule& rule = program_.graph->variable(variable).update;
-    const auto before = static_cast<std::int64_t>(step);
-    const double lr_factor = ir::factor_at(program_.graph->schedule, before);
+    const std::int64_t before = scaler_.updates_before(step);
+    const double lr_factor =
+        ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(step));
     const DType dtype = dtype_of(local.tensor.scalar_type());
     const std::int64_t count = local.tensor.numel();
     const double factor = clip_factor_of(local, step);

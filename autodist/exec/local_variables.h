@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "autodist/comm/transport.h"
+#include "autodist/exec/loss_scaler.h"
 #include "autodist/exec/norms.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/exec/signal.h"
@@ -33,8 +34,8 @@ class LocalVariables {
   // `tensors` are the model's own, by variable. `ready` is called, at most once per variable and
   // step and never under a lock, when install() may run. The other arguments outlive the object.
   LocalVariables(const ir::Program& program, const NormPlan& plan, const Norms& norms,
-                 const UserRules* user_rules, std::vector<torch::Tensor> tensors,
-                 std::uint64_t first_step, Signal& signal,
+                 const LossScaler& scaler, const UserRules* user_rules,
+                 std::vector<torch::Tensor> tensors, std::uint64_t first_step, Signal& signal,
                  std::function<void(ir::VariableId)> ready);
 
   // Version v contains the updates of the steps 0 … v - 1. Any thread; whoever sees a version sees
@@ -134,6 +135,8 @@ class LocalVariables {
 
   const ir::Program& program_;
   const Norms& norms_;
+  const LossScaler& scaler_;
+  const std::optional<NormId> flags_;
   const UserRules* user_rules_;
   Signal& signal_;
   std::function<void(ir::VariableId)> ready_;

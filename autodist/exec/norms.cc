@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "autodist/base/check.h"
+#include "autodist/ir/loss_scaling.h"
 
 namespace autodist::exec {
 namespace {
@@ -44,6 +45,10 @@ NormPlan::NormPlan(const ir::Program& program)
     if (plan.clip && plan.slices.empty() && graph.variables[i].gradient) {
       whole[i] = next_part(of(*plan.clip));
     }
+  }
+  if (ir::loss_scaling_of(program)) {
+    flags = NormId(parts.size());
+    parts.push_back(program.replica_count());
   }
 }
 

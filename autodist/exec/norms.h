@@ -13,7 +13,7 @@
 
 namespace autodist::exec {
 
-// A clip, or a LAMB variable that is updated at owners.
+// A clip, a LAMB variable that is updated at owners, or the flags of loss scaling.
 using NormId = Id<struct NormTag>;
 
 // The share of one piece, or of one whole variable, in a norm.
@@ -24,7 +24,8 @@ struct NormPart {
 
 // Which norms a Program needs and what their parts are. Clips come first, by their ids. A clip adds
 // the slices' pieces in the order of the slice table, then the variables that no slice carries, in
-// the order of variables.
+// the order of variables. The flags of loss scaling are the last: a part per replica, above 0 where
+// a gradient of its is not finite.
 struct NormPlan {
   explicit NormPlan(const ir::Program& program);
 
@@ -34,6 +35,7 @@ struct NormPlan {
   std::vector<std::vector<std::optional<NormPart>>> clipped;  // per slice and piece
   std::vector<std::vector<std::optional<NormPart>>> lamb;     // per slice and piece
   std::vector<std::optional<NormPart>> whole;  // per variable, where no slice carries it
+  std::optional<NormId> flags;                 // where the Program scales the loss
 };
 
 struct SquaredSums {

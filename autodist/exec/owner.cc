@@ -35,10 +35,12 @@ comm::Payload readable(const ir::Slice& slice, std::int64_t elements, comm::Payl
 
 Owner::Owner(const ir::Program& program, ir::Rank self, std::uint64_t first_step,
              const std::vector<const std::byte*>& variables, const NormPlan& plan,
-             const Norms& norms, const UserRules* user_rules, OwnerSink sink)
+             const Norms& norms, const LossScaler& scaler, const UserRules* user_rules,
+             OwnerSink sink)
     : program_(program),
       plan_(plan),
       norms_(norms),
+      scaler_(scaler),
       user_rules_(user_rules),
       sink_(std::move(sink)),
       position_(program.slices.size(), -1) {
@@ -129,6 +131,7 @@ bool Owner::merge(ir::SliceId id) {
   slice.waits_for = WaitsFor::kClip;
   await(slice, plan_.clipped[id.value]);
   if (!slice.awaited.empty()) report_clip_sums(slice);
+  if (plan_.flags) slice.awaited.push_back(*plan_.flags);
   if (in_program(slice).update_at == ir::UpdateAt::kOwner) return go_on(slice);
   slice.awaited.clear();
   return hand_on(slice);
@@ -273,20 +276,29 @@ void Owner::start_lamb(Owned& slice) {
     const PieceLayout& piece = slice.pieces[i];
     const std::size_t offset = piece.slice_begin * size_of(dtype);
     const LambNorms norms = sum_lamb_norms(
-        rule_of(piece), static_cast<std::int64_t>(slice.step), slice.master->data() + offset,
+        rule_of(piece), scaler_.updates_before(slice.step), slice.master->data() + offset,
         slice.averaged->data() + offset, piece.count, dtype, slice.states[i]);
     sums[i] = {norms.parameters_squared, norms.update_squared};
   }
   sink_.sums(slice.id, slice.step, /*lamb=*/true, std::move(sums));
 }
 
-// From one wait to the next: the clip's norm, then LAMB's, then the update.
+bool Owner::is_known(std::uint64_t step, NormId norm) const {
+  return norm == plan_.flags ? scaler_.is_decided(step) : norms_.total(step, norm).has_value();
+}
+
+// From one wait to the next: the clip's norm and the flags, then LAMB's norms, then the update.
 bool Owner::go_on(Owned& slice) {
   while (std::all_of(slice.awaited.begin(), slice.awaited.end(),
-                     [&](NormId norm) { return norms_.total(slice.step, norm).has_value(); })) {
+                     [&](NormId norm) { return is_known(slice.step, norm); })) {
     if (slice.waits_for == WaitsFor::kClip) {
-      clip(slice);
       slice.waits_for = WaitsFor::kLamb;
+      slice.awaited.clear();
+      if (scaler_.skips(slice.step)) {
+        slice.samples = 0;  // nothing is updated, nor is LAMB's first phase done
+        continue;
+      }
+      clip(slice);
       await(slice, plan_.lamb[slice.id.value]);
       if (!slice.awaited.empty()) start_lamb(slice);
     } else {
@@ -305,7 +317,7 @@ void Owner::update(Owned& slice, std::uint64_t schedule_step) {
   if (slice.samples == 0) return;
   make_master_writable(slice);
   const DType dtype = in_program(slice).dtype;
-  const auto step = static_cast<std::int64_t>(slice.step);
+  const std::int64_t step = scaler_.updates_before(slice.step);
   const double lr_factor =
       ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(schedule_step));
   if (by_rows(slice)) {

@@ -20,6 +20,7 @@
 
 #include "autodist/comm/transport.h"
 #include "autodist/exec/buffer_pool.h"
+#include "autodist/exec/loss_scaler.h"
 #include "autodist/exec/norms.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/exec/slice_layout.h"
@@ -51,10 +52,10 @@ class Owner {
   // For the slices of which this rank combines anything (ir::way_of); the first step will be
   // `first_step`.
   // `variables` are the initial values, dense row-major, by variable.
-  // `program`, `plan`, `norms` and `user_rules` (may be null) outlive the owner.
+  // `program`, `plan`, `norms`, `scaler` and `user_rules` (may be null) outlive the owner.
   Owner(const ir::Program& program, ir::Rank self, std::uint64_t first_step,
         const std::vector<const std::byte*>& variables, const NormPlan& plan, const Norms& norms,
-        const UserRules* user_rules, OwnerSink sink);
+        const LossScaler& scaler, const UserRules* user_rules, OwnerSink sink);
 
   // Keeps a contribution (no bytes when `samples` is 0), decoded. True when it was the last one
   // that the slice's present step waited for: then call merge(). Contributions for the next step,
@@ -155,6 +156,7 @@ class Owner {
   }
   void average(Owned& slice);
   static void await(Owned& slice, const std::vector<std::optional<NormPart>>& parts);
+  [[nodiscard]] bool is_known(std::uint64_t step, NormId norm) const;
   void clip(Owned& slice);
   void report_clip_sums(Owned& slice);
   void start_lamb(Owned& slice);
@@ -184,6 +186,7 @@ class Owner {
   const ir::Program& program_;
   const NormPlan& plan_;
   const Norms& norms_;
+  const LossScaler& scaler_;
   const UserRules* user_rules_;
   OwnerSink sink_;
   std::mutex mutex_;  // gatherings and steps

@@ -52,12 +52,18 @@ class OwnerTest : public ::testing::Test {
     slice.synchronous = synchronous_;
     program_.slices = {slice};
     program_.variables[0].slices = {ir::SliceId(0)};
+    if (scaling_) {
+      const ir::Stream stream{ir::StreamKind::kCompute, {ir::Barrier{ir::barrier_of(*scaling_)}}};
+      program_.roles = {{slice.members, {stream}}};
+      for (std::uint32_t rank : {0, 1, 2}) program_.ranks[rank].replica = rank;
+    }
+    scaler_ = std::make_unique<LossScaler>(scaling_, 0);
     plan_ = std::make_unique<NormPlan>(program_);
     norms_ = std::make_unique<Norms>(plan_->parts);
     owner_ = std::make_unique<Owner>(
         program_, ir::Rank(0), 0,
         std::vector<const std::byte*>{reinterpret_cast<const std::byte*>(initial_.data())}, *plan_,
-        *norms_, nullptr,
+        *norms_, *scaler_, nullptr,
         OwnerSink{[this](ir::SliceId, std::uint64_t step, std::int64_t samples,
                          const comm::Payload& payload) { keep(step, samples, payload); },
                   [this](ir::SliceId, ir::Rank to, std::uint64_t step, std::int64_t samples,
@@ -87,10 +93,12 @@ class OwnerTest : public ::testing::Test {
 
   ir::Reduction reduction_ = ir::Reduction::kMean;
   bool synchronous_ = true;
+  std::optional<ir::LossScaling> scaling_;
   Numbers initial_ = {10, 20, 30, 40, 50};
   ir::Program program_;
   std::unique_ptr<NormPlan> plan_;
   std::unique_ptr<Norms> norms_;
+  std::unique_ptr<LossScaler> scaler_;
   std::unique_ptr<Owner> owner_;
   std::uint64_t result_step_ = 99;
   std::uint32_t answered_ = 99;
@@ -210,6 +218,25 @@ TEST_F(OwnerTest, AClippedSliceWaitsForItsNorm) {
   EXPECT_TRUE(owner_->norm_known(0, NormId(0)).empty());
   EXPECT_NEAR(result_[0], 10 - 3, 1e-5);
   EXPECT_NEAR(result_[1], 20 - 4, 1e-5);
+}
+
+TEST_F(OwnerTest, AScaledStepWaitsForAllFlagsAndIsSkippedByOne) {
+  scaling_ = ir::LossScaling();
+  make(ir::UpdateAt::kOwner);
+  ASSERT_EQ(plan_->parts[plan_->flags->value], 3U);
+  for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, {1, 1, 1, 1, 1}, 0);
+  EXPECT_FALSE(merge());
+  EXPECT_TRUE(result_.empty());
+  scaler_->decide(0, /*overflow=*/true);
+  EXPECT_TRUE(owner_->norm_known(0, *plan_->flags).empty());
+  EXPECT_EQ(result_, initial_);
+  EXPECT_EQ(samples_, 0);
+  for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, {1, 1, 1, 1, 1}, 1);
+  EXPECT_FALSE(merge());
+  scaler_->decide(1, /*overflow=*/false);
+  EXPECT_TRUE(owner_->norm_known(1, *plan_->flags).empty());
+  EXPECT_EQ(result_, (Numbers{9, 19, 29, 39, 49}));
+  EXPECT_EQ(result_step_, 1U);
 }
 
 TEST_F(OwnerTest, RefusesWhatCannotBe) {

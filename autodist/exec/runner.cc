@@ -182,7 +182,11 @@ class Runner::Impl {
       torch::Tensor gradient;
       if (samples != 0) {
         gradient = shape.replay_->take_gradient(contribute.variable);
-        rank.check_gradient(*shape.replay_, contribute.variable, gradient);
+        if (rank.synchroniser_.scaler().is_on()) {
+          gradient = rank.unscaled(gradient);
+        } else {
+          rank.check_gradient(*shape.replay_, contribute.variable, gradient);
+        }
         gradient = rank.accumulated(contribute.variable, gradient, samples, last);
         if (last && !rank.found_.empty()) rank.keep_gradient(contribute.variable, gradient);
       }
@@ -204,7 +208,10 @@ class Runner::Impl {
     }
     // Whoever updates waits for its norm; the stream need not.
     void operator()(const ir::Norm& /*norm*/) {}
-    void operator()(const ir::Barrier& /*barrier*/) {}
+    // The one of loss scaling: whoever updates waits for all ranks' flags.
+    void operator()(const ir::Barrier& /*barrier*/) {
+      if (last) rank.synchroniser_.raise_flag(rank.step_, rank.overflow_);
+    }
   };
 
   void rethrow_failure() {
@@ -250,6 +257,14 @@ class Runner::Impl {
     }
   }
 
+  // As GradScaler.unscale_: divided by the scale, as its reciprocal in 32 bits; that a gradient is
+  // not finite is remembered to the step's end. The tensor may be another variable's, too.
+  torch::Tensor unscaled(const torch::Tensor& gradient) {
+    overflow_ = overflow_ || !is_finite(gradient);
+    const auto factor = static_cast<float>(1.0 / static_cast<double>(scale_));
+    return factor == 1 ? gradient : gradient * static_cast<double>(factor);
+  }
+
   // With what earlier micro-batches brought; of the last one, their mean over all samples (or their
   // sum, where the loss is one).
   torch::Tensor accumulated(ir::VariableId variable, const torch::Tensor& gradient,
@@ -279,13 +294,18 @@ class Runner::Impl {
     result.samples = rows.empty() ? 0 : replay.samples_of(rows);
     if (result.samples != 0) replay.begin(rows, seed());
     find_watched(replay.graph());
-    if (micro_batch_ == 0) start_streams();
+    if (micro_batch_ == 0) {
+      overflow_ = false;
+      if (synchroniser_.scaler().is_on()) scale_ = synchroniser_.await_scale(step_).scale;
+      start_streams();
+    }
     Interpreter interpreter{*this, shape, rows, result.samples, last, Seconds{}};
     for (const ir::Instruction& instruction : shape.compute_) std::visit(interpreter, instruction);
     if (result.samples != 0) {
       result.loss = replay.output(0).item<double>();
       replay.end();
     }
+    result.overflow = overflow_;
     if (last) {
       ++step_;
       micro_batch_ = 0;
@@ -339,8 +359,8 @@ class Runner::Impl {
 
   // Both before anything of this step leaves the rank: the loss when it is known, every gradient
   // when it is complete.
-  void check_loss(ShapedStep& shape, const Batch& rows) const {
-    if (options_.on_nonfinite == OnNonFinite::kIgnore) return;
+  void check_loss(ShapedStep& shape, const Batch& rows) {
+    if (options_.on_nonfinite == OnNonFinite::kIgnore || synchroniser_.scaler().is_on()) return;
     const auto loss = shape.replay_->output(0).item<double>();
     if (std::isfinite(loss)) return;
     shape.replay_->end();
@@ -415,6 +435,8 @@ class Runner::Impl {
   std::vector<std::string> watch_;          // names
   std::vector<std::pair<std::string, ir::WatchedValue>> found_;  // those that this step has
   std::vector<Watched> watched_;
+  float scale_ = 1;                  // of this step's loss
+  bool overflow_ = false;            // in one of its gradients
   std::uint64_t steps_started_ = 0;  // guarded by the signal's lock
   Synchroniser synchroniser_;
   std::optional<ShapedStep> own_shape_;  // nothing for a rank that only serves
@@ -444,6 +466,12 @@ StepResult Runner::accumulate(const Batch& own_rows, ShapedStep& shape) {
 bool Runner::accepts(const Batch& own_rows) const { return impl_->accepts(own_rows); }
 void Runner::synchronize() { impl_->synchronize(); }
 void Runner::settle() { impl_->settle(); }
+ir::LossScale Runner::loss_scale() {
+  return impl_->synchroniser().await_scale(impl_->steps_done());
+}
+void Runner::set_loss_scale(const ir::LossScale& scale) {
+  impl_->synchroniser().scaler().set_scale(scale);
+}
 void Runner::reload(const std::vector<ir::VariableId>& variables) {
   impl_->settle();
   impl_->synchroniser().reload(variables, impl_->steps_done());

@@ -23,6 +23,7 @@
 #include "autodist/comm/exchange.h"
 #include "autodist/exec/finite.h"
 #include "autodist/exec/optimizer_kernels.h"
+#include "autodist/ir/loss_scaling.h"
 #include "autodist/ir/program.h"
 #include "autodist/ir/trace.h"
 
@@ -50,8 +51,9 @@ struct RunnerConnections {
 struct StepResult {
   double loss = 0;  // of this rank's samples; 0 where it had none
   std::int64_t samples = 0;
-  Seconds compute;  // of the step without its waiting
-  Seconds waiting;  // at gates
+  Seconds compute;        // of the step without its waiting
+  Seconds waiting;        // at gates
+  bool overflow = false;  // with loss scaling: a gradient of this rank is not finite
 };
 
 class Replay;
@@ -104,8 +106,9 @@ class Runner {
   // One step on this rank's rows of the batch. With zero rows (or an empty Batch) it computes
   // nothing and contributes nothing, but takes part. Variables may be of any version afterwards.
   // Throws Error(kPeersLost) naming the culprit, Error(kTimeout) naming variable, slices and
-  // owners, Error(kUsage) for a batch that does not fit and for a loss or gradient that is not
-  // finite (naming op, variable, rank and step), or what a kernel throws.
+  // owners, Error(kUsage) for a batch that does not fit and, where the Program does not scale the
+  // loss, for a loss or gradient that is not finite (naming op, variable, rank and step), or what a
+  // kernel throws.
   StepResult step(const Batch& own_rows);
   // The same with `shape`'s code: for a batch that the job's own program does not accept. The other
   // ranks need not know.
@@ -117,6 +120,12 @@ class Runner {
 
   // Whether step(own_rows) can take it: also a batch without rows.
   [[nodiscard]] bool accepts(const Batch& own_rows) const;
+
+  // Where the Program scales the loss: what the next step's graph multiplies it with; gradients are
+  // divided by it here. Waits for what all ranks say of the step before.
+  ir::LossScale loss_scale();
+  // From a checkpoint, before the first step; by all ranks alike.
+  void set_loss_scale(const ir::LossScale& scale);
 
   // Waits until every variable has the newest version: before evaluating, saving or reading them.
   // A variable whose rows are fetched comes whole from its owners. With asynchronous variables by

@@ -63,6 +63,7 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
       trace_(trace),
       plan_(program),
       norms_(plan_.parts),
+      scaler_(ir::loss_scaling_of(program), options.first_step),
       needed_(first_needs(program)),
       whole_(program.variables.size()),
       notes_(program, self, options.wait_limit, signal_,
@@ -76,8 +77,8 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
                               options.job_seed);
   }
   variables_ = std::make_unique<LocalVariables>(
-      program, plan_, norms_, options.user_rules, bindings.variables, options.first_step, signal_,
-      [this](ir::VariableId variable) {
+      program, plan_, norms_, scaler_, options.user_rules, bindings.variables, options.first_step,
+      signal_, [this](ir::VariableId variable) {
         jobs_->push(variables_->version(variable), needed_[variable.value], [this, variable] {
           const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
           const std::uint64_t step = variables_->version(variable);
@@ -96,7 +97,7 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
     values.push_back(static_cast<const std::byte*>(dense.back().data_ptr()));
   }
   owner_ = std::make_unique<Owner>(
-      program, self, options.first_step, values, plan_, norms_, options.user_rules,
+      program, self, options.first_step, values, plan_, norms_, scaler_, options.user_rules,
       OwnerSink{
           [this](ir::SliceId slice, std::uint64_t step, std::int64_t samples,
                  const comm::Payload& payload) { send_result(slice, step, samples, payload); },
@@ -256,6 +257,10 @@ comm::SliceNumber Synchroniser::whole_number(ir::VariableId variable) const {
   return static_cast<comm::SliceNumber>(2 * program_.slices.size() + variable.value);
 }
 
+comm::SliceNumber Synchroniser::flag_number() const {
+  return static_cast<comm::SliceNumber>(2 * program_.slices.size() + program_.variables.size());
+}
+
 void Synchroniser::send_sums(ir::SliceId slice, std::uint64_t step, bool lamb,
                              const std::vector<SquaredSums>& sums) {
   // Members that each combine a slice all have its sums: one of them tells.
@@ -289,6 +294,11 @@ void Synchroniser::take_norm_frame(const comm::Frame& frame) {
     const auto& parts = lamb ? plan_.lamb[number - slices] : plan_.clipped[number];
     take_sums(step, parts, sums_of(frame, parts.size()));
     return;
+  }
+  if (plan_.flags && number == flag_number()) {
+    const auto& replica = program_.ranks.at(frame.header.from).replica;
+    AD_CHECK(replica) << "a flag of rank " << frame.header.from << ", which only serves";
+    return add_part(step, {*plan_.flags, *replica}, sums_of(frame, 1).front());
   }
   AD_CHECK(number < 2 * slices + program_.variables.size()) << "norm number " << number;
   const auto& part = plan_.whole[number - 2 * slices];
@@ -365,10 +375,35 @@ void Synchroniser::take_sums(std::uint64_t step, const std::vector<std::optional
 
 void Synchroniser::add_part(std::uint64_t step, NormPart part, SquaredSums sums) {
   if (!norms_.add(step, part, sums)) return;
+  if (part.norm == plan_.flags) scaler_.decide(step, norms_.total(step, part.norm)->first > 0);
   variables_->norm_known(step, part.norm);
   jobs_->push(step, Seconds{}, [this, step, part] {
     for (const ir::SliceId slice : owner_->norm_known(step, part.norm)) push_merge(slice, step + 1);
   });
+}
+
+void Synchroniser::raise_flag(std::uint64_t step, bool overflow) {
+  SquaredSums flag;
+  flag.first = overflow ? 1 : 0;
+  for (std::size_t i = 1; i < program_.ranks.size(); ++i) {
+    const auto to = static_cast<comm::RankNumber>((self_.value + i) % program_.ranks.size());
+    exchange_->post(
+        to, {comm::FrameKind::kNorm, step, flag_number(), 0, Seconds{}, payload_of({flag})});
+  }
+  add_part(step, {*plan_.flags, *program_.ranks[self_.value].replica}, flag);
+}
+
+ir::LossScale Synchroniser::await_scale(std::uint64_t step) {
+  Signal::Lock lock = signal_.lock();
+  signal_.wait(
+      lock, options_.wait_limit, [&] { return step == 0 || scaler_.is_decided(step - 1); },
+      [&] {
+        return fmt::format(
+            "step {}: not all ranks have said whether their gradients of the step "
+            "before are finite.",
+            step);
+      });
+  return scaler_.scale();
 }
 
 // Every computing rank has the same averaged gradient and adds its part by itself; the first of
@@ -438,7 +473,7 @@ void Synchroniser::update(ir::VariableId variable, std::uint64_t step) {
         lock, options_.wait_limit,
         [&] {
           return whole.averaged > step && variables_->is_released(variable) &&
-                 (!clip || norms_.total(step, NormPlan::of(*clip)));
+                 (!clip || norms_.total(step, NormPlan::of(*clip))) && scaler_.is_decided(step);
         },
         [&] {
           return fmt::format("update: variable '{}' at step {}: gradient {}, {}.",

@@ -22,6 +22,7 @@
 #include "autodist/exec/job_queue.h"
 #include "autodist/exec/library_all_reduce.h"
 #include "autodist/exec/local_variables.h"
+#include "autodist/exec/loss_scaler.h"
 #include "autodist/exec/norms.h"
 #include "autodist/exec/notes.h"
 #include "autodist/exec/owner.h"
@@ -55,6 +56,14 @@ class Synchroniser {
   // By whichever thread runs the stream.
   void all_reduce(ir::CollectiveId collective, std::uint64_t step);
   void update(ir::VariableId variable, std::uint64_t step);
+
+  // Loss scaling: whether a gradient of this rank's is not finite in the step, to all ranks. By the
+  // compute thread, once per step.
+  void raise_flag(std::uint64_t step, bool overflow);
+  // The scale of a step, once all ranks have said so of the one before. REQUIRES: the Program
+  // scales the loss.
+  ir::LossScale await_scale(std::uint64_t step);
+  [[nodiscard]] LossScaler& scaler() { return scaler_; }
 
   [[nodiscard]] LocalVariables& variables() { return *variables_; }
   [[nodiscard]] Signal& signal() { return signal_; }
@@ -109,9 +118,10 @@ class Synchroniser {
 
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed_of_slices(std::uint64_t step);
 
-  // Numbers of norm frames: slices first, then LAMB's, then variables without slices.
+  // Numbers of norm frames: slices first, then LAMB's, then variables without slices, then a flag.
   [[nodiscard]] comm::SliceNumber lamb_number(ir::SliceId slice) const;
   [[nodiscard]] comm::SliceNumber whole_number(ir::VariableId variable) const;
+  [[nodiscard]] comm::SliceNumber flag_number() const;
 
   void start_exchange(const RunnerConnections& connections);
   void send_contribution(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
@@ -172,6 +182,7 @@ class Synchroniser {
   Signal signal_;
   NormPlan plan_;
   Norms norms_;
+  LossScaler scaler_;
   std::vector<Seconds> needed_;  // by variable
   std::unique_ptr<LocalVariables> variables_;
   std::unique_ptr<Owner> owner_;

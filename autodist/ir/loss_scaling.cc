@@ -105,6 +105,10 @@ LossScale next_scale(const LossScaling& scaling, LossScale scale, bool overflow)
   return scale;
 }
 
+bool scales_loss(const Graph& graph) {
+  return !graph.inputs.empty() && graph.inputs.back().name == kLossScaleInput;
+}
+
 std::string barrier_of(const LossScaling& scaling) {
   return std::string(kBarrier) + to_string(scaling);
 }

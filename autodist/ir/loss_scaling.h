@@ -50,6 +50,10 @@ LossScale first_scale(const LossScaling& scaling);
 // be finite does not grow.
 LossScale next_scale(const LossScaling& scaling, LossScale scale, bool overflow);
 
+// Of the input that holds the scale: the last of a graph's, where it scales the loss.
+inline constexpr const char* kLossScaleInput = "loss_scale";
+bool scales_loss(const Graph& graph);
+
 // The reason of the barrier in a Program, and what a Program's barrier says.
 std::string barrier_of(const LossScaling& scaling);
 std::optional<LossScaling> loss_scaling_of(const Program& program);

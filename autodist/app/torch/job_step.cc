@@ -13,6 +13,7 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/capture.h"
 #include "autodist/comm/agreement.h"
+#include "autodist/ir/loss_scaling.h"
 #include "autodist/ir/names.h"
 #include "autodist/passes/pipeline.h"
 
@@ -28,8 +29,9 @@ Batch part_of(const Batch& batch, const ir::Graph& graph, std::uint32_t index,
               std::uint32_t count) {
   if (count == 1) return batch;
   if (batch.size() != graph.inputs.size()) {
-    fail(ErrorCode::kUsage, "batch: {} tensors, the step was captured with {}", batch.size(),
-         graph.inputs.size());
+    const std::size_t ours = ir::scales_loss(graph) ? 1 : 0;
+    fail(ErrorCode::kUsage, "batch: {} tensors, the step was captured with {}", batch.size() - ours,
+         graph.inputs.size() - ours);
   }
   Batch part;
   std::int64_t rows = -1;
@@ -60,10 +62,31 @@ bool has_rows(const Batch& batch, const ir::Graph& graph) {
   return true;
 }
 
-// The step as it is captured: one that trains nothing has its loss for output, without gradients.
-TrainingStep as_captured(const NamedStep& named) {
+torch::Tensor as_input(float scale) { return torch::full({}, scale, torch::kFloat32); }
+
+std::optional<ir::LossScaling> scaling_of(const NamedStep& step, const JobOptions& options) {
+  if (!step.optimizer || options.loss_scaling.empty()) return std::nullopt;
+  return ir::parse_loss_scaling(options.loss_scaling);
+}
+
+// Names of the state of loss scaling in a checkpoint.
+const std::string kScale = "loss_scaling.scale";
+const std::string kGoodSteps = "loss_scaling.good_steps";
+const std::string kSkipped = "loss_scaling.skipped";
+
+// The step as it is captured: one that trains nothing has its loss for output, without gradients;
+// one whose loss is scaled takes the scale as a further input, which goes whole to every replica.
+TrainingStep as_captured(const NamedStep& named, const std::optional<ir::LossScaling>& scaling) {
   TrainingStep step = named.step;
   if (!named.name.empty()) step.name = named.name;
+  if (scaling) {
+    step.batched.clear();
+    for (std::size_t i = 0; i < named.step.example.size(); ++i) {
+      step.batched.push_back(is_batched(named.step, i));
+    }
+    step.batched.push_back(false);
+    step.example.push_back(as_input(scaling->scale));
+  }
   if (named.optimizer) return step;
   step.evaluate = [loss = step.loss](const Batch& batch) {
     return std::vector<torch::Tensor>{loss(batch)};
@@ -74,10 +97,15 @@ TrainingStep as_captured(const NamedStep& named) {
 }  // namespace
 
 JobStep::JobStep(JoinedJob& job, NamedStep step, std::uint32_t index)
-    : job_(job), named_(std::move(step)), captured_(as_captured(named_)), index_(index) {
+    : job_(job),
+      named_(std::move(step)),
+      scaling_(scaling_of(named_, job.options())),
+      captured_(as_captured(named_, scaling_)),
+      index_(index) {
   const std::uint64_t seed = job_options().seed + index_;
   capture::Options options;
   options.seed = seed;
+  options.scaled_loss = scaling_.has_value();
   // Every rank captures its own step, to bind its own tensors; only the chief's measured costs and
   // the chief's choice count.
   const bool measures = job_options().measure && job_.is_chief() && job_.size() > 1;
@@ -120,6 +148,7 @@ void JobStep::choose_strategy() {
   passes::Options options;
   options.cpu_only = job_options().cpu_only;
   options.micro_batches = job_options().accumulate;
+  options.loss_scaling = scaling_;
   program_ = std::make_shared<const ir::Program>(
       passes::rewrite(graph_, strategy_, job_.cluster(), options, source_of(request)));
 }
@@ -127,7 +156,13 @@ void JobStep::choose_strategy() {
 void JobStep::resume(std::int64_t step, std::vector<NamedTensor> state,
                      std::vector<NamedTensor> owed) {
   first_step_ = step;
-  initial_state_ = std::move(state);
+  for (NamedTensor& each : state) {
+    if (each.name.rfind("loss_scaling.", 0) == 0) {
+      initial_scale_[each.name] = each.tensor.item<double>();
+    } else {
+      initial_state_.push_back(std::move(each));
+    }
+  }
   initial_owed_ = std::move(owed);
 }
 
@@ -143,10 +178,36 @@ void JobStep::start(comm::Transport& transport, comm::Collectives* collectives) 
   runner_ = std::make_unique<exec::Runner>(
       program_, ir::Rank(job_.rank()), bindings_,
       exec::RunnerConnections{&transport, collectives, &job_.clock()}, options);
+  if (scaling_ && !initial_scale_.empty()) {
+    runner_->set_loss_scale({static_cast<float>(initial_scale_.at(kScale)),
+                             static_cast<std::int64_t>(initial_scale_.at(kGoodSteps)),
+                             static_cast<std::int64_t>(initial_scale_.at(kSkipped))});
+  }
   if (!initial_state_.empty()) runner_->load_state(initial_state_);
   runner_->load_owed(initial_owed_);
   initial_state_.clear();
   initial_owed_.clear();
+}
+
+std::vector<NamedTensor> JobStep::state() {
+  std::vector<NamedTensor> state = runner_->gather_state();
+  if (scaling_) {
+    const ir::LossScale scale = runner_->loss_scale();
+    state.push_back({kScale, torch::full({1}, scale.scale, torch::kFloat32)});
+    state.push_back({kGoodSteps, torch::full({1}, scale.good_steps, torch::kInt64)});
+    state.push_back({kSkipped, torch::full({1}, scale.skipped, torch::kInt64)});
+  }
+  return state;
+}
+
+ir::LossScale JobStep::loss_scale() {
+  if (!scaling_) fail(ErrorCode::kUsage, "loss_scale: the job does not scale its loss");
+  return runner_->loss_scale();
+}
+
+Batch JobStep::with_scale(Batch batch) {
+  if (scaling_ && !batch.empty()) batch.push_back(as_input(runner_->loss_scale().scale));
+  return batch;
 }
 
 std::int64_t JobStep::step() const {
@@ -159,7 +220,9 @@ std::uint32_t JobStep::replica() const {
   return *replica;
 }
 
-double JobStep::run_local(const Batch& rows) {
+double JobStep::run_local(const Batch& rows) { return run_rows(with_scale(rows)); }
+
+double JobStep::run_rows(const Batch& rows) {
   job_.check_children();
   const std::int64_t every = job_options().verify_every;
   if (trains() && every > 0 && step() % every == 0) shapes_->verify(*runner_, rows);
@@ -168,6 +231,7 @@ double JobStep::run_local(const Batch& rows) {
   report_.captured = shapes_->captures() > captures;
   report_.step = step() - 1;
   report_.samples = result.samples;
+  report_.overflow = result.overflow;
   report_.loss = result.samples > 0 ? result.loss : std::numeric_limits<double>::quiet_NaN();
   report_.waiting = result.waiting;
   report_.total = result.compute + result.waiting;
@@ -192,13 +256,14 @@ exec::StepResult JobStep::run_parts(const Batch& rows) {
     whole.samples += part.samples;
     whole.compute += part.compute;
     whole.waiting += part.waiting;
+    whole.overflow = part.overflow;  // of all so far
   }
   whole.loss = mean ? loss / static_cast<double>(whole.samples) : loss;
   return whole;
 }
 
 double JobStep::run(const Batch& batch) {
-  return run_local(part_of(batch, *graph_, replica(), program_->replica_count()));
+  return run_rows(part_of(with_scale(batch), *graph_, replica(), program_->replica_count()));
 }
 
 StepSummary JobStep::summarise(bool stop, bool save) {

@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,9 @@ class JobStep {
   // From a checkpoint, before start(): steps done, the state of the update rules, and what
   // compression owed.
   void resume(std::int64_t step, std::vector<NamedTensor> state, std::vector<NamedTensor> owed);
+  // What a checkpoint keeps of it beside the variables, at the chief: the state of the update
+  // rules, and of loss scaling. REQUIRES: started.
+  std::vector<NamedTensor> state();
   // Once, before the first step. `transport` is this step's own, whose exchange has the epoch
   // index + 1; both outlive the step.
   void start(comm::Transport& transport, comm::Collectives* collectives);
@@ -60,6 +64,7 @@ class JobStep {
                                                      const std::vector<std::string>& names);
   std::vector<double> sum_over_ranks(const std::vector<double>& values);
   [[nodiscard]] const StepReport& last() const { return report_; }
+  ir::LossScale loss_scale();
   StepSummary summarise(bool stop, bool save);
   std::vector<StepSummary> remaining_summaries();
   StepSummary last_summary();
@@ -67,11 +72,14 @@ class JobStep {
  private:
   [[nodiscard]] const JobOptions& job_options() const { return job_.options(); }
   void choose_strategy();
+  [[nodiscard]] Batch with_scale(Batch batch);
+  double run_rows(const Batch& rows);
   exec::StepResult run_parts(const Batch& rows);
   void read_notes();
 
   JoinedJob& job_;
   NamedStep named_;
+  std::optional<ir::LossScaling> scaling_;
   TrainingStep captured_;  // named_.step as it is captured
   std::uint32_t index_;
   std::shared_ptr<const ir::Graph> graph_;
@@ -84,7 +92,8 @@ class JobStep {
   std::int64_t first_step_ = 0;
   std::vector<NamedTensor> initial_state_;
   std::vector<NamedTensor> initial_owed_;
-  std::deque<std::int64_t> untold_;  // steps whose notes were not read yet
+  std::map<std::string, double> initial_scale_;  // the state of loss scaling, by name
+  std::deque<std::int64_t> untold_;              // steps whose notes were not read yet
   StepSummary summary_;
 };
 

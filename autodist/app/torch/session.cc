@@ -82,6 +82,7 @@ std::map<std::string, torch::Tensor> Session::run_and_fetch(const Batch& batch,
 std::vector<double> Session::sum_over_ranks(const std::vector<double>& values) {
   return impl_->turn().sum_over_ranks(values);
 }
+ir::LossScale Session::loss_scale() { return impl_->turn().loss_scale(); }
 std::vector<StepSummary> Session::remaining_summaries() {
   return impl_->turn().remaining_summaries();
 }

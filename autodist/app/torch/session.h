@@ -28,6 +28,7 @@
 #include "autodist/exec/finite.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/ir/graph.h"
+#include "autodist/ir/loss_scaling.h"
 #include "autodist/ir/optimizer.h"
 #include "autodist/ir/program.h"
 #include "autodist/ir/trace.h"
@@ -63,6 +64,10 @@ struct JobOptions {
   // Every so many steps, before the step: compare it with its replay on the same rows. 0: never.
   std::int64_t verify_every = 0;
   exec::OnNonFinite on_nonfinite = exec::OnNonFinite::kStop;
+  // "dynamic", "dynamic:scale=…,growth=…,backoff=…,interval=…" or a fixed scale
+  // (ir/loss_scaling.h): the loss is scaled for the backward pass, and a step in which a gradient
+  // of any rank is not finite is skipped by all. Empty: not so. Takes the place of on_nonfinite.
+  std::string loss_scaling;
   // A safetensors file whose tensors take the place of the model's own first values, by name. What
   // only one side has is listed on standard error; another shape is refused.
   std::string initial_weights;
@@ -83,6 +88,8 @@ struct StepReport {
   Seconds waiting;  // of it, in gates, collectives and norms
   // The rows had shapes that were new to this rank: the step was captured with them first.
   bool captured = false;
+  // With loss scaling: a gradient of this rank was not finite, so no rank updates anything.
+  bool overflow = false;
 };
 
 // What all ranks know of a step, one step later (with staleness s: s + 1 steps; with asynchronous
@@ -93,6 +100,7 @@ struct StepSummary {
   std::int64_t samples = 0;  // of all replicas
   bool stop = false;         // some rank asked to stop
   bool save = false;         // some rank asked for a checkpoint
+  bool skipped = false;      // with loss scaling: a gradient was not finite, nothing was updated
 };
 
 // One of several steps that a job has over the same variables.
@@ -101,8 +109,8 @@ struct NamedStep {
   TrainingStep step;  // its `trains` says which of its parameters it changes
   // Nothing: the step trains nothing. It computes its loss without gradients, on the newest
   // variables; whether the model is in evaluation mode is up to the loss function.
-  std::optional<ir::Optimizer> optimizer;
-  std::string builder;  // in the place of the job's
+  std::optional<ir::Optimizer> optimizer = std::nullopt;
+  std::string builder = "";  // in the place of the job's
 };
 
 class Session {
@@ -148,6 +156,10 @@ class Session {
   StepSummary last_summary();
   // Those that summarise() has not returned yet, up to that step.
   std::vector<StepSummary> remaining_summaries();
+
+  // With loss scaling: the scale of the next step, and how many steps were skipped so far. Waits
+  // until all ranks have computed the last step. Error(kUsage) without.
+  ir::LossScale loss_scale();
 
   // Until it returns, variables may be of any version; afterwards they are the newest, at every
   // rank. With asynchronous variables every rank calls it (and evaluate()), after the same step.

@@ -5,6 +5,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/capture/bindings.h"
+#include "autodist/ir/loss_scaling.h"
 #include "autodist/passes/pipeline.h"
 
 namespace autodist::app {
@@ -76,6 +77,7 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
   capture::Options options;
   options.seed = seed_;
   options.cost_repetitions = 0;
+  options.scaled_loss = ir::scales_loss(*program_->graph);
   capture::CapturedStep captured =
       trains_ ? capture::capture(step, options) : capture::capture_evaluation(step, options);
   ++captures_;

@@ -13,6 +13,7 @@ struct Note {
   double samples = 0;
   double stop = 0;
   double save = 0;
+  double overflow = 0;
 };
 
 Note unpack(const std::string& bytes) {
@@ -32,6 +33,7 @@ std::string note_of(const StepReport& report, ir::Reduction reduction, bool stop
   }
   note.stop = stop ? 1 : 0;
   note.save = save ? 1 : 0;
+  note.overflow = report.overflow ? 1 : 0;
   return {reinterpret_cast<const char*>(&note), sizeof note};
 }
 
@@ -47,6 +49,7 @@ StepSummary summary_of(std::int64_t step, const std::vector<std::string>& notes,
     samples += note.samples;
     summary.stop = summary.stop || note.stop > 0;
     summary.save = summary.save || note.save > 0;
+    summary.skipped = summary.skipped || note.overflow > 0;
   }
   summary.samples = static_cast<std::int64_t>(samples);
   const bool mean = reduction == ir::Reduction::kMean;

@@ -37,6 +37,7 @@ struct TrainArguments {
   std::int64_t verify_every = 0;
   std::int64_t accumulate = 1;
   std::string on_nonfinite = "stop";
+  std::string loss_scaling;
   std::string init;
 };
 
@@ -111,6 +112,8 @@ int train_verb(TrainArguments arguments, Console& console) {
   options.accumulate = arguments.accumulate;
   options.initial_weights = arguments.init;
   options.on_nonfinite = exec::on_nonfinite_from_name(arguments.on_nonfinite);
+  options.loss_scaling = arguments.loss_scaling;
+  if (!options.loss_scaling.empty()) ir::parse_loss_scaling(options.loss_scaling);
   arguments.training.seed = arguments.model.seed;
 
   const auto launched = launcher_of(process_environment());
@@ -138,6 +141,11 @@ int train_verb(TrainArguments arguments, Console& console) {
   if (source.held_out != nullptr) {
     json["held_out_accuracy"] = accuracy_of(session, *source.held_out, 256);
   }
+  if (!arguments.loss_scaling.empty()) {
+    const ir::LossScale scale = session.loss_scale();
+    json["loss_scale"] = scale.scale;
+    json["skipped_steps"] = scale.skipped;
+  }
   if (!arguments.trace.empty() && speak) {
     write_file_atomically(arguments.trace, ir::to_chrome_json(session.take_trace()));
   }
@@ -158,6 +166,10 @@ int train_verb(TrainArguments arguments, Console& console) {
         result.p90_samples_per_second, to_string(result.computing), to_string(result.waiting));
   }
   console.out << "\n";
+  if (json.contains("loss_scale")) {
+    console.out << fmt::format("loss scale {}, {} steps skipped\n", json["loss_scale"].get<float>(),
+                               json["skipped_steps"].get<std::int64_t>());
+  }
   if (json.contains("held_out_accuracy")) {
     console.out << fmt::format("accuracy on {} held-out samples: {:.2f} %\n",
                                source.held_out->size(),
@@ -214,6 +226,9 @@ Action declare_train(CLI::App& verb) {
       ->check(CLI::Range(std::int64_t{0}, kMostCount));
   verb.add_option("--on-nonfinite", arguments->on_nonfinite,
                   "a loss or gradient that is not finite: stop (naming it) or ignore");
+  verb.add_option("--loss-scale", arguments->loss_scaling,
+                  "dynamic (dynamic:scale=65536,growth=2,backoff=0.5,interval=2000) or a number: "
+                  "scale the loss, and skip steps whose gradients are not finite");
   verb.add_option("--join-timeout", arguments->join_seconds, "seconds for the ranks to meet")
       ->check(CLI::Range(1e-3, 1e6));
   verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")

@@ -236,7 +236,7 @@ void TrainingJob::write(exec::Checkpoint& checkpoint, const std::string& directo
     if (!step->name().empty()) checkpoint.steps[step->name()] = step->step();
     digests.push_back(to_string(ir::digest_of(step->program())));
     optimizers.push_back(step->prefix() + step->optimizer());
-    for (exec::TensorData& each : to_data(step->runner().gather_state())) {
+    for (exec::TensorData& each : to_data(step->state())) {
       each.name = step->prefix() + each.name;
       checkpoint.optimizer_state.push_back(std::move(each));
     }
