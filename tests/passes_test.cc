@@ -111,6 +111,38 @@ TEST(Rewrite, GivesTheProgramsOfTheGoldens) {
                 rewritten(two_layers(1e-3, true), "AllReduce:algorithm=library", nodes(2)));
 }
 
+// A barrier behind the last gradient; updates here come after it, and those of collectives after
+// all collectives.
+TEST(Rewrite, PutsTheBarrierOfLossScalingBeforeAllUpdates) {
+  Options options;
+  options.loss_scaling = ir::LossScaling();
+  expect_golden("alone_loss_scaling", rewritten(two_layers(1e-3, true), "PS", nodes(1), options));
+  expect_golden("ps_2_loss_scaling", rewritten(two_layers(), "PS", nodes(2), options));
+  expect_golden("library_2_loss_scaling",
+                rewritten(two_layers(1e-3, true), "AllReduce:algorithm=library,chunk_size=1",
+                          nodes(2), options));
+  const ir::Program program = rewritten(two_layers(), "PS", nodes(2), options);
+  EXPECT_EQ(ir::loss_scaling_of(program), options.loss_scaling);
+  EXPECT_EQ(ir::digest_of(for_other_shapes(program, *two_layers())), ir::digest_of(program));
+  options.loss_scaling->interval = 7;
+  EXPECT_NE(ir::digest_of(rewritten(two_layers(), "PS", nodes(2), options)),
+            ir::digest_of(program));
+}
+
+TEST(Rewrite, RefusesLossScalingWhereAStepIsNotAllThere) {
+  Options options;
+  options.loss_scaling = ir::LossScaling();
+  for (const char* builder :
+       {"PS:staleness=1", "PS:sync=false", "AllReduce:compressor=HorovodCompressorEF"}) {
+    try {
+      rewritten(two_layers(), builder, nodes(2), options);
+      ADD_FAILURE() << builder;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInfeasible) << error.what();
+    }
+  }
+}
+
 TEST(Rewrite, ReadsNoMeasuredTime) {
   for (const char* builder : {"PartitionedPS", "AllReduce", "AllReduce:algorithm=library"}) {
     const auto graph = two_layers(1e-3);
