@@ -14,6 +14,7 @@
 #include <fstream>
 #include <utility>
 
+#include "autodist/app/wait_policy.h"
 #include "autodist/base/error.h"
 
 extern char** environ;
@@ -90,6 +91,9 @@ RankProcess here(const CommandLine& command, const JobPlace& place) {
   }
   for (const std::string& each : place_variables(place, kKeyDescriptor)) {
     process.environment.push_back(each);
+  }
+  if (!says_how_to_wait(process_environment())) {
+    process.environment.push_back(std::string(kWaitPolicy) + "=" + kPassive);
   }
   process.input = place.key;
   process.input_descriptor = kKeyDescriptor;

@@ -7,6 +7,7 @@
 
 #include "autodist/app/machine.h"
 #include "autodist/app/subprocess.h"
+#include "autodist/app/wait_policy.h"
 #include "autodist/base/error.h"
 
 extern char** environ;
@@ -106,6 +107,9 @@ std::string script_of(const RemoteProgram& program, const cluster::SshConfig& ss
     const std::size_t equals = each.find('=');
     exports += "export " + each.substr(0, equals) + "=" + quoted(each.substr(equals + 1)) + "\n";
   }
+  // Unless the settings of the ssh group, or the machine's own, say it otherwise.
+  exports += fmt::format("[ -n \"$GOMP_SPINCOUNT\" ] || export {0}=\"${{{0}:-{1}}}\"\n",
+                         kWaitPolicy, kPassive);
   // In braces, so that the shell has read all of it before the watcher reads what follows: nothing,
   // until we are gone.
   return "{\nexec 4<&0\n" + prelude(program, ssh) + exports + command +

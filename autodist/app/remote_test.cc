@@ -66,6 +66,16 @@ TEST(RemoteScript, CarriesArgumentsEnvironmentFolderAndKeyAsTheyAre) {
   EXPECT_EQ(finished.failure, "");
 }
 
+TEST(RemoteScript, ThreadsSleepWhileTheyWaitUnlessToldOtherwise) {
+  const std::string show = "echo $OMP_WAIT_POLICY-$GOMP_SPINCOUNT";
+  EXPECT_EQ(run_script(shell(show)).output, "passive-\n");
+  cluster::SshConfig ssh;
+  ssh.shared_envs = {{"OMP_WAIT_POLICY", "active"}};
+  EXPECT_EQ(run_script(shell(show), ssh).output, "active-\n");
+  ssh.shared_envs = {{"GOMP_SPINCOUNT", "100"}};
+  EXPECT_EQ(run_script(shell(show), ssh).output, "-100\n");
+}
+
 TEST(RemoteScript, EndsAsTheProgramDoes) {
   EXPECT_EQ(run_script(shell("exit 6")).failure, "rank 0 (on 10.0.0.2) ended with exit code 6");
 }

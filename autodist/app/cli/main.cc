@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
 
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/wait_policy.h"
 #include "autodist/base/error.h"
 
 namespace {
@@ -16,6 +18,10 @@ namespace {
 int hand_over(char** argv) {
   const auto beside = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   const std::string program = (beside / "autodist-torch").string();
+  // OpenMP reads it when it is loaded, so this is the time to say it for a chief, too.
+  if (!autodist::app::says_how_to_wait(autodist::app::process_environment())) {
+    ::setenv(autodist::app::kWaitPolicy, autodist::app::kPassive, 1);
+  }
   ::execv(program.c_str(), argv);
   std::cerr << "autodist: " << argv[1] << " needs " << program
             << ", which cannot be started: " << std::strerror(errno)

@@ -6,12 +6,13 @@
 #include <iostream>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
 
+#include "autodist/app/cores.h"
 #include "autodist/app/machine.h"
 #include "autodist/app/meeting_point.h"
 #include "autodist/base/error.h"
+#include "autodist/comm/agreement.h"
 
 namespace autodist::app {
 namespace {
@@ -44,7 +45,6 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options)
   } else {
     place_.size = size_;
   }
-  share_cores();
   if (size_ == 1) {
     alone_ = std::make_unique<comm::InProcessHub>(1);
     transport_ = alone_->connect(0);
@@ -55,6 +55,7 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options)
   } else {
     start_and_join();
   }
+  share_cores();
 }
 
 void JoinedJob::check_children() const {
@@ -76,14 +77,18 @@ void JoinedJob::check_devices() const {
   }
 }
 
-// Ranks of one machine share its cores; more threads than cores only wait for each other.
+// By all ranks: each tells the others what it has.
 void JoinedJob::share_cores() const {
+  const Cores own = own_cores();
+  const std::vector<std::string> all =
+      comm::all_gather(*transport_, to_string(own), "cores", options_.join_limit);
   if (process_environment()("OMP_NUM_THREADS")) return;
   const std::vector<cluster::Place> places = cluster::ranks_of(cluster_, options_.cpu_only);
-  const auto here = std::count_if(places.begin(), places.end(), [&](const cluster::Place& place) {
-    return place.node == places[place_.rank].node;
-  });
-  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency() / here));
+  std::vector<Cores> here;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (places[rank].node == places[place_.rank].node) here.push_back(parse_cores(all[rank]));
+  }
+  const int threads = threads_for(own, here);
   torch::set_num_threads(threads);
   // Debian's OpenBLAS has threads of its own, which libtorch's setting does not reach.
   using SetThreads = void (*)(int);

@@ -1,0 +1,44 @@
+// How many threads a rank may compute with: the cores that affinity and control groups leave to
+// this process, divided among the ranks that share them. More threads than cores only wait for each
+// other.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace autodist::app {
+
+// What a process has of its machine.
+struct Cores {
+  std::vector<std::uint32_t> allowed;  // ascending: the affinity mask, which a launcher may set
+  std::string group;                   // the control group; its time is shared by all in it
+  double quota = 0;                    // cores' worth of time that the group has; 0: no limit
+
+  friend bool operator==(const Cores& a, const Cores& b) {
+    return a.allowed == b.allowed && a.group == b.group && a.quota == b.quota;
+  }
+};
+
+// One line, for the other ranks of the machine. REQUIRES: what to_string() made.
+std::string to_string(const Cores& cores);
+Cores parse_cores(const std::string& text);
+
+// A file's contents, or nothing where there is none.
+using ReadFile = std::function<std::optional<std::string>(const std::string& path)>;
+
+// The least quota of a process's control group and those above it, of version 2 (cpu.max) or 1
+// (cpu.cfs_quota_us), and the group's name. `groups` is the text of /proc/self/cgroup.
+void read_quota(const std::string& groups, const ReadFile& read, Cores& cores);
+
+// Of this process.
+Cores own_cores();
+
+// Threads for a rank with `own` among the ranks of its machine, itself included: its cores divided
+// by the ranks that may run on them, and no more than its part of the group's time. At least 1.
+int threads_for(const Cores& own, const std::vector<Cores>& here);
+
+}  // namespace autodist::app
