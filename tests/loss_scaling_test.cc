@@ -75,6 +75,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case(2, "AllReduce:update_at=owner", "sgd:lr=0.01,momentum=0.9"),
                       Case(2, "DDP-like", "adam:lr=0.01"),
                       Case(2, "AllReduce:algorithm=library", "adam:lr=0.01"),
+                      Case(3, "AllReduce:algorithm=ring", "adam:lr=0.01"),
+                      Case(2, "AllReduce:algorithm=sufficient_factors", "adam:lr=0.01"),
                       Case(2, "AllReduce:algorithm=library", "sgd:lr=0.01,momentum=0.9,clip=0.5"),
                       Case(2, "PS", "sgd:lr=0.01,momentum=0.9,clip=0.5"),
                       Case(2, "AllReduce", "sgd:lr=0.01,momentum=0.9,clip=0.5")));

@@ -282,7 +282,8 @@ class Runner::Impl {
   void contribute_factors(ir::VariableId variable, std::int64_t samples) {
     AD_CHECK(samples_before_ == 0)
         << "factors of several micro-batches are no factors of their sum";
-    const auto [left, right] = std::exchange(factors_[variable.value], {});
+    auto [left, right] = std::exchange(factors_[variable.value], {});
+    if (samples != 0 && synchroniser_.scaler().is_on()) left = unscaled(left);
     synchroniser_.contribute_factors(variable, left, right, step_, samples);
   }
 
