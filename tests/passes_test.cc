@@ -183,7 +183,7 @@ TEST(Rewrite, RefusesWhatItCannotCarryOut) {
     return "accepted";
   };
   EXPECT_NE(refusal("PS:staleness=33").find("'a' has staleness=33"), std::string::npos);
-  EXPECT_NE(refusal("AllReduce:compressor=PowerSGDCompressor").find("PowerSGDCompressor"),
+  EXPECT_NE(refusal("AllReduce:compressor=PowerSGDCompressor,algorithm=tree").find("powersgd(1)"),
             std::string::npos);
 }
 
