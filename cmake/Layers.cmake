@@ -37,7 +37,10 @@ function(autodist_layer layer)
     set(scope INTERFACE)  # headers alone
     add_library(${target} INTERFACE)
   endif()
-  target_include_directories(${target} ${scope} ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  target_include_directories(${target} ${scope}
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}>
+    $<INSTALL_INTERFACE:include>)
+  set_property(GLOBAL APPEND PROPERTY AUTODIST_LAYER_TARGETS ${target})
   foreach(lower IN LISTS below)
     autodist_target_name(${lower} lower_target)
     target_link_libraries(${target} ${scope} ${lower_target})
