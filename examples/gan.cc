@@ -15,9 +15,9 @@ struct Gan : nn::Module {
   Gan() {
     generator = register_module("generator",
                                 nn::Sequential(nn::Linear(2, 32), nn::Tanh(), nn::Linear(32, 2)));
-    critic = register_module("critic",
-                             nn::Sequential(nn::Linear(2, 32), nn::LeakyReLU(), nn::Linear(32, 32),
-                                            nn::LeakyReLU(), nn::Linear(32, 1)));
+    const auto bent = [] { return nn::LeakyReLU(nn::LeakyReLUOptions().negative_slope(0.2)); };
+    critic = register_module("critic", nn::Sequential(nn::Linear(2, 32), bent(), nn::Linear(32, 32),
+                                                      bent(), nn::Linear(32, 1)));
   }
   // One point for each row of `real`.
   torch::Tensor fake(const torch::Tensor& real) {
@@ -63,9 +63,12 @@ int main(int argc, char** argv) try {
       },
       example);
 
+  const auto adam = [](const std::string& options) {
+    return autodist::ir::parse_optimizer("adam:beta1=0.5,beta2=0.9," + options);
+  };
   autodist::Steps steps = ad.distribute({
-      {"critic", critic, autodist::Adam{4e-3}},
-      {"generator", generator, autodist::Adam{2e-3}},
+      {"critic", critic, adam("lr=4e-3")},
+      {"generator", generator, adam("lr=2e-3")},
       {"distance", distance, std::nullopt},  // trains nothing
   });
   for (int i = 0; i < 600; ++i) {
