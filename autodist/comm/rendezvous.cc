@@ -155,18 +155,26 @@ bool readable(zmq::socket_t& socket, const Clock& clock, Seconds deadline) {
 
 class ChiefListener::Impl {
  public:
-  Impl(const std::string& address, std::uint16_t port) : socket(context, zmq::socket_type::router) {
+  Impl(const std::string& address, std::uint16_t port, const std::optional<std::string>& job_key)
+      : socket(context, zmq::socket_type::router) {
     configure(socket.handle(), SocketUse::kRendezvous);
+    if (job_key) {
+      const CurveKeys keys = curve_keys_of(*job_key);
+      gate.emplace(context, keys);
+      secure(socket.handle(), CurveSide::kServer, keys);
+    }
     this->port = bind(socket.handle(), address, port);
   }
 
   zmq::context_t context;
+  std::optional<ClientGate> gate;  // as long as the socket
   zmq::socket_t socket;
   std::uint16_t port = 0;
 };
 
-ChiefListener::ChiefListener(const std::string& address, std::uint16_t port)
-    : impl_(std::make_unique<Impl>(address, port)) {}
+ChiefListener::ChiefListener(const std::string& address, std::uint16_t port,
+                             const std::optional<std::string>& job_key)
+    : impl_(std::make_unique<Impl>(address, port, job_key)) {}
 ChiefListener::~ChiefListener() = default;
 std::uint16_t ChiefListener::port() const { return impl_->port; }
 
@@ -293,6 +301,9 @@ std::vector<Member> ask(const RendezvousOptions& options, const Member& own) {
   zmq::context_t context;
   zmq::socket_t socket(context, zmq::socket_type::dealer);
   configure(socket.handle(), SocketUse::kRendezvous);
+  if (options.encrypt) {
+    secure(socket.handle(), CurveSide::kClient, curve_keys_of(options.job_key));
+  }
   socket.set(zmq::sockopt::maxmsgsize, std::int64_t{64} << 20);  // the table of a large job
   socket.set(zmq::sockopt::linger, 0);
   const std::string chief = endpoint(options.chief_address, options.chief_port);
@@ -311,11 +322,11 @@ std::vector<Member> ask(const RendezvousOptions& options, const Member& own) {
       return decode_answer(answer.to_string(), options.size);
     }
   }
-  fail(
-      ErrorCode::kPeersLost,
-      "rendezvous: rank 0 (the chief, {}) gave rank {} no answer within {}: it is not reachable or "
-      "still waits for other ranks",
-      chief, options.rank, to_string(options.limit));
+  fail(ErrorCode::kPeersLost,
+       "rendezvous: rank 0 (the chief, {}) gave rank {} no answer within {}: it is not reachable, "
+       "still waits for other ranks{}",
+       chief, options.rank, to_string(options.limit),
+       options.encrypt ? ", or has another key or none (--encrypt)" : " or wants to be encrypted");
 }
 
 }  // namespace
@@ -327,7 +338,9 @@ std::unique_ptr<Transport> join(const RendezvousOptions& options, ChiefListener*
   AD_CHECK(options.job_key.size() <= kLongestString && options.build.size() <= kLongestString);
   AD_CHECK((options.rank == 0) == (listener != nullptr) || options.size == 1)
       << "the chief, and nobody else, has a listener";
-  ZmqListener frames(options.own_address);
+  std::optional<CurveKeys> keys;
+  if (options.encrypt) keys = curve_keys_of(options.job_key);
+  ZmqListener frames(options.own_address, 0, keys);
   std::unique_ptr<SharedBlocks> blocks;
   if (options.size > 1 && options.shared_memory > Bytes{0}) {
     blocks = SharedBlocks::make(static_cast<std::size_t>(options.shared_memory.value));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "autodist/comm/transport.h"
@@ -18,6 +19,9 @@ struct RendezvousOptions {
   std::string chief_address = "127.0.0.1";
   std::uint16_t chief_port = 0;           // for the chief: 0 takes a free one (see ChiefListener)
   std::string own_address = "127.0.0.1";  // where this rank listens; never all interfaces
+  // Everything between ranks is encrypted, the meeting included (zmq/curve.h). The same at all
+  // ranks.
+  bool encrypt = false;
   std::string job_key;  // joins of another job are refused: Error(kAuthentication)
   std::string build;    // version of the program; must be equal everywhere
   Seconds limit{60};
@@ -31,8 +35,10 @@ struct RendezvousOptions {
 // Bound before the other ranks are started, so that they can be told the port.
 class ChiefListener {
  public:
-  // Throws Error(kEnvironment) when the port is taken.
-  ChiefListener(const std::string& address, std::uint16_t port);
+  // With a key, only who holds it comes in (RendezvousOptions::encrypt). Throws Error(kEnvironment)
+  // when the port is taken.
+  ChiefListener(const std::string& address, std::uint16_t port,
+                const std::optional<std::string>& job_key = std::nullopt);
   ~ChiefListener();
   [[nodiscard]] std::uint16_t port() const;
 

@@ -18,6 +18,8 @@ constexpr int kSendHighWater = 1024;
 constexpr int kReceiveHighWater = 64;
 constexpr int kSocketBuffer = 512 << 10;
 constexpr std::int64_t kLargestRendezvousMessage = 64 << 10;
+// Who has not said by then who it is, a byte at a time perhaps, is cut off.
+constexpr int kHandshakeMs = 5000;
 constexpr int kRendezvousLingerMs = 1000;  // so that a refusal still gets out
 
 template <typename Value>
@@ -36,6 +38,7 @@ void configure(void* socket, SocketUse use) {
   set(socket, ZMQ_SNDBUF, kSocketBuffer);
   set(socket, ZMQ_RCVBUF, kSocketBuffer);
   set(socket, ZMQ_IPV6, 1);
+  set(socket, ZMQ_HANDSHAKE_IVL, kHandshakeMs);
   set(socket, ZMQ_MAXMSGSIZE,
       rendezvous ? kLargestRendezvousMessage : static_cast<std::int64_t>(kLargestPayload));
 }

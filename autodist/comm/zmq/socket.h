@@ -1,4 +1,4 @@
-// The one place where sockets get their limits (and where their keys will be set).
+// The one place where sockets get their limits. Their keys: curve.h.
 
 #pragma once
 
@@ -9,8 +9,8 @@ namespace autodist::comm {
 
 enum class SocketUse : std::uint8_t { kSendFrames, kReceiveFrames, kRendezvous };
 
-// Sets high-water marks, buffers, the largest message and the linger of a fresh libzmq socket.
-// Authentication and encryption (CURVE) belong here: before bind or connect, for every use.
+// Sets high-water marks, buffers, the largest message, the time for a handshake and the linger of a
+// fresh libzmq socket.
 void configure(void* socket, SocketUse use);
 
 // "tcp://10.0.0.3:4711", "tcp://[fe80::1]:4711"; "*" for port 0, which libzmq reads as any free

@@ -1,7 +1,10 @@
 #include "autodist/comm/zmq/zmq_transport.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <deque>
 #include <optional>
 #include <thread>
@@ -20,6 +23,9 @@ namespace {
 constexpr std::size_t kAlignment = 8;
 // Smaller payloads cost a message either way.
 constexpr std::size_t kSmallestShared = 16 << 10;
+// libzmq tries every 0.1 s.
+constexpr int kRefusedAttempts = 4;
+constexpr Seconds kLookAtConnections{0.05};
 
 std::chrono::milliseconds milliseconds(Seconds seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds.value * 1e3)));
@@ -50,18 +56,43 @@ Payload payload_of(zmq::message_t message) {
 
 class ZmqListener::Impl {
  public:
-  Impl(const std::string& address, std::uint16_t port) : socket(context, zmq::socket_type::pull) {
+  Impl(const std::string& address, std::uint16_t port, const std::optional<CurveKeys>& job_keys)
+      : keys(job_keys), socket(context, zmq::socket_type::pull) {
     configure(socket.handle(), SocketUse::kReceiveFrames);
+    if (keys) {
+      gate.emplace(context, *keys);
+      secure(socket.handle(), CurveSide::kServer, *keys);
+    }
     this->port = bind(socket.handle(), address, port);
   }
 
+  // One system call where a message is there, two where it has to be waited for (zmq_poll takes
+  // twice as many). False after `timeout`, or when a signal ends it early.
+  bool receive(zmq::message_t& message, Seconds timeout) {
+    const int limit = std::max(0, static_cast<int>(milliseconds(timeout).count()));
+    if (limit != limit_) socket.set(zmq::sockopt::rcvtimeo, limit);
+    limit_ = limit;
+    try {
+      return socket.recv(message).has_value();
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EINTR) throw;
+      return false;
+    }
+  }
+
   zmq::context_t context;
+  std::optional<CurveKeys> keys;
+  std::optional<ClientGate> gate;  // as long as the socket
   zmq::socket_t socket;
   std::uint16_t port = 0;
+
+ private:
+  int limit_ = -1;  // milliseconds
 };
 
-ZmqListener::ZmqListener(const std::string& address, std::uint16_t port)
-    : impl_(std::make_unique<Impl>(address, port)) {}
+ZmqListener::ZmqListener(const std::string& address, std::uint16_t port,
+                         const std::optional<CurveKeys>& keys)
+    : impl_(std::make_unique<Impl>(address, port, keys)) {}
 ZmqListener::~ZmqListener() = default;
 ZmqListener::ZmqListener(ZmqListener&&) noexcept = default;
 std::unique_ptr<ZmqListener::Impl> ZmqListener::take() { return std::move(impl_); }
@@ -70,8 +101,18 @@ std::uint16_t ZmqListener::port() const { return impl_->port; }
 // The sending side of one peer. What libzmq has no room for waits here, in order.
 class ZmqTransport::Peer {
  public:
-  Peer(zmq::context_t& context, const Member& member) : socket_(context, zmq::socket_type::push) {
+  Peer(zmq::context_t& context, const std::optional<CurveKeys>& keys, RankNumber rank,
+       const Member& member)
+      : socket_(context, zmq::socket_type::push), events_(context, zmq::socket_type::pair) {
     configure(socket_.handle(), SocketUse::kSendFrames);
+    if (keys) secure(socket_.handle(), CurveSide::kClient, *keys);
+    const std::string monitor = fmt::format("inproc://autodist.peer.{}", rank);
+    constexpr int kWatched =
+        ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED;
+    AD_CHECK(zmq_socket_monitor(socket_.handle(), monitor.c_str(), kWatched) == 0)
+        << zmq_strerror(zmq_errno());
+    events_.set(zmq::sockopt::linger, 0);
+    events_.connect(monitor);
     socket_.connect(endpoint(member.address, member.port));
   }
 
@@ -86,7 +127,25 @@ class ZmqTransport::Peer {
     return backlog_.empty();
   }
 
+  // By the receiving thread. A link that swallows everything ends no connection, and one that was
+  // only interrupted is made again: gone is where a connection ended and new ones are refused.
+  bool gone() {
+    zmq::message_t event;
+    while (events_.recv(event, zmq::recv_flags::dontwait)) {
+      std::uint16_t number = 0;
+      if (event.size() >= sizeof number) std::memcpy(&number, event.data(), sizeof number);
+      zmq::message_t address;
+      if (event.more()) (void)events_.recv(address);
+      if (number == ZMQ_EVENT_DISCONNECTED) broken_ = true;
+      if (number == ZMQ_EVENT_CONNECTED) broken_ = false;
+      if (!broken_) attempts_ = 0;
+      if (broken_ && number == ZMQ_EVENT_CONNECT_RETRIED) ++attempts_;
+    }
+    return attempts_ >= kRefusedAttempts;
+  }
+
   void close(Seconds linger) {
+    zmq_socket_monitor(socket_.handle(), nullptr, 0);
     socket_.set(zmq::sockopt::linger, static_cast<int>(milliseconds(linger).count()));
     socket_.close();
   }
@@ -113,6 +172,10 @@ class ZmqTransport::Peer {
 
   zmq::socket_t socket_;
   std::deque<Waiting> backlog_;
+  // Used by the receiving thread alone.
+  zmq::socket_t events_;
+  bool broken_ = false;
+  int attempts_ = 0;  // to connect again, in vain
 };
 
 ZmqTransport::ZmqTransport(ZmqListener listener, RankNumber self, std::vector<Member> members,
@@ -125,7 +188,8 @@ ZmqTransport::ZmqTransport(ZmqListener listener, RankNumber self, std::vector<Me
   AD_CHECK(self < members_.size()) << self << " of " << members_.size();
   for (RankNumber rank = 0; rank < members_.size(); ++rank) {
     peers_.push_back(rank == self ? nullptr
-                                  : std::make_unique<Peer>(listener_->context, members_[rank]));
+                                  : std::make_unique<Peer>(listener_->context, listener_->keys,
+                                                           rank, members_[rank]));
     // One machine: the same address (two names of a machine, or two network namespaces, count as
     // two). Who can open a peer's memory is seen by that peer as well, so both know.
     const Member& member = members_[rank];
@@ -181,12 +245,9 @@ std::optional<Frame> ZmqTransport::receive_next(Seconds timeout) {
   zmq::socket_t& socket = listener_->socket;
   for (;;) {
     zmq::message_t head;
-    if (!socket.recv(head, zmq::recv_flags::dontwait)) {
-      const Seconds left = until - clock.now();
-      if (left <= Seconds{0}) return std::nullopt;
-      zmq::pollitem_t item{socket.handle(), 0, ZMQ_POLLIN, 0};
-      zmq_poll(&item, 1, static_cast<long>(milliseconds(left).count()));  // a signal ends it early
-      continue;
+    if (!listener_->receive(head, until - clock.now())) {
+      if (clock.now() >= until) return std::nullopt;
+      continue;  // a signal ended it early
     }
     zmq::message_t body;
     bool more = head.more();
@@ -212,6 +273,16 @@ std::optional<Frame> ZmqTransport::receive_next(Seconds timeout) {
     if (auto frame = shared_frame(header, payload)) return frame;
     refuse(fmt::format("a payload of rank {} is not in memory that it shares", header.from));
   }
+}
+
+std::optional<RankNumber> ZmqTransport::gone() {
+  const Seconds now = SteadyClock().now();
+  if (now < look_again_) return std::nullopt;
+  look_again_ = now + kLookAtConnections;
+  for (RankNumber rank = 0; rank < size(); ++rank) {
+    if (rank != self_ && peers_[rank]->gone()) return rank;
+  }
+  return std::nullopt;
 }
 
 void ZmqTransport::refuse(std::string reason) {

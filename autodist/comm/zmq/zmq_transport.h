@@ -12,7 +12,8 @@
 //
 // Between ranks of one machine large payloads go through shared memory.
 //
-// Not encrypted and not authenticated beyond the rendezvous: for trusted networks.
+// With keys, what crosses a network is encrypted and only the job's ranks come in (curve.h);
+// without, traffic is neither: for one machine and for trusted networks.
 
 #pragma once
 
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "autodist/comm/transport.h"
+#include "autodist/comm/zmq/curve.h"
 #include "autodist/comm/zmq/shared_memory.h"
 
 namespace autodist::comm {
@@ -46,7 +48,8 @@ class ZmqListener {
  public:
   // Port 0 takes a free one. Throws Error(kEnvironment) when the address is not this machine's or
   // the port is taken, and Error(kUsage) for an address that stands for all interfaces.
-  explicit ZmqListener(const std::string& address, std::uint16_t port = 0);
+  explicit ZmqListener(const std::string& address, std::uint16_t port = 0,
+                       const std::optional<CurveKeys>& keys = std::nullopt);
   ~ZmqListener();
   ZmqListener(ZmqListener&&) noexcept;
   [[nodiscard]] std::uint16_t port() const;
@@ -78,6 +81,7 @@ class ZmqTransport final : public Transport {
   [[nodiscard]] std::string describe(RankNumber rank) const override;
   void send(RankNumber to, Frame frame) override;
   void close(Seconds linger) override;
+  std::optional<RankNumber> gone() override;
 
   // By the receiving thread.
   [[nodiscard]] const Refusals& refusals() const { return refusals_; }
@@ -101,6 +105,7 @@ class ZmqTransport final : public Transport {
   std::vector<std::shared_ptr<SharedReader>> readers_;  // by rank; of those that share memory
   std::uint64_t shared_frames_ = 0;
   Refusals refusals_;
+  Seconds look_again_;  // at the connections; of the receiving thread
 };
 
 }  // namespace autodist::comm

@@ -235,5 +235,44 @@ TEST(ZmqTransport, CarriesAnAgreementAndThenAnExchange) {
   EXPECT_EQ(received, 600);
 }
 
+TEST(ZmqTransport, APeerWhoseProcessHasEndedIsGoneAndOneThatNeverCameIsNot) {
+  auto job = job_of(3);
+  job[0]->send(1, contribution(0, "connected"));
+  ASSERT_TRUE(job[1]->receive(kLimit));
+  const SteadyClock clock;
+  const auto gone_within = [&](Seconds limit) {
+    const Seconds until = clock.now() + limit;
+    std::optional<RankNumber> gone;
+    while (!gone && clock.now() < until) {
+      (void)job[0]->receive(Seconds{0.01});
+      gone = job[0]->gone();
+    }
+    return gone;
+  };
+  EXPECT_EQ(gone_within(Seconds{0.5}), std::nullopt);
+  job[1].reset();
+  EXPECT_EQ(gone_within(kLimit), std::optional<RankNumber>(1));
+}
+
+TEST(ZmqTransport, WithKeysFramesCrossAndThoseOfOtherKeysDoNot) {
+  const CurveKeys keys = curve_keys_of("job");
+  std::vector<ZmqListener> listeners;
+  listeners.emplace_back(kLoopback, 0, keys);
+  listeners.emplace_back(kLoopback, 0, keys);
+  listeners.emplace_back(kLoopback, 0, curve_keys_of("another"));
+  std::vector<Member> members;
+  for (const ZmqListener& each : listeners) members.push_back({kLoopback, each.port(), "here", 1});
+  ZmqTransport first(std::move(listeners[0]), 0, members);
+  ZmqTransport second(std::move(listeners[1]), 1, members);
+  ZmqTransport stranger(std::move(listeners[2]), 2, members);
+  stranger.send(0, contribution(1, "from elsewhere"));
+  second.send(0, contribution(2, std::string(300'000, 'e')));
+  const auto frame = first.receive(kLimit);
+  ASSERT_TRUE(frame);
+  EXPECT_EQ(frame->header.from, 1u);
+  EXPECT_EQ(frame->payload.to_string(), std::string(300'000, 'e'));
+  EXPECT_FALSE(first.receive(Seconds{0.5})) << "the stranger came in";
+}
+
 }  // namespace
 }  // namespace autodist::comm
