@@ -65,6 +65,7 @@ std::string strategy_table(const strategy::Strategy& strategy) {
   if (!strategy.path.empty()) line("path", strategy.path);
   line("replicas", fmt::format("{}", fmt::join(strategy.replicas, ", ")));
   if (strategy.slice_bytes.value > 0) line("slices up to", to_string(strategy.slice_bytes));
+  if (strategy.window_bytes.value > 0) line("window per rank", to_string(strategy.window_bytes));
   std::vector<std::vector<std::string>> rows{{"variable", "needed", "synchronised by"}};
   for (const strategy::NodeConfig& node : strategy.nodes) {
     rows.push_back({one_line(strategy::variable_name(node.name)),
@@ -83,7 +84,8 @@ std::string strategy_json(const strategy::Strategy& strategy) {
                               {"id", strategy.id},
                               {"path", strategy.path},
                               {"replicas", strategy.replicas},
-                              {"slice_bytes", strategy.slice_bytes.value}};
+                              {"slice_bytes", strategy.slice_bytes.value},
+                              {"window_bytes", strategy.window_bytes.value}};
   json["variables"] = nlohmann::ordered_json::array();
   for (const strategy::NodeConfig& node : strategy.nodes) {
     nlohmann::ordered_json row{{"name", strategy::variable_name(node.name)}};

@@ -31,8 +31,8 @@ bool operator==(const NodeConfig& a, const NodeConfig& b) {
 }
 
 bool operator==(const Strategy& a, const Strategy& b) {
-  return std::tie(a.id, a.path, a.nodes, a.replicas, a.slice_bytes) ==
-         std::tie(b.id, b.path, b.nodes, b.replicas, b.slice_bytes);
+  return std::tie(a.id, a.path, a.nodes, a.replicas, a.slice_bytes, a.window_bytes) ==
+         std::tie(b.id, b.path, b.nodes, b.replicas, b.slice_bytes, b.window_bytes);
 }
 
 ir::Compression compression_of(const Synchronizer& synchronizer) {

@@ -93,6 +93,9 @@ struct Strategy {
   std::vector<std::string> replicas;  // "10.0.0.1:GPU:0"
   // Field 100: largest piece of a shard on the wire, in bytes; 0 leaves it to the passes' default.
   Bytes slice_bytes;
+  // Field 101: slices on their way to one rank, in bytes, that it has not acknowledged; 0 leaves it
+  // to the exchange's default.
+  Bytes window_bytes;
 
   friend bool operator==(const Strategy&, const Strategy&);
 };

@@ -65,6 +65,7 @@ proto::Strategy to_proto(const Strategy& strategy) {
     out.mutable_graph_config()->add_replicas(replica);
   }
   out.set_slice_bytes(strategy.slice_bytes.value);
+  out.set_window_bytes(strategy.window_bytes.value);
   return out;
 }
 
@@ -138,6 +139,10 @@ Strategy from_proto(const proto::Strategy& in, const std::string& where) {
     fail(ErrorCode::kUsage, "{}: slice_bytes={} is negative", where, in.slice_bytes());
   }
   strategy.slice_bytes = Bytes(in.slice_bytes());
+  if (in.window_bytes() < 0) {
+    fail(ErrorCode::kUsage, "{}: window_bytes={} is negative", where, in.window_bytes());
+  }
+  strategy.window_bytes = Bytes(in.window_bytes());
   return strategy;
 }
 

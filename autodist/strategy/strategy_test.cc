@@ -82,6 +82,7 @@ TEST(Strategy, IsToldFromOtherFiles) {
 TEST(Strategy, ComesBackFromItsTextWithOurOwnFields) {
   Strategy strategy = deserialize(from_hex(kGoldenHex), "golden");
   strategy.slice_bytes = Bytes{4096};
+  strategy.window_bytes = Bytes{65536};
   strategy.nodes[0].needed = Seconds{0};
   strategy.nodes[1].needed = Seconds{0.1};
   EXPECT_EQ(from_text(to_text(strategy), "text"), strategy);

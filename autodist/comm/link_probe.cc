@@ -1,0 +1,166 @@
+#include "autodist/comm/link_probe.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/comm/exchange.h"
+
+namespace autodist::comm {
+namespace {
+
+constexpr std::uint32_t kProbeEpoch = 0;  // jobs count from 1
+constexpr std::size_t kMostPeers = 16;
+constexpr SliceNumber kPings = 64;
+constexpr std::size_t kPiece = 128 << 10;
+constexpr SliceNumber kFirstPieces = 8;  // doubled until they take long enough
+constexpr SliceNumber kMostPieces = 512;
+// Long against a shaper's bucket and TCP's start, which let the first bytes through faster or more
+// slowly than the rest.
+constexpr Seconds kLongEnough{0.04};
+
+// Both ends: rank 0 posts and counts what comes back, the others send back what comes.
+class Probe {
+ public:
+  Probe(Transport& transport, const Clock& clock, const Clock& cpu, Seconds limit)
+      : transport_(transport), clock_(clock), cpu_(cpu), limit_(limit) {
+    ExchangeOptions options;
+    options.epoch = kProbeEpoch;
+    options.window = Bytes{2 * std::int64_t{kMostPieces} * std::int64_t{kPiece}};
+    options.nic_budget = options.window;
+    options.first_contact = limit;
+    Handlers handlers;
+    handlers.contribution = [this](const Frame& frame) {
+      const FrameHeader& header = frame.header;
+      exchange().post(header.from,
+                      {FrameKind::kResult, header.step, header.slice, 0, Seconds{}, frame.payload});
+    };
+    handlers.result = [this](const Frame&) { count(); };
+    handlers.note = [this](const Frame&) { count(); };
+    const std::lock_guard lock(mutex_);
+    exchange_ = std::make_unique<Exchange>(transport, clock, options, std::move(handlers));
+    exchange_->on_failure([this] { changed_.notify_all(); });
+  }
+
+  LinkFigures measure(RankNumber peer) {
+    LinkFigures figures;
+    echo(peer, 1, kPayload);  // connects
+    std::vector<double> trips;
+    const Seconds cpu_before = cpu_.now();
+    for (SliceNumber ping = 0; ping < kPings; ++ping)
+      trips.push_back(echo(peer, 1, kPayload).value);
+    // This rank's part of a slice there and of one back: both ends of one.
+    figures.message_cost = (cpu_.now() - cpu_before) * (1.0 / kPings);
+    std::nth_element(trips.begin(), trips.begin() + kPings / 2, trips.end());
+    figures.round_trip = Seconds{trips[kPings / 2]};
+    SliceNumber pieces = kFirstPieces;
+    Seconds took = echo(peer, pieces, kPiece);
+    while (took < kLongEnough && pieces < kMostPieces) {
+      pieces *= 2;
+      took = echo(peer, pieces, kPiece);
+    }
+    const double moving = std::max((took - figures.round_trip).value, took.value / 2);
+    figures.bandwidth_bytes_per_s = static_cast<double>(pieces * kPiece) / moving;
+    return figures;
+  }
+
+  // Rank 0 tells the others that it is done; they answer until then.
+  void finish() {
+    if (transport_.self() == 0) {
+      for (RankNumber rank = 1; rank < transport_.size(); ++rank) {
+        exchange_->post(rank, {FrameKind::kNote, step_, 0, 0, Seconds{}, {}});
+      }
+    } else {
+      // Others are measured before this one.
+      wait_for(1, limit_ * static_cast<double>(kMostPeers));
+    }
+    exchange_->finish(limit_);
+  }
+
+ private:
+  static constexpr std::size_t kPayload = 8;
+
+  // Sends so many slices and waits until all are back.
+  Seconds echo(RankNumber peer, SliceNumber slices, std::size_t bytes) {
+    const std::uint64_t target = answers() + slices;
+    const Payload payload{bytes_.data(), bytes, nullptr};
+    const Seconds start = clock_.now();
+    for (SliceNumber slice = 0; slice < slices; ++slice) {
+      exchange_->post(peer, {FrameKind::kContribute, step_, slice, 0, Seconds{}, payload});
+    }
+    wait_for(target, limit_);
+    ++step_;
+    return clock_.now() - start;
+  }
+
+  // Not before it is made: its threads are faster than its constructor.
+  Exchange& exchange() {
+    const std::lock_guard lock(mutex_);
+    return *exchange_;
+  }
+
+  void count() {
+    {
+      const std::lock_guard lock(mutex_);
+      ++answers_;
+    }
+    changed_.notify_all();
+  }
+
+  [[nodiscard]] std::uint64_t answers() {
+    const std::lock_guard lock(mutex_);
+    return answers_;
+  }
+
+  void wait_for(std::uint64_t target, Seconds limit) {
+    std::unique_lock lock(mutex_);
+    const bool came = changed_.wait_for(lock, std::chrono::duration<double>(limit.value), [&] {
+      return answers_ >= target || exchange_->failure() != nullptr;
+    });
+    if (exchange_->failure()) std::rethrow_exception(exchange_->failure());
+    if (!came) {
+      fail(ErrorCode::kTimeout, "measuring the links: waited {} for an answer", to_string(limit));
+    }
+  }
+
+  Transport& transport_;
+  const Clock& clock_;
+  const Clock& cpu_;
+  Seconds limit_;
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(kPiece);
+  std::uint64_t step_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t answers_ = 0;
+  std::unique_ptr<Exchange> exchange_;  // its threads use everything above
+};
+
+}  // namespace
+
+std::optional<LinkFigures> probe_links(Transport& transport, const Clock& clock, const Clock& cpu,
+                                       Seconds limit) {
+  AD_CHECK(transport.size() > 1) << "a rank alone has no links";
+  Probe probe(transport, clock, cpu, limit);
+  std::optional<LinkFigures> worst;
+  if (transport.self() == 0) {
+    const std::size_t peers = transport.size() - 1;
+    const std::size_t asked = std::min(peers, kMostPeers);
+    for (std::size_t i = 0; i < asked; ++i) {
+      const LinkFigures link = probe.measure(static_cast<RankNumber>(1 + i * peers / asked));
+      if (!worst) worst = link;
+      worst->bandwidth_bytes_per_s =
+          std::min(worst->bandwidth_bytes_per_s, link.bandwidth_bytes_per_s);
+      worst->round_trip = std::max(worst->round_trip, link.round_trip);
+      worst->message_cost = std::max(worst->message_cost, link.message_cost);
+    }
+  }
+  probe.finish();
+  return worst;
+}
+
+}  // namespace autodist::comm
