@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -22,11 +23,18 @@ class TraceRecorder {
 
   // A row that ends now. Any thread. REQUIRES: enabled().
   void add(ir::Activity activity, ir::StreamKind stream, std::uint64_t step, std::string name,
-           Bytes bytes, Seconds start) {
-    const Seconds end = now();
-    const std::lock_guard<std::mutex> lock(mutex_);
-    trace_.rows.push_back({activity, rank_, stream, step, std::move(name), bytes, start, end});
+           Bytes bytes, Seconds start, std::optional<ir::SliceWay> way = std::nullopt) {
+    add({activity, rank_, stream, step, std::move(name), bytes, start, now(), way});
   }
+  // Times of the clock, not of the trace.
+  void add_between(ir::Activity activity, std::uint64_t step, std::string name, Bytes bytes,
+                   Seconds start, Seconds end, const ir::SliceWay& way) {
+    add({activity, rank_, ir::StreamKind::kTransfer, step, std::move(name), bytes, start - origin_,
+         end - origin_, way});
+  }
+
+  // The clock's time at which the trace begins.
+  [[nodiscard]] Seconds origin() const { return origin_; }
 
   // Everything since the last call, ordered by start.
   ir::Trace take() {
@@ -41,6 +49,11 @@ class TraceRecorder {
   }
 
  private:
+  void add(ir::TraceRow row) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    trace_.rows.push_back(std::move(row));
+  }
+
   const Clock& clock_;
   ir::Rank rank_;
   bool enabled_;

@@ -8,6 +8,7 @@ namespace autodist::app {
 
 Action declare_inspect(CLI::App& verb);
 Action declare_plan(CLI::App& verb);
+Action declare_report(CLI::App& verb);
 Action declare_run(CLI::App& verb);
 Action declare_version(CLI::App& verb);
 

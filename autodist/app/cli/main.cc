@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
   return run_program(argc, argv, Program::kLight,
                      {{"inspect", declare_inspect},
                       {"plan", declare_plan},
+                      {"report", declare_report},
                       {"run", declare_run},
                       {"version", declare_version}});
 }

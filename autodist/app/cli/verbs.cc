@@ -21,9 +21,12 @@ const std::vector<Verb>& verbs() {
        "autodist run --cluster cluster.yml -- ./train --epochs 3", Program::kLight},
       {"export", "write a model with its trained values as a TorchScript file",
        "autodist export digits --resume ckpt -o digits.pt", Program::kTorch},
-      {"ckpt", "list, verify, show or extract checkpoints", "autodist ckpt list ckpt/", Program::kTorch},
+      {"ckpt", "list, verify, show or extract checkpoints", "autodist ckpt list ckpt/",
+       Program::kTorch},
       {"bench", "measure, as ratios against a peer or a bound in one run",
        "autodist bench capture --quick", Program::kTorch},
+      {"report", "what a trace says: the slices that delayed the step most",
+       "autodist report --late trace.json", Program::kLight},
       {"version", "versions of the program and of its libraries", "autodist version --json",
        Program::kLight},
   };
