@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -25,6 +26,8 @@
 namespace autodist::comm {
 namespace {
 
+constexpr double kNanoseconds = 1e9;   // the unit of the time that an acknowledgement carries
+constexpr int kLongestBurst = 8;       // of frames, before the sender hears of them
 constexpr Seconds kLongestWait{0.02};  // of the receiving thread, before it looks around
 
 // Acknowledgements carry the kind of what they answer; these bytes live as long as the program.
@@ -52,6 +55,7 @@ class Exchange::Impl {
   [[nodiscard]] std::exception_ptr failure() const;
   void on_failure(std::function<void()> wake);
   [[nodiscard]] ExchangeCounters counters() const;
+  [[nodiscard]] std::optional<ClockDifference> clock_of(RankNumber peer) const;
   void finish(Seconds limit);
   void leave(const std::string& reason);
 
@@ -66,8 +70,10 @@ class Exchange::Impl {
   // The receiving thread.
   void receive_loop();
   void take(Frame frame, Seconds now);
-  void take_slice(const Frame& frame);
-  void take_acknowledgement(const Frame& frame);
+  void take_slice(const Frame& frame, Seconds now);
+  void take_acknowledgement(const Frame& frame, Seconds now);
+  void compare_clocks(RankNumber peer, Seconds left, Seconds there,
+                      Seconds now);  // REQUIRES: mutex_
   void take_goodbye(const Frame& frame);
   void hand_over(const Frame& frame) const;
   void check_pulse(Seconds now);
@@ -89,7 +95,8 @@ class Exchange::Impl {
   Outbox outbox_;
   std::vector<Addressed> urgent_;  // acknowledgements: they bypass the window
   ExchangeCounters counters_;
-  bool finishing_ = false;  // say goodbye when the outbox is empty
+  std::vector<std::optional<ClockDifference>> clocks_;  // by peer
+  bool finishing_ = false;                              // say goodbye when the outbox is empty
   bool said_goodbye_ = false;
   std::vector<bool> peer_said_goodbye_;
   bool stop_ = false;
@@ -104,6 +111,7 @@ class Exchange::Impl {
   Pulse pulse_;
   std::vector<std::array<Admission, kDeliveryKinds>> admissions_;  // by peer and kind
   std::vector<Frame> for_later_readers_;
+  int untold_ = 0;  // frames that give the sender something to do
 
   std::thread sender_;
   std::thread receiver_;
@@ -117,6 +125,7 @@ Exchange::Impl::Impl(Transport& transport, const Clock& clock, ExchangeOptions o
       handlers_(std::move(handlers)),
       outbox_(transport.self(), transport.size(), options,
               options.heartbeat * options.missed_heartbeats),
+      clocks_(transport.size()),
       peer_said_goodbye_(transport.size(), false),
       next_heartbeat_(clock.now()),
       pulse_(transport.self(), transport.size(), options.heartbeat * options.missed_heartbeats,
@@ -142,7 +151,7 @@ void Exchange::Impl::post(RankNumber to, Outgoing outgoing) {
     const std::lock_guard lock(mutex_);
     if (failure_ || farewell_) return;
     AD_CHECK(!said_goodbye_) << "a slice is posted after goodbye";
-    outbox_.post(to, std::move(outgoing));
+    outbox_.post(to, std::move(outgoing), clock_.now());
   }
   work_.notify_one();
 }
@@ -166,6 +175,11 @@ void Exchange::Impl::on_failure(std::function<void()> wake) {
 ExchangeCounters Exchange::Impl::counters() const {
   const std::lock_guard lock(mutex_);
   return counters_;
+}
+
+std::optional<ClockDifference> Exchange::Impl::clock_of(RankNumber peer) const {
+  const std::lock_guard lock(mutex_);
+  return clocks_.at(peer);
 }
 
 void Exchange::Impl::finish(Seconds limit) {
@@ -337,7 +351,12 @@ void Exchange::Impl::receive_loop() {
     const Seconds wait = std::min(options_.heartbeat * 0.25, kLongestWait);
     Seconds before = clock_.now();
     while (!stopping()) {
-      std::optional<Frame> frame = transport_.receive(wait);
+      // What is there already is taken before the sender is woken: once for all of it.
+      std::optional<Frame> frame = transport_.receive(untold_ == 0 ? wait : Seconds{0});
+      if (untold_ == kLongestBurst || (untold_ > 0 && !frame)) {
+        untold_ = 0;
+        work_.notify_one();
+      }
       const Seconds now = clock_.now();
       // A handler that took long, or a process that was suspended.
       if (now - before > options_.heartbeat) pulse_.deaf_until(now);
@@ -365,12 +384,12 @@ void Exchange::Impl::take(Frame frame, Seconds now) {
     return;
   }
   pulse_.heard(header, now);
-  if (is_delivery(header.kind)) take_slice(frame);
-  if (header.kind == FrameKind::kAcknowledge) take_acknowledgement(frame);
+  if (is_delivery(header.kind)) take_slice(frame, now);
+  if (header.kind == FrameKind::kAcknowledge) take_acknowledgement(frame, now);
   if (header.kind == FrameKind::kGoodbye) take_goodbye(frame);
 }
 
-void Exchange::Impl::take_slice(const Frame& frame) {
+void Exchange::Impl::take_slice(const Frame& frame, Seconds now) {
   const FrameHeader& header = frame.header;
   const auto kind = static_cast<std::size_t>(header.kind);
   const bool first = admissions_[header.from][kind].admit(header.step, header.slice);
@@ -378,13 +397,14 @@ void Exchange::Impl::take_slice(const Frame& frame) {
   Addressed acknowledgement{header.from, {header, {&kKinds[kind], 1, nullptr}}};
   acknowledgement.frame.header.kind = FrameKind::kAcknowledge;
   acknowledgement.frame.header.from = transport_.self();
+  acknowledgement.frame.header.samples = std::llround(now.value * kNanoseconds);
   {
     const std::lock_guard lock(mutex_);
     urgent_.push_back(std::move(acknowledgement));  // for a copy too: the first may have been lost
     counters_.payload_bytes_received += first ? frame.payload.size : 0;
     counters_.duplicates_dropped += first ? 0 : 1;
   }
-  work_.notify_one();
+  ++untold_;
   if (first) hand_over(frame);
 }
 
@@ -397,15 +417,31 @@ void Exchange::Impl::hand_over(const Frame& frame) const {
   handler(frame);
 }
 
-void Exchange::Impl::take_acknowledgement(const Frame& frame) {
+void Exchange::Impl::take_acknowledgement(const Frame& frame, Seconds now) {
   if (frame.payload.size != 1) return;
+  const FrameHeader& header = frame.header;
   const auto kind = static_cast<FrameKind>(frame.payload.data[0]);
-  Payload released;  // let go of after the lock
+  std::optional<Delivered> delivered;  // its payload is let go of after the lock
   {
     const std::lock_guard lock(mutex_);
-    released = outbox_.acknowledge(frame.header.from, kind, frame.header.step, frame.header.slice);
+    delivered = outbox_.acknowledge(header.from, kind, header.step, header.slice);
+    // Which of two copies was acknowledged is not known.
+    if (delivered && !delivered->again) {
+      const Seconds there{static_cast<double>(header.samples) / kNanoseconds};
+      compare_clocks(header.from, delivered->left, there, now);
+    }
   }
-  work_.notify_one();
+  ++untold_;
+  if (!delivered || !handlers_.delivered) return;
+  handlers_.delivered({kind, header.from, header.step, header.slice, delivered->payload.size,
+                       delivered->posted, delivered->left, now});
+}
+
+void Exchange::Impl::compare_clocks(RankNumber peer, Seconds left, Seconds there, Seconds now) {
+  const Seconds trip = now - left;
+  std::optional<ClockDifference>& best = clocks_[peer];
+  if (best && best->round_trip <= trip) return;
+  best = ClockDifference{there - left - trip * 0.5, trip};
 }
 
 void Exchange::Impl::take_goodbye(const Frame& frame) {
@@ -421,7 +457,8 @@ void Exchange::Impl::take_goodbye(const Frame& frame) {
 }
 
 void Exchange::Impl::check_pulse(Seconds now) {
-  const std::optional<RankNumber> lost = pulse_.lost(now);
+  const std::optional<RankNumber> gone = transport_.gone();
+  const std::optional<RankNumber> lost = gone ? gone : pulse_.lost(now);
   if (!lost) return;
   {
     const std::lock_guard lock(mutex_);
@@ -431,7 +468,8 @@ void Exchange::Impl::check_pulse(Seconds now) {
       return;
     }
   }
-  fail(ErrorCode::kPeersLost, "{} is lost: {}", transport_.describe(*lost),
+  fail(ErrorCode::kPeersLost, "{} is lost: {}{}", transport_.describe(*lost),
+       gone ? "its connection ended and nobody listens there any more; " : "",
        pulse_.account(*lost, now));
 }
 
@@ -444,6 +482,9 @@ void Exchange::post(RankNumber to, Outgoing outgoing) { impl_->post(to, std::mov
 std::exception_ptr Exchange::failure() const { return impl_->failure(); }
 void Exchange::on_failure(std::function<void()> wake) { impl_->on_failure(std::move(wake)); }
 ExchangeCounters Exchange::counters() const { return impl_->counters(); }
+std::optional<ClockDifference> Exchange::clock_of(RankNumber peer) const {
+  return impl_->clock_of(peer);
+}
 void Exchange::finish(Seconds limit) { impl_->finish(limit); }
 void Exchange::abort(const std::string& reason) {
   impl_->leave(reason.empty() ? "no reason given" : reason);

@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "autodist/base/clock.h"
@@ -27,6 +28,24 @@ struct ExchangeOptions {
   Seconds first_contact{60};
 };
 
+// A slice's way to another rank, in times of this rank's clock.
+struct Delivery {
+  FrameKind kind = FrameKind::kContribute;
+  RankNumber to = 0;
+  std::uint64_t step = 0;
+  SliceNumber slice = 0;
+  std::size_t bytes = 0;
+  Seconds posted;
+  Seconds left;          // for the last time
+  Seconds acknowledged;  // as known here
+};
+
+// How a peer's clock stands to ours.
+struct ClockDifference {
+  Seconds ahead;       // the peer's time minus ours
+  Seconds round_trip;  // of the slice that it is taken from: its half bounds the error
+};
+
 // Called on the receiving thread, one at a time, once for every slice whatever the network did to
 // it. A handler that takes long holds up what comes after it, not this rank's heartbeats. One that
 // throws ends the exchange: peers are told, and failure() gives the reason.
@@ -35,6 +54,8 @@ struct Handlers {
   std::function<void(const Frame&)> result;
   std::function<void(const Frame&)> norm;
   std::function<void(const Frame&)> note;
+  // Once for every slice of ours that has arrived; may be empty.
+  std::function<void(const Delivery&)> delivered = {};
 };
 
 // What a rank hands over. `needed` orders it: (step, needed, arrival).
@@ -84,6 +105,10 @@ class Exchange {
   void on_failure(std::function<void()> wake);
 
   [[nodiscard]] ExchangeCounters counters() const;
+
+  // From the slice to `peer` whose acknowledgement came back fastest (which carries the peer's
+  // time; Mills, "Internet time synchronization", 1991, section IV); nothing before the first.
+  [[nodiscard]] std::optional<ClockDifference> clock_of(RankNumber peer) const;
 
   // Sends what is queued, says goodbye, waits for the peers' goodbyes and stops the threads. Called
   // when this rank has posted all that it ever will. Throws Error(kTimeout) naming who did not

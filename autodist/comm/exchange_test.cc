@@ -332,5 +332,56 @@ TEST(Exchange, ARankAloneFinishesAtOnce) {
   EXPECT_FALSE(member.exchange().failure());
 }
 
+// A clock that is off by so much.
+class ShiftedClock final : public Clock {
+ public:
+  explicit ShiftedClock(Seconds by) : by_(by) {}
+  [[nodiscard]] Seconds now() const override { return clock_.now() + by_; }
+
+ private:
+  SteadyClock clock_;
+  Seconds by_;
+};
+
+TEST(Exchange, AcknowledgementsShowThePeersClockAndTheSlicesWay) {
+  InProcessHub hub(2);
+  const SteadyClock here;
+  const ShiftedClock there(Seconds{1000});
+  const auto transport = hub.connect(0);
+  const auto peers = hub.connect(1);
+  std::mutex mutex;
+  std::vector<Delivery> deliveries;
+  Handlers handlers;
+  handlers.delivered = [&](const Delivery& delivery) {
+    const std::lock_guard lock(mutex);
+    deliveries.push_back(delivery);
+  };
+  Handlers takes;
+  takes.contribution = [](const Frame&) {};
+  Exchange exchange(*transport, here, quick(), std::move(handlers));
+  Exchange peer(*peers, there, quick(), std::move(takes));
+  EXPECT_FALSE(exchange.clock_of(1)) << "nothing was said";
+  for (SliceNumber number = 0; number < 20; ++number) {
+    exchange.post(1, slice(4, number, 0, "12345"));
+  }
+  ASSERT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return deliveries.size() == 20;
+  }));
+  const ClockDifference difference = exchange.clock_of(1).value();
+  EXPECT_NEAR(difference.ahead.value, 1000, difference.round_trip.value);
+  EXPECT_LT(difference.round_trip, Seconds{0.5});
+  for (const Delivery& each : deliveries) {
+    EXPECT_EQ(each.step, 4u);
+    EXPECT_EQ(each.to, 1u);
+    EXPECT_EQ(each.bytes, 5u);
+    EXPECT_LE(each.posted, each.left);
+    EXPECT_LE(each.left, each.acknowledged);
+  }
+  auto end = std::async(std::launch::async, [&] { peer.finish(kLimit); });
+  exchange.finish(kLimit);
+  end.get();
+}
+
 }  // namespace
 }  // namespace autodist::comm

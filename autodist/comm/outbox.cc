@@ -15,7 +15,7 @@ Outbox::Outbox(RankNumber self, RankNumber size, const ExchangeOptions& options,
       nic_(self, size, options.window, options.nic_budget),
       newest_step_(size, 0) {}
 
-void Outbox::post(RankNumber to, Outgoing outgoing) {
+void Outbox::post(RankNumber to, Outgoing outgoing, Seconds now) {
   AD_CHECK(to < newest_step_.size() && to != self_) << "slice posted to rank " << to;
   AD_CHECK(is_delivery(outgoing.kind)) << name_of(outgoing.kind);
   AD_CHECK(outgoing.slice < kSliceLimit) << "slice " << outgoing.slice;
@@ -39,7 +39,7 @@ void Outbox::post(RankNumber to, Outgoing outgoing) {
   newest_step_[to] = std::max(newest_step_[to], step);
   nic_.add(to,
            {id, Bytes{static_cast<std::int64_t>(outgoing.payload.size)}, step, outgoing.needed});
-  items_[id.value] = {key, std::move(outgoing), false, {}, patience_};
+  items_[id.value] = {key, std::move(outgoing), false, false, {}, patience_, now, {}};
 }
 
 Addressed Outbox::address(const Item& item) const {
@@ -53,6 +53,7 @@ std::optional<Addressed> Outbox::next(Seconds now) {
   if (!departure) return std::nullopt;
   Item& item = items_[departure->transfer.id.value];
   item.in_flight = true;
+  item.left = now;
   item.due = now + item.patience;
   return address(item);
 }
@@ -64,23 +65,25 @@ std::vector<Addressed> Outbox::overdue(Seconds now) {
     if (!item.in_flight || now < item.due) continue;
     item.patience = item.patience * 2;
     item.due = now + item.patience;
+    item.left = now;
+    item.again = true;
     late.push_back(address(item));
   }
   return late;
 }
 
-Payload Outbox::acknowledge(RankNumber from, FrameKind kind, std::uint64_t step,
-                            SliceNumber slice) {
+std::optional<Delivered> Outbox::acknowledge(RankNumber from, FrameKind kind, std::uint64_t step,
+                                             SliceNumber slice) {
   const auto found = live_.find(Key{from, step, kind, slice});
-  if (found == live_.end()) return {};
+  if (found == live_.end()) return std::nullopt;
   Item& item = items_[found->second.value];
-  if (!item.in_flight) return {};  // nobody can have what has not left
+  if (!item.in_flight) return std::nullopt;  // nobody can have what has not left
   nic_.acknowledge(from, Bytes{static_cast<std::int64_t>(item.outgoing.payload.size)});
-  Payload payload = std::move(item.outgoing.payload);
+  Delivered delivered{std::move(item.outgoing.payload), item.posted, item.left, item.again};
   item = {};
   unused_.push_back(found->second);
   live_.erase(found);
-  return payload;
+  return delivered;
 }
 
 std::size_t Outbox::pending(RankNumber rank) const {

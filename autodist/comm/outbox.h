@@ -22,6 +22,14 @@ struct Addressed {
   Frame frame;
 };
 
+// A slice that has arrived.
+struct Delivered {
+  Payload payload;  // to be let go of outside the lock
+  Seconds posted;
+  Seconds left;        // for the last time
+  bool again = false;  // it left more than once
+};
+
 class Outbox {
  public:
   // `patience`: how long an acknowledgement may take before a slice is sent again; doubles with
@@ -30,7 +38,7 @@ class Outbox {
 
   // REQUIRES: a kind that carries slices; (kind, step, slice) is not on its way to `to` already;
   // the steps on their way to `to` lie less than kStepsApart apart; slice < kSliceLimit.
-  void post(RankNumber to, Outgoing outgoing);
+  void post(RankNumber to, Outgoing outgoing, Seconds now = {});
 
   // The slice to send now, if a window has room.
   [[nodiscard]] std::optional<Addressed> next(Seconds now);
@@ -38,9 +46,9 @@ class Outbox {
   // The slices whose acknowledgement is overdue, to be sent again now.
   [[nodiscard]] std::vector<Addressed> overdue(Seconds now);
 
-  // `from` has the slice. An acknowledgement that comes twice is ignored. Returns the payload, so
-  // that the caller can let go of it outside its lock.
-  Payload acknowledge(RankNumber from, FrameKind kind, std::uint64_t step, SliceNumber slice);
+  // `from` has the slice. Nothing for an acknowledgement that comes twice.
+  std::optional<Delivered> acknowledge(RankNumber from, FrameKind kind, std::uint64_t step,
+                                       SliceNumber slice);
 
   // True when every slice has arrived.
   [[nodiscard]] bool empty() const { return live_.empty(); }
@@ -54,8 +62,11 @@ class Outbox {
     Key key;
     Outgoing outgoing;
     bool in_flight = false;
+    bool again = false;
     Seconds due;       // for its acknowledgement
     Seconds patience;  // of the current attempt
+    Seconds posted;
+    Seconds left;
   };
 
   [[nodiscard]] Addressed address(const Item& item) const;

@@ -35,10 +35,26 @@ TEST(Outbox, IsEmptyOnlyWhenEverythingIsAcknowledged) {
   EXPECT_EQ(outbox.pending(1), 1u);
   EXPECT_TRUE(outbox.next(Seconds{0}));
   EXPECT_FALSE(outbox.empty());
-  EXPECT_EQ(outbox.acknowledge(1, FrameKind::kContribute, 0, 5).size, 10u);
+  EXPECT_EQ(outbox.acknowledge(1, FrameKind::kContribute, 0, 5)->payload.size, 10u);
   EXPECT_TRUE(outbox.empty());
   EXPECT_EQ(outbox.pending(1), 0u);
-  EXPECT_EQ(outbox.acknowledge(1, FrameKind::kContribute, 0, 5).size, 0u) << "a second time";
+  EXPECT_FALSE(outbox.acknowledge(1, FrameKind::kContribute, 0, 5)) << "a second time";
+}
+
+TEST(Outbox, WhatHasArrivedSaysWhenItWasPostedAndWhenItLeft) {
+  Outbox outbox = outbox_with_window(100);
+  outbox.post(1, slice(5, 1), Seconds{3});
+  EXPECT_TRUE(outbox.next(Seconds{4}));
+  const auto once = outbox.acknowledge(1, FrameKind::kContribute, 0, 5);
+  EXPECT_EQ(once->posted, Seconds{3});
+  EXPECT_EQ(once->left, Seconds{4});
+  EXPECT_FALSE(once->again);
+  outbox.post(1, slice(6, 1), Seconds{5});
+  EXPECT_TRUE(outbox.next(Seconds{5}));
+  EXPECT_EQ(outbox.overdue(Seconds{7}).size(), 1u);
+  const auto twice = outbox.acknowledge(1, FrameKind::kContribute, 0, 6);
+  EXPECT_EQ(twice->left, Seconds{7});
+  EXPECT_TRUE(twice->again);
 }
 
 TEST(Outbox, WhatIsNotAcknowledgedLeavesAgainWithGrowingPatience) {

@@ -84,6 +84,10 @@ class Transport {
   // sender's.
   std::optional<Frame> receive(Seconds timeout);
 
+  // A rank whose connection has ended and where nobody listens any more: its process is gone, which
+  // is known sooner so than by its silence. By the receiving thread.
+  virtual std::optional<RankNumber> gone() { return std::nullopt; }
+
   // Returns a frame to the head of what receive() will give: it was meant for a later reader,
   // because its sender is already one exchange further. Several are given back last first. By the
   // receiving thread.

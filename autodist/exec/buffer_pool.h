@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <utility>
@@ -53,12 +54,13 @@ class BufferPool {
  public:
   explicit BufferPool(std::size_t bytes) : bytes_(bytes) {}
 
-  // A buffer that nobody else uses; its contents are whatever was there.
+  // A buffer that nobody else uses; its contents are whatever was there. The one that came back
+  // last, whose lines a cache may still hold.
   std::shared_ptr<Buffer> take() {
-    for (auto each = idle_.begin(); each != idle_.end(); ++each) {
+    for (auto each = idle_.rbegin(); each != idle_.rend(); ++each) {
       if ((*each)->is_lent()) continue;
       std::shared_ptr<Buffer> buffer = std::move(*each);
-      idle_.erase(each);
+      idle_.erase(std::next(each).base());
       return buffer;
     }
     return std::make_shared<Buffer>(bytes_);

@@ -140,7 +140,7 @@ bool Owner::merge(ir::SliceId id) {
 bool Owner::hand_on(Owned& slice) {
   const bool next_is_complete = finish(
       slice, slice.encoded.keep ? std::exchange(slice.encoded, {}) : lent(slice, slice.averaged));
-  slice.buffers->give_back(std::move(slice.averaged));
+  averages(slice).give_back(std::move(slice.averaged));
   return next_is_complete;
 }
 
@@ -155,12 +155,12 @@ bool Owner::apply_next(Owned& slice) {
     if (by_rows(slice)) {
       average_rows(slice, {next.contribution}, {1.0});
     } else {
-      slice.averaged = slice.buffers->take();
+      slice.averaged = averages(slice).take();
       weighted_sum({{next.contribution.payload.data, 1.0}}, in_program(slice).dtype, slice.elements,
                    slice.averaged->data());
     }
     update(slice, next.step);
-    if (slice.averaged) slice.buffers->give_back(std::move(slice.averaged));
+    if (slice.averaged) averages(slice).give_back(std::move(slice.averaged));
     ++slice.step;
   }
   sink_.answer(slice.id, next.from, next.step, slice.samples, result_of(slice));
@@ -175,6 +175,13 @@ void Owner::await(Owned& slice, const std::vector<std::optional<NormPart>>& part
   for (const auto& part : parts) {
     if (part) slice.awaited.push_back(part->norm);
   }
+}
+
+BufferPool& Owner::averages(Owned& slice) {
+  if (in_program(slice).update_at == ir::UpdateAt::kEveryRank) return *slice.buffers;
+  constexpr std::size_t kSizes = 16 << 10;  // slices differ by an element or so
+  const std::size_t bytes = (slice.buffers->bytes() + kSizes - 1) / kSizes * kSizes;
+  return scratch_.try_emplace(bytes, bytes).first->second;
 }
 
 // Takes the step's contributions out under the lock and adds them outside of it.
@@ -196,7 +203,7 @@ void Owner::average(Owned& slice) {
     weights.push_back(add_up ? 1.0 : share);
   }
   if (by_rows(slice)) return average_rows(slice, contributions, weights);
-  slice.averaged = slice.buffers->take();
+  slice.averaged = averages(slice).take();
   std::vector<Term> terms;
   std::vector<WeightedFactors> factors;
   for (std::size_t i = 0; i < contributions.size(); ++i) {
@@ -304,7 +311,7 @@ bool Owner::go_on(Owned& slice) {
     } else {
       slice.waits_for = WaitsFor::kContributions;
       update(slice, slice.step);
-      if (slice.averaged) slice.buffers->give_back(std::move(slice.averaged));
+      if (slice.averaged) averages(slice).give_back(std::move(slice.averaged));
       comm::Payload result = result_of(slice);
       slice.row_sum = {};
       return finish(slice, std::move(result));

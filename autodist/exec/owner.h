@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -155,6 +156,9 @@ class Owner {
     return slice.gatherings[step % slice.gatherings.size()];
   }
   void average(Owned& slice);
+  // Where the average of a slice comes from and goes back to. One that is never sent needs no
+  // buffer of its own: slices share them, and the cache keeps what the update reads next.
+  [[nodiscard]] BufferPool& averages(Owned& slice);
   static void await(Owned& slice, const std::vector<std::optional<NormPart>>& parts);
   [[nodiscard]] bool is_known(std::uint64_t step, NormId norm) const;
   void clip(Owned& slice);
@@ -189,7 +193,8 @@ class Owner {
   const LossScaler& scaler_;
   const UserRules* user_rules_;
   OwnerSink sink_;
-  std::mutex mutex_;  // gatherings and steps
+  std::mutex mutex_;                           // gatherings and steps
+  std::map<std::size_t, BufferPool> scratch_;  // by size; of the merging thread
   std::vector<Owned> owned_;
   std::vector<std::int64_t> position_;  // by slice: in owned_, or -1
 };

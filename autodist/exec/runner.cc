@@ -32,6 +32,13 @@ void check_connections(const ir::Program& program, ir::Rank rank,
   }
 }
 
+void shift(ir::Trace& trace, Seconds by) {
+  for (ir::TraceRow& row : trace.rows) {
+    row.start += by;
+    row.end += by;
+  }
+}
+
 }  // namespace
 
 ShapedStep::ShapedStep(std::shared_ptr<const ir::Program> program, ir::Rank rank,
@@ -135,6 +142,23 @@ class Runner::Impl {
     return synchroniser_.gather_tensors(Topic::kGathering, step_, own);
   }
 
+  // Times leave this rank as times of the chief's clock; there they count from the trace's start.
+  ir::Trace gather_trace() {
+    ir::Trace own = trace_.take();
+    const Seconds to_chief = trace_.origin() + synchroniser_.chief_is_ahead();
+    shift(own, to_chief);
+    std::vector<ir::Trace> all;
+    // The step after the last: at that step the buffers may have been gathered.
+    const auto gathered = synchroniser_.notes().gather_at_chief(Topic::kGathering, step_ + 1,
+                                                                ir::to_chrome_json(own));
+    for (const auto& [rank, theirs] : gathered) {
+      const std::string from = fmt::format("the trace of rank {}", rank);
+      all.push_back(ir::read_chrome_json(theirs, from));
+      shift(all.back(), Seconds{0} - trace_.origin());
+    }
+    return ir::merged(std::move(all));
+  }
+
   void watch(std::vector<std::string> names) {
     watch_ = std::move(names);
     watched_.clear();
@@ -179,6 +203,8 @@ class Runner::Impl {
       if (compute.op == shape.loss_op_) rank.check_loss(shape, rows);
     }
     void operator()(const ir::Contribute& contribute) {
+      TraceRecorder& trace = rank.trace_;
+      const Seconds start = trace.enabled() ? trace.now() : Seconds{};
       torch::Tensor gradient;
       if (samples != 0) {
         gradient = shape.replay_->take_gradient(contribute.variable);
@@ -196,6 +222,10 @@ class Runner::Impl {
       }
       rank.synchroniser_.contribute(contribute.variable, gradient, rank.step_,
                                     rank.samples_before_ + samples);
+      if (trace.enabled()) {
+        trace.add(ir::Activity::kContribute, ir::StreamKind::kCompute, rank.step_,
+                  rank.program_->graph->variable(contribute.variable).name, Bytes{}, start);
+      }
     }
     void operator()(const ir::Release& release) {
       if (last) rank.synchroniser_.variables().release(release.variable);
@@ -518,6 +548,7 @@ void Runner::load_owed(const std::vector<NamedTensor>& owed) {
 }
 
 ir::Trace Runner::take_trace() { return impl_->trace().take(); }
+ir::Trace Runner::gather_trace() { return impl_->gather_trace(); }
 comm::ExchangeCounters Runner::counters() const { return impl_->synchroniser().counters(); }
 
 }  // namespace autodist::exec

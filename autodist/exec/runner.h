@@ -187,6 +187,9 @@ class Runner {
 
   // The rows since the last call. Empty unless asked for in the options.
   ir::Trace take_trace();
+  // At the chief the rows of all computing ranks since the last call, in the chief's time;
+  // elsewhere nothing. By all of them, after synchronize(), once after the last step.
+  ir::Trace gather_trace();
 
   [[nodiscard]] comm::ExchangeCounters counters() const;
 

@@ -138,9 +138,34 @@ void Synchroniser::start_exchange(const RunnerConnections& connections) {
   };
   handlers.norm = [this](const comm::Frame& frame) { take_norm_frame(frame); };
   handlers.note = [this](const comm::Frame& frame) { take_note_frame(frame); };
+  if (trace_.enabled()) {
+    handlers.delivered = [this](const comm::Delivery& delivery) { trace_delivery(delivery); };
+  }
   exchange_ = std::make_unique<comm::Exchange>(*connections.transport, *connections.clock,
                                                options_.exchange, std::move(handlers));
   exchange_->on_failure([this] { signal_.fail(exchange_->failure()); });
+}
+
+std::string Synchroniser::name_of(ir::SliceId slice) const {
+  return program_.shard(program_.slice(slice).pieces.front().shard).name;
+}
+
+void Synchroniser::trace_delivery(const comm::Delivery& delivery) {
+  const bool result = delivery.kind == comm::FrameKind::kResult;
+  if (!result && delivery.kind != comm::FrameKind::kContribute) return;
+  const ir::SliceWay way{ir::SliceId(delivery.slice), ir::Rank(delivery.to), result};
+  const Bytes bytes(static_cast<std::int64_t>(delivery.bytes));
+  const std::string name = name_of(way.slice);
+  trace_.add_between(ir::Activity::kQueue, delivery.step, name, bytes, delivery.posted,
+                     delivery.left, way);
+  trace_.add_between(ir::Activity::kWire, delivery.step, name, bytes, delivery.left,
+                     delivery.acknowledged, way);
+}
+
+Seconds Synchroniser::chief_is_ahead() const {
+  if (self_ == ir::Rank(0) || !exchange_) return Seconds{0};
+  const auto difference = exchange_->clock_of(0);
+  return difference ? difference->ahead : Seconds{0};
 }
 
 Synchroniser::~Synchroniser() {
@@ -202,9 +227,8 @@ void Synchroniser::merge(ir::SliceId slice, std::uint64_t step) {
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
   const bool next_is_complete = owner_->merge(slice);
   if (trace_.enabled()) {
-    trace_.add(ir::Activity::kMerge, ir::StreamKind::kTransfer, step,
-               program_.shard(program_.slice(slice).pieces.front().shard).name,
-               bytes_of(program_.slice(slice)), start);
+    trace_.add(ir::Activity::kMerge, ir::StreamKind::kTransfer, step, name_of(slice),
+               bytes_of(program_.slice(slice)), start, ir::SliceWay{slice, self_, false});
   }
   if (next_is_complete) push_merge(slice, step + 1);
 }

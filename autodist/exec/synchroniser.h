@@ -107,6 +107,9 @@ class Synchroniser {
 
   [[nodiscard]] comm::ExchangeCounters counters() const;
 
+  // The chief's clock minus this rank's, as slices to it have shown; 0 before the first.
+  [[nodiscard]] Seconds chief_is_ahead() const;
+
  private:
   // The gradient of a variable that no slice carries.
   struct Whole {
@@ -124,6 +127,8 @@ class Synchroniser {
   [[nodiscard]] comm::SliceNumber flag_number() const;
 
   void start_exchange(const RunnerConnections& connections);
+  [[nodiscard]] std::string name_of(ir::SliceId slice) const;  // of its first shard
+  void trace_delivery(const comm::Delivery& delivery);
   void send_contribution(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
                          const comm::Payload& payload);
   void take_contribution(ir::SliceId slice, std::uint64_t step, ir::Rank from, std::int64_t samples,

@@ -2,10 +2,12 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "autodist/app/cli/program.h"
+#include "autodist/app/torch/session.h"
 
 namespace autodist::app {
 
@@ -16,6 +18,25 @@ struct BenchArguments {
   std::string probe;
   std::string probe_model;
 };
+
+// One rank of a synchronisation benchmark (tools/bench-sync).
+struct SyncArguments {
+  std::string cluster;
+  std::string model;  // a TorchScript file
+  std::string loss = "none";
+  std::vector<std::string> inputs;
+  std::string optimizer = "sgd:lr=1e-3";
+  std::int64_t rows = 8;  // per rank
+  std::string setting = "priority";
+  std::string builder = "AllReduce:chunk_size=1,update_at=owner";
+  std::int64_t slice_bytes = 0;   // 0: the default
+  std::int64_t window_bytes = 0;  // likewise
+  Encryption encryption = Encryption::kOff;
+  std::int64_t warmup = 3;
+  std::int64_t steps = 10;
+  std::string trace;  // a file; empty: none
+};
+int bench_sync_rank(const SyncArguments& arguments, Console& console);
 
 int bench_capture(const BenchArguments& arguments, Console& console);
 int bench_staleness(const BenchArguments& arguments, Console& console);

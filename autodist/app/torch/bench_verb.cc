@@ -1,7 +1,11 @@
 // `autodist bench`: measurements, as ratios within one run.
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 
@@ -29,17 +33,63 @@ double run_probe(const BenchArguments& arguments, const std::string& probe,
   return std::stod(finished.output);
 }
 
+namespace {
+
+// Hosts are namespaces and the peer is PyTorch's: a script in the place of this process.
+int bench_sync(const BenchArguments& arguments, const Console& console) {
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  std::string script = (folder.parent_path() / "share/autodist/tools/bench-sync").string();
+  std::string autodist = (folder / "autodist").string();
+  std::string named = "--autodist";
+  std::string quick = "--quick";
+  std::string json = "--json";
+  std::vector<char*> words{script.data(), named.data(), autodist.data()};
+  if (arguments.quick) words.push_back(quick.data());
+  if (console.json) words.push_back(json.data());
+  words.push_back(nullptr);
+  ::execv(script.c_str(), words.data());
+  fail(ErrorCode::kEnvironment, "bench sync: {}: {}. It comes with the source tree.", script,
+       std::strerror(errno));
+}
+
+void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
+  verb.add_option("--cluster", sync.cluster, "sync-rank: cluster file")->group("sync-rank");
+  verb.add_option("--model", sync.model, "a TorchScript file")->group("sync-rank");
+  verb.add_option("--loss", sync.loss, "as of train")->group("sync-rank");
+  verb.add_option("--input", sync.inputs, "as of train")->group("sync-rank");
+  verb.add_option("--optimizer", sync.optimizer, "as of train")->group("sync-rank");
+  verb.add_option("--rows", sync.rows, "samples per rank and step")->group("sync-rank");
+  verb.add_option("--setting", sync.setting, "fifo-barrier, fifo or priority")
+      ->group("sync-rank")
+      ->check(CLI::IsMember({"fifo-barrier", "fifo", "priority"}));
+  verb.add_option("--builder", sync.builder, "whose strategy the settings vary")
+      ->group("sync-rank");
+  verb.add_option("--slice-bytes", sync.slice_bytes, "0: the default")->group("sync-rank");
+  declare_encryption(verb, sync.encryption);
+  verb.add_option("--window-bytes", sync.window_bytes, "0: the default")->group("sync-rank");
+  verb.add_option("--warmup", sync.warmup, "steps that are not counted")->group("sync-rank");
+  verb.add_option("--steps", sync.steps, "steps that are")->group("sync-rank");
+  verb.add_option("--trace", sync.trace, "write the trace of all ranks")->group("sync-rank");
+}
+
+}  // namespace
+
 Action declare_bench(CLI::App& verb) {
   auto arguments = std::make_shared<BenchArguments>();
-  verb.add_option("name", arguments->name, "capture or staleness")
+  auto sync = std::make_shared<SyncArguments>();
+  verb.add_option("name", arguments->name,
+                  "capture, staleness, sync (docs/testbed.md), or sync-rank (a rank of it)")
       ->required()
-      ->check(CLI::IsMember({"capture", "staleness"}));
+      ->check(CLI::IsMember({"capture", "staleness", "sync", "sync-rank"}));
   verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");
   verb.add_option("--probe", arguments->probe)->group("");
   verb.add_option("--probe-model", arguments->probe_model)->group("");
-  return [arguments](Console& console) {
-    return arguments->name == "capture" ? bench_capture(*arguments, console)
-                                        : bench_staleness(*arguments, console);
+  declare_sync_options(verb, *sync);
+  return [arguments, sync](Console& console) {
+    if (arguments->name == "capture") return bench_capture(*arguments, console);
+    if (arguments->name == "staleness") return bench_staleness(*arguments, console);
+    if (arguments->name == "sync") return bench_sync(*arguments, console);
+    return bench_sync_rank(*sync, console);
   };
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "autodist/app/link_tuning.h"
 #include "autodist/app/planning.h"
 #include "autodist/app/torch/fetching.h"
 #include "autodist/app/torch/step_notes.h"
@@ -13,6 +14,7 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/capture.h"
 #include "autodist/comm/agreement.h"
+#include "autodist/comm/link_probe.h"
 #include "autodist/ir/loss_scaling.h"
 #include "autodist/ir/names.h"
 #include "autodist/passes/pipeline.h"
@@ -136,11 +138,18 @@ void JobStep::choose_strategy() {
   const StrategyRequest request{own.empty() ? kDefaultBuilder : own,
                                 named_.builder.empty() ? job_options().strategy_file : "",
                                 job_options().builders, !name().empty()};
+  // Ranks of one machine have no link to be careful with.
+  std::optional<comm::LinkFigures> links;
+  if (job_options().tune_links && job_.cluster().nodes.size() > 1 && job_.size() > 1) {
+    links = comm::probe_links(job_.transport(), job_.clock(), ProcessCpuClock(),
+                              job_options().join_limit);
+  }
   std::string document;
   if (job_.is_chief()) {
     std::vector<std::string> warnings;
-    document =
-        strategy::serialize(app::choose_strategy(request, *graph_, job_.cluster(), warnings));
+    strategy::Strategy chosen = app::choose_strategy(request, *graph_, job_.cluster(), warnings);
+    if (links) put_tuning(*links, chosen);
+    document = strategy::serialize(chosen);
     for (const std::string& warning : warnings) std::cerr << "autodist: " << warning << "\n";
   }
   document = comm::broadcast(job_.transport(), 0, document, "strategy", job_options().join_limit);
@@ -172,6 +181,10 @@ void JobStep::start(comm::Transport& transport, comm::Collectives* collectives) 
   options.first_step = static_cast<std::uint64_t>(first_step_);
   options.wait_limit = job_options().stall_limit;
   options.exchange.epoch = index_ + 1;
+  if (strategy_.window_bytes > Bytes{0}) {
+    options.exchange.window = strategy_.window_bytes;
+    options.exchange.nic_budget = strategy_.window_bytes * kWindowsPerCard;
+  }
   options.trace = job_options().trace;
   options.on_nonfinite = job_options().on_nonfinite;
   options.user_rules = &job_options().user_rules;
@@ -208,6 +221,10 @@ ir::LossScale JobStep::loss_scale() {
 Batch JobStep::with_scale(Batch batch) {
   if (scaling_ && !batch.empty()) batch.push_back(as_input(runner_->loss_scale().scale));
   return batch;
+}
+
+std::uint64_t JobStep::bytes_sent() const {
+  return runner_ ? runner_->counters().payload_bytes_sent : 0;
 }
 
 std::int64_t JobStep::step() const {

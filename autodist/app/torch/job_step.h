@@ -54,6 +54,7 @@ class JobStep {
   void start(comm::Transport& transport, comm::Collectives* collectives);
   [[nodiscard]] exec::Runner& runner() { return *runner_; }
   [[nodiscard]] std::int64_t step() const;  // of the next run
+  [[nodiscard]] std::uint64_t bytes_sent() const;
   [[nodiscard]] std::uint32_t replica() const;
 
   // What Session says of them. REQUIRES: started; between two steps, no other step of the job still

@@ -1,9 +1,11 @@
 #include "autodist/app/torch/joined_job.h"
 
 #include <dlfcn.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <iostream>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -45,6 +47,7 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options)
   } else {
     place_.size = size_;
   }
+  keep_freed_memory();
   if (size_ == 1) {
     alone_ = std::make_unique<comm::InProcessHub>(1);
     transport_ = alone_->connect(0);
@@ -97,11 +100,40 @@ void JoinedJob::share_cores() const {
   if (set_blas_threads != nullptr) set_blas_threads(threads);
 }
 
+// A step allocates and frees the same memory again and again: gradients, activations, slices off
+// the wire. What glibc gives back to the kernel in between is cleared page by page when it comes
+// again, a quarter of the time of a step of few samples. Whoever sets glibc's own variables knows
+// better.
+void JoinedJob::keep_freed_memory() {
+  constexpr int kLargestInHeap = 32 << 20;  // glibc's own limit for M_MMAP_THRESHOLD
+  constexpr int kGrowBy = 64 << 20;
+  for (const char* name : {"GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}) {
+    if (process_environment()(name)) return;
+  }
+  ::mallopt(M_MMAP_THRESHOLD, kLargestInHeap);
+  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  ::mallopt(M_TOP_PAD, kGrowBy);
+}
+
 void JoinedJob::check_size(const JobPlace& place, const std::string& specification) const {
   if (place.size != size_) {
     fail(ErrorCode::kUsage, "environment: AUTODIST_SIZE={}, but {} has {} ranks", place.size,
          specification, size_);
   }
+}
+
+bool JoinedJob::encrypts() const {
+  if (options_.encryption != Encryption::kAuto) return options_.encryption == Encryption::kOn;
+  return cluster_.nodes.size() > 1;
+}
+
+comm::ChiefListener JoinedJob::listener(std::uint16_t port) const {
+  if (!encrypts() && cluster_.nodes.size() > 1) {
+    std::cerr << "autodist: NOT ENCRYPTED: whoever is on the network reads and alters what the "
+                 "machines say to each other (--encrypt off)\n";
+  }
+  return {place_.chief_address, port,
+          encrypts() ? std::optional(place_.key) : std::optional<std::string>()};
 }
 
 comm::RendezvousOptions JoinedJob::rendezvous() const {
@@ -112,6 +144,7 @@ comm::RendezvousOptions JoinedJob::rendezvous() const {
   options.chief_port = place_.chief_port;
   options.own_address = place_.own_address;
   options.job_key = place_.key;
+  options.encrypt = encrypts();
   options.build = AUTODIST_VERSION;
   options.limit = options_.join_limit;
   if (const auto shared = process_environment()("AUTODIST_SHARED_MEMORY")) {
@@ -130,7 +163,7 @@ void JoinedJob::join_started() {
     transport_ = comm::join(rendezvous(), nullptr);
     return;
   }
-  comm::ChiefListener listener(place_.chief_address, place_.chief_port);
+  comm::ChiefListener listener = this->listener(place_.chief_port);
   transport_ = comm::join(rendezvous(), &listener);
 }
 
@@ -181,9 +214,9 @@ void JoinedJob::join_launched(const Launched& launched, const Environment& envir
     transport_ = comm::join(rendezvous(), nullptr);
     return;
   }
-  comm::ChiefListener listener(place_.chief_address, 0);
-  place_.chief_port = listener.port();
   place_.key = make_job_key();
+  comm::ChiefListener listener = this->listener(0);
+  place_.chief_port = listener.port();
   const MeetingPoint until_all_are_there(folder, job_id, {place_.chief_port, place_.key});
   transport_ = comm::join(rendezvous(), &listener);
 }
@@ -201,9 +234,9 @@ void JoinedJob::start_and_join() {
     place_.chief_address = address_towards(remote.front().address);
     place_.own_address = place_.chief_address;
   }
-  comm::ChiefListener listener(place_.chief_address, 0);
-  place_.chief_port = listener.port();
   place_.key = make_job_key();
+  comm::ChiefListener listener = this->listener(0);
+  place_.chief_port = listener.port();
   std::vector<RankProcess> others = rank_processes(cluster_, options_.cpu_only, program(), place_);
   others.erase(others.begin());  // this process
   children_ =

@@ -26,9 +26,10 @@ class JoinedJob {
  public:
   // Reads the cluster file and meets the other ranks: as the rank that the environment names, as
   // one that a launcher started, or as a chief that starts the others, here and over ssh. Sets the
-  // number of threads that this process computes with. Throws Error(kUsage) for a cluster file or
-  // an environment that does not fit, Error(kEnvironment) for a node that cannot be used,
-  // Error(kPeersLost) where the others do not come within options.join_limit.
+  // number of threads that this process computes with, and that its allocator keeps what is freed.
+  // Throws Error(kUsage) for a cluster file or an environment that does not fit,
+  // Error(kEnvironment) for a node that cannot be used, Error(kPeersLost) where the others do not
+  // come within options.join_limit.
   JoinedJob(const std::string& specification, JobOptions options);
 
   // Throws Error(kPeersLost) when a rank that this one started has died: sooner than heartbeats
@@ -50,7 +51,11 @@ class JoinedJob {
 
  private:
   void check_devices() const;
+  [[nodiscard]] bool encrypts() const;
+  // For a chief: where the others will knock.
+  [[nodiscard]] comm::ChiefListener listener(std::uint16_t port) const;
   void share_cores() const;
+  static void keep_freed_memory();
   void check_size(const JobPlace& place, const std::string& specification) const;
   [[nodiscard]] comm::RendezvousOptions rendezvous() const;
   [[nodiscard]] RemoteProgram program() const;

@@ -106,6 +106,11 @@ std::uint32_t Session::size() const { return impl_->job().joined().size(); }
 const ir::Graph& Session::graph() const { return impl_->step().graph(); }
 const ir::Program& Session::program() const { return impl_->step().program(); }
 const strategy::Strategy& Session::strategy() const { return impl_->step().strategy(); }
+std::uint64_t Session::bytes_sent() const { return impl_->step().bytes_sent(); }
+ir::Trace Session::gather_trace() {
+  impl_->job().synchronize();
+  return impl_->turn().runner().gather_trace();
+}
 ir::Trace Session::take_trace() { return impl_->turn().runner().take_trace(); }
 void Session::finish() { impl_->job().finish(); }
 

@@ -48,6 +48,8 @@ struct AdamW : ir::Optimizer {
   explicit AdamW(double lr = 1e-3, double weight_decay = 1e-2);
 };
 
+enum class Encryption : std::uint8_t { kAuto, kOn, kOff };
+
 struct JobOptions {
   std::string builder;        // "NAME:key=value"; empty: AutoDist's default, PSLoadBalancing
   std::string strategy_file;  // takes the builder's place
@@ -58,6 +60,10 @@ struct JobOptions {
   Seconds stall_limit{300};  // for a wait within a step; lost peers are noticed long before
   bool trace = false;        // keep Trace rows of every step
   bool measure = true;       // time every op at capture (fixes priorities)
+  // Of what ranks say to each other: kAuto where they are on more than one machine.
+  Encryption encryption = Encryption::kAuto;
+  // Measure the links between machines (slice and window sizes that the strategy leaves open).
+  bool tune_links = true;
   // Micro-batches per step: a replica's rows are split like those of a job, their gradients added
   // up, and one contribution per variable leaves with the last.
   std::int64_t accumulate = 1;
@@ -191,6 +197,10 @@ class Session {
   [[nodiscard]] const strategy::Strategy& strategy() const;
   // Rows since the last call; empty unless asked for in the options.
   ir::Trace take_trace();
+  // Those of all ranks, at the chief, in its time; every rank calls it, once after its last step.
+  ir::Trace gather_trace();
+  // Of slices, those sent again included, since the first step.
+  [[nodiscard]] std::uint64_t bytes_sent() const;
 
   // Ends the job in order: every rank has finished its steps when it returns.
   void finish();

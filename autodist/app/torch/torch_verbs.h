@@ -6,7 +6,14 @@
 
 #include "autodist/app/cli/program.h"
 
+namespace autodist {
+enum class Encryption : std::uint8_t;
+}
+
 namespace autodist::app {
+
+// --encrypt auto|on|off.
+void declare_encryption(CLI::App& verb, Encryption& encryption);
 
 // The largest number of steps or samples that an option takes.
 inline constexpr std::int64_t kMostCount = 1'000'000'000;

@@ -39,6 +39,7 @@ struct TrainArguments {
   std::string on_nonfinite = "stop";
   std::string loss_scaling;
   std::string init;
+  Encryption encryption = Encryption::kAuto;
 };
 
 void show_progress(Console& console, const Progress& progress, std::int64_t steps) {
@@ -111,6 +112,7 @@ int train_verb(TrainArguments arguments, Console& console) {
   options.verify_every = arguments.verify_every;
   options.accumulate = arguments.accumulate;
   options.initial_weights = arguments.init;
+  options.encryption = arguments.encryption;
   options.on_nonfinite = exec::on_nonfinite_from_name(arguments.on_nonfinite);
   options.loss_scaling = arguments.loss_scaling;
   if (!options.loss_scaling.empty()) ir::parse_loss_scaling(options.loss_scaling);
@@ -146,8 +148,9 @@ int train_verb(TrainArguments arguments, Console& console) {
     json["loss_scale"] = scale.scale;
     json["skipped_steps"] = scale.skipped;
   }
-  if (!arguments.trace.empty() && speak) {
-    write_file_atomically(arguments.trace, ir::to_chrome_json(session.take_trace()));
+  if (!arguments.trace.empty()) {
+    const ir::Trace trace = session.gather_trace();
+    if (speak) write_file_atomically(arguments.trace, ir::to_chrome_json(trace));
   }
   session.finish();
   if (!speak) return 0;
@@ -183,6 +186,14 @@ int train_verb(TrainArguments arguments, Console& console) {
 }
 
 }  // namespace
+
+void declare_encryption(CLI::App& verb, Encryption& encryption) {
+  verb.add_option("--encrypt", encryption,
+                  "what ranks say to each other: on, off, or auto (the default: on where they are "
+                  "on more than one machine). The same for every rank")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Encryption>{
+          {"auto", Encryption::kAuto}, {"on", Encryption::kOn}, {"off", Encryption::kOff}}));
+}
 
 Action declare_train(CLI::App& verb) {
   auto arguments = std::make_shared<TrainArguments>();
@@ -220,7 +231,8 @@ Action declare_train(CLI::App& verb) {
       "append one line per step to this file: CSV where its name ends in .csv, else JSON");
   verb.add_option("--tensorboard", arguments->training.tensorboard,
                   "write an event file for TensorBoard into this folder");
-  verb.add_option("--trace", arguments->trace, "write a Chrome/Perfetto trace of this rank");
+  verb.add_option("--trace", arguments->trace,
+                  "write one Chrome/Perfetto trace of all ranks (see report --late)");
   verb.add_option("--verify-every", arguments->verify_every,
                   "steps between comparisons of the step with its replay (0: never)")
       ->check(CLI::Range(std::int64_t{0}, kMostCount));
@@ -229,6 +241,7 @@ Action declare_train(CLI::App& verb) {
   verb.add_option("--loss-scale", arguments->loss_scaling,
                   "dynamic (dynamic:scale=65536,growth=2,backoff=0.5,interval=2000) or a number: "
                   "scale the loss, and skip steps whose gradients are not finite");
+  declare_encryption(verb, arguments->encryption);
   verb.add_option("--join-timeout", arguments->join_seconds, "seconds for the ranks to meet")
       ->check(CLI::Range(1e-3, 1e6));
   verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")

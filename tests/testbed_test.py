@@ -1,0 +1,121 @@
+"""tools/testbed: hosts that reach each other at the rate that was asked for, and nothing that stays.
+
+    testbed_test.py TESTBED
+
+Exit code 77 (skipped, says why) where the machine makes no namespaces.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+from hosts import goodput  # noqa: E402
+from hosts.cluster import Unavailable, cluster_of, rate_of  # noqa: E402
+
+
+def namespaces(pid):
+    return [name for name in os.listdir("/run/netns") if name.startswith(f"autodist-{pid}-")]
+
+
+def testbed(command, *options):
+    return subprocess.run([sys.argv[1], *options, "--", *command], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False, timeout=60)
+
+
+def ranks_find_their_places():
+    done = testbed(["sh", "-c", 'echo "$AUTODIST_RANK of $AUTODIST_SIZE, $AUTODIST_CHIEF {rank} '
+                    '{address} $RANK/$WORLD_SIZE"; test -s "$AUTODIST_KEY_FILE"; cat {cluster}'],
+                   "--hosts", "3")
+    assert done.returncode == 0, done.stdout
+    for rank in range(3):
+        line = (f"[rank {rank}] {rank} of 3, 10.77.0.1:7700 {rank} 10.77.0.{rank + 1} {rank}/3")
+        assert line in done.stdout.splitlines(), done.stdout
+    assert done.stdout.count("address:") == 9, done.stdout
+
+
+def a_failure_is_the_exit_code_and_stops_the_others():
+    began = time.monotonic()
+    done = testbed(["sh", "-c", "test {rank} = 0 && exec sleep 60; exit 4"])
+    assert done.returncode == 4, done
+    assert time.monotonic() - began < 20
+
+
+def rates_hold_in_both_directions():
+    with cluster_of(["100mbit", "100mbit"]) as cluster:
+        carried = 8 * goodput.measure(*cluster.hosts, seconds=1)
+    assert 0.75 * rate_of("100mbit") < carried < 1.02 * rate_of("100mbit"), carried
+    print(f"100 Mbit/s carry {carried / 1e6:.0f} of payload each way")
+
+
+def clusters_do_not_meet():
+    with cluster_of([None, None]) as one:
+        script = "import socket; socket.create_server(('10.77.0.1', 5000)).accept()"
+        listener = one.hosts[0].start([sys.executable, "-c", script])
+        other = testbed([sys.executable, "-c", "import socket; socket.create_connection("
+                         "('10.77.0.1', 5000), 1)"])
+        assert other.returncode != 0 and "refused" in other.stdout, other.stdout
+        listener.kill()
+        listener.wait()
+
+
+def a_blackhole_is_silent_and_ends():
+    with cluster_of([None, None]) as cluster:
+        first, second = cluster.hosts
+        first.cut_off()
+        probe = [sys.executable, "-c", "import socket, sys; s = socket.socket(); s.settimeout(0.5)\n"
+                 "try: s.connect(('10.77.0.1', 5000))\nexcept OSError as e: print(repr(e))"]
+        silent = second.run(probe, stdout=subprocess.PIPE, text=True).stdout
+        assert "timed out" in silent.lower(), silent
+        first.reconnect()
+        assert "refused" in second.run(probe, stdout=subprocess.PIPE, text=True).stdout
+
+
+def nothing_stays(end):
+    """Neither namespaces nor processes, however the testbed ends."""
+    process = subprocess.Popen([sys.argv[1], "--", "sh", "-c", "echo up; exec sleep 987"],
+                               stdout=subprocess.PIPE, text=True)
+    for _ in range(2):
+        process.stdout.readline()
+    assert len(namespaces(process.pid)) == 3
+    process.send_signal(end)
+    process.wait()
+    for _ in range(100):
+        left = [entry for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline")
+                if reads(entry) == b"sleep\x00987\x00"]
+        if not namespaces(process.pid) and not left:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"left after {end.name}: {namespaces(process.pid)} {left}")
+
+
+def reads(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def main():
+    try:
+        with cluster_of([None]):
+            pass
+    except Unavailable as error:
+        print(f"SKIPPED: {error}")
+        sys.exit(77)
+    ranks_find_their_places()
+    a_failure_is_the_exit_code_and_stops_the_others()
+    rates_hold_in_both_directions()
+    clusters_do_not_meet()
+    a_blackhole_is_silent_and_ends()
+    for end in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
+        nothing_stays(end)
+    print("all taken down")
+
+
+if __name__ == "__main__":
+    main()

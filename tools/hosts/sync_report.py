@@ -1,0 +1,174 @@
+"""Tables and figures of the synchronisation benchmark, from one result per cell."""
+
+import random
+import statistics
+
+BOOTSTRAPS = 1000
+HIGHEST, LOWEST = 0.975, 0.025
+
+median = statistics.median
+
+
+def step_of(run):
+    """Of the slowest rank: the job is as fast as that."""
+    return max(median(rank["step_seconds"]) for rank in run)
+
+
+def system_step(result, system):
+    return median(step_of(run) for run in result["runs"][system])
+
+
+def ratio(result, above, below):
+    """The median over the rounds of one system's step over another's, and its 95 % interval.
+
+    The bootstrap draws rounds, and steps within the runs of a round, with replacement.
+    """
+    pairs = list(zip(result["runs"][above], result["runs"][below]))
+    generator = random.Random(0)
+
+    def drawn(run):
+        return max(median(generator.choices(rank["step_seconds"], k=len(rank["step_seconds"])))
+                   for rank in run)
+
+    draws = sorted(median(drawn(a) / drawn(b) for a, b in generator.choices(pairs, k=len(pairs)))
+                   for _ in range(BOOTSTRAPS))
+    value = median(step_of(a) / step_of(b) for a, b in pairs)
+    return value, draws[int(LOWEST * BOOTSTRAPS)], draws[int(HIGHEST * BOOTSTRAPS)]
+
+
+def sent_per_rank(result):
+    """Bytes of slices that the busiest rank sends in a step."""
+    return max(median(run[rank]["bytes_sent_per_step"] for run in result["runs"]["priority"])
+               for rank in range(result["cell"]["hosts"]))
+
+
+def bound(result):
+    """No schedule is faster: compute, the busiest side of a link, or the way of the variable whose
+    gradient comes last and which is needed first, to its owners and back."""
+    hosts = result["cell"]["hosts"]
+    carried = result["bytes_per_s"]
+    chain = 2 * (hosts - 1) / hosts * result["first_parameter_bytes"] / carried
+    if result["cell"]["model"] == "ncf-sparse":
+        chain = 0  # its rows alone
+    compute = system_step(result, "alone")
+    return max(compute, sent_per_rank(result) / carried, compute + chain)
+
+
+def cpu_per_gb(result, system="priority"):
+    """CPU seconds of the engine at all hosts per GB that crossed the links."""
+    values = []
+    for engine, alone in zip(result["runs"][system], result["runs"]["alone"]):
+        cpu = sum(rank["cpu_seconds_per_step"] for rank in engine)
+        without = sum(rank["cpu_seconds_per_step"] for rank in alone)
+        values.append((cpu - without) / (sum(r["bytes_sent_per_step"] for r in engine) / 1e9))
+    return median(values)
+
+
+def one_line(result):
+    against = "" if "ddp" not in result["runs"] else \
+        f", DDP over it {ratio(result, 'ddp', 'priority')[0]:.2f}"
+    return (f"step {system_step(result, 'priority') * 1e3:.0f} ms, "
+            f"{system_step(result, 'priority') / bound(result):.3f} of the bound{against}")
+
+
+def with_interval(values):
+    return "{:.2f} ({:.2f} to {:.2f})".format(*values)
+
+
+def row(result):
+    cell, plan = result["cell"], result["plan"]
+    alone, limit = system_step(result, "alone"), bound(result)
+    compute = f"{alone * 1e3:.0f}" + (" imitated" if result["imitated"] else "")
+    bucket = f"{result['bucket']['best']}" + ("" if result["bucket"]["searched"] else " (not searched)")
+    return [cell["model"], cell["ratio"], str(cell["hosts"]), cell["rate"], str(plan["rows"]),
+            compute, f"{result['link_seconds'] * 1e3:.0f}", f"{limit * 1e3:.0f}",
+            f"{system_step(result, 'priority') * 1e3:.0f}",
+            f"{system_step(result, 'priority') / limit:.3f}",
+            with_interval(ratio(result, "ddp", "priority")), bucket,
+            with_interval(ratio(result, "fifo-barrier", "priority")),
+            with_interval(ratio(result, "fifo", "priority")), f"{cpu_per_gb(result):.2f}",
+            with_interval(ratio(result, "encrypted", "priority")),
+            f"{cpu_per_gb(result, 'encrypted'):.2f}"]
+
+
+COLUMNS = ["model", "compute:link", "hosts", "rate", "rows", "compute, ms", "link, ms", "bound, ms",
+           "step, ms", "step ÷ bound", "DDP ÷ step", "bucket, MB", "FIFO + barrier ÷ step",
+           "sliced FIFO ÷ step", "engine CPU, s/GB", "encrypted ÷ step", "encrypted CPU, s/GB"]
+
+
+def find(results, model, ratio_name, hosts, rate):
+    wanted = {"model": model, "ratio": ratio_name, "hosts": hosts, "rate": rate}
+    return next((result for result in results if result["cell"] == wanted), None)
+
+
+def figures(results):
+    """By the names under which goals are stated; what was not measured is missing."""
+    found = {}
+
+    def put(name, result, value):
+        if result is not None:
+            found[name] = value(result)
+
+    def over_bound(result):
+        return system_step(result, "priority") / bound(result)
+
+    for rate, tag in (("250mbit", "250mbit"), ("1gbit", "1gbit")):
+        balance = find(results, "vgg-like", "1:1", 2, rate)
+        put(f"step_over_bound_{tag}", balance, over_bound)
+        put(f"speedup_over_ddp_{tag}", balance, lambda r: ratio(r, "ddp", "priority")[0])
+    balance = find(results, "vgg-like", "1:1", 2, "250mbit")
+    put("priority_over_fifo_balance", balance, lambda r: ratio(r, "fifo-barrier", "priority")[0])
+    put("engine_cpu_s_per_gb", balance, cpu_per_gb)
+    put("engine_cpu_s_per_gb_curve", balance, lambda r: cpu_per_gb(r, "encrypted"))
+    put("curve_slowdown_250mbit", balance, lambda r: ratio(r, "encrypted", "priority")[0])
+    off = [find(results, "vgg-like", each, 2, "250mbit") for each in ("1:2", "2:1")]
+    if all(off):
+        found["speedup_over_ddp_off_balance_min"] = min(ratio(r, "ddp", "priority")[0] for r in off)
+    put("speedup_over_ddp_sparse_embedding", find(results, "ncf-sparse", "1:4", 2, "250mbit"),
+        lambda r: ratio(r, "ddp", "priority")[0])
+    for hosts in (4, 8):
+        put(f"step_over_bound_{hosts}_hosts", find(results, "vgg-like", "1:1", hosts, "250mbit"),
+            over_bound)
+    put("allreduce_64mb_of_bound", find(results, "flat", "1:1", 4, "1gbit"),
+        lambda r: r["link_seconds"] / (system_step(r, "priority") - system_step(r, "alone")))
+    grid = [r for r in results if r["cell"]["model"] != "flat"]
+    if grid:
+        found["worst_ratio_to_ddp_ci_low"] = min(ratio(r, "ddp", "priority")[1] for r in grid)
+    return found
+
+
+HEADER = """# Synchronisation on shaped links
+
+Written by `tools/bench-sync`. Hosts are network namespaces on one machine ([testbed](../testbed.md)),
+links are shaped in both directions; DDP is PyTorch's over Gloo, with the bucket size that was best at
+balance, on the same layers, first values and samples, and all systems end with the same parameters.
+Medians over rounds in which the systems take turns, 95 % intervals of the ratios by bootstrap over
+rounds and steps. *Compute* is the step without communication at all hosts at once, *link* what each
+rank has to send over what a link carried (measured in the same run), *bound* what no schedule can be
+faster than. Encryption is off on both sides, for Gloo has none; *encrypted* is ours with it.
+
+"""
+
+
+def table(rows):
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    return "\n".join(lines + ["| " + " | ".join(each) + " |" for each in rows]) + "\n"
+
+
+def page(results):
+    def order(result):
+        cell = result["cell"]
+        compute, link = cell["ratio"].split(":")
+        return cell["hosts"], cell["model"], cell["rate"], int(compute) / int(link)
+
+    ordered = sorted(results, key=order)
+    text = HEADER + table([row(result) for result in ordered])
+    text += "\n## Figures\n\n| figure | value |\n|---|---|\n"
+    for name, value in figures(results).items():
+        text += f"| `{name}` | {value:.3f} |\n"
+    rounds = sorted({len(result["runs"]["priority"]) for result in results})
+    loads = [result["load_average"] for result in results]
+    if results:
+        text += (f"\nRounds per cell: {', '.join(map(str, rounds))}. Load average of the machine after "
+                 f"a cell: {min(loads):.1f} to {max(loads):.1f} (two busy hosts alone make 2).\n")
+    return text
