@@ -31,13 +31,13 @@ LISTENING = "0A"
 class Job:
     """`autodist train digits`, a rank on each of the first hosts."""
 
-    def __init__(self, cluster, ranks, steps, *extra, keys=None):
+    def __init__(self, cluster, ranks, steps, *extra, keys=None, join_seconds=30):
         spec = cluster.folder / f"job-{ranks}.yml"
         nodes = "".join(f"  - address: {host.address}\n    slots: 1\n" + "    chief: true\n"
                         * (host.index == 0) for host in cluster.hosts[:ranks])
         spec.write_text("nodes:\n" + nodes)
         command = [sys.argv[1], "train", "digits", "--batch", "30", "--cluster", spec, "--steps",
-                   steps, "--join-timeout", "15", *extra]
+                   steps, "--join-timeout", join_seconds, *extra]
         self.lines, self.errors = [[] for _ in range(ranks)], [[] for _ in range(ranks)]
         self.processes, self.readers = [], []
         for host in cluster.hosts[:ranks]:
@@ -62,6 +62,17 @@ class Job:
             assert self.processes[0].poll() is None, self.errors[0]
             assert time.monotonic() < end, ("nothing came", self.errors)
             time.sleep(0.02)
+
+    def said(self, rank, text, limit=30):
+        """The complaint of a rank, as soon as it is there: a busy machine takes longer to end."""
+        end = time.monotonic() + limit
+        while True:
+            found = [line.strip() for line in self.errors[rank]
+                     if line.startswith("autodist: ") and text in line]
+            if found:
+                return found[-1]
+            assert time.monotonic() < end, self.errors[rank]
+            time.sleep(0.01)
 
     def ended(self, rank, limit=60):
         """Exit code and last complaint."""
@@ -96,11 +107,11 @@ def a_killed_worker_is_noticed_within_a_second(cluster):
         began = time.monotonic()
         training.processes[2].kill()
         for rank in (0, 1):
-            code, complaint = training.ended(rank)
+            complaint = training.said(rank, "rank 2 (10.77.0.3")
             took = time.monotonic() - began
-            assert code == PEERS_LOST and "rank 2 (10.77.0.3" in complaint, (code, complaint)
             assert took < 1 + SLACK, took
-        print(f"killed: noticed and ended after {took:.2f} s: {complaint}")
+            print(f"killed: rank {rank} says so after {took:.2f} s: {complaint}")
+        assert [training.ended(rank)[0] for rank in (0, 1)] == [PEERS_LOST] * 2
 
 
 def a_frozen_worker_is_named_within_three_heartbeats(cluster):
@@ -108,12 +119,12 @@ def a_frozen_worker_is_named_within_three_heartbeats(cluster):
         training.wait_for_steps()
         training.processes[1].send_signal(signal.SIGSTOP)
         began = time.monotonic()
-        code, complaint = training.ended(0)
+        complaint = training.said(0, "rank 1 (10.77.0.2")
         took = time.monotonic() - began
-        assert code == PEERS_LOST and "rank 1 (10.77.0.2" in complaint, (code, complaint)
         assert "step " in complaint and "slice" in complaint, complaint
         assert took < (MISSED + 1) * HEARTBEAT + SLACK, took
         print(f"frozen: named after {took:.1f} s: {complaint}")
+        assert training.ended(0)[0] == PEERS_LOST
 
 
 def a_second_without_a_network_changes_nothing(cluster):
@@ -174,9 +185,9 @@ def the_wire_shows_nothing_in_clear_text(cluster):
 def another_key_does_not_get_in(cluster):
     other = cluster.folder / "other-key"
     other.write_text("ab" * 32)
-    with job(cluster, 2, 10, "--join-timeout", "4", keys={1: other}) as training:
+    with job(cluster, 2, 10, keys={1: other}, join_seconds=5) as training:
         code, complaint = training.ended(0)
-        assert code == PEERS_LOST and "rank 1 did not join" in complaint.replace("  ", " "), \
+        assert code == PEERS_LOST and "rank 1 did not join" in complaint, \
             (code, complaint)
         assert training.ended(1)[0] != 0
 
