@@ -9,11 +9,13 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <thread>
-#include <zmq.hpp>
+
+namespace zmq {
+class context_t;
+}
 
 namespace autodist::comm {
 
@@ -46,17 +48,11 @@ class ClientGate {
   ClientGate& operator=(const ClientGate&) = delete;
 
   // Clients with another key. (Whoever does not know the server's key does not come so far.)
-  [[nodiscard]] std::uint64_t refused() const { return refused_; }
+  [[nodiscard]] std::uint64_t refused() const;
 
  private:
-  void answer_all();
-  bool answer_one();
-
-  std::array<unsigned char, 32> admitted_{};
-  zmq::socket_t requests_;
-  zmq::socket_t stop_here_, stop_there_;
-  std::atomic<std::uint64_t> refused_{0};
-  std::thread thread_;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace autodist::comm

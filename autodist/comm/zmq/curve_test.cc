@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <optional>
+#include <zmq.hpp>
 
 #include "autodist/comm/zmq/socket.h"
 
