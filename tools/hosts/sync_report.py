@@ -161,6 +161,8 @@ def page(results):
         compute, link = cell["ratio"].split(":")
         return cell["hosts"], cell["model"], cell["rate"], int(compute) / int(link)
 
+    if not results:
+        return HEADER + "No cell has been measured on this tree yet: `autodist bench sync`.\n"
     ordered = sorted(results, key=order)
     text = HEADER + table([row(result) for result in ordered])
     text += "\n## Figures\n\n| figure | value |\n|---|---|\n"
@@ -168,7 +170,5 @@ def page(results):
         text += f"| `{name}` | {value:.3f} |\n"
     rounds = sorted({len(result["runs"]["priority"]) for result in results})
     loads = [result["load_average"] for result in results]
-    if results:
-        text += (f"\nRounds per cell: {', '.join(map(str, rounds))}. Load average of the machine after "
-                 f"a cell: {min(loads):.1f} to {max(loads):.1f} (two busy hosts alone make 2).\n")
-    return text
+    return text + (f"\nRounds per cell: {', '.join(map(str, rounds))}. Load average of the machine "
+                   f"after a cell: {min(loads):.1f} to {max(loads):.1f} (two busy hosts make 2).\n")
