@@ -17,6 +17,7 @@ from ._autodist import (
     Graph,
     GraphItem,
     ItemVariable,
+    LossScale,
     PSSynchronizer,
     StepReport,
     StepSummary,
@@ -37,7 +38,7 @@ from ._errors import (
     UsageError,
 )
 from ._planning import build_strategy, builders, capture
-from ._session import AutoDist, Session
+from ._session import AutoDist, Session, Steps, TrainingStep
 
 # AutoDist's own name for what describes a cluster.
 ResourceSpec = Cluster
@@ -54,6 +55,7 @@ __all__ = [
     "GraphItem",
     "InfeasibleError",
     "ItemVariable",
+    "LossScale",
     "MachineError",
     "PSSynchronizer",
     "PeersLostError",
@@ -61,10 +63,12 @@ __all__ = [
     "Session",
     "StepReport",
     "StepSummary",
+    "Steps",
     "Strategy",
     "StrategyNode",
     "StrategyNodes",
     "TimeoutError",
+    "TrainingStep",
     "UsageError",
     "Variable",
     "__version__",

@@ -1,6 +1,7 @@
 """A torch.nn.Module and a loss function as the named tensors and the function that are captured."""
 
 import contextlib
+import inspect
 
 import torch
 
@@ -32,6 +33,15 @@ def tensors_of(batch, what):
     return tuple(batch)
 
 
+def _positional(function, most):
+    """How many arguments a function takes by position, up to `most`."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        return most
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return min(most, sum(each.kind in plain for each in parameters))
+
+
 @contextlib.contextmanager
 def modes(model, wanted):
     """The training flags of `wanted` (module: flag) for a while."""
@@ -52,7 +62,18 @@ class Step:
     user sets between steps.
     """
 
-    def __init__(self, model, loss_fn, example_batch, *, name=None, batched=None, reduction="mean"):
+    def __init__(
+        self,
+        model,
+        loss_fn,
+        example_batch,
+        *,
+        name=None,
+        batched=None,
+        reduction="mean",
+        trains=(),
+        evaluates=False,
+    ):
         if not isinstance(model, torch.nn.Module):
             raise UsageError(f"model: a torch.nn.Module expected, got {type(model).__name__}")
         if loss_fn is not None and not callable(loss_fn):
@@ -67,7 +88,11 @@ class Step:
         self.sum = reduction == "sum"
         self.parameters = list(_walk(model, "", "_parameters"))
         self.buffers = list(_walk(model, "", "_buffers"))
-        self._modes = {module: module.training for module in model.modules()}
+        self.trains = list(trains)
+        self.forward = None  # what an exported file's `forward` calls, if not the model
+        self._modes = {
+            module: module.training and not evaluates for module in model.modules()
+        }
         # Where a module keeps each buffer: forward may put another tensor there.
         self._places = [
             (module, name, buffer)
@@ -106,6 +131,21 @@ class Step:
             )
         self._keep_buffers()
         return loss
+
+    def outputs(self, *batch):
+        """What an exported file's `forward` returns, as a list; in evaluation mode.
+
+        Without a function of the user's it is the model's, of as many tensors as that takes.
+        """
+        if self.forward is None:
+            batch = batch[: _positional(self.model.forward, len(batch))]
+        result = self.evaluate(self.forward, batch, {})
+        result = [result] if isinstance(result, torch.Tensor) else result
+        if not isinstance(result, (list, tuple)) or not all(
+            isinstance(each, torch.Tensor) for each in result
+        ):
+            raise UsageError("export: forward must return a tensor, or a tuple of tensors")
+        return list(result)
 
     def _keep_buffers(self):
         """`self.count = self.count + 1` makes a new tensor; the job knows the old one."""

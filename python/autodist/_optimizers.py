@@ -14,6 +14,8 @@ _RULES = {
     ),
     "Adam": ("adam", {**_BETAS, "amsgrad": "amsgrad"}),
     "AdamW": ("adamw", {**_BETAS, "amsgrad": "amsgrad"}),
+    # Ours on rows; check_sparse() says whether all gradients have them.
+    "SparseAdam": ("adam", {"lr": "lr", "betas": ("beta1", "beta2"), "eps": "eps"}),
     "Adagrad": (
         "adagrad",
         {
@@ -31,8 +33,6 @@ _RULES = {
         {**_PLAIN, "alpha": "alpha", "eps": "eps", "momentum": "momentum", "centered": "centered"},
     ),
 }
-
-_HINTS = {"SparseAdam": "The text 'adam' does it where gradients are sparse, and Adam elsewhere."}
 
 # How torch computes, not what; and what a learning rate schedule leaves behind.
 _ALLOWED = {"params", "foreach", "fused", "capturable", "initial_lr", "param_names"}
@@ -139,6 +139,38 @@ def _has_trained(optimizer):
     return False
 
 
+def trained_by(optimizer, parameters):
+    """The names of what an optimizer of torch.optim holds; nothing for other kinds of optimizers."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        return []
+    held = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+    return [name for name, tensor in parameters if id(tensor) in held]
+
+
+def of_names(parameters, names):
+    """Those of the parameters that have one of the names, or lie in a module that has; all without
+    names."""
+    if not names:
+        return parameters
+    return [
+        (name, tensor)
+        for name, tensor in parameters
+        if any(name == each or name.startswith(each + ".") for each in names)
+    ]
+
+
+def check_sparse(optimizer, graph):
+    """Refuses what torch's SparseAdam does when its step is called: a dense gradient."""
+    if not isinstance(optimizer, torch.optim.SparseAdam):
+        return
+    dense = [each.name for each in graph.variables if each.used and not each.sparse]
+    if dense:
+        raise UsageError(
+            f"optimizer: torch.optim.SparseAdam trains sparse gradients alone, and that of "
+            f"'{dense[0]}' is dense. The text 'adam' trains both."
+        )
+
+
 def text_of(optimizer, parameters):
     """What a user gave as optimizer, as text.
 
@@ -163,7 +195,7 @@ def text_of(optimizer, parameters):
     if kind not in _RULES or type(optimizer) is not getattr(torch.optim, kind):
         raise UsageError(
             f"optimizer: {kind} cannot be distributed. Those of torch.optim that can: "
-            f"{', '.join(sorted(_RULES))}. {_HINTS.get(kind, '')}".rstrip()
+            f"{', '.join(sorted(_RULES))}."
         )
     if _has_trained(optimizer):
         raise UsageError(

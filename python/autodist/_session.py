@@ -1,6 +1,8 @@
-"""A job of this process and others, and the session that trains in it."""
+"""A job of this process and others, and the sessions that train in it."""
 
 import atexit
+import collections.abc
+import difflib
 import os
 import sys
 import weakref
@@ -70,6 +72,17 @@ class AutoDist:
         Every so many steps, compare the replayed step with the model's own; 0: never.
     on_nonfinite : {'stop', 'ignore'}
         What a loss or gradient that is not finite does.
+    loss_scaling : str or float, optional
+        ``'dynamic'``, ``'dynamic:scale=65536,growth=2,backoff=0.5,interval=2000'`` (what
+        ``torch.cuda.amp.GradScaler`` does) or a fixed scale. A step in which a gradient of any rank
+        is not finite is skipped by all ranks. Takes the place of `on_nonfinite`.
+    update_rules : dict of str to (int, callable), optional
+        Update rules of your own, for optimizers ``'user:rule=NAME,lr=…'``: how many states they
+        keep per element, and ``rule(parameters, gradient, *states, lr, step, **options)``, which
+        changes parameters and states in place: tensors of one dimension, any part of a parameter.
+        It must treat every element by itself.
+    trace : bool
+        Keep what every step does, for :meth:`Session.write_trace`.
     initial_weights : path, optional
         A safetensors file whose tensors take the place of the model's own first values.
     measure : bool
@@ -94,6 +107,9 @@ class AutoDist:
         accumulate=1,
         verify_every=0,
         on_nonfinite="stop",
+        loss_scaling=None,
+        update_rules=None,
+        trace=False,
         initial_weights=None,
         measure=True,
         join_limit=60.0,
@@ -109,6 +125,10 @@ class AutoDist:
         options.accumulate = accumulate
         options.verify_every = verify_every
         options.set_on_nonfinite(on_nonfinite)
+        options.loss_scaling = "" if loss_scaling is None else str(loss_scaling)
+        for rule, (states, function) in (update_rules or {}).items():
+            options.add_rule(rule, states, function)
+        options.trace = trace
         options.initial_weights = "" if initial_weights is None else os.fspath(initial_weights)
         options.measure = measure
         options.set_limits(join_limit, stall_limit)
@@ -162,7 +182,51 @@ class AutoDist:
         """
         step = Step(model, loss_fn, example_batch, name=name, batched=batched, reduction=reduction)
         text = _optimizers.text_of(optimizer, step.parameters)
-        return Session(self._job.distribute(step, text), step)
+        session = Session(self._job.distribute(step, text), step)
+        try:
+            _optimizers.check_sparse(optimizer, session.graph)
+        except Error:
+            session.close()
+            raise
+        return session
+
+    def distribute_steps(self, **steps):
+        """Several steps over one set of variables, in turns: a generator's and its critic's.
+
+        Each has its own optimizer, strategy and count of steps. A step reads what the others have
+        trained. All ranks run the same steps in the same order. Called once.
+
+        Parameters
+        ----------
+        **steps : TrainingStep
+            By name.
+
+        Returns
+        -------
+        Steps
+        """
+        for name, each in steps.items():
+            if not isinstance(each, TrainingStep):
+                raise UsageError(
+                    f"distribute_steps: '{name}' is of type {type(each).__name__}; an "
+                    "autodist.TrainingStep expected"
+                )
+        declared = [
+            (name, each._step, each._text, each._builder) for name, each in steps.items()
+        ]
+        handles = self._job.distribute_steps(declared)
+        sessions = {
+            name: Session(handle, each._step)
+            for (name, each), handle in zip(steps.items(), handles)
+        }
+        result = Steps(sessions)
+        try:
+            for name, each in steps.items():
+                _optimizers.check_sparse(each._optimizer, sessions[name].graph)
+        except Error:
+            result.close()
+            raise
+        return result
 
     def __repr__(self):
         return f"<autodist.AutoDist rank {self.rank} of {self.size}>"
@@ -187,6 +251,157 @@ def _command_for(specification):
             "none (interactive, notebook, standard input). Write it to a file."
         )
     return []
+
+
+class TrainingStep:
+    """One of several steps of a job, for :meth:`AutoDist.distribute_steps`.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The same for all steps of a job, or modules whose parameters' names tell them apart: a name
+        means one tensor.
+    loss_fn : callable or None
+        ``loss_fn(model, *batch)``, a scalar tensor; None: ``model(*batch)`` is the loss.
+    optimizer : str, torch.optim.Optimizer, callable or None
+        As for :meth:`AutoDist.distribute`. None: the step trains nothing; it computes its loss in
+        evaluation mode, without gradients.
+    example_batch : tuple of torch.Tensor
+        What one replica gets in a step.
+    trains : sequence of str, optional
+        The parameters that it trains, by name or by the name of a module that holds them; the
+        others it reads as they are. By default what an optimizer of torch.optim holds, else all.
+    batched, reduction
+        As for :func:`capture`.
+    builder : str, optional
+        A builder for this step, in the place of the job's.
+    """
+
+    def __init__(
+        self,
+        model,
+        loss_fn,
+        optimizer,
+        example_batch,
+        *,
+        trains=None,
+        batched=None,
+        reduction="mean",
+        builder=None,
+    ):
+        self._step = Step(
+            model,
+            loss_fn,
+            example_batch,
+            batched=batched,
+            reduction=reduction,
+            evaluates=optimizer is None,
+        )
+        parameters = self._step.parameters
+        if trains is None:
+            trains = _optimizers.trained_by(optimizer, parameters)
+        self._step.trains = [trains] if isinstance(trains, str) else list(trains)
+        self._optimizer = optimizer
+        self._text = None
+        if optimizer is not None:
+            own = _optimizers.of_names(parameters, self._step.trains)
+            self._text = _optimizers.text_of(optimizer, own)
+        self._builder = builder or ""
+
+    def __repr__(self):
+        return f"<autodist.TrainingStep of '{self._step.name}'>"
+
+
+class Steps(collections.abc.Mapping):
+    """The sessions of a job that has several steps, by name. Made by
+    :meth:`AutoDist.distribute_steps`.
+
+    A context manager, as :class:`Session`. What concerns the whole job is here; a session of it
+    does the same.
+    """
+
+    def __init__(self, sessions):
+        self._sessions = sessions
+
+    def __getitem__(self, name):
+        if name not in self._sessions:
+            near = difflib.get_close_matches(str(name), self._sessions, 1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise UsageError(
+                f"steps: the job has no '{name}'; it has {', '.join(self._sessions)}.{hint}"
+            )
+        return self._sessions[name]
+
+    def __iter__(self):
+        return iter(self._sessions)
+
+    def __len__(self):
+        return len(self._sessions)
+
+    def __contains__(self, name):
+        return name in self._sessions
+
+    def _any(self):
+        return next(iter(self._sessions.values()))
+
+    def synchronize(self):
+        """Make this rank's variables the newest."""
+        self._any().synchronize()
+
+    def save(self, directory):
+        """Write a checkpoint of all steps, ``step-N`` for N steps together; every rank calls it."""
+        self._any().save(directory)
+
+    def load(self, directory):
+        """Load the newest sound checkpoint before the first step; every rank calls it.
+
+        Returns
+        -------
+        int
+            Steps together.
+        """
+        self._any().load(directory)
+        return self.step
+
+    @property
+    def step(self):
+        """How many steps were done, of all together."""
+        return sum(each.step for each in self._sessions.values())
+
+    @property
+    def rank(self):
+        """This process's number, from 0."""
+        return self._any().rank
+
+    @property
+    def size(self):
+        """Number of ranks."""
+        return self._any().size
+
+    @property
+    def is_chief(self):
+        """Whether this is rank 0, which saves."""
+        return self._any().is_chief
+
+    def finish(self):
+        """End the job in order: every rank has finished its steps when it returns."""
+        for each in self._sessions.values():
+            each.finish()
+
+    def close(self):
+        """Leave the job, also when it is under way: the other ranks are told."""
+        for each in self._sessions.values():
+            each.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        for each in self._sessions.values():
+            each.__exit__(kind, error, trace)
+
+    def __repr__(self):
+        return f"<autodist.Steps {', '.join(self._sessions)}>"
 
 
 class Session:
@@ -336,6 +551,48 @@ class Session:
         StepSummary
         """
         return self._handle.last_summary()
+
+    def loss_scale(self):
+        """The scale of the next step, and how many were skipped, with ``loss_scaling=``.
+
+        Waits until all ranks have computed the last step.
+
+        Returns
+        -------
+        LossScale
+        """
+        return self._handle.loss_scale()
+
+    def export_torchscript(self, path, forward=None):
+        """Write the model as a TorchScript file, which loads without this package and its code.
+
+        The file has ``forward(inputs…)`` and a differentiable ``train_step(batch…)``, the loss.
+        Both are traced with the example and compared with the model on other rows. At the chief;
+        every rank calls it.
+
+        Parameters
+        ----------
+        path : path
+        forward : callable, optional
+            ``forward(model, *batch)``, a tensor or a tuple; by default the model, of as many of the
+            batch's tensors as it takes. What it does not read is no input of the file's.
+
+        Raises
+        ------
+        UsageError
+            For what cannot be traced, or computes something else in the file.
+        """
+        self._step.forward = forward
+        self._handle.export_torchscript(os.fspath(path))
+
+    def write_trace(self, path):
+        """Write what this rank's steps did since the last call, for Chrome or Perfetto.
+
+        Empty unless the job was made with ``trace=True``.
+        """
+        trace = self._handle.take_trace()
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(trace)
 
     @property
     def last(self):

@@ -90,6 +90,44 @@ def stepped(model):
     return optimizer
 
 
+class Embeddings(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(7, 3, sparse=True)
+
+    def forward(self, x):
+        return self.table(x).sum(1)
+
+
+def check_sparse_adam():
+    torch.manual_seed(2)
+    ours = Embeddings().double()
+    theirs = copy.deepcopy(ours)
+    optimizer = optim.SparseAdam(list(theirs.parameters()), lr=0.1, betas=(0.8, 0.99))
+    batches = [(torch.randint(0, 7, (4, 2)), torch.randn(4, 3).double()) for _ in range(5)]
+    own = optim.SparseAdam(list(ours.parameters()), lr=0.1, betas=(0.8, 0.99))
+    with autodist.AutoDist().distribute(ours, loss_fn, own, batches[0]) as step:
+        for batch in batches:
+            step(*batch)
+            optimizer.zero_grad()
+            loss_fn(theirs, *batch).backward()
+            optimizer.step()
+        step.synchronize()
+    difference = comparing.largest_difference(ours.state_dict(), theirs.state_dict())
+    print(f"{difference:.1e}  SparseAdam")
+    assert difference < 1e-12
+    dense = Net().double()
+    trained = [each for each in dense.parameters() if each.requires_grad]
+    try:
+        autodist.AutoDist().distribute(
+            dense, loss_fn, optim.SparseAdam(trained),
+            (torch.randn(6, 4).double(), torch.randn(6, 3).double()))
+    except autodist.UsageError as error:
+        assert "that of 'fc.weight' is dense" in str(error), error
+    else:
+        raise AssertionError("SparseAdam of dense gradients")
+
+
 def main():
     for case in CASES:
         check(lambda model, case=case: case([p for p in model.parameters() if p.requires_grad]))
@@ -103,7 +141,7 @@ def main():
         {"params": model.fc.parameters(), "lr": 0.3}, {"params": model.deep.parameters()},
     ], lr=0.01))
     refused("LBFGS cannot be distributed", lambda model: optim.LBFGS(model.parameters()))
-    refused("SparseAdam cannot be distributed", lambda model: optim.SparseAdam(model.parameters()))
+    check_sparse_adam()
     refused("maximize=True", lambda model: optim.SGD(model.parameters(), lr=1.0, maximize=True))
     refused("does not hold 'deep.fc.weight'", lambda model: optim.SGD(model.fc.parameters(), lr=1))
     foreign = nn.Parameter(torch.ones(1))

@@ -41,6 +41,7 @@ TrainingStep training_step(const py::object& step) {
   result.buffers = named_tensors(step.attr("buffers"));
   result.example = batch_of(step.attr("example"));
   result.batched = step.attr("batched").cast<std::vector<bool>>();
+  result.trains = step.attr("trains").cast<std::vector<std::string>>();
   result.reduction = step.attr("sum").cast<bool>() ? LossReduction::kSum : LossReduction::kMean;
   const Kept loss = keep(step.attr("loss"));
   result.loss = [loss](const Batch& batch) {
@@ -48,6 +49,13 @@ TrainingStep training_step(const py::object& step) {
     py::tuple arguments(batch.size());
     for (std::size_t i = 0; i < batch.size(); ++i) arguments[i] = py::cast(batch[i]);
     return (*loss)(*arguments).cast<torch::Tensor>();
+  };
+  const Kept outputs = keep(step.attr("outputs"));
+  result.evaluate = [outputs](const Batch& batch) {
+    const py::gil_scoped_acquire lock;
+    py::tuple arguments(batch.size());
+    for (std::size_t i = 0; i < batch.size(); ++i) arguments[i] = py::cast(batch[i]);
+    return (*outputs)(*arguments).cast<std::vector<torch::Tensor>>();
   };
   return result;
 }

@@ -4,6 +4,8 @@
 
 #include "autodist/app/python/training_step.h"
 #include "autodist/base/error.h"
+#include "autodist/capture/torch_types.h"
+#include "autodist/exec/optimizer_kernels.h"
 #include "autodist/ir/optimizer.h"
 
 namespace autodist::python {
@@ -22,6 +24,52 @@ std::unique_ptr<SessionHandle> distribute(JobHandle& job, const py::object& step
   return std::make_unique<SessionHandle>(job.take().distribute(std::move(training), parsed));
 }
 
+using Declared = std::tuple<std::string, py::object, std::optional<std::string>, std::string>;
+
+// (name, step, optimizer's text or None, builder or "") each; a session for each, in order.
+std::vector<std::unique_ptr<SessionHandle>> distribute_steps(
+    JobHandle& job, const std::vector<Declared>& declared) {
+  std::vector<NamedStep> steps;
+  for (const auto& [name, step, optimizer, builder] : declared) {
+    NamedStep named{name, training_step(step), std::nullopt, builder};
+    if (optimizer) named.optimizer = ir::parse_optimizer(*optimizer);
+    steps.push_back(std::move(named));
+  }
+  std::vector<std::unique_ptr<SessionHandle>> handles;
+  const py::gil_scoped_release unlocked;
+  Steps sessions = job.take().distribute(std::move(steps));
+  for (const Declared& each : declared) {
+    handles.push_back(std::make_unique<SessionHandle>(std::move(sessions.at(std::get<0>(each)))));
+  }
+  return handles;
+}
+
+torch::Tensor view(void* data, DType dtype, std::int64_t elements) {
+  return torch::from_blob(data, {elements}, torch::TensorOptions(scalar_type_of(dtype)));
+}
+
+// rule(parameters, gradient, *states, lr=, step=, **options): tensors of one dimension, which it
+// changes in place but for the gradient.
+void add_rule(JobOptions& options, const std::string& name, int states, const py::object& rule) {
+  const Kept function = keep(rule);
+  options.user_rules.add(name, states, [function](const exec::UserUpdate& update) {
+    const py::gil_scoped_acquire lock;
+    py::list arguments;
+    arguments.append(py::cast(view(update.parameters, update.dtype, update.elements)));
+    // A copy: others may still read it, should the rule scale it in place.
+    auto* gradient = const_cast<void*>(update.gradient);  // NOLINT: from_blob takes no other
+    arguments.append(py::cast(view(gradient, update.dtype, update.elements).clone()));
+    for (void* state : update.states) {
+      arguments.append(py::cast(view(state, exec::state_dtype(update.dtype), update.elements)));
+    }
+    py::dict keywords;
+    for (const auto& [key, value] : *update.options) keywords[py::str(key)] = value;
+    keywords["lr"] = update.lr;
+    keywords["step"] = update.step;
+    (*function)(*arguments, **keywords);
+  });
+}
+
 void bind_options(py::module_& module) {
   py::class_<JobOptions>(module, "JobOptions")
       .def(py::init<>())
@@ -34,6 +82,9 @@ void bind_options(py::module_& module) {
       .def_readwrite("verify_every", &JobOptions::verify_every)
       .def_readwrite("initial_weights", &JobOptions::initial_weights)
       .def_readwrite("command", &JobOptions::command)
+      .def_readwrite("trace", &JobOptions::trace)
+      .def_readwrite("loss_scaling", &JobOptions::loss_scaling)
+      .def("add_rule", &add_rule)
       .def("set_builders", &set_builders)
       .def("set_on_nonfinite",
            [](JobOptions& options, const std::string& name) {
@@ -83,6 +134,7 @@ void bind_job(py::module_& module) {
       .def_property_readonly("size", &JobHandle::size)
       .def_property_readonly("launcher", &JobHandle::launcher)
       .def("distribute", &distribute)
+      .def("distribute_steps", &distribute_steps)
       .def("close", &JobHandle::close);
   module.def(
       "optimizer_text",

@@ -2,6 +2,8 @@
 
 #include "autodist/app/python/job.h"
 #include "autodist/app/python/training_step.h"
+#include "autodist/ir/loss_scaling.h"
+#include "autodist/ir/trace.h"
 
 namespace autodist::python {
 namespace {
@@ -18,6 +20,8 @@ void bind_reports(py::module_& module) {
           "Of the total, spent in waiting for other ranks.")
       .def_readonly("captured", &StepReport::captured,
                     "Whether its shapes were new and it was captured first.")
+      .def_readonly("overflow", &StepReport::overflow,
+                    "With loss scaling: whether a gradient of this rank was not finite.")
       .def("__repr__", [](const StepReport& report) {
         return fmt::format("<autodist.StepReport {}: loss {}, {} samples>", report.step,
                            report.loss, report.samples);
@@ -28,9 +32,19 @@ void bind_reports(py::module_& module) {
       .def_readonly("samples", &StepSummary::samples, "Of all replicas.")
       .def_readonly("stop", &StepSummary::stop, "Whether some rank asked to stop.")
       .def_readonly("save", &StepSummary::save, "Whether some rank asked for a checkpoint.")
+      .def_readonly("skipped", &StepSummary::skipped,
+                    "With loss scaling: whether a gradient was not finite, and nothing updated.")
       .def("__repr__", [](const StepSummary& summary) {
         return fmt::format("<autodist.StepSummary {}: loss {}, {} samples>", summary.step,
                            summary.loss, summary.samples);
+      });
+  py::class_<ir::LossScale>(module, "LossScale", "What loss scaling is at between two steps.")
+      .def_readonly("scale", &ir::LossScale::scale, "Of the next step.")
+      .def_readonly("good_steps", &ir::LossScale::good_steps,
+                    "Without overflow, since the scale changed.")
+      .def_readonly("skipped", &ir::LossScale::skipped, "Steps so far.")
+      .def("__repr__", [](const ir::LossScale& scale) {
+        return fmt::format("<autodist.LossScale {}: {} steps skipped>", scale.scale, scale.skipped);
       });
 }
 
@@ -80,6 +94,19 @@ void bind_session(py::module_& module) {
       .def("last_summary",
            [](SessionHandle& handle) {
              return handle.call([](Session& s) { return s.last_summary(); });
+           })
+      .def("loss_scale",
+           [](SessionHandle& handle) {
+             return handle.call([](Session& s) { return s.loss_scale(); });
+           })
+      .def("export_torchscript",
+           [](SessionHandle& handle, const std::string& path) {
+             handle.call([&](Session& s) { s.export_torchscript(path); });
+           })
+      // Rows since the last call, as JSON for Chrome and Perfetto.
+      .def("take_trace",
+           [](SessionHandle& handle) {
+             return handle.call([](Session& s) { return ir::to_chrome_json(s.take_trace()); });
            })
       .def("finish", &SessionHandle::finish)
       .def("close", &SessionHandle::close)

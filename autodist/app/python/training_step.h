@@ -14,8 +14,9 @@
 namespace autodist::python {
 
 // `step` has name, parameters and buffers (lists of (name, tensor)), loss (a function of the
-// batch's tensors), example, batched (a list, or empty) and sum (whether the loss is a sum), as
-// _model.Step does. Both may be called and dropped without the interpreter's lock.
+// batch's tensors), outputs (likewise, a list of tensors, in evaluation mode), example, batched (a
+// list, or empty), trains (names, or empty) and sum (whether the loss is a sum), as _model.Step
+// does. Both may be called and dropped without the interpreter's lock.
 TrainingStep training_step(const py::object& step);
 
 // The tensors of a Python sequence.
