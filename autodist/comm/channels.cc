@@ -98,8 +98,8 @@ class Channels::Shared {
     reading_ = false;
     if (frame) {
       const std::uint32_t epoch = frame->header.epoch;
-      const bool ours = frame->header.kind != FrameKind::kControl && 1 <= epoch &&
-                        epoch <= inboxes_.size();
+      const bool ours =
+          frame->header.kind != FrameKind::kControl && 1 <= epoch && epoch <= inboxes_.size();
       (ours ? inboxes_[epoch - 1] : others_).push_back(std::move(*frame));
     }
     arrived_.notify_all();  // for whom it is, and for who reads next
