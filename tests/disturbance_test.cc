@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <iostream>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -22,14 +23,6 @@ namespace {
 
 constexpr std::uint32_t kRanks = 3;
 constexpr std::int64_t kGlobalBatch = 6;
-
-ir::UpdateRule adam() {
-  ir::UpdateRule rule;
-  rule.rule = ir::Rule::kAdam;
-  rule.options = {{"lr", 1e-3},  {"beta1", 0.9},        {"beta2", 0.999},
-                  {"eps", 1e-8}, {"weight_decay", 0.0}, {"amsgrad", 0.0}};
-  return rule;
-}
 
 // Of three slices one is late, by up to a millisecond, and another comes twice, so that neighbours
 // overtake each other; nothing is lost.
@@ -68,7 +61,7 @@ struct Outcome {
 };
 
 Outcome train(std::int64_t steps, comm::InProcessHub& hub) {
-  const auto graph = testing::two_layers(adam());
+  const auto graph = testing::two_layers(ir::default_rule(ir::Rule::kAdam));
   testing::Plan plan;
   plan.ranks = kRanks;
   plan.owner = [](std::uint32_t slice) { return slice % kRanks; };
