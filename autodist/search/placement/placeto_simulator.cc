@@ -1,0 +1,342 @@
+#include "autodist/search/placement/placeto_simulator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "autodist/base/check.h"
+
+namespace autodist::search::placement {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+std::vector<std::uint32_t> ranks_by_name(const TaskGraph& graph) {
+  std::vector<std::uint32_t> sorted(graph.tasks.size());
+  std::iota(sorted.begin(), sorted.end(), 0u);
+  std::sort(sorted.begin(), sorted.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return graph.tasks[a].name < graph.tasks[b].name;
+  });
+  std::vector<std::uint32_t> rank(sorted.size());
+  for (std::uint32_t i = 0; i < sorted.size(); ++i) rank[sorted[i]] = i;
+  return rank;
+}
+
+}  // namespace
+
+PlacetoSimulator::PlacetoSimulator(const TaskGraph& graph, std::size_t devices,
+                                   const PlacetoCosts& costs)
+    : costs_(costs), devices_(devices) {
+  AD_CHECK(devices > 0) << "a simulation without devices";
+  const std::size_t count = graph.tasks.size();
+  const std::vector<std::uint32_t> rank = ranks_by_name(graph);
+  std::vector<std::vector<Edge>> edges(count);
+  parents_.resize(count);
+  for (std::uint32_t child = 0; child < count; ++child) {
+    for (const TaskInput& input : graph.tasks[child].inputs) {
+      std::vector<Edge>& out = edges[input.task.value];
+      // A child that reads two outputs of one parent counts the last one only.
+      if (!out.empty() && out.back().child == child) {
+        out.back().output = input.control ? 0 : input.output;
+        continue;
+      }
+      out.push_back({child, rank[child], input.control ? 0 : input.output,
+                     static_cast<std::uint32_t>(out.size())});
+      ++parents_[child];
+    }
+  }
+  edge_begin_.push_back(0);
+  output_begin_.push_back(0);
+  for (std::uint32_t task = 0; task < count; ++task) {
+    const Task& from = graph.tasks[task];
+    cost_.push_back(from.cost);
+    output_bytes_.emplace_back();
+    for (const TaskOutput& output : from.outputs) output_bytes_.back().push_back(output.bytes);
+    held_bytes_.push_back(
+        std::accumulate(output_bytes_.back().begin(), output_bytes_.back().end(), 0.0));
+    if (parents_[task] == 0) sources_.push_back(task);
+    std::vector<Edge>& out = edges[task];
+    std::sort(out.begin(), out.end(),
+              [](const Edge& a, const Edge& b) { return a.name_rank < b.name_rank; });
+    by_name_.insert(by_name_.end(), out.begin(), out.end());
+    std::stable_sort(out.begin(), out.end(),
+                     [](const Edge& a, const Edge& b) { return a.output < b.output; });
+    by_output_.insert(by_output_.end(), out.begin(), out.end());
+    index_outputs(out, edge_begin_.back());
+    edge_begin_.push_back(static_cast<std::uint32_t>(by_output_.size()));
+    for (const Edge& edge : out) {
+      transfer_.push_back(output_bytes_[task].at(edge.output) / costs_.bytes_per_us);
+    }
+  }
+  device_.resize(devices);
+  next_.resize(devices);
+  waits_.resize(count);
+  start_.resize(count);
+  ready_.resize(count);
+  last_parent_.resize(count);
+  before_.resize(count);
+  for (Device& device : device_) {
+    device.queue.reserve(count);
+    device.bus.reserve(by_output_.size());
+  }
+}
+
+// `edges`: of one task, by output. `begin`: where they stand in by_output_.
+void PlacetoSimulator::index_outputs(const std::vector<Edge>& edges, std::uint32_t begin) {
+  in_file_order_.resize(begin + edges.size());
+  for (std::uint32_t e = 0; e < edges.size(); ++e) {
+    if (e == 0 || edges[e].output != edges[e - 1].output) {
+      outputs_.push_back({begin + e, begin + e});
+    }
+    outputs_.back().last = begin + e + 1;
+    in_file_order_[begin + edges[e].place] = {edges[e].child,
+                                              static_cast<std::uint32_t>(outputs_.size() - 1)};
+  }
+  output_begin_.push_back(static_cast<std::uint32_t>(outputs_.size()));
+}
+
+void PlacetoSimulator::reset(const Placement& placement) {
+  std::copy(parents_.begin(), parents_.end(), waits_.begin());
+  for (Device& device : device_) {
+    device.op_ends = device.free = device.arrives = device.bus_free = kNever;
+    device.queue.clear();
+    device.bus.clear();
+    device.queue_head = device.bus_head = 0;
+    device.previous = std::numeric_limits<std::uint32_t>::max();
+  }
+  for (const std::uint32_t task : sources_) {
+    Device& device = device_[placement[task]];
+    ready_[task] = 0;
+    last_parent_[task] = task;
+    device.queue.push_back(task);
+    device.free = 0;
+  }
+  for (std::size_t d = 0; d < devices_; ++d) note_next(d);
+}
+
+double PlacetoSimulator::run(const Placement& placement) {
+  AD_CHECK(placement.size() == cost_.size()) << "a placement of another graph";
+  reset(placement);
+  double last = 0;
+  for (;;) {
+    double now = kNever;
+    std::size_t first = 0;
+    bool tied = false;
+    for (std::size_t d = 0; d < devices_; ++d) {
+      tied = (tied && next_[d] >= now) || next_[d] == now;
+      if (next_[d] < now) {
+        now = next_[d];
+        first = d;
+      }
+    }
+    if (now == kNever) return last;
+    last = now;
+    if (tied) {
+      first = first_of_tied(now, placement);
+      if (first == devices_) continue;
+    }
+    take_event(first, now, placement);
+  }
+}
+
+// Several devices have an event at `now`: arrivals first, all of them by name, then buses by index,
+// then devices. The index of the one to go on with, or devices() when there were arrivals.
+std::size_t PlacetoSimulator::first_of_tied(double now, const Placement& placement) {
+  std::size_t bus = devices_;
+  std::size_t free = devices_;
+  bool arrivals = false;
+  for (std::size_t d = devices_; d-- > 0;) {
+    const Device& device = device_[d];
+    if (device.op_ends == now || device.arrives == now) arrivals = true;
+    if (device.bus_free == now) bus = d;
+    if (device.free == now) free = d;
+  }
+  if (arrivals) {
+    receive_in_order_of_name(now, placement);
+    return devices_;
+  }
+  return bus < devices_ ? bus : free;
+}
+
+void PlacetoSimulator::take_event(std::size_t index, double now, const Placement& placement) {
+  Device& device = device_[index];
+  if (device.op_ends == now && device.arrives == now) {
+    receive_in_order_of_name(now, placement);
+  } else if (device.op_ends == now) {
+    finish_op(device, now, placement);
+  } else if (device.arrives == now) {
+    finish_transfer(device, now, placement);
+  } else if (device.bus_free == now) {
+    last_task_ = device.moving.task;
+    start_transfer(device, now);
+  } else {
+    last_task_ = device.running;
+    start_op(device, now, placement);
+  }
+  note_next(index);
+}
+
+void PlacetoSimulator::note_next(std::size_t index) {
+  const Device& device = device_[index];
+  next_[index] =
+      std::min(std::min(device.op_ends, device.arrives), std::min(device.bus_free, device.free));
+}
+
+void PlacetoSimulator::receive(std::uint32_t parent, std::uint32_t child, double now,
+                               const Placement& placement) {
+  if (--waits_[child] != 0) return;
+  ready_[child] = now;
+  last_parent_[child] = parent;
+  const DeviceIndex here = placement[child];
+  Device& device = device_[here];
+  device.queue.push_back(child);
+  if (device.free == kNever) {
+    device.free = now;
+    next_[here] = now;
+  }
+}
+
+void PlacetoSimulator::finish_op(Device& device, double now, const Placement& placement) {
+  device.op_ends = kNever;
+  const std::uint32_t task = device.running;
+  const DeviceIndex here = placement[task];
+  for (std::uint32_t e = edge_begin_[task]; e < edge_begin_[task + 1]; ++e) {
+    const std::uint32_t child = by_name_[e].child;
+    if (placement[child] == here) receive(task, child, now, placement);
+  }
+}
+
+void PlacetoSimulator::finish_transfer(Device& device, double now, const Placement& placement) {
+  device.arrives = kNever;
+  const BusJob& job = device.moving;
+  const DeviceIndex source = placement[job.task];
+  for (std::uint32_t e = job.first; e < job.last; ++e) {
+    const std::uint32_t child = by_output_[e].child;
+    if (placement[child] != source) receive(job.task, child, now, placement);
+  }
+}
+
+void PlacetoSimulator::receive_in_order_of_name(double now, const Placement& placement) {
+  tied_.clear();
+  const auto add = [&](std::uint32_t parent, const Edge& edge) {
+    tied_.emplace_back(edge.name_rank, std::uint64_t{parent} << 32 | edge.child);
+  };
+  for (Device& device : device_) {
+    if (device.op_ends == now) {
+      device.op_ends = kNever;
+      const std::uint32_t task = device.running;
+      for (std::uint32_t e = edge_begin_[task]; e < edge_begin_[task + 1]; ++e) {
+        if (placement[by_name_[e].child] == placement[task]) add(task, by_name_[e]);
+      }
+    }
+    if (device.arrives == now) {
+      device.arrives = kNever;
+      const BusJob& job = device.moving;
+      for (std::uint32_t e = job.first; e < job.last; ++e) {
+        if (placement[by_output_[e].child] != placement[job.task]) add(job.task, by_output_[e]);
+      }
+    }
+  }
+  for (std::size_t d = 0; d < devices_; ++d) note_next(d);
+  std::sort(tied_.begin(), tied_.end());
+  for (const auto& [rank, edge] : tied_) {
+    receive(static_cast<std::uint32_t>(edge >> 32), static_cast<std::uint32_t>(edge), now,
+            placement);
+  }
+}
+
+void PlacetoSimulator::start_transfer(Device& device, double now) {
+  if (device.bus_head == device.bus.size()) {
+    device.bus_free = kNever;
+    return;
+  }
+  const BusJob& next = device.bus[device.bus_head];
+  if (next.ready > now) {
+    device.bus_free = next.ready;
+    return;
+  }
+  device.moving = next;
+  ++device.bus_head;
+  device.arrives = now + transfer_[device.moving.first];
+  device.bus_free = device.arrives + costs_.after_transfer;
+}
+
+// One job per output that is wanted elsewhere, in the order of the first child that wants it.
+void PlacetoSimulator::enqueue_transfers(std::uint32_t task, Device& device,
+                                         const Placement& placement) {
+  const DeviceIndex here = placement[task];
+  const std::uint32_t begin = output_begin_[task];
+  const std::uint32_t outputs = output_begin_[task + 1] - begin;
+  if (outputs == 1) {
+    const ReadOutput& output = outputs_[begin];
+    for (std::uint32_t e = output.first; e < output.last; ++e) {
+      if (placement[by_output_[e].child] == here) continue;
+      device.bus.push_back({task, output.first, output.last, device.op_ends});
+      return;
+    }
+    return;
+  }
+  leaving_.clear();
+  for (std::uint32_t e = edge_begin_[task]; e < edge_begin_[task + 1] && leaving_.size() < outputs;
+       ++e) {
+    const FileEdge& edge = in_file_order_[e];
+    if (placement[edge.child] == here) continue;
+    if (std::find(leaving_.begin(), leaving_.end(), edge.output) != leaving_.end()) continue;
+    leaving_.push_back(edge.output);
+    const ReadOutput& output = outputs_[edge.output];
+    device.bus.push_back({task, output.first, output.last, device.op_ends});
+  }
+}
+
+void PlacetoSimulator::start_op(Device& device, double now, const Placement& placement) {
+  if (device.queue_head == device.queue.size()) {
+    device.free = kNever;
+    return;
+  }
+  const std::uint32_t task = device.queue[device.queue_head++];
+  start_[task] = now;
+  before_[task] = device.queue_head == 1 ? task : device.running;
+  device.running = task;
+  device.op_ends = now + cost_[task];
+  device.free = device.op_ends + (cost_[task] > 0 ? costs_.after_op : 0);
+
+  enqueue_transfers(task, device, placement);
+  if (device.bus_head < device.bus.size() && device.bus_free == kNever) {
+    device.bus_free = device.op_ends;
+  }
+}
+
+std::vector<std::int64_t> PlacetoSimulator::peak_bytes(const Placement& placement) const {
+  struct Change {
+    double time;
+    bool frees;
+    double bytes;
+  };
+  std::vector<std::vector<Change>> changes(devices_);
+  for (std::uint32_t task = 0; task < cost_.size(); ++task) {
+    double until = start_[task];
+    for (std::uint32_t e = edge_begin_[task]; e < edge_begin_[task + 1]; ++e) {
+      const std::uint32_t child = by_name_[e].child;
+      until = std::max(until, std::trunc(start_[child] + cost_[child]) - 1);
+    }
+    changes[placement[task]].push_back({start_[task], false, held_bytes_[task]});
+    changes[placement[task]].push_back({until, true, held_bytes_[task]});
+  }
+  std::vector<std::int64_t> peaks;
+  for (std::vector<Change>& each : changes) {
+    std::stable_sort(each.begin(), each.end(), [](const Change& a, const Change& b) {
+      return a.time != b.time ? a.time < b.time : a.frees < b.frees;
+    });
+    double held = 0;
+    double peak = 0;
+    for (const Change& change : each) {
+      held += change.frees ? -change.bytes : change.bytes;
+      peak = std::max(peak, held);
+    }
+    peaks.push_back(static_cast<std::int64_t>(peak));
+  }
+  return peaks;
+}
+
+}  // namespace autodist::search::placement

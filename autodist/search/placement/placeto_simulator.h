@@ -1,0 +1,131 @@
+// Placeto's simulator (Addanki et al., NeurIPS 2019; simulator of their published code), to the bit
+// of its order of events.
+//
+// Times in µs, sizes in bytes. One compute queue per device, first in first out by the time at
+// which an op is ready; one outgoing bus per device; a tensor crosses once however many devices
+// want it; nothing contends at the receiver. Events of the same time are taken by kind (an input
+// arrives, a bus starts, a device starts), then by name.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "autodist/search/placement/task_graph.h"
+
+namespace autodist::search::placement {
+
+// The constants of Placeto's code.
+struct PlacetoCosts {
+  double after_op = 5.7;       // a device pauses so long after an op of non-zero cost
+  double after_transfer = 25;  // a bus after every transfer
+  double bytes_per_us = 7600;  // every link
+};
+
+// Reusable: run() allocates nothing after construction. Not safe from two threads; copies are
+// independent.
+class PlacetoSimulator {
+ public:
+  // REQUIRES: a verified graph whose costs are finite, devices > 0. Keeps no reference to `graph`.
+  PlacetoSimulator(const TaskGraph& graph, std::size_t devices, const PlacetoCosts& costs = {});
+
+  // The run time: the time of the last event, trailing pauses included.
+  // REQUIRES: one device below devices() per task.
+  double run(const Placement& placement);
+
+  // Of the last run, per task.
+  [[nodiscard]] const std::vector<double>& starts() const { return start_; }
+  [[nodiscard]] const std::vector<double>& ready() const { return ready_; }
+  // The parent whose output came last (itself where there is none), and the task before it on its
+  // device (itself where it was the first): what it has waited for is one of the two.
+  [[nodiscard]] const std::vector<std::uint32_t>& last_parent() const { return last_parent_; }
+  [[nodiscard]] const std::vector<std::uint32_t>& device_predecessor() const { return before_; }
+  // Of the task whose pause, or whose transfer, is the last event.
+  [[nodiscard]] std::uint32_t last_task() const { return last_task_; }
+
+  // Highest total of outputs held at a time, per device, in the last run: an output lives from its
+  // op's start to the whole µs before the end of its last child.
+  [[nodiscard]] std::vector<std::int64_t> peak_bytes(const Placement& placement) const;
+
+  [[nodiscard]] std::size_t devices() const { return devices_; }
+  [[nodiscard]] std::size_t tasks() const { return cost_.size(); }
+
+ private:
+  struct Edge {
+    std::uint32_t child;
+    std::uint32_t name_rank;  // of the child
+    std::uint32_t output;
+    std::uint32_t place;  // among its task's edges in the order of the file
+  };
+  struct BusJob {
+    std::uint32_t task;
+    std::uint32_t first;  // its edges: [first, last) of by_output_
+    std::uint32_t last;
+    double ready;  // the op's end
+  };
+  // A device and its bus. Each has at most one event of a kind outstanding.
+  struct Device {
+    double op_ends = 0;   // children on the same device see the output
+    double free = 0;      // the device may start the next op
+    double arrives = 0;   // a transfer ends: children elsewhere see the output
+    double bus_free = 0;  // the bus may start the next transfer
+    std::uint32_t running = 0;
+    BusJob moving{};
+    std::vector<std::uint32_t> queue;  // ready tasks, from queue_head on
+    std::size_t queue_head = 0;
+    std::vector<BusJob> bus;
+    std::size_t bus_head = 0;
+    std::uint32_t previous = 0;
+  };
+
+  void index_outputs(const std::vector<Edge>& edges, std::uint32_t begin);
+  void reset(const Placement& placement);
+  void receive(std::uint32_t parent, std::uint32_t child, double now, const Placement& placement);
+  std::size_t first_of_tied(double now, const Placement& placement);
+  void take_event(std::size_t device, double now, const Placement& placement);
+  void note_next(std::size_t device);
+  void finish_op(Device& device, double now, const Placement& placement);
+  void finish_transfer(Device& device, double now, const Placement& placement);
+  void receive_in_order_of_name(double now, const Placement& placement);
+  void start_transfer(Device& device, double now);
+  void enqueue_transfers(std::uint32_t task, Device& device, const Placement& placement);
+  void start_op(Device& device, double now, const Placement& placement);
+
+  PlacetoCosts costs_;
+  std::size_t devices_;
+  std::vector<double> cost_;
+  std::vector<std::vector<double>> output_bytes_;
+  std::vector<double> held_bytes_;  // sum of a task's outputs
+  std::vector<Edge> by_name_;     // a task's edges by the child's name: [edge_begin_[t], …[t+1])
+  std::vector<Edge> by_output_;   // the same by output, then name
+  std::vector<double> transfer_;  // of the output of by_output_'s edge
+  std::vector<std::uint32_t> edge_begin_;
+  // A task's outputs that somebody reads are [output_begin_[t], …[t+1]) of outputs_; the edges in
+  // the order of the file say which output leaves first.
+  struct ReadOutput {
+    std::uint32_t first;
+    std::uint32_t last;
+  };
+  struct FileEdge {
+    std::uint32_t child;
+    std::uint32_t output;  // index into outputs_
+  };
+  std::vector<ReadOutput> outputs_;
+  std::vector<std::uint32_t> output_begin_;
+  std::vector<FileEdge> in_file_order_;  // by edge_begin_
+  std::vector<std::uint32_t> leaving_;
+  std::vector<std::uint32_t> parents_;
+  std::vector<std::uint32_t> sources_;
+
+  std::vector<Device> device_;
+  std::vector<double> next_;  // time of each device's next event
+  std::vector<std::uint32_t> waits_;
+  std::vector<double> start_;
+  std::vector<double> ready_;
+  std::vector<std::uint32_t> last_parent_;
+  std::vector<std::uint32_t> before_;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> tied_;  // name rank; parent and child
+  std::uint32_t last_task_ = 0;
+};
+
+}  // namespace autodist::search::placement

@@ -1,0 +1,210 @@
+#include "autodist/search/placement/readers.h"
+
+#include <cctype>
+#include <charconv>
+#include <sstream>
+#include <unordered_map>
+
+#include "autodist/base/error.h"
+
+namespace autodist::search::placement {
+namespace {
+
+constexpr double kMicrosecondsPerMillisecond = 1000;
+
+std::string stem_of(const std::string& path) {
+  const std::size_t slash = path.find_last_of('/');
+  const std::string file = slash == std::string::npos ? path : path.substr(slash + 1);
+  return file.substr(0, file.find('.'));
+}
+
+// The part of `line` that follows `key=`, as a number.
+double figure(const std::string& line, const std::string& key, const std::string& where,
+              std::size_t number) {
+  const std::size_t at = line.find(key + "=");
+  double value = 0;
+  if (at != std::string::npos) {
+    const char* begin = line.data() + at + key.size() + 1;
+    if (std::from_chars(begin, line.data() + line.size(), value).ec == std::errc()) return value;
+  }
+  fail(ErrorCode::kUsage, "{}: line {} has no number '{}=…', a PipeDream node states it", where,
+       number, key);
+}
+
+struct PipedreamNode {
+  std::string name;
+  double forward = 0;  // ms
+  double backward = 0;
+  double activation = 0;  // bytes
+  double parameters = 0;
+  std::vector<std::size_t> parents;
+};
+
+class PipedreamText {
+ public:
+  PipedreamText(const std::string& text, const std::string& where) : where_(where) {
+    std::istringstream lines(text);
+    std::string line;
+    for (std::size_t number = 1; std::getline(lines, line); ++number) {
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      if (line.find_first_not_of(" \t") == std::string::npos) continue;
+      if (line[0] == '\t') {
+        edges_.emplace_back(line.substr(1), number);
+      } else {
+        read_node(line, number);
+      }
+    }
+    for (const auto& [edge, number] : edges_) read_edge(edge, number);
+  }
+
+  std::vector<PipedreamNode> nodes;
+
+ private:
+  void read_node(const std::string& line, std::size_t number) {
+    const std::size_t end = line.find(" -- ");
+    if (end == std::string::npos) {
+      fail(ErrorCode::kUsage, "{}: line {} is neither 'NODE -- …' nor an indented edge", where_,
+           number);
+    }
+    PipedreamNode node;
+    node.name = line.substr(0, end);
+    node.forward = figure(line, "forward_compute_time", where_, number);
+    node.backward = figure(line, "backward_compute_time", where_, number);
+    node.activation = activation(line, number);
+    node.parameters = figure(line, "parameter_size", where_, number);
+    if (!index_.emplace(node.name, nodes.size()).second) {
+      fail(ErrorCode::kUsage, "{}: line {} names '{}' a second time", where_, number, node.name);
+    }
+    nodes.push_back(node);
+  }
+
+  // One number, or `[a; b; …]` for a node with several outputs, which travel together.
+  double activation(const std::string& line, std::size_t number) {
+    const std::string key = "activation_size=[";
+    const std::size_t at = line.find(key);
+    if (at == std::string::npos) return figure(line, "activation_size", where_, number);
+    double sum = 0;
+    const char* begin = line.data() + at + key.size();
+    const char* const end = line.data() + line.size();
+    while (begin < end && *begin != ']') {
+      double value = 0;
+      const auto [rest, error] = std::from_chars(begin, end, value);
+      if (error != std::errc()) {
+        fail(ErrorCode::kUsage, "{}: line {} has an activation_size that is no list of numbers",
+             where_, number);
+      }
+      sum += value;
+      begin = rest;
+      while (begin < end && (*begin == ';' || *begin == ',' || *begin == ' ')) ++begin;
+    }
+    return sum;
+  }
+
+  void read_edge(const std::string& edge, std::size_t number) {
+    const std::size_t middle = edge.find(" -- ");
+    const auto index = [&](const std::string& name) {
+      const auto found = index_.find(name);
+      if (found == index_.end()) {
+        fail(ErrorCode::kUsage, "{}: line {} has an edge at '{}', which is no node", where_, number,
+             name);
+      }
+      return found->second;
+    };
+    if (middle == std::string::npos) {
+      fail(ErrorCode::kUsage, "{}: line {} is no edge, expected 'NODE -- NODE'", where_, number);
+    }
+    const std::size_t from = index(edge.substr(0, middle));
+    const std::size_t to = index(edge.substr(middle + 4));
+    nodes[to].parents.push_back(from);
+  }
+
+  std::string where_;
+  std::unordered_map<std::string, std::size_t> index_;
+  std::vector<std::pair<std::string, std::size_t>> edges_;  // text, line number
+};
+
+}  // namespace
+
+TaskGraph parse_pipedream(const std::string& text, const std::string& where, bool backward) {
+  const PipedreamText file(text, where);
+  const std::size_t count = file.nodes.size();
+  TaskGraph graph;
+  graph.name = stem_of(where);
+  graph.tasks.resize(backward ? 2 * count : count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const PipedreamNode& node = file.nodes[i];
+    Task& forward = graph.tasks[i];
+    forward.name = node.name;
+    forward.cost = node.forward * kMicrosecondsPerMillisecond;
+    forward.memory = node.parameters;
+    forward.outputs = {{node.activation, std::nullopt}};
+    for (const std::size_t parent : node.parents) {
+      forward.inputs.push_back({TaskId(parent), 0, false});
+    }
+    if (!backward) continue;
+    Task& gradient = graph.tasks[count + i];
+    gradient.name = node.name + "_b";
+    gradient.cost = node.backward * kMicrosecondsPerMillisecond;
+    gradient.backward = true;
+    gradient.outputs = {{node.activation, std::nullopt}};
+    gradient.inputs.push_back({TaskId(i), 0, false});
+  }
+  for (std::size_t i = 0; backward && i < count; ++i) {
+    for (const std::size_t parent : file.nodes[i].parents) {
+      graph.tasks[count + parent].inputs.push_back({TaskId(count + i), 0, false});
+    }
+  }
+  verify(graph, where);
+  return graph;
+}
+
+TaskGraph parse_stg(const std::string& text, const std::string& where) {
+  std::istringstream in(text);
+  const auto number = [&](const char* what) {
+    std::int64_t value = -1;
+    if (!(in >> value) || value < 0) {
+      fail(ErrorCode::kUsage, "{}: {} is missing or no number, a standard task graph expected",
+           where, what);
+    }
+    return static_cast<std::size_t>(value);
+  };
+  constexpr std::size_t kMostTasks = 1 << 20;
+  const std::size_t count = number("the count of tasks") + 2;  // and the dummies
+  if (count > kMostTasks) {
+    fail(ErrorCode::kUsage, "{}: {} tasks, at most {} expected", where, count, kMostTasks);
+  }
+  TaskGraph graph;
+  graph.name = stem_of(where);
+  graph.tasks.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t id = number("a task's id");
+    if (id != i) fail(ErrorCode::kUsage, "{}: task {} stands where {} is expected", where, id, i);
+    Task& task = graph.tasks[i];
+    task.name = fmt::format("t{}", i);
+    task.cost = static_cast<double>(number("a task's time"));
+    task.outputs = {{0, 0.0}};
+    const std::size_t parents = number("a count of predecessors");
+    for (std::size_t k = 0; k < parents; ++k) {
+      task.inputs.push_back({TaskId(number("a predecessor")), 0, false});
+    }
+  }
+  verify(graph, where);
+  return graph;
+}
+
+TaskGraph parse_task_graph(const std::string& text, const std::string& name) {
+  const std::size_t at = text.find_first_not_of(" \t\r\n");
+  if (at == std::string::npos) fail(ErrorCode::kUsage, "{}: empty, a task graph expected", name);
+  if (text[at] == '{') {
+    return text.find("\"graph_def\"") != std::string::npos ? parse_placeto_json(text, name)
+                                                           : parse_throughput(text, name);
+  }
+  if (std::isdigit(static_cast<unsigned char>(text[at])) != 0) return parse_stg(text, name);
+  if (text.find(" -- ") != std::string::npos) return parse_pipedream(text, name);
+  fail(ErrorCode::kUsage,
+       "{}: no task graph; a throughput JSON, PipeDream's text, a standard task graph or a Placeto "
+       "JSON expected",
+       name);
+}
+
+}  // namespace autodist::search::placement

@@ -1,0 +1,112 @@
+#include "autodist/search/placement/task_graph.h"
+
+#include <cmath>
+#include <functional>
+#include <queue>
+#include <tuple>
+#include <unordered_set>
+
+#include "autodist/base/error.h"
+
+namespace autodist::search::placement {
+
+bool operator==(const Task& a, const Task& b) {
+  const auto fields = [](const Task& t) {
+    return std::tie(t.name, t.cost, t.cpu_cost, t.memory, t.colour, t.backward, t.inputs,
+                    t.outputs);
+  };
+  return fields(a) == fields(b);
+}
+
+bool operator==(const TaskGraph& a, const TaskGraph& b) {
+  return a.name == b.name && a.microseconds_per_unit == b.microseconds_per_unit &&
+         a.tasks == b.tasks && a.stated == b.stated;
+}
+
+Neighbours neighbours_of(const TaskGraph& graph) {
+  Neighbours result;
+  result.children.resize(graph.tasks.size());
+  result.parents.resize(graph.tasks.size());
+  for (std::uint32_t i = 0; i < graph.tasks.size(); ++i) {
+    for (const TaskInput& input : graph.tasks[i].inputs) {
+      // Edges enter child by child, so a repeated one is the parent's latest.
+      std::vector<std::uint32_t>& children = result.children[input.task.value];
+      if (!children.empty() && children.back() == i) continue;
+      children.push_back(i);
+      result.parents[i].push_back(input.task.value);
+    }
+  }
+  return result;
+}
+
+std::vector<std::uint32_t> topological_order(const Neighbours& neighbours) {
+  const std::size_t count = neighbours.children.size();
+  std::vector<std::size_t> waits(count);
+  std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ready;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    waits[i] = neighbours.parents[i].size();
+    if (waits[i] == 0) ready.push(i);
+  }
+  std::vector<std::uint32_t> order;
+  order.reserve(count);
+  while (!ready.empty()) {
+    const std::uint32_t task = ready.top();
+    ready.pop();
+    order.push_back(task);
+    for (const std::uint32_t child : neighbours.children[task]) {
+      if (--waits[child] == 0) ready.push(child);
+    }
+  }
+  if (order.size() != count) order.clear();
+  return order;
+}
+
+namespace {
+
+void verify_numbers(const Task& task, const std::string& where) {
+  const auto check = [&](const char* what, double value, bool may_be_infinite) {
+    if (value >= 0 && (may_be_infinite || std::isfinite(value))) return;
+    fail(ErrorCode::kUsage, "{}: {} of '{}' is {}, expected a number of at least 0", where, what,
+         task.name, value);
+  };
+  check("the cost", task.cost, true);
+  if (task.cpu_cost) check("the cost on a CPU", *task.cpu_cost, true);
+  check("the memory", task.memory, false);
+  for (const TaskOutput& output : task.outputs) {
+    check("an output's size", output.bytes, false);
+    if (output.transfer) check("an output's transfer time", *output.transfer, false);
+  }
+}
+
+void verify_inputs(const TaskGraph& graph, const Task& task, const std::string& where) {
+  for (const TaskInput& input : task.inputs) {
+    if (input.task.value >= graph.tasks.size()) {
+      fail(ErrorCode::kUsage, "{}: '{}' reads task {}, of {}", where, task.name, input.task.value,
+           graph.tasks.size());
+    }
+    const Task& parent = graph.task(input.task);
+    if (input.output >= parent.outputs.size()) {
+      fail(ErrorCode::kUsage, "{}: '{}' reads output {} of '{}', which has {}", where, task.name,
+           input.output, parent.name, parent.outputs.size());
+    }
+  }
+}
+
+}  // namespace
+
+void verify(const TaskGraph& graph, const std::string& where) {
+  if (graph.tasks.empty()) fail(ErrorCode::kUsage, "{}: no tasks, at least one expected", where);
+  std::unordered_set<std::string> names;
+  for (const Task& task : graph.tasks) {
+    if (!names.insert(task.name).second) {
+      fail(ErrorCode::kUsage, "{}: two tasks are named '{}'", where, task.name);
+    }
+    verify_numbers(task, where);
+    verify_inputs(graph, task, where);
+  }
+  if (topological_order(neighbours_of(graph)).empty()) {
+    fail(ErrorCode::kUsage, "{}: the tasks depend on each other in a circle", where);
+  }
+}
+
+}  // namespace autodist::search::placement
