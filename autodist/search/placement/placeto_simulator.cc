@@ -72,10 +72,7 @@ PlacetoSimulator::PlacetoSimulator(const TaskGraph& graph, std::size_t devices,
   device_.resize(devices);
   next_.resize(devices);
   waits_.resize(count);
-  start_.resize(count);
-  ready_.resize(count);
-  last_parent_.resize(count);
-  before_.resize(count);
+  timeline_.resize(count);
   for (Device& device : device_) {
     device.queue.reserve(count);
     device.bus.reserve(by_output_.size());
@@ -107,8 +104,8 @@ void PlacetoSimulator::reset(const Placement& placement) {
   }
   for (const std::uint32_t task : sources_) {
     Device& device = device_[placement[task]];
-    ready_[task] = 0;
-    last_parent_[task] = task;
+    timeline_.ready[task] = 0;
+    timeline_.last_parent[task] = task;
     device.queue.push_back(task);
     device.free = 0;
   }
@@ -168,10 +165,10 @@ void PlacetoSimulator::take_event(std::size_t index, double now, const Placement
   } else if (device.arrives == now) {
     finish_transfer(device, now, placement);
   } else if (device.bus_free == now) {
-    last_task_ = device.moving.task;
+    timeline_.last_task = device.moving.task;
     start_transfer(device, now);
   } else {
-    last_task_ = device.running;
+    timeline_.last_task = device.running;
     start_op(device, now, placement);
   }
   note_next(index);
@@ -186,8 +183,8 @@ void PlacetoSimulator::note_next(std::size_t index) {
 void PlacetoSimulator::receive(std::uint32_t parent, std::uint32_t child, double now,
                                const Placement& placement) {
   if (--waits_[child] != 0) return;
-  ready_[child] = now;
-  last_parent_[child] = parent;
+  timeline_.ready[child] = now;
+  timeline_.last_parent[child] = parent;
   const DeviceIndex here = placement[child];
   Device& device = device_[here];
   device.queue.push_back(child);
@@ -295,8 +292,8 @@ void PlacetoSimulator::start_op(Device& device, double now, const Placement& pla
     return;
   }
   const std::uint32_t task = device.queue[device.queue_head++];
-  start_[task] = now;
-  before_[task] = device.queue_head == 1 ? task : device.running;
+  timeline_.start[task] = now;
+  timeline_.before[task] = device.queue_head == 1 ? task : device.running;
   device.running = task;
   device.op_ends = now + cost_[task];
   device.free = device.op_ends + (cost_[task] > 0 ? costs_.after_op : 0);
@@ -315,12 +312,12 @@ std::vector<std::int64_t> PlacetoSimulator::peak_bytes(const Placement& placemen
   };
   std::vector<std::vector<Change>> changes(devices_);
   for (std::uint32_t task = 0; task < cost_.size(); ++task) {
-    double until = start_[task];
+    double until = timeline_.start[task];
     for (std::uint32_t e = edge_begin_[task]; e < edge_begin_[task + 1]; ++e) {
       const std::uint32_t child = by_name_[e].child;
-      until = std::max(until, std::trunc(start_[child] + cost_[child]) - 1);
+      until = std::max(until, std::trunc(timeline_.start[child] + cost_[child]) - 1);
     }
-    changes[placement[task]].push_back({start_[task], false, held_bytes_[task]});
+    changes[placement[task]].push_back({timeline_.start[task], false, held_bytes_[task]});
     changes[placement[task]].push_back({until, true, held_bytes_[task]});
   }
   std::vector<std::int64_t> peaks;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "autodist/search/placement/step_simulator.h"
 #include "autodist/search/placement/task_graph.h"
 
 namespace autodist::search::placement {
@@ -24,30 +25,22 @@ struct PlacetoCosts {
 
 // Reusable: run() allocates nothing after construction. Not safe from two threads; copies are
 // independent.
-class PlacetoSimulator {
+class PlacetoSimulator final : public StepSimulator {
  public:
   // REQUIRES: a verified graph whose costs are finite, devices > 0. Keeps no reference to `graph`.
   PlacetoSimulator(const TaskGraph& graph, std::size_t devices, const PlacetoCosts& costs = {});
 
   // The run time: the time of the last event, trailing pauses included.
   // REQUIRES: one device below devices() per task.
-  double run(const Placement& placement);
+  double run(const Placement& placement) override;
 
-  // Of the last run, per task.
-  [[nodiscard]] const std::vector<double>& starts() const { return start_; }
-  [[nodiscard]] const std::vector<double>& ready() const { return ready_; }
-  // The parent whose output came last (itself where there is none), and the task before it on its
-  // device (itself where it was the first): what it has waited for is one of the two.
-  [[nodiscard]] const std::vector<std::uint32_t>& last_parent() const { return last_parent_; }
-  [[nodiscard]] const std::vector<std::uint32_t>& device_predecessor() const { return before_; }
-  // Of the task whose pause, or whose transfer, is the last event.
-  [[nodiscard]] std::uint32_t last_task() const { return last_task_; }
+  [[nodiscard]] const Timeline& timeline() const override { return timeline_; }
 
   // Highest total of outputs held at a time, per device, in the last run: an output lives from its
   // op's start to the whole µs before the end of its last child.
   [[nodiscard]] std::vector<std::int64_t> peak_bytes(const Placement& placement) const;
 
-  [[nodiscard]] std::size_t devices() const { return devices_; }
+  [[nodiscard]] std::size_t devices() const override { return devices_; }
   [[nodiscard]] std::size_t tasks() const { return cost_.size(); }
 
  private:
@@ -120,12 +113,8 @@ class PlacetoSimulator {
   std::vector<Device> device_;
   std::vector<double> next_;  // time of each device's next event
   std::vector<std::uint32_t> waits_;
-  std::vector<double> start_;
-  std::vector<double> ready_;
-  std::vector<std::uint32_t> last_parent_;
-  std::vector<std::uint32_t> before_;
+  Timeline timeline_;
   std::vector<std::pair<std::uint32_t, std::uint64_t>> tied_;  // name rank; parent and child
-  std::uint32_t last_task_ = 0;
 };
 
 }  // namespace autodist::search::placement

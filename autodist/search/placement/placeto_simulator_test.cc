@@ -46,7 +46,7 @@ TEST(PlacetoSimulator, RunTimesAndStartsAreTheGoldenOnes) {
       EXPECT_NEAR(simulator.run(placement), expected, 1e-9 * expected);
       for (std::size_t i = 0; i < graph.tasks.size(); ++i) {
         const auto start = eval.at("start_us").at(graph.tasks[i].name).get<double>();
-        EXPECT_NEAR(simulator.starts()[i], start, 1e-9 * start) << graph.tasks[i].name;
+        EXPECT_NEAR(simulator.timeline().start[i], start, 1e-9 * start) << graph.tasks[i].name;
       }
       ++runs;
     }

@@ -143,7 +143,7 @@ TaskGraph parse_pipedream(const std::string& text, const std::string& where, boo
     }
     if (!backward) continue;
     Task& gradient = graph.tasks[count + i];
-    gradient.name = node.name + "_b";
+    gradient.name = "b_" + node.name;
     gradient.cost = node.backward * kMicrosecondsPerMillisecond;
     gradient.backward = true;
     gradient.outputs = {{node.activation, std::nullopt}};

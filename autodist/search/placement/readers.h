@@ -18,7 +18,7 @@ TaskGraph parse_throughput(const std::string& text, const std::string& where);
 
 // PipeDream's text (SOSP 2019): `node1 -- Conv2d(…) -- forward_compute_time=2.2, …` and
 // `\tnode1 -- node2`. Times become µs, as Placeto's simulation wants them. Every node becomes
-// `NAME` (forward); with `backward` also `NAME_b`, which waits for NAME and for its children's
+// `NAME` (forward); with `backward` also `b_NAME`, which waits for NAME and for its children's
 // backward parts.
 TaskGraph parse_pipedream(const std::string& text, const std::string& where, bool backward = true);
 

@@ -1,0 +1,65 @@
+// Searches for a placement with a short step, judged by a simulator. Their currency is the number
+// of simulations, so that searches can be compared with each other and with a learned policy.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autodist/search/placement/list_placers.h"
+#include "autodist/search/placement/orders.h"
+#include "autodist/search/placement/step_simulator.h"
+
+namespace autodist::search::placement {
+
+// What is placed: a graph, the devices as the list placers see them, and the judge. The groups of
+// tasks that move together come from the colours.
+struct MakespanProblem {
+  const TaskGraph* graph = nullptr;
+  std::vector<ListDevice> devices;
+  // A simulator for one thread.
+  std::function<std::unique_ptr<StepSimulator>()> simulator;
+};
+
+struct MakespanOptions {
+  std::uint64_t simulations = 16'100;  // the paper's protocol for 321 groups
+  std::uint64_t seed = 0;
+  std::function<bool()> stop;  // asked often; true ends the search early
+};
+
+struct MakespanAnswer {
+  Placement placement;
+  double time = kNotSupported;  // kNotSupported: nothing found that can run
+  std::string found_by;
+  std::uint64_t simulations = 0;
+  bool stopped = false;  // by options.stop
+};
+
+// The placement of `start` improved along an order: each task in turn goes to the device with the
+// shortest step; `visits` of all tasks, fewer when one changes nothing (the papers' walk with
+// arg-min in place of a policy). With fixed > 0 the simulations are counted against the options.
+MakespanAnswer coordinate_descent(const MakespanProblem& problem, const Placement& start,
+                                  Order order, std::size_t visits, const MakespanOptions& options);
+
+// All on one device; the best device.
+MakespanAnswer place_on_one(const MakespanProblem& problem);
+
+// By one rule of list_placers.h, as published (no noise).
+MakespanAnswer place_by_rule(const MakespanProblem& problem, ListRule rule);
+
+// Random keys: a genome holds a priority per task and is decoded by list scheduling in that order;
+// the order is what evolves (biased random-key genetic algorithm, Gonçalves and Resende 2011).
+MakespanAnswer evolve_keys(const MakespanProblem& problem, const MakespanOptions& options);
+
+// From `start`: moves of tasks, clusters, stretches of a topological order and of what the critical
+// path waits for, accepted as in annealing.
+MakespanAnswer anneal_step(const MakespanProblem& problem, const Placement& start,
+                           const MakespanOptions& options);
+
+// One device, every list rule with many cautions and noises, then annealing of the best in turns.
+MakespanAnswer makespan_portfolio(const MakespanProblem& problem, const MakespanOptions& options);
+
+}  // namespace autodist::search::placement

@@ -1,0 +1,240 @@
+#include "autodist/search/placement/place.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "autodist/base/error.h"
+#include "autodist/base/nearest.h"
+#include "autodist/search/placement/ideal_dp.h"
+#include "autodist/search/placement/link_simulator.h"
+#include "autodist/search/placement/makespan_bound.h"
+#include "autodist/search/placement/makespan_search.h"
+#include "autodist/search/placement/multilevel.h"
+#include "autodist/search/placement/placeto_simulator.h"
+#include "autodist/search/placement/processors.h"
+#include "autodist/search/placement/throughput_search.h"
+
+namespace autodist::search::placement {
+namespace {
+
+// What a second of budget buys.
+constexpr double kMovesPerSecond = 1.2e6;
+constexpr double kSimulatedTasksPerSecond = 1.5e6;
+constexpr double kSchedulesPerSecond = 4e4;
+constexpr double kNodesPerSecond = 4e5;
+constexpr std::size_t kMostIdeals = 20'000;
+constexpr std::size_t kVisits = 20;
+
+std::uint64_t bought(const PlaceRequest& request, double per_second) {
+  if (request.evaluations) return *request.evaluations;
+  return static_cast<std::uint64_t>(std::max(1.0, request.budget.value * per_second));
+}
+
+std::function<bool()> stop_at_budget(const PlaceRequest& request, const Clock& clock) {
+  const Seconds until = clock.now() + request.budget;
+  return [until, &clock] { return clock.now() >= until; };
+}
+
+void check_placer(const PlaceRequest& request) {
+  const std::vector<std::string> names = placer_names(request.objective);
+  if (std::find(names.begin(), names.end(), request.placer) != names.end()) return;
+  fail(ErrorCode::kUsage,
+       "unknown placer '{}' for this objective, one of {} expected. Nearest: '{}'.", request.placer,
+       fmt::join(names, ", "), nearest(request.placer, names));
+}
+
+std::vector<DeviceRow> rows_of(const TaskGraph& graph, const Placement& placement,
+                               const std::vector<ThroughputDevice>& devices,
+                               double bytes_per_unit) {
+  std::vector<DeviceRow> rows;
+  for (const DeviceLoad& load : loads_of(graph, placement, devices, bytes_per_unit)) {
+    rows.push_back(
+        {load.tasks, load.work, load.transfers, load.memory, load.bytes_in, load.bytes_out});
+  }
+  return rows;
+}
+
+std::vector<ThroughputDevice> throughput_devices(const std::vector<ListDevice>& devices) {
+  std::vector<ThroughputDevice> result;
+  const double rate = devices.front().bytes_per_unit;
+  for (const ListDevice& device : devices) {
+    result.push_back({device.cpu, device.speed, device.cpu ? 0 : rate / device.bytes_per_unit,
+                      device.cpu ? kNotSupported : device.memory});
+  }
+  return result;
+}
+
+PlaceResult place_for_throughput(const TaskGraph& graph, const PlaceRequest& request,
+                                 const Clock& clock) {
+  const double rate = request.devices.front().bytes_per_unit;
+  const ThroughputProblem problem(graph, throughput_devices(request.devices), rate);
+  ThroughputSearchOptions options;
+  options.moves = bought(request, kMovesPerSecond);
+  options.seed = request.seed;
+  options.threads = request.threads;
+  options.stop = stop_at_budget(request, clock);
+  ThroughputAnswer answer;
+  const auto take = [&](std::optional<std::vector<DeviceIndex>> assignment) {
+    if (!assignment) return;
+    const ThroughputState state(problem, std::move(*assignment));
+    answer.assignment = state.assignment();
+    if (state.overflow() == 0) answer.largest_load = state.largest_load();
+    answer.found_by = request.placer;
+  };
+  if (request.placer == "single") {
+    answer = place_on_one(problem);
+  } else if (request.placer == "linear") {
+    answer = place_linearly(problem, graph, request.order, request.seed);
+  } else if (request.placer == "descent") {
+    answer = descend_along(problem, graph, request.order, request.seed);
+  } else if (request.placer == "ideals") {
+    take(cut_by_ideals(problem, graph, kMostIdeals));
+  } else if (request.placer == "multilevel") {
+    take(place_multilevel(problem, request.seed));
+  } else if (request.placer == "anneal") {
+    answer = anneal_in_lanes(problem, graph, options);
+  } else {
+    answer = throughput_portfolio(problem, graph, options);
+  }
+  PlaceResult result;
+  result.bound = throughput_bound(problem);
+  result.found_by = answer.found_by;
+  result.evaluations = answer.moves;
+  result.stopped_by_clock = answer.stopped;
+  if (answer.largest_load == kNotSupported) return result;
+  result.placement = problem.expand(answer.assignment);
+  result.devices = rows_of(graph, result.placement, problem.devices, rate);
+  for (const DeviceRow& row : result.devices) {
+    result.value = std::max(result.value, row.work + row.transfers);
+  }
+  return result;
+}
+
+PlaceResult place_on_processors(const TaskGraph& graph, const PlaceRequest& request,
+                                const Clock& clock) {
+  const ProcessorProblem problem(graph, request.devices.size());
+  ProcessorSearchOptions options;
+  options.seed = request.seed;
+  options.schedules = bought(request, kSchedulesPerSecond);
+  options.nodes = static_cast<std::uint64_t>(request.budget.value * kNodesPerSecond) + 1;
+  bool stopped = false;
+  const std::function<bool()> over = stop_at_budget(request, clock);
+  options.stop = [&] {
+    stopped = stopped || over();
+    return stopped;
+  };
+  ProcessorAnswer answer;
+  if (request.placer == "list") {
+    const std::vector<Ticks> levels = bottom_levels(problem);
+    answer.starts = list_schedule(problem, {levels.begin(), levels.end()});
+    answer.length = length_of(problem, answer.starts);
+    answer.bound = processor_bound(problem);
+    answer.found_by = "b-level list";
+  } else {
+    answer = schedule_on_processors(problem, options);
+  }
+  PlaceResult result;
+  result.value = answer.length;
+  result.bound = answer.bound;
+  result.found_by = answer.found_by;
+  result.stopped_by_clock = stopped;
+  const std::vector<DeviceIndex> on = processors_of(problem, answer.starts);
+  result.placement.resize(graph.tasks.size());
+  result.devices.resize(request.devices.size());
+  for (std::size_t i = 0; i < on.size(); ++i) {
+    result.placement[problem.task[i]] = on[i];
+    ++result.devices[on[i]].tasks;
+    result.devices[on[i]].work += problem.time[i];
+  }
+  return result;
+}
+
+MakespanAnswer search_makespan(const MakespanProblem& problem, const PlaceRequest& request,
+                               const MakespanOptions& options) {
+  const Placement one(problem.graph->tasks.size(), 0);
+  if (request.placer == "single") return place_on_one(problem);
+  if (request.placer == "m-topo") return place_by_rule(problem, ListRule::kTopo);
+  if (request.placer == "heft") return place_by_rule(problem, ListRule::kHeft);
+  if (request.placer == "etf") return place_by_rule(problem, ListRule::kEtf);
+  if (request.placer == "m-sct") return place_by_rule(problem, ListRule::kSct);
+  if (request.placer == "descent") {
+    return coordinate_descent(problem, one, request.order, kVisits, options);
+  }
+  if (request.placer == "genetic") return evolve_keys(problem, options);
+  if (request.placer == "anneal") return anneal_step(problem, one, options);
+  return makespan_portfolio(problem, options);
+}
+
+PlaceResult place_for_makespan(const TaskGraph& graph, const PlaceRequest& request,
+                               const Clock& clock) {
+  MakespanProblem problem;
+  problem.graph = &graph;
+  problem.devices = request.devices;
+  const std::size_t count = request.devices.size();
+  if (request.placeto) {
+    problem.simulator = [&graph, count] {
+      return std::make_unique<PlacetoSimulator>(graph, count);
+    };
+  } else {
+    problem.simulator = [&graph, &request] {
+      return std::make_unique<LinkSimulator>(graph, request.devices);
+    };
+  }
+  MakespanOptions options;
+  options.seed = request.seed;
+  options.simulations =
+      bought(request, kSimulatedTasksPerSecond / static_cast<double>(graph.tasks.size()));
+  options.stop = stop_at_budget(request, clock);
+  const MakespanAnswer answer = search_makespan(problem, request, options);
+  PlaceResult result;
+  result.bound = makespan_bound(graph, request.devices);
+  result.found_by = answer.found_by;
+  result.evaluations = answer.simulations;
+  result.stopped_by_clock = answer.stopped;
+  if (answer.time == kNotSupported) return result;
+  result.placement = answer.placement;
+  result.value = answer.time;
+  result.devices = rows_of(graph, result.placement, throughput_devices(request.devices),
+                           request.devices.front().bytes_per_unit);
+  if (request.placeto) {
+    PlacetoSimulator simulator(graph, count);
+    simulator.run(result.placement);
+    const std::vector<std::int64_t> peaks = simulator.peak_bytes(result.placement);
+    for (std::size_t d = 0; d < count; ++d) {
+      result.devices[d].memory = static_cast<double>(peaks[d]);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<std::string> placer_names(Objective objective) {
+  switch (objective) {
+    case Objective::kMakespan:
+      return {"portfolio", "single", "m-topo",  "heft",   "etf",
+              "m-sct",     "anneal", "descent", "genetic"};
+    case Objective::kThroughput:
+      return {"portfolio", "single", "linear", "ideals", "descent", "multilevel", "anneal"};
+    case Objective::kProcessors:
+      return {"portfolio", "list"};
+  }
+  return {};
+}
+
+PlaceResult place(const TaskGraph& graph, const PlaceRequest& request, const Clock& clock) {
+  if (request.devices.empty()) fail(ErrorCode::kUsage, "{}: no devices to place on", graph.name);
+  check_placer(request);
+  switch (request.objective) {
+    case Objective::kThroughput:
+      return place_for_throughput(graph, request, clock);
+    case Objective::kProcessors:
+      return place_on_processors(graph, request, clock);
+    case Objective::kMakespan:
+      break;
+  }
+  return place_for_makespan(graph, request, clock);
+}
+
+}  // namespace autodist::search::placement

@@ -1,0 +1,50 @@
+// What a search for a short step needs of a simulator.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "autodist/search/placement/task_graph.h"
+
+namespace autodist::search::placement {
+
+// What happened in a simulated step, per task.
+struct Timeline {
+  std::vector<double> start;
+  std::vector<double> ready;  // its last input was there
+  // The parent whose output came last (itself where there is none), and the task before it on its
+  // device (itself where it was the first): what it waited for is one of the two.
+  std::vector<std::uint32_t> last_parent;
+  std::vector<std::uint32_t> before;
+  std::uint32_t last_task = 0;  // whose end, or whose transfer, is the end of the step
+
+  void resize(std::size_t tasks) {
+    start.resize(tasks);
+    ready.resize(tasks);
+    last_parent.resize(tasks);
+    before.resize(tasks);
+  }
+};
+
+// The tasks from a source to the last one, each waiting for the one before: what must move if the
+// step is to become shorter. Last task first.
+std::vector<std::uint32_t> critical_path(const Timeline& timeline);
+
+class StepSimulator {
+ public:
+  StepSimulator() = default;
+  StepSimulator(const StepSimulator&) = default;
+  StepSimulator& operator=(const StepSimulator&) = default;
+  StepSimulator(StepSimulator&&) = default;
+  StepSimulator& operator=(StepSimulator&&) = default;
+  virtual ~StepSimulator() = default;
+
+  // The time of a step, or kNotSupported where the placement cannot run (memory).
+  virtual double run(const Placement& placement) = 0;
+  // Of the last run that did not end in kNotSupported.
+  [[nodiscard]] virtual const Timeline& timeline() const = 0;
+  [[nodiscard]] virtual std::size_t devices() const = 0;
+};
+
+}  // namespace autodist::search::placement
