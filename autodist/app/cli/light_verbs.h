@@ -7,6 +7,7 @@
 namespace autodist::app {
 
 Action declare_inspect(CLI::App& verb);
+Action declare_place(CLI::App& verb);
 Action declare_plan(CLI::App& verb);
 Action declare_report(CLI::App& verb);
 Action declare_run(CLI::App& verb);

@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   }
   return run_program(argc, argv, Program::kLight,
                      {{"inspect", declare_inspect},
+                      {"place", declare_place},
                       {"plan", declare_plan},
                       {"report", declare_report},
                       {"run", declare_run},

@@ -15,6 +15,8 @@ const std::vector<Verb>& verbs() {
       {"plan", "choose a strategy for a graph on a cluster",
        "autodist plan gpt-small --cluster local:4 --builder PartitionedPS -o plan.strategy",
        Program::kLight},
+      {"place", "which op on which device, how long a step takes, how far from the best",
+       "autodist place gpt-small --cluster local:2 --budget 5s", Program::kLight},
       {"train", "train a model on the ranks of a cluster",
        "autodist train digits --cluster local:2 --steps 200", Program::kTorch},
       {"run", "start your own program on every rank of a cluster, here and over ssh",

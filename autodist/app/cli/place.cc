@@ -1,0 +1,166 @@
+// `autodist place`: which task on which device, how long a step takes, and how far that can be from
+// the best.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/placing.h"
+#include "autodist/base/error.h"
+#include "autodist/base/file.h"
+
+namespace autodist::app {
+namespace {
+
+namespace placement = search::placement;
+
+struct PlaceArguments {
+  std::string graph;
+  std::string cluster;
+  std::size_t devices = 0;
+  std::string objective;
+  std::string placer = "portfolio";
+  std::string order = "topo";
+  std::string budget = "10s";
+  std::string simulator;
+  std::uint64_t evaluations = 0;
+  std::uint64_t seed = 0;
+  std::size_t threads = 0;
+  std::string output;
+  bool dot = false;
+};
+
+// Tasks whose tensors cross for nothing, at whole times: scheduling on equal processors.
+bool is_without_communication(const placement::TaskGraph& graph) {
+  return !graph.stated &&
+         std::all_of(graph.tasks.begin(), graph.tasks.end(), [](const placement::Task& task) {
+           return task.cost == static_cast<double>(static_cast<std::int32_t>(task.cost)) &&
+                  std::all_of(task.outputs.begin(), task.outputs.end(),
+                              [](const placement::TaskOutput& output) {
+                                return output.bytes == 0 && output.transfer == 0.0;
+                              });
+         });
+}
+
+placement::Objective objective_of(const PlaceArguments& arguments,
+                                  const placement::TaskGraph& graph) {
+  const bool throughput =
+      arguments.objective.empty() ? graph.stated.has_value() : arguments.objective == "throughput";
+  if (throughput) return placement::Objective::kThroughput;
+  if (arguments.cluster.empty() && is_without_communication(graph)) {
+    return placement::Objective::kProcessors;
+  }
+  return placement::Objective::kMakespan;
+}
+
+// Placeto's simulator knows equal devices and µs alone.
+bool simulates_as_placeto(const PlaceArguments& arguments, const placement::TaskGraph& graph) {
+  const bool possible = arguments.cluster.empty() && graph.microseconds_per_unit == 1;
+  if (arguments.simulator == "placeto" && !possible) {
+    fail(ErrorCode::kUsage,
+         "--simulator placeto: knows equal devices and graphs in µs alone, {} given. Use links.",
+         arguments.cluster.empty() ? "a graph in ms" : "a cluster");
+  }
+  return arguments.simulator.empty() ? possible : arguments.simulator == "placeto";
+}
+
+int place(const PlaceArguments& arguments, Console& console) {
+  if (!arguments.cluster.empty() && arguments.devices > 0) {
+    fail(ErrorCode::kUsage, "--cluster and --devices exclude each other, both given");
+  }
+  const placement::TaskGraph graph = load_task_graph(arguments.graph);
+  const std::vector<NamedDevice> devices = arguments.cluster.empty()
+                                               ? devices_by_count(arguments.devices, graph)
+                                               : devices_of_cluster(arguments.cluster, graph);
+  placement::PlaceRequest request;
+  request.objective = objective_of(arguments, graph);
+  for (const NamedDevice& device : devices) request.devices.push_back(device.figures);
+  request.placer = arguments.placer;
+  request.order = placement::parse_order(arguments.order);
+  request.budget = parse_duration(arguments.budget);
+  if (arguments.evaluations > 0) request.evaluations = arguments.evaluations;
+  request.seed = arguments.seed;
+  request.threads = arguments.threads;
+  request.placeto = simulates_as_placeto(arguments, graph);
+  const placement::PlaceResult result = placement::place(graph, request, SteadyClock());
+  if (result.placement.empty()) {
+    fail(
+        ErrorCode::kInfeasible,
+        "{}: no placement found whose memory fits {} devices by '{}'. Use more devices, or another "
+        "placer.",
+        graph.name, devices.size(), request.placer);
+  }
+  if (result.stopped_by_clock) {
+    console.err << "autodist: the budget ended by the clock: another run may give another answer\n";
+  }
+  if (!arguments.output.empty()) {
+    write_file_atomically(arguments.output,
+                          placement_json(graph, devices, request, result, true) + "\n");
+  }
+  if (console.json) {
+    console.out << placement_json(graph, devices, request, result, false) << "\n";
+  } else if (arguments.dot) {
+    console.out << placement_dot(graph, result);
+  } else {
+    console.out << fmt::format("{} on {} devices by {}\n\n", graph.name, devices.size(),
+                               request.placer)
+                << placement_table(graph, devices, request, result);
+    if (!arguments.output.empty()) console.out << "\nWritten to " << arguments.output << "\n";
+  }
+  return 0;
+}
+
+std::string placers_help() {
+  std::string text = "portfolio (default);";
+  for (const auto& [name, objective] :
+       {std::pair{"makespan", placement::Objective::kMakespan},
+        std::pair{"throughput", placement::Objective::kThroughput},
+        std::pair{"without communication", placement::Objective::kProcessors}}) {
+    std::vector<std::string> names = placement::placer_names(objective);
+    names.erase(names.begin());
+    text += fmt::format(" {}: {};", name, fmt::join(names, " "));
+  }
+  text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+Action declare_place(CLI::App& verb) {
+  auto arguments = std::make_shared<PlaceArguments>();
+  verb.add_option("graph", arguments->graph,
+                  "a captured graph, the name of a shipped one, or a published task graph: "
+                  "NeurIPS'20 throughput JSON, PipeDream text, STG, Placeto JSON; plain or gzipped")
+      ->required();
+  verb.add_option("--cluster", arguments->cluster,
+                  "resource specification, host file, or local:N; each rank is a device");
+  verb.add_option("--devices", arguments->devices,
+                  "so many equal devices (default: what the file states)");
+  verb.add_option("--objective", arguments->objective,
+                  "makespan: the time of one step; throughput: the largest load, steps pipelined "
+                  "(default where the file states its devices)")
+      ->check(CLI::IsMember({"makespan", "throughput"}));
+  verb.add_option("--placer", arguments->placer, placers_help());
+  verb.add_option("--order", arguments->order,
+                  "for descent and linear: alpha topo reversed_topo lexico_topo dfs_preorder "
+                  "dfs_postorder bfs random (default topo)");
+  verb.add_option("--budget", arguments->budget,
+                  "how long at most, as 10s, 500ms or 2m (default 10s); it buys a count of "
+                  "evaluations, so that a seed gives one answer");
+  verb.add_option("--evaluations,--simulations", arguments->evaluations,
+                  "that count itself: simulations for makespan, moves for throughput; the budget "
+                  "still ends the search");
+  verb.add_option("--simulator", arguments->simulator,
+                  "placeto (default with --devices), or links: contention at both ends, device "
+                  "speeds, hard memory (default with --cluster)")
+      ->check(CLI::IsMember({"placeto", "links"}));
+  verb.add_option("--seed", arguments->seed, "of the searches that draw (default 0)");
+  verb.add_option("--threads", arguments->threads, "at most so many; changes no answer");
+  verb.add_option("-o,--output", arguments->output, "write the device of every task here, as JSON");
+  verb.add_flag("--dot", arguments->dot, "the tasks as a DOT graph coloured by device");
+  return [arguments](Console& console) { return place(*arguments, console); };
+}
+
+}  // namespace autodist::app

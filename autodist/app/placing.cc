@@ -1,0 +1,211 @@
+#include "autodist/app/placing.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "autodist/app/archive.h"
+#include "autodist/base/error.h"
+#include "autodist/base/file.h"
+#include "autodist/cluster/cluster.h"
+#include "autodist/search/placement/from_graph.h"
+#include "autodist/search/placement/gzip.h"
+#include "autodist/search/placement/readers.h"
+
+namespace autodist::app {
+namespace {
+
+namespace placement = search::placement;
+
+constexpr double kPlacetoBytesPerMicrosecond = 7600;
+constexpr double kPlacetoPauseOfDevice = 5.7;  // µs
+constexpr double kPlacetoPauseOfLink = 25;
+constexpr std::size_t kTextPrefix = 4096;
+
+// Captured graphs are compressed; published ones are text.
+bool is_text(const std::string& bytes) {
+  return bytes.find('\0') >= std::min(bytes.size(), kTextPrefix);
+}
+
+const char* name_of(placement::Objective objective) {
+  return objective == placement::Objective::kThroughput ? "throughput" : "makespan";
+}
+
+std::string unit_of(const placement::TaskGraph& graph, const placement::PlaceRequest& request) {
+  if (request.objective == placement::Objective::kProcessors) return "";
+  return graph.microseconds_per_unit == 1 ? " us" : " ms";
+}
+
+}  // namespace
+
+placement::TaskGraph load_task_graph(const std::string& name_or_path) {
+  if (std::filesystem::exists(name_or_path)) {
+    std::string bytes = read_file(name_or_path);
+    if (placement::is_gzip(bytes)) bytes = placement::gunzip(bytes, name_or_path);
+    if (is_text(bytes)) return placement::parse_task_graph(bytes, name_or_path);
+  }
+  const ir::Graph graph = load_graph(name_or_path);
+  return placement::task_graph_of(graph, graph.example_batch);
+}
+
+std::vector<NamedDevice> devices_of_cluster(const std::string& specification,
+                                            const placement::TaskGraph& graph) {
+  const cluster::Cluster cluster = cluster::read_cluster(specification);
+  const double unit = graph.microseconds_per_unit * 1e-6;  // seconds
+  std::vector<NamedDevice> devices;
+  double standard = 0;
+  for (const cluster::Place& place : cluster::ranks_of(cluster)) {
+    const cluster::Node& node = cluster.nodes[place.node];
+    NamedDevice device;
+    device.name = cluster::device_name(cluster, place);
+    const double tflops = place.device.figures.tflops;
+    if (standard == 0) standard = tflops;
+    if (tflops > 0 && standard > 0) device.figures.speed = tflops / standard;
+    if (place.device.figures.memory.value > 0) {
+      device.figures.memory = static_cast<double>(place.device.figures.memory.value);
+    }
+    device.figures.node = static_cast<std::uint32_t>(place.node);
+    device.figures.bytes_per_unit = node.bandwidth_bytes_per_s * unit;
+    device.figures.inside_bytes_per_unit = node.intra_node_bytes_per_s * unit;
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
+std::vector<NamedDevice> devices_by_count(std::size_t count, const placement::TaskGraph& graph) {
+  placement::StatedDevices stated = graph.stated.value_or(placement::StatedDevices{});
+  if (count > 0) stated.accelerators = static_cast<std::uint32_t>(count);
+  if (stated.accelerators == 0) {
+    fail(ErrorCode::kUsage,
+         "{}: states no devices. Use --devices N, or --cluster with a cluster file.", graph.name);
+  }
+  constexpr std::uint32_t kMostDevices = 4096;
+  if (stated.accelerators + stated.cpus > kMostDevices) {
+    fail(ErrorCode::kUsage, "{} devices, at most {} expected", stated.accelerators + stated.cpus,
+         kMostDevices);
+  }
+  std::vector<NamedDevice> devices;
+  placement::ListDevice figures;
+  figures.bytes_per_unit = kPlacetoBytesPerMicrosecond * graph.microseconds_per_unit;
+  // Files that state their devices have no pauses.
+  figures.after_op = graph.stated ? 0 : kPlacetoPauseOfDevice;
+  figures.after_transfer = graph.stated ? 0 : kPlacetoPauseOfLink;
+  if (stated.memory > 0) figures.memory = stated.memory;
+  for (std::uint32_t i = 0; i < stated.accelerators; ++i) {
+    devices.push_back({fmt::format("accelerator {}", i), figures});
+  }
+  figures.cpu = true;
+  figures.memory = placement::kNotSupported;
+  for (std::uint32_t i = 0; i < stated.cpus; ++i) {
+    devices.push_back({fmt::format("cpu {}", i), figures});
+  }
+  return devices;
+}
+
+Seconds parse_duration(const std::string& text) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  const std::string unit(error == std::errc() ? rest : end, end);
+  const double scale = unit.empty() || unit == "s" ? 1 : unit == "ms" ? 1e-3 : unit == "m" ? 60 : 0;
+  if (error != std::errc() || scale == 0 || !(value > 0) || value * scale > 1e7) {
+    fail(ErrorCode::kUsage, "'{}' is no duration, expected a positive one such as 10s, 500ms or 2m",
+         text);
+  }
+  return Seconds(value * scale);
+}
+
+std::string placement_table(const placement::TaskGraph& graph,
+                            const std::vector<NamedDevice>& devices,
+                            const placement::PlaceRequest& request,
+                            const placement::PlaceResult& result) {
+  std::size_t width = 6;
+  for (const NamedDevice& device : devices) width = std::max(width, device.name.size());
+  const auto bytes = [](double value) {
+    return to_string(Bytes(static_cast<std::int64_t>(value)));
+  };
+  std::string text =
+      fmt::format("{:<{}}  {:>6}  {:>12}  {:>12}  {:>12}  {:>10}  {:>10}  {:>10}\n", "device",
+                  width, "tasks", "work", "transfers", "load", "memory", "receives", "sends");
+  for (std::size_t i = 0; i < result.devices.size(); ++i) {
+    const placement::DeviceRow& row = result.devices[i];
+    text += fmt::format("{:<{}}  {:>6}  {:>12.3f}  {:>12.3f}  {:>12.3f}  {:>10}  {:>10}  {:>10}\n",
+                        devices[i].name, width, row.tasks, row.work, row.transfers,
+                        row.work + row.transfers, bytes(row.memory), bytes(row.bytes_in),
+                        bytes(row.bytes_out));
+  }
+  const std::string unit = unit_of(graph, request);
+  text += fmt::format("\n{:<12}{:.3f}{}\n", name_of(request.objective), result.value, unit);
+  text += fmt::format("{:<12}{:.3f}{}\n", "bound", result.bound, unit);
+  text += fmt::format("{:<12}{:.2f} %{}\n", "gap", 100 * result.gap(),
+                      result.gap() <= 1e-9 ? ", optimal" : "");
+  text +=
+      fmt::format("{:<12}{}, {} evaluations\n", "found by", result.found_by, result.evaluations);
+  return text;
+}
+
+std::string placement_json(const placement::TaskGraph& graph,
+                           const std::vector<NamedDevice>& devices,
+                           const placement::PlaceRequest& request,
+                           const placement::PlaceResult& result, bool tasks) {
+  using Json = nlohmann::ordered_json;
+  Json rows = Json::array();
+  for (std::size_t i = 0; i < result.devices.size(); ++i) {
+    const placement::DeviceRow& row = result.devices[i];
+    rows.push_back({{"name", devices[i].name},
+                    {"tasks", row.tasks},
+                    {"work", row.work},
+                    {"transfers", row.transfers},
+                    {"load", row.work + row.transfers},
+                    {"memory_bytes", row.memory},
+                    {"received_bytes", row.bytes_in},
+                    {"sent_bytes", row.bytes_out}});
+  }
+  Json object{{"kind", "placement"},
+              {"graph", graph.name},
+              {"objective", name_of(request.objective)},
+              {"placer", request.placer},
+              {"seed", request.seed},
+              {"time", result.value},
+              {"bound", result.bound},
+              {"gap", result.gap()},
+              {"found_by", result.found_by},
+              {"evaluations", result.evaluations},
+              {"reproducible", !result.stopped_by_clock},
+              {"devices", std::move(rows)}};
+  if (request.objective != placement::Objective::kProcessors) {
+    object["microseconds_per_unit"] = graph.microseconds_per_unit;
+  }
+  if (tasks) {
+    Json where = Json::object();
+    for (std::size_t i = 0; i < graph.tasks.size(); ++i) {
+      where[graph.tasks[i].name] = result.placement[i];
+    }
+    object["placement"] = std::move(where);
+  }
+  return object.dump();
+}
+
+std::string placement_dot(const placement::TaskGraph& graph, const placement::PlaceResult& result) {
+  static const char* const kColours[] = {"lightblue", "palegreen",  "lightsalmon", "plum",
+                                         "khaki",     "lightcyan",  "pink",        "wheat",
+                                         "thistle",   "aquamarine", "gold",        "lavender"};
+  const auto quoted = [](const std::string& name) { return nlohmann::json(name).dump(); };
+  std::string text = "digraph placement {\n  node [shape=box, style=filled];\n";
+  for (std::size_t i = 0; i < graph.tasks.size(); ++i) {
+    text +=
+        fmt::format("  {} [fillcolor={}, tooltip=\"device {}\"];\n", quoted(graph.tasks[i].name),
+                    kColours[result.placement[i] % std::size(kColours)], result.placement[i]);
+  }
+  for (std::size_t i = 0; i < graph.tasks.size(); ++i) {
+    for (const placement::TaskInput& input : graph.tasks[i].inputs) {
+      const bool crosses = result.placement[input.task.value] != result.placement[i];
+      text += fmt::format("  {} -> {}{};\n", quoted(graph.task(input.task).name),
+                          quoted(graph.tasks[i].name), crosses ? " [style=bold]" : "");
+    }
+  }
+  return text + "}\n";
+}
+
+}  // namespace autodist::app

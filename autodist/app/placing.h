@@ -1,0 +1,51 @@
+// From what a user names to a graph, devices and a request that search/placement understands, and
+// from its answer to what people and files read.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autodist/search/placement/place.h"
+
+namespace autodist::app {
+
+// A published task graph (plain or gzipped), a captured graph, or the name of a shipped one; the
+// latter two at their example batch. Throws Error(kUsage).
+search::placement::TaskGraph load_task_graph(const std::string& name_or_path);
+
+struct NamedDevice {
+  std::string name;
+  search::placement::ListDevice figures;
+};
+
+// The ranks of a cluster as devices, in the time unit of `graph`: speeds relative to the first one
+// with a stated figure, links from the nodes' bandwidths.
+std::vector<NamedDevice> devices_of_cluster(const std::string& cluster,
+                                            const search::placement::TaskGraph& graph);
+
+// What a published file states, or `count` accelerators with Placeto's links (7,600 bytes/µs). With
+// count 0 the file must state its devices: throws Error(kUsage) otherwise.
+std::vector<NamedDevice> devices_by_count(std::size_t count,
+                                          const search::placement::TaskGraph& graph);
+
+// "10s", "500ms", "2m", or a number of seconds. Throws Error(kUsage).
+Seconds parse_duration(const std::string& text);
+
+// Devices by row, then the predicted time, the bound and the gap.
+std::string placement_table(const search::placement::TaskGraph& graph,
+                            const std::vector<NamedDevice>& devices,
+                            const search::placement::PlaceRequest& request,
+                            const search::placement::PlaceResult& result);
+// The same facts as one JSON object. With `tasks`, also the device of every task (docs/formats/
+// placement.md).
+std::string placement_json(const search::placement::TaskGraph& graph,
+                           const std::vector<NamedDevice>& devices,
+                           const search::placement::PlaceRequest& request,
+                           const search::placement::PlaceResult& result, bool tasks);
+
+// The tasks as a DOT graph, coloured by device; tensors that cross are bold.
+std::string placement_dot(const search::placement::TaskGraph& graph,
+                          const search::placement::PlaceResult& result);
+
+}  // namespace autodist::app

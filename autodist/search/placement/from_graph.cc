@@ -1,0 +1,122 @@
+#include "autodist/search/placement/from_graph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+#include "autodist/base/dtype.h"
+
+namespace autodist::search::placement {
+namespace {
+
+constexpr double kMicrosecondsPerSecond = 1e6;
+constexpr double kFlopsPerSecond = 1e12;
+constexpr double kBytesPerSecond = 1e11;
+
+double bytes_of_value(const ir::Value& value, std::int64_t batch) {
+  double count = 1;
+  for (const ir::Affine& size : value.type.sizes) count *= static_cast<double>(size.at(batch));
+  return count * static_cast<double>(size_of(value.type.dtype));
+}
+
+double cost_of_op(const ir::Op& op, std::int64_t batch) {
+  const double measured = op.cost.at(batch).value * kMicrosecondsPerSecond;
+  if (measured > 0) return measured;
+  return kMicrosecondsPerSecond *
+         std::max(static_cast<double>(op.flops.at(batch)) / kFlopsPerSecond,
+                  static_cast<double>(op.bytes_moved.at(batch)) / kBytesPerSecond);
+}
+
+// Ops that must share a device, by the storages that bind them.
+class Colocation {
+ public:
+  explicit Colocation(const ir::Graph& graph) : above_(graph.ops.size()) {
+    std::iota(above_.begin(), above_.end(), 0u);
+    std::vector<bool> binds(graph.storages.size(), false);
+    for (std::size_t i = 0; i < binds.size(); ++i) {
+      const ir::StorageKind kind = graph.storages[i].kind;
+      binds[i] = kind == ir::StorageKind::kVariable || kind == ir::StorageKind::kBuffer;
+    }
+    for (const ir::Value& value : graph.values) {
+      if (value.version > 0) binds[value.storage.value] = true;
+    }
+    std::vector<std::uint32_t> first(graph.storages.size(), kNoColour);
+    for (std::uint32_t i = 0; i < graph.ops.size(); ++i) {
+      const auto touch = [&](ir::ValueId id) {
+        const std::uint32_t storage = graph.value(id).storage.value;
+        if (!binds[storage]) return;
+        bound_.resize(graph.ops.size(), false);
+        bound_[i] = true;
+        if (first[storage] == kNoColour) first[storage] = i;
+        join(first[storage], i);
+      };
+      ir::for_each_read(graph.ops[i], touch);
+      ir::for_each_result(graph.ops[i], touch);
+    }
+    bound_.resize(graph.ops.size(), false);
+    of_storage_ = std::move(first);
+  }
+
+  // The class's first op, or kNoColour for an op that nothing binds.
+  std::uint32_t colour(std::uint32_t op) { return bound_[op] ? find(op) : kNoColour; }
+  // The first op that touches the storage, or kNoColour.
+  [[nodiscard]] std::uint32_t first_of(ir::StorageId storage) const {
+    return of_storage_[storage.value];
+  }
+  std::uint32_t find(std::uint32_t i) {
+    while (above_[i] != i) i = above_[i] = above_[above_[i]];
+    return i;
+  }
+
+ private:
+  void join(std::uint32_t a, std::uint32_t b) {
+    a = find(a);
+    b = find(b);
+    above_[std::max(a, b)] = std::min(a, b);
+  }
+  std::vector<std::uint32_t> above_;
+  std::vector<bool> bound_;
+  std::vector<std::uint32_t> of_storage_;
+};
+
+}  // namespace
+
+TaskGraph task_graph_of(const ir::Graph& graph, std::int64_t batch) {
+  TaskGraph tasks;
+  tasks.name = graph.name;
+  Colocation together(graph);
+  std::unordered_map<std::uint32_t, TaskInput> made;  // by value
+  for (std::uint32_t i = 0; i < graph.ops.size(); ++i) {
+    const ir::Op& op = graph.ops[i];
+    Task task;
+    task.name = fmt::format("{}:{}", i, op.name);
+    task.cost = cost_of_op(op, batch);
+    task.backward = op.phase == ir::Phase::kBackward;
+    task.colour = together.colour(i);
+    ir::for_each_read(op, [&](ir::ValueId id) {
+      const auto from = made.find(id.value);
+      if (from != made.end() && from->second.task.value != i) task.inputs.push_back(from->second);
+    });
+    ir::for_each_result(op, [&](ir::ValueId id) {
+      made[id.value] = {TaskId(i), static_cast<std::uint32_t>(task.outputs.size()), false};
+      task.outputs.push_back({bytes_of_value(graph.value(id), batch), std::nullopt});
+    });
+    if (task.outputs.empty()) task.outputs.push_back({0, std::nullopt});
+    tasks.tasks.push_back(std::move(task));
+  }
+  const auto hold = [&](ir::ValueId id, double times) {
+    const ir::Value& value = graph.value(id);
+    const std::uint32_t first = together.first_of(value.storage);
+    if (first == kNoColour) return;  // no op touches it
+    tasks.tasks[together.find(first)].memory += times * bytes_of_value(value, batch);
+  };
+  for (const ir::Variable& variable : graph.variables)
+    hold(variable.value, variable.gradient ? 2 : 1);
+  for (const ir::Buffer& buffer : graph.buffers) hold(buffer.value, 1);
+  verify(tasks, graph.name);
+  return tasks;
+}
+
+}  // namespace autodist::search::placement
