@@ -70,6 +70,13 @@ std::vector<NamedDevice> devices_of_cluster(const std::string& specification,
     device.figures.inside_bytes_per_unit = node.intra_node_bytes_per_s * unit;
     devices.push_back(std::move(device));
   }
+  // Where all share one node, nothing crosses its card.
+  const bool one_node = std::all_of(devices.begin(), devices.end(), [&](const NamedDevice& each) {
+    return each.figures.node == devices.front().figures.node;
+  });
+  for (NamedDevice& device : devices) {
+    if (one_node) device.figures.bytes_per_unit = device.figures.inside_bytes_per_unit;
+  }
   return devices;
 }
 

@@ -28,7 +28,7 @@ struct Relaxed {
     double rate = 0;
     double least_pause = kNotSupported;
     for (const ListDevice& device : on) {
-      rate = std::max(rate, device.bytes_per_unit);
+      rate = std::max(rate, std::max(device.bytes_per_unit, device.inside_bytes_per_unit));
       least_pause = std::min(least_pause, device.after_op);
     }
     into.resize(order.size());

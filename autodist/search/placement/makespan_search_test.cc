@@ -130,6 +130,25 @@ TEST(Links, TransfersContendAtBothEnds) {
   EXPECT_DOUBLE_EQ(LinkSimulator(graph, devices).run({0, 0, 0, 0}), 80);
 }
 
+TEST(Links, TheBoundKnowsTheFastLinksInsideANode) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 40; ++i) {
+    const TaskGraph graph = random_task_graph(random, 6);
+    std::vector<ListDevice> devices(3);
+    for (std::size_t d = 0; d < 3; ++d) {
+      devices[d].bytes_per_unit = 2000;
+      devices[d].inside_bytes_per_unit = 50'000;
+      devices[d].node = d < 2 ? 0 : 1;
+      devices[d].speed = d == 1 ? 2 : 1;
+    }
+    const double bound = makespan_bound(graph, devices);
+    LinkSimulator simulator(graph, devices);
+    for_each_placement(6, 3, [&](const Placement& placement) {
+      ASSERT_GE(simulator.run(placement), bound * (1 - 1e-9)) << "graph " << i;
+    });
+  }
+}
+
 TEST(Links, MemoryIsALimit) {
   TaskGraph graph;
   graph.name = "memory";

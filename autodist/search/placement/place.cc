@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 
+#include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
 #include "autodist/search/placement/ideal_dp.h"
@@ -226,15 +227,21 @@ std::vector<std::string> placer_names(Objective objective) {
 PlaceResult place(const TaskGraph& graph, const PlaceRequest& request, const Clock& clock) {
   if (request.devices.empty()) fail(ErrorCode::kUsage, "{}: no devices to place on", graph.name);
   check_placer(request);
-  switch (request.objective) {
-    case Objective::kThroughput:
-      return place_for_throughput(graph, request, clock);
-    case Objective::kProcessors:
-      return place_on_processors(graph, request, clock);
-    case Objective::kMakespan:
-      break;
-  }
-  return place_for_makespan(graph, request, clock);
+  const auto answer = [&] {
+    switch (request.objective) {
+      case Objective::kThroughput:
+        return place_for_throughput(graph, request, clock);
+      case Objective::kProcessors:
+        return place_on_processors(graph, request, clock);
+      case Objective::kMakespan:
+        break;
+    }
+    return place_for_makespan(graph, request, clock);
+  };
+  PlaceResult result = answer();
+  AD_CHECK(result.placement.empty() || result.value >= result.bound * (1 - 1e-6))
+      << "a placement below its bound: " << result.value << " < " << result.bound;
+  return result;
 }
 
 }  // namespace autodist::search::placement
