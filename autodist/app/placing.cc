@@ -10,6 +10,7 @@
 #include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/search/placement/from_graph.h"
+#include "autodist/search/placement/generators.h"
 #include "autodist/search/placement/gzip.h"
 #include "autodist/search/placement/readers.h"
 
@@ -26,6 +27,21 @@ constexpr std::size_t kTextPrefix = 4096;
 // Captured graphs are compressed; published ones are text.
 bool is_text(const std::string& bytes) {
   return bytes.find('\0') >= std::min(bytes.size(), kTextPrefix);
+}
+
+// "FAMILY" or "FAMILY:SEED"
+placement::TaskGraph generated(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  std::uint64_t seed = 0;
+  if (colon != std::string::npos) {
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, seed);
+    if (error != std::errc() || rest != end) {
+      fail(ErrorCode::kUsage,
+           "'generated:{}': the seed is no number, generated:FAMILY:SEED expected", text);
+    }
+  }
+  return placement::generate(text.substr(0, colon), seed);
 }
 
 const char* name_of(placement::Objective objective) {
@@ -45,6 +61,8 @@ placement::TaskGraph load_task_graph(const std::string& name_or_path) {
     if (placement::is_gzip(bytes)) bytes = placement::gunzip(bytes, name_or_path);
     if (is_text(bytes)) return placement::parse_task_graph(bytes, name_or_path);
   }
+  const std::string prefix = "generated:";
+  if (name_or_path.rfind(prefix, 0) == 0) return generated(name_or_path.substr(prefix.size()));
   const ir::Graph graph = load_graph(name_or_path);
   return placement::task_graph_of(graph, graph.example_batch);
 }

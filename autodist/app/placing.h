@@ -11,7 +11,7 @@
 namespace autodist::app {
 
 // A published task graph (plain or gzipped), a captured graph, or the name of a shipped one; the
-// latter two at their example batch. Throws Error(kUsage).
+// latter two at their example batch; or generated:FAMILY:SEED (generators.h). Throws Error(kUsage).
 search::placement::TaskGraph load_task_graph(const std::string& name_or_path);
 
 struct NamedDevice {

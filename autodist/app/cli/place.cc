@@ -130,9 +130,11 @@ std::string placers_help() {
 
 Action declare_place(CLI::App& verb) {
   auto arguments = std::make_shared<PlaceArguments>();
-  verb.add_option("graph", arguments->graph,
-                  "a captured graph, the name of a shipped one, or a published task graph: "
-                  "NeurIPS'20 throughput JSON, PipeDream text, STG, Placeto JSON; plain or gzipped")
+  verb.add_option(
+          "graph", arguments->graph,
+          "a captured graph, the name of a shipped one, or a published task graph: "
+          "NeurIPS'20 throughput JSON, PipeDream text, STG, Placeto JSON; plain or gzipped; or "
+          "generated:FAMILY:SEED with cells, attention or recurrent")
       ->required();
   verb.add_option("--cluster", arguments->cluster,
                   "resource specification, host file, or local:N; each rank is a device");

@@ -9,6 +9,7 @@
 #include "autodist/base/error.h"
 #include "autodist/ir/random_graph.h"
 #include "autodist/search/placement/from_graph.h"
+#include "autodist/search/placement/generators.h"
 #include "autodist/search/placement/gzip.h"
 
 namespace autodist::search::placement {
@@ -89,6 +90,19 @@ TEST(Readers, NegativeCostsAreRefused) {
 
 TEST(Readers, DamagedGzipIsRefused) {
   EXPECT_THROW(gunzip(std::string("\x1f\x8b\x08\x00 damaged", 12), "file"), Error);
+}
+
+TEST(Generators, EveryFamilyMakesGraphsOfASizeThatItsSeedTellsApart) {
+  for (const std::string& family : families()) {
+    for (std::uint64_t seed = 0; seed < 32; ++seed) {
+      const TaskGraph graph = generate(family, seed);
+      EXPECT_GT(graph.tasks.size(), 150u) << graph.name;
+      EXPECT_LT(graph.tasks.size(), 450u) << graph.name;
+      EXPECT_EQ(graph, generate(family, seed));
+      EXPECT_NE(graph.tasks, generate(family, seed + 1).tasks);
+    }
+  }
+  EXPECT_THROW(generate("cels", 0), Error);
 }
 
 TEST(Readers, EveryCapturedGraphIsATaskGraph) {
