@@ -106,9 +106,9 @@ std::vector<NamedDevice> devices_by_count(std::size_t count, const placement::Ta
          "{}: states no devices. Use --devices N, or --cluster with a cluster file.", graph.name);
   }
   constexpr std::uint32_t kMostDevices = 4096;
-  if (stated.accelerators + stated.cpus > kMostDevices) {
-    fail(ErrorCode::kUsage, "{} devices, at most {} expected", stated.accelerators + stated.cpus,
-         kMostDevices);
+  const std::uint64_t wanted = std::uint64_t{stated.accelerators} + stated.cpus;
+  if (wanted > kMostDevices) {
+    fail(ErrorCode::kUsage, "{} devices, at most {} expected", wanted, kMostDevices);
   }
   std::vector<NamedDevice> devices;
   placement::ListDevice figures;
