@@ -14,10 +14,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <optional>
-#include <set>
 #include <tuple>
+#include <vector>
 
 #include "autodist/base/units.h"
 #include "autodist/comm/schedule/slice_scheduler.h"
@@ -53,13 +53,23 @@ class NicScheduler {
  private:
   using Distance = std::uint32_t;
   using Urgency = std::tuple<std::uint64_t, double, Distance>;  // (step, needed, distance)
+  static constexpr std::uint32_t kNotListed = ~std::uint32_t{0};
   struct Destination {
+    explicit Destination(Bytes window) : queue(window) {}
     SliceScheduler queue;
-    std::optional<Urgency> listed;  // its entry in ready_
+    Distance distance = 0;
+    Urgency urgency;                   // of its most urgent transfer, while it is listed
+    std::uint32_t place = kNotListed;  // in ready_
   };
 
   [[nodiscard]] Distance distance(std::uint32_t rank) const;
-  void list(Distance distance, Destination& destination);
+  [[nodiscard]] Destination* find(Distance distance) const;
+  Destination& find_or_make(Distance distance);
+  // Puts a destination where its most urgent transfer belongs in ready_, or takes it out.
+  void list(Destination& destination);
+  void place(Destination* destination, std::uint32_t at);
+  void raise(Destination* destination, std::uint32_t at);
+  void sink(Destination* destination, std::uint32_t at);
 
   std::uint32_t self_;
   std::uint32_t ranks_;
@@ -67,8 +77,9 @@ class NicScheduler {
   Bytes budget_;
   Bytes in_flight_{0};
   std::size_t waiting_ = 0;
-  std::map<Distance, Destination> destinations_;  // those that were ever sent to
-  std::set<Urgency> ready_;                       // most urgent transfer where the window has room
+  // By distance; nullptr for those that were never sent to.
+  std::vector<std::unique_ptr<Destination>> destinations_;
+  std::vector<Destination*> ready_;  // a heap of those whose window has room, most urgent first
 };
 
 }  // namespace autodist::comm

@@ -4,11 +4,6 @@
 
 namespace autodist::comm {
 
-bool SliceScheduler::NeededLater::operator()(const Entry& a, const Entry& b) const {
-  return std::tie(a.transfer.step, a.transfer.needed, a.arrival) >
-         std::tie(b.transfer.step, b.transfer.needed, b.arrival);
-}
-
 void SliceScheduler::add(const Transfer& transfer) {
   AD_CHECK(transfer.size >= Bytes{0}) << transfer.size.value;
   waiting_.push({transfer, arrivals_++});

@@ -60,7 +60,11 @@ class SliceScheduler {
     std::uint64_t arrival = 0;
   };
   struct NeededLater {
-    bool operator()(const Entry& a, const Entry& b) const;
+    bool operator()(const Entry& a, const Entry& b) const {
+      return a.transfer.step != b.transfer.step       ? a.transfer.step > b.transfer.step
+             : a.transfer.needed != b.transfer.needed ? a.transfer.needed > b.transfer.needed
+                                                      : a.arrival > b.arrival;
+    }
   };
 
   Bytes window_;
