@@ -7,10 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "autodist/ir/factors.h"
-#include "autodist/ir/graph_builder.h"
 #include "autodist/ir/route.h"
-#include "autodist/ir/rows.h"
+#include "autodist/ir/wire_bytes.h"
 #include "autodist/report/strategy.h"
 
 namespace autodist::report {
@@ -69,52 +67,9 @@ struct SliceTraffic {
   Bytes to_member;
 };
 
-// Rows of a slice that a step touches: as many as the example batch looks up, spread evenly over
-// the variable; fewer where lookups repeat.
-std::int64_t touched_rows(const ir::Program& program, const ir::Slice& slice, std::int64_t width) {
-  const ir::Graph& graph = *program.graph;
-  const ir::VariableId variable = program.shard(slice.pieces.front().shard).variable;
-  const std::int64_t rows = element_count(slice) / std::max<std::int64_t>(1, width);
-  const auto read = ir::rows_read(graph, variable);
-  if (!read) return rows;
-  std::int64_t lookups = 0;
-  for (ir::ValueId numbers : *read) {
-    lookups += ir::element_count(graph.value(numbers).type).at(graph.example_batch);
-  }
-  const std::int64_t table = std::max<std::int64_t>(1, ir::shape_of(graph, variable)[0]);
-  return std::min(rows, (lookups * rows + table - 1) / table);
-}
-
 SliceTraffic traffic_of(const ir::Program& program, const ir::Slice& slice) {
-  if (slice.sufficient_factors) {
-    const ir::Graph& graph = *program.graph;
-    const ir::VariableId variable = program.shard(slice.pieces.front().shard).variable;
-    const std::int64_t elements =
-        ir::element_count(graph, *ir::factors_of(graph, variable), graph.example_batch);
-    return {Bytes(elements * static_cast<std::int64_t>(size_of(slice.dtype))), Bytes{}};
-  }
-  if (slice.rows == ir::RowTransfer::kNone) {
-    return {ir::contribution_bytes(slice), ir::result_bytes(slice)};
-  }
-  constexpr std::int64_t kNumber = 8;
-  const ir::VariableId variable = program.shard(slice.pieces.front().shard).variable;
-  const std::int64_t table = ir::shape_of(*program.graph, variable)[0];
-  const std::int64_t width =
-      ir::element_count(*program.graph, variable) / std::max<std::int64_t>(1, table);
-  const std::int64_t row = width * static_cast<std::int64_t>(size_of(slice.dtype));
-  const std::int64_t rows = touched_rows(program, slice, width);
-  const std::int64_t all = element_count(slice) / std::max<std::int64_t>(1, width);
-  const std::int64_t dense = (all + 63) / 64 * 8 + all * row;  // the longest form: a bit per row
-  const auto listed = [&](std::int64_t count) { return std::min(count * (row + kNumber), dense); };
-  const auto members = static_cast<std::int64_t>(slice.members.size());
-  switch (slice.rows) {
-    case ir::RowTransfer::kFetch:  // their numbers go to the owner once more, before the next step
-      return {Bytes(listed(rows) + rows * kNumber), Bytes(rows * row)};
-    case ir::RowTransfer::kReturn:
-      return {Bytes(listed(rows)), Bytes(listed(std::min(all, rows * members)))};
-    default:
-      return {Bytes(listed(rows)), Bytes{}};
-  }
+  const ir::SliceBytes bytes = ir::wire_bytes(program, slice, program.graph->example_batch);
+  return {bytes.contribution + bytes.asked, bytes.result + bytes.fetched};
 }
 
 }  // namespace

@@ -1,0 +1,19 @@
+// A Program as Chakra execution traces (MLCommons; docs/formats/chakra.md): what one rank computes,
+// sends and receives in one step, for other simulators.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autodist/base/units.h"
+#include "autodist/ir/program.h"
+
+namespace autodist::report {
+
+// The trace of one rank: varint-delimited protobuf messages, GlobalMetadata first. `ops` are the
+// times of the graph's ops. Our own facts are attributes named autodist.*, times in nanoseconds.
+std::string chakra_trace(const ir::Program& program, ir::Rank rank,
+                         const std::vector<Seconds>& ops);
+
+}  // namespace autodist::report

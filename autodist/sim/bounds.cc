@@ -1,0 +1,335 @@
+#include "autodist/sim/bounds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "autodist/sim/job_tables.h"
+
+namespace autodist::sim {
+namespace {
+
+struct Side {
+  double seconds = 0;
+  std::string name;
+
+  void raise(double to, const std::string& by) {
+    if (to <= seconds) return;
+    seconds = to;
+    name = by;
+  }
+};
+
+class Bounding {
+ public:
+  Bounding(const ir::Program& program, const cluster::Cluster& cluster, const CostModel& costs,
+           const JobTables& tables)
+      : program_(program), cluster_(cluster), costs_(costs), tables_(tables) {}
+
+  Bounds all() {
+    Bounds bounds;
+    bounds.compute = Seconds(compute());
+    const Side card = this->card();
+    const Side owner = this->owner();
+    const Side chain = this->chain();
+    bounds.card = Seconds(card.seconds);
+    bounds.card_name = card.name;
+    bounds.owner = Seconds(owner.seconds);
+    bounds.owner_name = owner.name;
+    bounds.chain = Seconds(chain.seconds);
+    bounds.chain_name = chain.name;
+    bounds.plan = std::max({bounds.compute, bounds.card, bounds.owner, bounds.chain});
+    bounds.traffic = least(needed_bytes());
+    bounds.problem = std::max({bare_compute(), bounds.traffic, problem_chain()});
+    return bounds;
+  }
+
+ private:
+  [[nodiscard]] double seconds(const Segment& segment, std::uint32_t rank) const {
+    return segment.seconds[costs_.device_of_rank[rank]] + segment.extra;
+  }
+
+  // Of one pass.
+  [[nodiscard]] double pass(std::uint32_t rank) const {
+    double sum = 0;
+    for (const Instruction& each : tables_.roles[tables_.role_of_rank[rank]].compute) {
+      if (each.kind == StepKind::kCompute) sum += seconds(tables_.segments[each.id], rank);
+    }
+    return sum;
+  }
+
+  [[nodiscard]] double compute() const {
+    double slowest = 0;
+    for (std::uint32_t rank : one_per_device()) {
+      slowest = std::max(slowest, pass(rank) * static_cast<double>(costs_.micro_batches));
+    }
+    return slowest;
+  }
+
+  [[nodiscard]] Seconds bare_compute() const {
+    Seconds slowest;
+    for (std::uint32_t rank : one_per_device()) {
+      slowest = std::max(slowest, compute_seconds(costs_, ir::Rank(rank)));
+    }
+    return slowest;
+  }
+
+  // A computing rank of each device and role.
+  [[nodiscard]] std::vector<std::uint32_t> one_per_device() const {
+    std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
+    std::vector<std::uint32_t> ranks;
+    for (std::uint32_t r = 0; r < program_.ranks.size(); ++r) {
+      if (!program_.computes(ir::Rank(r))) continue;
+      if (seen.emplace(costs_.device_of_rank[r], tables_.role_of_rank[r]).second) {
+        ranks.push_back(r);
+      }
+    }
+    return ranks;
+  }
+
+  // Ranks of each member list by node: who sends across.
+  struct Load {
+    double sent = 0;
+    double received = 0;
+  };
+
+  [[nodiscard]] Side card() const {
+    std::vector<Load> loads(tables_.nodes.size());
+    std::vector<double> per_owner(tables_.nodes.size());
+    for (const SliceTable& slice : tables_.slices) add(slice, loads);
+    double collectives = 0;
+    for (const CollectiveTable& collective : tables_.collectives) {
+      const double n = static_cast<double>(collective.members->size());
+      if (!tables_.mixed) {
+        collectives += collective.wire_seconds;
+      } else if (n > 1) {
+        const auto bytes = static_cast<double>(collective.bytes) * 2 * (n - 1) / n;
+        for (std::size_t i = 0; i < loads.size(); ++i) {
+          if (tables_.nodes[i].ranks.empty() || only_one_node()) continue;
+          // A flat ring enters and leaves every node once; two parts less of it at most.
+          const double least = bytes * (1 - 1 / n) / tables_.nodes[i].bytes_per_s;
+          loads[i].sent += least;
+          loads[i].received += least;
+        }
+      }
+    }
+    Side busiest;
+    for (std::size_t i = 0; i < loads.size(); ++i) {
+      busiest.raise(loads[i].sent, cluster_.nodes[i].address + " sends");
+      busiest.raise(loads[i].received, cluster_.nodes[i].address + " receives");
+    }
+    busiest.raise(collectives, "library collectives");
+    return busiest;
+  }
+
+  [[nodiscard]] bool only_one_node() const {
+    return std::count_if(tables_.nodes.begin(), tables_.nodes.end(),
+                         [](const NodeTable& node) { return !node.ranks.empty(); }) < 2;
+  }
+
+  void add(const SliceTable& slice, std::vector<Load>& loads) const {
+    const bool by_all = slice.rows == ir::RowTransfer::kGather;
+    const auto move = [&](std::uint32_t from, std::uint32_t to, std::int64_t bytes) {
+      const std::uint32_t a = tables_.node_of_rank[from];
+      const std::uint32_t b = tables_.node_of_rank[to];
+      if (a == b) return;
+      const auto size = static_cast<double>(bytes);
+      loads[a].sent += costs_.engine.message.value + size / tables_.nodes[a].bytes_per_s;
+      loads[b].received += costs_.engine.message.value + size / tables_.nodes[b].bytes_per_s;
+    };
+    const auto exchange = [&](std::uint32_t owner) {
+      for (ir::Rank member : *slice.members) {
+        if (member.value == owner) continue;
+        move(member.value, owner, slice.contribution);
+        if (!by_all) move(owner, member.value, slice.result);
+        if (slice.rows != ir::RowTransfer::kFetch) continue;
+        move(member.value, owner, slice.asked);
+        move(owner, member.value, slice.fetched);
+      }
+    };
+    if (!by_all) return exchange(slice.owner);
+    for (ir::Rank member : *slice.members) exchange(member.value);
+  }
+
+  [[nodiscard]] Side owner() const {
+    std::vector<double> loads(program_.ranks.size());
+    for (const SliceTable& slice : tables_.slices) {
+      const double once = slice.sum_seconds + slice.update_seconds;
+      const double times = slice.synchronous ? 1 : static_cast<double>(slice.members->size());
+      if (slice.rows == ir::RowTransfer::kGather) {
+        for (ir::Rank member : *slice.members) loads[member.value] += once;
+      } else {
+        loads[slice.owner] += once * times;
+      }
+    }
+    double installs = 0;
+    for (const VariableTable& variable : tables_.variables) installs += variable.install_seconds;
+    Side busiest;
+    for (std::uint32_t r = 0; r < loads.size(); ++r) {
+      const double own = program_.computes(ir::Rank(r)) ? installs : 0;
+      busiest.raise(loads[r] + own, fmt::format("rank {}", r));
+    }
+    return busiest;
+  }
+
+  // From a variable's gate to the end of its gradient, in one step of `rank`; by variable.
+  [[nodiscard]] std::vector<double> spans(std::uint32_t rank) const {
+    std::vector<double> gates(tables_.variables.size(), -1);
+    std::vector<double> spans(tables_.variables.size(), 0);
+    const double earlier =
+        pass(rank) * static_cast<double>(costs_.micro_batches - 1);  // before the last micro-batch
+    double at = 0;
+    for (const Instruction& each : tables_.roles[tables_.role_of_rank[rank]].compute) {
+      if (each.kind == StepKind::kCompute) at += seconds(tables_.segments[each.id], rank);
+      if (each.kind == StepKind::kGate) gates[each.id] = at;
+      if (each.kind == StepKind::kContribute && gates[each.id] >= 0) {
+        spans[each.id] = earlier + at - gates[each.id];
+      }
+    }
+    return spans;
+  }
+
+  [[nodiscard]] Side chain() const {
+    Side longest;
+    for (std::uint32_t rank : one_per_device()) {
+      const std::vector<double> spans = this->spans(rank);
+      for (std::size_t v = 0; v < spans.size(); ++v) {
+        longest.raise(spans[v] + round_trip(tables_.variables[v], spans[v]),
+                      program_.graph->variables[v].name);
+      }
+    }
+    return longest;
+  }
+
+  // Besides the span, divided by the steps that staleness allows to overlap: what is added to the
+  // span is negative then.
+  [[nodiscard]] double round_trip(const VariableTable& variable, double span) const {
+    double best = 0;
+    if (variable.collective != kNone) {
+      const CollectiveTable& collective = tables_.collectives[variable.collective];
+      const double wire = tables_.mixed ? 0 : collective.wire_seconds;
+      return collective.copy_seconds + wire + variable.update_seconds;
+    }
+    for (std::uint32_t s : variable.slices) best = std::max(best, round_trip(tables_.slices[s]));
+    const double steps = variable.staleness + 1.0;
+    return (span + best + variable.install_seconds) / steps - span;
+  }
+
+  // Of a member on another node than the owner's, nothing in its way.
+  [[nodiscard]] double round_trip(const SliceTable& slice) const {
+    double longest = slice.sum_seconds + slice.update_seconds;
+    if (slice.rows != ir::RowTransfer::kNone) return 0;
+    const NodeTable& owner = tables_.nodes[tables_.node_of_rank[slice.owner]];
+    for (ir::Rank member : *slice.members) {
+      const NodeTable& node = tables_.nodes[tables_.node_of_rank[member.value]];
+      if (&node == &owner) continue;
+      const double rate = std::min(node.bytes_per_s, owner.bytes_per_s);
+      const double both = static_cast<double>(slice.contribution + slice.result) / rate;
+      const double trip =
+          2 * (std::max(node.latency, owner.latency) + costs_.engine.message.value) + both +
+          slice.sum_seconds + slice.update_seconds;
+      longest = std::max(longest, trip);
+      if (same_rates_) break;  // every other member needs as long
+    }
+    return longest;
+  }
+
+  // What must be summed: rows count as often as a step touches them.
+  [[nodiscard]] double needed_bytes(std::uint32_t variable) const {
+    const VariableTable& table = tables_.variables[variable];
+    if (!table.trained) return 0;
+    if (!table.slices.empty() &&
+        tables_.slices[table.slices.front()].rows != ir::RowTransfer::kNone) {
+      return static_cast<double>(table.staged);
+    }
+    return static_cast<double>(ir::bytes_of(*program_.graph, ir::VariableId(variable)).value);
+  }
+  [[nodiscard]] double needed_bytes() const {
+    double sum = 0;
+    for (std::uint32_t v = 0; v < tables_.variables.size(); ++v) sum += needed_bytes(v);
+    return sum;
+  }
+
+  [[nodiscard]] Seconds least(double bytes) const {
+    std::vector<double> workers;
+    std::vector<double> servers;
+    for (std::size_t i = 0; i < tables_.nodes.size(); ++i) {
+      const NodeTable& node = tables_.nodes[i];
+      if (node.ranks.empty()) continue;
+      const bool computes = std::any_of(node.ranks.begin(), node.ranks.end(), [&](auto rank) {
+        return program_.computes(ir::Rank(rank));
+      });
+      (computes ? workers : servers).push_back(node.bytes_per_s);
+    }
+    return least_traffic(bytes, workers, servers);
+  }
+
+  [[nodiscard]] Seconds problem_chain() const {
+    Seconds longest;
+    for (std::uint32_t rank : one_per_device()) {
+      const std::vector<double> spans = this->spans(rank);
+      for (std::uint32_t v = 0; v < spans.size(); ++v) {
+        if (!tables_.variables[v].trained) continue;
+        longest = std::max(longest, Seconds(spans[v]) + least(needed_bytes(v)));
+      }
+    }
+    return longest;
+  }
+
+  const ir::Program& program_;
+  const cluster::Cluster& cluster_;
+  const CostModel& costs_;
+  const JobTables& tables_;
+  bool same_rates_ = equal_nodes();
+
+  [[nodiscard]] bool equal_nodes() const {
+    return std::all_of(tables_.nodes.begin(), tables_.nodes.end(), [&](const NodeTable& node) {
+      return node.bytes_per_s == tables_.nodes.front().bytes_per_s &&
+             node.latency == tables_.nodes.front().latency;
+    });
+  }
+};
+
+// Bytes that can be owned when nobody sends for longer than `seconds`; negative where some worker
+// cannot even send its own gradient.
+double ownable(double bytes, double seconds, const std::vector<double>& workers,
+               const std::vector<double>& servers) {
+  const auto n = static_cast<double>(workers.size());
+  double owned = 0;
+  for (double rate : workers) {
+    if (seconds * rate < bytes) return -1;
+    owned += n > 2 ? std::min(bytes, (seconds * rate - bytes) / (n - 2)) : bytes;
+  }
+  for (double rate : servers) owned += seconds * rate / n;
+  return owned;
+}
+
+}  // namespace
+
+Seconds least_traffic(double bytes, const std::vector<double>& workers,
+                      const std::vector<double>& servers) {
+  if (workers.size() < 2 || bytes <= 0) return {};
+  double low = bytes / *std::min_element(workers.begin(), workers.end());
+  if (ownable(bytes, low, workers, servers) >= bytes) return Seconds(low);
+  double high = low * 2 * static_cast<double>(workers.size());
+  for (int i = 0; i < 100; ++i) {
+    const double middle = (low + high) / 2;
+    (ownable(bytes, middle, workers, servers) >= bytes ? high : low) = middle;
+  }
+  return Seconds(low);
+}
+
+Bounds bounds_of(const ir::Program& program, const cluster::Cluster& cluster,
+                 const CostModel& costs) {
+  return bounds_of(program, cluster, costs, JobTables(program, cluster, costs));
+}
+
+Bounds bounds_of(const ir::Program& program, const cluster::Cluster& cluster,
+                 const CostModel& costs, const JobTables& tables) {
+  return Bounding(program, cluster, costs, tables).all();
+}
+
+}  // namespace autodist::sim

@@ -1,0 +1,157 @@
+#include "autodist/sim/calibration.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "autodist/base/error.h"
+#include "autodist/base/nearest.h"
+
+namespace autodist::sim {
+namespace {
+
+struct Entry {
+  CalibrationKey key;
+  std::function<void(CostModel&, double)> set;
+};
+
+constexpr double kGigabit = 1e9 / 8;
+constexpr double kGigabyte = 1e9;
+
+const std::vector<Entry>& entries() {
+  static const std::vector<Entry> table{
+      {{"compute_scale", "measured step time / sum of the graph's op times", 1e-3},
+       [](CostModel& costs, double value) {
+         for (DeviceCost& device : costs.devices) {
+           for (Seconds& op : device.ops) op = op * value;
+         }
+       }},
+      {{"cores", "cores per node that the ranks and the engine share", 1},
+       [](CostModel& costs, double value) { costs.cores = static_cast<std::uint32_t>(value); }},
+      {{"message_seconds", "per slice at each end, besides its bytes", 0},
+       [](CostModel& costs, double value) { costs.engine.message = Seconds(value); }},
+      {{"goodput", "payload's share of a link's nominal rate", 1e-3},
+       [](CostModel& costs, double value) { costs.engine.goodput = value; }},
+      {{"goodput_gbit_per_s", "most payload that one card carries; 0: no cap", 0},
+       [](CostModel& costs, double value) { costs.engine.goodput_bytes_per_s = value * kGigabit; }},
+      {{"send_cpu_seconds_per_gb", "core seconds per GB that a rank sends", 0},
+       [](CostModel& costs, double value) {
+         costs.engine.send_cpu_s_per_byte = value / kGigabyte;
+       }},
+      {{"receive_cpu_seconds_per_gb", "core seconds per GB that a rank receives", 0},
+       [](CostModel& costs, double value) {
+         costs.engine.receive_cpu_s_per_byte = value / kGigabyte;
+       }},
+      {{"sum_gb_per_s", "contributions read while they are summed", 1e-6},
+       [](CostModel& costs, double value) { costs.engine.sum_bytes_per_s = value * kGigabyte; }},
+      {{"update_gb_per_s", "parameters updated, plain SGD", 1e-6},
+       [](CostModel& costs, double value) { costs.engine.update_bytes_per_s = value * kGigabyte; }},
+      {{"install_gb_per_s", "parameters copied into place", 1e-6},
+       [](CostModel& costs, double value) {
+         costs.engine.install_bytes_per_s = value * kGigabyte;
+       }},
+      {{"encode_gb_per_s", "gradients compressed or decoded", 1e-6},
+       [](CostModel& costs, double value) { costs.engine.encode_bytes_per_s = value * kGigabyte; }},
+      {{"collective_start_seconds", "of a library's all-reduce, per call", 0},
+       [](CostModel& costs, double value) { costs.collectives.start = Seconds(value); }},
+      {{"collective_round_seconds", "of a library's all-reduce, per round of its ring", 0},
+       [](CostModel& costs, double value) { costs.collectives.round = Seconds(value); }},
+      {{"collective_efficiency", "share of the links' goodput that the library reaches", 1e-3},
+       [](CostModel& costs, double value) { costs.collectives.efficiency = value; }},
+      {{"collective_cpu_seconds_per_gb", "core seconds of a member per GB sent or received", 0},
+       [](CostModel& costs, double value) {
+         costs.collectives.cpu_s_per_byte = value / kGigabyte;
+       }},
+  };
+  return table;
+}
+
+const Entry* find(const std::string& name) {
+  const auto found = std::find_if(entries().begin(), entries().end(),
+                                  [&](const Entry& entry) { return entry.key.name == name; });
+  return found == entries().end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+const std::vector<CalibrationKey>& calibration_keys() {
+  static const std::vector<CalibrationKey> keys = [] {
+    std::vector<CalibrationKey> all;
+    for (const Entry& entry : entries()) all.push_back(entry.key);
+    return all;
+  }();
+  return keys;
+}
+
+std::string calibration_path(const std::string& cluster_path) {
+  const std::size_t slash = cluster_path.rfind('/');
+  const std::size_t dot = cluster_path.rfind('.');
+  const bool has_end = dot != std::string::npos && (slash == std::string::npos || dot > slash);
+  return (has_end ? cluster_path.substr(0, dot) : cluster_path) + ".calibration.yml";
+}
+
+Calibration parse_calibration(const std::string& text, const std::string& where) {
+  YAML::Node root;
+  try {
+    root = YAML::Load(text);
+  } catch (const YAML::Exception& error) {
+    fail(ErrorCode::kUsage, "{}: line {}: {}", where, error.mark.line + 1, error.msg);
+  }
+  if (!root.IsMap()) fail(ErrorCode::kUsage, "{}: a map of keys to numbers expected", where);
+  Calibration calibration;
+  for (const auto& item : root) {
+    if (!item.first.IsScalar()) fail(ErrorCode::kUsage, "{}: a key that is no word", where);
+    const std::string name = item.first.Scalar();
+    const Entry* entry = find(name);
+    if (entry == nullptr) {
+      std::vector<std::string> names;
+      for (const Entry& each : entries()) names.push_back(each.key.name);
+      fail(ErrorCode::kUsage, "{}: unknown key '{}'. Nearest: '{}'.", where, name,
+           nearest(name, names));
+    }
+    double value = 0;
+    if (!item.second.IsScalar() || !YAML::convert<double>::decode(item.second, value) ||
+        !(value >= entry->key.least && value < 1e18)) {
+      fail(ErrorCode::kUsage, "{}: {}: '{}', a number of at least {:g} expected", where, name,
+           item.second.IsScalar() ? item.second.Scalar() : "…", entry->key.least);
+    }
+    calibration[name] = value;
+  }
+  return calibration;
+}
+
+std::string to_yaml(const Calibration& calibration) {
+  std::string text = "# Measured on the machines of the cluster file beside this one.\n";
+  for (const Entry& entry : entries()) {
+    const auto found = calibration.find(entry.key.name);
+    if (found == calibration.end()) continue;
+    text += fmt::format("{}: {}  # {}\n", found->first, found->second, entry.key.meaning);
+  }
+  return text;
+}
+
+void apply(const Calibration& calibration, CostModel& costs) {
+  if (calibration.empty()) return;
+  std::vector<std::string> missing;
+  for (const Entry& entry : entries()) {
+    const auto found = calibration.find(entry.key.name);
+    if (found != calibration.end()) {
+      entry.set(costs, found->second);
+    } else if (entry.key.name != "goodput_gbit_per_s" && entry.key.name != "compute_scale") {
+      missing.push_back(entry.key.name);
+    }
+  }
+  // Times by roofline and copies to devices stay what they were; the engine's line is replaced.
+  auto& list = costs.uncalibrated;
+  list.erase(std::remove_if(list.begin(), list.end(),
+                            [](const std::string& line) {
+                              return line.find("the engine's rates") != std::string::npos;
+                            }),
+             list.end());
+  if (!missing.empty()) list.push_back(fmt::format("{}", fmt::join(missing, ", ")));
+}
+
+}  // namespace autodist::sim

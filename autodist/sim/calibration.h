@@ -1,0 +1,36 @@
+// What was measured on the machines of a cluster: a small file beside the cluster's
+// (docs/formats/calibration.md). What it does not hold stays at its default, which every prediction
+// names as uncalibrated.
+
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "autodist/sim/cost_model.h"
+
+namespace autodist::sim {
+
+// Values by key; the keys are those of calibration_keys().
+using Calibration = std::map<std::string, double>;
+
+struct CalibrationKey {
+  std::string name;     // "message_seconds"
+  std::string meaning;  // one line, with its unit
+  double least = 0;     // smaller values are refused
+};
+const std::vector<CalibrationKey>& calibration_keys();
+
+// "cluster.yml" -> "cluster.calibration.yml"
+std::string calibration_path(const std::string& cluster_path);
+
+// A YAML map of keys to numbers. Throws Error(kUsage), prefixed with `where`: an unknown key (the
+// nearest known one given), a value that is no number or too small.
+Calibration parse_calibration(const std::string& text, const std::string& where);
+// Parses back to the same, bit for bit.
+std::string to_yaml(const Calibration& calibration);
+
+// Sets what the calibration holds and takes it off the list of what is uncalibrated.
+void apply(const Calibration& calibration, CostModel& costs);
+
+}  // namespace autodist::sim

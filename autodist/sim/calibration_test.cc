@@ -1,0 +1,56 @@
+#include "autodist/sim/calibration.h"
+
+#include <gtest/gtest.h>
+
+#include "autodist/base/error.h"
+
+namespace autodist::sim {
+namespace {
+
+std::string refusal(const std::string& text) {
+  try {
+    parse_calibration(text, "c.yml");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Calibration, ReadsWhatItWrites) {
+  Calibration calibration;
+  double value = 0.1;
+  for (const CalibrationKey& key : calibration_keys()) calibration[key.name] = (value *= 1.7) + 1;
+  EXPECT_EQ(parse_calibration(to_yaml(calibration), "c.yml"), calibration);
+  EXPECT_EQ(parse_calibration(to_yaml({{"cores", 2}}), "c.yml"), (Calibration{{"cores", 2}}));
+}
+
+TEST(Calibration, IsStrict) {
+  EXPECT_EQ(refusal("coers: 2"), "c.yml: unknown key 'coers'. Nearest: 'cores'.");
+  EXPECT_EQ(refusal("cores: 0"), "c.yml: cores: '0', a number of at least 1 expected");
+  EXPECT_EQ(refusal("goodput: nan"), "c.yml: goodput: 'nan', a number of at least 0.001 expected");
+  EXPECT_NE(refusal("[1, 2]"), "");
+  EXPECT_NE(refusal("{a: ["), "");
+}
+
+TEST(Calibration, SetsCostsAndSaysWhatIsMissing) {
+  CostModel costs;
+  costs.devices.push_back({});
+  costs.devices[0].ops = {Seconds(1), Seconds(2)};
+  costs.uncalibrated = {"times on A100: roofline", "the engine's rates (messages, …)"};
+  apply({{"compute_scale", 2}, {"goodput_gbit_per_s", 8}, {"sum_gb_per_s", 5}}, costs);
+  EXPECT_EQ(costs.devices[0].ops[1], Seconds(4));
+  EXPECT_EQ(costs.engine.goodput_bytes_per_s, 1e9);
+  EXPECT_EQ(costs.engine.sum_bytes_per_s, 5e9);
+  ASSERT_EQ(costs.uncalibrated.size(), 2U);
+  EXPECT_EQ(costs.uncalibrated[0], "times on A100: roofline");
+  EXPECT_EQ(costs.uncalibrated[1].find("sum_gb_per_s"), std::string::npos);
+  EXPECT_NE(costs.uncalibrated[1].find("message_seconds"), std::string::npos);
+}
+
+TEST(Calibration, LiesBesideTheClusterFile) {
+  EXPECT_EQ(calibration_path("a/b.yml"), "a/b.calibration.yml");
+  EXPECT_EQ(calibration_path("a.b/hosts"), "a.b/hosts.calibration.yml");
+}
+
+}  // namespace
+}  // namespace autodist::sim

@@ -1,0 +1,79 @@
+// What an all-reduce of a library costs when nothing else uses the links.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "autodist/base/units.h"
+
+namespace autodist::sim {
+
+// What lies between the members of a collective.
+struct CollectiveLinks {
+  std::uint32_t ranks = 1;
+  std::uint32_t nodes = 1;
+  double node_bytes_per_s = 0;  // the slowest node's NIC, payload
+  Seconds node_latency;
+  double intra_bytes_per_s = 0;  // the slowest link between ranks of one node
+  Seconds intra_latency{1e-6};
+};
+
+// Measured times of one library and number of ranks: piecewise linear between knots.
+class FittedCollective {
+ public:
+  struct Knot {
+    double bytes = 0;
+    double seconds = 0;
+  };
+
+  // The continuous piecewise-linear function through the least squared relative error, over knots
+  // chosen among the samples: as few as keep every sample of `samples` that is not noise within
+  // `tolerance`. REQUIRES: samples ascending in bytes, positive.
+  static FittedCollective fit(const std::vector<Knot>& samples, double tolerance = 0.005);
+
+  explicit FittedCollective(std::vector<Knot> knots) : knots_(std::move(knots)) {}
+  // Below the first knot and above the last one the nearest line goes on.
+  [[nodiscard]] Seconds seconds(double bytes) const;
+  [[nodiscard]] const std::vector<Knot>& knots() const { return knots_; }
+
+ private:
+  std::vector<Knot> knots_;
+};
+
+enum class CollectiveKind : std::uint8_t {
+  kRing,              // alpha-beta: 2 (n-1) rounds of bytes / n
+  kTree,              // up and down a binary tree, pipelined: 2 log2(n) latencies, 2 bytes
+  kHierarchicalRing,  // within each node, between nodes, within each node again
+  kStoreAndForward,   // ASTRA-sim's analytical ring, to the nanosecond
+};
+std::string name_of(CollectiveKind kind);  // "ring", "tree", "hierarchical", "store-and-forward"
+
+struct CollectiveCost {
+  CollectiveKind kind = CollectiveKind::kRing;
+  Seconds start{20e-6};           // per call: launch and agreement
+  Seconds round{5e-6};            // per round, besides the link's latency
+  double efficiency = 0.9;        // of the link's payload rate
+  double cpu_s_per_byte = 6e-10;  // of the host's cores, for bytes sent and received; 0 on devices
+  // By number of ranks; takes the formula's place where it has that number.
+  std::vector<std::pair<std::uint32_t, FittedCollective>> fitted;
+};
+
+// An all-reduce of `bytes` over all members. 0 for a single rank.
+Seconds all_reduce_seconds(const CollectiveCost& cost, const CollectiveLinks& links, Bytes bytes);
+
+// ASTRA-sim's analytical backend (Won et al., "ASTRA-sim2.0", ISPASS 2023), a ring all-reduce in
+// `splits` chunks one after another, each message stored and forwarded. In whole nanoseconds.
+struct StoreAndForward {
+  std::int64_t splits = 4;
+  double gb_per_s = 50;           // as written there: GB/s * 2^30 / 10^9 bytes per ns
+  std::int64_t latency_ns = 500;  // per hop
+  std::int64_t hops = 1;          // 1 on a ring, 2 through a switch
+  std::int64_t endpoint_delay_ns = 10;
+  double local_bytes_per_ns = 1600;  // local memory
+};
+std::int64_t store_and_forward_ns(const StoreAndForward& ring, std::int64_t bytes,
+                                  std::int64_t ranks);
+
+}  // namespace autodist::sim

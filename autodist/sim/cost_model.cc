@@ -1,0 +1,160 @@
+#include "autodist/sim/cost_model.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/sim/device_table.h"
+
+namespace autodist::sim {
+namespace {
+
+// What dense kernels reach of a device's peak, and memory-bound ones of its bandwidth; and what
+// starting one takes. Rules of thumb, uncalibrated.
+constexpr double kComputeShare = 0.5;
+constexpr double kMemoryShare = 0.7;
+constexpr Seconds kLaunch{5e-6};
+constexpr double kPcieBytesPerS = 12e9;  // PCIe 3.0 x16, as measured by most
+
+cluster::DeviceFigures with_table(cluster::DeviceFigures figures, const std::string& where) {
+  if (figures.kind.empty()) return figures;
+  if (figures.tflops > 0 && figures.memory_bandwidth_bytes_per_s > 0) return figures;
+  const DeviceRow& row = find_device(figures.kind, where);
+  if (figures.tflops == 0) figures.tflops = row.tflops;
+  if (figures.memory_bandwidth_bytes_per_s == 0) {
+    figures.memory_bandwidth_bytes_per_s = row.memory_gb_per_s * 1e9;
+  }
+  if (figures.memory == Bytes{0}) {
+    figures.memory = Bytes(static_cast<std::int64_t>(row.memory_gib * (1 << 30)));
+  }
+  return figures;
+}
+
+bool was_measured(const ir::Graph& graph) {
+  return std::any_of(graph.ops.begin(), graph.ops.end(), [](const ir::Op& op) {
+    return op.cost.fixed > Seconds{0} || op.cost.per_sample > Seconds{0};
+  });
+}
+
+class Model {
+ public:
+  Model(const ir::Program& program, const cluster::Cluster& cluster, const CostOptions& options)
+      : program_(program), graph_(*program.graph), options_(options) {
+    for (const cluster::Node& node : cluster.nodes) nodes_[node.address] = &node;
+    costs_.batch = options.batch == 0 ? graph_.example_batch : options.batch;
+    costs_.micro_batches = options.micro_batches;
+    check();
+  }
+
+  CostModel make() {
+    bool on_devices = false;
+    for (const ir::RankInfo& rank : program_.ranks) {
+      costs_.device_of_rank.push_back(device_of(rank));
+      on_devices = on_devices || !costs_.devices[costs_.device_of_rank.back()].on_host;
+    }
+    if (on_devices) {
+      costs_.collectives.cpu_s_per_byte = 0;
+      costs_.uncalibrated.emplace_back("host-device copies at 12 GB/s");
+    }
+    costs_.uncalibrated.emplace_back(
+        "the engine's rates (messages, sums, updates) and the collectives' constants");
+    return std::move(costs_);
+  }
+
+ private:
+  void check() const {
+    if (costs_.batch < 1 || costs_.micro_batches < 1) {
+      fail(ErrorCode::kUsage, "simulate: batch {} in {} micro-batches, at least 1 of each expected",
+           costs_.batch, costs_.micro_batches);
+    }
+    if (graph_.batch_fixed_reason.empty() || costs_.batch == graph_.example_batch) return;
+    fail(ErrorCode::kUsage, "simulate: batch {}, but '{}' can only have {}: {}", costs_.batch,
+         graph_.name, graph_.example_batch, graph_.batch_fixed_reason);
+  }
+
+  std::uint32_t device_of(const ir::RankInfo& rank) {
+    const std::size_t last = rank.device.rfind(':');
+    const std::string what = rank.device.substr(rank.device.rfind(':', last - 1) + 1, 3);
+    const bool is_cpu = what == "CPU";
+    const auto found = nodes_.find(rank.node);
+    AD_CHECK(found != nodes_.end()) << "no node " << rank.node;
+    const cluster::Node& node = *found->second;
+    cluster::DeviceFigures figures;
+    for (const cluster::Device& device : is_cpu ? node.cpus : node.gpus) figures = device.figures;
+    if (!options_.device.empty()) {
+      figures = {};
+      figures.kind = options_.device;
+    }
+    const auto key = std::make_tuple(is_cpu, figures.kind, figures.tflops, figures.memory.value,
+                                     figures.memory_bandwidth_bytes_per_s);
+    const auto [known, is_new] = known_.emplace(key, costs_.devices.size());
+    if (is_new) add_device(is_cpu, with_table(figures, "device of " + rank.device));
+    return known->second;
+  }
+
+  void add_device(bool is_cpu, const cluster::DeviceFigures& figures) {
+    DeviceCost device;
+    device.memory = figures.memory;
+    device.on_host = is_cpu;
+    if (!options_.device.empty()) {
+      const DeviceRow& row = find_device(options_.device, "--device");
+      device.on_host = row.computes_on == cluster::DeviceKind::kCpu;
+    }
+    device.staging_bytes_per_s = device.on_host ? 0 : kPcieBytesPerS;
+    const bool has_figures = figures.tflops > 0 && figures.memory_bandwidth_bytes_per_s > 0;
+    if (!has_figures && !was_measured(graph_)) {
+      fail(ErrorCode::kUsage,
+           "simulate: '{}' has no measured times and the cluster does not say what its devices "
+           "are. Give `devices: {{kind: …}}` in the cluster file, or --what-if device=KIND.",
+           graph_.name);
+    }
+    device.kind = has_figures ? figures.kind : "as measured";
+    for (const ir::Op& op : graph_.ops) {
+      device.ops.push_back(has_figures ? roofline(op, costs_.batch, figures.tflops,
+                                                  figures.memory_bandwidth_bytes_per_s)
+                                       : op.cost.at(costs_.batch));
+    }
+    if (has_figures) {
+      costs_.uncalibrated.push_back(
+          fmt::format("times on {}: roofline at half of {:g} TFLOP/s and 70 % of {:g} GB/s",
+                      device.kind, figures.tflops, figures.memory_bandwidth_bytes_per_s / 1e9));
+    } else if (!is_cpu) {
+      costs_.uncalibrated.emplace_back(
+          "times on GPUs of no known kind: those measured where the graph was captured");
+    }
+    costs_.devices.push_back(std::move(device));
+  }
+
+  const ir::Program& program_;
+  const ir::Graph& graph_;
+  const CostOptions& options_;
+  std::map<std::string, const cluster::Node*> nodes_;
+  std::map<std::tuple<bool, std::string, double, std::int64_t, double>, std::uint32_t> known_;
+  CostModel costs_;
+};
+
+}  // namespace
+
+Seconds roofline(const ir::Op& op, std::int64_t batch, double tflops, double bytes_per_s) {
+  const auto flops = static_cast<double>(op.flops.at(batch));
+  const auto bytes = static_cast<double>(op.bytes_moved.at(batch));
+  const double computing = flops / (tflops * 1e12 * kComputeShare);
+  const double moving = bytes / (bytes_per_s * kMemoryShare);
+  return kLaunch + Seconds(std::max(computing, moving));
+}
+
+Seconds compute_seconds(const CostModel& costs, ir::Rank rank) {
+  const std::vector<Seconds>& ops = costs.device(rank).ops;
+  return std::accumulate(ops.begin(), ops.end(), Seconds{}) *
+         static_cast<double>(costs.micro_batches);
+}
+
+CostModel cost_model(const ir::Program& program, const cluster::Cluster& cluster,
+                     const CostOptions& options) {
+  return Model(program, cluster, options).make();
+}
+
+}  // namespace autodist::sim

@@ -1,0 +1,88 @@
+// What things cost: the simulator's only source of time. Plain values, so that a test can state
+// them, a calibration can fit them and a what-if can scale them.
+//
+// Links come from the Cluster; ops, the engine's own work and library collectives from here.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "autodist/base/units.h"
+#include "autodist/cluster/cluster.h"
+#include "autodist/ir/program.h"
+#include "autodist/sim/collective_cost.h"
+
+namespace autodist::sim {
+
+// What computing costs on one kind of device.
+struct DeviceCost {
+  std::string kind;          // "as measured", "A100"
+  std::vector<Seconds> ops;  // by op of the graph, for one replica's batch (of one micro-batch)
+  bool on_host = true;       // computes on the node's cores, which the engine needs, too
+  Bytes memory;              // 0: unknown
+  // Between the device and the host's memory, each way; 0 where they are one.
+  double staging_bytes_per_s = 0;
+};
+
+// The engine's own work: what a rank's threads do besides computing. Rates are of one core.
+struct EngineCost {
+  Seconds message{15e-6};              // per slice, at the sender and at the receiver
+  double goodput = 0.94;               // payload's share of a link's rate (TCP/IP over Ethernet)
+  double goodput_bytes_per_s = 0;      // what one NIC carries at most, whatever its rate; 0: no cap
+  double send_cpu_s_per_byte = 3e-10;  // system calls and copies
+  double receive_cpu_s_per_byte = 3e-10;
+  double sum_bytes_per_s = 6e9;       // of contributions read
+  double update_bytes_per_s = 3e9;    // of parameters updated
+  double install_bytes_per_s = 8e9;   // of parameters copied from staging
+  double encode_bytes_per_s = 1.5e9;  // of gradients compressed, or decoded again
+  Bytes window{1 << 20};              // comm::ExchangeOptions' defaults
+  Bytes nic_budget{4 << 20};
+};
+
+struct CostModel {
+  std::int64_t batch = 1;          // samples per replica and micro-batch
+  std::int64_t micro_batches = 1;  // per step
+  std::vector<DeviceCost> devices;
+  std::vector<std::uint32_t> device_of_rank;  // index into devices
+  EngineCost engine;
+  CollectiveCost collectives;
+  // Cores per node; 0: as many as the node has ranks that compute on them, so that the engine finds
+  // a free one only while some rank waits.
+  std::uint32_t cores = 0;
+  // By how much rank `r` computes slower at step `k` than its device says (2: half as fast). Empty:
+  // never. With it no two ranks count as equal.
+  std::function<double(ir::Rank, std::uint64_t)> slowness;
+  // What was not measured on the machines in question, one line each. Shown with every prediction.
+  std::vector<std::string> uncalibrated;
+
+  [[nodiscard]] const DeviceCost& device(ir::Rank rank) const {
+    return devices[device_of_rank[rank.value]];
+  }
+};
+
+// Of all micro-batches of a step, ops one after another.
+Seconds compute_seconds(const CostModel& costs, ir::Rank rank);
+
+// An op on a device of `tflops` and `bytes_per_s` of memory bandwidth: the longer of computing and
+// moving, at the shares of the peak that kernels usually reach, after a launch (Williams et al.,
+// "Roofline", CACM 2009).
+Seconds roofline(const ir::Op& op, std::int64_t batch, double tflops, double bytes_per_s);
+
+struct CostOptions {
+  std::int64_t batch = 0;  // per replica; 0: the graph's example batch
+  std::int64_t micro_batches = 1;
+  std::string
+      device;  // every replica computes on this kind (device_table.h); "": as the cluster says
+};
+
+// The graph's measured times where devices have no figures of their own; else roofline times from
+// the figures (`devices:` in the cluster file, or the table by kind). Throws Error(kUsage) for a
+// kind that nobody knows, a batch that the graph cannot have, and a graph without times on a device
+// without figures.
+CostModel cost_model(const ir::Program& program, const cluster::Cluster& cluster,
+                     const CostOptions& options = {});
+
+}  // namespace autodist::sim

@@ -1,0 +1,134 @@
+#include "autodist/sim/engine.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autodist/base/check.h"
+
+namespace autodist::sim {
+namespace {
+
+constexpr int kCountBits = 40;
+
+}  // namespace
+
+Engine::Engine(const ir::Program& program, const CostModel& costs, const JobTables& tables,
+               const Symmetry& symmetry, EngineOptions options)
+    : program_(program),
+      costs_(costs),
+      tables_(tables),
+      symmetry_(symmetry),
+      options_(options),
+      counts_(tables.nodes.size()),
+      ranks_(symmetry.period),
+      cards_(tables.nodes.size()),
+      uplink_free_(tables.uplinks.size()),
+      locals_(symmetry.period * tables.variables.size()),
+      busy_(tables.nodes.size()),
+      reductions_(tables.collectives.size()),
+      target_(options.least_steps),
+      rank_ends_(symmetry.period),
+      rank_counters_(symmetry.period),
+      node_counters_(tables.nodes.size()),
+      waits_(tables.variables.size()) {
+  std::uint32_t next = 0;
+  for (const VariableTable& variable : tables.variables) {
+    arrived_at_.push_back(next);
+    next += variable.staleness + 1;
+  }
+  std::uint32_t owned = 0;
+  for (const SliceTable& slice : tables.slices) {
+    owned_at_.push_back(owned);
+    const std::uint32_t places = slice.rows == ir::RowTransfer::kGather ? symmetry.period
+                                 : slice.owner < symmetry.period        ? 1
+                                                                        : 0;
+    for (std::uint32_t i = 0; i < places; ++i) {
+      owned_.emplace_back();
+      owned_.back().present_at = static_cast<std::uint32_t>(presents_.size());
+      // Where every member combines, one may be a step ahead of another.
+      presents_.resize(presents_.size() + slice.ring + 1, 0);
+    }
+    owned += places;
+  }
+  for (std::uint32_t r = 0; r < symmetry.period; ++r) {
+    Rank& rank = ranks_[r];
+    const RoleTable& role = tables.roles[tables.role_of_rank[r]];
+    rank.compute.instructions = &role.compute;
+    rank.collective.instructions = &role.collective;
+    rank.norms.assign(2 * tables.norm_parts.size(), 0);
+    rank.arrived.assign(next, 0);
+    rank.fused.assign(tables.fused_slices, 0);
+    for (const SliceTable& slice : tables.slices) {
+      if (slice.fused != kNone) {
+        rank.fused[slice.fused] = static_cast<std::uint32_t>(slice.variables.size());
+      }
+    }
+    nics_.emplace_back(r, symmetry.ranks, costs.engine.window, costs.engine.nic_budget);
+    if (!role.compute.empty()) ++computing_ranks_;
+  }
+}
+
+std::uint64_t Engine::distance(std::uint32_t self, std::uint32_t other) const {
+  const auto nodes = static_cast<std::uint32_t>(tables_.nodes.size());
+  if (!symmetry_.reduces()) {
+    const std::uint32_t a = node_of(self);
+    const std::uint32_t b = node_of(other);
+    return b >= a ? b - a : b + nodes - a;
+  }
+  const std::uint32_t between = (other + symmetry_.ranks - self) % symmetry_.ranks;
+  return between / symmetry_.ranks_per_node;
+}
+
+void Engine::schedule(double time, EventKind kind, std::uint32_t rank, std::uint32_t cause,
+                      std::uint64_t argument) {
+  std::uint64_t& count = counts_[node_of(symmetry_.image(cause))];
+  const std::uint64_t far = cause == rank ? 0 : distance(rank, cause);
+  queue_.push({time, (far << kCountBits) | count++, kind, symmetry_.image(rank), argument});
+}
+
+void Engine::run() {
+  for (std::uint32_t r = 0; r < symmetry_.period; ++r) {
+    advance(r);
+    advance_collective(r);
+  }
+  while (!queue_.empty()) {
+    const Event event = queue_.pop();
+    now_ = event.time;
+    ++events_;
+    dispatch(event);
+  }
+  for (std::uint32_t r = 0; r < symmetry_.period; ++r) {
+    const Stream& stream = ranks_[r].compute;
+    AD_CHECK(stream.instructions->empty() || stream.phase == Phase::kParked)
+        << "rank " << r << " waits for ever at step " << stream.step << ", instruction "
+        << stream.at << " on " << (*stream.instructions)[stream.at].id;
+  }
+}
+
+void Engine::dispatch(const Event& event) {
+  switch (event.kind) {
+    case EventKind::kComputed:
+      return computed(event);
+    case EventKind::kStreamed:
+      return streamed(event);
+    case EventKind::kJobDone:
+      return job_done(event);
+    case EventKind::kStaged:
+      return post_contributions(event.place, static_cast<std::uint32_t>(event.argument >> 32),
+                                static_cast<std::uint32_t>(event.argument));
+    case EventKind::kHop:
+      return hop(event);
+    case EventKind::kHead:
+      return head(event);
+    case EventKind::kDelivered:
+      return delivered(event);
+    case EventKind::kAcknowledged:
+      return acknowledged(event);
+    case EventKind::kReduced:
+      return reduced(event);
+    case EventKind::kResumed:
+      return resume(event.place);
+  }
+}
+
+}  // namespace autodist::sim

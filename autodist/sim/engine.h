@@ -1,0 +1,309 @@
+// The event core: what every rank, owner and card does, event by event, as exec/ and comm/ do it on
+// real machines. Private to this folder; simulator.h is the door.
+//
+//   streams.cc  a rank's two streams            (exec/runner.cc)
+//   owners.cc   merges, norms, installation     (exec/synchroniser.cc, owner.cc,
+//   local_variables.cc) network.cc  cards, windows, switches        (comm/exchange.cc)
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autodist/comm/schedule/nic_scheduler.h"
+#include "autodist/ir/trace.h"
+#include "autodist/sim/event_queue.h"
+#include "autodist/sim/job_tables.h"
+#include "autodist/sim/symmetry.h"
+
+namespace autodist::sim {
+
+// A row of the trace before it gets its name.
+struct RawRow {
+  ir::Activity activity = ir::Activity::kCompute;
+  std::uint32_t rank = 0;
+  std::uint32_t step = 0;
+  // The slice, variable, op or collective that the activity is about.
+  std::uint32_t id = 0;
+  enum class Of : std::uint8_t { kOp, kVariable, kSlice, kCollective, kNote } of = Of::kOp;
+  std::int64_t bytes = 0;
+  double start = 0;
+  double end = 0;
+};
+
+struct NodeCounters {
+  std::int64_t sent = 0;  // payload that left the node, as the one below came
+  std::int64_t received = 0;
+  std::int64_t messages = 0;
+  double sending = 0;  // seconds that its NIC was busy
+  double receiving = 0;
+  double stolen = 0;  // core seconds that the engine took from computing ranks
+};
+
+struct RankCounters {
+  std::int64_t sent = 0;  // payload, to ranks of its own node, too
+  std::int64_t received = 0;
+  double computing = 0;
+  double owner_busy = 0;
+  double waiting = 0;
+};
+
+struct EngineOptions {
+  std::uint32_t least_steps = 4;
+  std::uint32_t most_steps = 16;
+  double tolerance = 1e-6;  // between two steps that count as equal
+  bool trace = false;
+};
+
+class Engine {
+ public:
+  Engine(const ir::Program& program, const CostModel& costs, const JobTables& tables,
+         const Symmetry& symmetry, EngineOptions options);
+
+  // Runs until the steps have settled, or `most_steps`, and everything has arrived.
+  void run();
+
+  // By step, when the last rank had computed it.
+  [[nodiscard]] const std::vector<double>& step_ends() const { return step_ends_; }
+  // By rank and step.
+  [[nodiscard]] const std::vector<std::vector<double>>& rank_ends() const { return rank_ends_; }
+  [[nodiscard]] bool settled() const { return settled_; }
+  [[nodiscard]] std::uint64_t events() const { return events_; }
+  // Of the simulated ranks and nodes; those that they stand for do the same.
+  [[nodiscard]] const std::vector<RankCounters>& ranks() const { return rank_counters_; }
+  [[nodiscard]] const std::vector<NodeCounters>& nodes() const { return node_counters_; }
+  // Seconds that gates of a variable held up its ranks, over all steps and simulated ranks.
+  [[nodiscard]] const std::vector<double>& waits() const { return waits_; }
+  [[nodiscard]] std::vector<RawRow> take_rows() { return std::move(rows_); }
+
+ private:
+  enum class MessageKind : std::uint8_t { kContribution, kResult, kNorm, kAsk, kRows, kRing };
+  struct Message {
+    MessageKind kind = MessageKind::kContribution;
+    std::uint32_t from = 0;
+    std::uint32_t to = 0;  // any rank of the job, simulated or not
+    std::uint32_t id = 0;  // slice; collective for kRing; norm for kNorm
+    std::uint32_t step = 0;
+    std::uint32_t parts = 1;  // of a norm
+    std::int64_t bytes = 0;
+    double posted = 0;
+    double released = 0;
+    double sent = 0;  // when its last byte left
+    std::uint32_t hop = 0;
+  };
+
+  enum class JobKind : std::uint8_t { kMerge, kUpdate, kInstall, kGiveRows };
+  struct Job {
+    std::uint32_t step = 0;
+    double needed = 0;
+    std::uint64_t arrival = 0;
+    JobKind kind = JobKind::kMerge;
+    std::uint32_t id = 0;
+    std::uint32_t from = 0;   // kGiveRows: who asked
+    std::uint32_t about = 0;  // kGiveRows: the step asked for
+
+    friend bool operator<(const Job& a,
+                          const Job& b) {  // later is "smaller": a heap's top is first
+      return a.step != b.step       ? a.step > b.step
+             : a.needed != b.needed ? a.needed > b.needed
+                                    : a.arrival > b.arrival;
+    }
+  };
+
+  enum class Phase : std::uint8_t {
+    kReady,
+    kBusy,
+    kJoining,
+    kReducing,
+    kUnpacking,
+    kWaiting,
+    kParked
+  };
+  struct Stream {
+    const std::vector<Instruction>* instructions = nullptr;
+    std::uint32_t at = 0;
+    std::uint32_t step = 0;
+    std::uint32_t micro = 0;
+    Phase phase = Phase::kReady;
+    double since = 0;  // of the phase
+  };
+  struct Local {  // a variable at a rank
+    std::uint32_t version = 0;
+    bool released = true;
+    bool announced = false;
+    std::uint32_t contributed = 0;  // steps, where no slice carries it, as below
+    std::uint32_t averaged = 0;
+    std::uint32_t rows_missing = 0;
+  };
+  struct Owned {  // a slice at a rank that combines it
+    std::uint32_t step = 0;
+    std::uint32_t present_at =
+        0;                   // into presents_: members that contributed, by step modulo ring + 1
+    std::uint8_t waits = 0;  // 0: for contributions, 1: for the clip's norm, 2: for LAMB's
+    bool held = false;       // merged, and waiting for a norm
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> queue;  // asynchronous: (from, step)
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> asked;  // (rank, step)
+  };
+  struct Reduction {  // a library collective in one step
+    std::uint32_t joined = 0;
+    std::uint32_t step = 0;
+    double last = 0;
+  };
+  struct Rank {
+    Stream compute;
+    Stream collective;
+    double debt = 0;  // core seconds that the engine took while it computed
+    std::vector<Job> jobs;
+    bool working = false;
+    Job job;
+    double job_since = 0;
+    std::uint64_t arrivals = 0;
+    double staged_until = 0;
+    std::vector<std::uint32_t> norms;    // present parts by norm and parity of the step
+    std::vector<std::uint32_t> fused;    // missing variables by fused slice
+    std::vector<std::uint32_t> arrived;  // slices' results, by variable and step modulo ring
+    std::uint32_t ring_got = 0;          // of the collective under way
+    std::uint32_t ring_sent = 0;
+    bool ring_joined = false;
+  };
+  struct Card {
+    double send_free = 0;
+    double receive_free = 0;
+    double intra_free = 0;
+  };
+
+  // streams.cc
+  void advance(std::uint32_t rank);
+  void advance_collective(std::uint32_t rank);
+  bool step_compute(std::uint32_t rank, const Instruction& instruction);
+  void wait_for(std::uint32_t rank);
+  void begin_compute(std::uint32_t rank, double seconds);
+  void computed(const Event& event);
+  void streamed(const Event& event);
+  void end_pass(std::uint32_t rank);
+  void ended_step(std::uint32_t rank);
+  void resume(std::uint32_t rank);
+  [[nodiscard]] bool gate_open(std::uint32_t rank, std::uint32_t variable) const;
+  [[nodiscard]] bool may_update(std::uint32_t rank, const Stream& stream,
+                                std::uint32_t variable) const;
+  void wake(std::uint32_t rank);
+  void contribute(std::uint32_t rank, std::uint32_t variable, std::uint32_t step);
+  void post_contributions(std::uint32_t rank, std::uint32_t variable, std::uint32_t step);
+  void ask_rows(std::uint32_t rank, std::uint32_t variable, std::uint32_t step);
+  void join(std::uint32_t rank, std::uint32_t collective, std::uint32_t step);
+  void reduced(const Event& event);
+  void send_ring(std::uint32_t rank, std::uint32_t collective, std::uint32_t step);
+  void finish_ring(std::uint32_t rank, std::uint32_t collective);
+  void charge(std::uint32_t rank, double cpu_seconds);
+  [[nodiscard]] bool last_micro(const Stream& stream) const {
+    return stream.micro + 1 == costs_.micro_batches;
+  }
+
+  // owners.cc
+  [[nodiscard]] Owned& owned(std::uint32_t rank, std::uint32_t slice);
+  [[nodiscard]] std::uint32_t& present(const Owned& here, const SliceTable& slice,
+                                       std::uint32_t step) {
+    return presents_[here.present_at + step % (slice.ring + 1)];
+  }
+  void take_contribution(std::uint32_t rank, std::uint32_t slice, std::uint32_t from,
+                         std::uint32_t step);
+  void take_result(std::uint32_t rank, std::uint32_t slice, std::uint32_t step);
+  void take_norm(std::uint32_t rank, std::uint32_t norm, std::uint32_t step, std::uint32_t parts);
+  void take_ask(std::uint32_t rank, std::uint32_t slice, std::uint32_t from, std::uint32_t step);
+  void take_rows(std::uint32_t rank, std::uint32_t slice);
+  [[nodiscard]] bool norms_known(std::uint32_t rank, const std::vector<std::uint32_t>& norms,
+                                 std::uint32_t step) const;
+  [[nodiscard]] bool norm_known(std::uint32_t rank, std::uint32_t norm, std::uint32_t step) const;
+  void send_norms(std::uint32_t rank, std::uint32_t slice, const std::vector<std::uint32_t>& norms,
+                  std::uint32_t step);
+  void report_whole_norm(std::uint32_t rank, std::uint32_t variable, std::uint32_t step);
+  void push_job(std::uint32_t rank, Job job);
+  void start_job(std::uint32_t rank);
+  void job_done(const Event& event);
+  void merged(std::uint32_t rank, std::uint32_t slice);
+  void go_on(std::uint32_t rank, std::uint32_t slice);
+  void finish(std::uint32_t rank, std::uint32_t slice);
+  void apply_next(std::uint32_t rank, std::uint32_t slice);
+  void claim(std::uint32_t rank, std::uint32_t variable);
+  void publish(std::uint32_t rank, std::uint32_t variable);
+  void post_results(std::uint32_t rank, std::uint32_t slice, std::uint32_t step);
+  [[nodiscard]] std::uint32_t& arrived(std::uint32_t rank, std::uint32_t variable,
+                                       std::uint32_t step) {
+    return ranks_[rank]
+        .arrived[arrived_at_[variable] + step % (tables_.variables[variable].staleness + 1)];
+  }
+
+  // network.cc
+  void post(const Message& message, double needed);
+  void pump(std::uint32_t rank);
+  void depart(std::uint32_t index);
+  void hop(const Event& event);
+  void head(const Event& event);
+  void delivered(const Event& event);
+  void acknowledged(const Event& event);
+  void take(const Message& message);
+  std::uint32_t new_message(const Message& message);
+  [[nodiscard]] std::uint32_t node_of(std::uint32_t rank) const {
+    return tables_.node_of_rank[rank];
+  }
+  // How far `other`'s node is from the one of `self`, in a form that is the same for all images.
+  [[nodiscard]] std::uint64_t distance(std::uint32_t self, std::uint32_t other) const;
+
+  // An event at `rank`, caused by `cause`. Both simulated or images; the event happens at the
+  // simulated one.
+  void schedule(double time, EventKind kind, std::uint32_t rank, std::uint32_t cause,
+                std::uint64_t argument);
+  void schedule_own(double time, EventKind kind, std::uint32_t rank, std::uint64_t argument = 0) {
+    schedule(time, kind, rank, rank, argument);
+  }
+  void dispatch(const Event& event);
+  [[nodiscard]] Local& local(std::uint32_t rank, std::uint32_t variable) {
+    return locals_[rank * tables_.variables.size() + variable];
+  }
+  [[nodiscard]] const Local& local(std::uint32_t rank, std::uint32_t variable) const {
+    return locals_[rank * tables_.variables.size() + variable];
+  }
+  void record(ir::Activity activity, std::uint32_t rank, std::uint32_t step, RawRow::Of of,
+              std::uint32_t id, std::int64_t bytes, double start, double end) {
+    if (options_.trace) rows_.push_back({activity, rank, step, id, of, bytes, start, end});
+  }
+
+  const ir::Program& program_;
+  const CostModel& costs_;
+  const JobTables& tables_;
+  const Symmetry& symmetry_;
+  const EngineOptions options_;
+
+  double now_ = 0;
+  EventQueue queue_;
+  std::uint64_t events_ = 0;
+  std::vector<std::uint64_t> counts_;  // events caused, by node
+  std::vector<Rank> ranks_;            // the simulated ones
+  std::vector<comm::NicScheduler> nics_;
+  std::vector<Card> cards_;  // by node
+  std::vector<double> uplink_free_;
+  std::vector<Local> locals_;              // by rank and variable
+  std::vector<std::uint32_t> arrived_at_;  // by variable: into Rank::arrived
+  std::vector<Owned> owned_;
+  std::vector<std::uint32_t> presents_;
+  std::vector<std::uint32_t> busy_;      // ranks that compute on the host now, by node
+  std::vector<std::uint32_t> owned_at_;  // by slice; by member besides where every member combines
+  std::vector<Reduction> reductions_;    // by collective
+  std::vector<Message> messages_;
+  std::vector<std::uint32_t> unused_;  // rows of messages_
+
+  std::uint32_t target_ = 0;  // steps to do
+  std::uint32_t computing_ranks_ = 0;
+  std::vector<std::uint32_t> done_;  // ranks that have computed the step, by step
+  bool settled_ = false;
+  std::vector<double> step_ends_;
+  std::vector<std::vector<double>> rank_ends_;
+  std::vector<RankCounters> rank_counters_;
+  std::vector<NodeCounters> node_counters_;
+  std::vector<double> waits_;
+  std::vector<RawRow> rows_;
+};
+
+}  // namespace autodist::sim

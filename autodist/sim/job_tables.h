@@ -1,0 +1,146 @@
+// A Program with its costs, flattened into what the engine touches at every event: plain arrays,
+// times in seconds, no strings. Private to this folder.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "autodist/cluster/cluster.h"
+#include "autodist/ir/program.h"
+#include "autodist/sim/cost_model.h"
+
+namespace autodist::sim {
+
+constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+enum class StepKind : std::uint8_t {
+  kCompute,  // id: segment
+  kGate,     // id: variable, as all below but the last three
+  kFetch,
+  kContribute,
+  kRelease,
+  kUpdate,
+  kReduce,   // id: collective
+  kNorm,     // whoever updates waits for it
+  kBarrier,  // until every variable has this step's version
+};
+struct Instruction {
+  StepKind kind = StepKind::kCompute;
+  std::uint32_t id = 0;
+};
+
+// Ops between two other instructions, and what the compute thread does besides (encoding).
+struct Segment {
+  std::vector<ir::OpId> ops;
+  std::vector<double> seconds;  // by device of the cost model
+  double extra = 0;             // on every device
+};
+
+struct SliceTable {
+  std::uint32_t owner = 0;
+  double needed = 0;
+  std::int64_t contribution = 0;  // bytes, as the three below
+  std::int64_t result = 0;
+  std::int64_t asked = 0;
+  std::int64_t fetched = 0;
+  double sum_seconds = 0;
+  double update_seconds = 0;  // 0 where every rank updates
+  std::uint32_t ring = 1;     // steps that may be open at once: staleness + 1
+  bool synchronous = true;
+  bool at_owner = true;
+  ir::RowTransfer rows = ir::RowTransfer::kNone;
+  std::vector<std::uint32_t> variables;  // without duplicates
+  std::uint32_t member_count = 0;
+  const std::vector<ir::Rank>* members = nullptr;
+  std::vector<std::uint32_t> clip_norms;  // one entry per part
+  std::vector<std::uint32_t> lamb_norms;
+  std::uint32_t fused = kNone;  // number among the slices of several variables
+};
+
+struct VariableTable {
+  std::vector<std::uint32_t> slices;
+  std::uint32_t collective = kNone;
+  std::uint32_t clip = kNone;
+  std::uint32_t staleness = 0;
+  bool trained = false;
+  bool fetched = false;           // its rows are
+  bool installs_by_norm = false;  // updated at every rank, from clipped gradients
+  double needed = 0;
+  double install_seconds = 0;  // of one version, copy or update, and back to the device
+  double update_seconds = 0;   // where no slice carries it
+  double rows_seconds = 0;     // putting fetched rows in place
+  std::int64_t staged = 0;     // bytes of the gradient on the device
+  std::uint32_t whole_norm = kNone;
+};
+
+struct CollectiveTable {
+  std::vector<std::uint32_t> variables;
+  std::int64_t bytes = 0;
+  double copy_seconds = 0;  // into one buffer, and out again
+  double wire_seconds = 0;  // alone on the links
+  double cpu_seconds = 0;   // of a member's host
+  const std::vector<ir::Rank>* members = nullptr;
+};
+
+struct RoleTable {
+  std::vector<Instruction> compute;
+  std::vector<Instruction> collective;
+};
+
+struct NodeTable {
+  double bytes_per_s = 0;  // payload that its NIC carries, each way
+  double latency = 0;
+  double intra_bytes_per_s = 0;
+  std::uint32_t cores = 0;
+  std::vector<std::uint32_t> ranks;  // ascending
+};
+
+struct JobTables {
+  JobTables(const ir::Program& program, const cluster::Cluster& cluster, const CostModel& costs);
+
+  std::vector<Segment> segments;
+  std::vector<RoleTable> roles;
+  std::vector<std::uint32_t> role_of_rank;
+  std::vector<std::uint32_t> node_of_rank;
+  std::vector<NodeTable> nodes;
+  std::vector<SliceTable> slices;
+  std::vector<VariableTable> variables;
+  std::vector<CollectiveTable> collectives;
+  std::vector<std::uint32_t> norm_parts;  // by norm: clips, then LAMB's variables
+  std::uint32_t fused_slices = 0;
+  bool mixed = false;  // slices and collectives share links
+
+  // The uplinks that a message from one node to another passes, in order.
+  struct Uplink {
+    double bytes_per_s = 0;
+  };
+  std::vector<Uplink> uplinks;
+  [[nodiscard]] const std::vector<std::uint32_t>& path(std::uint32_t from, std::uint32_t to) const;
+
+ private:
+  void add_nodes(const ir::Program& program, const cluster::Cluster& cluster,
+                 const CostModel& costs);
+  void add_switches(const cluster::Cluster& cluster);
+  void add_norms(const ir::Program& program);
+  void add_slices(const ir::Program& program, const CostModel& costs);
+  void add_variables(const ir::Program& program, const CostModel& costs);
+  void add_collectives(const ir::Program& program, const CostModel& costs);
+  [[nodiscard]] CollectiveLinks links_between(const std::vector<ir::Rank>& members) const;
+  void add_roles(const ir::Program& program, const CostModel& costs);
+  std::vector<Instruction> flatten(const ir::Program& program, const ir::Stream& stream,
+                                   const CostModel& costs);
+
+  // Per node the uplinks towards the top, and downlinks back, outermost last.
+  std::vector<std::vector<std::uint32_t>> up_;
+  std::vector<std::vector<std::uint32_t>> down_;
+  mutable std::vector<std::vector<std::uint32_t>> paths_;  // by from * nodes + to, once asked for
+};
+
+// Streams of memory that an update reads or writes, against those of plain SGD: 1, 5/3 with one
+// value of state per parameter, 7/3 with two.
+double update_weight(const ir::UpdateRule& rule);
+// Values of optimizer state per parameter.
+int state_values(const ir::UpdateRule& rule);
+
+}  // namespace autodist::sim

@@ -1,0 +1,106 @@
+#include "autodist/sim/memory.h"
+
+#include <algorithm>
+
+#include "autodist/ir/wire_bytes.h"
+#include "autodist/sim/job_tables.h"
+
+namespace autodist::sim {
+namespace {
+
+// What every rank that computes has, whatever it owns.
+struct Common {
+  Bytes parameters;
+  Bytes gradients;
+  Bytes activations;
+  Bytes optimizer;  // of variables that every rank updates
+  Bytes staging;    // results that wait for their release
+  Bytes flat;       // the largest collective's buffer
+};
+
+Common common_of(const ir::Program& program, const CostModel& costs) {
+  const ir::Graph& graph = *program.graph;
+  Common common;
+  for (const ir::Storage& storage : graph.storages) {
+    if (storage.kind == ir::StorageKind::kVariable || storage.kind == ir::StorageKind::kBuffer ||
+        storage.kind == ir::StorageKind::kConstant) {
+      common.parameters += Bytes(storage.bytes.at(costs.batch));
+    }
+  }
+  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+    const ir::VariableId id(i);
+    if (!graph.variable(id).gradient) continue;
+    const Bytes bytes = ir::bytes_of(graph, id);
+    Bytes gradient = bytes;
+    if (program.rows(id) != ir::RowTransfer::kNone) {
+      gradient = {};
+      for (ir::SliceId slice : program.plan(id).slices) {
+        gradient += ir::wire_bytes(program, program.slice(slice), costs.batch * costs.micro_batches)
+                        .contribution;
+      }
+    }
+    common.gradients += gradient;
+    const auto& slices = program.plan(id).slices;
+    const bool here =
+        slices.empty() || program.slice(slices.front()).update_at == ir::UpdateAt::kEveryRank;
+    if (here) common.optimizer += bytes * state_values(graph.variable(id).update);
+    if (!slices.empty()) common.staging += gradient;
+  }
+  common.activations = std::max(
+      Bytes{}, Bytes(graph.peak_bytes.at(costs.batch)) - common.parameters - common.gradients);
+  for (const ir::Collective& collective : program.collectives) {
+    Bytes bytes;
+    for (ir::VariableId variable : collective.variables) bytes += ir::bytes_of(graph, variable);
+    common.flat = std::max(common.flat, bytes);
+  }
+  return common;
+}
+
+}  // namespace
+
+std::vector<MemoryUse> memory_of(const ir::Program& program, const cluster::Cluster& /*cluster*/,
+                                 const CostModel& costs) {
+  const Common common = common_of(program, costs);
+  std::vector<MemoryUse> uses(program.ranks.size());
+  const Bytes windows =
+      std::min(costs.engine.nic_budget,
+               costs.engine.window * static_cast<std::int64_t>(program.ranks.size() - 1));
+  for (std::size_t r = 0; r < uses.size(); ++r) {
+    const ir::Rank rank(r);
+    MemoryUse& use = uses[r];
+    use.capacity = costs.device(rank).memory;
+    use.on_device = !costs.device(rank).on_host;
+    use.communication = windows;
+    if (!program.computes(rank)) continue;
+    use.parameters = common.parameters;
+    use.gradients = common.gradients;
+    use.activations = common.activations;
+    use.optimizer = common.optimizer;
+    use.communication += common.staging + common.flat;
+  }
+  for (const ir::Slice& slice : program.slices) {
+    const Bytes bytes = ir::bytes_of(slice);
+    const auto waiting = static_cast<std::int64_t>(slice.members.size() - 1) *
+                         static_cast<std::int64_t>(slice.staleness + 1);
+    const Bytes contribution =
+        ir::wire_bytes(program, slice, costs.batch * costs.micro_batches).contribution;
+    const bool by_all = slice.rows == ir::RowTransfer::kGather;
+    const std::vector<ir::Rank> owners = by_all ? slice.members : std::vector{slice.owner};
+    for (ir::Rank owner : owners) {
+      MemoryUse& use = uses[owner.value];
+      use.communication += contribution * waiting;
+      if (slice.update_at != ir::UpdateAt::kOwner) continue;
+      use.communication += bytes;  // the master copy
+      int states = 0;
+      for (const ir::Piece& piece : slice.pieces) {
+        const ir::VariableId variable = program.shard(piece.shard).variable;
+        states = std::max(states, state_values(program.graph->variable(variable).update));
+      }
+      const bool in_host = use.on_device;  // the owner's work is the host's
+      (in_host ? use.communication : use.optimizer) += bytes * states;
+    }
+  }
+  return uses;
+}
+
+}  // namespace autodist::sim

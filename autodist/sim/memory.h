@@ -1,0 +1,37 @@
+// What a rank needs in memory, and whether it is there.
+
+#pragma once
+
+#include <vector>
+
+#include "autodist/base/units.h"
+#include "autodist/cluster/cluster.h"
+#include "autodist/ir/program.h"
+#include "autodist/sim/cost_model.h"
+
+namespace autodist::sim {
+
+struct MemoryUse {
+  Bytes parameters;  // with buffers and constants
+  Bytes gradients;
+  Bytes activations;  // and inputs, at their peak
+  Bytes optimizer;    // state, where this rank updates
+  // Copies of what it owns, contributions that wait to be summed, results that wait to be
+  // installed, and what its windows hold.
+  Bytes communication;
+  bool on_device = false;  // communication lies in the host's memory then
+  Bytes capacity;          // of the device; 0: unknown
+
+  [[nodiscard]] Bytes device() const {
+    const Bytes own = parameters + gradients + activations + optimizer;
+    return on_device ? own : own + communication;
+  }
+  [[nodiscard]] bool fits() const { return capacity == Bytes{0} || device() <= capacity; }
+  [[nodiscard]] Bytes missing() const { return fits() ? Bytes{} : device() - capacity; }
+};
+
+// By rank.
+std::vector<MemoryUse> memory_of(const ir::Program& program, const cluster::Cluster& cluster,
+                                 const CostModel& costs);
+
+}  // namespace autodist::sim

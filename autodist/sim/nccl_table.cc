@@ -1,0 +1,60 @@
+#include "autodist/sim/nccl_table.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <sstream>
+
+#include "autodist/base/error.h"
+
+namespace autodist::sim {
+
+std::vector<FittedCollective::Knot> parse_nccl_table(const std::string& text,
+                                                     const std::string& where) {
+  std::vector<FittedCollective::Knot> table;
+  std::istringstream lines(text);
+  std::string line;
+  std::getline(lines, line);  // the header
+  for (int number = 2; std::getline(lines, line); ++number) {
+    std::istringstream cells(line);
+    std::string cell;
+    double values[4] = {};
+    for (int column = 0; column < 4; ++column) {
+      std::getline(cells, cell, ',');
+      if (column == 1 || column == 2) continue;
+      const char* end = cell.data() + cell.size();
+      const auto [stop, error] = std::from_chars(cell.data(), end, values[column]);
+      if (error != std::errc() || stop != end || values[column] <= 0) {
+        fail(ErrorCode::kUsage, "{}:{}: column {} is '{}', a number above 0 expected", where,
+             number, column + 1, cell);
+      }
+    }
+    if (!table.empty() && values[0] <= table.back().bytes) {
+      fail(ErrorCode::kUsage, "{}:{}: sizes do not ascend", where, number);
+    }
+    table.push_back({values[0], values[3] * 1e-9});
+  }
+  if (table.size() < 2) fail(ErrorCode::kUsage, "{}: two rows at least expected", where);
+  return table;
+}
+
+FitErrors judge_fit(const std::vector<FittedCollective::Knot>& table) {
+  std::vector<FittedCollective::Knot> even;
+  for (std::size_t i = 1; i < table.size(); i += 2) even.push_back(table[i]);
+  const FittedCollective fitted = FittedCollective::fit(even);
+  std::vector<double> errors;
+  for (std::size_t i = 0; i < table.size(); i += 2) {
+    errors.push_back(std::abs(fitted.seconds(table[i].bytes).value / table[i].seconds - 1));
+  }
+  std::sort(errors.begin(), errors.end());
+  FitErrors result;
+  result.mean =
+      std::accumulate(errors.begin(), errors.end(), 0.0) / static_cast<double>(errors.size());
+  result.p95 = errors[static_cast<std::size_t>(0.95 * static_cast<double>(errors.size() - 1))];
+  result.most = errors.back();
+  result.knots = fitted.knots().size();
+  return result;
+}
+
+}  // namespace autodist::sim

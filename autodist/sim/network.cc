@@ -1,0 +1,178 @@
+// Cards, windows and switches. What leaves next is NicScheduler's decision, as in comm/exchange.cc:
+// the same code, with acknowledgements that come at simulated times.
+//
+// A card serves what it was given in that order: the next message when the last byte of the one
+// before is out. Heads travel ahead of tails (cut-through), and the receiving side takes heads in
+// the order in which they come, so a message alone needs size / rate + latency, and several senders
+// share a receiver.
+
+#include <algorithm>
+
+#include "autodist/base/check.h"
+#include "autodist/sim/engine.h"
+
+namespace autodist::sim {
+namespace {
+
+constexpr int kSizeBits = 40;
+
+}  // namespace
+
+std::uint32_t Engine::new_message(const Message& message) {
+  if (unused_.empty()) {
+    messages_.push_back(message);
+    return static_cast<std::uint32_t>(messages_.size() - 1);
+  }
+  const std::uint32_t index = unused_.back();
+  unused_.pop_back();
+  messages_[index] = message;
+  return index;
+}
+
+void Engine::post(const Message& message, double needed) {
+  const std::uint32_t index = new_message(message);
+  nics_[message.from].add(
+      message.to, {comm::TransferId(index), Bytes(message.bytes), message.step, Seconds(needed)});
+}
+
+void Engine::pump(std::uint32_t r) {
+  while (const auto departure = nics_[r].next()) {
+    const std::uint32_t index = departure->transfer.id.value;
+    messages_[index].released = now_;
+    depart(index);
+  }
+}
+
+void Engine::depart(std::uint32_t index) {
+  Message& message = messages_[index];
+  const EngineCost& engine = costs_.engine;
+  const auto bytes = static_cast<double>(message.bytes);
+  const std::uint32_t from = node_of(message.from);
+  const std::uint32_t to = node_of(message.to);
+  charge(message.from, engine.message.value + bytes * engine.send_cpu_s_per_byte);
+  rank_counters_[message.from].sent += message.bytes;
+  Card& card = cards_[from];
+  if (from == to) {
+    card.intra_free = std::max(now_, card.intra_free) + engine.message.value +
+                      bytes / tables_.nodes[from].intra_bytes_per_s;
+    message.sent = card.intra_free;
+    schedule(message.sent, EventKind::kDelivered, message.to, message.from, index);
+    return;
+  }
+  const bool ring = message.kind == MessageKind::kRing;
+  const double rate = tables_.nodes[from].bytes_per_s * (ring ? costs_.collectives.efficiency : 1);
+  const double start = std::max(now_, card.send_free);
+  const double service = (ring ? 0 : engine.message.value) + bytes / rate;
+  card.send_free = start + service;
+  message.sent = card.send_free;
+  NodeCounters& counters = node_counters_[from];
+  counters.sending += service;
+  counters.sent += message.bytes;
+  ++counters.messages;
+  double latency = std::max(tables_.nodes[from].latency, tables_.nodes[to].latency);
+  if (ring) latency += costs_.collectives.round.value;
+  const auto& path = tables_.path(from, to);
+  if (path.empty()) {
+    schedule(start + latency, EventKind::kHead, message.to, message.from, index);
+  } else {
+    queue_.push({start + latency, counts_[from]++, EventKind::kHop, path.front(), index});
+  }
+  message.sent += latency;
+}
+
+// An uplink of a switch; no two jobs with switches are symmetric, so numbers may decide.
+void Engine::hop(const Event& event) {
+  const auto index = static_cast<std::uint32_t>(event.argument);
+  Message& message = messages_[index];
+  const auto& path = tables_.path(node_of(message.from), node_of(message.to));
+  double& free = uplink_free_[event.place];
+  const double start = std::max(now_, free);
+  free = start + static_cast<double>(message.bytes) / tables_.uplinks[event.place].bytes_per_s;
+  message.sent = std::max(message.sent, free);
+  ++message.hop;
+  if (message.hop < path.size()) {
+    queue_.push({start, event.order, EventKind::kHop, path[message.hop], index});
+  } else {
+    schedule(start, EventKind::kHead, message.to, message.from, index);
+  }
+}
+
+void Engine::head(const Event& event) {
+  const auto index = static_cast<std::uint32_t>(event.argument);
+  Message& message = messages_[index];
+  const std::uint32_t node = node_of(event.place);
+  const bool ring = message.kind == MessageKind::kRing;
+  const double rate = tables_.nodes[node].bytes_per_s * (ring ? costs_.collectives.efficiency : 1);
+  const double service =
+      (ring ? 0 : costs_.engine.message.value) + static_cast<double>(message.bytes) / rate;
+  Card& card = cards_[node];
+  card.receive_free = std::max(now_, card.receive_free) + service;
+  node_counters_[node].receiving += service;
+  node_counters_[node].received += message.bytes;
+  schedule_own(std::max(card.receive_free, message.sent), EventKind::kDelivered, event.place,
+               index);
+}
+
+void Engine::delivered(const Event& event) {
+  const auto index = static_cast<std::uint32_t>(event.argument);
+  const Message message = messages_[index];
+  unused_.push_back(index);
+  const std::uint32_t here = event.place;
+  const EngineCost& engine = costs_.engine;
+  charge(here,
+         engine.message.value + static_cast<double>(message.bytes) * engine.receive_cpu_s_per_byte);
+  rank_counters_[here].received += message.bytes;
+  if (options_.trace && message.kind != MessageKind::kRing) {
+    const RawRow::Of of =
+        message.kind == MessageKind::kNorm ? RawRow::Of::kNote : RawRow::Of::kSlice;
+    record(ir::Activity::kQueue, message.from, message.step, of, message.id, message.bytes,
+           message.posted, message.released);
+    record(ir::Activity::kWire, message.from, message.step, of, message.id, message.bytes,
+           message.released, now_);
+  }
+  if (message.kind != MessageKind::kRing) {
+    const std::uint64_t size = static_cast<std::uint64_t>(message.bytes);
+    const std::uint32_t between = (message.to + symmetry_.ranks - message.from) % symmetry_.ranks;
+    const std::uint64_t argument = (std::uint64_t{between} << kSizeBits) | size;
+    const std::uint32_t from = node_of(message.from);
+    const std::uint32_t to = node_of(message.to);
+    const double latency =
+        from == to ? 0 : std::max(tables_.nodes[from].latency, tables_.nodes[to].latency);
+    schedule(now_ + latency, EventKind::kAcknowledged, message.from, message.to, argument);
+  }
+  take(message);
+}
+
+void Engine::acknowledged(const Event& event) {
+  const std::uint32_t r = event.place;
+  const auto between = static_cast<std::uint32_t>(event.argument >> kSizeBits);
+  const auto size =
+      static_cast<std::int64_t>(event.argument & ((std::uint64_t{1} << kSizeBits) - 1));
+  nics_[r].acknowledge((r + between) % symmetry_.ranks, Bytes(size));
+  pump(r);
+}
+
+void Engine::take(const Message& message) {
+  const std::uint32_t here = symmetry_.image(message.to);
+  const std::uint32_t shift = message.to - here;
+  const std::uint32_t from =
+      message.from >= shift ? message.from - shift : message.from + symmetry_.ranks - shift;
+  switch (message.kind) {
+    case MessageKind::kContribution:
+      return take_contribution(here, symmetry_.turned(message.id, shift), from, message.step);
+    case MessageKind::kResult:
+      return take_result(here, symmetry_.turned(message.id, shift), message.step);
+    case MessageKind::kNorm:
+      return take_norm(here, message.id, message.step, message.parts);
+    case MessageKind::kAsk:
+      return take_ask(here, symmetry_.turned(message.id, shift), from, message.step);
+    case MessageKind::kRows:
+      return take_rows(here, symmetry_.turned(message.id, shift));
+    case MessageKind::kRing:
+      ++ranks_[here].ring_got;
+      if (ranks_[here].ring_joined) send_ring(here, message.id, message.step);
+      return finish_ring(here, message.id);
+  }
+}
+
+}  // namespace autodist::sim

@@ -1,0 +1,214 @@
+#include "autodist/sim/simulator.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/sim/engine.h"
+#include "autodist/sim/job_tables.h"
+#include "autodist/sim/symmetry.h"
+
+namespace autodist::sim {
+namespace {
+
+// Steps differ by less than this when a job counts as settled.
+constexpr double kSettled = 1e-3;
+
+// The last three of a settled job; else those after the first half.
+Seconds period_of(const std::vector<double>& ends, bool settled) {
+  const std::size_t last = ends.size() - 1;
+  if (settled && last >= 3) return Seconds((ends[last] - ends[last - 3]) / 3);
+  const std::size_t from = last / 2;
+  if (last == from) return Seconds(ends[last]);
+  return Seconds((ends[last] - ends[from]) / static_cast<double>(last - from));
+}
+
+// Slices go from their members to their owner and back here, and whole gradients as they are.
+void check_known(const ir::Program& program) {
+  const auto refuse = [](const std::string& what, const std::string& how) {
+    fail(ErrorCode::kUsage, "simulate: {} {}, which the simulator does not know", what, how);
+  };
+  for (const ir::Slice& slice : program.slices) {
+    const std::string& name = program.shard(slice.pieces.front().shard).name;
+    if (slice.route != ir::Route::kDirect) {
+      refuse("'" + name + "'", "travels by route=" + ir::name_of(slice.route));
+    }
+    if (slice.sufficient_factors) refuse("'" + name + "'", "travels as two factors");
+  }
+  for (const ir::Collective& collective : program.collectives) {
+    if (collective.compression.codec == ir::Codec::kNone) continue;
+    refuse("a library's all-reduce", "is compressed by " + ir::to_string(collective.compression));
+  }
+}
+
+std::string name_of(const ir::Program& program, const RawRow& row) {
+  switch (row.of) {
+    case RawRow::Of::kOp:
+      return program.graph->ops[row.id].name;
+    case RawRow::Of::kVariable:
+      return program.graph->variables[row.id].name;
+    case RawRow::Of::kSlice:
+      return program.shard(program.slices[row.id].pieces.front().shard).name;
+    case RawRow::Of::kCollective:
+      return "all-reduce " + std::to_string(row.id);
+    case RawRow::Of::kNote:
+      return "norm " + std::to_string(row.id);
+  }
+  return "";
+}
+
+// The streams that the executor's recorder gives its rows (exec/synchroniser.cc).
+ir::StreamKind stream_of(const RawRow& row) {
+  switch (row.activity) {
+    case ir::Activity::kCompute:
+    case ir::Activity::kGate:
+      return ir::StreamKind::kCompute;
+    case ir::Activity::kCollective:
+      return ir::StreamKind::kCollective;
+    case ir::Activity::kUpdate:
+      return row.of == RawRow::Of::kVariable ? ir::StreamKind::kCollective
+                                             : ir::StreamKind::kTransfer;
+    default:
+      return ir::StreamKind::kTransfer;
+  }
+}
+
+ir::Trace named(const ir::Program& program, const std::vector<RawRow>& rows) {
+  ir::Trace trace;
+  for (const RawRow& row : rows) {
+    trace.rows.push_back({row.activity, ir::Rank(row.rank), stream_of(row), row.step,
+                          name_of(program, row), Bytes(row.bytes), Seconds(row.start),
+                          Seconds(row.end)});
+  }
+  std::stable_sort(trace.rows.begin(), trace.rows.end(),
+                   [](const ir::TraceRow& a, const ir::TraceRow& b) { return a.start < b.start; });
+  return trace;
+}
+
+// Asynchronous ranks go each at its own pace: the step is what all of them together need for as
+// many steps as there are ranks.
+Seconds mean_period(const Engine& engine) {
+  double rate = 0;
+  int ranks = 0;
+  for (const std::vector<double>& ends : engine.rank_ends()) {
+    if (ends.empty()) continue;
+    rate += 1 / period_of(ends, false).value;
+    ++ranks;
+  }
+  return Seconds(ranks / rate);
+}
+
+void add_uses(const Engine& engine, const cluster::Cluster& cluster, const JobTables& tables,
+              const Symmetry& symmetry, Simulation& result) {
+  const auto steps = static_cast<double>(result.steps);
+  const auto per_step = [&](std::int64_t bytes) { return Bytes(bytes / result.steps); };
+  for (std::size_t i = 0; i < cluster.nodes.size(); ++i) {
+    std::size_t simulated = i;
+    if (symmetry.reduces() && !tables.nodes[i].ranks.empty()) {
+      simulated = tables.node_of_rank[symmetry.image(tables.nodes[i].ranks.front())];
+    }
+    const NodeCounters& counters = engine.nodes()[simulated];
+    const double all = steps * result.step.value;
+    result.nodes.push_back({cluster.nodes[i].address, per_step(counters.sent),
+                            per_step(counters.received), all > 0 ? counters.sending / all : 0,
+                            all > 0 ? counters.receiving / all : 0,
+                            Seconds(counters.stolen / steps)});
+  }
+  for (std::uint32_t r = 0; r < symmetry.ranks; ++r) {
+    const RankCounters& counters = engine.ranks()[symmetry.image(r)];
+    result.ranks.push_back({Seconds(counters.computing / steps), Seconds(counters.waiting / steps),
+                            Seconds(counters.owner_busy / steps)});
+  }
+}
+
+// What a ring puts on the links: each member passes on every part but one while they are summed,
+// and every part but one when they come back. The engine counts those that it takes apart itself.
+void add_rings(const JobTables& tables, Simulation& result) {
+  for (const CollectiveTable& collective : tables.collectives) {
+    const std::vector<ir::Rank>& members = *collective.members;
+    const std::size_t n = members.size();
+    if (tables.mixed || n < 2) continue;
+    const auto part = [&](std::size_t i) {
+      const auto k = static_cast<std::int64_t>(i % n);
+      const auto count = static_cast<std::int64_t>(n);
+      return Bytes(collective.bytes * (k + 1) / count - collective.bytes * k / count);
+    };
+    for (std::size_t place = 0; place < n; ++place) {
+      const std::uint32_t node = tables.node_of_rank[members[place].value];
+      NodeUse& use = result.nodes[node];
+      const double all = tables.nodes[node].bytes_per_s * result.step.value;
+      const Bytes twice(2 * collective.bytes);
+      if (tables.node_of_rank[members[(place + 1) % n].value] != node) {
+        const Bytes out = twice - part(place + 1) - part(place + 2);
+        use.sent += out;
+        use.sending += static_cast<double>(out.value) / all;
+      }
+      if (tables.node_of_rank[members[(place + n - 1) % n].value] != node) {
+        const Bytes in = twice - part(place) - part(place + 1);
+        use.received += in;
+        use.receiving += static_cast<double>(in.value) / all;
+      }
+    }
+  }
+}
+
+void add_waits(const Engine& engine, const ir::Program& program, const Symmetry& symmetry,
+               Simulation& result) {
+  std::uint32_t computing = 0;
+  for (std::uint32_t r = 0; r < symmetry.period; ++r) {
+    if (program.computes(ir::Rank(r))) ++computing;
+  }
+  for (std::size_t v = 0; v < engine.waits().size(); ++v) {
+    if (engine.waits()[v] <= 0) continue;
+    result.waits.push_back(
+        {ir::VariableId(v), Seconds(engine.waits()[v] / computing / result.steps)});
+  }
+  std::stable_sort(result.waits.begin(), result.waits.end(),
+                   [](const Waited& a, const Waited& b) { return a.seconds > b.seconds; });
+}
+
+}  // namespace
+
+Simulation simulate(const ir::Program& program, const cluster::Cluster& cluster,
+                    const CostModel& costs, const SimulationOptions& options) {
+  AD_CHECK(options.least_steps >= 1 && options.most_steps >= options.least_steps)
+      << options.least_steps << " to " << options.most_steps << " steps";
+  check_known(program);
+  const JobTables tables(program, cluster, costs);
+  const Symmetry symmetry =
+      options.symmetry ? find_symmetry(program, costs, tables) : no_symmetry(program);
+  const std::uint32_t least = program.reproducible() ? options.least_steps : options.most_steps;
+  Engine engine(program, costs, tables, symmetry,
+                {least, options.most_steps, kSettled, options.trace});
+  engine.run();
+
+  Simulation result;
+  result.bounds = bounds_of(program, cluster, costs, tables);
+  result.memory = memory_of(program, cluster, costs);
+  result.events = engine.events();
+  result.simulated_ranks = symmetry.period;
+  result.settled = engine.settled();
+  result.steps = static_cast<std::uint32_t>(engine.step_ends().size());
+  if (result.steps == 0) return result;  // nobody computes
+  result.first_step = Seconds(engine.step_ends().front());
+  result.step =
+      program.synchronous() ? period_of(engine.step_ends(), engine.settled()) : mean_period(engine);
+  add_uses(engine, cluster, tables, symmetry, result);
+  add_rings(tables, result);
+  add_waits(engine, program, symmetry, result);
+  if (options.trace) result.trace = named(program, engine.take_rows());
+  return result;
+}
+
+ir::Program with_barrier(ir::Program program) {
+  for (ir::Role& role : program.roles) {
+    for (ir::Stream& stream : role.streams) {
+      if (stream.kind != ir::StreamKind::kCompute) continue;
+      stream.instructions.insert(stream.instructions.begin(), ir::Barrier{"every step"});
+    }
+  }
+  return program;
+}
+
+}  // namespace autodist::sim

@@ -1,0 +1,77 @@
+// simulate(Program, Cluster, CostModel): what a training step takes on a cluster that need not
+// exist. The judge of every search. How it models what: docs/simulator.md.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "autodist/cluster/cluster.h"
+#include "autodist/ir/program.h"
+#include "autodist/ir/trace.h"
+#include "autodist/sim/bounds.h"
+#include "autodist/sim/cost_model.h"
+#include "autodist/sim/memory.h"
+
+namespace autodist::sim {
+
+struct SimulationOptions {
+  // Steps are simulated until three in a row differ by less than a thousandth, at least and at most
+  // so many; their mean is the step. Jobs
+  // with stale or asynchronous variables always take the most; their period is the mean of the
+  // second half.
+  std::uint32_t least_steps = 4;
+  std::uint32_t most_steps = 16;
+  bool trace = false;    // fill `trace`
+  bool symmetry = true;  // simulate one of the ranks that cannot be told apart; the same bits
+};
+
+// Of one node's card in a step, payload.
+struct NodeUse {
+  std::string node;
+  Bytes sent;
+  Bytes received;
+  double sending = 0;  // share of the step that its sending side is busy, as the one below
+  double receiving = 0;
+  Seconds stolen;  // core seconds that the engine took from computing ranks
+};
+
+struct RankUse {
+  Seconds computing;  // what the engine took included
+  Seconds waiting;    // at gates
+  Seconds owning;     // sums, updates, installations
+};
+
+struct Waited {
+  ir::VariableId variable;
+  Seconds seconds;  // per step, mean over the computing ranks
+};
+
+struct Simulation {
+  Seconds step;        // of the steady state
+  Seconds first_step;  // nothing to wait for, nothing overlapped with the step before
+  bool settled = true;
+  Bounds bounds;
+  std::vector<MemoryUse> memory;  // by rank
+  std::vector<NodeUse> nodes;     // by node of the cluster
+  std::vector<RankUse> ranks;     // by rank
+  std::vector<Waited> waits;      // longest first; those above zero
+  std::uint32_t steps = 0;        // simulated
+  std::uint64_t events = 0;
+  std::uint32_t simulated_ranks = 0;
+  ir::Trace trace;
+};
+
+// Deterministic: the same arguments give the same bits, with symmetry and without.
+//
+// REQUIRES: verify(program) holds, `costs` is of this program, and the ranks' nodes stand in the
+// cluster.
+Simulation simulate(const ir::Program& program, const cluster::Cluster& cluster,
+                    const CostModel& costs, const SimulationOptions& options = {});
+
+// The same job with a barrier before every step's first op: no variable may be read before all have
+// their new version. What PyTorch's and TensorFlow's own loops do.
+ir::Program with_barrier(ir::Program program);
+
+}  // namespace autodist::sim

@@ -1,0 +1,422 @@
+// A rank's streams: the same loop as exec/runner.cc, with a virtual clock.
+
+#include <algorithm>
+#include <cmath>
+
+#include "autodist/base/check.h"
+#include "autodist/sim/engine.h"
+
+namespace autodist::sim {
+namespace {
+
+// Events that no single rank causes come after those that one does.
+constexpr std::uint64_t kCommon = std::uint64_t{0xFFFFFF} << 40;
+
+}  // namespace
+
+// Runs until something takes time.
+void Engine::advance(std::uint32_t r) {
+  Stream& stream = ranks_[r].compute;
+  if (stream.instructions->empty()) return;
+  if (stream.phase != Phase::kReady && stream.phase != Phase::kWaiting) return;
+  while (true) {
+    if (stream.at == stream.instructions->size()) {
+      end_pass(r);
+      if (stream.phase == Phase::kParked) return;
+      continue;
+    }
+    if (!step_compute(r, (*stream.instructions)[stream.at])) return;
+    ++stream.at;
+  }
+}
+
+// Whether the instruction is done; else the rank computes or waits.
+bool Engine::step_compute(std::uint32_t r, const Instruction& instruction) {
+  Stream& stream = ranks_[r].compute;
+  const std::uint32_t id = instruction.id;
+  switch (instruction.kind) {
+    case StepKind::kCompute: {
+      const Segment& segment = tables_.segments[id];
+      double seconds = segment.seconds[costs_.device_of_rank[r]];
+      if (costs_.slowness) seconds *= costs_.slowness(ir::Rank(r), stream.step);
+      begin_compute(r, seconds + segment.extra);
+      return false;
+    }
+    case StepKind::kGate: {
+      if (!gate_open(r, id)) {
+        wait_for(r);
+        return false;
+      }
+      if (stream.phase == Phase::kWaiting) {
+        const double waited = now_ - stream.since;
+        waits_[id] += waited;
+        rank_counters_[r].waiting += waited;
+        record(ir::Activity::kGate, r, stream.step, RawRow::Of::kVariable, id, 0, stream.since,
+               now_);
+        stream.phase = Phase::kReady;
+      }
+      local(r, id).released = false;
+      if (!tables_.variables[id].fetched || tables_.variables[id].rows_seconds == 0) return true;
+      begin_compute(r, tables_.variables[id].rows_seconds);
+      return false;
+    }
+    case StepKind::kFetch:
+      ask_rows(r, id, stream.step);
+      return true;
+    case StepKind::kContribute:
+      if (last_micro(stream)) contribute(r, id, stream.step);
+      return true;
+    case StepKind::kRelease:
+      if (last_micro(stream)) {
+        local(r, id).released = true;
+        if (tables_.variables[id].slices.empty()) {
+          advance_collective(r);
+        } else {
+          claim(r, id);
+        }
+      }
+      return true;
+    case StepKind::kUpdate:
+      if (!last_micro(stream)) return true;
+      if (!may_update(r, stream, id)) {
+        wait_for(r);
+        return false;
+      }
+      stream.phase = Phase::kReady;
+      begin_compute(r, tables_.variables[id].update_seconds);
+      return false;
+    case StepKind::kBarrier:
+      for (std::uint32_t v = 0; v < tables_.variables.size(); ++v) {
+        if (!tables_.variables[v].trained || local(r, v).version >= stream.step) continue;
+        wait_for(r);
+        return false;
+      }
+      if (stream.phase == Phase::kWaiting) {
+        rank_counters_[r].waiting += now_ - stream.since;
+        stream.phase = Phase::kReady;
+      }
+      return true;
+    case StepKind::kNorm:
+      return true;
+    case StepKind::kReduce:
+      break;
+  }
+  AD_CHECK(false) << "a collective in the compute stream";
+  return false;
+}
+
+void Engine::wait_for(std::uint32_t r) {
+  Stream& stream = ranks_[r].compute;
+  if (stream.phase == Phase::kWaiting) return;
+  stream.phase = Phase::kWaiting;
+  stream.since = now_;
+}
+
+void Engine::begin_compute(std::uint32_t r, double seconds) {
+  Rank& rank = ranks_[r];
+  rank.compute.phase = Phase::kBusy;
+  rank.compute.since = now_;
+  rank.debt = 0;
+  if (costs_.device(ir::Rank(r)).on_host) ++busy_[node_of(r)];
+  schedule_own(now_ + seconds, EventKind::kComputed, r);
+}
+
+void Engine::computed(const Event& event) {
+  Rank& rank = ranks_[event.place];
+  if (rank.debt > 0) {  // what the engine took meanwhile is still to be done
+    const double late = rank.debt;
+    rank.debt = 0;
+    schedule_own(now_ + late, EventKind::kComputed, event.place);
+    return;
+  }
+  if (costs_.device(ir::Rank(event.place)).on_host) --busy_[node_of(event.place)];
+  Stream& stream = rank.compute;
+  stream.phase = Phase::kReady;
+  rank_counters_[event.place].computing += now_ - stream.since;
+  const Instruction& done = (*stream.instructions)[stream.at];
+  if (done.kind == StepKind::kUpdate) {
+    record(ir::Activity::kUpdate, event.place, stream.step, RawRow::Of::kVariable, done.id, 0,
+           stream.since, now_);
+    publish(event.place, done.id);
+  } else if (done.kind == StepKind::kCompute && options_.trace) {
+    const Segment& segment = tables_.segments[done.id];
+    const DeviceCost& device = costs_.device(ir::Rank(event.place));
+    double all = segment.extra;
+    for (ir::OpId op : segment.ops) all += device.ops[op.value].value;
+    double at = stream.since;
+    for (ir::OpId op : segment.ops) {  // what the engine took is spread over the ops
+      const double share = all > 0 ? device.ops[op.value].value / all : 0;
+      const double end = at + share * (now_ - stream.since);
+      record(ir::Activity::kCompute, event.place, stream.step, RawRow::Of::kOp, op.value, 0, at,
+             end);
+      at = end;
+    }
+  }
+  ++stream.at;
+  advance(event.place);
+}
+
+void Engine::end_pass(std::uint32_t r) {
+  Stream& stream = ranks_[r].compute;
+  stream.at = 0;
+  if (!last_micro(stream)) {
+    ++stream.micro;
+    return;
+  }
+  stream.micro = 0;
+  ++stream.step;
+  ended_step(r);
+  if (stream.step >= target_) stream.phase = Phase::kParked;
+}
+
+// Whether the job has settled is known one step before anybody would stop.
+void Engine::ended_step(std::uint32_t r) {
+  const std::uint32_t step = ranks_[r].compute.step - 1;
+  rank_ends_[r].push_back(now_);
+  if (done_.size() <= step) {
+    done_.resize(step + 1, 0);
+    step_ends_.resize(step + 1, 0);
+  }
+  step_ends_[step] = std::max(step_ends_[step], now_);
+  if (++done_[step] < computing_ranks_ || step + 2 < target_ || settled_) return;
+  const auto took = [&](std::uint32_t k) {
+    return step_ends_[k] - (k == 0 ? 0 : step_ends_[k - 1]);
+  };
+  const double last = took(step);
+  settled_ = step >= 2 && program_.reproducible() && !costs_.slowness &&
+             std::abs(last - took(step - 1)) <= options_.tolerance * last &&
+             std::abs(last - took(step - 2)) <= options_.tolerance * last;
+  if (settled_ || target_ >= options_.most_steps) return;
+  ++target_;
+  for (std::uint32_t other = 0; other < ranks_.size(); ++other) {
+    if (ranks_[other].compute.phase != Phase::kParked) continue;
+    queue_.push({now_, kCommon | target_, EventKind::kResumed, other, 0});
+  }
+}
+
+void Engine::resume(std::uint32_t r) {
+  Stream& stream = ranks_[r].compute;
+  if (stream.phase != Phase::kParked || stream.step >= target_) return;
+  stream.phase = Phase::kReady;
+  advance(r);
+}
+
+bool Engine::gate_open(std::uint32_t r, std::uint32_t id) const {
+  const VariableTable& variable = tables_.variables[id];
+  if (!variable.trained) return true;
+  const Local& here = local(r, id);
+  const std::uint32_t step = ranks_[r].compute.step;
+  const std::uint32_t oldest = step - std::min(step, variable.staleness);
+  return here.version >= oldest && !here.announced && here.rows_missing == 0;
+}
+
+bool Engine::may_update(std::uint32_t r, const Stream& stream, std::uint32_t id) const {
+  const Local& here = local(r, id);
+  const VariableTable& variable = tables_.variables[id];
+  return here.averaged > stream.step && here.released &&
+         (variable.clip == kNone || norm_known(r, variable.clip, stream.step));
+}
+
+// Something that a stream may wait for has changed.
+void Engine::wake(std::uint32_t r) {
+  if (ranks_[r].compute.phase == Phase::kWaiting) advance(r);
+  if (ranks_[r].collective.phase == Phase::kReady) advance_collective(r);
+}
+
+void Engine::contribute(std::uint32_t r, std::uint32_t v, std::uint32_t step) {
+  const VariableTable& variable = tables_.variables[v];
+  const double rate = costs_.device(ir::Rank(r)).staging_bytes_per_s;
+  if (variable.slices.empty()) {
+    Local& here = local(r, v);
+    here.contributed = step + 1;
+    if (variable.collective == kNone) {
+      here.averaged = step + 1;
+      report_whole_norm(r, v, step);
+    }
+    advance_collective(r);
+    return;
+  }
+  if (rate == 0) return post_contributions(r, v, step);
+  Rank& rank = ranks_[r];
+  rank.staged_until =
+      std::max(now_, rank.staged_until) + static_cast<double>(variable.staged) / rate;
+  schedule_own(rank.staged_until, EventKind::kStaged, r, (std::uint64_t{v} << 32) | step);
+}
+
+// Everything is handed over before anything leaves, so that nobody turns to rank 0 first.
+void Engine::post_contributions(std::uint32_t r, std::uint32_t v, std::uint32_t step) {
+  Rank& rank = ranks_[r];
+  for (std::uint32_t s : tables_.variables[v].slices) {
+    const SliceTable& slice = tables_.slices[s];
+    if (slice.fused != kNone) {
+      if (--rank.fused[slice.fused] != 0) continue;
+      rank.fused[slice.fused] = static_cast<std::uint32_t>(slice.variables.size());
+    }
+    const Message message{MessageKind::kContribution, r,    slice.owner, s, step, 1,
+                          slice.contribution,         now_, 0,           0, 0};
+    if (slice.rows != ir::RowTransfer::kGather) {
+      if (slice.owner == r) {
+        take_contribution(r, s, r, step);
+      } else {
+        post(message, slice.needed);
+      }
+      continue;
+    }
+    for (ir::Rank member : *slice.members) {
+      if (member.value == r) continue;
+      Message to_member = message;
+      to_member.to = member.value;
+      post(to_member, slice.needed);
+    }
+    take_contribution(r, s, r, step);
+  }
+  pump(r);
+}
+
+void Engine::ask_rows(std::uint32_t r, std::uint32_t v, std::uint32_t step) {
+  const VariableTable& variable = tables_.variables[v];
+  local(r, v).rows_missing = static_cast<std::uint32_t>(variable.slices.size());
+  for (std::uint32_t s : variable.slices) {
+    const SliceTable& slice = tables_.slices[s];
+    if (slice.owner == r) {
+      take_ask(r, s, r, step);
+    } else {
+      post({MessageKind::kAsk, r, slice.owner, s, step, 1, slice.asked, now_, 0, 0, 0}, 0);
+    }
+  }
+  pump(r);
+}
+
+// The engine's work takes cores from ranks that compute, where none is free.
+void Engine::charge(std::uint32_t r, double cpu_seconds) {
+  const std::uint32_t busy = busy_[node_of(r)];
+  const NodeTable& node = tables_.nodes[node_of(r)];
+  if (busy == 0 || busy < node.cores) return;
+  node_counters_[node_of(r)].stolen += cpu_seconds;
+  for (std::uint32_t other : node.ranks) {
+    const bool computes =
+        ranks_[other].compute.phase == Phase::kBusy && costs_.device(ir::Rank(other)).on_host;
+    if (computes) ranks_[other].debt += cpu_seconds / busy;
+  }
+}
+
+// The collective stream: one instruction at a time, on a thread of its own.
+void Engine::advance_collective(std::uint32_t r) {
+  Stream& stream = ranks_[r].collective;
+  while (stream.phase == Phase::kReady && !stream.instructions->empty() &&
+         stream.step <= ranks_[r].compute.step) {
+    if (stream.at == stream.instructions->size()) {
+      stream.at = 0;
+      ++stream.step;
+      continue;
+    }
+    const Instruction& instruction = (*stream.instructions)[stream.at];
+    if (instruction.kind == StepKind::kReduce) {
+      const CollectiveTable& collective = tables_.collectives[instruction.id];
+      for (std::uint32_t v : collective.variables) {
+        if (local(r, v).contributed <= stream.step) return;
+      }
+      stream.phase = Phase::kJoining;
+      stream.since = now_;
+      schedule_own(now_ + collective.copy_seconds / 2, EventKind::kStreamed, r);
+    } else if (instruction.kind == StepKind::kUpdate) {
+      if (!may_update(r, stream, instruction.id)) return;
+      stream.phase = Phase::kBusy;
+      stream.since = now_;
+      const double seconds = tables_.variables[instruction.id].update_seconds;
+      if (costs_.device(ir::Rank(r)).on_host) charge(r, seconds);
+      schedule_own(now_ + seconds, EventKind::kStreamed, r);
+    } else {
+      ++stream.at;
+    }
+  }
+}
+
+void Engine::streamed(const Event& event) {
+  const std::uint32_t r = event.place;
+  Stream& stream = ranks_[r].collective;
+  const Instruction instruction = (*stream.instructions)[stream.at];
+  if (stream.phase == Phase::kJoining) {
+    stream.phase = Phase::kReducing;
+    return join(r, instruction.id, stream.step);
+  }
+  const std::uint32_t step = stream.step;
+  ++stream.at;
+  if (instruction.kind == StepKind::kUpdate) {
+    record(ir::Activity::kUpdate, r, step, RawRow::Of::kVariable, instruction.id, 0, stream.since,
+           now_);
+    stream.phase = Phase::kReady;
+    publish(r, instruction.id);
+  } else {
+    const CollectiveTable& collective = tables_.collectives[instruction.id];
+    record(ir::Activity::kCollective, r, step, RawRow::Of::kCollective, instruction.id,
+           collective.bytes, stream.since, now_);
+    stream.phase = Phase::kReady;
+    for (std::uint32_t v : collective.variables) {
+      local(r, v).averaged = step + 1;
+      report_whole_norm(r, v, step);
+    }
+  }
+  advance_collective(r);
+  wake(r);
+}
+
+// A library begins when its last member has come.
+void Engine::join(std::uint32_t r, std::uint32_t c, std::uint32_t step) {
+  const CollectiveTable& collective = tables_.collectives[c];
+  charge(r, collective.cpu_seconds);
+  if (tables_.mixed && collective.members->size() > 1) {
+    ranks_[r].ring_joined = true;
+    send_ring(r, c, step);
+    return finish_ring(r, c);
+  }
+  Reduction& reduction = reductions_[c];
+  const auto& members = *collective.members;
+  const auto simulated =
+      std::lower_bound(members.begin(), members.end(), ir::Rank(symmetry_.period));
+  if (++reduction.joined < static_cast<std::uint32_t>(simulated - members.begin())) return;
+  reduction.joined = 0;
+  for (auto member = members.begin(); member != simulated; ++member) {
+    queue_.push(
+        {now_ + collective.wire_seconds, kCommon | c, EventKind::kReduced, member->value, c});
+  }
+}
+
+void Engine::reduced(const Event& event) {
+  const std::uint32_t r = event.place;
+  const auto c = static_cast<std::uint32_t>(event.argument);
+  ranks_[r].collective.phase = Phase::kUnpacking;
+  schedule_own(now_ + tables_.collectives[c].copy_seconds / 2, EventKind::kStreamed, r);
+}
+
+// Beside slices a ring is what it is: 2 (n-1) messages, each after the one from the other side.
+void Engine::send_ring(std::uint32_t r, std::uint32_t c, std::uint32_t step) {
+  Rank& rank = ranks_[r];
+  const std::vector<ir::Rank>& members = *tables_.collectives[c].members;
+  const auto n = static_cast<std::uint32_t>(members.size());
+  while (rank.ring_joined && rank.ring_sent < 2 * (n - 1) && rank.ring_sent <= rank.ring_got) {
+    const auto self = std::lower_bound(members.begin(), members.end(), ir::Rank(r));
+    const auto place = static_cast<std::uint32_t>(self - members.begin());
+    const std::int64_t bytes = tables_.collectives[c].bytes;
+    // The part that it passes on in this round: its own first, then what came.
+    const std::uint32_t part = (place + 2 * n - rank.ring_sent) % n;
+    const std::int64_t size = bytes * (part + 1) / n - bytes * part / n;
+    const std::uint32_t to = members[(place + 1) % n].value;
+    ++rank.ring_sent;
+    const std::uint32_t index =
+        new_message({MessageKind::kRing, r, to, c, step, 1, size, now_, now_, 0, 0});
+    depart(index);
+  }
+}
+
+void Engine::finish_ring(std::uint32_t r, std::uint32_t c) {
+  Rank& rank = ranks_[r];
+  const auto n = static_cast<std::uint32_t>(tables_.collectives[c].members->size());
+  if (!rank.ring_joined || rank.ring_got < 2 * (n - 1)) return;
+  rank.ring_got -= 2 * (n - 1);  // the next one's first part may be here already
+  rank.ring_sent = 0;
+  rank.ring_joined = false;
+  schedule_own(now_, EventKind::kReduced, r, c);
+}
+
+}  // namespace autodist::sim
