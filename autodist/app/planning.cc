@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+
+#include "autodist/base/error.h"
+#include "autodist/base/file.h"
+#include "autodist/sim/calibration.h"
 
 namespace autodist::app {
 namespace {
@@ -45,6 +50,31 @@ strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Gra
   // A file that carries priorities keeps them: they were fixed when it was planned.
   if (!has_priorities(strategy)) strategy::fix_priorities(strategy, graph);
   return strategy;
+}
+
+sim::CostModel costs_of(const ir::Program& program, const cluster::Cluster& cluster,
+                        const sim::CostOptions& options, const std::string& cluster_file,
+                        const std::string& calibration) {
+  sim::CostModel costs = sim::cost_model(program, cluster, options);
+  std::string path = calibration;
+  if (path.empty()) {
+    path = sim::calibration_path(cluster_file);
+    if (!std::filesystem::exists(path)) return costs;
+  }
+  sim::apply(sim::parse_calibration(read_file(path), path), costs);
+  return costs;
+}
+
+Predicted predict(const ir::Program& program, const cluster::Cluster& cluster,
+                  const std::string& cluster_file) {
+  Predicted predicted;
+  try {
+    predicted.costs = costs_of(program, cluster, {}, cluster_file, "");
+    predicted.simulation = sim::simulate(program, cluster, predicted.costs);
+  } catch (const Error& error) {
+    predicted.why_not = error.what();
+  }
+  return predicted;
 }
 
 }  // namespace autodist::app

@@ -2,12 +2,15 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/graph.h"
 #include "autodist/search/builders/builders.h"
+#include "autodist/sim/cost_model.h"
+#include "autodist/sim/simulator.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::app {
@@ -31,5 +34,22 @@ std::string source_of(const StrategyRequest& request);
 strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Graph& graph,
                                    const cluster::Cluster& cluster,
                                    std::vector<std::string>& warnings);
+
+// What things cost on `cluster`, with the calibration in the file `calibration`, or where that is
+// "", in the file beside the cluster's (sim/calibration.h), if there is one. Throws as
+// sim::cost_model and sim::parse_calibration do.
+sim::CostModel costs_of(const ir::Program& program, const cluster::Cluster& cluster,
+                        const sim::CostOptions& options, const std::string& cluster_file,
+                        const std::string& calibration);
+
+// A step of the plan as it stands, or why there is no prediction: a graph that was read without
+// times, on devices that the cluster does not describe.
+struct Predicted {
+  sim::CostModel costs;
+  std::optional<sim::Simulation> simulation;
+  std::string why_not;
+};
+Predicted predict(const ir::Program& program, const cluster::Cluster& cluster,
+                  const std::string& cluster_file);
 
 }  // namespace autodist::app

@@ -6,11 +6,18 @@
 
 namespace autodist::app {
 
+// The benchmarks among them; `autodist bench` hands the others over.
+const std::vector<std::string>& light_benchmarks();
+
+Action declare_bench_light(CLI::App& verb);
+Action declare_compare(CLI::App& verb);
+Action declare_doctor(CLI::App& verb);
 Action declare_inspect(CLI::App& verb);
 Action declare_place(CLI::App& verb);
 Action declare_plan(CLI::App& verb);
 Action declare_report(CLI::App& verb);
 Action declare_run(CLI::App& verb);
+Action declare_simulate(CLI::App& verb);
 Action declare_version(CLI::App& verb);
 
 }  // namespace autodist::app

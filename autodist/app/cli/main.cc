@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -29,19 +30,29 @@ int hand_over(char** argv) {
   return static_cast<int>(autodist::ErrorCode::kEnvironment);
 }
 
+bool is_here(const std::string& benchmark) {
+  const auto& here = autodist::app::light_benchmarks();
+  return std::find(here.begin(), here.end(), benchmark) != here.end();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   using namespace autodist::app;
   if (argc >= 2) {
     const Verb* verb = find_verb(argv[1]);
-    if (verb != nullptr && verb->program == Program::kTorch) return hand_over(argv);
+    const bool is_light = verb != nullptr && verb->name == "bench" && argc >= 3 && is_here(argv[2]);
+    if (verb != nullptr && verb->program == Program::kTorch && !is_light) return hand_over(argv);
   }
   return run_program(argc, argv, Program::kLight,
-                     {{"inspect", declare_inspect},
+                     {{"bench", declare_bench_light},
+                      {"compare", declare_compare},
+                      {"doctor", declare_doctor},
+                      {"inspect", declare_inspect},
                       {"place", declare_place},
                       {"plan", declare_plan},
                       {"report", declare_report},
                       {"run", declare_run},
+                      {"simulate", declare_simulate},
                       {"version", declare_version}});
 }

@@ -2,10 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/planning.h"
+#include "autodist/app/prediction.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/base/nearest.h"
@@ -64,12 +66,21 @@ int plan(const PlanArguments& arguments, Console& console) {
     write_file_atomically(arguments.output, arguments.as_text ? strategy::to_text(strategy)
                                                               : strategy::serialize(strategy));
   }
+  const Predicted predicted = predict(program, cluster, arguments.cluster);
   if (console.json) {
-    console.out << report::plan_json(strategy, program) << "\n";
+    auto json = nlohmann::ordered_json::parse(report::plan_json(strategy, program));
+    if (predicted.simulation) {
+      json["prediction"] = nlohmann::ordered_json::parse(
+          prediction_json(*predicted.simulation, program, predicted.costs));
+    }
+    console.out << json.dump() << "\n";
     return 0;
   }
   console.out << fmt::format("{} on {} by {}\n\n", graph->name, arguments.cluster,
                              arguments.builder)
+              << (predicted.simulation
+                      ? prediction_lines(*predicted.simulation, program, predicted.costs) + "\n"
+                      : "")
               << report::plan_table(strategy, program, arguments.all ? 0 : 20);
   if (!arguments.output.empty()) console.out << "\nWritten to " << arguments.output << "\n";
   return 0;

@@ -1,0 +1,40 @@
+// `autodist compare`: a predicted trace beside a measured one.
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/comparison.h"
+#include "autodist/base/file.h"
+
+namespace autodist::app {
+
+Action declare_compare(CLI::App& verb) {
+  struct Arguments {
+    std::string predicted;
+    std::string measured;
+    std::string output;
+    bool all = false;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  verb.add_option("predicted", arguments->predicted, "of `autodist simulate --trace`")->required();
+  verb.add_option("measured", arguments->measured, "of `autodist train --trace`")->required();
+  verb.add_option("-o,--output", arguments->output, "write both as one Perfetto trace here");
+  verb.add_flag("--all", arguments->all, "show every variable");
+  return [arguments](Console& console) {
+    const TraceFile predicted = parse_trace(read_file(arguments->predicted), arguments->predicted);
+    const TraceFile measured = parse_trace(read_file(arguments->measured), arguments->measured);
+    const Comparison comparison = compare(predicted, measured);
+    if (!arguments->output.empty()) {
+      write_file_atomically(arguments->output, side_by_side(predicted, measured));
+    }
+    if (console.json) {
+      console.out << comparison_json(comparison) << "\n";
+    } else {
+      console.out << comparison_table(comparison, arguments->all ? 0 : 10);
+    }
+    return 0;
+  };
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,214 @@
+#include "autodist/app/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "autodist/base/error.h"
+
+namespace autodist::app {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr double kMicroseconds = 1e6;
+
+std::set<std::pair<std::uint32_t, std::uint64_t>> computed(const TraceFile& trace) {
+  std::set<std::pair<std::uint32_t, std::uint64_t>> steps;
+  for (const TraceFile::Row& row : trace.rows) {
+    if (row.activity == "compute") steps.emplace(row.rank, row.step);
+  }
+  return steps;
+}
+
+// Ranks and steps that both have; from the second step on, where there is one.
+std::set<std::pair<std::uint32_t, std::uint64_t>> shared_steps(const TraceFile& a,
+                                                               const TraceFile& b) {
+  const auto one = computed(a);
+  const auto other = computed(b);
+  std::set<std::pair<std::uint32_t, std::uint64_t>> both;
+  std::set_intersection(one.begin(), one.end(), other.begin(), other.end(),
+                        std::inserter(both, both.end()));
+  std::set<std::pair<std::uint32_t, std::uint64_t>> settled;
+  for (const auto& [rank, step] : both) {
+    if (both.count({rank, step - 1}) > 0 && step > 0) settled.emplace(rank, step);
+  }
+  return settled.empty() ? both : settled;
+}
+
+struct Sums {
+  std::map<std::string, double> phases;
+  std::map<std::string, double> variables;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, double> ends;  // of the last op
+  std::map<std::pair<std::uint32_t, std::uint64_t>, double> begins;
+};
+
+Sums sums_of(const TraceFile& trace,
+             const std::set<std::pair<std::uint32_t, std::uint64_t>>& steps) {
+  Sums sums;
+  const auto count = static_cast<double>(steps.size());
+  for (const TraceFile::Row& row : trace.rows) {
+    const std::pair key(row.rank, row.step);
+    if (row.activity == "compute") {
+      double& end = sums.ends[key];
+      end = std::max(end, row.end.value);
+      const auto [begin, is_new] = sums.begins.emplace(key, row.start.value);
+      if (!is_new) begin->second = std::min(begin->second, row.start.value);
+    }
+    if (steps.count(key) == 0) continue;
+    const double seconds = (row.end - row.start).value / count;
+    sums.phases[row.activity] += seconds;
+    const bool of_variable = row.activity == "gate" || row.activity == "wire";
+    if (of_variable) sums.variables[row.name] += seconds;
+  }
+  return sums;
+}
+
+// Mean over the steps of end - end of the one before; of a lone first step its own length.
+double mean_step(const Sums& sums, const std::set<std::pair<std::uint32_t, std::uint64_t>>& steps) {
+  double sum = 0;
+  for (const auto& key : steps) {
+    const auto before = sums.ends.find({key.first, key.second - 1});
+    const bool has_one = key.second > 0 && before != sums.ends.end();
+    sum += sums.ends.at(key) - (has_one ? before->second : sums.begins.at(key));
+  }
+  return sum / static_cast<double>(steps.size());
+}
+
+std::vector<Compared> joined(const std::map<std::string, double>& predicted,
+                             const std::map<std::string, double>& measured) {
+  std::map<std::string, Compared> all;
+  for (const auto& [name, seconds] : predicted) all[name].predicted = Seconds(seconds);
+  for (const auto& [name, seconds] : measured) all[name].measured = Seconds(seconds);
+  std::vector<Compared> rows;
+  for (auto& [name, row] : all) {
+    row.name = name;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+std::string line(const Compared& row, std::size_t width) {
+  return fmt::format("{:<{}} {:>12} {:>12} {:>+9.1f} %\n", row.name, width,
+                     to_string(row.predicted), to_string(row.measured), 100 * row.error());
+}
+
+ordered_json json_of(const Compared& row) {
+  return {{"name", row.name},
+          {"predicted_seconds", row.predicted.value},
+          {"measured_seconds", row.measured.value},
+          {"error", row.error()}};
+}
+
+void append(const TraceFile& trace, const char* which, std::uint32_t offset, ordered_json& events) {
+  double first = 1e300;
+  for (const TraceFile::Row& row : trace.rows) first = std::min(first, row.start.value);
+  std::set<std::uint32_t> named;
+  for (const TraceFile::Row& row : trace.rows) {
+    const std::uint32_t process = 2 * row.rank + offset;
+    if (named.insert(process).second) {
+      events.push_back({{"name", "process_name"},
+                        {"ph", "M"},
+                        {"pid", process},
+                        {"args", {{"name", fmt::format("rank {} {}", row.rank, which)}}}});
+      events.push_back({{"name", "process_sort_index"},
+                        {"ph", "M"},
+                        {"pid", process},
+                        {"args", {{"sort_index", process}}}});
+    }
+    events.push_back({{"name", row.name},
+                      {"cat", row.activity},
+                      {"ph", "X"},
+                      {"pid", process},
+                      {"tid", row.track},
+                      {"ts", (row.start.value - first) * kMicroseconds},
+                      {"dur", (row.end - row.start).value * kMicroseconds},
+                      {"args", {{"step", row.step}, {"bytes", row.bytes}}}});
+  }
+}
+
+}  // namespace
+
+TraceFile parse_trace(const std::string& json, const std::string& where) {
+  const nlohmann::json root = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!root.is_object() || !root.contains("traceEvents") || !root["traceEvents"].is_array()) {
+    fail(ErrorCode::kUsage, "{}: no trace: an object with traceEvents expected", where);
+  }
+  TraceFile trace;
+  try {
+    for (const nlohmann::json& event : root["traceEvents"]) {
+      if (event.value("ph", "") != "X") continue;
+      TraceFile::Row row;
+      row.activity = event.at("cat").get<std::string>();
+      row.name = event.at("name").get<std::string>();
+      row.rank = event.at("pid").get<std::uint32_t>();
+      row.track = event.at("tid").get<std::uint32_t>();
+      row.step = event.at("args").at("step").get<std::uint64_t>();
+      row.bytes = event.at("args").value("bytes", std::int64_t{0});
+      row.start = Seconds(event.at("ts").get<double>() / kMicroseconds);
+      row.end = row.start + Seconds(event.at("dur").get<double>() / kMicroseconds);
+      trace.rows.push_back(std::move(row));
+    }
+  } catch (const nlohmann::json::exception& error) {
+    fail(ErrorCode::kUsage, "{}: no trace of ours: {}", where, error.what());
+  }
+  if (trace.rows.empty()) fail(ErrorCode::kUsage, "{}: a trace without rows", where);
+  return trace;
+}
+
+Comparison compare(const TraceFile& predicted, const TraceFile& measured) {
+  const auto steps = shared_steps(predicted, measured);
+  if (steps.empty()) {
+    fail(ErrorCode::kUsage, "compare: the traces have no rank and step in common");
+  }
+  const Sums a = sums_of(predicted, steps);
+  const Sums b = sums_of(measured, steps);
+  Comparison comparison;
+  comparison.step = {"step", Seconds(mean_step(a, steps)), Seconds(mean_step(b, steps))};
+  comparison.phases = joined(a.phases, b.phases);
+  comparison.variables = joined(a.variables, b.variables);
+  std::stable_sort(comparison.variables.begin(), comparison.variables.end(),
+                   [](const Compared& x, const Compared& y) {
+                     return std::abs((x.predicted - x.measured).value) >
+                            std::abs((y.predicted - y.measured).value);
+                   });
+  return comparison;
+}
+
+std::string comparison_table(const Comparison& comparison, std::size_t most) {
+  std::size_t width = 10;
+  for (const Compared& row : comparison.variables) width = std::max(width, row.name.size());
+  std::string text = fmt::format("{:<{}} {:>12} {:>12} {:>11}\n", "per step and rank", width,
+                                 "predicted", "measured", "error");
+  text += line(comparison.step, width);
+  text += "\nphases\n";
+  for (const Compared& row : comparison.phases) text += line(row, width);
+  text += "\nvariables: waited for and on the wire\n";
+  for (std::size_t i = 0; i < comparison.variables.size() && (most == 0 || i < most); ++i) {
+    text += line(comparison.variables[i], width);
+  }
+  return text;
+}
+
+std::string comparison_json(const Comparison& comparison) {
+  ordered_json json{{"step_seconds_predicted", comparison.step.predicted.value},
+                    {"step_seconds_measured", comparison.step.measured.value},
+                    {"step_error", comparison.step.error()}};
+  json["phases"] = ordered_json::array();
+  for (const Compared& row : comparison.phases) json["phases"].push_back(json_of(row));
+  json["variables"] = ordered_json::array();
+  for (const Compared& row : comparison.variables) json["variables"].push_back(json_of(row));
+  return json.dump();
+}
+
+std::string side_by_side(const TraceFile& predicted, const TraceFile& measured) {
+  ordered_json events = ordered_json::array();
+  append(predicted, "predicted", 0, events);
+  append(measured, "measured", 1, events);
+  return ordered_json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump();
+}
+
+}  // namespace autodist::app

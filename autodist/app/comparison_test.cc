@@ -1,0 +1,69 @@
+#include "autodist/app/comparison.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "autodist/base/error.h"
+#include "autodist/ir/trace.h"
+
+namespace autodist::app {
+namespace {
+
+ir::TraceRow row(ir::Activity activity, std::uint32_t rank, std::uint64_t step, double start,
+                 double end, const char* name) {
+  return {activity, ir::Rank(rank), ir::StreamKind::kCompute, step,
+          name,     Bytes(8),       Seconds(start),           Seconds(end)};
+}
+
+// Steps of `length` seconds: an op, then a gate of a fifth of it.
+TraceFile steps(double length, int count, double from) {
+  ir::Trace trace;
+  for (int k = 0; k < count; ++k) {
+    const double start = from + k * length;
+    const auto step = static_cast<std::uint64_t>(k);
+    trace.rows.push_back(row(ir::Activity::kGate, 0, step, start, start + length / 5, "w"));
+    trace.rows.push_back(
+        row(ir::Activity::kCompute, 0, step, start + length / 5, start + length, "aten::mm"));
+  }
+  return parse_trace(ir::to_chrome_json(trace), "t");
+}
+
+TEST(Comparison, OfStepsPhasesAndVariables) {
+  const Comparison comparison = compare(steps(0.9, 4, 0), steps(1.0, 5, 100));
+  EXPECT_NEAR(comparison.step.predicted.value, 0.9, 1e-9);
+  EXPECT_NEAR(comparison.step.measured.value, 1.0, 1e-9);
+  EXPECT_NEAR(comparison.step.error(), -0.1, 1e-9);
+  ASSERT_EQ(comparison.phases.size(), 2U);
+  EXPECT_EQ(comparison.phases[0].name, "compute");
+  EXPECT_NEAR(comparison.phases[0].measured.value, 0.8, 1e-9);
+  ASSERT_EQ(comparison.variables.size(), 1U);
+  EXPECT_EQ(comparison.variables[0].name, "w");
+  EXPECT_NEAR(comparison.variables[0].predicted.value, 0.18, 1e-9);
+}
+
+TEST(Comparison, PutsBothIntoOneFile) {
+  const auto both = nlohmann::json::parse(side_by_side(steps(0.9, 2, 0), steps(1.0, 2, 100)));
+  double last = 0;
+  int rows = 0;
+  for (const auto& event : both["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    ++rows;
+    EXPECT_LT(event["pid"], 2);
+    last = std::max(last, event["ts"].get<double>());
+  }
+  EXPECT_EQ(rows, 8);
+  EXPECT_LT(last, 2e6) << "both begin at 0";
+}
+
+TEST(Comparison, RefusesWhatIsNoTrace) {
+  EXPECT_THROW(parse_trace("{", "t"), Error);
+  EXPECT_THROW(parse_trace("{\"traceEvents\": []}", "t"), Error);
+  EXPECT_THROW(parse_trace("{\"traceEvents\": [{\"ph\": \"X\"}]}", "t"), Error);
+  ir::Trace other;
+  other.rows.push_back(row(ir::Activity::kCompute, 7, 0, 0, 1, "op"));
+  EXPECT_THROW(compare(steps(1, 2, 0), parse_trace(ir::to_chrome_json(other), "t")), Error);
+}
+
+}  // namespace
+}  // namespace autodist::app

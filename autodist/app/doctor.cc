@@ -1,0 +1,304 @@
+#include "autodist/app/doctor.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <sys/timex.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "autodist/app/machine.h"
+#include "autodist/base/clock.h"
+#include "autodist/base/error.h"
+#include "autodist/base/units.h"
+
+namespace autodist::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string beside(const char* name) {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  const fs::path program = self.parent_path() / name;
+  return !error && fs::exists(program, error) ? program.string() : "";
+}
+
+bool in_path(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (::access((folder + "/" + name).c_str(), X_OK) == 0) return true;
+  }
+  return false;
+}
+
+std::string blas_library() {
+  std::error_code error;
+  for (const char* folder :
+       {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"}) {
+    const fs::path library = fs::path(folder) / "libblas.so.3";
+    if (fs::exists(library, error)) return fs::canonical(library, error).string();
+  }
+  return "";
+}
+
+// cgroup v2, then v1; 0 for no limit.
+double core_limit() {
+  std::istringstream v2(first_line("/sys/fs/cgroup/cpu.max"));
+  std::string quota;
+  double period = 0;
+  if (v2 >> quota >> period && quota != "max" && period > 0) return std::stod(quota) / period;
+  std::istringstream one(first_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"));
+  std::istringstream other(first_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
+  double micros = 0;
+  if (one >> micros && other >> period && micros > 0 && period > 0) return micros / period;
+  return 0;
+}
+
+std::uint64_t limit_of(int resource) {
+  rlimit limit{};
+  ::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit);
+  return limit.rlim_cur;
+}
+
+bool can_bind() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return false;
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool bound =
+      ::bind(socket, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0 &&  // NOLINT
+      ::listen(socket, 1) == 0;
+  ::close(socket);
+  return bound;
+}
+
+std::uint64_t free_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string key;
+    std::uint64_t kib = 0;
+    if (words >> key >> kib && key == "MemAvailable:") return kib << 10;
+  }
+  return 0;
+}
+
+Finding good(const std::string& subject, const std::string& found) {
+  return {subject, Health::kGood, found, ""};
+}
+
+std::string size(std::uint64_t bytes) { return to_string(Bytes(static_cast<std::int64_t>(bytes))); }
+
+Finding threads_finding(const MachineFacts& machine, std::size_t ranks) {
+  const double cores =
+      machine.core_limit > 0 ? std::min<double>(machine.core_limit, machine.cores) : machine.cores;
+  std::string found = fmt::format("{} cores", machine.cores);
+  if (machine.core_limit > 0) found += fmt::format(", limited to {:g}", machine.core_limit);
+  found += machine.omp_threads.empty() ? "" : ", OMP_NUM_THREADS=" + machine.omp_threads;
+  if (static_cast<double>(ranks) > cores) {
+    return {"threads", Health::kPoor, fmt::format("{} for {} ranks", found, ranks),
+            "start fewer ranks on this machine: they take turns on its cores"};
+  }
+  if (machine.core_limit > 0 && machine.omp_threads.empty()) {
+    return {"threads", Health::kPoor, found,
+            fmt::format("export OMP_NUM_THREADS={}: libraries see all cores, not the limit",
+                        std::max(1, static_cast<int>(cores / static_cast<double>(ranks))))};
+  }
+  return good("threads", found);
+}
+
+// Seconds of one pass of `work` over `bytes`, the least of several.
+template <typename Work>
+double rate_of(std::size_t bytes, Work work) {
+  const SteadyClock clock;
+  double best = 1e9;
+  for (int i = 0; i < 15; ++i) {
+    const Seconds start = clock.now();
+    work();
+    best = std::min(best, (clock.now() - start).value);
+  }
+  return static_cast<double>(bytes) / best;
+}
+
+}  // namespace
+
+std::string name_of(Health health) {
+  static constexpr const char* kNames[] = {"ok", "poor", "bad"};
+  return kNames[static_cast<int>(health)];
+}
+
+MachineFacts machine_facts() {
+  MachineFacts facts;
+  facts.torch_program = beside("autodist-torch");
+  facts.ssh = in_path("ssh");
+  facts.curve = zmq_has("curve") != 0;
+  facts.blas = blas_library();
+  facts.cores = std::thread::hardware_concurrency();
+  facts.core_limit = core_limit();
+  const char* threads = std::getenv("OMP_NUM_THREADS");
+  facts.omp_threads = threads == nullptr ? "" : threads;
+  facts.open_files = limit_of(RLIMIT_NOFILE);
+  facts.processes = limit_of(RLIMIT_NPROC);
+  struct statvfs shm {};
+  if (::statvfs("/dev/shm", &shm) == 0) facts.shared_memory = shm.f_bavail * shm.f_frsize;
+  facts.free_memory = free_memory();
+  facts.port = can_bind();
+  std::istringstream range(first_line("/proc/sys/net/ipv4/ip_local_port_range"));
+  range >> facts.first_port >> facts.last_port;
+  facts.clock_source =
+      first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+  timex clock{};
+  facts.synchronised = ::adjtimex(&clock) != TIME_ERROR && (clock.status & STA_UNSYNC) == 0;
+  return facts;
+}
+
+std::vector<NodeFacts> node_facts(const cluster::Cluster& cluster) {
+  std::vector<NodeFacts> nodes;
+  for (const cluster::Node& node : cluster.nodes) {
+    NodeFacts facts{node.address, "", false};
+    try {
+      facts.resolved = resolved(node.address);
+      facts.is_here = is_this_machine(node.address);
+    } catch (const Error&) {
+      // A name that nobody knows is a finding.
+    }
+    nodes.push_back(facts);
+  }
+  return nodes;
+}
+
+std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks) {
+  std::vector<Finding> all;
+  const auto check = [&](bool fine, Finding otherwise, const std::string& found) {
+    all.push_back(fine ? good(otherwise.subject, found) : std::move(otherwise));
+  };
+  check(!machine.torch_program.empty(),
+        {"training", Health::kBad, "no autodist-torch beside this program",
+         "build with libtorch (tools/install-packages installs it); planning works without"},
+        machine.torch_program);
+  check(machine.ssh,
+        {"ssh", Health::kPoor, "no ssh client",
+         "apt-get install openssh-client, to start ranks on other machines"},
+        "a client is there");
+  check(machine.curve,
+        {"encryption", Health::kPoor, "libzmq without CURVE",
+         "install a libzmq built with libsodium; until then other machines are reached in clear"},
+        "libzmq has CURVE");
+  const bool fast_blas = machine.blas.find("openblas") != std::string::npos ||
+                         machine.blas.find("mkl") != std::string::npos ||
+                         machine.blas.find("blis") != std::string::npos;
+  check(fast_blas,
+        {"BLAS", Health::kPoor, machine.blas.empty() ? "none found" : machine.blas,
+         "apt-get install libopenblas0-pthread: the reference BLAS is many times slower"},
+        machine.blas);
+  all.push_back(threads_finding(machine, ranks));
+  const std::uint64_t files = 256 + 16 * ranks;
+  check(machine.open_files >= files,
+        {"open files", Health::kBad, fmt::format("limit {}", machine.open_files),
+         fmt::format("ulimit -n {}", std::max<std::uint64_t>(files, 4096))},
+        fmt::format("limit {}", machine.open_files));
+  check(
+      machine.processes >= 512 * ranks,
+      {"processes", Health::kPoor, fmt::format("limit {}", machine.processes),
+       fmt::format("ulimit -u {}: threads count, too", 4096 * ranks)},
+      machine.processes == RLIM_INFINITY ? "no limit" : fmt::format("limit {}", machine.processes));
+  check(machine.shared_memory >= (std::uint64_t{16} << 20),
+        {"shared memory", Health::kPoor, size(machine.shared_memory) + " free in /dev/shm",
+         "docker run --shm-size=1g; ranks do without, PyTorch's data loaders do not"},
+        size(machine.shared_memory) + " free in /dev/shm");
+  check(machine.free_memory >= (std::uint64_t{1} << 30),
+        {"memory", Health::kPoor, size(machine.free_memory) + " free",
+         "stop what else runs here, or plan with fewer ranks: autodist plan says what one needs"},
+        size(machine.free_memory) + " free");
+  check(
+      machine.port,
+      {"ports", Health::kBad, "no port can be opened", "look at the container's or host's policy"},
+      fmt::format("{} to {}", machine.first_port, machine.last_port));
+  check(machine.clock_source != "hpet" && machine.clock_source != "acpi_pm",
+        {"clock", Health::kPoor, machine.clock_source + ": reading it takes microseconds",
+         "boot with clocksource=tsc where the processor has it; traces cost more until then"},
+        machine.clock_source);
+  check(machine.synchronised,
+        {"time", Health::kPoor, "not synchronised",
+         "apt-get install chrony; traces of several machines are aligned only roughly without"},
+        "synchronised");
+  return all;
+}
+
+std::vector<Finding> findings(const std::vector<NodeFacts>& nodes) {
+  std::vector<Finding> all;
+  std::size_t here = 0;
+  for (const NodeFacts& node : nodes) {
+    here += node.is_here ? 1 : 0;
+    if (node.resolved.empty()) {
+      all.push_back({"address", Health::kBad, fmt::format("'{}' cannot be resolved", node.address),
+                     "add it to /etc/hosts or to the name server, or give its address as digits"});
+    } else if (nodes.size() > 1 && node.resolved.rfind("127.", 0) == 0) {
+      all.push_back(
+          {"address", Health::kBad,
+           fmt::format("'{}' is {} here: others cannot reach that", node.address, node.resolved),
+           "take the name out of the 127.0.1.1 line of /etc/hosts, or give the address "
+           "of its network card"});
+    } else {
+      all.push_back(good("address", node.address == node.resolved
+                                        ? node.address
+                                        : node.address + " is " + node.resolved));
+    }
+  }
+  if (!nodes.empty() && here == 0) {
+    all.push_back({"cluster", Health::kPoor, "this machine is none of its nodes",
+                   "start the job on the chief; planning works anywhere"});
+  }
+  return all;
+}
+
+Finding calibration_finding(const std::string& path, bool exists) {
+  if (exists) return good("calibration", path);
+  return {"calibration", Health::kPoor, "none: predictions use rules of thumb",
+          "autodist doctor --measure writes " + path};
+}
+
+// Working sets beyond the caches, as gradients are.
+sim::Calibration measure_machine() {
+  constexpr std::size_t kCount = 4 << 20;
+  constexpr std::size_t kBytes = kCount * sizeof(float);
+  std::vector<float> gradient(kCount, 0.5F);
+  std::vector<float> other(kCount, 0.25F);
+  std::vector<float> parameters(kCount, 1.0F);
+  sim::Calibration measured;
+  measured["sum_gb_per_s"] = 1e-9 * rate_of(2 * kBytes, [&] {
+                               for (std::size_t i = 0; i < kCount; ++i)
+                                 parameters[i] = 0.5F * gradient[i] + 0.5F * other[i];
+                             });
+  measured["update_gb_per_s"] = 1e-9 * rate_of(kBytes, [&] {
+                                  for (std::size_t i = 0; i < kCount; ++i)
+                                    parameters[i] -= 0.125F * gradient[i];
+                                });
+  measured["install_gb_per_s"] =
+      1e-9 * rate_of(kBytes, [&] { std::memcpy(parameters.data(), other.data(), kBytes); });
+  measured["cores"] = std::max(1U, std::thread::hardware_concurrency());
+  return measured;
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,64 @@
+// What this machine has for a job, what it lacks, and what to do about it. Needs no libtorch, no
+// cluster and no peer: it works before anything else works.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "autodist/cluster/cluster.h"
+#include "autodist/sim/calibration.h"
+
+namespace autodist::app {
+
+enum class Health : std::uint8_t { kGood, kPoor, kBad };
+std::string name_of(Health health);  // "ok", "poor", "bad"
+
+struct Finding {
+  std::string subject;  // "ports"
+  Health health = Health::kGood;
+  std::string found;
+  std::string remedy;  // one line; "" where nothing is wrong
+};
+
+// What the findings are made of, so that a test can have any machine.
+struct MachineFacts {
+  std::string torch_program;  // path of autodist-torch; "" where there is none
+  bool ssh = false;           // a client in PATH
+  bool curve = false;         // libzmq can encrypt
+  std::string blas;           // what libblas.so.3 is; "" where there is none
+  unsigned cores = 0;
+  double core_limit = 0;         // of the container; 0: none
+  std::string omp_threads;       // OMP_NUM_THREADS; "" where it is not set
+  std::uint64_t open_files = 0;  // the soft limits, as the one below
+  std::uint64_t processes = 0;
+  std::uint64_t shared_memory = 0;  // bytes free in /dev/shm
+  std::uint64_t free_memory = 0;
+  bool port = false;   // one can be bound
+  int first_port = 0;  // of those that the system hands out
+  int last_port = 0;
+  std::string clock_source;   // of the kernel
+  bool synchronised = false;  // by NTP or PTP
+};
+MachineFacts machine_facts();
+
+// A node's address, and what it resolves to.
+struct NodeFacts {
+  std::string address;
+  std::string resolved;  // "" where it cannot be
+  bool is_here = false;
+};
+std::vector<NodeFacts> node_facts(const cluster::Cluster& cluster);
+
+// In the order of the fields above; `ranks`: of the job on this machine.
+std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks);
+std::vector<Finding> findings(const std::vector<NodeFacts>& nodes);
+// Whether predictions for this cluster know the machines.
+Finding calibration_finding(const std::string& path, bool exists);
+
+// Rates of this machine's memory and arithmetic, in a second or two: what a calibration holds
+// besides links.
+sim::Calibration measure_machine();
+
+}  // namespace autodist::app
