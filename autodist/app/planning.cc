@@ -26,13 +26,14 @@ void keep_variables_of(const ir::Graph& graph, strategy::Strategy& strategy) {
                        strategy.nodes.end());
 }
 
-std::string new_id() {
-  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
-  return strategy::make_id(
-      std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count());
-}
-
 }  // namespace
+
+void set_id(strategy::Strategy& strategy) {
+  if (!strategy.id.empty()) return;
+  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
+  strategy.id =
+      strategy::make_id(std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count());
+}
 
 std::string source_of(const StrategyRequest& request) {
   return request.file.empty() ? "builder " + request.builder : request.file;
@@ -45,7 +46,7 @@ strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Gra
       request.file.empty() ? search::build_strategy(request.builder, graph, cluster, request.own)
                            : strategy::read_strategy(request.file, &warnings);
   if (request.one_of_several) keep_variables_of(graph, strategy);
-  if (strategy.id.empty()) strategy.id = new_id();
+  set_id(strategy);
   strategy::check(strategy, graph, cluster, source_of(request));
   // A file that carries priorities keeps them: they were fixed when it was planned.
   if (!has_priorities(strategy)) strategy::fix_priorities(strategy, graph);

@@ -35,6 +35,9 @@ strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Gra
                                    const cluster::Cluster& cluster,
                                    std::vector<std::string>& warnings);
 
+// A new id, where the strategy has none.
+void set_id(strategy::Strategy& strategy);
+
 // What things cost on `cluster`, with the calibration in the file `calibration`, or where that is
 // "", in the file beside the cluster's (sim/calibration.h), if there is one. Throws as
 // sim::cost_model and sim::parse_calibration do.

@@ -8,6 +8,8 @@
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/planning.h"
 #include "autodist/app/prediction.h"
+#include "autodist/app/searching.h"
+#include "autodist/app/stop_signal.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/base/nearest.h"
@@ -21,7 +23,10 @@ namespace {
 struct PlanArguments {
   std::string graph;
   std::string cluster = "local:2";
-  std::string builder = kDefaultBuilder;
+  std::string builder = kSearch;
+  std::string budget = "10s";
+  std::uint64_t seed = 0;
+  std::string calibration;
   std::string output;
   std::string dump_after;
   bool all = false;
@@ -30,7 +35,7 @@ struct PlanArguments {
 };
 
 std::string builder_help() {
-  std::string text = "how, as NAME or NAME:key=value,…:";
+  std::string text = "auto (the default) searches; or a builder, as NAME or NAME:key=value,…:";
   for (const search::Builder& builder : search::builders()) text += " " + builder.name;
   return text;
 }
@@ -44,28 +49,22 @@ void check_pass_name(const std::string& name) {
        fmt::join(known, ", "), nearest(name, known));
 }
 
-int plan(const PlanArguments& arguments, Console& console) {
-  check_pass_name(arguments.dump_after);
-  const auto graph = std::make_shared<const ir::Graph>(load_graph(arguments.graph));
-  const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
+void write(const PlanArguments& arguments, const strategy::Strategy& strategy) {
+  if (arguments.output.empty()) return;
+  write_file_atomically(arguments.output, arguments.as_text ? strategy::to_text(strategy)
+                                                            : strategy::serialize(strategy));
+}
+
+int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
+                    const cluster::Cluster& cluster, const passes::Options& options,
+                    Console& console) {
   const StrategyRequest request{arguments.builder, "", {}};
   std::vector<std::string> warnings;
   const strategy::Strategy strategy = choose_strategy(request, *graph, cluster, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
-
-  passes::Options options;
-  options.cpu_only = arguments.cpu_only;
-  options.dump = [&](const std::string& pass, const std::string& text) {
-    if (arguments.dump_after != pass && arguments.dump_after != "all") return;
-    console.err << "# after " << pass << "\n" << text << "\n";
-  };
   const ir::Program program =
       passes::rewrite(graph, strategy, cluster, options, source_of(request));
-
-  if (!arguments.output.empty()) {
-    write_file_atomically(arguments.output, arguments.as_text ? strategy::to_text(strategy)
-                                                              : strategy::serialize(strategy));
-  }
+  write(arguments, strategy);
   const Predicted predicted = predict(program, cluster, arguments.cluster);
   if (console.json) {
     auto json = nlohmann::ordered_json::parse(report::plan_json(strategy, program));
@@ -82,8 +81,64 @@ int plan(const PlanArguments& arguments, Console& console) {
                       ? prediction_lines(*predicted.simulation, program, predicted.costs) + "\n"
                       : "")
               << report::plan_table(strategy, program, arguments.all ? 0 : 20);
-  if (!arguments.output.empty()) console.out << "\nWritten to " << arguments.output << "\n";
   return 0;
+}
+
+int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
+                   const cluster::Cluster& cluster, const passes::Options& options,
+                   Console& console) {
+  SearchRequest request;
+  request.options.budget = search::parse_budget(arguments.budget);
+  request.options.seed = arguments.seed;
+  const std::atomic<bool>& stop = watch_stop_signals();
+  request.options.stop = [&stop] { return stop.load(); };
+  request.options.progress = [&console](const search::Progress& progress) {
+    if (console.terminal) console.err << "\r" << progress_line(progress) << "\033[K" << std::flush;
+  };
+  request.passes = options;
+  request.passes.dump = nullptr;  // of the answer alone, below
+  request.cluster_file = arguments.cluster;
+  request.calibration = arguments.calibration;
+  SearchedPlan plan = search_plan(graph, cluster, request);
+  if (console.terminal) console.err << "\r\033[K";
+  set_id(plan.strategy);
+  if (options.dump) passes::rewrite(graph, plan.strategy, cluster, options, "search");
+  write(arguments, plan.strategy);
+  if (console.json) {
+    auto json = nlohmann::ordered_json::parse(report::plan_json(plan.strategy, plan.program));
+    json["prediction"] =
+        nlohmann::ordered_json::parse(prediction_json(plan.simulation, plan.program, plan.costs));
+    json["search"] = nlohmann::ordered_json::parse(search_json(plan));
+    console.out << json.dump() << "\n";
+    return 0;
+  }
+  console.out << fmt::format("{} on {} by search: {}\n\n", graph->name, arguments.cluster,
+                             plan.name)
+              << prediction_lines(plan.simulation, plan.program, plan.costs) << search_lines(plan)
+              << "\n"
+              << report::plan_table(plan.strategy, plan.program, arguments.all ? 0 : 20);
+  return 0;
+}
+
+int plan(const PlanArguments& arguments, Console& console) {
+  check_pass_name(arguments.dump_after);
+  const auto graph = std::make_shared<const ir::Graph>(load_graph(arguments.graph));
+  const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
+  passes::Options options;
+  options.cpu_only = arguments.cpu_only;
+  if (!arguments.dump_after.empty()) {
+    options.dump = [&](const std::string& pass, const std::string& text) {
+      if (arguments.dump_after != pass && arguments.dump_after != "all") return;
+      console.err << "# after " << pass << "\n" << text << "\n";
+    };
+  }
+  const bool searches = arguments.builder == kSearch;
+  const int code = searches ? plan_by_search(arguments, graph, cluster, options, console)
+                            : plan_by_builder(arguments, graph, cluster, options, console);
+  if (!console.json && !arguments.output.empty()) {
+    console.out << "\nWritten to " << arguments.output << "\n";
+  }
+  return code;
 }
 
 }  // namespace
@@ -96,6 +151,12 @@ Action declare_plan(CLI::App& verb) {
   verb.add_option("--cluster", arguments->cluster,
                   "resource specification, host file, or local:N (default local:2)");
   verb.add_option("--builder", arguments->builder, builder_help());
+  verb.add_option("--budget", arguments->budget,
+                  "of the search: a time (10s, the default; 2m) or a number of simulations (40), "
+                  "which gives the same plan every time");
+  verb.add_option("--seed", arguments->seed, "of the search (default 0)");
+  verb.add_option("--calibration", arguments->calibration,
+                  "what was measured here (default: FILE.calibration.yml beside the cluster)");
   verb.add_option("-o,--output", arguments->output, "write the strategy here");
   verb.add_flag("--text", arguments->as_text, "write it in protobuf's text format");
   verb.add_flag("--all", arguments->all, "show every variable");

@@ -12,9 +12,10 @@ const std::vector<Verb>& verbs() {
        "autodist capture digits -o digits.adg", Program::kTorch},
       {"inspect", "show a graph, a graph_item, a strategy or a cluster",
        "autodist inspect gpt-small --top 10", Program::kLight},
-      {"plan", "choose a strategy for a graph on a cluster",
-       "autodist plan gpt-small --cluster local:4 --builder PartitionedPS -o plan.strategy",
-       Program::kLight},
+      {"plan", "search a strategy for a graph on a cluster, or take a builder's",
+       "autodist plan gpt-small --cluster local:4 -o plan.strategy", Program::kLight},
+      {"explain", "why a plan is as it is: its choices, the alternatives, what bounds the step",
+       "autodist explain gpt-small plan.strategy --cluster local:4", Program::kLight},
       {"simulate", "predict a step's time, bounds and memory, on a cluster that need not exist",
        "autodist simulate resnet50 --cluster cluster.yml --what-if "
        "nodes=16,bandwidth=25,device=A100",

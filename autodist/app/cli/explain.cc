@@ -1,0 +1,73 @@
+// `autodist explain`: why a plan is as it is, and what else was there.
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "autodist/app/archive.h"
+#include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/explanation.h"
+#include "autodist/app/planning.h"
+#include "autodist/app/stop_signal.h"
+
+namespace autodist::app {
+namespace {
+
+struct ExplainArguments {
+  std::string graph;
+  std::string cluster = "local:2";
+  StrategyRequest strategy;
+  std::string budget = "10s";
+  std::string calibration;
+  bool all = false;
+  bool cpu_only = false;
+};
+
+int explain_plan(const ExplainArguments& arguments, Console& console) {
+  const auto graph = std::make_shared<const ir::Graph>(load_graph(arguments.graph));
+  const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
+  std::vector<std::string> warnings;
+  const strategy::Strategy strategy =
+      choose_strategy(arguments.strategy, *graph, cluster, warnings);
+  for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
+  SearchRequest request;
+  request.options.budget = search::parse_budget(arguments.budget);
+  const std::atomic<bool>& stop = watch_stop_signals();
+  request.options.stop = [&stop] { return stop.load(); };
+  request.passes.cpu_only = arguments.cpu_only;
+  request.cluster_file = arguments.cluster;
+  request.calibration = arguments.calibration;
+  const Explanation explanation = explain(graph, cluster, strategy, request);
+  if (console.json) {
+    console.out << explanation_json(explanation) << "\n";
+    return 0;
+  }
+  console.out << fmt::format("{} on {} by {}\n\n", graph->name, arguments.cluster,
+                             source_of(arguments.strategy))
+              << explanation_table(explanation, arguments.all ? 0 : 8);
+  return 0;
+}
+
+}  // namespace
+
+Action declare_explain(CLI::App& verb) {
+  auto arguments = std::make_shared<ExplainArguments>();
+  verb.add_option("graph", arguments->graph, "a captured graph, or the name of a shipped one")
+      ->required();
+  auto* file = verb.add_option("strategy", arguments->strategy.file, "a strategy file");
+  verb.add_option("--cluster", arguments->cluster,
+                  "resource specification, host file, or local:N (default local:2)");
+  verb.add_option("--builder", arguments->strategy.builder,
+                  "in the place of a file: NAME or NAME:key=value,… (see plan)")
+      ->excludes(file);
+  verb.add_option("--budget", arguments->budget,
+                  "for simulating the alternatives: a time (default 10s) or a number of them");
+  verb.add_option("--calibration", arguments->calibration,
+                  "what was measured here (default: FILE.calibration.yml beside the cluster)");
+  verb.add_flag("--all", arguments->all, "explain every variable");
+  verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
+  return [arguments](Console& console) { return explain_plan(*arguments, console); };
+}
+
+}  // namespace autodist::app

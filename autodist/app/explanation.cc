@@ -1,0 +1,219 @@
+#include "autodist/app/explanation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "autodist/app/planning.h"
+#include "autodist/app/prediction.h"
+#include "autodist/base/clock.h"
+#include "autodist/report/strategy.h"
+#include "autodist/search/autosync/analytic.h"
+#include "autodist/search/autosync/moves.h"
+#include "autodist/search/builders/builders.h"
+
+namespace autodist::app {
+namespace {
+
+using search::Point;
+
+class Explaining {
+ public:
+  Explaining(const search::Space& space, const Explanation& of, const Point& point)
+      : space_(space), of_(of), point_(point), analytic_(space, of.program, of.costs) {
+    waits_.resize(point.choices.size());
+    for (const sim::Waited& wait : of.simulation.waits) {
+      waits_[wait.variable.value] = wait.seconds;
+    }
+  }
+
+  std::vector<Explained> all() const {
+    std::vector<ir::VariableId> order;
+    const ir::Graph& graph = space_.graph();
+    for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+      if (graph.variables[i].gradient) order.emplace_back(i);
+    }
+    std::stable_sort(order.begin(), order.end(), [&](ir::VariableId a, ir::VariableId b) {
+      return ir::bytes_of(graph, a) > ir::bytes_of(graph, b);
+    });
+    std::vector<Explained> rows;
+    for (ir::VariableId id : order) rows.push_back(one(id));
+    return rows;
+  }
+
+ private:
+  Explained one(ir::VariableId id) const {
+    Explained row;
+    row.variable = id;
+    row.waited = waits_[id.value];
+    row.choice = report::describe(of_.strategy.nodes[id.value]);
+    const search::Score here = analytic_.score(point_);
+    std::optional<search::Score> best;
+    Point best_point;
+    for (const search::Choice& choice : space_.options(id)) {
+      Point other = point_;
+      if (!search::set_class(space_, {id}, choice, other)) continue;
+      const search::Score score = analytic_.score(other);
+      if (best && !(score < *best)) continue;
+      best = score;
+      best_point = other;
+    }
+    if (!best) return row;
+    row.cost = best->step - here.step;
+    row.next_best = report::describe(space_.strategy_of(best_point).nodes[id.value]);
+    row.why = row.cost > Seconds{} ? "else " + best->bound + " carries most" : "others are as good";
+    if (row.cost < Seconds{}) row.why = "another would be faster";
+    return row;
+  }
+
+  const search::Space& space_;
+  const Explanation& of_;
+  const Point& point_;
+  search::Analytic analytic_;
+  std::vector<Seconds> waits_;
+};
+
+std::vector<search::Candidate> builders_of(const ir::Graph& graph, const cluster::Cluster& cluster,
+                                           const search::Space& space,
+                                           const search::Analytic& analytic) {
+  std::vector<search::Candidate> candidates;
+  for (const std::string& specification : search::seeds()) {
+    search::Candidate candidate;
+    candidate.name = specification;
+    candidate.builder = true;
+    candidate.strategy = search::build_strategy(specification, graph, cluster);
+    candidate.point = space.point_of(candidate.strategy);
+    if (candidate.point) candidate.scored = analytic.score(*candidate.point).step;
+    candidates.push_back(std::move(candidate));
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const auto& a, const auto& b) { return a.scored < b.scored; });
+  return candidates;
+}
+
+void judge_all(const search::Judge& judge, const SearchRequest& request,
+               std::vector<search::Candidate>& candidates) {
+  const SteadyClock clock;
+  const search::Budget& budget = request.options.budget;
+  const Seconds begun = clock.now();
+  Seconds longest;
+  std::uint64_t done = 0;
+  for (search::Candidate& candidate : candidates) {
+    const Seconds from = clock.now();
+    const bool late =
+        budget.seconds > Seconds{} && from - begun + longest > budget.seconds && done > 0;
+    const bool enough = budget.simulations != 0 && done == budget.simulations;
+    if (late || enough || (request.options.stop && request.options.stop())) break;
+    candidate.judgement = judge(candidate.strategy, candidate.refused);
+    longest = std::max(longest, clock.now() - from);
+    ++done;
+  }
+  std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
+    if (a.judgement.has_value() != b.judgement.has_value()) return a.judgement.has_value();
+    return a.judgement ? *a.judgement < *b.judgement : a.scored < b.scored;
+  });
+}
+
+std::string alternative_row(const search::Candidate& candidate, Seconds step) {
+  if (!candidate.refused.empty()) {
+    return fmt::format("  {:<32} cannot be carried out: {}\n", candidate.name, candidate.refused);
+  }
+  if (!candidate.judgement) {
+    return fmt::format("  {:<32} {:>10}  by arithmetic; not simulated within the budget\n",
+                       candidate.name, to_string(candidate.scored));
+  }
+  const search::Judgement& judged = *candidate.judgement;
+  return fmt::format("  {:<32} {:>10}  {:>6.2f} times  {:>10}{}  bound by {}\n", candidate.name,
+                     to_string(judged.step), judged.step / step, to_string(judged.peak),
+                     judged.fits() ? "" : " (does not fit)", judged.bound);
+}
+
+}  // namespace
+
+Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
+                    const strategy::Strategy& strategy, const SearchRequest& request) {
+  Explanation result;
+  result.strategy = strategy;
+  result.program = passes::rewrite(graph, strategy, cluster, request.passes, "explain");
+  result.costs =
+      costs_of(result.program, cluster, request.costs, request.cluster_file, request.calibration);
+  result.simulation = sim::simulate(result.program, cluster, result.costs);
+  const search::Space space(*graph, cluster, request.options.allowed);
+  if (const std::optional<Point> point = space.point_of(strategy)) {
+    result.variables = Explaining(space, result, *point).all();
+  }
+  const search::Analytic analytic(space, result.program, result.costs);
+  result.alternatives = builders_of(*graph, cluster, space, analytic);
+  const search::Judge judge(
+      graph, cluster, request.passes,
+      [&](const ir::Program& program) {
+        return costs_of(program, cluster, request.costs, request.cluster_file, request.calibration);
+      },
+      request.options.simulation);
+  judge_all(judge, request, result.alternatives);
+  return result;
+}
+
+std::string explanation_table(const Explanation& explanation, std::size_t most) {
+  std::string text =
+      prediction_lines(explanation.simulation, explanation.program, explanation.costs);
+  if (explanation.variables.empty()) {
+    text += "\nThe choices of this strategy are outside of what is searched: no table of them.\n";
+  } else {
+    text += "\nchoices; the cost of the next best is by arithmetic, with all else as it is\n";
+  }
+  std::size_t shown = 0;
+  for (const Explained& row : explanation.variables) {
+    if (most != 0 && shown == most) break;
+    ++shown;
+    const ir::Graph& graph = *explanation.program.graph;
+    text += fmt::format("  {} ({}), waited for {}\n      {}\n", graph.variable(row.variable).name,
+                        to_string(ir::bytes_of(graph, row.variable)), to_string(row.waited),
+                        row.choice);
+    if (row.next_best.empty()) continue;
+    text += fmt::format("      next best: {}, {}{}: {}\n", row.next_best,
+                        row.cost < Seconds{} ? "-" : "+",
+                        to_string(row.cost < Seconds{} ? Seconds{} - row.cost : row.cost), row.why);
+  }
+  if (shown < explanation.variables.size()) {
+    text += fmt::format("  … and {} smaller ones (--all shows them)\n",
+                        explanation.variables.size() - shown);
+  }
+  text += "\nalternatives\n";
+  for (const search::Candidate& candidate : explanation.alternatives) {
+    text += alternative_row(candidate, explanation.simulation.step);
+  }
+  return text;
+}
+
+std::string explanation_json(const Explanation& explanation) {
+  auto json = nlohmann::ordered_json::parse(
+      prediction_json(explanation.simulation, explanation.program, explanation.costs));
+  json["variables"] = nlohmann::ordered_json::array();
+  const ir::Graph& graph = *explanation.program.graph;
+  for (const Explained& row : explanation.variables) {
+    json["variables"].push_back({{"name", graph.variable(row.variable).name},
+                                 {"bytes", ir::bytes_of(graph, row.variable).value},
+                                 {"choice", row.choice},
+                                 {"waited_seconds", row.waited.value},
+                                 {"why", row.why},
+                                 {"next_best", row.next_best},
+                                 {"next_best_cost_seconds", row.cost.value}});
+  }
+  json["alternatives"] = nlohmann::ordered_json::array();
+  for (const search::Candidate& candidate : explanation.alternatives) {
+    nlohmann::ordered_json row{{"name", candidate.name}, {"score_seconds", candidate.scored.value}};
+    if (candidate.judgement) {
+      row["step_seconds"] = candidate.judgement->step.value;
+      row["peak_bytes"] = candidate.judgement->peak.value;
+      row["fits"] = candidate.judgement->fits();
+      row["bound_reason"] = candidate.judgement->bound;
+    }
+    if (!candidate.refused.empty()) row["refused"] = candidate.refused;
+    json["alternatives"].push_back(std::move(row));
+  }
+  return json.dump();
+}
+
+}  // namespace autodist::app

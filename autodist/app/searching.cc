@@ -1,0 +1,129 @@
+#include "autodist/app/searching.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "autodist/app/planning.h"
+#include "autodist/base/clock.h"
+#include "autodist/base/error.h"
+
+namespace autodist::app {
+namespace {
+
+struct Simulated {
+  strategy::Strategy strategy;
+  ir::Program program;
+  sim::CostModel costs;
+  sim::Simulation simulation;
+};
+
+Simulated simulated(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
+                    const SearchRequest& request, const search::Judge::Costs& costs,
+                    const search::Candidate& candidate) {
+  Simulated result;
+  result.strategy = candidate.strategy;
+  strategy::fix_priorities(result.strategy, *graph);
+  result.program = passes::rewrite(graph, result.strategy, cluster, request.passes, candidate.name);
+  result.costs = costs(result.program);
+  result.simulation = sim::simulate(result.program, cluster, result.costs);
+  return result;
+}
+
+}  // namespace
+
+SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
+                         const cluster::Cluster& cluster, const SearchRequest& request) {
+  const search::Judge::Costs costs = [&](const ir::Program& program) {
+    return costs_of(program, cluster, request.costs, request.cluster_file, request.calibration);
+  };
+  const SteadyClock clock;
+  SearchedPlan plan;
+  plan.found = search::search(graph, cluster, request.passes, costs, request.options, clock);
+  plan.name = plan.found.best().name;
+  Simulated answer = simulated(graph, cluster, request, costs, plan.found.best());
+  if (plan.found.best_builder) {
+    const search::Candidate& builder = plan.found.candidates[*plan.found.best_builder];
+    plan.builder = builder.name;
+    if (*plan.found.best_builder == 0) {
+      plan.builder_simulation = answer.simulation;
+    } else {
+      Simulated other = simulated(graph, cluster, request, costs, builder);
+      plan.builder_simulation = other.simulation;
+      if (other.simulation.step < answer.simulation.step) {
+        answer = std::move(other);
+        plan.name = plan.builder;
+      }
+    }
+  }
+  plan.strategy = std::move(answer.strategy);
+  plan.program = std::move(answer.program);
+  plan.costs = std::move(answer.costs);
+  plan.simulation = std::move(answer.simulation);
+  strategy::check(plan.strategy, *graph, cluster, "search");
+  return plan;
+}
+
+std::string search_lines(const SearchedPlan& plan) {
+  const search::Found& found = plan.found;
+  std::string text;
+  if (plan.builder_simulation) {
+    const double speedup = plan.speedup();
+    text += fmt::format("best builder   {}, {}", to_string(plan.builder_simulation->step),
+                        plan.builder);
+    text += speedup > 1 ? fmt::format("; this plan is {:.2f} times as fast\n", speedup)
+                        : std::string("; this plan is its\n");
+  }
+  text += fmt::format(
+      "search         {} simulations ({} of {} builders) and {} scores in {}; about 10^{:.0f} "
+      "strategies{}{}\n",
+      found.simulations, found.builders_judged, found.builders, found.scores,
+      to_string(found.elapsed), found.log10_points,
+      found.exhausted ? "; every basic one was scored" : "",
+      found.finished ? "" : "; stopped by the budget");
+  if (found.builders_judged < found.builders) {
+    text += fmt::format(
+        "               not worse than any of these {} builders; the others scored worse "
+        "than they by arithmetic\n",
+        found.builders_judged);
+  }
+  return text;
+}
+
+std::string search_json(const SearchedPlan& plan) {
+  const search::Found& found = plan.found;
+  nlohmann::ordered_json json{{"chosen", plan.name},
+                              {"best_builder", plan.builder},
+                              {"speedup_over_best_builder", plan.speedup()},
+                              {"simulations", found.simulations},
+                              {"scores", found.scores},
+                              {"builders", found.builders},
+                              {"builders_simulated", found.builders_judged},
+                              {"search_seconds", found.elapsed.value},
+                              {"log10_strategies", found.log10_points},
+                              {"exhausted", found.exhausted},
+                              {"finished", found.finished}};
+  if (plan.builder_simulation) {
+    json["best_builder_step_seconds"] = plan.builder_simulation->step.value;
+  }
+  json["candidates"] = nlohmann::ordered_json::array();
+  for (const search::Candidate& candidate : found.candidates) {
+    nlohmann::ordered_json row{{"name", candidate.name}, {"builder", candidate.builder}};
+    if (candidate.point) row["score_seconds"] = candidate.scored.value;
+    if (candidate.judgement) {
+      row["step_seconds"] = candidate.judgement->step.value;
+      row["peak_bytes"] = candidate.judgement->peak.value;
+    }
+    if (!candidate.refused.empty()) row["refused"] = candidate.refused;
+    json["candidates"].push_back(std::move(row));
+  }
+  return json.dump();
+}
+
+std::string progress_line(const search::Progress& progress) {
+  return fmt::format("{} simulated, {} scored, {:.1f} s; best {} ({})", progress.simulations,
+                     progress.scores, progress.elapsed.value, to_string(progress.best),
+                     progress.best_name);
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,94 @@
+// The cheap judge: what a point's step takes by arithmetic alone, in microseconds per point.
+//
+// AutoSync's "predefined" model divides bytes by bandwidth per server and group. This one also
+// knows when a gradient is complete and when its variable is next needed: whatever a card (or an
+// owner) must carry for the variables needed up to some moment has to fit between the first of
+// their gradients and that moment of the next step. Switches with over-subscription and library
+// collectives' constants are left to the simulator.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autodist/ir/program.h"
+#include "autodist/search/autosync/space.h"
+#include "autodist/sim/cost_model.h"
+
+namespace autodist::search {
+
+struct Score {
+  Seconds step;
+  // `step` and a small share of all loads, so that points on one plateau differ.
+  double rank = 0;
+  std::string bound;  // what carries most: "compute", "10.0.0.3's card", "rank 2's owner", …
+
+  friend bool operator<(const Score& a, const Score& b) { return a.rank < b.rank; }
+};
+
+class Analytic {
+ public:
+  // `program` is any strategy's for the same graph and cluster; it says who the ranks are. `space`
+  // and `costs` must outlive this.
+  Analytic(const Space& space, const ir::Program& program, const sim::CostModel& costs);
+
+  // Deterministic. REQUIRES: every choice of `point` is legal.
+  [[nodiscard]] Score score(const Point& point) const;
+
+  // The variable's part of what the busiest side carries, by variable: where to look first.
+  [[nodiscard]] std::vector<double> exposed(const Point& point) const;
+
+ private:
+  struct Fixed {  // of one variable
+    double bytes = 0;
+    double row_bytes = 0;  // listed rows of one contribution; 0: dense
+    double fetched = 0;    // bytes of rows
+    double weight = 1;     // of its update
+    double install = 0;    // seconds at every computing rank, updated by the owner
+    double install_updating = 0;
+    double needed = 0;
+    double complete = 0;
+    bool trained = false;
+    bool fetchable = false;
+  };
+  struct Node {
+    double rate = 0;
+    double latency = 0;
+    double intra = 0;
+    double members = 0;
+    std::uint32_t lowest = 0;
+    std::string name;
+  };
+  // Loads by variable and side. Sides: per node sends, receives and inside; per rank its owner.
+  struct Loads {
+    std::size_t sides = 0;
+    std::vector<double> of;
+    std::vector<double> trip;    // seconds of a way round with nothing in its way, by variable
+    std::vector<double> stolen;  // core seconds, by node
+
+    double& at(std::size_t variable, std::size_t side) { return of[variable * sides + side]; }
+  };
+
+  void read_times(const ir::Program& program);
+  void read_variables(const ir::Program& program);
+  [[nodiscard]] Loads loads_of(const Point& point) const;
+  void add_servers(const Point& point, std::size_t variable, Loads& loads) const;
+  void add_groups(const Point& point, Loads& loads) const;
+  // What owner ranks hold of one variable, in parts of the whole; cleared afterwards.
+  void add_owned(const Point& point, std::size_t variable, std::vector<double>& owned,
+                 Loads& loads) const;
+  [[nodiscard]] std::string name_of(std::size_t side) const;
+
+  const Space& space_;
+  const sim::CostModel& costs_;
+  std::vector<Fixed> variables_;
+  std::vector<std::uint32_t> by_need_;
+  std::vector<Node> nodes_;
+  std::vector<std::uint32_t> node_of_rank_;
+  std::vector<std::uint32_t> members_;  // ranks that compute
+  std::vector<std::uint32_t> rank_of_server_;
+  double members_count_ = 0;
+  double compute_ = 0;
+};
+
+}  // namespace autodist::search

@@ -1,0 +1,399 @@
+#include "autodist/search/autosync/autosync.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/search/autosync/analytic.h"
+#include "autodist/search/autosync/climb.h"
+#include "autodist/search/builders/builders.h"
+
+namespace autodist::search {
+namespace {
+
+constexpr std::size_t kStarts = 3;           // points from which the arithmetic climbs
+constexpr std::size_t kBuildersFirst = 2;    // judged before the first found point
+constexpr std::uint64_t kExhaust = 20'000;   // points up to which all are scored
+constexpr std::uint32_t kRefinements = 400;  // by the simulator, at most
+
+class Search {
+ public:
+  Search(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
+         const passes::Options& passes, const Judge::Costs& costs, const SearchOptions& options,
+         const Clock& clock)
+      : graph_(graph),
+        cluster_(cluster),
+        options_(options),
+        clock_(clock),
+        begun_(clock.now()),
+        space_(*graph, cluster, options.allowed),
+        neighbourhood_(space_),
+        judge_(graph, cluster, passes, costs, options.simulation),
+        random_(options.seed) {}
+
+  Found run() {
+    build_seeds();
+    const ir::Program program = any_program();
+    costs_ = judge_.costs_of(program);
+    analytic_.emplace(space_, program, costs_);
+    score_seeds();
+    const std::vector<std::size_t> found = climb_by_score();
+    judge_in_turn(found);
+    refine();
+    return result();
+  }
+
+ private:
+  void build_seeds() {
+    for (const std::string& specification : seeds()) {
+      Candidate candidate;
+      candidate.name = specification;
+      candidate.builder = true;
+      candidate.strategy = build_strategy(specification, *graph_, cluster_);
+      candidate.point = space_.point_of(candidate.strategy);
+      candidates_.push_back(std::move(candidate));
+    }
+  }
+
+  // One that the passes accept.
+  ir::Program any_program() {
+    std::string reason;
+    for (Candidate& candidate : candidates_) {
+      try {
+        return judge_.program_of(candidate.strategy);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kInfeasible) throw;
+        candidate.refused = error.what();
+        reason = error.what();
+      }
+    }
+    fail(ErrorCode::kInfeasible, "search: no builder's strategy can be carried out: {}", reason);
+  }
+
+  [[nodiscard]] double score(const Point& point) {
+    ++scores_;
+    return analytic_->score(point).rank;
+  }
+
+  void score_seeds() {
+    for (Candidate& candidate : candidates_) {
+      if (!candidate.point) continue;
+      ++scores_;
+      candidate.scored = analytic_->score(*candidate.point).step;
+    }
+  }
+
+  [[nodiscard]] std::vector<std::size_t> builders_by_score() const {
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      if (candidates_[i].builder && candidates_[i].refused.empty()) order.push_back(i);
+    }
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return candidates_[a].scored < candidates_[b].scored;
+    });
+    return order;
+  }
+
+  // All variables alike: what builders have no word for.
+  [[nodiscard]] std::vector<Point> uniform_points() const {
+    std::vector<Point> points;
+    for (const ir::UpdateAt at : {ir::UpdateAt::kOwner, ir::UpdateAt::kEveryRank}) {
+      Point point;
+      for (std::size_t i = 0; i < graph_->variables.size(); ++i) {
+        Choice choice;
+        choice.way = Way::kAllReduce;
+        choice.update_at = at;
+        choice.places = {static_cast<std::uint32_t>(i)};
+        if (space_.why_not(ir::VariableId(i), choice)) choice.update_at = ir::UpdateAt::kEveryRank;
+        if (space_.why_not(ir::VariableId(i), choice)) {
+          choice = neighbourhood_.options(ir::VariableId(i)).front();
+        }
+        point.choices.push_back(std::move(choice));
+      }
+      points.push_back(std::move(point));
+    }
+    return points;
+  }
+
+  std::size_t add(const std::string& name, const Point& point) {
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      if (candidates_[i].point && *candidates_[i].point == point) return i;
+    }
+    Candidate candidate;
+    candidate.name = name;
+    candidate.point = point;
+    candidate.strategy = space_.strategy_of(point);
+    candidate.scored = analytic_->score(point).step;
+    candidates_.push_back(std::move(candidate));
+    return candidates_.size() - 1;
+  }
+
+  // Numbers of the candidates reached, best score first.
+  std::vector<std::size_t> climb_by_score() {
+    const Cost cost = [this](const Point& point) -> std::optional<double> { return score(point); };
+    const Stop stop = [this] { return stopped() || late(Seconds{}); };
+    if (count_points(space_, neighbourhood_, kExhaust)) {
+      if (const auto best = exhaust(space_, neighbourhood_, cost, stop)) {
+        exhausted_ = true;
+        return {add(next_name(), best->point)};
+      }
+    }
+    std::vector<Point> starts = uniform_points();
+    for (std::size_t builder : builders_by_score()) {
+      if (starts.size() == kStarts + 2) break;
+      if (candidates_[builder].point) starts.push_back(*candidates_[builder].point);
+    }
+    std::stable_sort(starts.begin(), starts.end(), [&](const Point& a, const Point& b) {
+      return analytic_->score(a) < analytic_->score(b);
+    });
+    starts.resize(std::min(starts.size(), kStarts));
+    std::vector<std::size_t> reached;
+    for (const Point& start : starts) {
+      std::mt19937_64 random(random_());
+      const Reached best = climb(
+          space_, neighbourhood_, cost,
+          [this](const Point& point) { return analytic_->exposed(point); }, start, walk(), random,
+          stop);
+      reached.push_back(add(next_name(), best.point));
+      // Where it began, too: the arithmetic may err.
+      reached.push_back(add(next_name(), start));
+    }
+    std::stable_sort(reached.begin(), reached.end(), [&](std::size_t a, std::size_t b) {
+      return candidates_[a].scored < candidates_[b].scored;
+    });
+    return reached;
+  }
+
+  // A fixed amount of arithmetic, less per variable where there are many.
+  [[nodiscard]] Walk walk() const {
+    Walk walk;
+    const std::size_t size = graph_->variables.size() * (cluster_.nodes.size() + 4);
+    walk.moves = static_cast<std::uint32_t>(
+        std::clamp<std::size_t>(4'000'000 / std::max<std::size_t>(1, size), 200, 4000));
+    return walk;
+  }
+
+  std::string next_name() { return fmt::format("found {}", ++names_); }
+
+  [[nodiscard]] Seconds elapsed() const { return clock_.now() - begun_; }
+  [[nodiscard]] bool stopped() const { return options_.stop && options_.stop(); }
+  [[nodiscard]] bool late(Seconds further) const {
+    const Seconds limit = options_.budget.seconds;
+    return limit > Seconds{} && elapsed() + further > limit;
+  }
+  // Whether another simulation may begin.
+  [[nodiscard]] bool may_judge() const {
+    if (simulations_ == 0) return true;
+    if (stopped() || late(longest_)) return false;
+    return options_.budget.simulations == 0 || simulations_ < options_.budget.simulations;
+  }
+
+  // False: nothing more may be judged.
+  bool judge(std::size_t index) {
+    Candidate& candidate = candidates_[index];
+    if (candidate.judgement || !candidate.refused.empty()) return true;
+    if (!may_judge()) {
+      cut_short_ = true;
+      return false;
+    }
+    const Seconds from = clock_.now();
+    candidate.judgement = judge_(candidate.strategy, candidate.refused);
+    longest_ = std::max(longest_, clock_.now() - from);
+    ++simulations_;
+    if (candidate.judgement && (!best_ || *candidate.judgement < *candidates_[*best_].judgement)) {
+      best_ = index;
+    }
+    report();
+    return true;
+  }
+
+  void report() const {
+    if (!options_.progress) return;
+    Progress progress{simulations_, scores_, elapsed(), {}, ""};
+    if (best_) {
+      progress.best = candidates_[*best_].judgement->step;
+      progress.best_name = candidates_[*best_].name;
+    }
+    options_.progress(progress);
+  }
+
+  // The builders that score best, then what was found, then the other builders.
+  void judge_in_turn(const std::vector<std::size_t>& found) {
+    const std::vector<std::size_t> builders = builders_by_score();
+    const std::size_t first = std::min(kBuildersFirst, builders.size());
+    for (std::size_t i = 0; i < first; ++i) {
+      if (!judge(builders[i])) return;
+    }
+    for (std::size_t each : found) {
+      if (!judge(each)) return;
+    }
+    for (std::size_t i = first; i < builders.size(); ++i) {
+      if (!judge(builders[i])) return;
+    }
+  }
+
+  // By the simulator, from the best: first what all variables share, then the classes that the step
+  // waits for, then random neighbours that do not score much worse.
+  void refine() {
+    if (!best_ || !candidates_[*best_].point) return;
+    for (const Bytes& size : options_.allowed.slice_bytes) {
+      Point next = *candidates_[*best_].point;
+      next.slice_bytes = size;
+      if (!try_point(next)) return;
+    }
+    for (const double mebibytes : {0.25, 1.0, 4.0, 16.0}) {
+      Point next = *candidates_[*best_].point;
+      regroup(space_, mebibytes * (1 << 20), next);
+      if (!try_point(next)) return;
+    }
+    if (!refine_classes()) return;
+    for (std::uint32_t i = 0; i < kRefinements; ++i) {
+      const Point here = *candidates_[*best_].point;
+      const double limit = 1.05 * score(here);
+      const std::vector<double> weights = candidates_[*best_].judgement->waits;
+      for (int attempt = 0; attempt < 50; ++attempt) {
+        const Point next = neighbourhood_.draw_one(here, weights, random_);
+        if (next == here || score(next) > limit) continue;
+        if (!try_point(next)) return;
+        break;
+      }
+      if (stopped()) return;
+    }
+  }
+
+  bool refine_classes() {
+    std::vector<std::pair<double, std::size_t>> order;
+    const std::vector<double> waits = candidates_[*best_].judgement->waits;
+    for (std::size_t i = 0; i < neighbourhood_.classes().size(); ++i) {
+      double sum = 0;
+      for (ir::VariableId id : neighbourhood_.classes()[i]) sum += waits[id.value];
+      order.emplace_back(-sum, i);
+    }
+    std::sort(order.begin(), order.end());
+    constexpr std::size_t kMostClasses = 6;
+    order.resize(std::min(order.size(), kMostClasses));
+    for (const auto& [wait, index] : order) {
+      const auto& variables = neighbourhood_.classes()[index];
+      const double limit = 1.1 * score(*candidates_[*best_].point);
+      for (const Choice& choice : neighbourhood_.options(variables.front())) {
+        Point next = *candidates_[*best_].point;
+        if (!set_class(space_, variables, choice, next) || score(next) > limit) continue;
+        if (!try_point(next)) return false;
+      }
+    }
+    return true;
+  }
+
+  bool try_point(const Point& point) {
+    const std::size_t before = candidates_.size();
+    const std::size_t index = add("", point);
+    if (index == before) candidates_[index].name = next_name();
+    return judge(index);
+  }
+
+  Found result() {
+    if (!best_) {
+      std::string reason;
+      for (const Candidate& candidate : candidates_) reason = std::max(reason, candidate.refused);
+      fail(ErrorCode::kInfeasible, "search: no strategy can be carried out: {}", reason);
+    }
+    Found found;
+    found.exhausted = exhausted_;
+    found.finished = !cut_short_ && !stopped();
+    found.simulations = simulations_;
+    found.scores = scores_;
+    found.elapsed = elapsed();
+    found.log10_points = space_.log10_points();
+    found.candidates = std::move(candidates_);
+    std::stable_sort(found.candidates.begin(), found.candidates.end(), before);
+    for (std::size_t i = 0; i < found.candidates.size(); ++i) {
+      const Candidate& candidate = found.candidates[i];
+      if (!candidate.builder) continue;
+      ++found.builders;
+      if (!candidate.judgement) continue;
+      ++found.builders_judged;
+      if (!found.best_builder) found.best_builder = i;
+    }
+    if (!found.best().judgement->fits()) {
+      fail(ErrorCode::kInfeasible,
+           "search: no strategy fits in memory; '{}' lacks least: {} on a device. Use a smaller "
+           "batch, or devices with more.",
+           found.best().name, to_string(found.best().judgement->missing));
+    }
+    return found;
+  }
+
+  static bool before(const Candidate& a, const Candidate& b) {
+    if (a.judgement.has_value() != b.judgement.has_value()) return a.judgement.has_value();
+    if (a.judgement) return *a.judgement < *b.judgement;
+    if (a.refused.empty() != b.refused.empty()) return a.refused.empty();
+    return a.scored < b.scored;
+  }
+
+  std::shared_ptr<const ir::Graph> graph_;
+  const cluster::Cluster& cluster_;
+  const SearchOptions& options_;
+  const Clock& clock_;
+  Seconds begun_;
+  Space space_;
+  Neighbourhood neighbourhood_;
+  Judge judge_;
+  std::mt19937_64 random_;
+  sim::CostModel costs_;
+  std::optional<Analytic> analytic_;
+  std::vector<Candidate> candidates_;
+  std::optional<std::size_t> best_;
+  Seconds longest_;
+  std::uint64_t simulations_ = 0;
+  std::uint64_t scores_ = 0;
+  std::uint32_t names_ = 0;
+  bool exhausted_ = false;
+  bool cut_short_ = false;
+};
+
+}  // namespace
+
+Budget parse_budget(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string unit(end, text.data() + text.size());
+  Budget budget;
+  if (error == std::errc() && value > 0 && value < 1e9) {
+    if (unit == "s") budget.seconds = Seconds(value);
+    if (unit == "ms") budget.seconds = Seconds(value / 1000);
+    if (unit == "m") budget.seconds = Seconds(value * 60);
+    if (unit == "s" || unit == "ms" || unit == "m") return budget;
+    const auto whole = static_cast<std::uint64_t>(value);
+    if (unit.empty() && static_cast<double>(whole) == value) return {Seconds{}, whole};
+  }
+  fail(ErrorCode::kUsage,
+       "--budget: '{}', a time (10s, 2m, 500ms) or a number of simulations (40) expected", text);
+}
+
+double Found::speedup() const {
+  if (!best_builder) return 1;
+  return candidates[*best_builder].judgement->step / best().judgement->step;
+}
+
+std::vector<std::string> seeds() {
+  std::vector<std::string> specifications;
+  for (const Builder& builder : builders()) {
+    const bool capped =
+        std::any_of(builder.options.begin(), builder.options.end(),
+                    [](const auto& option) { return option.first == "max_shards"; });
+    specifications.push_back(builder.name + (capped ? ":max_shards=40" : ""));
+  }
+  return specifications;
+}
+
+Found search(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
+             const passes::Options& passes, const Judge::Costs& costs, const SearchOptions& options,
+             const Clock& clock) {
+  return Search(graph, cluster, passes, costs, options, clock).run();
+}
+
+}  // namespace autodist::search

@@ -1,0 +1,193 @@
+#include "autodist/search/autosync/autosync.h"
+
+#include <gtest/gtest.h>
+
+#include "autodist/base/error.h"
+#include "autodist/search/autosync/analytic.h"
+#include "autodist/search/autosync/climb.h"
+#include "autodist/search/autosync/small_problems.h"
+#include "autodist/search/builders/builders.h"
+
+namespace autodist::search {
+namespace {
+
+// Time stands still: budgets in simulations alone.
+class NoClock final : public Clock {
+ public:
+  [[nodiscard]] Seconds now() const override { return Seconds{}; }
+};
+
+// Every look takes a second.
+class Ticking final : public Clock {
+ public:
+  [[nodiscard]] Seconds now() const override { return Seconds(now_ += 1); }
+
+ private:
+  mutable double now_ = 0;
+};
+
+Found find(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
+           SearchOptions options, std::uint64_t simulations = 30) {
+  options.budget = {Seconds{}, simulations};
+  return search(graph, cluster, {}, costs_on(cluster), options, NoClock());
+}
+
+struct Case {
+  std::shared_ptr<const ir::Graph> graph;
+  cluster::Cluster cluster;
+};
+
+// Of few points.
+std::vector<Case> small_cases() {
+  return {{layers({300, 200}, 1e-3), machines({1, 1})},
+          {layers({400, 30, 400}, 2e-4), machines({1, 4})},
+          {layers({100, 500}, 1e-3), machines({1, 2, 10})},
+          {layers({250, 250, 10}, 5e-3), machines({1, 1, 1})}};
+}
+
+Allowed one_slice_size() {
+  Allowed allowed;
+  allowed.slice_bytes = {Bytes(200'000)};
+  return allowed;
+}
+
+// From the first options of all variables to a cost that must be no more than the least of all.
+void expect_no_gap(const Space& space, const Cost& cost, const Walk& walk,
+                   const std::string& name) {
+  const Neighbourhood neighbourhood(space);
+  const auto least = exhaust(space, neighbourhood, cost);
+  ASSERT_TRUE(least) << name;
+  EXPECT_EQ(least->tried, count_points(space, neighbourhood, 1'000'000).value()) << name;
+  Point start;
+  start.slice_bytes = space.allowed().slice_bytes.front();
+  for (std::size_t i = 0; i < space.graph().variables.size(); ++i) {
+    start.choices.push_back(neighbourhood.options(ir::VariableId(i)).front());
+  }
+  std::mt19937_64 random(1);
+  const Reached reached = climb(space, neighbourhood, cost, {}, start, walk, random);
+  EXPECT_LE(reached.cost, least->cost * (1 + 1e-12)) << name;
+}
+
+TEST(Climb, LeavesNoGapToAllPointsByArithmetic) {
+  int number = 0;
+  for (const Case& each : small_cases()) {
+    const Space space(*each.graph, each.cluster, one_slice_size());
+    const Judge judge(each.graph, each.cluster, {}, costs_on(each.cluster));
+    const ir::Program program = judge.program_of(build_strategy("PS", *each.graph, each.cluster));
+    const sim::CostModel costs = judge.costs_of(program);
+    const Analytic analytic(space, program, costs);
+    const Cost cost = [&](const Point& point) -> std::optional<double> {
+      return analytic.score(point).rank;
+    };
+    expect_no_gap(space, cost, {}, "case " + std::to_string(number++));
+  }
+}
+
+TEST(Climb, LeavesNoGapToAllPointsByTheSimulator) {
+  int number = 0;
+  for (const Case& each : small_cases()) {
+    if (each.graph->variables.size() > 2) continue;
+    const Space space(*each.graph, each.cluster, one_slice_size());
+    const Judge judge(each.graph, each.cluster, {}, costs_on(each.cluster));
+    const Cost cost = [&](const Point& point) -> std::optional<double> {
+      std::string why_not;
+      const auto judged = judge(space.strategy_of(point), why_not);
+      return judged ? std::optional<double>(judged->step.value) : std::nullopt;
+    };
+    Walk walk;
+    walk.moves = 150;
+    expect_no_gap(space, cost, walk, "case " + std::to_string(number++));
+  }
+}
+
+TEST(Search, IsNeverWorseThanABuilder) {
+  for (const Case& each : small_cases()) {
+    const Found found = find(each.graph, each.cluster, {});
+    EXPECT_EQ(found.builders_judged, builders().size());
+    const Judge judge(each.graph, each.cluster, {}, costs_on(each.cluster));
+    for (const std::string& builder : seeds()) {
+      std::string why_not;
+      const auto judged = judge(build_strategy(builder, *each.graph, each.cluster), why_not);
+      ASSERT_TRUE(judged) << why_not;
+      EXPECT_LE(found.best().judgement->step, judged->step) << builder;
+    }
+    EXPECT_GE(found.speedup(), 1);
+  }
+}
+
+TEST(Search, SparesASlowLink) {
+  // Builders load all servers alike; one of these has a tenth of the others' rate.
+  const auto graph = layers({800, 800, 800, 800}, 1e-4);
+  const cluster::Cluster cluster = machines({10, 10, 10, 1});
+  const Found found = find(graph, cluster, {}, 60);
+  EXPECT_GT(found.speedup(), 1.02);
+}
+
+TEST(Search, GivesTheSameForASeedAndABudgetInSimulations) {
+  const auto graph = layers({300, 40, 300, 500}, 1e-4);
+  const cluster::Cluster cluster = machines({1, 2, 1});
+  SearchOptions options;
+  options.seed = 5;
+  const Found a = find(graph, cluster, options, 40);
+  const Found b = find(graph, cluster, options, 40);
+  EXPECT_EQ(a.best().strategy, b.best().strategy);
+  EXPECT_EQ(a.simulations, b.simulations);
+  EXPECT_EQ(a.scores, b.scores);
+  EXPECT_EQ(a.candidates.size(), b.candidates.size());
+}
+
+TEST(Search, ABudgetInSecondsCutsTheSameSequence) {
+  const auto graph = layers({300, 40, 300, 500}, 1e-4);
+  const cluster::Cluster cluster = machines({1, 2, 1});
+  SearchOptions options;
+  options.budget.seconds = Seconds(1);
+  const Found found = search(graph, cluster, {}, costs_on(cluster), options, Ticking());
+  EXPECT_EQ(found.simulations, 1U) << "the first is always done";
+  EXPECT_FALSE(found.finished);
+  EXPECT_TRUE(found.best().judgement.has_value());
+}
+
+TEST(Search, KeepsTheBestSoFarWhenStopped) {
+  const auto graph = layers({300, 40, 300, 500}, 1e-4);
+  const cluster::Cluster cluster = machines({1, 2, 1});
+  SearchOptions options;
+  std::uint64_t simulations = 0;
+  Seconds best;
+  options.progress = [&](const Progress& progress) {
+    simulations = progress.simulations;
+    best = progress.best;
+  };
+  options.stop = [&] { return simulations >= 3; };
+  const Found found = find(graph, cluster, options, 1000);
+  EXPECT_EQ(found.simulations, 3U);
+  EXPECT_EQ(found.best().judgement->step, best);
+}
+
+TEST(Search, RefusesWhatFitsNowhere) {
+  const auto graph = layers({2000}, 1e-3);
+  const cluster::Cluster cluster = cluster::parse_resource_spec(
+      "nodes: [{address: 10.0.0.1, gpus: [0], chief: true, devices: {kind: tiny, tflops: 1, "
+      "memory_gib: 0.01, memory_bandwidth_gb_per_s: 100}}, {address: 10.0.0.2, gpus: [0]}]",
+      "test");
+  try {
+    find(graph, cluster, {});
+    FAIL() << "found a place";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInfeasible);
+    EXPECT_NE(std::string(error.what()).find("fits in memory"), std::string::npos);
+  }
+}
+
+TEST(Budget, IsATimeOrANumberOfSimulations) {
+  EXPECT_EQ(parse_budget("10s").seconds, Seconds(10));
+  EXPECT_EQ(parse_budget("2m").seconds, Seconds(120));
+  EXPECT_EQ(parse_budget("500ms").seconds, Seconds(0.5));
+  EXPECT_EQ(parse_budget("40").simulations, 40U);
+  EXPECT_EQ(parse_budget("40").seconds, Seconds(0));
+  for (const char* wrong : {"", "10h", "-1s", "0", "1.5", "s", "nan"}) {
+    EXPECT_THROW(parse_budget(wrong), Error) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace autodist::search

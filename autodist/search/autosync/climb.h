@@ -1,0 +1,49 @@
+// Walking through the space under any judge that gives a number: coordinate-wise improvement, class
+// by class and variable by variable, then simulated annealing; and trying every point of a small
+// one.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <random>
+
+#include "autodist/search/autosync/moves.h"
+
+namespace autodist::search {
+
+// The lower the better; nothing: cannot be carried out. Deterministic.
+using Cost = std::function<std::optional<double>(const Point&)>;
+// True: stop where you are.
+using Stop = std::function<bool()>;
+
+struct Walk {
+  std::uint32_t rounds = 3;      // over all classes, at most
+  std::uint32_t variables = 16;  // tried one by one, the most exposed first
+  std::uint32_t moves = 2000;    // of annealing
+  double temperature = 0.03;     // at its start, as a share of the cost
+};
+
+struct Reached {
+  Point point;
+  double cost = 0;
+  std::uint64_t tried = 0;
+};
+
+// From `start`, whose cost must exist. `exposed` weighs the variables at a point (empty: evenly).
+// The same arguments reach the same point, unless `stop` says so first; the best point is kept.
+Reached climb(const Space& space, const Neighbourhood& neighbourhood, const Cost& cost,
+              const std::function<std::vector<double>(const Point&)>& exposed, const Point& start,
+              const Walk& walk, std::mt19937_64& random, const Stop& stop = {});
+
+// How many points the options of all variables and the slice sizes make; nothing above `most`.
+std::optional<std::uint64_t> count_points(const Space& space, const Neighbourhood& neighbourhood,
+                                          std::uint64_t most);
+
+// The best of all of them: what no search over the same options can beat, so its gap is 0.
+// Nothing where none can be carried out, or `stop` came first.
+std::optional<Reached> exhaust(const Space& space, const Neighbourhood& neighbourhood,
+                               const Cost& cost, const Stop& stop = {});
+
+}  // namespace autodist::search

@@ -1,0 +1,57 @@
+#include "autodist/search/autosync/judge.h"
+
+#include "autodist/base/error.h"
+
+namespace autodist::search {
+
+Judge::Judge(std::shared_ptr<const ir::Graph> graph, const cluster::Cluster& cluster,
+             passes::Options options, Costs costs, sim::SimulationOptions how)
+    : graph_(std::move(graph)),
+      cluster_(cluster),
+      options_(std::move(options)),
+      costs_(std::move(costs)),
+      how_(how) {
+  options_.verify_each = false;
+  options_.dump = nullptr;
+}
+
+ir::Program Judge::program_of(strategy::Strategy strategy) const {
+  strategy::fix_priorities(strategy, *graph_);
+  return passes::rewrite(graph_, strategy, cluster_, options_, "search");
+}
+
+std::optional<Judgement> Judge::operator()(strategy::Strategy strategy,
+                                           std::string& why_not) const {
+  ir::Program program;
+  try {
+    program = program_of(std::move(strategy));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInfeasible) throw;
+    why_not = error.what();
+    return {};
+  }
+  const sim::Simulation simulation = sim::simulate(program, cluster_, costs_(program), how_);
+  Judgement judgement;
+  judgement.step = simulation.step;
+  judgement.plan_bound = simulation.bounds.plan;
+  judgement.problem_bound = simulation.bounds.problem;
+  judgement.bound = bound_name(simulation.bounds);
+  for (const sim::MemoryUse& use : simulation.memory) {
+    judgement.peak = std::max(judgement.peak, use.device());
+    judgement.missing = std::max(judgement.missing, use.missing());
+  }
+  judgement.waits.resize(graph_->variables.size());
+  for (const sim::Waited& wait : simulation.waits) {
+    judgement.waits[wait.variable.value] = wait.seconds.value;
+  }
+  return judgement;
+}
+
+std::string bound_name(const sim::Bounds& bounds) {
+  if (bounds.plan == bounds.compute) return "compute";
+  if (bounds.plan == bounds.card) return bounds.card_name;
+  if (bounds.plan == bounds.owner) return "the owner's work at " + bounds.owner_name;
+  return "the way round '" + bounds.chain_name + "'";
+}
+
+}  // namespace autodist::search

@@ -1,0 +1,62 @@
+// The dear judge: the simulator. A strategy is rewritten into its Program, which is simulated; what
+// cannot be carried out is an answer, not an error.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autodist/passes/pipeline.h"
+#include "autodist/sim/simulator.h"
+
+namespace autodist::search {
+
+struct Judgement {
+  Seconds step;
+  Seconds plan_bound;         // no schedule of this plan is faster
+  Seconds problem_bound;      // no synchronous strategy is
+  std::string bound;          // what sets the plan's: "compute", "10.0.0.1 sends", …
+  Bytes peak;                 // of the fullest device
+  Bytes missing;              // by how much it does not fit; 0: it fits
+  std::vector<double> waits;  // seconds per step, by variable
+
+  [[nodiscard]] bool fits() const { return missing == Bytes{0}; }
+  // What fits before what does not, then by time.
+  friend bool operator<(const Judgement& a, const Judgement& b) {
+    return a.fits() != b.fits() ? a.fits() : a.step < b.step;
+  }
+};
+
+class Judge {
+ public:
+  using Costs = std::function<sim::CostModel(const ir::Program&)>;
+
+  // `cluster` must outlive the judge. `costs` may throw as sim::cost_model does.
+  Judge(std::shared_ptr<const ir::Graph> graph, const cluster::Cluster& cluster,
+        passes::Options options, Costs costs, sim::SimulationOptions how = {});
+
+  // Fixes the strategy's priorities, as planning does. Nothing where the passes refuse it, with
+  // their reason in `why_not`.
+  std::optional<Judgement> operator()(strategy::Strategy strategy, std::string& why_not) const;
+
+  [[nodiscard]] ir::Program program_of(strategy::Strategy strategy) const;
+  [[nodiscard]] sim::CostModel costs_of(const ir::Program& program) const {
+    return costs_(program);
+  }
+
+ private:
+  std::shared_ptr<const ir::Graph> graph_;
+  const cluster::Cluster& cluster_;
+  passes::Options options_;
+  Costs costs_;
+  sim::SimulationOptions how_;
+};
+
+// What sets the plan's bound, as people read it.
+std::string bound_name(const sim::Bounds& bounds);
+
+}  // namespace autodist::search

@@ -1,0 +1,107 @@
+// What a strategy may say of every variable on a cluster, as data: the choices, and for each
+// whether it is legal and, if not, why. Zhang et al., "AutoSync: learning to synchronize for
+// data-parallel distributed deep learning", NeurIPS 2020, section 3; ours adds the place of the
+// update and the size of slices.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autodist/cluster/cluster.h"
+#include "autodist/ir/graph.h"
+#include "autodist/strategy/strategy.h"
+
+namespace autodist::search {
+
+enum class Way : std::uint8_t { kServers, kAllReduce };
+
+// How one variable is synchronised.
+struct Choice {
+  Way way = Way::kServers;
+  std::uint32_t axis = 0;  // along which it is split, where it is
+  // One per shard: of kServers an index into Space::servers(), of kAllReduce a group.
+  std::vector<std::uint32_t> places{0};
+  bool proxy = false;          // kServers: a full local copy of a sparse variable
+  std::int32_t staleness = 0;  // kServers
+  strategy::AllReduceAlgorithm algorithm = strategy::AllReduceAlgorithm::kDirect;
+  ir::UpdateAt update_at = ir::UpdateAt::kEveryRank;  // kAllReduce
+  ir::Compression compression = {};
+
+  friend bool operator==(const Choice&, const Choice&);
+};
+
+// A strategy as a point of the space.
+struct Point {
+  std::vector<Choice> choices;  // by variable of the graph
+  Bytes slice_bytes;            // 0: the passes' default
+
+  friend bool operator==(const Point&, const Point&);
+};
+
+// What a search may use. Nothing by default that changes what a step computes.
+struct Allowed {
+  std::int64_t most_shards = 40;  // AutoSync's
+  std::vector<Bytes> slice_bytes{Bytes(200'000), Bytes(100'000), Bytes(400'000), Bytes(800'000),
+                                 Bytes(1'600'000)};
+  // A further algorithm is one entry here and one row in space.cc's table of what each needs.
+  std::vector<strategy::AllReduceAlgorithm> algorithms{strategy::AllReduceAlgorithm::kDirect};
+  std::vector<ir::Compression> compressions;  // beside none
+  std::int32_t most_staleness = 0;
+};
+
+class Space {
+ public:
+  // Both must outlive the space.
+  Space(const ir::Graph& graph, const cluster::Cluster& cluster, Allowed allowed = {});
+
+  [[nodiscard]] const ir::Graph& graph() const { return graph_; }
+  [[nodiscard]] const cluster::Cluster& cluster() const { return cluster_; }
+  [[nodiscard]] const Allowed& allowed() const { return allowed_; }
+  // Those of cluster::servers_of, one per node: CPUs beyond a node's first are the same rank's.
+  [[nodiscard]] const std::vector<std::string>& servers() const { return servers_; }
+  // Payload that a server's card carries, bytes/s.
+  [[nodiscard]] double rate(std::uint32_t server) const { return rates_[server]; }
+  [[nodiscard]] std::uint32_t replicas() const { return replicas_; }
+
+  // Nothing: it may be chosen. Else one line that names the variable and what to use instead.
+  [[nodiscard]] std::optional<std::string> why_not(ir::VariableId variable,
+                                                   const Choice& choice) const;
+
+  // The legal choices that a search tries of a variable: whole on every server; split evenly over
+  // servers, by every count worth trying, along the first and the longest axis; all-reduced in a
+  // group of its own (numbered as the variable), by every algorithm and place of the update; these
+  // again with what was opted into. Never empty.
+  [[nodiscard]] std::vector<Choice> options(ir::VariableId variable) const;
+
+  // log10 of the number of points: per variable every split, every destination of every shard, and
+  // every group of every shard (20 of them, as in AutoSync), by every algorithm and place of
+  // update.
+  [[nodiscard]] double log10_points() const;
+
+  [[nodiscard]] strategy::Strategy strategy_of(const Point& point) const;
+  // Nothing where the space cannot say what the strategy says (sync=false, shards that differ).
+  [[nodiscard]] std::optional<Point> point_of(const strategy::Strategy& strategy) const;
+
+ private:
+  [[nodiscard]] std::optional<std::string> why_not_split(ir::VariableId variable,
+                                                         const Choice& choice) const;
+  [[nodiscard]] std::optional<std::string> why_not_reduce(ir::VariableId variable,
+                                                          const Choice& choice) const;
+  [[nodiscard]] std::optional<std::string> why_not_late(ir::VariableId variable,
+                                                        const Choice& choice) const;
+  [[nodiscard]] std::vector<std::int64_t> shard_counts(std::int64_t rows) const;
+  [[nodiscard]] std::vector<std::uint32_t> axes(ir::VariableId variable) const;
+
+  const ir::Graph& graph_;
+  const cluster::Cluster& cluster_;
+  Allowed allowed_;
+  std::vector<std::string> servers_;
+  std::vector<double> rates_;
+  std::uint32_t replicas_ = 0;
+  std::vector<bool> clipped_;  // by variable
+};
+
+}  // namespace autodist::search
