@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
                      {{"bench", declare_bench_light},
                       {"compare", declare_compare},
                       {"doctor", declare_doctor},
-                     {{"explain", declare_explain},
+                      {"explain", declare_explain},
                       {"inspect", declare_inspect},
                       {"place", declare_place},
                       {"plan", declare_plan},
