@@ -18,6 +18,10 @@ std::string archive_folder() {
   return (program.parent_path().parent_path() / "share" / "autodist" / "graphs").string();
 }
 
+std::string shipped_clusters() {
+  return (fs::path(archive_folder()).parent_path() / "clusters").string();
+}
+
 std::vector<std::string> archived_graphs() {
   std::vector<std::string> names;
   std::error_code missing;

@@ -13,6 +13,9 @@ namespace autodist::app {
 // Folder of the shipped graphs, beside the program: ../share/autodist/graphs.
 std::string archive_folder();
 
+// Folder of the shipped clusters: ../share/autodist/clusters.
+std::string shipped_clusters();
+
 // Names in the archive, sorted.
 std::vector<std::string> archived_graphs();
 

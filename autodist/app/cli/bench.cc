@@ -1,14 +1,16 @@
-// `autodist bench sim` and `bench p3`: what needs no libtorch. The other benchmarks are
-// autodist-torch's.
+// `autodist bench sim`, `bench p3` and `bench search`: what needs no libtorch. The other benchmarks
+// are autodist-torch's.
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/studies/p3.h"
 #include "autodist/app/studies/speed.h"
+#include "autodist/app/studies/strategies.h"
 #include "autodist/base/file.h"
 
 namespace autodist::app {
@@ -18,6 +20,9 @@ struct BenchArguments {
   std::string name;
   std::string output;
   std::string data;
+  std::string clusters;
+  std::string budget;
+  std::vector<std::string> models;
   bool quick = false;
 };
 
@@ -28,7 +33,55 @@ std::string data_folder(const BenchArguments& arguments) {
   return set != nullptr ? set : "../shared/data";
 }
 
+// Budgets in simulations, so that a page can be made again bit for bit.
+int bench_search(const BenchArguments& arguments, Console& console) {
+  const std::string budget =
+      !arguments.budget.empty() ? arguments.budget : std::string(arguments.quick ? "12" : "40");
+  search::SearchOptions options;
+  options.budget = search::parse_budget(budget);
+  const auto done = [&console](const StrategyRow& row) {
+    console.err << fmt::format("{} {}: {} of {} by {}, problem's bound {}\n", row.cluster,
+                               row.of.model, to_string(row.found_step),
+                               to_string(row.own[row.best_own()]),
+                               own_systems()[row.best_own()].name, to_string(row.problem_bound))
+                << std::flush;
+  };
+  const std::vector<StrategyRow> rows =
+      compare_all(arguments.clusters, options, arguments.models, done);
+  if (!arguments.output.empty()) {
+    const bool timed = options.budget.simulations == 0;
+    write_file_atomically(arguments.output,
+                          strategy_page(rows, timed ? budget : budget + " simulations"));
+  }
+  if (!console.json) {
+    console.out << strategy_table(rows);
+    return 0;
+  }
+  nlohmann::ordered_json raw = nlohmann::ordered_json::array();
+  for (const StrategyRow& row : rows) {
+    nlohmann::ordered_json entry{{"cluster", row.cluster},
+                                 {"model", row.of.model},
+                                 {"batch", row.of.batch},
+                                 {"found", row.found},
+                                 {"step_seconds", row.found_step.value},
+                                 {"best_builder", row.best_builder},
+                                 {"best_builder_step_seconds", row.builder_step.value},
+                                 {"bound_seconds", row.plan_bound.value},
+                                 {"problem_bound_seconds", row.problem_bound.value},
+                                 {"ideal_gain", row.ideal_gain()},
+                                 {"search_seconds", row.search_seconds.value}};
+    for (std::size_t i = 0; i < row.own.size(); ++i) {
+      entry["own_step_seconds"][own_systems()[i].name] = row.own[i].value;
+    }
+    raw.push_back(std::move(entry));
+  }
+  console.out << nlohmann::ordered_json{{"figures", strategy_figures(rows)}, {"raw", raw}}.dump()
+              << "\n";
+  return 0;
+}
+
 int bench(const BenchArguments& arguments, Console& console) {
+  if (arguments.name == "search") return bench_search(arguments, console);
   if (arguments.name == "p3") {
     const std::string page = p3_page();
     if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
@@ -49,19 +102,28 @@ int bench(const BenchArguments& arguments, Console& console) {
 }  // namespace
 
 const std::vector<std::string>& light_benchmarks() {
-  static const std::vector<std::string> names{"sim", "p3"};
+  static const std::vector<std::string> names{"sim", "p3", "search"};
   return names;
 }
 
 Action declare_bench_light(CLI::App& verb) {
   auto arguments = std::make_shared<BenchArguments>();
-  verb.add_option("name", arguments->name, "sim: speed and scale of the simulator; p3: P3's study")
+  verb.add_option(
+          "name", arguments->name,
+          "sim: speed and scale of the simulator; p3: P3's study; search: searched strategies "
+          "against other systems' on AutoSync's two clusters")
       ->required()
       ->check(CLI::IsMember(light_benchmarks()));
   verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");
   verb.add_option("-o,--output", arguments->output, "write the page of figures here");
   verb.add_option("--data", arguments->data,
                   "folder of measured tables (default: AUTODIST_DATA, then ../shared/data)");
+  verb.add_option("--clusters", arguments->clusters,
+                  "of search: folder of autosync-a.yml and autosync-b.yml (default: the shipped)")
+      ->default_val(shipped_clusters());
+  verb.add_option("--budget", arguments->budget,
+                  "of search: of each search, as of plan (default 40 simulations)");
+  verb.add_option("--models", arguments->models, "of search: these alone")->delimiter(',');
   return [arguments](Console& console) { return bench(*arguments, console); };
 }
 
