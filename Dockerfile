@@ -17,6 +17,7 @@ RUN apt-get update -qq \
  && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
 COPY --from=build /autodist/build/dev/bin/autodist /autodist/build/dev/bin/autodist-torch /usr/local/bin/
 COPY --from=build /autodist/data/graphs /usr/local/share/autodist/graphs
+COPY --from=build /autodist/data/clusters /usr/local/share/autodist/clusters
 WORKDIR /job
 ENTRYPOINT ["autodist"]
 CMD ["--help"]
