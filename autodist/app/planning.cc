@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "autodist/app/searching.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/sim/calibration.h"
@@ -26,6 +27,21 @@ void keep_variables_of(const ir::Graph& graph, strategy::Strategy& strategy) {
                        strategy.nodes.end());
 }
 
+strategy::Strategy searched(const StrategyRequest& request, const ir::Graph& graph,
+                            const cluster::Cluster& cluster) {
+  SearchRequest how;
+  how.passes.cpu_only = request.cpu_only;
+  how.cluster_file = request.cluster_file;
+  return search_plan(std::make_shared<const ir::Graph>(graph), cluster, how).strategy;
+}
+
+strategy::Strategy made(const StrategyRequest& request, const ir::Graph& graph,
+                        const cluster::Cluster& cluster, std::vector<std::string>& warnings) {
+  if (!request.file.empty()) return strategy::read_strategy(request.file, &warnings);
+  if (request.builder == kSearch) return searched(request, graph, cluster);
+  return search::build_strategy(request.builder, graph, cluster, request.own);
+}
+
 }  // namespace
 
 void set_id(strategy::Strategy& strategy) {
@@ -42,9 +58,7 @@ std::string source_of(const StrategyRequest& request) {
 strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Graph& graph,
                                    const cluster::Cluster& cluster,
                                    std::vector<std::string>& warnings) {
-  strategy::Strategy strategy =
-      request.file.empty() ? search::build_strategy(request.builder, graph, cluster, request.own)
-                           : strategy::read_strategy(request.file, &warnings);
+  strategy::Strategy strategy = made(request, graph, cluster, warnings);
   if (request.one_of_several) keep_variables_of(graph, strategy);
   set_id(strategy);
   strategy::check(strategy, graph, cluster, source_of(request));

@@ -17,13 +17,18 @@ namespace autodist::app {
 
 // AutoDist's default.
 inline const std::string kDefaultBuilder = "PSLoadBalancing";
+// What stands in a builder's place for the search (docs/autosync.md).
+inline const std::string kSearch = "auto";
 
 struct StrategyRequest {
-  std::string builder = kDefaultBuilder;  // "NAME" or "NAME:key=value,…"
+  std::string builder = kDefaultBuilder;  // "NAME" or "NAME:key=value,…", or kSearch
   std::string file;                       // a strategy file; takes the builder's place
   std::vector<search::Builder> own;       // a user's builders, beside ours
   // The graph is one of several: the file's nodes for variables that it has not are left out.
   bool one_of_several = false;
+  // Of a search, whose budget is the default's.
+  std::string cluster_file = "";  // beside which a calibration may lie
+  bool cpu_only = false;
 };
 
 // Where a strategy comes from, for messages: the file's path, or "builder NAME".

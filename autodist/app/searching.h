@@ -13,9 +13,6 @@
 
 namespace autodist::app {
 
-// What `--builder` calls the search.
-inline const std::string kSearch = "auto";
-
 struct SearchRequest {
   search::SearchOptions options;
   passes::Options passes;

@@ -14,8 +14,10 @@
 namespace autodist::search {
 namespace {
 
-constexpr double kPlateau = 0.02;        // the weight of all loads beside the largest
-constexpr double kRowNumber = 8;         // bytes
+constexpr double kPlateau = 0.02;  // the weight of all loads beside the largest
+constexpr double kRowNumber = 8;   // bytes
+// Smaller pieces are fused with others of their owner, up to this (passes::Options).
+const double kFused = static_cast<double>(passes::Options{}.fuse_below.value);
 constexpr double kMostBlock = 32 << 20;  // of rows in one slice
 
 double seconds_for(double bytes, double bytes_per_s) {
@@ -145,104 +147,107 @@ void Analytic::read_times(const ir::Program& program) {
   });
 }
 
-// Every member sends its part of what a rank owns there and gets the result back.
-void Analytic::add_owned(const Point& point, std::size_t variable, std::vector<double>& owned,
-                         Loads& loads) const {
+Analytic::Traffic Analytic::traffic_of(const Point& point, std::size_t variable) const {
   const Fixed& fixed = variables_[variable];
   const Choice& choice = point.choices[variable];
-  const sim::EngineCost& engine = costs_.engine;
-  const bool rows = fixed.row_bytes > 0;
-  const bool gathers =
-      rows && choice.way == Way::kAllReduce && (!fixed.fetchable || members_count_ <= 2);
-  const bool fetches =
-      rows && !gathers && !(choice.way == Way::kServers && choice.proxy) && fixed.fetchable;
-  double up = rows ? fixed.row_bytes : fixed.bytes;
+  Traffic traffic;
+  traffic.rows = fixed.row_bytes > 0;
+  const bool reduces = choice.way == Way::kAllReduce;
+  traffic.gathers = traffic.rows && reduces && (!fixed.fetchable || members_count_ <= 2);
+  const bool copies = choice.way == Way::kServers && choice.proxy;
+  traffic.fetches = traffic.rows && !traffic.gathers && !copies && fixed.fetchable;
+  traffic.at_owner = !reduces || traffic.rows || choice.update_at == ir::UpdateAt::kOwner;
+  traffic.codes = choice.compression.codec != ir::Codec::kNone;
+  traffic.up = traffic.rows ? fixed.row_bytes : fixed.bytes;
   if (choice.compression.codec == ir::Codec::kTopK) {
-    up *= 2 * choice.compression.density;
-  } else if (choice.compression.codec != ir::Codec::kNone) {
-    up /= 2;
+    traffic.up *= 2 * choice.compression.density;
+  } else if (traffic.codes) {
+    traffic.up /= 2;
   }
-  double down = fixed.bytes;
-  if (rows) down = std::min(fixed.bytes, fixed.row_bytes * members_count_);
-  if (fetches) down = fixed.fetched;
-  const double slice =
-      rows ? kMostBlock
-           : static_cast<double>(
-                 (point.slice_bytes > Bytes{0} ? point.slice_bytes : passes::Options{}.slice_bytes)
-                     .value);
-  const double fused = static_cast<double>(passes::Options{}.fuse_below.value);
-  const bool at_owner =
-      choice.way == Way::kServers || rows || choice.update_at == ir::UpdateAt::kOwner;
+  traffic.down = fixed.bytes;
+  if (traffic.rows) traffic.down = std::min(fixed.bytes, fixed.row_bytes * members_count_);
+  if (traffic.fetches) traffic.down = fixed.fetched;
+  const Bytes asked = point.slice_bytes;
+  const Bytes slice = asked > Bytes{0} ? asked : passes::Options{}.slice_bytes;
+  traffic.slice = traffic.rows ? kMostBlock : static_cast<double>(slice.value);
+  return traffic;
+}
 
+// What an owner adds up, updates and hands out, in seconds.
+double Analytic::work_of(const Fixed& fixed, const Traffic& traffic, double part) const {
+  const sim::EngineCost& engine = costs_.engine;
+  const double whole = part * (traffic.rows ? traffic.up : fixed.bytes);
+  double work = seconds_for(whole * members_count_, engine.sum_bytes_per_s);
+  if (traffic.codes) work += seconds_for(whole * members_count_, engine.encode_bytes_per_s);
+  if (traffic.at_owner) work += seconds_for(whole * fixed.weight, engine.update_bytes_per_s);
+  if (traffic.fetches) {
+    work += seconds_for(part * fixed.fetched * members_count_, engine.install_bytes_per_s);
+  }
+  return work;
+}
+
+// Every member sends its part of what a rank owns there and gets the result back.
+void Analytic::add_variable(const Point& point, std::size_t variable,
+                            const std::vector<double>& owned, const std::vector<double>& fused,
+                            Loads& loads) const {
+  const Fixed& fixed = variables_[variable];
+  const Traffic traffic = traffic_of(point, variable);
   const std::size_t n = nodes_.size();
-  std::vector<double> own_bytes(n);
-  std::vector<double> own_messages(n);
+  std::vector<double> own(n);
+  std::vector<double> messages(n);
   double all_messages = 0;
   for (std::size_t rank = 0; rank < owned.size(); ++rank) {
     if (owned[rank] <= 0) continue;
     const double bytes = owned[rank] * fixed.bytes;
-    const double pieces = rows || bytes > fused ? std::ceil(bytes / slice - 1e-9) : bytes / fused;
-    const std::uint32_t node = node_of_rank_[rank];
-    own_bytes[node] += owned[rank];
-    own_messages[node] += pieces;
+    const bool is_small = !traffic.rows && bytes < kFused;
+    const double pieces = is_small ? fused[rank] : std::ceil(bytes / traffic.slice - 1e-9);
+    own[node_of_rank_[rank]] += owned[rank];
+    messages[node_of_rank_[rank]] += pieces;
     all_messages += pieces;
-    const double whole = rows ? up * owned[rank] : bytes;
-    double work = seconds_for(whole * members_count_, engine.sum_bytes_per_s);
-    if (choice.compression.codec != ir::Codec::kNone) {
-      work += seconds_for(bytes * members_count_, engine.encode_bytes_per_s);
-    }
-    if (at_owner) work += seconds_for(whole * fixed.weight, engine.update_bytes_per_s);
-    if (fetches) {
-      work += seconds_for(fixed.fetched * owned[rank] * members_count_, engine.install_bytes_per_s);
-    }
-    loads.at(variable, 3 * n + rank) += work;
+    loads.at(variable, 3 * n + rank) += work_of(fixed, traffic, owned[rank]);
   }
-  const double trips = fetches ? 2 : 1;  // asking for rows is a message, too
   double worst = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    const Node& node = nodes_[i];
-    const double here = node.members;
-    const double others = members_count_ - here;
-    const double away = 1 - own_bytes[i];
-    const double away_messages = (all_messages - own_messages[i]) * engine.message.value;
-    const double own_time = own_messages[i] * engine.message.value;
-    const auto share = [&](double count, double part, double bytes, double messages) {
-      return count * (part * bytes / node.rate + messages);
-    };
-    double out =
-        share(here, away, up, trips * away_messages) + share(others, own_bytes[i], down, own_time);
-    double in =
-        share(here, away, down, away_messages) + share(others, own_bytes[i], up, trips * own_time);
-    if (gathers) out = in = here * others * (up / node.rate + engine.message.value);
-    loads.at(variable, i) += out;
-    loads.at(variable, n + i) += in;
-    const double inside = own_bytes[i] * std::max(0.0, here - 1) * (up + down);
-    loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
-    worst = std::max(worst, std::min(slice, own_bytes[i] * std::max(up, down)) / node.rate +
-                                engine.message.value + node.latency);
-    const double moved = (out + in) * node.rate * engine.send_cpu_s_per_byte;
-    loads.stolen[i] += moved;
+    add_card(i, traffic, own[i], messages[i], all_messages, variable, loads);
+    const double last = std::min(traffic.slice, own[i] * std::max(traffic.up, traffic.down));
+    worst =
+        std::max(worst, last / nodes_[i].rate + costs_.engine.message.value + nodes_[i].latency);
   }
-  const double install = at_owner ? fixed.install : fixed.install_updating;
+  const double install = traffic.at_owner ? fixed.install : fixed.install_updating;
   for (std::uint32_t rank : members_) {
     loads.at(variable, 3 * n + rank) += install;
     loads.stolen[node_of_rank_[rank]] += install;
   }
-  loads.trip[variable] = (fetches ? 4 : 2) * worst + install;
-  std::fill(owned.begin(), owned.end(), 0.0);
+  loads.trip[variable] = (traffic.fetches ? 4 : 2) * worst + install;
 }
 
-void Analytic::add_servers(const Point& point, std::size_t variable, Loads& loads) const {
-  const Choice& choice = point.choices[variable];
-  std::vector<double> owned(node_of_rank_.size());
-  for (std::uint32_t place : choice.places) {
-    owned[rank_of_server_[place]] += 1 / static_cast<double>(choice.places.size());
-  }
-  add_owned(point, variable, owned, loads);
+// `own`: the part of the variable that the node owns, in so many messages of all.
+void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, double messages,
+                        double all_messages, std::size_t variable, Loads& loads) const {
+  const Node& node = nodes_[i];
+  const double here = node.members;
+  const double others = members_count_ - here;
+  const double message = costs_.engine.message.value;
+  const double trips = traffic.fetches ? 2 : 1;  // asking for rows is a message, too
+  const auto seconds = [&](double count, double part, double bytes, double sent) {
+    return count * (part * bytes / node.rate + sent * message);
+  };
+  const double away = all_messages - messages;
+  double out = seconds(here, 1 - own, traffic.up, trips * away) +
+               seconds(others, own, traffic.down, messages);
+  double in = seconds(here, 1 - own, traffic.down, away) +
+              seconds(others, own, traffic.up, trips * messages);
+  if (traffic.gathers) out = in = here * others * (traffic.up / node.rate + message);
+  const std::size_t n = nodes_.size();
+  loads.at(variable, i) += out;
+  loads.at(variable, n + i) += in;
+  const double inside = own * std::max(0.0, here - 1) * (traffic.up + traffic.down);
+  loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
+  loads.stolen[i] += (out + in) * node.rate * costs_.engine.send_cpu_s_per_byte;
 }
 
 // The shards of a group, one after another, in as many contiguous parts as there are members.
-void Analytic::add_groups(const Point& point, Loads& loads) const {
+void Analytic::share_groups(const Point& point, Owned& owned) const {
   struct Shard {
     std::uint32_t variable = 0;
     double part = 1;
@@ -256,14 +261,12 @@ void Analytic::add_groups(const Point& point, Loads& loads) const {
           {i, 1 / static_cast<double>(choice.places.size())});
     }
   }
-  std::map<std::uint32_t, std::vector<double>> owned;  // by variable
   for (const auto& [group, shards] : groups) {
     double total = 0;
     for (const Shard& shard : shards) total += variables_[shard.variable].bytes * shard.part;
     double before = 0;
     for (const Shard& shard : shards) {
       std::vector<double>& own = owned[shard.variable];
-      own.resize(node_of_rank_.size());
       const double bytes = variables_[shard.variable].bytes * shard.part;
       if (variables_[shard.variable].row_bytes > 0 || total <= 0) {  // rows: a block per member
         for (std::uint32_t rank : members_) own[rank] += shard.part / members_count_;
@@ -279,7 +282,35 @@ void Analytic::add_groups(const Point& point, Loads& loads) const {
       before += bytes;
     }
   }
-  for (auto& [variable, own] : owned) add_owned(point, variable, own, loads);
+}
+
+Analytic::Owned Analytic::owners_of(const Point& point) const {
+  Owned owned(variables_.size(), std::vector<double>(node_of_rank_.size()));
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    const Choice& choice = point.choices[i];
+    if (!variables_[i].trained || choice.way != Way::kServers) continue;
+    for (std::uint32_t place : choice.places) {
+      owned[i][rank_of_server_[place]] += 1 / static_cast<double>(choice.places.size());
+    }
+  }
+  share_groups(point, owned);
+  return owned;
+}
+
+std::vector<double> Analytic::fused_messages(const Owned& owned) const {
+  std::vector<double> messages(node_of_rank_.size());
+  for (std::size_t rank = 0; rank < messages.size(); ++rank) {
+    double bytes = 0;
+    double pieces = 0;
+    for (std::size_t i = 0; i < variables_.size(); ++i) {
+      const double piece = owned[i][rank] * variables_[i].bytes;
+      if (piece <= 0 || piece >= kFused || variables_[i].row_bytes > 0) continue;
+      bytes += piece;
+      pieces += 1;
+    }
+    if (pieces > 0) messages[rank] = std::ceil(bytes / kFused) / pieces;
+  }
+  return messages;
 }
 
 Analytic::Loads Analytic::loads_of(const Point& point) const {
@@ -289,12 +320,11 @@ Analytic::Loads Analytic::loads_of(const Point& point) const {
   loads.trip.resize(variables_.size());
   loads.stolen.resize(nodes_.size());
   if (members_.size() < 2) return loads;
+  const Owned owned = owners_of(point);
+  const std::vector<double> fused = fused_messages(owned);
   for (std::size_t i = 0; i < variables_.size(); ++i) {
-    if (variables_[i].trained && point.choices[i].way == Way::kServers) {
-      add_servers(point, i, loads);
-    }
+    if (variables_[i].trained) add_variable(point, i, owned[i], fused, loads);
   }
-  add_groups(point, loads);
   return loads;
 }
 
@@ -306,58 +336,54 @@ std::string Analytic::name_of(std::size_t side) const {
   return fmt::format("the owner's work at rank {}", side - 3 * n);
 }
 
-Score Analytic::score(const Point& point) const {
-  Loads loads = loads_of(point);
-  double worst = compute_;
-  std::size_t where = loads.sides;
-  std::uint32_t chain = 0;
-  double all = 0;
+// The longest of what a side must carry, and where.
+void Analytic::raise_by_sides(const Point& point, Loads& loads, Highest& highest) const {
   for (std::size_t side = 0; side < loads.sides; ++side) {
     double sum = 0;
     double first = compute_;  // the first gradient among those needed so far
     for (std::uint32_t v : by_need_) {
       const double load = loads.at(v, side);
       if (load <= 0) continue;
-      const Fixed& fixed = variables_[v];
-      // What is late may lag by so many steps.
-      const double slack = 1.0 + point.choices[v].staleness;
       sum += load;
-      first = std::min(first, fixed.complete);
-      const double step = std::max(sum, (sum + first - fixed.needed) / slack);
-      if (step > worst) {
-        worst = step;
-        where = side;
-      }
+      first = std::min(first, variables_[v].complete);
+      // What is late may lag by so many steps.
+      const double steps = 1.0 + point.choices[v].staleness;
+      highest.raise(std::max(sum, (sum + first - variables_[v].needed) / steps), Where::kSide,
+                    side);
     }
-    all += sum;
+    highest.all += sum;
   }
+}
+
+Score Analytic::score(const Point& point) const {
+  Loads loads = loads_of(point);
+  Highest highest;
+  highest.seconds = compute_;
+  raise_by_sides(point, loads, highest);
   for (std::uint32_t v : by_need_) {
     const Fixed& fixed = variables_[v];
-    const double round =
-        (fixed.complete - fixed.needed + loads.trip[v]) / (1.0 + point.choices[v].staleness);
-    if (round <= worst) continue;
-    worst = round;
-    where = loads.sides + 1;
-    chain = v;
+    const double steps = 1.0 + point.choices[v].staleness;
+    highest.raise((fixed.complete - fixed.needed + loads.trip[v]) / steps, Where::kTrip, v);
   }
   for (std::size_t i = 0; i < nodes_.size(); ++i) {  // the engine's work on the ranks' own cores
     if (nodes_[i].members == 0 || !costs_.device(ir::Rank(nodes_[i].lowest)).on_host) continue;
     const double cores = costs_.cores != 0 ? costs_.cores : nodes_[i].members;
-    const double step =
-        compute_ * nodes_[i].members / std::max(cores, nodes_[i].members) + loads.stolen[i] / cores;
-    if (step <= worst) continue;
-    worst = step;
-    where = loads.sides;
+    const double computing = compute_ * nodes_[i].members / std::max(cores, nodes_[i].members);
+    highest.raise(computing + loads.stolen[i] / cores, Where::kCompute, 0);
   }
   Score score;
-  score.step = Seconds(worst);
-  score.rank = worst + kPlateau * all / static_cast<double>(loads.sides);
-  if (where == loads.sides) {
-    score.bound = "compute";
-  } else if (where > loads.sides) {
-    score.bound = fmt::format("the way round '{}'", space_.graph().variables[chain].name);
-  } else {
-    score.bound = name_of(where);
+  score.step = Seconds(highest.seconds);
+  score.rank = highest.seconds + kPlateau * highest.all / static_cast<double>(loads.sides);
+  switch (highest.where) {
+    case Where::kCompute:
+      score.bound = "compute";
+      break;
+    case Where::kSide:
+      score.bound = name_of(highest.index);
+      break;
+    case Where::kTrip:
+      score.bound = fmt::format("the way round '{}'", space_.graph().variables[highest.index].name);
+      break;
   }
   return score;
 }

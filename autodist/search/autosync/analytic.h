@@ -69,14 +69,47 @@ class Analytic {
     double& at(std::size_t variable, std::size_t side) { return of[variable * sides + side]; }
   };
 
+  struct Traffic {    // of one variable at a point
+    double up = 0;    // bytes of one contribution
+    double down = 0;  // and of what comes back
+    double slice = 0;
+    bool rows = false;
+    bool gathers = false;  // rows, to every member
+    bool fetches = false;  // rows, when they are needed
+    bool at_owner = false;
+    bool codes = false;
+  };
+  enum class Where : std::uint8_t { kCompute, kSide, kTrip };
+  struct Highest {
+    double seconds = 0;
+    Where where = Where::kCompute;
+    std::size_t index = 0;
+    double all = 0;
+
+    void raise(double to, Where by, std::size_t at) {
+      if (to <= seconds) return;
+      seconds = to;
+      where = by;
+      index = at;
+    }
+  };
+
   void read_times(const ir::Program& program);
   void read_variables(const ir::Program& program);
+  // By variable and rank: which part of it the rank owns.
+  using Owned = std::vector<std::vector<double>>;
+  [[nodiscard]] Owned owners_of(const Point& point) const;
+  void share_groups(const Point& point, Owned& owned) const;
+  // By rank: messages per piece that is small enough to be fused with others of its owner.
+  [[nodiscard]] std::vector<double> fused_messages(const Owned& owned) const;
   [[nodiscard]] Loads loads_of(const Point& point) const;
-  void add_servers(const Point& point, std::size_t variable, Loads& loads) const;
-  void add_groups(const Point& point, Loads& loads) const;
-  // What owner ranks hold of one variable, in parts of the whole; cleared afterwards.
-  void add_owned(const Point& point, std::size_t variable, std::vector<double>& owned,
-                 Loads& loads) const;
+  void add_variable(const Point& point, std::size_t variable, const std::vector<double>& owned,
+                    const std::vector<double>& fused, Loads& loads) const;
+  [[nodiscard]] Traffic traffic_of(const Point& point, std::size_t variable) const;
+  [[nodiscard]] double work_of(const Fixed& fixed, const Traffic& traffic, double part) const;
+  void add_card(std::size_t node, const Traffic& traffic, double own, double messages,
+                double all_messages, std::size_t variable, Loads& loads) const;
+  void raise_by_sides(const Point& point, Loads& loads, Highest& highest) const;
   [[nodiscard]] std::string name_of(std::size_t side) const;
 
   const Space& space_;

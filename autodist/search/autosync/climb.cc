@@ -65,6 +65,10 @@ class Climber {
       }
       Point next = best_.point;
       if (set_class(space_, variables, choice, next)) better = take(next) || better;
+      if (variables.size() > 1) continue;
+      next = best_.point;  // and as it is listed, not dealt
+      next.choices[variables.front().value] = choice;
+      if (!(next == best_.point)) better = take(next) || better;
     }
     return better;
   }

@@ -194,12 +194,15 @@ Neighbourhood::Neighbourhood(const Space& space)
 Point Neighbourhood::draw_one(const Point& point, const std::vector<double>& weights,
                               std::mt19937_64& random) const {
   Point next = point;
+  if (point.choices.empty()) return next;
   const std::size_t variable = draw_weighted(random, weights);
   const ir::VariableId id(variable);
   const std::vector<Choice>& options = options_[variable];
   const auto& sizes = space_.allowed().slice_bytes;
   const std::size_t kind = draw(random, 16);
-  if (kind < 8) {
+  if (kind < 2) {
+    next.choices[variable] = options[draw(random, options.size())];
+  } else if (kind < 8) {
     set_class(space_, {id}, options[draw(random, options.size())], next);
   } else if (kind < 12) {
     set_class(space_, classes_[class_of_[variable]], options[draw(random, options.size())], next);
