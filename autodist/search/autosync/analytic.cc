@@ -20,6 +20,11 @@ constexpr double kRowNumber = 8;   // bytes
 const double kFused = static_cast<double>(passes::Options{}.fuse_below.value);
 constexpr double kMostBlock = 32 << 20;  // of rows in one slice
 
+bool by_library(const Choice& choice) {
+  return choice.way == Way::kAllReduce &&
+         choice.algorithm == strategy::AllReduceAlgorithm::kLibrary;
+}
+
 double seconds_for(double bytes, double bytes_per_s) {
   return bytes_per_s > 0 ? bytes / bytes_per_s : 0;
 }
@@ -256,6 +261,7 @@ void Analytic::share_groups(const Point& point, Owned& owned) const {
   for (std::uint32_t i = 0; i < variables_.size(); ++i) {
     const Choice& choice = point.choices[i];
     if (choice.way != Way::kAllReduce || !variables_[i].trained) continue;
+    if (by_library(choice)) continue;
     for (std::uint32_t place : choice.places) {
       groups[{place, choice.update_at}].push_back(
           {i, 1 / static_cast<double>(choice.places.size())});
@@ -281,6 +287,46 @@ void Analytic::share_groups(const Point& point, Owned& owned) const {
       }
       before += bytes;
     }
+  }
+}
+
+// Library collectives have no owners: every card carries them, one after another.
+void Analytic::add_libraries(const Point& point, Loads& loads) const {
+  std::map<std::uint32_t, double> groups;
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    if (!variables_[i].trained || !by_library(point.choices[i])) continue;
+    groups[point.choices[i].places.front()] += variables_[i].bytes;
+  }
+  if (groups.empty()) return;
+  sim::CollectiveLinks links;
+  links.ranks = static_cast<std::uint32_t>(members_.size());
+  links.nodes = 0;
+  for (const Node& node : nodes_) {
+    if (node.members == 0) continue;
+    const bool first = links.nodes++ == 0;
+    links.node_bytes_per_s = first ? node.rate : std::min(links.node_bytes_per_s, node.rate);
+    links.intra_bytes_per_s = first ? node.intra : std::min(links.intra_bytes_per_s, node.intra);
+    links.node_latency = std::max(links.node_latency, Seconds(node.latency));
+  }
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    const Fixed& fixed = variables_[i];
+    if (!fixed.trained || !by_library(point.choices[i])) continue;
+    const double whole = groups.at(point.choices[i].places.front());
+    const Bytes bytes(static_cast<std::int64_t>(whole));
+    const double all = sim::all_reduce_seconds(costs_.collectives, links, bytes).value;
+    const double seconds = whole > 0 ? all * fixed.bytes / whole : 0;
+    const std::size_t n = nodes_.size();
+    for (std::size_t node = 0; node < n; ++node) {
+      if (nodes_[node].members == 0) continue;
+      loads.at(i, node) += seconds;
+      loads.at(i, n + node) += seconds;
+    }
+    for (std::uint32_t rank : members_) {
+      loads.at(i, 3 * n + rank) += fixed.install_updating;
+      loads.stolen[node_of_rank_[rank]] +=
+          fixed.install_updating + 2 * fixed.bytes * costs_.collectives.cpu_s_per_byte;
+    }
+    loads.trip[i] = all + fixed.install_updating;
   }
 }
 
@@ -323,8 +369,10 @@ Analytic::Loads Analytic::loads_of(const Point& point) const {
   const Owned owned = owners_of(point);
   const std::vector<double> fused = fused_messages(owned);
   for (std::size_t i = 0; i < variables_.size(); ++i) {
-    if (variables_[i].trained) add_variable(point, i, owned[i], fused, loads);
+    if (!variables_[i].trained || by_library(point.choices[i])) continue;
+    add_variable(point, i, owned[i], fused, loads);
   }
+  add_libraries(point, loads);
   return loads;
 }
 

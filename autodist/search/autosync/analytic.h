@@ -3,8 +3,8 @@
 // AutoSync's "predefined" model divides bytes by bandwidth per server and group. This one also
 // knows when a gradient is complete and when its variable is next needed: whatever a card (or an
 // owner) must carry for the variables needed up to some moment has to fit between the first of
-// their gradients and that moment of the next step. Switches with over-subscription and library
-// collectives' constants are left to the simulator.
+// their gradients and that moment of the next step. Switches with over-subscription are left to
+// the simulator.
 
 #pragma once
 
@@ -100,6 +100,7 @@ class Analytic {
   using Owned = std::vector<std::vector<double>>;
   [[nodiscard]] Owned owners_of(const Point& point) const;
   void share_groups(const Point& point, Owned& owned) const;
+  void add_libraries(const Point& point, Loads& loads) const;
   // By rank: messages per piece that is small enough to be fused with others of its owner.
   [[nodiscard]] std::vector<double> fused_messages(const Owned& owned) const;
   [[nodiscard]] Loads loads_of(const Point& point) const;

@@ -101,12 +101,14 @@ class Search {
   // All variables alike: what builders have no word for.
   [[nodiscard]] std::vector<Point> uniform_points() const {
     std::vector<Point> points;
-    for (const ir::UpdateAt at : {ir::UpdateAt::kOwner, ir::UpdateAt::kEveryRank}) {
+    std::vector<Choice> kinds(3);
+    kinds[0].update_at = ir::UpdateAt::kOwner;
+    kinds[2].algorithm = strategy::AllReduceAlgorithm::kLibrary;
+    for (const Choice& kind : kinds) {
       Point point;
       for (std::size_t i = 0; i < graph_->variables.size(); ++i) {
-        Choice choice;
+        Choice choice = kind;
         choice.way = Way::kAllReduce;
-        choice.update_at = at;
         choice.places = {static_cast<std::uint32_t>(i)};
         if (space_.why_not(ir::VariableId(i), choice)) choice.update_at = ir::UpdateAt::kEveryRank;
         if (space_.why_not(ir::VariableId(i), choice)) {
@@ -144,7 +146,7 @@ class Search {
     }
     std::vector<Point> starts = uniform_points();
     for (std::size_t builder : builders_by_score()) {
-      if (starts.size() == kStarts + 2) break;
+      if (starts.size() == kStarts + 3) break;
       if (candidates_[builder].point) starts.push_back(*candidates_[builder].point);
     }
     std::stable_sort(starts.begin(), starts.end(), [&](const Point& a, const Point& b) {
@@ -382,10 +384,16 @@ double Found::speedup() const {
 std::vector<std::string> seeds() {
   std::vector<std::string> specifications;
   for (const Builder& builder : builders()) {
-    const bool capped =
-        std::any_of(builder.options.begin(), builder.options.end(),
-                    [](const auto& option) { return option.first == "max_shards"; });
+    const auto has = [&](const char* name) {
+      return std::any_of(builder.options.begin(), builder.options.end(),
+                         [&](const auto& option) { return option.first == name; });
+    };
+    const bool capped = has("max_shards");
     specifications.push_back(builder.name + (capped ? ":max_shards=40" : ""));
+    // What is all-reduced may be so by a library, too.
+    if (has("chunk_size") || has("bucket_mib") || has("fusion_mib")) {
+      if (!capped) specifications.push_back(builder.name + ":algorithm=library");
+    }
   }
   return specifications;
 }

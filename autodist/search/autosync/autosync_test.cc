@@ -103,7 +103,7 @@ TEST(Climb, LeavesNoGapToAllPointsByTheSimulator) {
 TEST(Search, IsNeverWorseThanABuilder) {
   for (const Case& each : small_cases()) {
     const Found found = find(each.graph, each.cluster, {});
-    EXPECT_EQ(found.builders_judged, builders().size());
+    EXPECT_EQ(found.builders_judged, seeds().size());
     const Judge judge(each.graph, each.cluster, {}, costs_on(each.cluster));
     for (const std::string& builder : seeds()) {
       std::string why_not;
@@ -116,8 +116,8 @@ TEST(Search, IsNeverWorseThanABuilder) {
 }
 
 TEST(Search, SparesASlowLink) {
-  // M bytes, four servers, one at half of the others' rate R: evenly, it carries 1.5 M at R / 2; all
-  // on another one, that carries 3 M at R. Owning nothing, it carries M, the others 5/3 M at R.
+  // M bytes, four servers, one at half of the others' rate R: evenly, it carries 1.5 M at R / 2;
+  // all on another one, that carries 3 M at R. Owning nothing, it carries M, the others 5/3 M at R.
   const auto graph = layers({800, 800, 800, 800}, 1e-4);
   const cluster::Cluster cluster = machines({2, 2, 2, 1});
   const Found found = find(graph, cluster, {}, 40);

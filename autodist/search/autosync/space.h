@@ -47,7 +47,8 @@ struct Allowed {
   std::vector<Bytes> slice_bytes{Bytes(200'000), Bytes(100'000), Bytes(400'000), Bytes(800'000),
                                  Bytes(1'600'000)};
   // A further algorithm is one entry here and one row in space.cc's table of what each needs.
-  std::vector<strategy::AllReduceAlgorithm> algorithms{strategy::AllReduceAlgorithm::kDirect};
+  std::vector<strategy::AllReduceAlgorithm> algorithms{strategy::AllReduceAlgorithm::kDirect,
+                                                       strategy::AllReduceAlgorithm::kLibrary};
   std::vector<ir::Compression> compressions;  // beside none
   std::int32_t most_staleness = 0;
 };

@@ -49,7 +49,12 @@ TEST(Space, SaysWhyAChoiceIsNotLegal) {
   EXPECT_EQ(reason(space, choice), "'w0': fp16 changes what is computed and was not allowed");
   choice = reduced(0);
   choice.algorithm = strategy::AllReduceAlgorithm::kLibrary;
-  EXPECT_NE(reason(space, choice), "legal") << "was not allowed";
+  EXPECT_EQ(reason(space, choice), "legal");
+  choice.update_at = ir::UpdateAt::kOwner;
+  EXPECT_EQ(reason(space, choice), "'w0': this algorithm needs update_at=every_rank");
+  Allowed direct;
+  direct.algorithms = {strategy::AllReduceAlgorithm::kDirect};
+  EXPECT_NE(reason(Space(*graph, cluster, direct), choice), "legal") << "was not allowed";
 }
 
 TEST(Space, KeepsTheRowsOfSparseVariablesTogether) {
