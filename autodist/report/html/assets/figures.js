@@ -1,0 +1,178 @@
+
+// The first screen: what the step was bounded by, the figures, and where the time went by rank.
+
+const PARTS = [
+  ["computing_seconds", "compute", "computing"],
+  ["waiting_seconds", "gate", "waiting for variables"],
+  ["handing_over_seconds", "contribute", "handing gradients over"],
+  ["between_seconds", "between", "between ops"],
+];
+
+function rankStep(rank) {
+  return PARTS.reduce((sum, [field]) => sum + rank[field], 0);
+}
+
+function meanOf(ranks, field) {
+  return ranks.reduce((sum, rank) => sum + rank[field], 0) / Math.max(1, ranks.length);
+}
+
+// The one that the verdict is about: measured where there is one.
+function mainTimeline(data) {
+  return data.timelines.find((each) => !each.predicted && each.verdict) ||
+    data.timelines.find((each) => each.verdict) || null;
+}
+
+function tile(name, value, note) {
+  return element("div", {class: "tile"}, element("div", {class: "name"}, name),
+    element("div", {class: "value"}, value), element("div", {class: "note"}, note || ""));
+}
+
+function lastOf(run, name) {
+  const column = run && run.columns.find((each) => each.name === name);
+  return column && column.values.length > 0 ? column.values[column.values.length - 1] : undefined;
+}
+
+function timelineTiles(timeline) {
+  const tiles = [];
+  const kind = timeline.predicted ? "predicted" : "measured";
+  if (timeline.steps_counted > 0) {
+    tiles.push(tile(`step, ${kind}`, secondsText(timeline.median_seconds),
+      `median of ${plural(timeline.steps_counted, "step")}`));
+  }
+  return tiles;
+}
+
+function shareTiles(timeline) {
+  const step = meanOf(timeline.ranks.map((rank) => ({step: rankStep(rank)})), "step");
+  if (!(step > 0)) return [];
+  return [
+    tile("computing", shareText(meanOf(timeline.ranks, "computing_seconds") / step), "of a step, mean of ranks"),
+    tile("waiting", shareText(meanOf(timeline.ranks, "waiting_seconds") / step), "for variables"),
+  ];
+}
+
+function predictionTiles(data) {
+  const prediction = data.prediction;
+  if (!prediction) return [];
+  return [tile("step, predicted", secondsText(prediction.step_seconds), "steady state, simulated"),
+    tile("bound of the plan", secondsText(prediction.bound_seconds), prediction.bound_reason)];
+}
+
+function runTiles(run) {
+  const tiles = [];
+  const loss = lastOf(run, "loss");
+  if (loss !== undefined) {
+    const at = run.steps[run.steps.length - 1];
+    tiles.push(tile("loss", numberText(loss), `at step ${countText(at)}`));
+  }
+  const rates = run && run.columns.find((each) => each.name === "samples_per_second");
+  if (rates) {
+    const sorted = rates.values.filter((value) => value !== null).sort((a, b) => a - b);
+    if (sorted.length > 0) {
+      tiles.push(tile("samples/s", countText(Math.round(sorted[sorted.length >> 1])),
+        run.steps.length < run.steps_in_log ? "median of the steps kept here" : "median of the run"));
+    }
+  }
+  return tiles;
+}
+
+function planTiles(plan) {
+  if (!plan) return [];
+  const tiles = [];
+  if (plan.variable_bytes !== undefined) {
+    tiles.push(tile("variables", countText(plan.variable_count), bytesText(plan.variable_bytes)));
+  }
+  if (plan.ranks.length > 0) {
+    const busiest = Math.max(...plan.ranks.map((rank) => rank.sent_bytes + rank.received_bytes));
+    tiles.push(tile("busiest rank", bytesText(busiest), "sent and received per step"));
+    tiles.push(tile("ranks", countText(plan.ranks.length),
+      `${plural(plan.slices, "slice")}, ${plural(plan.collectives, "collective")}`));
+  } else if (plan.peak_bytes !== undefined) {
+    tiles.push(tile("peak memory", bytesText(plan.peak_bytes),
+      `of the step with ${plural(plan.example_batch_samples, "sample")}`));
+  }
+  return tiles;
+}
+
+function verdictBlock(data) {
+  const timeline = mainTimeline(data);
+  if (timeline) {
+    const about = timeline.predicted ? "As predicted by the simulator" : "As measured";
+    return element("div", {class: "verdict"}, element("h2", {}, timeline.verdict.headline),
+      timeline.verdict.reasons.map((reason) => element("p", {}, reason)),
+      element("p", {class: "small"}, `${about}, ${timeline.title}: ${plural(timeline.steps_counted, "step")}` +
+        (timeline.steps_in_trace > timeline.steps_counted ? `; the first and the last of ${timeline.steps_in_trace} do not count.` : ".")));
+  }
+  if (data.prediction) {
+    return element("div", {class: "verdict"},
+      element("h2", {}, `Predicted: bounded by ${data.prediction.bound_reason}`));
+  }
+  return null;
+}
+
+function summarySection(data) {
+  const tiles = [...data.timelines.flatMap(timelineTiles),
+    ...(mainTimeline(data) ? shareTiles(mainTimeline(data)) : []),
+    ...(data.timelines.some((each) => each.predicted) ? predictionTiles(data).slice(1) : predictionTiles(data)),
+    ...runTiles(data.run), ...planTiles(data.plan)];
+  return element("section", {id: "summary", "aria-label": "Summary"}, verdictBlock(data),
+    element("div", {class: "tiles"}, tiles));
+}
+
+function rankBars(timeline, longest) {
+  const most = 64;
+  const rows = timeline.ranks.slice(0, most).flatMap((rank) => {
+    const step = rankStep(rank);
+    const said = PARTS.map(([field, , text]) => `${text} ${secondsText(rank[field])}`).join(", ");
+    return [
+      element("div", {}, `rank ${rank.rank}`),
+      element("div", {class: "bar", role: "img", "aria-label": `rank ${rank.rank}: ${said}`, title: said},
+        PARTS.map(([field, name]) => element("i",
+          {style: {width: `${100 * rank[field] / longest}%`, background: `var(--${name})`}}))),
+      element("div", {class: "number figure"},
+        `${secondsText(step)}, ${shareText(rank.computing_seconds / Math.max(step, 1e-12))} computing`),
+    ];
+  });
+  const kind = timeline.predicted ? "predicted" : "measured";
+  return element("div", {class: "bars"},
+    element("div", {class: "group"}, `${timeline.title} (${kind})` +
+      (timeline.ranks.length > most ? `, the first ${most} of ${timeline.ranks.length} ranks` : "")), rows);
+}
+
+function besideTable(timeline) {
+  const count = timeline.steps_counted;
+  return table("Beside the ops, by rank", [
+    {title: "rank", text: (row) => String(row.rank), key: (row) => row.rank},
+    {title: "owner's work", right: true, text: (row) => secondsText(row.owning_seconds), key: (row) => row.owning_seconds},
+    {title: "on the wire", right: true, text: (row) => secondsText(row.sending_seconds), key: (row) => row.sending_seconds},
+    {title: "ends behind median", right: true, text: (row) => secondsText(row.behind_seconds), key: (row) => row.behind_seconds},
+    {title: "last of all", right: true, text: (row) => `${row.last_steps} of ${count}`, key: (row) => row.last_steps},
+  ], timeline.ranks, {most: 16});
+}
+
+function waitsTable(timeline) {
+  const largest = Math.max(0, ...timeline.waits.map((row) => row.seconds_per_step));
+  return table("Variables that were waited for", [
+    {title: "waited for", class: "name mono", text: (row) => row.name},
+    {title: "per step and rank", right: true, text: (row) => secondsText(row.seconds_per_step),
+      node: (row) => gauge(secondsText(row.seconds_per_step), row.seconds_per_step, largest, "gate"),
+      key: (row) => row.seconds_per_step},
+    {title: "waits", right: true, text: (row) => countText(row.waits), key: (row) => row.waits},
+    {title: "longest", right: true, text: (row) => `${secondsText(row.longest_seconds)}, rank ${row.rank}`, key: (row) => row.longest_seconds},
+  ], timeline.waits, {most: 10});
+}
+
+function ranksSection(data) {
+  const timelines = data.timelines.filter((each) => each.ranks.length > 0);
+  if (timelines.length === 0) return null;
+  const longest = Math.max(...timelines.flatMap((each) => each.ranks.map(rankStep)), 1e-12);
+  const main = mainTimeline(data);
+  return element("section", {id: "ranks"}, element("h2", {}, "Where the time went"),
+    element("p", {class: "lead"}, "Means per step of each rank. What owners do and what is on the wire happens beside the ops, on threads of its own; it delays the step only where a gate waits for it."),
+    legend(PARTS.map(([, name, text]) => [name, text])),
+    timelines.slice().sort((a, b) => Number(b.predicted) - Number(a.predicted)).map((each) => rankBars(each, longest)),
+    main ? element("div", {class: "columns"},
+      element("div", {class: "stack"}, element("h3", {}, "Late variables"),
+        main.waits.length > 0 ? waitsTable(main) : element("p", {class: "soft small"}, "No gate waited.")),
+      element("div", {class: "stack"}, element("h3", {}, "Beside the ops, and stragglers"), besideTable(main))) : null);
+}

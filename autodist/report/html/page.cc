@@ -1,0 +1,312 @@
+#include "autodist/report/html/page.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "autodist/base/error.h"
+#include "autodist/base/file.h"
+#include "autodist/report/html/assets.h"
+#include "autodist/report/html/step_times.h"
+#include "autodist/report/html/timeline.h"
+
+namespace autodist::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What keeps a page below two megabytes.
+constexpr std::size_t kTraceRows = 24'000;  // of all traces together: about 35 bytes each
+constexpr std::size_t kRunSteps = 2'000;
+constexpr std::size_t kVariables = 2'000;
+constexpr std::size_t kWaits = 40;
+constexpr std::size_t kStepsListed = 2'000;
+constexpr std::size_t kRanksListed = 1'024;
+
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// JSON inside a script element: no character there may end the element or begin a comment.
+std::string inside_script(const std::string& json) {
+  std::string text;
+  text.reserve(json.size() + json.size() / 64);
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (c == '<' || c == '>' || c == '&') {
+      text += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+std::string inside_html(const std::string& plain) {
+  std::string text;
+  for (const char c : plain) {
+    switch (c) {
+      case '<':
+        text += "&lt;";
+        break;
+      case '>':
+        text += "&gt;";
+        break;
+      case '&':
+        text += "&amp;";
+        break;
+      case '"':
+        text += "&quot;";
+        break;
+      default:
+        text += c;
+    }
+  }
+  return text;
+}
+
+Json rows_json(const Timeline& timeline) {
+  Json columns;
+  const auto column = [&](const char* name, auto value_of) {
+    Json values = Json::array();
+    for (const TimelineRow& row : timeline.rows) values.push_back(value_of(row));
+    columns[name] = std::move(values);
+  };
+  std::int64_t before = 0;
+  column("track", [](const TimelineRow& row) { return row.track; });
+  column("lane", [](const TimelineRow& row) { return row.lane; });
+  column("activity", [](const TimelineRow& row) { return row.activity; });
+  column("name", [](const TimelineRow& row) { return row.name; });
+  column("step", [](const TimelineRow& row) { return row.step; });
+  column("start_delta_ns", [&](const TimelineRow& row) {
+    return row.start_ns - std::exchange(before, row.start_ns);
+  });
+  column("length_ns", [](const TimelineRow& row) { return row.end_ns - row.start_ns; });
+  column("bytes", [](const TimelineRow& row) { return row.bytes; });
+  column("stands_for", [](const TimelineRow& row) { return row.stands_for; });
+  return columns;
+}
+
+Json ranks_json(const StepTimes& times) {
+  Json ranks = Json::array();
+  for (const RankTimes& each : times.ranks) {
+    if (ranks.size() == kRanksListed) break;
+    ranks.push_back({{"rank", each.rank.value},
+                     {"computing_seconds", each.computing.value},
+                     {"waiting_seconds", each.waiting.value},
+                     {"handing_over_seconds", each.handing_over.value},
+                     {"between_seconds", each.between.value},
+                     {"owning_seconds", each.owning.value},
+                     {"sending_seconds", each.sending.value},
+                     {"behind_seconds", each.behind.value},
+                     {"last_steps", each.last}});
+  }
+  return ranks;
+}
+
+Json waits_json(const StepTimes& times) {
+  Json waits = Json::array();
+  for (const WaitedFor& each : times.waits) {
+    if (waits.size() == kWaits) break;
+    waits.push_back({{"name", each.name},
+                     {"waits", each.waits},
+                     {"seconds_per_step", each.per_step.value},
+                     {"longest_seconds", each.longest.value},
+                     {"rank", each.rank.value}});
+  }
+  return waits;
+}
+
+Json steps_json(const StepTimes& times, const std::vector<std::uint64_t>& shown) {
+  Json steps = Json::array();
+  for (const StepTime& each : times.steps) {
+    if (steps.size() == kStepsListed) break;
+    if (!std::binary_search(shown.begin(), shown.end(), each.step)) continue;
+    steps.push_back({{"step", each.step},
+                     {"start_ns", each.start_ns},
+                     {"seconds", each.length.value},
+                     {"whole", each.whole}});
+  }
+  return steps;
+}
+
+Json tracks_json(const Timeline& timeline) {
+  Json tracks = Json::array();
+  for (const TimelineTrack& track : timeline.tracks) {
+    tracks.push_back({{"rank", track.rank.value}, {"name", track.name}, {"lanes", track.lanes}});
+  }
+  return tracks;
+}
+
+// Only names that a row of the page has.
+void keep_used_names(Timeline& timeline) {
+  std::vector<std::uint32_t> numbers(timeline.names.size(), UINT32_MAX);
+  std::vector<std::string> names;
+  for (TimelineRow& row : timeline.rows) {
+    std::uint32_t& number = numbers[row.name];
+    if (number == UINT32_MAX) {
+      number = static_cast<std::uint32_t>(names.size());
+      names.push_back(timeline.names[row.name]);
+    }
+    row.name = number;
+  }
+  timeline.names = std::move(names);
+}
+
+Json timeline_json(const PageTrace& trace, std::size_t most_rows) {
+  const Timeline whole = read_timeline(trace.chrome_json, trace.title);
+  const StepTimes times = times_of(whole);
+  Timeline part =
+      thinned(whole, times.steps.empty() ? steps_of(whole) : worth_showing(times), most_rows);
+  keep_used_names(part);
+  const std::vector<std::uint64_t> shown = steps_of(part);
+  Json json{{"title", trace.title},
+            {"predicted", trace.predicted},
+            {"rows_in_trace", whole.rows.size()},
+            {"rows_left_out", part.left_out},
+            {"steps_in_trace", steps_of(whole).size()},
+            {"steps_counted", times.counted},
+            {"median_seconds", times.median.value},
+            {"median_step", times.median_step},
+            {"slowest_step", times.slowest_step},
+            {"steps", steps_json(times, shown)},
+            {"ranks", ranks_json(times)},
+            {"waits", waits_json(times)},
+            {"tracks", tracks_json(part)},
+            {"activities", part.activities},
+            {"names", part.names},
+            {"rows", rows_json(part)}};
+  if (!times.ranks.empty()) {
+    const Verdict verdict = verdict_of(times);
+    json["verdict"] = {{"headline", verdict.headline}, {"reasons", verdict.reasons}};
+  }
+  return json;
+}
+
+Json traces_json(const std::vector<PageTrace>& traces) {
+  Json timelines = Json::array();
+  for (const PageTrace& trace : traces) {
+    timelines.push_back(timeline_json(trace, kTraceRows / traces.size()));
+  }
+  return timelines;
+}
+
+Json run_json(const std::optional<RunLog>& run) {
+  if (!run) return nullptr;
+  const RunLog part = thinned(*run, kRunSteps);
+  Json columns = Json::array();
+  for (std::size_t i = 0; i < part.names.size(); ++i) {
+    Json values = Json::array();
+    for (const double value : part.columns[i]) {
+      constexpr double kDigits = 1e6;  // relative: charts show no more
+      if (!std::isfinite(value)) {
+        values.push_back(nullptr);
+        continue;
+      }
+      const double scale = value == 0 ? 1 : std::pow(10, std::floor(std::log10(std::abs(value))));
+      values.push_back(std::isfinite(kDigits / scale) && std::isfinite(value / scale)
+                           ? std::round(value / scale * kDigits) / kDigits * scale
+                           : value);
+    }
+    columns.push_back({{"name", part.names[i]}, {"values", std::move(values)}});
+  }
+  return {{"steps_in_log", run->steps.size()},
+          {"overwritten_steps", run->overwritten},
+          {"steps", part.steps},
+          {"columns", std::move(columns)}};
+}
+
+Json prediction_json(const std::optional<PagePrediction>& prediction) {
+  if (!prediction) return nullptr;
+  Json memory = Json::array();
+  for (const PageMemory& each : prediction->memory) {
+    Json parts = Json::array();
+    for (const auto& [name, bytes] : each.parts) {
+      parts.push_back({{"name", name}, {"bytes", bytes.value}});
+    }
+    memory.push_back({{"device", each.device},
+                      {"parts", std::move(parts)},
+                      {"capacity_bytes", each.capacity.value}});
+  }
+  return {{"step_seconds", prediction->step.value},
+          {"bound_seconds", prediction->bound.value},
+          {"bound_reason", prediction->bound_reason},
+          {"memory", std::move(memory)}};
+}
+
+Json plan_json_of(const PageInputs& inputs) {
+  const strategy::Strategy* strategy = inputs.strategy ? &*inputs.strategy : nullptr;
+  if (inputs.graph != nullptr) {
+    return Json::parse(plan_section(*inputs.graph, strategy,
+                                    inputs.program ? &*inputs.program : nullptr,
+                                    inputs.alternatives, kVariables));
+  }
+  return strategy == nullptr ? Json(nullptr) : Json::parse(plan_section(*strategy, kVariables));
+}
+
+// Fills {{name}} of the template; what is filled in is not looked at again.
+std::string filled(const std::string& text,
+                   const std::vector<std::pair<std::string, std::string>>& values) {
+  std::string result;
+  std::size_t at = 0;
+  for (const auto& [name, value] : values) {
+    const std::string mark = "{{" + name + "}}";
+    const std::size_t found = text.find(mark, at);
+    result += text.substr(at, found - at) + value;
+    at = found + mark.size();
+  }
+  return result + text.substr(at);
+}
+
+}  // namespace
+
+PagePrediction parse_prediction(const std::string& text, const std::string& where) {
+  try {
+    const Json json = Json::parse(text);
+    PagePrediction prediction;
+    prediction.step = Seconds(json.at("step_seconds").get<double>());
+    prediction.bound = Seconds(json.at("bound_seconds").get<double>());
+    prediction.bound_reason = json.at("bound_reason").get<std::string>();
+    for (const Json& rank : json.at("ranks")) {
+      const Json& use = rank.at("memory");
+      PageMemory memory;
+      memory.device = rank.at("device").get<std::string>();
+      memory.capacity = Bytes(use.at("capacity_bytes").get<std::int64_t>());
+      Bytes known;
+      for (const char* part :
+           {"parameter", "gradient", "activation", "optimizer", "communication"}) {
+        const Bytes bytes(use.at(std::string(part) + "_bytes").get<std::int64_t>());
+        if (known + bytes > Bytes(use.at("device_bytes").get<std::int64_t>())) continue;
+        known += bytes;  // communication may lie in the host's memory
+        memory.parts.emplace_back(part, bytes);
+      }
+      prediction.memory.push_back(std::move(memory));
+    }
+    return prediction;
+  } catch (const std::exception& error) {
+    fail(ErrorCode::kUsage, "{}: not what `autodist simulate --json` prints: {}", where,
+         error.what());
+  }
+}
+
+std::string to_html(const PageInputs& inputs) {
+  const Json data{{"title", inputs.title},
+                  {"version", AUTODIST_VERSION},
+                  {"chosen_by", inputs.chosen_by},
+                  {"sources", inputs.sources},
+                  {"timelines", traces_json(inputs.traces)},
+                  {"run", run_json(inputs.run)},
+                  {"prediction", prediction_json(inputs.prediction)},
+                  {"plan", plan_json_of(inputs)}};
+  return filled(kPageTemplate, {{"title", inside_html(inputs.title)},
+                                {"style", std::string(kChartStyle) + kPageStyle},
+                                {"data", inside_script(text_of(data))},
+                                {"charts", kChartScript},
+                                {"script", kPageScript}});
+}
+
+void write_page(const PageInputs& inputs, const std::string& path) {
+  write_file_atomically(path, to_html(inputs));
+}
+
+}  // namespace autodist::report

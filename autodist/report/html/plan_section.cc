@@ -1,0 +1,242 @@
+#include "autodist/report/html/plan_section.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "autodist/ir/graph_builder.h"
+#include "autodist/report/plan.h"
+#include "autodist/report/strategy.h"
+
+namespace autodist::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<std::size_t> by_size(const ir::Graph& graph) {
+  std::vector<std::size_t> order(graph.variables.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return ir::bytes_of(graph, ir::VariableId(a)) > ir::bytes_of(graph, ir::VariableId(b));
+  });
+  return order;
+}
+
+std::map<std::string, const strategy::NodeConfig*> nodes_of(const strategy::Strategy& strategy) {
+  std::map<std::string, const strategy::NodeConfig*> nodes;
+  for (const strategy::NodeConfig& node : strategy.nodes) {
+    nodes[strategy::variable_name(node.name)] = &node;
+  }
+  return nodes;
+}
+
+// "priority 3 of 14" from when the strategy says that variables are needed.
+class Priorities {
+ public:
+  explicit Priorities(const strategy::Strategy* strategy) {
+    if (strategy == nullptr) return;
+    for (const strategy::NodeConfig& node : strategy->nodes) {
+      if (node.needed) times_.insert(node.needed->value);
+    }
+  }
+  std::string of(const strategy::NodeConfig& node) const {
+    if (!node.needed) return "";
+    const auto place = std::distance(times_.begin(), times_.lower_bound(node.needed->value)) + 1;
+    return fmt::format(
+        "The next step needs it {} after its start: {} of {} in the order of leaving.",
+        to_string(*node.needed), place, times_.size());
+  }
+
+ private:
+  std::set<double> times_;
+};
+
+std::string rows_reason(ir::RowTransfer rows) {
+  switch (rows) {
+    case ir::RowTransfer::kNone:
+      return "";
+    case ir::RowTransfer::kFetch:
+      return "Its gradient is sparse: rows that a batch touched go to the owner, and those that "
+             "the next one reads are fetched.";
+    case ir::RowTransfer::kReturn:
+      return "Its gradient is sparse: rows that a batch touched go to the owner, which sends those "
+             "that changed to all.";
+    case ir::RowTransfer::kGather:
+      return "Its gradient is sparse: every replica gets the rows that a batch touched.";
+  }
+  return "";
+}
+
+// "rank 2", "ranks 0, 3", "9 ranks".
+std::string ranks_text(const std::set<ir::Rank>& ranks) {
+  constexpr std::size_t kNamed = 6;
+  if (ranks.size() > kNamed) return fmt::format("{} ranks", ranks.size());
+  std::vector<std::string> names;
+  for (const ir::Rank rank : ranks) names.push_back(fmt::format("{}", rank));
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(names, ", "));
+}
+
+std::string slices_reason(const ir::Program& program, ir::VariableId id) {
+  const ir::VariablePlan& plan = program.plan(id);
+  if (plan.collective) return "A library reduces it together with its group.";
+  if (plan.slices.empty()) return "";
+  std::set<ir::Rank> owners;
+  std::size_t neighbours = 0;
+  Bytes largest;
+  for (const ir::SliceId slice_id : plan.slices) {
+    const ir::Slice& slice = program.slice(slice_id);
+    owners.insert(slice.owner);
+    if (ir::bytes_of(slice) > largest) largest = ir::bytes_of(slice);
+    std::set<ir::VariableId> others;
+    for (const ir::Piece& piece : slice.pieces) others.insert(program.shard(piece.shard).variable);
+    neighbours = std::max(neighbours, others.size() - 1);
+  }
+  std::string text = "Owned by " + ranks_text(owners) + ".";
+  if (plan.slices.size() > 1) {
+    text += fmt::format(" In slices of at most {}: what is needed first may overtake.",
+                        to_string(largest));
+  } else if (neighbours > 0) {
+    text += fmt::format(" Small: it shares a slice with {} neighbour{}.", neighbours,
+                        neighbours == 1 ? "" : "s");
+  }
+  return text;
+}
+
+Json variable_row(const ir::Graph& graph, ir::VariableId id, const strategy::NodeConfig* node,
+                  const ir::Program* program, const Priorities& priorities) {
+  const ir::Variable& variable = graph.variable(id);
+  Json row{{"name", variable.name},
+           {"shape", ir::shape_of(graph, id)},
+           {"dtype", name_of(graph.value(variable.value).type.dtype)},
+           {"bytes", ir::bytes_of(graph, id).value},
+           {"choice", nullptr},
+           {"slices", nullptr},
+           {"why", ""}};
+  if (program != nullptr) row["slices"] = program->plan(id).slices.size();
+  if (!variable.gradient) {
+    row["choice"] = "not synchronised";
+    row["why"] = "The step does not train it.";
+    return row;
+  }
+  if (node == nullptr) return row;
+  row["choice"] = describe(*node);
+  std::vector<std::string> why;
+  if (program != nullptr) {
+    why = {slices_reason(*program, id), rows_reason(program->rows(id))};
+    if (program->travels_as_factors(id)) {
+      why.emplace_back("Its gradient is a product: two factors travel in its place.");
+    }
+  }
+  why.push_back(priorities.of(*node));
+  why.erase(std::remove(why.begin(), why.end(), ""), why.end());
+  row["why"] = fmt::format("{}", fmt::join(why, " "));
+  return row;
+}
+
+Json ranks_of(const ir::Program& program) {
+  Json ranks = Json::array();
+  const std::vector<RankTraffic> traffic = traffic_of(program);
+  for (std::size_t rank = 0; rank < traffic.size(); ++rank) {
+    ranks.push_back({{"device", program.ranks[rank].device},
+                     {"computes", program.computes(ir::Rank(rank))},
+                     {"owned_bytes", traffic[rank].owned.value},
+                     {"sent_bytes", traffic[rank].sent.value},
+                     {"received_bytes", traffic[rank].received.value}});
+  }
+  return ranks;
+}
+
+Json alternatives_of(const std::vector<Alternative>& alternatives) {
+  Json rows = Json::array();
+  for (const Alternative& each : alternatives) {
+    Json row{{"name", each.name},
+             {"description", each.description},
+             {"busiest_bytes", each.busiest.value},
+             {"step_seconds", nullptr},
+             {"chosen", each.chosen},
+             {"refused", each.refused}};
+    if (each.step) row["step_seconds"] = each.step->value;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+Json head_of(const strategy::Strategy* strategy) {
+  Json json{{"strategy_id", nullptr}, {"replicas", nullptr}};
+  if (strategy == nullptr) return json;
+  json["strategy_id"] = strategy->id;
+  json["replicas"] = strategy->replicas.size();
+  return json;
+}
+
+}  // namespace
+
+Bytes busiest_rank(const ir::Program& program) {
+  Bytes most;
+  for (const RankTraffic& each : traffic_of(program)) {
+    if (each.sent + each.received > most) most = each.sent + each.received;
+  }
+  return most;
+}
+
+std::string plan_section(const ir::Graph& graph, const strategy::Strategy* strategy,
+                         const ir::Program* program, const std::vector<Alternative>& alternatives,
+                         std::size_t most) {
+  Json json = head_of(strategy);
+  const auto nodes = strategy == nullptr ? std::map<std::string, const strategy::NodeConfig*>{}
+                                         : nodes_of(*strategy);
+  const Priorities priorities(strategy);
+  Bytes total;
+  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+    total += ir::bytes_of(graph, ir::VariableId(i));
+  }
+  json["graph"] = graph.name;
+  json["ops"] = graph.ops.size();
+  json["example_batch_samples"] = graph.example_batch;
+  json["peak_bytes"] = graph.peak_bytes.at(graph.example_batch);
+  json["variable_count"] = graph.variables.size();
+  json["variable_bytes"] = total.value;
+  json["variables"] = Json::array();
+  for (const std::size_t i : by_size(graph)) {
+    if (json["variables"].size() == most) break;
+    const ir::VariableId id(i);
+    const auto node = nodes.find(graph.variable(id).name);
+    json["variables"].push_back(
+        variable_row(graph, id, node == nodes.end() ? nullptr : node->second, program, priorities));
+  }
+  json["ranks"] = program == nullptr ? Json::array() : ranks_of(*program);
+  if (program != nullptr) {
+    json["slices"] = program->slices.size();
+    json["collectives"] = program->collectives.size();
+    json["reproducible"] = program->reproducible();
+    json["program_digest"] = to_string(ir::digest_of(*program));
+  }
+  json["alternatives"] = alternatives_of(alternatives);
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string plan_section(const strategy::Strategy& strategy, std::size_t most) {
+  Json json = head_of(&strategy);
+  const Priorities priorities(&strategy);
+  json["variable_count"] = strategy.nodes.size();
+  json["variables"] = Json::array();
+  for (const strategy::NodeConfig& node : strategy.nodes) {
+    if (json["variables"].size() == most) break;
+    json["variables"].push_back({{"name", strategy::variable_name(node.name)},
+                                 {"shape", nullptr},
+                                 {"dtype", nullptr},
+                                 {"bytes", nullptr},
+                                 {"choice", describe(node)},
+                                 {"slices", nullptr},
+                                 {"why", priorities.of(node)}});
+  }
+  json["ranks"] = Json::array();
+  json["alternatives"] = Json::array();
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace autodist::report

@@ -1,0 +1,39 @@
+// The page's part on the plan: variables by size with what was chosen and why, ranks, memory, and
+// the alternatives.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autodist/base/units.h"
+#include "autodist/ir/graph.h"
+#include "autodist/ir/program.h"
+#include "autodist/strategy/strategy.h"
+
+namespace autodist::report {
+
+// Another way to do the same job, beside the one that was chosen.
+struct Alternative {
+  std::string name;             // "PartitionedPS"
+  std::string description;      // one line
+  Bytes busiest;                // what the busiest rank sends and receives in a step
+  std::optional<Seconds> step;  // predicted
+  bool chosen = false;
+  std::string refused;  // why it cannot be done; empty: it can
+};
+
+// Of a Program, the busiest rank's payload of a step, both ways (report/plan.h).
+Bytes busiest_rank(const ir::Program& program);
+
+// One JSON object, units in the names; what is not there is null. At most `most` variables, the
+// largest ones. `strategy` and `program` may be null; REQUIRES: the program is of this graph.
+std::string plan_section(const ir::Graph& graph, const strategy::Strategy* strategy,
+                         const ir::Program* program, const std::vector<Alternative>& alternatives,
+                         std::size_t most);
+
+// Where there is a strategy and no graph: its variables in its own order, without sizes.
+std::string plan_section(const strategy::Strategy& strategy, std::size_t most);
+
+}  // namespace autodist::report

@@ -1,0 +1,172 @@
+#include "autodist/report/html/run_log.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "autodist/base/error.h"
+
+namespace autodist::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (!line.empty()) lines.push_back(line);
+  }
+  return lines;
+}
+
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells;
+  std::istringstream in(line);
+  for (std::string cell; std::getline(in, cell, ',');) cells.push_back(cell);
+  return cells;
+}
+
+double number_of(const std::string& cell) {
+  std::size_t used = 0;
+  try {
+    const double value = std::stod(cell, &used);
+    return used == cell.size() ? value : kNone;
+  } catch (const std::exception&) {
+    return kNone;
+  }
+}
+
+// A value of each name, in the order of the names; a name that is new gets a column.
+std::vector<double> values_of(const Json& row, RunLog& log) {
+  std::vector<double> values(log.names.size(), kNone);
+  for (const auto& [name, value] : row.items()) {
+    if (name == "step" || !(value.is_number() || value.is_null())) continue;
+    auto found = std::find(log.names.begin(), log.names.end(), name);
+    if (found == log.names.end()) {
+      log.names.push_back(name);
+      log.columns.emplace_back(log.steps.size(), kNone);
+      values.push_back(kNone);
+      found = log.names.end() - 1;
+    }
+    if (value.is_number()) {
+      values[static_cast<std::size_t>(found - log.names.begin())] = value.get<double>();
+    }
+  }
+  return values;
+}
+
+RunLog parse_json_lines(const std::vector<std::string>& lines, const std::string& where) {
+  RunLog log;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const Json row = Json::parse(lines[i], nullptr, false);
+    const bool cut = row.is_discarded() && i + 1 == lines.size() && i > 0;
+    if (cut) break;
+    if (!row.is_object() || !row.contains("step") || !row.at("step").is_number_integer()) {
+      fail(ErrorCode::kUsage, "{}, line {}: a JSON object with an integer \"step\" expected", where,
+           i + 1);
+    }
+    const std::vector<double> values = values_of(row, log);
+    log.add(row.at("step").get<std::int64_t>(), values);
+  }
+  return log;
+}
+
+RunLog parse_csv(const std::vector<std::string>& lines, const std::string& where) {
+  RunLog log;
+  log.names = cells_of(lines.front());
+  log.names.erase(log.names.begin());
+  log.columns.resize(log.names.size());
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    const std::vector<std::string> cells = cells_of(lines[i]);
+    if (cells.size() != log.names.size() + 1) {
+      if (i + 1 == lines.size() && i > 1) break;  // cut short
+      fail(ErrorCode::kUsage, "{}, line {}: {} fields, {} expected as in the head", where, i + 1,
+           cells.size(), log.names.size() + 1);
+    }
+    const double step = number_of(cells.front());
+    if (!(std::abs(step) < 1e15)) {
+      fail(ErrorCode::kUsage, "{}, line {}: '{}' is no step", where, i + 1, cells.front());
+    }
+    std::vector<double> values;
+    for (std::size_t cell = 1; cell < cells.size(); ++cell) {
+      values.push_back(number_of(cells[cell]));
+    }
+    log.add(static_cast<std::int64_t>(step), values);
+  }
+  return log;
+}
+
+// Indices of a stretch [begin, end) that have to stay.
+void keep_extremes(const std::vector<double>& column, std::size_t begin, std::size_t end,
+                   std::set<std::size_t>& kept) {
+  std::size_t least = end;
+  std::size_t most = end;
+  bool missing = false;
+  for (std::size_t i = begin; i < end; ++i) {
+    if (std::isnan(column[i])) {
+      if (!std::exchange(missing, true)) kept.insert(i);  // one shows that there are some
+      continue;
+    }
+    if (least == end || column[i] < column[least]) least = i;
+    if (most == end || column[i] > column[most]) most = i;
+  }
+  if (least == end) return;
+  kept.insert(least);
+  kept.insert(most);
+}
+
+}  // namespace
+
+void RunLog::add(std::int64_t step, const std::vector<double>& values) {
+  const auto from = std::lower_bound(steps.begin(), steps.end(), step) - steps.begin();
+  overwritten += static_cast<std::int64_t>(steps.size()) - from;
+  steps.resize(static_cast<std::size_t>(from));
+  steps.push_back(step);
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    columns[i].resize(static_cast<std::size_t>(from));
+    columns[i].push_back(i < values.size() ? values[i] : kNone);
+  }
+}
+
+RunLog parse_run_log(const std::string& text, const std::string& where) {
+  const std::vector<std::string> lines = lines_of(text);
+  if (lines.empty()) fail(ErrorCode::kUsage, "{}: empty, a log of `train --log` expected", where);
+  if (lines.front().front() == '{') return parse_json_lines(lines, where);
+  if (lines.front().rfind("step,", 0) == 0) return parse_csv(lines, where);
+  fail(
+      ErrorCode::kUsage,
+      "{}: JSON lines or CSV with a head that begins with 'step' expected, as `train --log` writes",
+      where);
+}
+
+RunLog thinned(const RunLog& log, std::size_t most) {
+  if (log.steps.size() <= most) return log;
+  const std::size_t per_stretch = 3 * std::max<std::size_t>(1, log.columns.size());
+  const std::size_t stretches = std::max<std::size_t>(1, most / per_stretch);
+  std::set<std::size_t> kept{0, log.steps.size() - 1};
+  for (std::size_t i = 0; i < stretches; ++i) {
+    const std::size_t begin = i * log.steps.size() / stretches;
+    const std::size_t end = (i + 1) * log.steps.size() / stretches;
+    for (const std::vector<double>& column : log.columns) keep_extremes(column, begin, end, kept);
+  }
+  RunLog result;
+  result.names = log.names;
+  result.columns.resize(log.columns.size());
+  result.overwritten = log.overwritten;
+  for (const std::size_t i : kept) {
+    result.steps.push_back(log.steps[i]);
+    for (std::size_t column = 0; column < log.columns.size(); ++column) {
+      result.columns[column].push_back(log.columns[column][i]);
+    }
+  }
+  return result;
+}
+
+}  // namespace autodist::report

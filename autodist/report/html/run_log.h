@@ -1,0 +1,31 @@
+// The figures of a run, step by step, as `train --log` wrote them (app/metrics.h), and thinned so
+// that no extreme is lost.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace autodist::report {
+
+struct RunLog {
+  std::vector<std::int64_t> steps;  // ascending
+  std::vector<std::string> names;   // "loss", "samples_per_second"
+  // columns[i][j]: names[i] at steps[j]; not a number where it was none.
+  std::vector<std::vector<double>> columns;
+  std::int64_t overwritten = 0;  // steps that a resumed run did again; the later one stands
+
+  void add(std::int64_t step, const std::vector<double>& values);
+};
+
+// JSON lines, or CSV with a head. Only numbers are taken; other fields are passed over. `where`
+// names the source in messages; throws Error(kUsage) for anything else. A last line that was cut
+// short, as by a run that is still going on, is passed over.
+RunLog parse_run_log(const std::string& text, const std::string& where);
+
+// At most about `most` steps: of each stretch of equal length those at which some figure is at its
+// least, at its most, or not a number.
+RunLog thinned(const RunLog& log, std::size_t most);
+
+}  // namespace autodist::report
