@@ -11,6 +11,7 @@ const std::vector<std::string>& light_benchmarks();
 
 Action declare_bench_light(CLI::App& verb);
 Action declare_compare(CLI::App& verb);
+Action declare_completion(CLI::App& verb);
 Action declare_doctor(CLI::App& verb);
 Action declare_explain(CLI::App& verb);
 Action declare_inspect(CLI::App& verb);

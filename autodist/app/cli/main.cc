@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
   return run_program(argc, argv, Program::kLight,
                      {{"bench", declare_bench_light},
                       {"compare", declare_compare},
+                      {"completion", declare_completion},
                       {"doctor", declare_doctor},
                       {"explain", declare_explain},
                       {"inspect", declare_inspect},

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/alternatives.h"
 #include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/planning.h"
@@ -14,6 +15,7 @@
 #include "autodist/base/file.h"
 #include "autodist/base/nearest.h"
 #include "autodist/passes/pipeline.h"
+#include "autodist/report/html/page.h"
 #include "autodist/report/plan.h"
 #include "autodist/search/builders/builders.h"
 
@@ -29,6 +31,7 @@ struct PlanArguments {
   std::string calibration;
   std::string output;
   std::string dump_after;
+  std::string report;
   bool all = false;
   bool as_text = false;
   bool cpu_only = false;
@@ -55,6 +58,22 @@ void write(const PlanArguments& arguments, const strategy::Strategy& strategy) {
                                                             : strategy::serialize(strategy));
 }
 
+void write_report(const PlanArguments& arguments, std::shared_ptr<const ir::Graph> graph,
+                  const cluster::Cluster& cluster, const strategy::Strategy& strategy,
+                  const ir::Program& program) {
+  if (arguments.report.empty()) return;
+  const bool searched = arguments.builder == kSearch;
+  report::PageInputs page;
+  page.title = fmt::format("{} on {}", graph->name, arguments.cluster);
+  page.chosen_by = searched ? "search" : "builder " + arguments.builder;
+  page.alternatives = alternatives_of(graph, cluster, arguments.cpu_only,
+                                      searched ? kDefaultBuilder : arguments.builder);
+  page.graph = std::move(graph);
+  page.strategy = strategy;
+  page.program = program;
+  report::write_page(page, arguments.report);
+}
+
 int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                     const cluster::Cluster& cluster, const passes::Options& options,
                     Console& console) {
@@ -65,6 +84,7 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
   const ir::Program program =
       passes::rewrite(graph, strategy, cluster, options, source_of(request));
   write(arguments, strategy);
+  write_report(arguments, graph, cluster, strategy, program);
   const Predicted predicted = predict(program, cluster, arguments.cluster);
   if (console.json) {
     auto json = nlohmann::ordered_json::parse(report::plan_json(strategy, program));
@@ -104,6 +124,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   set_id(plan.strategy);
   if (options.dump) passes::rewrite(graph, plan.strategy, cluster, options, "search");
   write(arguments, plan.strategy);
+  write_report(arguments, graph, cluster, plan.strategy, plan.program);
   if (console.json) {
     auto json = nlohmann::ordered_json::parse(report::plan_json(plan.strategy, plan.program));
     json["prediction"] =
@@ -158,6 +179,7 @@ Action declare_plan(CLI::App& verb) {
   verb.add_option("--calibration", arguments->calibration,
                   "what was measured here (default: FILE.calibration.yml beside the cluster)");
   verb.add_option("-o,--output", arguments->output, "write the strategy here");
+  verb.add_option("--report", arguments->report, "write a page for a browser here");
   verb.add_flag("--text", arguments->as_text, "write it in protobuf's text format");
   verb.add_flag("--all", arguments->all, "show every variable");
   verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")

@@ -1,9 +1,11 @@
-// `autodist report`: what a trace says.
+// `autodist report`: one HTML file of a plan and a run, or what a trace says of late slices.
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/report_page.h"
 #include "autodist/base/file.h"
 #include "autodist/report/late.h"
 
@@ -13,11 +15,13 @@ namespace {
 constexpr std::int64_t kLargestTrace = std::int64_t{2} << 30;
 
 struct ReportArguments {
+  ReportRequest request;
+  std::string output = "report.html";
   std::string late;
   std::size_t top = 10;
 };
 
-int report_verb(const ReportArguments& arguments, Console& console) {
+int say_late(const ReportArguments& arguments, Console& console) {
   const ir::Trace trace =
       ir::read_chrome_json(read_file(arguments.late, kLargestTrace), arguments.late);
   if (console.json) {
@@ -28,16 +32,54 @@ int report_verb(const ReportArguments& arguments, Console& console) {
   return 0;
 }
 
+int write_page(const ReportArguments& arguments, Console& console) {
+  std::vector<std::string> warnings;
+  const report::PageInputs inputs = page_inputs(arguments.request, warnings);
+  for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
+  report::write_page(inputs, arguments.output);
+  if (console.json) {
+    console.out << nlohmann::ordered_json{{"report", arguments.output},
+                                          {"title", inputs.title},
+                                          {"sources", inputs.sources}}
+                       .dump()
+                << "\n";
+  } else {
+    console.out << "Written to " << arguments.output << ": open it in any browser\n";
+  }
+  return 0;
+}
+
+void declare_inputs(CLI::App& verb, ReportRequest& request) {
+  verb.add_option("inputs", request.inputs,
+                  "what to show, told by content: traces of `train --trace`, a log of `train "
+                  "--log`, a strategy, a captured graph or the name of a shipped one, a cluster, "
+                  "what `simulate --json` printed");
+  verb.add_option("--predicted", request.predicted,
+                  "a trace of `simulate --trace`, shown above the measured one");
+  verb.add_option("--cluster", request.cluster,
+                  "resource specification, host file, or local:N; with a graph and a strategy, the "
+                  "page says what goes over the wire");
+  verb.add_option("--builder", request.builder, "NAME or NAME:key=value,… in a strategy's place");
+  verb.add_option("--title", request.title, "the page's title (default: from the inputs)");
+  verb.add_option("--devices", request.cpu_only, "cpu: one CPU rank for each listed GPU")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
+}
+
 }  // namespace
 
 Action declare_report(CLI::App& verb) {
   auto arguments = std::make_shared<ReportArguments>();
+  declare_inputs(verb, arguments->request);
+  verb.add_option("-o,--output", arguments->output, "the page (default report.html)");
   verb.add_option("--late", arguments->late,
-                  "a trace of `train --trace`: the slices that delayed the step most, and where "
-                  "they were meanwhile")
-      ->required();
+                  "no page: of a trace of `train --trace`, the slices that delayed the step most, "
+                  "and where they were meanwhile");
   verb.add_option("--top", arguments->top, "how many of them; 0: all");
-  return [arguments](Console& console) { return report_verb(*arguments, console); };
+  return [arguments](Console& console) {
+    return arguments->late.empty() ? write_page(*arguments, console)
+                                   : say_late(*arguments, console);
+  };
 }
 
 }  // namespace autodist::app

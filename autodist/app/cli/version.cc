@@ -1,15 +1,27 @@
 // `autodist version`: what to put in a bug report.
 
 #include <fmt/format.h>
+#include <sys/utsname.h>
 #include <zmq.h>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
 
 namespace autodist::app {
+namespace {
+
+// "Linux 6.1.0 x86_64": without the name of the machine, which is nobody's business.
+std::string system_text() {
+  utsname system{};
+  ::uname(&system);
+  return fmt::format("{} {} {}", system.sysname, system.release, system.machine);
+}
+
+}  // namespace
 
 Action declare_version(CLI::App& verb) {
   return [](Console& console) {
@@ -24,6 +36,10 @@ Action declare_version(CLI::App& verb) {
         {"fmt",
          fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
         {"compiler", __VERSION__},
+        {"build_type", AUTODIST_BUILD_TYPE},
+        {"sanitizer", AUTODIST_SANITIZE},
+        {"system", system_text()},
+        {"cores", std::thread::hardware_concurrency()},
         {"shipped_graphs", archived_graphs().size()},
     };
     if (console.json) {

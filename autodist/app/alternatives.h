@@ -1,0 +1,22 @@
+// What the other builders would do with the same graph on the same cluster.
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autodist/cluster/cluster.h"
+#include "autodist/ir/graph.h"
+#include "autodist/report/html/plan_section.h"
+
+namespace autodist::app {
+
+// Every builder with its defaults, in the order of help, and what its Program puts on the busiest
+// rank. `chosen` is "NAME" or "NAME:key=value,…", or empty for a strategy from elsewhere. A builder
+// that cannot serve this graph and cluster says why.
+std::vector<report::Alternative> alternatives_of(std::shared_ptr<const ir::Graph> graph,
+                                                 const cluster::Cluster& cluster, bool cpu_only,
+                                                 const std::string& chosen);
+
+}  // namespace autodist::app

@@ -1,0 +1,158 @@
+// `autodist completion`: verbs and options in the shell.
+
+#include "autodist/app/cli/completion.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/cli/verbs.h"
+#include "autodist/base/check.h"
+
+namespace autodist::app {
+namespace {
+
+// Words in double quotes of a shell.
+std::string quoted(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '"' || c == '\\' || c == '$' || c == '`') result += '\\';
+    result += c;
+  }
+  return '"' + result + '"';
+}
+
+std::string names() {
+  std::vector<std::string> all;
+  for (const Verb& verb : verbs()) all.push_back(verb.name);
+  return fmt::format("{}", fmt::join(all, " "));
+}
+
+constexpr const char* kOptions = "--help 2>/dev/null | grep -oE -- '--[a-z][a-z-]+' | sort -u";
+
+std::string bash() {
+  return fmt::format(
+      R"sh(# Completion of autodist for bash: autodist completion bash > FILE, then source FILE.
+_autodist() {{
+  local word=${{COMP_WORDS[COMP_CWORD]}}
+  COMPREPLY=()
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    COMPREPLY=($(compgen -W "{0} --help --version" -- "$word"))
+  elif [ "${{word#-}}" != "$word" ]; then
+    COMPREPLY=($(compgen -W "$(autodist "${{COMP_WORDS[1]}}" {1})" -- "$word"))
+  fi
+}}
+complete -o default -F _autodist autodist
+)sh",
+      names(), kOptions);
+}
+
+std::string zsh() {
+  std::string text =
+      "#compdef autodist\n"
+      "# Completion of autodist for zsh: autodist completion zsh > _autodist, in a folder of "
+      "fpath.\n"
+      "_autodist() {\n  local -a verbs options\n  verbs=(\n";
+  for (const Verb& verb : verbs()) {
+    text += fmt::format("    {}\n", quoted(verb.name + ":" + verb.summary));
+  }
+  text += fmt::format(R"sh(  )
+  if (( CURRENT == 2 )); then
+    _describe 'verb' verbs
+  elif [[ "$words[CURRENT]" == -* ]]; then
+    options=(${{(f)"$(autodist "$words[2]" {})"}})
+    compadd -- $options
+  else
+    _files
+  fi
+}}
+compdef _autodist autodist
+)sh",
+                      kOptions);
+  return text;
+}
+
+std::string fish() {
+  std::string text =
+      "# Completion of autodist for fish: autodist completion fish > "
+      "~/.config/fish/completions/autodist.fish\n";
+  for (const Verb& verb : verbs()) {
+    text += fmt::format("complete -c autodist -f -n __fish_use_subcommand -a {} -d {}\n", verb.name,
+                        quoted(verb.summary));
+  }
+  text += fmt::format(R"sh(function __autodist_options
+  set -l words (commandline -opc)
+  autodist $words[2] {}
+end
+complete -c autodist -n 'not __fish_use_subcommand; and string match -q -- "-*" (commandline -ct)' -a '(__autodist_options)'
+)sh",
+                      kOptions);
+  return text;
+}
+
+// A line of roff: no control at its beginning, hyphens that can be copied.
+std::string roff(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '\\') {
+      result += "\\e";
+    } else if (c == '-') {
+      result += "\\-";
+    } else {
+      result += c;
+    }
+  }
+  const bool is_control = !result.empty() && (result.front() == '.' || result.front() == '\'');
+  return (is_control ? "\\&" : "") + result;
+}
+
+std::string man() {
+  std::string text = fmt::format(
+      ".TH AUTODIST 1 \"\" \"AutoDist {}\" \"User Commands\"\n.SH NAME\nautodist \\- plan how to "
+      "train a model on many machines, and train it\n.SH SYNOPSIS\n.B autodist\n.I verb\n"
+      "[\\fIoptions\\fR]\n.SH VERBS\n",
+      AUTODIST_VERSION);
+  for (const Verb& verb : verbs()) {
+    text += fmt::format(".TP\n.B {}\n{}.\n.br\nExample: \\fB{}\\fR\n", roff(verb.name),
+                        roff(verb.summary), roff(verb.example));
+  }
+  return text +
+         ".SH OPTIONS\nEvery verb takes \\fB\\-\\-help\\fR, which lists its options, and "
+         "\\fB\\-\\-json\\fR.\n.SH EXIT STATUS\n0 done; 2 usage; 3 environment; 4 the plan is "
+         "infeasible; 5 peers were lost; 6 a checkpoint is bad; 7 authentication; 70 a defect of "
+         "AutoDist; 124 time\\-out; 130 interrupted.\n";
+}
+
+}  // namespace
+
+const std::vector<std::string>& completion_kinds() {
+  static const std::vector<std::string> kinds{"bash", "zsh", "fish", "man"};
+  return kinds;
+}
+
+std::string completion_of(const std::string& kind) {
+  if (kind == "bash") return bash();
+  if (kind == "zsh") return zsh();
+  if (kind == "fish") return fish();
+  AD_CHECK(kind == "man") << "completion for " << kind;
+  return man();
+}
+
+Action declare_completion(CLI::App& verb) {
+  auto kind = std::make_shared<std::string>();
+  verb.add_option("for", *kind, "bash, zsh, fish: a script to source; man: a manual page")
+      ->required()
+      ->check(CLI::IsMember(completion_kinds()));
+  return [kind](Console& console) {
+    const std::string text = completion_of(*kind);
+    console.out << (console.json
+                        ? nlohmann::ordered_json{{"for", *kind}, {"text", text}}.dump() + "\n"
+                        : text);
+    return 0;
+  };
+}
+
+}  // namespace autodist::app

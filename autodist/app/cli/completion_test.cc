@@ -1,0 +1,39 @@
+#include "autodist/app/cli/completion.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "autodist/app/cli/verbs.h"
+#include "autodist/base/file.h"
+
+namespace autodist::app {
+namespace {
+
+TEST(Completion, KnowsEveryVerbInEveryForm) {
+  for (const std::string& kind : completion_kinds()) {
+    const std::string text = completion_of(kind);
+    for (const Verb& verb : verbs()) {
+      EXPECT_NE(text.find(verb.name), std::string::npos) << kind << ": " << verb.name;
+    }
+  }
+}
+
+// bash itself says what it completes.
+TEST(Completion, BashCompletesVerbs) {
+  if (std::system("bash -c true") != 0) GTEST_SKIP() << "no bash";
+  std::string folder =
+      (std::filesystem::temp_directory_path() / "autodist-completion-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  write_file_atomically(folder + "/script", completion_of("bash"));
+  const std::string command = "bash -c 'source " + folder +
+                              "/script && COMP_WORDS=(autodist insp) COMP_CWORD=1 && _autodist && "
+                              "test \"${COMPREPLY[*]}\" = inspect'";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace autodist::app

@@ -1,0 +1,158 @@
+#include "autodist/app/report_page.h"
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "autodist/app/alternatives.h"
+#include "autodist/app/archive.h"
+#include "autodist/app/file_kind.h"
+#include "autodist/app/planning.h"
+#include "autodist/base/error.h"
+#include "autodist/base/file.h"
+#include "autodist/passes/pipeline.h"
+
+namespace autodist::app {
+namespace {
+
+constexpr std::int64_t kLargestTrace = std::int64_t{2} << 30;
+constexpr std::size_t kHead = 4096;  // bytes that tell a file's kind
+
+enum class Input : std::uint8_t { kTrace, kLog, kPrediction, kOther };
+
+Input input_of(const std::string& bytes) {
+  const std::string head = bytes.substr(0, kHead);
+  if (head.rfind("step,", 0) == 0) return Input::kLog;
+  if (head.empty() || head.front() != '{') return Input::kOther;
+  const auto has = [&](const char* key) { return head.find(key) != std::string::npos; };
+  if (has("\"traceEvents\"")) return Input::kTrace;
+  if (has("\"bound_seconds\"")) return Input::kPrediction;
+  const auto first = nlohmann::json::parse(head.substr(0, head.find('\n')), nullptr, false);
+  return first.is_object() && first.contains("step") ? Input::kLog : Input::kOther;
+}
+
+std::string file_name(const std::string& path) {
+  return std::filesystem::path(path).filename().string();
+}
+
+class Gatherer {
+ public:
+  Gatherer(const ReportRequest& request, std::vector<std::string>& warnings)
+      : request_(request), warnings_(warnings) {}
+
+  report::PageInputs gather() {
+    for (const std::string& input : request_.inputs) take(input);
+    for (const std::string& path : request_.predicted) {
+      add_trace(read_file(path, kLargestTrace), path, true);
+    }
+    if (!request_.cluster.empty()) {
+      once(cluster_.has_value(), request_.cluster, "cluster");
+      cluster_ = cluster::read_cluster(request_.cluster);
+    }
+    if (page_.sources.empty()) {
+      fail(ErrorCode::kUsage,
+           "report: nothing to show; a trace, a log, a strategy or a graph expected");
+    }
+    plan();
+    page_.title = request_.title.empty() ? title() : request_.title;
+    return std::move(page_);
+  }
+
+ private:
+  void once(bool there, const std::string& what, const char* kind) const {
+    if (there) fail(ErrorCode::kUsage, "report: {} is a second {}; one expected", what, kind);
+  }
+
+  void add_trace(std::string json, const std::string& path, bool predicted) {
+    page_.sources.push_back(file_name(path));
+    page_.traces.push_back({file_name(path), std::move(json), predicted});
+  }
+
+  void take(const std::string& what) {
+    if (!std::filesystem::exists(what)) return take_graph(load_graph(what), what);
+    std::string bytes = read_file(what, kLargestTrace);
+    switch (input_of(bytes)) {
+      case Input::kTrace:
+        return add_trace(std::move(bytes), what, false);
+      case Input::kLog:
+        once(page_.run.has_value(), what, "log");
+        page_.run = report::parse_run_log(bytes, what);
+        page_.sources.push_back(file_name(what));
+        return;
+      case Input::kPrediction:
+        once(page_.prediction.has_value(), what, "prediction");
+        page_.prediction = report::parse_prediction(bytes, what);
+        page_.sources.push_back(file_name(what));
+        return;
+      case Input::kOther:
+        return take_other(bytes, what);
+    }
+  }
+
+  void take_other(const std::string& bytes, const std::string& what) {
+    switch (kind_of(bytes, what)) {
+      case FileKind::kGraph:
+      case FileKind::kGraphItem:
+        return take_graph(parse_graph(bytes, what), what);
+      case FileKind::kStrategy:
+        once(page_.strategy.has_value(), what, "strategy");
+        page_.strategy = strategy::parse_strategy(bytes, what, &warnings_);
+        page_.chosen_by = file_name(what);
+        page_.sources.push_back(file_name(what));
+        return;
+      case FileKind::kCluster:
+        once(cluster_.has_value(), what, "cluster");
+        cluster_ = cluster::parse_cluster(bytes, what);
+        return;
+      case FileKind::kRuntimes:
+        fail(ErrorCode::kUsage,
+             "report: {} holds step times of AutoSync's data set, which have no "
+             "page; `autodist inspect` shows them",
+             what);
+    }
+  }
+
+  void take_graph(ir::Graph graph, const std::string& what) {
+    once(page_.graph != nullptr, what, "graph");
+    page_.graph = std::make_shared<const ir::Graph>(std::move(graph));
+    page_.sources.push_back(file_name(what));
+  }
+
+  void plan() {
+    if (page_.graph == nullptr || !cluster_) return;
+    if (!page_.strategy) {
+      if (request_.builder.empty()) return;
+      const StrategyRequest request{request_.builder, "", {}};
+      page_.strategy = choose_strategy(request, *page_.graph, *cluster_, warnings_);
+      page_.chosen_by = source_of(request);
+    } else {
+      strategy::check(*page_.strategy, *page_.graph, *cluster_, page_.chosen_by);
+    }
+    passes::Options options;
+    options.cpu_only = request_.cpu_only;
+    page_.program =
+        passes::rewrite(page_.graph, *page_.strategy, *cluster_, options, page_.chosen_by);
+    page_.alternatives =
+        alternatives_of(page_.graph, *cluster_, request_.cpu_only, request_.builder);
+  }
+
+  std::string title() const {
+    if (page_.graph == nullptr) return page_.sources.front();
+    if (!page_.program) return page_.graph->name;
+    return fmt::format("{} on {} ranks", page_.graph->name, page_.program->ranks.size());
+  }
+
+  const ReportRequest& request_;
+  std::vector<std::string>& warnings_;
+  std::optional<cluster::Cluster> cluster_;
+  report::PageInputs page_;
+};
+
+}  // namespace
+
+report::PageInputs page_inputs(const ReportRequest& request, std::vector<std::string>& warnings) {
+  return Gatherer(request, warnings).gather();
+}
+
+}  // namespace autodist::app
