@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +18,7 @@
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"
+#include "autodist/report/html/page.h"
 #include "autodist/report/plan.h"
 
 namespace autodist::app {
@@ -29,6 +31,7 @@ struct TrainArguments {
   std::string optimizer = "adam:lr=1e-3";
   std::string resume;
   std::string trace;
+  std::string report;
   bool cpu_only = false;
   std::string builder;
   std::string strategy_file;
@@ -99,6 +102,34 @@ void print_start(Console& console, const TrainArguments& arguments, const Sessio
   if (!session.program().reproducible()) console.err << report::kNotReproducible << "\n";
 }
 
+void add_step(report::RunLog& run, const Progress& progress) {
+  if (run.names.empty()) {
+    run.names = {"loss", "samples_per_second", "computing_seconds", "waiting_seconds"};
+    run.columns.resize(run.names.size());
+  }
+  run.add(progress.step, {progress.loss, progress.samples_per_second, progress.computing.value,
+                          progress.waiting.value});
+}
+
+// After the trace was written, which is a part of the page.
+void write_report(const TrainArguments& arguments, const Session& session, report::RunLog run) {
+  report::PageInputs page;
+  page.title = fmt::format("{} on {} rank{}", arguments.model.name, session.size(),
+                           session.size() == 1 ? "" : "s");
+  page.chosen_by = source_of({arguments.builder.empty() ? kDefaultBuilder : arguments.builder,
+                              arguments.strategy_file,
+                              {}});
+  page.graph = session.program().graph;
+  page.strategy = session.strategy();
+  page.program = session.program();
+  page.run = std::move(run);
+  if (!arguments.trace.empty()) {
+    page.traces.push_back({std::filesystem::path(arguments.trace).filename().string(),
+                           read_file(arguments.trace), false});
+  }
+  report::write_page(page, arguments.report);
+}
+
 // Every rank runs this; the chief alone prints.
 int train_verb(TrainArguments arguments, Console& console) {
   const ir::Optimizer optimizer = ir::parse_optimizer(arguments.optimizer);
@@ -134,9 +165,11 @@ int train_verb(TrainArguments arguments, Console& console) {
   if (!arguments.resume.empty()) session.load(arguments.resume);
   if (speak && !console.json) print_start(console, arguments, session, source, launcher);
 
+  report::RunLog run;
   const TrainingResult result = train(
       session, *source.training, arguments.training, interrupted, [&](const Progress& progress) {
         if (speak) show_progress(console, progress, arguments.training.steps);
+        if (speak && !arguments.report.empty()) add_step(run, progress);
       });
   session.synchronize();
   nlohmann::ordered_json json = result_json(arguments, session, source, result);
@@ -152,6 +185,7 @@ int train_verb(TrainArguments arguments, Console& console) {
     const ir::Trace trace = session.gather_trace();
     if (speak) write_file_atomically(arguments.trace, ir::to_chrome_json(trace));
   }
+  if (!arguments.report.empty() && speak) write_report(arguments, session, std::move(run));
   session.finish();
   if (!speak) return 0;
   if (console.json) {
@@ -178,6 +212,7 @@ int train_verb(TrainArguments arguments, Console& console) {
                                source.held_out->size(),
                                100 * json["held_out_accuracy"].get<double>());
   }
+  if (!arguments.report.empty()) console.out << "report: " << arguments.report << "\n";
   if (!arguments.training.save_to.empty()) {
     console.out << "checkpoint: " << arguments.training.save_to << "/step-" << session.step()
                 << "\n";
@@ -233,6 +268,9 @@ Action declare_train(CLI::App& verb) {
                   "write an event file for TensorBoard into this folder");
   verb.add_option("--trace", arguments->trace,
                   "write one Chrome/Perfetto trace of all ranks (see report --late)");
+  verb.add_option("--report", arguments->report,
+                  "write a page for a browser here: the plan, the run and, with --trace, the "
+                  "timeline of a step");
   verb.add_option("--verify-every", arguments->verify_every,
                   "steps between comparisons of the step with its replay (0: never)")
       ->check(CLI::Range(std::int64_t{0}, kMostCount));
