@@ -66,8 +66,7 @@ void write_report(const PlanArguments& arguments, std::shared_ptr<const ir::Grap
   report::PageInputs page;
   page.title = fmt::format("{} on {}", graph->name, arguments.cluster);
   page.chosen_by = searched ? "search" : "builder " + arguments.builder;
-  page.alternatives = alternatives_of(graph, cluster, arguments.cpu_only,
-                                      searched ? kDefaultBuilder : arguments.builder);
+  page.alternatives = alternatives_of(graph, cluster, arguments.cpu_only, arguments.builder);
   page.graph = std::move(graph);
   page.strategy = strategy;
   page.program = program;
@@ -158,6 +157,9 @@ int plan(const PlanArguments& arguments, Console& console) {
                             : plan_by_builder(arguments, graph, cluster, options, console);
   if (!console.json && !arguments.output.empty()) {
     console.out << "\nWritten to " << arguments.output << "\n";
+  }
+  if (!console.json && !arguments.report.empty()) {
+    console.out << "\nReport in " << arguments.report << "\n";
   }
   return code;
 }

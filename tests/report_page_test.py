@@ -1,0 +1,180 @@
+"""The page of `autodist report` in a real browser, from disk: report_page_test.py AUTODIST [SCREENSHOTS]
+
+Zoom, hover, filters, both themes, a phone's width; no complaint on the console, no request to any
+network, and names that would be markup stay names. Exit code 77 (skipped) where there is no Chromium.
+With a folder for screenshots, two are left there.
+"""
+
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import devtools  # noqa: E402
+
+PLANTED = "fc</script><script>window.planted = 1</script><img src=x onerror='window.planted = 1'>"
+RANKS = 3
+STEPS = 12
+STEP_US = 12_000
+
+
+def event(rank, track, activity, name, step, start, length):
+    return {"name": name, "cat": activity, "ph": "X", "pid": rank, "tid": track, "ts": start, "dur": length,
+            "args": {"step": step, "bytes": 4096 if activity == "wire" else 0}}
+
+
+def trace(stretch):
+    """Rank 2 computes longest, and the others wait for what it contributes."""
+    events = []
+    for rank in range(RANKS):
+        events += [{"name": "thread_name", "ph": "M", "pid": rank, "tid": track, "args": {"name": name}}
+                   for track, name in ((0, "compute"), (1, "owner"), (5, "wire"))]
+    for step in range(STEPS):
+        for rank in range(RANKS):
+            at = step * STEP_US * stretch
+            waits = (0 if rank == 2 else 2500) * stretch
+            rows = [("gate", PLANTED, waits)] + [("compute", f"aten::op_{i}", (STEP_US * stretch - waits) / 20 * (i % 3 + 0.5))
+                                                 for i in range(12)]
+            for activity, name, length in rows:
+                events.append(event(rank, 0, activity, name, step, at, length))
+                at += length
+            events.append(event(rank, 5, "wire", "fc1.weight", step, at - 3000, 1800 * stretch))
+            events.append(event(rank, 1, "merge", "fc1.weight", step, at - 1000, 400 * stretch))
+    return json.dumps({"otherData": {"argv": "planted-secret"}, "traceEvents": events})
+
+
+def log(steps):
+    return "".join(json.dumps({"step": step, "loss": 2.3 * math.exp(-step / 2500) + 0.02 * math.sin(step),
+                               "samples_per_second": 900 + 40 * math.sin(step / 9),
+                               "computing_seconds": 0.011, "waiting_seconds": 0.002}) + "\n" for step in range(steps))
+
+
+def make_page(autodist, folder):
+    (folder / "measured.json").write_text(trace(1.0))
+    (folder / "predicted.json").write_text(trace(0.9))
+    (folder / "run.jsonl").write_text(log(10_000))
+    page = folder / "report.html"
+    subprocess.run([autodist, "report", folder / "measured.json", folder / "run.jsonl", "resnet50", "--predicted",
+                    folder / "predicted.json", "--cluster", "local:3", "--builder", "PSLoadBalancing", "-o", page],
+                   check=True, stdout=subprocess.DEVNULL)
+    return page
+
+
+CANVAS = "document.querySelectorAll('#timeline canvas')[1]"  # the measured one
+TIP = "(() => { const tip = document.querySelector('.tip'); return tip.hidden ? '' : tip.textContent; })()"
+
+
+def expect(truth, what):
+    if not truth:
+        raise AssertionError(what)
+
+
+def place(browser, expression):
+    """The box of an element, after it was scrolled to."""
+    browser.evaluate(f"{expression}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    browser.frames()
+    return browser.evaluate(f"(() => {{ const b = {expression}.getBoundingClientRect();"
+                            " return {x: b.x, y: b.y, width: b.width, height: b.height}; })()")
+
+
+def check_timeline(browser):
+    box = place(browser, CANVAS)
+    pixels = f"{CANVAS}.toDataURL()"
+    y = box["y"] + 24 + 20 + 8  # the first track, below the axis and the rank's name
+    browser.mouse("mouseMoved", box["x"] + 500, y)
+    hovered = browser.evaluate(TIP)
+    expect("compute" in hovered and "rank 0" in hovered, f"no row under the mouse, but '{hovered}'")
+    browser.mouse("mouseMoved", box["x"] + 130, y)
+    hovered = browser.evaluate(TIP)
+    expect("</script><script>" in hovered and "gate" in hovered, f"the gate's name is '{hovered}'")
+
+    browser.mouse("mouseMoved", box["x"] + 500, 5)
+    before = browser.evaluate(pixels)
+    browser.mouse("mouseWheel", box["x"] + 500, y, deltaX=0, deltaY=-400, modifiers=2)
+    zoomed = browser.evaluate(pixels)
+    expect(zoomed != before, "Ctrl and the wheel do not zoom")
+    browser.evaluate(f"{CANVAS}.focus()")
+    browser.key("+")
+    expect(browser.evaluate(pixels) != zoomed, "the key + does not zoom")
+    browser.key("0")
+    browser.mouse("mouseMoved", box["x"] + 500, 5)
+    expect(browser.evaluate(pixels) == before, "the key 0 does not show the step again")
+    browser.key("n")
+    chosen = browser.evaluate("document.querySelector('.details').textContent")
+    expect("rank 0" in chosen, f"the key n chooses nothing: '{chosen}'")
+
+    browser.evaluate("(() => { const field = document.querySelector('#timeline input[type=search]');"
+                     " field.value = 'op_3'; field.dispatchEvent(new Event('input')); })()")
+    found = browser.evaluate("document.querySelector('#timeline [role=status]').textContent")
+    expect(found.startswith(f"{2 * RANKS} rows"), f"the filter finds '{found}'")
+    before = browser.evaluate(pixels)
+    browser.evaluate("document.querySelector('#timeline [data-activity=compute]').click()")
+    browser.frames()
+    expect(browser.evaluate(pixels) != before, "an activity cannot be hidden")
+
+
+def check_rest(browser):
+    headline = browser.evaluate("document.querySelector('.verdict h2').textContent")
+    expect(headline == "Bounded by rank 2, which computes longest", f"the verdict is '{headline}'")
+    title = browser.evaluate("document.title")
+    expect("resnet50" in title, f"the title is '{title}'")
+    charts = browser.evaluate("document.querySelectorAll('#run canvas').length")
+    expect(charts == 3, f"{charts} charts of the run")
+    said = browser.evaluate("document.querySelector('#run .lead').textContent")
+    expect("Of 10,000 steps" in said, f"the run is said to be '{said}'")
+    rows = "document.querySelectorAll('#plan tbody')[0].rows.length"
+    before = browser.evaluate(rows)
+    browser.evaluate("(() => { const field = document.querySelector('#plan input[type=search]');"
+                     " field.value = 'fc.weight'; field.dispatchEvent(new Event('input')); })()")
+    expect(0 < browser.evaluate(rows) < before, "the table of variables does not filter")
+    expect(browser.evaluate("window.planted") is None, "a name became a script")
+    text = browser.evaluate("document.documentElement.outerHTML")
+    expect("planted-secret" not in text, "the page holds what a trace says of its command line")
+
+
+def check_themes(browser):
+    ground = "getComputedStyle(document.body).backgroundColor"
+    seen = []
+    for theme in ("light", "dark"):
+        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        browser.frames()
+        expect(browser.evaluate("document.documentElement.dataset.theme") == theme, f"the page does not follow {theme}")
+        seen.append(browser.evaluate(ground))
+        browser.evaluate("document.querySelector('button.theme').click()")
+        expect(browser.evaluate("document.documentElement.dataset.theme") != theme, "the button does not switch")
+        browser.evaluate("document.querySelector('button.theme').click()")
+    expect(seen[0] != seen[1], "both themes have one ground")
+
+
+def main():
+    program = devtools.find_chromium()
+    if program is None:
+        print("SKIPPED: no Chromium in PATH (Debian: chromium)")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory(prefix="report-") as folder:
+        page = make_page(sys.argv[1], pathlib.Path(folder))
+        size = page.stat().st_size
+        expect(size < 2_000_000, f"the page has {size} bytes")
+        browser = devtools.Browser(program)
+        try:
+            browser.open(page)
+            if len(sys.argv) > 2:
+                browser.screenshot(pathlib.Path(sys.argv[2]) / "report.png")
+            check_rest(browser)
+            check_timeline(browser)
+            check_themes(browser)
+            browser.open(page, 390, 844, phone=True)
+            width = browser.evaluate("document.documentElement.scrollWidth")
+            expect(width <= 390, f"on a phone of 390 pixels the page is {width} wide")
+            if len(sys.argv) > 2:
+                browser.screenshot(pathlib.Path(sys.argv[2]) / "report-phone.png")
+            expect(not browser.complaints, f"the browser complains: {browser.complaints}")
+        finally:
+            browser.close()
+    print(f"a page of {size} bytes: zoom, hover, filters, both themes and a phone's width")
+
+
+main()
