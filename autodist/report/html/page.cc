@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "autodist/base/error.h"
@@ -191,23 +192,19 @@ Json traces_json(const std::vector<PageTrace>& traces) {
   return timelines;
 }
 
+// Six digits, as charts show; null where it is not finite.
+Json figure(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
+}
+
 Json run_json(const std::optional<RunLog>& run) {
   if (!run) return nullptr;
   const RunLog part = thinned(*run, kRunSteps);
   Json columns = Json::array();
   for (std::size_t i = 0; i < part.names.size(); ++i) {
     Json values = Json::array();
-    for (const double value : part.columns[i]) {
-      constexpr double kDigits = 1e6;  // relative: charts show no more
-      if (!std::isfinite(value)) {
-        values.push_back(nullptr);
-        continue;
-      }
-      const double scale = value == 0 ? 1 : std::pow(10, std::floor(std::log10(std::abs(value))));
-      values.push_back(std::isfinite(kDigits / scale) && std::isfinite(value / scale)
-                           ? std::round(value / scale * kDigits) / kDigits * scale
-                           : value);
-    }
+    for (const double value : part.columns[i]) values.push_back(figure(value));
     columns.push_back({{"name", part.names[i]}, {"values", std::move(values)}});
   }
   return {{"steps_in_log", run->steps.size()},
