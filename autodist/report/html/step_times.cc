@@ -12,6 +12,7 @@ namespace autodist::report {
 namespace {
 
 constexpr double kStraggles = 1.15;        // times the median rank's computing
+constexpr double kMatters = 0.05;          // of a step
 constexpr double kWorthMentioning = 0.02;  // of a step
 
 Seconds seconds(std::int64_t nanoseconds) {
@@ -273,7 +274,9 @@ Verdict verdict_of(const StepTimes& times) {
       percent(share(mean.computing)), to_string(mean.computing), percent(share(mean.waiting)),
       to_string(mean.waiting), percent(share(mean.handing_over)), percent(share(mean.between))));
   const bool others_wait = share(mean.waiting) > kWorthMentioning;
-  if (times.ranks.size() > 1 && factor >= kStraggles && others_wait) {
+  // What it computes beyond the others has to be a part of the step that matters.
+  const bool matters = share(slowest->computing * (1 - 1 / factor)) >= kMatters;
+  if (times.ranks.size() > 1 && factor >= kStraggles && others_wait && matters) {
     verdict.headline = fmt::format("Bounded by rank {}, which computes longest", slowest->rank);
     verdict.reasons.push_back(fmt::format(
         "Rank {} computes {} per step, {:.2f} times the median rank; its last op was the last of "

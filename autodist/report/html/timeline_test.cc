@@ -48,24 +48,21 @@ TEST(Timeline, TakesRowsOfOursAlone) {
 
 TEST(Timeline, RowsThatOverlapLieOnLanesAndNumberedTracksAreOne) {
   const Timeline timeline = read_timeline(
-      R"({"traceEvents": [
+      R"json({"traceEvents": [
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": 5000, "args": {"name": "wire"}},
-        {"ph": "M", "name": "thread_name", "pid": 0, "tid": 5001, "args": {"name": "wire (2)"
-}
-},
+        {"ph": "M", "name": "thread_name", "pid": 0, "tid": 5001, "args": {"name": "wire (2)"}},
         {"ph": "X", "name": "a", "cat": "wire", "pid": 0, "tid": 5000, "ts": 0, "dur": 10,
          "args": {"step": 0}},
         {"ph": "b", "name": "b", "cat": "wire", "pid": 0, "tid": 5001, "ts": 5, "id": 1,
          "args": {"step": 0, "dur": 10}},
         {"ph": "X", "name": "c", "cat": "wire", "pid": 0, "tid": 5000, "ts": 10, "dur": 1,
-         "args": {"step": 0}}]
-})",
+         "args": {"step": 0}}]})json",
       "a trace");
-ASSERT_EQ(timeline.tracks.size(), 1U);
-EXPECT_EQ(timeline.tracks[0].lanes, 2U);
-EXPECT_EQ(timeline.rows[0].lane, 0U);
-EXPECT_EQ(timeline.rows[1].lane, 1U);
-EXPECT_EQ(timeline.rows[2].lane, 0U);
+  ASSERT_EQ(timeline.tracks.size(), 1U);
+  EXPECT_EQ(timeline.tracks[0].lanes, 2U);
+  EXPECT_EQ(timeline.rows[0].lane, 0U);
+  EXPECT_EQ(timeline.rows[1].lane, 1U);
+  EXPECT_EQ(timeline.rows[2].lane, 0U);
 }
 
 TEST(Timeline, RefusesWhatIsNoTrace) {
