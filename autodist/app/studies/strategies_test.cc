@@ -19,10 +19,9 @@ TEST(Strategies, ClustersAreThePapers) {
 TEST(Strategies, ASearchedOneIsNotWorseThanABuildersAndNoBetterThanTheBound) {
   search::SearchOptions options;
   options.budget = {Seconds{}, 6};
-  const StrategyRow row =
-      compare_strategies({"ncf", "ncf", 256, true},
-                         cluster::read_cluster(shipped_clusters() + "/autosync-a.yml"), "A",
-                         options);
+  const StrategyRow row = compare_strategies(
+      {"ncf", "ncf", 256, true}, cluster::read_cluster(shipped_clusters() + "/autosync-a.yml"), "A",
+      options);
   EXPECT_EQ(row.own.size(), own_systems().size());
   for (const Seconds& step : row.own) EXPECT_GE(step, row.own[row.best_own()]);
   EXPECT_LE(row.found_step, row.builder_step);
