@@ -50,7 +50,7 @@ std::string without_number(const std::string& name) {
   return at == std::string::npos || name.back() != ')' ? name : name.substr(0, at);
 }
 
-// Takes the events one by one, so that a large trace is never in memory as a whole.
+// Takes the events one by one, in any order.
 class Reader {
  public:
   Reader() : activities_(timeline_.activities), names_(timeline_.names) {}
@@ -181,22 +181,15 @@ std::vector<TimelineRow> rows_of(const Timeline& timeline, const std::set<std::u
 
 Timeline read_timeline(const std::string& chrome_json, const std::string& where) {
   Reader reader;
-  bool is_trace = false;
-  constexpr int kEvent = 2;  // depth: the object, its list, an event
-  const auto take = [&](int depth, Json::parse_event_t what, Json& parsed) {
-    if (depth != kEvent || what != Json::parse_event_t::object_end) return true;
-    reader.take(parsed);
-    return false;
-  };
   try {
-    const Json rest = Json::parse(chrome_json, take);
-    is_trace = rest.is_object() && rest.contains("traceEvents");
+    const Json json = Json::parse(chrome_json);
+    for (const Json& event : json.at("traceEvents")) reader.take(event);
   } catch (const std::exception& error) {
     fail(ErrorCode::kUsage, "{}: not a trace of `train --trace` or `simulate --trace`: {}", where,
          error.what());
   }
   Timeline timeline = reader.finish();
-  if (!is_trace || timeline.rows.empty()) {
+  if (timeline.rows.empty()) {
     fail(ErrorCode::kUsage,
          "{}: a trace of `train --trace` or `simulate --trace` expected, but no row of a step is "
          "in it",
