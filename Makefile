@@ -15,7 +15,7 @@ demo: programs
 	$(BUILD)/bin/autodist demo
 
 test: build
-	ctest --test-dir $(BUILD) --output-on-failure --label-exclude slow
+	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --label-exclude slow
 
 # The full matrices and whatever takes more than the default ten minutes.
 test-slow: build
