@@ -23,7 +23,8 @@ std::string plan_reason(const sim::Bounds& bounds) {
   if (bounds.plan == bounds.compute) return "compute";
   if (bounds.plan == bounds.card) return bounds.card_name;
   if (bounds.plan == bounds.owner) return "the owner's work at " + bounds.owner_name;
-  return "the way round '" + bounds.chain_name + "'";
+  if (bounds.plan == bounds.chain) return "the way round '" + bounds.chain_name + "'";
+  return "what every strategy has to send";
 }
 
 std::string memory_lines(const sim::Simulation& simulation, const ir::Program& program) {

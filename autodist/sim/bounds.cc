@@ -44,10 +44,21 @@ class Bounding {
     bounds.plan = std::max({bounds.compute, bounds.card, bounds.owner, bounds.chain});
     bounds.traffic = least(needed_bytes());
     bounds.problem = std::max({bare_compute(), bounds.traffic, problem_chain()});
+    // The slices of a variable share links on their way round, which `chain` leaves out.
+    if (is_dense_and_synchronous()) bounds.plan = std::max(bounds.plan, bounds.problem);
     return bounds;
   }
 
  private:
+  // One of those that the problem's bound holds for.
+  [[nodiscard]] bool is_dense_and_synchronous() const {
+    const auto is_plain = [](const ir::Slice& slice) {
+      return slice.rows == ir::RowTransfer::kNone && slice.compression == ir::Compression{};
+    };
+    return program_.reproducible() &&
+           std::all_of(program_.slices.begin(), program_.slices.end(), is_plain);
+  }
+
   [[nodiscard]] double seconds(const Segment& segment, std::uint32_t rank) const {
     return segment.seconds[costs_.device_of_rank[rank]] + segment.extra;
   }

@@ -12,7 +12,7 @@
 namespace autodist::sim {
 
 struct Bounds {
-  // The plan's own: the largest of these four.
+  // The plan's own: the largest of these four, and of the problem's where that holds for it.
   Seconds plan;
   Seconds compute;         // of the slowest rank
   Seconds card;            // of the busiest side of a NIC

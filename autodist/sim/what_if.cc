@@ -49,8 +49,9 @@ WhatIf parse_what_if(const std::string& text) {
     } else if (key == "device") {
       what_if.device = find_device(value, "--what-if").kind;
     } else {
-      fail(ErrorCode::kUsage, "--what-if: unknown key '{}', one of {} expected. Nearest: '{}'.",
-           key, fmt::join(kKeys, ", "), nearest(key, kKeys));
+      const std::string meant = nearest(key, kKeys);
+      fail(ErrorCode::kUsage, "--what-if: unknown key '{}', one of {} expected{}", key,
+           fmt::join(kKeys, ", "), meant.empty() ? "" : fmt::format(". Nearest: '{}'.", meant));
     }
   }
   return what_if;

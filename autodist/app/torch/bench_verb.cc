@@ -77,8 +77,10 @@ void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
 Action declare_bench(CLI::App& verb) {
   auto arguments = std::make_shared<BenchArguments>();
   auto sync = std::make_shared<SyncArguments>();
-  verb.add_option("name", arguments->name,
-                  "capture, staleness, sync (docs/testbed.md), or sync-rank (a rank of it)")
+  verb.add_option(
+          "name", arguments->name,
+          "capture, staleness, sync (docs/testbed.md), sync-rank (a rank of it); and without "
+          "libtorch, with a --help of their own: sim, p3, search")
       ->required()
       ->check(CLI::IsMember({"capture", "staleness", "sync", "sync-rank"}));
   verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");

@@ -223,11 +223,16 @@ int train_verb(TrainArguments arguments, Console& console) {
 }  // namespace
 
 void declare_encryption(CLI::App& verb, Encryption& encryption) {
-  verb.add_option("--encrypt", encryption,
-                  "what ranks say to each other: on, off, or auto (the default: on where they are "
-                  "on more than one machine). The same for every rank")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Encryption>{
-          {"auto", Encryption::kAuto}, {"on", Encryption::kOn}, {"off", Encryption::kOff}}));
+  const auto set = [&encryption](const std::string& word) {
+    encryption = word == "on"    ? Encryption::kOn
+                 : word == "off" ? Encryption::kOff
+                                 : Encryption::kAuto;
+  };
+  verb.add_option_function<std::string>(
+          "--encrypt", set,
+          "what ranks say to each other: on, off, or auto (the default: on where they are on more "
+          "than one machine). The same for every rank")
+      ->check(CLI::IsMember({"auto", "on", "off"}));
 }
 
 Action declare_train(CLI::App& verb) {

@@ -1,5 +1,4 @@
-// Scheduling on equal processors: bounds against exhaustive search, schedules against their rules,
-// and the Standard Task Graph Set where its files are there (AUTODIST_DATA).
+// Scheduling on equal processors: bounds against exhaustive search, schedules against their rules.
 
 #include "autodist/search/placement/processors.h"
 
