@@ -19,8 +19,8 @@ auto figures(const SliceTable& slice) {
 
 class Finder {
  public:
-  Finder(const ir::Program& program, const CostModel& costs, const JobTables& tables)
-      : program_(program), costs_(costs), tables_(tables), ranks_(program.ranks.size()) {
+  Finder(std::size_t ranks, const CostModel& costs, const JobTables& tables)
+      : costs_(costs), tables_(tables), ranks_(ranks) {
     by_owner_.resize(ranks_);
     for (std::size_t i = 0; i < tables.slices.size(); ++i) {
       by_owner_[tables.slices[i].owner].push_back(static_cast<std::uint32_t>(i));
@@ -87,7 +87,6 @@ class Finder {
     return true;
   }
 
-  const ir::Program& program_;
   const CostModel& costs_;
   const JobTables& tables_;
   std::size_t ranks_;
@@ -107,7 +106,7 @@ Symmetry find_symmetry(const ir::Program& program, const CostModel& costs,
                        const JobTables& tables) {
   Symmetry symmetry = no_symmetry(program);
   if (costs.slowness || !tables.uplinks.empty() || symmetry.ranks < 2) return symmetry;
-  Finder finder(program, costs, tables);
+  Finder finder(program.ranks.size(), costs, tables);
   const std::size_t per_node = finder.ranks_per_node();
   if (per_node == 0) return symmetry;
   for (std::size_t shift = per_node; shift < symmetry.ranks; shift += per_node) {

@@ -72,12 +72,10 @@ Groups groups_of(const TaskGraph& graph) {
 
 class StepAnnealer {
  public:
-  StepAnnealer(const MakespanProblem& problem, Judge& judge, const MakespanOptions& options,
-               std::mt19937_64& random)
+  StepAnnealer(const MakespanProblem& problem, Judge& judge, std::mt19937_64& random)
       : graph_(*problem.graph),
         devices_(problem.devices.size()),
         judge_(judge),
-        options_(options),
         random_(random),
         neighbours_(neighbours_of(graph_)),
         groups_(groups_of(graph_)),
@@ -269,7 +267,6 @@ class StepAnnealer {
   const TaskGraph& graph_;
   std::size_t devices_;
   Judge& judge_;
-  const MakespanOptions& options_;
   std::mt19937_64& random_;
   Neighbours neighbours_;
   Groups groups_;
@@ -374,7 +371,7 @@ MakespanAnswer anneal_step(const MakespanProblem& problem, const Placement& star
                            const MakespanOptions& options) {
   Judge judge(problem, options);
   std::mt19937_64 random(options.seed);
-  StepAnnealer annealer(problem, judge, options, random);
+  StepAnnealer annealer(problem, judge, random);
   annealer.run(start, options.simulations, kHot);
   return judge.best();
 }
@@ -386,7 +383,7 @@ MakespanAnswer makespan_portfolio(const MakespanProblem& problem, const Makespan
     judge(Placement(problem.graph->tasks.size(), device), "one device");
   }
   std::vector<Candidate> candidates = listed(problem, judge, options.simulations / 16, random);
-  StepAnnealer annealer(problem, judge, options, random);
+  StepAnnealer annealer(problem, judge, random);
   // Half of what is left goes to several starts, half to the best of them.
   const std::uint64_t share = judge.left() / 8;
   for (std::size_t i = 0; i < 4 && i < candidates.size(); ++i) {
