@@ -1,10 +1,12 @@
-// AutoDist's own integration tests, as assertions: its models under its strategies on clusters of
-// its shapes, against plain libtorch on the union of what the replicas read. Ranks as threads. The
-// default run covers every pair of case, strategy and shape; the full product is slow.
+// AutoDist's own integration tests, as assertions: its models under its strategies on its ten
+// resource specifications, against plain libtorch on the union of what the replicas read. Ranks as
+// threads, on CPUs. The default run covers every pair of case, strategy and specification; the full
+// product is slow.
 //
 // Two of its cases are elsewhere: c9, a bound on staleness, is Staleness.CaseC9 in
 // staleness_test.cc; c10, checkpoints that the chief alone writes, is in process_test.cc.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,16 +22,16 @@ namespace {
 
 using namespace testing_jobs;
 
-JobPlace place_of(const std::string& shape) {
-  const std::string path = AUTODIST_SOURCE_DIR "/tests/testdata/resource_specs/" + shape + ".yml";
-  return {cluster::read_cluster(path), true};
+JobPlace place_of(const std::string& file) {
+  return {cluster::read_cluster(AUTODIST_SOURCE_DIR "/tests/testdata/resource_specs/" + file),
+          true};
 }
 
-const std::vector<std::string>& shapes() {
-  static const std::vector<std::string> all{"one_by_one", "one_by_two", "two_by_one", "two_by_two",
-                                            "two_and_one"};
-  return all;
+// AutoDist's, unchanged.
+JobPlace specification(std::size_t number) {
+  return place_of(fmt::format("autodist/r{}.yml", number));
 }
+constexpr std::size_t kSpecifications = 10;
 
 struct Way {
   std::string name;
@@ -112,7 +114,7 @@ void expect_near(const Trained& ours, const PlainResult& plain, bool rounds) {
 struct Trial {
   std::size_t subject = 0;
   std::size_t way = 0;
-  std::size_t shape = 0;
+  std::size_t specification = 0;
 };
 
 class AutoDistCases : public testing::TestWithParam<Trial> {};
@@ -120,7 +122,7 @@ class AutoDistCases : public testing::TestWithParam<Trial> {};
 TEST_P(AutoDistCases, EqualPlainLibtorch) {
   const AutoDistCase& subject = autodist_cases()[GetParam().subject];
   const Way& way = ways()[GetParam().way];
-  const JobPlace place = place_of(shapes()[GetParam().shape]);
+  const JobPlace place = specification(GetParam().specification);
   const Places ranks = cluster::ranks_of(place.cluster, true);
   if (!way.stale) {
     const Trained ours = train(subject, way.builder, place, subject.steps);
@@ -138,17 +140,17 @@ TEST_P(AutoDistCases, EqualPlainLibtorch) {
             kStale * distance(plain.after, plain.before));
 }
 
-// Every (case, way), (case, shape) and (way, shape) stands in one of these.
+// Every (case, way), (case, specification) and (way, specification) stands in one of these.
 bool is_covering(const Trial& run) {
-  return run.shape == (run.subject + run.way) % shapes().size();
+  return run.subject == (run.way + run.specification) % autodist_cases().size();
 }
 
 std::vector<Trial> runs(bool covering) {
   std::vector<Trial> all;
   for (std::size_t subject = 0; subject < autodist_cases().size(); ++subject) {
     for (std::size_t way = 0; way < ways().size(); ++way) {
-      for (std::size_t shape = 0; shape < shapes().size(); ++shape) {
-        const Trial run{subject, way, shape};
+      for (std::size_t number = 0; number < kSpecifications; ++number) {
+        const Trial run{subject, way, number};
         if (is_covering(run) == covering) all.push_back(run);
       }
     }
@@ -158,7 +160,7 @@ std::vector<Trial> runs(bool covering) {
 
 std::string name_of(const testing::TestParamInfo<Trial>& info) {
   return autodist_cases()[info.param.subject].name + "_" + ways()[info.param.way].name + "_" +
-         shapes()[info.param.shape];
+         fmt::format("r{}", info.param.specification);
 }
 
 INSTANTIATE_TEST_SUITE_P(Covering, AutoDistCases, testing::ValuesIn(runs(true)), name_of);
@@ -166,16 +168,16 @@ INSTANTIATE_TEST_SUITE_P(Slow, AutoDistCases, testing::ValuesIn(runs(false)), na
 
 TEST(CoveringRuns, HoldEveryPair) {
   std::set<std::pair<std::size_t, std::size_t>> subject_way;
-  std::set<std::pair<std::size_t, std::size_t>> subject_shape;
-  std::set<std::pair<std::size_t, std::size_t>> way_shape;
+  std::set<std::pair<std::size_t, std::size_t>> subject_place;
+  std::set<std::pair<std::size_t, std::size_t>> way_place;
   for (const Trial& run : runs(true)) {
     subject_way.emplace(run.subject, run.way);
-    subject_shape.emplace(run.subject, run.shape);
-    way_shape.emplace(run.way, run.shape);
+    subject_place.emplace(run.subject, run.specification);
+    way_place.emplace(run.way, run.specification);
   }
   EXPECT_EQ(subject_way.size(), autodist_cases().size() * ways().size());
-  EXPECT_EQ(subject_shape.size(), autodist_cases().size() * shapes().size());
-  EXPECT_EQ(way_shape.size(), ways().size() * shapes().size());
+  EXPECT_EQ(subject_place.size(), autodist_cases().size() * kSpecifications);
+  EXPECT_EQ(way_place.size(), ways().size() * kSpecifications);
 }
 
 // --- c0, AutoDist's one numeric test
@@ -202,9 +204,9 @@ TEST(CaseC0, HasThePublishedSamplesLossesAndGradients) {
 
 // d0 replicas on the first node, d1 on the second; each reads all samples of its node, and the
 // average is weighted by samples (AutoDist's parameter server averages over workers).
-TEST(CaseC0, HasThePublishedResultOnEveryShape) {
-  for (const std::string& shape : shapes()) {
-    const JobPlace place = place_of(shape);
+TEST(CaseC0, HasThePublishedResultOnEverySpecification) {
+  for (std::size_t number = 0; number < kSpecifications; ++number) {
+    const JobPlace place = specification(number);
     int d0 = 0;
     int d1 = 0;
     for (const cluster::Place& rank : cluster::ranks_of(place.cluster, true)) {
@@ -215,8 +217,8 @@ TEST(CaseC0, HasThePublishedResultOnEveryShape) {
     for (const char* builder :
          {"PS", "PartitionedPS", "AllReduce", "AllReduce:algorithm=library"}) {
       const Parameters after = train(autodist_cases()[0], builder, place, 1).parameters;
-      EXPECT_NEAR(after[0].item<double>(), w, 1e-7) << builder << " on " << shape;
-      EXPECT_NEAR(after[1].item<double>(), b, 1e-7) << builder << " on " << shape;
+      EXPECT_NEAR(after[0].item<double>(), w, 1e-7) << builder << " on r" << number;
+      EXPECT_NEAR(after[1].item<double>(), b, 1e-7) << builder << " on r" << number;
     }
   }
 }
@@ -224,8 +226,7 @@ TEST(CaseC0, HasThePublishedResultOnEveryShape) {
 // --- resource specifications
 // -----------------------------------------------------------------------
 
-std::vector<std::string> devices_of(const std::string& shape, bool cpu_only) {
-  const JobPlace place = place_of(shape);
+std::vector<std::string> devices_of(const JobPlace& place, bool cpu_only) {
   std::vector<std::string> devices;
   for (const cluster::Place& rank : cluster::ranks_of(place.cluster, cpu_only)) {
     devices.push_back(cluster::device_name(place.cluster, rank));
@@ -235,20 +236,35 @@ std::vector<std::string> devices_of(const std::string& shape, bool cpu_only) {
 
 TEST(ResourceSpecs, HaveAutoDistsRanksInOrder) {
   using Names = std::vector<std::string>;
-  EXPECT_EQ(devices_of("one_by_one", false), Names{"10.0.0.1:GPU:0"});
-  EXPECT_EQ(devices_of("one_by_two", false), (Names{"localhost:GPU:0", "localhost:GPU:1"}));
-  EXPECT_EQ(devices_of("two_by_one", false), (Names{"10.0.0.1:GPU:0", "10.0.0.2:GPU:0"}));
-  EXPECT_EQ(devices_of("two_by_two", false),  // the chief's first
-            (Names{"10.0.0.2:GPU:0", "10.0.0.2:GPU:1", "10.0.0.1:GPU:0", "10.0.0.1:GPU:1"}));
-  EXPECT_EQ(devices_of("two_and_one", false),
-            (Names{"10.0.0.1:GPU:0", "10.0.0.1:GPU:1", "10.0.0.2:GPU:0"}));
-  EXPECT_EQ(devices_of("cpu_and_gpu", false),
-            (Names{"10.0.0.1:GPU:0", "10.0.0.2:CPU:0", "10.0.0.2:CPU:1"}));
-  for (const std::string& shape : shapes()) {
-    EXPECT_EQ(devices_of(shape, true).size(), devices_of(shape, false).size()) << shape;
-    const JobPlace place = place_of(shape);
-    EXPECT_EQ(cluster::parse_resource_spec(cluster::to_yaml(place.cluster), shape), place.cluster);
+  const Names devices[kSpecifications] = {
+      {"localhost:GPU:0", "localhost:GPU:1"},
+      {"10.20.41.57:GPU:0", "10.20.41.57:GPU:1", "10.20.41.146:GPU:0", "10.20.41.146:GPU:1"},
+      {"localhost:GPU:0"},
+      {"10.20.41.57:GPU:0", "10.20.41.146:GPU:0"},
+      {"10.20.41.57:GPU:0", "10.20.41.57:GPU:1", "10.20.41.146:GPU:0"},
+      {"localhost:CPU:0", "localhost:CPU:1"},
+      {"10.20.41.57:CPU:0", "10.20.41.57:CPU:1", "10.20.41.146:CPU:0", "10.20.41.146:CPU:1"},
+      {"localhost:CPU:0"},
+      {"10.20.41.57:CPU:0", "10.20.41.146:CPU:0"},
+      {"10.20.41.57:CPU:0", "10.20.41.57:CPU:1", "10.20.41.146:CPU:0"},
+  };
+  for (std::size_t number = 0; number < kSpecifications; ++number) {
+    const JobPlace place = specification(number);
+    EXPECT_EQ(devices_of(place, false), devices[number]) << "r" << number;
+    EXPECT_EQ(devices_of(place, true).size(), devices[number].size()) << "r" << number;
+    EXPECT_EQ(cluster::parse_resource_spec(cluster::to_yaml(place.cluster), "again"),
+              place.cluster);
   }
+}
+
+TEST(ResourceSpecs, PutTheChiefFirstAndComputeOnCpusWhereThereIsNoGpu) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(devices_of(place_of("two_by_two.yml"), false),
+            (Names{"10.0.0.2:GPU:0", "10.0.0.2:GPU:1", "10.0.0.1:GPU:0", "10.0.0.1:GPU:1"}));
+  EXPECT_EQ(devices_of(place_of("two_and_one.yml"), false),
+            (Names{"10.0.0.1:GPU:0", "10.0.0.1:GPU:1", "10.0.0.2:GPU:0"}));
+  EXPECT_EQ(devices_of(place_of("cpu_and_gpu.yml"), false),
+            (Names{"10.0.0.1:GPU:0", "10.0.0.2:CPU:0", "10.0.0.2:CPU:1"}));
 }
 
 }  // namespace

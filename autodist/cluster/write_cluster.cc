@@ -1,14 +1,20 @@
 // A cluster as the YAML of a resource specification.
 
+#include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include "autodist/cluster/resource_spec.h"
 
 namespace autodist::cluster {
+namespace {
+
+// The fewest digits that are read back as the same number, which yaml-cpp does not look for.
+std::string digits_of(double value) { return fmt::format("{}", value); }
+
+}  // namespace
 
 std::string to_yaml(const Cluster& cluster) {
   YAML::Emitter out;
-  out.SetDoublePrecision(17);
   const auto indices = [&](const std::vector<Device>& devices) {
     out << YAML::Flow << YAML::BeginSeq;
     for (const Device& device : devices) out << device.index;
@@ -28,24 +34,25 @@ std::string to_yaml(const Cluster& cluster) {
       out << YAML::Key << "ssh_config" << YAML::Value << node.ssh_config;
     }
     out << YAML::Key << "network_bandwidth" << YAML::Value
-        << node.bandwidth_bytes_per_s / kBytesPerGigabit;
-    out << YAML::Key << "latency" << YAML::Value << node.latency.value;
+        << digits_of(node.bandwidth_bytes_per_s / kBytesPerGigabit);
+    out << YAML::Key << "latency" << YAML::Value << digits_of(node.latency.value);
     out << YAML::Key << "intra_node" << YAML::Value
-        << node.intra_node_bytes_per_s / kBytesPerGigabit;
+        << digits_of(node.intra_node_bytes_per_s / kBytesPerGigabit);
     if (node.slots > 0) out << YAML::Key << "slots" << YAML::Value << node.slots;
     if (node.role == NodeRole::kServer) out << YAML::Key << "role" << YAML::Value << "server";
     const DeviceFigures& figures = (node.gpus.empty() ? node.cpus : node.gpus).front().figures;
     if (!(figures == DeviceFigures{})) {
       out << YAML::Key << "devices" << YAML::Value << YAML::BeginMap;
       if (!figures.kind.empty()) out << YAML::Key << "kind" << YAML::Value << figures.kind;
-      if (figures.tflops > 0) out << YAML::Key << "tflops" << YAML::Value << figures.tflops;
+      if (figures.tflops > 0)
+        out << YAML::Key << "tflops" << YAML::Value << digits_of(figures.tflops);
       if (figures.memory.value > 0) {
         out << YAML::Key << "memory_gib" << YAML::Value
-            << static_cast<double>(figures.memory.value) / 1024 / 1024 / 1024;
+            << digits_of(static_cast<double>(figures.memory.value) / 1024 / 1024 / 1024);
       }
       if (figures.memory_bandwidth_bytes_per_s > 0) {
         out << YAML::Key << "memory_bandwidth_gb_per_s" << YAML::Value
-            << figures.memory_bandwidth_bytes_per_s / 1e9;
+            << digits_of(figures.memory_bandwidth_bytes_per_s / 1e9);
       }
       out << YAML::EndMap;
     }
@@ -69,7 +76,7 @@ std::string to_yaml(const Cluster& cluster) {
     for (const Switch& each : cluster.switches) {
       out << YAML::BeginMap << YAML::Key << "name" << YAML::Value << each.name;
       out << YAML::Key << "nodes" << YAML::Value << YAML::Flow << each.nodes;
-      out << YAML::Key << "oversubscription" << YAML::Value << each.oversubscription
+      out << YAML::Key << "oversubscription" << YAML::Value << digits_of(each.oversubscription)
           << YAML::EndMap;
     }
     out << YAML::EndSeq;
