@@ -1,5 +1,7 @@
 #include "autodist/exec/testing.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -165,8 +167,8 @@ torch::Tensor two_layers_loss(const std::vector<torch::Tensor>& variables, const
 }
 
 std::vector<torch::Tensor> initial_values(const ir::Graph& graph, std::uint64_t seed) {
-  at::Generator generator = at::globalContext().defaultGenerator(torch::kCPU).clone();
-  generator.set_current_seed(seed);
+  // Not a clone of the default generator: libtorch 1.13 never frees one.
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   std::vector<torch::Tensor> values;
   for (std::size_t i = 0; i < graph.variables.size(); ++i) {
     values.push_back(torch::randn(shape_of(graph, ir::VariableId(i)), generator,
@@ -177,8 +179,8 @@ std::vector<torch::Tensor> initial_values(const ir::Graph& graph, std::uint64_t 
 }
 
 Batch random_batch(std::int64_t samples, std::uint64_t seed) {
-  at::Generator generator = at::globalContext().defaultGenerator(torch::kCPU).clone();
-  generator.set_current_seed(seed);
+  // Not a clone of the default generator: libtorch 1.13 never frees one.
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   const torch::TensorOptions options(torch::kFloat64);
   return {torch::randn({samples, 5}, generator, options),
           torch::randn({samples, 3}, generator, options)};

@@ -1,9 +1,10 @@
-"""What a shaped link carries: TCP payload in both directions at once.
+"""What a shaped link carries: TCP payload in both directions at once; and what that costs.
 
 As a program, one end of it: goodput.py listen|connect ADDRESS SECONDS, on two hosts. Prints bytes per
-second received.
+second received, and CPU seconds of this end per byte received.
 """
 
+import dataclasses
 import json
 import pathlib
 import socket
@@ -17,14 +18,20 @@ PIECE = 1 << 18
 WARM_SECONDS = 0.3  # TCP's start, and the shaper's bucket
 
 
+@dataclasses.dataclass(frozen=True)
+class Goodput:
+    bytes_per_s: float  # of payload, the slower direction, while both are busy
+    cpu_s_per_gb: float  # of both ends, for what crossed the link; sockets and nothing else
+
+
 def measure(listener, connector, seconds=1.5):
-    """Bytes per second of payload, the slower direction, while both are busy."""
     script = [sys.executable, pathlib.Path(__file__).resolve()]
     ends = [listener.start(script + ["listen", listener.address, seconds], stdout=subprocess.PIPE,
                            text=True),
             connector.start(script + ["connect", listener.address, seconds],
                             stdout=subprocess.PIPE, text=True)]
-    return min(json.loads(end.communicate(timeout=60)[0]) for end in ends)
+    rates, costs = zip(*(json.loads(end.communicate(timeout=60)[0]) for end in ends))
+    return Goodput(min(rates), 1e9 * sum(costs) / len(costs))
 
 
 def connect(role, address):
@@ -53,16 +60,17 @@ def main():
     sender = threading.Thread(target=send, args=(end, start + WARM_SECONDS + seconds))
     sender.start()
     buffer = bytearray(PIECE)
-    got, began, last = 0, None, start
+    got, began, last, cpu = 0, None, start, 0.0
     while count := end.recv_into(buffer):
         last = time.monotonic()
         if began is None:
             if last - start > WARM_SECONDS:
-                began = last
+                began, cpu = last, time.process_time()
         else:
             got += count
+    cpu = time.process_time() - cpu
     sender.join()
-    print(json.dumps(got / (last - began)))
+    print(json.dumps([got / (last - began), cpu / got]))
 
 
 if __name__ == "__main__":

@@ -87,13 +87,15 @@ def row(result):
             with_interval(ratio(result, "ddp", "priority")), bucket,
             with_interval(ratio(result, "fifo-barrier", "priority")),
             with_interval(ratio(result, "fifo", "priority")), f"{cpu_per_gb(result):.2f}",
+            f"{result['tcp_cpu_s_per_gb']:.2f}" if "tcp_cpu_s_per_gb" in result else "",
             with_interval(ratio(result, "encrypted", "priority")),
             f"{cpu_per_gb(result, 'encrypted'):.2f}"]
 
 
 COLUMNS = ["model", "compute:link", "hosts", "rate", "rows", "compute, ms", "link, ms", "bound, ms",
            "step, ms", "step ÷ bound", "DDP ÷ step", "bucket, MB", "FIFO + barrier ÷ step",
-           "sliced FIFO ÷ step", "engine CPU, s/GB", "encrypted ÷ step", "encrypted CPU, s/GB"]
+           "sliced FIFO ÷ step", "engine CPU, s/GB", "TCP CPU, s/GB", "encrypted ÷ step",
+           "encrypted CPU, s/GB"]
 
 
 def find(results, model, ratio_name, hosts, rate):
@@ -119,6 +121,8 @@ def figures(results):
     balance = find(results, "vgg-like", "1:1", 2, "250mbit")
     put("priority_over_fifo_balance", balance, lambda r: ratio(r, "fifo-barrier", "priority")[0])
     put("engine_cpu_s_per_gb", balance, cpu_per_gb)
+    if balance is not None and "tcp_cpu_s_per_gb" in balance:
+        found["tcp_cpu_s_per_gb"] = balance["tcp_cpu_s_per_gb"]
     put("engine_cpu_s_per_gb_curve", balance, lambda r: cpu_per_gb(r, "encrypted"))
     put("curve_slowdown_250mbit", balance, lambda r: ratio(r, "encrypted", "priority")[0])
     off = [find(results, "vgg-like", each, 2, "250mbit") for each in ("1:2", "2:1")]
@@ -145,7 +149,8 @@ balance, on the same layers, first values and samples, and all systems end with 
 Medians over rounds in which the systems take turns, 95 % intervals of the ratios by bootstrap over
 rounds and steps. *Compute* is the step without communication at all hosts at once, *link* what each
 rank has to send over what a link carried (measured in the same run), *bound* what no schedule can be
-faster than. Encryption is off on both sides, for Gloo has none; *encrypted* is ours with it.
+faster than. *TCP CPU* is what sockets alone cost on the same link, the bound of *engine CPU*.
+Encryption is off on both sides, for Gloo has none; *encrypted* is ours with it.
 
 """
 
