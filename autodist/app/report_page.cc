@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "autodist/app/alternatives.h"
 #include "autodist/app/archive.h"
 #include "autodist/app/file_kind.h"
+#include "autodist/app/plan_page.h"
 #include "autodist/app/planning.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
@@ -131,10 +131,17 @@ class Gatherer {
     }
     passes::Options options;
     options.cpu_only = request_.cpu_only;
-    page_.program =
+    const ir::Program program =
         passes::rewrite(page_.graph, *page_.strategy, *cluster_, options, page_.chosen_by);
-    page_.alternatives =
-        alternatives_of(page_.graph, *cluster_, request_.cpu_only, request_.builder);
+    PlanPageRequest how;
+    how.chosen_by = page_.chosen_by;
+    how.how.passes = options;
+    how.how.cluster_file = request_.cluster;
+    how.how.options.budget = {kReportBudget, 0};
+    how.timeline = request_.predicted.empty();
+    const std::optional<report::PagePrediction> given = std::move(page_.prediction);
+    add_plan(page_, page_.graph, *cluster_, strategy::Strategy(*page_.strategy), program, how);
+    if (given) page_.prediction = given;
   }
 
   std::string title() const {

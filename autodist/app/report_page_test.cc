@@ -80,7 +80,7 @@ TEST_F(ReportPage, TellsFilesByTheirContents) {
   request.predicted = {file("e", trace_bytes())};
   request.builder = "PS";
   const report::PageInputs inputs = inputs_of(request);
-  ASSERT_EQ(inputs.traces.size(), 2U);
+  ASSERT_EQ(inputs.traces.size(), 2U);  // none is simulated beside the one that was given
   EXPECT_FALSE(inputs.traces[0].predicted);
   EXPECT_TRUE(inputs.traces[1].predicted);
   EXPECT_EQ(inputs.run->steps.size(), 2U);
@@ -102,6 +102,28 @@ TEST_F(ReportPage, ComparesTheBuilders) {
   EXPECT_TRUE(inputs.alternatives[0].chosen);
   EXPECT_FALSE(inputs.alternatives[1].chosen);
   EXPECT_EQ(inputs.alternatives[0].busiest, report::busiest_rank(*inputs.program));
+  // The graph has no times: no prediction, and the page says why.
+  EXPECT_FALSE(inputs.prediction.has_value());
+  EXPECT_TRUE(inputs.traces.empty());
+  ASSERT_EQ(inputs.remarks.size(), 1U);
+  EXPECT_NE(inputs.remarks[0].find("No prediction"), std::string::npos);
+}
+
+TEST_F(ReportPage, PredictsAPlan) {
+  ReportRequest request;
+  request.inputs = {"resnet-small"};
+  request.cluster = "local:2";
+  request.builder = "PS";
+  const report::PageInputs inputs = inputs_of(request);
+  ASSERT_TRUE(inputs.prediction.has_value());
+  EXPECT_EQ(inputs.prediction->memory.size(), 2U);
+  EXPECT_GT(inputs.prediction->step, Seconds(0));
+  ASSERT_EQ(inputs.traces.size(), 1U);
+  EXPECT_TRUE(inputs.traces[0].predicted);
+  ASSERT_FALSE(inputs.alternatives.empty());
+  EXPECT_EQ(inputs.alternatives[0].name, "PS");
+  EXPECT_EQ(*inputs.alternatives[0].step, inputs.prediction->step);
+  EXPECT_EQ(inputs.next_best.size(), inputs.graph->variables.size());
 }
 
 // What a cluster file says of ssh, and the folders that files lie in, are nobody's business.

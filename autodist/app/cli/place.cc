@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/placement_page.h"
 #include "autodist/app/placing.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
@@ -29,6 +30,7 @@ struct PlaceArguments {
   std::uint64_t seed = 0;
   std::size_t threads = 0;
   std::string output;
+  std::string report;
   bool dot = false;
 };
 
@@ -99,6 +101,9 @@ int place(const PlaceArguments& arguments, Console& console) {
     write_file_atomically(arguments.output,
                           placement_json(graph, devices, request, result, true) + "\n");
   }
+  if (!arguments.report.empty()) {
+    report::write_page(placement_page(graph, devices, request, result), arguments.report);
+  }
   if (console.json) {
     console.out << placement_json(graph, devices, request, result, false) << "\n";
   } else if (arguments.dot) {
@@ -108,6 +113,7 @@ int place(const PlaceArguments& arguments, Console& console) {
                                request.placer)
                 << placement_table(graph, devices, request, result);
     if (!arguments.output.empty()) console.out << "\nWritten to " << arguments.output << "\n";
+    if (!arguments.report.empty()) console.out << "\nReport in " << arguments.report << "\n";
   }
   return 0;
 }
@@ -161,6 +167,9 @@ Action declare_place(CLI::App& verb) {
   verb.add_option("--seed", arguments->seed, "of the searches that draw (default 0)");
   verb.add_option("--threads", arguments->threads, "at most so many; changes no answer");
   verb.add_option("-o,--output", arguments->output, "write the device of every task here, as JSON");
+  verb.add_option("--report", arguments->report,
+                  "write a page for a browser here: load, memory and traffic of every device, and "
+                  "its timeline");
   verb.add_flag("--dot", arguments->dot, "the tasks as a DOT graph coloured by device");
   return [arguments](Console& console) { return place(*arguments, console); };
 }

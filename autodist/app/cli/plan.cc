@@ -1,12 +1,13 @@
 // `autodist plan`: a strategy for a graph on a cluster, shown and written.
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "autodist/app/alternatives.h"
 #include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/plan_page.h"
 #include "autodist/app/planning.h"
 #include "autodist/app/prediction.h"
 #include "autodist/app/searching.h"
@@ -58,18 +59,21 @@ void write(const PlanArguments& arguments, const strategy::Strategy& strategy) {
                                                             : strategy::serialize(strategy));
 }
 
-void write_report(const PlanArguments& arguments, std::shared_ptr<const ir::Graph> graph,
+void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                   const cluster::Cluster& cluster, const strategy::Strategy& strategy,
-                  const ir::Program& program) {
+                  const ir::Program& program, const SearchedPlan* searched) {
   if (arguments.report.empty()) return;
-  const bool searched = arguments.builder == kSearch;
+  PlanPageRequest request;
+  request.chosen_by = searched != nullptr ? "search" : "builder " + arguments.builder;
+  request.how.passes.cpu_only = arguments.cpu_only;
+  request.how.cluster_file = arguments.cluster;
+  request.how.calibration = arguments.calibration;
+  request.how.options.budget = {kReportBudget, 0};
+  if (searched != nullptr) request.found = &searched->found;
   report::PageInputs page;
-  page.title = fmt::format("{} on {}", graph->name, arguments.cluster);
-  page.chosen_by = searched ? "search" : "builder " + arguments.builder;
-  page.alternatives = alternatives_of(graph, cluster, arguments.cpu_only, arguments.builder);
-  page.graph = std::move(graph);
-  page.strategy = strategy;
-  page.program = program;
+  page.title = fmt::format("{} on {}", graph->name,
+                           std::filesystem::path(arguments.cluster).filename().string());
+  add_plan(page, graph, cluster, strategy, program, request);
   report::write_page(page, arguments.report);
 }
 
@@ -83,7 +87,7 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
   const ir::Program program =
       passes::rewrite(graph, strategy, cluster, options, source_of(request));
   write(arguments, strategy);
-  write_report(arguments, graph, cluster, strategy, program);
+  write_report(arguments, graph, cluster, strategy, program, nullptr);
   const Predicted predicted = predict(program, cluster, arguments.cluster);
   if (console.json) {
     auto json = nlohmann::ordered_json::parse(report::plan_json(strategy, program));
@@ -123,7 +127,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   set_id(plan.strategy);
   if (options.dump) passes::rewrite(graph, plan.strategy, cluster, options, "search");
   write(arguments, plan.strategy);
-  write_report(arguments, graph, cluster, plan.strategy, plan.program);
+  write_report(arguments, graph, cluster, plan.strategy, plan.program, &plan);
   if (console.json) {
     auto json = nlohmann::ordered_json::parse(report::plan_json(plan.strategy, plan.program));
     json["prediction"] =

@@ -28,6 +28,7 @@ struct DemoArguments {
   std::int64_t steps = 600;
   std::int64_t batch = 64;
   std::string folder;
+  std::string report;  // empty: in the folder
 };
 
 // A way to train: how the ranks and the strategy are named on the command line.
@@ -35,6 +36,7 @@ struct Way {
   std::string title;
   std::string folder;
   std::vector<std::string> arguments;
+  std::vector<std::string> of_the_rest = {};  // after the first ten steps
 };
 
 class Demo {
@@ -52,6 +54,7 @@ class Demo {
   Json autodist_json(std::vector<std::string> words);
   double train(const Way& way);
   void compare_first_steps(const Way& reference, const Way& way);
+  void say_what_next(const std::string& graph);
   void say(const std::string& text) {
     if (!console_.json) console_.out << text << std::flush;
   }
@@ -91,6 +94,7 @@ double Demo::train(const Way& way) {
   std::vector<std::string> rest = words;
   rest.insert(rest.end(),
               {"--steps", std::to_string(arguments_.steps), "--resume", folder, "--save", folder});
+  rest.insert(rest.end(), way.of_the_rest.begin(), way.of_the_rest.end());
   const Json done = autodist_json(rest);
   const double accuracy = done.at("held_out_accuracy").get<double>();
   say(fmt::format("{}: loss {:.5f}, {:.0f} samples/s, accuracy on the held-out fifth {:.2f} %\n",
@@ -147,12 +151,28 @@ void Demo::compare_first_steps(const Way& reference, const Way& way) {
   }
 }
 
+void Demo::say_what_next(const std::string& graph) {
+  const std::string model = (fs::path(arguments_.folder) / "all_reduce").string();
+  say(fmt::format(
+      "\nAll equal. What it wrote is in {}; the report of the last training opens in any browser:\n"
+      "\n  {}\n\n"
+      "Try next:\n\n"
+      "  autodist plan {} --cluster local:4              # search a strategy\n"
+      "  autodist train digits --resume {} --steps {} --report more.html\n"
+      "  autodist plan bert-large --cluster local:8 --builder PartitionedPS --report bert.html\n"
+      "  autodist doctor                                 # what this machine can do\n"
+      "\nYour own model: docs/getting-started.md, examples/own_model.cc, examples/own_model.py.\n",
+      arguments_.folder, arguments_.report, graph, model, arguments_.steps + 200));
+}
+
 int Demo::run() {
   result_["ways"] = Json::array();
   const Way alone{"one process", "alone", {"--cluster", "local:1"}};
   const Way ps{"parameter server", "ps", {"--cluster", "local:2", "--builder", "PS"}};
-  const Way all_reduce{
-      "all-reduce", "all_reduce", {"--cluster", "local:2", "--builder", "AllReduce"}};
+  const Way all_reduce{"all-reduce",
+                       "all_reduce",
+                       {"--cluster", "local:2", "--builder", "AllReduce"},
+                       {"--report", arguments_.report}};
   const std::string graph = (fs::path(arguments_.folder) / "digits.adg").string();
 
   say("AutoDist on 1,797 real images of handwritten digits: capture a training step, plan it for "
@@ -182,17 +202,14 @@ int Demo::run() {
   const double accuracy = loaded.at("held_out_accuracy").get<double>();
   say(fmt::format("accuracy on the held-out fifth {:.2f} %\n", 100 * accuracy));
   result_["loaded_accuracy"] = accuracy;
+  result_["report"] = arguments_.report;
   if (accuracy != result_["ways"].back()["held_out_accuracy"].get<double>()) {
     fail(ErrorCode::kCheckpoint, "demo: the loaded checkpoint does not reach the same accuracy");
   }
   if (console_.json) {
     console_.out << result_.dump() << "\n";
   } else {
-    say(fmt::format(
-        "\nAll equal. What it wrote is in {}.\nNext: `autodist train digits --cluster "
-        "local:2 --builder PartitionedPS`, `autodist inspect gpt-small`, or your own model "
-        "as in examples/.\n",
-        arguments_.folder));
+    say_what_next(graph);
   }
   return 0;
 }
@@ -206,6 +223,8 @@ Action declare_demo(CLI::App& verb) {
       ->check(CLI::Range(2, 1024));
   verb.add_option("--folder", arguments->folder,
                   "where to write (default: a new temporary folder)");
+  verb.add_option("--report", arguments->report,
+                  "the page for a browser (default: report.html in the folder)");
   return [arguments](Console& console) {
     if (arguments->folder.empty()) {
       std::string pattern = (fs::temp_directory_path() / "autodist-demo-XXXXXX").string();
@@ -215,6 +234,9 @@ Action declare_demo(CLI::App& verb) {
       arguments->folder = pattern;
     }
     fs::create_directories(arguments->folder);
+    if (arguments->report.empty()) {
+      arguments->report = (fs::path(arguments->folder) / "report.html").string();
+    }
     return Demo(*arguments, console).run();
   };
 }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/launcher.h"
+#include "autodist/app/plan_page.h"
 #include "autodist/app/planning.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/app/torch/model_source.h"
@@ -111,22 +112,42 @@ void add_step(report::RunLog& run, const Progress& progress) {
                           progress.waiting.value});
 }
 
-// After the trace was written, which is a part of the page.
-void write_report(const TrainArguments& arguments, const Session& session, report::RunLog run) {
+// Without --trace a report needs no more than the last steps: rows of the others are dropped, which
+// keeps between this number and twice as many.
+constexpr std::int64_t kTracedSteps = 8;
+
+void drop_early_rows(Session& session, std::int64_t steps) {
+  const bool last = steps - session.step() < kTracedSteps;
+  if (!last && session.step() % kTracedSteps == 0) session.take_trace();
+}
+
+passes::Options passes_of(const JobOptions& options) {
+  passes::Options passes;
+  passes.cpu_only = options.cpu_only;
+  passes.micro_batches = options.accumulate;
+  if (!options.loss_scaling.empty()) {
+    passes.loss_scaling = ir::parse_loss_scaling(options.loss_scaling);
+  }
+  return passes;
+}
+
+void write_report(const TrainArguments& arguments, const JobOptions& options,
+                  const cluster::Cluster& cluster, const Session& session, const ir::Trace& trace,
+                  report::RunLog run) {
   report::PageInputs page;
   page.title = fmt::format("{} on {} rank{}", arguments.model.name, session.size(),
                            session.size() == 1 ? "" : "s");
-  page.chosen_by = source_of({arguments.builder.empty() ? kDefaultBuilder : arguments.builder,
-                              arguments.strategy_file,
-                              {}});
-  page.graph = session.program().graph;
-  page.strategy = session.strategy();
-  page.program = session.program();
-  page.run = std::move(run);
-  if (!arguments.trace.empty()) {
-    page.traces.push_back({std::filesystem::path(arguments.trace).filename().string(),
-                           read_file(arguments.trace), false});
-  }
+  if (!run.steps.empty()) page.run = std::move(run);
+  if (!trace.rows.empty()) page.traces.push_back({"this run", ir::to_chrome_json(trace), false});
+  PlanPageRequest request;
+  request.chosen_by = source_of({arguments.builder.empty() ? kDefaultBuilder : arguments.builder,
+                                 std::filesystem::path(arguments.strategy_file).filename().string(),
+                                 {}});
+  request.how.passes = passes_of(options);
+  request.how.costs.micro_batches = arguments.accumulate;
+  request.how.cluster_file = arguments.cluster;
+  request.how.options.budget = {kReportBudget, 0};
+  add_plan(page, session.program().graph, cluster, session.strategy(), session.program(), request);
   report::write_page(page, arguments.report);
 }
 
@@ -139,7 +160,7 @@ int train_verb(TrainArguments arguments, Console& console) {
   options.seed = arguments.model.seed;
   options.cpu_only = arguments.cpu_only;
   options.join_limit = Seconds{arguments.join_seconds};
-  options.trace = !arguments.trace.empty();
+  options.trace = !arguments.trace.empty() || !arguments.report.empty();
   options.verify_every = arguments.verify_every;
   options.accumulate = arguments.accumulate;
   options.initial_weights = arguments.init;
@@ -151,7 +172,8 @@ int train_verb(TrainArguments arguments, Console& console) {
 
   const auto launched = launcher_of(process_environment());
   if (arguments.cluster.empty() && !launched) arguments.cluster = "local:2";
-  const auto ranks = cluster::ranks_of(cluster_of(arguments.cluster, launched), arguments.cpu_only);
+  const cluster::Cluster cluster = cluster_of(arguments.cluster, launched);
+  const auto ranks = cluster::ranks_of(cluster, arguments.cpu_only);
   const std::int64_t parts = static_cast<std::int64_t>(ranks.size()) * arguments.accumulate;
   arguments.model.batch = (arguments.training.batch + parts - 1) / parts;
   ModelSource source = open_model(arguments.model, arguments.data);
@@ -168,6 +190,7 @@ int train_verb(TrainArguments arguments, Console& console) {
   report::RunLog run;
   const TrainingResult result = train(
       session, *source.training, arguments.training, interrupted, [&](const Progress& progress) {
+        if (arguments.trace.empty()) drop_early_rows(session, arguments.training.steps);
         if (speak) show_progress(console, progress, arguments.training.steps);
         if (speak && !arguments.report.empty()) add_step(run, progress);
       });
@@ -181,13 +204,16 @@ int train_verb(TrainArguments arguments, Console& console) {
     json["loss_scale"] = scale.scale;
     json["skipped_steps"] = scale.skipped;
   }
-  if (!arguments.trace.empty()) {
-    const ir::Trace trace = session.gather_trace();
-    if (speak) write_file_atomically(arguments.trace, ir::to_chrome_json(trace));
+  ir::Trace trace;
+  if (options.trace) trace = session.gather_trace();
+  if (!arguments.trace.empty() && speak) {
+    write_file_atomically(arguments.trace, ir::to_chrome_json(trace));
   }
-  if (!arguments.report.empty() && speak) write_report(arguments, session, std::move(run));
   session.finish();
   if (!speak) return 0;
+  if (!arguments.report.empty()) {
+    write_report(arguments, options, cluster, session, trace, std::move(run));
+  }
   if (console.json) {
     console.out << json.dump() << "\n";
     return 0;
@@ -274,8 +300,8 @@ Action declare_train(CLI::App& verb) {
   verb.add_option("--trace", arguments->trace,
                   "write one Chrome/Perfetto trace of all ranks (see report --late)");
   verb.add_option("--report", arguments->report,
-                  "write a page for a browser here: the plan, the run and, with --trace, the "
-                  "timeline of a step");
+                  "write a page for a browser here: the plan, the run, and the timeline of a step, "
+                  "predicted and measured");
   verb.add_option("--verify-every", arguments->verify_every,
                   "steps between comparisons of the step with its replay (0: never)")
       ->check(CLI::Range(std::int64_t{0}, kMostCount));

@@ -176,8 +176,12 @@ Json timeline_json(const PageTrace& trace, std::size_t most_rows) {
             {"tracks", tracks_json(part)},
             {"activities", part.activities},
             {"names", part.names},
+            {"places", trace.places},
             {"rows", rows_json(part)}};
-  if (!times.ranks.empty()) {
+  if (!trace.places.empty()) {
+    json["ranks"] = Json::array();
+    json["waits"] = Json::array();
+  } else if (!times.ranks.empty()) {
     const Verdict verdict = verdict_of(times);
     json["verdict"] = {{"headline", verdict.headline}, {"reasons", verdict.reasons}};
   }
@@ -236,9 +240,13 @@ Json plan_json_of(const PageInputs& inputs) {
   if (inputs.graph != nullptr) {
     return Json::parse(plan_section(*inputs.graph, strategy,
                                     inputs.program ? &*inputs.program : nullptr,
-                                    inputs.alternatives, kVariables));
+                                    inputs.alternatives, inputs.next_best, kVariables));
   }
   return strategy == nullptr ? Json(nullptr) : Json::parse(plan_section(*strategy, kVariables));
+}
+
+Json placement_json_of(const PageInputs& inputs) {
+  return inputs.placement ? Json::parse(placement_section(*inputs.placement)) : Json(nullptr);
 }
 
 // Fills {{name}} of the template; what is filled in is not looked at again.
@@ -294,6 +302,8 @@ std::string to_html(const PageInputs& inputs) {
                   {"timelines", traces_json(inputs.traces)},
                   {"run", run_json(inputs.run)},
                   {"prediction", prediction_json(inputs.prediction)},
+                  {"placement", placement_json_of(inputs)},
+                  {"remarks", inputs.remarks},
                   {"plan", plan_json_of(inputs)}};
   return filled(kPageTemplate, {{"title", inside_html(inputs.title)},
                                 {"style", std::string(kChartStyle) + kPageStyle},

@@ -12,6 +12,7 @@
 
 #include "autodist/ir/graph.h"
 #include "autodist/ir/program.h"
+#include "autodist/report/html/placement_section.h"
 #include "autodist/report/html/plan_section.h"
 #include "autodist/report/html/run_log.h"
 #include "autodist/strategy/strategy.h"
@@ -22,6 +23,9 @@ struct PageTrace {
   std::string title;        // a file's name
   std::string chrome_json;  // as ir::to_chrome_json writes it
   bool predicted = false;   // by the simulator
+  // In the place of "rank 0", "rank 1", …, for what is no rank; a trace of a placement is no step
+  // of a job, so nothing is said of where its time went.
+  std::vector<std::string> places = {};
 };
 
 // A rank's memory in a step, as far as it is known; the parts add up to what the device holds.
@@ -46,9 +50,12 @@ struct PageInputs {
   std::optional<strategy::Strategy> strategy;
   std::optional<ir::Program> program;  // of the graph
   std::vector<Alternative> alternatives;
+  NextBestByName next_best;  // by variable
   std::vector<PageTrace> traces;
   std::optional<RunLog> run;
   std::optional<PagePrediction> prediction;
+  std::optional<PagePlacement> placement;
+  std::vector<std::string> remarks;  // what the page lacks, and why; one sentence each
   std::vector<std::string> sources;  // names of what the page was made from, without folders
 };
 

@@ -52,7 +52,15 @@ PageInputs everything() {
   inputs.strategy = strategy;
   inputs.traces = {{kPlanted, trace(4, 3), false}};
   inputs.run = parse_run_log("step,loss\n0,1\n1,0.5\n", "log");
-  inputs.alternatives = {{"AllReduce", kPlanted, Bytes(7), std::nullopt, false, ""}};
+  Alternative other;
+  other.name = "AllReduce";
+  other.description = kPlanted;
+  other.busiest = Bytes(7);
+  other.step = Seconds(0.25);
+  other.peak = Bytes(9);
+  inputs.alternatives = {other};
+  inputs.next_best = {{kPlanted, {"all-reduce", Seconds(0.125), kPlanted, Seconds(0.5)}}};
+  inputs.remarks = {kPlanted};
   inputs.sources = {kPlanted};
   return inputs;
 }
@@ -100,7 +108,29 @@ TEST(Page, SaysOfEachVariableWhatWasChosenAndWhy) {
   EXPECT_EQ(variables[0].at("choice"), "PS at 10.0.0.1:CPU:0");
   EXPECT_NE(variables[0].at("why").get<std::string>().find("2.00 ms"), std::string::npos);
   EXPECT_EQ(variables[1].at("choice"), "not synchronised");
-  EXPECT_EQ(json.at("plan").at("alternatives").at(0).at("busiest_bytes"), 7);
+  EXPECT_EQ(variables[0].at("next_best").at("cost_seconds"), 0.125);
+  EXPECT_FALSE(variables[1].contains("next_best"));
+  const auto& alternative = json.at("plan").at("alternatives").at(0);
+  EXPECT_EQ(alternative.at("busiest_bytes"), 7);
+  EXPECT_EQ(alternative.at("step_seconds"), 0.25);
+  EXPECT_EQ(alternative.at("peak_bytes"), 9);
+}
+
+TEST(Page, ShowsAPlacement) {
+  PageInputs inputs;
+  inputs.placement = PagePlacement{};
+  inputs.placement->devices = {
+      {kPlanted, 3, Seconds(0.5), Seconds(0.25), Bytes(7), Bytes(8), Bytes(9), Bytes(10)}};
+  inputs.traces = {{"graph", trace(1, 3), true, {kPlanted}}};
+  const auto json = nlohmann::json::parse(data_of(to_html(inputs)));
+  const auto& device = json.at("placement").at("devices").at(0);
+  EXPECT_EQ(device.at("name"), kPlanted);
+  EXPECT_EQ(device.at("capacity_bytes"), 8);
+  const auto& timeline = json.at("timelines").at(0);
+  EXPECT_EQ(timeline.at("places").at(0), kPlanted);
+  // No job ran: nothing is said of where a rank's time went.
+  EXPECT_FALSE(timeline.contains("verdict"));
+  EXPECT_TRUE(timeline.at("ranks").empty());
 }
 
 TEST(Page, IsMadeOfAStrategyAlone) {

@@ -137,6 +137,15 @@ Json variable_row(const ir::Graph& graph, ir::VariableId id, const strategy::Nod
   return row;
 }
 
+void add_next_best(const NextBestByName& next_best, const std::string& name, Json& row) {
+  const auto found = next_best.find(name);
+  if (found == next_best.end()) return;
+  row["next_best"] = {{"choice", found->second.choice},
+                      {"cost_seconds", found->second.cost.value},
+                      {"why", found->second.why},
+                      {"waited_seconds", found->second.waited.value}};
+}
+
 Json ranks_of(const ir::Program& program) {
   Json ranks = Json::array();
   const std::vector<RankTraffic> traffic = traffic_of(program);
@@ -157,9 +166,12 @@ Json alternatives_of(const std::vector<Alternative>& alternatives) {
              {"description", each.description},
              {"busiest_bytes", each.busiest.value},
              {"step_seconds", nullptr},
+             {"peak_bytes", nullptr},
+             {"remark", each.remark},
              {"chosen", each.chosen},
              {"refused", each.refused}};
     if (each.step) row["step_seconds"] = each.step->value;
+    if (each.peak) row["peak_bytes"] = each.peak->value;
     rows.push_back(std::move(row));
   }
   return rows;
@@ -185,7 +197,7 @@ Bytes busiest_rank(const ir::Program& program) {
 
 std::string plan_section(const ir::Graph& graph, const strategy::Strategy* strategy,
                          const ir::Program* program, const std::vector<Alternative>& alternatives,
-                         std::size_t most) {
+                         const NextBestByName& next_best, std::size_t most) {
   Json json = head_of(strategy);
   const auto nodes = strategy == nullptr ? std::map<std::string, const strategy::NodeConfig*>{}
                                          : nodes_of(*strategy);
@@ -204,9 +216,12 @@ std::string plan_section(const ir::Graph& graph, const strategy::Strategy* strat
   for (const std::size_t i : by_size(graph)) {
     if (json["variables"].size() == most) break;
     const ir::VariableId id(i);
-    const auto node = nodes.find(graph.variable(id).name);
-    json["variables"].push_back(
-        variable_row(graph, id, node == nodes.end() ? nullptr : node->second, program, priorities));
+    const std::string& name = graph.variable(id).name;
+    const auto node = nodes.find(name);
+    Json row =
+        variable_row(graph, id, node == nodes.end() ? nullptr : node->second, program, priorities);
+    add_next_best(next_best, name, row);
+    json["variables"].push_back(std::move(row));
   }
   json["ranks"] = program == nullptr ? Json::array() : ranks_of(*program);
   if (program != nullptr) {

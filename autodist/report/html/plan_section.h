@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,9 +21,20 @@ struct Alternative {
   std::string description;      // one line
   Bytes busiest;                // what the busiest rank sends and receives in a step
   std::optional<Seconds> step;  // predicted
+  std::optional<Bytes> peak;    // predicted: of the fullest device
+  std::string remark;           // what bounds it, or that it does not fit
   bool chosen = false;
   std::string refused;  // why it cannot be done; empty: it can
 };
+
+// The best other choice for one variable, all else being as it is.
+struct NextBest {
+  std::string choice;
+  Seconds cost;  // per step; below 0 where it would be faster
+  std::string why;
+  Seconds waited;  // for the variable as it is, by the simulator
+};
+using NextBestByName = std::map<std::string, NextBest>;
 
 // Of a Program, the busiest rank's payload of a step, both ways (report/plan.h).
 Bytes busiest_rank(const ir::Program& program);
@@ -31,7 +43,7 @@ Bytes busiest_rank(const ir::Program& program);
 // largest ones. `strategy` and `program` may be null; REQUIRES: the program is of this graph.
 std::string plan_section(const ir::Graph& graph, const strategy::Strategy* strategy,
                          const ir::Program* program, const std::vector<Alternative>& alternatives,
-                         std::size_t most);
+                         const NextBestByName& next_best, std::size_t most);
 
 // Where there is a strategy and no graph: its variables in its own order, without sizes.
 std::string plan_section(const strategy::Strategy& strategy, std::size_t most);

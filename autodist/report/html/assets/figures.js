@@ -54,8 +54,19 @@ function shareTiles(timeline) {
 function predictionTiles(data) {
   const prediction = data.prediction;
   if (!prediction) return [];
-  return [tile("step, predicted", secondsText(prediction.step_seconds), "steady state, simulated"),
+  const tiles = [tile("step, predicted", secondsText(prediction.step_seconds), "steady state, simulated"),
     tile("bound of the plan", secondsText(prediction.bound_seconds), prediction.bound_reason)];
+  const fullest = prediction.memory.reduce((most, rank, i) => (memoryOf(rank) > most.used ?
+    {used: memoryOf(rank), limit: rank.capacity_bytes, rank: i} : most), {used: 0, limit: 0, rank: 0});
+  if (fullest.used > 0) {
+    tiles.push(tile("memory, predicted", bytesText(fullest.used),
+      `${fullest.limit > 0 ? `of ${bytesText(fullest.limit)} ` : ""}at rank ${fullest.rank}, the fullest`));
+  }
+  return tiles;
+}
+
+function memoryOf(rank) {
+  return rank.parts.reduce((sum, part) => sum + part.bytes, 0);
 }
 
 function runTiles(run) {
@@ -107,16 +118,19 @@ function verdictBlock(data) {
     return element("div", {class: "verdict"},
       element("h2", {}, `Predicted: bounded by ${data.prediction.bound_reason}`));
   }
+  if (data.placement) {
+    return element("div", {class: "verdict"}, element("h2", {}, placementHeadline(data.placement)));
+  }
   return null;
 }
 
 function summarySection(data) {
-  const tiles = [...data.timelines.flatMap(timelineTiles),
-    ...(mainTimeline(data) ? shareTiles(mainTimeline(data)) : []),
-    ...(data.timelines.some((each) => each.predicted) ? predictionTiles(data).slice(1) : predictionTiles(data)),
-    ...runTiles(data.run), ...planTiles(data.plan)];
+  // The simulator's steady state stands in the place of the median of its trace.
+  const shown = data.timelines.filter((each) => each.places.length === 0 && !(each.predicted && data.prediction));
+  const tiles = [...placementTiles(data.placement), ...shown.flatMap(timelineTiles), ...predictionTiles(data),
+    ...(mainTimeline(data) ? shareTiles(mainTimeline(data)) : []), ...runTiles(data.run), ...planTiles(data.plan)];
   return element("section", {id: "summary", "aria-label": "Summary"}, verdictBlock(data),
-    element("div", {class: "tiles"}, tiles));
+    element("div", {class: "tiles"}, tiles), data.remarks.map((remark) => element("p", {class: "small soft remark"}, remark)));
 }
 
 function rankBars(timeline, longest) {

@@ -2,6 +2,20 @@
 // The page: its sections in order, from the data that stands in it.
 
 const SHARD_LEAD = "Largest first. Why says what the plan follows from: owners, slices, sparse rows, and when the next step needs the variable.";
+const NEXT_BEST_LEAD = " The next best is the best other choice for this variable alone; what it would add to a step is by arithmetic.";
+
+// What explains a choice: the best other one, and what it would add to the step.
+function nextBestColumns(plan) {
+  if (!plan.variables.some((row) => row.next_best)) return [];
+  const of = (row, read, other = "") => (row.next_best ? read(row.next_best) : other);
+  const cost = (next) => (next.cost_seconds < 0 ? "−" : "+") + secondsText(Math.abs(next.cost_seconds));
+  const waited = (next) => (next.waited_seconds > 0 ? ` The step waits ${secondsText(next.waited_seconds)} for it as it is.` : "");
+  return [
+    {title: "next best", class: "wide", key: (row) => of(row, (next) => next.cost_seconds, -Infinity),
+      text: (row) => of(row, (next) => `${cost(next)} ${next.choice}: ${next.why}`),
+      node: (row) => (row.next_best ? [element("b", {}, cost(row.next_best)), ` ${row.next_best.choice}: ${row.next_best.why}.${waited(row.next_best)}`] : "")},
+  ];
+}
 
 function planTable(plan) {
   const largest = Math.max(0, ...plan.variables.map((row) => row.bytes || 0));
@@ -12,6 +26,7 @@ function planTable(plan) {
       node: (row) => (row.bytes === null ? "" : gauge(bytesText(row.bytes), row.bytes, largest)), key: (row) => row.bytes || 0},
     {title: "synchronised by", text: (row) => row.choice || "", class: "name"},
     {title: "slices", right: true, text: (row) => (row.slices === null ? "" : countText(row.slices)), key: (row) => row.slices || 0},
+    ...nextBestColumns(plan),
     {title: "why", class: "wide", text: (row) => row.why},
   ], plan.variables, {filter: "Filter variables", most: 25});
 }
@@ -38,15 +53,19 @@ function planAlternatives(plan) {
     {title: "busiest rank, per step", right: true, text: (row) => (row.refused ? "–" : bytesText(row.busiest_bytes)),
       node: (row) => (row.refused ? "–" : gauge(bytesText(row.busiest_bytes), row.busiest_bytes, largest, "wire")),
       key: (row) => (row.refused ? Infinity : row.busiest_bytes)},
-    {title: "what it does", class: "wide", text: (row) => row.refused || row.description},
+    {title: "what it does", class: "wide", text: (row) => row.refused || [row.description, row.remark].filter(Boolean).join(" · ")},
   ];
   if (predicted) {
-    columns.splice(1, 0, {title: "predicted step", right: true,
-      text: (row) => (row.step_seconds === null ? "–" : secondsText(row.step_seconds)),
-      key: (row) => (row.step_seconds === null ? Infinity : row.step_seconds)});
+    const figure = (title, field, text, shade) => {
+      const most = Math.max(0, ...plan.alternatives.map((row) => row[field] || 0));
+      return {title, right: true, text: (row) => (row[field] === null ? "–" : text(row[field])),
+        node: (row) => (row[field] === null ? "–" : gauge(text(row[field]), row[field], most, shade)),
+        key: (row) => (row[field] === null ? Infinity : row[field])};
+    };
+    columns.splice(1, 0, figure("predicted step", "step_seconds", secondsText, "compute"), figure("peak memory", "peak_bytes", bytesText, "update"));
   }
-  return element("div", {class: "stack"}, element("h3", {}, "Alternatives on the same cluster"),
-    table("Alternatives", columns, plan.alternatives, {marked: (row) => row.chosen}));
+  return element("div", {class: "stack wider"}, element("h3", {}, "Alternatives on the same cluster"),
+    table("Alternatives", columns, plan.alternatives, {marked: (row) => row.chosen, most: 24}));
 }
 
 function planSection(data) {
@@ -57,8 +76,8 @@ function planSection(data) {
   const by = data.chosen_by ? `Chosen by ${data.chosen_by}. ` : "";
   const again = plan.reproducible === false ? " Not reproducible: what a stale or asynchronous variable holds depends on the clock." : "";
   return element("section", {id: "plan"}, element("h2", {}, "The plan"),
-    element("p", {class: "lead"}, by + SHARD_LEAD + kept + again), planTable(plan),
-    element("div", {class: "columns"}, planRanks(plan), planAlternatives(plan)));
+    element("p", {class: "lead"}, by + SHARD_LEAD + (nextBestColumns(plan).length > 0 ? NEXT_BEST_LEAD : "") + kept + again), planTable(plan),
+    element("div", {class: "columns"}, planAlternatives(plan), planRanks(plan)));
 }
 
 const MEMORY = [["parameter", "compute", "parameters"], ["gradient", "contribute", "gradients"],
@@ -66,19 +85,18 @@ const MEMORY = [["parameter", "compute", "parameters"], ["gradient", "contribute
 
 function memorySection(prediction) {
   if (!prediction || prediction.memory.length === 0) return null;
-  const used = (rank) => rank.parts.reduce((sum, part) => sum + part.bytes, 0);
-  const longest = Math.max(...prediction.memory.map((rank) => Math.max(used(rank), rank.capacity_bytes)), 1);
+  const longest = Math.max(...prediction.memory.map((rank) => Math.max(memoryOf(rank), rank.capacity_bytes)), 1);
   const of = (rank, name) => (rank.parts.find((part) => part.name === name) || {bytes: 0}).bytes;
   const most = 64;
   const limits = prediction.memory.some((rank) => rank.capacity_bytes > 0);
   const rows = prediction.memory.slice(0, most).flatMap((rank, number) => {
     const limit = rank.capacity_bytes;
-    const free = limit === 0 ? "limit unknown" : used(rank) > limit ? `${bytesText(used(rank) - limit)} too much` : `of ${bytesText(limit)}`;
+    const free = limit === 0 ? "limit unknown" : memoryOf(rank) > limit ? `${bytesText(memoryOf(rank) - limit)} too much` : `of ${bytesText(limit)}`;
     return [element("div", {}, `rank ${number}`),
-      element("div", {class: "bar", role: "img", "aria-label": `rank ${number}, ${rank.device}: ${bytesText(used(rank))}, ${free}`, title: rank.device},
+      element("div", {class: "bar", role: "img", "aria-label": `rank ${number}, ${rank.device}: ${bytesText(memoryOf(rank))}, ${free}`, title: rank.device},
         MEMORY.map(([name, shade]) => element("i", {style: {width: `${100 * of(rank, name) / longest}%`, background: `var(--${shade})`}})),
         limit > 0 ? element("b", {style: {left: `calc(${100 * limit / longest}% - 2px)`}}) : null),
-      element("div", {class: "number figure"}, `${bytesText(used(rank))}, ${free}`)];
+      element("div", {class: "number figure"}, `${bytesText(memoryOf(rank))}, ${free}`)];
   });
   return element("section", {id: "memory"}, element("h2", {}, "Memory"),
     element("p", {class: "lead"}, "What a step needs on each rank's device, predicted." +
@@ -107,12 +125,12 @@ function header(data) {
       onclick: () => setTheme(theme() === "dark" ? "light" : "dark")}, name));
 }
 
-const TITLES = {summary: "Summary", timeline: "Timeline", ranks: "Time by rank", run: "Run", plan: "Plan", memory: "Memory"};
+const TITLES = {summary: "Summary", timeline: "Timeline", ranks: "Time by rank", run: "Run", plan: "Plan", memory: "Memory", placement: "Devices"};
 
 function buildPage(data) {
   followSystem();
   const page = document.getElementById("page");
-  const sections = [summarySection(data), timelineSection(data), ranksSection(data), runSection(data.run),
+  const sections = [summarySection(data), timelineSection(data), placementSection(data.placement), ranksSection(data), runSection(data.run),
     planSection(data), memorySection(data.prediction)].filter(Boolean);
   page.append(header(data), element("nav", {class: "sections", "aria-label": "Sections"},
     sections.map((section) => element("a", {href: `#${section.id}`}, TITLES[section.id]))), ...sections, sourcesFooter(data));

@@ -8,10 +8,11 @@ const ACTIVITIES = {
   install: "installation", collective: "library collective",
 };
 const MANY_RANKS = 8;
-const DIFFERENT = 3;  // steps that differ more have a scale each at first
+const DIFFERENT = 10;  // steps that differ more have a scale each at first
 
 class TimelineSection {
-  constructor(timelines) {
+  constructor(timelines, about) {
+    this.about = about;
     this.span = {from: 0, to: 1};  // ns of the longest step shown
     this.whole = {from: 0, to: 1};
     this.tip = element("div", {class: "tip", hidden: true, role: "tooltip"});
@@ -25,7 +26,7 @@ class TimelineSection {
 
   section() {
     const section = element("section", {id: "timeline"}, element("h2", {}, "Timeline of a step"),
-      element("p", {class: "lead"}, "Drag to move, pinch or hold Ctrl and turn the wheel to zoom, drag with Shift to zoom to a stretch. " +
+      element("p", {class: "lead"}, (this.about ? `${this.about} ` : "") + "Drag to move, pinch or hold Ctrl and turn the wheel to zoom, drag with Shift to zoom to a stretch. " +
         "With the keyboard in a timeline: arrows move, + and − zoom, 0 shows the step, N and P choose rows, J and K tracks. Dashed lines are the ends of the step."),
       this.tools(), this.blocks, this.details, this.tip);
     redrawn.push(() => this.draw());
@@ -83,8 +84,10 @@ class TimelineSection {
       this.draw();
     };
     const options = [];
-    if (ranks.length > MANY_RANKS) options.push(["first", `Ranks 0 to ${ranks[MANY_RANKS - 1]}`]);
-    options.push(["all", `All ${ranks.length} ranks`], ...ranks.slice(0, 1024).map((rank) => [String(rank), `Rank ${rank}`]));
+    const places = this.views[0].timeline.places;
+    const word = places.length > 0 ? "device" : "rank";
+    if (ranks.length > MANY_RANKS) options.push(["first", `The first ${MANY_RANKS} ${word}s`]);
+    options.push(["all", `All ${ranks.length} ${word}s`], ...ranks.slice(0, 1024).map((rank) => [String(rank), places[rank] || `Rank ${rank}`]));
     const first = new Set(ranks.slice(0, MANY_RANKS));
     if (ranks.length > MANY_RANKS) choose(first);
     return element("select", {"aria-label": "Ranks", onchange: (event) => {
@@ -109,7 +112,7 @@ class TimelineSection {
     return element("div", {class: "view"},
       element("div", {class: "head"}, element("span", {class: "badge"}, kind), element("h3", {}, timeline.title),
         element("span", {class: "small soft"}, kept + joined + dropped), element("span", {class: "gap"}),
-        element("div", {class: "turn"}, element("button", {type: "button", "aria-label": "Step before", onclick: () => turn(-1)}, "‹"),
+        steps.length < 2 ? null : element("div", {class: "turn"}, element("button", {type: "button", "aria-label": "Step before", onclick: () => turn(-1)}, "‹"),
           view.select, element("button", {type: "button", "aria-label": "Step after", onclick: () => turn(1)}, "›"))),
       element("div", {class: "scroll"}, view.canvas));
   }
@@ -290,5 +293,5 @@ class TimelineSection {
 function timelineSection(data) {
   if (data.timelines.length === 0) return null;
   const ordered = data.timelines.slice().sort((a, b) => Number(b.predicted) - Number(a.predicted));
-  return new TimelineSection(ordered).section();
+  return new TimelineSection(ordered, data.placement ? data.placement.about_timeline : "").section();
 }

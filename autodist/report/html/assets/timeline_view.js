@@ -2,7 +2,7 @@
 // One trace on a canvas: tracks of ranks from top to bottom, time from left to right. Knows no
 // buttons; timeline.js moves it.
 
-const GUTTER = 96;
+const GUTTER = 110;
 const AXIS = 24;
 const RANK_HEAD = 20;
 const TRACK_GAP = 3;
@@ -54,7 +54,7 @@ class TimelineView {
       if (!track.rows.some((lane) => lane.some(visible))) return;
       if (track.rank !== rank) {
         rank = track.rank;
-        this.lines.push({head: `rank ${rank}`, y, height: RANK_HEAD});
+        this.lines.push({head: this.place(rank), y, height: RANK_HEAD});
         y += RANK_HEAD;
       }
       const height = Math.min(TALLEST_TRACK, track.lanes * LANE);
@@ -62,6 +62,10 @@ class TimelineView {
       y += height + TRACK_GAP;
     });
     this.height = y + 6;
+  }
+
+  place(rank) {
+    return this.timeline.places[rank] || `rank ${rank}`;
   }
 
   x(nanoseconds) {
@@ -290,7 +294,7 @@ class TimelineView {
       activity: this.timeline.activities[rows.activity[i]],
       length: (rows.end[i] - rows.start[i]) / 1e9,
       at: (rows.start[i] - this.origin) / 1e9,
-      where: `rank ${track.rank}, ${track.name}`, step: rows.step[i], bytes: rows.bytes[i],
+      where: `${this.place(track.rank)}, ${track.name}`, step: rows.step[i], bytes: rows.bytes[i],
     };
     return facts;
   }
