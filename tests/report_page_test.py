@@ -52,6 +52,13 @@ def log(steps):
                                "computing_seconds": 0.011, "waiting_seconds": 0.002}) + "\n" for step in range(steps))
 
 
+def make_placement(autodist, folder):
+    page = folder / "placement.html"
+    subprocess.run([autodist, "place", "generated:cells:1", "--devices", "4", "--evaluations", "200", "--report", page],
+                   check=True, stdout=subprocess.DEVNULL)
+    return page
+
+
 def make_page(autodist, folder):
     (folder / "measured.json").write_text(trace(1.0))
     (folder / "predicted.json").write_text(trace(0.9))
@@ -135,6 +142,31 @@ def check_rest(browser):
     expect("planted-secret" not in text, "the page holds what a trace says of its command line")
 
 
+def check_plan(browser):
+    """What was predicted: the builder's row first, with step and memory, and what another choice would cost."""
+    heads = browser.evaluate("[...document.querySelectorAll('#plan table')].map((table) => table.tHead.textContent)")
+    expect(any("predicted step" in head and "peak memory" in head for head in heads), f"no predictions in {heads}")
+    chosen = browser.evaluate("document.querySelector('#plan tr.chosen').textContent")
+    expect("PSLoadBalancing (chosen)" in chosen and "ms" in chosen, f"the chosen one is '{chosen}'")
+    expect("next best" in heads[0], f"no next best choice in '{heads[0]}'")
+    memory = browser.evaluate("document.querySelectorAll('#memory .bar').length")
+    expect(memory == RANKS, f"{memory} bars of memory")
+
+
+def check_placement(browser):
+    headline = browser.evaluate("document.querySelector('.verdict h2').textContent")
+    expect("above the best there can be" in headline or headline.startswith("Optimal"), f"the headline is '{headline}'")
+    devices = browser.evaluate("document.querySelectorAll('#placement tbody tr').length")
+    expect(devices == 4, f"{devices} devices")
+    canvas = "document.querySelector('#timeline canvas')"
+    box = place(browser, canvas)
+    browser.evaluate(f"{canvas}.focus()")
+    browser.key("n")
+    chosen = browser.evaluate("document.querySelector('.details').textContent")
+    expect("accelerator 0, compute" in chosen, f"the key n chooses '{chosen}'")
+    expect(box["height"] > 4 * 40, f"the timeline is {box['height']} high")
+
+
 def check_themes(browser):
     ground = "getComputedStyle(document.body).backgroundColor"
     seen = []
@@ -164,6 +196,7 @@ def main():
             if len(sys.argv) > 2:
                 browser.screenshot(pathlib.Path(sys.argv[2]) / "report.png")
             check_rest(browser)
+            check_plan(browser)
             check_timeline(browser)
             check_themes(browser)
             browser.open(page, 390, 844, phone=True)
@@ -171,6 +204,8 @@ def main():
             expect(width <= 390, f"on a phone of 390 pixels the page is {width} wide")
             if len(sys.argv) > 2:
                 browser.screenshot(pathlib.Path(sys.argv[2]) / "report-phone.png")
+            browser.open(make_placement(sys.argv[1], pathlib.Path(folder)))
+            check_placement(browser)
             expect(not browser.complaints, f"the browser complains: {browser.complaints}")
         finally:
             browser.close()
