@@ -28,18 +28,45 @@ class Drawn {
   std::mt19937& random_;
 };
 
+ir::Compression power_sgd(std::int32_t rank) {
+  ir::Compression compression;
+  compression.codec = ir::Codec::kPowerSgd;
+  compression.error_feedback = true;
+  compression.rank = rank;
+  return compression;
+}
+
 // Clipping by a norm needs every step's gradients at once.
 strategy::Synchronizer synchronizer(Drawn& drawn, const std::vector<std::string>& servers,
                                     bool may_lag) {
-  const int kind = drawn.below(4);
+  const int kind = drawn.below(6);
   if (kind == 0) return passes::direct(drawn.below(3));
-  if (kind == 1) return passes::library(drawn.below(2));
+  if (kind == 1) {
+    auto library = std::get<strategy::AllReduceSynchronizer>(passes::library(drawn.below(2)));
+    // A group has one compressor.
+    if (library.group == 1) library.compression = power_sgd(1);
+    return library;
+  }
+  if (kind < 4) {
+    auto by_way = std::get<strategy::AllReduceSynchronizer>(passes::direct(drawn.below(3)));
+    constexpr strategy::AllReduceAlgorithm kWays[] = {
+        strategy::AllReduceAlgorithm::kRing, strategy::AllReduceAlgorithm::kTree,
+        strategy::AllReduceAlgorithm::kHierarchical,
+        strategy::AllReduceAlgorithm::kSufficientFactors};
+    by_way.algorithm = kWays[drawn.below(4)];
+    if (drawn.below(2) == 0 && kind == 3) by_way.update_at = ir::UpdateAt::kOwner;
+    if (by_way.algorithm == strategy::AllReduceAlgorithm::kSufficientFactors) {
+      by_way.update_at = ir::UpdateAt::kEveryRank;
+    }
+    return by_way;
+  }
   strategy::PsSynchronizer ps;
   ps.reduction_destination =
       servers[static_cast<std::size_t>(drawn.below(static_cast<int>(servers.size())))];
   if (may_lag && drawn.below(4) == 0) ps.staleness = 1 + drawn.below(2);
   if (may_lag && ps.staleness == 0) ps.sync = drawn.below(6) != 0;
   if (drawn.below(4) == 0) ps.compression.codec = ir::Codec::kFp16;
+  ps.local_replication = drawn.below(3) == 0;
   return ps;
 }
 

@@ -197,7 +197,10 @@ TEST(Symmetry, OneRankStandsForAllBitForBit) {
   const auto graph = stack(6, 24, 2e-3);
   for (const char* builder :
        {"AllReduce:algorithm=direct,chunk_size=1", "AllReduce:algorithm=library,chunk_size=2",
-        "AllReduce:algorithm=direct,update_at=owner,chunk_size=1"}) {
+        "AllReduce:algorithm=direct,update_at=owner,chunk_size=1",
+        "AllReduce:algorithm=ring,chunk_size=1", "AllReduce:algorithm=tree,chunk_size=1",
+        "AllReduce:algorithm=hierarchical,update_at=owner,chunk_size=1",
+        "AllReduce:algorithm=library,compressor=PowerSGDCompressor,chunk_size=3"}) {
     for (const int nodes : {2, 3, 4, 6, 8}) {
       for (const int per_node : {1, 2}) {
         if (24 * 24 % (nodes * per_node) != 0) continue;

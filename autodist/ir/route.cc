@@ -112,6 +112,33 @@ Way way_of(const Program& program, const Slice& slice, Rank rank) {
   return way;
 }
 
+std::vector<Way> ways_of(const Program& program, const Slice& slice) {
+  AD_CHECK(!combined_by_all(slice)) << "nothing of this slice has a tree for a way";
+  std::vector<Way> ways(program.ranks.size());
+  const Parents up = contributions(program, slice);
+  for (const auto& [child, parent] : up) ways[parent.value].combines.push_back(child);
+  for (const Rank member : slice.members) ways[member.value].installs = true;
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    const Rank rank(i);
+    Way& way = ways[i];
+    const bool meets = !way.combines.empty() || rank == slice.owner;
+    if (way.installs) way.contributes = {meets ? rank : up.at(rank)};
+    if (meets && way.installs) {
+      way.combines.insert(std::upper_bound(way.combines.begin(), way.combines.end(), rank), rank);
+    }
+    if (meets && rank != slice.owner) way.onward = up.at(rank);
+  }
+  for (const auto& [child, parent] : results(program, slice)) {
+    ways[parent.value].returns.push_back(child);
+  }
+  for (std::size_t i = 0; i < ways.size(); ++i) {  // nearest behind first
+    std::vector<Rank>& returns = ways[i].returns;
+    std::rotate(returns.begin(), std::upper_bound(returns.begin(), returns.end(), Rank(i)),
+                returns.end());
+  }
+  return ways;
+}
+
 Route effective_route(const Program& program, const Slice& slice, Route route) {
   const bool owner_too =
       std::binary_search(slice.members.begin(), slice.members.end(), slice.owner);

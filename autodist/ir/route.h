@@ -32,6 +32,10 @@ struct Way {
 // REQUIRES: rank < program.ranks.size().
 Way way_of(const Program& program, const Slice& slice, Rank rank);
 
+// Of all ranks at once, in the time that two or three single ones take. REQUIRES:
+// !combined_by_all(slice).
+std::vector<Way> ways_of(const Program& program, const Slice& slice);
+
 // The route, or kDirect where the slice's members cannot tell the difference: two of them or fewer,
 // or (for those that go by node) no two on one node.
 Route effective_route(const Program& program, const Slice& slice, Route route);

@@ -53,10 +53,15 @@ class Bounding {
   // One of those that the problem's bound holds for.
   [[nodiscard]] bool is_dense_and_synchronous() const {
     const auto is_plain = [](const ir::Slice& slice) {
-      return slice.rows == ir::RowTransfer::kNone && slice.compression == ir::Compression{};
+      return slice.rows == ir::RowTransfer::kNone && slice.compression == ir::Compression{} &&
+             !slice.sufficient_factors;
+    };
+    const auto is_whole = [](const ir::Collective& collective) {
+      return collective.compression == ir::Compression{};
     };
     return program_.reproducible() &&
-           std::all_of(program_.slices.begin(), program_.slices.end(), is_plain);
+           std::all_of(program_.slices.begin(), program_.slices.end(), is_plain) &&
+           std::all_of(program_.collectives.begin(), program_.collectives.end(), is_whole);
   }
 
   [[nodiscard]] double seconds(const Segment& segment, std::uint32_t rank) const {
@@ -117,7 +122,8 @@ class Bounding {
       if (!tables_.mixed) {
         collectives += collective.wire_seconds;
       } else if (n > 1) {
-        const auto bytes = static_cast<double>(collective.bytes) * 2 * (n - 1) / n;
+        const auto bytes =
+            static_cast<double>(collective.bytes + collective.second_bytes) * 2 * (n - 1) / n;
         for (std::size_t i = 0; i < loads.size(); ++i) {
           if (tables_.nodes[i].ranks.empty() || only_one_node()) continue;
           // A flat ring enters and leaves every node once; two parts less of it at most.
@@ -142,7 +148,7 @@ class Bounding {
   }
 
   void add(const SliceTable& slice, std::vector<Load>& loads) const {
-    const bool by_all = slice.rows == ir::RowTransfer::kGather;
+    const bool by_all = slice.by_all;
     const auto move = [&](std::uint32_t from, std::uint32_t to, std::int64_t bytes) {
       const std::uint32_t a = tables_.node_of_rank[from];
       const std::uint32_t b = tables_.node_of_rank[to];
@@ -161,6 +167,16 @@ class Bounding {
         move(owner, member.value, slice.fetched);
       }
     };
+    if (!slice.way.is_direct()) {
+      for (std::uint32_t r = 0; r < program_.ranks.size(); ++r) {
+        const WayStop& stop = tables_.stop(slice, r);
+        const auto to = [&](std::uint32_t next) { return tables_.ways.rank_of(slice.way, next); };
+        if (stop.contributes != kNone) move(r, to(stop.contributes), slice.contribution);
+        if (stop.onward != kNone) move(r, to(stop.onward), slice.contribution);
+        for (std::uint32_t next : stop.returns) move(r, to(next), slice.result);
+      }
+      return;
+    }
     if (!by_all) return exchange(slice.owner);
     for (ir::Rank member : *slice.members) exchange(member.value);
   }
@@ -170,7 +186,11 @@ class Bounding {
     for (const SliceTable& slice : tables_.slices) {
       const double once = slice.sum_seconds + slice.update_seconds;
       const double times = slice.synchronous ? 1 : static_cast<double>(slice.members->size());
-      if (slice.rows == ir::RowTransfer::kGather) {
+      if (slice.relays) {
+        for (std::uint32_t r = 0; r < loads.size(); ++r) {
+          loads[r] += tables_.sum_seconds(slice, r) + (r == slice.owner ? slice.update_seconds : 0);
+        }
+      } else if (slice.by_all) {
         for (ir::Rank member : *slice.members) loads[member.value] += once;
       } else {
         loads[slice.owner] += once * times;
@@ -229,8 +249,58 @@ class Bounding {
     return (span + best + variable.install_seconds) / steps - span;
   }
 
+  // Seconds from one rank to another, nothing in the way.
+  [[nodiscard]] double hop(std::uint32_t from, std::uint32_t to, std::int64_t bytes) const {
+    const NodeTable& a = tables_.nodes[tables_.node_of_rank[from]];
+    const NodeTable& b = tables_.nodes[tables_.node_of_rank[to]];
+    const auto size = static_cast<double>(bytes);
+    if (&a == &b) return costs_.engine.message.value + size / a.intra_bytes_per_s;
+    return costs_.engine.message.value + std::max(a.latency, b.latency) +
+           size / std::min(a.bytes_per_s, b.bytes_per_s);
+  }
+
+  // Of the member that is farthest from the owner, by time, over all stops of the way. Every stop
+  // stands behind the one that it sends to, so walks from the owner meet each once.
+  [[nodiscard]] double round_trip_by_stops(const SliceTable& slice) const {
+    const std::size_t ranks = program_.ranks.size();
+    const auto real = [&](std::uint32_t rank) { return tables_.ways.rank_of(slice.way, rank); };
+    std::vector<std::vector<std::uint32_t>> senders(ranks);
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      const WayStop& stop = tables_.stop(slice, r);
+      const std::uint32_t next = stop.onward != kNone ? stop.onward : stop.contributes;
+      if (next != kNone && real(next) != r) senders[real(next)].push_back(r);
+    }
+    std::vector<double> up(ranks, 0);
+    std::vector<double> down(ranks, 0);
+    std::vector<std::uint32_t> open{slice.owner};
+    up[slice.owner] = tables_.sum_seconds(slice, slice.owner) + slice.update_seconds;
+    while (!open.empty()) {
+      const std::uint32_t at = open.back();
+      open.pop_back();
+      for (std::uint32_t from : senders[at]) {
+        const double here = slice.relays ? tables_.sum_seconds(slice, from) : 0;
+        up[from] = up[at] + hop(from, at, slice.contribution) + here;
+        open.push_back(from);
+      }
+    }
+    open = {slice.owner};
+    double longest = up[slice.owner];
+    while (!open.empty()) {
+      const std::uint32_t at = open.back();
+      open.pop_back();
+      for (std::uint32_t next : tables_.stop(slice, at).returns) {
+        const std::uint32_t to = real(next);
+        down[to] = down[at] + hop(at, to, slice.result);
+        longest = std::max(longest, up[to] + down[to]);
+        open.push_back(to);
+      }
+    }
+    return longest;
+  }
+
   // Of a member on another node than the owner's, nothing in its way.
   [[nodiscard]] double round_trip(const SliceTable& slice) const {
+    if (!slice.way.is_direct()) return round_trip_by_stops(slice);
     double longest = slice.sum_seconds + slice.update_seconds;
     if (slice.rows != ir::RowTransfer::kNone) return 0;
     const NodeTable& owner = tables_.nodes[tables_.node_of_rank[slice.owner]];

@@ -55,6 +55,8 @@ const std::vector<Entry>& entries() {
        }},
       {{"encode_gb_per_s", "gradients compressed or decoded", 1e-6},
        [](CostModel& costs, double value) { costs.engine.encode_bytes_per_s = value * kGigabyte; }},
+      {{"multiply_gflop_per_s", "factors multiplied on hosts of GPUs", 1e-6},
+       [](CostModel& costs, double value) { costs.engine.multiply_flop_per_s = value * 1e9; }},
       {{"collective_start_seconds", "of a library's all-reduce, per call", 0},
        [](CostModel& costs, double value) { costs.collectives.start = Seconds(value); }},
       {{"collective_round_seconds", "of a library's all-reduce, per round of its ring", 0},

@@ -38,6 +38,7 @@ struct EngineCost {
   double update_bytes_per_s = 3e9;    // of parameters updated
   double install_bytes_per_s = 8e9;   // of parameters copied from staging
   double encode_bytes_per_s = 1.5e9;  // of gradients compressed, or decoded again
+  double multiply_flop_per_s = 2e10;  // of factors, where ranks compute on devices of their own
   Bytes window{1 << 20};              // comm::ExchangeOptions' defaults
   Bytes nic_budget{4 << 20};
 };

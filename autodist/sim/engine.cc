@@ -39,9 +39,9 @@ Engine::Engine(const ir::Program& program, const CostModel& costs, const JobTabl
   std::uint32_t owned = 0;
   for (const SliceTable& slice : tables.slices) {
     owned_at_.push_back(owned);
-    const std::uint32_t places = slice.rows == ir::RowTransfer::kGather ? symmetry.period
-                                 : slice.owner < symmetry.period        ? 1
-                                                                        : 0;
+    const std::uint32_t places = meets_anywhere(slice)           ? symmetry.period
+                                 : slice.owner < symmetry.period ? 1
+                                                                 : 0;
     for (std::uint32_t i = 0; i < places; ++i) {
       owned_.emplace_back();
       owned_.back().present_at = static_cast<std::uint32_t>(presents_.size());

@@ -166,6 +166,7 @@ class Engine {
     std::vector<std::uint32_t> arrived;  // slices' results, by variable and step modulo ring
     std::uint32_t ring_got = 0;          // of the collective under way
     std::uint32_t ring_sent = 0;
+    bool ring_second = false;  // whether the second factors are on their way
     bool ring_joined = false;
   };
   struct Card {
@@ -195,7 +196,7 @@ class Engine {
   void join(std::uint32_t rank, std::uint32_t collective, std::uint32_t step);
   void reduced(const Event& event);
   void send_ring(std::uint32_t rank, std::uint32_t collective, std::uint32_t step);
-  void finish_ring(std::uint32_t rank, std::uint32_t collective);
+  void finish_ring(std::uint32_t rank, std::uint32_t collective, std::uint32_t step);
   void charge(std::uint32_t rank, double cpu_seconds);
   [[nodiscard]] bool last_micro(const Stream& stream) const {
     return stream.micro + 1 == costs_.micro_batches;
@@ -225,6 +226,14 @@ class Engine {
   void merged(std::uint32_t rank, std::uint32_t slice);
   void go_on(std::uint32_t rank, std::uint32_t slice);
   void finish(std::uint32_t rank, std::uint32_t slice);
+  void hand_on(std::uint32_t rank, std::uint32_t slice, std::uint32_t step);
+  // Whether any rank may have to add up the slice, not its owner alone.
+  [[nodiscard]] static bool meets_anywhere(const SliceTable& slice) {
+    return slice.by_all || slice.relays;
+  }
+  [[nodiscard]] std::uint32_t awaited(std::uint32_t rank, const SliceTable& slice) const {
+    return slice.way.is_direct() ? slice.member_count : tables_.stop(slice, rank).combines;
+  }
   void apply_next(std::uint32_t rank, std::uint32_t slice);
   void claim(std::uint32_t rank, std::uint32_t variable);
   void publish(std::uint32_t rank, std::uint32_t variable);
@@ -289,7 +298,7 @@ class Engine {
   std::vector<Owned> owned_;
   std::vector<std::uint32_t> presents_;
   std::vector<std::uint32_t> busy_;      // ranks that compute on the host now, by node
-  std::vector<std::uint32_t> owned_at_;  // by slice; by member besides where every member combines
+  std::vector<std::uint32_t> owned_at_;  // by slice; by rank besides where any of them combines
   std::vector<Reduction> reductions_;    // by collective
   std::vector<Message> messages_;
   std::vector<std::uint32_t> unused_;  // rows of messages_

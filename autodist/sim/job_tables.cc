@@ -4,16 +4,11 @@
 #include <map>
 
 #include "autodist/base/check.h"
+#include "autodist/ir/factors.h"
 #include "autodist/ir/wire_bytes.h"
 
 namespace autodist::sim {
 namespace {
-
-constexpr double kLeastLatency = 1e-9;  // nothing happens at two nodes at one moment
-
-double seconds_for(double bytes, double bytes_per_s) {
-  return bytes_per_s > 0 ? bytes / bytes_per_s : 0;
-}
 
 double option(const ir::UpdateRule& rule, const char* name) {
   const auto found = rule.options.find(name);
@@ -22,6 +17,20 @@ double option(const ir::UpdateRule& rule, const char* name) {
 
 bool is_compressed(const ir::Slice& slice) {
   return slice.rows == ir::RowTransfer::kNone && slice.compression.codec != ir::Codec::kNone;
+}
+
+// Every member multiplies what each of them sent: where ranks compute on the host, in the time that
+// this product was measured to take.
+double multiply_seconds(const ir::Program& program, const ir::Slice& slice,
+                        const CostModel& costs) {
+  const auto factors =
+      ir::factors_of(*program.graph, program.shard(slice.pieces.front().shard).variable);
+  AD_CHECK(factors.has_value()) << "a slice of factors whose gradient is no product";
+  const DeviceCost& device = costs.device(slice.members.front());
+  if (device.on_host) return device.ops[factors->product.value].value;
+  const double inner = static_cast<double>(factors->inner.at(costs.batch));
+  const double elements = static_cast<double>(element_count(slice));
+  return seconds_for(2 * elements * inner, costs.engine.multiply_flop_per_s);
 }
 
 }  // namespace
@@ -58,94 +67,12 @@ JobTables::JobTables(const ir::Program& program, const cluster::Cluster& cluster
   mixed = !program.slices.empty() && !program.collectives.empty();
   add_nodes(program, cluster, costs);
   add_switches(cluster);
+  ways = SliceWays(program, ranks_per_node);
   add_norms(program);
   add_slices(program, costs);
   add_variables(program, costs);
   add_collectives(program, costs);
   add_roles(program, costs);
-}
-
-void JobTables::add_nodes(const ir::Program& program, const cluster::Cluster& cluster,
-                          const CostModel& costs) {
-  std::map<std::string, std::uint32_t> by_address;
-  for (std::size_t i = 0; i < cluster.nodes.size(); ++i) {
-    const cluster::Node& node = cluster.nodes[i];
-    by_address.emplace(node.address, static_cast<std::uint32_t>(i));
-    NodeTable table;
-    table.bytes_per_s = node.bandwidth_bytes_per_s * costs.engine.goodput;
-    if (costs.engine.goodput_bytes_per_s > 0) {
-      table.bytes_per_s = std::min(table.bytes_per_s, costs.engine.goodput_bytes_per_s);
-    }
-    table.latency = std::max(node.latency.value, kLeastLatency);
-    table.intra_bytes_per_s = node.intra_node_bytes_per_s;
-    nodes.push_back(std::move(table));
-  }
-  for (std::size_t r = 0; r < program.ranks.size(); ++r) {
-    const auto found = by_address.find(program.ranks[r].node);
-    AD_CHECK(found != by_address.end()) << "rank " << r << " is on " << program.ranks[r].node;
-    node_of_rank.push_back(found->second);
-    nodes[found->second].ranks.push_back(static_cast<std::uint32_t>(r));
-  }
-  for (NodeTable& node : nodes) {
-    const auto computing = std::count_if(node.ranks.begin(), node.ranks.end(), [&](auto rank) {
-      return program.computes(ir::Rank(rank)) && costs.device(ir::Rank(rank)).on_host;
-    });
-    node.cores = costs.cores != 0 ? costs.cores : static_cast<std::uint32_t>(computing);
-  }
-}
-
-// A switch's uplink carries 1/o of the sum of its ports, each way; the topmost one needs none.
-void JobTables::add_switches(const cluster::Cluster& cluster) {
-  up_.resize(nodes.size());
-  down_.resize(nodes.size());
-  if (cluster.switches.empty()) return;
-  std::map<std::string, std::size_t> switch_of;  // by name of what hangs below it
-  std::map<std::string, std::size_t> by_name;
-  for (std::size_t i = 0; i < cluster.switches.size(); ++i) {
-    by_name[cluster.switches[i].name] = i;
-    for (const std::string& name : cluster.switches[i].nodes) switch_of[name] = i;
-  }
-  std::vector<double> ports(cluster.switches.size());
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    auto above = switch_of.find(cluster.nodes[i].address);
-    for (double rate = nodes[i].bytes_per_s; above != switch_of.end();) {
-      ports[above->second] += rate;
-      rate /= cluster.switches[above->second].oversubscription;
-      above = switch_of.find(cluster.switches[above->second].name);
-    }
-  }
-  for (std::size_t i = 0; i < ports.size(); ++i) {  // up, then down
-    const double rate = ports[i] / cluster.switches[i].oversubscription;
-    uplinks.push_back({rate});
-    uplinks.push_back({rate});
-  }
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    auto above = switch_of.find(cluster.nodes[i].address);
-    while (above != switch_of.end()) {
-      up_[i].push_back(static_cast<std::uint32_t>(2 * above->second));
-      down_[i].push_back(static_cast<std::uint32_t>(2 * above->second + 1));
-      above = switch_of.find(cluster.switches[above->second].name);
-    }
-  }
-}
-
-// Up to the lowest switch that both hang below, and down again.
-const std::vector<std::uint32_t>& JobTables::path(std::uint32_t from, std::uint32_t to) const {
-  static const std::vector<std::uint32_t> kDirect;
-  if (uplinks.empty()) return kDirect;
-  if (paths_.empty()) paths_.resize(nodes.size() * nodes.size());
-  std::vector<std::uint32_t>& path = paths_[from * nodes.size() + to];
-  if (!path.empty()) return path;
-  std::size_t shared = 0;  // switches above both
-  const auto& a = up_[from];
-  const auto& b = up_[to];
-  while (shared < a.size() && shared < b.size() &&
-         a[a.size() - 1 - shared] == b[b.size() - 1 - shared]) {
-    ++shared;
-  }
-  for (std::size_t i = 0; i + shared < a.size(); ++i) path.push_back(a[i]);
-  for (std::size_t i = b.size() - shared; i-- > 0;) path.push_back(down_[to][i]);
-  return path;
 }
 
 void JobTables::add_norms(const ir::Program& program) {
@@ -197,6 +124,9 @@ void JobTables::add_slices(const ir::Program& program, const CostModel& costs) {
     table.synchronous = slice.synchronous;
     table.at_owner = slice.update_at == ir::UpdateAt::kOwner;
     table.rows = slice.rows;
+    table.by_all = combined_by_all(slice);
+    table.way = ways.add(slice);
+    table.relays = !table.way.is_direct() && slice.route != ir::Route::kProxies;
     table.members = &slice.members;
     table.member_count = static_cast<std::uint32_t>(slice.members.size());
     const bool by_rows = slice.rows != ir::RowTransfer::kNone;
@@ -204,7 +134,11 @@ void JobTables::add_slices(const ir::Program& program, const CostModel& costs) {
                                  : static_cast<double>(ir::bytes_of(slice).value);
     const double contributions =
         slice.synchronous ? static_cast<double>(slice.members.size()) : 1.0;
-    table.sum_seconds = seconds_for(whole * contributions, engine.sum_bytes_per_s);
+    table.sum_one = slice.sufficient_factors ? multiply_seconds(program, slice, costs)
+                                             : seconds_for(whole, engine.sum_bytes_per_s);
+    table.sum_seconds = slice.sufficient_factors
+                            ? table.sum_one * contributions
+                            : seconds_for(whole * contributions, engine.sum_bytes_per_s);
     if (is_compressed(slice)) {
       const double coded = whole * (contributions + (table.at_owner ? 0 : 1));
       table.sum_seconds += seconds_for(coded, engine.encode_bytes_per_s);
@@ -245,6 +179,7 @@ void JobTables::add_variables(const ir::Program& program, const CostModel& costs
     const auto bytes = static_cast<double>(ir::bytes_of(*program.graph, id).value);
     const double weight = update_weight(program.graph->variable(id).update);
     if (table.trained) table.staged = static_cast<std::int64_t>(bytes);
+    if (program.travels_as_factors(id)) table.staged = slices[table.slices.front()].contribution;
     table.update_seconds = seconds_for(bytes * weight, engine.update_bytes_per_s);
     if (table.slices.empty()) continue;
     table.needed = slices[table.slices.front()].needed;
@@ -269,48 +204,6 @@ void JobTables::add_variables(const ir::Program& program, const CostModel& costs
     table.install_seconds =
         first.at_owner ? seconds_for(copied, engine.install_bytes_per_s) : table.update_seconds;
     table.install_seconds += seconds_for(copied, staging);
-  }
-}
-
-CollectiveLinks JobTables::links_between(const std::vector<ir::Rank>& members) const {
-  CollectiveLinks links;
-  links.ranks = static_cast<std::uint32_t>(members.size());
-  std::vector<std::uint32_t> used;
-  for (ir::Rank member : members) used.push_back(node_of_rank[member.value]);
-  std::sort(used.begin(), used.end());
-  used.erase(std::unique(used.begin(), used.end()), used.end());
-  links.nodes = static_cast<std::uint32_t>(used.size());
-  links.node_bytes_per_s = nodes[used.front()].bytes_per_s;
-  links.intra_bytes_per_s = nodes[used.front()].intra_bytes_per_s;
-  for (std::uint32_t node : used) {
-    links.node_bytes_per_s = std::min(links.node_bytes_per_s, nodes[node].bytes_per_s);
-    links.node_latency = Seconds(std::max(links.node_latency.value, nodes[node].latency));
-    links.intra_bytes_per_s = std::min(links.intra_bytes_per_s, nodes[node].intra_bytes_per_s);
-  }
-  return links;
-}
-
-void JobTables::add_collectives(const ir::Program& program, const CostModel& costs) {
-  CollectiveLinks links;  // of the members before: most plans have the same everywhere
-  for (const ir::Collective& collective : program.collectives) {
-    CollectiveTable table;
-    for (ir::VariableId variable : collective.variables) {
-      table.variables.push_back(variable.value);
-      table.bytes += ir::bytes_of(*program.graph, variable).value;
-    }
-    table.members = &collective.members;
-    if (collectives.empty() || collective.members != *collectives.back().members) {
-      links = links_between(collective.members);
-    }
-    const Bytes bytes(table.bytes);
-    table.wire_seconds = all_reduce_seconds(costs.collectives, links, bytes).value;
-    const bool on_host = costs.device(collective.members.front()).on_host;
-    const auto size = static_cast<double>(table.bytes);
-    if (on_host) {
-      table.copy_seconds = 2 * seconds_for(size, costs.engine.install_bytes_per_s);
-      if (links.ranks > 1) table.cpu_seconds = 2 * size * costs.collectives.cpu_s_per_byte;
-    }
-    collectives.push_back(std::move(table));
   }
 }
 
@@ -350,10 +243,8 @@ struct Flat {
   }
   Instruction operator()(const ir::Norm& i) const { return {StepKind::kNorm, i.clip.value}; }
   Instruction operator()(const ir::Barrier& /*i*/) const { return {StepKind::kBarrier, 0}; }
-  // Of slices that simulate() refuses.
-  Instruction operator()(const ir::KeepFactors& i) const {
-    return {StepKind::kContribute, i.variable.value};
-  }
+  // References to two values, which its Contribute sends: no time passes.
+  Instruction operator()(const ir::KeepFactors& /*i*/) const { return {StepKind::kNothing, 0}; }
 };
 
 }  // namespace
@@ -372,6 +263,7 @@ std::vector<Instruction> JobTables::flatten(const ir::Program& program, const ir
   };
   for (const ir::Instruction& each : stream.instructions) {
     const Instruction flat = std::visit(Flat{}, each);
+    if (flat.kind == StepKind::kNothing) continue;
     if (flat.kind == StepKind::kCompute) {
       open.ops.emplace_back(flat.id);
       for (std::size_t d = 0; d < costs.devices.size(); ++d) {

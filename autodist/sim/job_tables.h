@@ -9,10 +9,9 @@
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/program.h"
 #include "autodist/sim/cost_model.h"
+#include "autodist/sim/slice_ways.h"
 
 namespace autodist::sim {
-
-constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
 enum class StepKind : std::uint8_t {
   kCompute,  // id: segment
@@ -24,6 +23,7 @@ enum class StepKind : std::uint8_t {
   kReduce,   // id: collective
   kNorm,     // whoever updates waits for it
   kBarrier,  // until every variable has this step's version
+  kNothing,  // never in a stream
 };
 struct Instruction {
   StepKind kind = StepKind::kCompute;
@@ -44,12 +44,16 @@ struct SliceTable {
   std::int64_t result = 0;
   std::int64_t asked = 0;
   std::int64_t fetched = 0;
-  double sum_seconds = 0;
+  double sum_seconds = 0;     // where all of them meet
+  double sum_one = 0;         // of one contribution, where some of them meet on the way
   double update_seconds = 0;  // 0 where every rank updates
   std::uint32_t ring = 1;     // steps that may be open at once: staleness + 1
   bool synchronous = true;
   bool at_owner = true;
   ir::RowTransfer rows = ir::RowTransfer::kNone;
+  bool by_all = false;  // every member makes the result for itself
+  bool relays = false;  // contributions meet on the way, too
+  TurnedWay way;
   std::vector<std::uint32_t> variables;  // without duplicates
   std::uint32_t member_count = 0;
   const std::vector<ir::Rank>* members = nullptr;
@@ -76,10 +80,12 @@ struct VariableTable {
 
 struct CollectiveTable {
   std::vector<std::uint32_t> variables;
+  // Of what is reduced: gradients, or first factors and then, in a second round, the others.
   std::int64_t bytes = 0;
-  double copy_seconds = 0;  // into one buffer, and out again
-  double wire_seconds = 0;  // alone on the links
-  double cpu_seconds = 0;   // of a member's host
+  std::int64_t second_bytes = 0;  // 0: one round
+  double copy_seconds = 0;        // into one buffer, and out again; factoring included
+  double wire_seconds = 0;        // alone on the links
+  double cpu_seconds = 0;         // of a member's host
   const std::vector<ir::Rank>* members = nullptr;
 };
 
@@ -107,9 +113,20 @@ struct JobTables {
   std::vector<SliceTable> slices;
   std::vector<VariableTable> variables;
   std::vector<CollectiveTable> collectives;
+  SliceWays ways;
+  std::uint32_t ranks_per_node = 0;       // where all nodes have as many, side by side; else 0
   std::vector<std::uint32_t> norm_parts;  // by norm: clips, then LAMB's variables
   std::uint32_t fused_slices = 0;
   bool mixed = false;  // slices and collectives share links
+
+  // The stop of a slice with a way of its own.
+  [[nodiscard]] const WayStop& stop(const SliceTable& slice, std::uint32_t rank) const {
+    return ways.at(slice.way, rank);
+  }
+  // Seconds that `rank` needs to add up what meets there.
+  [[nodiscard]] double sum_seconds(const SliceTable& slice, std::uint32_t rank) const {
+    return slice.way.is_direct() ? slice.sum_seconds : slice.sum_one * stop(slice, rank).combines;
+  }
 
   // The uplinks that a message from one node to another passes, in order.
   struct Uplink {
@@ -121,6 +138,7 @@ struct JobTables {
  private:
   void add_nodes(const ir::Program& program, const cluster::Cluster& cluster,
                  const CostModel& costs);
+  void count_ranks_per_node();
   void add_switches(const cluster::Cluster& cluster);
   void add_norms(const ir::Program& program);
   void add_slices(const ir::Program& program, const CostModel& costs);
@@ -137,6 +155,8 @@ struct JobTables {
   mutable std::vector<std::vector<std::uint32_t>> paths_;  // by from * nodes + to, once asked for
 };
 
+// 0 where the rate is.
+inline double seconds_for(double amount, double per_s) { return per_s > 0 ? amount / per_s : 0; }
 // Streams of memory that an update reads or writes, against those of plain SGD: 1, 5/3 with one
 // value of state per parameter, 7/3 with two.
 double update_weight(const ir::UpdateRule& rule);

@@ -15,7 +15,8 @@ struct Common {
   Bytes activations;
   Bytes optimizer;  // of variables that every rank updates
   Bytes staging;    // results that wait for their release
-  Bytes flat;       // the largest collective's buffer
+  Bytes flat;       // the largest collective's buffers
+  Bytes factors;    // that PowerSGD keeps from step to step, and what it owes
 };
 
 Common common_of(const ir::Program& program, const CostModel& costs) {
@@ -49,8 +50,17 @@ Common common_of(const ir::Program& program, const CostModel& costs) {
   common.activations = std::max(
       Bytes{}, Bytes(graph.peak_bytes.at(costs.batch)) - common.parameters - common.gradients);
   for (const ir::Collective& collective : program.collectives) {
-    Bytes bytes;
-    for (ir::VariableId variable : collective.variables) bytes += ir::bytes_of(graph, variable);
+    const auto element = static_cast<std::int64_t>(size_of(collective.dtype));
+    Bytes bytes((ir::element_count(graph, collective) - 1) * element);
+    for (ir::VariableId variable : collective.variables) {
+      const ir::MatrixShape shape = ir::matrix_of(shape_of(graph, variable));
+      const auto rank = ir::factor_rank(collective.compression, shape);
+      if (!rank) continue;
+      const Bytes matrix(shape.rows * shape.columns * element);
+      bytes += matrix;  // the gradient and what is owed, added up
+      common.factors += Bytes(shape.columns * *rank * element);
+      if (collective.compression.error_feedback) common.factors += matrix;
+    }
     common.flat = std::max(common.flat, bytes);
   }
   return common;
@@ -76,19 +86,28 @@ std::vector<MemoryUse> memory_of(const ir::Program& program, const cluster::Clus
     use.gradients = common.gradients;
     use.activations = common.activations;
     use.optimizer = common.optimizer;
-    use.communication += common.staging + common.flat;
+    use.communication += common.staging + common.flat + common.factors;
   }
+  SliceWays ways(program, 0);
   for (const ir::Slice& slice : program.slices) {
     const Bytes bytes = ir::bytes_of(slice);
-    const auto waiting = static_cast<std::int64_t>(slice.members.size() - 1) *
-                         static_cast<std::int64_t>(slice.staleness + 1);
+    const auto steps = static_cast<std::int64_t>(slice.staleness + 1);
+    const auto waiting = static_cast<std::int64_t>(slice.members.size() - 1) * steps;
     const Bytes contribution =
         ir::wire_bytes(program, slice, costs.batch * costs.micro_batches).contribution;
-    const bool by_all = slice.rows == ir::RowTransfer::kGather;
-    const std::vector<ir::Rank> owners = by_all ? slice.members : std::vector{slice.owner};
+    const TurnedWay way = ways.add(slice);
+    if (!way.is_direct()) {
+      for (std::uint32_t r = 0; r < uses.size(); ++r) {
+        const std::int64_t meets = ways.at(way, r).combines;
+        uses[r].communication += contribution * std::max<std::int64_t>(0, meets - 1) * steps;
+        if (meets > 0 && r != slice.owner.value) uses[r].communication += bytes;  // their mean
+      }
+    }
+    const std::vector<ir::Rank> owners =
+        combined_by_all(slice) ? slice.members : std::vector{slice.owner};
     for (ir::Rank owner : owners) {
       MemoryUse& use = uses[owner.value];
-      use.communication += contribution * waiting;
+      if (way.is_direct()) use.communication += contribution * waiting;
       if (slice.update_at != ir::UpdateAt::kOwner) continue;
       use.communication += bytes;  // the master copy
       int states = 0;

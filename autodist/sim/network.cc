@@ -171,7 +171,7 @@ void Engine::take(const Message& message) {
     case MessageKind::kRing:
       ++ranks_[here].ring_got;
       if (ranks_[here].ring_joined) send_ring(here, message.id, message.step);
-      return finish_ring(here, message.id);
+      return finish_ring(here, message.id, message.step);
   }
 }
 

@@ -14,8 +14,7 @@ constexpr std::int64_t kNormBytes = 16;  // two doubles per part
 }  // namespace
 
 Engine::Owned& Engine::owned(std::uint32_t rank, std::uint32_t slice) {
-  const bool by_all = tables_.slices[slice].rows == ir::RowTransfer::kGather;
-  return owned_[owned_at_[slice] + (by_all ? rank : 0)];
+  return owned_[owned_at_[slice] + (meets_anywhere(tables_.slices[slice]) ? rank : 0)];
 }
 
 void Engine::take_contribution(std::uint32_t r, std::uint32_t s, std::uint32_t from,
@@ -27,7 +26,7 @@ void Engine::take_contribution(std::uint32_t r, std::uint32_t s, std::uint32_t f
     if (here.queue.size() == 1) push_job(r, {step, slice.needed, 0, JobKind::kMerge, s, 0, 0});
     return;
   }
-  if (++present(here, slice, step) == slice.member_count && step == here.step) {
+  if (++present(here, slice, step) == awaited(r, slice) && step == here.step) {
     push_job(r, {step, slice.needed, 0, JobKind::kMerge, s, 0, 0});
   }
 }
@@ -51,7 +50,8 @@ void Engine::start_job(std::uint32_t r) {
   switch (rank.job.kind) {
     case JobKind::kMerge: {
       const SliceTable& slice = tables_.slices[rank.job.id];
-      seconds = slice.sum_seconds;
+      seconds = tables_.sum_seconds(slice, r);
+      if (slice.relays && slice.owner != r) break;
       if (slice.clip_norms.empty() && slice.lamb_norms.empty()) seconds += slice.update_seconds;
       break;
     }
@@ -112,6 +112,7 @@ void Engine::merged(std::uint32_t r, std::uint32_t s) {
   Owned& here = owned(r, s);
   if (!slice.synchronous) return apply_next(r, s);
   present(here, slice, here.step) = 0;
+  if (slice.relays && slice.owner != r) return finish(r, s);
   if (!slice.clip_norms.empty()) send_norms(r, s, slice.clip_norms, here.step);
   if (!slice.at_owner || (slice.clip_norms.empty() && slice.lamb_norms.empty())) {
     return finish(r, s);
@@ -136,8 +137,12 @@ void Engine::go_on(std::uint32_t r, std::uint32_t s) {
 
 void Engine::finish(std::uint32_t r, std::uint32_t s) {
   const SliceTable& slice = tables_.slices[s];
-  post_results(r, s, owned(r, s).step);
   Owned& here = owned(r, s);
+  if (slice.relays && slice.owner != r) {
+    hand_on(r, s, here.step);
+  } else {
+    post_results(r, s, here.step);
+  }
   ++here.step;
   for (std::size_t i = 0; i < here.asked.size();) {
     const auto [rank, step] = here.asked[i];
@@ -148,14 +153,23 @@ void Engine::finish(std::uint32_t r, std::uint32_t s) {
     here.asked.erase(here.asked.begin() + static_cast<std::ptrdiff_t>(i));
     push_job(r, {here.step, 0, 0, JobKind::kGiveRows, s, rank, step});
   }
-  if (present(here, slice, here.step) == slice.member_count) {
+  if (present(here, slice, here.step) == awaited(r, slice)) {
     push_job(r, {here.step, slice.needed, 0, JobKind::kMerge, s, 0, 0});
   }
 }
 
+// What met on the way goes on as one contribution.
+void Engine::hand_on(std::uint32_t r, std::uint32_t s, std::uint32_t step) {
+  const SliceTable& slice = tables_.slices[s];
+  const std::uint32_t to = tables_.ways.rank_of(slice.way, tables_.stop(slice, r).onward);
+  post({MessageKind::kContribution, r, to, s, step, 1, slice.contribution, now_, 0, 0, 0},
+       slice.needed);
+  pump(r);
+}
+
 void Engine::post_results(std::uint32_t r, std::uint32_t s, std::uint32_t step) {
   const SliceTable& slice = tables_.slices[s];
-  if (slice.rows == ir::RowTransfer::kGather) return take_result(r, s, step);
+  if (slice.by_all || !slice.way.is_direct()) return take_result(r, s, step);
   bool to_self = false;
   for (ir::Rank member : *slice.members) {
     if (member.value == r) {
@@ -184,7 +198,18 @@ void Engine::apply_next(std::uint32_t r, std::uint32_t s) {
 }
 
 void Engine::take_result(std::uint32_t r, std::uint32_t s, std::uint32_t step) {
-  for (std::uint32_t v : tables_.slices[s].variables) {
+  const SliceTable& slice = tables_.slices[s];
+  if (!slice.way.is_direct()) {
+    const WayStop& stop = tables_.stop(slice, r);
+    for (std::uint32_t to : stop.returns) {
+      post({MessageKind::kResult, r, tables_.ways.rank_of(slice.way, to), s, step, 1, slice.result,
+            now_, 0, 0, 0},
+           slice.needed);
+    }
+    pump(r);
+    if (!stop.installs) return;
+  }
+  for (std::uint32_t v : slice.variables) {
     ++arrived(r, v, step);
     claim(r, v);
   }
@@ -245,7 +270,7 @@ void Engine::take_norm(std::uint32_t r, std::uint32_t norm, std::uint32_t step,
   if (!norm_known(r, norm, step)) return;
   for (std::uint32_t s = 0; s < tables_.slices.size(); ++s) {
     const SliceTable& slice = tables_.slices[s];
-    const bool combines = slice.owner == r || slice.rows == ir::RowTransfer::kGather;
+    const bool combines = slice.owner == r || slice.by_all;
     if (!combines || (slice.clip_norms.empty() && slice.lamb_norms.empty())) continue;
     Owned& here = owned(r, s);
     if (here.waits != 0 && here.step == step) go_on(r, s);

@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "autodist/base/check.h"
-#include "autodist/base/error.h"
 #include "autodist/sim/engine.h"
 #include "autodist/sim/job_tables.h"
 #include "autodist/sim/symmetry.h"
@@ -22,24 +21,6 @@ Seconds period_of(const std::vector<double>& ends, bool settled) {
   const std::size_t from = last / 2;
   if (last == from) return Seconds(ends[last]);
   return Seconds((ends[last] - ends[from]) / static_cast<double>(last - from));
-}
-
-// Slices go from their members to their owner and back here, and whole gradients as they are.
-void check_known(const ir::Program& program) {
-  const auto refuse = [](const std::string& what, const std::string& how) {
-    fail(ErrorCode::kUsage, "simulate: {} {}, which the simulator does not know", what, how);
-  };
-  for (const ir::Slice& slice : program.slices) {
-    const std::string& name = program.shard(slice.pieces.front().shard).name;
-    if (slice.route != ir::Route::kDirect) {
-      refuse("'" + name + "'", "travels by route=" + ir::name_of(slice.route));
-    }
-    if (slice.sufficient_factors) refuse("'" + name + "'", "travels as two factors");
-  }
-  for (const ir::Collective& collective : program.collectives) {
-    if (collective.compression.codec == ir::Codec::kNone) continue;
-    refuse("a library's all-reduce", "is compressed by " + ir::to_string(collective.compression));
-  }
 }
 
 std::string name_of(const ir::Program& program, const RawRow& row) {
@@ -122,33 +103,42 @@ void add_uses(const Engine& engine, const cluster::Cluster& cluster, const JobTa
   }
 }
 
-// What a ring puts on the links: each member passes on every part but one while they are summed,
-// and every part but one when they come back. The engine counts those that it takes apart itself.
+// What a ring of `bytes` puts on the links: each member passes on every part but one while they are
+// summed, and every part but one when they come back.
+void add_ring(const JobTables& tables, const std::vector<ir::Rank>& members, std::int64_t bytes,
+              Simulation& result) {
+  const std::size_t n = members.size();
+  const auto part = [&](std::size_t i) {
+    const auto k = static_cast<std::int64_t>(i % n);
+    const auto count = static_cast<std::int64_t>(n);
+    return Bytes(bytes * (k + 1) / count - bytes * k / count);
+  };
+  for (std::size_t place = 0; place < n; ++place) {
+    const std::uint32_t node = tables.node_of_rank[members[place].value];
+    NodeUse& use = result.nodes[node];
+    const double all = tables.nodes[node].bytes_per_s * result.step.value;
+    const Bytes twice(2 * bytes);
+    if (tables.node_of_rank[members[(place + 1) % n].value] != node) {
+      const Bytes out = twice - part(place + 1) - part(place + 2);
+      use.sent += out;
+      use.sending += static_cast<double>(out.value) / all;
+    }
+    if (tables.node_of_rank[members[(place + n - 1) % n].value] != node) {
+      const Bytes in = twice - part(place) - part(place + 1);
+      use.received += in;
+      use.receiving += static_cast<double>(in.value) / all;
+    }
+  }
+}
+
+// The engine counts those that it takes apart itself.
 void add_rings(const JobTables& tables, Simulation& result) {
+  if (tables.mixed) return;
   for (const CollectiveTable& collective : tables.collectives) {
-    const std::vector<ir::Rank>& members = *collective.members;
-    const std::size_t n = members.size();
-    if (tables.mixed || n < 2) continue;
-    const auto part = [&](std::size_t i) {
-      const auto k = static_cast<std::int64_t>(i % n);
-      const auto count = static_cast<std::int64_t>(n);
-      return Bytes(collective.bytes * (k + 1) / count - collective.bytes * k / count);
-    };
-    for (std::size_t place = 0; place < n; ++place) {
-      const std::uint32_t node = tables.node_of_rank[members[place].value];
-      NodeUse& use = result.nodes[node];
-      const double all = tables.nodes[node].bytes_per_s * result.step.value;
-      const Bytes twice(2 * collective.bytes);
-      if (tables.node_of_rank[members[(place + 1) % n].value] != node) {
-        const Bytes out = twice - part(place + 1) - part(place + 2);
-        use.sent += out;
-        use.sending += static_cast<double>(out.value) / all;
-      }
-      if (tables.node_of_rank[members[(place + n - 1) % n].value] != node) {
-        const Bytes in = twice - part(place) - part(place + 1);
-        use.received += in;
-        use.receiving += static_cast<double>(in.value) / all;
-      }
+    if (collective.members->size() < 2) continue;
+    add_ring(tables, *collective.members, collective.bytes, result);
+    if (collective.second_bytes > 0) {
+      add_ring(tables, *collective.members, collective.second_bytes, result);
     }
   }
 }
@@ -174,7 +164,6 @@ Simulation simulate(const ir::Program& program, const cluster::Cluster& cluster,
                     const CostModel& costs, const SimulationOptions& options) {
   AD_CHECK(options.least_steps >= 1 && options.most_steps >= options.least_steps)
       << options.least_steps << " to " << options.most_steps << " steps";
-  check_known(program);
   const JobTables tables(program, cluster, costs);
   const Symmetry symmetry =
       options.symmetry ? find_symmetry(program, costs, tables) : no_symmetry(program);

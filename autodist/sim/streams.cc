@@ -98,6 +98,7 @@ bool Engine::step_compute(std::uint32_t r, const Instruction& instruction) {
       return true;
     case StepKind::kNorm:
       return true;
+    case StepKind::kNothing:
     case StepKind::kReduce:
       break;
   }
@@ -252,10 +253,13 @@ void Engine::post_contributions(std::uint32_t r, std::uint32_t v, std::uint32_t 
       if (--rank.fused[slice.fused] != 0) continue;
       rank.fused[slice.fused] = static_cast<std::uint32_t>(slice.variables.size());
     }
-    const Message message{MessageKind::kContribution, r,    slice.owner, s, step, 1,
-                          slice.contribution,         now_, 0,           0, 0};
-    if (slice.rows != ir::RowTransfer::kGather) {
-      if (slice.owner == r) {
+    Message message{MessageKind::kContribution, r,    slice.owner, s, step, 1,
+                    slice.contribution,         now_, 0,           0, 0};
+    if (!slice.way.is_direct()) {
+      message.to = tables_.ways.rank_of(slice.way, tables_.stop(slice, r).contributes);
+    }
+    if (!slice.by_all) {
+      if (message.to == r) {
         take_contribution(r, s, r, step);
       } else {
         post(message, slice.needed);
@@ -350,7 +354,7 @@ void Engine::streamed(const Event& event) {
   } else {
     const CollectiveTable& collective = tables_.collectives[instruction.id];
     record(ir::Activity::kCollective, r, step, RawRow::Of::kCollective, instruction.id,
-           collective.bytes, stream.since, now_);
+           collective.bytes + collective.second_bytes, stream.since, now_);
     stream.phase = Phase::kReady;
     for (std::uint32_t v : collective.variables) {
       local(r, v).averaged = step + 1;
@@ -368,7 +372,7 @@ void Engine::join(std::uint32_t r, std::uint32_t c, std::uint32_t step) {
   if (tables_.mixed && collective.members->size() > 1) {
     ranks_[r].ring_joined = true;
     send_ring(r, c, step);
-    return finish_ring(r, c);
+    return finish_ring(r, c, step);
   }
   Reduction& reduction = reductions_[c];
   const auto& members = *collective.members;
@@ -397,7 +401,8 @@ void Engine::send_ring(std::uint32_t r, std::uint32_t c, std::uint32_t step) {
   while (rank.ring_joined && rank.ring_sent < 2 * (n - 1) && rank.ring_sent <= rank.ring_got) {
     const auto self = std::lower_bound(members.begin(), members.end(), ir::Rank(r));
     const auto place = static_cast<std::uint32_t>(self - members.begin());
-    const std::int64_t bytes = tables_.collectives[c].bytes;
+    const CollectiveTable& collective = tables_.collectives[c];
+    const std::int64_t bytes = rank.ring_second ? collective.second_bytes : collective.bytes;
     // The part that it passes on in this round: its own first, then what came.
     const std::uint32_t part = (place + 2 * n - rank.ring_sent) % n;
     const std::int64_t size = bytes * (part + 1) / n - bytes * part / n;
@@ -409,12 +414,18 @@ void Engine::send_ring(std::uint32_t r, std::uint32_t c, std::uint32_t step) {
   }
 }
 
-void Engine::finish_ring(std::uint32_t r, std::uint32_t c) {
+void Engine::finish_ring(std::uint32_t r, std::uint32_t c, std::uint32_t step) {
   Rank& rank = ranks_[r];
   const auto n = static_cast<std::uint32_t>(tables_.collectives[c].members->size());
   if (!rank.ring_joined || rank.ring_got < 2 * (n - 1)) return;
   rank.ring_got -= 2 * (n - 1);  // the next one's first part may be here already
   rank.ring_sent = 0;
+  if (!rank.ring_second && tables_.collectives[c].second_bytes > 0) {
+    rank.ring_second = true;
+    send_ring(r, c, step);
+    return finish_ring(r, c, step);
+  }
+  rank.ring_second = false;
   rank.ring_joined = false;
   schedule_own(now_, EventKind::kReduced, r, c);
 }

@@ -14,7 +14,8 @@ auto figures(const NodeTable& node) {
 auto figures(const SliceTable& slice) {
   return std::tie(slice.needed, slice.contribution, slice.result, slice.asked, slice.fetched,
                   slice.sum_seconds, slice.update_seconds, slice.ring, slice.synchronous,
-                  slice.at_owner, slice.rows, slice.variables, slice.clip_norms, slice.lamb_norms);
+                  slice.at_owner, slice.rows, slice.by_all, slice.way.way, slice.sum_one,
+                  slice.variables, slice.clip_norms, slice.lamb_norms);
 }
 
 class Finder {
@@ -25,19 +26,6 @@ class Finder {
     for (std::size_t i = 0; i < tables.slices.size(); ++i) {
       by_owner_[tables.slices[i].owner].push_back(static_cast<std::uint32_t>(i));
     }
-  }
-
-  // Ranks per node where all nodes have as many, side by side; 0 otherwise.
-  [[nodiscard]] std::size_t ranks_per_node() const {
-    const std::size_t per_node = tables_.nodes[tables_.node_of_rank.front()].ranks.size();
-    if (ranks_ % per_node != 0) return 0;
-    for (std::size_t r = 0; r < ranks_; ++r) {
-      const bool starts_node = r % per_node == 0;
-      const NodeTable& node = tables_.nodes[tables_.node_of_rank[r]];
-      if (starts_node && (node.ranks.size() != per_node || node.ranks.front() != r)) return 0;
-      if (!starts_node && tables_.node_of_rank[r] != tables_.node_of_rank[r - 1]) return 0;
-    }
-    return per_node;
   }
 
   [[nodiscard]] bool turns_by(std::size_t shift) const {
@@ -54,8 +42,8 @@ class Finder {
     return std::all_of(
         tables_.collectives.begin(), tables_.collectives.end(), [&](const CollectiveTable& each) {
           // Message by message the parts of a ring must be equal, too.
-          const bool equal_parts =
-              each.bytes % static_cast<std::int64_t>(each.members->size()) == 0;
+          const auto n = static_cast<std::int64_t>(each.members->size());
+          const bool equal_parts = each.bytes % n == 0 && each.second_bytes % n == 0;
           return turns(*each.members, *each.members, shift) && (equal_parts || !tables_.mixed);
         });
   }
@@ -107,12 +95,12 @@ Symmetry find_symmetry(const ir::Program& program, const CostModel& costs,
   Symmetry symmetry = no_symmetry(program);
   if (costs.slowness || !tables.uplinks.empty() || symmetry.ranks < 2) return symmetry;
   Finder finder(program.ranks.size(), costs, tables);
-  const std::size_t per_node = finder.ranks_per_node();
+  const std::size_t per_node = tables.ranks_per_node;
   if (per_node == 0) return symmetry;
   for (std::size_t shift = per_node; shift < symmetry.ranks; shift += per_node) {
     if (symmetry.ranks % shift != 0 || !finder.turns_by(shift)) continue;
     symmetry.period = static_cast<std::uint32_t>(shift);
-    symmetry.ranks_per_node = static_cast<std::uint32_t>(per_node);
+    symmetry.ranks_per_node = tables.ranks_per_node;
     symmetry.by_owner = finder.take_owners();
     symmetry.places.resize(tables.slices.size());
     for (std::uint32_t owner = 0; owner < symmetry.ranks; ++owner) {

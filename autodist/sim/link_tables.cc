@@ -1,0 +1,166 @@
+// The part of the tables that says what lies between ranks.
+
+#include <algorithm>
+#include <map>
+
+#include "autodist/base/check.h"
+#include "autodist/sim/job_tables.h"
+
+namespace autodist::sim {
+namespace {
+
+constexpr double kLeastLatency = 1e-9;  // nothing happens at two nodes at one moment
+
+}  // namespace
+
+void JobTables::add_nodes(const ir::Program& program, const cluster::Cluster& cluster,
+                          const CostModel& costs) {
+  std::map<std::string, std::uint32_t> by_address;
+  for (std::size_t i = 0; i < cluster.nodes.size(); ++i) {
+    const cluster::Node& node = cluster.nodes[i];
+    by_address.emplace(node.address, static_cast<std::uint32_t>(i));
+    NodeTable table;
+    table.bytes_per_s = node.bandwidth_bytes_per_s * costs.engine.goodput;
+    if (costs.engine.goodput_bytes_per_s > 0) {
+      table.bytes_per_s = std::min(table.bytes_per_s, costs.engine.goodput_bytes_per_s);
+    }
+    table.latency = std::max(node.latency.value, kLeastLatency);
+    table.intra_bytes_per_s = node.intra_node_bytes_per_s;
+    nodes.push_back(std::move(table));
+  }
+  for (std::size_t r = 0; r < program.ranks.size(); ++r) {
+    const auto found = by_address.find(program.ranks[r].node);
+    AD_CHECK(found != by_address.end()) << "rank " << r << " is on " << program.ranks[r].node;
+    node_of_rank.push_back(found->second);
+    nodes[found->second].ranks.push_back(static_cast<std::uint32_t>(r));
+  }
+  count_ranks_per_node();
+  for (NodeTable& node : nodes) {
+    const auto computing = std::count_if(node.ranks.begin(), node.ranks.end(), [&](auto rank) {
+      return program.computes(ir::Rank(rank)) && costs.device(ir::Rank(rank)).on_host;
+    });
+    node.cores = costs.cores != 0 ? costs.cores : static_cast<std::uint32_t>(computing);
+  }
+}
+
+// A switch's uplink carries 1/o of the sum of its ports, each way; the topmost one needs none.
+void JobTables::add_switches(const cluster::Cluster& cluster) {
+  up_.resize(nodes.size());
+  down_.resize(nodes.size());
+  if (cluster.switches.empty()) return;
+  std::map<std::string, std::size_t> switch_of;  // by name of what hangs below it
+  std::map<std::string, std::size_t> by_name;
+  for (std::size_t i = 0; i < cluster.switches.size(); ++i) {
+    by_name[cluster.switches[i].name] = i;
+    for (const std::string& name : cluster.switches[i].nodes) switch_of[name] = i;
+  }
+  std::vector<double> ports(cluster.switches.size());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    auto above = switch_of.find(cluster.nodes[i].address);
+    for (double rate = nodes[i].bytes_per_s; above != switch_of.end();) {
+      ports[above->second] += rate;
+      rate /= cluster.switches[above->second].oversubscription;
+      above = switch_of.find(cluster.switches[above->second].name);
+    }
+  }
+  for (std::size_t i = 0; i < ports.size(); ++i) {  // up, then down
+    const double rate = ports[i] / cluster.switches[i].oversubscription;
+    uplinks.push_back({rate});
+    uplinks.push_back({rate});
+  }
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    auto above = switch_of.find(cluster.nodes[i].address);
+    while (above != switch_of.end()) {
+      up_[i].push_back(static_cast<std::uint32_t>(2 * above->second));
+      down_[i].push_back(static_cast<std::uint32_t>(2 * above->second + 1));
+      above = switch_of.find(cluster.switches[above->second].name);
+    }
+  }
+}
+
+// Up to the lowest switch that both hang below, and down again.
+const std::vector<std::uint32_t>& JobTables::path(std::uint32_t from, std::uint32_t to) const {
+  static const std::vector<std::uint32_t> kDirect;
+  if (uplinks.empty()) return kDirect;
+  if (paths_.empty()) paths_.resize(nodes.size() * nodes.size());
+  std::vector<std::uint32_t>& path = paths_[from * nodes.size() + to];
+  if (!path.empty()) return path;
+  std::size_t shared = 0;  // switches above both
+  const auto& a = up_[from];
+  const auto& b = up_[to];
+  while (shared < a.size() && shared < b.size() &&
+         a[a.size() - 1 - shared] == b[b.size() - 1 - shared]) {
+    ++shared;
+  }
+  for (std::size_t i = 0; i + shared < a.size(); ++i) path.push_back(a[i]);
+  for (std::size_t i = b.size() - shared; i-- > 0;) path.push_back(down_[to][i]);
+  return path;
+}
+
+void JobTables::count_ranks_per_node() {
+  const std::size_t each = nodes[node_of_rank.front()].ranks.size();
+  if (node_of_rank.size() % each != 0) return;
+  for (std::size_t r = 0; r < node_of_rank.size(); ++r) {
+    const NodeTable& node = nodes[node_of_rank[r]];
+    const bool starts_node = r % each == 0;
+    if (starts_node && (node.ranks.size() != each || node.ranks.front() != r)) return;
+    if (!starts_node && node_of_rank[r] != node_of_rank[r - 1]) return;
+  }
+  ranks_per_node = static_cast<std::uint32_t>(each);
+}
+
+CollectiveLinks JobTables::links_between(const std::vector<ir::Rank>& members) const {
+  CollectiveLinks links;
+  links.ranks = static_cast<std::uint32_t>(members.size());
+  std::vector<std::uint32_t> used;
+  for (ir::Rank member : members) used.push_back(node_of_rank[member.value]);
+  std::sort(used.begin(), used.end());
+  used.erase(std::unique(used.begin(), used.end()), used.end());
+  links.nodes = static_cast<std::uint32_t>(used.size());
+  links.node_bytes_per_s = nodes[used.front()].bytes_per_s;
+  links.intra_bytes_per_s = nodes[used.front()].intra_bytes_per_s;
+  for (std::uint32_t node : used) {
+    links.node_bytes_per_s = std::min(links.node_bytes_per_s, nodes[node].bytes_per_s);
+    links.node_latency = Seconds(std::max(links.node_latency.value, nodes[node].latency));
+    links.intra_bytes_per_s = std::min(links.intra_bytes_per_s, nodes[node].intra_bytes_per_s);
+  }
+  return links;
+}
+
+void JobTables::add_collectives(const ir::Program& program, const CostModel& costs) {
+  CollectiveLinks links;  // of the members before: most plans have the same everywhere
+  for (const ir::Collective& collective : program.collectives) {
+    CollectiveTable table;
+    double factored = 0;  // bytes of gradients that leave as factors
+    for (ir::VariableId variable : collective.variables) {
+      table.variables.push_back(variable.value);
+      const std::int64_t whole = ir::bytes_of(*program.graph, variable).value;
+      const ir::MatrixShape shape = ir::matrix_of(shape_of(*program.graph, variable));
+      const auto rank = ir::factor_rank(collective.compression, shape);
+      const auto element = static_cast<std::int64_t>(size_of(collective.dtype));
+      table.bytes += rank ? shape.rows * *rank * element : whole;
+      if (!rank) continue;
+      table.second_bytes += shape.columns * *rank * element;
+      factored += static_cast<double>(whole);
+    }
+    table.members = &collective.members;
+    if (collectives.empty() || collective.members != *collectives.back().members) {
+      links = links_between(collective.members);
+    }
+    table.wire_seconds = all_reduce_seconds(costs.collectives, links, Bytes(table.bytes)).value;
+    if (table.second_bytes > 0) {
+      table.wire_seconds +=
+          all_reduce_seconds(costs.collectives, links, Bytes(table.second_bytes)).value;
+    }
+    const bool on_host = costs.device(collective.members.front()).on_host;
+    const auto size = static_cast<double>(table.bytes + table.second_bytes);
+    if (on_host) {
+      table.copy_seconds = 2 * seconds_for(size, costs.engine.install_bytes_per_s) +
+                           2 * seconds_for(factored, costs.engine.encode_bytes_per_s);
+      if (links.ranks > 1) table.cpu_seconds = 2 * size * costs.collectives.cpu_s_per_byte;
+    }
+    collectives.push_back(std::move(table));
+  }
+}
+
+}  // namespace autodist::sim
