@@ -74,7 +74,7 @@ class VggLike(nn.Module):
 
     inputs = ["float32:3,32,32", "int64::100"]
 
-    def __init__(self):
+    def __init__(self, narrow=1):
         super().__init__()
         layers, channels, side = [], 3, 32
         for out in (32, 32, 0, 64, 64, 0, 128, 128, 128, 0, 256, 256, 256, 0):
@@ -82,11 +82,12 @@ class VggLike(nn.Module):
                 layers.append(nn.MaxPool2d(2))
                 side //= 2
                 continue
-            layers += [conv(channels, out, side), nn.ReLU()]
-            channels = out
+            layers += [conv(channels, out // narrow, side), nn.ReLU()]
+            channels = out // narrow
         self.features = nn.Sequential(*layers)
-        self.classifier = nn.Sequential(linear(1024, 2048), nn.ReLU(), linear(2048, 2048),
-                                        nn.ReLU(), linear(2048, 100))
+        wide = 2048 // narrow
+        self.classifier = nn.Sequential(linear(4 * channels, wide), nn.ReLU(), linear(wide, wide),
+                                        nn.ReLU(), linear(wide, 100))
 
     def forward(self, images, labels):
         return F.cross_entropy(self.classifier(self.features(images).flatten(1)), labels)
@@ -170,6 +171,29 @@ class BertSmall(nn.Module):
         return F.cross_entropy((x @ self.words.weight.t()).flatten(0, 1), hidden.flatten())
 
 
+class BertTiny(BertSmall):
+    """Three layers of width 128 and 1,024 tokens; 2.9 MB."""
+
+    inputs = ["int64:16:1024", "int64:16:1024"]
+
+    def __init__(self):
+        super().__init__(vocabulary=1024, tokens=16, width=128, heads=4, layers=3)
+
+
+class MlpTiny(nn.Module):
+    """Three linear layers; 3.5 MB."""
+
+    inputs = ["float32:256", "int64::100"]
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(linear(256, 768), nn.ReLU(), linear(768, 768), nn.ReLU(),
+                                    linear(768, 100))
+
+    def forward(self, x, labels):
+        return F.cross_entropy(self.layers(x), labels)
+
+
 class Flat(nn.Module):
     """One tensor of 64 MB and next to no compute: an all-reduce alone."""
 
@@ -205,11 +229,13 @@ class Ncf(nn.Module):
 
 
 MODELS = {"vgg-like": VggLike, "resnet18-like": ResNet18Like, "bert-small": BertSmall, "ncf": Ncf,
+          "vgg-tiny": lambda: VggLike(narrow=4), "bert-tiny": BertTiny, "mlp-tiny": MlpTiny,
           "ncf-sparse": lambda: Ncf(sparse=True), "flat": Flat}
 
 
 def inputs_of(name):
-    return getattr(MODELS[name], "inputs", Ncf.inputs)
+    family = {"vgg-tiny": VggLike, "ncf-sparse": Ncf}.get(name, MODELS[name])
+    return family.inputs
 
 
 def build(name, imitated_seconds=0.0):

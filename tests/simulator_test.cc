@@ -318,6 +318,16 @@ TEST(Cores, TheEngineTakesTimeFromRanksThatComputeOnThem) {
   EXPECT_EQ(free.nodes[0].stolen.value, 0);
 }
 
+// Four ranks on two cores take twice as long as on four.
+TEST(Cores, AreSharedByRanksThatCompute) {
+  SimulatedJob job = job_of(stack(4, 8, 5e-3), "AllReduce:algorithm=direct", 1, 4);
+  only_the_wire(job.costs);
+  job.costs.cores = 4;
+  EXPECT_NEAR(job.simulate().first_step.value, 12 * 5e-3, 1e-9);
+  job.costs.cores = 2;
+  EXPECT_NEAR(job.simulate().first_step.value, 2 * 12 * 5e-3, 12 * 5e-3 * 0.2);
+}
+
 TEST(Accumulation, ContributesOncePerStep) {
   const auto graph = stack(4, 50, 1e-3);
   passes::Options options;

@@ -23,27 +23,43 @@ std::string plain(const std::string& kind) {
 
 }  // namespace
 
-// CPUs: cores * base clock * float32 operations per cycle (two fused multiply-adds on 256 bits are
-// 32, on 512 bits 64), and channels * transfer rate * 8 bytes.
+// GPUs: float32 outside of tensor cores, at the clock that the maker's own figure takes: cores *
+// clock * 2. CPUs: cores * base clock * float32 operations per cycle (two fused multiply-adds on
+// 256 bits are 32, on 512 bits 64), and channels * transfer rate * 8 bytes. what_if_test.cc works
+// all of them out again.
 const std::vector<DeviceRow>& device_table() {
   static const std::vector<DeviceRow> table{
-      {"M60", DeviceKind::kGpu, 4.8, 8, 160, "NVIDIA Tesla M60 data sheet, one of its two GPUs"},
-      {"TITAN X", DeviceKind::kGpu, 6.6, 12, 336.5, "NVIDIA GeForce GTX TITAN X specification"},
-      {"TITAN X Pascal", DeviceKind::kGpu, 11.0, 12, 480, "NVIDIA TITAN X (2016) specification"},
-      {"P4000", DeviceKind::kGpu, 5.3, 8, 243, "NVIDIA Quadro P4000 data sheet"},
-      {"P100", DeviceKind::kGpu, 10.6, 16, 732, "NVIDIA Tesla P100 SXM2 data sheet"},
-      {"T4", DeviceKind::kGpu, 8.1, 16, 320, "NVIDIA T4 data sheet"},
-      {"V100", DeviceKind::kGpu, 15.7, 16, 900, "NVIDIA V100 SXM2 data sheet"},
-      {"A100", DeviceKind::kGpu, 19.5, 40, 1555, "NVIDIA A100 SXM4 40 GB data sheet"},
-      {"A100 80GB", DeviceKind::kGpu, 19.5, 80, 2039, "NVIDIA A100 SXM4 80 GB data sheet"},
-      {"H100", DeviceKind::kGpu, 67, 80, 3350, "NVIDIA H100 SXM data sheet"},
-      {"H200", DeviceKind::kGpu, 67, 141, 4800, "NVIDIA H200 SXM data sheet"},
-      {"Xeon E5-2690 v4", DeviceKind::kCpu, 1.16, 0, 76.8, "Intel ARK: 14 cores, 2.6 GHz, AVX2"},
-      {"Xeon Gold 6148", DeviceKind::kCpu, 3.07, 0, 128, "Intel ARK: 20 cores, 2.4 GHz, AVX-512"},
+      {"M60", DeviceKind::kGpu, 4.8, 8, 160,
+       "NVIDIA Tesla M60 data sheet, one of its two GPUs: 2048 cores, 1.178 GHz"},
+      {"TITAN X", DeviceKind::kGpu, 6.6, 12, 336.5,
+       "NVIDIA GeForce GTX TITAN X specification: 3072 cores, 1.075 GHz"},
+      {"TITAN X Pascal", DeviceKind::kGpu, 11.0, 12, 480,
+       "NVIDIA TITAN X (2016) specification: 3584 cores, 1.531 GHz"},
+      {"P4000", DeviceKind::kGpu, 5.3, 8, 243,
+       "NVIDIA Quadro P4000 data sheet: 1792 cores, 1.48 GHz"},
+      {"P100", DeviceKind::kGpu, 10.6, 16, 732,
+       "NVIDIA Tesla P100 SXM2 data sheet: 3584 cores, 1.48 GHz"},
+      {"T4", DeviceKind::kGpu, 8.1, 16, 320, "NVIDIA T4 data sheet: 2560 cores, 1.59 GHz"},
+      {"V100", DeviceKind::kGpu, 15.7, 16, 900,
+       "NVIDIA V100 SXM2 data sheet: 5120 cores, 1.53 GHz"},
+      {"A100", DeviceKind::kGpu, 19.5, 40, 1555,
+       "NVIDIA A100 SXM4 40 GB data sheet: 6912 cores, 1.41 GHz"},
+      {"A100 80GB", DeviceKind::kGpu, 19.5, 80, 2039,
+       "NVIDIA A100 SXM4 80 GB data sheet: 6912 cores, 1.41 GHz"},
+      {"H100", DeviceKind::kGpu, 67, 80, 3350, "NVIDIA H100 SXM data sheet: 16896 cores, 1.98 GHz"},
+      {"H200", DeviceKind::kGpu, 67, 141, 4800,
+       "NVIDIA H200 SXM data sheet: 16896 cores, 1.98 GHz"},
+      {"Xeon E5-2690 v4", DeviceKind::kCpu, 1.16, 0, 76.8,
+       "Intel ARK: 14 cores, 2.6 GHz, AVX2, four channels DDR4-2400"},
+      {"Xeon Gold 6148", DeviceKind::kCpu, 3.07, 0, 128,
+       "Intel ARK: 20 cores, 2.4 GHz, AVX-512, six channels DDR4-2666"},
       {"Xeon Platinum 8259CL", DeviceKind::kCpu, 3.84, 0, 140.8,
-       "24 cores, 2.5 GHz, AVX-512, six channels DDR4-2933"},
-      {"EPYC 7742", DeviceKind::kCpu, 4.61, 0, 204.8, "AMD specification: 64 cores, 2.25 GHz"},
-      {"EPYC 9654", DeviceKind::kCpu, 7.37, 0, 460.8, "AMD specification: 96 cores, 2.4 GHz"},
+       "made for AWS, not in Intel ARK: 24 cores, 2.5 GHz (/proc/cpuinfo of g4dn instances), "
+       "AVX-512, six channels DDR4-2933"},
+      {"EPYC 7742", DeviceKind::kCpu, 4.61, 0, 204.8,
+       "AMD specification: 64 cores, 2.25 GHz, AVX2, eight channels DDR4-3200"},
+      {"EPYC 9654", DeviceKind::kCpu, 7.37, 0, 460.8,
+       "AMD specification: 96 cores, 2.4 GHz, AVX-512 in two halves, twelve channels DDR5-4800"},
   };
   return table;
 }

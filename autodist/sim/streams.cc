@@ -118,7 +118,12 @@ void Engine::begin_compute(std::uint32_t r, double seconds) {
   rank.compute.phase = Phase::kBusy;
   rank.compute.since = now_;
   rank.debt = 0;
-  if (costs_.device(ir::Rank(r)).on_host) ++busy_[node_of(r)];
+  if (costs_.device(ir::Rank(r)).on_host) {
+    // With more ranks that compute than cores each gets its share of them, as it stands now.
+    const std::uint32_t busy = ++busy_[node_of(r)];
+    const std::uint32_t cores = tables_.nodes[node_of(r)].cores;
+    if (busy > cores) seconds *= static_cast<double>(busy) / cores;
+  }
   schedule_own(now_ + seconds, EventKind::kComputed, r);
 }
 

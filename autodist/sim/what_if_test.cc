@@ -50,5 +50,42 @@ TEST(DeviceTable, HasFiguresAndSources) {
   EXPECT_EQ(find_device("titanx", "test").kind, "TITAN X");
 }
 
+// The makers' figures are cores, clocks and operations per cycle; memory of CPUs channels by rate.
+TEST(DeviceTable, IsWhatTheSourcesWorkOutTo) {
+  struct Parts {
+    const char* kind;
+    double cores;
+    double ghz;
+    double per_cycle;
+    double channels;  // 0: of a GPU, given by its maker as it is
+    double megatransfers;
+  };
+  const Parts all[] = {{"M60", 2048, 1.178, 2, 0, 0},
+                       {"TITAN X", 3072, 1.075, 2, 0, 0},
+                       {"TITAN X Pascal", 3584, 1.531, 2, 0, 0},
+                       {"P4000", 1792, 1.48, 2, 0, 0},
+                       {"P100", 3584, 1.48, 2, 0, 0},
+                       {"T4", 2560, 1.59, 2, 0, 0},
+                       {"V100", 5120, 1.53, 2, 0, 0},
+                       {"A100", 6912, 1.41, 2, 0, 0},
+                       {"A100 80GB", 6912, 1.41, 2, 0, 0},
+                       {"H100", 16896, 1.98, 2, 0, 0},
+                       {"H200", 16896, 1.98, 2, 0, 0},
+                       {"Xeon E5-2690 v4", 14, 2.6, 32, 4, 2400},
+                       {"Xeon Gold 6148", 20, 2.4, 64, 6, 2666},
+                       {"Xeon Platinum 8259CL", 24, 2.5, 64, 6, 2933},
+                       {"EPYC 7742", 64, 2.25, 32, 8, 3200},
+                       {"EPYC 9654", 96, 2.4, 32, 12, 4800}};
+  EXPECT_EQ(std::size(all), device_table().size()) << "a row without its parts";
+  for (const Parts& parts : all) {
+    const DeviceRow& row = find_device(parts.kind, "test");
+    EXPECT_NEAR(row.tflops / (parts.cores * parts.ghz * parts.per_cycle / 1000), 1, 0.01)
+        << parts.kind;
+    if (parts.channels == 0) continue;
+    EXPECT_NEAR(row.memory_gb_per_s / (parts.channels * parts.megatransfers * 8 / 1000), 1, 0.01)
+        << parts.kind;
+  }
+}
+
 }  // namespace
 }  // namespace autodist::sim

@@ -1,16 +1,23 @@
-// `autodist bench sim`, `bench p3` and `bench search`: what needs no libtorch. The other benchmarks
-// are autodist-torch's.
+// `autodist bench sim`, `p3`, `chart`, `predict` and `search`: what needs no libtorch. The other
+// benchmarks are autodist-torch's.
+
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/studies/p3.h"
+#include "autodist/app/studies/published_chart.h"
 #include "autodist/app/studies/speed.h"
 #include "autodist/app/studies/strategies.h"
+#include "autodist/base/error.h"
 #include "autodist/base/file.h"
 
 namespace autodist::app {
@@ -23,6 +30,9 @@ struct BenchArguments {
   std::string clusters;
   std::string budget;
   std::vector<std::string> models;
+  std::string results;
+  std::int64_t most = 0;
+  bool report_only = false;
   bool quick = false;
 };
 
@@ -80,8 +90,40 @@ int bench_search(const BenchArguments& arguments, Console& console) {
   return 0;
 }
 
+// Hosts are namespaces: a script in the place of this process.
+int bench_predict(const BenchArguments& arguments, const Console& console) {
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  std::vector<std::string> words{
+      (folder.parent_path() / "share/autodist/tools/bench-predict").string(), "--autodist",
+      (folder / "autodist").string()};
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {option, value});
+  };
+  add("--output", arguments.output);
+  add("--results", arguments.results);
+  add("--most", arguments.most > 0 ? std::to_string(arguments.most) : "");
+  if (arguments.report_only) words.emplace_back("--report-only");
+  if (console.json) words.emplace_back("--json");
+  std::vector<char*> raw;
+  for (std::string& word : words) raw.push_back(word.data());
+  raw.push_back(nullptr);
+  ::execv(raw.front(), raw.data());
+  fail(ErrorCode::kEnvironment, "bench predict: {}: {}. It comes with the source tree.",
+       words.front(), std::strerror(errno));
+}
+
+int bench_chart(const BenchArguments& arguments, Console& console) {
+  const std::string path = data_folder(arguments) + "/autodist/figure1.tsv";
+  const std::string page = chart_page(study_chart(parse_chart(read_file(path), path)));
+  if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
+  if (!console.json) console.out << page;
+  return 0;
+}
+
 int bench(const BenchArguments& arguments, Console& console) {
   if (arguments.name == "search") return bench_search(arguments, console);
+  if (arguments.name == "predict") return bench_predict(arguments, console);
+  if (arguments.name == "chart") return bench_chart(arguments, console);
   if (arguments.name == "p3") {
     const std::string page = p3_page();
     if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
@@ -102,7 +144,7 @@ int bench(const BenchArguments& arguments, Console& console) {
 }  // namespace
 
 const std::vector<std::string>& light_benchmarks() {
-  static const std::vector<std::string> names{"sim", "p3", "search"};
+  static const std::vector<std::string> names{"sim", "p3", "chart", "predict", "search"};
   return names;
 }
 
@@ -110,14 +152,20 @@ Action declare_bench_light(CLI::App& verb) {
   auto arguments = std::make_shared<BenchArguments>();
   verb.add_option(
           "name", arguments->name,
-          "sim: speed and scale of the simulator; p3: P3's study; search: searched strategies "
-          "against other systems' on AutoSync's two clusters")
+          "sim: speed and scale of the simulator; p3: P3's study; chart: AutoDist's published "
+          "chart; "
+          "predict: predictions beside real runs on this machine (needs root); search: searched "
+          "strategies against other systems' on AutoSync's two clusters")
       ->required()
       ->check(CLI::IsMember(light_benchmarks()));
   verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");
   verb.add_option("-o,--output", arguments->output, "write the page of figures here");
   verb.add_option("--data", arguments->data,
                   "folder of measured tables (default: AUTODIST_DATA, then ../shared/data)");
+  verb.add_option("--results", arguments->results,
+                  "of predict: folder of what was measured, so that it may be interrupted");
+  verb.add_option("--most", arguments->most, "of predict: cases to measure now (default: all)");
+  verb.add_flag("--report-only", arguments->report_only, "of predict: measure nothing");
   verb.add_option("--clusters", arguments->clusters,
                   "of search: folder of autosync-a.yml and autosync-b.yml (default: the shipped)")
       ->default_val(shipped_clusters());

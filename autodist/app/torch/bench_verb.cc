@@ -80,7 +80,7 @@ Action declare_bench(CLI::App& verb) {
   verb.add_option(
           "name", arguments->name,
           "capture, staleness, sync (docs/testbed.md), sync-rank (a rank of it); and without "
-          "libtorch, with a --help of their own: sim, p3, search")
+          "libtorch, with a --help of their own: sim, p3, chart, predict, search")
       ->required()
       ->check(CLI::IsMember({"capture", "staleness", "sync", "sync-rank"}));
   verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");

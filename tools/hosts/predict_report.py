@@ -1,0 +1,244 @@
+"""The page and the plot of `autodist bench predict`, from measured and predicted steps.
+
+A row has `case`, `blocks` (seconds of a step, one per block), `default` and `predicted` (seconds, by
+the uncalibrated simulator and by the fitted one), `fitted` (whether it was among the fitted half).
+"""
+
+import collections
+import itertools
+import math
+import statistics
+
+KINDS = {"imitated": "hosts with shaped links, compute imitated",
+         "computed": "two hosts with shaped links, compute real",
+         "local": "ranks of one machine, compute real"}
+
+
+def measured(row):
+    return statistics.median(row["blocks"])
+
+
+def error(row, by="predicted"):
+    return row[by] / measured(row) - 1
+
+
+def percentile(values, share):
+    """The smallest value that at least `share` of them do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def kendall(pairs):
+    """Of (predicted, measured): concordant less discordant pairs, over all that differ in both."""
+    signs = [(a[0] - b[0]) * (a[1] - b[1]) for a, b in itertools.combinations(pairs, 2)]
+    ordered = [sign for sign in signs if sign != 0]
+    return sum(1 if sign > 0 else -1 for sign in ordered) / len(ordered) if ordered else None
+
+
+def groups(rows):
+    """Rows that differ in the builder alone."""
+    found = collections.defaultdict(list)
+    for row in rows:
+        case = row["case"]
+        found[tuple(case[key] for key in ("kind", "model", "milliseconds", "ranks", "rate"))].append(
+            row)
+    return [group for group in found.values() if len(group) > 1]
+
+
+def order_within(rows):
+    """Kendall's tau over pairs of builders on the same job, and how much slower than the best the
+    builder is that the simulator would have taken (mean over jobs)."""
+    concordant, ordered, regrets = 0, 0, []
+    for group in groups(rows):
+        for a, b in itertools.combinations(group, 2):
+            sign = (a["predicted"] - b["predicted"]) * (measured(a) - measured(b))
+            concordant += (sign > 0) - (sign < 0)
+            ordered += sign != 0
+        taken = min(group, key=lambda row: row["predicted"])
+        regrets.append(measured(taken) / min(map(measured, group)) - 1)
+    return (concordant / ordered if ordered else None), (
+        statistics.fmean(regrets) if regrets else None)
+
+
+def percent(value):
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def number(value):
+    return "-" if value is None else f"{value:.2f}"
+
+
+class Report:
+    def __init__(self, rows, again, failed, calibrations, steps, seed):
+        self.rows, self.again, self.failed = rows, again, failed
+        self.calibrations, self.steps, self.seed = calibrations, steps, seed
+
+    def parts(self):
+        """(name, rows) of every line of the summary."""
+        lines = []
+        for kind in KINDS:
+            for fitted in (True, False):
+                rows = [row for row in self.rows
+                        if row["case"]["kind"] == kind and row["fitted"] == fitted]
+                if rows:
+                    lines.append((f"{kind}, {'fitted' if fitted else 'held out'}", rows))
+        for fitted in (True, False):
+            lines.append((f"all, {'fitted' if fitted else 'held out'}",
+                          [row for row in self.rows if row["fitted"] == fitted]))
+        return [line for line in lines if line[1]]
+
+    def floor(self, kind=None):
+        """How far two runs of one case are apart: the median."""
+        values = [abs(measured(b) / measured(a) - 1) for a, b in self.again
+                  if kind is None or a["case"]["kind"] == kind]
+        return statistics.median(values) if values else None
+
+    def spread(self, rows):
+        """How far the slowest block is from the fastest: the median over cases."""
+        return statistics.median(max(row["blocks"]) / min(row["blocks"]) - 1 for row in rows)
+
+    def figures(self):
+        held = [row for row in self.rows if not row["fitted"]]
+        errors = [abs(error(row)) for row in held]
+        tau, regret = order_within(self.rows)
+        return {"cases": len(self.rows), "noise_floor": self.floor(),
+                "held_out_median_error": statistics.median(errors),
+                "held_out_p95_error": percentile(errors, 0.95),
+                "held_out_kendall_tau": kendall([(r["predicted"], measured(r)) for r in held]),
+                "builders_kendall_tau": tau, "builders_regret": regret}
+
+    def summary(self):
+        text = ("| cases | number | median error | 95th percentile | uncalibrated, median | τ | "
+                "blocks apart |\n|---|---|---|---|---|---|---|\n")
+        for name, rows in self.parts():
+            errors = [abs(error(row)) for row in rows]
+            plain = statistics.median(abs(error(row, "default")) for row in rows)
+            tau = kendall([(row["predicted"], measured(row)) for row in rows])
+            text += (f"| {name} | {len(rows)} | {percent(statistics.median(errors))} | "
+                     f"{percent(percentile(errors, 0.95))} | {percent(plain)} | {number(tau)} | "
+                     f"{percent(self.spread(rows))} |\n")
+        return text
+
+    def orders(self):
+        text = "| jobs | number | τ of the builders' order | regret |\n|---|---|---|---|\n"
+        for kind in KINDS:
+            rows = [row for row in self.rows if row["case"]["kind"] == kind]
+            tau, regret = order_within(rows)
+            text += f"| {kind} | {len(groups(rows))} | {number(tau)} | {percent(regret)} |\n"
+        return text
+
+    def table(self):
+        text = ("| kind | model | compute, ms | ranks | rate | builder | measured, ms | blocks, ms | "
+                "predicted, ms | error | |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+        for row in sorted(self.rows, key=lambda row: [str(value) for value in row["case"].values()]):
+            case = row["case"]
+            blocks = f"{1e3 * min(row['blocks']):.1f} to {1e3 * max(row['blocks']):.1f}"
+            text += (f"| {case['kind']} | {case['model']} | {case['milliseconds'] or 'real'} | "
+                     f"{case['ranks']} | {case['rate'] or 'one machine'} | {case['builder']} | "
+                     f"{1e3 * measured(row):.1f} | {blocks} | {1e3 * row['predicted']:.1f} | "
+                     f"{100 * error(row):+.1f} % | {'fitted' if row['fitted'] else 'held out'} |\n")
+        return text
+
+    def fits(self):
+        keys = sorted({key for point in self.calibrations.values() for key in point})
+        names = [kind for kind in KINDS if kind in self.calibrations]
+        text = f"| key | {' | '.join(names)} |\n|---{'|---' * len(names)}|\n"
+        for key in keys:
+            values = [self.calibrations[kind].get(key) for kind in names]
+            shown = ["default" if value is None else f"{value:.4g}" for value in values]
+            text += f"| `{key}` | {' | '.join(shown)} |\n"
+        return text
+
+    def floors(self):
+        text = "| case measured twice | first, ms | second, ms | apart |\n|---|---|---|---|\n"
+        for first, second in self.again:
+            case = first["case"]
+            apart = abs(measured(second) / measured(first) - 1)
+            text += (f"| {case['model']}, {case['ranks']} ranks, {case['rate'] or 'one machine'}, "
+                     f"{case['builder']} | {1e3 * measured(first):.1f} | "
+                     f"{1e3 * measured(second):.1f} | {percent(apart)} |\n")
+        return text
+
+    def page(self, plot):
+        loads = [row["load_average"] for row in self.rows]
+        kinds = "".join(f"- **{kind}**: {what}.\n" for kind, what in KINDS.items())
+        return f"""# Predictions and real runs
+
+Written by `autodist bench predict`. Each case is a job of this machine ([testbed](../testbed.md) for
+the hosts), its step the median of three blocks of {self.steps} steps, each the mean at the slowest
+rank. The simulator got the ops' times from `autodist capture` and the same builder. Cases were drawn
+with seed {self.seed}, and so was the half that a calibration per kind was fitted on; the other half
+was held out.
+
+{kinds}
+The machine has two cores and did other work throughout: load average {min(loads):.1f} to
+{max(loads):.1f}.
+
+{self.summary()}
+*Error* is |predicted ÷ measured − 1|, *uncalibrated* that of the simulator's defaults, *τ* Kendall's
+over all pairs of the line, *blocks apart* how much slower the slowest of a case's three blocks was
+than the fastest (median). No prediction can be closer than runs are to each other. The same case
+twice, in two jobs (median {percent(self.floor())}):
+
+{self.floors()}
+Which builder is faster on the same job, and how much slower than the best the one is that the
+simulator would have taken:
+
+{self.orders()}
+![Measured and predicted steps]({plot})
+
+## What was fitted
+
+{self.fits()}
+## All cases
+
+{self.table()}
+{self.failures()}"""
+
+    def failures(self):
+        if not self.failed:
+            return "Every case that was started ended.\n"
+        return "Cases without a result:\n\n" + "".join(
+            f"- {row['case']['kind']} {row['case']['model']} {row['case']['builder']}: "
+            f"{row['failed'].splitlines()[0][:200]}\n" for row in self.failed)
+
+    def plot(self):
+        """Measured (across) and predicted (up) milliseconds, both logarithmic."""
+        size, margin = 480, 60
+        values = [1e3 * value for row in self.rows for value in (measured(row), row["predicted"])]
+        low = math.floor(math.log10(min(values)) * 4) / 4
+        high = math.ceil(math.log10(max(values)) * 4) / 4
+
+        def at(value):
+            return margin + (math.log10(1e3 * value) - low) / (high - low) * (size - 2 * margin)
+
+        colours = dict(zip(KINDS, ("#1b6ca8", "#c0392b", "#27864a")))
+        parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size + 160} {size}" '
+                 'font-family="sans-serif" font-size="12">',
+                 f'<rect width="{size + 160}" height="{size}" fill="white"/>',
+                 f'<line x1="{margin}" y1="{size - margin}" x2="{size - margin}" y2="{margin}" '
+                 'stroke="#999"/>']
+        for exponent in range(math.ceil(low), math.floor(high) + 1):
+            place = at(10**exponent / 1e3)
+            parts.append(f'<text x="{place:.0f}" y="{size - margin + 18}" text-anchor="middle">'
+                         f'{10**exponent:g}</text>')
+            parts.append(f'<text x="{margin - 8}" y="{size - place + 4:.0f}" text-anchor="end">'
+                         f'{10**exponent:g}</text>')
+        parts.append(f'<path d="M{margin} {margin}V{size - margin}H{size - margin}" fill="none" '
+                     'stroke="black"/>')
+        parts.append(f'<text x="{size / 2}" y="{size - 15}" text-anchor="middle">measured, ms a '
+                     'step</text>')
+        parts.append(f'<text x="16" y="{size / 2}" text-anchor="middle" '
+                     f'transform="rotate(-90 16 {size / 2})">predicted, ms a step</text>')
+        for row in self.rows:
+            colour = colours[row["case"]["kind"]]
+            fill = "none" if row["fitted"] else colour
+            parts.append(f'<circle cx="{at(measured(row)):.1f}" '
+                         f'cy="{size - at(row["predicted"]):.1f}" r="4" fill="{fill}" '
+                         f'stroke="{colour}"/>')
+        for i, kind in enumerate(KINDS):
+            y = margin + 20 * i
+            parts.append(f'<circle cx="{size}" cy="{y}" r="4" fill="{colours[kind]}"/>'
+                         f'<text x="{size + 12}" y="{y + 4}">{kind}</text>')
+        parts.append(f'<text x="{size - 4}" y="{margin + 64}">hollow: fitted</text></svg>')
+        return "\n".join(parts) + "\n"
