@@ -22,7 +22,9 @@ list(REMOVE_ITEM layers autodist_app_python)  # pip installs it
 install(TARGETS ${layers} autodist_package EXPORT AutoDistTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/data/graphs DESTINATION share/autodist)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/data/graphs ${CMAKE_SOURCE_DIR}/data/autosync
+  ${CMAKE_SOURCE_DIR}/data/clusters
+  DESTINATION share/autodist)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/autodist DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" PATTERN "testdata" EXCLUDE PATTERN "python" EXCLUDE)
 

@@ -88,7 +88,8 @@ class Page:
         self.scratch.mkdir()
         # Python's module, where it is built, lies beside the programs' folder.
         self.environment = dict(os.environ, PATH=f"{programs}:{os.environ['PATH']}", HOME=str(home),
-                                PYTHONPATH=str(programs.parent / "python"), LC_ALL="C.UTF-8")
+                                PYTHONPATH=str(programs.parent / "python"), LC_ALL="C.UTF-8",
+                                AUTODIST_HISTORY=str(home / "history"))
 
     def run(self, command, wanted=0):
         finished = subprocess.run(command, cwd=self.scratch, env=self.environment, text=True,

@@ -36,8 +36,8 @@ class Job:
         nodes = "".join(f"  - address: {host.address}\n    slots: 1\n" + "    chief: true\n"
                         * (host.index == 0) for host in cluster.hosts[:ranks])
         spec.write_text("nodes:\n" + nodes)
-        command = [sys.argv[1], "train", "digits", "--batch", "30", "--cluster", spec, "--steps",
-                   steps, "--join-timeout", join_seconds, *extra]
+        command = [sys.argv[1], "train", "digits", "--batch", "30", "--cluster", spec, "--builder",
+                   "PSLoadBalancing", "--steps", steps, "--join-timeout", join_seconds, *extra]
         self.lines, self.errors = [[] for _ in range(ranks)], [[] for _ in range(ranks)]
         self.processes, self.readers = [], []
         for host in cluster.hosts[:ranks]:

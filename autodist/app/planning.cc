@@ -52,7 +52,8 @@ void set_id(strategy::Strategy& strategy) {
 }
 
 std::string source_of(const StrategyRequest& request) {
-  return request.file.empty() ? "builder " + request.builder : request.file;
+  if (!request.file.empty()) return request.file;
+  return request.builder == kSearch ? "search" : "builder " + request.builder;
 }
 
 strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Graph& graph,

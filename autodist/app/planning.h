@@ -31,7 +31,7 @@ struct StrategyRequest {
   bool cpu_only = false;
 };
 
-// Where a strategy comes from, for messages: the file's path, or "builder NAME".
+// Where a strategy comes from, for messages: the file's path, "search" or "builder NAME".
 std::string source_of(const StrategyRequest& request);
 
 // Throws as strategy::check and search::build_strategy do. What a file holds and we pass over is

@@ -4,9 +4,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/history.h"
+#include "autodist/app/measured.h"
 #include "autodist/app/planning.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
+#include "autodist/base/file.h"
 
 namespace autodist::app {
 namespace {
@@ -16,7 +19,11 @@ struct Simulated {
   ir::Program program;
   sim::CostModel costs;
   sim::Simulation simulation;
+  Seconds expected;
 };
+
+// Fewer say more about noise than about plans.
+constexpr std::size_t kLeastPlans = 12;
 
 Simulated simulated(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
                     const SearchRequest& request, const search::Judge::Costs& costs,
@@ -27,18 +34,59 @@ Simulated simulated(const std::shared_ptr<const ir::Graph>& graph, const cluster
   result.program = passes::rewrite(graph, result.strategy, cluster, request.passes, candidate.name);
   result.costs = costs(result.program);
   result.simulation = sim::simulate(result.program, cluster, result.costs);
+  const auto& correct = request.options.correct;
+  result.expected = correct ? correct(result.strategy, result.program, result.simulation)
+                            : result.simulation.step;
   return result;
 }
 
 }  // namespace
 
+Learned learn(const ir::Graph& graph, const cluster::Cluster& cluster,
+              const SearchRequest& request) {
+  Learned learned;
+  const std::vector<DataCell> cells = history_on(request.history, cluster);
+  const DataCell own = history_cell(graph, cluster);
+  for (const DataCell& cell : cells) {
+    if (cell.model != own.model || cell.cluster != own.cluster) continue;
+    for (const DataPoint& point : cell.points) {
+      if (learned.best_measured && *learned.best_measured <= point.step()) continue;
+      learned.best_measured = point.step();
+      learned.best_id = point.id;
+    }
+  }
+  std::vector<std::string> passed_over;
+  const MeasuredPlans plans = measured_plans(
+      cells, passed_over, [&](const ir::Program& program, const cluster::Cluster& machines) {
+        return costs_of(program, machines, {}, request.cluster_file, request.calibration);
+      });
+  std::size_t simulated = 0;
+  for (const search::Sample& sample : plans.samples) simulated += sample.simulated > 0 ? 1 : 0;
+  if (simulated >= kLeastPlans) {
+    const search::Residual residual = search::Residual::fit(plans.samples);
+    learned.correct = correction(residual, residual.bias(plans.samples), cluster);
+    learned.plans = residual.samples();
+    learned.from = "this cluster's history";
+  } else if (!request.ranker.empty()) {
+    const search::Residual residual =
+        search::Residual::parse(read_file(request.ranker), request.ranker);
+    learned.correct = correction(residual, residual.bias(plans.samples), cluster);
+    learned.plans = residual.samples();
+    learned.from = request.ranker;
+  }
+  return learned;
+}
+
 SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
-                         const cluster::Cluster& cluster, const SearchRequest& request) {
+                         const cluster::Cluster& cluster, const SearchRequest& asked) {
+  SearchRequest request = asked;
   const search::Judge::Costs costs = [&](const ir::Program& program) {
     return costs_of(program, cluster, request.costs, request.cluster_file, request.calibration);
   };
   const SteadyClock clock;
   SearchedPlan plan;
+  plan.learned = learn(*graph, cluster, request);
+  request.options.correct = plan.learned.correct;
   plan.found = search::search(graph, cluster, request.passes, costs, request.options, clock);
   plan.name = plan.found.best().name;
   Simulated answer = simulated(graph, cluster, request, costs, plan.found.best());
@@ -47,10 +95,12 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
     plan.builder = builder.name;
     if (*plan.found.best_builder == 0) {
       plan.builder_simulation = answer.simulation;
+      plan.builder_expected = answer.expected;
     } else {
       Simulated other = simulated(graph, cluster, request, costs, builder);
       plan.builder_simulation = other.simulation;
-      if (other.simulation.step < answer.simulation.step) {
+      plan.builder_expected = other.expected;
+      if (other.expected < answer.expected) {
         answer = std::move(other);
         plan.name = plan.builder;
       }
@@ -60,6 +110,7 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
   plan.program = std::move(answer.program);
   plan.costs = std::move(answer.costs);
   plan.simulation = std::move(answer.simulation);
+  plan.expected = answer.expected;
   strategy::check(plan.strategy, *graph, cluster, "search");
   return plan;
 }
@@ -67,10 +118,13 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
 std::string search_lines(const SearchedPlan& plan) {
   const search::Found& found = plan.found;
   std::string text;
+  if (plan.learned.correct) {
+    text += fmt::format("expected       {}, learned from {} measured plans ({})\n",
+                        to_string(plan.expected), plan.learned.plans, plan.learned.from);
+  }
   if (plan.builder_simulation) {
     const double speedup = plan.speedup();
-    text += fmt::format("best builder   {}, {}", to_string(plan.builder_simulation->step),
-                        plan.builder);
+    text += fmt::format("best builder   {}, {}", to_string(plan.builder_expected), plan.builder);
     text += speedup > 1 ? fmt::format("; this plan is {:.2f} times as fast\n", speedup)
                         : std::string("; this plan is its\n");
   }
@@ -104,7 +158,13 @@ std::string search_json(const SearchedPlan& plan) {
                               {"exhausted", found.exhausted},
                               {"finished", found.finished}};
   if (plan.builder_simulation) {
-    json["best_builder_step_seconds"] = plan.builder_simulation->step.value;
+    json["best_builder_step_seconds"] = plan.builder_expected.value;
+  }
+  json["expected_step_seconds"] = plan.expected.value;
+  json["measured_plans"] = plan.learned.plans;
+  if (plan.learned.best_measured) {
+    json["best_measured_step_seconds"] = plan.learned.best_measured->value;
+    json["best_measured_strategy"] = plan.learned.best_id;
   }
   json["candidates"] = nlohmann::ordered_json::array();
   for (const search::Candidate& candidate : found.candidates) {

@@ -19,7 +19,24 @@ struct SearchRequest {
   sim::CostOptions costs;
   std::string cluster_file;  // beside which the calibration lies
   std::string calibration;   // or here
+  std::string history = "";  // folder of what was measured before (history.h); empty: none
+  std::string ranker = "";   // file of a trained ranker (dataset train), where there is no history
 };
+
+// What measurements add to the simulator.
+struct Learned {
+  search::Judge::Correct correct;  // empty: nothing
+  std::size_t plans = 0;           // measured ones that it was learned from
+  std::string from;                // "this cluster's history", or the ranker's file
+  // The fastest of this graph's name that the history has, on the cluster and of the batch.
+  std::optional<Seconds> best_measured;
+  std::string best_id;  // of its strategy
+};
+
+// From at least a dozen measured plans of this cluster's history, else from the ranker. `cluster`
+// must outlive it. Throws Error(kUsage) for a ranker that is none.
+Learned learn(const ir::Graph& graph, const cluster::Cluster& cluster,
+              const SearchRequest& request);
 
 struct SearchedPlan {
   search::Found found;
@@ -31,9 +48,13 @@ struct SearchedPlan {
   // The best builder that was judged, simulated in the same way.
   std::string builder;
   std::optional<sim::Simulation> builder_simulation;
+  // What both are expected to take: the simulation's step, corrected by what was learned.
+  Seconds expected;
+  Seconds builder_expected;
+  Learned learned;
 
   [[nodiscard]] double speedup() const {
-    return builder_simulation ? builder_simulation->step / simulation.step : 1;
+    return builder_simulation ? builder_expected / expected : 1;
   }
 };
 

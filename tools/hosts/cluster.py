@@ -126,6 +126,7 @@ class Cluster:
         self.key_file.touch(mode=0o600)
         self.key_file.write_text(secrets.token_hex(32))
         self.hub = f"autodist-{os.getpid()}-hub"
+        self.rates = list(rates)
         self.hosts = [Host(self, i, f"autodist-{os.getpid()}-{i}") for i in range(len(rates))]
         self.watchdog = None
         try:
@@ -166,11 +167,15 @@ class Cluster:
         if rate is not None:
             host.shape(rate)
 
+    def bandwidth(self, index):
+        rate = self.rates[index]
+        return "" if rate is None else f"    network_bandwidth: {rate_of(rate) / 1e9:g}\n"
+
     def cluster_file(self):
-        """A resource specification with one rank per host."""
+        """A resource specification with one rank per host, and the rates that were asked for."""
         path = self.folder / "cluster.yml"
         nodes = "".join(f"  - address: {host.address}\n" + ("    chief: true\n" * (host.index == 0))
-                        + "    slots: 1\n" for host in self.hosts)
+                        + "    slots: 1\n" + self.bandwidth(host.index) for host in self.hosts)
         path.write_text("nodes:\n" + nodes)
         return path
 

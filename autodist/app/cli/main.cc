@@ -30,9 +30,12 @@ int hand_over(char** argv) {
   return static_cast<int>(autodist::ErrorCode::kEnvironment);
 }
 
-bool is_here(const std::string& benchmark) {
-  const auto& here = autodist::app::light_benchmarks();
-  return std::find(here.begin(), here.end(), benchmark) != here.end();
+// Parts of a verb that need no libtorch, while others do.
+bool is_here(const std::string& verb, const std::string& part) {
+  using namespace autodist::app;
+  if (verb != "bench" && verb != "dataset") return false;
+  const auto& here = verb == "bench" ? light_benchmarks() : light_data_set_parts();
+  return std::find(here.begin(), here.end(), part) != here.end();
 }
 
 }  // namespace
@@ -41,13 +44,14 @@ int main(int argc, char** argv) {
   using namespace autodist::app;
   if (argc >= 2) {
     const Verb* verb = find_verb(argv[1]);
-    const bool is_light = verb != nullptr && verb->name == "bench" && argc >= 3 && is_here(argv[2]);
+    const bool is_light = verb != nullptr && argc >= 3 && is_here(verb->name, argv[2]);
     if (verb != nullptr && verb->program == Program::kTorch && !is_light) return hand_over(argv);
   }
   return run_program(argc, argv, Program::kLight,
                      {{"bench", declare_bench_light},
                       {"compare", declare_compare},
                       {"completion", declare_completion},
+                      {"dataset", declare_data_set},
                       {"doctor", declare_doctor},
                       {"explain", declare_explain},
                       {"inspect", declare_inspect},

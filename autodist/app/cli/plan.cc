@@ -1,12 +1,17 @@
 // `autodist plan`: a strategy for a graph on a cluster, shown and written.
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/history.h"
 #include "autodist/app/plan_page.h"
 #include "autodist/app/planning.h"
 #include "autodist/app/prediction.h"
@@ -30,6 +35,10 @@ struct PlanArguments {
   std::string budget = "10s";
   std::uint64_t seed = 0;
   std::string calibration;
+  std::string ranker;
+  std::int64_t trials = 0;
+  bool no_history = false;
+  bool from_history = false;
   std::string output;
   std::string dump_after;
   std::string report;
@@ -107,6 +116,28 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
   return 0;
 }
 
+// What was measured of this graph here, and what the plan would gain over it.
+std::string history_lines(const SearchedPlan& plan, const ir::Graph& graph) {
+  if (!plan.learned.best_measured) {
+    return fmt::format(
+        "history        nothing was measured of '{}' with {} samples per replica on this cluster\n",
+        graph.name, graph.example_batch);
+  }
+  const Seconds best = *plan.learned.best_measured;
+  std::string text = fmt::format("history        measured best {}, by strategy {}\n",
+                                 to_string(best), plan.learned.best_id);
+  if (!plan.learned.correct) {
+    return text +
+           "               too few measured plans to learn from: this plan's step is the "
+           "simulator's, and says nothing of a gain\n";
+  }
+  const double gain = best / plan.expected;
+  text += gain > 1.005 ? fmt::format("gain           this plan is expected to be {:.2f} times as "
+                                     "fast\n", gain)
+                       : "gain           none: no better plan than the measured best is known\n";
+  return text;
+}
+
 int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                    const cluster::Cluster& cluster, const passes::Options& options,
                    Console& console) {
@@ -122,6 +153,8 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   request.passes.dump = nullptr;  // of the answer alone, below
   request.cluster_file = arguments.cluster;
   request.calibration = arguments.calibration;
+  request.ranker = arguments.ranker;
+  if (!arguments.no_history) request.history = history_folder(process_environment());
   SearchedPlan plan = search_plan(graph, cluster, request);
   if (console.terminal) console.err << "\r\033[K";
   set_id(plan.strategy);
@@ -139,12 +172,33 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   console.out << fmt::format("{} on {} by search: {}\n\n", graph->name, arguments.cluster,
                              plan.name)
               << prediction_lines(plan.simulation, plan.program, plan.costs) << search_lines(plan)
-              << "\n"
+              << (arguments.from_history ? history_lines(plan, *graph) : "") << "\n"
               << report::plan_table(plan.strategy, plan.program, arguments.all ? 0 : 20);
   return 0;
 }
 
+// Trials run the model, which libtorch does: as a training of no steps.
+int plan_by_trials(const PlanArguments& arguments) {
+  const auto beside = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  std::vector<std::string> words{(beside / "autodist-torch").string(), "train", arguments.graph,
+                                 "--cluster", arguments.cluster, "--steps", "0", "--budget",
+                                 arguments.budget, "--search-seed", std::to_string(arguments.seed),
+                                 "--trials", std::to_string(arguments.trials)};
+  if (arguments.no_history) words.emplace_back("--no-history");
+  if (arguments.cpu_only) words.insert(words.end(), {"--devices", "cpu"});
+  if (!arguments.output.empty()) {
+    words.insert(words.end(), {"--write-strategy", arguments.output});
+  }
+  std::vector<char*> raw;
+  for (std::string& word : words) raw.push_back(word.data());
+  raw.push_back(nullptr);
+  ::execv(raw.front(), raw.data());
+  fail(ErrorCode::kEnvironment, "plan --trials: {}: {}. Build AutoDist with libtorch.",
+       words.front(), std::strerror(errno));
+}
+
 int plan(const PlanArguments& arguments, Console& console) {
+  if (arguments.trials > 0) return plan_by_trials(arguments);
   check_pass_name(arguments.dump_after);
   const auto graph = std::make_shared<const ir::Graph>(load_graph(arguments.graph));
   const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
@@ -184,6 +238,18 @@ Action declare_plan(CLI::App& verb) {
   verb.add_option("--seed", arguments->seed, "of the search (default 0)");
   verb.add_option("--calibration", arguments->calibration,
                   "what was measured here (default: FILE.calibration.yml beside the cluster)");
+  verb.add_option("--ranker", arguments->ranker,
+                  "a trained ranker (dataset train) that corrects the simulator, where fewer than a "
+                  "dozen plans were measured on this cluster");
+  verb.add_option("--trials", arguments->trials,
+                  "run so many of the most promising plans of a built-in model or TorchScript file "
+                  "on the cluster, and take the fastest (default 0)")
+      ->check(CLI::Range(0, 1000));
+  verb.add_flag("--no-history", arguments->no_history,
+                "do not learn from what was measured on this cluster before");
+  verb.add_flag("--from-history", arguments->from_history,
+                "say what this plan would gain over the best one that was measured here")
+      ->excludes("--no-history");
   verb.add_option("-o,--output", arguments->output, "write the strategy here");
   verb.add_option("--report", arguments->report, "write a page for a browser here");
   verb.add_flag("--text", arguments->as_text, "write it in protobuf's text format");

@@ -36,6 +36,8 @@ const std::vector<Verb>& verbs() {
        Program::kTorch},
       {"bench", "measure, as ratios against a peer or a bound in one run",
        "autodist bench capture --quick", Program::kTorch},
+      {"dataset", "measured plans: record them, look at them, train a ranker of plans, judge it",
+       "autodist dataset record digits --cluster local:2 --points 30 -o plans", Program::kTorch},
       {"report", "one HTML file of a plan and a run: timeline, figures, variables, what bounds it",
        "autodist report step.json metrics.jsonl plan.strategy digits -o report.html",
        Program::kLight},

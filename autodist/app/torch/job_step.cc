@@ -9,6 +9,7 @@
 #include "autodist/app/link_tuning.h"
 #include "autodist/app/planning.h"
 #include "autodist/app/torch/fetching.h"
+#include "autodist/app/torch/job_search.h"
 #include "autodist/app/torch/step_notes.h"
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
@@ -116,13 +117,13 @@ JobStep::JobStep(JoinedJob& job, NamedStep step, std::uint32_t index)
                                             : capture::capture_evaluation(captured_, options);
   if (trains()) ir::declare_updates(captured.graph, *named_.optimizer);
   graph_ = std::make_shared<const ir::Graph>(std::move(captured.graph));
+  bindings_ = capture::bind(*graph_, captured_, torch::kCPU, captured.tensors.constants);
   choose_strategy();
   const std::string what = name().empty() ? "program" : fmt::format("program of '{}'", name());
   comm::agree(job_.transport(), what, ir::digest_of(*program_),
               fmt::format("graph '{}' {}, strategy {}", graph_->name,
                           to_string(ir::structural_digest(*graph_)).substr(0, 8), strategy_.id),
               job_options().join_limit);
-  bindings_ = capture::bind(*graph_, captured_, torch::kCPU, captured.tensors.constants);
   shapes_ = std::make_unique<ShapeCache>(captured_, trains(), std::move(captured.tensors), program_,
                                          ir::Rank(job_.rank()), seed);
 }
@@ -135,15 +136,33 @@ std::string JobStep::optimizer() const {
 
 void JobStep::choose_strategy() {
   const std::string& own = named_.builder.empty() ? job_options().builder : named_.builder;
-  const StrategyRequest request{own.empty() ? kDefaultBuilder : own,
-                                named_.builder.empty() ? job_options().strategy_file : "",
-                                job_options().builders, !name().empty()};
+  StrategyRequest request{own.empty() ? kDefaultBuilder : own,
+                          named_.builder.empty() ? job_options().strategy_file : "",
+                          job_options().builders, !name().empty()};
+  passes::Options options;
+  options.cpu_only = job_options().cpu_only;
+  options.micro_batches = job_options().accumulate;
+  options.loss_scaling = scaling_;
   // Ranks of one machine have no link to be careful with.
   std::optional<comm::LinkFigures> links;
   if (job_options().tune_links && job_.cluster().nodes.size() > 1 && job_.size() > 1) {
     links = comm::probe_links(job_.transport(), job_.clock(), ProcessCpuClock(),
                               job_options().join_limit);
   }
+  if (request.builder == kSearch && request.file.empty() && job_.size() > 1) {
+    const TrialStep what{graph_, &captured_, &bindings_, options, job_options().seed + index_};
+    strategy_ = search_together(job_, what, links, name().empty(), trial_epochs_);
+  } else {
+    if (request.builder == kSearch) request.builder = kDefaultBuilder;  // nobody to talk to
+    strategy_ = build_together(request, links);
+  }
+  program_ = std::make_shared<const ir::Program>(
+      passes::rewrite(graph_, strategy_, job_.cluster(), options, source_of(request)));
+}
+
+// A builder's or a file's, by the chief.
+strategy::Strategy JobStep::build_together(const StrategyRequest& request,
+                                           const std::optional<comm::LinkFigures>& links) {
   std::string document;
   if (job_.is_chief()) {
     std::vector<std::string> warnings;
@@ -153,13 +172,7 @@ void JobStep::choose_strategy() {
     for (const std::string& warning : warnings) std::cerr << "autodist: " << warning << "\n";
   }
   document = comm::broadcast(job_.transport(), 0, document, "strategy", job_options().join_limit);
-  strategy_ = strategy::deserialize(document, "the chief's strategy");
-  passes::Options options;
-  options.cpu_only = job_options().cpu_only;
-  options.micro_batches = job_options().accumulate;
-  options.loss_scaling = scaling_;
-  program_ = std::make_shared<const ir::Program>(
-      passes::rewrite(graph_, strategy_, job_.cluster(), options, source_of(request)));
+  return strategy::deserialize(document, "the chief's strategy");
 }
 
 void JobStep::resume(std::int64_t step, std::vector<NamedTensor> state,
@@ -180,7 +193,7 @@ void JobStep::start(comm::Transport& transport, comm::Collectives* collectives) 
   options.job_seed = job_options().seed + index_;
   options.first_step = static_cast<std::uint64_t>(first_step_);
   options.wait_limit = job_options().stall_limit;
-  options.exchange.epoch = index_ + 1;
+  options.exchange.epoch = index_ + 1 + trial_epochs_;
   if (strategy_.window_bytes > Bytes{0}) {
     options.exchange.window = strategy_.window_bytes;
     options.exchange.nic_budget = strategy_.window_bytes * kWindowsPerCard;

@@ -13,11 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "autodist/app/planning.h"
 #include "autodist/app/torch/joined_job.h"
 #include "autodist/app/torch/session.h"
 #include "autodist/app/torch/shape_cache.h"
 #include "autodist/capture/bindings.h"
 #include "autodist/comm/collectives.h"
+#include "autodist/comm/link_probe.h"
 #include "autodist/exec/runner.h"
 
 namespace autodist::app {
@@ -73,6 +75,8 @@ class JobStep {
  private:
   [[nodiscard]] const JobOptions& job_options() const { return job_.options(); }
   void choose_strategy();
+  strategy::Strategy build_together(const StrategyRequest& request,
+                                    const std::optional<comm::LinkFigures>& links);
   [[nodiscard]] Batch with_scale(Batch batch);
   double run_rows(const Batch& rows);
   exec::StepResult run_parts(const Batch& rows);
@@ -83,6 +87,7 @@ class JobStep {
   std::optional<ir::LossScaling> scaling_;
   TrainingStep captured_;  // named_.step as it is captured
   std::uint32_t index_;
+  std::uint32_t trial_epochs_ = 0;  // of the transport, used before the training
   std::shared_ptr<const ir::Graph> graph_;
   strategy::Strategy strategy_;
   std::shared_ptr<const ir::Program> program_;

@@ -31,7 +31,7 @@ StartedRanks::Output prefixed_lines() {
 }  // namespace
 
 JoinedJob::JoinedJob(const std::string& specification, JobOptions options)
-    : options_(std::move(options)) {
+    : options_(std::move(options)), specification_(specification) {
   const Environment environment = process_environment();
   const std::optional<Launched> launched = launcher_of(environment);
   cluster_ = cluster_of(specification, launched);

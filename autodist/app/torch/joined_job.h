@@ -40,6 +40,8 @@ class JoinedJob {
 
   [[nodiscard]] const JobOptions& options() const { return options_; }
   [[nodiscard]] const cluster::Cluster& cluster() const { return cluster_; }
+  // As it was given: a file's path, "local:2", or nothing where a launcher's ranks are the cluster.
+  [[nodiscard]] const std::string& specification() const { return specification_; }
   [[nodiscard]] std::uint32_t rank() const { return place_.rank; }
   [[nodiscard]] std::uint32_t size() const { return size_; }
   [[nodiscard]] bool is_chief() const { return place_.rank == 0; }
@@ -64,6 +66,7 @@ class JoinedJob {
   void start_and_join();
 
   JobOptions options_;
+  std::string specification_;
   cluster::Cluster cluster_;
   std::uint32_t size_ = 1;
   JobPlace place_;

@@ -10,5 +10,6 @@ int main(int argc, char** argv) {
                       {"train", declare_train},
                       {"export", declare_export},
                       {"ckpt", declare_ckpt},
-                      {"bench", declare_bench}});
+                      {"bench", declare_bench},
+                      {"dataset", declare_record}});
 }

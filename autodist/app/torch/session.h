@@ -50,8 +50,26 @@ struct AdamW : ir::Optimizer {
 
 enum class Encryption : std::uint8_t { kAuto, kOn, kOff };
 
+// Of the search that finds a job's strategy (docs/autosync.md).
+struct SearchSettings {
+  std::string budget = "10s";  // a time, or a number of simulations
+  std::uint64_t seed = 0;
+  // So many of the best plans run for real before the training, and the fastest is taken. The
+  // model's tensors are afterwards as they were.
+  std::int64_t trials = 0;
+  std::int64_t trial_warmup = 10;  // steps that are not counted
+  std::int64_t trial_steps = 40;   // steps that are
+  // A folder in which trials are kept, and from which the search learns; empty: none.
+  std::string history;
+  std::function<bool()> stop;  // asked often, at the chief: true takes the best so far
+  // At the chief: what was found, and what trials took, in lines that end.
+  std::function<void(const std::string& lines)> found;
+};
+
 struct JobOptions {
-  std::string builder;        // "NAME:key=value"; empty: AutoDist's default, PSLoadBalancing
+  // "NAME:key=value", or "auto" for the search; empty: AutoDist's default, PSLoadBalancing.
+  std::string builder;
+  SearchSettings search;
   std::string strategy_file;  // takes the builder's place
   std::vector<search::Builder> builders;  // your own, beside AutoDist's
   std::uint64_t seed = 0;                 // of generators; every replica and step derives its own

@@ -24,5 +24,6 @@ Action declare_train(CLI::App& verb);
 Action declare_export(CLI::App& verb);
 Action declare_ckpt(CLI::App& verb);
 Action declare_bench(CLI::App& verb);
+Action declare_record(CLI::App& verb);
 
 }  // namespace autodist::app

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/history.h"
 #include "autodist/app/launcher.h"
 #include "autodist/app/plan_page.h"
 #include "autodist/app/planning.h"
@@ -21,6 +22,7 @@
 #include "autodist/cluster/cluster.h"
 #include "autodist/report/html/page.h"
 #include "autodist/report/plan.h"
+#include "autodist/search/autosync/autosync.h"
 
 namespace autodist::app {
 namespace {
@@ -34,8 +36,11 @@ struct TrainArguments {
   std::string trace;
   std::string report;
   bool cpu_only = false;
-  std::string builder;
+  std::string builder = kSearch;
   std::string strategy_file;
+  std::string strategy_output;
+  SearchSettings search;
+  bool no_history = false;
   TrainingOptions training;
   double join_seconds = 60;
   std::int64_t verify_every = 0;
@@ -79,16 +84,19 @@ nlohmann::ordered_json result_json(const TrainArguments& arguments, const Sessio
           {"interrupted", result.interrupted}};
 }
 
+// Where the strategy came from. One rank has nothing to choose.
+std::string chosen_by(const TrainArguments& arguments, const Session& session) {
+  const bool alone = arguments.builder == kSearch && session.size() == 1;
+  return source_of({alone ? kDefaultBuilder : arguments.builder, arguments.strategy_file, {}});
+}
+
 void print_start(Console& console, const TrainArguments& arguments, const Session& session,
                  const ModelSource& source, const std::string& launcher) {
   console.err << fmt::format(
       "{}: {} variables, {} ops, on {} rank{}{} by {}; data: {}\n", arguments.model.name,
       session.graph().variables.size(), session.graph().ops.size(), session.size(),
       session.size() == 1 ? "" : "s", launcher.empty() ? "" : " of " + launcher,
-      source_of({arguments.builder.empty() ? kDefaultBuilder : arguments.builder,
-                 arguments.strategy_file,
-                 {}}),
-      source.data_description);
+      chosen_by(arguments, session), source.data_description);
   std::vector<std::string> whole;
   for (const ir::Input& input : session.graph().inputs) {
     if (!input.batched) whole.push_back(input.name);
@@ -111,6 +119,34 @@ void add_step(report::RunLog& run, const Progress& progress) {
   run.add(progress.step, {progress.loss, progress.samples_per_second, progress.computing.value,
                           progress.waiting.value});
 }
+
+// How long the last counted steps of this run took: as many as a trial has, after its warm-up.
+class StepTimes {
+ public:
+  void add(const Progress& progress) {
+    if (seen_++ < kWarmup) return;
+    if (times_.size() == kCounted) times_.erase(times_.begin());
+    times_.push_back(progress.computing + progress.waiting);
+  }
+
+  // Kept for the next search, where there were enough of them.
+  void keep(const std::string& history, const Session& session, const cluster::Cluster& cluster) {
+    if (history.empty() || session.size() == 1 || times_.size() < kLeast) return;
+    Runtimes runtimes;
+    runtimes.steps = times_;
+    for (const Seconds time : times_) runtimes.average += time;
+    runtimes.average = runtimes.average * (1.0 / static_cast<double>(times_.size()));
+    add_to_history(history, session.graph(), cluster, session.strategy(), runtimes);
+  }
+
+ private:
+  static constexpr std::size_t kWarmup = 10;
+  static constexpr std::size_t kCounted = 40;
+  static constexpr std::size_t kLeast = 10;
+
+  std::size_t seen_ = 0;
+  std::vector<Seconds> times_;
+};
 
 // Without --trace a report needs no more than the last steps: rows of the others are dropped, which
 // keeps between this number and twice as many.
@@ -140,9 +176,8 @@ void write_report(const TrainArguments& arguments, const JobOptions& options,
   if (!run.steps.empty()) page.run = std::move(run);
   if (!trace.rows.empty()) page.traces.push_back({"this run", ir::to_chrome_json(trace), false});
   PlanPageRequest request;
-  request.chosen_by = source_of({arguments.builder.empty() ? kDefaultBuilder : arguments.builder,
-                                 std::filesystem::path(arguments.strategy_file).filename().string(),
-                                 {}});
+  const std::string file = std::filesystem::path(arguments.strategy_file).filename().string();
+  request.chosen_by = file.empty() ? chosen_by(arguments, session) : source_of({"", file, {}});
   request.how.passes = passes_of(options);
   request.how.costs.micro_batches = arguments.accumulate;
   request.how.cluster_file = arguments.cluster;
@@ -157,6 +192,12 @@ int train_verb(TrainArguments arguments, Console& console) {
   JobOptions options;
   options.builder = arguments.builder;
   options.strategy_file = arguments.strategy_file;
+  options.search = arguments.search;
+  search::parse_budget(options.search.budget);
+  if (!arguments.no_history) options.search.history = history_folder(process_environment());
+  options.search.found = [&console](const std::string& lines) {
+    if (!console.json) console.err << lines << std::flush;
+  };
   options.seed = arguments.model.seed;
   options.cpu_only = arguments.cpu_only;
   options.join_limit = Seconds{arguments.join_seconds};
@@ -180,19 +221,25 @@ int train_verb(TrainArguments arguments, Console& console) {
 
   // The step is finished, a checkpoint written, exit 0.
   const std::atomic<bool>& interrupted = watch_stop_signals();
+  options.search.stop = [&interrupted] { return interrupted.load(); };
   AutoDist autodist(arguments.cluster, options);
   const std::string launcher = autodist.launcher();
   Session session = autodist.distribute(std::move(source.step), optimizer);
   const bool speak = session.is_chief();
   if (!arguments.resume.empty()) session.load(arguments.resume);
+  if (speak && !arguments.strategy_output.empty()) {
+    write_file_atomically(arguments.strategy_output, strategy::serialize(session.strategy()));
+  }
   if (speak && !console.json) print_start(console, arguments, session, source, launcher);
 
   report::RunLog run;
+  StepTimes times;
   const TrainingResult result = train(
       session, *source.training, arguments.training, interrupted, [&](const Progress& progress) {
         if (arguments.trace.empty()) drop_early_rows(session, arguments.training.steps);
         if (speak) show_progress(console, progress, arguments.training.steps);
         if (speak && !arguments.report.empty()) add_step(run, progress);
+        if (speak) times.add(progress);
       });
   session.synchronize();
   nlohmann::ordered_json json = result_json(arguments, session, source, result);
@@ -211,6 +258,7 @@ int train_verb(TrainArguments arguments, Console& console) {
   }
   session.finish();
   if (!speak) return 0;
+  times.keep(options.search.history, session, cluster_of(arguments.cluster, launched));
   if (!arguments.report.empty()) {
     write_report(arguments, options, cluster, session, trace, std::move(run));
   }
@@ -272,9 +320,21 @@ Action declare_train(CLI::App& verb) {
                   "resource specification, host file, or local:N (default: the ranks that mpirun, "
                   "torchrun or srun started, else local:2)");
   verb.add_option("--builder", arguments->builder,
-                  "how to choose the strategy: NAME or NAME:key=value,…");
+                  "how to choose the strategy: auto (the default) searches, as plan does; or a "
+                  "builder, as NAME or NAME:key=value,…");
+  verb.add_option("--budget", arguments->search.budget,
+                  "of the search: a time (10s, the default; 2m) or a number of simulations (40)");
+  verb.add_option("--search-seed", arguments->search.seed, "of the search (default 0)");
+  verb.add_option("--trials", arguments->search.trials,
+                  "run so many of the most promising plans for 50 steps each before the training, "
+                  "and take the fastest (default 0)")
+      ->check(CLI::Range(0, 1000));
+  verb.add_flag("--no-history", arguments->no_history,
+                "neither learn from what was measured here before, nor keep what this run measures");
   verb.add_option("--strategy", arguments->strategy_file,
                   "a strategy file, in the builder's place");
+  verb.add_option("--write-strategy", arguments->strategy_output,
+                  "write the strategy that the job takes here");
   verb.add_option("--optimizer", arguments->optimizer,
                   "for example adamw:lr=1e-3,decay=0.01,clip=1");
   verb.add_option("--batch", arguments->training.batch, "samples per step, all replicas together")

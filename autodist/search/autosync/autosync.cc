@@ -32,7 +32,7 @@ class Search {
         begun_(clock.now()),
         space_(*graph, cluster, options.allowed),
         neighbourhood_(space_),
-        judge_(graph, cluster, passes, costs, options.simulation),
+        judge_(graph, cluster, passes, costs, options.simulation, options.correct),
         random_(options.seed) {}
 
   Found run() {

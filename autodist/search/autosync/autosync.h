@@ -53,6 +53,7 @@ struct SearchOptions {
   std::uint64_t seed = 0;
   Allowed allowed;
   sim::SimulationOptions simulation;
+  Judge::Correct correct;                         // empty: the simulator alone
   std::function<bool()> stop;                     // asked often; the best so far is kept
   std::function<void(const Progress&)> progress;  // after every simulation
 };

@@ -5,12 +5,13 @@
 namespace autodist::search {
 
 Judge::Judge(std::shared_ptr<const ir::Graph> graph, const cluster::Cluster& cluster,
-             passes::Options options, Costs costs, sim::SimulationOptions how)
+             passes::Options options, Costs costs, sim::SimulationOptions how, Correct correct)
     : graph_(std::move(graph)),
       cluster_(cluster),
       options_(std::move(options)),
       costs_(std::move(costs)),
-      how_(how) {
+      how_(how),
+      correct_(std::move(correct)) {
   options_.verify_each = false;
   options_.dump = nullptr;
 }
@@ -20,11 +21,11 @@ ir::Program Judge::program_of(strategy::Strategy strategy) const {
   return passes::rewrite(graph_, strategy, cluster_, options_, "search");
 }
 
-std::optional<Judgement> Judge::operator()(strategy::Strategy strategy,
+std::optional<Judgement> Judge::operator()(const strategy::Strategy& strategy,
                                            std::string& why_not) const {
   ir::Program program;
   try {
-    program = program_of(std::move(strategy));
+    program = program_of(strategy);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInfeasible) throw;
     why_not = error.what();
@@ -32,7 +33,7 @@ std::optional<Judgement> Judge::operator()(strategy::Strategy strategy,
   }
   const sim::Simulation simulation = sim::simulate(program, cluster_, costs_(program), how_);
   Judgement judgement;
-  judgement.step = simulation.step;
+  judgement.step = correct_ ? correct_(strategy, program, simulation) : simulation.step;
   judgement.plan_bound = simulation.bounds.plan;
   judgement.problem_bound = simulation.bounds.problem;
   judgement.bound = bound_name(simulation.bounds);

@@ -16,7 +16,7 @@
 namespace autodist::search {
 
 struct Judgement {
-  Seconds step;
+  Seconds step;  // simulated, and corrected where measurements say otherwise
   Seconds plan_bound;         // no schedule of this plan is faster
   Seconds problem_bound;      // no synchronous strategy is
   std::string bound;          // what sets the plan's: "compute", "10.0.0.1 sends", …
@@ -34,14 +34,19 @@ struct Judgement {
 class Judge {
  public:
   using Costs = std::function<sim::CostModel(const ir::Program&)>;
+  // What a plan will take, from what was measured of others (learning/residual.h).
+  using Correct = std::function<Seconds(const strategy::Strategy&, const ir::Program&,
+                                        const sim::Simulation&)>;
 
   // `cluster` must outlive the judge. `costs` may throw as sim::cost_model does.
   Judge(std::shared_ptr<const ir::Graph> graph, const cluster::Cluster& cluster,
-        passes::Options options, Costs costs, sim::SimulationOptions how = {});
+        passes::Options options, Costs costs, sim::SimulationOptions how = {},
+        Correct correct = {});
 
   // Fixes the strategy's priorities, as planning does. Nothing where the passes refuse it, with
   // their reason in `why_not`.
-  std::optional<Judgement> operator()(strategy::Strategy strategy, std::string& why_not) const;
+  std::optional<Judgement> operator()(const strategy::Strategy& strategy,
+                                      std::string& why_not) const;
 
   [[nodiscard]] ir::Program program_of(strategy::Strategy strategy) const;
   [[nodiscard]] sim::CostModel costs_of(const ir::Program& program) const {
@@ -54,6 +59,7 @@ class Judge {
   passes::Options options_;
   Costs costs_;
   sim::SimulationOptions how_;
+  Correct correct_;
 };
 
 // What sets the plan's bound, as people read it.

@@ -1,0 +1,135 @@
+// `autodist dataset stats | train | eval | generate`: what a folder of measured plans holds, a
+// ranker of plans trained on it, how well rankers do, and points that are simulated in the place of
+// measured. `record`, which runs plans, is autodist-torch's.
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "autodist/app/archive.h"
+#include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/data_set.h"
+#include "autodist/app/measured.h"
+#include "autodist/app/stop_signal.h"
+#include "autodist/app/studies/data_sets.h"
+#include "autodist/base/error.h"
+#include "autodist/base/file.h"
+
+namespace autodist::app {
+namespace {
+
+struct DataSetArguments {
+  std::string what;
+  std::string folder;
+  std::string output;
+  std::uint64_t seed = 0;
+  bool simulated = false;
+  Generation generation;
+};
+
+std::vector<DataCell> cells_of(const DataSetArguments& arguments, Console& console) {
+  std::vector<std::string> warnings;
+  std::vector<DataCell> cells = read_data_set(arguments.folder, warnings);
+  for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
+  return cells;
+}
+
+MeasuredPlans plans_of(const std::vector<DataCell>& cells, Console& console) {
+  std::vector<std::string> warnings;
+  MeasuredPlans plans = measured_plans(cells, warnings);
+  for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
+  return plans;
+}
+
+int train_ranker(const DataSetArguments& arguments, Console& console) {
+  const MeasuredPlans plans = plans_of(cells_of(arguments, console), console);
+  const search::Residual residual = search::Residual::fit(plans.samples);
+  if (arguments.output.empty()) {
+    fail(ErrorCode::kUsage, "dataset train: -o FILE expected, for the ranker");
+  }
+  write_file_atomically(arguments.output, residual.to_json());
+  std::vector<double> before;
+  std::vector<double> after;
+  for (const search::Sample& sample : plans.samples) {
+    const Seconds simulated(sample.simulated);
+    before.push_back(simulated.value);
+    after.push_back(sample.simulated > 0 ? residual.correct(sample.features, simulated).value : 0);
+  }
+  console.out << fmt::format(
+      "{} measured plans; pairs in the measured order, on the plans themselves: simulator {:.1f} %, "
+      "with residual {:.1f} %\nWritten to {}\n",
+      residual.samples(), 100 * search::pairwise_accuracy(plans.samples, before).share(),
+      100 * search::pairwise_accuracy(plans.samples, after).share(), arguments.output);
+  return 0;
+}
+
+int evaluate(const DataSetArguments& arguments, Console& console) {
+  const MeasuredPlans plans = plans_of(cells_of(arguments, console), console);
+  const auto rows =
+      search::evaluate(plans.samples, plans.models, plans.clusters, arguments.seed);
+  if (!arguments.output.empty()) {
+    write_file_atomically(arguments.output, evaluation_page(rows, plans));
+  }
+  console.out << (console.json ? evaluation_json(rows) + "\n" : evaluation_table(rows));
+  return 0;
+}
+
+int generate(const DataSetArguments& arguments, Console& console) {
+  if (!arguments.simulated) {
+    fail(ErrorCode::kUsage,
+         "dataset generate: --simulated expected, for its times are the simulator's. Measure with "
+         "dataset record.");
+  }
+  const std::atomic<bool>& stop = watch_stop_signals();
+  const auto done = [&console](const std::string& line) {
+    if (!console.json) console.err << line << "\n";
+  };
+  const std::size_t written = generate_simulated(
+      arguments.folder, arguments.generation, [&stop] { return stop.load(); }, done);
+  console.out << (console.json ? fmt::format("{{\"points\": {}}}\n", written)
+                               : fmt::format("{} simulated points in {}\n", written,
+                                             arguments.folder));
+  return 0;
+}
+
+int data_set(const DataSetArguments& arguments, Console& console) {
+  if (arguments.what == "train") return train_ranker(arguments, console);
+  if (arguments.what == "eval") return evaluate(arguments, console);
+  if (arguments.what == "generate") return generate(arguments, console);
+  const std::vector<DataCell> cells = cells_of(arguments, console);
+  const MeasuredPlans plans = plans_of(cells, console);
+  console.out << (console.json ? stats_json(cells, plans) + "\n" : stats_table(cells, plans));
+  return 0;
+}
+
+}  // namespace
+
+const std::vector<std::string>& light_data_set_parts() {
+  static const std::vector<std::string> parts{"stats", "train", "eval", "generate"};
+  return parts;
+}
+
+Action declare_data_set(CLI::App& verb) {
+  auto arguments = std::make_shared<DataSetArguments>();
+  verb.add_option("what", arguments->what,
+                  "stats: what a folder holds; train: a ranker from it, for plan --ranker; eval: "
+                  "how well rankers order plans they do not know; generate: simulated points")
+      ->required()
+      ->check(CLI::IsMember(light_data_set_parts()));
+  verb.add_option("folder", arguments->folder, "of MODEL/CLUSTER/strategies/ID (AutoSync's layout)")
+      ->required();
+  verb.add_option("-o,--output", arguments->output,
+                  "of train: the ranker's file; of eval: a page of the figures");
+  verb.add_option("--seed", arguments->seed, "of eval: which plans are trials (default 0)");
+  Generation& generation = arguments->generation;
+  verb.add_flag("--simulated", arguments->simulated,
+                "of generate: said, so that nobody takes the points for measured ones");
+  verb.add_option("--models", generation.models, "of generate: shipped graphs, or files")
+      ->delimiter(',');
+  verb.add_option("--clusters", generation.clusters, "of generate: cluster files")->delimiter(',');
+  verb.add_option("--points", generation.points, "of generate: per model and cluster (default 100)");
+  verb.add_option("--plan-seed", generation.seed, "of generate: of the plans (default 0)");
+  return [arguments](Console& console) { return data_set(*arguments, console); };
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,184 @@
+// `autodist dataset record`: plans of one model on one cluster, each run for real, as points of a
+// data set. The ranks meet once and the step is captured once.
+
+#include <torch/torch.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "autodist/app/data_set.h"
+#include "autodist/app/history.h"
+#include "autodist/app/launcher.h"
+#include "autodist/app/link_tuning.h"
+#include "autodist/app/stop_signal.h"
+#include "autodist/app/torch/model_source.h"
+#include "autodist/app/torch/torch_verbs.h"
+#include "autodist/app/torch/trials.h"
+#include "autodist/base/error.h"
+#include "autodist/capture/capture.h"
+#include "autodist/comm/link_probe.h"
+#include "autodist/search/learning/propose.h"
+
+namespace autodist::app {
+namespace {
+
+struct RecordArguments {
+  std::string what;
+  ModelRequest model;
+  std::string cluster;
+  std::string name;
+  std::string output;
+  std::string optimizer = "sgd:lr=1e-3";
+  std::int64_t points = 30;
+  std::uint64_t search_seed = 0;
+  TrialLengths lengths;
+  bool cpu_only = false;
+  Encryption encryption = Encryption::kAuto;
+};
+
+// Ids of one recording differ, and follow each other.
+class Ids {
+ public:
+  Ids() {
+    const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
+    next_ = std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count();
+  }
+  std::string next() { return strategy::make_id(next_++); }
+
+ private:
+  std::int64_t next_ = 0;
+};
+
+class Recording {
+ public:
+  Recording(const RecordArguments& arguments, JoinedJob& job) : arguments_(arguments), job_(job) {
+    ModelRequest model = arguments.model;
+    source_ = open_model(model, "synthetic");
+    capture::Options options;
+    options.seed = model.seed;
+    options.cost_repetitions = job.is_chief() ? 3 : 0;
+    capture::CapturedStep captured = capture::capture(source_.step, options);
+    ir::declare_updates(captured.graph, ir::parse_optimizer(arguments.optimizer));
+    graph_ = std::make_shared<const ir::Graph>(std::move(captured.graph));
+    bindings_ = capture::bind(*graph_, source_.step, torch::kCPU, captured.tensors.constants);
+  }
+
+  // At the chief the number of points that were written; elsewhere 0.
+  std::size_t run(Console& console, const std::function<bool()>& stop) {
+    std::vector<strategy::Strategy> strategies = proposed();
+    DataCell cell = history_cell(*graph_, job_.cluster());
+    if (!arguments_.name.empty()) cell.cluster = arguments_.name;
+    if (job_.is_chief()) write_cell(arguments_.output, cell);
+    std::size_t written = 0;
+    const auto done = [&](const Trial& trial) {
+      if (!trial.refused.empty()) return;
+      write_point(arguments_.output, cell, trial.strategy, trial.runtimes);
+      ++written;
+      if (console.json) return;
+      console.err << fmt::format("{:>4}/{}  {}  {}\n", written, strategies.size(),
+                                 to_string(trial.step()), names_[written - 1])
+                  << std::flush;
+    };
+    passes::Options passes;
+    passes.cpu_only = arguments_.cpu_only;
+    Trials trials(job_, {graph_, &source_.step, &bindings_, passes, arguments_.model.seed});
+    trials.run(strategies, arguments_.lengths, stop, done);
+    return written;
+  }
+
+ private:
+  std::vector<strategy::Strategy> proposed() {
+    // All ranks measure the links, the chief proposes.
+    std::optional<comm::LinkFigures> links;
+    if (job_.cluster().nodes.size() > 1) {
+      links = comm::probe_links(job_.transport(), job_.clock(), ProcessCpuClock(),
+                                job_.options().join_limit);
+    }
+    std::vector<strategy::Strategy> strategies;
+    if (!job_.is_chief()) return strategies;
+    passes::Options passes;
+    passes.cpu_only = arguments_.cpu_only;
+    Ids ids;
+    for (search::Proposal& each :
+         search::propose(graph_, job_.cluster(), passes,
+                         static_cast<std::size_t>(arguments_.points), arguments_.search_seed)) {
+      each.strategy.id = ids.next();
+      if (links) put_tuning(*links, each.strategy);
+      strategies.push_back(std::move(each.strategy));
+      names_.push_back(each.name);
+    }
+    return strategies;
+  }
+
+  const RecordArguments& arguments_;
+  JoinedJob& job_;
+  ModelSource source_;
+  std::shared_ptr<const ir::Graph> graph_;
+  capture::Bindings bindings_;
+  std::vector<std::string> names_;
+};
+
+int record(RecordArguments arguments, Console& console) {
+  ir::parse_optimizer(arguments.optimizer);
+  const auto launched = launcher_of(process_environment());
+  if (arguments.cluster.empty() && !launched) arguments.cluster = "local:2";
+  JobOptions options;
+  options.cpu_only = arguments.cpu_only;
+  options.encryption = arguments.encryption;
+  const std::atomic<bool>& interrupted = watch_stop_signals();
+  JoinedJob job(arguments.cluster, options);
+  if (job.size() < 2) {
+    fail(ErrorCode::kUsage, "dataset record: a job of one rank synchronises nothing. Use two.");
+  }
+  std::size_t written = 0;
+  {
+    Recording recording(arguments, job);
+    written = recording.run(console, [&interrupted] { return interrupted.load(); });
+  }
+  job.wait_for_children();
+  if (!job.is_chief()) return 0;
+  if (console.json) {
+    console.out << fmt::format("{{\"points\": {}, \"folder\": \"{}\"}}\n", written,
+                               arguments.output);
+  } else {
+    console.out << fmt::format("{} points in {}\n", written, arguments.output);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Action declare_record(CLI::App& verb) {
+  auto arguments = std::make_shared<RecordArguments>();
+  verb.add_option("what", arguments->what,
+                  "record: run plans of a model on a cluster; and without libtorch, with a --help "
+                  "of their own: stats, train, eval, generate")
+      ->required()
+      ->check(CLI::IsMember({"record"}));
+  declare_model_options(verb, arguments->model);
+  verb.add_option("-o,--output", arguments->output, "the data set's folder, which may hold others")
+      ->required();
+  verb.add_option("--cluster", arguments->cluster,
+                  "as of train; tools/testbed shapes links on one machine");
+  verb.add_option("--name", arguments->name,
+                  "of the cluster's folder (default: its shape's digest and the batch)");
+  verb.add_option("--batch", arguments->model.batch, "samples per replica");
+  verb.add_option("--optimizer", arguments->optimizer, "as of train (default sgd:lr=1e-3)");
+  verb.add_option("--points", arguments->points, "plans to run (default 30)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{100'000}));
+  verb.add_option("--plan-seed", arguments->search_seed, "of the plans that are drawn");
+  verb.add_option("--warmup", arguments->lengths.warmup, "steps that do not count (default 10)")
+      ->check(CLI::Range(std::int64_t{0}, kMostCount));
+  verb.add_option("--steps", arguments->lengths.steps, "steps that do (default 40)")
+      ->check(CLI::Range(std::int64_t{1}, kMostCount));
+  declare_encryption(verb, arguments->encryption);
+  verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
+  return [arguments](Console& console) { return record(*arguments, console); };
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,120 @@
+#include "autodist/app/torch/trials.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "autodist/app/link_tuning.h"
+#include "autodist/base/error.h"
+#include "autodist/comm/agreement.h"
+#include "autodist/comm/c10d/gloo.h"
+#include "autodist/exec/runner.h"
+#include "autodist/exec/start.h"
+
+namespace autodist::app {
+namespace {
+
+std::vector<torch::Tensor> changed_by_training(const capture::Bindings& bindings) {
+  std::vector<torch::Tensor> tensors = bindings.variables;
+  tensors.insert(tensors.end(), bindings.buffers.begin(), bindings.buffers.end());
+  return tensors;
+}
+
+}  // namespace
+
+Seconds Trial::step() const {
+  std::vector<Seconds> steps = runtimes.steps;
+  if (steps.empty()) return runtimes.average;
+  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
+  std::nth_element(steps.begin(), middle, steps.end());
+  return *middle;
+}
+
+Trials::Trials(JoinedJob& job, TrialStep step) : job_(job), step_(std::move(step)) {
+  step_.passes.verify_each = false;
+  exec::broadcast_initial(job_.transport(), *step_.graph, *step_.bindings,
+                          job_.options().join_limit);
+  const torch::NoGradGuard no_grad;
+  for (const torch::Tensor& each : changed_by_training(*step_.bindings)) {
+    before_.push_back(each.clone());
+  }
+}
+
+Trials::~Trials() { put_back(); }
+
+void Trials::put_back() const {
+  const torch::NoGradGuard no_grad;
+  const std::vector<torch::Tensor> now = changed_by_training(*step_.bindings);
+  for (std::size_t i = 0; i < now.size(); ++i) now[i].copy_(before_[i]);
+}
+
+std::vector<Trial> Trials::run(const std::vector<strategy::Strategy>& strategies,
+                               const TrialLengths& lengths, const std::function<bool()>& stop,
+                               const std::function<void(const Trial&)>& done) {
+  std::vector<Trial> trials;
+  for (std::size_t i = 0;; ++i) {
+    // No strategy, no trial: an empty document ends them everywhere.
+    std::string document;
+    if (job_.is_chief() && i < strategies.size() && !(stop && stop())) {
+      document = strategy::serialize(strategies[i]);
+    }
+    document = comm::broadcast(job_.transport(), 0, document, "trial", job_.options().join_limit);
+    if (document.empty()) return trials;
+    trials.push_back(run_one(strategy::deserialize(document, "the chief's trial"), lengths));
+    if (job_.is_chief() && done) done(trials.back());
+  }
+}
+
+Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) {
+  Trial trial;
+  trial.strategy = std::move(strategy);
+  std::shared_ptr<const ir::Program> program;
+  try {
+    program = std::make_shared<const ir::Program>(
+        passes::rewrite(step_.graph, trial.strategy, job_.cluster(), step_.passes, "trial"));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInfeasible) throw;
+    trial.refused = error.what();
+    return trial;
+  }
+  const Seconds limit = job_.options().join_limit;
+  comm::agree(job_.transport(), "trial", ir::digest_of(*program), trial.strategy.id, limit);
+  if (!program->collectives.empty() && !collectives_) {
+    collectives_ = comm::make_gloo(job_.transport(), job_.own_address(), limit);
+  }
+  exec::RunnerOptions options;
+  options.job_seed = step_.seed;
+  options.wait_limit = job_.options().stall_limit;
+  options.exchange.epoch = ++epochs_;
+  if (trial.strategy.window_bytes > Bytes{0}) {
+    options.exchange.window = trial.strategy.window_bytes;
+    options.exchange.nic_budget = trial.strategy.window_bytes * kWindowsPerCard;
+  }
+  options.on_nonfinite = exec::OnNonFinite::kIgnore;  // the same batch over and over may diverge
+  options.user_rules = &job_.options().user_rules;
+  put_back();  // all trials compute the same
+  exec::Runner runner(program, ir::Rank(job_.rank()), *step_.bindings,
+                      {&job_.transport(), collectives_.get(), &job_.clock()}, options);
+  const auto step = [&] {
+    job_.check_children();
+    for (std::int64_t i = 1; i < step_.passes.micro_batches; ++i) {
+      runner.accumulate(step_.step->example);
+    }
+    runner.step(step_.step->example);
+  };
+  for (std::int64_t i = 0; i < lengths.warmup; ++i) step();
+  runner.synchronize();
+  Seconds begin = job_.clock().now();
+  const Seconds start = begin;
+  for (std::int64_t i = 1; i <= lengths.steps; ++i) {
+    step();
+    if (i == lengths.steps) runner.synchronize();
+    const Seconds end = job_.clock().now();
+    trial.runtimes.steps.push_back(end - begin);
+    begin = end;
+  }
+  trial.runtimes.average = (begin - start) * (1.0 / static_cast<double>(lengths.steps));
+  runner.finish();
+  return trial;
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,36 @@
+#include "autodist/search/learning/sample.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace autodist::search {
+
+Accuracy pairwise_accuracy(const std::vector<Sample>& samples, const std::vector<double>& scores,
+                           double alike) {
+  Accuracy accuracy;
+  std::size_t ties = 0;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    for (std::size_t j = i + 1; j < samples.size(); ++j) {
+      if (samples[i].cell != samples[j].cell) continue;
+      const double a = samples[i].measured;
+      const double b = samples[j].measured;
+      if (std::abs(a - b) <= alike * std::min(a, b)) continue;
+      ++accuracy.pairs;
+      if (scores[i] == scores[j]) {
+        accuracy.right += ++ties % 2;
+      } else {
+        accuracy.right += (a < b) == (scores[i] < scores[j]) ? 1 : 0;
+      }
+    }
+  }
+  return accuracy;
+}
+
+double regret(const std::vector<Sample>& samples, const std::vector<double>& scores) {
+  const auto pick = std::min_element(scores.begin(), scores.end()) - scores.begin();
+  double best = samples.front().measured;
+  for (const Sample& sample : samples) best = std::min(best, sample.measured);
+  return samples[static_cast<std::size_t>(pick)].measured / best - 1;
+}
+
+}  // namespace autodist::search
