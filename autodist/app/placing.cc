@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/archive.h"
+#include "autodist/app/planning.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"
+#include "autodist/ir/history.h"
 #include "autodist/search/placement/from_graph.h"
 #include "autodist/search/placement/generators.h"
 #include "autodist/search/placement/gzip.h"
@@ -65,6 +67,12 @@ placement::TaskGraph load_task_graph(const std::string& name_or_path) {
   if (name_or_path.rfind(prefix, 0) == 0) return generated(name_or_path.substr(prefix.size()));
   const ir::Graph graph = load_graph(name_or_path);
   return placement::task_graph_of(graph, graph.example_batch);
+}
+
+bool is_captured(const std::string& name_or_path) {
+  if (!std::filesystem::exists(name_or_path)) return name_or_path.rfind("generated:", 0) != 0;
+  const std::string bytes = read_file(name_or_path);
+  return !placement::is_gzip(bytes) && !is_text(bytes);
 }
 
 std::vector<NamedDevice> devices_of_cluster(const std::string& specification,
@@ -210,6 +218,36 @@ std::string placement_json(const placement::TaskGraph& graph,
     object["placement"] = std::move(where);
   }
   return object.dump();
+}
+
+strategy::Strategy placement_strategy(const std::string& name, const std::string& specification,
+                                      std::uint32_t replicas,
+                                      const placement::PlaceResult& result) {
+  const ir::Graph graph = load_graph(name);
+  const cluster::Cluster cluster = cluster::read_cluster(specification);
+  strategy::Strategy strategy;
+  strategy::Placement placed;
+  for (const cluster::Place& place : cluster::ranks_of(cluster)) {
+    placed.devices.push_back(cluster::device_name(cluster, place));
+  }
+  placed.stages = static_cast<std::uint32_t>(placed.devices.size()) / replicas;
+  const std::vector<std::uint32_t> stage_of(result.placement.begin(), result.placement.end());
+  placed.scopes = strategy::scopes_of(graph, stage_of);
+  const ir::History history(graph);
+  for (const ir::Variable& variable : graph.variables) {
+    std::optional<ir::OpId> user = variable.first_use;
+    if (!user && variable.gradient) user = history.maker(*variable.gradient);
+    strategy::NodeConfig node;
+    node.name = strategy::node_name(variable.name);
+    node.synchronizer =
+        strategy::PsSynchronizer{placed.devices[user ? stage_of[user->value] : 0]};
+    strategy.nodes.push_back(std::move(node));
+  }
+  strategy.replicas = placed.devices;
+  strategy.placement = std::move(placed);
+  set_id(strategy);
+  strategy::check(strategy, graph, cluster, name);
+  return strategy;
 }
 
 std::string placement_dot(const placement::TaskGraph& graph, const placement::PlaceResult& result) {

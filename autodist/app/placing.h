@@ -7,12 +7,16 @@
 #include <vector>
 
 #include "autodist/search/placement/place.h"
+#include "autodist/strategy/strategy.h"
 
 namespace autodist::app {
 
 // A published task graph (plain or gzipped), a captured graph, or the name of a shipped one; the
 // latter two at their example batch; or generated:FAMILY:SEED (generators.h). Throws Error(kUsage).
 search::placement::TaskGraph load_task_graph(const std::string& name_or_path);
+
+// Whether load_task_graph() takes it for a step of ours, which a strategy can run.
+bool is_captured(const std::string& name_or_path);
 
 struct NamedDevice {
   std::string name;
@@ -43,6 +47,14 @@ std::string placement_json(const search::placement::TaskGraph& graph,
                            const std::vector<NamedDevice>& devices,
                            const search::placement::PlaceRequest& request,
                            const search::placement::PlaceResult& result, bool tasks);
+
+// The strategy that runs a captured graph so: device i of `result` is stage i of the cluster's ranks
+// (the first of `replicas` equal parts of them; the others do the same with other rows), and every
+// variable is updated where the ops are that touch it. Throws Error(kUsage) for the graph of a
+// published file, whose ops are not ours.
+strategy::Strategy placement_strategy(const std::string& graph, const std::string& cluster,
+                                      std::uint32_t replicas,
+                                      const search::placement::PlaceResult& result);
 
 // The tasks as a DOT graph, coloured by device; tensors that cross are bold.
 std::string placement_dot(const search::placement::TaskGraph& graph,

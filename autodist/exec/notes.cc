@@ -101,6 +101,12 @@ std::map<std::uint32_t, std::string> Notes::gather_at_chief(Topic topic, std::ui
   return collect(topic, step, "what differs between replicas", limit_);
 }
 
+std::map<std::uint32_t, std::string> Notes::exchange(Topic topic, std::uint64_t step,
+                                                     const std::string& bytes) {
+  give_all(topic, step, bytes);
+  return collect(topic, step, "what their stages have", limit_);
+}
+
 void Notes::meet(Topic topic, std::uint64_t step) {
   give_all(topic, step, "");
   collect(topic, step, "word that they are there", kYears);

@@ -31,9 +31,11 @@ enum class Topic : comm::SliceNumber {
   kFetched = 9,
   kShared = 10,  // and the five after it
   kOwed = 16,    // by library all-reduces, to the chief
+  kStagesWanted = 17,  // of a placed graph: variables of other stages
+  kBuffers = 18,       // of a placed graph: those that a stage writes
   // + slice; after all slices what contributors owe, then what owners owe, then parameters, then
-  // numbers of rows to fetch, then those rows.
-  kStates = 17,
+  // numbers of rows to fetch, then those rows; then transfers between stages.
+  kStates = 19,
 };
 
 inline constexpr std::uint32_t kMostShares = 6;
@@ -67,6 +69,10 @@ class Notes {
   // Bytes of every computing rank to every other, by rank; waits for the last. By all of them, at
   // most kMostShares times between two steps: throws Error(kUsage).
   std::vector<std::string> share(std::uint64_t step, const std::string& bytes);
+
+  // The same on a topic of its own, by number of the rank.
+  std::map<std::uint32_t, std::string> exchange(Topic topic, std::uint64_t step,
+                                                const std::string& bytes);
 
   // Returns when all computing ranks have called it with this topic and step. However long that
   // takes: asynchronous ranks go each at its own rate. A peer that is lost ends the wait.

@@ -24,6 +24,15 @@ at::Generator own_generator(const torch::Device& device) {
   return at::globalContext().defaultGenerator(device).clone();
 }
 
+ReplayPart whole(const ir::Graph& graph) {
+  ReplayPart part;
+  for (std::size_t i = 0; i < graph.ops.size(); ++i) part.ops.emplace_back(i);
+  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+    if (graph.variables[i].gradient) part.variables.emplace_back(i);
+  }
+  return part;
+}
+
 std::vector<std::int64_t> sizes_at(const ir::TensorType& type, std::int64_t samples) {
   std::vector<std::int64_t> sizes;
   for (const ir::Affine& size : type.sizes) sizes.push_back(size.at(samples));
@@ -39,21 +48,22 @@ std::uint64_t step_seed(std::uint64_t job_seed, std::uint32_t rank, std::uint64_
 }
 
 Replay::Replay(std::shared_ptr<const ir::Graph> graph, capture::Bindings bindings,
-               torch::Device device)
+               torch::Device device, const std::optional<ReplayPart>& part)
     : graph_(std::move(graph)),
       bindings_(std::move(bindings)),
       place_{device, own_generator(device)},
       prepared_for_(graph_->example_batch),
       slots_(graph_->slot_count),
       holders_at_begin_(graph_->slot_count) {
-  steps_.reserve(graph_->ops.size());
-  for (const ir::Op& op : graph_->ops) {
-    steps_.push_back({capture::OpCall(*graph_, op, place_, prepared_for_), {}});
+  const ReplayPart own = part ? *part : whole(*graph_);
+  steps_.resize(graph_->ops.size());
+  for (const ir::OpId op : own.ops) {
+    steps_[op.value].call.emplace(*graph_, graph_->op(op), place_, prepared_for_);
   }
-  plan_slots();
+  plan_slots(own);
 }
 
-void Replay::plan_slots() {
+void Replay::plan_slots(const ReplayPart& part) {
   const auto slot_of = [&](ir::ValueId value) { return graph_->value(value).slot.value; };
   const auto keep = [&](ir::ValueId value, const torch::Tensor& tensor) {
     slots_[slot_of(value)] = tensor;
@@ -71,10 +81,10 @@ void Replay::plan_slots() {
 
   constexpr std::size_t kUnused = ~std::size_t{0};
   std::vector<std::size_t> last_use(graph_->slot_count, kUnused);
-  for (std::size_t i = 0; i < graph_->ops.size(); ++i) {
-    const auto use = [&](ir::ValueId value) { last_use[slot_of(value)] = i; };
-    ir::for_each_read(graph_->ops[i], use);
-    ir::for_each_result(graph_->ops[i], use);
+  for (const ir::OpId op : part.ops) {
+    const auto use = [&](ir::ValueId value) { last_use[slot_of(value)] = op.value; };
+    ir::for_each_read(graph_->op(op), use);
+    ir::for_each_result(graph_->op(op), use);
   }
   for (std::uint32_t slot = 0; slot < graph_->slot_count; ++slot) {
     if (holders_at_begin_[slot] == kForEver) continue;
@@ -83,9 +93,10 @@ void Replay::plan_slots() {
     ++holders_at_begin_[slot];
     steps_[last_use[slot]].last_uses.push_back(slot);
   }
-  for (const ir::Variable& variable : graph_->variables) {
-    if (variable.gradient) ++holders_at_begin_[slot_of(*variable.gradient)];
+  for (const ir::VariableId variable : part.variables) {
+    ++holders_at_begin_[slot_of(*graph_->variable(variable).gradient)];
   }
+  for (const ir::ValueId value : part.sent) ++holders_at_begin_[slot_of(value)];
   for (const ir::ValueId output : graph_->outputs) ++holders_at_begin_[slot_of(output)];
   holders_ = holders_at_begin_;
 }
@@ -145,7 +156,9 @@ void Replay::begin(const Batch& batch, std::uint64_t seed) {
       fail(ErrorCode::kUsage, "step: graph '{}' holds for batches of {} samples only ({}), got {}.",
            graph_->name, prepared_for_, graph_->batch_fixed_reason, samples);
     }
-    for (Step& step : steps_) step.call.set_batch(samples);
+    for (Step& step : steps_) {
+      if (step.call) step.call->set_batch(samples);
+    }
     prepared_for_ = samples;
   }
   holders_ = holders_at_begin_;
@@ -164,6 +177,16 @@ torch::Tensor Replay::take_gradient(ir::VariableId variable) {
   AD_CHECK(tensor.defined()) << graph_->variable(variable).name << " has no gradient yet";
   drop(value.slot.value);
   // Memory that outlives the step is written again while the gradient is still on its way.
+  const bool outlives =
+      graph_->storages[value.storage.value].kind != ir::StorageKind::kIntermediate;
+  return outlives ? tensor.clone() : tensor;
+}
+
+torch::Tensor Replay::take_sent(ir::ValueId id) {
+  const ir::Value& value = graph_->value(id);
+  torch::Tensor tensor = slots_[value.slot.value];
+  AD_CHECK(tensor.defined()) << "value " << id << " is not there to be sent";
+  drop(value.slot.value);
   const bool outlives =
       graph_->storages[value.storage.value].kind != ir::StorageKind::kIntermediate;
   return outlives ? tensor.clone() : tensor;

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "autodist/capture/bindings.h"
@@ -25,11 +27,19 @@ namespace autodist::exec {
 std::uint64_t step_seed(std::uint64_t job_seed, std::uint32_t rank, std::uint64_t step,
                         std::uint32_t micro_batch = 0);
 
+// The part of a graph that a stage runs.
+struct ReplayPart {
+  std::vector<ir::OpId> ops;              // ascending
+  std::vector<ir::ValueId> sent;          // to other stages, each once
+  std::vector<ir::VariableId> variables;  // whose gradients are taken here
+};
+
 // One thread at a time; several Replays may run in several threads.
 class Replay {
  public:
-  // Throws Error(kUsage) where the graph needs another libtorch.
-  Replay(std::shared_ptr<const ir::Graph> graph, capture::Bindings bindings, torch::Device device);
+  // All of the graph, or a part of it. Throws Error(kUsage) where the graph needs another libtorch.
+  Replay(std::shared_ptr<const ir::Graph> graph, capture::Bindings bindings, torch::Device device,
+         const std::optional<ReplayPart>& part = std::nullopt);
 
   // Whether begin() takes this batch: as many inputs, of these types and sizes.
   [[nodiscard]] bool accepts(const Batch& batch) const;
@@ -43,9 +53,19 @@ class Replay {
   // graph's order; a capture::BelowAutograd lives on this thread.
   void run(ir::OpId op) {
     const Step& step = steps_[op.value];
-    step.call.run(slots_, stack_);
+    step.call->run(slots_, stack_);
     for (const std::uint32_t slot : step.last_uses) drop(slot);
   }
+
+  // Of a part: a value for other stages, to be taken once; its memory is not written again in this
+  // step. And one that came from another stage, before the first op that reads it.
+  torch::Tensor take_sent(ir::ValueId value);
+  void put(ir::ValueId value, torch::Tensor tensor) {
+    slots_[graph_->value(value).slot.value] = std::move(tensor);
+  }
+  // The state of the generator, which the stages of a replica share.
+  [[nodiscard]] torch::Tensor generator_state() const { return place_.generator.get_state(); }
+  void set_generator_state(const torch::Tensor& state) { place_.generator.set_state(state); }
 
   // The gradient, which this replay lets go of and never writes again. To be taken once per
   // variable and step. REQUIRES: its last op has run.
@@ -69,11 +89,11 @@ class Replay {
 
  private:
   struct Step {
-    capture::OpCall call;
+    std::optional<capture::OpCall> call;   // nothing for an op of another part
     std::vector<std::uint32_t> last_uses;  // slots
   };
 
-  void plan_slots();
+  void plan_slots(const ReplayPart& part);
   void drop(std::uint32_t slot) {
     if (--holders_[slot] == 0) slots_[slot].reset();
   }

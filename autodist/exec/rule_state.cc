@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "autodist/base/check.h"
@@ -16,6 +17,7 @@
 #include "autodist/exec/slice_notes.h"
 #include "autodist/exec/synchroniser.h"
 #include "autodist/exec/tensor_data.h"
+#include "autodist/ir/history.h"
 
 namespace autodist::exec {
 namespace {
@@ -43,6 +45,26 @@ void for_each_local_state(const ir::Program& program, LocalVariables& variables,
       if (piece.variable == variable) visit(piece, states[next++]);
     }
   }
+}
+
+// Of the graph's buffers, those that this rank's ops write.
+std::vector<bool> buffers_written_at(const ir::Program& program, ir::Rank rank) {
+  const ir::Graph& graph = *program.graph;
+  std::set<ir::StorageId> written;
+  for (const ir::Stream& stream : role_of(program, rank).streams) {
+    for (const ir::Instruction& instruction : stream.instructions) {
+      const auto* compute = std::get_if<ir::Compute>(&instruction);
+      if (compute == nullptr || compute->micro_batch != 0) continue;
+      for (const ir::StorageId each : written_storages(graph, graph.op(compute->op))) {
+        written.insert(each);
+      }
+    }
+  }
+  std::vector<bool> buffers;
+  for (const ir::Buffer& buffer : graph.buffers) {
+    buffers.push_back(written.count(graph.value(buffer.value).storage) > 0);
+  }
+  return buffers;
 }
 
 // A piece whose elements begin at 0: state is kept per piece, not per slice.
@@ -250,6 +272,38 @@ void Synchroniser::pull_parameters(Topic topic, std::uint64_t step, Wanted wante
   for (const auto& [key, parameters] : collect(expected, "parameters")) {
     const comm::SliceNumber first = note_number(kParametersBlock, ir::SliceId(0));
     variables_->overwrite(ir::SliceId(key.second - first), parameters);
+  }
+}
+
+void Synchroniser::pull_stages(std::uint64_t step) {
+  notes_.meet(Topic::kMet, step);
+  pull_parameters(Topic::kStagesWanted, step, elsewhere_than(self_));
+  pull_buffers(step);
+  notes_.meet(Topic::kParted, step);
+}
+
+// The stage that writes a buffer knows it; of several replicas each keeps its own.
+void Synchroniser::pull_buffers(std::uint64_t step) {
+  const ir::Graph& graph = *program_.graph;
+  const auto any = std::any_of(graph.buffers.begin(), graph.buffers.end(),
+                               [](const ir::Buffer& buffer) { return buffer.mutated; });
+  if (!any) return;
+  const std::vector<bool> own = buffers_written_at(program_, self_);
+  Safetensors bytes;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (own[i]) bytes.tensors.push_back(to_data({graph.buffers[i].name, buffers_[i]}));
+  }
+  for (const auto& [rank, theirs] :
+       notes_.exchange(Topic::kBuffers, step, write_safetensors(bytes))) {
+    const bool mate = program_.batch_part(ir::Rank(rank)) == program_.batch_part(self_);
+    if (!mate || rank == self_.value) continue;
+    const std::string where = fmt::format("the buffers of rank {}", rank);
+    for (const TensorData& each : read_safetensors(theirs, where).tensors) {
+      for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
+        if (graph.buffers[i].name != each.name) continue;
+        copy_into(each, {each.name, buffers_[i]}, where);
+      }
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #include "autodist/exec/runner.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <optional>
 #include <thread>
@@ -8,14 +9,14 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/exec/gradient_sums.h"
 #include "autodist/exec/nonfinite.h"
 #include "autodist/exec/replay.h"
 #include "autodist/exec/safetensors.h"
 #include "autodist/exec/synchroniser.h"
 #include "autodist/exec/tensor_data.h"
 #include "autodist/exec/trace_recorder.h"
-#include "autodist/ir/history.h"
-#include "autodist/ir/names.h"
+#include "autodist/exec/watching.h"
 
 namespace autodist::exec {
 namespace {
@@ -39,23 +40,10 @@ void shift(ir::Trace& trace, Seconds by) {
   }
 }
 
+// Sleeping is not worth less.
+constexpr Seconds kShortestSleep{1e-3};
+
 }  // namespace
-
-ShapedStep::ShapedStep(std::shared_ptr<const ir::Program> program, ir::Rank rank,
-                       capture::Bindings bindings, torch::Device device)
-    : program_(std::move(program)),
-      replay_(std::make_unique<Replay>(program_->graph, std::move(bindings), device)),
-      loss_op_(ir::History(*program_->graph).maker(program_->graph->outputs.front())) {
-  for (const ir::Stream& stream : role_of(*program_, rank).streams) {
-    if (stream.kind != ir::StreamKind::kCompute) continue;
-    compute_.insert(compute_.end(), stream.instructions.begin(), stream.instructions.end());
-  }
-}
-ShapedStep::~ShapedStep() = default;
-ShapedStep::ShapedStep(ShapedStep&&) noexcept = default;
-ShapedStep& ShapedStep::operator=(ShapedStep&&) noexcept = default;
-
-bool ShapedStep::accepts(const Batch& batch) const { return replay_->accepts(batch); }
 
 class Runner::Impl {
  public:
@@ -67,8 +55,8 @@ class Runner::Impl {
         trace_(*connections.clock, rank, options_.trace),
         clock_(*connections.clock),
         step_(options_.first_step),
+        sums_(*program_->graph),
         synchroniser_(*program_, rank, bindings, connections, options_, trace_) {
-    accumulated_.resize(program_->variables.size());
     factors_.resize(program_->variables.size());
     if (program_->ranks[rank.value].replica) {
       own_shape_.emplace(program_, rank, std::move(bindings), options_.device);
@@ -86,14 +74,13 @@ class Runner::Impl {
   }
 
   StepResult step(const Batch& rows, ShapedStep* shape, bool last = true) {
-    rethrow_failure();
-    AD_CHECK(own_shape_) << "rank " << rank_ << " only serves";
-    try {
-      return run_step(rows, shape == nullptr ? *own_shape_ : *shape, last);
-    } catch (...) {
-      synchroniser_.abort(std::current_exception());
-      throw;
-    }
+    AD_CHECK(!program_->is_placed()) << "a step of a stage takes micro-batches";
+    return guarded([&] { return run_step(rows, shape == nullptr ? *own_shape_ : *shape, last); });
+  }
+  StepResult step_of_stage(const std::vector<Batch>& micro_batches) {
+    AD_CHECK(program_->is_placed() && micro_batches.size() <= program_->micro_batches)
+        << micro_batches.size() << " micro-batches for " << program_->micro_batches;
+    return guarded([&] { return run_stage(micro_batches); });
   }
 
   [[nodiscard]] bool accepts(const Batch& rows) const {
@@ -105,7 +92,7 @@ class Runner::Impl {
     if (!own_shape_) return;
     for (std::size_t i = 0; i < program_->variables.size(); ++i) {
       const ir::VariableId variable(i);
-      if (is_trained(variable)) {
+      if (is_trained(variable) && is_held(variable)) {
         synchroniser_.variables().wait_for_version(variable, step_, options_.wait_limit);
       }
     }
@@ -117,6 +104,7 @@ class Runner::Impl {
     if (!own_shape_ || pulled_ == step_) return;
     if (program_->fetches_rows()) synchroniser_.pull_rows(step_);
     if (!program_->synchronous()) synchroniser_.pull(step_);
+    if (program_->is_placed()) synchroniser_.pull_stages(step_);
     pulled_ = step_;
   }
 
@@ -159,31 +147,37 @@ class Runner::Impl {
     return ir::merged(std::move(all));
   }
 
-  void watch(std::vector<std::string> names) {
-    watch_ = std::move(names);
-    watched_.clear();
-  }
-  std::vector<Watched> take_watched() {
-    watch_.clear();
-    return std::exchange(watched_, {});
-  }
+  Watching& watching() { return watching_; }
 
   Synchroniser& synchroniser() { return synchroniser_; }
   TraceRecorder& trace() { return trace_; }
   [[nodiscard]] std::uint64_t steps_done() const { return step_; }
 
  private:
+  // A micro-batch of a step; a graph that is not placed has one at a time under way.
+  struct Micro {
+    Replay* replay;
+    const Batch* rows;
+    std::int64_t samples;
+    std::int64_t samples_before;  // of the step's earlier ones
+  };
+
   // Executes the instructions of the compute stream.
   struct Interpreter {
     Impl& rank;
     ShapedStep& shape;
-    const Batch& rows;
-    std::int64_t samples;
-    bool last;  // of the step's micro-batches
+    std::vector<Micro> micros;
+    bool last;  // `micros` ends with the step's last micro-batch
     Seconds waiting;
 
+    // Nothing for a micro-batch without rows.
+    const Micro* with_rows(std::uint32_t micro_batch) const {
+      if (micro_batch >= micros.size() || micros[micro_batch].samples == 0) return nullptr;
+      return &micros[micro_batch];
+    }
+
     void operator()(const ir::Fetch& fetch) {
-      if (samples == 0) return;
+      if (with_rows(0) == nullptr) return;
       std::vector<torch::Tensor> numbers;
       for (const ir::ValueId each : fetch.rows) {
         numbers.push_back(shape.replay_->tensor(each));
@@ -191,37 +185,68 @@ class Runner::Impl {
       rank.synchroniser_.fetch(fetch.variable, numbers, rank.step_);
     }
     void operator()(const ir::KeepFactors& keep) {
-      if (samples == 0) return;
+      if (with_rows(0) == nullptr) return;
       rank.factors_[keep.variable.value] = {shape.replay_->tensor(keep.left),
                                             shape.replay_->tensor(keep.right)};
     }
     void operator()(const ir::Gate& gate) { waiting += rank.pass(gate.variable); }
     void operator()(const ir::Compute& compute) {
-      if (samples == 0) return;
-      rank.compute(*shape.replay_, compute.op);
-      if (!rank.found_.empty()) rank.keep_values(*shape.replay_, compute.op);
-      if (compute.op == shape.loss_op_) rank.check_loss(shape, rows);
+      const Micro* micro = with_rows(compute.micro_batch);
+      if (micro == nullptr) return;
+      rank.compute(*micro->replay, compute.op, micro->samples);
+      if (rank.watching_.any()) rank.watching_.keep_values(*micro->replay, compute.op);
+      if (compute.op == shape.loss_op_) rank.check_loss(shape, *micro);
+    }
+    void operator()(const ir::Send& send) {
+      const ir::Transfer& transfer = rank.program_->transfer(send.transfer);
+      const Micro* micro = with_rows(transfer.micro_batch);
+      if (micro == nullptr) return;
+      rank.let_device_finish();
+      rank.synchroniser_.stages().send(send.transfer, rank.step_,
+                                       transfer.value ? micro->replay->take_sent(*transfer.value)
+                                                      : micro->replay->generator_state());
+    }
+    void operator()(const ir::Receive& receive) {
+      const ir::Transfer& transfer = rank.program_->transfer(receive.transfer);
+      const Micro* micro = with_rows(transfer.micro_batch);
+      if (micro == nullptr) return;
+      rank.let_device_finish();
+      const Seconds start = rank.clock_.now();
+      torch::Tensor value =
+          rank.synchroniser_.stages().receive(receive.transfer, rank.step_, micro->samples);
+      waiting += rank.clock_.now() - start;
+      if (transfer.value) {
+        micro->replay->put(*transfer.value, std::move(value));
+      } else {
+        micro->replay->set_generator_state(value);
+      }
     }
     void operator()(const ir::Contribute& contribute) {
+      const std::uint32_t index = contribute.micro_batch;
+      if (index >= micros.size()) return;
+      const Micro& micro = micros[index];
+      const bool hand_over = last && index + 1 == micros.size();
       TraceRecorder& trace = rank.trace_;
       const Seconds start = trace.enabled() ? trace.now() : Seconds{};
       torch::Tensor gradient;
-      if (samples != 0) {
-        gradient = shape.replay_->take_gradient(contribute.variable);
+      if (micro.samples != 0) {
+        gradient = micro.replay->take_gradient(contribute.variable);
         if (rank.synchroniser_.scaler().is_on()) {
           gradient = rank.unscaled(gradient);
         } else {
-          rank.check_gradient(*shape.replay_, contribute.variable, gradient);
+          rank.check_gradient(*micro.replay, contribute.variable, gradient);
         }
-        gradient = rank.accumulated(contribute.variable, gradient, samples, last);
-        if (last && !rank.found_.empty()) rank.keep_gradient(contribute.variable, gradient);
+        gradient = rank.sums_.add(contribute.variable, gradient,
+                                  {micro.samples, micro.samples_before, hand_over});
+        if (hand_over) rank.watching_.keep_gradient(contribute.variable, gradient);
       }
-      if (!last) return;
+      if (!hand_over) return;
+      rank.let_device_finish();
       if (rank.program_->travels_as_factors(contribute.variable)) {
-        return rank.contribute_factors(contribute.variable, samples);
+        return rank.contribute_factors(contribute.variable, micro.samples);
       }
       rank.synchroniser_.contribute(contribute.variable, gradient, rank.step_,
-                                    rank.samples_before_ + samples);
+                                    micro.samples_before + micro.samples);
       if (trace.enabled()) {
         trace.add(ir::Activity::kContribute, ir::StreamKind::kCompute, rank.step_,
                   rank.program_->graph->variable(contribute.variable).name, Bytes{}, start);
@@ -254,37 +279,11 @@ class Runner::Impl {
     return program_->graph->variable(variable).gradient.has_value();
   }
 
-  // Once per step, for its shapes' graph: looking a name up goes through all ops.
-  void find_watched(const ir::Graph& graph) {
-    found_.clear();
-    for (const std::string& name : watch_) {
-      if (const auto value = ir::find_watched(graph, name)) found_.emplace_back(name, *value);
-    }
-  }
-
-  void keep_values(const Replay& replay, ir::OpId op) {
-    for (const auto& [name, found] : found_) {
-      if (found.gradient || found.after != op) continue;
-      keep({name, replay.tensor(found.value).clone(), false, found.batched});
-    }
-  }
-
-  void keep_gradient(ir::VariableId variable, const torch::Tensor& gradient) {
-    for (const auto& [name, found] : found_) {
-      if (found.gradient != variable) continue;
-      keep({name, gradient.is_sparse() ? gradient.to_dense() : gradient.clone(), true, false});
-    }
-  }
-
-  // Rows of several micro-batches stand one after the other; of the rest the last one's count.
-  void keep(Watched value) {
-    const auto before = std::find_if(watched_.begin(), watched_.end(),
-                                     [&](const Watched& each) { return each.name == value.name; });
-    if (before == watched_.end()) {
-      watched_.push_back(std::move(value));
-    } else {
-      before->value = value.batched ? torch::cat({before->value, value.value}) : value.value;
-    }
+  // Of a placed graph a variable is at one stage, whose ranks are the members of its slices.
+  [[nodiscard]] bool is_held(ir::VariableId variable) const {
+    if (!program_->is_placed()) return true;
+    const auto& members = program_->slice(program_->plan(variable).slices.front()).members;
+    return std::binary_search(members.begin(), members.end(), rank_);
   }
 
   // As GradScaler.unscale_: divided by the scale, as its reciprocal in 32 bits; that a gradient is
@@ -295,20 +294,6 @@ class Runner::Impl {
     return factor == 1 ? gradient : gradient * static_cast<double>(factor);
   }
 
-  // With what earlier micro-batches brought; of the last one, their mean over all samples (or their
-  // sum, where the loss is one).
-  torch::Tensor accumulated(ir::VariableId variable, const torch::Tensor& gradient,
-                            std::int64_t samples, bool last) {
-    if (last && samples_before_ == 0) return gradient;
-    const bool add_up = program_->graph->reduction == ir::Reduction::kSum;
-    torch::Tensor& sum = accumulated_[variable.value];
-    const torch::Tensor part = add_up ? gradient.clone() : gradient * static_cast<double>(samples);
-    sum = sum.defined() ? sum + part : part;
-    if (!last) return sum;
-    const torch::Tensor all = std::exchange(sum, {});
-    return add_up ? all : all / static_cast<double>(samples_before_ + samples);
-  }
-
   void contribute_factors(ir::VariableId variable, std::int64_t samples) {
     AD_CHECK(samples_before_ == 0)
         << "factors of several micro-batches are no factors of their sum";
@@ -317,26 +302,55 @@ class Runner::Impl {
     synchroniser_.contribute_factors(variable, left, right, step_, samples);
   }
 
+  template <typename Run>
+  StepResult guarded(Run run) {
+    rethrow_failure();
+    AD_CHECK(own_shape_) << "rank " << rank_ << " only serves";
+    try {
+      return run();
+    } catch (...) {
+      synchroniser_.abort(std::current_exception());
+      throw;
+    }
+  }
+
+  void begin_step() {
+    overflow_ = false;
+    if (synchroniser_.scaler().is_on()) scale_ = synchroniser_.await_scale(step_).scale;
+    start_streams();
+  }
+
+  // The losses of the micro-batches as one; their samples and the step's times.
+  StepResult run_stream(ShapedStep& shape, std::vector<Micro> micros, bool last, Seconds start) {
+    Interpreter interpreter{*this, shape, std::move(micros), last, Seconds{}};
+    for (const ir::Instruction& instruction : shape.compute_) std::visit(interpreter, instruction);
+    let_device_finish();
+    StepResult result;
+    const bool mean = program_->graph->reduction == ir::Reduction::kMean;
+    const bool one = interpreter.micros.size() == 1;
+    for (const Micro& micro : interpreter.micros) {
+      if (micro.samples == 0) continue;
+      result.samples += micro.samples;
+      const auto loss = micro.replay->output(0).item<double>();
+      result.loss += loss * (mean && !one ? static_cast<double>(micro.samples) : 1);
+      micro.replay->end();
+    }
+    if (mean && !one) result.loss /= static_cast<double>(result.samples);
+    result.overflow = overflow_;
+    result.waiting = interpreter.waiting;
+    result.compute = clock_.now() - start - result.waiting;
+    return result;
+  }
+
   StepResult run_step(const Batch& rows, ShapedStep& shape, bool last) {
     const capture::BelowAutograd below_autograd;
-    Replay& replay = *shape.replay_;
-    StepResult result;
     const Seconds start = clock_.now();
-    result.samples = rows.empty() ? 0 : replay.samples_of(rows);
-    if (result.samples != 0) replay.begin(rows, seed());
-    find_watched(replay.graph());
-    if (micro_batch_ == 0) {
-      overflow_ = false;
-      if (synchroniser_.scaler().is_on()) scale_ = synchroniser_.await_scale(step_).scale;
-      start_streams();
-    }
-    Interpreter interpreter{*this, shape, rows, result.samples, last, Seconds{}};
-    for (const ir::Instruction& instruction : shape.compute_) std::visit(interpreter, instruction);
-    if (result.samples != 0) {
-      result.loss = replay.output(0).item<double>();
-      replay.end();
-    }
-    result.overflow = overflow_;
+    const std::int64_t samples = rows.empty() ? 0 : shape.replay_->samples_of(rows);
+    if (samples != 0) shape.replay_->begin(rows, seed(micro_batch_));
+    watching_.find(shape.replay_->graph());
+    if (micro_batch_ == 0) begin_step();
+    const StepResult result = run_stream(
+        shape, {{shape.replay_.get(), &rows, samples, samples_before_}}, last, start);
     if (last) {
       ++step_;
       micro_batch_ = 0;
@@ -345,8 +359,27 @@ class Runner::Impl {
       ++micro_batch_;
       samples_before_ += result.samples;
     }
-    result.waiting = interpreter.waiting;
-    result.compute = clock_.now() - start - result.waiting;
+    return result;
+  }
+
+  StepResult run_stage(const std::vector<Batch>& batches) {
+    const capture::BelowAutograd below_autograd;
+    const Seconds start = clock_.now();
+    std::vector<Micro> micros;
+    std::int64_t before = 0;
+    for (const Batch& rows : batches) {
+      const auto index = static_cast<std::uint32_t>(micros.size());
+      Replay* replay =
+          index == 0 ? own_shape_->replay_.get() : own_shape_->more_replays_[index - 1].get();
+      micros.push_back({replay, &rows, replay->samples_of(rows), before});
+      replay->begin(rows, seed(index));
+      before += micros.back().samples;
+    }
+    const Batch none;
+    if (micros.empty()) micros.push_back({own_shape_->replay_.get(), &none, 0, 0});
+    begin_step();
+    const StepResult result = run_stream(*own_shape_, std::move(micros), /*last=*/true, start);
+    ++step_;
     return result;
   }
 
@@ -373,7 +406,11 @@ class Runner::Impl {
     return waited;
   }
 
-  void compute(Replay& replay, ir::OpId op) {
+  void compute(Replay& replay, ir::OpId op, std::int64_t samples) {
+    if (options_.device_time) {
+      device_debt_ += options_.device_time(replay.graph().op(op), samples);
+      if (device_debt_ > kShortestSleep) let_device_finish();
+    }
     if (!trace_.enabled()) {
       replay.run(op);
       return;
@@ -384,23 +421,34 @@ class Runner::Impl {
                Bytes{}, start);
   }
 
-  [[nodiscard]] std::uint64_t seed() const {
-    return step_seed(options_.job_seed, rank_.value, step_, micro_batch_);
+  void let_device_finish() {
+    if (device_debt_ == Seconds{}) return;
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(std::exchange(device_debt_, Seconds{}).value));
+  }
+
+  // The stages of a replica draw from one generator.
+  [[nodiscard]] std::uint64_t seed(std::uint32_t micro_batch) const {
+    const std::uint32_t whose =
+        program_->is_placed() ? program_->batch_part(rank_) : rank_.value;
+    return step_seed(options_.job_seed, whose, step_, micro_batch);
   }
 
   // Both before anything of this step leaves the rank: the loss when it is known, every gradient
   // when it is complete.
-  void check_loss(ShapedStep& shape, const Batch& rows) {
+  void check_loss(ShapedStep& shape, const Micro& micro) {
     if (options_.on_nonfinite == OnNonFinite::kIgnore || synchroniser_.scaler().is_on()) return;
-    const auto loss = shape.replay_->output(0).item<double>();
+    const auto loss = micro.replay->output(0).item<double>();
     if (std::isfinite(loss)) return;
-    shape.replay_->end();
+    micro.replay->end();
+    const std::string word = std::isnan(loss) ? "nan" : loss > 0 ? "inf" : "-inf";
+    // A stage has not got what the others computed before.
+    const std::string culprit =
+        program_->is_placed()
+            ? "the last of its stages computes it"
+            : first_nonfinite(*micro.replay, *micro.rows, seed(micro_batch_), *shape.loss_op_);
     fail(ErrorCode::kUsage, "step {}: the loss of rank {} is {}: {}. The training diverges.", step_,
-         rank_,
-         std::isnan(loss) ? "nan"
-         : loss > 0       ? "inf"
-                          : "-inf",
-         first_nonfinite(*shape.replay_, rows, seed(), *shape.loss_op_));
+         rank_, word, culprit);
   }
 
   void check_gradient(const Replay& replay, ir::VariableId id,
@@ -461,11 +509,10 @@ class Runner::Impl {
   std::int64_t samples_before_ = 0;  // of its micro-batches so far
   // By variable, from KeepFactors to its Contribute.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> factors_;
-  std::vector<torch::Tensor> accumulated_;  // by variable: of these, sums of samples * gradient
+  GradientSums sums_;                   // of the step's micro-batches so far
   std::optional<std::uint64_t> pulled_;     // the step at which this rank last did
-  std::vector<std::string> watch_;          // names
-  std::vector<std::pair<std::string, ir::WatchedValue>> found_;  // those that this step has
-  std::vector<Watched> watched_;
+  Watching watching_;
+  Seconds device_debt_;              // time of the imitated device that was not slept yet
   float scale_ = 1;                  // of this step's loss
   bool overflow_ = false;            // in one of its gradients
   std::uint64_t steps_started_ = 0;  // guarded by the signal's lock
@@ -494,6 +541,9 @@ StepResult Runner::accumulate(const Batch& own_rows) {
 StepResult Runner::accumulate(const Batch& own_rows, ShapedStep& shape) {
   return impl_->step(own_rows, &shape, /*last=*/false);
 }
+StepResult Runner::step_of_stage(const std::vector<Batch>& micro_batches) {
+  return impl_->step_of_stage(micro_batches);
+}
 bool Runner::accepts(const Batch& own_rows) const { return impl_->accepts(own_rows); }
 void Runner::synchronize() { impl_->synchronize(); }
 void Runner::settle() { impl_->settle(); }
@@ -514,8 +564,8 @@ void Runner::tell(const std::string& note) {
 std::vector<std::string> Runner::told(std::uint64_t step) {
   return impl_->synchroniser().notes().told(step);
 }
-void Runner::watch(std::vector<std::string> names) { impl_->watch(std::move(names)); }
-std::vector<Watched> Runner::take_watched() { return impl_->take_watched(); }
+void Runner::watch(std::vector<std::string> names) { impl_->watching().watch(std::move(names)); }
+std::vector<Watched> Runner::take_watched() { return impl_->watching().take(); }
 std::vector<std::string> Runner::share(const std::string& bytes) {
   return impl_->synchroniser().notes().share(impl_->steps_done(), bytes);
 }

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "autodist/ir/program.h"
@@ -15,10 +16,18 @@ inline constexpr std::size_t kOwedAverageBlock = 2;  // and at owners
 inline constexpr std::size_t kParametersBlock = 3;   // whole, from the owner
 inline constexpr std::size_t kAskBlock = 4;          // numbers of rows, to the owner
 inline constexpr std::size_t kRowsBlock = 5;         // those rows, from the owner
+inline constexpr std::size_t kSliceBlocks = 6;       // behind them transfers, by number
 
 // Whose rows a step fetches, and that have versions.
 inline bool fetched_in_step(const ir::Slice& slice) {
   return slice.rows == ir::RowTransfer::kFetch && slice.synchronous;
+}
+
+// Of a placed graph: what another stage than this rank's has. Accepts slices.
+inline auto elsewhere_than(ir::Rank rank) {
+  return [rank](const ir::Slice& slice) {
+    return !std::binary_search(slice.members.begin(), slice.members.end(), rank);
+  };
 }
 
 }  // namespace autodist::exec

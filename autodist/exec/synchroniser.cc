@@ -70,7 +70,8 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
              [this](std::uint32_t to, Topic topic, std::uint64_t step, const std::string& note) {
                post_note(to, static_cast<comm::SliceNumber>(topic), step,
                          comm::Payload::copy_of(note));
-             }) {
+             }),
+      buffers_(bindings.buffers) {
   for (const ir::Slice& slice : program.slices) ways_.push_back(way_of(program, slice, self));
   for (std::size_t i = 0; i < program.collectives.size(); ++i) {
     all_reduces_.emplace_back(program, ir::CollectiveId(i), connections.collectives,
@@ -117,6 +118,13 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
   contributor_ = std::make_unique<Contributor>(
       program, [this](ir::SliceId id, std::uint64_t step, std::int64_t samples,
                       comm::Payload payload) { send_contribution(id, step, samples, payload); });
+  if (program.is_placed()) {
+    stages_ = std::make_unique<StageLink>(
+        program, self, options.wait_limit, signal_,
+        [this](ir::Rank to, ir::TransferId id, std::uint64_t step, const comm::Payload& payload) {
+          post_note(to.value, transfer_number(id), step, payload);
+        });
+  }
   jobs_ = std::make_unique<JobQueue>([this](const std::exception_ptr& reason) { abort(reason); });
   if (program.ranks.size() > 1) start_exchange(connections);
   jobs_->start();  // now that there is an exchange to post to
@@ -304,6 +312,11 @@ comm::SliceNumber Synchroniser::note_number(std::size_t block, ir::SliceId slice
                                         block * program_.slices.size() + slice.value);
 }
 
+comm::SliceNumber Synchroniser::transfer_number(ir::TransferId transfer) const {
+  return note_number(kSliceBlocks, ir::SliceId(0)) +
+         static_cast<comm::SliceNumber>(transfer.value);
+}
+
 void Synchroniser::post_note(std::uint32_t to, comm::SliceNumber topic, std::uint64_t step,
                              comm::Payload payload) {
   exchange_->post(to, {comm::FrameKind::kNote, step, topic, 0, Seconds{}, std::move(payload)});
@@ -343,6 +356,14 @@ void Synchroniser::take_note_frame(const comm::Frame& frame) {
     jobs_->push(step, Seconds{}, [this, step, to = frame.header.from] {
       send_parameters(to, step, fetched_in_step);
     });
+  } else if (topic == static_cast<comm::SliceNumber>(Topic::kStagesWanted)) {
+    jobs_->push(step, Seconds{}, [this, step, to = frame.header.from] {
+      send_parameters(to, step, elsewhere_than(ir::Rank(to)));
+    });
+  } else if (stages_ && topic >= transfer_number(ir::TransferId(0))) {
+    const ir::TransferId id(topic - transfer_number(ir::TransferId(0)));
+    AD_CHECK(id.value < program_.transfers.size()) << "a note on topic " << topic;
+    stages_->take(id, step, frame.payload);
   } else if (topic >= static_cast<comm::SliceNumber>(Topic::kStates)) {
     take_slice_note(frame);
   } else {

@@ -30,6 +30,7 @@
 #include "autodist/exec/runner.h"
 #include "autodist/exec/signal.h"
 #include "autodist/exec/slice_notes.h"
+#include "autodist/exec/stage_link.h"
 #include "autodist/exec/trace_recorder.h"
 #include "autodist/ir/program.h"
 #include "autodist/ir/route.h"
@@ -87,6 +88,13 @@ class Synchroniser {
   // Asynchronous variables: makes this rank's copies those of their owners, which hold exactly the
   // contributions of the steps before `step`. By all computing ranks; they leave together.
   void pull(std::uint64_t step);
+
+  // Of a placed graph: variables of other stages and buffers that they write, as of this step, into
+  // this rank's copies. By all computing ranks, which have this step's version of what they hold; at
+  // most once between two steps.
+  void pull_stages(std::uint64_t step);
+  // Values of other stages. REQUIRES: the graph is placed.
+  [[nodiscard]] StageLink& stages() { return *stages_; }
 
   // The tensors of these variables have got other values from outside: for this rank's part of
   // their slices, too. By the compute thread, before `step`, which all ranks contribute to later.
@@ -160,6 +168,7 @@ class Synchroniser {
   std::map<NoteKey, comm::Payload> collect(const std::vector<NoteKey>& expected, const char* what);
   // Numbers of notes that belong to a slice: which block of them, from Topic::kStates on.
   [[nodiscard]] comm::SliceNumber note_number(std::size_t block, ir::SliceId slice) const;
+  void pull_buffers(std::uint64_t step);
   // Parameters of the slices that `wanted` accepts, from their owners into this rank's copies.
   template <typename Wanted>
   void pull_parameters(Topic topic, std::uint64_t step, Wanted wanted);
@@ -171,6 +180,7 @@ class Synchroniser {
       post_note(to, note_number(kParametersBlock, slice), step, owner_->parameters(slice));
     }
   }
+  [[nodiscard]] comm::SliceNumber transfer_number(ir::TransferId transfer) const;
   void ask_for_rows(ir::SliceId slice, std::uint64_t step, const comm::Payload& numbers);
   void take_slice_note(const comm::Frame& frame);
   [[nodiscard]] comm::Payload packed_states(ir::SliceId slice);
@@ -196,6 +206,8 @@ class Synchroniser {
   std::vector<Whole> whole_;                   // by variable; guarded by the signal's lock
   std::map<NoteKey, comm::Payload> gathered_;  // states and what is owed; likewise
   Notes notes_;
+  std::unique_ptr<StageLink> stages_;  // of a placed graph
+  std::vector<torch::Tensor> buffers_;  // by buffer: the model's own
   // The exchange's threads and the jobs use everything above; stopped first.
   std::unique_ptr<JobQueue> jobs_;
   std::unique_ptr<comm::Exchange> exchange_;

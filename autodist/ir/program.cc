@@ -32,6 +32,11 @@ bool operator==(const Collective& a, const Collective& b) {
          std::tie(b.variables, b.dtype, b.members, b.spec, b.compression);
 }
 
+bool operator==(const Transfer& a, const Transfer& b) {
+  return std::tie(a.value, a.micro_batch, a.from, a.to) ==
+         std::tie(b.value, b.micro_batch, b.from, b.to);
+}
+
 bool operator==(const VariablePlan& a, const VariablePlan& b) {
   return std::tie(a.slices, a.collective, a.clip) == std::tie(b.slices, b.collective, b.clip);
 }
@@ -39,9 +44,9 @@ bool operator==(const VariablePlan& a, const VariablePlan& b) {
 namespace {
 
 auto fields(const Gate& gate) { return std::tie(gate.variable); }
-auto fields(const Compute& compute) { return std::tie(compute.op); }
+auto fields(const Compute& compute) { return std::tie(compute.op, compute.micro_batch); }
 auto fields(const Contribute& contribute) {
-  return std::tie(contribute.variable, contribute.gradient);
+  return std::tie(contribute.variable, contribute.gradient, contribute.micro_batch);
 }
 auto fields(const KeepFactors& keep) { return std::tie(keep.variable, keep.left, keep.right); }
 auto fields(const Release& release) { return std::tie(release.variable); }
@@ -49,6 +54,8 @@ auto fields(const AllReduce& all_reduce) { return std::tie(all_reduce.collective
 auto fields(const Update& update) { return std::tie(update.variable); }
 auto fields(const Norm& norm) { return std::tie(norm.clip); }
 auto fields(const Barrier& barrier) { return std::tie(barrier.reason); }
+auto fields(const Send& send) { return std::tie(send.transfer); }
+auto fields(const Receive& receive) { return std::tie(receive.transfer); }
 auto fields(const Fetch& fetch) { return std::tie(fetch.variable, fetch.rows); }
 
 }  // namespace
@@ -113,6 +120,15 @@ std::int64_t element_count(const Graph& graph, const Collective& collective) {
 std::uint32_t Program::replica_count() const {
   return static_cast<std::uint32_t>(std::count_if(
       ranks.begin(), ranks.end(), [](const RankInfo& rank) { return rank.replica.has_value(); }));
+}
+
+Rank Program::stage_mate(Rank rank, std::uint32_t stage) const {
+  const std::uint32_t wanted = batch_part(rank) * stages + stage;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i].replica == wanted) return Rank(i);
+  }
+  AD_CHECK(false) << "no rank computes stage " << stage;
+  return rank;
 }
 
 std::uint32_t Program::staleness(VariableId id) const {

@@ -28,11 +28,13 @@ using ShardId = Id<struct ShardTag>;
 using SliceId = Id<struct SliceTag>;
 using CollectiveId = Id<struct CollectiveTag>;
 using ClipId = Id<struct ClipTag>;
+using TransferId = Id<struct TransferTag>;
 
 struct RankInfo {
   std::string node;    // address
   std::string device;  // "10.0.0.1:CPU:0"
-  // Which part of the batch it computes; nothing for a rank that only serves.
+  // Its place among the ranks that compute; nothing for a rank that only serves. Each computes a
+  // part of the batch or, of a placed graph, a stage of a part (Program::stages).
   std::optional<std::uint32_t> replica;
 
   friend bool operator==(const RankInfo&, const RankInfo&);
@@ -141,6 +143,17 @@ struct Collective {
 // for the samples.
 std::int64_t element_count(const Graph& graph, const Collective& collective);
 
+// Of a placed graph: a value that a stage makes and others of its replica read, or the state of the
+// random generator, which the stages of a replica share.
+struct Transfer {
+  std::optional<ValueId> value;  // nothing: the generator's state
+  std::uint32_t micro_batch = 0;
+  std::uint32_t from = 0;         // stage
+  std::vector<std::uint32_t> to;  // stages, ascending
+
+  friend bool operator==(const Transfer&, const Transfer&);
+};
+
 // How a variable is synchronised: its slices, or a library collective, or neither (one rank alone,
 // or unused by the step).
 struct VariablePlan {
@@ -164,10 +177,13 @@ struct Fetch {
 };
 struct Compute {
   OpId op;
+  std::uint32_t micro_batch = 0;
 };
-struct Contribute {  // the gradient is complete: hand it over, do not wait
+// The gradient is complete: hand it over, do not wait. Of a micro-batch before the last: add it up.
+struct Contribute {
   VariableId variable;
   ValueId gradient;
+  std::uint32_t micro_batch = 0;
 };
 struct Release {  // last read of this step: a newer version may be installed from here on
   VariableId variable;
@@ -195,8 +211,14 @@ struct Norm {
 struct Barrier {
   std::string reason;
 };
+struct Send {  // its value is there: hand it over, do not wait
+  TransferId transfer;
+};
+struct Receive {  // waits for it
+  TransferId transfer;
+};
 using Instruction = std::variant<Gate, Compute, Contribute, Release, AllReduce, Update, Norm,
-                                 Barrier, Fetch, KeepFactors>;
+                                 Barrier, Fetch, KeepFactors, Send, Receive>;
 bool operator==(const Instruction& a, const Instruction& b);
 
 enum class StreamKind : std::uint8_t { kCompute, kCollective, kTransfer };
@@ -225,11 +247,29 @@ struct Program {
   std::vector<Collective> collectives;
   std::vector<VariablePlan> variables;  // parallel to graph->variables
   std::vector<Role> roles;
+  // Ranks that share the ops of one replica: `stages` consecutive RankInfo::replica. Above 1 the
+  // graph is placed: every stage has a role, and every op stands in one of them.
+  std::uint32_t stages = 1;
+  std::uint32_t micro_batches = 1;  // of a placed graph's step
+  std::vector<Transfer> transfers;  // of a placed graph
+
+  [[nodiscard]] const Transfer& transfer(TransferId id) const { return transfers[id.value]; }
+  [[nodiscard]] bool is_placed() const { return stages > 1; }
+  // Parts of the batch, and which one a rank works on with which stage. REQUIRES: it computes.
+  [[nodiscard]] std::uint32_t batch_parts() const { return replica_count() / stages; }
+  [[nodiscard]] std::uint32_t batch_part(Rank rank) const {
+    return *ranks[rank.value].replica / stages;
+  }
+  [[nodiscard]] std::uint32_t stage(Rank rank) const {
+    return *ranks[rank.value].replica % stages;
+  }
+  // The rank of a stage of the same replica.
+  [[nodiscard]] Rank stage_mate(Rank rank, std::uint32_t stage) const;
 
   [[nodiscard]] const Slice& slice(SliceId id) const { return slices[id.value]; }
   [[nodiscard]] const Shard& shard(ShardId id) const { return shards[id.value]; }
   [[nodiscard]] const VariablePlan& plan(VariableId id) const { return variables[id.value]; }
-  [[nodiscard]] std::uint32_t replica_count() const;
+  [[nodiscard]] std::uint32_t replica_count() const;  // ranks that compute
   [[nodiscard]] bool computes(Rank rank) const { return ranks[rank.value].replica.has_value(); }
   // Of all slices of the variable; 0 where it has none.
   [[nodiscard]] std::uint32_t staleness(VariableId id) const;
@@ -263,7 +303,8 @@ std::string to_text(const Program& program);
 
 // Throws InternalError (a pass is wrong): ids out of range, slices that overlap or leave elements
 // of a used variable uncovered, an op missing or twice, a gate after a read, a contribute before
-// the gradient is complete, a release before the last read.
+// the gradient is complete, a release before the last read; of a placed graph also a value that is
+// read where it is not, and a storage that two stages touch and one writes.
 void verify(const Program& program);
 
 }  // namespace autodist::ir

@@ -8,6 +8,7 @@ class ProgramEncoder {
  public:
   Digest digest(const Program& program) {
     const auto add = [&](const auto& item) { encode(item); };
+    placed_ = program.is_placed();
     out_.add(structural_digest(*program.graph));
     out_.add_all(program.ranks, add);
     out_.add_all(program.shards, add);
@@ -15,6 +16,11 @@ class ProgramEncoder {
     out_.add_all(program.collectives, add);
     out_.add_all(program.variables, add);
     out_.add_all(program.roles, add);
+    if (program.is_placed()) {
+      out_.add(std::uint64_t{program.stages});
+      out_.add(std::uint64_t{program.micro_batches});
+      out_.add_all(program.transfers, add);
+    }
     return out_.digest();
   }
 
@@ -80,11 +86,23 @@ class ProgramEncoder {
     });
   }
   void encode(const Gate& gate) { out_.add(gate.variable); }
-  void encode(const Compute& compute) { out_.add(compute.op); }
+  void encode(const Transfer& transfer) {
+    out_.add(transfer.value);
+    out_.add(std::uint64_t{transfer.micro_batch});
+    out_.add(std::uint64_t{transfer.from});
+    out_.add_all(transfer.to, [&](std::uint32_t stage) { out_.add(std::uint64_t{stage}); });
+  }
+  void encode(const Compute& compute) {
+    out_.add(compute.op);
+    add_micro_batch(compute.micro_batch);
+  }
   void encode(const Contribute& contribute) {
     out_.add(contribute.variable);
     out_.add(contribute.gradient);
+    add_micro_batch(contribute.micro_batch);
   }
+  void encode(const Send& send) { out_.add(send.transfer); }
+  void encode(const Receive& receive) { out_.add(receive.transfer); }
   void encode(const KeepFactors& keep) {
     out_.add(keep.variable);
     out_.add(keep.left);
@@ -100,6 +118,12 @@ class ProgramEncoder {
     out_.add(fetch.rows);
   }
 
+  // Of a graph that is not placed there is one alone, and its digest is what it always was.
+  void add_micro_batch(std::uint32_t micro_batch) {
+    if (placed_) out_.add(std::uint64_t{micro_batch});
+  }
+
+  bool placed_ = false;
   Canonical out_;
 };
 

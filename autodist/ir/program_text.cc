@@ -32,9 +32,8 @@ class ProgramPrinter {
     text_ = fmt::format("program digest={} graph=\"{}\" ranks={} replicas={}\n",
                         to_string(digest_of(program_)), graph_.name, program_.ranks.size(),
                         program_.replica_count());
-    section("ranks", program_.ranks, [](std::size_t i, const RankInfo& rank) {
-      return Row{std::to_string(i), rank.device,
-                 rank.replica ? fmt::format("replica={}", *rank.replica) : "serves"};
+    section("ranks", program_.ranks, [&](std::size_t i, const RankInfo& rank) {
+      return Row{std::to_string(i), rank.device, rank.replica ? place_of(Rank(i)) : "serves"};
     });
     section("slices", program_.slices,
             [&](std::size_t i, const Slice& each) { return row(i, each); });
@@ -50,6 +49,10 @@ class ProgramPrinter {
     });
     section("variables", program_.variables,
             [&](std::size_t i, const VariablePlan& each) { return row(VariableId(i), each); });
+    section("transfers", program_.transfers, [&](std::size_t i, const Transfer& each) {
+      return Row{fmt::format("@{}", i), carried_by(each), fmt::format("micro_batch={}", each.micro_batch),
+                 fmt::format("stage {} -> {}", each.from, fmt::join(each.to, ", "))};
+    });
     for (const Role& role : program_.roles) print(role);
     return text_;
   }
@@ -120,6 +123,26 @@ class ProgramPrinter {
             to_string(graph_.variable(id).update), how, fmt::format("{}", fmt::join(shards, " "))};
   }
 
+  std::string place_of(Rank rank) const {
+    if (!program_.is_placed()) return fmt::format("replica={}", program_.batch_part(rank));
+    return fmt::format("replica={} stage={}", program_.batch_part(rank), program_.stage(rank));
+  }
+  std::string carried_by(const Transfer& transfer) const {
+    return transfer.value ? names_.of(*transfer.value) : "generator";
+  }
+  // ".1" of micro-batch 1; nothing where there is one alone.
+  std::string micro(std::uint32_t micro_batch) const {
+    return program_.micro_batches == 1 ? "" : fmt::format(" .{}", micro_batch);
+  }
+
+  std::string line(const Send& send) const {
+    return fmt::format("send        @{} {}", send.transfer,
+                       carried_by(program_.transfer(send.transfer)));
+  }
+  std::string line(const Receive& receive) const {
+    return fmt::format("receive     @{} {}", receive.transfer,
+                       carried_by(program_.transfer(receive.transfer)));
+  }
   std::string line(const Gate& gate) const { return "gate        " + name(gate.variable); }
   std::string line(const Fetch& fetch) const {
     std::vector<std::string> rows;
@@ -133,12 +156,13 @@ class ProgramPrinter {
   std::string line(const Compute& compute) const {
     const Op& op = graph_.op(compute.op);
     const std::string& scope = graph_.scopes[op.scope.value];
-    return fmt::format("compute     {}  # {}{}{} {}", to_string(names_, op), compute.op,
-                       scope.empty() ? "" : " ", scope, name_of(op.phase));
+    return fmt::format("compute     {}  # {}{}{} {}{}", to_string(names_, op), compute.op,
+                       scope.empty() ? "" : " ", scope, name_of(op.phase),
+                       micro(compute.micro_batch));
   }
   std::string line(const Contribute& contribute) const {
-    return fmt::format("contribute  {} <- {}", name(contribute.variable),
-                       names_.of(contribute.gradient));
+    return fmt::format("contribute  {} <- {}{}", name(contribute.variable),
+                       names_.of(contribute.gradient), micro(contribute.micro_batch));
   }
   std::string line(const Release& release) const { return "release     " + name(release.variable); }
   std::string line(const AllReduce& all_reduce) const {

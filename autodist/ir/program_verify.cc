@@ -8,6 +8,7 @@
 #include "autodist/base/check.h"
 #include "autodist/ir/factors.h"
 #include "autodist/ir/history.h"
+#include "autodist/ir/placed_verify.h"
 #include "autodist/ir/program.h"
 #include "autodist/ir/rows.h"
 
@@ -340,6 +341,12 @@ class RoleVerifier {
     AD_CHECK(norm.clip.value < graph_.clips.size()) << "no clip " << norm.clip;
   }
   void check(const Barrier&) {}
+  void check(const Send& send) {
+    AD_CHECK(false) << "transfer " << send.transfer << " is sent, and the graph is not placed";
+  }
+  void check(const Receive& receive) {
+    AD_CHECK(false) << "transfer " << receive.transfer << " is received, and the graph not placed";
+  }
 
   void check_complete() const {
     for (std::size_t i = 0; i < computed_.size(); ++i) {
@@ -398,6 +405,7 @@ void check_roles(const Program& program) {
 void verify(const Program& program) {
   AD_CHECK(program.graph != nullptr) << "a program without a graph";
   TableVerifier(program).run();
+  if (program.is_placed()) return verify_placed_roles(program);
   check_roles(program);
 }
 

@@ -227,6 +227,7 @@ class Lowering {
 }  // namespace
 
 void lower(State& state) {
+  if (state.program.is_placed()) return lower_placed(state);
   ir::Role computes;
   ir::Role serves;
   for (std::size_t i = 0; i < state.program.ranks.size(); ++i) {

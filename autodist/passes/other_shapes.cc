@@ -60,6 +60,12 @@ void add_zero_gradient(ir::Graph& graph, ir::VariableId id) {
 
 ir::Program for_other_shapes(const ir::Program& program, ir::Graph graph) {
   const ir::Graph& first = *program.graph;
+  if (program.is_placed()) {
+    fail(ErrorCode::kInfeasible,
+         "step '{}': a batch of other shapes than the example's, and its ops are placed for those "
+         "alone. Pad the batch.",
+         first.name);
+  }
   check_same_model(first, graph);
   std::vector<ir::VariableId> trained;
   for (std::size_t i = 0; i < first.variables.size(); ++i) {

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,9 @@ struct State {
   std::vector<Seconds> needed;
   // The trained variables, first needed first; set by partition.
   std::vector<ir::VariableId> by_need;
+  // Of a placed graph, set by place: the stage of every op, and of every variable.
+  std::vector<std::uint32_t> stage_of_op;
+  std::vector<std::uint32_t> stage_of_variable;
 
   [[nodiscard]] const ir::Graph& graph() const { return *program.graph; }
   // Of one slice.
@@ -41,6 +45,12 @@ void partition(State& state);
 // Cluster and replicas -> ranks, in the order of cluster::ranks_of.
 void replicate(State& state);
 
+// The strategy's placement -> the stages of ops and variables. Throws Error(kInfeasible) where ops
+// are apart that touch one variable, or one storage that is written in place, where a sparse value
+// would have to travel, and for a synchronizer that placed graphs do not have. Without a placement
+// there is nothing to do.
+void place(State& state);
+
 // Every shard -> slices with owner, members and place of the update, or a library collective.
 // A variable whose only member is its only owner stays local, and so does one without a gradient:
 // neither.
@@ -54,6 +64,8 @@ void order(State& state);
 
 // Everything so far -> the streams of each role.
 void lower(State& state);
+// The same of a placed graph, whose transfers it makes, too.
+void lower_placed(State& state);
 
 // What a rank computes in a step of `program`, whose tables are complete; `by_need` are its trained
 // variables, in the order that decides among equals. With `scaling`, its barrier stands in it.

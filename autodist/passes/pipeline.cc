@@ -11,6 +11,7 @@ const std::vector<Pass>& passes() {
   static const std::vector<Pass> list{
       {"partition", partition, false},
       {"replicate", replicate, false},
+      {"place", place, false},
       {"synchronise", synchronise, true},
       {"fuse", fuse, true},
       {"order", order, true},
@@ -32,7 +33,7 @@ ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Stra
   check_supported(strategy, *graph, where);
   if (options.loss_scaling) check_loss_scaling(strategy, where);
 
-  State state{strategy, cluster, options, where, {}, {}, {}, {}, {}};
+  State state{strategy, cluster, options, where, {}, {}, {}, {}, {}, {}, {}};
   state.program.graph = std::move(graph);
   state.program.variables.resize(state.graph().variables.size());
   for (const Pass& pass : passes()) {

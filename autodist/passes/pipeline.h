@@ -19,7 +19,8 @@ namespace autodist::passes {
 
 struct Options {
   bool cpu_only = false;  // one CPU rank per listed GPU
-  // Of a step. Rows cannot be fetched for more than one: the others are not known yet.
+  // Of a step; those of a placed graph follow each other through its stages. Rows cannot be fetched
+  // for more than one: the others are not known yet.
   std::int64_t micro_batches = 1;
   // A barrier: no update before all ranks have said whether their gradients are finite.
   std::optional<ir::LossScaling> loss_scaling;
@@ -43,7 +44,8 @@ std::vector<std::string> pass_names();
 // only. `where` names the strategy in messages.
 //
 // REQUIRES: verify(graph) holds. Throws Error as strategy::check does; kInfeasible for what no
-// Program can say yet (PowerSGD; passes/supported.h has the list), for shards of one variable that
+// Program can say yet (PowerSGD; passes/supported.h has the list), for a placement that parts what
+// belongs together (pass.h), for shards of one variable that
 // are synchronised in different ways, and for a replica on a node that only serves; kUsage for a
 // priority that is no time, and for a variable in two clips.
 ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Strategy& strategy,
@@ -56,7 +58,7 @@ ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Stra
 // variable that only the first graph uses contributes zeros.
 //
 // REQUIRES: verify(graph) holds. Throws Error(kUsage) where the graphs' variables differ, or this
-// one trains a variable that the program does not know of.
+// one trains a variable that the program does not know of; Error(kInfeasible) for a placed graph.
 ir::Program for_other_shapes(const ir::Program& program, ir::Graph graph);
 
 }  // namespace autodist::passes

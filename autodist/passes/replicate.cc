@@ -1,3 +1,4 @@
+#include <map>
 #include <set>
 
 #include "autodist/base/check.h"
@@ -14,6 +15,13 @@ void replicate(State& state) {
   AD_CHECK(listed.size() == places.size()) << places.size() << " CPU ranks for " << listed.size();
 
   std::set<std::string> replicas(state.strategy.replicas.begin(), state.strategy.replicas.end());
+  // Of a placed graph the order of devices says which rank computes what; else that of the ranks.
+  std::map<std::string, std::uint32_t> placed;
+  if (state.strategy.placement) {
+    for (const std::string& device : state.strategy.placement->devices) {
+      placed.emplace(device, placed.size());
+    }
+  }
   std::uint32_t replica = 0;
   for (std::size_t i = 0; i < places.size(); ++i) {
     const std::string device = cluster::device_name(state.cluster, places[i]);
@@ -25,7 +33,9 @@ void replicate(State& state) {
              "{}: the replica '{}' is on a node with role: server, which computes nothing",
              state.where, name);
       }
-      rank.replica = replica++;
+      const auto found = placed.count(name) > 0 ? placed.find(name) : placed.find(device);
+      rank.replica = found == placed.end() ? replica : found->second;
+      ++replica;
     }
     state.program.ranks.push_back(std::move(rank));
   }

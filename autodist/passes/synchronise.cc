@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "autodist/base/check.h"
+#include "autodist/base/error.h"
 #include "autodist/ir/factors.h"
 #include "autodist/ir/route.h"
 #include "autodist/ir/rows.h"
@@ -74,6 +75,25 @@ class Synchroniser {
   }
   const strategy::AllReduceSynchronizer& all_reduce(std::size_t shard) const {
     return std::get<strategy::AllReduceSynchronizer>(*state_.synchronizers[shard]);
+  }
+
+  // Who computes with the variable: of a placed graph one stage of every replica.
+  std::vector<ir::Rank> members_of(ir::VariableId variable) const {
+    if (!program_.is_placed()) return members_;
+    std::vector<ir::Rank> members;
+    for (const ir::Rank rank : members_) {
+      if (program_.stage(rank) == state_.stage_of_variable[variable.value]) members.push_back(rank);
+    }
+    return members;
+  }
+
+  // What a stage has is updated there: nobody else has room for it.
+  void check_owner(ir::VariableId variable, ir::Rank owner,
+                   const std::vector<ir::Rank>& members) const {
+    if (!program_.is_placed() || std::binary_search(members.begin(), members.end(), owner)) return;
+    fail(ErrorCode::kInfeasible, "{}: '{}' goes to the server at {}, and is placed on {}. Use that.",
+         state_.where, state_.graph().variable(variable).name, program_.ranks[owner.value].device,
+         program_.ranks[members.front().value].device);
   }
 
   void set_clips() {
@@ -151,7 +171,7 @@ class Synchroniser {
   void add_rows(ir::ShardId shard, const strategy::Synchronizer& synchronizer) {
     const ir::VariableId variable = program_.shard(shard).variable;
     const bool fetchable =
-        state_.options.micro_batches == 1 && ir::rows_read(state_.graph(), variable).has_value();
+        state_.options.micro_batches == 1 && !program_.is_placed() && ir::rows_read(state_.graph(), variable).has_value();
     const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer);
     if (ps != nullptr) {
       const bool fetch = fetchable && !ps->local_replication;
@@ -192,7 +212,8 @@ class Synchroniser {
     slice.dtype = dtype_of(id);
     slice.owner = owner;
     slice.needed = state_.needed[program_.shard(id).variable.value];
-    slice.members = members_;
+    slice.members = members_of(program_.shard(id).variable);
+    check_owner(program_.shard(id).variable, owner, slice.members);
     if (const auto* ps = std::get_if<strategy::PsSynchronizer>(state_.synchronizers[id.value])) {
       slice.staleness = static_cast<std::uint32_t>(ps->staleness);
       slice.synchronous = ps->sync;
@@ -204,7 +225,7 @@ class Synchroniser {
   // Local: the only replica would send all of it to itself.
   void find_locals() {
     local_.assign(program_.variables.size(), members_.size() == 1);
-    if (members_.size() != 1) return;
+    if (members_.size() != 1) return;  // a stage is never alone
     for (std::size_t i = 0; i < program_.shards.size(); ++i) {
       const strategy::Synchronizer& synchronizer = *state_.synchronizers[i];
       if (kind_of(synchronizer) == SynchronizerKind::kParameterServer &&
@@ -225,7 +246,8 @@ class Synchroniser {
     slice.dtype = dtype;
     slice.owner = owner;
     slice.needed = state_.needed[program_.shard(range.shard).variable.value];
-    slice.members = members_;
+    slice.members = members_of(program_.shard(range.shard).variable);
+    check_owner(program_.shard(range.shard).variable, owner, slice.members);
     slice.update_at = update_at;
     slice.staleness = staleness;
     slice.synchronous = synchronous;

@@ -245,6 +245,11 @@ struct Flat {
   Instruction operator()(const ir::Barrier& /*i*/) const { return {StepKind::kBarrier, 0}; }
   // References to two values, which its Contribute sends: no time passes.
   Instruction operator()(const ir::KeepFactors& /*i*/) const { return {StepKind::kNothing, 0}; }
+  // Of placed graphs, which simulate() refuses.
+  Instruction operator()(const ir::Send& i) const { return {StepKind::kBarrier, i.transfer.value}; }
+  Instruction operator()(const ir::Receive& i) const {
+    return {StepKind::kBarrier, i.transfer.value};
+  }
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "autodist/base/check.h"
+#include "autodist/base/error.h"
 #include "autodist/sim/engine.h"
 #include "autodist/sim/job_tables.h"
 #include "autodist/sim/symmetry.h"
@@ -21,6 +22,14 @@ Seconds period_of(const std::vector<double>& ends, bool settled) {
   const std::size_t from = last / 2;
   if (last == from) return Seconds(ends[last]);
   return Seconds((ends[last] - ends[from]) / static_cast<double>(last - from));
+}
+
+void check_known(const ir::Program& program) {
+  if (!program.is_placed()) return;
+  fail(ErrorCode::kUsage,
+       "simulate: graph '{}' is placed on {} ranks, which the simulator does not know (autodist "
+       "place predicts its step)",
+       program.graph->name, program.stages);
 }
 
 std::string name_of(const ir::Program& program, const RawRow& row) {
@@ -164,6 +173,7 @@ Simulation simulate(const ir::Program& program, const cluster::Cluster& cluster,
                     const CostModel& costs, const SimulationOptions& options) {
   AD_CHECK(options.least_steps >= 1 && options.most_steps >= options.least_steps)
       << options.least_steps << " to " << options.most_steps << " steps";
+  check_known(program);
   const JobTables tables(program, cluster, costs);
   const Symmetry symmetry =
       options.symmetry ? find_symmetry(program, costs, tables) : no_symmetry(program);

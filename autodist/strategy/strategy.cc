@@ -31,8 +31,8 @@ bool operator==(const NodeConfig& a, const NodeConfig& b) {
 }
 
 bool operator==(const Strategy& a, const Strategy& b) {
-  return std::tie(a.id, a.path, a.nodes, a.replicas, a.slice_bytes, a.window_bytes) ==
-         std::tie(b.id, b.path, b.nodes, b.replicas, b.slice_bytes, b.window_bytes);
+  return std::tie(a.id, a.path, a.nodes, a.replicas, a.slice_bytes, a.window_bytes, a.placement) ==
+         std::tie(b.id, b.path, b.nodes, b.replicas, b.slice_bytes, b.window_bytes, b.placement);
 }
 
 ir::Compression compression_of(const Synchronizer& synchronizer) {
@@ -158,9 +158,19 @@ class Check {
         fail(ErrorCode::kUsage, "{}: the replica '{}' stands twice", where_, replica);
       }
     }
+    if (strategy.placement) check_placement(*strategy.placement, replicas);
   }
 
  private:
+  void check_placement(const Placement& placement, const std::set<std::string>& replicas) {
+    const std::set<std::string> devices(placement.devices.begin(), placement.devices.end());
+    if (devices != replicas || devices.size() != placement.devices.size()) {
+      fail(ErrorCode::kUsage, "{}: placement: on {}, the replicas are {}; the same devices expected",
+           where_, fmt::join(placement.devices, ", "), fmt::join(replicas, ", "));
+    }
+    stages_of_ops(placement, graph_, where_);
+  }
+
   void check_node(const NodeConfig& node, const std::string& here) {
     const auto found = variables_.find(variable_name(node.name));
     if (found == variables_.end()) {

@@ -86,6 +86,23 @@ struct NodeConfig {
   friend bool operator==(const NodeConfig&, const NodeConfig&);
 };
 
+// Which op of the step runs on which device, where one replica is spread over several. Ops go by
+// their module and their place among its ops, so that another capture of the model finds them.
+struct Placement {
+  struct Scope {
+    std::string name;                   // of a module; "" for the step's own ops
+    std::vector<std::uint32_t> stages;  // of its ops, in the graph's order
+
+    friend bool operator==(const Scope&, const Scope&);
+  };
+  // By replica, then by stage: `stages` in a row compute one replica.
+  std::vector<std::string> devices;
+  std::uint32_t stages = 1;
+  std::vector<Scope> scopes;
+
+  friend bool operator==(const Placement&, const Placement&);
+};
+
 struct Strategy {
   std::string id;  // UTC, "20200205T174341M635634"
   std::string path;
@@ -96,9 +113,17 @@ struct Strategy {
   // Field 101: slices on their way to one rank, in bytes, that it has not acknowledged; 0 leaves it
   // to the exchange's default.
   Bytes window_bytes;
+  std::optional<Placement> placement;  // field 102
 
   friend bool operator==(const Strategy&, const Strategy&);
 };
+
+// `stage_of` as a placement's scopes, by op; and back. Throws Error(kUsage), prefixed with `where`,
+// where the placement is of another graph, or an op's stage is none of its stages.
+std::vector<Placement::Scope> scopes_of(const ir::Graph& graph,
+                                        const std::vector<std::uint32_t>& stage_of);
+std::vector<std::uint32_t> stages_of_ops(const Placement& placement, const ir::Graph& graph,
+                                         const std::string& where);
 
 // A variable's name in a strategy: AutoDist appends ":0".
 std::string node_name(const std::string& variable);
@@ -139,7 +164,7 @@ std::pair<std::int64_t, std::int64_t> shard_rows(std::int64_t rows, std::int64_t
 // variable that the graph lacks (nearest name given) or that the strategy lacks, more shards than
 // rows, a partitioner of another rank, shards that do not match the partitioner, a sparse variable
 // split off axis 0, a destination or replica that is no device of the cluster, staleness without
-// sync, two nodes of one name.
+// sync, two nodes of one name, a placement whose devices are not the replicas.
 void check(const Strategy& strategy, const ir::Graph& graph, const cluster::Cluster& cluster,
            const std::string& where);
 

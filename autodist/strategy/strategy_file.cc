@@ -56,6 +56,16 @@ void write(const NodeConfig& node, proto::Strategy::Node& out) {
   if (node.needed) out.set_needed_seconds(node.needed->value);
 }
 
+void write(const Placement& placement, proto::Strategy::Placement& out) {
+  for (const std::string& device : placement.devices) out.add_devices(device);
+  out.set_stages(placement.stages);
+  for (const Placement::Scope& scope : placement.scopes) {
+    proto::Strategy::Placement::Scope& to = *out.add_scopes();
+    to.set_name(scope.name);
+    for (const std::uint32_t stage : scope.stages) to.add_stages(stage);
+  }
+}
+
 proto::Strategy to_proto(const Strategy& strategy) {
   proto::Strategy out;
   out.set_id(strategy.id);
@@ -66,6 +76,7 @@ proto::Strategy to_proto(const Strategy& strategy) {
   }
   out.set_slice_bytes(strategy.slice_bytes.value);
   out.set_window_bytes(strategy.window_bytes.value);
+  if (strategy.placement) write(*strategy.placement, *out.mutable_placement());
   return out;
 }
 
@@ -124,6 +135,22 @@ NodeConfig read(const proto::Strategy::Node& node, const std::string& where, int
   return result;
 }
 
+Placement read(const proto::Strategy::Placement& in, const std::string& where) {
+  Placement placement;
+  placement.stages = in.stages();
+  for (const std::string& device : in.devices()) placement.devices.push_back(device);
+  for (const auto& scope : in.scopes()) {
+    placement.scopes.push_back({scope.name(), {scope.stages().begin(), scope.stages().end()}});
+  }
+  if (placement.stages < 1 || placement.devices.empty() ||
+      placement.devices.size() % placement.stages != 0) {
+    fail(ErrorCode::kUsage,
+         "{}: placement: {} devices for {} stages; a multiple of the stages expected", where,
+         placement.devices.size(), placement.stages);
+  }
+  return placement;
+}
+
 Strategy from_proto(const proto::Strategy& in, const std::string& where) {
   if (in.node_config().empty()) {
     fail(ErrorCode::kUsage, "{}: not a strategy: it names no variable", where);
@@ -143,6 +170,7 @@ Strategy from_proto(const proto::Strategy& in, const std::string& where) {
     fail(ErrorCode::kUsage, "{}: window_bytes={} is negative", where, in.window_bytes());
   }
   strategy.window_bytes = Bytes(in.window_bytes());
+  if (in.has_placement()) strategy.placement = read(in.placement(), where);
   return strategy;
 }
 

@@ -31,8 +31,48 @@ struct PlaceArguments {
   std::size_t threads = 0;
   std::string output;
   std::string report;
+  std::uint32_t replicas = 1;
   bool dot = false;
 };
+
+bool ends_in(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// Before the search, which may take long.
+void check_output(const PlaceArguments& arguments, const placement::TaskGraph& graph) {
+  if (!ends_in(arguments.output, ".strategy")) return;
+  if (arguments.cluster.empty() || !is_captured(arguments.graph)) {
+    fail(ErrorCode::kUsage,
+         "-o {}: a strategy runs a captured graph on a cluster, {} given. Use --cluster, or a name "
+         "that does not end in .strategy.",
+         arguments.output,
+         arguments.cluster.empty() ? "no cluster" : fmt::format("'{}'", graph.name));
+  }
+}
+
+void write_output(const PlaceArguments& arguments, const std::string& json,
+                  const placement::PlaceResult& result) {
+  if (arguments.output.empty()) return;
+  write_file_atomically(arguments.output,
+                        ends_in(arguments.output, ".strategy")
+                            ? strategy::serialize(placement_strategy(
+                                  arguments.graph, arguments.cluster, arguments.replicas, result))
+                            : json + "\n");
+}
+
+// The first of the equal parts that the replicas take.
+std::vector<NamedDevice> devices_of(const PlaceArguments& arguments,
+                                    const placement::TaskGraph& graph) {
+  if (arguments.cluster.empty()) return devices_by_count(arguments.devices, graph);
+  std::vector<NamedDevice> devices = devices_of_cluster(arguments.cluster, graph);
+  if (devices.size() % arguments.replicas != 0) {
+    fail(ErrorCode::kUsage, "--replicas {}: {} has {} ranks, a multiple expected",
+         arguments.replicas, arguments.cluster, devices.size());
+  }
+  devices.resize(devices.size() / arguments.replicas);
+  return devices;
+}
 
 // Tasks whose tensors cross for nothing, at whole times: scheduling on equal processors.
 bool is_without_communication(const placement::TaskGraph& graph) {
@@ -73,9 +113,8 @@ int place(const PlaceArguments& arguments, Console& console) {
     fail(ErrorCode::kUsage, "--cluster and --devices exclude each other, both given");
   }
   const placement::TaskGraph graph = load_task_graph(arguments.graph);
-  const std::vector<NamedDevice> devices = arguments.cluster.empty()
-                                               ? devices_by_count(arguments.devices, graph)
-                                               : devices_of_cluster(arguments.cluster, graph);
+  check_output(arguments, graph);
+  const std::vector<NamedDevice> devices = devices_of(arguments, graph);
   placement::PlaceRequest request;
   request.objective = objective_of(arguments, graph);
   for (const NamedDevice& device : devices) request.devices.push_back(device.figures);
@@ -97,10 +136,7 @@ int place(const PlaceArguments& arguments, Console& console) {
   if (result.stopped_by_clock) {
     console.err << "autodist: the budget ended by the clock: another run may give another answer\n";
   }
-  if (!arguments.output.empty()) {
-    write_file_atomically(arguments.output,
-                          placement_json(graph, devices, request, result, true) + "\n");
-  }
+  write_output(arguments, placement_json(graph, devices, request, result, true), result);
   if (!arguments.report.empty()) {
     report::write_page(placement_page(graph, devices, request, result), arguments.report);
   }
@@ -166,7 +202,14 @@ Action declare_place(CLI::App& verb) {
       ->check(CLI::IsMember({"placeto", "links"}));
   verb.add_option("--seed", arguments->seed, "of the searches that draw (default 0)");
   verb.add_option("--threads", arguments->threads, "at most so many; changes no answer");
-  verb.add_option("-o,--output", arguments->output, "write the device of every task here, as JSON");
+  verb.add_option(
+      "-o,--output", arguments->output,
+      "write the device of every task here: a strategy for train where the name ends in "
+      ".strategy, else JSON");
+  verb.add_option("--replicas", arguments->replicas,
+                  "of the strategy: place on one of so many equal parts of the cluster; the others "
+                  "do the same with other rows (default 1)")
+      ->check(CLI::Range(std::uint32_t{1}, std::uint32_t{4096}));
   verb.add_option("--report", arguments->report,
                   "write a page for a browser here: load, memory and traffic of every device, and "
                   "its timeline");

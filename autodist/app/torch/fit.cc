@@ -100,7 +100,10 @@ std::vector<double> evaluate(
                                             const Batch& batch)>& sums) {
   check("batch", batch);
   check("samples", samples.size);
-  const auto [begin, end] = ir::replica_rows(samples.size, session.replica(), session.replicas());
+  // Every rank that computes has all variables now, also where its steps are one stage of several.
+  const ir::Program& program = session.program();
+  const auto [begin, end] = ir::replica_rows(
+      samples.size, *program.ranks[session.rank()].replica, program.replica_count());
   std::vector<double> total;
   session.synchronize();
   for (std::int64_t first = begin; first < end; first += batch) {

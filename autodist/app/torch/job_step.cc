@@ -158,6 +158,7 @@ void JobStep::choose_strategy() {
   }
   program_ = std::make_shared<const ir::Program>(
       passes::rewrite(graph_, strategy_, job_.cluster(), options, source_of(request)));
+  if (program_->is_placed()) check_placed();
 }
 
 // A builder's or a file's, by the chief.
@@ -173,6 +174,17 @@ strategy::Strategy JobStep::build_together(const StrategyRequest& request,
   }
   document = comm::broadcast(job_.transport(), 0, document, "strategy", job_options().join_limit);
   return strategy::deserialize(document, "the chief's strategy");
+}
+
+// What needs the whole graph, or all variables, at every rank.
+void JobStep::check_placed() const {
+  const auto refuse = [&](const std::string& what) {
+    fail(ErrorCode::kUsage, "{}: a placed graph, and {}", job_options().strategy_file, what);
+  };
+  if (job_options().verify_every > 0)
+    refuse("verify_every; its steps cannot be compared at a rank");
+  if (!name().empty()) refuse("a job of several steps; one expected");
+  if (!trains()) refuse("a step that trains nothing");
 }
 
 void JobStep::resume(std::int64_t step, std::vector<NamedTensor> state,
@@ -245,9 +257,9 @@ std::int64_t JobStep::step() const {
 }
 
 std::uint32_t JobStep::replica() const {
-  const auto& replica = program_->ranks[job_.rank()].replica;
-  AD_CHECK(replica) << "a rank that only serves computes no part of a batch";
-  return *replica;
+  const ir::Rank rank(job_.rank());
+  AD_CHECK(program_->computes(rank)) << "a rank that only serves computes no part of a batch";
+  return program_->batch_part(rank);
 }
 
 double JobStep::run_local(const Batch& rows) { return run_rows(with_scale(rows)); }
@@ -268,15 +280,21 @@ double JobStep::run_rows(const Batch& rows) {
   return report_.loss;
 }
 
-// The micro-batches of a step as one result.
-exec::StepResult JobStep::run_parts(const Batch& rows) {
+std::vector<Batch> JobStep::micro_batches(const Batch& rows) const {
   std::vector<Batch> parts;
   const auto count = static_cast<std::uint32_t>(job_options().accumulate);
-  for (std::uint32_t i = 0; count > 1 && !rows.empty() && i < count; ++i) {
+  for (std::uint32_t i = 0; !rows.empty() && i < count; ++i) {
     Batch part = part_of(rows, *graph_, i, count);
     if (has_rows(part, *graph_)) parts.push_back(std::move(part));
   }
-  if (parts.empty()) return shapes_->step(*runner_, rows);
+  return parts;
+}
+
+// The micro-batches of a step as one result.
+exec::StepResult JobStep::run_parts(const Batch& rows) {
+  const std::vector<Batch> parts = micro_batches(rows);
+  if (program_->is_placed()) return runner_->step_of_stage(parts);
+  if (parts.empty() || job_options().accumulate == 1) return shapes_->step(*runner_, rows);
   exec::StepResult whole;
   double loss = 0;
   const bool mean = graph_->reduction == ir::Reduction::kMean;
@@ -293,11 +311,14 @@ exec::StepResult JobStep::run_parts(const Batch& rows) {
 }
 
 double JobStep::run(const Batch& batch) {
-  return run_rows(part_of(with_scale(batch), *graph_, replica(), program_->replica_count()));
+  return run_rows(part_of(with_scale(batch), *graph_, replica(), program_->batch_parts()));
 }
 
 StepSummary JobStep::summarise(bool stop, bool save) {
-  runner_->tell(note_of(report_, graph_->reduction, stop, save));
+  StepReport told = report_;
+  // The stages of a replica have the same samples and the same loss: one of them tells.
+  if (program_->stage(ir::Rank(job_.rank())) != 0) told.samples = 0;
+  runner_->tell(note_of(told, graph_->reduction, stop, save));
   untold_.push_back(report_.step);
   // All ranks read a step's notes after the same number of steps, and none waits for what a rank
   // that may be behind has not done yet.
@@ -308,6 +329,10 @@ StepSummary JobStep::summarise(bool stop, bool save) {
 
 std::map<std::string, torch::Tensor> JobStep::run_and_fetch(const Batch& batch,
                                                             const std::vector<std::string>& names) {
+  if (program_->is_placed()) {
+    fail(ErrorCode::kUsage,
+         "run: values of a placed graph are at its stages; they cannot be asked for");
+  }
   const FetchNames sorted = sort_names(names, *graph_, named_.step);
   runner_->watch(sorted.watched);
   run(batch);

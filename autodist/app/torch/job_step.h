@@ -80,6 +80,9 @@ class JobStep {
   [[nodiscard]] Batch with_scale(Batch batch);
   double run_rows(const Batch& rows);
   exec::StepResult run_parts(const Batch& rows);
+  // Those with rows.
+  [[nodiscard]] std::vector<Batch> micro_batches(const Batch& rows) const;
+  void check_placed() const;
   void read_notes();
 
   JoinedJob& job_;

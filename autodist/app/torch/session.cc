@@ -87,7 +87,7 @@ std::vector<StepSummary> Session::remaining_summaries() {
   return impl_->turn().remaining_summaries();
 }
 std::uint32_t Session::replica() const { return impl_->step().replica(); }
-std::uint32_t Session::replicas() const { return impl_->step().program().replica_count(); }
+std::uint32_t Session::replicas() const { return impl_->step().program().batch_parts(); }
 void Session::synchronize() { impl_->job().synchronize(); }
 std::vector<torch::Tensor> Session::evaluate(const Batch& batch) {
   return impl_->job().evaluate(impl_->index(), batch);

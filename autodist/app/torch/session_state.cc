@@ -47,7 +47,7 @@ bool replicas_differ(const ir::Program& program) {
 
 std::string pack_replicas(const exec::Checkpoint& checkpoint,
                           const std::vector<const JobStep*>& steps, const std::string& where) {
-  const std::uint32_t replicas = steps.front()->program().replica_count();
+  const std::uint32_t replicas = steps.front()->program().batch_parts();
   const bool differ = std::any_of(steps.begin(), steps.end(), [](const JobStep* step) {
     return replicas_differ(step->program());
   });
@@ -99,6 +99,8 @@ std::map<std::string, std::string> steps_done(const exec::Checkpoint& checkpoint
 
 void gather(JobStep& step, exec::Checkpoint& checkpoint) {
   for (const auto& [rank, buffers] : step.runner().gather_buffers()) {
+    // Of a placed graph all stages of a replica have the same by now.
+    if (step.program().stage(ir::Rank(rank)) != 0) continue;
     for (exec::TensorData& each : to_data(buffers)) {  // steps may write the same ones
       if (rank == 0 || find(checkpoint.replicas[rank], each.name) != nullptr) continue;
       checkpoint.replicas[rank].push_back(std::move(each));

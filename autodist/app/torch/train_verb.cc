@@ -329,8 +329,9 @@ Action declare_train(CLI::App& verb) {
                   "run so many of the most promising plans for 50 steps each before the training, "
                   "and take the fastest (default 0)")
       ->check(CLI::Range(0, 1000));
-  verb.add_flag("--no-history", arguments->no_history,
-                "neither learn from what was measured here before, nor keep what this run measures");
+  verb.add_flag(
+      "--no-history", arguments->no_history,
+      "neither learn from what was measured here before, nor keep what this run measures");
   verb.add_option("--strategy", arguments->strategy_file,
                   "a strategy file, in the builder's place");
   verb.add_option("--write-strategy", arguments->strategy_output,

@@ -270,8 +270,12 @@ void TrainingJob::load(const std::string& directory) {
   const exec::Safetensors optimizer = exec::read_safetensors(
       comm::broadcast(transport, 0, state.optimizer, "checkpoint", limit), directory);
   exec::broadcast_initial(transport, initial_tensors(), limit);
+  // The stages of a replica have one set of buffers, which its first rank saved.
+  const ir::Program& program = steps_.front()->program();
+  const ir::Rank self(job_->rank());
+  const ir::Rank saved = program.is_placed() ? program.stage_mate(self, 0) : self;
   const std::vector<NamedTensor> owed =
-      put_replica(comm::broadcast(transport, 0, state.replicas, "replicas", limit), job_->rank(),
+      put_replica(comm::broadcast(transport, 0, state.replicas, "replicas", limit), saved.value,
                   model_, directory);
   std::vector<NamedTensor> states;
   for (const exec::TensorData& each : optimizer.tensors) states.push_back(exec::to_tensor(each));

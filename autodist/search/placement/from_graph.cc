@@ -39,8 +39,14 @@ class Colocation {
       const ir::StorageKind kind = graph.storages[i].kind;
       binds[i] = kind == ir::StorageKind::kVariable || kind == ir::StorageKind::kBuffer;
     }
+    // Nor do sparse tensors travel, or the memory around a view, which as_strided may read.
     for (const ir::Value& value : graph.values) {
-      if (value.version > 0) binds[value.storage.value] = true;
+      const bool sparse = value.type.layout == ir::Layout::kSparseCoo;
+      if (value.version > 0 || sparse) binds[value.storage.value] = true;
+    }
+    for (const ir::Op& op : graph.ops) {
+      if (op.name != "aten::as_strided") continue;
+      ir::for_each_read(op, [&](ir::ValueId id) { binds[graph.value(id).storage.value] = true; });
     }
     std::vector<std::uint32_t> first(graph.storages.size(), kNoColour);
     for (std::uint32_t i = 0; i < graph.ops.size(); ++i) {
@@ -56,6 +62,13 @@ class Colocation {
       ir::for_each_result(graph.ops[i], touch);
     }
     bound_.resize(graph.ops.size(), false);
+    // A sparse gradient is made where its variable is.
+    for (const ir::Variable& variable : graph.variables) {
+      if (!variable.sparse_gradient || !variable.gradient) continue;
+      const std::uint32_t own = first[graph.value(variable.value).storage.value];
+      const std::uint32_t gradient = first[graph.value(*variable.gradient).storage.value];
+      if (own != kNoColour && gradient != kNoColour) join(own, gradient);
+    }
     of_storage_ = std::move(first);
   }
 

@@ -1,0 +1,49 @@
+#include <utility>
+
+#include "autodist/exec/replay.h"
+#include "autodist/exec/runner.h"
+#include "autodist/ir/history.h"
+
+namespace autodist::exec {
+namespace {
+
+// What one micro-batch of a stage's stream runs.
+ReplayPart part_of(const ir::Program& program, const std::vector<ir::Instruction>& stream) {
+  ReplayPart part;
+  for (const ir::Instruction& instruction : stream) {
+    if (const auto* compute = std::get_if<ir::Compute>(&instruction)) {
+      if (compute->micro_batch == 0) part.ops.push_back(compute->op);
+    } else if (const auto* contribute = std::get_if<ir::Contribute>(&instruction)) {
+      if (contribute->micro_batch == 0) part.variables.push_back(contribute->variable);
+    } else if (const auto* send = std::get_if<ir::Send>(&instruction)) {
+      const ir::Transfer& transfer = program.transfer(send->transfer);
+      if (transfer.micro_batch == 0 && transfer.value) part.sent.push_back(*transfer.value);
+    }
+  }
+  return part;
+}
+
+}  // namespace
+
+ShapedStep::ShapedStep(std::shared_ptr<const ir::Program> program, ir::Rank rank,
+                       capture::Bindings bindings, torch::Device device)
+    : program_(std::move(program)),
+      loss_op_(ir::History(*program_->graph).maker(program_->graph->outputs.front())) {
+  for (const ir::Stream& stream : role_of(*program_, rank).streams) {
+    if (stream.kind != ir::StreamKind::kCompute) continue;
+    compute_.insert(compute_.end(), stream.instructions.begin(), stream.instructions.end());
+  }
+  std::optional<ReplayPart> part;
+  if (program_->is_placed()) part = part_of(*program_, compute_);
+  for (std::uint32_t i = 1; i < program_->micro_batches; ++i) {
+    more_replays_.push_back(std::make_unique<Replay>(program_->graph, bindings, device, part));
+  }
+  replay_ = std::make_unique<Replay>(program_->graph, std::move(bindings), device, part);
+}
+ShapedStep::~ShapedStep() = default;
+ShapedStep::ShapedStep(ShapedStep&&) noexcept = default;
+ShapedStep& ShapedStep::operator=(ShapedStep&&) noexcept = default;
+
+bool ShapedStep::accepts(const Batch& batch) const { return replay_->accepts(batch); }
+
+}  // namespace autodist::exec

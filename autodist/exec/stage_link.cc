@@ -1,0 +1,109 @@
+#include "autodist/exec/stage_link.h"
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "autodist/base/error.h"
+#include "autodist/capture/torch_types.h"
+#include "autodist/comm/wire.h"
+#include "autodist/ir/history.h"
+
+namespace autodist::exec {
+namespace {
+
+// Of an expanded tensor every element of a dimension without stride is the same: one travels.
+torch::Tensor without_copies(torch::Tensor tensor, const ir::TensorType& type) {
+  for (std::size_t i = 0; i < type.strides.size(); ++i) {
+    const auto dim = static_cast<std::int64_t>(i);
+    if (type.strides[i] == ir::Affine{} && tensor.size(dim) > 1) tensor = tensor.narrow(dim, 0, 1);
+  }
+  return tensor;
+}
+
+comm::Payload payload_of(const torch::Tensor& tensor) {
+  auto keep = std::make_shared<torch::Tensor>(tensor.to(torch::kCPU).contiguous());
+  const auto* data = static_cast<const std::byte*>(keep->data_ptr());
+  const std::size_t size = keep->nbytes();
+  return {data, size, std::move(keep)};
+}
+
+}  // namespace
+
+StageLink::StageLink(const ir::Program& program, ir::Rank self, Seconds limit, Signal& signal,
+                     Post post)
+    : program_(program), self_(self), limit_(limit), signal_(signal), post_(std::move(post)) {}
+
+void StageLink::send(ir::TransferId id, std::uint64_t step, const torch::Tensor& tensor) {
+  const ir::Transfer& transfer = program_.transfer(id);
+  const ir::Graph& graph = *program_.graph;
+  const comm::Payload payload = payload_of(
+      transfer.value ? without_copies(tensor, graph.value(*transfer.value).type) : tensor);
+  if (payload.size > comm::kLargestPayload) {
+    fail(ErrorCode::kInfeasible, "step {}: {} has {}, a transfer at most {}. Use more micro-batches.",
+         step, describe(id, step), to_string(Bytes(static_cast<std::int64_t>(payload.size))),
+         to_string(Bytes(static_cast<std::int64_t>(comm::kLargestPayload))));
+  }
+  for (const std::uint32_t stage : transfer.to) {
+    post_(program_.stage_mate(self_, stage), id, step, payload);
+  }
+}
+
+void StageLink::take(ir::TransferId transfer, std::uint64_t step, comm::Payload payload) {
+  {
+    const Signal::Lock lock = signal_.lock();
+    arrived_[{step, transfer}] = std::move(payload);
+  }
+  signal_.notify();
+}
+
+std::string StageLink::describe(ir::TransferId id, std::uint64_t step) const {
+  const ir::Transfer& transfer = program_.transfer(id);
+  const ir::Rank from = program_.stage_mate(self_, transfer.from);
+  std::string what = "the generator's state";
+  if (transfer.value) {
+    const auto maker = ir::History(*program_.graph).maker(*transfer.value);
+    if (maker) what = fmt::format("the result of op {} ({})", *maker, program_.graph->op(*maker).name);
+  }
+  return fmt::format("{} (micro-batch {} of step {}, rank {} at {})", what, transfer.micro_batch,
+                     step, from, program_.ranks[from.value].node);
+}
+
+torch::Tensor StageLink::receive(ir::TransferId id, std::uint64_t step, std::int64_t samples) {
+  comm::Payload payload;
+  {
+    Signal::Lock lock = signal_.lock();
+    const auto key = std::make_pair(step, id);
+    signal_.wait(
+        lock, limit_, [&] { return arrived_.count(key) != 0; },
+        [&] { return "step: " + describe(id, step) + " does not come."; });
+    payload = std::move(arrived_.extract(key).mapped());
+  }
+  const ir::Transfer& transfer = program_.transfer(id);
+  if (!transfer.value) {
+    torch::Tensor state = torch::empty({static_cast<std::int64_t>(payload.size)}, torch::kUInt8);
+    std::memcpy(state.data_ptr(), payload.data, payload.size);
+    return state;
+  }
+  const ir::TensorType& type = program_.graph->value(*transfer.value).type;
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;
+  std::vector<std::int64_t> distinct;  // sizes of what travelled
+  for (std::size_t i = 0; i < type.sizes.size(); ++i) {
+    sizes.push_back(type.sizes[i].at(samples));
+    strides.push_back(type.strides[i].at(samples));
+    distinct.push_back(type.strides[i] == ir::Affine{} && sizes.back() > 1 ? 1 : sizes.back());
+  }
+  const auto options = torch::TensorOptions(scalar_type_of(type.dtype));
+  const torch::Tensor rows = torch::from_blob(
+      const_cast<std::byte*>(payload.data), distinct, options);  // NOLINT: is only read
+  if (rows.nbytes() != payload.size) {
+    fail(ErrorCode::kUsage, "step: {} came with {} bytes, {} expected", describe(id, step),
+         payload.size, rows.nbytes());
+  }
+  torch::Tensor tensor = torch::empty_strided(distinct, strides, options);
+  tensor.copy_(rows);
+  return tensor.expand(sizes);
+}
+
+}  // namespace autodist::exec
