@@ -44,14 +44,20 @@ LocalVariables::LocalVariables(const ir::Program& program, const NormPlan& plan,
       signal_(signal),
       ready_(std::move(ready)),
       locals_(program.variables.size()),
-      results_(program.slices.size()) {
+      results_(program.slices.size()),
+      pieces_(program.slices.size()) {
   for (std::size_t i = 0; i < program.slices.size(); ++i) {
     results_[i].assign(program.slices[i].staleness + 1,
-                       {0, {}, variables_of(program, program.slices[i]), 0});
+                       {0, {}, variables_of(program, program.slices[i]), 0, false});
     for (PieceLayout& piece : layout_of(program, program.slices[i])) {
       Local& local = locals_[piece.variable.value];
       local.update_at = program.slices[i].update_at;
       local.sources.push_back({ir::SliceId(i), std::move(piece)});
+    }
+  }
+  for (const Local& local : locals_) {
+    for (const Source& source : local.sources) {
+      pieces_[source.slice.value].push_back(&source.piece);
     }
   }
   for (std::size_t i = 0; i < locals_.size(); ++i) {
@@ -147,6 +153,21 @@ bool LocalVariables::claim(Local& local) const {
   return true;
 }
 
+// Whether parameters of a slice can be written as they come: nobody reads the old ones any more,
+// and nobody will before the new version. REQUIRES: the signal's lock.
+bool LocalVariables::may_go_in(ir::SliceId id, std::uint64_t step) const {
+  const ir::Slice& slice = program_.slice(id);
+  if (slice.update_at != ir::UpdateAt::kOwner || slice.rows != ir::RowTransfer::kNone ||
+      !slice.synchronous) {
+    return false;
+  }
+  return std::all_of(pieces_[id.value].begin(), pieces_[id.value].end(),
+                     [&](const PieceLayout* piece) {
+                       const Local& local = locals_[piece->variable.value];
+                       return local.arrived.size() == 1 && local.released && local.version == step;
+                     });
+}
+
 void LocalVariables::take_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
                                  comm::Payload payload) {
   AD_CHECK(slice.value < results_.size()) << "slice " << slice << " of " << results_.size();
@@ -156,10 +177,21 @@ void LocalVariables::take_result(ir::SliceId slice, std::uint64_t step, std::int
   const auto expected = static_cast<std::size_t>(bytes_of(program_.slice(slice)).value);
   AD_CHECK(by_rows || payload.size == expected) << "the result of slice " << slice << " has "
                                                 << payload.size << " bytes, expected " << expected;
-  std::vector<ir::VariableId> ready;
   {
     const Signal::Lock lock = signal_.lock();
     AD_CHECK(result.uninstalled == 0) << "slice " << slice << " came back twice";
+    result.is_in = may_go_in(slice, step);
+  }
+  if (result.is_in) {
+    const std::size_t element_bytes = size_of(program_.slice(slice).dtype);
+    for (const PieceLayout* piece : pieces_[slice.value]) {
+      unpack(*piece, element_bytes, payload.data, bytes(locals_[piece->variable.value]));
+    }
+    payload = {};
+  }
+  std::vector<ir::VariableId> ready;
+  {
+    const Signal::Lock lock = signal_.lock();
     result.samples = samples;
     result.payload = std::move(payload);
     result.uninstalled = static_cast<std::uint32_t>(result.variables.size());
@@ -203,6 +235,7 @@ double LocalVariables::clip_factor_of(const Local& local, std::uint64_t step) co
 
 void LocalVariables::copy_results(Local& local, std::uint64_t step, std::size_t element_bytes) {
   for (const Source& source : local.sources) {
+    if (result(source.slice, step).is_in) continue;
     if (program_.slice(source.slice).rows != ir::RowTransfer::kNone) {
       copy_rows(local, source.slice, result(source.slice, step).payload);
       continue;

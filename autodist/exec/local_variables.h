@@ -1,10 +1,11 @@
 // This rank's copies of the variables: which version each has, what has come back for the next one,
 // and when that may be put in.
 //
-// A result waits as it came until every slice of the variable is there and the step has read the
-// old version for the last time; then the whole variable is installed at once. So no op sees half a
-// version, nor one too early. A stale variable has room for the results of as many more steps; they
-// are installed one after the other.
+// A result waits as it came until the step has read the old version for the last time. Parameters
+// that come later still go in one by one, while a cache holds them; whatever else is left is
+// installed when every slice of the variable is there. Only then has the variable a new version, so
+// that no op sees half of one, nor one too early. A stale variable may be read at any time: it has
+// room for the results of as many more steps, which are installed whole, one after the other.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -112,6 +113,7 @@ class LocalVariables {
     comm::Payload payload;
     std::vector<ir::VariableId> variables;
     std::uint32_t uninstalled = 0;  // variables
+    bool is_in = false;             // the payload went into the variables as it came
   };
 
   template <typename T>
@@ -122,6 +124,7 @@ class LocalVariables {
     return of_step(results_[slice.value], step);
   }
   [[nodiscard]] bool claim(Local& local) const;
+  [[nodiscard]] bool may_go_in(ir::SliceId slice, std::uint64_t step) const;
   [[nodiscard]] std::string describe_wait(ir::VariableId variable) const;
   [[nodiscard]] std::byte* bytes(Local& local) const;
   [[nodiscard]] double clip_factor_of(const Local& local, std::uint64_t step) const;
@@ -141,7 +144,8 @@ class LocalVariables {
   Signal& signal_;
   std::function<void(ir::VariableId)> ready_;
   std::vector<Local> locals_;
-  std::vector<std::vector<Result>> results_;  // by slice, then by step, cyclically
+  std::vector<std::vector<Result>> results_;             // by slice, then by step, cyclically
+  std::vector<std::vector<const PieceLayout*>> pieces_;  // by slice; of the variables' sources
 };
 
 }  // namespace autodist::exec
