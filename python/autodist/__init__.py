@@ -37,8 +37,10 @@ from ._errors import (
     TimeoutError,
     UsageError,
 )
+from ._job import AutoDist
 from ._planning import build_strategy, builders, capture
-from ._session import AutoDist, Session, Steps, TrainingStep
+from ._session import Session
+from ._steps import Steps, TrainingStep
 
 # AutoDist's own name for what describes a cluster.
 ResourceSpec = Cluster

@@ -1,0 +1,234 @@
+"""A job of this process and others."""
+
+import os
+import sys
+
+from . import _autodist, _optimizers
+from ._errors import Error, UsageError
+from ._model import Step
+from ._planning import chosen_builder
+from ._session import Session
+from ._steps import Steps, TrainingStep
+
+
+def _own_command():
+    """How the other ranks are started: as this interpreter was, with the same arguments.
+
+    None where that cannot be repeated: an interactive session, a notebook, a script from standard
+    input, a worker of multiprocessing.
+    """
+    arguments = list(sys.orig_argv[1:])
+    script = getattr(sys.modules.get("__main__"), "__file__", None) or "<none>"
+    repeatable = not script.startswith("<") or sys.argv[:1] == ["-c"]
+    if not repeatable or "--multiprocessing-fork" in arguments or not sys.executable:
+        return None
+    return [sys.executable, *arguments]
+
+
+class AutoDist:
+    """This process's place in a job.
+
+    Every rank runs the same script. The first process is the chief and starts the others, here and
+    over ssh, with its own arguments; or they are started by ``torchrun``, ``mpirun``, ``srun``.
+
+    Parameters
+    ----------
+    cluster : str, path or Cluster
+        ``local:N`` (N ranks on this machine), or the path of a resource specification or host file.
+        Empty: the ranks that a launcher started, else this process alone.
+    builder : str or callable, optional
+        The strategy: a builder's name, with options if wanted (``'AllReduce:chunk_size=64'``), or a
+        function ``(graph, cluster) -> Strategy``. By default ``'PSLoadBalancing'``.
+    builders : dict of str to callable, optional
+        Your own builders by name, beside AutoDist's.
+    strategy_file : path, optional
+        A strategy that was written before; takes the builder's place.
+    seed : int
+        Of random generators; every replica and step derives its own.
+    cpu_only : bool
+        One CPU rank for each listed GPU.
+    accumulate : int
+        Micro-batches per step.
+    verify_every : int
+        Every so many steps, compare the replayed step with the model's own; 0: never.
+    on_nonfinite : {'stop', 'ignore'}
+        What a loss or gradient that is not finite does.
+    loss_scaling : str or float, optional
+        ``'dynamic'``, ``'dynamic:scale=65536,growth=2,backoff=0.5,interval=2000'`` (what
+        ``torch.cuda.amp.GradScaler`` does) or a fixed scale. A step in which a gradient of any rank
+        is not finite is skipped by all ranks. Takes the place of `on_nonfinite`.
+    update_rules : dict of str to (int, callable), optional
+        Update rules of your own, for optimizers ``'user:rule=NAME,lr=…'``: how many states they
+        keep per element, and ``rule(parameters, gradient, *states, lr, step, **options)``, which
+        changes parameters and states in place: tensors of one dimension, any part of a parameter.
+        It must treat every element by itself.
+    trace : bool
+        Keep what every step does, for :meth:`Session.write_trace`.
+    initial_weights : path, optional
+        A safetensors file whose tensors take the place of the model's own first values.
+    measure : bool
+        Time every op at capture; fixes what travels first.
+    join_limit, stall_limit : float
+        Seconds for the ranks to meet, and for a wait within a step.
+
+    Raises
+    ------
+    UsageError, MachineError, PeersLostError
+    """
+
+    def __init__(
+        self,
+        cluster="",
+        *,
+        builder=None,
+        builders=None,
+        strategy_file=None,
+        seed=0,
+        cpu_only=False,
+        accumulate=1,
+        verify_every=0,
+        on_nonfinite="stop",
+        loss_scaling=None,
+        update_rules=None,
+        trace=False,
+        initial_weights=None,
+        measure=True,
+        join_limit=60.0,
+        stall_limit=300.0,
+    ):
+        specification = _specification(cluster)
+        options = _autodist.JobOptions()
+        options.builder, own = chosen_builder(builder, builders)
+        options.set_builders(own)
+        options.strategy_file = "" if strategy_file is None else os.fspath(strategy_file)
+        options.seed = seed
+        options.cpu_only = cpu_only
+        options.accumulate = accumulate
+        options.verify_every = verify_every
+        options.set_on_nonfinite(on_nonfinite)
+        options.loss_scaling = "" if loss_scaling is None else str(loss_scaling)
+        for rule, (states, function) in (update_rules or {}).items():
+            options.add_rule(rule, states, function)
+        options.trace = trace
+        options.initial_weights = "" if initial_weights is None else os.fspath(initial_weights)
+        options.measure = measure
+        options.set_limits(join_limit, stall_limit)
+        options.command = _command_for(specification)
+        self._job = _autodist.Job(specification, options)
+
+    @property
+    def rank(self):
+        """This process's number, from 0."""
+        return self._job.rank
+
+    @property
+    def size(self):
+        """Number of ranks."""
+        return self._job.size
+
+    @property
+    def is_chief(self):
+        """Whether this is rank 0, which plans and saves."""
+        return self._job.rank == 0
+
+    @property
+    def launcher(self):
+        """'torchrun', 'Open MPI', …; '' where AutoDist started the ranks."""
+        return self._job.launcher
+
+    def distribute(
+        self, model, loss_fn, optimizer, example_batch, *, name=None, batched=None, reduction="mean"
+    ):
+        """Capture the step, choose a strategy, agree with the other ranks.
+
+        All ranks start from the chief's parameters and buffers. Called once.
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+            Its parameters are trained in place.
+        loss_fn : callable or None
+            ``loss_fn(model, *batch)``, a scalar tensor; None: ``model(*batch)`` is the loss.
+        optimizer : str, torch.optim.Optimizer or callable
+            ``'adam:lr=1e-3'`` (docs/formats/optimizer.md), or a new optimizer of torch.optim over
+            the model's parameters, whose groups are kept; its ``step`` is never called.
+        example_batch : tuple of torch.Tensor
+            What one replica gets in a step. Its shapes and types count.
+        name, batched, reduction
+            As for :func:`capture`.
+
+        Returns
+        -------
+        Session
+        """
+        step = Step(model, loss_fn, example_batch, name=name, batched=batched, reduction=reduction)
+        text = _optimizers.text_of(optimizer, step.parameters)
+        session = Session(self._job.distribute(step, text), step)
+        try:
+            _optimizers.check_sparse(optimizer, session.graph)
+        except Error:
+            session.close()
+            raise
+        return session
+
+    def distribute_steps(self, **steps):
+        """Several steps over one set of variables, in turns: a generator's and its critic's.
+
+        Each has its own optimizer, strategy and count of steps. A step reads what the others have
+        trained. All ranks run the same steps in the same order. Called once.
+
+        Parameters
+        ----------
+        **steps : TrainingStep
+            By name.
+
+        Returns
+        -------
+        Steps
+        """
+        for name, each in steps.items():
+            if not isinstance(each, TrainingStep):
+                raise UsageError(
+                    f"distribute_steps: '{name}' is of type {type(each).__name__}; an "
+                    "autodist.TrainingStep expected"
+                )
+        declared = [
+            (name, each._step, each._text, each._builder) for name, each in steps.items()
+        ]
+        handles = self._job.distribute_steps(declared)
+        sessions = {
+            name: Session(handle, each._step)
+            for (name, each), handle in zip(steps.items(), handles)
+        }
+        result = Steps(sessions)
+        try:
+            for name, each in steps.items():
+                _optimizers.check_sparse(each._optimizer, sessions[name].graph)
+        except Error:
+            result.close()
+            raise
+        return result
+
+    def __repr__(self):
+        return f"<autodist.AutoDist rank {self.rank} of {self.size}>"
+
+
+def _specification(cluster):
+    if isinstance(cluster, _autodist.Cluster):
+        if not cluster.source:
+            raise UsageError("cluster: it is from a text; write that to a file, and name the file")
+        return cluster.source
+    return os.fspath(cluster)
+
+
+def _command_for(specification):
+    command = _own_command()
+    if command is not None:
+        return command
+    others = specification and _autodist.Cluster(specification).size > 1
+    if others and "AUTODIST_RANK" not in os.environ:
+        raise UsageError(
+            "this interpreter cannot start the other ranks: they run the same script, and there is "
+            "none (interactive, notebook, standard input). Write it to a file."
+        )
+    return []

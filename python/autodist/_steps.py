@@ -1,0 +1,159 @@
+"""Several steps over one set of variables."""
+
+import collections.abc
+import difflib
+
+from . import _optimizers
+from ._errors import UsageError
+from ._model import Step
+
+
+class TrainingStep:
+    """One of several steps of a job, for :meth:`AutoDist.distribute_steps`.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The same for all steps of a job, or modules whose parameters' names tell them apart: a name
+        means one tensor.
+    loss_fn : callable or None
+        ``loss_fn(model, *batch)``, a scalar tensor; None: ``model(*batch)`` is the loss.
+    optimizer : str, torch.optim.Optimizer, callable or None
+        As for :meth:`AutoDist.distribute`. None: the step trains nothing; it computes its loss in
+        evaluation mode, without gradients.
+    example_batch : tuple of torch.Tensor
+        What one replica gets in a step.
+    trains : sequence of str, optional
+        The parameters that it trains, by name or by the name of a module that holds them; the
+        others it reads as they are. By default what an optimizer of torch.optim holds, else all.
+    batched, reduction
+        As for :func:`capture`.
+    builder : str, optional
+        A builder for this step, in the place of the job's.
+    """
+
+    def __init__(
+        self,
+        model,
+        loss_fn,
+        optimizer,
+        example_batch,
+        *,
+        trains=None,
+        batched=None,
+        reduction="mean",
+        builder=None,
+    ):
+        self._step = Step(
+            model,
+            loss_fn,
+            example_batch,
+            batched=batched,
+            reduction=reduction,
+            evaluates=optimizer is None,
+        )
+        parameters = self._step.parameters
+        if trains is None:
+            trains = _optimizers.trained_by(optimizer, parameters)
+        self._step.trains = [trains] if isinstance(trains, str) else list(trains)
+        self._optimizer = optimizer
+        self._text = None
+        if optimizer is not None:
+            own = _optimizers.of_names(parameters, self._step.trains)
+            self._text = _optimizers.text_of(optimizer, own)
+        self._builder = builder or ""
+
+    def __repr__(self):
+        return f"<autodist.TrainingStep of '{self._step.name}'>"
+
+
+class Steps(collections.abc.Mapping):
+    """The sessions of a job that has several steps, by name. Made by
+    :meth:`AutoDist.distribute_steps`.
+
+    A context manager, as :class:`Session`. What concerns the whole job is here; a session of it
+    does the same.
+    """
+
+    def __init__(self, sessions):
+        self._sessions = sessions
+
+    def __getitem__(self, name):
+        if name not in self._sessions:
+            near = difflib.get_close_matches(str(name), self._sessions, 1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise UsageError(
+                f"steps: the job has no '{name}'; it has {', '.join(self._sessions)}.{hint}"
+            )
+        return self._sessions[name]
+
+    def __iter__(self):
+        return iter(self._sessions)
+
+    def __len__(self):
+        return len(self._sessions)
+
+    def __contains__(self, name):
+        return name in self._sessions
+
+    def _any(self):
+        return next(iter(self._sessions.values()))
+
+    def synchronize(self):
+        """Make this rank's variables the newest."""
+        self._any().synchronize()
+
+    def save(self, directory):
+        """Write a checkpoint of all steps, ``step-N`` for N steps together; every rank calls it."""
+        self._any().save(directory)
+
+    def load(self, directory):
+        """Load the newest sound checkpoint before the first step; every rank calls it.
+
+        Returns
+        -------
+        int
+            Steps together.
+        """
+        self._any().load(directory)
+        return self.step
+
+    @property
+    def step(self):
+        """How many steps were done, of all together."""
+        return sum(each.step for each in self._sessions.values())
+
+    @property
+    def rank(self):
+        """This process's number, from 0."""
+        return self._any().rank
+
+    @property
+    def size(self):
+        """Number of ranks."""
+        return self._any().size
+
+    @property
+    def is_chief(self):
+        """Whether this is rank 0, which saves."""
+        return self._any().is_chief
+
+    def finish(self):
+        """End the job in order: every rank has finished its steps when it returns."""
+        for each in self._sessions.values():
+            each.finish()
+
+    def close(self):
+        """Leave the job, also when it is under way: the other ranks are told."""
+        for each in self._sessions.values():
+            each.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        for each in self._sessions.values():
+            each.__exit__(kind, error, trace)
+
+    def __repr__(self):
+        return f"<autodist.Steps {', '.join(self._sessions)}>"
