@@ -1,0 +1,74 @@
+// The synchroniser's gradients that no slice carries: a library all-reduces them, in the Program's
+// order, and every rank updates the variable by itself.
+
+#include <algorithm>
+#include <utility>
+
+#include "autodist/exec/synchroniser.h"
+
+namespace autodist::exec {
+
+void Synchroniser::all_reduce(ir::CollectiveId id, std::uint64_t step) {
+  const ir::Collective& collective = program_.collectives[id.value];
+  {
+    Signal::Lock lock = signal_.lock();
+    signal_.wait(
+        lock, options_.wait_limit,
+        [&] {
+          return std::all_of(collective.variables.begin(), collective.variables.end(),
+                             [&](ir::VariableId v) { return whole_[v.value].contributed > step; });
+        },
+        [&] { return fmt::format("all-reduce {}: gradients are missing at step {}.", id, step); });
+  }
+  const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
+  std::vector<torch::Tensor> gradients;
+  for (const ir::VariableId v : collective.variables) {
+    gradients.push_back(whole_[v.value].gradient);
+  }
+  const std::int64_t samples = whole_[collective.variables.front().value].samples;
+  const LibraryAllReduce::Average average = all_reduces_[id.value].run(gradients, samples, step);
+  {
+    const Signal::Lock lock = signal_.lock();
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      Whole& whole = whole_[collective.variables[i].value];
+      whole.gradient = average.gradients[i];
+      whole.samples = average.samples;
+      whole.averaged = step + 1;
+    }
+  }
+  signal_.notify();
+  if (trace_.enabled()) {
+    trace_.add(ir::Activity::kCollective, ir::StreamKind::kCollective, step,
+               fmt::format("all-reduce {}", id), average.reduced, start);
+  }
+  for (const ir::VariableId v : collective.variables) report_whole_norm(v, step);
+}
+
+void Synchroniser::update(ir::VariableId variable, std::uint64_t step) {
+  Whole& whole = whole_[variable.value];
+  {
+    const auto& clip = program_.plan(variable).clip;
+    Signal::Lock lock = signal_.lock();
+    signal_.wait(
+        lock, options_.wait_limit,
+        [&] {
+          return whole.averaged > step && variables_->is_released(variable) &&
+                 (!clip || norms_.total(step, NormPlan::of(*clip))) && scaler_.is_decided(step);
+        },
+        [&] {
+          return fmt::format("update: variable '{}' at step {}: gradient {}, {}.",
+                             program_.graph->variable(variable).name, step,
+                             whole.averaged > step ? "complete" : "missing",
+                             variables_->is_released(variable) ? "released" : "still read");
+        });
+  }
+  const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
+  variables_->update_whole(variable, std::move(whole.gradient), whole.samples);
+  if (trace_.enabled()) {
+    trace_.add(ir::Activity::kUpdate, ir::StreamKind::kCollective, step,
+               program_.graph->variable(variable).name, ir::bytes_of(*program_.graph, variable),
+               start);
+  }
+}
+
+}  // namespace autodist::exec
