@@ -149,6 +149,27 @@ class Report:
             text += f"| `{key}` | {' | '.join(shown)} |\n"
         return text
 
+    def causes(self):
+        """How much longer than the uncalibrated simulator says steps took, by the machine's load;
+        and how much of a step the busiest rank was given a core."""
+        text = ("| kind | load average | number | measured ÷ uncalibrated | a rank's CPU ÷ step |\n"
+                "|---|---|---|---|---|\n")
+        for kind in KINDS:
+            rows = sorted((row for row in self.rows if row["case"]["kind"] == kind),
+                          key=lambda row: row["load_average"])
+            middle = len(rows) // 2
+            for part in (rows[:middle], rows[middle:]):
+                if not part:
+                    continue
+                ratio = statistics.median(measured(row) / row["default"] for row in part)
+                busy = [max(row["cpu_seconds_per_step"]) / measured(row) for row in part
+                        if "cpu_seconds_per_step" in row]
+                loads = [row["load_average"] for row in part]
+                share = percent(statistics.median(busy)) if busy else "-"
+                text += (f"| {kind} | {min(loads):.1f} to {max(loads):.1f} | {len(part)} | "
+                         f"{ratio:.2f} | {share} |\n")
+        return text
+
     def floors(self):
         text = "| case measured twice | first, ms | second, ms | apart |\n|---|---|---|---|\n"
         for first, second in self.again:
@@ -186,6 +207,14 @@ simulator would have taken:
 
 {self.orders()}
 ![Measured and predicted steps]({plot})
+
+## Where errors come from
+
+{self.causes()}
+The simulator knows of nobody else on the machine. Where ranks compute, a step takes as much longer as
+others take of the cores; a calibration learns the load that there was when its half was measured, and
+the other half had another one. Where compute is imitated, what remains is the engine's own work: a
+thread that has something to receive waits for a core.
 
 ## What was fitted
 
