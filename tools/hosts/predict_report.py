@@ -171,13 +171,14 @@ class Report:
         return text
 
     def floors(self):
-        text = "| case measured twice | first, ms | second, ms | apart |\n|---|---|---|---|\n"
-        for first, second in self.again:
-            case = first["case"]
-            apart = abs(measured(second) / measured(first) - 1)
-            text += (f"| {case['model']}, {case['ranks']} ranks, {case['rate'] or 'one machine'}, "
-                     f"{case['builder']} | {1e3 * measured(first):.1f} | "
-                     f"{1e3 * measured(second):.1f} | {percent(apart)} |\n")
+        text = ("| cases measured twice | number | apart, median | 95th percentile |\n"
+                "|---|---|---|---|\n")
+        for kind in KINDS:
+            values = [abs(measured(b) / measured(a) - 1) for a, b in self.again
+                      if a["case"]["kind"] == kind]
+            if values:
+                text += (f"| {kind} | {len(values)} | {percent(statistics.median(values))} | "
+                         f"{percent(percentile(values, 0.95))} |\n")
         return text
 
     def page(self, plot):
