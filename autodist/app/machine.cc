@@ -86,6 +86,15 @@ bool is_this_machine(const std::string& host) {
   return std::find(own.begin(), own.end(), resolved(host)) != own.end();
 }
 
+std::vector<std::string> addresses_of_this_machine() {
+  std::vector<std::string> addresses;
+  for (const std::string& each : own_addresses()) {
+    const bool of_one_link = each.rfind("fe80:", 0) == 0;
+    if (!each.empty() && !of_one_link && !cluster::is_loopback(each)) addresses.push_back(each);
+  }
+  return addresses;
+}
+
 std::string address_towards(const std::string& host) {
   const Addresses addresses = look_up(host);
   const addrinfo& to = preferred(addresses);

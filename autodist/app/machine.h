@@ -14,6 +14,10 @@ std::string resolved(const std::string& host);
 // Whether `host` names this machine: one of its addresses, of its names, or the loopback.
 bool is_this_machine(const std::string& host);
 
+// Addresses by which others may reach this machine, as digits; without the loopback's and those of
+// one link alone.
+std::vector<std::string> addresses_of_this_machine();
+
 // The address of this machine from which `host` is reached. Throws Error(kEnvironment).
 std::string address_towards(const std::string& host);
 

@@ -139,7 +139,10 @@ std::vector<cluster::Node> remote_nodes(const cluster::Cluster& cluster) {
   if (cluster.nodes.size() == 1) return remote;
   const std::string& chief = cluster::chief_of(cluster).address;
   if (!is_this_machine(chief)) {
-    fail(ErrorCode::kUsage, "this machine is not the cluster's chief; start the job on {}", chief);
+    fail(ErrorCode::kUsage,
+         "this machine is not the cluster's chief, {}: its addresses are {}. Start the job there, "
+         "or mend the cluster file.",
+         chief, fmt::join(addresses_of_this_machine(), ", "));
   }
   std::copy_if(cluster.nodes.begin(), cluster.nodes.end(), std::back_inserter(remote),
                [](const cluster::Node& node) { return !is_this_machine(node.address); });

@@ -30,8 +30,8 @@ const ModelInfo& find_model(const std::string& name) {
     names.push_back(model.name);
   }
   const std::string meant = nearest(name, names);
-  fail(ErrorCode::kUsage, "model: '{}' is unknown{}. Known: {}.", name,
-       meant.empty() ? "" : fmt::format(", did you mean '{}'?", meant), fmt::join(names, ", "));
+  fail(ErrorCode::kUsage, "model: '{}' is unknown.{} Known: {}.", name,
+       meant.empty() ? "" : fmt::format(" Did you mean '{}'?", meant), fmt::join(names, ", "));
 }
 
 TrainingStep make_model(const std::string& name, ModelOptions options) {

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/output_file.h"
 #include "autodist/app/placement_page.h"
 #include "autodist/app/placing.h"
 #include "autodist/base/error.h"
@@ -112,6 +113,8 @@ int place(const PlaceArguments& arguments, Console& console) {
   if (!arguments.cluster.empty() && arguments.devices > 0) {
     fail(ErrorCode::kUsage, "--cluster and --devices exclude each other, both given");
   }
+  expect_writable("--output", arguments.output);
+  expect_writable("--report", arguments.report);
   const placement::TaskGraph graph = load_task_graph(arguments.graph);
   check_output(arguments, graph);
   const std::vector<NamedDevice> devices = devices_of(arguments, graph);

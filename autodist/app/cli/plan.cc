@@ -12,6 +12,7 @@
 #include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/history.h"
+#include "autodist/app/output_file.h"
 #include "autodist/app/plan_page.h"
 #include "autodist/app/planning.h"
 #include "autodist/app/prediction.h"
@@ -198,6 +199,8 @@ int plan_by_trials(const PlanArguments& arguments) {
 }
 
 int plan(const PlanArguments& arguments, Console& console) {
+  expect_writable("--output", arguments.output);
+  expect_writable("--report", arguments.report);
   if (arguments.trials > 0) return plan_by_trials(arguments);
   check_pass_name(arguments.dump_after);
   const auto graph = std::make_shared<const ir::Graph>(load_graph(arguments.graph));

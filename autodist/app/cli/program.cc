@@ -43,7 +43,9 @@ int run(int argc, char** argv, Program program, const std::map<std::string, Decl
   CLI::App app("Plans how to train a model on many machines, and trains it.", "autodist");
   app.require_subcommand(1);
   app.set_version_flag("--version", AUTODIST_VERSION);
-  app.footer("Every verb takes --json and --help; `autodist VERB --help` shows an example.");
+  app.footer(
+      "Every verb takes --json and --help; `autodist VERB --help` shows an example. "
+      "To begin: `autodist demo`.");
 
   Console console{std::cout, std::cerr, false, isatty(STDERR_FILENO) == 1};
   std::map<const CLI::App*, Action> actions;
@@ -56,6 +58,10 @@ int run(int argc, char** argv, Program program, const std::map<std::string, Decl
     if (found == declared.end()) continue;
     actions[subcommand] = found->second(*subcommand);
     subcommand->add_flag("--json", console.json, "print one JSON object to standard output");
+  }
+  if (argc == 1) {  // what is there, to who asks for nothing
+    std::cout << app.help();
+    return static_cast<int>(ErrorCode::kUsage);
   }
   try {
     app.parse(argc, argv);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/output_file.h"
 #include "autodist/app/subprocess.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/base/error.h"
@@ -237,6 +238,7 @@ Action declare_demo(CLI::App& verb) {
     if (arguments->report.empty()) {
       arguments->report = (fs::path(arguments->folder) / "report.html").string();
     }
+    expect_writable("--report", arguments->report);
     return Demo(*arguments, console).run();
   };
 }

@@ -10,6 +10,7 @@
 
 #include "autodist/app/history.h"
 #include "autodist/app/launcher.h"
+#include "autodist/app/output_file.h"
 #include "autodist/app/plan_page.h"
 #include "autodist/app/planning.h"
 #include "autodist/app/stop_signal.h"
@@ -211,6 +212,8 @@ int train_verb(TrainArguments arguments, Console& console) {
   if (!options.loss_scaling.empty()) ir::parse_loss_scaling(options.loss_scaling);
   arguments.training.seed = arguments.model.seed;
 
+  expect_writable("--trace", arguments.trace);
+  expect_writable("--report", arguments.report);
   const auto launched = launcher_of(process_environment());
   if (arguments.cluster.empty() && !launched) arguments.cluster = "local:2";
   const cluster::Cluster cluster = cluster_of(arguments.cluster, launched);

@@ -1,0 +1,13 @@
+// Whether a result can be written is said before the work, not after it.
+
+#pragma once
+
+#include <string>
+
+namespace autodist::app {
+
+// Throws Error(kEnvironment) where `path` cannot become a file: its folder is missing or closed to
+// us, or it is a folder itself. An empty path is none. `option` names it in messages.
+void expect_writable(const std::string& option, const std::string& path);
+
+}  // namespace autodist::app
