@@ -3,8 +3,10 @@
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -158,6 +160,17 @@ void drop_early_rows(Session& session, std::int64_t steps) {
   if (!last && session.step() % kTracedSteps == 0) session.take_trace();
 }
 
+// What arrived late of a step whose other rows were dropped goes, too.
+void drop_remains(ir::Trace& trace) {
+  std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
+  for (const ir::TraceRow& row : trace.rows) {
+    if (row.activity == ir::Activity::kCompute) first = std::min(first, row.step);
+  }
+  trace.rows.erase(std::remove_if(trace.rows.begin(), trace.rows.end(),
+                                  [&](const ir::TraceRow& row) { return row.step < first; }),
+                   trace.rows.end());
+}
+
 passes::Options passes_of(const JobOptions& options) {
   passes::Options passes;
   passes.cpu_only = options.cpu_only;
@@ -262,6 +275,7 @@ int train_verb(TrainArguments arguments, Console& console) {
   session.finish();
   if (!speak) return 0;
   times.keep(options.search.history, session, cluster_of(arguments.cluster, launched));
+  if (arguments.trace.empty()) drop_remains(trace);
   if (!arguments.report.empty()) {
     write_report(arguments, options, cluster, session, trace, std::move(run));
   }
