@@ -9,6 +9,7 @@
 #include <memory>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
@@ -18,7 +19,6 @@
 #include "autodist/exec/runner.h"
 #include "autodist/exec/start.h"
 #include "autodist/passes/pipeline.h"
-#include "autodist/search/builders/builders.h"
 #include "autodist/search/placement/from_graph.h"
 #include "autodist/search/placement/place.h"
 #include "tests/reference.h"
@@ -67,21 +67,27 @@ std::vector<std::uint32_t> balanced(const ir::Graph& graph, std::uint32_t stages
   return {result.placement.begin(), result.placement.end()};
 }
 
-strategy::Strategy placed_strategy(const ir::Graph& graph, const cluster::Cluster& cluster,
-                                   std::uint32_t stages, const Placer& placer) {
-  strategy::Strategy strategy = search::build_strategy("PS", graph, cluster);
-  strategy::Placement placement;
-  placement.devices = strategy.replicas;
-  placement.stages = stages;
-  const std::vector<std::uint32_t> stage_of = placer(graph, stages);
-  placement.scopes = strategy::scopes_of(graph, stage_of);
-  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
-    const ir::Variable& variable = graph.variables[i];
-    const auto& op = variable.first_use ? variable.first_use : variable.gradient_complete;
-    std::get<strategy::PsSynchronizer>(strategy.nodes[i].synchronizer).reduction_destination =
-        placement.devices[op ? stage_of[op->value] : 0];
+// Every variable at the server of the stage that reads it; at the first rank where the graph is not
+// placed.
+strategy::Strategy strategy_of(const ir::Graph& graph, const cluster::Cluster& cluster,
+                               std::uint32_t stages, const Placer& placer) {
+  strategy::Strategy strategy;
+  for (const cluster::Place& place : cluster::ranks_of(cluster)) {
+    strategy.replicas.push_back(cluster::device_name(cluster, place));
   }
-  strategy.placement = placement;
+  std::vector<std::uint32_t> stage_of(graph.ops.size());
+  if (stages > 1) {
+    stage_of = placer(graph, stages);
+    strategy.placement =
+        strategy::Placement{strategy.replicas, stages, strategy::scopes_of(graph, stage_of)};
+  }
+  for (const ir::Variable& variable : graph.variables) {
+    const auto& op = variable.first_use ? variable.first_use : variable.gradient_complete;
+    strategy::NodeConfig node;
+    node.name = strategy::node_name(variable.name);
+    node.synchronizer = strategy::PsSynchronizer{strategy.replicas[op ? stage_of[op->value] : 0]};
+    strategy.nodes.push_back(node);
+  }
   return strategy;
 }
 
@@ -116,9 +122,7 @@ void run_rank(const Job& job, comm::Transport& transport, std::uint32_t rank, Ou
   const cluster::Cluster cluster = cluster::read_cluster("local:" + std::to_string(job.ranks));
   passes::Options rewriting;
   rewriting.micro_batches = job.micro_batches;
-  const strategy::Strategy strategy =
-      job.stages == 1 ? search::build_strategy("PSLoadBalancing", *graph, cluster)
-                      : placed_strategy(*graph, cluster, job.stages, job.placer);
+  const strategy::Strategy strategy = strategy_of(*graph, cluster, job.stages, job.placer);
   const auto program = std::make_shared<const ir::Program>(
       passes::rewrite(graph, strategy::deserialize(strategy::serialize(strategy), "plan"), cluster,
                       rewriting, "plan"));
@@ -133,8 +137,8 @@ void run_rank(const Job& job, comm::Transport& transport, std::uint32_t rank, Ou
   exec::Runner runner(program, ir::Rank(rank), bindings, {&transport, nullptr, &clock},
                       runner_options);
   for (int i = 0; i < job.steps; ++i) {
-    const Batch rows = rows_of(batch_at(job.model, i, job.batch), program->batch_part(ir::Rank(rank)),
-                               program->batch_parts());
+    const Batch rows = rows_of(batch_at(job.model, i, job.batch),
+                               program->batch_part(ir::Rank(rank)), program->batch_parts());
     std::vector<Batch> parts;
     for (std::uint32_t m = 0; m < job.micro_batches; ++m) {
       Batch part = rows_of(rows, m, job.micro_batches);
@@ -197,29 +201,30 @@ void expect_equal(const std::vector<torch::Tensor>& ours, const std::vector<torc
 }
 
 // Every rank ends with the losses, parameters, buffers and, at the chief, the optimizer's state of
-// one rank that runs the whole graph, bit for bit.
-void expect_as_alone(Job job) {
+// as many ranks as there are replicas, which run the whole graph, bit for bit.
+void expect_as_whole_graphs(Job job) {
   const std::vector<Outcome> placed = run(job);
-  job.ranks = job.stages = 1;
-  const Outcome alone = run(job).front();
-  for (const Outcome& each : placed) {
-    EXPECT_EQ(each.losses, alone.losses);
-    expect_equal(each.parameters, alone.parameters, "parameter");
-    expect_equal(each.buffers, alone.buffers, "buffer");
+  const std::uint32_t stages = std::exchange(job.stages, 1U);
+  job.ranks /= stages;
+  const std::vector<Outcome> whole = run(job);
+  for (std::size_t rank = 0; rank < placed.size(); ++rank) {
+    EXPECT_EQ(placed[rank].losses, whole[rank / stages].losses);
+    expect_equal(placed[rank].parameters, whole.front().parameters, "parameter");
+    expect_equal(placed[rank].buffers, whole[rank / stages].buffers, "buffer");
   }
   const std::vector<NamedTensor>& state = placed.front().state;
-  ASSERT_EQ(state.size(), alone.state.size());
+  ASSERT_EQ(state.size(), whole.front().state.size());
   for (std::size_t i = 0; i < state.size(); ++i) {
-    EXPECT_EQ(state[i].name, alone.state[i].name);
-    EXPECT_TRUE(state[i].tensor.equal(alone.state[i].tensor)) << state[i].name;
+    EXPECT_EQ(state[i].name, whole.front().state[i].name);
+    EXPECT_TRUE(state[i].tensor.equal(whole.front().state[i].tensor)) << state[i].name;
   }
 }
 
 Job job_of(const std::string& model, std::uint32_t stages, std::uint32_t micro_batches = 1) {
   Job job;
   job.model = model;
-  job.optimizer = model.find("sparse") == std::string::npos ? "adamw:lr=1e-3,decay=0.01"
-                                                            : "sgd:lr=0.02";
+  job.optimizer =
+      model.find("sparse") == std::string::npos ? "adamw:lr=1e-3,decay=0.01" : "sgd:lr=0.02";
   job.ranks = job.stages = stages;
   job.micro_batches = micro_batches;
   return job;
@@ -234,14 +239,14 @@ struct Case {
 class Placed : public testing::TestWithParam<Case> {};
 
 TEST_P(Placed, BalancedStagesTrainAsOneRank) {
-  expect_as_alone(job_of(GetParam().model, GetParam().stages, GetParam().micro_batches));
+  expect_as_whole_graphs(job_of(GetParam().model, GetParam().stages, GetParam().micro_batches));
 }
 
 TEST_P(Placed, OpsMayStandAnywhere) {
   Job job = job_of(GetParam().model, GetParam().stages, GetParam().micro_batches);
   job.steps = 2;
   job.placer = anywhere(GetParam().stages);
-  expect_as_alone(job);
+  expect_as_whole_graphs(job);
 }
 
 INSTANTIATE_TEST_SUITE_P(, Placed,
@@ -250,6 +255,73 @@ INSTANTIATE_TEST_SUITE_P(, Placed,
                                          Case{"digits", 2, 1}, Case{"digits-norm", 4, 2},
                                          Case{"bert-small", 3, 2}, Case{"resnet-small", 2, 4},
                                          Case{"ncf-small-sparse", 2, 2}));
+
+TEST(Stages, ReplicasOfStagesTrainAsReplicas) {
+  for (const std::string model : {"gpt-small", "digits-norm"}) {
+    Job job = job_of(model, 2, 2);
+    job.ranks = 4;
+    expect_as_whole_graphs(job);
+  }
+}
+
+TEST(Stages, BatchesMayBeSmallerThanTheMicroBatchesAreMany) {
+  Job job = job_of("digits", 2, 4);
+  job.batch = 3;
+  expect_as_whole_graphs(job);
+}
+
+TEST(Stages, WhatBelongsTogetherIsNotParted) {
+  Job job = job_of("digits", 2);
+  job.placer = [](const ir::Graph& graph, std::uint32_t stages) {
+    std::vector<std::uint32_t> stage_of;
+    for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+      stage_of.push_back(static_cast<std::uint32_t>(i % stages));
+    }
+    return stage_of;
+  };
+  try {
+    run(job);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInfeasible);
+    EXPECT_NE(std::string(error.what()).find("Place them together"), std::string::npos)
+        << error.what();
+  }
+}
+
+// What balanced() takes an op for, in seconds.
+double time_of(const ir::Op& op, std::int64_t samples) {
+  return std::max(static_cast<double>(op.flops.at(samples)) / 1e12,
+                  static_cast<double>(op.bytes_moved.at(samples)) / 1e11);
+}
+
+TEST(Pipeline, MicroBatchesAreFasterThanOneBatch) {
+  constexpr std::int64_t kSamples = 32;
+  constexpr double kStep = 1.0;  // seconds of one device
+  capture::Options options;
+  options.cost_repetitions = 0;
+  const ir::Graph graph = capture::capture(make_step("gpt-small", 2), options).graph;
+  double whole = 0;
+  for (const ir::Op& op : graph.ops) whole += time_of(op, kSamples);
+  for (const std::uint32_t stages : {2U, 4U}) {
+    const auto step_time = [&](std::uint32_t micro_batches) {
+      Job job = job_of("gpt-small", stages, micro_batches);
+      job.batch = kSamples;
+      job.steps = 2;
+      job.device_time = [&](const ir::Op& op, std::int64_t samples) {
+        return Seconds(time_of(op, samples) / whole * kStep);
+      };
+      double slowest = 0;
+      for (const Outcome& each : run(job)) slowest = std::max(slowest, each.last_step.value);
+      return slowest;
+    };
+    const double unpipelined = step_time(1);
+    const double pipelined = step_time(8);
+    RecordProperty("gain_of_" + std::to_string(stages), std::to_string(unpipelined / pipelined));
+    EXPECT_GE(unpipelined, kStep);
+    EXPECT_GE(unpipelined / pipelined, 1.5) << unpipelined << " s and " << pipelined << " s";
+  }
+}
 
 }  // namespace
 }  // namespace autodist
