@@ -5,8 +5,8 @@ import math
 # Of docs/formats/calibration.md, with the simulator's defaults (autodist/sim/cost_model.h).
 DEFAULTS = {"compute_scale": 1.0, "goodput": 0.94, "message_seconds": 15e-6,
             "send_cpu_seconds_per_gb": 0.3, "install_gb_per_s": 8.0}
-FACTORS = (1.7, 1.15)  # steps, from coarse to fine
-LEAST_GAIN = 1e-3
+FACTORS = (1.7, 1.3, 1.1, 1.04)  # steps, from coarse to fine
+LEAST_GAIN = 2e-4
 
 
 def keys_of(kind):

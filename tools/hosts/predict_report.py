@@ -170,6 +170,38 @@ class Report:
                          f"{ratio:.2f} | {share} |\n")
         return text
 
+    def goals(self):
+        """The design's goals beside what the held-out half shows."""
+        lines = []
+        for kind in KINDS:
+            errors = [abs(error(row)) for row in self.rows
+                      if row["case"]["kind"] == kind and not row["fitted"]]
+            floor = self.floor(kind)
+            if errors and floor is not None:
+                goal = max(0.03, 2 * floor) if floor > 0.015 else 0.03
+                lines.append((f"median error, {kind}", statistics.median(errors), goal, "≤"))
+        figures = self.figures()
+        lines.append(("95th percentile of errors", figures["held_out_p95_error"], 0.08, "≤"))
+        if figures["builders_regret"] is not None:
+            lines.append(("regret of the builder taken", figures["builders_regret"], 0.02, "≤"))
+        text = "| held out | value | goal | |\n|---|---|---|---|\n"
+        for name, value, goal, sign in lines:
+            text += (f"| {name} | {percent(value)} | {sign} {percent(goal)} | "
+                     f"{'met' if value <= goal else 'missed'} |\n")
+        tau = figures["held_out_kendall_tau"]
+        if tau is not None:
+            text += f"| τ | {number(tau)} | ≥ 0.95 | {'met' if tau >= 0.95 else 'missed'} |\n"
+        return text
+
+    def priorities(self):
+        """How the jobs stood against other work of the machine."""
+        first = sorted({row["nice"] for row in self.rows if "nice" in row})
+        second = sorted({b["nice"] for _, b in self.again if "nice" in b})
+        if not first or not second or first == second:
+            return ""
+        return (f" The first runs had nice {', '.join(map(str, first))}, the second ones "
+                f"{', '.join(map(str, second))}.")
+
     def floors(self):
         text = ("| cases measured twice | number | apart, median | 95th percentile |\n"
                 "|---|---|---|---|\n")
@@ -200,9 +232,13 @@ The machine has two cores and did other work throughout: load average {min(loads
 *Error* is |predicted ÷ measured − 1|, *uncalibrated* that of the simulator's defaults, *τ* Kendall's
 over all pairs of the line, *blocks apart* how much slower the slowest of a case's three blocks was
 than the fastest (median). No prediction can be closer than runs are to each other. The same case
-twice, in two jobs (median {percent(self.floor())}):
+twice, in two jobs (median {percent(self.floor())}):{self.priorities()}
 
 {self.floors()}
+{self.goals()}
+The goal of the median error is twice the floor of the runs where that is above 1.5 %. Peak memory is
+not compared here.
+
 Which builder is faster on the same job, and how much slower than the best the one is that the
 simulator would have taken:
 
@@ -215,7 +251,8 @@ simulator would have taken:
 The simulator knows of nobody else on the machine. Where ranks compute, a step takes as much longer as
 others take of the cores; a calibration learns the load that there was when its half was measured, and
 the other half had another one. Where compute is imitated, what remains is the engine's own work: a
-thread that has something to receive waits for a core.
+thread that has something to receive waits for a core. What was fitted describes that load as much as
+the machine: a goodput of a few per cent, or milliseconds per message, are no properties of links.
 
 ## What was fitted
 
