@@ -336,7 +336,8 @@ std::string chart_page(const ChartStudy& study) {
       "published one; where they do not, two costs are missing here. Servers that share the "
       "variables get faster with every machine here, and did not there: a variable costs "
       "AutoDist's session time at every step that is no message's on a card (DenseNet121 loses a "
-      "fifth of its rate between 1 and 8 GPUs under every server, and hardly more to 32), and the "
+      "fifth of its rate between 1 and 8 GPUs under every server, and less than a tenth more to "
+      "32), and the "
       "simulator has no cost per variable and step. And Horovod's first fusion buffer of 128 MiB "
       "is full only at the end of the backward pass here, so that models below it overlap nothing; "
       "there they did.\n",
