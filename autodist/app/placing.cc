@@ -239,8 +239,7 @@ strategy::Strategy placement_strategy(const std::string& name, const std::string
     if (!user && variable.gradient) user = history.maker(*variable.gradient);
     strategy::NodeConfig node;
     node.name = strategy::node_name(variable.name);
-    node.synchronizer =
-        strategy::PsSynchronizer{placed.devices[user ? stage_of[user->value] : 0]};
+    node.synchronizer = strategy::PsSynchronizer{placed.devices[user ? stage_of[user->value] : 0]};
     strategy.nodes.push_back(std::move(node));
   }
   strategy.replicas = placed.devices;

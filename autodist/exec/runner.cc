@@ -349,8 +349,8 @@ class Runner::Impl {
     if (samples != 0) shape.replay_->begin(rows, seed(micro_batch_));
     watching_.find(shape.replay_->graph());
     if (micro_batch_ == 0) begin_step();
-    const StepResult result = run_stream(
-        shape, {{shape.replay_.get(), &rows, samples, samples_before_}}, last, start);
+    const StepResult result =
+        run_stream(shape, {{shape.replay_.get(), &rows, samples, samples_before_}}, last, start);
     if (last) {
       ++step_;
       micro_batch_ = 0;
@@ -429,8 +429,7 @@ class Runner::Impl {
 
   // The stages of a replica draw from one generator.
   [[nodiscard]] std::uint64_t seed(std::uint32_t micro_batch) const {
-    const std::uint32_t whose =
-        program_->is_placed() ? program_->batch_part(rank_) : rank_.value;
+    const std::uint32_t whose = program_->is_placed() ? program_->batch_part(rank_) : rank_.value;
     return step_seed(options_.job_seed, whose, step_, micro_batch);
   }
 
@@ -509,8 +508,8 @@ class Runner::Impl {
   std::int64_t samples_before_ = 0;  // of its micro-batches so far
   // By variable, from KeepFactors to its Contribute.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> factors_;
-  GradientSums sums_;                   // of the step's micro-batches so far
-  std::optional<std::uint64_t> pulled_;     // the step at which this rank last did
+  GradientSums sums_;                    // of the step's micro-batches so far
+  std::optional<std::uint64_t> pulled_;  // the step at which this rank last did
   Watching watching_;
   Seconds device_debt_;              // time of the imitated device that was not slept yet
   float scale_ = 1;                  // of this step's loss

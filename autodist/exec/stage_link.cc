@@ -40,8 +40,9 @@ void StageLink::send(ir::TransferId id, std::uint64_t step, const torch::Tensor&
   const comm::Payload payload = payload_of(
       transfer.value ? without_copies(tensor, graph.value(*transfer.value).type) : tensor);
   if (payload.size > comm::kLargestPayload) {
-    fail(ErrorCode::kInfeasible, "step {}: {} has {}, a transfer at most {}. Use more micro-batches.",
-         step, describe(id, step), to_string(Bytes(static_cast<std::int64_t>(payload.size))),
+    fail(ErrorCode::kInfeasible,
+         "step {}: {} has {}, a transfer at most {}. Use more micro-batches.", step,
+         describe(id, step), to_string(Bytes(static_cast<std::int64_t>(payload.size))),
          to_string(Bytes(static_cast<std::int64_t>(comm::kLargestPayload))));
   }
   for (const std::uint32_t stage : transfer.to) {
@@ -63,7 +64,8 @@ std::string StageLink::describe(ir::TransferId id, std::uint64_t step) const {
   std::string what = "the generator's state";
   if (transfer.value) {
     const auto maker = ir::History(*program_.graph).maker(*transfer.value);
-    if (maker) what = fmt::format("the result of op {} ({})", *maker, program_.graph->op(*maker).name);
+    if (maker)
+      what = fmt::format("the result of op {} ({})", *maker, program_.graph->op(*maker).name);
   }
   return fmt::format("{} (micro-batch {} of step {}, rank {} at {})", what, transfer.micro_batch,
                      step, from, program_.ranks[from.value].node);
@@ -95,8 +97,8 @@ torch::Tensor StageLink::receive(ir::TransferId id, std::uint64_t step, std::int
     distinct.push_back(type.strides[i] == ir::Affine{} && sizes.back() > 1 ? 1 : sizes.back());
   }
   const auto options = torch::TensorOptions(scalar_type_of(type.dtype));
-  const torch::Tensor rows = torch::from_blob(
-      const_cast<std::byte*>(payload.data), distinct, options);  // NOLINT: is only read
+  const torch::Tensor rows = torch::from_blob(const_cast<std::byte*>(payload.data), distinct,
+                                              options);  // NOLINT: is only read
   if (rows.nbytes() != payload.size) {
     fail(ErrorCode::kUsage, "step: {} came with {} bytes, {} expected", describe(id, step),
          payload.size, rows.nbytes());

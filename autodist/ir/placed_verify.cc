@@ -162,7 +162,8 @@ class PlacedVerifier {
   }
 
   void check(const Gate& gate, std::uint32_t stage) {
-    AD_CHECK(holds(gate.variable, stage)) << "stage " << stage << " waits for " << name(gate.variable);
+    AD_CHECK(holds(gate.variable, stage))
+        << "stage " << stage << " waits for " << name(gate.variable);
     AD_CHECK(!gate_[gate.variable.value]) << "a second gate of " << name(gate.variable);
     gate_[gate.variable.value] = true;
   }
@@ -228,8 +229,8 @@ class PlacedVerifier {
   const History history_;
   std::vector<Stage> stages_;
   const std::vector<std::vector<OpId>> before_;
-  std::vector<std::uint32_t> stage_of_;  // by op and micro-batch
-  std::vector<bool> sent_;               // by transfer
+  std::vector<std::uint32_t> stage_of_;                      // by op and micro-batch
+  std::vector<bool> sent_;                                   // by transfer
   std::set<std::pair<TransferId, std::uint32_t>> received_;  // by which stage
   std::vector<bool> gate_;                                   // by variable
   std::vector<bool> released_;

@@ -50,7 +50,8 @@ class ProgramPrinter {
     section("variables", program_.variables,
             [&](std::size_t i, const VariablePlan& each) { return row(VariableId(i), each); });
     section("transfers", program_.transfers, [&](std::size_t i, const Transfer& each) {
-      return Row{fmt::format("@{}", i), carried_by(each), fmt::format("micro_batch={}", each.micro_batch),
+      return Row{fmt::format("@{}", i), carried_by(each),
+                 fmt::format("micro_batch={}", each.micro_batch),
                  fmt::format("stage {} -> {}", each.from, fmt::join(each.to, ", "))};
     });
     for (const Role& role : program_.roles) print(role);

@@ -32,8 +32,8 @@ class PlacedLowering {
       if (!variable.gradient) continue;
       const auto maker = history_.maker(*variable.gradient);
       const bool local = !maker || stage_of(*maker) == state_.stage_of_variable[i];
-      const std::size_t complete = variable.gradient_complete ? variable.gradient_complete->value
-                                                              : graph_.ops.size() - 1;
+      const std::size_t complete =
+          variable.gradient_complete ? variable.gradient_complete->value : graph_.ops.size() - 1;
       (local ? complete_at_[complete] : complete_elsewhere_).emplace_back(i);
     }
     find_readers();

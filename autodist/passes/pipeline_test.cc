@@ -63,8 +63,8 @@ TEST(Pipeline, DumpsAfterEveryPassItNames) {
   };
   const auto program = rewritten(two_layers(), all_ps(two_layers(), hosts(2)), hosts(2), options);
   EXPECT_EQ(dumped, pass_names());
-  EXPECT_EQ(pass_names(), (std::vector<std::string>{"partition", "replicate", "place", "synchronise", "fuse",
-                                                    "order", "lower"}));
+  EXPECT_EQ(pass_names(), (std::vector<std::string>{"partition", "replicate", "place",
+                                                    "synchronise", "fuse", "order", "lower"}));
   EXPECT_EQ(last, ir::to_text(program));
 }
 

@@ -61,7 +61,8 @@ class Placer {
       if (graph_.value(buffer.value).storage == storage) what = "'" + buffer.name + "'";
     }
     fail(ErrorCode::kInfeasible,
-         "{}: placement: op {} ({}) is in stage {}, op {} ({}) in stage {}, and both touch {}. Place "
+         "{}: placement: op {} ({}) is in stage {}, op {} ({}) in stage {}, and both touch {}. "
+         "Place "
          "them together, as autodist place does.",
          state_.where, a, graph_.op(a).name, stage_of(a), b, graph_.op(b).name, stage_of(b), what);
   }

@@ -91,8 +91,9 @@ class Synchroniser {
   void check_owner(ir::VariableId variable, ir::Rank owner,
                    const std::vector<ir::Rank>& members) const {
     if (!program_.is_placed() || std::binary_search(members.begin(), members.end(), owner)) return;
-    fail(ErrorCode::kInfeasible, "{}: '{}' goes to the server at {}, and is placed on {}. Use that.",
-         state_.where, state_.graph().variable(variable).name, program_.ranks[owner.value].device,
+    fail(ErrorCode::kInfeasible,
+         "{}: '{}' goes to the server at {}, and is placed on {}. Use that.", state_.where,
+         state_.graph().variable(variable).name, program_.ranks[owner.value].device,
          program_.ranks[members.front().value].device);
   }
 
@@ -170,8 +171,8 @@ class Synchroniser {
   // every member owns a part and 2(n-1)/n r bytes travel, which is less from three members on.
   void add_rows(ir::ShardId shard, const strategy::Synchronizer& synchronizer) {
     const ir::VariableId variable = program_.shard(shard).variable;
-    const bool fetchable =
-        state_.options.micro_batches == 1 && !program_.is_placed() && ir::rows_read(state_.graph(), variable).has_value();
+    const bool fetchable = state_.options.micro_batches == 1 && !program_.is_placed() &&
+                           ir::rows_read(state_.graph(), variable).has_value();
     const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer);
     if (ps != nullptr) {
       const bool fetch = fetchable && !ps->local_replication;

@@ -165,8 +165,9 @@ class Check {
   void check_placement(const Placement& placement, const std::set<std::string>& replicas) {
     const std::set<std::string> devices(placement.devices.begin(), placement.devices.end());
     if (devices != replicas || devices.size() != placement.devices.size()) {
-      fail(ErrorCode::kUsage, "{}: placement: on {}, the replicas are {}; the same devices expected",
-           where_, fmt::join(placement.devices, ", "), fmt::join(replicas, ", "));
+      fail(ErrorCode::kUsage,
+           "{}: placement: on {}, the replicas are {}; the same devices expected", where_,
+           fmt::join(placement.devices, ", "), fmt::join(replicas, ", "));
     }
     stages_of_ops(placement, graph_, where_);
   }

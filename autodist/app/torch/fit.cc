@@ -102,8 +102,8 @@ std::vector<double> evaluate(
   check("samples", samples.size);
   // Every rank that computes has all variables now, also where its steps are one stage of several.
   const ir::Program& program = session.program();
-  const auto [begin, end] = ir::replica_rows(
-      samples.size, *program.ranks[session.rank()].replica, program.replica_count());
+  const auto [begin, end] = ir::replica_rows(samples.size, *program.ranks[session.rank()].replica,
+                                             program.replica_count());
   std::vector<double> total;
   session.synchronize();
   for (std::int64_t first = begin; first < end; first += batch) {
