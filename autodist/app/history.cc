@@ -39,8 +39,13 @@ void add_to_history(const std::string& folder, const ir::Graph& graph,
                     const Runtimes& runtimes) {
   set_id(strategy);
   const DataCell cell = history_cell(graph, cluster);
-  write_cell(folder, cell);
-  write_point(folder, cell, strategy, runtimes);
+  try {
+    write_cell(folder, cell);
+    write_point(folder, cell, strategy, runtimes);
+  } catch (const Error& error) {
+    // A job is worth more than its place in a history: a home that cannot be written to has none.
+    if (error.code() != ErrorCode::kEnvironment) throw;
+  }
 }
 
 std::vector<DataCell> history_on(const std::string& folder, const cluster::Cluster& cluster) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
 #include "autodist/base/check.h"
@@ -109,6 +110,8 @@ class Residual::Trees {
  public:
   Trees() {
     ok(XGBoosterCreate(nullptr, 0, &handle_));
+    // Known from the first matrix only where XGBoost trains by its own objective.
+    ok(XGBoosterSetParam(handle_, "num_feature", std::to_string(feature_names().size()).c_str()));
     for (const auto& [name, value] : std::vector<std::pair<const char*, const char*>>{
              {"nthread", "1"},
              {"tree_method", "exact"},
