@@ -109,8 +109,11 @@ class CellReader {
     for (DataCell& cell : cells_) {
       if (cluster::shape_digest(cell.machines) == digest) return cell;
     }
-    cells_.push_back({folder_.parent_path().filename().string(), folder_.filename().string(),
-                      graph_, std::move(machines), {}});
+    cells_.push_back({folder_.parent_path().filename().string(),
+                      folder_.filename().string(),
+                      graph_,
+                      std::move(machines),
+                      {}});
     return cells_.back();
   }
 

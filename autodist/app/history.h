@@ -21,6 +21,7 @@ std::string history_folder(const Environment& environment);
 DataCell history_cell(const ir::Graph& graph, const cluster::Cluster& cluster);
 
 // Keeps one measured plan. Its id is the strategy's; the same plan measured again takes its place.
+// A folder that cannot be written to keeps nothing.
 void add_to_history(const std::string& folder, const ir::Graph& graph,
                     const cluster::Cluster& cluster, strategy::Strategy strategy,
                     const Runtimes& runtimes);

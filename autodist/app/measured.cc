@@ -21,17 +21,17 @@ void simulate_point(const DataCell& cell, const strategy::Strategy& strategy,
   if (described) options.cpu_only = false;
   const ir::Program program =
       passes::rewrite(cell.graph, strategy, cell.machines, options, "data set");
-  const sim::Simulation simulation =
-      sim::simulate(program, cell.machines,
-                    costs ? costs(program, cell.machines) : sim::cost_model(program, cell.machines));
+  const sim::Simulation simulation = sim::simulate(
+      program, cell.machines,
+      costs ? costs(program, cell.machines) : sim::cost_model(program, cell.machines));
   sample.simulated = simulation.step.value;
   sample.features = search::plan_features(strategy, program, cell.machines, simulation);
 }
 
 }  // namespace
 
-MeasuredPlans measured_plans(const std::vector<DataCell>& cells,
-                             std::vector<std::string>& warnings, const CellCosts& costs) {
+MeasuredPlans measured_plans(const std::vector<DataCell>& cells, std::vector<std::string>& warnings,
+                             const CellCosts& costs) {
   MeasuredPlans plans;
   for (const DataCell& cell : cells) {
     std::size_t failed = 0;

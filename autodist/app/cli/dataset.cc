@@ -56,7 +56,8 @@ int train_ranker(const DataSetArguments& arguments, Console& console) {
     after.push_back(sample.simulated > 0 ? residual.correct(sample.features, simulated).value : 0);
   }
   console.out << fmt::format(
-      "{} measured plans; pairs in the measured order, on the plans themselves: simulator {:.1f} %, "
+      "{} measured plans; pairs in the measured order, on the plans themselves: simulator {:.1f} "
+      "%, "
       "with residual {:.1f} %\nWritten to {}\n",
       residual.samples(), 100 * search::pairwise_accuracy(plans.samples, before).share(),
       100 * search::pairwise_accuracy(plans.samples, after).share(), arguments.output);
@@ -65,8 +66,7 @@ int train_ranker(const DataSetArguments& arguments, Console& console) {
 
 int evaluate(const DataSetArguments& arguments, Console& console) {
   const MeasuredPlans plans = plans_of(cells_of(arguments, console), console);
-  const auto rows =
-      search::evaluate(plans.samples, plans.models, plans.clusters, arguments.seed);
+  const auto rows = search::evaluate(plans.samples, plans.models, plans.clusters, arguments.seed);
   if (!arguments.output.empty()) {
     write_file_atomically(arguments.output, evaluation_page(rows, plans));
   }
@@ -86,9 +86,9 @@ int generate(const DataSetArguments& arguments, Console& console) {
   };
   const std::size_t written = generate_simulated(
       arguments.folder, arguments.generation, [&stop] { return stop.load(); }, done);
-  console.out << (console.json ? fmt::format("{{\"points\": {}}}\n", written)
-                               : fmt::format("{} simulated points in {}\n", written,
-                                             arguments.folder));
+  console.out << (console.json
+                      ? fmt::format("{{\"points\": {}}}\n", written)
+                      : fmt::format("{} simulated points in {}\n", written, arguments.folder));
   return 0;
 }
 
@@ -127,7 +127,8 @@ Action declare_data_set(CLI::App& verb) {
   verb.add_option("--models", generation.models, "of generate: shipped graphs, or files")
       ->delimiter(',');
   verb.add_option("--clusters", generation.clusters, "of generate: cluster files")->delimiter(',');
-  verb.add_option("--points", generation.points, "of generate: per model and cluster (default 100)");
+  verb.add_option("--points", generation.points,
+                  "of generate: per model and cluster (default 100)");
   verb.add_option("--plan-seed", generation.seed, "of generate: of the plans (default 0)");
   return [arguments](Console& console) { return data_set(*arguments, console); };
 }

@@ -133,8 +133,10 @@ std::string history_lines(const SearchedPlan& plan, const ir::Graph& graph) {
            "simulator's, and says nothing of a gain\n";
   }
   const double gain = best / plan.expected;
-  text += gain > 1.005 ? fmt::format("gain           this plan is expected to be {:.2f} times as "
-                                     "fast\n", gain)
+  text += gain > 1.005 ? fmt::format(
+                             "gain           this plan is expected to be {:.2f} times as "
+                             "fast\n",
+                             gain)
                        : "gain           none: no better plan than the measured best is known\n";
   return text;
 }
@@ -181,10 +183,19 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
 // Trials run the model, which libtorch does: as a training of no steps.
 int plan_by_trials(const PlanArguments& arguments) {
   const auto beside = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  std::vector<std::string> words{(beside / "autodist-torch").string(), "train", arguments.graph,
-                                 "--cluster", arguments.cluster, "--steps", "0", "--budget",
-                                 arguments.budget, "--search-seed", std::to_string(arguments.seed),
-                                 "--trials", std::to_string(arguments.trials)};
+  std::vector<std::string> words{(beside / "autodist-torch").string(),
+                                 "train",
+                                 arguments.graph,
+                                 "--cluster",
+                                 arguments.cluster,
+                                 "--steps",
+                                 "0",
+                                 "--budget",
+                                 arguments.budget,
+                                 "--search-seed",
+                                 std::to_string(arguments.seed),
+                                 "--trials",
+                                 std::to_string(arguments.trials)};
   if (arguments.no_history) words.emplace_back("--no-history");
   if (arguments.cpu_only) words.insert(words.end(), {"--devices", "cpu"});
   if (!arguments.output.empty()) {
@@ -241,9 +252,10 @@ Action declare_plan(CLI::App& verb) {
   verb.add_option("--seed", arguments->seed, "of the search (default 0)");
   verb.add_option("--calibration", arguments->calibration,
                   "what was measured here (default: FILE.calibration.yml beside the cluster)");
-  verb.add_option("--ranker", arguments->ranker,
-                  "a trained ranker (dataset train) that corrects the simulator, where fewer than a "
-                  "dozen plans were measured on this cluster");
+  verb.add_option(
+      "--ranker", arguments->ranker,
+      "a trained ranker (dataset train) that corrects the simulator, where fewer than a "
+      "dozen plans were measured on this cluster");
   verb.add_option("--trials", arguments->trials,
                   "run so many of the most promising plans of a built-in model or TorchScript file "
                   "on the cluster, and take the fastest (default 0)")

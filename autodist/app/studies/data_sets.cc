@@ -83,18 +83,18 @@ std::string line_of(const search::EvaluationRow& row, const search::RankerResult
 }  // namespace
 
 std::string stats_table(const std::vector<DataCell>& cells, const MeasuredPlans& plans) {
-  std::string text = fmt::format("{:<20} {:<24} {:>6} {:>5} {:>10} {:>10} {:>10} {:>7} {:>9} {:>9}\n",
-                                 "model", "cluster", "points", "ranks", "fastest", "median",
-                                 "slowest", "spread", "simulator", "measured");
+  std::string text = fmt::format(
+      "{:<20} {:<24} {:>6} {:>5} {:>10} {:>10} {:>10} {:>7} {:>9} {:>9}\n", "model", "cluster",
+      "points", "ranks", "fastest", "median", "slowest", "spread", "simulator", "measured");
   text += fmt::format("{:>115} {:>9}\n", "in order", "over sim");
   std::size_t points = 0;
   for (const CellStats& stats : stats_of(cells, plans)) {
     points += stats.points;
-    text += fmt::format("{:<20} {:<24} {:>6} {:>5} {:>10} {:>10} {:>10} {:>5.0f} % {:>7.1f} % {:>9.2f}\n",
-                        stats.model, stats.cluster, stats.points, stats.ranks,
-                        to_string(Seconds(stats.fastest)), to_string(Seconds(stats.median)),
-                        to_string(Seconds(stats.slowest)), 100 * stats.spread,
-                        100 * stats.simulator, stats.ratio);
+    text += fmt::format(
+        "{:<20} {:<24} {:>6} {:>5} {:>10} {:>10} {:>10} {:>5.0f} % {:>7.1f} % {:>9.2f}\n",
+        stats.model, stats.cluster, stats.points, stats.ranks, to_string(Seconds(stats.fastest)),
+        to_string(Seconds(stats.median)), to_string(Seconds(stats.slowest)), 100 * stats.spread,
+        100 * stats.simulator, stats.ratio);
   }
   return text + fmt::format("{} points in {} cells\n", points, cells.size());
 }
@@ -144,12 +144,14 @@ std::string evaluation_json(const std::vector<search::EvaluationRow>& rows) {
 std::string evaluation_page(const std::vector<search::EvaluationRow>& rows,
                             const MeasuredPlans& plans) {
   std::string text = fmt::format(
-      "# Rankers of plans\n\nMade by `autodist dataset eval`, on {} plans of {} models and clusters.\n\n"
+      "# Rankers of plans\n\nMade by `autodist dataset eval`, on {} plans of {} models and "
+      "clusters.\n\n"
       "*Known before* is what the rankers were trained on beside the trials: nothing, or other "
       "cells (a cell is a model on a cluster). *Trials* are plans of the cell itself, drawn at "
       "random and trained on; *accuracy* is the share of pairs of its other plans that are in the "
       "measured order, pairs within {:.0f} % of each other left out. *Regret* is how much slower "
-      "than the cell's fastest plan the pick is: the fastest measured one of as many plans as there "
+      "than the cell's fastest plan the pick is: the fastest measured one of as many plans as "
+      "there "
       "are trials, those that the ranker puts first beforehand; mean over cells. Rankers: "
       "AutoSync's linear one on its twelve features, AutoSync's score (bytes over bandwidth), the "
       "simulator alone, and the simulator with the learned residual.\n\n"
@@ -184,8 +186,8 @@ std::size_t generate_simulated(const std::string& folder, const Generation& gene
       cell.machines = cluster::read_cluster(file);
       write_cell(folder, cell);
       std::size_t number = 0;
-      for (search::Proposal& each : search::propose(graph, cell.machines, {}, generation.points,
-                                                    generation.seed)) {
+      for (search::Proposal& each :
+           search::propose(graph, cell.machines, {}, generation.points, generation.seed)) {
         if (stop && stop()) return written;
         passes::Options options;
         options.verify_each = false;

@@ -70,7 +70,7 @@ struct JobOptions {
   // "NAME:key=value", or "auto" for the search; empty: AutoDist's default, PSLoadBalancing.
   std::string builder;
   SearchSettings search;
-  std::string strategy_file;  // takes the builder's place
+  std::string strategy_file;              // takes the builder's place
   std::vector<search::Builder> builders;  // your own, beside AutoDist's
   std::uint64_t seed = 0;                 // of generators; every replica and step derives its own
   bool cpu_only = false;                  // one CPU rank for each listed GPU

@@ -12,7 +12,8 @@ double distance(const strategy::Strategy& a, const strategy::Strategy& b) {
   if (a.nodes.size() != b.nodes.size() || a.slice_bytes != b.slice_bytes) return 1;
   std::size_t differ = 0;
   for (std::size_t i = 0; i < a.nodes.size(); ++i) differ += a.nodes[i] == b.nodes[i] ? 0 : 1;
-  return static_cast<double>(differ) / static_cast<double>(std::max<std::size_t>(1, a.nodes.size()));
+  return static_cast<double>(differ) /
+         static_cast<double>(std::max<std::size_t>(1, a.nodes.size()));
 }
 
 }  // namespace

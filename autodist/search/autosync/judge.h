@@ -16,7 +16,7 @@
 namespace autodist::search {
 
 struct Judgement {
-  Seconds step;  // simulated, and corrected where measurements say otherwise
+  Seconds step;               // simulated, and corrected where measurements say otherwise
   Seconds plan_bound;         // no schedule of this plan is faster
   Seconds problem_bound;      // no synchronous strategy is
   std::string bound;          // what sets the plan's: "compute", "10.0.0.1 sends", …
@@ -35,8 +35,8 @@ class Judge {
  public:
   using Costs = std::function<sim::CostModel(const ir::Program&)>;
   // What a plan will take, from what was measured of others (learning/residual.h).
-  using Correct = std::function<Seconds(const strategy::Strategy&, const ir::Program&,
-                                        const sim::Simulation&)>;
+  using Correct =
+      std::function<Seconds(const strategy::Strategy&, const ir::Program&, const sim::Simulation&)>;
 
   // `cluster` must outlive the judge. `costs` may throw as sim::cost_model does.
   Judge(std::shared_ptr<const ir::Graph> graph, const cluster::Cluster& cluster,

@@ -60,10 +60,9 @@ Loads loads_of(const strategy::Strategy& strategy, const ir::Graph& graph) {
     }
   };
   for (const strategy::NodeConfig& node : strategy.nodes) {
-    const auto variable =
-        std::find_if(graph.variables.begin(), graph.variables.end(), [&](const auto& each) {
-          return each.name == strategy::variable_name(node.name);
-        });
+    const auto variable = std::find_if(
+        graph.variables.begin(), graph.variables.end(),
+        [&](const auto& each) { return each.name == strategy::variable_name(node.name); });
     if (variable == graph.variables.end()) continue;
     const ir::VariableId id(static_cast<std::uint32_t>(variable - graph.variables.begin()));
     if (node.parts.empty()) add(node.synchronizer, bytes_of_shard(graph, id, node, 0));
@@ -177,13 +176,40 @@ PaperFeatures paper_features(const strategy::Strategy& strategy, const ir::Graph
 }
 
 const std::vector<std::string>& feature_names() {
-  static const std::vector<std::string> names = {
-      "step_over_compute", "plan_bound", "card_bound", "owner_bound", "chain_bound", "waiting",
-      "owning", "stolen", "sending", "receiving", "mean_sending", "slices", "messages",
-      "slice_bytes", "collectives", "by_library", "at_every_rank", "by_rows", "routed",
-      "largest_owner", "owners", "ranks", "ranks_per_node", "bandwidth", "bytes", "variables",
-      "server_transmission", "server_transmissions", "group_transmission", "group_transmissions",
-      "server_pieces", "servers_pieces", "group_pieces", "groups_pieces"};
+  static const std::vector<std::string> names = {"step_over_compute",
+                                                 "plan_bound",
+                                                 "card_bound",
+                                                 "owner_bound",
+                                                 "chain_bound",
+                                                 "waiting",
+                                                 "owning",
+                                                 "stolen",
+                                                 "sending",
+                                                 "receiving",
+                                                 "mean_sending",
+                                                 "slices",
+                                                 "messages",
+                                                 "slice_bytes",
+                                                 "collectives",
+                                                 "by_library",
+                                                 "at_every_rank",
+                                                 "by_rows",
+                                                 "routed",
+                                                 "largest_owner",
+                                                 "owners",
+                                                 "ranks",
+                                                 "ranks_per_node",
+                                                 "bandwidth",
+                                                 "bytes",
+                                                 "variables",
+                                                 "server_transmission",
+                                                 "server_transmissions",
+                                                 "group_transmission",
+                                                 "group_transmissions",
+                                                 "server_pieces",
+                                                 "servers_pieces",
+                                                 "group_pieces",
+                                                 "groups_pieces"};
   return names;
 }
 
@@ -205,33 +231,32 @@ std::vector<double> plan_features(const strategy::Strategy& strategy, const ir::
   const auto owners = static_cast<double>(
       std::count_if(traffic.owned.begin(), traffic.owned.end(), [](double b) { return b > 0; }));
   const double largest = *std::max_element(traffic.owned.begin(), traffic.owned.end());
-  std::vector<double> features = {
-      logarithm(share(step, bounds.compute.value)),
-      share(bounds.plan.value, step),
-      share(bounds.card.value, step),
-      share(bounds.owner.value, step),
-      share(bounds.chain.value, step),
-      use.waiting,
-      use.owning,
-      use.stolen,
-      use.sending,
-      use.receiving,
-      use.mean_sending,
-      std::log1p(slices),
-      std::log1p(traffic.messages / ranks),
-      std::log1p(share(traffic.bytes - traffic.collective, slices)),
-      std::log1p(static_cast<double>(program.collectives.size())),
-      share(traffic.collective, traffic.bytes),
-      share(traffic.every_rank, traffic.bytes),
-      share(traffic.rows, traffic.bytes),
-      share(traffic.routed, traffic.bytes),
-      share(largest, traffic.bytes),
-      owners / ranks,
-      std::log(ranks),
-      ranks / static_cast<double>(cluster.nodes.size()),
-      logarithm(slowest),
-      std::log1p(traffic.bytes),
-      std::log1p(static_cast<double>(program.graph->variables.size()))};
+  std::vector<double> features = {logarithm(share(step, bounds.compute.value)),
+                                  share(bounds.plan.value, step),
+                                  share(bounds.card.value, step),
+                                  share(bounds.owner.value, step),
+                                  share(bounds.chain.value, step),
+                                  use.waiting,
+                                  use.owning,
+                                  use.stolen,
+                                  use.sending,
+                                  use.receiving,
+                                  use.mean_sending,
+                                  std::log1p(slices),
+                                  std::log1p(traffic.messages / ranks),
+                                  std::log1p(share(traffic.bytes - traffic.collective, slices)),
+                                  std::log1p(static_cast<double>(program.collectives.size())),
+                                  share(traffic.collective, traffic.bytes),
+                                  share(traffic.every_rank, traffic.bytes),
+                                  share(traffic.rows, traffic.bytes),
+                                  share(traffic.routed, traffic.bytes),
+                                  share(largest, traffic.bytes),
+                                  owners / ranks,
+                                  std::log(ranks),
+                                  ranks / static_cast<double>(cluster.nodes.size()),
+                                  logarithm(slowest),
+                                  std::log1p(traffic.bytes),
+                                  std::log1p(static_cast<double>(program.graph->variables.size()))};
   for (const std::size_t i : {0, 3, 6, 9}) features.push_back(share(paper[i], step));
   for (const std::size_t i : {1, 4, 7, 10}) features.push_back(std::log1p(paper[i]));
   AD_CHECK(features.size() == feature_names().size()) << features.size();

@@ -13,8 +13,8 @@
 namespace autodist::search {
 namespace {
 
-constexpr std::size_t kFurthest = 8;     // moves away from a builder's point
-constexpr std::size_t kAttempts = 20;    // per plan that is still missing
+constexpr std::size_t kFurthest = 8;   // moves away from a builder's point
+constexpr std::size_t kAttempts = 20;  // per plan that is still missing
 
 class Proposer {
  public:
@@ -40,8 +40,8 @@ class Proposer {
     std::size_t number = 0;
     for (std::size_t i = 0; i < kAttempts * count && proposals_.size() < count; ++i) {
       const bool near = i % 2 == 0 && !points.empty();
-      const Point point = near ? walk_from(points[draw(random_, points.size())])
-                               : sample(space_, random_);
+      const Point point =
+          near ? walk_from(points[draw(random_, points.size())]) : sample(space_, random_);
       take(fmt::format("{} {}", near ? "near" : "random", ++number), space_.strategy_of(point));
     }
     return std::move(proposals_);
@@ -58,9 +58,8 @@ class Proposer {
 
   void take(std::string name, strategy::Strategy strategy) {
     strategy::fix_priorities(strategy, *graph_);
-    const bool known = std::any_of(proposals_.begin(), proposals_.end(), [&](const auto& other) {
-      return other.strategy == strategy;
-    });
+    const bool known = std::any_of(proposals_.begin(), proposals_.end(),
+                                   [&](const auto& other) { return other.strategy == strategy; });
     if (known) return;
     try {
       passes::rewrite(graph_, strategy, cluster_, passes_, name);

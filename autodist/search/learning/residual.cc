@@ -81,10 +81,10 @@ double loss(const std::vector<Sample>& samples, const std::vector<Pair>& pairs,
             const std::vector<double>& weights, double trust) {
   double sum = 0;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const double margin = trust * std::log(samples[pairs[i].slow].simulated /
-                                           samples[pairs[i].fast].simulated);
-    sum += weights[i] * (margin > 0 ? std::log1p(std::exp(-margin))
-                                    : std::log1p(std::exp(margin)) - margin);
+    const double margin =
+        trust * std::log(samples[pairs[i].slow].simulated / samples[pairs[i].fast].simulated);
+    sum += weights[i] *
+           (margin > 0 ? std::log1p(std::exp(-margin)) : std::log1p(std::exp(margin)) - margin);
   }
   return sum;
 }
