@@ -180,6 +180,20 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   return 0;
 }
 
+// The step as it was measured here, with its batch and times: of the graph's name the one with most
+// points; `graph` where there is none.
+std::shared_ptr<const ir::Graph> measured_step(std::shared_ptr<const ir::Graph> graph,
+                                               const cluster::Cluster& cluster) {
+  const std::string model = history_cell(*graph, cluster).model;
+  std::size_t most = 0;
+  for (const DataCell& cell : history_on(history_folder(process_environment()), cluster)) {
+    if (cell.model != model || cell.points.size() <= most) continue;
+    most = cell.points.size();
+    graph = cell.graph;
+  }
+  return graph;
+}
+
 // Trials run the model, which libtorch does: as a training of no steps.
 int plan_by_trials(const PlanArguments& arguments) {
   const auto beside = std::filesystem::read_symlink("/proc/self/exe").parent_path();
@@ -214,8 +228,10 @@ int plan(const PlanArguments& arguments, Console& console) {
   expect_writable("--report", arguments.report);
   if (arguments.trials > 0) return plan_by_trials(arguments);
   check_pass_name(arguments.dump_after);
-  const auto graph = std::make_shared<const ir::Graph>(load_graph(arguments.graph));
+  std::shared_ptr<const ir::Graph> graph =
+      std::make_shared<const ir::Graph>(load_graph(arguments.graph));
   const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
+  if (arguments.from_history) graph = measured_step(std::move(graph), cluster);
   passes::Options options;
   options.cpu_only = arguments.cpu_only;
   if (!arguments.dump_after.empty()) {

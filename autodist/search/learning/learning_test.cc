@@ -136,8 +136,12 @@ TEST(Evaluation, TestsOnPlansThatAreNotTrainedOn) {
     const bool knows = row.known != Known::kNothing || row.trials > 0;
     const double simulator = row.rankers[2].accuracy.share();
     const double with_residual = row.rankers[3].accuracy.share();
-    if (!knows) EXPECT_EQ(with_residual, simulator);
-    if (row.known != Known::kNothing) EXPECT_GT(with_residual, simulator + 0.05);
+    if (!knows) {
+      EXPECT_EQ(with_residual, simulator);
+    }
+    if (row.known != Known::kNothing) {
+      EXPECT_GT(with_residual, simulator + 0.05);
+    }
   }
 }
 
