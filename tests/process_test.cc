@@ -442,8 +442,8 @@ void expect_complaint(const std::vector<std::string>& arguments, int code, const
 }
 
 TEST(BadInput, NamesAndFilesThatAreNotThere) {
-  expect_complaint({"train", "resnet5"}, 2, "did you mean 'resnet50'?");
-  expect_complaint({"plan", "resnet5", "--cluster", "local:2"}, 2, "did you mean");
+  expect_complaint({"train", "resnet5"}, 2, "Did you mean 'resnet50'?");
+  expect_complaint({"plan", "resnet5", "--cluster", "local:2"}, 2, "id you mean");
   expect_complaint({"train", "digits", "--cluster", "/no/such.yml"}, 2, "/no/such.yml");
   expect_complaint({"train", "digits", "--data", "/no/such"}, 2, "/no/such");
   expect_complaint({"train", "digits", "--resume", "/no/such"}, 6, "/no/such");

@@ -48,10 +48,10 @@ std::string placement_json(const search::placement::TaskGraph& graph,
                            const search::placement::PlaceRequest& request,
                            const search::placement::PlaceResult& result, bool tasks);
 
-// The strategy that runs a captured graph so: device i of `result` is stage i of the cluster's ranks
-// (the first of `replicas` equal parts of them; the others do the same with other rows), and every
-// variable is updated where the ops are that touch it. Throws Error(kUsage) for the graph of a
-// published file, whose ops are not ours.
+// The strategy that runs a captured graph so: device i of `result` is stage i of the cluster's
+// ranks (the first of `replicas` equal parts of them; the others do the same with other rows), and
+// every variable is updated where the ops are that touch it. Throws Error(kUsage) for the graph of
+// a published file, whose ops are not ours.
 strategy::Strategy placement_strategy(const std::string& graph, const std::string& cluster,
                                       std::uint32_t replicas,
                                       const search::placement::PlaceResult& result);

@@ -113,6 +113,7 @@ class Exchange::Impl {
   std::vector<Frame> for_later_readers_;
   int untold_ = 0;  // frames that give the sender something to do
 
+  std::mutex joining_;  // a stream and the compute thread may both give up
   std::thread sender_;
   std::thread receiver_;
 };
@@ -214,6 +215,7 @@ void Exchange::Impl::stop() {
     stop_ = true;
   }
   work_.notify_one();
+  const std::lock_guard joining(joining_);
   if (sender_.joinable()) sender_.join();
   if (receiver_.joinable()) receiver_.join();
 }

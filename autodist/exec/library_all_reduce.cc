@@ -166,7 +166,8 @@ LibraryAllReduce::Average LibraryAllReduce::run(const std::vector<torch::Tensor>
     const torch::Tensor factor =
         factors.next(part.shape.columns * part.rank).view({part.shape.columns, part.rank}) / all;
     average.gradients[i] = orthonormal[i].mm(factor.t()).view({part.sizes}).to(part.type);
-    // Of gradients that are not finite (a step that loss scaling skips) there is nothing to go on from.
+    // Of gradients that are not finite (a step that loss scaling skips) there is nothing to go on
+    // from.
     if (average.samples != 0 && factor.isfinite().all().item<bool>()) part.factor = factor;
   }
   average.reduced = Bytes(static_cast<std::int64_t>(first.nbytes() + second.nbytes()));

@@ -29,8 +29,8 @@ enum class Topic : comm::SliceNumber {
   kSaved = 7,
   kRowsWanted = 8,  // all rows of slices whose rows are fetched
   kFetched = 9,
-  kShared = 10,  // and the five after it
-  kOwed = 16,    // by library all-reduces, to the chief
+  kShared = 10,        // and the five after it
+  kOwed = 16,          // by library all-reduces, to the chief
   kStagesWanted = 17,  // of a placed graph: variables of other stages
   kBuffers = 18,       // of a placed graph: those that a stage writes
   // + slice; after all slices what contributors owe, then what owners owe, then parameters, then

@@ -89,7 +89,8 @@ class ShapedStep {
   friend class Runner;
   std::shared_ptr<const ir::Program> program_;
   std::unique_ptr<Replay> replay_;
-  std::vector<std::unique_ptr<Replay>> more_replays_;  // of micro-batches that are under way at once
+  std::vector<std::unique_ptr<Replay>>
+      more_replays_;  // of micro-batches that are under way at once
   std::vector<ir::Instruction> compute_;
   std::optional<ir::OpId> loss_op_;  // after it the loss is known
 };
@@ -124,9 +125,9 @@ class Runner {
   StepResult accumulate(const Batch& own_rows, ShapedStep& shape);
 
   // A step of a placed graph: all micro-batches of this rank's replica, none without rows, the same
-  // at all of its stages; none at all where the replica has no rows. The loss is their mean, weighted
-  // by samples (their sum, where the loss is one), at every stage. REQUIRES: is_placed(), at most as
-  // many as Program::micro_batches.
+  // at all of its stages; none at all where the replica has no rows. The loss is their mean,
+  // weighted by samples (their sum, where the loss is one), at every stage. REQUIRES: is_placed(),
+  // at most as many as Program::micro_batches.
   StepResult step_of_stage(const std::vector<Batch>& micro_batches);
 
   // Whether step(own_rows) can take it: also a batch without rows.
@@ -139,10 +140,10 @@ class Runner {
   void set_loss_scale(const ir::LossScale& scale);
 
   // Waits until every variable has the newest version: before evaluating, saving or reading them.
-  // A variable whose rows are fetched comes whole from its owners. Of a placed graph by all computing
-  // ranks: each then has the variables and buffers of all stages. With asynchronous variables by all
-  // computing ranks: the newest are those that hold all of their
-  // contributions, and no rank goes on before all have them.
+  // A variable whose rows are fetched comes whole from its owners. Of a placed graph by all
+  // computing ranks: each then has the variables and buffers of all stages. With asynchronous
+  // variables by all computing ranks: the newest are those that hold all of their contributions,
+  // and no rank goes on before all have them.
   void synchronize();
   // Waits until no variable changes any more before this rank's next step: before reading them at
   // this rank alone.

@@ -90,8 +90,8 @@ class Synchroniser {
   void pull(std::uint64_t step);
 
   // Of a placed graph: variables of other stages and buffers that they write, as of this step, into
-  // this rank's copies. By all computing ranks, which have this step's version of what they hold; at
-  // most once between two steps.
+  // this rank's copies. By all computing ranks, which have this step's version of what they hold;
+  // at most once between two steps.
   void pull_stages(std::uint64_t step);
   // Values of other stages. REQUIRES: the graph is placed.
   [[nodiscard]] StageLink& stages() { return *stages_; }
@@ -206,7 +206,7 @@ class Synchroniser {
   std::vector<Whole> whole_;                   // by variable; guarded by the signal's lock
   std::map<NoteKey, comm::Payload> gathered_;  // states and what is owed; likewise
   Notes notes_;
-  std::unique_ptr<StageLink> stages_;  // of a placed graph
+  std::unique_ptr<StageLink> stages_;   // of a placed graph
   std::vector<torch::Tensor> buffers_;  // by buffer: the model's own
   // The exchange's threads and the jobs use everything above; stopped first.
   std::unique_ptr<JobQueue> jobs_;

@@ -2,11 +2,29 @@
 // order, and every rank updates the variable by itself.
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
+#include <thread>
 #include <utility>
 
+#include "autodist/base/error.h"
 #include "autodist/exec/synchroniser.h"
 
 namespace autodist::exec {
+namespace {
+
+// A lost peer ends the library's connections at once; which one it was the exchange says some
+// heartbeats later, and that is the better answer.
+[[noreturn]] void rethrow_with_culprit(const Signal& signal, Seconds patience) {
+  constexpr Seconds kPause{0.01};
+  for (Seconds waited; waited < patience && !signal.failure(); waited += kPause) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(kPause.value));
+  }
+  if (const std::exception_ptr culprit = signal.failure()) std::rethrow_exception(culprit);
+  throw;
+}
+
+}  // namespace
 
 void Synchroniser::all_reduce(ir::CollectiveId id, std::uint64_t step) {
   const ir::Collective& collective = program_.collectives[id.value];
@@ -26,7 +44,13 @@ void Synchroniser::all_reduce(ir::CollectiveId id, std::uint64_t step) {
     gradients.push_back(whole_[v.value].gradient);
   }
   const std::int64_t samples = whole_[collective.variables.front().value].samples;
-  const LibraryAllReduce::Average average = all_reduces_[id.value].run(gradients, samples, step);
+  LibraryAllReduce::Average average;
+  try {
+    average = all_reduces_[id.value].run(gradients, samples, step);
+  } catch (const Error&) {
+    rethrow_with_culprit(signal_, options_.exchange.heartbeat *
+                                      (options_.exchange.missed_heartbeats + 1));
+  }
   {
     const Signal::Lock lock = signal_.lock();
     for (std::size_t i = 0; i < gradients.size(); ++i) {

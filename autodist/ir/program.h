@@ -260,9 +260,7 @@ struct Program {
   [[nodiscard]] std::uint32_t batch_part(Rank rank) const {
     return *ranks[rank.value].replica / stages;
   }
-  [[nodiscard]] std::uint32_t stage(Rank rank) const {
-    return *ranks[rank.value].replica % stages;
-  }
+  [[nodiscard]] std::uint32_t stage(Rank rank) const { return *ranks[rank.value].replica % stages; }
   // The rank of a stage of the same replica.
   [[nodiscard]] Rank stage_mate(Rank rank, std::uint32_t stage) const;
 

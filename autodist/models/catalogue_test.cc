@@ -77,7 +77,7 @@ TEST(Catalogue, AMisspeltNameIsCorrected) {
     find_model("digit");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("did you mean 'digits'?"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("Did you mean 'digits'?"), std::string::npos);
   }
 }
 

@@ -165,7 +165,8 @@ TEST(DirectAllReduce, GivesEveryReplicaTheSameShareButForOneElementOfADtype) {
     std::map<DType, std::map<ir::Rank, std::int64_t>> elements;
     for (const ir::Slice& slice : program.slices) {
       EXPECT_TRUE(program.ranks[slice.owner.value].replica.has_value());
-      if (slice.rows != ir::RowTransfer::kNone) continue;  // whole rows are shared out by themselves
+      if (slice.rows != ir::RowTransfer::kNone)
+        continue;  // whole rows are shared out by themselves
       elements[slice.dtype][slice.owner] += ir::element_count(slice);
     }
     for (auto& [dtype, owned] : elements) {

@@ -228,6 +228,11 @@ int train_verb(TrainArguments arguments, Console& console) {
   expect_writable("--trace", arguments.trace);
   expect_writable("--report", arguments.report);
   const auto launched = launcher_of(process_environment());
+  // Before a search, not after it; other ranks do not read the checkpoint.
+  const bool begins_here = !launched && !process_environment()("AUTODIST_RANK");
+  if (begins_here && !arguments.resume.empty() && !std::filesystem::exists(arguments.resume)) {
+    fail(ErrorCode::kCheckpoint, "{}: no such checkpoint", arguments.resume);
+  }
   if (arguments.cluster.empty() && !launched) arguments.cluster = "local:2";
   const cluster::Cluster cluster = cluster_of(arguments.cluster, launched);
   const auto ranks = cluster::ranks_of(cluster, arguments.cpu_only);

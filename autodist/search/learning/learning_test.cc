@@ -70,7 +70,7 @@ TEST(Pairs, OfOneCellThatAreNotAlikeCount) {
 TEST(Residual, LearnsWhatTheSimulatorDoesNotSeeAndCarriesItOver) {
   const std::vector<Sample> unseen = samples(2, 60, 7);
   const double before = pairwise_accuracy(unseen, simulated(unseen)).share();
-  const Residual residual = Residual::fit(samples(3, 50, 1));
+  const Residual residual = Residual::fit(samples(3, 200, 1));
   const double after = pairwise_accuracy(unseen, corrected(residual, unseen)).share();
   EXPECT_LT(before, 0.85);
   EXPECT_GT(after, 0.95);
