@@ -115,21 +115,28 @@ struct Outcome {
   Seconds last_step;
 };
 
-void run_rank(const Job& job, comm::Transport& transport, std::uint32_t rank, Outcome& outcome) {
-  const SteadyClock clock;
-  const TrainingStep step = make_step(job.model, 2);
+capture::CapturedStep captured_of(const Job& job, const TrainingStep& step) {
   capture::Options options;
   options.cost_repetitions = 0;
   capture::CapturedStep captured = capture::capture(step, options);
   ir::declare_updates(captured.graph, ir::parse_optimizer(job.optimizer));
+  return captured;
+}
+
+cluster::Cluster cluster_of(const Job& job) {
+  return cluster::read_cluster("local:" + std::to_string(job.ranks));
+}
+
+// `plan` is the strategy's file, the same for every rank.
+void run_rank(const Job& job, const TrainingStep& step, const std::string& plan,
+              comm::Transport& transport, std::uint32_t rank, Outcome& outcome) {
+  const SteadyClock clock;
+  capture::CapturedStep captured = captured_of(job, step);
   const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
-  const cluster::Cluster cluster = cluster::read_cluster("local:" + std::to_string(job.ranks));
   passes::Options rewriting;
   rewriting.micro_batches = job.micro_batches;
-  const strategy::Strategy strategy = strategy_of(*graph, cluster, job.stages, job.placer);
-  const auto program = std::make_shared<const ir::Program>(
-      passes::rewrite(graph, strategy::deserialize(strategy::serialize(strategy), "plan"), cluster,
-                      rewriting, "plan"));
+  const auto program = std::make_shared<const ir::Program>(passes::rewrite(
+      graph, strategy::deserialize(plan, "plan"), cluster_of(job), rewriting, "plan"));
   comm::agree(transport, "program", ir::digest_of(*program), "placed", Seconds{60});
   const capture::Bindings bindings =
       capture::bind(*graph, step, torch::kCPU, captured.tensors.constants);
@@ -174,6 +181,11 @@ void run_rank(const Job& job, comm::Transport& transport, std::uint32_t rank, Ou
 
 // By rank. Rethrows what the lowest rank threw.
 std::vector<Outcome> run(const Job& job) {
+  // Models draw their parameters from the process's one generator: not in the ranks' threads.
+  std::vector<TrainingStep> steps;
+  for (std::uint32_t rank = 0; rank < job.ranks; ++rank) steps.push_back(make_step(job.model, 2));
+  const std::string plan = strategy::serialize(
+      strategy_of(captured_of(job, steps.front()).graph, cluster_of(job), job.stages, job.placer));
   comm::InProcessHub hub(job.ranks);
   std::vector<Outcome> outcomes(job.ranks);
   std::vector<std::exception_ptr> failures(job.ranks);
@@ -182,7 +194,7 @@ std::vector<Outcome> run(const Job& job) {
     threads.emplace_back([&, rank] {
       try {
         const auto transport = hub.connect(rank);
-        run_rank(job, *transport, rank, outcomes[rank]);
+        run_rank(job, steps[rank], plan, *transport, rank, outcomes[rank]);
       } catch (...) {
         failures[rank] = std::current_exception();
       }
