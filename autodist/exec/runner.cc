@@ -13,6 +13,7 @@
 #include "autodist/exec/nonfinite.h"
 #include "autodist/exec/replay.h"
 #include "autodist/exec/safetensors.h"
+#include "autodist/exec/side_streams.h"
 #include "autodist/exec/synchroniser.h"
 #include "autodist/exec/tensor_data.h"
 #include "autodist/exec/trace_recorder.h"
@@ -56,21 +57,12 @@ class Runner::Impl {
         clock_(*connections.clock),
         step_(options_.first_step),
         sums_(*program_->graph),
-        synchroniser_(*program_, rank, bindings, connections, options_, trace_) {
+        synchroniser_(*program_, rank, bindings, connections, options_, trace_),
+        streams_(*program_, rank, options_.first_step, synchroniser_) {
     factors_.resize(program_->variables.size());
     if (program_->ranks[rank.value].replica) {
       own_shape_.emplace(program_, rank, std::move(bindings), options_.device);
     }
-    for (const ir::Stream& stream : role_of(*program_, rank).streams) {
-      if (stream.kind == ir::StreamKind::kCompute || stream.instructions.empty()) continue;
-      streams_.emplace_back([this, &stream] { run_beside(stream); });
-    }
-  }
-
-  ~Impl() {
-    synchroniser_.signal().fail(
-        std::make_exception_ptr(Error(ErrorCode::kPeersLost, "run: this rank is leaving.")));
-    for (std::thread& stream : streams_) stream.join();
   }
 
   StepResult step(const Batch& rows, ShapedStep* shape, bool last = true) {
@@ -317,7 +309,7 @@ class Runner::Impl {
   void begin_step() {
     overflow_ = false;
     if (synchroniser_.scaler().is_on()) scale_ = synchroniser_.await_scale(step_).scale;
-    start_streams();
+    streams_.start(step_);
   }
 
   // The losses of the micro-batches as one; their samples and the step's times.
@@ -461,43 +453,6 @@ class Runner::Impl {
         step_, variable.name, rank_, replay.graph().op(*variable.gradient_complete).name);
   }
 
-  void start_streams() {
-    if (streams_.empty()) return;
-    {
-      const Signal::Lock lock = synchroniser_.signal().lock();
-      steps_started_ = step_ + 1;
-    }
-    synchroniser_.signal().notify();
-  }
-
-  // A further stream of the Program, on a thread of its own: one pass per step.
-  void run_beside(const ir::Stream& stream) {
-    const capture::BelowAutograd below_autograd;
-    try {
-      for (std::uint64_t step = options_.first_step;; ++step) {
-        wait_for_start(step);
-        for (const ir::Instruction& instruction : stream.instructions) {
-          if (const auto* reduce = std::get_if<ir::AllReduce>(&instruction)) {
-            synchroniser_.all_reduce(reduce->collective, step);
-          } else if (const auto* update = std::get_if<ir::Update>(&instruction)) {
-            synchroniser_.update(update->variable, step);
-          }
-        }
-      }
-    } catch (...) {
-      // The failure that ended the wait, or the first one.
-      if (!synchroniser_.signal().failure()) synchroniser_.abort(std::current_exception());
-    }
-  }
-
-  void wait_for_start(std::uint64_t step) {
-    constexpr Seconds kYears{1e8};  // the user decides when the next step begins
-    Signal::Lock lock = synchroniser_.signal().lock();
-    synchroniser_.signal().wait(
-        lock, kYears, [&] { return steps_started_ > step; },
-        [] { return std::string("run: no further step."); });
-  }
-
   std::shared_ptr<const ir::Program> program_;
   const ir::Rank rank_;
   const RunnerOptions options_;
@@ -511,13 +466,12 @@ class Runner::Impl {
   GradientSums sums_;                    // of the step's micro-batches so far
   std::optional<std::uint64_t> pulled_;  // the step at which this rank last did
   Watching watching_;
-  Seconds device_debt_;              // time of the imitated device that was not slept yet
-  float scale_ = 1;                  // of this step's loss
-  bool overflow_ = false;            // in one of its gradients
-  std::uint64_t steps_started_ = 0;  // guarded by the signal's lock
+  Seconds device_debt_;    // time of the imitated device that was not slept yet
+  float scale_ = 1;        // of this step's loss
+  bool overflow_ = false;  // in one of its gradients
   Synchroniser synchroniser_;
   std::optional<ShapedStep> own_shape_;  // nothing for a rank that only serves
-  std::vector<std::thread> streams_;
+  SideStreams streams_;                  // ends first
 };
 
 Runner::Runner(std::shared_ptr<const ir::Program> program, ir::Rank rank,

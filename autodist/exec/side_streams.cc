@@ -1,0 +1,63 @@
+#include "autodist/exec/side_streams.h"
+
+#include <exception>
+#include <string>
+#include <variant>
+
+#include "autodist/base/error.h"
+#include "autodist/capture/op_call.h"
+
+namespace autodist::exec {
+
+SideStreams::SideStreams(const ir::Program& program, ir::Rank rank, std::uint64_t first_step,
+                         Synchroniser& synchroniser)
+    : synchroniser_(synchroniser) {
+  for (const ir::Stream& stream : role_of(program, rank).streams) {
+    if (stream.kind == ir::StreamKind::kCompute || stream.instructions.empty()) continue;
+    threads_.emplace_back([this, &stream, first_step] { run(stream, first_step); });
+  }
+}
+
+SideStreams::~SideStreams() {
+  synchroniser_.signal().fail(
+      std::make_exception_ptr(Error(ErrorCode::kPeersLost, "run: this rank is leaving.")));
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void SideStreams::start(std::uint64_t step) {
+  if (threads_.empty()) return;
+  {
+    const Signal::Lock lock = synchroniser_.signal().lock();
+    steps_started_ = step + 1;
+  }
+  synchroniser_.signal().notify();
+}
+
+void SideStreams::run(const ir::Stream& stream, std::uint64_t first_step) {
+  const capture::BelowAutograd below_autograd;
+  try {
+    for (std::uint64_t step = first_step;; ++step) {
+      wait_for_start(step);
+      for (const ir::Instruction& instruction : stream.instructions) {
+        if (const auto* reduce = std::get_if<ir::AllReduce>(&instruction)) {
+          synchroniser_.all_reduce(reduce->collective, step);
+        } else if (const auto* update = std::get_if<ir::Update>(&instruction)) {
+          synchroniser_.update(update->variable, step);
+        }
+      }
+    }
+  } catch (...) {
+    // The failure that ended the wait, or the first one.
+    if (!synchroniser_.signal().failure()) synchroniser_.abort(std::current_exception());
+  }
+}
+
+void SideStreams::wait_for_start(std::uint64_t step) {
+  constexpr Seconds kYears{1e8};  // the user decides when the next step begins
+  Signal::Lock lock = synchroniser_.signal().lock();
+  synchroniser_.signal().wait(
+      lock, kYears, [&] { return steps_started_ > step; },
+      [] { return std::string("run: no further step."); });
+}
+
+}  // namespace autodist::exec

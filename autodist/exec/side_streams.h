@@ -1,0 +1,39 @@
+// The streams of a Program that run beside the compute stream: all-reduces of a library, and the
+// updates behind them. Each has a thread, which goes through its instructions once per step.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "autodist/exec/synchroniser.h"
+#include "autodist/ir/program.h"
+
+namespace autodist::exec {
+
+class SideStreams {
+ public:
+  // This rank's; the first step will be `first_step`. `program` and `synchroniser` outlive it.
+  SideStreams(const ir::Program& program, ir::Rank rank, std::uint64_t first_step,
+              Synchroniser& synchroniser);
+  // Ends the threads, and with them whatever waits for the synchroniser.
+  ~SideStreams();
+  SideStreams(const SideStreams&) = delete;
+  SideStreams& operator=(const SideStreams&) = delete;
+
+  // From here the streams may do their part of this step. By the compute thread, step by step.
+  void start(std::uint64_t step);
+
+ private:
+  void run(const ir::Stream& stream, std::uint64_t first_step);
+  void wait_for_start(std::uint64_t step);
+
+  Synchroniser& synchroniser_;
+  std::uint64_t steps_started_ = 0;  // guarded by the signal's lock
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace autodist::exec
