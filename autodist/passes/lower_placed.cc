@@ -1,14 +1,18 @@
 // Tables and stages -> the streams of a placed graph: one role per stage.
 //
-// One total order over the ops of all micro-batches, GPipe's (Huang et al., NeurIPS 2019, section
-// 2.3): every micro-batch forward, then every micro-batch backward, each in the graph's order. A
-// stage's stream is that order restricted to its ops. A value is sent behind the op that makes it
-// and received before the first op that reads it, so whoever waits waits for something earlier in
-// the order, and somebody can always go on (docs/placement.md).
+// One total order over the ops of all micro-batches: every micro-batch forward, then every
+// micro-batch backward. Within each an op's turn is its micro-batch plus its level, which is how
+// often the values that lead to it have changed stages; where every stage comes once this is
+// GPipe's order (Huang et al., NeurIPS 2019, section 2.3), and a stage that comes again (a tied
+// embedding's, with the logits) does the next micro-batch's first part while others have the
+// middle of this one. A stage's stream is the order restricted to its ops. A value is sent behind
+// the op that makes it and received before the first op that reads it, so whoever waits waits for
+// something earlier in the order, and somebody can always go on (docs/placement.md).
 
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "autodist/ir/history.h"
@@ -42,9 +46,10 @@ class PlacedLowering {
   void run() {
     program_.transfers.clear();
     const std::size_t forward = forward_ops();
-    for (std::uint32_t m = 0; m < program_.micro_batches; ++m) emit(0, forward, m);
+    const std::vector<std::uint32_t> levels = levels_of_ops();
+    emit_in_turn(0, forward, levels);
+    emit_in_turn(forward, graph_.ops.size(), levels);
     for (std::uint32_t m = 0; m < program_.micro_batches; ++m) {
-      emit(forward, graph_.ops.size(), m);
       for (const ir::VariableId variable : complete_elsewhere_) contribute(variable, m);
     }
     finish();
@@ -62,6 +67,41 @@ class PlacedLowering {
       return op.phase == ir::Phase::kBackward;
     });
     return static_cast<std::size_t>(first - graph_.ops.begin());
+  }
+
+  // By op. All 0, which is micro-batch by micro-batch, where a buffer would else be written for one
+  // micro-batch between another's uses of it.
+  std::vector<std::uint32_t> levels_of_ops() const {
+    std::vector<std::uint32_t> levels(graph_.ops.size());
+    const std::vector<std::vector<ir::OpId>> before = ir::dependencies(graph_);
+    std::map<ir::StorageId, std::uint32_t> of_buffer;
+    bool parted = false;
+    for (std::size_t i = 0; i < levels.size(); ++i) {
+      for (const ir::OpId other : before[i]) {
+        const bool crosses = stage_of(other) != stage_of(ir::OpId(i));
+        levels[i] = std::max(levels[i], levels[other.value] + (crosses ? 1 : 0));
+      }
+      const auto touch = [&](ir::ValueId value) {
+        const ir::StorageId storage = graph_.value(value).storage;
+        if (graph_.storages[storage.value].kind != ir::StorageKind::kBuffer) return;
+        if (!history_.overwritten(storage)) return;
+        parted |= of_buffer.emplace(storage, levels[i]).first->second != levels[i];
+      };
+      ir::for_each_read(graph_.ops[i], touch);
+      ir::for_each_result(graph_.ops[i], touch);
+    }
+    if (parted) std::fill(levels.begin(), levels.end(), 0U);
+    return levels;
+  }
+
+  void emit_in_turn(std::size_t begin, std::size_t end, const std::vector<std::uint32_t>& levels) {
+    std::vector<std::tuple<std::uint32_t, std::uint32_t, std::size_t>>
+        order;  // turn, micro-batch, op
+    for (std::uint32_t m = 0; m < program_.micro_batches; ++m) {
+      for (std::size_t i = begin; i < end; ++i) order.emplace_back(m + levels[i], m, i);
+    }
+    std::sort(order.begin(), order.end());
+    for (const auto& [turn, m, op] : order) emit(ir::OpId(op), m);
   }
 
   // Who needs which value of another stage; the loss is everybody's.
@@ -84,24 +124,21 @@ class PlacedLowering {
     for (const auto& [value, stages] : readers_) made_by_[*history_.maker(value)].push_back(value);
   }
 
-  void emit(std::size_t begin, std::size_t end, std::uint32_t m) {
-    for (std::size_t i = begin; i < end; ++i) {
-      const ir::OpId op(i);
-      const std::uint32_t stage = stage_of(op);
-      if (graph_.op(op).random) pass_generator(stage, m);
-      ir::for_each_read(graph_.op(op), [&](ir::ValueId value) {
-        receive(value, stage, m);
-        gate(value, stage);
-      });
-      stream(stage).emplace_back(ir::Compute{op, m});
-      const auto made = made_by_.find(op);
-      if (made != made_by_.end()) {
-        for (const ir::ValueId value : made->second) send(value, stage, m);
-      }
-      const auto complete = complete_at_.find(i);
-      if (complete == complete_at_.end()) continue;
-      for (const ir::VariableId variable : complete->second) contribute(variable, m);
+  void emit(ir::OpId op, std::uint32_t m) {
+    const std::uint32_t stage = stage_of(op);
+    if (graph_.op(op).random) pass_generator(stage, m);
+    ir::for_each_read(graph_.op(op), [&](ir::ValueId value) {
+      receive(value, stage, m);
+      gate(value, stage);
+    });
+    stream(stage).emplace_back(ir::Compute{op, m});
+    const auto made = made_by_.find(op);
+    if (made != made_by_.end()) {
+      for (const ir::ValueId value : made->second) send(value, stage, m);
     }
+    const auto complete = complete_at_.find(op.value);
+    if (complete == complete_at_.end()) return;
+    for (const ir::VariableId variable : complete->second) contribute(variable, m);
   }
 
   void send(ir::ValueId value, std::uint32_t stage, std::uint32_t m) {

@@ -99,6 +99,28 @@ TEST(Place, MicroBatchesGoForwardFirst) {
   }
 }
 
+// x·w and z·wᵀ in stage 0, the bias between them in stage 1: stage 0 must not sit idle while the
+// other has its micro-batch.
+TEST(Place, AStageThatComesAgainBeginsTheNextMicroBatchMeanwhile) {
+  const ir::Graph graph = tied_layers();
+  std::vector<std::uint32_t> stage_of;
+  for (const ir::Op& op : graph.ops) stage_of.push_back(op.name == "aten::add" ? 1 : 0);
+  const ir::Program program =
+      rewritten(graph, placed(graph, hosts(2), stage_of), /*micro_batches=*/3);
+  std::vector<std::pair<ir::OpId, std::uint32_t>> order;  // of stage 0, forward
+  for (const ir::Instruction& each : program.roles[0].streams.front().instructions) {
+    const auto* compute = std::get_if<ir::Compute>(&each);
+    if (compute == nullptr || graph.op(compute->op).phase == ir::Phase::kBackward) continue;
+    order.emplace_back(compute->op, compute->micro_batch);
+  }
+  const auto turn = [&](std::size_t op, std::uint32_t m) {
+    return std::find(order.begin(), order.end(), std::make_pair(ir::OpId(op), m)) - order.begin();
+  };
+  const auto loss = static_cast<std::size_t>(order.back().first.value);
+  EXPECT_LT(turn(0, 1), turn(loss, 0));
+  EXPECT_LT(turn(loss, 0), turn(loss, 1));
+}
+
 TEST(Place, StrategiesKeepTheirPlacement) {
   const ir::Graph graph = two_layers();
   const strategy::Strategy strategy = placed(graph, hosts(2), by_layer(graph));

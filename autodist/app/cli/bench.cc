@@ -1,5 +1,5 @@
-// `autodist bench sim`, `p3`, `chart`, `predict` and `search`: what needs no libtorch. The other
-// benchmarks are autodist-torch's.
+// `autodist bench sim`, `place`, `p3`, `chart`, `predict` and `search`: what needs no libtorch. The
+// other benchmarks are autodist-torch's.
 
 #include <unistd.h>
 
@@ -14,6 +14,7 @@
 #include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/studies/p3.h"
+#include "autodist/app/studies/placement_speed.h"
 #include "autodist/app/studies/published_chart.h"
 #include "autodist/app/studies/speed.h"
 #include "autodist/app/studies/strategies.h"
@@ -120,6 +121,18 @@ int bench_chart(const BenchArguments& arguments, Console& console) {
   return 0;
 }
 
+int show(const Figures& figures, const std::string& page, const std::string& table,
+         const BenchArguments& arguments, Console& console) {
+  if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
+  if (console.json) {
+    console.out << nlohmann::ordered_json{{"figures", figures.figures}, {"raw", figures.raw}}.dump()
+                << "\n";
+  } else {
+    console.out << table;
+  }
+  return 0;
+}
+
 int bench(const BenchArguments& arguments, Console& console) {
   if (arguments.name == "search") return bench_search(arguments, console);
   if (arguments.name == "predict") return bench_predict(arguments, console);
@@ -130,21 +143,19 @@ int bench(const BenchArguments& arguments, Console& console) {
     if (!console.json) console.out << page;
     return 0;
   }
-  const SpeedFigures figures = measure_simulator(data_folder(arguments), arguments.quick);
-  if (!arguments.output.empty()) write_file_atomically(arguments.output, speed_page(figures));
-  if (console.json) {
-    console.out << nlohmann::ordered_json{{"figures", figures.figures}, {"raw", figures.raw}}.dump()
-                << "\n";
-  } else {
-    console.out << speed_table(figures);
+  if (arguments.name == "place") {
+    const Figures figures = measure_placement(arguments.quick);
+    return show(figures, placement_speed_page(figures), placement_speed_table(figures), arguments,
+                console);
   }
-  return 0;
+  const Figures figures = measure_simulator(data_folder(arguments), arguments.quick);
+  return show(figures, speed_page(figures), speed_table(figures), arguments, console);
 }
 
 }  // namespace
 
 const std::vector<std::string>& light_benchmarks() {
-  static const std::vector<std::string> names{"sim", "p3", "chart", "predict", "search"};
+  static const std::vector<std::string> names{"sim", "place", "p3", "chart", "predict", "search"};
   return names;
 }
 
@@ -152,7 +163,8 @@ Action declare_bench_light(CLI::App& verb) {
   auto arguments = std::make_shared<BenchArguments>();
   verb.add_option(
           "name", arguments->name,
-          "sim: speed and scale of the simulator; p3: P3's study; chart: AutoDist's published "
+          "sim: speed and scale of the simulator; place: of evaluating placements; p3: P3's study; "
+          "chart: AutoDist's published "
           "chart; "
           "predict: predictions beside real runs on this machine (needs root); search: searched "
           "strategies against other systems' on AutoSync's two clusters")

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "autodist/app/archive.h"
+#include "autodist/app/studies/figures.h"
 #include "autodist/base/error.h"
 #include "autodist/ir/route.h"
 #include "autodist/passes/pipeline.h"
@@ -237,20 +238,6 @@ ChartCosts fitted(const Chart& chart) {
     descend(costs.message.value, 1e-6, 1e-2, [&] { return distance(chart, costs, by_rpc); });
   }
   return costs;
-}
-
-double kendall(const std::vector<std::pair<double, double>>& pairs) {
-  int agreed = 0;
-  int ordered = 0;
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      const double both = (pairs[i].first - pairs[j].first) * (pairs[i].second - pairs[j].second);
-      if (both == 0) continue;
-      ++ordered;
-      agreed += both > 0 ? 1 : -1;
-    }
-  }
-  return ordered > 0 ? static_cast<double>(agreed) / ordered : 0;
 }
 
 bool winner_in_two(const std::vector<std::pair<double, double>>& rates) {

@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -14,6 +15,9 @@
 #include "autodist/base/file.h"
 #include "autodist/ir/graph_builder.h"
 #include "autodist/passes/pipeline.h"
+#include "autodist/search/autosync/analytic.h"
+#include "autodist/search/autosync/judge.h"
+#include "autodist/search/autosync/moves.h"
 #include "autodist/search/builders/builders.h"
 #include "autodist/sim/nccl_table.h"
 #include "autodist/sim/simulator.h"
@@ -67,13 +71,6 @@ Graph tensors161() {
   return std::make_shared<const ir::Graph>(step.finish());
 }
 
-// Of this process: one thread, whatever else the machine does.
-double cpu_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 struct Job {
   ir::Program program;
   cluster::Cluster cluster;
@@ -94,26 +91,19 @@ class Measuring {
  public:
   Measuring(std::string data, bool quick) : data_(std::move(data)), quick_(quick) {}
 
-  SpeedFigures run() {
+  Figures run() {
     events();
     tensors();
     scale();
     nccl();
     programs();
+    estimates();
     return std::move(result_);
   }
 
  private:
-  // The least of several runs: others on the machine only add.
-  template <typename Work>
-  double least(Work work) const {
-    double best = 1e9;
-    for (int i = 0; i < (quick_ ? 3 : 7); ++i) {
-      const double start = cpu_seconds();
-      work();
-      best = std::min(best, cpu_seconds() - start);
-    }
-    return best;
+  double least(const std::function<void()>& work) const {
+    return least_cpu_seconds(quick_ ? 3 : 7, work);
   }
 
   // Slice by slice, every rank: VGG-16 on four machines.
@@ -151,10 +141,12 @@ class Measuring {
   void scale() {
     const Graph graph = tensors161();
     for (const std::uint32_t ranks : {1024U, 16384U}) {
-      const double start = cpu_seconds();
-      const Job job = job_of(graph, "AllReduce:algorithm=library,chunk_size=1",
-                             machines(ranks, kFiftyGb, 500e-9));
-      result_.raw[fmt::format("devices_{}_program_s", ranks)] = cpu_seconds() - start;
+      Job job;
+      const double building = least_cpu_seconds(1, [&] {
+        job = job_of(graph, "AllReduce:algorithm=library,chunk_size=1",
+                     machines(ranks, kFiftyGb, 500e-9));
+      });
+      result_.raw[fmt::format("devices_{}_program_s", ranks)] = building;
       result_.figures[fmt::format("devices_{}_s", ranks)] =
           least([&] { (void)sim::simulate(job.program, job.cluster, job.costs); });
     }
@@ -193,95 +185,104 @@ class Measuring {
         least([&] { (void)passes::rewrite(graph, strategy, cluster, {}, "bench"); });
   }
 
-  static Job random_servers(const Graph& graph, const cluster::Cluster& cluster,
-                            std::mt19937& random) {
-    strategy::Strategy strategy = search::build_strategy("PSLoadBalancing", *graph, cluster);
-    const std::vector<std::string> servers = cluster::servers_of(cluster);
-    for (strategy::NodeConfig& node : strategy.nodes) {
-      auto& ps = std::get<strategy::PsSynchronizer>(node.synchronizer);
-      ps.reduction_destination = servers[random() % servers.size()];
+  // The search's cheap judge: how many points a second it takes, and how far it is from the
+  // simulator on points drawn at random.
+  void estimates() {
+    struct Case {
+      const char* model;
+      std::uint32_t nodes;
+      std::size_t judged;  // points that are simulated, too
+    };
+    for (const Case& each : {Case{"vgg16", 4, quick_ ? 100U : 1000U}, Case{"bert-large", 16, 0}}) {
+      const Graph graph = std::make_shared<const ir::Graph>(load_graph(each.model));
+      const cluster::Cluster cluster = machines(each.nodes, 1.25e9, 50e-6);
+      const search::Space space(*graph, cluster);
+      const search::Judge judge(graph, cluster, {}, [&](const ir::Program& program) {
+        return sim::cost_model(program, cluster);
+      });
+      const ir::Program program =
+          judge.program_of(search::build_strategy("PSLoadBalancing", *graph, cluster));
+      const sim::CostModel costs = judge.costs_of(program);
+      const search::Analytic analytic(space, program, costs);
+      std::mt19937_64 random(1);
+      std::vector<search::Point> points;
+      while (points.size() < std::max<std::size_t>(200, each.judged)) {
+        points.push_back(search::sample(space, random));
+      }
+      std::vector<double> steps(points.size());
+      const double seconds = least([&] {
+        for (std::size_t i = 0; i < points.size(); ++i) {
+          steps[i] = analytic.score(points[i]).step.value;
+        }
+      });
+      const std::string name = fmt::format("{}_{}", each.model, each.nodes);
+      result_.figures["estimates_per_s_" + name] = static_cast<double>(points.size()) / seconds;
+      if (each.judged > 0) compare_judges(space, judge, points, steps);
     }
-    if (random() % 2 == 0) {
-      strategy = search::build_strategy("P3:slice_parameters=200000", *graph, cluster);
+  }
+
+  void compare_judges(const search::Space& space, const search::Judge& judge,
+                      const std::vector<search::Point>& points, const std::vector<double>& steps) {
+    std::vector<std::pair<double, double>> pairs;
+    std::vector<double> errors;
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      std::string why_not;
+      const auto judged = judge(space.strategy_of(points[i]), why_not);
+      if (!judged) continue;
+      pairs.emplace_back(steps[i], judged->step.value);
+      errors.push_back(std::abs(steps[i] / judged->step.value - 1));
     }
-    strategy::fix_priorities(strategy, *graph);
-    passes::Options options;
-    options.verify_each = false;
-    Job job{passes::rewrite(graph, strategy, cluster, options, "random"), cluster, {}};
-    job.costs = sim::cost_model(job.program, cluster);
-    job.costs.cores = 2;  // one for the engine
-    return job;
+    std::sort(errors.begin(), errors.end());
+    result_.figures["estimate_error_median"] = errors[errors.size() / 2];
+    result_.figures["estimate_error_p95"] = errors[errors.size() * 95 / 100];
+    result_.figures["estimate_tau"] = kendall(pairs);
+    result_.raw["estimates_judged"] = static_cast<double>(pairs.size());
   }
 
   const std::string data_;
   const bool quick_;
-  SpeedFigures result_;
+  Figures result_;
 };
 
 }  // namespace
 
-SpeedFigures measure_simulator(const std::string& data, bool quick) {
+Figures measure_simulator(const std::string& data, bool quick) {
   return Measuring(data, quick).run();
 }
 
 namespace {
 
-struct Goal {
-  const char* name;
-  const char* meaning;
-  bool at_least;
-  double value;
-};
-constexpr Goal kGoals[] = {
-    {"events_per_s", "slice by slice, every rank: VGG-16 on 4 machines", true, 1e7},
-    {"tensors161_8_s", "161 all-reduces of ResNet-50's tensors, 8 ranks", false, 0.005},
-    {"tensors161_64_s", "the same, 64 ranks", false, 0.1},
-    {"devices_1024_s", "the same, 1,024 ranks", false, 0.2},
-    {"devices_16384_s", "the same, 16,384 ranks", false, 1},
-    {"nccl_error_mean", "NCCL tables, fitted on even rows, judged on odd: the worst table's", false,
-     0.01},
-    {"nccl_error_p95", "the same, 95th percentile", false, 0.04},
-    {"programs_bert_large_16_s", "BERT-large's Program for 16 machines", false, 1},
-};
-
-std::string verdict(const Goal& goal, double value) {
-  const bool met = goal.at_least ? value >= goal.value : value <= goal.value;
-  return met ? "met" : "missed";
+const std::vector<Goal>& goals() {
+  static const std::vector<Goal> all{
+      {"events_per_s", "slice by slice, every rank: VGG-16 on 4 machines", true, 1e7},
+      {"tensors161_8_s", "161 all-reduces of ResNet-50's tensors, 8 ranks", false, 0.005},
+      {"tensors161_64_s", "the same, 64 ranks", false, 0.1},
+      {"devices_1024_s", "the same, 1,024 ranks", false, 0.2},
+      {"devices_16384_s", "the same, 16,384 ranks", false, 1},
+      {"nccl_error_mean", "NCCL tables, fitted on even rows, judged on odd: the worst table's",
+       false, 0.01},
+      {"nccl_error_p95", "the same, 95th percentile", false, 0.04},
+      {"programs_bert_large_16_s", "BERT-large's Program for 16 machines", false, 1},
+      {"estimates_per_s_vgg16_4", "points of VGG-16 on 4 machines that the cheap judge takes", true,
+       1e4},
+      {"estimates_per_s_bert-large_16", "of BERT-large on 16", true, 1e3},
+      {"estimate_error_median", "cheap judge against simulator, random points of VGG-16 on 4",
+       false, 0.01},
+      {"estimate_error_p95", "the same, 95th percentile", false, 0.05},
+      {"estimate_tau", "the same, Kendall's tau of the points' order", true, 0.95},
+  };
+  return all;
 }
 
 }  // namespace
 
-std::string speed_table(const SpeedFigures& figures) {
-  std::string text;
-  for (const Goal& goal : kGoals) {
-    const auto found = figures.figures.find(goal.name);
-    if (found == figures.figures.end()) continue;
-    text += fmt::format("{:<28} {:>12.4g}  goal {} {:<8g} {:<7} {}\n", goal.name, found->second,
-                        goal.at_least ? ">=" : "<=", goal.value, verdict(goal, found->second),
-                        goal.meaning);
-  }
-  return text;
-}
+std::string speed_table(const Figures& figures) { return goals_table(goals(), figures); }
 
-std::string speed_page(const SpeedFigures& figures) {
-  std::string text =
-      "# The simulator's speed\n\nWritten by `autodist bench sim -o "
-      "docs/benchmarks/simulator.md`. Times are of the process's CPU, one thread, the least of "
-      "several runs: others on the machine only add.\n\n| figure | what | measured | goal | "
-      "|\n|---|---|---|---|---|\n";
-  for (const Goal& goal : kGoals) {
-    const auto found = figures.figures.find(goal.name);
-    text += found == figures.figures.end()
-                ? fmt::format("| `{}` | {} | not measured | {} {:g} | |\n", goal.name, goal.meaning,
-                              goal.at_least ? "≥" : "≤", goal.value)
-                : fmt::format("| `{}` | {} | {:.4g} | {} {:g} | {} |\n", goal.name, goal.meaning,
-                              found->second, goal.at_least ? "≥" : "≤", goal.value,
-                              verdict(goal, found->second));
-  }
-  text += "\nWhat they are made of:\n\n| | |\n|---|---|\n";
-  for (const auto& [name, value] : figures.raw)
-    text += fmt::format("| `{}` | {:.4g} |\n", name, value);
-  return text;
+std::string speed_page(const Figures& figures) {
+  return "# The simulator's speed\n\nWritten by `autodist bench sim -o "
+         "docs/benchmarks/simulator.md`. Times are of the process's CPU, one thread, the least of "
+         "several runs: others on the machine only add.\n\n" +
+         goals_page(goals(), figures);
 }
 
 }  // namespace autodist::app

@@ -2,22 +2,18 @@
 
 #pragma once
 
-#include <map>
 #include <string>
+
+#include "autodist/app/studies/figures.h"
 
 namespace autodist::app {
 
-struct SpeedFigures {
-  std::map<std::string, double> figures;  // by the names of docs/benchmarks/simulator.md
-  std::map<std::string, double> raw;      // what they are made of
-};
-
 // `data`: folder of measured NCCL tables; where it is missing their figures are left out. `quick`
 // repeats less.
-SpeedFigures measure_simulator(const std::string& data, bool quick);
+Figures measure_simulator(const std::string& data, bool quick);
 
 // The page docs/benchmarks/simulator.md, and what the terminal shows.
-std::string speed_page(const SpeedFigures& figures);
-std::string speed_table(const SpeedFigures& figures);
+std::string speed_page(const Figures& figures);
+std::string speed_table(const Figures& figures);
 
 }  // namespace autodist::app

@@ -39,6 +39,7 @@ struct SyncArguments {
 int bench_sync_rank(const SyncArguments& arguments, Console& console);
 
 int bench_capture(const BenchArguments& arguments, Console& console);
+int bench_pipeline(const BenchArguments& arguments, Console& console);
 int bench_staleness(const BenchArguments& arguments, Console& console);
 
 // A probe of this benchmark in a process of its own. Throws Error(kUsage) where it fails.

@@ -77,18 +77,19 @@ void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
 Action declare_bench(CLI::App& verb) {
   auto arguments = std::make_shared<BenchArguments>();
   auto sync = std::make_shared<SyncArguments>();
-  verb.add_option(
-          "name", arguments->name,
-          "capture, staleness, sync (docs/testbed.md), sync-rank (a rank of it); and without "
-          "libtorch, with a --help of their own: sim, p3, chart, predict, search")
+  verb.add_option("name", arguments->name,
+                  "capture, pipeline, staleness, sync (docs/testbed.md), sync-rank (a rank of it); "
+                  "and without "
+                  "libtorch, with a --help of their own: sim, place, p3, chart, predict, search")
       ->required()
-      ->check(CLI::IsMember({"capture", "staleness", "sync", "sync-rank"}));
+      ->check(CLI::IsMember({"capture", "pipeline", "staleness", "sync", "sync-rank"}));
   verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");
   verb.add_option("--probe", arguments->probe)->group("");
   verb.add_option("--probe-model", arguments->probe_model)->group("");
   declare_sync_options(verb, *sync);
   return [arguments, sync](Console& console) {
     if (arguments->name == "capture") return bench_capture(*arguments, console);
+    if (arguments->name == "pipeline") return bench_pipeline(*arguments, console);
     if (arguments->name == "staleness") return bench_staleness(*arguments, console);
     if (arguments->name == "sync") return bench_sync(*arguments, console);
     return bench_sync_rank(*sync, console);

@@ -213,6 +213,7 @@ void JobStep::start(comm::Transport& transport, comm::Collectives* collectives) 
   options.trace = job_options().trace;
   options.on_nonfinite = job_options().on_nonfinite;
   options.user_rules = &job_options().user_rules;
+  options.device_time = job_options().device_time;
   runner_ = std::make_unique<exec::Runner>(
       program_, ir::Rank(job_.rank()), bindings_,
       exec::RunnerConnections{&transport, collectives, &job_.clock()}, options);

@@ -96,6 +96,9 @@ struct JobOptions {
   // only one side has is listed on standard error; another shape is refused.
   std::string initial_weights;
   exec::UserRules user_rules;  // for optimizers "user:rule=NAME,lr=…"
+  // What an op of so many samples takes on a device that this machine does not have: beside
+  // computing it, a rank sleeps for so long, which takes no core. To rehearse a plan.
+  std::function<Seconds(const ir::Op&, std::int64_t samples)> device_time;
   // What a chief starts the other ranks as: a program and its arguments. Empty: as this process was
   // started. An interpreter knows better where it is and what it was given than the system does.
   std::vector<std::string> command;
