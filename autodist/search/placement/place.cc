@@ -167,21 +167,17 @@ MakespanAnswer search_makespan(const MakespanProblem& problem, const PlaceReques
   return makespan_portfolio(problem, options);
 }
 
+std::unique_ptr<StepSimulator> simulator_of(const TaskGraph& graph, const PlaceRequest& request) {
+  if (request.placeto) return std::make_unique<PlacetoSimulator>(graph, request.devices.size());
+  return std::make_unique<LinkSimulator>(graph, request.devices);
+}
+
 PlaceResult place_for_makespan(const TaskGraph& graph, const PlaceRequest& request,
                                const Clock& clock) {
   MakespanProblem problem;
   problem.graph = &graph;
   problem.devices = request.devices;
-  const std::size_t count = request.devices.size();
-  if (request.placeto) {
-    problem.simulator = [&graph, count] {
-      return std::make_unique<PlacetoSimulator>(graph, count);
-    };
-  } else {
-    problem.simulator = [&graph, &request] {
-      return std::make_unique<LinkSimulator>(graph, request.devices);
-    };
-  }
+  problem.simulator = [&graph, &request] { return simulator_of(graph, request); };
   MakespanOptions options;
   options.seed = request.seed;
   options.simulations =
@@ -189,27 +185,36 @@ PlaceResult place_for_makespan(const TaskGraph& graph, const PlaceRequest& reque
   options.stop = stop_at_budget(request, clock);
   const MakespanAnswer answer = search_makespan(problem, request, options);
   PlaceResult result;
-  result.bound = makespan_bound(graph, request.devices);
+  if (answer.time == kNotSupported) {
+    result.bound = makespan_bound(graph, request.devices);
+  } else {
+    result = described(graph, request, answer.placement);
+  }
   result.found_by = answer.found_by;
   result.evaluations = answer.simulations;
   result.stopped_by_clock = answer.stopped;
-  if (answer.time == kNotSupported) return result;
-  result.placement = answer.placement;
-  result.value = answer.time;
-  result.devices = rows_of(graph, result.placement, throughput_devices(request.devices),
-                           request.devices.front().bytes_per_unit);
-  if (request.placeto) {
-    PlacetoSimulator simulator(graph, count);
-    simulator.run(result.placement);
-    const std::vector<std::int64_t> peaks = simulator.peak_bytes(result.placement);
-    for (std::size_t d = 0; d < count; ++d) {
-      result.devices[d].memory = static_cast<double>(peaks[d]);
-    }
-  }
   return result;
 }
 
 }  // namespace
+
+PlaceResult described(const TaskGraph& graph, const PlaceRequest& request,
+                      const Placement& placement) {
+  PlaceResult result;
+  result.bound = makespan_bound(graph, request.devices);
+  result.placement = placement;
+  result.value = simulator_of(graph, request)->run(placement);
+  result.devices = rows_of(graph, placement, throughput_devices(request.devices),
+                           request.devices.front().bytes_per_unit);
+  if (!request.placeto) return result;
+  PlacetoSimulator simulator(graph, request.devices.size());
+  simulator.run(placement);
+  const std::vector<std::int64_t> peaks = simulator.peak_bytes(placement);
+  for (std::size_t d = 0; d < peaks.size(); ++d) {
+    result.devices[d].memory = static_cast<double>(peaks[d]);
+  }
+  return result;
+}
 
 std::vector<std::string> placer_names(Objective objective) {
   switch (objective) {

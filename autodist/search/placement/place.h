@@ -65,4 +65,9 @@ std::vector<std::string> placer_names(Objective objective);
 // Error(kInfeasible) where a task fits no device.
 PlaceResult place(const TaskGraph& graph, const PlaceRequest& request, const Clock& clock);
 
+// What there is to say of a placement that somebody else found, as to its makespan: its simulated
+// time, the bound, the devices' rows. REQUIRES: a device of `request` for every task.
+PlaceResult described(const TaskGraph& graph, const PlaceRequest& request,
+                      const Placement& placement);
+
 }  // namespace autodist::search::placement
