@@ -20,22 +20,19 @@ double distance(const strategy::Strategy& a, const strategy::Strategy& b) {
 
 std::vector<std::size_t> diverse(const Found& found, std::size_t count) {
   std::vector<std::size_t> taken;
-  const auto is_taken = [&](std::size_t i) {
-    return std::find(taken.begin(), taken.end(), i) != taken.end();
-  };
-  const auto may_run = [&](std::size_t i) {
+  const auto take = [&](std::size_t i, double least) {
     const auto& judgement = found.candidates[i].judgement;
-    return judgement && judgement->fits() && taken.size() < count && !is_taken(i);
-  };
-  if (may_run(0)) taken.push_back(0);
-  if (found.best_builder && may_run(*found.best_builder)) taken.push_back(*found.best_builder);
-  for (const double least : {kUnlike, 0.0}) {
-    for (std::size_t i = 0; i < found.candidates.size(); ++i) {
-      const bool unlike = std::all_of(taken.begin(), taken.end(), [&](std::size_t other) {
-        return distance(found.candidates[i].strategy, found.candidates[other].strategy) >= least;
-      });
-      if (unlike && may_run(i)) taken.push_back(i);
+    if (!judgement || !judgement->fits() || taken.size() == count) return;
+    for (const std::size_t other : taken) {
+      const double away = distance(found.candidates[i].strategy, found.candidates[other].strategy);
+      if (away == 0 || away < least) return;
     }
+    taken.push_back(i);
+  };
+  if (!found.candidates.empty()) take(0, 0);
+  if (found.best_builder) take(*found.best_builder, 0);
+  for (const double least : {kUnlike, 0.0}) {
+    for (std::size_t i = 0; i < found.candidates.size(); ++i) take(i, least);
   }
   return taken;
 }

@@ -12,7 +12,7 @@ namespace autodist::search {
 
 // At most `count` indices into found.candidates, all of them judged: the best, the best builder,
 // then in order of judgement those that treat at least a fifth of the variables unlike any taken
-// before; where these are too few, the best of the others.
+// before; where these are too few, the best of the others. None twice, under whatever names.
 std::vector<std::size_t> diverse(const Found& found, std::size_t count);
 
 }  // namespace autodist::search
