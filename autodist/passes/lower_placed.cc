@@ -118,7 +118,7 @@ class PlacedLowering {
       const ir::Variable& variable = graph_.variables[i];
       if (variable.gradient) need(*variable.gradient, state_.stage_of_variable[i]);
     }
-    for (std::uint32_t stage = 0; stage < program_.stages; ++stage) {
+    for (std::uint32_t stage = 0; stage < program_.stages && !graph_.outputs.empty(); ++stage) {
       need(graph_.outputs.front(), stage);
     }
     for (const auto& [value, stages] : readers_) made_by_[*history_.maker(value)].push_back(value);
@@ -195,7 +195,7 @@ class PlacedLowering {
 
   // What stands behind everything else.
   void finish() {
-    for (std::uint32_t m = 0; m < program_.micro_batches; ++m) {
+    for (std::uint32_t m = 0; m < program_.micro_batches && !graph_.outputs.empty(); ++m) {
       for (std::uint32_t stage = 0; stage < program_.stages; ++stage) {
         receive(graph_.outputs.front(), stage, m);
       }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "autodist/base/dtype.h"
+#include "autodist/ir/history.h"
 
 namespace autodist::search::placement {
 namespace {
@@ -34,15 +35,17 @@ class Colocation {
  public:
   explicit Colocation(const ir::Graph& graph) : above_(graph.ops.size()) {
     std::iota(above_.begin(), above_.end(), 0u);
+    const ir::History history(graph);
     std::vector<bool> binds(graph.storages.size(), false);
     for (std::size_t i = 0; i < binds.size(); ++i) {
       const ir::StorageKind kind = graph.storages[i].kind;
-      binds[i] = kind == ir::StorageKind::kVariable || kind == ir::StorageKind::kBuffer;
+      binds[i] = kind == ir::StorageKind::kVariable || kind == ir::StorageKind::kBuffer ||
+                 history.overwritten(ir::StorageId(i));
     }
     // Nor do sparse tensors travel, or the memory around a view, which as_strided may read.
     for (const ir::Value& value : graph.values) {
       const bool sparse = value.type.layout == ir::Layout::kSparseCoo;
-      if (value.version > 0 || sparse) binds[value.storage.value] = true;
+      if (sparse) binds[value.storage.value] = true;
     }
     for (const ir::Op& op : graph.ops) {
       if (op.name != "aten::as_strided") continue;
