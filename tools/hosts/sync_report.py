@@ -128,8 +128,10 @@ def figures(results):
     off = [find(results, "vgg-like", each, 2, "250mbit") for each in ("1:2", "2:1")]
     if all(off):
         found["speedup_over_ddp_off_balance_min"] = min(ratio(r, "ddp", "priority")[0] for r in off)
-    put("speedup_over_ddp_sparse_embedding", find(results, "ncf-sparse", "1:4", 2, "250mbit"),
-        lambda r: ratio(r, "ddp", "priority")[0])
+    sparse = find(results, "ncf-sparse", "link", 2, "250mbit")
+    put("speedup_over_ddp_sparse_embedding", sparse, lambda r: ratio(r, "ddp", "priority")[0])
+    if sparse is not None and "ddp-dense" in sparse["runs"]:
+        found["speedup_over_ddp_dense_embedding"] = ratio(sparse, "ddp-dense", "priority")[0]
     for hosts in (4, 8):
         put(f"step_over_bound_{hosts}_hosts", find(results, "vgg-like", "1:1", hosts, "250mbit"),
             over_bound)
@@ -163,7 +165,7 @@ def table(rows):
 def page(results):
     def order(result):
         cell = result["cell"]
-        compute, link = cell["ratio"].split(":")
+        compute, link = cell["ratio"].split(":") if ":" in cell["ratio"] else (0, 1)
         return cell["hosts"], cell["model"], cell["rate"], int(compute) / int(link)
 
     if not results:
