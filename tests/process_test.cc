@@ -328,6 +328,43 @@ TEST(Processes, AResumedRunEndsWithTheSameBytes) {
   }
 }
 
+// A checkpoint of stages is a checkpoint: placed and unplaced jobs go on from it to the same bits.
+TEST(Processes, PlacedJobsResumeToTheBitAndUnplacedOnes) {
+  const Scratch scratch;
+  const std::string plan = scratch / "plan.strategy";
+  Process place(autodist({"place", "gpt-small", "--cluster", "local:2", "--objective", "throughput",
+                          "--simulations", "20000", "-o", plan}),
+                scratch);
+  ASSERT_EQ(place.wait(120s), 0) << place.err();
+  const auto train = [&](const std::string& folder, const std::string& steps,
+                         const std::vector<std::string>& how, bool resume) {
+    std::vector<std::string> arguments =
+        autodist({"train", "gpt-small", "--batch", "8", "--accumulate", "2", "--optimizer",
+                  "adam:lr=1e-3", "--save", scratch / folder, "--steps", steps});
+    arguments.insert(arguments.end(), how.begin(), how.end());
+    if (resume) arguments.insert(arguments.end(), {"--resume", scratch / folder});
+    // One rank alone would have more threads, which add up in another order.
+    arguments.insert(arguments.begin(), {"/usr/bin/env", "OMP_NUM_THREADS=1"});
+    Process job(arguments, scratch);
+    ASSERT_EQ(job.wait(120s), 0) << job.err();
+  };
+  const std::vector<std::string> placed{"--cluster", "local:2", "--strategy", plan};
+  const std::vector<std::string> whole{"--cluster", "local:1", "--builder", "PS"};
+  train("straight", "4", placed, false);
+  train("resumed", "2", placed, false);
+  fs::copy(scratch / "resumed", scratch / "unplaced", fs::copy_options::recursive);
+  train("resumed", "4", placed, true);
+  train("unplaced", "4", whole, true);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    const std::string straight = slurp(scratch / ("straight/step-4/" + std::string(file)));
+    EXPECT_FALSE(straight.empty()) << file;
+    for (const char* folder : {"resumed", "unplaced"}) {
+      EXPECT_TRUE(straight == slurp(scratch / (std::string(folder) + "/step-4/" + file)))
+          << file << ", " << folder;
+    }
+  }
+}
+
 // AutoDist's case c10. Every rank names a folder of its own: only the chief's comes into being, and
 // jobs of other sizes and strategies train on from it, ending where plain libtorch does.
 TEST(Processes, CaseC10TheChiefAloneWritesWhatAnyJobLoads) {

@@ -75,9 +75,8 @@ bool is_captured(const std::string& name_or_path) {
   return !placement::is_gzip(bytes) && !is_text(bytes);
 }
 
-std::vector<NamedDevice> devices_of_cluster(const std::string& specification,
+std::vector<NamedDevice> devices_of_cluster(const cluster::Cluster& cluster,
                                             const placement::TaskGraph& graph) {
-  const cluster::Cluster cluster = cluster::read_cluster(specification);
   const double unit = graph.microseconds_per_unit * 1e-6;  // seconds
   std::vector<NamedDevice> devices;
   double standard = 0;
@@ -220,11 +219,9 @@ std::string placement_json(const placement::TaskGraph& graph,
   return object.dump();
 }
 
-strategy::Strategy placement_strategy(const std::string& name, const std::string& specification,
+strategy::Strategy placement_strategy(const ir::Graph& graph, const cluster::Cluster& cluster,
                                       std::uint32_t replicas,
                                       const placement::PlaceResult& result) {
-  const ir::Graph graph = load_graph(name);
-  const cluster::Cluster cluster = cluster::read_cluster(specification);
   strategy::Strategy strategy;
   strategy::Placement placed;
   for (const cluster::Place& place : cluster::ranks_of(cluster)) {
@@ -245,7 +242,7 @@ strategy::Strategy placement_strategy(const std::string& name, const std::string
   strategy.replicas = placed.devices;
   strategy.placement = std::move(placed);
   set_id(strategy);
-  strategy::check(strategy, graph, cluster, name);
+  strategy::check(strategy, graph, cluster, graph.name);
   return strategy;
 }
 

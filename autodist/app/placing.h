@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "autodist/cluster/cluster.h"
+#include "autodist/ir/graph.h"
 #include "autodist/search/placement/place.h"
 #include "autodist/strategy/strategy.h"
 
@@ -25,7 +27,7 @@ struct NamedDevice {
 
 // The ranks of a cluster as devices, in the time unit of `graph`: speeds relative to the first one
 // with a stated figure, links from the nodes' bandwidths.
-std::vector<NamedDevice> devices_of_cluster(const std::string& cluster,
+std::vector<NamedDevice> devices_of_cluster(const cluster::Cluster& cluster,
                                             const search::placement::TaskGraph& graph);
 
 // What a published file states, or `count` accelerators with Placeto's links (7,600 bytes/µs). With
@@ -50,9 +52,8 @@ std::string placement_json(const search::placement::TaskGraph& graph,
 
 // The strategy that runs a captured graph so: device i of `result` is stage i of the cluster's
 // ranks (the first of `replicas` equal parts of them; the others do the same with other rows), and
-// every variable is updated where the ops are that touch it. Throws Error(kUsage) for the graph of
-// a published file, whose ops are not ours.
-strategy::Strategy placement_strategy(const std::string& graph, const std::string& cluster,
+// every variable is updated where the ops are that touch it.
+strategy::Strategy placement_strategy(const ir::Graph& graph, const cluster::Cluster& cluster,
                                       std::uint32_t replicas,
                                       const search::placement::PlaceResult& result);
 

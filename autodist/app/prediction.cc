@@ -63,7 +63,7 @@ std::string header(const sim::Simulation& simulation, const ir::Program& program
                    const sim::CostModel& costs) {
   const sim::Bounds& bounds = simulation.bounds;
   const auto samples = static_cast<double>(costs.batch * costs.micro_batches *
-                                           static_cast<std::int64_t>(program.replica_count()));
+                                           static_cast<std::int64_t>(program.batch_parts()));
   std::string text = memory_lines(simulation, program);
   text += fmt::format("step           {}, {:.1f} samples/s{}\n", to_string(simulation.step),
                       samples / simulation.step.value,
@@ -140,7 +140,7 @@ std::string prediction_json(const sim::Simulation& simulation, const ir::Program
       {"step_seconds", simulation.step.value},
       {"first_step_seconds", simulation.first_step.value},
       {"samples_per_second",
-       static_cast<double>(costs.batch * costs.micro_batches * program.replica_count()) /
+       static_cast<double>(costs.batch * costs.micro_batches * program.batch_parts()) /
            simulation.step.value},
       {"settled", simulation.settled},
       {"reproducible", program.reproducible()},

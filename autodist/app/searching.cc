@@ -6,6 +6,7 @@
 
 #include "autodist/app/history.h"
 #include "autodist/app/measured.h"
+#include "autodist/app/placed_plan.h"
 #include "autodist/app/planning.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
@@ -38,6 +39,15 @@ Simulated simulated(const std::shared_ptr<const ir::Graph>& graph, const cluster
   result.expected = correct ? correct(result.strategy, result.program, result.simulation)
                             : result.simulation.step;
   return result;
+}
+
+void take_placement(PlacedPlan placed, SearchedPlan& plan) {
+  plan.name = std::move(placed.name);
+  plan.strategy = std::move(placed.strategy);
+  plan.program = std::move(placed.program);
+  plan.costs = std::move(placed.costs);
+  plan.simulation = std::move(placed.simulation);
+  plan.expected = plan.simulation.step;
 }
 
 }  // namespace
@@ -87,7 +97,17 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
   SearchedPlan plan;
   plan.learned = learn(*graph, cluster, request);
   request.options.correct = plan.learned.correct;
-  plan.found = search::search(graph, cluster, request.passes, costs, request.options, clock);
+  try {
+    plan.found = search::search(graph, cluster, request.passes, costs, request.options, clock);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInfeasible || cluster::ranks_of(cluster).size() < 2) throw;
+    plan.placed_because = error.what();
+  }
+  if (!plan.placed_because.empty()) {
+    take_placement(plan_by_placement(graph, cluster, request.passes, costs, plan.placed_because),
+                   plan);
+    return plan;
+  }
   plan.name = plan.found.best().name;
   Simulated answer = simulated(graph, cluster, request, costs, plan.found.best());
   if (plan.found.best_builder) {
@@ -118,6 +138,10 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
 std::string search_lines(const SearchedPlan& plan) {
   const search::Found& found = plan.found;
   std::string text;
+  if (!plan.placed_because.empty()) {
+    return fmt::format("placed         because no replica can have the whole graph: {}\n",
+                       plan.placed_because);
+  }
   if (plan.learned.correct) {
     text += fmt::format("expected       {}, learned from {} measured plans ({})\n",
                         to_string(plan.expected), plan.learned.plans, plan.learned.from);
@@ -160,6 +184,7 @@ std::string search_json(const SearchedPlan& plan) {
   if (plan.builder_simulation) {
     json["best_builder_step_seconds"] = plan.builder_expected.value;
   }
+  if (!plan.placed_because.empty()) json["placed_because"] = plan.placed_because;
   json["expected_step_seconds"] = plan.expected.value;
   json["measured_plans"] = plan.learned.plans;
   if (plan.learned.best_measured) {

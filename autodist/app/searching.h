@@ -39,8 +39,10 @@ Learned learn(const ir::Graph& graph, const cluster::Cluster& cluster,
               const SearchRequest& request);
 
 struct SearchedPlan {
-  search::Found found;
-  std::string name;             // of the candidate that was taken
+  search::Found found;  // nothing where the ops were placed
+  std::string name;     // of the candidate that was taken
+  // Why the ops were placed: what the search said. Empty: they were not.
+  std::string placed_because;
   strategy::Strategy strategy;  // ready to travel
   ir::Program program;
   sim::CostModel costs;
@@ -59,7 +61,8 @@ struct SearchedPlan {
 };
 
 // Searches, then simulates the answer and the best builder once more as `simulate` does, and takes
-// the better. Throws as search::search and costs_of do.
+// the better. Where nothing data-parallel can be carried out or fits, the ops are placed
+// (placed_plan.h). Throws as search::search and costs_of do.
 SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
                          const cluster::Cluster& cluster, const SearchRequest& request);
 

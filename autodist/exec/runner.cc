@@ -203,10 +203,16 @@ class Runner::Impl {
       const Micro* micro = with_rows(transfer.micro_batch);
       if (micro == nullptr) return;
       rank.let_device_finish();
+      TraceRecorder& trace = rank.trace_;
       const Seconds start = rank.clock_.now();
+      const Seconds traced = trace.enabled() ? trace.now() : Seconds{};
       torch::Tensor value =
           rank.synchroniser_.stages().receive(receive.transfer, rank.step_, micro->samples);
       waiting += rank.clock_.now() - start;
+      if (trace.enabled()) {
+        trace.add(ir::Activity::kGate, ir::StreamKind::kCompute, rank.step_, ir::name_of(transfer),
+                  Bytes{}, traced);
+      }
       if (transfer.value) {
         micro->replay->put(*transfer.value, std::move(value));
       } else {

@@ -122,6 +122,12 @@ std::uint32_t Program::replica_count() const {
       ranks.begin(), ranks.end(), [](const RankInfo& rank) { return rank.replica.has_value(); }));
 }
 
+std::string name_of(const Transfer& transfer) {
+  const std::string what =
+      transfer.value ? "%" + std::to_string(transfer.value->value) : "the generator";
+  return what + " of stage " + std::to_string(transfer.from);
+}
+
 Rank Program::stage_mate(Rank rank, std::uint32_t stage) const {
   const std::uint32_t wanted = batch_part(rank) * stages + stage;
   for (std::size_t i = 0; i < ranks.size(); ++i) {

@@ -154,6 +154,9 @@ struct Transfer {
   friend bool operator==(const Transfer&, const Transfer&);
 };
 
+// As traces call it: "%12 of stage 0", "the generator of stage 1".
+std::string name_of(const Transfer& transfer);
+
 // How a variable is synchronised: its slices, or a library collective, or neither (one rank alone,
 // or unused by the step).
 struct VariablePlan {

@@ -42,6 +42,10 @@ class Bounding {
     bounds.chain = Seconds(chain.seconds);
     bounds.chain_name = chain.name;
     bounds.plan = std::max({bounds.compute, bounds.card, bounds.owner, bounds.chain});
+    if (program_.is_placed()) {  // nothing need cross; the ops may be spread as one likes
+      bounds.problem = bare_compute() * (1.0 / program_.stages);
+      return bounds;
+    }
     bounds.traffic = least(needed_bytes());
     bounds.problem = std::max({bare_compute(), bounds.traffic, problem_chain()});
     // The slices of a variable share links on their way round, which `chain` leaves out.
@@ -80,7 +84,7 @@ class Bounding {
   [[nodiscard]] double compute() const {
     double slowest = 0;
     for (std::uint32_t rank : one_per_device()) {
-      slowest = std::max(slowest, pass(rank) * static_cast<double>(costs_.micro_batches));
+      slowest = std::max(slowest, pass(rank) * tables_.passes);
     }
     return slowest;
   }
@@ -116,6 +120,7 @@ class Bounding {
     std::vector<Load> loads(tables_.nodes.size());
     std::vector<double> per_owner(tables_.nodes.size());
     for (const SliceTable& slice : tables_.slices) add(slice, loads);
+    add_transfers(loads);
     double collectives = 0;
     for (const CollectiveTable& collective : tables_.collectives) {
       const double n = static_cast<double>(collective.members->size());
@@ -147,15 +152,20 @@ class Bounding {
                          [](const NodeTable& node) { return !node.ranks.empty(); }) < 2;
   }
 
+  void move(std::uint32_t from, std::uint32_t to, std::int64_t bytes,
+            std::vector<Load>& loads) const {
+    const std::uint32_t a = tables_.node_of_rank[from];
+    const std::uint32_t b = tables_.node_of_rank[to];
+    if (a == b) return;
+    const auto size = static_cast<double>(bytes);
+    loads[a].sent += costs_.engine.message.value + size / tables_.nodes[a].bytes_per_s;
+    loads[b].received += costs_.engine.message.value + size / tables_.nodes[b].bytes_per_s;
+  }
+
   void add(const SliceTable& slice, std::vector<Load>& loads) const {
     const bool by_all = slice.by_all;
     const auto move = [&](std::uint32_t from, std::uint32_t to, std::int64_t bytes) {
-      const std::uint32_t a = tables_.node_of_rank[from];
-      const std::uint32_t b = tables_.node_of_rank[to];
-      if (a == b) return;
-      const auto size = static_cast<double>(bytes);
-      loads[a].sent += costs_.engine.message.value + size / tables_.nodes[a].bytes_per_s;
-      loads[b].received += costs_.engine.message.value + size / tables_.nodes[b].bytes_per_s;
+      this->move(from, to, bytes, loads);
     };
     const auto exchange = [&](std::uint32_t owner) {
       for (ir::Rank member : *slice.members) {
@@ -181,6 +191,19 @@ class Bounding {
     for (ir::Rank member : *slice.members) exchange(member.value);
   }
 
+  void add_transfers(std::vector<Load>& loads) const {
+    if (tables_.transfers.empty()) return;
+    for (std::uint32_t r = 0; r < program_.ranks.size(); ++r) {
+      if (!program_.computes(ir::Rank(r))) continue;
+      for (const TransferTable& transfer : tables_.transfers) {
+        if (transfer.from != program_.stage(ir::Rank(r))) continue;
+        for (const std::uint32_t stage : transfer.to) {
+          move(r, program_.stage_mate(ir::Rank(r), stage).value, transfer.bytes, loads);
+        }
+      }
+    }
+  }
+
   [[nodiscard]] Side owner() const {
     std::vector<double> loads(program_.ranks.size());
     for (const SliceTable& slice : tables_.slices) {
@@ -196,22 +219,30 @@ class Bounding {
         loads[slice.owner] += once * times;
       }
     }
-    double installs = 0;
+    double installs = 0;  // where every replica has everything
     for (const VariableTable& variable : tables_.variables) installs += variable.install_seconds;
     Side busiest;
     for (std::uint32_t r = 0; r < loads.size(); ++r) {
-      const double own = program_.computes(ir::Rank(r)) ? installs : 0;
+      double own = program_.computes(ir::Rank(r)) ? installs : 0;
+      if (program_.is_placed()) own = installs_of_stage(r);
       busiest.raise(loads[r] + own, fmt::format("rank {}", r));
     }
     return busiest;
+  }
+
+  [[nodiscard]] double installs_of_stage(std::uint32_t rank) const {
+    double sum = 0;
+    for (std::uint32_t v = 0; v < tables_.variables.size(); ++v) {
+      if (tables_.holds(rank, v)) sum += tables_.variables[v].install_seconds;
+    }
+    return sum;
   }
 
   // From a variable's gate to the end of its gradient, in one step of `rank`; by variable.
   [[nodiscard]] std::vector<double> spans(std::uint32_t rank) const {
     std::vector<double> gates(tables_.variables.size(), -1);
     std::vector<double> spans(tables_.variables.size(), 0);
-    const double earlier =
-        pass(rank) * static_cast<double>(costs_.micro_batches - 1);  // before the last micro-batch
+    const double earlier = pass(rank) * (tables_.passes - 1);  // before the last micro-batch
     double at = 0;
     for (const Instruction& each : tables_.roles[tables_.role_of_rank[rank]].compute) {
       if (each.kind == StepKind::kCompute) at += seconds(tables_.segments[each.id], rank);

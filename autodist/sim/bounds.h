@@ -24,7 +24,7 @@ struct Bounds {
 
   // The problem's: the least that any dense synchronous data-parallel strategy needs for the same
   // graph, batch and cluster, whatever the owners. The largest of compute, `traffic` and the chain
-  // with an owner chosen best.
+  // with an owner chosen best. Of a placed graph: its ops spread evenly over the stages.
   Seconds problem;
   Seconds traffic;
 };

@@ -45,7 +45,7 @@ class Model {
       : program_(program), graph_(*program.graph), options_(options) {
     for (const cluster::Node& node : cluster.nodes) nodes_[node.address] = &node;
     costs_.batch = options.batch == 0 ? graph_.example_batch : options.batch;
-    costs_.micro_batches = options.micro_batches;
+    costs_.micro_batches = program.is_placed() ? program.micro_batches : options.micro_batches;
     check();
   }
 

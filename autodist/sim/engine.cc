@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "autodist/base/check.h"
 
@@ -57,6 +58,7 @@ Engine::Engine(const ir::Program& program, const CostModel& costs, const JobTabl
     rank.collective.instructions = &role.collective;
     rank.norms.assign(2 * tables.norm_parts.size(), 0);
     rank.arrived.assign(next, 0);
+    rank.values.assign(tables.transfers.size(), 0);
     rank.fused.assign(tables.fused_slices, 0);
     for (const SliceTable& slice : tables.slices) {
       if (slice.fused != kNone) {
@@ -65,6 +67,16 @@ Engine::Engine(const ir::Program& program, const CostModel& costs, const JobTabl
     }
     nics_.emplace_back(r, symmetry.ranks, costs.engine.window, costs.engine.nic_budget);
     if (!role.compute.empty()) ++computing_ranks_;
+  }
+  if (program.is_placed()) leave_to_other_stages();
+}
+
+// A stage has no version of what others hold, and waits for none.
+void Engine::leave_to_other_stages() {
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+    for (std::uint32_t v = 0; v < tables_.variables.size(); ++v) {
+      if (!tables_.holds(r, v)) local(r, v).version = std::numeric_limits<std::uint32_t>::max();
+    }
   }
 }
 

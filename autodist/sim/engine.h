@@ -25,9 +25,16 @@ struct RawRow {
   ir::Activity activity = ir::Activity::kCompute;
   std::uint32_t rank = 0;
   std::uint32_t step = 0;
-  // The slice, variable, op or collective that the activity is about.
+  // The slice, variable, op, collective or transfer that the activity is about.
   std::uint32_t id = 0;
-  enum class Of : std::uint8_t { kOp, kVariable, kSlice, kCollective, kNote } of = Of::kOp;
+  enum class Of : std::uint8_t {
+    kOp,
+    kVariable,
+    kSlice,
+    kCollective,
+    kNote,
+    kTransfer
+  } of = Of::kOp;
   std::int64_t bytes = 0;
   double start = 0;
   double end = 0;
@@ -79,12 +86,20 @@ class Engine {
   [[nodiscard]] std::vector<RawRow> take_rows() { return std::move(rows_); }
 
  private:
-  enum class MessageKind : std::uint8_t { kContribution, kResult, kNorm, kAsk, kRows, kRing };
+  enum class MessageKind : std::uint8_t {
+    kContribution,
+    kResult,
+    kNorm,
+    kAsk,
+    kRows,
+    kRing,
+    kValue
+  };
   struct Message {
     MessageKind kind = MessageKind::kContribution;
     std::uint32_t from = 0;
     std::uint32_t to = 0;  // any rank of the job, simulated or not
-    std::uint32_t id = 0;  // slice; collective for kRing; norm for kNorm
+    std::uint32_t id = 0;  // slice; collective for kRing; norm for kNorm; transfer for kValue
     std::uint32_t step = 0;
     std::uint32_t parts = 1;  // of a norm
     std::int64_t bytes = 0;
@@ -164,6 +179,7 @@ class Engine {
     std::vector<std::uint32_t> norms;    // present parts by norm and parity of the step
     std::vector<std::uint32_t> fused;    // missing variables by fused slice
     std::vector<std::uint32_t> arrived;  // slices' results, by variable and step modulo ring
+    std::vector<std::uint32_t> values;   // steps whose value has come, by transfer
     std::uint32_t ring_got = 0;          // of the collective under way
     std::uint32_t ring_sent = 0;
     bool ring_second = false;  // whether the second factors are on their way
@@ -174,6 +190,8 @@ class Engine {
     double receive_free = 0;
     double intra_free = 0;
   };
+
+  void leave_to_other_stages();
 
   // streams.cc
   void advance(std::uint32_t rank);
@@ -193,13 +211,15 @@ class Engine {
   void contribute(std::uint32_t rank, std::uint32_t variable, std::uint32_t step);
   void post_contributions(std::uint32_t rank, std::uint32_t variable, std::uint32_t step);
   void ask_rows(std::uint32_t rank, std::uint32_t variable, std::uint32_t step);
+  void send_value(std::uint32_t rank, std::uint32_t transfer, std::uint32_t step);
+  void end_wait(std::uint32_t rank, RawRow::Of of, std::uint32_t id);
   void join(std::uint32_t rank, std::uint32_t collective, std::uint32_t step);
   void reduced(const Event& event);
   void send_ring(std::uint32_t rank, std::uint32_t collective, std::uint32_t step);
   void finish_ring(std::uint32_t rank, std::uint32_t collective, std::uint32_t step);
   void charge(std::uint32_t rank, double cpu_seconds);
   [[nodiscard]] bool last_micro(const Stream& stream) const {
-    return stream.micro + 1 == costs_.micro_batches;
+    return stream.micro + 1 == tables_.passes;
   }
 
   // owners.cc

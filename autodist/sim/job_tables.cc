@@ -10,6 +10,8 @@
 namespace autodist::sim {
 namespace {
 
+constexpr std::int64_t kGeneratorState = 5056;  // bytes of libtorch's for CPUs
+
 double option(const ir::UpdateRule& rule, const char* name) {
   const auto found = rule.options.find(name);
   return found == rule.options.end() ? 0 : found->second;
@@ -65,6 +67,7 @@ JobTables::JobTables(const ir::Program& program, const cluster::Cluster& cluster
   AD_CHECK(costs.device_of_rank.size() == program.ranks.size())
       << costs.device_of_rank.size() << " devices for " << program.ranks.size() << " ranks";
   mixed = !program.slices.empty() && !program.collectives.empty();
+  passes = program.is_placed() ? 1 : static_cast<std::uint32_t>(costs.micro_batches);
   add_nodes(program, cluster, costs);
   add_switches(cluster);
   ways = SliceWays(program, ranks_per_node);
@@ -72,6 +75,7 @@ JobTables::JobTables(const ir::Program& program, const cluster::Cluster& cluster
   add_slices(program, costs);
   add_variables(program, costs);
   add_collectives(program, costs);
+  add_transfers(program, costs);
   add_roles(program, costs);
 }
 
@@ -207,6 +211,21 @@ void JobTables::add_variables(const ir::Program& program, const CostModel& costs
   }
 }
 
+void JobTables::add_transfers(const ir::Program& program, const CostModel& costs) {
+  for (const ir::Transfer& transfer : program.transfers) {
+    TransferTable table;
+    table.from = transfer.from;
+    table.to = transfer.to;
+    table.bytes = kGeneratorState;
+    if (transfer.value) {
+      const ir::TensorType& type = program.graph->value(*transfer.value).type;
+      table.bytes = static_cast<std::int64_t>(size_of(type.dtype));
+      for (const ir::Affine& size : type.sizes) table.bytes *= size.at(costs.batch);
+    }
+    transfers.push_back(std::move(table));
+  }
+}
+
 void JobTables::add_roles(const ir::Program& program, const CostModel& costs) {
   role_of_rank.assign(program.ranks.size(), 0);
   for (std::size_t i = 0; i < program.roles.size(); ++i) {
@@ -245,10 +264,9 @@ struct Flat {
   Instruction operator()(const ir::Barrier& /*i*/) const { return {StepKind::kBarrier, 0}; }
   // References to two values, which its Contribute sends: no time passes.
   Instruction operator()(const ir::KeepFactors& /*i*/) const { return {StepKind::kNothing, 0}; }
-  // Of placed graphs, which simulate() refuses.
-  Instruction operator()(const ir::Send& i) const { return {StepKind::kBarrier, i.transfer.value}; }
+  Instruction operator()(const ir::Send& i) const { return {StepKind::kSend, i.transfer.value}; }
   Instruction operator()(const ir::Receive& i) const {
-    return {StepKind::kBarrier, i.transfer.value};
+    return {StepKind::kReceive, i.transfer.value};
   }
 };
 
@@ -269,6 +287,11 @@ std::vector<Instruction> JobTables::flatten(const ir::Program& program, const ir
   for (const ir::Instruction& each : stream.instructions) {
     const Instruction flat = std::visit(Flat{}, each);
     if (flat.kind == StepKind::kNothing) continue;
+    // Of the micro-batches in one stream the last one's gradient leaves, with the others in it.
+    const auto* contribute = std::get_if<ir::Contribute>(&each);
+    const bool leaves = !program.is_placed() || contribute == nullptr ||
+                        contribute->micro_batch + 1 == program.micro_batches;
+    if (!leaves) continue;
     if (flat.kind == StepKind::kCompute) {
       open.ops.emplace_back(flat.id);
       for (std::size_t d = 0; d < costs.devices.size(); ++d) {
@@ -285,8 +308,16 @@ std::vector<Instruction> JobTables::flatten(const ir::Program& program, const ir
                                   costs.engine.encode_bytes_per_s);
       }
     }
+    // A value is copied out of its tensor, and into one.
+    double copied = 0;
+    if (flat.kind == StepKind::kSend || flat.kind == StepKind::kReceive) {
+      copied = seconds_for(static_cast<double>(transfers[flat.id].bytes),
+                           costs.engine.install_bytes_per_s);
+    }
+    if (flat.kind == StepKind::kSend) open.extra += copied;
     close();
     out.push_back(flat);
+    if (flat.kind == StepKind::kReceive) open.extra += copied;
   }
   close();
   return out;

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -15,7 +16,7 @@ namespace autodist::sim {
 
 enum class StepKind : std::uint8_t {
   kCompute,  // id: segment
-  kGate,     // id: variable, as all below but the last three
+  kGate,     // id: variable, as all below but the last five
   kFetch,
   kContribute,
   kRelease,
@@ -23,6 +24,8 @@ enum class StepKind : std::uint8_t {
   kReduce,   // id: collective
   kNorm,     // whoever updates waits for it
   kBarrier,  // until every variable has this step's version
+  kSend,     // id: transfer between stages, as below
+  kReceive,
   kNothing,  // never in a stream
 };
 struct Instruction {
@@ -89,6 +92,13 @@ struct CollectiveTable {
   const std::vector<ir::Rank>* members = nullptr;
 };
 
+// A value that a stage hands to others of its replica.
+struct TransferTable {
+  std::int64_t bytes = 0;
+  std::uint32_t from = 0;  // stage
+  std::vector<std::uint32_t> to;
+};
+
 struct RoleTable {
   std::vector<Instruction> compute;
   std::vector<Instruction> collective;
@@ -113,6 +123,10 @@ struct JobTables {
   std::vector<SliceTable> slices;
   std::vector<VariableTable> variables;
   std::vector<CollectiveTable> collectives;
+  std::vector<TransferTable> transfers;
+  // Times that a step goes through the compute stream: once per micro-batch, or once where the
+  // stream has all of them (placed graphs).
+  std::uint32_t passes = 1;
   SliceWays ways;
   std::uint32_t ranks_per_node = 0;       // where all nodes have as many, side by side; else 0
   std::vector<std::uint32_t> norm_parts;  // by norm: clips, then LAMB's variables
@@ -122,6 +136,13 @@ struct JobTables {
   // The stop of a slice with a way of its own.
   [[nodiscard]] const WayStop& stop(const SliceTable& slice, std::uint32_t rank) const {
     return ways.at(slice.way, rank);
+  }
+  // Whether the rank has the variable: of a placed graph the ranks of its stage do.
+  [[nodiscard]] bool holds(std::uint32_t rank, std::uint32_t variable) const {
+    const std::vector<std::uint32_t>& all = variables[variable].slices;
+    if (all.empty()) return true;
+    const std::vector<ir::Rank>& members = *slices[all.front()].members;
+    return std::find(members.begin(), members.end(), ir::Rank(rank)) != members.end();
   }
   // Seconds that `rank` needs to add up what meets there.
   [[nodiscard]] double sum_seconds(const SliceTable& slice, std::uint32_t rank) const {
@@ -145,6 +166,7 @@ struct JobTables {
   void add_variables(const ir::Program& program, const CostModel& costs);
   void add_collectives(const ir::Program& program, const CostModel& costs);
   [[nodiscard]] CollectiveLinks links_between(const std::vector<ir::Rank>& members) const;
+  void add_transfers(const ir::Program& program, const CostModel& costs);
   void add_roles(const ir::Program& program, const CostModel& costs);
   std::vector<Instruction> flatten(const ir::Program& program, const ir::Stream& stream,
                                    const CostModel& costs);

@@ -1,6 +1,7 @@
 #include "autodist/sim/memory.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "autodist/ir/wire_bytes.h"
 #include "autodist/sim/job_tables.h"
@@ -19,6 +20,34 @@ struct Common {
   Bytes factors;    // that PowerSGD keeps from step to step, and what it owes
 };
 
+Bytes gradient_of(const ir::Program& program, ir::VariableId id, const CostModel& costs) {
+  if (program.rows(id) == ir::RowTransfer::kNone) return ir::bytes_of(*program.graph, id);
+  Bytes bytes;
+  for (const ir::SliceId slice : program.plan(id).slices) {
+    bytes += ir::wire_bytes(program, program.slice(slice), costs.batch * costs.micro_batches)
+                 .contribution;
+  }
+  return bytes;
+}
+
+// Of results that an op makes, by stage: whose activations they are.
+std::vector<double> results_by_stage(const ir::Program& program, std::int64_t batch) {
+  std::vector<double> bytes(program.stages);
+  for (const ir::Role& role : program.roles) {
+    if (role.ranks.empty() || !program.computes(role.ranks.front())) continue;
+    double& own = bytes[program.stage(role.ranks.front())];
+    for (const ir::Instruction& each : role.streams.front().instructions) {
+      const auto* compute = std::get_if<ir::Compute>(&each);
+      if (compute == nullptr || compute->micro_batch > 0) continue;
+      ir::for_each_result(program.graph->op(compute->op), [&](ir::ValueId value) {
+        const ir::StorageId storage = program.graph->value(value).storage;
+        own += static_cast<double>(program.graph->storages[storage.value].bytes.at(batch));
+      });
+    }
+  }
+  return bytes;
+}
+
 Common common_of(const ir::Program& program, const CostModel& costs) {
   const ir::Graph& graph = *program.graph;
   Common common;
@@ -32,14 +61,7 @@ Common common_of(const ir::Program& program, const CostModel& costs) {
     const ir::VariableId id(i);
     if (!graph.variable(id).gradient) continue;
     const Bytes bytes = ir::bytes_of(graph, id);
-    Bytes gradient = bytes;
-    if (program.rows(id) != ir::RowTransfer::kNone) {
-      gradient = {};
-      for (ir::SliceId slice : program.plan(id).slices) {
-        gradient += ir::wire_bytes(program, program.slice(slice), costs.batch * costs.micro_batches)
-                        .contribution;
-      }
-    }
+    const Bytes gradient = gradient_of(program, id, costs);
     common.gradients += gradient;
     const auto& slices = program.plan(id).slices;
     const bool here =
@@ -66,11 +88,37 @@ Common common_of(const ir::Program& program, const CostModel& costs) {
   return common;
 }
 
+// Of a placed graph: every process has all parameters, and the rest of its stage alone. Activations
+// are those of all micro-batches, whose backward passes come behind the last forward one.
+std::vector<Common> stages_of(const ir::Program& program, const CostModel& costs,
+                              const Common& whole) {
+  const std::vector<double> results = results_by_stage(program, costs.batch);
+  const double all = std::max(1.0, std::accumulate(results.begin(), results.end(), 0.0));
+  std::vector<Common> stages(program.stages);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    stages[stage].parameters = whole.parameters;
+    const double share = results[stage] / all * static_cast<double>(costs.micro_batches);
+    stages[stage].activations =
+        Bytes(static_cast<std::int64_t>(static_cast<double>(whole.activations.value) * share));
+  }
+  for (std::size_t i = 0; i < program.variables.size(); ++i) {
+    const ir::VariableId id(i);
+    const auto& slices = program.plan(id).slices;
+    if (!program.graph->variable(id).gradient || slices.empty()) continue;
+    Common& stage = stages[program.stage(program.slice(slices.front()).owner)];
+    stage.gradients += gradient_of(program, id, costs);
+    stage.staging += gradient_of(program, id, costs);
+  }
+  return stages;
+}
+
 }  // namespace
 
 std::vector<MemoryUse> memory_of(const ir::Program& program, const cluster::Cluster& /*cluster*/,
                                  const CostModel& costs) {
-  const Common common = common_of(program, costs);
+  const Common everywhere = common_of(program, costs);
+  std::vector<Common> stages;
+  if (program.is_placed()) stages = stages_of(program, costs, everywhere);
   std::vector<MemoryUse> uses(program.ranks.size());
   const Bytes windows =
       std::min(costs.engine.nic_budget,
@@ -82,6 +130,7 @@ std::vector<MemoryUse> memory_of(const ir::Program& program, const cluster::Clus
     use.on_device = !costs.device(rank).on_host;
     use.communication = windows;
     if (!program.computes(rank)) continue;
+    const Common& common = stages.empty() ? everywhere : stages[program.stage(rank)];
     use.parameters = common.parameters;
     use.gradients = common.gradients;
     use.activations = common.activations;

@@ -123,8 +123,9 @@ void Engine::delivered(const Event& event) {
          engine.message.value + static_cast<double>(message.bytes) * engine.receive_cpu_s_per_byte);
   rank_counters_[here].received += message.bytes;
   if (options_.trace && message.kind != MessageKind::kRing) {
-    const RawRow::Of of =
-        message.kind == MessageKind::kNorm ? RawRow::Of::kNote : RawRow::Of::kSlice;
+    const RawRow::Of of = message.kind == MessageKind::kNorm    ? RawRow::Of::kNote
+                          : message.kind == MessageKind::kValue ? RawRow::Of::kTransfer
+                                                                : RawRow::Of::kSlice;
     record(ir::Activity::kQueue, message.from, message.step, of, message.id, message.bytes,
            message.posted, message.released);
     record(ir::Activity::kWire, message.from, message.step, of, message.id, message.bytes,
@@ -172,6 +173,9 @@ void Engine::take(const Message& message) {
       ++ranks_[here].ring_got;
       if (ranks_[here].ring_joined) send_ring(here, message.id, message.step);
       return finish_ring(here, message.id, message.step);
+    case MessageKind::kValue:
+      ++ranks_[here].values[message.id];
+      return wake(here);
   }
 }
 

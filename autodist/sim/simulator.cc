@@ -24,14 +24,6 @@ Seconds period_of(const std::vector<double>& ends, bool settled) {
   return Seconds((ends[last] - ends[from]) / static_cast<double>(last - from));
 }
 
-void check_known(const ir::Program& program) {
-  if (!program.is_placed()) return;
-  fail(ErrorCode::kUsage,
-       "simulate: graph '{}' is placed on {} ranks, which the simulator does not know (autodist "
-       "place predicts its step)",
-       program.graph->name, program.stages);
-}
-
 std::string name_of(const ir::Program& program, const RawRow& row) {
   switch (row.of) {
     case RawRow::Of::kOp:
@@ -44,6 +36,8 @@ std::string name_of(const ir::Program& program, const RawRow& row) {
       return "all-reduce " + std::to_string(row.id);
     case RawRow::Of::kNote:
       return "norm " + std::to_string(row.id);
+    case RawRow::Of::kTransfer:
+      return ir::name_of(program.transfers[row.id]);
   }
   return "";
 }
@@ -173,10 +167,10 @@ Simulation simulate(const ir::Program& program, const cluster::Cluster& cluster,
                     const CostModel& costs, const SimulationOptions& options) {
   AD_CHECK(options.least_steps >= 1 && options.most_steps >= options.least_steps)
       << options.least_steps << " to " << options.most_steps << " steps";
-  check_known(program);
   const JobTables tables(program, cluster, costs);
-  const Symmetry symmetry =
-      options.symmetry ? find_symmetry(program, costs, tables) : no_symmetry(program);
+  const Symmetry symmetry = options.symmetry && !program.is_placed()
+                                ? find_symmetry(program, costs, tables)
+                                : no_symmetry(program);
   const std::uint32_t least = program.reproducible() ? options.least_steps : options.most_steps;
   Engine engine(program, costs, tables, symmetry,
                 {least, options.most_steps, kSettled, options.trace});

@@ -48,12 +48,8 @@ bool Engine::step_compute(std::uint32_t r, const Instruction& instruction) {
         return false;
       }
       if (stream.phase == Phase::kWaiting) {
-        const double waited = now_ - stream.since;
-        waits_[id] += waited;
-        rank_counters_[r].waiting += waited;
-        record(ir::Activity::kGate, r, stream.step, RawRow::Of::kVariable, id, 0, stream.since,
-               now_);
-        stream.phase = Phase::kReady;
+        waits_[id] += now_ - stream.since;
+        end_wait(r, RawRow::Of::kVariable, id);
       }
       local(r, id).released = false;
       if (!tables_.variables[id].fetched || tables_.variables[id].rows_seconds == 0) return true;
@@ -98,6 +94,16 @@ bool Engine::step_compute(std::uint32_t r, const Instruction& instruction) {
       return true;
     case StepKind::kNorm:
       return true;
+    case StepKind::kSend:
+      send_value(r, id, stream.step);
+      return true;
+    case StepKind::kReceive:
+      if (ranks_[r].values[id] <= stream.step) {
+        wait_for(r);
+        return false;
+      }
+      if (stream.phase == Phase::kWaiting) end_wait(r, RawRow::Of::kTransfer, id);
+      return true;
     case StepKind::kNothing:
     case StepKind::kReduce:
       break;
@@ -111,6 +117,13 @@ void Engine::wait_for(std::uint32_t r) {
   if (stream.phase == Phase::kWaiting) return;
   stream.phase = Phase::kWaiting;
   stream.since = now_;
+}
+
+void Engine::end_wait(std::uint32_t r, RawRow::Of of, std::uint32_t id) {
+  Stream& stream = ranks_[r].compute;
+  rank_counters_[r].waiting += now_ - stream.since;
+  record(ir::Activity::kGate, r, stream.step, of, id, 0, stream.since, now_);
+  stream.phase = Phase::kReady;
 }
 
 void Engine::begin_compute(std::uint32_t r, double seconds) {
@@ -292,6 +305,16 @@ void Engine::ask_rows(std::uint32_t r, std::uint32_t v, std::uint32_t step) {
     } else {
       post({MessageKind::kAsk, r, slice.owner, s, step, 1, slice.asked, now_, 0, 0, 0}, 0);
     }
+  }
+  pump(r);
+}
+
+// To the stages of the same replica that read it, before any slice.
+void Engine::send_value(std::uint32_t r, std::uint32_t t, std::uint32_t step) {
+  const TransferTable& transfer = tables_.transfers[t];
+  for (const std::uint32_t stage : transfer.to) {
+    const std::uint32_t to = program_.stage_mate(ir::Rank(r), stage).value;
+    post({MessageKind::kValue, r, to, t, step, 1, transfer.bytes, now_, 0, 0, 0}, 0);
   }
   pump(r);
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/placement_page.h"
@@ -55,18 +56,20 @@ void check_output(const PlaceArguments& arguments, const placement::TaskGraph& g
 void write_output(const PlaceArguments& arguments, const std::string& json,
                   const placement::PlaceResult& result) {
   if (arguments.output.empty()) return;
-  write_file_atomically(arguments.output,
-                        ends_in(arguments.output, ".strategy")
-                            ? strategy::serialize(placement_strategy(
-                                  arguments.graph, arguments.cluster, arguments.replicas, result))
-                            : json + "\n");
+  write_file_atomically(arguments.output, ends_in(arguments.output, ".strategy")
+                                              ? strategy::serialize(placement_strategy(
+                                                    load_graph(arguments.graph),
+                                                    cluster::read_cluster(arguments.cluster),
+                                                    arguments.replicas, result))
+                                              : json + "\n");
 }
 
 // The first of the equal parts that the replicas take.
 std::vector<NamedDevice> devices_of(const PlaceArguments& arguments,
                                     const placement::TaskGraph& graph) {
   if (arguments.cluster.empty()) return devices_by_count(arguments.devices, graph);
-  std::vector<NamedDevice> devices = devices_of_cluster(arguments.cluster, graph);
+  std::vector<NamedDevice> devices =
+      devices_of_cluster(cluster::read_cluster(arguments.cluster), graph);
   if (devices.size() % arguments.replicas != 0) {
     fail(ErrorCode::kUsage, "--replicas {}: {} has {} ranks, a multiple expected",
          arguments.replicas, arguments.cluster, devices.size());

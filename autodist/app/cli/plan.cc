@@ -79,7 +79,7 @@ void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir
   request.how.cluster_file = arguments.cluster;
   request.how.calibration = arguments.calibration;
   request.how.options.budget = {kReportBudget, 0};
-  if (searched != nullptr) request.found = &searched->found;
+  if (searched != nullptr && searched->placed_because.empty()) request.found = &searched->found;
   report::PageInputs page;
   page.title = fmt::format("{} on {}", graph->name,
                            std::filesystem::path(arguments.cluster).filename().string());

@@ -19,7 +19,6 @@
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
-#include "autodist/ir/graph_file.h"
 #include "autodist/models/catalogue.h"
 #include "autodist/search/placement/from_graph.h"
 
@@ -57,8 +56,6 @@ void plan_into(const fs::path& folder, std::size_t stages) {
   for (ir::Op& op : graph.ops) {
     op.cost = {Seconds{}, Seconds(weight(op, kRows) / whole * kStepSeconds / kRows)};
   }
-  const std::string captured = folder / "graph.adg";
-  ir::write_graph(captured, graph);
   const placement::TaskGraph tasks = placement::task_graph_of(graph, kRows);
   double memory = 0;
   double largest = 0;
@@ -74,7 +71,8 @@ void plan_into(const fs::path& folder, std::size_t stages) {
                            stages, limit / (1 << 30)));
   placement::PlaceRequest request;
   request.objective = placement::Objective::kThroughput;
-  for (const NamedDevice& device : devices_of_cluster(cluster, tasks)) {
+  const cluster::Cluster ranks = cluster::read_cluster(cluster);
+  for (const NamedDevice& device : devices_of_cluster(ranks, tasks)) {
     request.devices.push_back(device.figures);
   }
   request.evaluations = kMoves;
@@ -84,7 +82,7 @@ void plan_into(const fs::path& folder, std::size_t stages) {
          to_string(Bytes(static_cast<std::int64_t>(limit))));
   }
   write_file_atomically(folder / "plan.strategy",
-                        strategy::serialize(placement_strategy(captured, cluster, 1, result)));
+                        strategy::serialize(placement_strategy(graph, ranks, 1, result)));
 }
 
 // Seconds per step of a job in so many micro-batches; printed by the chief. Its other ranks are

@@ -1,0 +1,84 @@
+#include "autodist/app/placed_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "autodist/app/placing.h"
+#include "autodist/base/clock.h"
+#include "autodist/base/error.h"
+#include "autodist/search/placement/from_graph.h"
+
+namespace autodist::app {
+namespace {
+
+namespace placement = search::placement;
+
+constexpr std::uint64_t kMoves = 200'000;  // of annealing for throughput
+constexpr double kSimulatedTasks = 2e6;    // in searching for the time of a step: seconds
+constexpr Seconds kNoLimit{3600};          // counts end the search, so that it is the same again
+
+bool fits(const sim::Simulation& simulation) {
+  return std::all_of(simulation.memory.begin(), simulation.memory.end(),
+                     [](const sim::MemoryUse& use) { return use.fits(); });
+}
+
+std::optional<PlacedPlan> in_stages(std::size_t stages, std::size_t replicas,
+                                    const std::shared_ptr<const ir::Graph>& graph,
+                                    const cluster::Cluster& cluster, const passes::Options& options,
+                                    const search::Judge::Costs& costs) {
+  const placement::TaskGraph tasks = placement::task_graph_of(*graph, graph->example_batch);
+  std::vector<NamedDevice> devices = devices_of_cluster(cluster, tasks);
+  devices.resize(stages);
+  placement::PlaceRequest request;
+  const bool pipelined = options.micro_batches > 1;
+  request.objective =
+      pipelined ? placement::Objective::kThroughput : placement::Objective::kMakespan;
+  request.placeto = false;
+  request.threads = 1;
+  request.budget = kNoLimit;
+  const double simulations = kSimulatedTasks / static_cast<double>(tasks.tasks.size());
+  request.evaluations = pipelined ? kMoves : static_cast<std::uint64_t>(simulations) + 1;
+  for (const NamedDevice& device : devices) request.devices.push_back(device.figures);
+  placement::PlaceResult placed;
+  try {
+    placed = placement::place(tasks, request, SteadyClock());
+  } catch (const Error& error) {  // an op that is larger than any device
+    if (error.code() != ErrorCode::kInfeasible) throw;
+  }
+  if (placed.placement.empty()) return {};
+  PlacedPlan plan;
+  plan.name = fmt::format("placed in {} stages", stages);
+  plan.strategy = placement_strategy(*graph, cluster, static_cast<std::uint32_t>(replicas), placed);
+  plan.program = passes::rewrite(graph, plan.strategy, cluster, options, plan.name);
+  plan.costs = costs(plan.program);
+  plan.simulation = sim::simulate(plan.program, cluster, plan.costs);
+  return plan;
+}
+
+}  // namespace
+
+PlacedPlan plan_by_placement(const std::shared_ptr<const ir::Graph>& graph,
+                             const cluster::Cluster& cluster, const passes::Options& options,
+                             const search::Judge::Costs& costs, const std::string& why) {
+  const std::size_t ranks = cluster::ranks_of(cluster).size();
+  std::optional<PlacedPlan> best;
+  double best_rate = 0;  // replicas' batches per second
+  for (std::size_t stages = 2; stages <= ranks; ++stages) {
+    if (ranks % stages != 0) continue;
+    const std::size_t replicas = ranks / stages;
+    std::optional<PlacedPlan> plan = in_stages(stages, replicas, graph, cluster, options, costs);
+    if (!plan || !fits(plan->simulation)) continue;
+    const double rate = static_cast<double>(replicas) / plan->simulation.step.value;
+    if (best && rate <= best_rate) continue;
+    best = std::move(plan);
+    best_rate = rate;
+  }
+  if (!best) {
+    fail(ErrorCode::kInfeasible, "{} Nor does a placement of its ops on the {} ranks.", why, ranks);
+  }
+  return std::move(*best);
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,149 @@
+// The simulator on placed graphs: pipelines whose times can be worked out, and laws over placements
+// drawn at random.
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "autodist/ir/random_graph.h"
+#include "autodist/search/placement/from_graph.h"
+#include "tests/simulated_jobs.h"
+
+namespace autodist {
+namespace {
+
+constexpr double kOp = 1e-3;  // seconds
+constexpr std::int64_t kWidth = 16;
+
+using Stages = std::vector<std::uint32_t>;  // by op
+
+// Layers of stack(), so many to a stage: per layer one op forward and two backward.
+Stages in_line(const ir::Graph& graph, std::uint32_t stages) {
+  const std::size_t layers = graph.variables.size();
+  const std::size_t each = layers / stages;
+  Stages stage_of;
+  for (std::size_t op = 0; op < graph.ops.size(); ++op) {
+    const std::size_t layer = op < layers       ? op
+                              : op < layers + 2 ? layers - 1
+                                                : layers - 1 - (op - layers - 2) / 2;
+    stage_of.push_back(static_cast<std::uint32_t>(layer / each));
+  }
+  return stage_of;
+}
+
+SimulatedJob placed(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
+                    std::uint32_t stages, const Stages& stage_of, std::int64_t micro_batches) {
+  strategy::Strategy strategy;
+  for (const cluster::Place& place : cluster::ranks_of(cluster)) {
+    strategy.replicas.push_back(cluster::device_name(cluster, place));
+  }
+  strategy.placement =
+      strategy::Placement{strategy.replicas, stages, strategy::scopes_of(*graph, stage_of)};
+  for (const ir::Variable& variable : graph->variables) {
+    const auto& op = variable.first_use ? variable.first_use : variable.gradient_complete;
+    strategy::NodeConfig node;
+    node.name = strategy::node_name(variable.name);
+    node.synchronizer = strategy::PsSynchronizer{strategy.replicas[op ? stage_of[op->value] : 0]};
+    strategy.nodes.push_back(node);
+  }
+  passes::Options options;
+  options.micro_batches = micro_batches;
+  SimulatedJob job;
+  job.cluster = cluster;
+  job.program = passes::rewrite(graph, strategy, cluster, options, "placed");
+  job.costs = sim::cost_model(job.program, cluster);
+  return job;
+}
+
+// GPipe's: as many turns as micro-batches and the stages that wait for the first one.
+TEST(Pipelines, TakeATurnPerMicroBatchAndPerOtherStage) {
+  const auto graph = stack(8, kWidth, kOp);
+  for (const std::uint32_t stages : {2U, 4U}) {
+    for (const std::int64_t micro_batches : {1, 2, 8}) {
+      SimulatedJob job = placed(graph, machines(static_cast<int>(stages)), stages,
+                                in_line(*graph, stages), micro_batches);
+      only_the_wire(job.costs);
+      for (cluster::Node& node : job.cluster.nodes) {
+        node.bandwidth_bytes_per_s = 1e18;
+        node.latency = Seconds{};
+      }
+      const sim::Simulation simulation = job.simulate();
+      const double turn = 3 * kOp * 8.0 / stages;  // forward, and twice that backward
+      const auto turns = static_cast<double>(micro_batches + stages - 1);
+      EXPECT_NEAR(simulation.step.value, turns * turn, 1e-8)
+          << stages << " stages, " << micro_batches << " micro-batches";
+      EXPECT_NEAR(simulation.bounds.compute.value, static_cast<double>(micro_batches) * turn, 1e-9);
+      for (const auto& rank : simulation.ranks) {
+        EXPECT_NEAR(rank.computing.value, static_cast<double>(micro_batches) * turn, 1e-9);
+      }
+    }
+  }
+}
+
+// Per micro-batch of 4 samples: an activation on, its gradient back with the loss.
+TEST(Pipelines, SendActivationsAndTheirGradientsToTheByte) {
+  const auto graph = stack(4, kWidth, kOp);
+  const SimulatedJob job = placed(graph, machines(2), 2, in_line(*graph, 2), 3);
+  const sim::Simulation simulation = job.simulate();
+  const std::int64_t activation = 4 * kWidth * 4;
+  EXPECT_EQ(simulation.nodes[0].sent.value, 3 * activation);
+  EXPECT_EQ(simulation.nodes[1].sent.value, 3 * (activation + 4));
+  EXPECT_EQ(simulation.nodes[0].received, simulation.nodes[1].sent);
+}
+
+TEST(Pipelines, ReplicasOfStagesAddTheirGradientsUp) {
+  const auto graph = stack(4, kWidth, kOp);
+  const SimulatedJob job = placed(graph, machines(4), 2, in_line(*graph, 2), 2);
+  const sim::Simulation simulation = job.simulate();
+  const std::int64_t activation = 4 * kWidth * 4;
+  const std::int64_t layer = kWidth * kWidth * 4;
+  // Rank 2 is the first stage of the second replica: its two layers' gradients go to rank 0.
+  EXPECT_EQ(simulation.nodes[2].sent.value, 2 * activation + 2 * layer);
+  EXPECT_EQ(simulation.nodes[0].sent.value, 2 * activation + 2 * layer) << "and come back";
+}
+
+TEST(Pipelines, TracesHaveAllOpsAndWhatIsWaitedFor) {
+  const auto graph = stack(4, kWidth, kOp);
+  const SimulatedJob job = placed(graph, machines(2), 2, in_line(*graph, 2), 2);
+  sim::SimulationOptions options;
+  options.trace = true;
+  const sim::Simulation simulation = job.simulate(options);
+  std::map<ir::Activity, std::size_t> rows;
+  bool waits_for_stage = false;
+  for (const ir::TraceRow& row : simulation.trace.rows) {
+    ++rows[row.activity];
+    const bool gate = row.activity == ir::Activity::kGate;
+    waits_for_stage |= gate && row.name.find("of stage 1") != std::string::npos;
+  }
+  EXPECT_EQ(rows[ir::Activity::kCompute], 2 * graph->ops.size() * simulation.steps);
+  EXPECT_TRUE(waits_for_stage);
+}
+
+TEST(Placements, DrawnAtRandomEndAndStayAboveTheirBounds) {
+  std::mt19937 random(5);
+  int simulated = 0;
+  for (int round = 0; round < 60; ++round) {
+    ir::Graph drawn = ir::random_graph(random);
+    for (ir::Op& op : drawn.ops) op.cost = {Seconds(1e-4 * (1 + random() % 9)), Seconds{}};
+    const auto graph = std::make_shared<const ir::Graph>(std::move(drawn));
+    const std::uint32_t stages = 2 + random() % 3;
+    std::map<std::uint32_t, std::uint32_t> of_colour;
+    Stages stage_of;
+    for (const auto& task : search::placement::task_graph_of(*graph, graph->example_batch).tasks) {
+      const auto stage = static_cast<std::uint32_t>(random() % stages);
+      const bool free = task.colour == search::placement::kNoColour;
+      stage_of.push_back(free ? stage : of_colour.emplace(task.colour, stage).first->second);
+    }
+    const auto micro_batches = static_cast<std::int64_t>(1 + random() % 3);
+    const SimulatedJob job =
+        placed(graph, machines(static_cast<int>(stages)), stages, stage_of, micro_batches);
+    const sim::Simulation simulation = job.simulate();
+    EXPECT_GE(simulation.step.value, simulation.bounds.plan.value * (1 - 1e-9)) << round;
+    EXPECT_EQ(simulation.step.value, job.simulate().step.value) << round;
+    ++simulated;
+  }
+  EXPECT_EQ(simulated, 60);
+}
+
+}  // namespace
+}  // namespace autodist
