@@ -1,9 +1,11 @@
 // The event core: what every rank, owner and card does, event by event, as exec/ and comm/ do it on
 // real machines. Private to this folder; simulator.h is the door.
 //
-//   streams.cc  a rank's two streams            (exec/runner.cc)
-//   owners.cc   merges, norms, installation     (exec/synchroniser.cc, owner.cc,
-//   local_variables.cc) network.cc  cards, windows, switches        (comm/exchange.cc)
+//   streams.cc             a rank's compute stream       exec/runner.cc
+//   collective_streams.cc  and the one beside it         exec/side_streams.cc
+//   owners.cc              merges, norms, installation   exec/synchroniser.cc, owner.cc,
+//                                                        local_variables.cc
+//   network.cc             cards, windows, switches      comm/exchange.cc
 
 #pragma once
 

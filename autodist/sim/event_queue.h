@@ -26,6 +26,9 @@ enum class EventKind : std::uint8_t {
   kResumed,       // a rank may begin a further step
 };
 
+// Added to the order of events that no single rank causes: they come after those that one does.
+constexpr std::uint64_t kCommon = std::uint64_t{0xFFFFFF} << 40;
+
 struct Event {
   double time = 0;
   std::uint64_t order = 0;  // distance << 40 | count

@@ -91,6 +91,7 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
   }
   options.on_nonfinite = exec::OnNonFinite::kIgnore;  // the same batch over and over may diverge
   options.user_rules = &job_.options().user_rules;
+  options.device_time = job_.options().device_time;
   put_back();  // all trials compute the same
   exec::Runner runner(program, ir::Rank(job_.rank()), *step_.bindings,
                       {&job_.transport(), collectives_.get(), &job_.clock()}, options);
