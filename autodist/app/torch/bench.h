@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -47,5 +48,9 @@ double run_probe(const BenchArguments& arguments, const std::string& probe,
                  const std::string& model);
 
 double median(std::vector<double> values);
+
+// An object of numbers as one JSON object with what they are made of, or as a line each.
+int show_figures(const nlohmann::ordered_json& figures, const nlohmann::ordered_json& raw,
+                 Console& console);
 
 }  // namespace autodist::app

@@ -173,19 +173,12 @@ int bench_capture(const BenchArguments& arguments, Console& console) {
     memory = std::max(memory, ratio);
     worst_full = std::max(worst_full, cost);
   }
-  Json figures{{"replay_over_eager_geomean", std::exp(log_sum / count)},
-               {"replay_over_eager_max", worst},
-               {"capture_over_eager_step", worst_full},
-               {"capture_over_eager_step_small", worst_capture},
-               {"capture_memory_over_step", memory}};
-  if (console.json) {
-    console.out << Json{{"figures", figures}, {"raw", raw}}.dump() << "\n";
-    return 0;
-  }
-  for (const auto& [name, value] : figures.items()) {
-    console.out << fmt::format("{:<28} {:.3f}\n", name, value.get<double>());
-  }
-  return 0;
+  const Json figures{{"replay_over_eager_geomean", std::exp(log_sum / count)},
+                     {"replay_over_eager_max", worst},
+                     {"capture_over_eager_step", worst_full},
+                     {"capture_over_eager_step_small", worst_capture},
+                     {"capture_memory_over_step", memory}};
+  return show_figures(figures, raw, console);
 }
 
 }  // namespace autodist::app

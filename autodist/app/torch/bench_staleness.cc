@@ -69,14 +69,7 @@ int bench_staleness(const BenchArguments& arguments, Console& console) {
     }
     figures[std::string("stale_over_synchronous_") + slowness] = median(ratios);
   }
-  if (console.json) {
-    console.out << nlohmann::ordered_json{{"figures", figures}}.dump() << "\n";
-    return 0;
-  }
-  for (const auto& [name, value] : figures.items()) {
-    console.out << fmt::format("{:<36} {:.3f}\n", name, value.get<double>());
-  }
-  return 0;
+  return show_figures(figures, {}, console);
 }
 
 }  // namespace autodist::app

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "autodist/app/subprocess.h"
 #include "autodist/app/torch/bench.h"
@@ -20,6 +21,20 @@ double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+int show_figures(const nlohmann::ordered_json& figures, const nlohmann::ordered_json& raw,
+                 Console& console) {
+  if (console.json) {
+    nlohmann::ordered_json all{{"figures", figures}};
+    if (!raw.is_null()) all["raw"] = raw;
+    console.out << all.dump() << "\n";
+    return 0;
+  }
+  for (const auto& [name, value] : figures.items()) {
+    console.out << fmt::format("{:<36} {:.3f}\n", name, value.get<double>());
+  }
+  return 0;
 }
 
 double run_probe(const BenchArguments& arguments, const std::string& probe,
