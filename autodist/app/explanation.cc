@@ -48,6 +48,7 @@ class Explaining {
     row.variable = id;
     row.waited = waits_[id.value];
     row.choice = report::describe(of_.strategy.nodes[id.value]);
+    if (of_.program.is_placed()) return row;  // where its ops are, and nowhere else
     const search::Score here = analytic_.score(point_);
     std::optional<search::Score> best;
     Point best_point;

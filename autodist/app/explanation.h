@@ -19,7 +19,7 @@ struct Explained {
   Seconds waited;         // per step, by the simulator: what of it is exposed
   std::string choice;     // "PS at 10.0.0.1:CPU:0"
   std::string why;        // what would carry most with the next best
-  std::string next_best;  // "" where there is no other choice
+  std::string next_best;  // "" where there is no other choice (of placed graphs)
   Seconds cost;           // of the next best: below 0 where it would be faster
 };
 
