@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "autodist/app/archive.h"
+#include "autodist/app/explanation.h"
 #include "autodist/app/searching.h"
 #include "autodist/base/error.h"
 
@@ -56,6 +57,12 @@ TEST(PlacedPlan, TakesOverWhereNoReplicaFits) {
   EXPECT_NE(plan.placed_because.find("fits in memory"), std::string::npos) << plan.placed_because;
   EXPECT_LE(most(plan.simulation), between);
   EXPECT_NE(search_lines(plan).find("placed "), std::string::npos);
+  SearchRequest request;
+  request.options.budget = search::parse_budget("2");
+  const cluster::Cluster cluster = two_ranks(between);
+  for (const Explained& row : explain(graph, cluster, plan.strategy, request).variables) {
+    EXPECT_TRUE(row.next_best.empty()) << "what the placement fixes has no next best";
+  }
   const strategy::Strategy again = plan_on(graph, two_ranks(between)).strategy;
   EXPECT_EQ(again.placement, plan.strategy.placement);
   EXPECT_EQ(again.nodes, plan.strategy.nodes);

@@ -152,7 +152,8 @@ Medians over rounds in which the systems take turns, 95 % intervals of the ratio
 rounds and steps. *Compute* is the step without communication at all hosts at once, *link* what each
 rank has to send over what a link carried (measured in the same run), *bound* what no schedule can be
 faster than. *TCP CPU* is what sockets alone cost on the same link, the bound of *engine CPU*.
-Encryption is off on both sides, for Gloo has none; *encrypted* is ours with it.
+Encryption is off on both sides, for Gloo has none; *encrypted* is ours with it. Runs of a cell lie
+minutes apart: a step below its bound says that the machine was slower while it measured compute.
 
 """
 
