@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "autodist/app/output_file.h"
 #include "autodist/app/placing.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
@@ -37,6 +38,8 @@ struct Arguments {
 int run(const Arguments& arguments) {
   torch::set_num_threads(1);  // sums in one order
   torch::manual_seed(arguments.seed);
+  app::expect_writable("--save", arguments.save);  // before the training
+  app::expect_writable("--output", arguments.output);
   const placement::TaskGraph graph = app::load_task_graph(arguments.graph);
   const std::vector<app::NamedDevice> devices = app::devices_by_count(arguments.devices, graph);
   Policy policy(parse_network(arguments.network), static_cast<std::int64_t>(arguments.devices));
