@@ -25,10 +25,10 @@ bool fits(const sim::Simulation& simulation) {
 }
 
 std::optional<PlacedPlan> in_stages(std::size_t stages, std::size_t replicas,
+                                    const placement::TaskGraph& tasks,
                                     const std::shared_ptr<const ir::Graph>& graph,
                                     const cluster::Cluster& cluster, const passes::Options& options,
                                     const search::Judge::Costs& costs) {
-  const placement::TaskGraph tasks = placement::task_graph_of(*graph, graph->example_batch);
   std::vector<NamedDevice> devices = devices_of_cluster(cluster, tasks);
   devices.resize(stages);
   placement::PlaceRequest request;
@@ -62,13 +62,15 @@ std::optional<PlacedPlan> in_stages(std::size_t stages, std::size_t replicas,
 PlacedPlan plan_by_placement(const std::shared_ptr<const ir::Graph>& graph,
                              const cluster::Cluster& cluster, const passes::Options& options,
                              const search::Judge::Costs& costs, const std::string& why) {
+  const placement::TaskGraph tasks = placement::task_graph_of(*graph, graph->example_batch);
   const std::size_t ranks = cluster::ranks_of(cluster).size();
   std::optional<PlacedPlan> best;
   double best_rate = 0;  // replicas' batches per second
   for (std::size_t stages = 2; stages <= ranks; ++stages) {
     if (ranks % stages != 0) continue;
     const std::size_t replicas = ranks / stages;
-    std::optional<PlacedPlan> plan = in_stages(stages, replicas, graph, cluster, options, costs);
+    std::optional<PlacedPlan> plan =
+        in_stages(stages, replicas, tasks, graph, cluster, options, costs);
     if (!plan || !fits(plan->simulation)) continue;
     const double rate = static_cast<double>(replicas) / plan->simulation.step.value;
     if (best && rate <= best_rate) continue;

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "autodist/base/check.h"
 #include "autodist/search/placement/generators.h"
 #include "autodist/search/placement/placeto_simulator.h"
 #include "autodist/search/placement/throughput.h"
@@ -54,17 +55,21 @@ double moves_per_second(const TaskGraph& graph, int runs) {
   for (Move& move : moves) {
     move = {static_cast<std::uint32_t>(random() % problem.groups()), draw_device(random)};
   }
+  double evaluated = 0;
   double sum = 0;  // looked at below, so that nothing is left out
   const double seconds = least_cpu_seconds(runs, [&] {
     ThroughputState state(problem, start);
+    evaluated = 0;
     for (std::size_t i = 0; i < moves.size(); ++i) {
       const Move& move = moves[i];
       if (state.device_of(move.group) == move.device) continue;
       sum += state.after_move(move.group, move.device).to;
+      ++evaluated;
       if (i % 4 == 0) state.move(move.group, move.device);
     }
   });
-  return sum >= 0 ? static_cast<double>(kMoves) * (1 - 1.0 / kDevices) / seconds : 0;
+  AD_CHECK(sum > 0) << "loads of " << sum;
+  return evaluated / seconds;
 }
 
 const std::vector<Goal>& goals() {

@@ -36,6 +36,25 @@ constexpr double kStepSeconds = 0.6;  // of all ops on one device
 constexpr double kFlopsPerByte = 10;  // of the imitated device: as many FLOPs as a byte takes
 constexpr std::uint64_t kMoves = 200'000;
 
+// A folder that is gone afterwards, also where a probe failed.
+struct Scratch {
+  Scratch() {
+    std::string pattern = (fs::temp_directory_path() / "autodist-pipeline-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) {
+      fail(ErrorCode::kEnvironment, "bench pipeline: no temporary folder can be made");
+    }
+    path = pattern;
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  fs::path path;
+};
+
 // What `op` costs beside others, in no unit.
 double weight(const ir::Op& op, std::int64_t samples) {
   return std::max(static_cast<double>(op.flops.at(samples)),
@@ -122,13 +141,10 @@ int probe(const std::string& micro_batches, const fs::path& folder, Console& con
 
 int bench_pipeline(const BenchArguments& arguments, Console& console) {
   if (!arguments.probe.empty()) return probe(arguments.probe, arguments.probe_model, console);
-  std::string pattern = (fs::temp_directory_path() / "autodist-pipeline-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr) {
-    fail(ErrorCode::kEnvironment, "bench pipeline: no temporary folder can be made");
-  }
+  const Scratch scratch;
   nlohmann::ordered_json figures;
   for (const std::size_t stages : {2, 4}) {
-    const fs::path folder = fs::path(pattern) / std::to_string(stages);
+    const fs::path folder = scratch.path / std::to_string(stages);
     fs::create_directory(folder);
     plan_into(folder, stages);
     std::vector<double> ratios;  // of neighbouring runs
@@ -144,7 +160,6 @@ int bench_pipeline(const BenchArguments& arguments, Console& console) {
     figures[fmt::format("pipelined_step_s_{}", stages)] = median(seconds);
     figures[fmt::format("ideal_{}", stages)] = ideal;
   }
-  fs::remove_all(pattern);
   return show_figures(figures, {}, console);
 }
 
