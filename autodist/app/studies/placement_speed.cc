@@ -21,7 +21,7 @@ using namespace search::placement;
 constexpr std::size_t kDevices = 4;
 constexpr std::size_t kPlacements = 64;  // simulated in turn
 constexpr std::size_t kMoves = 100'000;
-constexpr std::uint64_t kSeed = 1;
+constexpr std::uint64_t kSeed = 2;  // gives graphs of 270, 314 and 300 tasks
 
 DeviceIndex draw_device(std::mt19937_64& random) {
   return static_cast<DeviceIndex>(random() % kDevices);
@@ -108,7 +108,7 @@ std::string placement_speed_table(const Figures& figures) { return goals_table(g
 std::string placement_speed_page(const Figures& figures) {
   return fmt::format(
       "# How fast placements are evaluated\n\nWritten by `autodist bench place -o "
-      "docs/benchmarks/placement-speed.md`. Graphs as `autodist place generated:FAMILY:1` makes "
+      "docs/benchmarks/placement-speed.md`. Graphs as `autodist place generated:FAMILY:2` makes "
       "them, {} "
       "devices, random placements. Times are of the process's CPU, one thread, the least of "
       "several "

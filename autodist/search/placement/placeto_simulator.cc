@@ -74,8 +74,8 @@ PlacetoSimulator::PlacetoSimulator(const TaskGraph& graph, std::size_t devices,
   waits_.resize(count);
   timeline_.resize(count);
   for (Device& device : device_) {
-    device.queue.reserve(count);
-    device.bus.reserve(by_output_.size());
+    device.queue.resize(count);
+    device.bus.resize(outputs_.size());
   }
 }
 
@@ -97,16 +97,14 @@ void PlacetoSimulator::reset(const Placement& placement) {
   std::copy(parents_.begin(), parents_.end(), waits_.begin());
   for (Device& device : device_) {
     device.op_ends = device.free = device.arrives = device.bus_free = kNever;
-    device.queue.clear();
-    device.bus.clear();
-    device.queue_head = device.bus_head = 0;
+    device.queue_head = device.queue_end = device.bus_head = device.bus_end = 0;
     device.previous = std::numeric_limits<std::uint32_t>::max();
   }
   for (const std::uint32_t task : sources_) {
     Device& device = device_[placement[task]];
     timeline_.ready[task] = 0;
     timeline_.last_parent[task] = task;
-    device.queue.push_back(task);
+    device.queue[device.queue_end++] = task;
     device.free = 0;
   }
   for (std::size_t d = 0; d < devices_; ++d) note_next(d);
@@ -118,18 +116,17 @@ double PlacetoSimulator::run(const Placement& placement) {
   double last = 0;
   for (;;) {
     double now = kNever;
+    double second = kNever;
     std::size_t first = 0;
-    bool tied = false;
     for (std::size_t d = 0; d < devices_; ++d) {
-      tied = (tied && next_[d] >= now) || next_[d] == now;
-      if (next_[d] < now) {
-        now = next_[d];
-        first = d;
-      }
+      const double next = next_[d];
+      second = std::min(second, std::max(next, now));
+      first = next < now ? d : first;
+      now = std::min(now, next);
     }
     if (now == kNever) return last;
     last = now;
-    if (tied) {
+    if (second == now) {  // several
       first = first_of_tied(now, placement);
       if (first == devices_) continue;
     }
@@ -161,15 +158,17 @@ void PlacetoSimulator::take_event(std::size_t index, double now, const Placement
   if (device.op_ends == now && device.arrives == now) {
     receive_in_order_of_name(now, placement);
   } else if (device.op_ends == now) {
+    // No other device has an event now, and an op that ends reaches no other: what this one starts
+    // at the same time may follow at once.
     finish_op(device, now, placement);
+    if (device.bus_free == now) start_next_transfer(device, now);
+    if (device.free == now && device.arrives != now) start_next_op(device, now, placement);
   } else if (device.arrives == now) {
     finish_transfer(device, now, placement);
   } else if (device.bus_free == now) {
-    timeline_.last_task = device.moving.task;
-    start_transfer(device, now);
+    start_next_transfer(device, now);
   } else {
-    timeline_.last_task = device.running;
-    start_op(device, now, placement);
+    start_next_op(device, now, placement);
   }
   note_next(index);
 }
@@ -187,7 +186,7 @@ void PlacetoSimulator::receive(std::uint32_t parent, std::uint32_t child, double
   timeline_.last_parent[child] = parent;
   const DeviceIndex here = placement[child];
   Device& device = device_[here];
-  device.queue.push_back(child);
+  device.queue[device.queue_end++] = child;
   if (device.free == kNever) {
     device.free = now;
     next_[here] = now;
@@ -243,8 +242,9 @@ void PlacetoSimulator::receive_in_order_of_name(double now, const Placement& pla
   }
 }
 
-void PlacetoSimulator::start_transfer(Device& device, double now) {
-  if (device.bus_head == device.bus.size()) {
+void PlacetoSimulator::start_next_transfer(Device& device, double now) {
+  timeline_.last_task = device.moving.task;
+  if (device.bus_head == device.bus_end) {
     device.bus_free = kNever;
     return;
   }
@@ -269,7 +269,7 @@ void PlacetoSimulator::enqueue_transfers(std::uint32_t task, Device& device,
     const ReadOutput& output = outputs_[begin];
     for (std::uint32_t e = output.first; e < output.last; ++e) {
       if (placement[by_output_[e].child] == here) continue;
-      device.bus.push_back({task, output.first, output.last, device.op_ends});
+      device.bus[device.bus_end++] = {task, output.first, output.last, device.op_ends};
       return;
     }
     return;
@@ -282,12 +282,13 @@ void PlacetoSimulator::enqueue_transfers(std::uint32_t task, Device& device,
     if (std::find(leaving_.begin(), leaving_.end(), edge.output) != leaving_.end()) continue;
     leaving_.push_back(edge.output);
     const ReadOutput& output = outputs_[edge.output];
-    device.bus.push_back({task, output.first, output.last, device.op_ends});
+    device.bus[device.bus_end++] = {task, output.first, output.last, device.op_ends};
   }
 }
 
-void PlacetoSimulator::start_op(Device& device, double now, const Placement& placement) {
-  if (device.queue_head == device.queue.size()) {
+void PlacetoSimulator::start_next_op(Device& device, double now, const Placement& placement) {
+  timeline_.last_task = device.running;
+  if (device.queue_head == device.queue_end) {
     device.free = kNever;
     return;
   }
@@ -299,7 +300,7 @@ void PlacetoSimulator::start_op(Device& device, double now, const Placement& pla
   device.free = device.op_ends + (cost_[task] > 0 ? costs_.after_op : 0);
 
   enqueue_transfers(task, device, placement);
-  if (device.bus_head < device.bus.size() && device.bus_free == kNever) {
+  if (device.bus_head < device.bus_end && device.bus_free == kNever) {
     device.bus_free = device.op_ends;
   }
 }

@@ -64,10 +64,12 @@ class PlacetoSimulator final : public StepSimulator {
     double bus_free = 0;  // the bus may start the next transfer
     std::uint32_t running = 0;
     BusJob moving{};
-    std::vector<std::uint32_t> queue;  // ready tasks, from queue_head on
+    std::vector<std::uint32_t> queue;  // ready tasks: [queue_head, queue_end)
     std::size_t queue_head = 0;
-    std::vector<BusJob> bus;
+    std::size_t queue_end = 0;
+    std::vector<BusJob> bus;  // likewise
     std::size_t bus_head = 0;
+    std::size_t bus_end = 0;
     std::uint32_t previous = 0;
   };
 
@@ -80,9 +82,9 @@ class PlacetoSimulator final : public StepSimulator {
   void finish_op(Device& device, double now, const Placement& placement);
   void finish_transfer(Device& device, double now, const Placement& placement);
   void receive_in_order_of_name(double now, const Placement& placement);
-  void start_transfer(Device& device, double now);
+  void start_next_transfer(Device& device, double now);
   void enqueue_transfers(std::uint32_t task, Device& device, const Placement& placement);
-  void start_op(Device& device, double now, const Placement& placement);
+  void start_next_op(Device& device, double now, const Placement& placement);
 
   PlacetoCosts costs_;
   std::size_t devices_;
