@@ -25,17 +25,10 @@ void forget_priorities(strategy::Strategy& strategy, const ir::Graph& graph) {
 
 Seconds step_of(const OwnSystem& system, const std::shared_ptr<const ir::Graph>& graph,
                 const cluster::Cluster& cluster, const sim::CostOptions& how) {
-  strategy::Strategy strategy = search::build_strategy(system.builder, *graph, cluster);
-  if (system.priorities) {
-    strategy::fix_priorities(strategy, *graph);
-  } else {
-    forget_priorities(strategy, *graph);
-  }
-  if (system.whole_tensors) strategy.slice_bytes = kWhole;
   passes::Options options;
   options.verify_each = false;
-  const ir::Program program =
-      sim::with_barrier(passes::rewrite(graph, strategy, cluster, options, system.name));
+  const ir::Program program = sim::with_barrier(
+      passes::rewrite(graph, strategy_of(system, *graph, cluster), cluster, options, system.name));
   return sim::simulate(program, cluster, sim::cost_model(program, cluster, how)).step;
 }
 
@@ -96,6 +89,18 @@ const std::vector<OwnSystem>& own_systems() {
       {"Parallax", "Parallax:algorithm=library", true, false},
       {"BytePS", "BytePS", true, true}};
   return systems;
+}
+
+strategy::Strategy strategy_of(const OwnSystem& system, const ir::Graph& graph,
+                               const cluster::Cluster& cluster) {
+  strategy::Strategy strategy = search::build_strategy(system.builder, graph, cluster);
+  if (system.priorities) {
+    strategy::fix_priorities(strategy, graph);
+  } else {
+    forget_priorities(strategy, graph);
+  }
+  if (system.whole_tensors) strategy.slice_bytes = kWhole;
+  return strategy;
 }
 
 std::size_t StrategyRow::best_own() const {

@@ -32,6 +32,10 @@ struct OwnSystem {
 // All have a barrier: a step begins when all variables are there.
 const std::vector<OwnSystem>& own_systems();
 
+// What `system` does, without its barrier, which a Strategy cannot say.
+strategy::Strategy strategy_of(const OwnSystem& system, const ir::Graph& graph,
+                               const cluster::Cluster& cluster);
+
 struct StrategyRow {
   std::string cluster;
   StrategyCase of;

@@ -20,10 +20,10 @@ struct BenchArguments {
   std::string probe_model;
 };
 
-// One rank of a synchronisation benchmark (tools/bench-sync).
+// One rank of a synchronisation benchmark (tools/bench-sync), or a comparison of plans.
 struct SyncArguments {
   std::string cluster;
-  std::string model;  // a TorchScript file
+  std::string model;  // a TorchScript file, or a built-in one
   std::string loss = "none";
   std::vector<std::string> inputs;
   std::string optimizer = "sgd:lr=1e-3";
@@ -36,8 +36,12 @@ struct SyncArguments {
   std::int64_t warmup = 3;
   std::int64_t steps = 10;
   std::string trace;  // a file; empty: none
+  // Of `bench plans` alone.
+  std::int64_t rounds = 3;
+  std::string budget = "10s";
 };
 int bench_sync_rank(const SyncArguments& arguments, Console& console);
+int bench_plans(const SyncArguments& arguments, Console& console);
 
 int bench_capture(const BenchArguments& arguments, Console& console);
 int bench_pipeline(const BenchArguments& arguments, Console& console);

@@ -67,24 +67,35 @@ int bench_sync(const BenchArguments& arguments, const Console& console) {
        std::strerror(errno));
 }
 
+constexpr const char* kRankOptions = "sync-rank and plans";
+
 void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
-  verb.add_option("--cluster", sync.cluster, "sync-rank: cluster file")->group("sync-rank");
-  verb.add_option("--model", sync.model, "a TorchScript file")->group("sync-rank");
-  verb.add_option("--loss", sync.loss, "as of train")->group("sync-rank");
-  verb.add_option("--input", sync.inputs, "as of train")->group("sync-rank");
-  verb.add_option("--optimizer", sync.optimizer, "as of train")->group("sync-rank");
-  verb.add_option("--rows", sync.rows, "samples per rank and step")->group("sync-rank");
-  verb.add_option("--setting", sync.setting, "fifo-barrier, fifo or priority")
-      ->group("sync-rank")
+  verb.add_option("--cluster", sync.cluster, "cluster file")->group(kRankOptions);
+  verb.add_option("--model", sync.model, "a TorchScript file; of plans, a built-in model too")
+      ->group(kRankOptions);
+  verb.add_option("--loss", sync.loss, "as of train")->group(kRankOptions);
+  verb.add_option("--input", sync.inputs, "as of train")->group(kRankOptions);
+  verb.add_option("--optimizer", sync.optimizer, "as of train")->group(kRankOptions);
+  verb.add_option("--rows", sync.rows, "samples per rank and step")->group(kRankOptions);
+  verb.add_option("--setting", sync.setting, "sync-rank: fifo-barrier, fifo or priority")
+      ->group(kRankOptions)
       ->check(CLI::IsMember({"fifo-barrier", "fifo", "priority"}));
-  verb.add_option("--builder", sync.builder, "whose strategy the settings vary")
-      ->group("sync-rank");
-  verb.add_option("--slice-bytes", sync.slice_bytes, "0: the default")->group("sync-rank");
+  verb.add_option("--builder", sync.builder, "sync-rank: whose strategy the settings vary")
+      ->group(kRankOptions);
+  verb.add_option("--slice-bytes", sync.slice_bytes, "sync-rank: 0: the default")
+      ->group(kRankOptions);
   declare_encryption(verb, sync.encryption);
-  verb.add_option("--window-bytes", sync.window_bytes, "0: the default")->group("sync-rank");
-  verb.add_option("--warmup", sync.warmup, "steps that are not counted")->group("sync-rank");
-  verb.add_option("--steps", sync.steps, "steps that are")->group("sync-rank");
-  verb.add_option("--trace", sync.trace, "write the trace of all ranks")->group("sync-rank");
+  verb.add_option("--window-bytes", sync.window_bytes, "sync-rank: 0: the default")
+      ->group(kRankOptions);
+  verb.add_option("--warmup", sync.warmup, "steps that are not counted")->group(kRankOptions);
+  verb.add_option("--steps", sync.steps, "steps that are")->group(kRankOptions);
+  verb.add_option("--trace", sync.trace, "sync-rank: write the trace of all ranks")
+      ->group(kRankOptions);
+  verb.add_option("--rounds", sync.rounds, "plans: every plan runs so many times (default 3)")
+      ->group(kRankOptions)
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1000}));
+  verb.add_option("--budget", sync.budget, "plans: of the search, as of plan (default 10s)")
+      ->group(kRankOptions);
 }
 
 }  // namespace
@@ -92,12 +103,13 @@ void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
 Action declare_bench(CLI::App& verb) {
   auto arguments = std::make_shared<BenchArguments>();
   auto sync = std::make_shared<SyncArguments>();
-  verb.add_option("name", arguments->name,
-                  "capture, pipeline, staleness, sync (docs/testbed.md), sync-rank (a rank of it); "
-                  "and without "
-                  "libtorch, with a --help of their own: sim, place, p3, chart, predict, search")
+  verb.add_option(
+          "name", arguments->name,
+          "capture, pipeline, plans, staleness, sync (docs/testbed.md), sync-rank (a rank of it); "
+          "and without "
+          "libtorch, with a --help of their own: sim, place, p3, chart, predict, search")
       ->required()
-      ->check(CLI::IsMember({"capture", "pipeline", "staleness", "sync", "sync-rank"}));
+      ->check(CLI::IsMember({"capture", "pipeline", "plans", "staleness", "sync", "sync-rank"}));
   verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");
   verb.add_option("--probe", arguments->probe)->group("");
   verb.add_option("--probe-model", arguments->probe_model)->group("");
@@ -105,6 +117,7 @@ Action declare_bench(CLI::App& verb) {
   return [arguments, sync](Console& console) {
     if (arguments->name == "capture") return bench_capture(*arguments, console);
     if (arguments->name == "pipeline") return bench_pipeline(*arguments, console);
+    if (arguments->name == "plans") return bench_plans(*sync, console);
     if (arguments->name == "staleness") return bench_staleness(*arguments, console);
     if (arguments->name == "sync") return bench_sync(*arguments, console);
     return bench_sync_rank(*sync, console);

@@ -14,12 +14,9 @@
 #include "autodist/app/launcher.h"
 #include "autodist/app/link_tuning.h"
 #include "autodist/app/stop_signal.h"
-#include "autodist/app/torch/model_source.h"
 #include "autodist/app/torch/torch_verbs.h"
-#include "autodist/app/torch/trials.h"
+#include "autodist/app/torch/trial_subject.h"
 #include "autodist/base/error.h"
-#include "autodist/capture/capture.h"
-#include "autodist/comm/link_probe.h"
 #include "autodist/search/learning/propose.h"
 
 namespace autodist::app {
@@ -54,22 +51,13 @@ class Ids {
 
 class Recording {
  public:
-  Recording(const RecordArguments& arguments, JoinedJob& job) : arguments_(arguments), job_(job) {
-    ModelRequest model = arguments.model;
-    source_ = open_model(model, "synthetic");
-    capture::Options options;
-    options.seed = model.seed;
-    options.cost_repetitions = job.is_chief() ? 3 : 0;
-    capture::CapturedStep captured = capture::capture(source_.step, options);
-    ir::declare_updates(captured.graph, ir::parse_optimizer(arguments.optimizer));
-    graph_ = std::make_shared<const ir::Graph>(std::move(captured.graph));
-    bindings_ = capture::bind(*graph_, source_.step, torch::kCPU, captured.tensors.constants);
-  }
+  Recording(const RecordArguments& arguments, JoinedJob& job)
+      : arguments_(arguments), job_(job), subject_(job, arguments.model, arguments.optimizer) {}
 
   // At the chief the number of points that were written; elsewhere 0.
   std::size_t run(Console& console, const std::function<bool()>& stop) {
     std::vector<strategy::Strategy> strategies = proposed();
-    DataCell cell = history_cell(*graph_, job_.cluster());
+    DataCell cell = history_cell(*subject_.graph(), job_.cluster());
     if (!arguments_.name.empty()) cell.cluster = arguments_.name;
     if (job_.is_chief()) write_cell(arguments_.output, cell);
     std::size_t written = 0;
@@ -84,29 +72,23 @@ class Recording {
     };
     passes::Options passes;
     passes.cpu_only = arguments_.cpu_only;
-    Trials trials(job_, {graph_, &source_.step, &bindings_, passes, arguments_.model.seed});
+    Trials trials(job_, subject_.step(passes));
     trials.run(strategies, arguments_.lengths, stop, done);
     return written;
   }
 
  private:
   std::vector<strategy::Strategy> proposed() {
-    // All ranks measure the links, the chief proposes.
-    std::optional<comm::LinkFigures> links;
-    if (job_.cluster().nodes.size() > 1) {
-      links = comm::probe_links(job_.transport(), job_.clock(), ProcessCpuClock(),
-                                job_.options().join_limit);
-    }
     std::vector<strategy::Strategy> strategies;
     if (!job_.is_chief()) return strategies;
     passes::Options passes;
     passes.cpu_only = arguments_.cpu_only;
     Ids ids;
     for (search::Proposal& each :
-         search::propose(graph_, job_.cluster(), passes,
+         search::propose(subject_.graph(), job_.cluster(), passes,
                          static_cast<std::size_t>(arguments_.points), arguments_.search_seed)) {
       each.strategy.id = ids.next();
-      if (links) put_tuning(*links, each.strategy);
+      if (subject_.links()) put_tuning(*subject_.links(), each.strategy);
       strategies.push_back(std::move(each.strategy));
       names_.push_back(each.name);
     }
@@ -115,9 +97,7 @@ class Recording {
 
   const RecordArguments& arguments_;
   JoinedJob& job_;
-  ModelSource source_;
-  std::shared_ptr<const ir::Graph> graph_;
-  capture::Bindings bindings_;
+  TrialSubject subject_;
   std::vector<std::string> names_;
 };
 

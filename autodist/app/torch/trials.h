@@ -32,6 +32,7 @@ struct TrialStep {
 struct TrialLengths {
   std::int64_t warmup = 10;  // AutoSync's
   std::int64_t steps = 40;
+  bool barrier = false;  // a step begins when all variables are there, as in systems without gates
 };
 
 struct Trial {
