@@ -18,6 +18,7 @@
 #include <sstream>
 #include <thread>
 
+#include "autodist/app/blas_kernels.h"
 #include "autodist/app/machine.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
@@ -154,6 +155,8 @@ MachineFacts machine_facts() {
   facts.ssh = in_path("ssh");
   facts.curve = zmq_has("curve") != 0;
   facts.blas = blas_library();
+  facts.blas_kernels = blas_kernels(process_environment());
+  facts.better_kernels = better_kernels(facts.blas_kernels, vector_units_of_this_cpu());
   facts.cores = std::thread::hardware_concurrency();
   facts.core_limit = core_limit();
   const char* threads = std::getenv("OMP_NUM_THREADS");
@@ -212,6 +215,15 @@ std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks) {
         {"BLAS", Health::kPoor, machine.blas.empty() ? "none found" : machine.blas,
          "apt-get install libopenblas0-pthread: the reference BLAS is many times slower"},
         machine.blas);
+  if (!machine.better_kernels.empty()) {
+    check(false,
+          {"BLAS kernels", Health::kPoor,
+           fmt::format("OpenBLAS does not know this CPU and computes as on a {}",
+                       machine.blas_kernels),
+           fmt::format("export {}={} for programs of your own; autodist sets it for itself",
+                       kBlasKernels, machine.better_kernels)},
+          "");
+  }
   all.push_back(threads_finding(machine, ranks));
   const std::uint64_t files = 256 + 16 * ranks;
   check(machine.open_files >= files,

@@ -28,6 +28,8 @@ struct MachineFacts {
   bool ssh = false;           // a client in PATH
   bool curve = false;         // libzmq can encrypt
   std::string blas;           // what libblas.so.3 is; "" where there is none
+  std::string blas_kernels;   // for which CPU (blas_kernels.h)
+  std::string better_kernels;
   unsigned cores = 0;
   double core_limit = 0;         // of the container; 0: none
   std::string omp_threads;       // OMP_NUM_THREADS; "" where it is not set

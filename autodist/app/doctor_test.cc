@@ -55,6 +55,7 @@ TEST(Doctor, NamesWhatIsMissing) {
       {"ssh", Health::kPoor, [](MachineFacts& m) { m.ssh = false; }},
       {"encryption", Health::kPoor, [](MachineFacts& m) { m.curve = false; }},
       {"BLAS", Health::kPoor, [](MachineFacts& m) { m.blas = "/usr/lib/blas/libblas.so.3"; }},
+      {"BLAS kernels", Health::kPoor, [](MachineFacts& m) { m.better_kernels = "Haswell"; }},
       {"threads", Health::kPoor, [](MachineFacts& m) { m.cores = 1; }},
       {"threads", Health::kPoor, [](MachineFacts& m) { m.core_limit = 2; }},
       {"open files", Health::kBad, [](MachineFacts& m) { m.open_files = 64; }},

@@ -5,6 +5,7 @@
 #include <future>
 #include <iterator>
 
+#include "autodist/app/blas_kernels.h"
 #include "autodist/app/machine.h"
 #include "autodist/app/subprocess.h"
 #include "autodist/app/wait_policy.h"
@@ -33,6 +34,8 @@ bool is_carried(const std::string& variable) {
       "AUTODIST_",        "OMP_",       "MKL_", "OPENBLAS_", "NCCL_", "GLOO_", "TORCH_",
       "LD_LIBRARY_PATH=", "PYTHONPATH="};
   if (names_a_place(variable)) return false;
+  // Of this machine's CPU; another one's need not have its instructions.
+  if (variable.rfind(std::string(kBlasKernels) + "=", 0) == 0) return false;
   return std::any_of(kCarried.begin(), kCarried.end(),
                      [&](const std::string& prefix) { return variable.rfind(prefix, 0) == 0; });
 }

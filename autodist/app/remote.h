@@ -28,7 +28,8 @@ struct RemoteProgram {
   std::vector<std::string> environment;  // "NAME=value"
 };
 // This process, its folder, and what it carries along of its environment: AUTODIST_*, OMP_*, MKL_*,
-// OPENBLAS_*, NCCL_*, GLOO_*, TORCH_*, LD_LIBRARY_PATH and PYTHONPATH; not a rank's place.
+// OPENBLAS_*, NCCL_*, GLOO_*, TORCH_*, LD_LIBRARY_PATH and PYTHONPATH; not a rank's place, nor
+// OPENBLAS_CORETYPE, which is this CPU's.
 RemoteProgram this_program();
 
 // The script of one rank. `key` stands in it; for people it is shown as dots.

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "autodist/app/blas_kernels.h"
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/wait_policy.h"
 #include "autodist/base/error.h"
@@ -23,6 +24,7 @@ int hand_over(char** argv) {
   if (!autodist::app::says_how_to_wait(autodist::app::process_environment())) {
     ::setenv(autodist::app::kWaitPolicy, autodist::app::kPassive, 1);
   }
+  autodist::app::choose_blas_kernels();
   ::execv(program.c_str(), argv);
   std::cerr << "autodist: " << argv[1] << " needs " << program
             << ", which cannot be started: " << std::strerror(errno)

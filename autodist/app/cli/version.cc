@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "autodist/app/archive.h"
+#include "autodist/app/blas_kernels.h"
 #include "autodist/app/cli/light_verbs.h"
 
 namespace autodist::app {
@@ -29,6 +30,7 @@ Action declare_version(CLI::App& verb) {
     int minor = 0;
     int patch = 0;
     zmq_version(&major, &minor, &patch);
+    const std::string kernels = blas_kernels(process_environment());
     nlohmann::ordered_json facts{
         {"autodist", AUTODIST_VERSION},
         {"libtorch", AUTODIST_TORCH_VERSION},
@@ -40,6 +42,8 @@ Action declare_version(CLI::App& verb) {
         {"sanitizer", AUTODIST_SANITIZE},
         {"system", system_text()},
         {"cores", std::thread::hardware_concurrency()},
+        {"blas_kernels", process_environment()(kBlasKernels).value_or(kernels)},
+        {"better_kernels", better_kernels(kernels, vector_units_of_this_cpu())},
         {"shipped_graphs", archived_graphs().size()},
     };
     if (console.json) {
