@@ -296,6 +296,20 @@ TEST(Barrier, MakesPrioritiesUseless) {
   EXPECT_NEAR(in_order.simulate().step / job.simulate().step, 1, 0.02);
 }
 
+TEST(Window, OfTheProgramReplacesTheCostModels) {
+  SimulatedJob job = job_of(stack(12, 250, 1e-3), "P3:slice_parameters=5000", 4);
+  only_the_wire(job.costs);
+  job.costs.engine.window = Bytes(64 << 10);
+  job.costs.engine.nic_budget = Bytes(256 << 10);
+  const double small = job.simulate().step.value;
+  job.costs.engine.window = Bytes(16 << 20);
+  job.costs.engine.nic_budget = Bytes(64 << 20);
+  const double large = job.simulate().step.value;
+  EXPECT_GT(large, 1.02 * small) << "what is on its way cannot be overtaken";
+  job.program.window = Bytes(64 << 10);
+  EXPECT_EQ(job.simulate().step.value, small);
+}
+
 TEST(Memory, SaysWhatDoesNotFitAndByHowMuch) {
   SimulatedJob job = job_of(stack(4, 64, 1e-3), "PS", 2);
   const Bytes needed = job.simulate().memory[0].device();

@@ -1,5 +1,6 @@
 #include "autodist/app/alternatives.h"
 
+#include "autodist/app/link_tuning.h"
 #include "autodist/app/planning.h"
 #include "autodist/base/error.h"
 #include "autodist/passes/pipeline.h"
@@ -13,6 +14,7 @@ std::vector<report::Alternative> alternatives_of(std::shared_ptr<const ir::Graph
   passes::Options options;
   options.cpu_only = cpu_only;
   options.verify_each = false;
+  tune_to(declared_links(cluster), options);
   std::vector<report::Alternative> alternatives;
   for (const search::Builder& builder : search::builders()) {
     report::Alternative each;

@@ -20,8 +20,8 @@ using search::Point;
 
 class Explaining {
  public:
-  Explaining(const search::Space& space, const Explanation& of, const Point& point)
-      : space_(space), of_(of), point_(point), analytic_(space, of.program, of.costs) {
+  Explaining(const search::Space& space, const Explanation& of, const Point& point, Bytes slice)
+      : space_(space), of_(of), point_(point), analytic_(space, of.program, of.costs, slice) {
     waits_.resize(point.choices.size());
     for (const sim::Waited& wait : of.simulation.waits) {
       waits_[wait.variable.value] = wait.seconds;
@@ -133,7 +133,8 @@ std::string alternative_row(const search::Candidate& candidate, Seconds step) {
 }  // namespace
 
 Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
-                    const strategy::Strategy& strategy, const SearchRequest& request) {
+                    const strategy::Strategy& strategy, const SearchRequest& asked) {
+  const SearchRequest request = with_links(asked, cluster);
   Explanation result;
   result.strategy = strategy;
   result.program = passes::rewrite(graph, strategy, cluster, request.passes, "explain");
@@ -142,9 +143,9 @@ Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster
   result.simulation = sim::simulate(result.program, cluster, result.costs);
   const search::Space space(*graph, cluster, request.options.allowed);
   if (const std::optional<Point> point = space.point_of(strategy)) {
-    result.variables = Explaining(space, result, *point).all();
+    result.variables = Explaining(space, result, *point, request.passes.slice_bytes).all();
   }
-  const search::Analytic analytic(space, result.program, result.costs);
+  const search::Analytic analytic(space, result.program, result.costs, request.passes.slice_bytes);
   result.alternatives = builders_of(*graph, cluster, space, analytic);
   const search::Judge judge(
       graph, cluster, request.passes,

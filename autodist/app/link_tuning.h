@@ -2,16 +2,16 @@
 
 #pragma once
 
+#include <optional>
+
 #include "autodist/base/clock.h"
 #include "autodist/base/units.h"
+#include "autodist/cluster/cluster.h"
 #include "autodist/comm/link_probe.h"
+#include "autodist/passes/pipeline.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::app {
-
-// What may be on its way over one network card, in windows: more than one, so that a slow
-// destination does not hold up the others.
-inline constexpr std::int64_t kWindowsPerCard = 4;
 
 struct LinkTuning {
   Bytes slice;
@@ -26,6 +26,14 @@ struct LinkTuning {
 // window: two slices, or what the link carries until an acknowledgement is back from a receiver
 // that is busy computing. Powers of two: a job that measures again finds the same.
 LinkTuning tune(const comm::LinkFigures& figures);
+
+// What the cluster's file says of its slowest link, at a usual cost of a message; nothing where all
+// ranks are on one machine, which have no link to be careful with.
+std::optional<comm::LinkFigures> declared_links(const cluster::Cluster& cluster);
+
+// What a rewrite fills in where the strategy leaves it open: so that a plan is predicted with the
+// slices and windows that a job on such links will have.
+void tune_to(const std::optional<comm::LinkFigures>& figures, passes::Options& options);
 
 // Fills in what the strategy leaves open.
 void put_tuning(const comm::LinkFigures& figures, strategy::Strategy& strategy);

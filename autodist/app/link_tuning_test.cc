@@ -35,5 +35,31 @@ TEST(LinkTuning, WhatAStrategySaysStays) {
   EXPECT_EQ(strategy.window_bytes, Bytes{4096});
 }
 
+cluster::Cluster two_nodes(double slow_bits_per_s) {
+  cluster::Cluster cluster;
+  cluster.nodes.resize(2);
+  cluster.nodes[1].bandwidth_bytes_per_s = slow_bits_per_s / 8;
+  return cluster;
+}
+
+TEST(LinkTuning, PredictionsTakeTheSlowestDeclaredLink) {
+  const auto links = declared_links(two_nodes(250e6));
+  ASSERT_TRUE(links.has_value());
+  EXPECT_LT(links->bandwidth_bytes_per_s, 250e6 / 8);  // payload
+  passes::Options options;
+  tune_to(links, options);
+  EXPECT_EQ(options.slice_bytes, Bytes{128 << 10});
+  EXPECT_EQ(options.window, Bytes{256 << 10});
+}
+
+TEST(LinkTuning, RanksOfOneMachineKeepTheDefaults) {
+  cluster::Cluster cluster;
+  cluster.nodes.resize(1);
+  passes::Options options;
+  tune_to(declared_links(cluster), options);
+  EXPECT_EQ(options.slice_bytes, passes::Options{}.slice_bytes);
+  EXPECT_EQ(options.window, Bytes{0});
+}
+
 }  // namespace
 }  // namespace autodist::app

@@ -7,6 +7,7 @@
 
 #include "autodist/app/archive.h"
 #include "autodist/app/file_kind.h"
+#include "autodist/app/link_tuning.h"
 #include "autodist/app/plan_page.h"
 #include "autodist/app/planning.h"
 #include "autodist/base/error.h"
@@ -131,6 +132,7 @@ class Gatherer {
     }
     passes::Options options;
     options.cpu_only = request_.cpu_only;
+    tune_to(declared_links(*cluster_), options);
     const ir::Program program =
         passes::rewrite(page_.graph, *page_.strategy, *cluster_, options, page_.chosen_by);
     PlanPageRequest how;

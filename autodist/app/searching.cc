@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/history.h"
+#include "autodist/app/link_tuning.h"
 #include "autodist/app/measured.h"
 #include "autodist/app/placed_plan.h"
 #include "autodist/app/planning.h"
@@ -52,6 +53,14 @@ void take_placement(PlacedPlan placed, SearchedPlan& plan) {
 
 }  // namespace
 
+SearchRequest with_links(SearchRequest request, const cluster::Cluster& cluster) {
+  if (!request.links) request.links = declared_links(cluster);
+  if (!request.links) return request;
+  tune_to(request.links, request.passes);
+  request.options.allowed.slice_bytes.clear();
+  return request;
+}
+
 Learned learn(const ir::Graph& graph, const cluster::Cluster& cluster,
               const SearchRequest& request) {
   Learned learned;
@@ -89,7 +98,7 @@ Learned learn(const ir::Graph& graph, const cluster::Cluster& cluster,
 
 SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
                          const cluster::Cluster& cluster, const SearchRequest& asked) {
-  SearchRequest request = asked;
+  SearchRequest request = with_links(asked, cluster);
   const search::Judge::Costs costs = [&](const ir::Program& program) {
     return costs_of(program, cluster, request.costs, request.cluster_file, request.calibration);
   };

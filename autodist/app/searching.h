@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "autodist/comm/link_probe.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/search/autosync/autosync.h"
 #include "autodist/sim/cost_model.h"
@@ -21,7 +22,13 @@ struct SearchRequest {
   std::string calibration;   // or here
   std::string history = "";  // folder of what was measured before (history.h); empty: none
   std::string ranker = "";   // file of a trained ranker (dataset train), where there is no history
+  // Measured ones, at the chief of a job; else what the cluster's file declares.
+  std::optional<comm::LinkFigures> links = {};
 };
+
+// `request` with its links, and with what follows from them: slices and windows (docs/tuning.md),
+// which are then not searched.
+SearchRequest with_links(SearchRequest request, const cluster::Cluster& cluster);
 
 // What measurements add to the simulator.
 struct Learned {

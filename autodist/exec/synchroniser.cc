@@ -131,8 +131,13 @@ void Synchroniser::start_exchange(const RunnerConnections& connections) {
   if (trace_.enabled()) {
     handlers.delivered = [this](const comm::Delivery& delivery) { trace_delivery(delivery); };
   }
-  exchange_ = std::make_unique<comm::Exchange>(*connections.transport, *connections.clock,
-                                               options_.exchange, std::move(handlers));
+  comm::ExchangeOptions how = options_.exchange;
+  if (program_.window > Bytes{0}) {
+    how.window = program_.window;
+    how.nic_budget = program_.window * ir::kWindowsPerCard;
+  }
+  exchange_ = std::make_unique<comm::Exchange>(*connections.transport, *connections.clock, how,
+                                               std::move(handlers));
   exchange_->on_failure([this] { signal_.fail(exchange_->failure()); });
 }
 

@@ -242,6 +242,10 @@ struct Role {
   friend bool operator==(const Role&, const Role&);
 };
 
+// What may be on its way over one network card, in windows: more than one, so that a slow
+// destination does not hold up the others.
+inline constexpr std::int64_t kWindowsPerCard = 4;
+
 struct Program {
   std::shared_ptr<const Graph> graph;
   std::vector<RankInfo> ranks;
@@ -255,6 +259,8 @@ struct Program {
   std::uint32_t stages = 1;
   std::uint32_t micro_batches = 1;  // of a placed graph's step
   std::vector<Transfer> transfers;  // of a placed graph
+  // On its way from a rank to one other at most; 0: as whoever runs it has it by default.
+  Bytes window;
 
   [[nodiscard]] const Transfer& transfer(TransferId id) const { return transfers[id.value]; }
   [[nodiscard]] bool is_placed() const { return stages > 1; }

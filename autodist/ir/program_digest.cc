@@ -21,6 +21,7 @@ class ProgramEncoder {
       out_.add(std::uint64_t{program.micro_batches});
       out_.add_all(program.transfers, add);
     }
+    if (program.window > Bytes{0}) out_.add(program.window);
     return out_.digest();
   }
 

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -36,6 +37,12 @@ struct State {
   // Of one slice.
   [[nodiscard]] Bytes slice_limit() const {
     return strategy.slice_bytes > Bytes{0} ? strategy.slice_bytes : options.slice_bytes;
+  }
+  [[nodiscard]] Bytes window() const {
+    if (strategy.window_bytes > Bytes{0} || options.window == Bytes{0}) {
+      return strategy.window_bytes;
+    }
+    return std::max(options.window, slice_limit() + slice_limit());
   }
 };
 

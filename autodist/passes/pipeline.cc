@@ -36,6 +36,7 @@ ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Stra
   State state{strategy, cluster, options, where, {}, {}, {}, {}, {}, {}, {}};
   state.program.graph = std::move(graph);
   state.program.variables.resize(state.graph().variables.size());
+  state.program.window = state.window();
   for (const Pass& pass : passes()) {
     pass.function(state);
     if (pass.complete && options.verify_each) {

@@ -26,6 +26,8 @@ struct Options {
   std::optional<ir::LossScaling> loss_scaling;
   // Largest slice where the strategy names none: about 50 k parameters (P3, section 5).
   Bytes slice_bytes{200'000};
+  // Program::window where the strategy names none; two slices at least. 0: left open.
+  Bytes window{0};
   // Slices smaller than this are fused with neighbours of the same owner and like priority, up to
   // this; 0 fuses nothing.
   Bytes fuse_below{32'768};

@@ -203,6 +203,23 @@ TEST(Cut, MakesTheFewestEvenRanges) {
   EXPECT_EQ(cut({ir::ShardId(0), 5, 5}, 4).size(), 1u);
 }
 
+TEST(Window, IsTheStrategysElseTheOptionsButTwoSlicesAtLeast) {
+  const ir::Graph graph = chain({2, 3});
+  strategy::Strategy strategy = all_ps(graph, hosts(2));
+  Options options;
+  const auto window = [&] { return rewritten(graph, strategy, hosts(2), options).window; };
+  EXPECT_EQ(window(), Bytes{0});
+  const Digest open = ir::digest_of(rewritten(graph, strategy, hosts(2), options));
+  options.slice_bytes = Bytes{1000};
+  options.window = Bytes{4096};
+  EXPECT_EQ(window(), Bytes{4096});
+  EXPECT_FALSE(ir::digest_of(rewritten(graph, strategy, hosts(2), options)) == open);
+  strategy.slice_bytes = Bytes{3000};
+  EXPECT_EQ(window(), Bytes{6000});
+  strategy.window_bytes = Bytes{512};
+  EXPECT_EQ(window(), Bytes{512});
+}
+
 TEST(Fuse, JoinsSmallNeighboursUpToTheLimitAndStopsAtALargeOne) {
   const ir::Graph graph = chain({2, 3, 20, 4, 5, 6});
   const auto sizes = [&](Bytes slice_bytes, Bytes fuse_below) {

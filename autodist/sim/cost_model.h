@@ -41,6 +41,14 @@ struct EngineCost {
   double multiply_flop_per_s = 2e10;  // of factors, where ranks compute on devices of their own
   Bytes window{1 << 20};              // comm::ExchangeOptions' defaults
   Bytes nic_budget{4 << 20};
+
+  // Of a Program that says neither, the two above.
+  [[nodiscard]] Bytes window_of(const ir::Program& program) const {
+    return program.window > Bytes{0} ? program.window : window;
+  }
+  [[nodiscard]] Bytes nic_budget_of(const ir::Program& program) const {
+    return program.window > Bytes{0} ? program.window * ir::kWindowsPerCard : nic_budget;
+  }
 };
 
 struct CostModel {

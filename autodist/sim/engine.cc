@@ -65,7 +65,8 @@ Engine::Engine(const ir::Program& program, const CostModel& costs, const JobTabl
         rank.fused[slice.fused] = static_cast<std::uint32_t>(slice.variables.size());
       }
     }
-    nics_.emplace_back(r, symmetry.ranks, costs.engine.window, costs.engine.nic_budget);
+    nics_.emplace_back(r, symmetry.ranks, costs.engine.window_of(program),
+                       costs.engine.nic_budget_of(program));
     if (!role.compute.empty()) ++computing_ranks_;
   }
   if (program.is_placed()) leave_to_other_stages();

@@ -120,9 +120,9 @@ std::vector<MemoryUse> memory_of(const ir::Program& program, const cluster::Clus
   std::vector<Common> stages;
   if (program.is_placed()) stages = stages_of(program, costs, everywhere);
   std::vector<MemoryUse> uses(program.ranks.size());
-  const Bytes windows =
-      std::min(costs.engine.nic_budget,
-               costs.engine.window * static_cast<std::int64_t>(program.ranks.size() - 1));
+  const Bytes windows = std::min(
+      costs.engine.nic_budget_of(program),
+      costs.engine.window_of(program) * static_cast<std::int64_t>(program.ranks.size() - 1));
   for (std::size_t r = 0; r < uses.size(); ++r) {
     const ir::Rank rank(r);
     MemoryUse& use = uses[r];

@@ -12,6 +12,7 @@
 #include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/history.h"
+#include "autodist/app/link_tuning.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/plan_page.h"
 #include "autodist/app/planning.h"
@@ -234,6 +235,7 @@ int plan(const PlanArguments& arguments, Console& console) {
   if (arguments.from_history) graph = measured_step(std::move(graph), cluster);
   passes::Options options;
   options.cpu_only = arguments.cpu_only;
+  tune_to(declared_links(cluster), options);
   if (!arguments.dump_after.empty()) {
     options.dump = [&](const std::string& pass, const std::string& text) {
       if (arguments.dump_after != pass && arguments.dump_after != "all") return;

@@ -6,6 +6,7 @@
 
 #include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/link_tuning.h"
 #include "autodist/app/planning.h"
 #include "autodist/app/prediction.h"
 #include "autodist/base/error.h"
@@ -62,6 +63,7 @@ int simulate(const SimulateArguments& arguments, Console& console) {
   options.cpu_only = arguments.cpu_only;
   options.micro_batches = arguments.micro_batches;
   options.verify_each = false;
+  tune_to(declared_links(cluster), options);
   ir::Program program =
       passes::rewrite(graph, strategy, cluster, options, source_of(arguments.strategy));
   if (arguments.barrier) program = sim::with_barrier(std::move(program));

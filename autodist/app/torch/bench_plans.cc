@@ -94,6 +94,7 @@ class Contest {
     SearchRequest request;
     request.options.budget = search::parse_budget(arguments_.budget);
     request.cluster_file = job_.specification();
+    request.links = subject_.links();
     const SearchedPlan plan = search_plan(subject_.graph(), job_.cluster(), request);
     found_ = plan.name;
     add(plans_, kSearched, kSearched, plan.strategy, plan.simulation.step);

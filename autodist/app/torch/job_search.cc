@@ -33,6 +33,7 @@ class JobSearch {
     request.costs.micro_batches = what_.passes.micro_batches;
     request.cluster_file = job_.specification();
     request.history = settings_.history;
+    request.links = links_;
     SearchedPlan plan = search_plan(what_.graph, job_.cluster(), request);
     say(fmt::format("{} on {} by search: {}\n\n", what_.graph->name,
                     job_.specification().empty() ? job_.launcher() : job_.specification(),

@@ -206,10 +206,6 @@ void JobStep::start(comm::Transport& transport, comm::Collectives* collectives) 
   options.first_step = static_cast<std::uint64_t>(first_step_);
   options.wait_limit = job_options().stall_limit;
   options.exchange.epoch = index_ + 1 + trial_epochs_;
-  if (strategy_.window_bytes > Bytes{0}) {
-    options.exchange.window = strategy_.window_bytes;
-    options.exchange.nic_budget = strategy_.window_bytes * kWindowsPerCard;
-  }
   options.trace = job_options().trace;
   options.on_nonfinite = job_options().on_nonfinite;
   options.user_rules = &job_options().user_rules;

@@ -85,10 +85,6 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
   options.job_seed = step_.seed;
   options.wait_limit = job_.options().stall_limit;
   options.exchange.epoch = ++epochs_;
-  if (trial.strategy.window_bytes > Bytes{0}) {
-    options.exchange.window = trial.strategy.window_bytes;
-    options.exchange.nic_budget = trial.strategy.window_bytes * kWindowsPerCard;
-  }
   options.on_nonfinite = exec::OnNonFinite::kIgnore;  // the same batch over and over may diverge
   options.user_rules = &job_.options().user_rules;
   options.device_time = job_.options().device_time;

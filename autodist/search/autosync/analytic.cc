@@ -63,8 +63,9 @@ std::pair<double, double> touched(const ir::Graph& graph, ir::VariableId id, std
 
 }  // namespace
 
-Analytic::Analytic(const Space& space, const ir::Program& program, const sim::CostModel& costs)
-    : space_(space), costs_(costs) {
+Analytic::Analytic(const Space& space, const ir::Program& program, const sim::CostModel& costs,
+                   Bytes slice)
+    : space_(space), costs_(costs), slice_(slice) {
   std::map<std::string, std::uint32_t> by_address;
   for (const cluster::Node& node : space.cluster().nodes) {
     by_address.emplace(node.address, static_cast<std::uint32_t>(nodes_.size()));
@@ -172,8 +173,7 @@ Analytic::Traffic Analytic::traffic_of(const Point& point, std::size_t variable)
   traffic.down = fixed.bytes;
   if (traffic.rows) traffic.down = std::min(fixed.bytes, fixed.row_bytes * members_count_);
   if (traffic.fetches) traffic.down = fixed.fetched;
-  const Bytes asked = point.slice_bytes;
-  const Bytes slice = asked > Bytes{0} ? asked : passes::Options{}.slice_bytes;
+  const Bytes slice = point.slice_bytes > Bytes{0} ? point.slice_bytes : slice_;
   traffic.slice = traffic.rows ? kMostBlock : static_cast<double>(slice.value);
   return traffic;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "autodist/ir/program.h"
+#include "autodist/passes/pipeline.h"
 #include "autodist/search/autosync/space.h"
 #include "autodist/sim/cost_model.h"
 
@@ -29,8 +30,9 @@ struct Score {
 class Analytic {
  public:
   // `program` is any strategy's for the same graph and cluster; it says who the ranks are. `space`
-  // and `costs` must outlive this.
-  Analytic(const Space& space, const ir::Program& program, const sim::CostModel& costs);
+  // and `costs` must outlive this. `slice`: of points that leave it open.
+  Analytic(const Space& space, const ir::Program& program, const sim::CostModel& costs,
+           Bytes slice = passes::Options{}.slice_bytes);
 
   // Deterministic. REQUIRES: every choice of `point` is legal.
   [[nodiscard]] Score score(const Point& point) const;
@@ -115,6 +117,7 @@ class Analytic {
 
   const Space& space_;
   const sim::CostModel& costs_;
+  Bytes slice_;
   std::vector<Fixed> variables_;
   std::vector<std::uint32_t> by_need_;
   std::vector<Node> nodes_;

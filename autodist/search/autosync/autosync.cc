@@ -32,6 +32,7 @@ class Search {
         begun_(clock.now()),
         space_(*graph, cluster, options.allowed),
         neighbourhood_(space_),
+        slice_(passes.slice_bytes),
         judge_(graph, cluster, passes, costs, options.simulation, options.correct),
         random_(options.seed) {}
 
@@ -39,7 +40,7 @@ class Search {
     build_seeds();
     const ir::Program program = any_program();
     costs_ = judge_.costs_of(program);
-    analytic_.emplace(space_, program, costs_);
+    analytic_.emplace(space_, program, costs_, slice_);
     score_seeds();
     const std::vector<std::size_t> found = climb_by_score();
     judge_in_turn(found);
@@ -343,6 +344,7 @@ class Search {
   Seconds begun_;
   Space space_;
   Neighbourhood neighbourhood_;
+  Bytes slice_;
   Judge judge_;
   std::mt19937_64 random_;
   sim::CostModel costs_;
