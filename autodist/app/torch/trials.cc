@@ -97,7 +97,7 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
       runner.accumulate(step_.step->example);
     }
     runner.step(step_.step->example);
-    if (lengths.barrier) runner.synchronize();
+    if (lengths.barrier) runner.settle();
   };
   for (std::int64_t i = 0; i < lengths.warmup; ++i) step();
   runner.synchronize();
