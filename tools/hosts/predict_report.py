@@ -225,8 +225,8 @@ with seed {self.seed}, and so was the half that a calibration per kind was fitte
 was held out.
 
 {kinds}
-The machine has two cores and did other work throughout: load average {min(loads):.1f} to
-{max(loads):.1f}.
+The machine has two cores. Its load average was {min(loads):.1f} to {max(loads):.1f}; two ranks that
+compute make two, and what is above that is other work.
 
 {self.summary()}
 *Error* is |predicted ÷ measured − 1|, *uncalibrated* that of the simulator's defaults, *τ* Kendall's
@@ -248,11 +248,12 @@ simulator would have taken:
 ## Where errors come from
 
 {self.causes()}
-The simulator knows of nobody else on the machine. Where ranks compute, a step takes as much longer as
-others take of the cores; a calibration learns the load that there was when its half was measured, and
-the other half had another one. Where compute is imitated, what remains is the engine's own work: a
-thread that has something to receive waits for a core. What was fitted describes that load as much as
-the machine: a goodput of a few per cent, or milliseconds per message, are no properties of links.
+The simulator knows of nobody else on the machine, and counts cores alone: ranks that compute beside
+each other, and beside the engine's threads, also share caches and the memory's bandwidth, which makes
+their ops slower than `autodist capture` measured them, more with one plan than with another. Where
+compute is imitated, what remains is the engine's own work: a thread that has something to receive
+waits for a core. What was fitted describes such sharing as much as the machine: a goodput of a few per
+cent, or milliseconds per message, are no properties of links.
 
 ## What was fitted
 

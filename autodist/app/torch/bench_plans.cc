@@ -59,8 +59,8 @@ class Contest {
       if (job_.is_chief() && !console.json) {
         console.err << fmt::format("round {} of {}\n", round, arguments_.rounds) << std::flush;
       }
-      measure(trials, plans_, false);
-      measure(trials, systems_, true);
+      measure(trials, plans_, round, false);
+      measure(trials, systems_, round, true);
     }
   }
 
@@ -112,14 +112,22 @@ class Contest {
     }
   }
 
-  void measure(Trials& trials, std::vector<Contestant>& contestants, bool barrier) {
+  // Every round begins with another one. `contestants` are the chief's, elsewhere none.
+  void measure(Trials& trials, std::vector<Contestant>& contestants, std::int64_t round,
+               bool barrier) {
+    const std::size_t count = contestants.size();
+    const auto first =
+        static_cast<std::size_t>(round - 1) * count / static_cast<std::size_t>(arguments_.rounds);
     std::vector<strategy::Strategy> strategies;
-    for (const Contestant& each : contestants) strategies.push_back(each.strategy);
+    for (std::size_t i = 0; i < count; ++i) {
+      strategies.push_back(contestants[(first + i) % count].strategy);
+    }
     const std::vector<Trial> ran =
         trials.run(strategies, {arguments_.warmup, arguments_.steps, barrier});
-    for (std::size_t i = 0; i < contestants.size(); ++i) {  // empty but at the chief
-      contestants[i].refused = ran[i].refused;
-      if (ran[i].refused.empty()) contestants[i].rounds.push_back(ran[i].step().value);
+    for (std::size_t i = 0; i < count; ++i) {
+      Contestant& contestant = contestants[(first + i) % count];
+      contestant.refused = ran[i].refused;
+      if (ran[i].refused.empty()) contestant.rounds.push_back(ran[i].step().value);
     }
   }
 

@@ -86,6 +86,7 @@ Analytic::Analytic(const Space& space, const ir::Program& program, const sim::Co
     nodes_[node].lowest = std::min(nodes_[node].lowest, rank);
     if (!program.computes(ir::Rank(rank))) continue;
     members_.push_back(rank);
+    if (nodes_[node].members == 0) nodes_with_members_ += 1;
     nodes_[node].members += 1;
   }
   members_count_ = static_cast<double>(members_.size());
@@ -160,6 +161,7 @@ Analytic::Traffic Analytic::traffic_of(const Point& point, std::size_t variable)
   traffic.rows = fixed.row_bytes > 0;
   const bool reduces = choice.way == Way::kAllReduce;
   traffic.gathers = traffic.rows && reduces && (!fixed.fetchable || members_count_ <= 2);
+  traffic.by_node = reduces && choice.algorithm == strategy::AllReduceAlgorithm::kHierarchical;
   const bool copies = choice.way == Way::kServers && choice.proxy;
   traffic.fetches = traffic.rows && !traffic.gathers && !copies && fixed.fetchable;
   traffic.at_owner = !reduces || traffic.rows || choice.update_at == ir::UpdateAt::kOwner;
@@ -223,15 +225,15 @@ void Analytic::add_variable(const Point& point, std::size_t variable,
     loads.at(variable, 3 * n + rank) += install;
     loads.stolen[node_of_rank_[rank]] += install;
   }
-  loads.trip[variable] = (traffic.fetches ? 4 : 2) * worst + install;
+  loads.trip[variable] = (traffic.fetches || traffic.by_node ? 4 : 2) * worst + install;
 }
 
 // `own`: the part of the variable that the node owns, in so many messages of all.
 void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, double messages,
                         double all_messages, std::size_t variable, Loads& loads) const {
   const Node& node = nodes_[i];
-  const double here = node.members;
-  const double others = members_count_ - here;
+  const double here = traffic.by_node ? std::min(node.members, 1.0) : node.members;
+  const double others = (traffic.by_node ? nodes_with_members_ : members_count_) - here;
   const double message = costs_.engine.message.value;
   const double trips = traffic.fetches ? 2 : 1;  // asking for rows is a message, too
   const auto seconds = [&](double count, double part, double bytes, double sent) {
@@ -246,7 +248,8 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
   const std::size_t n = nodes_.size();
   loads.at(variable, i) += out;
   loads.at(variable, n + i) += in;
-  const double inside = own * std::max(0.0, here - 1) * (traffic.up + traffic.down);
+  const double inside =
+      (traffic.by_node ? 1 : own) * std::max(0.0, node.members - 1) * (traffic.up + traffic.down);
   loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
   loads.stolen[i] += (out + in) * node.rate * costs_.engine.send_cpu_s_per_byte;
 }

@@ -80,6 +80,7 @@ class Analytic {
     bool fetches = false;  // rows, when they are needed
     bool at_owner = false;
     bool codes = false;
+    bool by_node = false;  // each node's contributions are added on it, and it gets one result
   };
   enum class Where : std::uint8_t { kCompute, kSide, kTrip };
   struct Highest {
@@ -124,6 +125,7 @@ class Analytic {
   std::vector<std::uint32_t> node_of_rank_;
   std::vector<std::uint32_t> members_;  // ranks that compute
   std::vector<std::uint32_t> rank_of_server_;
+  double nodes_with_members_ = 0;
   double members_count_ = 0;
   double compute_ = 0;
 };

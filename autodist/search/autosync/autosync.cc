@@ -105,6 +105,13 @@ class Search {
     std::vector<Choice> kinds(3);
     kinds[0].update_at = ir::UpdateAt::kOwner;
     kinds[2].algorithm = strategy::AllReduceAlgorithm::kLibrary;
+    const auto& known = space_.allowed().algorithms;
+    constexpr auto kByNode = strategy::AllReduceAlgorithm::kHierarchical;
+    if (std::find(known.begin(), known.end(), kByNode) != known.end()) {
+      kinds.emplace_back();
+      kinds.back().algorithm = kByNode;
+      kinds.back().update_at = ir::UpdateAt::kOwner;
+    }
     for (const Choice& kind : kinds) {
       Point point;
       for (std::size_t i = 0; i < graph_->variables.size(); ++i) {

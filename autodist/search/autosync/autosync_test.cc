@@ -124,6 +124,17 @@ TEST(Search, SparesASlowLink) {
   EXPECT_GT(found.speedup(), 1.2);
 }
 
+TEST(Search, AddsOnANodeBeforeItSends) {
+  // Of M bytes on two machines of four replicas, a card carries 4 M of direct all-reduces, and M
+  // where each machine's four gradients are added first.
+  const auto graph = layers({800, 800, 800}, 1e-4);
+  const cluster::Cluster cluster = machines({1, 1}, "0, 1, 2, 3");
+  SearchOptions direct;
+  direct.allowed.algorithms = {strategy::AllReduceAlgorithm::kDirect};
+  const Seconds without = find(graph, cluster, direct, 40).best().judgement->step;
+  EXPECT_LT(find(graph, cluster, {}, 40).best().judgement->step.value, 0.6 * without.value);
+}
+
 TEST(Search, GivesTheSameForASeedAndABudgetInSimulations) {
   const auto graph = layers({300, 40, 300, 500}, 1e-4);
   const cluster::Cluster cluster = machines({1, 2, 1});

@@ -40,11 +40,12 @@ inline std::shared_ptr<const ir::Graph> layers(const std::vector<std::int64_t>& 
 }
 
 // Machines with a GPU each, their cards in Gbit/s.
-inline cluster::Cluster machines(const std::vector<double>& gbit_per_s) {
+inline cluster::Cluster machines(const std::vector<double>& gbit_per_s,
+                                 const std::string& gpus = "0") {
   std::string text = "nodes:\n";
   for (std::size_t i = 0; i < gbit_per_s.size(); ++i) {
-    text += fmt::format("  - {{address: 10.0.0.{}, gpus: [0], network_bandwidth: {}{}}}\n", i + 1,
-                        gbit_per_s[i], i == 0 ? ", chief: true" : "");
+    text += fmt::format("  - {{address: 10.0.0.{}, gpus: [{}], network_bandwidth: {}{}}}\n", i + 1,
+                        gpus, gbit_per_s[i], i == 0 ? ", chief: true" : "");
   }
   return cluster::parse_resource_spec(text, "test");
 }

@@ -40,6 +40,11 @@ const AlgorithmRow kAlgorithms[] = {
        if (choice.update_at == ir::UpdateAt::kOwner) return "update_at=every_rank";
        return choice.compression.codec == ir::Codec::kNone ? "" : "no compression";
      }},
+    {AllReduceAlgorithm::kHierarchical,
+     [](const Choice& choice, bool by_rows) {
+       if (by_rows) return "a dense gradient";
+       return choice.compression.codec == ir::Codec::kNone ? "" : "no compression";
+     }},
 };
 
 Choice choice_of(const strategy::Synchronizer& synchronizer) {
@@ -82,8 +87,16 @@ Space::Space(const ir::Graph& graph, const cluster::Cluster& cluster, Allowed al
     servers_.push_back(cluster::device_name(cluster, {i, cluster::Device{}, 0, true}));
     rates_.push_back(cluster.nodes[i].bandwidth_bytes_per_s);
   }
+  std::set<std::size_t> nodes;
   for (const cluster::Place& place : cluster::ranks_of(cluster)) {
-    if (!place.serves_only) ++replicas_;
+    if (place.serves_only) continue;
+    ++replicas_;
+    if (!nodes.insert(place.node).second) shares_nodes_ = true;
+  }
+  if (!shares_nodes_) {  // then it is the direct one
+    auto& known = allowed_.algorithms;
+    known.erase(std::remove(known.begin(), known.end(), AllReduceAlgorithm::kHierarchical),
+                known.end());
   }
   clipped_.resize(graph.variables.size());
   for (const ir::Clip& clip : graph.clips) {

@@ -48,7 +48,9 @@ struct Allowed {
                                  Bytes(1'600'000)};
   // A further algorithm is one entry here and one row in space.cc's table of what each needs.
   std::vector<strategy::AllReduceAlgorithm> algorithms{strategy::AllReduceAlgorithm::kDirect,
-                                                       strategy::AllReduceAlgorithm::kLibrary};
+                                                       strategy::AllReduceAlgorithm::kLibrary,
+                                                       // where replicas share a node
+                                                       strategy::AllReduceAlgorithm::kHierarchical};
   std::vector<ir::Compression> compressions;  // beside none
   std::int32_t most_staleness = 0;
 };
@@ -102,6 +104,7 @@ class Space {
   std::vector<std::string> servers_;
   std::vector<double> rates_;
   std::uint32_t replicas_ = 0;
+  bool shares_nodes_ = false;
   std::vector<bool> clipped_;  // by variable
 };
 

@@ -57,6 +57,17 @@ TEST(Space, SaysWhyAChoiceIsNotLegal) {
   EXPECT_NE(reason(Space(*graph, cluster, direct), choice), "legal") << "was not allowed";
 }
 
+TEST(Space, AddsOnANodeWhereReplicasShareOne) {
+  const auto graph = layers({12}, 1e-3);
+  const cluster::Cluster alone = machines({1, 1, 1});
+  const cluster::Cluster shared = machines({1, 1}, "0, 1");
+  Choice choice = reduced(0);
+  choice.algorithm = strategy::AllReduceAlgorithm::kHierarchical;
+  choice.update_at = ir::UpdateAt::kOwner;
+  EXPECT_EQ(reason(Space(*graph, shared), choice), "legal");
+  EXPECT_EQ(reason(Space(*graph, alone), choice), "'w0': algorithm 5 is not among those allowed");
+}
+
 TEST(Space, KeepsTheRowsOfSparseVariablesTogether) {
   ir::Graph graph = *layers({12}, 1e-3);
   graph.variables.front().sparse_gradient = true;
