@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "autodist/app/link_tuning.h"
 #include "autodist/base/error.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/c10d/gloo.h"
