@@ -216,13 +216,11 @@ std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks) {
          "apt-get install libopenblas0-pthread: the reference BLAS is many times slower"},
         machine.blas);
   if (!machine.better_kernels.empty()) {
-    check(false,
-          {"BLAS kernels", Health::kPoor,
-           fmt::format("OpenBLAS does not know this CPU and computes as on a {}",
-                       machine.blas_kernels),
-           fmt::format("export {}={} for programs of your own; autodist sets it for itself",
-                       kBlasKernels, machine.better_kernels)},
-          "");
+    all.push_back({"BLAS kernels", Health::kPoor,
+                   fmt::format("OpenBLAS does not know this CPU and computes as on a {}",
+                               machine.blas_kernels),
+                   fmt::format("export {}={} for programs of your own; autodist sets it for itself",
+                               kBlasKernels, machine.better_kernels)});
   }
   all.push_back(threads_finding(machine, ranks));
   const std::uint64_t files = 256 + 16 * ranks;

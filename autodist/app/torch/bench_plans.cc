@@ -6,15 +6,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "autodist/app/link_tuning.h"
 #include "autodist/app/planning.h"
 #include "autodist/app/searching.h"
-#include "autodist/app/stop_signal.h"
 #include "autodist/app/studies/strategies.h"
 #include "autodist/app/torch/bench.h"
 #include "autodist/app/torch/trial_subject.h"

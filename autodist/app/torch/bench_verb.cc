@@ -82,10 +82,10 @@ void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
       ->check(CLI::IsMember({"fifo-barrier", "fifo", "priority"}));
   verb.add_option("--builder", sync.builder, "sync-rank: whose strategy the settings vary")
       ->group(kRankOptions);
-  verb.add_option("--slice-bytes", sync.slice_bytes, "sync-rank: 0: the default")
+  verb.add_option("--slice-bytes", sync.slice_bytes, "sync-rank: 0 for the default")
       ->group(kRankOptions);
   declare_encryption(verb, sync.encryption);
-  verb.add_option("--window-bytes", sync.window_bytes, "sync-rank: 0: the default")
+  verb.add_option("--window-bytes", sync.window_bytes, "sync-rank: 0 for the default")
       ->group(kRankOptions);
   verb.add_option("--warmup", sync.warmup, "steps that are not counted")->group(kRankOptions);
   verb.add_option("--steps", sync.steps, "steps that are")->group(kRankOptions);
