@@ -166,6 +166,23 @@ TEST(Factors, LeaveInTheGradientsPlace) {
   EXPECT_NEAR(simulation.step.value, kForwardAndGradient + bytes / kRate + kLatency + 20e-3, 1e-9);
 }
 
+TEST(Factors, BoundTheProblem) {
+  const auto bounds = [](const char* builder) {
+    SimulatedJob job = job_of(stack(1, 1000, 10e-3), builder, 2);
+    only_the_wire(job.costs);
+    job.costs.cores = 2;
+    return job.simulate().bounds;
+  };
+  const sim::Bounds whole = bounds("AllReduce");
+  const sim::Bounds factors = bounds("AllReduce:algorithm=sufficient_factors");
+  EXPECT_LT(whole.problem, whole.whole);
+  EXPECT_EQ(whole.problem, factors.problem) << "it is the problem's, not the plan's";
+  EXPECT_LE(factors.problem, factors.plan);
+  // 4 MB at 125 MB/s; or 32 kB, and one product of 10 ms after it.
+  EXPECT_NEAR(whole.whole.value, kForwardAndGradient + 4e6 / kRate, 1e-9);
+  EXPECT_NEAR(whole.problem.value, kForwardAndGradient + 32e3 / kRate + 10e-3, 1e-9);
+}
+
 TEST(PowerSgd, TwoRingsOfFactorsInTheGradientsPlace) {
   SimulatedJob job =
       job_of(stack(1, 300, 10e-3), "AllReduce:algorithm=library,compressor=PowerSGDCompressor", 4);

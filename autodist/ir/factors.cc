@@ -1,14 +1,11 @@
 #include "autodist/ir/factors.h"
 
 #include "autodist/ir/graph_builder.h"
-#include "autodist/ir/history.h"
 
 namespace autodist::ir {
 
 std::optional<Factors> factors_of(const Graph& graph, VariableId id) {
-  const std::optional<ValueId> gradient = graph.variable(id).gradient;
-  if (!gradient) return std::nullopt;
-  const std::optional<OpId> maker = History(graph).maker(*gradient);
+  const std::optional<OpId> maker = graph.variable(id).gradient_complete;
   if (!maker || graph.op(*maker).name != "aten::mm") return std::nullopt;
   const Op& op = graph.op(*maker);
   const auto* left = std::get_if<ValueId>(&op.arguments[0]);
@@ -20,6 +17,17 @@ std::optional<Factors> factors_of(const Graph& graph, VariableId id) {
 std::int64_t element_count(const Graph& graph, const Factors& factors, std::int64_t batch) {
   return element_count(graph.value(factors.left).type).at(batch) +
          element_count(graph.value(factors.right).type).at(batch);
+}
+
+Bytes bytes_of(const Graph& graph, const Factors& factors, std::int64_t batch) {
+  const auto each = static_cast<std::int64_t>(size_of(graph.value(factors.left).type.dtype));
+  return Bytes(element_count(graph, factors, batch) * each);
+}
+
+bool factors_pay(const Graph& graph, VariableId variable, std::int64_t members) {
+  const std::optional<Factors> factors = factors_of(graph, variable);
+  return factors && element_count(graph, *factors, graph.example_batch) * members <
+                        2 * element_count(graph, variable);
 }
 
 }  // namespace autodist::ir

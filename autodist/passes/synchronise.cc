@@ -131,8 +131,7 @@ class Synchroniser {
     return lowest->second;
   }
 
-  // A shard whose gradient is a product of two matrices, which are small beside what a direct
-  // all-reduce sends: each member sends them to all others, there 2(n-1)/n of the gradient.
+  // A whole variable whose gradient is a product of two matrices that are worth sending.
   bool sends_factors(ir::ShardId id) const {
     if (all_reduce(id.value).algorithm != strategy::AllReduceAlgorithm::kSufficientFactors ||
         state_.options.micro_batches != 1) {
@@ -140,11 +139,8 @@ class Synchroniser {
     }
     const ir::Graph& graph = state_.graph();
     const ir::VariableId variable = program_.shard(id).variable;
-    const std::int64_t elements = ir::element_count(graph, variable);
-    const auto factors = ir::factors_of(graph, variable);
-    if (!factors || elements != program_.shard(id).elements) return false;
-    const auto members = static_cast<std::int64_t>(members_.size());
-    return ir::element_count(graph, *factors, graph.example_batch) * members < 2 * elements;
+    return ir::element_count(graph, variable) == program_.shard(id).elements &&
+           ir::factors_pay(graph, variable, static_cast<std::int64_t>(members_.size()));
   }
 
   void add_factors(ir::ShardId id) {

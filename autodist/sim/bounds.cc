@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "autodist/sim/factored.h"
 #include "autodist/sim/job_tables.h"
 
 namespace autodist::sim {
@@ -43,22 +44,23 @@ class Bounding {
     bounds.chain_name = chain.name;
     bounds.plan = std::max({bounds.compute, bounds.card, bounds.owner, bounds.chain});
     if (program_.is_placed()) {  // nothing need cross; the ops may be spread as one likes
-      bounds.problem = bare_compute() * (1.0 / program_.stages);
+      bounds.problem = bounds.whole = bare_compute() * (1.0 / program_.stages);
       return bounds;
     }
+    const std::vector<Factored> none(tables_.variables.size());
     bounds.traffic = least(needed_bytes());
-    bounds.problem = std::max({bare_compute(), bounds.traffic, problem_chain()});
+    bounds.whole = std::max({bare_compute(), bounds.traffic, problem_chain(none)});
+    bounds.problem = with_factors(bounds.whole);
     // The slices of a variable share links on their way round, which `chain` leaves out.
-    if (is_dense_and_synchronous()) bounds.plan = std::max(bounds.plan, bounds.problem);
+    if (is_lossless_and_synchronous()) bounds.plan = std::max(bounds.plan, bounds.problem);
     return bounds;
   }
 
  private:
   // One of those that the problem's bound holds for.
-  [[nodiscard]] bool is_dense_and_synchronous() const {
+  [[nodiscard]] bool is_lossless_and_synchronous() const {
     const auto is_plain = [](const ir::Slice& slice) {
-      return slice.rows == ir::RowTransfer::kNone && slice.compression == ir::Compression{} &&
-             !slice.sufficient_factors;
+      return slice.rows == ir::RowTransfer::kNone && slice.compression == ir::Compression{};
     };
     const auto is_whole = [](const ir::Collective& collective) {
       return collective.compression == ir::Compression{};
@@ -379,13 +381,27 @@ class Bounding {
     return least_traffic(bytes, workers, servers);
   }
 
-  [[nodiscard]] Seconds problem_chain() const {
+  [[nodiscard]] Seconds with_factors(Seconds whole) const {
+    const std::vector<Factored> all = factored_gradients(program_, costs_);
+    const double bytes = needed_bytes();
+    if (bytes <= 0) return whole;
+    const double low = std::max(bare_compute(), problem_chain(all)).value;
+    return Seconds(least_with_factors(all, bytes, least(bytes).value / bytes, low, whole.value));
+  }
+
+  // Through the owner that suits it best, or, as factors, with at least the last one's product.
+  [[nodiscard]] Seconds problem_chain(const std::vector<Factored>& factored) const {
     Seconds longest;
     for (std::uint32_t rank : one_per_device()) {
       const std::vector<double> spans = this->spans(rank);
       for (std::uint32_t v = 0; v < spans.size(); ++v) {
         if (!tables_.variables[v].trained) continue;
-        longest = std::max(longest, Seconds(spans[v]) + least(needed_bytes(v)));
+        const double bytes = needed_bytes(v);
+        Seconds way = least(bytes);
+        if (factored[v].saved > 0) {
+          way = std::min(way, least(bytes - factored[v].saved) + Seconds(factored[v].multiply_one));
+        }
+        longest = std::max(longest, Seconds(spans[v]) + way);
       }
     }
     return longest;

@@ -22,10 +22,13 @@ struct Bounds {
   std::string owner_name;  // "rank 0"
   std::string chain_name;  // of the variable
 
-  // The problem's: the least that any dense synchronous data-parallel strategy needs for the same
-  // graph, batch and cluster, whatever the owners. The largest of compute, `traffic` and the chain
-  // with an owner chosen best. Of a placed graph: its ops spread evenly over the stages.
+  // The problem's: the least that any lossless synchronous data-parallel strategy needs for the
+  // same graph, batch and cluster, whatever the owners, and whether gradients travel whole or as
+  // factors. Of a placed graph: its ops spread evenly over the stages.
   Seconds problem;
+  // The same where gradients travel whole: the largest of compute, `traffic` and the chain with an
+  // owner chosen best.
+  Seconds whole;
   Seconds traffic;
 };
 

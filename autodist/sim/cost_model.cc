@@ -152,6 +152,18 @@ Seconds compute_seconds(const CostModel& costs, ir::Rank rank) {
          static_cast<double>(costs.micro_batches);
 }
 
+Seconds multiply_seconds(const CostModel& costs, const ir::Graph& graph, const ir::Factors& factors,
+                         ir::Rank rank) {
+  const DeviceCost& device = costs.device(rank);
+  if (device.on_host) return device.ops[factors.product.value];
+  double flop = 2;
+  for (const ir::Affine& size : {graph.value(factors.left).type.sizes.front(), factors.inner,
+                                 graph.value(factors.right).type.sizes.back()}) {
+    flop *= static_cast<double>(size.at(costs.batch));
+  }
+  return Seconds(flop / costs.engine.multiply_flop_per_s);
+}
+
 CostModel cost_model(const ir::Program& program, const cluster::Cluster& cluster,
                      const CostOptions& options) {
   return Model(program, cluster, options).make();

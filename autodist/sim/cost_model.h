@@ -12,6 +12,7 @@
 
 #include "autodist/base/units.h"
 #include "autodist/cluster/cluster.h"
+#include "autodist/ir/factors.h"
 #include "autodist/ir/program.h"
 #include "autodist/sim/collective_cost.h"
 
@@ -74,6 +75,11 @@ struct CostModel {
 
 // Of all micro-batches of a step, ops one after another.
 Seconds compute_seconds(const CostModel& costs, ir::Rank rank);
+
+// In which `rank` multiplies one member's factors of a gradient. Where it computes on the host:
+// what the graph's own product was measured to take.
+Seconds multiply_seconds(const CostModel& costs, const ir::Graph& graph, const ir::Factors& factors,
+                         ir::Rank rank);
 
 // An op on a device of `tflops` and `bytes_per_s` of memory bandwidth: the longer of computing and
 // moving, at the shares of the peak that kernels usually reach, after a launch (Williams et al.,

@@ -21,18 +21,13 @@ bool is_compressed(const ir::Slice& slice) {
   return slice.rows == ir::RowTransfer::kNone && slice.compression.codec != ir::Codec::kNone;
 }
 
-// Every member multiplies what each of them sent: where ranks compute on the host, in the time that
-// this product was measured to take.
+// Every member multiplies what each of them sent.
 double multiply_seconds(const ir::Program& program, const ir::Slice& slice,
                         const CostModel& costs) {
   const auto factors =
       ir::factors_of(*program.graph, program.shard(slice.pieces.front().shard).variable);
   AD_CHECK(factors.has_value()) << "a slice of factors whose gradient is no product";
-  const DeviceCost& device = costs.device(slice.members.front());
-  if (device.on_host) return device.ops[factors->product.value].value;
-  const double inner = static_cast<double>(factors->inner.at(costs.batch));
-  const double elements = static_cast<double>(element_count(slice));
-  return seconds_for(2 * elements * inner, costs.engine.multiply_flop_per_s);
+  return multiply_seconds(costs, *program.graph, *factors, slice.members.front()).value;
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ std::string speed_rows(const Study& study) {
     text += fmt::format(
         "| {:g} | {:.1f} | {:.1f} | {:.1f} | {:.2f} | {:.3f} | {:.0f} % | {:.0f} % |\n", rate,
         samples / plain.step.value, samples / sliced.step.value, samples / priority.step.value,
-        plain.step / priority.step, priority.step / priority.bounds.problem,
+        plain.step / priority.step, priority.step / priority.bounds.whole,
         100 * plain.nodes[0].sending, 100 * priority.nodes[0].sending);
   }
   return text;

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "autodist/base/check.h"
+#include "autodist/ir/factors.h"
 #include "autodist/ir/rows.h"
 #include "autodist/passes/pipeline.h"
 
@@ -20,9 +21,12 @@ constexpr double kRowNumber = 8;   // bytes
 const double kFused = static_cast<double>(passes::Options{}.fuse_below.value);
 constexpr double kMostBlock = 32 << 20;  // of rows in one slice
 
+bool reduces_by(const Choice& choice, strategy::AllReduceAlgorithm algorithm) {
+  return choice.way == Way::kAllReduce && choice.algorithm == algorithm;
+}
+
 bool by_library(const Choice& choice) {
-  return choice.way == Way::kAllReduce &&
-         choice.algorithm == strategy::AllReduceAlgorithm::kLibrary;
+  return reduces_by(choice, strategy::AllReduceAlgorithm::kLibrary);
 }
 
 double seconds_for(double bytes, double bytes_per_s) {
@@ -117,6 +121,12 @@ void Analytic::read_variables(const ir::Program& program) {
       fixed.fetchable = costs_.micro_batches == 1 && ir::rows_read(graph, id).has_value();
       copied = fixed.fetched;
     }
+    if (space_.has_factors(id) && costs_.micro_batches == 1) {
+      const ir::Factors factors = *ir::factors_of(graph, id);
+      fixed.factor_bytes = static_cast<double>(bytes_of(graph, factors, costs_.batch).value);
+      fixed.multiply_seconds =
+          multiply_seconds(costs_, graph, factors, ir::Rank(members_.front())).value;
+    }
     fixed.install =
         seconds_for(copied, costs_.engine.install_bytes_per_s) + seconds_for(copied, staging);
     fixed.install_updating =
@@ -161,7 +171,7 @@ Analytic::Traffic Analytic::traffic_of(const Point& point, std::size_t variable)
   traffic.rows = fixed.row_bytes > 0;
   const bool reduces = choice.way == Way::kAllReduce;
   traffic.gathers = traffic.rows && reduces && (!fixed.fetchable || members_count_ <= 2);
-  traffic.by_node = reduces && choice.algorithm == strategy::AllReduceAlgorithm::kHierarchical;
+  traffic.by_node = reduces_by(choice, strategy::AllReduceAlgorithm::kHierarchical);
   const bool copies = choice.way == Way::kServers && choice.proxy;
   traffic.fetches = traffic.rows && !traffic.gathers && !copies && fixed.fetchable;
   traffic.at_owner = !reduces || traffic.rows || choice.update_at == ir::UpdateAt::kOwner;
@@ -178,6 +188,11 @@ Analytic::Traffic Analytic::traffic_of(const Point& point, std::size_t variable)
   const Bytes slice = point.slice_bytes > Bytes{0} ? point.slice_bytes : slice_;
   traffic.slice = traffic.rows ? kMostBlock : static_cast<double>(slice.value);
   return traffic;
+}
+
+bool Analytic::by_factors(std::size_t variable, const Choice& choice) const {
+  return variables_[variable].factor_bytes > 0 &&
+         reduces_by(choice, strategy::AllReduceAlgorithm::kSufficientFactors);
 }
 
 // What an owner adds up, updates and hands out, in seconds.
@@ -228,6 +243,29 @@ void Analytic::add_variable(const Point& point, std::size_t variable,
   loads.trip[variable] = (traffic.fetches || traffic.by_node ? 4 : 2) * worst + install;
 }
 
+// Every member sends its factors to all others and multiplies everyone's.
+void Analytic::add_factors(std::size_t variable, Loads& loads) const {
+  const Fixed& fixed = variables_[variable];
+  const std::size_t n = nodes_.size();
+  const double message = costs_.engine.message.value;
+  const double work = fixed.multiply_seconds * members_count_ + fixed.install_updating;
+  double worst = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const Node& node = nodes_[i];
+    const double pairs = node.members * (members_count_ - node.members);
+    const double across = pairs * (fixed.factor_bytes / node.rate + message);
+    loads.at(variable, i) += across;
+    loads.at(variable, n + i) += across;
+    const double inside = node.members * (node.members - 1) * fixed.factor_bytes;
+    loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
+    const double sent = 2 * pairs * fixed.factor_bytes;
+    loads.stolen[i] += node.members * work + sent * costs_.engine.send_cpu_s_per_byte;
+    worst = std::max(worst, across + node.latency);
+  }
+  for (std::uint32_t rank : members_) loads.at(variable, 3 * n + rank) += work;
+  loads.trip[variable] = worst + work;
+}
+
 // `own`: the part of the variable that the node owns, in so many messages of all.
 void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, double messages,
                         double all_messages, std::size_t variable, Loads& loads) const {
@@ -264,7 +302,7 @@ void Analytic::share_groups(const Point& point, Owned& owned) const {
   for (std::uint32_t i = 0; i < variables_.size(); ++i) {
     const Choice& choice = point.choices[i];
     if (choice.way != Way::kAllReduce || !variables_[i].trained) continue;
-    if (by_library(choice)) continue;
+    if (by_library(choice) || by_factors(i, choice)) continue;
     for (std::uint32_t place : choice.places) {
       groups[{place, choice.update_at}].push_back(
           {i, 1 / static_cast<double>(choice.places.size())});
@@ -372,8 +410,13 @@ Analytic::Loads Analytic::loads_of(const Point& point) const {
   const Owned owned = owners_of(point);
   const std::vector<double> fused = fused_messages(owned);
   for (std::size_t i = 0; i < variables_.size(); ++i) {
-    if (!variables_[i].trained || by_library(point.choices[i])) continue;
-    add_variable(point, i, owned[i], fused, loads);
+    const Choice& choice = point.choices[i];
+    if (!variables_[i].trained || by_library(choice)) continue;
+    if (by_factors(i, choice)) {
+      add_factors(i, loads);
+    } else {
+      add_variable(point, i, owned[i], fused, loads);
+    }
   }
   add_libraries(point, loads);
   return loads;

@@ -48,6 +48,8 @@ class Analytic {
     double weight = 1;     // of its update
     double install = 0;    // seconds at every computing rank, updated by the owner
     double install_updating = 0;
+    double factor_bytes = 0;      // of both factors that one member sends; 0: it sends gradients
+    double multiply_seconds = 0;  // of one member's factors
     double needed = 0;
     double complete = 0;
     bool trained = false;
@@ -104,11 +106,13 @@ class Analytic {
   [[nodiscard]] Owned owners_of(const Point& point) const;
   void share_groups(const Point& point, Owned& owned) const;
   void add_libraries(const Point& point, Loads& loads) const;
+  void add_factors(std::size_t variable, Loads& loads) const;
   // By rank: messages per piece that is small enough to be fused with others of its owner.
   [[nodiscard]] std::vector<double> fused_messages(const Owned& owned) const;
   [[nodiscard]] Loads loads_of(const Point& point) const;
   void add_variable(const Point& point, std::size_t variable, const std::vector<double>& owned,
                     const std::vector<double>& fused, Loads& loads) const;
+  [[nodiscard]] bool by_factors(std::size_t variable, const Choice& choice) const;
   [[nodiscard]] Traffic traffic_of(const Point& point, std::size_t variable) const;
   [[nodiscard]] double work_of(const Fixed& fixed, const Traffic& traffic, double part) const;
   void add_card(std::size_t node, const Traffic& traffic, double own, double messages,

@@ -11,9 +11,12 @@
 #include "autodist/search/autosync/analytic.h"
 #include "autodist/search/autosync/climb.h"
 #include "autodist/search/builders/builders.h"
+#include "autodist/search/builders/parts.h"
 
 namespace autodist::search {
 namespace {
+
+using strategy::AllReduceAlgorithm;
 
 constexpr std::size_t kStarts = 3;           // points from which the arithmetic climbs
 constexpr std::size_t kBuildersFirst = 2;    // judged before the first found point
@@ -99,32 +102,33 @@ class Search {
     return order;
   }
 
+  // As near to this as is legal for the variable.
+  [[nodiscard]] Choice all_reduce(ir::VariableId id, AllReduceAlgorithm algorithm,
+                                  ir::UpdateAt at) const {
+    Choice choice;
+    choice.way = Way::kAllReduce;
+    choice.places = {id.value};
+    for (const AllReduceAlgorithm by : {algorithm, AllReduceAlgorithm::kDirect}) {
+      choice.algorithm = by;
+      for (const ir::UpdateAt where : {at, ir::UpdateAt::kEveryRank}) {
+        choice.update_at = where;
+        if (!space_.why_not(id, choice)) return choice;
+      }
+    }
+    return neighbourhood_.options(id).front();
+  }
+
   // All variables alike: what builders have no word for.
   [[nodiscard]] std::vector<Point> uniform_points() const {
     std::vector<Point> points;
-    std::vector<Choice> kinds(3);
-    kinds[0].update_at = ir::UpdateAt::kOwner;
-    kinds[2].algorithm = strategy::AllReduceAlgorithm::kLibrary;
-    const auto& known = space_.allowed().algorithms;
-    constexpr auto kByNode = strategy::AllReduceAlgorithm::kHierarchical;
-    if (std::find(known.begin(), known.end(), kByNode) != known.end()) {
-      kinds.emplace_back();
-      kinds.back().algorithm = kByNode;
-      kinds.back().update_at = ir::UpdateAt::kOwner;
-    }
-    for (const Choice& kind : kinds) {
-      Point point;
-      for (std::size_t i = 0; i < graph_->variables.size(); ++i) {
-        Choice choice = kind;
-        choice.way = Way::kAllReduce;
-        choice.places = {static_cast<std::uint32_t>(i)};
-        if (space_.why_not(ir::VariableId(i), choice)) choice.update_at = ir::UpdateAt::kEveryRank;
-        if (space_.why_not(ir::VariableId(i), choice)) {
-          choice = neighbourhood_.options(ir::VariableId(i)).front();
-        }
-        point.choices.push_back(std::move(choice));
+    for (const AllReduceAlgorithm algorithm : space_.allowed().algorithms) {
+      for (const ir::UpdateAt at : {ir::UpdateAt::kOwner, ir::UpdateAt::kEveryRank}) {
+        Point point;
+        for_each_variable(*graph_, [&](ir::VariableId id) {
+          point.choices.push_back(all_reduce(id, algorithm, at));
+        });
+        if (points.empty() || !(points.back() == point)) points.push_back(std::move(point));
       }
-      points.push_back(std::move(point));
     }
     return points;
   }
@@ -153,8 +157,9 @@ class Search {
       }
     }
     std::vector<Point> starts = uniform_points();
+    const std::size_t most = starts.size() + kStarts;
     for (std::size_t builder : builders_by_score()) {
-      if (starts.size() == kStarts + 3) break;
+      if (starts.size() == most) break;
       if (candidates_[builder].point) starts.push_back(*candidates_[builder].point);
     }
     std::stable_sort(starts.begin(), starts.end(), [&](const Point& a, const Point& b) {

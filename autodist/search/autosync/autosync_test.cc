@@ -135,6 +135,61 @@ TEST(Search, AddsOnANodeBeforeItSends) {
   EXPECT_LT(find(graph, cluster, {}, 40).best().judgement->step.value, 0.6 * without.value);
 }
 
+TEST(Search, SendsFactorsInTheGradientsPlace) {
+  // Each of four sends 2 x 3/4 of 2.6 MB of a gradient, or 3 times 51 kB of factors.
+  const auto graph = layers({800, 800, 800}, 1e-3);
+  const cluster::Cluster cluster = machines({1, 1, 1, 1});
+  SearchOptions whole;
+  whole.allowed.algorithms = {strategy::AllReduceAlgorithm::kDirect};
+  const Found without = find(graph, cluster, whole, 40);
+  const Found with = find(graph, cluster, {}, 40);
+  EXPECT_LT(with.best().judgement->step.value, 0.3 * without.best().judgement->step.value);
+  EXPECT_GE(with.best().judgement->step, with.best().judgement->problem_bound);
+  EXPECT_LT(with.best().judgement->problem_bound, without.best().judgement->plan_bound);
+}
+
+// Where links are fast and multiplying is slow, gradients are better off whole.
+TEST(Search, LeavesGradientsWholeWhereMultiplyingIsDear) {
+  const auto graph = layers({800, 800}, 1e-3);
+  const cluster::Cluster cluster = machines({20, 20, 20, 20});
+  const auto costs = [&](const ir::Program& program) {
+    sim::CostModel model = sim::cost_model(program, cluster);
+    for (sim::DeviceCost& device : model.devices) device.on_host = false;
+    model.engine.multiply_flop_per_s = 1e3;
+    return model;
+  };
+  SearchOptions options;
+  options.budget.simulations = 40;
+  const Found found = search(graph, cluster, {}, costs, options, NoClock());
+  for (const strategy::NodeConfig& node : found.best().strategy.nodes) {
+    const auto* reduce = std::get_if<strategy::AllReduceSynchronizer>(&node.synchronizer);
+    EXPECT_TRUE(reduce == nullptr ||
+                reduce->algorithm != strategy::AllReduceAlgorithm::kSufficientFactors)
+        << node.name;
+  }
+}
+
+// By the simulator and by arithmetic alike.
+TEST(Analytic, AgreesWithTheSimulatorOnFactors) {
+  const auto graph = layers({700, 500, 600}, 2e-3);
+  for (const double gbit : {0.02, 0.1, 10.0}) {
+    const cluster::Cluster cluster = machines({gbit, gbit, gbit});
+    const Space space(*graph, cluster);
+    const Judge judge(graph, cluster, {}, costs_on(cluster));
+    const strategy::Strategy strategy =
+        build_strategy("AllReduce:algorithm=sufficient_factors", *graph, cluster);
+    const ir::Program program = judge.program_of(strategy);
+    ASSERT_TRUE(program.travels_as_factors(ir::VariableId(0)));
+    const sim::CostModel costs = judge.costs_of(program);
+    const Analytic analytic(space, program, costs);
+    std::string why_not;
+    const auto judged = judge(strategy, why_not);
+    ASSERT_TRUE(judged) << why_not;
+    const double scored = analytic.score(space.point_of(strategy).value()).step.value;
+    EXPECT_NEAR(scored / judged->step.value, 1, 0.15) << gbit << " Gbit/s";
+  }
+}
+
 TEST(Search, GivesTheSameForASeedAndABudgetInSimulations) {
   const auto graph = layers({300, 40, 300, 500}, 1e-4);
   const cluster::Cluster cluster = machines({1, 2, 1});

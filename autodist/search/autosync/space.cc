@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "autodist/base/check.h"
+#include "autodist/ir/factors.h"
 #include "autodist/ir/rows.h"
 #include "autodist/search/builders/parts.h"
 
@@ -25,25 +26,37 @@ bool by_rows(const ir::Graph& graph, ir::VariableId id) {
   return ir::trained_by_rows(graph.variable(id));
 }
 
+// A variable, as algorithms of all-reduce ask for it.
+struct Reduced {
+  bool by_rows = false;
+  bool has_factors = false;
+};
+
 // What an algorithm needs of a variable; "" where it has it.
 struct AlgorithmRow {
   AllReduceAlgorithm algorithm;
-  const char* (*lacks)(const Choice& choice, bool by_rows);
+  const char* (*lacks)(const Choice& choice, Reduced variable);
 };
 
+const char* lacks_for_whole(const Choice& choice, Reduced variable) {
+  if (variable.by_rows) return "a dense gradient";
+  if (choice.places.size() > 1) return "the variable in one piece";
+  if (choice.update_at == ir::UpdateAt::kOwner) return "update_at=every_rank";
+  return choice.compression.codec == ir::Codec::kNone ? "" : "no compression";
+}
+
 const AlgorithmRow kAlgorithms[] = {
-    {AllReduceAlgorithm::kDirect, [](const Choice&, bool) { return ""; }},
-    {AllReduceAlgorithm::kLibrary,
-     [](const Choice& choice, bool by_rows) {
-       if (by_rows) return "a dense gradient";
-       if (choice.places.size() > 1) return "the variable in one piece";
-       if (choice.update_at == ir::UpdateAt::kOwner) return "update_at=every_rank";
+    {AllReduceAlgorithm::kDirect, [](const Choice&, Reduced) { return ""; }},
+    {AllReduceAlgorithm::kLibrary, lacks_for_whole},
+    {AllReduceAlgorithm::kHierarchical,
+     [](const Choice& choice, Reduced variable) {
+       if (variable.by_rows) return "a dense gradient";
        return choice.compression.codec == ir::Codec::kNone ? "" : "no compression";
      }},
-    {AllReduceAlgorithm::kHierarchical,
-     [](const Choice& choice, bool by_rows) {
-       if (by_rows) return "a dense gradient";
-       return choice.compression.codec == ir::Codec::kNone ? "" : "no compression";
+    {AllReduceAlgorithm::kSufficientFactors,
+     [](const Choice& choice, Reduced variable) {
+       if (!variable.has_factors) return "a gradient that is a product of two small matrices";
+       return lacks_for_whole(choice, variable);
      }},
 };
 
@@ -91,17 +104,24 @@ Space::Space(const ir::Graph& graph, const cluster::Cluster& cluster, Allowed al
   for (const cluster::Place& place : cluster::ranks_of(cluster)) {
     if (place.serves_only) continue;
     ++replicas_;
-    if (!nodes.insert(place.node).second) shares_nodes_ = true;
+    nodes.insert(place.node);
   }
-  if (!shares_nodes_) {  // then it is the direct one
-    auto& known = allowed_.algorithms;
-    known.erase(std::remove(known.begin(), known.end(), AllReduceAlgorithm::kHierarchical),
-                known.end());
+  if (nodes.size() == replicas_) forbid(AllReduceAlgorithm::kHierarchical);  // it is the direct one
+  for_each_variable(graph, [&](ir::VariableId id) {
+    has_factors_.push_back(ir::factors_pay(graph, id, replicas_));
+  });
+  if (std::count(has_factors_.begin(), has_factors_.end(), true) == 0) {
+    forbid(AllReduceAlgorithm::kSufficientFactors);
   }
   clipped_.resize(graph.variables.size());
   for (const ir::Clip& clip : graph.clips) {
     for (ir::VariableId variable : clip.variables) clipped_[variable.value] = true;
   }
+}
+
+void Space::forbid(AllReduceAlgorithm algorithm) {
+  auto& known = allowed_.algorithms;
+  known.erase(std::remove(known.begin(), known.end(), algorithm), known.end());
 }
 
 std::optional<std::string> Space::why_not_split(ir::VariableId variable,
@@ -139,14 +159,14 @@ std::optional<std::string> Space::why_not_reduce(ir::VariableId variable,
                    [&](const auto& each) { return each.algorithm == choice.algorithm; });
   if (row == std::end(kAlgorithms) ||
       std::find(known.begin(), known.end(), choice.algorithm) == known.end()) {
-    return fmt::format("'{}': algorithm {} is not among those allowed", name,
-                       static_cast<int>(choice.algorithm));
+    return fmt::format("'{}': algorithm={} is not among those allowed", name,
+                       strategy::name_of(choice.algorithm));
   }
   const bool rows = by_rows(graph_, variable);
   if (rows && choice.update_at == ir::UpdateAt::kOwner) {
     return fmt::format("'{}' is trained by rows, which their owners update anyway", name);
   }
-  const std::string lacks = row->lacks(choice, rows);
+  const std::string lacks = row->lacks(choice, {rows, has_factors(variable)});
   if (!lacks.empty()) return fmt::format("'{}': this algorithm needs {}", name, lacks);
   return {};
 }

@@ -47,10 +47,12 @@ struct Allowed {
   std::vector<Bytes> slice_bytes{Bytes(200'000), Bytes(100'000), Bytes(400'000), Bytes(800'000),
                                  Bytes(1'600'000)};
   // A further algorithm is one entry here and one row in space.cc's table of what each needs.
-  std::vector<strategy::AllReduceAlgorithm> algorithms{strategy::AllReduceAlgorithm::kDirect,
-                                                       strategy::AllReduceAlgorithm::kLibrary,
-                                                       // where replicas share a node
-                                                       strategy::AllReduceAlgorithm::kHierarchical};
+  std::vector<strategy::AllReduceAlgorithm> algorithms{
+      strategy::AllReduceAlgorithm::kDirect, strategy::AllReduceAlgorithm::kLibrary,
+      // where replicas share a node
+      strategy::AllReduceAlgorithm::kHierarchical,
+      // where it pays (ir/factors.h)
+      strategy::AllReduceAlgorithm::kSufficientFactors};
   std::vector<ir::Compression> compressions;  // beside none
   std::int32_t most_staleness = 0;
 };
@@ -68,6 +70,10 @@ class Space {
   // Payload that a server's card carries, bytes/s.
   [[nodiscard]] double rate(std::uint32_t server) const { return rates_[server]; }
   [[nodiscard]] std::uint32_t replicas() const { return replicas_; }
+  // Whether the variable's gradient is smaller as the two matrices that it is a product of.
+  [[nodiscard]] bool has_factors(ir::VariableId variable) const {
+    return has_factors_[variable.value];
+  }
 
   // Nothing: it may be chosen. Else one line that names the variable and what to use instead.
   [[nodiscard]] std::optional<std::string> why_not(ir::VariableId variable,
@@ -97,6 +103,7 @@ class Space {
                                                         const Choice& choice) const;
   [[nodiscard]] std::vector<std::int64_t> shard_counts(std::int64_t rows) const;
   [[nodiscard]] std::vector<std::uint32_t> axes(ir::VariableId variable) const;
+  void forbid(strategy::AllReduceAlgorithm algorithm);
 
   const ir::Graph& graph_;
   const cluster::Cluster& cluster_;
@@ -104,8 +111,8 @@ class Space {
   std::vector<std::string> servers_;
   std::vector<double> rates_;
   std::uint32_t replicas_ = 0;
-  bool shares_nodes_ = false;
-  std::vector<bool> clipped_;  // by variable
+  std::vector<bool> clipped_;  // by variable, as below
+  std::vector<bool> has_factors_;
 };
 
 }  // namespace autodist::search

@@ -65,7 +65,28 @@ TEST(Space, AddsOnANodeWhereReplicasShareOne) {
   choice.algorithm = strategy::AllReduceAlgorithm::kHierarchical;
   choice.update_at = ir::UpdateAt::kOwner;
   EXPECT_EQ(reason(Space(*graph, shared), choice), "legal");
-  EXPECT_EQ(reason(Space(*graph, alone), choice), "'w0': algorithm 5 is not among those allowed");
+  EXPECT_EQ(reason(Space(*graph, alone), choice),
+            "'w0': algorithm=hierarchical is not among those allowed");
+}
+
+TEST(Space, TakesFactorsWhereTheyAreSmallerThanTheGradient) {
+  // Two factors of 32 numbers each, to two others: 3 x 64 against 2 x 144 and 2 x 16.
+  const auto graph = layers({12, 4}, 1e-3);
+  const cluster::Cluster cluster = machines({1, 1, 1});
+  const Space space(*graph, cluster);
+  Choice choice = reduced(0);
+  choice.algorithm = strategy::AllReduceAlgorithm::kSufficientFactors;
+  EXPECT_EQ(reason(space, choice), "legal");
+  EXPECT_EQ(space.why_not(ir::VariableId(1), choice),
+            "'w1': this algorithm needs a gradient that is a product of two small matrices");
+  choice.places = {0, 1};
+  EXPECT_EQ(reason(space, choice), "'w0': this algorithm needs the variable in one piece");
+  choice.places = {0};
+  choice.update_at = ir::UpdateAt::kOwner;
+  EXPECT_EQ(reason(space, choice), "'w0': this algorithm needs update_at=every_rank");
+  EXPECT_EQ(reason(Space(*layers({4}, 1e-3), cluster), choice),
+            "'w0': algorithm=sufficient_factors is not among those allowed")
+      << "of no variable";
 }
 
 TEST(Space, KeepsTheRowsOfSparseVariablesTogether) {
