@@ -28,7 +28,7 @@ std::optional<PlacedPlan> in_stages(std::size_t stages, std::size_t replicas,
                                     const placement::TaskGraph& tasks,
                                     const std::shared_ptr<const ir::Graph>& graph,
                                     const cluster::Cluster& cluster, const passes::Options& options,
-                                    const search::Judge::Costs& costs) {
+                                    const search::Judge::Costs& costs, Seconds limit) {
   std::vector<NamedDevice> devices = devices_of_cluster(cluster, tasks);
   devices.resize(stages);
   placement::PlaceRequest request;
@@ -37,27 +37,61 @@ std::optional<PlacedPlan> in_stages(std::size_t stages, std::size_t replicas,
       pipelined ? placement::Objective::kThroughput : placement::Objective::kMakespan;
   request.placeto = false;
   request.threads = 1;
-  request.budget = kNoLimit;
+  request.budget = limit;
   const double simulations = kSimulatedTasks / static_cast<double>(tasks.tasks.size());
   request.evaluations = pipelined ? kMoves : static_cast<std::uint64_t>(simulations) + 1;
   for (const NamedDevice& device : devices) request.devices.push_back(device.figures);
-  placement::PlaceResult placed;
   try {
-    placed = placement::place(tasks, request, SteadyClock());
-  } catch (const Error& error) {  // an op that is larger than any device
+    const placement::PlaceResult placed = placement::place(tasks, request, SteadyClock());
+    if (placed.placement.empty()) return {};
+    PlacedPlan plan;
+    const auto& devices_of_tasks = placed.placement;
+    const bool is_one = std::all_of(devices_of_tasks.begin(), devices_of_tasks.end(),
+                                    [&](auto device) { return device == devices_of_tasks[0]; });
+    plan.name = fmt::format("placed in {} stages{}", stages, is_one ? " (all in one)" : "");
+    plan.strategy =
+        placement_strategy(*graph, cluster, static_cast<std::uint32_t>(replicas), placed);
+    plan.program = passes::rewrite(graph, plan.strategy, cluster, options, plan.name);
+    plan.costs = costs(plan.program);
+    plan.simulation = sim::simulate(plan.program, cluster, plan.costs);
+    return plan;
+  } catch (const Error& error) {  // an op that is larger than any device, or cannot be placed
     if (error.code() != ErrorCode::kInfeasible) throw;
   }
-  if (placed.placement.empty()) return {};
-  PlacedPlan plan;
-  plan.name = fmt::format("placed in {} stages", stages);
-  plan.strategy = placement_strategy(*graph, cluster, static_cast<std::uint32_t>(replicas), placed);
-  plan.program = passes::rewrite(graph, plan.strategy, cluster, options, plan.name);
-  plan.costs = costs(plan.program);
-  plan.simulation = sim::simulate(plan.program, cluster, plan.costs);
-  return plan;
+  return {};
 }
 
 }  // namespace
+
+std::optional<PlacedPlan> faster_by_placement(const std::shared_ptr<const ir::Graph>& graph,
+                                              const cluster::Cluster& cluster,
+                                              const passes::Options& options,
+                                              const CostsInMicroBatches& costs, Seconds step,
+                                              Seconds limit) {
+  const std::vector<cluster::Place> ranks = cluster::ranks_of(cluster);
+  const auto serves = [](const cluster::Place& place) { return place.serves_only; };
+  if (std::any_of(ranks.begin(), ranks.end(), serves)) return {};
+  const placement::TaskGraph tasks = placement::task_graph_of(*graph, graph->example_batch);
+  const SteadyClock clock;
+  const Seconds begun = clock.now();
+  std::optional<PlacedPlan> best;
+  for (std::size_t stages = 2; stages <= ranks.size(); ++stages) {
+    if (ranks.size() % stages != 0) continue;
+    const Seconds left = limit > Seconds{} ? limit - (clock.now() - begun) : kNoLimit;
+    if (left <= Seconds{}) break;
+    passes::Options pipelined = options;
+    pipelined.micro_batches = options.micro_batches * static_cast<std::int64_t>(stages);
+    const auto costs_in = [&](const ir::Program& program) {
+      return costs(program, pipelined.micro_batches);
+    };
+    std::optional<PlacedPlan> plan =
+        in_stages(stages, ranks.size() / stages, tasks, graph, cluster, pipelined, costs_in, left);
+    if (!plan || !fits(plan->simulation)) continue;
+    if (plan->simulation.step >= (best ? best->simulation.step : step)) continue;
+    best = std::move(plan);
+  }
+  return best;
+}
 
 PlacedPlan plan_by_placement(const std::shared_ptr<const ir::Graph>& graph,
                              const cluster::Cluster& cluster, const passes::Options& options,
@@ -70,7 +104,7 @@ PlacedPlan plan_by_placement(const std::shared_ptr<const ir::Graph>& graph,
     if (ranks % stages != 0) continue;
     const std::size_t replicas = ranks / stages;
     std::optional<PlacedPlan> plan =
-        in_stages(stages, replicas, tasks, graph, cluster, options, costs);
+        in_stages(stages, replicas, tasks, graph, cluster, options, costs, kNoLimit);
     if (!plan || !fits(plan->simulation)) continue;
     const double rate = static_cast<double>(replicas) / plan->simulation.step.value;
     if (best && rate <= best_rate) continue;

@@ -1,8 +1,11 @@
-// The plan where no data-parallel one fits: the graph's ops spread over the ranks.
+// The plan where no data-parallel one fits, or where it is slower: the graph's ops spread over the
+// ranks.
 
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "autodist/cluster/cluster.h"
@@ -27,5 +30,17 @@ struct PlacedPlan {
 PlacedPlan plan_by_placement(const std::shared_ptr<const ir::Graph>& graph,
                              const cluster::Cluster& cluster, const passes::Options& options,
                              const search::Judge::Costs& costs, const std::string& why);
+
+using CostsInMicroBatches =
+    std::function<sim::CostModel(const ir::Program&, std::int64_t micro_batches)>;
+
+// Every number S of stages that divides the ranks, in S times the micro-batches of `options`, so
+// that a step has the samples that one of a replica per rank has: the fastest that fits, where its
+// step takes less than `step`. Deterministic, unless it is cut short after `limit` (0: none).
+std::optional<PlacedPlan> faster_by_placement(const std::shared_ptr<const ir::Graph>& graph,
+                                              const cluster::Cluster& cluster,
+                                              const passes::Options& options,
+                                              const CostsInMicroBatches& costs, Seconds step,
+                                              Seconds limit);
 
 }  // namespace autodist::app

@@ -80,5 +80,40 @@ TEST(PlacedPlan, SaysThatAPlacementDoesNotFitEither) {
   }
 }
 
+// Two machines with a link of so many Gbit/s.
+SearchedPlan plan_across(double gbit_per_s, const std::shared_ptr<const ir::Graph>& graph) {
+  const cluster::Cluster cluster = cluster::parse_resource_spec(
+      fmt::format("nodes:\n"
+                  "  - {{address: 10.0.0.1, cpus: [0], chief: true, network_bandwidth: {0}}}\n"
+                  "  - {{address: 10.0.0.2, cpus: [0], network_bandwidth: {0}}}\n",
+                  gbit_per_s),
+      "test");
+  SearchRequest request;
+  request.options.budget = search::parse_budget("8");
+  request.placing_share = 0;
+  SearchedPlan plan = search_plan(graph, cluster, request);
+  EXPECT_FALSE(plan.program.is_placed());
+  return plan;
+}
+
+TEST(PlacedPlan, IsOfferedWhereActivationsAreLessThanGradients) {
+  const auto graph = std::make_shared<const ir::Graph>(load_graph("gpt-small"));
+  EXPECT_FALSE(plan_across(100, graph).placement) << "computing takes all of the time";
+  SearchedPlan plan = plan_across(0.02, graph);
+  ASSERT_TRUE(plan.placement);
+  EXPECT_LT(plan.placement->simulation.step, plan.simulation.step);
+  EXPECT_EQ(plan.placement->program.micro_batches, 2U);
+  const auto samples = [](const ir::Program& program, const sim::CostModel& costs) {
+    return costs.batch * costs.micro_batches * program.batch_parts();
+  };
+  EXPECT_EQ(samples(plan.placement->program, plan.placement->costs),
+            samples(plan.program, plan.costs));
+  EXPECT_NE(search_lines(plan).find("--placed takes it"), std::string::npos);
+  take_placement(plan);
+  EXPECT_TRUE(plan.program.is_placed());
+  EXPECT_FALSE(plan.placement);
+  EXPECT_NE(search_lines(plan).find("train it with --accumulate 2"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace autodist::app

@@ -42,13 +42,21 @@ Simulated simulated(const std::shared_ptr<const ir::Graph>& graph, const cluster
   return result;
 }
 
-void take_placement(PlacedPlan placed, SearchedPlan& plan) {
+void take(PlacedPlan placed, SearchedPlan& plan) {
   plan.name = std::move(placed.name);
   plan.strategy = std::move(placed.strategy);
   plan.program = std::move(placed.program);
   plan.costs = std::move(placed.costs);
   plan.simulation = std::move(placed.simulation);
   plan.expected = plan.simulation.step;
+}
+
+constexpr double kWorthPlacing = 0.95;  // more is within what a simulation is off by
+constexpr double kLeastShare = 0.2;     // of a budget, to begin with placing
+
+// Where computing is what takes long, stages only add waiting.
+bool waits_for_links(const sim::Simulation& simulation) {
+  return simulation.step.value * kWorthPlacing > simulation.bounds.compute.value;
 }
 
 }  // namespace
@@ -102,7 +110,10 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
   const search::Judge::Costs costs = [&](const ir::Program& program) {
     return costs_of(program, cluster, request.costs, request.cluster_file, request.calibration);
   };
+  Seconds& budget = request.options.budget.seconds;
+  budget = budget * (1 - request.placing_share.value_or(0));
   const SteadyClock clock;
+  const Seconds begun = clock.now();
   SearchedPlan plan;
   plan.learned = learn(*graph, cluster, request);
   request.options.correct = plan.learned.correct;
@@ -110,11 +121,8 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
     plan.found = search::search(graph, cluster, request.passes, costs, request.options, clock);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInfeasible || cluster::ranks_of(cluster).size() < 2) throw;
-    plan.placed_because = error.what();
-  }
-  if (!plan.placed_because.empty()) {
-    take_placement(plan_by_placement(graph, cluster, request.passes, costs, plan.placed_because),
-                   plan);
+    take(plan_by_placement(graph, cluster, request.passes, costs, error.what()), plan);
+    plan.placed_because = fmt::format("no replica can have the whole graph: {}", error.what());
     return plan;
   }
   plan.name = plan.found.best().name;
@@ -141,15 +149,42 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
   plan.simulation = std::move(answer.simulation);
   plan.expected = answer.expected;
   strategy::check(plan.strategy, *graph, cluster, "search");
+  if (!request.placing_share || !waits_for_links(plan.simulation)) return plan;
+  const Seconds limit = asked.options.budget.seconds;
+  const Seconds left = limit - (clock.now() - begun);
+  if (limit > Seconds{} && left < limit * kLeastShare) return plan;
+  const auto costs_in = [&](const ir::Program& program, std::int64_t micro_batches) {
+    sim::CostOptions options = request.costs;
+    options.micro_batches = micro_batches;
+    return costs_of(program, cluster, options, request.cluster_file, request.calibration);
+  };
+  plan.placement = faster_by_placement(graph, cluster, request.passes, costs_in,
+                                       plan.simulation.step * kWorthPlacing,
+                                       limit > Seconds{} ? left : Seconds{});
   return plan;
+}
+
+void take_placement(SearchedPlan& plan) {
+  if (!plan.placement) return;
+  const std::string than = plan.name;
+  const Seconds slower = plan.simulation.step;
+  take(std::move(*plan.placement), plan);
+  plan.placement.reset();
+  plan.placed_because = fmt::format(
+      "it is {:.2f} times as fast as {}, {}; train it with --accumulate {}",
+      slower / plan.simulation.step, than, to_string(slower), plan.program.micro_batches);
 }
 
 std::string search_lines(const SearchedPlan& plan) {
   const search::Found& found = plan.found;
   std::string text;
   if (!plan.placed_because.empty()) {
-    return fmt::format("placed         because no replica can have the whole graph: {}\n",
-                       plan.placed_because);
+    return fmt::format("placed         because {}\n", plan.placed_because);
+  }
+  if (plan.placement) {
+    text += fmt::format("placement      {} takes {}, {:.2f} times as fast; --placed takes it\n",
+                        plan.placement->name, to_string(plan.placement->simulation.step),
+                        plan.simulation.step / plan.placement->simulation.step);
   }
   if (plan.learned.correct) {
     text += fmt::format("expected       {}, learned from {} measured plans ({})\n",
@@ -194,6 +229,11 @@ std::string search_json(const SearchedPlan& plan) {
     json["best_builder_step_seconds"] = plan.builder_expected.value;
   }
   if (!plan.placed_because.empty()) json["placed_because"] = plan.placed_because;
+  if (plan.placement) {
+    json["placement"] = {{"stages", plan.placement->program.stages},
+                         {"micro_batches", plan.placement->program.micro_batches},
+                         {"step_seconds", plan.placement->simulation.step.value}};
+  }
   json["expected_step_seconds"] = plan.expected.value;
   json["measured_plans"] = plan.learned.plans;
   if (plan.learned.best_measured) {

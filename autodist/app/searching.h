@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "autodist/app/placed_plan.h"
 #include "autodist/comm/link_probe.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/search/autosync/autosync.h"
@@ -24,6 +25,9 @@ struct SearchRequest {
   std::string ranker = "";   // file of a trained ranker (dataset train), where there is no history
   // Measured ones, at the chief of a job; else what the cluster's file declares.
   std::optional<comm::LinkFigures> links = {};
+  // Whether to look for a placement of the ops that is faster than every rank with the whole graph:
+  // in this part of a budget in seconds, and in what the search leaves of it.
+  std::optional<double> placing_share = {};
 };
 
 // `request` with its links, and with what follows from them: slices and windows (docs/tuning.md),
@@ -46,10 +50,11 @@ Learned learn(const ir::Graph& graph, const cluster::Cluster& cluster,
               const SearchRequest& request);
 
 struct SearchedPlan {
-  search::Found found;  // nothing where the ops were placed
-  std::string name;     // of the candidate that was taken
-  // Why the ops were placed: what the search said. Empty: they were not.
-  std::string placed_because;
+  search::Found found;         // nothing where the ops were placed
+  std::string name;            // of the candidate that was taken
+  std::string placed_because;  // empty: the ops were not placed
+  // One that is faster than this plan (SearchRequest::placing_share).
+  std::optional<PlacedPlan> placement;
   strategy::Strategy strategy;  // ready to travel
   ir::Program program;
   sim::CostModel costs;
@@ -72,6 +77,9 @@ struct SearchedPlan {
 // (placed_plan.h). Throws as search::search and costs_of do.
 SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
                          const cluster::Cluster& cluster, const SearchRequest& request);
+
+// Makes its placement the plan, where there is one.
+void take_placement(SearchedPlan& plan);
 
 // "searched …": the answer against the best builder, and what the search did.
 std::string search_lines(const SearchedPlan& plan);

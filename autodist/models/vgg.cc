@@ -53,6 +53,13 @@ std::vector<ModelInfo> vgg_models() {
       image_classifier<Vgg>("vgg-small", "four 3x3 convolutions, 16x16 images", true,
                             VggSize{{{8, 8}, {16, 16}}, 4, 32, 16, 10}),
       image_classifier<Vgg>(
+          "vgg16-small", "VGG-16's layers at a quarter of their width, 32x32 images", true,
+          VggSize{{{16, 16}, {32, 32}, {64, 64, 64}, {128, 128, 128}, {128, 128, 128}},
+                  1,
+                  1024,
+                  32,
+                  100}),
+      image_classifier<Vgg>(
           "vgg16", "13 convolutions and 3 linear layers, 224x224 images", false,
           VggSize{{{64, 64}, {128, 128}, {256, 256, 256}, {512, 512, 512}, {512, 512, 512}},
                   7,

@@ -41,6 +41,7 @@ struct PlanArguments {
   std::int64_t trials = 0;
   bool no_history = false;
   bool from_history = false;
+  bool placed = false;
   std::string output;
   std::string dump_after;
   std::string report;
@@ -159,10 +160,14 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   request.calibration = arguments.calibration;
   request.ranker = arguments.ranker;
   if (!arguments.no_history) request.history = history_folder(process_environment());
+  request.placing_share = arguments.placed ? 0.5 : 0;
   SearchedPlan plan = search_plan(graph, cluster, request);
+  if (arguments.placed) take_placement(plan);
   if (console.terminal) console.err << "\r\033[K";
   set_id(plan.strategy);
-  if (options.dump) passes::rewrite(graph, plan.strategy, cluster, options, "search");
+  passes::Options as_taken = options;
+  as_taken.micro_batches = plan.costs.micro_batches;
+  if (options.dump) passes::rewrite(graph, plan.strategy, cluster, as_taken, "search");
   write(arguments, plan.strategy);
   write_report(arguments, graph, cluster, plan.strategy, plan.program, &plan);
   if (console.json) {
@@ -283,6 +288,10 @@ Action declare_plan(CLI::App& verb) {
   verb.add_flag("--from-history", arguments->from_history,
                 "say what this plan would gain over the best one that was measured here")
       ->excludes("--no-history");
+  verb.add_flag("--placed", arguments->placed,
+                "where it is faster to spread the ops over the ranks than to give each the whole "
+                "graph, take that; half of a budget in seconds goes to looking for it")
+      ->excludes("--trials");
   verb.add_option("-o,--output", arguments->output, "write the strategy here");
   verb.add_option("--report", arguments->report, "write a page for a browser here");
   verb.add_flag("--text", arguments->as_text, "write it in protobuf's text format");
