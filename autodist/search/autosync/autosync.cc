@@ -260,6 +260,14 @@ class Search {
       next.slice_bytes = size;
       if (!try_point(next)) return;
     }
+    // Changed one after the other, variables of a group would leave it.
+    for (const AllReduceAlgorithm algorithm : space_.allowed().algorithms) {
+      for (const ir::UpdateAt at : {ir::UpdateAt::kOwner, ir::UpdateAt::kEveryRank}) {
+        Point next = *candidates_[*best_].point;
+        reduce_by(space_, algorithm, at, next);
+        if (!try_point(next)) return;
+      }
+    }
     for (const double mebibytes : {0.25, 1.0, 4.0, 16.0}) {
       Point next = *candidates_[*best_].point;
       regroup(space_, mebibytes * (1 << 20), next);

@@ -162,6 +162,18 @@ void regroup(const Space& space, double bytes, Point& point) {
   }
 }
 
+void reduce_by(const Space& space, strategy::AllReduceAlgorithm algorithm, ir::UpdateAt at,
+               Point& point, std::optional<std::uint32_t> group) {
+  for_each_variable(space.graph(), [&](ir::VariableId id) {
+    const Choice& old = point.choices[id.value];
+    if (old.way != Way::kAllReduce || (group && old.places.front() != *group)) return;
+    Choice choice = old;
+    choice.algorithm = algorithm;
+    choice.update_at = at;
+    if (!space.why_not(id, choice)) point.choices[id.value] = choice;
+  });
+}
+
 Point sample(const Space& space, std::mt19937_64& random) {
   Point point;
   const auto& sizes = space.allowed().slice_bytes;
@@ -208,6 +220,11 @@ Point Neighbourhood::draw_one(const Point& point, const std::vector<double>& wei
     set_class(space_, classes_[class_of_[variable]], options[draw(random, options.size())], next);
   } else if (kind < 14) {
     move_place(space_, variable, next, random);
+  } else if (kind == 14 && point.choices[variable].way == Way::kAllReduce) {
+    const auto& algorithms = space_.allowed().algorithms;
+    const auto at = draw(random, 2) == 0 ? ir::UpdateAt::kOwner : ir::UpdateAt::kEveryRank;
+    reduce_by(space_, algorithms[draw(random, algorithms.size())], at, next,
+              point.choices[variable].places.front());
   } else if (kind == 14) {
     deal(space_, next);
   } else if (!sizes.empty()) {

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -31,6 +32,11 @@ bool set_class(const Space& space, const std::vector<ir::VariableId>& variables,
 // Groups of about `bytes`, in the order in which gradients become complete (last variable first).
 void regroup(const Space& space, double bytes, Point& point);
 
+// This algorithm, with this place of the update, for every all-reduced variable of `group`
+// (nothing: of any) for which that is legal.
+void reduce_by(const Space& space, strategy::AllReduceAlgorithm algorithm, ir::UpdateAt at,
+               Point& point, std::optional<std::uint32_t> group = {});
+
 // A random legal point.
 Point sample(const Space& space, std::mt19937_64& random);
 
@@ -46,8 +52,9 @@ class Neighbourhood {
     return options_[variable.value];
   }
 
-  // A legal point that differs in one variable, its class, a shard's place, how shards are dealt or
-  // the slice size. `weights` say how often each variable is picked (all 0: evenly).
+  // A legal point that differs in one variable, its class, a shard's place, how shards are dealt,
+  // the algorithm of a group or the slice size. `weights` say how often each variable is picked
+  // (all 0: evenly).
   [[nodiscard]] Point draw_one(const Point& point, const std::vector<double>& weights,
                                std::mt19937_64& random) const;
 

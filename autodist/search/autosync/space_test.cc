@@ -137,6 +137,26 @@ TEST(Space, HoldsEveryBuildersStrategy) {
   EXPECT_FALSE(space.point_of(build_strategy("PS:sync=false", *graph, cluster)));
 }
 
+TEST(Moves, ChangeTheAlgorithmOfAGroupWhereThatIsLegal) {
+  const auto graph = layers({40, 40, 4, 40}, 1e-3);
+  const cluster::Cluster cluster = machines({1, 1, 1});
+  const Space space(*graph, cluster);
+  Point point;
+  point.choices = {reduced(0), reduced(0), reduced(0), reduced(3)};
+  point.choices[1] = on_servers({1});
+  const Point before = point;
+  reduce_by(space, strategy::AllReduceAlgorithm::kSufficientFactors, ir::UpdateAt::kEveryRank,
+            point, 0);
+  EXPECT_EQ(point.choices[0].algorithm, strategy::AllReduceAlgorithm::kSufficientFactors);
+  EXPECT_EQ(point.choices[1], before.choices[1]) << "is on a server";
+  EXPECT_EQ(point.choices[2], before.choices[2]) << "is smaller than its factors";
+  EXPECT_EQ(point.choices[3], before.choices[3]) << "is in another group";
+  reduce_by(space, strategy::AllReduceAlgorithm::kDirect, ir::UpdateAt::kOwner, point);
+  for (const std::size_t each : {0U, 2U, 3U}) {
+    EXPECT_EQ(point.choices[each].update_at, ir::UpdateAt::kOwner) << each;
+  }
+}
+
 TEST(Space, OptionsSamplesAndNeighboursAreLegal) {
   const auto graph = layers({40, 12, 40, 7}, 1e-3);
   const cluster::Cluster cluster = machines({1, 10, 1});
