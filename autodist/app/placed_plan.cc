@@ -17,6 +17,7 @@ namespace placement = search::placement;
 
 constexpr std::uint64_t kMoves = 200'000;  // of annealing for throughput
 constexpr double kSimulatedTasks = 2e6;    // in searching for the time of a step: seconds
+constexpr std::size_t kMostTasks = 2000;   // where no clock limits it: seconds
 constexpr Seconds kNoLimit{3600};          // counts end the search, so that it is the same again
 
 bool fits(const sim::Simulation& simulation) {
@@ -72,6 +73,7 @@ std::optional<PlacedPlan> faster_by_placement(const std::shared_ptr<const ir::Gr
   const auto serves = [](const cluster::Place& place) { return place.serves_only; };
   if (std::any_of(ranks.begin(), ranks.end(), serves)) return {};
   const placement::TaskGraph tasks = placement::task_graph_of(*graph, graph->example_batch);
+  if (limit <= Seconds{} && tasks.tasks.size() > kMostTasks) return {};
   const SteadyClock clock;
   const Seconds begun = clock.now();
   std::optional<PlacedPlan> best;

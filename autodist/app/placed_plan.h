@@ -36,7 +36,8 @@ using CostsInMicroBatches =
 
 // Every number S of stages that divides the ranks, in S times the micro-batches of `options`, so
 // that a step has the samples that one of a replica per rank has: the fastest that fits, where its
-// step takes less than `step`. Deterministic, unless it is cut short after `limit` (0: none).
+// step takes less than `step`. Deterministic, unless it is cut short after `limit` (0: none,
+// and then nothing for graphs of thousands of ops).
 std::optional<PlacedPlan> faster_by_placement(const std::shared_ptr<const ir::Graph>& graph,
                                               const cluster::Cluster& cluster,
                                               const passes::Options& options,

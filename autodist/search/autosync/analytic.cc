@@ -432,20 +432,25 @@ std::string Analytic::name_of(std::size_t side) const {
 
 // The longest of what a side must carry, and where.
 void Analytic::raise_by_sides(const Point& point, Loads& loads, Highest& highest) const {
-  for (std::size_t side = 0; side < loads.sides; ++side) {
-    double sum = 0;
-    double first = compute_;  // the first gradient among those needed so far
-    for (std::uint32_t v : by_need_) {
-      const double load = loads.at(v, side);
-      if (load <= 0) continue;
-      sum += load;
-      first = std::min(first, variables_[v].complete);
-      // What is late may lag by so many steps.
-      const double steps = 1.0 + point.choices[v].staleness;
-      highest.raise(std::max(sum, (sum + first - variables_[v].needed) / steps), Where::kSide,
-                    side);
+  std::vector<double> sums(loads.sides);
+  std::vector<double> firsts(loads.sides, compute_);  // first gradients among those needed so far
+  std::vector<double> most(loads.sides);
+  for (std::uint32_t v : by_need_) {  // outside: loads of a variable lie together
+    const Fixed& fixed = variables_[v];
+    // What is late may lag by so many steps.
+    const double steps = 1.0 + point.choices[v].staleness;
+    const double* load = &loads.at(v, 0);
+    for (std::size_t side = 0; side < loads.sides; ++side) {
+      if (load[side] <= 0) continue;
+      sums[side] += load[side];
+      firsts[side] = std::min(firsts[side], fixed.complete);
+      const double by_then = (sums[side] + firsts[side] - fixed.needed) / steps;
+      most[side] = std::max({most[side], sums[side], by_then});
     }
-    highest.all += sum;
+  }
+  for (std::size_t side = 0; side < loads.sides; ++side) {
+    highest.raise(most[side], Where::kSide, side);
+    highest.all += sums[side];
   }
 }
 

@@ -20,6 +20,7 @@ using strategy::AllReduceAlgorithm;
 
 constexpr std::size_t kStarts = 3;           // points from which the arithmetic climbs
 constexpr std::size_t kBuildersFirst = 2;    // judged before the first found point
+constexpr double kRulesOut = 1.1;            // of the best step: a score above it
 constexpr std::uint64_t kExhaust = 20'000;   // points up to which all are scored
 constexpr std::uint32_t kRefinements = 400;  // by the simulator, at most
 
@@ -48,6 +49,7 @@ class Search {
     const std::vector<std::size_t> found = climb_by_score();
     judge_in_turn(found);
     refine();
+    judge_others();
     return result();
   }
 
@@ -236,7 +238,8 @@ class Search {
     options_.progress(progress);
   }
 
-  // The builders that score best, then what was found, then the other builders.
+  // The builders that score best, then what was found, then the builders that arithmetic does not
+  // rule out.
   void judge_in_turn(const std::vector<std::size_t>& found) {
     const std::vector<std::size_t> builders = builders_by_score();
     const std::size_t first = std::min(kBuildersFirst, builders.size());
@@ -247,8 +250,20 @@ class Search {
       if (!judge(each)) return;
     }
     for (std::size_t i = first; i < builders.size(); ++i) {
-      if (!judge(builders[i])) return;
+      if (!is_ruled_out(builders[i]) && !judge(builders[i])) return;
     }
+  }
+
+  void judge_others() {
+    for (const std::size_t builder : builders_by_score()) {
+      if (!judge(builder)) return;
+    }
+  }
+
+  // Arithmetic leaves out what gets in each other's way, so it seldom says more than the simulator.
+  [[nodiscard]] bool is_ruled_out(std::size_t candidate) const {
+    return best_ && candidates_[candidate].point && candidates_[*best_].judgement->fits() &&
+           candidates_[candidate].scored > candidates_[*best_].judgement->step * kRulesOut;
   }
 
   // By the simulator, from the best: first what all variables share, then the classes that the step
