@@ -18,6 +18,7 @@
 #include "autodist/app/studies/published_chart.h"
 #include "autodist/app/studies/speed.h"
 #include "autodist/app/studies/strategies.h"
+#include "autodist/app/studies/sweep.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 
@@ -91,6 +92,39 @@ int bench_search(const BenchArguments& arguments, Console& console) {
   return 0;
 }
 
+int bench_sweep(const BenchArguments& arguments, Console& console) {
+  const std::string budget =
+      !arguments.budget.empty() ? arguments.budget : std::string(arguments.quick ? "12" : "40");
+  search::SearchOptions options;
+  options.budget = search::parse_budget(budget);
+  const cluster::Cluster cluster = cluster::read_cluster(arguments.clusters + "/autosync-a.yml");
+  std::vector<SweepCase> cases = sweep_cases(arguments.quick);
+  std::vector<Chance> chances;
+  const auto wanted = [&](const StrategyCase& of) {
+    return arguments.models.empty() || std::find(arguments.models.begin(), arguments.models.end(),
+                                                 of.model) != arguments.models.end();
+  };
+  cases.erase(std::remove_if(cases.begin(), cases.end(),
+                             [&](const SweepCase& each) { return !wanted(each.of); }),
+              cases.end());
+  const auto done = [&console](const SweepRow& row) {
+    console.err << fmt::format("{} {} at {} Gbit/s: {:.2f} of {:.2f}\n", row.of.of.model,
+                               row.of.of.batch, row.of.gbit_per_s, row.row.gain_over_own(),
+                               row.row.ideal_gain())
+                << std::flush;
+  };
+  const std::vector<SweepRow> rows = sweep(cases, cluster, options, done);
+  for (const StrategyCase& of : strategy_cases()) {
+    if (!wanted(of) || of.model == "bert-large") continue;  // a second each
+    chances.push_back(chance_of(of, cluster, arguments.quick ? 20 : 1000, options));
+  }
+  const bool timed = options.budget.simulations == 0;
+  const std::string page = sweep_page(rows, chances, timed ? budget : budget + " simulations");
+  if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
+  if (!console.json) console.out << page;
+  return 0;
+}
+
 // Hosts are namespaces: a script in the place of this process.
 int bench_predict(const BenchArguments& arguments, const Console& console) {
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
@@ -135,6 +169,7 @@ int show(const Figures& figures, const std::string& page, const std::string& tab
 
 int bench(const BenchArguments& arguments, Console& console) {
   if (arguments.name == "search") return bench_search(arguments, console);
+  if (arguments.name == "sweep") return bench_sweep(arguments, console);
   if (arguments.name == "predict") return bench_predict(arguments, console);
   if (arguments.name == "chart") return bench_chart(arguments, console);
   if (arguments.name == "p3") {
@@ -155,7 +190,8 @@ int bench(const BenchArguments& arguments, Console& console) {
 }  // namespace
 
 const std::vector<std::string>& light_benchmarks() {
-  static const std::vector<std::string> names{"sim", "place", "p3", "chart", "predict", "search"};
+  static const std::vector<std::string> names{"sim",     "place",  "p3",   "chart",
+                                              "predict", "search", "sweep"};
   return names;
 }
 
@@ -167,7 +203,8 @@ Action declare_bench_light(CLI::App& verb) {
           "chart: AutoDist's published "
           "chart; "
           "predict: predictions beside real runs on this machine (needs root); search: searched "
-          "strategies against other systems' on AutoSync's two clusters")
+          "strategies against other systems' on AutoSync's two clusters; sweep: the same over "
+          "links and batches, and against strategies drawn at random")
       ->required()
       ->check(CLI::IsMember(light_benchmarks()));
   verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");
@@ -178,12 +215,14 @@ Action declare_bench_light(CLI::App& verb) {
                   "of predict: folder of what was measured, so that it may be interrupted");
   verb.add_option("--most", arguments->most, "of predict: cases to measure now (default: all)");
   verb.add_flag("--report-only", arguments->report_only, "of predict: measure nothing");
-  verb.add_option("--clusters", arguments->clusters,
-                  "of search: folder of autosync-a.yml and autosync-b.yml (default: the shipped)")
+  verb.add_option(
+          "--clusters", arguments->clusters,
+          "of search and sweep: folder of autosync-a.yml and autosync-b.yml (default: the shipped)")
       ->default_val(shipped_clusters());
   verb.add_option("--budget", arguments->budget,
-                  "of search: of each search, as of plan (default 40 simulations)");
-  verb.add_option("--models", arguments->models, "of search: these alone")->delimiter(',');
+                  "of search and sweep: of each search, as of plan (default 40 simulations)");
+  verb.add_option("--models", arguments->models, "of search and sweep: these alone")
+      ->delimiter(',');
   return [arguments](Console& console) { return bench(*arguments, console); };
 }
 

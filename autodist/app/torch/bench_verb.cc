@@ -107,7 +107,7 @@ Action declare_bench(CLI::App& verb) {
           "name", arguments->name,
           "capture, pipeline, plans, staleness, sync (docs/testbed.md), sync-rank (a rank of it); "
           "and without "
-          "libtorch, with a --help of their own: sim, place, p3, chart, predict, search")
+          "libtorch, with a --help of their own: sim, place, p3, chart, predict, search, sweep")
       ->required()
       ->check(CLI::IsMember({"capture", "pipeline", "plans", "staleness", "sync", "sync-rank"}));
   verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");

@@ -1,0 +1,123 @@
+#include "autodist/app/studies/sweep.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "autodist/app/archive.h"
+#include "autodist/app/searching.h"
+#include "autodist/search/autosync/moves.h"
+#include "autodist/search/builders/builders.h"
+#include "autodist/sim/what_if.h"
+
+namespace autodist::app {
+namespace {
+
+cluster::Cluster with_links_of(const cluster::Cluster& cluster, double gbit_per_s) {
+  sim::WhatIf what_if;
+  what_if.bandwidth = gbit_per_s;
+  return sim::changed(cluster, what_if);
+}
+
+std::string milliseconds(Seconds seconds) { return fmt::format("{:.1f}", 1000 * seconds.value); }
+
+}  // namespace
+
+std::vector<SweepCase> sweep_cases(bool quick) {
+  const std::vector<double> links =
+      quick ? std::vector<double>{1, 10, 100} : std::vector<double>{1, 2.5, 5, 10, 25, 50, 100};
+  std::vector<SweepCase> cases;
+  for (const StrategyCase& of : strategy_cases()) {
+    if (!of.claimed && of.model != "resnet101") continue;
+    for (const std::int64_t batch : {of.batch, of.batch / 4}) {
+      for (const double link : links) cases.push_back({{of.model, of.name, batch, true}, link});
+    }
+  }
+  return cases;
+}
+
+std::vector<SweepRow> sweep(const std::vector<SweepCase>& cases, const cluster::Cluster& cluster,
+                            const search::SearchOptions& options,
+                            const std::function<void(const SweepRow&)>& done) {
+  std::vector<SweepRow> rows;
+  for (const SweepCase& each : cases) {
+    const cluster::Cluster machines = with_links_of(cluster, each.gbit_per_s);
+    rows.push_back({each, compare_strategies(each.of, machines, "", options)});
+    done(rows.back());
+  }
+  return rows;
+}
+
+Chance chance_of(const StrategyCase& of, const cluster::Cluster& cluster, std::uint32_t drawn,
+                 const search::SearchOptions& options) {
+  const auto graph = std::make_shared<const ir::Graph>(load_graph(of.model));
+  SearchRequest request;
+  request.options = options;
+  request.costs.batch = of.batch;
+  request = with_links(request, cluster);
+  const search::Judge judge(graph, cluster, request.passes, [&](const ir::Program& program) {
+    return sim::cost_model(program, cluster, request.costs);
+  });
+  std::string why_not;
+  const search::Space space(*graph, cluster, request.options.allowed);
+  std::mt19937_64 random(options.seed);
+  std::vector<Seconds> steps;
+  while (steps.size() < drawn) {
+    const auto judged = judge(space.strategy_of(search::sample(space, random)), why_not);
+    if (judged) steps.push_back(judged->step);
+  }
+  const auto share_below = [&](Seconds step) {
+    const auto faster =
+        std::count_if(steps.begin(), steps.end(), [&](const Seconds& each) { return each < step; });
+    return static_cast<double>(faster) / drawn;
+  };
+  Chance chance{of, drawn, {}, share_below(search_plan(graph, cluster, request).simulation.step)};
+  for (const std::string& builder : search::seeds()) {
+    const auto judged = judge(search::build_strategy(builder, *graph, cluster), why_not);
+    chance.shares.emplace_back(builder, judged ? share_below(judged->step) : -1);
+  }
+  return chance;
+}
+
+std::string sweep_page(const std::vector<SweepRow>& rows, const std::vector<Chance>& chances,
+                       const std::string& budget) {
+  std::string text = fmt::format(
+      "# Where there is something to find\n\n"
+      "Made by `autodist bench sweep`: AutoSync's cluster A (11 machines of one GPU) with other "
+      "links and batches, in the simulator, uncalibrated; columns are those of "
+      "[the comparison](search.md). Budget of each search: {}.\n\n"
+      "| model | batch | Gbit/s | best system | ms | best builder | ms | searched, ms | gain over "
+      "the system | ideal | gain on equal engine "
+      "|\n|---|---|---|---|---|---|---|---|---|---|---|\n",
+      budget);
+  for (const auto& [of, row] : rows) {
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2f} |\n",
+                        of.of.model, of.of.batch, of.gbit_per_s, own_systems()[row.best_own()].name,
+                        milliseconds(row.own[row.best_own()]), row.best_builder,
+                        milliseconds(row.builder_step), milliseconds(row.found_step),
+                        row.gain_over_own(), row.ideal_gain(), row.gain_on_equal_engine());
+  }
+  text +=
+      "\n## Against chance\n\nStrategies drawn at random from the searched space, on cluster A as "
+      "it is: the share that is faster than each builder's, on equal engine, and than the searched "
+      "one.\n\n| model | batch | drawn |";
+  std::string line = "|---|---|---|";
+  for (const Chance& chance : chances) {
+    if (&chance != &chances.front()) break;
+    for (const auto& [name, share] : chance.shares) {
+      text += " " + name.substr(0, name.find(":max_shards")) + " |";
+      line += "---|";
+    }
+  }
+  text += " searched |\n" + line + "---|\n";
+  for (const Chance& chance : chances) {
+    text += fmt::format("| {} | {} | {} |", chance.of.model, chance.of.batch, chance.drawn);
+    for (const auto& [name, share] : chance.shares) {
+      text += share < 0 ? " – |" : fmt::format(" {:.1f} % |", 100 * share);
+    }
+    text += fmt::format(" {:.1f} % |\n", 100 * chance.than_found);
+  }
+  return text;
+}
+
+}  // namespace autodist::app
