@@ -12,6 +12,11 @@
 namespace autodist::sim {
 namespace {
 
+double option(const ir::UpdateRule& rule, const char* name) {
+  const auto found = rule.options.find(name);
+  return found == rule.options.end() ? 0 : found->second;
+}
+
 // What dense kernels reach of a device's peak, and memory-bound ones of its bandwidth; and what
 // starting one takes. Rules of thumb, uncalibrated.
 constexpr double kComputeShare = 0.5;
@@ -151,6 +156,31 @@ Seconds compute_seconds(const CostModel& costs, ir::Rank rank) {
   return std::accumulate(ops.begin(), ops.end(), Seconds{}) *
          static_cast<double>(costs.micro_batches);
 }
+
+int state_values(const ir::UpdateRule& rule) {
+  switch (rule.rule) {
+    case ir::Rule::kSgd:
+      return option(rule, "momentum") == 0 ? 0 : 1;
+    case ir::Rule::kAdam:
+    case ir::Rule::kAdamW:
+      return option(rule, "amsgrad") == 0 ? 2 : 3;
+    case ir::Rule::kAdagrad:
+    case ir::Rule::kUser:
+      return 1;
+    case ir::Rule::kRmsProp:
+      return 1 + (option(rule, "momentum") > 0 ? 1 : 0) + (option(rule, "centered") != 0 ? 1 : 0);
+    case ir::Rule::kAdadelta:
+    case ir::Rule::kAdamax:
+    case ir::Rule::kNAdam:
+    case ir::Rule::kFtrl:
+    case ir::Rule::kLamb:
+      return 2;
+  }
+  return 0;
+}
+
+// Read gradient and parameter, write the parameter; read and write every value of state.
+double update_weight(const ir::UpdateRule& rule) { return (3.0 + 2.0 * state_values(rule)) / 3.0; }
 
 Seconds multiply_seconds(const CostModel& costs, const ir::Graph& graph, const ir::Factors& factors,
                          ir::Rank rank) {

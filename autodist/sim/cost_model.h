@@ -76,6 +76,14 @@ struct CostModel {
 // Of all micro-batches of a step, ops one after another.
 Seconds compute_seconds(const CostModel& costs, ir::Rank rank);
 
+// 0 where the rate is.
+inline double seconds_for(double amount, double per_s) { return per_s > 0 ? amount / per_s : 0; }
+// Streams of memory that an update reads or writes, against those of plain SGD: 1, 5/3 with one
+// value of state per parameter, 7/3 with two.
+double update_weight(const ir::UpdateRule& rule);
+// Values of optimizer state per parameter.
+int state_values(const ir::UpdateRule& rule);
+
 // In which `rank` multiplies one member's factors of a gradient. Where it computes on the host:
 // what the graph's own product was measured to take.
 Seconds multiply_seconds(const CostModel& costs, const ir::Graph& graph, const ir::Factors& factors,

@@ -12,11 +12,6 @@ namespace {
 
 constexpr std::int64_t kGeneratorState = 5056;  // bytes of libtorch's for CPUs
 
-double option(const ir::UpdateRule& rule, const char* name) {
-  const auto found = rule.options.find(name);
-  return found == rule.options.end() ? 0 : found->second;
-}
-
 bool is_compressed(const ir::Slice& slice) {
   return slice.rows == ir::RowTransfer::kNone && slice.compression.codec != ir::Codec::kNone;
 }
@@ -31,31 +26,6 @@ double multiply_seconds(const ir::Program& program, const ir::Slice& slice,
 }
 
 }  // namespace
-
-int state_values(const ir::UpdateRule& rule) {
-  switch (rule.rule) {
-    case ir::Rule::kSgd:
-      return option(rule, "momentum") == 0 ? 0 : 1;
-    case ir::Rule::kAdam:
-    case ir::Rule::kAdamW:
-      return option(rule, "amsgrad") == 0 ? 2 : 3;
-    case ir::Rule::kAdagrad:
-    case ir::Rule::kUser:
-      return 1;
-    case ir::Rule::kRmsProp:
-      return 1 + (option(rule, "momentum") > 0 ? 1 : 0) + (option(rule, "centered") != 0 ? 1 : 0);
-    case ir::Rule::kAdadelta:
-    case ir::Rule::kAdamax:
-    case ir::Rule::kNAdam:
-    case ir::Rule::kFtrl:
-    case ir::Rule::kLamb:
-      return 2;
-  }
-  return 0;
-}
-
-// Read gradient and parameter, write the parameter; read and write every value of state.
-double update_weight(const ir::UpdateRule& rule) { return (3.0 + 2.0 * state_values(rule)) / 3.0; }
 
 JobTables::JobTables(const ir::Program& program, const cluster::Cluster& cluster,
                      const CostModel& costs) {

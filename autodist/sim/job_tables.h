@@ -177,12 +177,4 @@ struct JobTables {
   mutable std::vector<std::vector<std::uint32_t>> paths_;  // by from * nodes + to, once asked for
 };
 
-// 0 where the rate is.
-inline double seconds_for(double amount, double per_s) { return per_s > 0 ? amount / per_s : 0; }
-// Streams of memory that an update reads or writes, against those of plain SGD: 1, 5/3 with one
-// value of state per parameter, 7/3 with two.
-double update_weight(const ir::UpdateRule& rule);
-// Values of optimizer state per parameter.
-int state_values(const ir::UpdateRule& rule);
-
 }  // namespace autodist::sim

@@ -21,30 +21,14 @@ constexpr double kRowNumber = 8;   // bytes
 const double kFused = static_cast<double>(passes::Options{}.fuse_below.value);
 constexpr double kMostBlock = 32 << 20;  // of rows in one slice
 
+using sim::seconds_for;
+
 bool reduces_by(const Choice& choice, strategy::AllReduceAlgorithm algorithm) {
   return choice.way == Way::kAllReduce && choice.algorithm == algorithm;
 }
 
 bool by_library(const Choice& choice) {
   return reduces_by(choice, strategy::AllReduceAlgorithm::kLibrary);
-}
-
-double seconds_for(double bytes, double bytes_per_s) {
-  return bytes_per_s > 0 ? bytes / bytes_per_s : 0;
-}
-
-// Streams of memory that an update reads or writes, against those of plain SGD.
-double update_weight(const ir::UpdateRule& rule) {
-  switch (rule.rule) {
-    case ir::Rule::kSgd:
-      return rule.options.count("momentum") > 0 && rule.options.at("momentum") != 0 ? 5.0 / 3 : 1;
-    case ir::Rule::kAdagrad:
-    case ir::Rule::kRmsProp:
-    case ir::Rule::kUser:
-      return 5.0 / 3;
-    default:
-      return 7.0 / 3;
-  }
 }
 
 // Rows that one replica touches of a table in a step, and bytes of one.
@@ -112,7 +96,7 @@ void Analytic::read_variables(const ir::Program& program) {
     Fixed fixed;
     fixed.bytes = static_cast<double>(ir::bytes_of(graph, id).value);
     fixed.trained = variable.gradient.has_value();
-    fixed.weight = update_weight(variable.update);
+    fixed.weight = sim::update_weight(variable.update);
     double copied = fixed.bytes;
     if (fixed.trained && ir::trained_by_rows(variable)) {
       const auto [rows, row] = touched(graph, id, costs_.batch * costs_.micro_batches, fixed.bytes);
