@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
+#include <vector>
 
 #include "autodist/app/placing.h"
 #include "autodist/base/clock.h"
@@ -23,6 +25,16 @@ constexpr Seconds kNoLimit{3600};          // counts end the search, so that it 
 bool fits(const sim::Simulation& simulation) {
   return std::all_of(simulation.memory.begin(), simulation.memory.end(),
                      [](const sim::MemoryUse& use) { return use.fits(); });
+}
+
+// What people should know: the other stages do next to nothing.
+bool is_in_one(const placement::Placement& placement, const placement::TaskGraph& tasks,
+               std::size_t stages) {
+  constexpr double kNearlyAll = 0.98;
+  std::vector<double> work(stages);
+  for (std::size_t i = 0; i < placement.size(); ++i) work[placement[i]] += tasks.tasks[i].cost;
+  const double all = std::accumulate(work.begin(), work.end(), 0.0);
+  return *std::max_element(work.begin(), work.end()) >= kNearlyAll * all;
 }
 
 std::optional<PlacedPlan> in_stages(std::size_t stages, std::size_t replicas,
@@ -46,10 +58,9 @@ std::optional<PlacedPlan> in_stages(std::size_t stages, std::size_t replicas,
     const placement::PlaceResult placed = placement::place(tasks, request, SteadyClock());
     if (placed.placement.empty()) return {};
     PlacedPlan plan;
-    const auto& devices_of_tasks = placed.placement;
-    const bool is_one = std::all_of(devices_of_tasks.begin(), devices_of_tasks.end(),
-                                    [&](auto device) { return device == devices_of_tasks[0]; });
-    plan.name = fmt::format("placed in {} stages{}", stages, is_one ? " (all in one)" : "");
+    plan.name =
+        fmt::format("placed in {} stages{}", stages,
+                    is_in_one(placed.placement, tasks, stages) ? " (nearly all in one)" : "");
     plan.strategy =
         placement_strategy(*graph, cluster, static_cast<std::uint32_t>(replicas), placed);
     plan.program = passes::rewrite(graph, plan.strategy, cluster, options, plan.name);
