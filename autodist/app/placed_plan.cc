@@ -19,7 +19,6 @@ namespace placement = search::placement;
 
 constexpr std::uint64_t kMoves = 200'000;  // of annealing for throughput
 constexpr double kSimulatedTasks = 2e6;    // in searching for the time of a step: seconds
-constexpr std::size_t kMostTasks = 2000;   // where no clock limits it: seconds
 constexpr Seconds kNoLimit{3600};          // counts end the search, so that it is the same again
 
 bool fits(const sim::Simulation& simulation) {
@@ -54,23 +53,21 @@ std::optional<PlacedPlan> in_stages(std::size_t stages, std::size_t replicas,
   const double simulations = kSimulatedTasks / static_cast<double>(tasks.tasks.size());
   request.evaluations = pipelined ? kMoves : static_cast<std::uint64_t>(simulations) + 1;
   for (const NamedDevice& device : devices) request.devices.push_back(device.figures);
+  placement::PlaceResult placed;
   try {
-    const placement::PlaceResult placed = placement::place(tasks, request, SteadyClock());
-    if (placed.placement.empty()) return {};
-    PlacedPlan plan;
-    plan.name =
-        fmt::format("placed in {} stages{}", stages,
-                    is_in_one(placed.placement, tasks, stages) ? " (nearly all in one)" : "");
-    plan.strategy =
-        placement_strategy(*graph, cluster, static_cast<std::uint32_t>(replicas), placed);
-    plan.program = passes::rewrite(graph, plan.strategy, cluster, options, plan.name);
-    plan.costs = costs(plan.program);
-    plan.simulation = sim::simulate(plan.program, cluster, plan.costs);
-    return plan;
-  } catch (const Error& error) {  // an op that is larger than any device, or cannot be placed
+    placed = placement::place(tasks, request, SteadyClock());
+  } catch (const Error& error) {  // an op that is larger than any device
     if (error.code() != ErrorCode::kInfeasible) throw;
   }
-  return {};
+  if (placed.placement.empty()) return {};
+  PlacedPlan plan;
+  plan.name = fmt::format("placed in {} stages{}", stages,
+                          is_in_one(placed.placement, tasks, stages) ? " (nearly all in one)" : "");
+  plan.strategy = placement_strategy(*graph, cluster, static_cast<std::uint32_t>(replicas), placed);
+  plan.program = passes::rewrite(graph, plan.strategy, cluster, options, plan.name);
+  plan.costs = costs(plan.program);
+  plan.simulation = sim::simulate(plan.program, cluster, plan.costs);
+  return plan;
 }
 
 }  // namespace
@@ -79,26 +76,30 @@ std::optional<PlacedPlan> faster_by_placement(const std::shared_ptr<const ir::Gr
                                               const cluster::Cluster& cluster,
                                               const passes::Options& options,
                                               const CostsInMicroBatches& costs, Seconds step,
-                                              Seconds limit) {
+                                              Seconds limit, const std::function<bool()>& stop) {
   const std::vector<cluster::Place> ranks = cluster::ranks_of(cluster);
   const auto serves = [](const cluster::Place& place) { return place.serves_only; };
   if (std::any_of(ranks.begin(), ranks.end(), serves)) return {};
   const placement::TaskGraph tasks = placement::task_graph_of(*graph, graph->example_batch);
-  if (limit <= Seconds{} && tasks.tasks.size() > kMostTasks) return {};
   const SteadyClock clock;
   const Seconds begun = clock.now();
   std::optional<PlacedPlan> best;
   for (std::size_t stages = 2; stages <= ranks.size(); ++stages) {
     if (ranks.size() % stages != 0) continue;
     const Seconds left = limit > Seconds{} ? limit - (clock.now() - begun) : kNoLimit;
-    if (left <= Seconds{}) break;
+    if (left <= Seconds{} || (stop && stop())) break;
     passes::Options pipelined = options;
     pipelined.micro_batches = options.micro_batches * static_cast<std::int64_t>(stages);
     const auto costs_in = [&](const ir::Program& program) {
       return costs(program, pipelined.micro_batches);
     };
-    std::optional<PlacedPlan> plan =
-        in_stages(stages, ranks.size() / stages, tasks, graph, cluster, pipelined, costs_in, left);
+    std::optional<PlacedPlan> plan;
+    try {
+      plan = in_stages(stages, ranks.size() / stages, tasks, graph, cluster, pipelined, costs_in,
+                       left);
+    } catch (const Error& error) {  // what the passes cannot place is no offer
+      if (error.code() != ErrorCode::kInfeasible) throw;
+    }
     if (!plan || !fits(plan->simulation)) continue;
     if (plan->simulation.step >= (best ? best->simulation.step : step)) continue;
     best = std::move(plan);

@@ -3,11 +3,13 @@
 
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "autodist/base/units.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/graph.h"
 #include "autodist/passes/pipeline.h"
@@ -36,12 +38,12 @@ using CostsInMicroBatches =
 
 // Every number S of stages that divides the ranks, in S times the micro-batches of `options`, so
 // that a step has the samples that one of a replica per rank has: the fastest that fits, where its
-// step takes less than `step`. Deterministic, unless it is cut short after `limit` (0: none,
-// and then nothing for graphs of thousands of ops).
+// step takes less than `step`. Deterministic, unless it is cut short after `limit` (0: none)
+// or between two numbers of stages by `stop` (empty: never).
 std::optional<PlacedPlan> faster_by_placement(const std::shared_ptr<const ir::Graph>& graph,
                                               const cluster::Cluster& cluster,
                                               const passes::Options& options,
                                               const CostsInMicroBatches& costs, Seconds step,
-                                              Seconds limit);
+                                              Seconds limit, const std::function<bool()>& stop);
 
 }  // namespace autodist::app

@@ -80,26 +80,26 @@ TEST(PlacedPlan, SaysThatAPlacementDoesNotFitEither) {
   }
 }
 
-// Two machines with a link of so many Gbit/s.
-SearchedPlan plan_across(double gbit_per_s, const std::shared_ptr<const ir::Graph>& graph) {
-  const cluster::Cluster cluster = cluster::parse_resource_spec(
-      fmt::format("nodes:\n"
-                  "  - {{address: 10.0.0.1, cpus: [0], chief: true, network_bandwidth: {0}}}\n"
-                  "  - {{address: 10.0.0.2, cpus: [0], network_bandwidth: {0}}}\n",
-                  gbit_per_s),
-      "test");
+// On so many machines with links of so many Gbit/s.
+SearchedPlan plan_across(int machines, double gbit_per_s,
+                         const std::shared_ptr<const ir::Graph>& graph) {
+  std::string text = "nodes:\n";
+  for (int i = 1; i <= machines; ++i) {
+    text += fmt::format("  - {{address: 10.0.0.{}, cpus: [0], network_bandwidth: {}{}}}\n", i,
+                        gbit_per_s, i == 1 ? ", chief: true" : "");
+  }
   SearchRequest request;
   request.options.budget = search::parse_budget("8");
-  request.placing_share = 0;
-  SearchedPlan plan = search_plan(graph, cluster, request);
+  request.placing_share = 0.5;
+  SearchedPlan plan = search_plan(graph, cluster::parse_resource_spec(text, "test"), request);
   EXPECT_FALSE(plan.program.is_placed());
   return plan;
 }
 
 TEST(PlacedPlan, IsOfferedWhereActivationsAreLessThanGradients) {
   const auto graph = std::make_shared<const ir::Graph>(load_graph("gpt-small"));
-  EXPECT_FALSE(plan_across(100, graph).placement) << "computing takes all of the time";
-  SearchedPlan plan = plan_across(0.02, graph);
+  EXPECT_FALSE(plan_across(2, 100, graph).placement) << "computing takes all of the time";
+  SearchedPlan plan = plan_across(2, 0.02, graph);
   ASSERT_TRUE(plan.placement);
   EXPECT_LT(plan.placement->simulation.step, plan.simulation.step);
   EXPECT_EQ(plan.placement->program.micro_batches, 2U);
@@ -113,6 +113,14 @@ TEST(PlacedPlan, IsOfferedWhereActivationsAreLessThanGradients) {
   EXPECT_TRUE(plan.program.is_placed());
   EXPECT_FALSE(plan.placement);
   EXPECT_NE(search_lines(plan).find("train it with --accumulate 2"), std::string::npos);
+}
+
+// Four stages of this graph made a descent go round in circles.
+TEST(PlacedPlan, EndsOnFourMachines) {
+  const auto graph = std::make_shared<const ir::Graph>(load_graph("vgg16-small"));
+  const SearchedPlan plan = plan_across(4, 0.1, graph);
+  ASSERT_TRUE(plan.placement);
+  EXPECT_EQ(plan.placement->program.micro_batches, plan.placement->program.stages);
 }
 
 }  // namespace

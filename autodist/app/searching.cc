@@ -54,9 +54,11 @@ void take(PlacedPlan placed, SearchedPlan& plan) {
 constexpr double kWorthPlacing = 0.95;  // more is within what a simulation is off by
 constexpr double kLeastShare = 0.2;     // of a budget, to begin with placing
 
-// Where computing is what takes long, stages only add waiting.
+// Else stages only add waiting.
 bool waits_for_links(const sim::Simulation& simulation) {
-  return simulation.step.value * kWorthPlacing > simulation.bounds.compute.value;
+  const sim::Bounds& bounds = simulation.bounds;
+  return simulation.nodes.size() > 1 && std::max(bounds.card, bounds.chain) > bounds.compute &&
+         simulation.step.value * kWorthPlacing > bounds.compute.value;
 }
 
 }  // namespace
@@ -152,7 +154,8 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
   if (!request.placing_share || !waits_for_links(plan.simulation)) return plan;
   const Seconds limit = asked.options.budget.seconds;
   const Seconds left = limit - (clock.now() - begun);
-  if (limit > Seconds{} && left < limit * kLeastShare) return plan;
+  const bool timed = limit > Seconds{};
+  if (timed ? left < limit * kLeastShare : *request.placing_share <= 0) return plan;
   const auto costs_in = [&](const ir::Program& program, std::int64_t micro_batches) {
     sim::CostOptions options = request.costs;
     options.micro_batches = micro_batches;
@@ -160,7 +163,7 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
   };
   plan.placement = faster_by_placement(graph, cluster, request.passes, costs_in,
                                        plan.simulation.step * kWorthPlacing,
-                                       limit > Seconds{} ? left : Seconds{});
+                                       timed ? left : Seconds{}, request.options.stop);
   return plan;
 }
 

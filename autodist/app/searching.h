@@ -26,7 +26,8 @@ struct SearchRequest {
   // Measured ones, at the chief of a job; else what the cluster's file declares.
   std::optional<comm::LinkFigures> links = {};
   // Whether to look for a placement of the ops that is faster than every rank with the whole graph:
-  // in this part of a budget in seconds, and in what the search leaves of it.
+  // in this part of a budget in seconds, and in what the search leaves of it. With a budget in
+  // simulations only where it is more than 0.
   std::optional<double> placing_share = {};
 };
 
@@ -50,7 +51,7 @@ Learned learn(const ir::Graph& graph, const cluster::Cluster& cluster,
               const SearchRequest& request);
 
 struct SearchedPlan {
-  search::Found found;         // nothing where the ops were placed
+  search::Found found;         // nothing where no replica can have the whole graph
   std::string name;            // of the candidate that was taken
   std::string placed_because;  // empty: the ops were not placed
   // One that is faster than this plan (SearchRequest::placing_share).

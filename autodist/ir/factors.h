@@ -3,8 +3,10 @@
 
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
+#include "autodist/base/units.h"
 #include "autodist/ir/graph.h"
 
 namespace autodist::ir {

@@ -1,6 +1,8 @@
 #include "autodist/sim/factored.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 
 namespace autodist::sim {
 
@@ -16,11 +18,13 @@ std::vector<Factored> factored_gradients(const ir::Program& program, const CostM
     const auto factor_bytes = static_cast<double>(bytes_of(graph, factors, costs.batch).value);
     const double remain = factor_bytes * members / 2;
     all[i].saved = std::max(0.0, static_cast<double>(bytes_of(graph, id).value) - remain);
+    std::optional<Seconds> fastest;  // the simulator has one time for all members, whosever
     for (std::uint32_t r = 0; r < program.ranks.size(); ++r) {
       if (!program.computes(ir::Rank(r))) continue;
       const Seconds one = multiply_seconds(costs, graph, factors, ir::Rank(r));
-      all[i].multiply_one = std::max(all[i].multiply_one, one.value);
+      fastest = std::min(fastest.value_or(one), one);
     }
+    all[i].multiply_one = fastest.value_or(Seconds{}).value;
     all[i].multiply_all = all[i].multiply_one * members;
   }
   return all;

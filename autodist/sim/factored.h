@@ -12,7 +12,7 @@ namespace autodist::sim {
 
 struct Factored {
   double saved = 0;         // bytes of a gradient's whole; 0: it has to travel whole
-  double multiply_one = 0;  // seconds, of one member's factors
+  double multiply_one = 0;  // seconds, of one member's factors, where that is fastest
   double multiply_all = 0;  // of all members', which every member does
 };
 

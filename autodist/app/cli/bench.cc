@@ -107,6 +107,12 @@ int bench_sweep(const BenchArguments& arguments, Console& console) {
   cases.erase(std::remove_if(cases.begin(), cases.end(),
                              [&](const SweepCase& each) { return !wanted(each.of); }),
               cases.end());
+  if (cases.empty()) {
+    fail(ErrorCode::kUsage,
+         "--models: none of '{}' is in the sweep. Use ncf, resnet101, vgg16 or "
+         "bert-large.",
+         fmt::join(arguments.models, ","));
+  }
   const auto done = [&console](const SweepRow& row) {
     console.err << fmt::format("{} {} at {} Gbit/s: {:.2f} of {:.2f}\n", row.of.of.model,
                                row.of.of.batch, row.of.gbit_per_s, row.row.gain_over_own(),
@@ -121,7 +127,7 @@ int bench_sweep(const BenchArguments& arguments, Console& console) {
   const bool timed = options.budget.simulations == 0;
   const std::string page = sweep_page(rows, chances, timed ? budget : budget + " simulations");
   if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
-  if (!console.json) console.out << page;
+  console.out << (console.json ? sweep_json(rows, chances) + "\n" : page);
   return 0;
 }
 

@@ -291,7 +291,7 @@ Action declare_plan(CLI::App& verb) {
   verb.add_flag("--placed", arguments->placed,
                 "where it is faster to spread the ops over the ranks than to give each the whole "
                 "graph, take that; half of a budget in seconds goes to looking for it")
-      ->excludes("--trials");
+      ->excludes("--trials", "--builder");
   verb.add_option("-o,--output", arguments->output, "write the strategy here");
   verb.add_option("--report", arguments->report, "write a page for a browser here");
   verb.add_flag("--text", arguments->as_text, "write it in protobuf's text format");

@@ -7,8 +7,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "autodist/app/searching.h"
 
 #include "autodist/search/autosync/autosync.h"
 
@@ -36,11 +41,17 @@ const std::vector<OwnSystem>& own_systems();
 strategy::Strategy strategy_of(const OwnSystem& system, const ir::Graph& graph,
                                const cluster::Cluster& cluster);
 
+// What every builder's strategy takes on our engine, by the names of search::seeds(); nothing where
+// it cannot be carried out. `request` has its links (with_links).
+std::vector<std::pair<std::string, std::optional<Seconds>>> builder_steps(
+    const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
+    const SearchRequest& request);
+
 struct StrategyRow {
   std::string cluster;
   StrategyCase of;
   std::vector<Seconds> own;  // by own_systems()
-  std::string best_builder;  // on our engine, with priorities
+  std::string best_builder;  // of all, on our engine, with priorities
   Seconds builder_step;
   Seconds found_step;
   std::string found;

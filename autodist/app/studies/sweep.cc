@@ -3,11 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <memory>
+#include <random>
+
+#include <nlohmann/json.hpp>
 
 #include "autodist/app/archive.h"
 #include "autodist/app/searching.h"
+#include "autodist/base/error.h"
 #include "autodist/search/autosync/moves.h"
-#include "autodist/search/builders/builders.h"
 #include "autodist/sim/what_if.h"
 
 namespace autodist::app {
@@ -18,6 +23,9 @@ cluster::Cluster with_links_of(const cluster::Cluster& cluster, double gbit_per_
   what_if.bandwidth = gbit_per_s;
   return sim::changed(cluster, what_if);
 }
+
+constexpr std::uint32_t kMostAttempts = 100;  // for each that is drawn
+constexpr Seconds kNever{std::numeric_limits<double>::infinity()};
 
 std::string milliseconds(Seconds seconds) { return fmt::format("{:.1f}", 1000 * seconds.value); }
 
@@ -62,9 +70,13 @@ Chance chance_of(const StrategyCase& of, const cluster::Cluster& cluster, std::u
   const search::Space space(*graph, cluster, request.options.allowed);
   std::mt19937_64 random(options.seed);
   std::vector<Seconds> steps;
-  while (steps.size() < drawn) {
+  for (std::uint32_t attempt = 0; steps.size() < drawn; ++attempt) {
+    if (attempt == kMostAttempts * drawn) {
+      fail(ErrorCode::kInfeasible, "sweep: {} of {} drawn strategies can be carried out; {}",
+           steps.size(), attempt, why_not);
+    }
     const auto judged = judge(space.strategy_of(search::sample(space, random)), why_not);
-    if (judged) steps.push_back(judged->step);
+    if (judged) steps.push_back(judged->fits() ? judged->step : kNever);
   }
   const auto share_below = [&](Seconds step) {
     const auto faster =
@@ -72,11 +84,35 @@ Chance chance_of(const StrategyCase& of, const cluster::Cluster& cluster, std::u
     return static_cast<double>(faster) / drawn;
   };
   Chance chance{of, drawn, {}, share_below(search_plan(graph, cluster, request).simulation.step)};
-  for (const std::string& builder : search::seeds()) {
-    const auto judged = judge(search::build_strategy(builder, *graph, cluster), why_not);
-    chance.shares.emplace_back(builder, judged ? share_below(judged->step) : -1);
+  for (const auto& [builder, step] : builder_steps(graph, cluster, request)) {
+    chance.shares.emplace_back(builder, step ? share_below(*step) : -1);
   }
   return chance;
+}
+
+std::string sweep_json(const std::vector<SweepRow>& rows, const std::vector<Chance>& chances) {
+  auto json = nlohmann::ordered_json{{"rows", nlohmann::ordered_json::array()},
+                                     {"chances", nlohmann::ordered_json::array()}};
+  for (const auto& [of, row] : rows) {
+    json["rows"].push_back({{"model", of.of.model},
+                            {"batch", of.of.batch},
+                            {"gbit_per_s", of.gbit_per_s},
+                            {"best_system", own_systems()[row.best_own()].name},
+                            {"best_system_step_seconds", row.own[row.best_own()].value},
+                            {"best_builder", row.best_builder},
+                            {"best_builder_step_seconds", row.builder_step.value},
+                            {"step_seconds", row.found_step.value},
+                            {"problem_bound_seconds", row.problem_bound.value}});
+  }
+  for (const Chance& chance : chances) {
+    json["chances"].push_back({{"model", chance.of.model},
+                               {"batch", chance.of.batch},
+                               {"drawn", chance.drawn},
+                               {"share_faster_than_found", chance.than_found}});
+    auto& shares = json["chances"].back()["share_faster_than"];
+    for (const auto& [name, share] : chance.shares) shares[name] = share;
+  }
+  return json.dump();
 }
 
 std::string sweep_page(const std::vector<SweepRow>& rows, const std::vector<Chance>& chances,

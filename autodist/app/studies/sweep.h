@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "autodist/app/studies/strategies.h"
+#include "autodist/cluster/cluster.h"
+#include "autodist/search/autosync/autosync.h"
 
 namespace autodist::app {
 
@@ -32,7 +34,8 @@ std::vector<SweepRow> sweep(const std::vector<SweepCase>& cases, const cluster::
                             const search::SearchOptions& options,
                             const std::function<void(const SweepRow&)>& done);
 
-// Of so many strategies drawn at random from the searched space, how many are faster.
+// Of so many strategies drawn at random from the searched space, how many fit in memory and are
+// faster.
 struct Chance {
   StrategyCase of;
   std::uint32_t drawn = 0;
@@ -41,10 +44,13 @@ struct Chance {
   double than_found = 0;
 };
 
-// Deterministic.
+// Deterministic with a budget in simulations. REQUIRES: drawn > 0. Throws Error(kInfeasible) where
+// hardly any strategy can be carried out.
 Chance chance_of(const StrategyCase& of, const cluster::Cluster& cluster, std::uint32_t drawn,
                  const search::SearchOptions& options);
 
+// One JSON object, units in the names.
+std::string sweep_json(const std::vector<SweepRow>& rows, const std::vector<Chance>& chances);
 std::string sweep_page(const std::vector<SweepRow>& rows, const std::vector<Chance>& chances,
                        const std::string& budget);
 

@@ -24,6 +24,16 @@ constexpr double kRulesOut = 1.1;            // of the best step: a score above 
 constexpr std::uint64_t kExhaust = 20'000;   // points up to which all are scored
 constexpr std::uint32_t kRefinements = 400;  // by the simulator, at most
 
+// Several micro-batches give sums of products, which no two factors are.
+Allowed allowed_in(Allowed allowed, const passes::Options& passes) {
+  auto& known = allowed.algorithms;
+  if (passes.micro_batches != 1) {
+    known.erase(std::remove(known.begin(), known.end(), AllReduceAlgorithm::kSufficientFactors),
+                known.end());
+  }
+  return allowed;
+}
+
 class Search {
  public:
   Search(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
@@ -34,7 +44,7 @@ class Search {
         options_(options),
         clock_(clock),
         begun_(clock.now()),
-        space_(*graph, cluster, options.allowed),
+        space_(*graph, cluster, allowed_in(options.allowed, passes)),
         neighbourhood_(space_),
         slice_(passes.slice_bytes),
         judge_(graph, cluster, passes, costs, options.simulation, options.correct),
@@ -263,7 +273,7 @@ class Search {
   // Arithmetic leaves out what gets in each other's way, so it seldom says more than the simulator.
   [[nodiscard]] bool is_ruled_out(std::size_t candidate) const {
     return best_ && candidates_[candidate].point && candidates_[*best_].judgement->fits() &&
-           candidates_[candidate].scored > candidates_[*best_].judgement->step * kRulesOut;
+           candidates_[candidate].scored > candidates_[*best_].judgement->simulated * kRulesOut;
   }
 
   // By the simulator, from the best: first what all variables share, then the classes that the step

@@ -34,6 +34,7 @@ std::optional<Judgement> Judge::operator()(const strategy::Strategy& strategy,
   const sim::Simulation simulation = sim::simulate(program, cluster_, costs_(program), how_);
   Judgement judgement;
   judgement.step = correct_ ? correct_(strategy, program, simulation) : simulation.step;
+  judgement.simulated = simulation.step;
   judgement.plan_bound = simulation.bounds.plan;
   judgement.problem_bound = simulation.bounds.problem;
   judgement.bound = bound_name(simulation.bounds);

@@ -17,6 +17,7 @@ namespace autodist::search {
 
 struct Judgement {
   Seconds step;               // simulated, and corrected where measurements say otherwise
+  Seconds simulated;          // not corrected
   Seconds plan_bound;         // no schedule of this plan is faster
   Seconds problem_bound;      // no synchronous strategy is
   std::string bound;          // what sets the plan's: "compute", "10.0.0.1 sends", …

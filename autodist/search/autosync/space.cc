@@ -110,7 +110,7 @@ Space::Space(const ir::Graph& graph, const cluster::Cluster& cluster, Allowed al
   for_each_variable(graph, [&](ir::VariableId id) {
     has_factors_.push_back(ir::factors_pay(graph, id, replicas_));
   });
-  if (std::count(has_factors_.begin(), has_factors_.end(), true) == 0) {
+  if (replicas_ < 2 || std::count(has_factors_.begin(), has_factors_.end(), true) == 0) {
     forbid(AllReduceAlgorithm::kSufficientFactors);
   }
   clipped_.resize(graph.variables.size());

@@ -12,6 +12,8 @@
 namespace autodist::search::placement {
 namespace {
 
+// Of a descent, which may go round in circles: a move changes the loads of third devices, too.
+constexpr int kMostPasses = 100;
 constexpr std::size_t kLanes = 8;
 constexpr std::size_t kRounds = 4;
 constexpr std::size_t kMostUnrolled = 40;
@@ -201,7 +203,8 @@ ThroughputAnswer descend_along(const ThroughputProblem& problem, const TaskGraph
       group_order(problem, graph, traversal(graph, order, random));
   ThroughputState state(problem, place_on_one(problem).assignment);
   std::uint64_t moves = 0;
-  for (bool changed = true; changed;) {
+  bool changed = true;
+  for (int pass = 0; changed && pass < kMostPasses; ++pass) {
     changed = false;
     for (const std::uint32_t group : groups) {
       const DeviceIndex from = state.device_of(group);
