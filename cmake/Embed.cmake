@@ -19,5 +19,6 @@ function(autodist_embed target output namespace)
       -DNAMESPACE=${namespace} "-DCONSTANTS=${constants}" -P ${script}
     DEPENDS ${files} ${script}
     VERBATIM)
+  set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_sources(${target} PRIVATE ${source})
 endfunction()

@@ -76,7 +76,7 @@ std::vector<std::uint32_t> affinity() {
   return all;
 }
 
-std::optional<std::string> read_file(const std::string& path) {
+std::optional<std::string> read_if_there(const std::string& path) {
   std::ifstream file(path);
   if (!file) return std::nullopt;
   return std::string(std::istreambuf_iterator<char>(file), {});
@@ -143,7 +143,7 @@ void read_quota(const std::string& groups, const ReadFile& read, Cores& cores) {
 Cores own_cores() {
   Cores cores;
   cores.allowed = affinity();
-  read_quota(read_file("/proc/self/cgroup").value_or(""), read_file, cores);
+  read_quota(read_if_there("/proc/self/cgroup").value_or(""), read_if_there, cores);
   return cores;
 }
 

@@ -16,7 +16,6 @@ namespace autodist::cluster {
 namespace {
 
 constexpr std::uint32_t kMostSlots = 1024;
-constexpr std::int64_t kLongestFile = 1 << 20;
 
 std::optional<std::uint32_t> slots_of(std::string_view text) {
   std::uint32_t value = 0;

@@ -16,7 +16,6 @@
 namespace autodist::cluster {
 namespace {
 
-constexpr std::size_t kLongestFile = 1 << 20;
 constexpr std::size_t kMostNodes = 65'535;
 constexpr std::size_t kMostRanks = 65'535;
 constexpr std::uint32_t kMostDevices = 1024;
@@ -262,7 +261,7 @@ void expect_one_document(const std::string& text, const std::string& where) {
 }
 
 YAML::Node load(const std::string& text, const std::string& where) {
-  if (text.size() > kLongestFile) {
+  if (text.size() > static_cast<std::size_t>(kLongestFile)) {
     fail(ErrorCode::kUsage, "{}: {} bytes, at most {} expected of a resource specification", where,
          text.size(), kLongestFile);
   }

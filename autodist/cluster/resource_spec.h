@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "autodist/cluster/cluster.h"
@@ -16,6 +17,9 @@ void settle(Cluster& cluster, const std::string& where);
 
 // For a launch over ssh: every node but the chief names a group that exists. Throws Error(kUsage).
 void check_ssh(const Cluster& cluster, const std::string& where);
+
+// Bytes of a file that describes a cluster.
+inline constexpr std::int64_t kLongestFile = 1 << 20;
 
 // The file counts in Gbit/s.
 inline constexpr double kBytesPerGigabit = 1e9 / 8;

@@ -12,10 +12,9 @@
 #include "autodist/base/clock.h"
 
 namespace autodist::comm {
-namespace {
 
 // What has been sent to one rank, in the order of arrival times; equal times keep their order.
-class Mailbox {
+class InProcessHub::Mailbox {
  public:
   void put(Frame frame, Seconds due) {
     {
@@ -55,8 +54,6 @@ class Mailbox {
   std::multimap<double, Frame> frames_;
   bool silenced_ = false;
 };
-
-}  // namespace
 
 class InProcessHub::State {
  public:

@@ -36,6 +36,7 @@ class InProcessHub {
   void kill(RankNumber rank);
 
  private:
+  class Mailbox;
   class State;
   class Endpoint;
   std::shared_ptr<State> state_;

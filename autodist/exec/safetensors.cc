@@ -10,8 +10,6 @@
 namespace autodist::exec {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::size_t kLengthBytes = 8;
 constexpr std::uint64_t kLongestHeader = 100'000'000;  // the reference implementation's bound
 constexpr std::size_t kMostDimensions = 64;
@@ -47,7 +45,7 @@ class Reader {
   Reader(const std::string& bytes, const std::string& where) : bytes_(bytes), where_(where) {}
 
   Safetensors run() {
-    const Json header = read_header();
+    const nlohmann::json header = read_header();
     Safetensors file;
     for (const auto& [name, entry] : header.items()) {
       if (name == kMetadata) {
@@ -83,7 +81,7 @@ class Reader {
     fail(ErrorCode::kCheckpoint, "{}: '{}': {}", where_, name, why);
   }
 
-  Json read_header() {
+  nlohmann::json read_header() {
     if (bytes_.size() < kLengthBytes) {
       fail(ErrorCode::kCheckpoint, "{}: not safetensors: {} bytes", where_, bytes_.size());
     }
@@ -98,8 +96,9 @@ class Reader {
     data_begin_ = kLengthBytes + length;
     // A name that stands twice would silently replace the first.
     std::set<std::string> names;
-    const auto unique = [&](int depth, Json::parse_event_t event, Json& parsed) {
-      if (depth == 1 && event == Json::parse_event_t::key &&
+    const auto unique = [&](int depth, nlohmann::json::parse_event_t event,
+                            nlohmann::json& parsed) {
+      if (depth == 1 && event == nlohmann::json::parse_event_t::key &&
           !names.insert(parsed.get<std::string>()).second) {
         refuse(parsed.get<std::string>(), "stands twice");
       }
@@ -108,15 +107,15 @@ class Reader {
       return true;
     };
     const auto begin = bytes_.begin() + kLengthBytes;
-    const Json header =
-        Json::parse(begin, begin + static_cast<std::ptrdiff_t>(length), unique, false);
+    const nlohmann::json header =
+        nlohmann::json::parse(begin, begin + static_cast<std::ptrdiff_t>(length), unique, false);
     if (!header.is_object()) {
       fail(ErrorCode::kCheckpoint, "{}: not safetensors: the header is no JSON object", where_);
     }
     return header;
   }
 
-  void read_metadata(const Json& entry, Safetensors& file) const {
+  void read_metadata(const nlohmann::json& entry, Safetensors& file) const {
     if (!entry.is_object()) refuse(kMetadata, "no object");
     for (const auto& [key, value] : entry.items()) {
       if (!value.is_string()) refuse(kMetadata, "'" + key + "' is no text");
@@ -124,7 +123,7 @@ class Reader {
     }
   }
 
-  void read_entry(const std::string& name, const Json& entry) {
+  void read_entry(const std::string& name, const nlohmann::json& entry) {
     Span span;
     span.tensor.name = name;
     const bool complete = entry.is_object() && entry.contains("dtype") &&
@@ -138,7 +137,7 @@ class Reader {
     if (known == std::end(kNames)) refuse(name, "unknown dtype '" + dtype + "'");
     span.tensor.dtype = known->dtype;
     const std::uint64_t available = bytes_.size() - data_begin_;
-    for (const Json& offset : entry["data_offsets"]) {
+    for (const nlohmann::json& offset : entry["data_offsets"]) {
       if (!offset.is_number_unsigned() || offset.get<std::uint64_t>() > available) {
         refuse(name, "data_offsets outside of the file");
       }
@@ -148,7 +147,7 @@ class Reader {
     if (span.end < span.begin) refuse(name, "data_offsets run backwards");
     if (entry["shape"].size() > kMostDimensions) refuse(name, "too many dimensions");
     std::uint64_t expected = size_of(span.tensor.dtype);
-    for (const Json& size : entry["shape"]) {
+    for (const nlohmann::json& size : entry["shape"]) {
       if (!size.is_number_unsigned()) refuse(name, "a size that is no whole number");
       const auto value = size.get<std::uint64_t>();
       // With room for nothing larger than the file, the product cannot overflow.

@@ -70,7 +70,7 @@ class Canonical {
     add_all(items, [&](bool item) { add(item); });
   }
 
-  [[nodiscard]] Digest digest() const { return digest_of(bytes_); }
+  [[nodiscard]] Digest digest() const { return autodist::digest_of(bytes_); }
 
  private:
   std::string bytes_;

@@ -91,7 +91,7 @@ Json event_of(const TraceRow& row, const char* phase, int track, Seconds at) {
           {"tid", track},     {"ts", at.value * kMicroseconds}};
 }
 
-class Writer {
+class EventWriter {
  public:
   void add(const TraceRow& row) {
     const Track track = track_of(row);
@@ -205,7 +205,7 @@ Trace merged(std::vector<Trace> traces) {
 }
 
 std::string to_chrome_json(const Trace& trace) {
-  Writer writer;
+  EventWriter writer;
   for (const TraceRow& row : trace.rows) writer.add(row);
   return writer.text();
 }

@@ -24,7 +24,7 @@ constexpr std::int64_t kHideEvery = 7;
 constexpr std::int64_t kMaskToken = 1;
 constexpr double kDropout = 0.1;
 
-nn::LayerNorm layer_norm(std::int64_t width) {
+nn::LayerNorm bert_norm(std::int64_t width) {
   return nn::LayerNorm(nn::LayerNormOptions({width}).eps(1e-12));
 }
 
@@ -35,7 +35,7 @@ struct Embeddings : nn::Module {
     position_embeddings =
         register_module("position_embeddings", nn::Embedding(size.positions, size.width));
     token_type_embeddings = register_module("token_type_embeddings", nn::Embedding(2, size.width));
-    norm = register_module("LayerNorm", layer_norm(size.width));
+    norm = register_module("LayerNorm", bert_norm(size.width));
     dropout = register_module("dropout", nn::Dropout(kDropout));
     const torch::NoGradGuard no_grad;
     for (torch::Tensor& table : parameters()) {
@@ -87,7 +87,7 @@ struct SelfAttention : nn::Module {
 struct Residual : nn::Module {
   Residual(std::int64_t in, std::int64_t width) {
     dense = register_module("dense", nn::Linear(in, width));
-    norm = register_module("LayerNorm", layer_norm(width));
+    norm = register_module("LayerNorm", bert_norm(width));
     dropout = register_module("dropout", nn::Dropout(kDropout));
   }
 
@@ -100,8 +100,8 @@ struct Residual : nn::Module {
   nn::Dropout dropout{nullptr};
 };
 
-struct Attention : nn::Module {
-  explicit Attention(const BertSize& size) {
+struct BertAttention : nn::Module {
+  explicit BertAttention(const BertSize& size) {
     self = register_module("self", std::make_shared<SelfAttention>(size.width, size.heads));
     output = register_module("output", std::make_shared<Residual>(size.width, size.width));
   }
@@ -120,9 +120,9 @@ struct Dense : nn::Module {  // a linear layer one level down, as the names have
   nn::Linear dense{nullptr};
 };
 
-struct Layer : nn::Module {
-  explicit Layer(const BertSize& size) {
-    attention = register_module("attention", std::make_shared<Attention>(size));
+struct BertLayer : nn::Module {
+  explicit BertLayer(const BertSize& size) {
+    attention = register_module("attention", std::make_shared<BertAttention>(size));
     intermediate =
         register_module("intermediate", std::make_shared<Dense>(size.width, 4 * size.width));
     output = register_module("output", std::make_shared<Residual>(4 * size.width, size.width));
@@ -133,14 +133,14 @@ struct Layer : nn::Module {
     return output->forward(torch::gelu(intermediate->dense(y)), y);
   }
 
-  std::shared_ptr<Attention> attention;
+  std::shared_ptr<BertAttention> attention;
   std::shared_ptr<Dense> intermediate;
   std::shared_ptr<Residual> output;
 };
 
 struct Encoder : nn::Module {
   explicit Encoder(const BertSize& size) {
-    for (std::int64_t i = 0; i < size.layers; ++i) layers->push_back(Layer(size));
+    for (std::int64_t i = 0; i < size.layers; ++i) layers->push_back(BertLayer(size));
     register_module("layer", layers);
   }
 
@@ -157,7 +157,7 @@ struct Bert : nn::Module {
   // ids and types [batch, tokens] -> states [batch, tokens, width]
   torch::Tensor states(const torch::Tensor& ids, const torch::Tensor& types) {
     torch::Tensor x = embeddings->forward(ids, types);
-    for (const auto& layer : *encoder->layers) x = layer->as<Layer>()->forward(x);
+    for (const auto& layer : *encoder->layers) x = layer->as<BertLayer>()->forward(x);
     return x;
   }
 

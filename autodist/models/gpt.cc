@@ -33,12 +33,10 @@ struct Conv1D : nn::Module {
   torch::Tensor weight, bias;
 };
 
-nn::LayerNorm layer_norm(std::int64_t width) {
-  return nn::LayerNorm(nn::LayerNormOptions({width}));
-}
+nn::LayerNorm gpt_norm(std::int64_t width) { return nn::LayerNorm(nn::LayerNormOptions({width})); }
 
-struct Attention : nn::Module {
-  explicit Attention(const GptSize& size) : heads(size.heads) {
+struct GptAttention : nn::Module {
+  explicit GptAttention(const GptSize& size) : heads(size.heads) {
     c_attn = register_module("c_attn", std::make_shared<Conv1D>(size.width, 3 * size.width));
     c_proj = register_module("c_proj", std::make_shared<Conv1D>(size.width, size.width));
     attn_dropout = register_module("attn_dropout", nn::Dropout(size.dropout));
@@ -83,11 +81,11 @@ struct Mlp : nn::Module {
   nn::Dropout dropout{nullptr};
 };
 
-struct Layer : nn::Module {
-  explicit Layer(const GptSize& size) {
-    ln_1 = register_module("ln_1", layer_norm(size.width));
-    attn = register_module("attn", std::make_shared<Attention>(size));
-    ln_2 = register_module("ln_2", layer_norm(size.width));
+struct GptLayer : nn::Module {
+  explicit GptLayer(const GptSize& size) {
+    ln_1 = register_module("ln_1", gpt_norm(size.width));
+    attn = register_module("attn", std::make_shared<GptAttention>(size));
+    ln_2 = register_module("ln_2", gpt_norm(size.width));
     mlp = register_module("mlp", std::make_shared<Mlp>(size));
   }
 
@@ -97,7 +95,7 @@ struct Layer : nn::Module {
   }
 
   nn::LayerNorm ln_1{nullptr}, ln_2{nullptr};
-  std::shared_ptr<Attention> attn;
+  std::shared_ptr<GptAttention> attn;
   std::shared_ptr<Mlp> mlp;
 };
 
@@ -108,9 +106,9 @@ struct Gpt : nn::Module {
     wte = register_module("wte", nn::Embedding(size.vocabulary, size.width));
     wpe = register_module("wpe", nn::Embedding(size.context, size.width));
     drop = register_module("drop", nn::Dropout(size.dropout));
-    for (std::int64_t i = 0; i < size.layers; ++i) layers->push_back(Layer(size));
+    for (std::int64_t i = 0; i < size.layers; ++i) layers->push_back(GptLayer(size));
     register_module("h", layers);
-    ln_f = register_module("ln_f", layer_norm(size.width));
+    ln_f = register_module("ln_f", gpt_norm(size.width));
     const torch::NoGradGuard no_grad;
     wte->weight.normal_(0, 0.02);
     wpe->weight.normal_(0, 0.02);
@@ -121,7 +119,7 @@ struct Gpt : nn::Module {
     const std::int64_t tokens = ids.size(1);
     torch::Tensor x = drop(wte(ids) + wpe(positions.slice(0, 0, tokens)));
     const torch::Tensor hidden = later.slice(0, 0, tokens).slice(1, 0, tokens);
-    for (const auto& layer : *layers) x = layer->as<Layer>()->forward(x, hidden);
+    for (const auto& layer : *layers) x = layer->as<GptLayer>()->forward(x, hidden);
     x = ln_f(x);
     const ModuleScope scope("head");
     return torch::matmul(x, wte->weight.t());

@@ -33,6 +33,8 @@ double least_cpu_seconds(int runs, const std::function<void()>& work) {
   return least;
 }
 
+std::string milliseconds(Seconds seconds) { return fmt::format("{:.1f}", 1000 * seconds.value); }
+
 double kendall(const std::vector<std::pair<double, double>>& pairs) {
   std::int64_t agreed = 0;
   std::int64_t ordered = 0;

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "autodist/base/units.h"
+
 namespace autodist::app {
 
 struct Figures {
@@ -29,6 +31,9 @@ double least_cpu_seconds(int runs, const std::function<void()>& work);
 // Kendall's rank correlation of the pairs' two sides; pairs that tie on a side are left out. 0
 // where nothing is ordered.
 double kendall(const std::vector<std::pair<double, double>>& pairs);
+
+// 0.0123 s as "12.3", for tables.
+std::string milliseconds(Seconds seconds);
 
 // One line per goal that has a figure.
 std::string goals_table(const std::vector<Goal>& goals, const Figures& figures);

@@ -72,7 +72,7 @@ double moves_per_second(const TaskGraph& graph, int runs) {
   return evaluated / seconds;
 }
 
-const std::vector<Goal>& goals() {
+const std::vector<Goal>& placement_goals() {
   static const std::vector<Goal> all{
       {"simulations_per_s", "full simulations of a step in Placeto's mode, the slowest family's",
        true, 2e4},
@@ -103,7 +103,9 @@ Figures measure_placement(bool quick) {
   return result;
 }
 
-std::string placement_speed_table(const Figures& figures) { return goals_table(goals(), figures); }
+std::string placement_speed_table(const Figures& figures) {
+  return goals_table(placement_goals(), figures);
+}
 
 std::string placement_speed_page(const Figures& figures) {
   return fmt::format(
@@ -113,7 +115,7 @@ std::string placement_speed_page(const Figures& figures) {
       "devices, random placements. Times are of the process's CPU, one thread, the least of "
       "several "
       "runs: others on the machine only add.\n\n{}",
-      kDevices, goals_page(goals(), figures));
+      kDevices, goals_page(placement_goals(), figures));
 }
 
 }  // namespace autodist::app

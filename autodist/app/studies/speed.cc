@@ -252,7 +252,7 @@ Figures measure_simulator(const std::string& data, bool quick) {
 
 namespace {
 
-const std::vector<Goal>& goals() {
+const std::vector<Goal>& speed_goals() {
   static const std::vector<Goal> all{
       {"events_per_s", "slice by slice, every rank: VGG-16 on 4 machines", true, 1e7},
       {"tensors161_8_s", "161 all-reduces of ResNet-50's tensors, 8 ranks", false, 0.005},
@@ -276,13 +276,13 @@ const std::vector<Goal>& goals() {
 
 }  // namespace
 
-std::string speed_table(const Figures& figures) { return goals_table(goals(), figures); }
+std::string speed_table(const Figures& figures) { return goals_table(speed_goals(), figures); }
 
 std::string speed_page(const Figures& figures) {
   return "# The simulator's speed\n\nWritten by `autodist bench sim -o "
          "docs/benchmarks/simulator.md`. Times are of the process's CPU, one thread, the least of "
          "several runs: others on the machine only add.\n\n" +
-         goals_page(goals(), figures);
+         goals_page(speed_goals(), figures);
 }
 
 }  // namespace autodist::app

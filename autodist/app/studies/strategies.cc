@@ -8,6 +8,7 @@
 
 #include "autodist/app/archive.h"
 #include "autodist/app/searching.h"
+#include "autodist/app/studies/figures.h"
 #include "autodist/search/builders/builders.h"
 
 namespace autodist::app {
@@ -31,8 +32,6 @@ Seconds step_of(const OwnSystem& system, const std::shared_ptr<const ir::Graph>&
       passes::rewrite(graph, strategy_of(system, *graph, cluster), cluster, options, system.name));
   return sim::simulate(program, cluster, sim::cost_model(program, cluster, how)).step;
 }
-
-std::string milliseconds(Seconds seconds) { return fmt::format("{:.1f}", 1000 * seconds.value); }
 
 std::string gains_table(const std::vector<StrategyRow>& rows) {
   std::string text =

@@ -11,6 +11,7 @@
 
 #include "autodist/app/archive.h"
 #include "autodist/app/searching.h"
+#include "autodist/app/studies/figures.h"
 #include "autodist/base/error.h"
 #include "autodist/search/autosync/moves.h"
 #include "autodist/sim/what_if.h"
@@ -26,8 +27,6 @@ cluster::Cluster with_links_of(const cluster::Cluster& cluster, double gbit_per_
 
 constexpr std::uint32_t kMostAttempts = 100;  // for each that is drawn
 constexpr Seconds kNever{std::numeric_limits<double>::infinity()};
-
-std::string milliseconds(Seconds seconds) { return fmt::format("{:.1f}", 1000 * seconds.value); }
 
 }  // namespace
 

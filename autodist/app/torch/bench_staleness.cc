@@ -17,9 +17,9 @@
 namespace autodist::app {
 namespace {
 
-constexpr std::int64_t kRows = 256;  // of a unit
-constexpr std::int64_t kWarmup = 8;
-constexpr std::int64_t kSteps = 48;  // after the warm-up; whole cycles of both ranks
+constexpr std::int64_t kUnitRows = 256;
+constexpr std::int64_t kUntimed = 8;  // steps
+constexpr std::int64_t kTimed = 48;   // steps; whole cycles of both ranks
 
 // How many units a step takes.
 int units(const std::string& slowness, std::uint32_t rank, std::int64_t step) {
@@ -35,24 +35,24 @@ int probe(const std::string& staleness, const std::string& slowness, Console& co
   options.measure = false;
   AutoDist ad("local:2", options);
   models::ModelOptions model;
-  model.batch = 5 * kRows;
+  model.batch = 5 * kUnitRows;
   TrainingStep step = models::make_model("digits", model);
   const Batch most = step.example;
   Session session = ad.distribute(std::move(step), Sgd(1e-3));
   const SteadyClock clock;
   Seconds start;
-  while (session.step() < kWarmup + kSteps) {
-    if (session.step() == kWarmup) {  // together, as at the end: else a lead would be counted
+  while (session.step() < kUntimed + kTimed) {
+    if (session.step() == kUntimed) {  // together, as at the end: else a lead would be counted
       session.synchronize();
       start = clock.now();
     }
-    const std::int64_t rows = kRows * units(slowness, session.rank(), session.step());
+    const std::int64_t rows = kUnitRows * units(slowness, session.rank(), session.step());
     session.run_local({most[0].slice(0, 0, rows), most[1].slice(0, 0, rows)});
   }
   session.synchronize();
   const Seconds wall = clock.now() - start;
   session.finish();
-  if (session.is_chief()) console.out << static_cast<double>(kSteps) / wall.value << "\n";
+  if (session.is_chief()) console.out << static_cast<double>(kTimed) / wall.value << "\n";
   return 0;
 }
 

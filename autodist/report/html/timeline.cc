@@ -12,8 +12,6 @@
 namespace autodist::report {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr double kNanosecondsPerMicrosecond = 1e3;
 constexpr std::int64_t kRounding = 1;  // rows that touch may overlap by a nanosecond
 constexpr std::int64_t kMostJoined = 8;
@@ -38,7 +36,7 @@ class Numbers {
   std::map<std::string, std::uint32_t> numbers_;
 };
 
-std::int64_t nanoseconds(const Json& microseconds) {
+std::int64_t nanoseconds(const nlohmann::json& microseconds) {
   const auto value = microseconds.get<double>();
   if (!(std::abs(value) < kLongestMicroseconds)) throw std::invalid_argument("a time out of range");
   return std::llround(value * kNanosecondsPerMicrosecond);
@@ -55,7 +53,7 @@ class Reader {
  public:
   Reader() : activities_(timeline_.activities), names_(timeline_.names) {}
 
-  void take(const Json& event) {
+  void take(const nlohmann::json& event) {
     const auto phase = event.value("ph", std::string());
     if (phase == "M" && event.value("name", std::string()) == "thread_name") {
       names_of_tracks_[key_of(event)] = without_number(event.at("args").at("name"));
@@ -63,8 +61,8 @@ class Reader {
     if (phase != "X" && phase != "b") return;
     const auto activity = event.value("cat", std::string());
     if (kActivities.count(activity) == 0) return;
-    const Json& arguments = event.at("args");
-    const Json& duration = event.contains("dur") ? event.at("dur") : arguments.at("dur");
+    const nlohmann::json& arguments = event.at("args");
+    const nlohmann::json& duration = event.contains("dur") ? event.at("dur") : arguments.at("dur");
     TimelineRow row;
     row.activity = activities_.of(activity);
     row.name = names_.of(event.at("name").get<std::string>().substr(0, kLongestName));
@@ -102,7 +100,7 @@ class Reader {
  private:
   using Key = std::pair<std::uint32_t, std::int64_t>;  // pid, tid
 
-  static Key key_of(const Json& event) {
+  static Key key_of(const nlohmann::json& event) {
     return {event.at("pid").get<std::uint32_t>(), event.at("tid").get<std::int64_t>()};
   }
 
@@ -182,8 +180,8 @@ std::vector<TimelineRow> rows_of(const Timeline& timeline, const std::set<std::u
 Timeline read_timeline(const std::string& chrome_json, const std::string& where) {
   Reader reader;
   try {
-    const Json json = Json::parse(chrome_json);
-    for (const Json& event : json.at("traceEvents")) reader.take(event);
+    const nlohmann::json json = nlohmann::json::parse(chrome_json);
+    for (const nlohmann::json& event : json.at("traceEvents")) reader.take(event);
   } catch (const std::exception& error) {
     fail(ErrorCode::kUsage, "{}: not a trace of `train --trace` or `simulate --trace`: {}", where,
          error.what());
