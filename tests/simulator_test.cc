@@ -177,6 +177,29 @@ TEST(Laws, TheSameArgumentsGiveTheSameBits) {
   }
 }
 
+TEST(Laws, AHopelessJobIsLeft) {
+  std::mt19937 random(17);
+  int left = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const SimulatedJob job = random_job(random);
+    const sim::Simulation whole = job.simulate();
+    sim::SimulationOptions hurried;
+    hurried.hopeless = whole.step * 1.5;
+    const sim::Simulation same = job.simulate(hurried);
+    if (!same.abandoned) {
+      EXPECT_EQ(same.step.value, whole.step.value) << round;
+      EXPECT_EQ(same.events, whole.events) << round;
+    }
+    hurried.hopeless = whole.step * 0.5;
+    const sim::Simulation hopeless = job.simulate(hurried);
+    if (!hopeless.abandoned) continue;
+    ++left;
+    EXPECT_LT(hopeless.events, whole.events) << round;
+    EXPECT_GE(hopeless.step, whole.step * 0.5) << round;
+  }
+  EXPECT_GT(left, 10) << "most settle in as few steps";
+}
+
 void expect_same(const sim::Simulation& a, const sim::Simulation& b, const std::string& what) {
   EXPECT_EQ(a.step.value, b.step.value) << what;
   EXPECT_EQ(a.first_step.value, b.first_step.value) << what;

@@ -49,6 +49,7 @@ report::Alternative alternative_of(const search::Candidate& candidate,
     each.peak = candidate.judgement->peak;
     each.remark = candidate.judgement->fits() ? "bounded by " + candidate.judgement->bound
                                               : "does not fit in memory";
+    if (!candidate.judgement->in_full) each.remark += "; simulated until it was seen to be slower";
   } else {
     each.remark =
         fmt::format("{}not simulated within the budget",

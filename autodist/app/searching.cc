@@ -250,6 +250,7 @@ std::string search_json(const SearchedPlan& plan) {
     if (candidate.judgement) {
       row["step_seconds"] = candidate.judgement->step.value;
       row["peak_bytes"] = candidate.judgement->peak.value;
+      row["in_full"] = candidate.judgement->in_full;
     }
     if (!candidate.refused.empty()) row["refused"] = candidate.refused;
     json["candidates"].push_back(std::move(row));

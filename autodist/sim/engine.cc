@@ -104,12 +104,13 @@ void Engine::run() {
     advance(r);
     advance_collective(r);
   }
-  while (!queue_.empty()) {
+  while (!queue_.empty() && !abandoned_) {
     const Event event = queue_.pop();
     now_ = event.time;
     ++events_;
     dispatch(event);
   }
+  if (abandoned_) return;
   for (std::uint32_t r = 0; r < symmetry_.period; ++r) {
     const Stream& stream = ranks_[r].compute;
     AD_CHECK(stream.instructions->empty() || stream.phase == Phase::kParked)

@@ -63,6 +63,7 @@ struct EngineOptions {
   std::uint32_t least_steps = 4;
   std::uint32_t most_steps = 16;
   double tolerance = 1e-6;  // between two steps that count as equal
+  double hopeless = 0;      // seconds per step above which the job is left; 0: none
   bool trace = false;
 };
 
@@ -79,6 +80,7 @@ class Engine {
   // By rank and step.
   [[nodiscard]] const std::vector<std::vector<double>>& rank_ends() const { return rank_ends_; }
   [[nodiscard]] bool settled() const { return settled_; }
+  [[nodiscard]] bool abandoned() const { return abandoned_; }
   [[nodiscard]] std::uint64_t events() const { return events_; }
   // Of the simulated ranks and nodes; those that they stand for do the same.
   [[nodiscard]] const std::vector<RankCounters>& ranks() const { return rank_counters_; }
@@ -329,6 +331,7 @@ class Engine {
   std::uint32_t computing_ranks_ = 0;
   std::vector<std::uint32_t> done_;  // ranks that have computed the step, by step
   bool settled_ = false;
+  bool abandoned_ = false;
   std::vector<double> step_ends_;
   std::vector<std::vector<double>> rank_ends_;
   std::vector<RankCounters> rank_counters_;

@@ -171,9 +171,13 @@ Simulation simulate(const ir::Program& program, const cluster::Cluster& cluster,
   const Symmetry symmetry = options.symmetry && !program.is_placed()
                                 ? find_symmetry(program, costs, tables)
                                 : no_symmetry(program);
-  const std::uint32_t least = program.reproducible() ? options.least_steps : options.most_steps;
-  Engine engine(program, costs, tables, symmetry,
-                {least, options.most_steps, kSettled, options.trace});
+  EngineOptions how{options.least_steps, options.most_steps, kSettled, options.hopeless.value,
+                    options.trace};
+  if (!program.reproducible()) {
+    how.least_steps = options.most_steps;
+    how.hopeless = 0;
+  }
+  Engine engine(program, costs, tables, symmetry, how);
   engine.run();
 
   Simulation result;
@@ -182,6 +186,7 @@ Simulation simulate(const ir::Program& program, const cluster::Cluster& cluster,
   result.events = engine.events();
   result.simulated_ranks = symmetry.period;
   result.settled = engine.settled();
+  result.abandoned = engine.abandoned();
   result.steps = static_cast<std::uint32_t>(engine.step_ends().size());
   if (result.steps == 0) return result;  // nobody computes
   result.first_step = Seconds(engine.step_ends().front());

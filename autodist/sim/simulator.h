@@ -18,11 +18,14 @@ namespace autodist::sim {
 
 struct SimulationOptions {
   // Steps are simulated until three in a row differ by less than a thousandth, at least and at most
-  // so many; their mean is the step. Jobs
-  // with stale or asynchronous variables always take the most; their period is the mean of the
-  // second half.
+  // so many; their mean is the step. Jobs with stale or asynchronous variables always take the
+  // most; their period is the mean of the second half.
   std::uint32_t least_steps = 4;
   std::uint32_t most_steps = 16;
+  // Of interest are only jobs whose steps take less. One that falls behind such a job, from the
+  // third step on by more than a twentieth of a step, is left there, and `step` is what its few
+  // steps say. 0: none is left; nor are jobs with stale or asynchronous variables.
+  Seconds hopeless;
   bool trace = false;    // fill `trace`
   bool symmetry = true;  // simulate one of the ranks that cannot be told apart; the same bits
 };
@@ -52,6 +55,7 @@ struct Simulation {
   Seconds step;        // of the steady state
   Seconds first_step;  // nothing to wait for, nothing overlapped with the step before
   bool settled = true;
+  bool abandoned = false;  // as hopeless
   Bounds bounds;
   std::vector<MemoryUse> memory;  // by rank
   std::vector<NodeUse> nodes;     // by node of the cluster

@@ -7,6 +7,12 @@
 #include "autodist/sim/engine.h"
 
 namespace autodist::sim {
+namespace {
+
+// Steps that a job may fall behind the best one before it is left.
+constexpr double kBehind = 0.05;
+
+}  // namespace
 
 // Runs until something takes time.
 void Engine::advance(std::uint32_t r) {
@@ -199,7 +205,11 @@ void Engine::ended_step(std::uint32_t r) {
   settled_ = step >= 2 && program_.reproducible() && !costs_.slowness &&
              std::abs(last - took(step - 1)) <= options_.tolerance * last &&
              std::abs(last - took(step - 2)) <= options_.tolerance * last;
-  if (settled_ || target_ >= options_.most_steps) return;
+  // The first step has nothing to wait for, and the next ones vary.
+  abandoned_ = !settled_ && options_.hopeless > 0 && step >= 2 &&
+               step_ends_[step] - step_ends_[0] > options_.hopeless * (step + kBehind);
+  if (abandoned_) step_ends_.resize(step + 1);  // of others, one may have been one step ahead
+  if (settled_ || abandoned_ || target_ >= options_.most_steps) return;
   ++target_;
   for (std::uint32_t other = 0; other < ranks_.size(); ++other) {
     if (ranks_[other].compute.phase != Phase::kParked) continue;

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "autodist/app/archive.h"
+#include "autodist/app/planning.h"
 #include "autodist/app/searching.h"
 #include "autodist/app/studies/figures.h"
 #include "autodist/search/builders/builders.h"
@@ -104,12 +105,12 @@ strategy::Strategy strategy_of(const OwnSystem& system, const ir::Graph& graph,
 
 std::vector<std::pair<std::string, std::optional<Seconds>>> builder_steps(
     const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
-    const SearchRequest& request) {
+    const SearchRequest& request, const std::vector<std::string>& builders) {
   const search::Judge judge(graph, cluster, request.passes, [&](const ir::Program& program) {
-    return sim::cost_model(program, cluster, request.costs);
+    return costs_of(program, cluster, request.costs, request.cluster_file, request.calibration);
   });
   std::vector<std::pair<std::string, std::optional<Seconds>>> steps;
-  for (const std::string& builder : search::seeds()) {
+  for (const std::string& builder : builders) {
     std::string why_not;
     const auto judged = judge(search::build_strategy(builder, *graph, cluster), why_not);
     steps.emplace_back(builder, judged ? std::optional<Seconds>(judged->step) : std::nullopt);
@@ -139,7 +140,8 @@ StrategyRow compare_strategies(const StrategyCase& of, const cluster::Cluster& c
   row.plan_bound = plan.simulation.bounds.plan;
   row.problem_bound = plan.simulation.bounds.problem;
   // A search leaves out builders that cannot be best; here they are what it is compared with.
-  for (const auto& [builder, step] : builder_steps(graph, cluster, with_links(request, cluster))) {
+  for (const auto& [builder, step] :
+       builder_steps(graph, cluster, with_links(request, cluster), search::seeds())) {
     if (!step || (!row.best_builder.empty() && *step >= row.builder_step)) continue;
     row.best_builder = builder;
     row.builder_step = *step;

@@ -41,11 +41,11 @@ const std::vector<OwnSystem>& own_systems();
 strategy::Strategy strategy_of(const OwnSystem& system, const ir::Graph& graph,
                                const cluster::Cluster& cluster);
 
-// What every builder's strategy takes on our engine, by the names of search::seeds(); nothing where
-// it cannot be carried out. `request` has its links (with_links).
+// What the strategies of `builders` ("NAME" or "NAME:key=value,…") take on our engine; nothing
+// where one cannot be carried out. `request` has its links (with_links).
 std::vector<std::pair<std::string, std::optional<Seconds>>> builder_steps(
     const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
-    const SearchRequest& request);
+    const SearchRequest& request, const std::vector<std::string>& builders);
 
 struct StrategyRow {
   std::string cluster;

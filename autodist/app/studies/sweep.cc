@@ -83,7 +83,7 @@ Chance chance_of(const StrategyCase& of, const cluster::Cluster& cluster, std::u
     return static_cast<double>(faster) / drawn;
   };
   Chance chance{of, drawn, {}, share_below(search_plan(graph, cluster, request).simulation.step)};
-  for (const auto& [builder, step] : builder_steps(graph, cluster, request)) {
+  for (const auto& [builder, step] : builder_steps(graph, cluster, request, search::seeds())) {
     chance.shares.emplace_back(builder, step ? share_below(*step) : -1);
   }
   return chance;

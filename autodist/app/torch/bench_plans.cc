@@ -96,17 +96,14 @@ class Contest {
     const SearchedPlan plan = search_plan(subject_.graph(), job_.cluster(), request);
     found_ = plan.name;
     add(plans_, kSearched, kSearched, plan.strategy, plan.simulation.step);
-    for (const search::Builder& builder : search::builders()) {
+    std::vector<std::string> builders;
+    for (const search::Builder& builder : search::builders()) builders.push_back(builder.name);
+    for (const auto& [builder, predicted] : builder_steps(
+             subject_.graph(), job_.cluster(), with_links(request, job_.cluster()), builders)) {
       strategy::Strategy strategy =
-          search::build_strategy(builder.name, *subject_.graph(), job_.cluster());
+          search::build_strategy(builder, *subject_.graph(), job_.cluster());
       strategy::fix_priorities(strategy, *subject_.graph());
-      std::optional<Seconds> predicted;
-      for (const search::Candidate& candidate : plan.found.candidates) {
-        if (candidate.name == builder.name && candidate.judgement) {
-          predicted = candidate.judgement->step;
-        }
-      }
-      add(plans_, builder.name, kBuilder, std::move(strategy), predicted);
+      add(plans_, builder, kBuilder, std::move(strategy), predicted);
     }
   }
 

@@ -21,8 +21,12 @@ using strategy::AllReduceAlgorithm;
 constexpr std::size_t kStarts = 3;           // points from which the arithmetic climbs
 constexpr std::size_t kBuildersFirst = 2;    // judged before the first found point
 constexpr double kRulesOut = 1.1;            // of the best step: a score above it
+constexpr double kHopelessBuilder = 1.05;    // of the best builder's step
 constexpr std::uint64_t kExhaust = 20'000;   // points up to which all are scored
-constexpr std::uint32_t kRefinements = 400;  // by the simulator, at most
+constexpr std::uint32_t kRefinements = 400;  // of random neighbours, by the simulator
+constexpr double kUsed = 0.3;                // of a budget in seconds, by further ones
+constexpr int kFurther = 4;                  // changes on the way to a point that is new
+constexpr int kDraws = 4;                    // per refinement, the one of best score is simulated
 
 // Several micro-batches give sums of products, which no two factors are.
 Allowed allowed_in(Allowed allowed, const passes::Options& passes) {
@@ -145,10 +149,15 @@ class Search {
     return points;
   }
 
-  std::size_t add(const std::string& name, const Point& point) {
+  [[nodiscard]] std::optional<std::size_t> find(const Point& point) const {
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       if (candidates_[i].point && *candidates_[i].point == point) return i;
     }
+    return {};
+  }
+
+  std::size_t add(const std::string& name, const Point& point) {
+    if (const auto known = find(point)) return *known;
     Candidate candidate;
     candidate.name = name;
     candidate.point = point;
@@ -212,6 +221,8 @@ class Search {
     const Seconds limit = options_.budget.seconds;
     return limit > Seconds{} && elapsed() + further > limit;
   }
+  // Small problems leave much of a budget in seconds, and some of it may be used.
+  [[nodiscard]] bool early() const { return elapsed() < options_.budget.seconds * kUsed; }
   // Whether another simulation may begin.
   [[nodiscard]] bool may_judge() const {
     if (simulations_ == 0) return true;
@@ -228,14 +239,27 @@ class Search {
       return false;
     }
     const Seconds from = clock_.now();
-    candidate.judgement = judge_(candidate.strategy, candidate.refused);
+    candidate.judgement = judge_(candidate.strategy, candidate.refused, hopeless(candidate));
     longest_ = std::max(longest_, clock_.now() - from);
     ++simulations_;
-    if (candidate.judgement && (!best_ || *candidate.judgement < *candidates_[*best_].judgement)) {
-      best_ = index;
-    }
+    keep_best(index, best_);
+    if (candidate.builder) keep_best(index, best_builder_);
     report();
     return true;
+  }
+
+  void keep_best(std::size_t index, std::optional<std::size_t>& best) const {
+    const std::optional<Judgement>& judged = candidates_[index].judgement;
+    if (judged && (!best || *judged < *candidates_[*best].judgement)) best = index;
+  }
+
+  // The step above which a candidate is of no interest: of the best so far; for builders, whose
+  // best is shown and must not be missed, somewhat more than their best one's. Corrected by
+  // measurements, the slower may be the better.
+  [[nodiscard]] Seconds hopeless(const Candidate& candidate) const {
+    const std::optional<std::size_t>& best = candidate.builder ? best_builder_ : best_;
+    if (!best || options_.correct || !candidates_[*best].judgement->fits()) return {};
+    return candidates_[*best].judgement->simulated * (candidate.builder ? kHopelessBuilder : 1);
   }
 
   void report() const {
@@ -276,50 +300,75 @@ class Search {
            candidates_[candidate].scored > candidates_[*best_].judgement->simulated * kRulesOut;
   }
 
-  // By the simulator, from the best: first what all variables share, then the classes that the step
-  // waits for, then random neighbours that do not score much worse.
+  // By the simulator, from the best: the classes that the step waits for and what all variables
+  // share, in turns while that helps, then random neighbours of good score.
   void refine() {
     if (!best_ || !candidates_[*best_].point) return;
+    for (std::optional<std::size_t> before; before != best_;) {
+      before = best_;
+      if (!refine_classes() || !refine_shared()) return;
+    }
+    for (std::uint32_t i = 0; i < kRefinements || early(); ++i) {
+      if (stopped() || !try_point(draw_best())) return;
+    }
+  }
+
+  // What all variables have in common. False: nothing more may be judged, as below.
+  bool refine_shared() {
     for (const Bytes& size : options_.allowed.slice_bytes) {
       Point next = *candidates_[*best_].point;
       next.slice_bytes = size;
-      if (!try_point(next)) return;
+      if (!try_point(next)) return false;
     }
     // Changed one after the other, variables of a group would leave it.
     for (const AllReduceAlgorithm algorithm : space_.allowed().algorithms) {
       for (const ir::UpdateAt at : {ir::UpdateAt::kOwner, ir::UpdateAt::kEveryRank}) {
         Point next = *candidates_[*best_].point;
         reduce_by(space_, algorithm, at, next);
-        if (!try_point(next)) return;
+        if (!try_point(next)) return false;
       }
     }
     for (const double mebibytes : {0.25, 1.0, 4.0, 16.0}) {
       Point next = *candidates_[*best_].point;
       regroup(space_, mebibytes * (1 << 20), next);
-      if (!try_point(next)) return;
+      if (!try_point(next)) return false;
     }
-    if (!refine_classes()) return;
-    for (std::uint32_t i = 0; i < kRefinements; ++i) {
-      const Point here = *candidates_[*best_].point;
-      const double limit = 1.05 * score(here);
-      const std::vector<double> weights = candidates_[*best_].judgement->waits;
-      for (int attempt = 0; attempt < 50; ++attempt) {
-        const Point next = neighbourhood_.draw_one(here, weights, random_);
-        if (next == here || score(next) > limit) continue;
-        if (!try_point(next)) return;
-        break;
-      }
-      if (stopped()) return;
+    return true;
+  }
+
+  // Of some neighbours of the best the one of least score.
+  [[nodiscard]] Point draw_best() {
+    Point best = draw_new();
+    double least = score(best);
+    for (int draw = 1; draw < kDraws; ++draw) {
+      Point next = draw_new();
+      const double scored = score(next);
+      if (scored >= least) continue;
+      least = scored;
+      best = std::move(next);
     }
+    return best;
+  }
+
+  // Where a neighbour was judged before, a neighbour's neighbour, and so on.
+  [[nodiscard]] Point draw_new() {
+    const std::vector<double>& weights = candidates_[*best_].judgement->waits;
+    Point next = neighbourhood_.draw_one(*candidates_[*best_].point, weights, random_);
+    for (int further = 0; further < kFurther && find(next); ++further) {
+      next = neighbourhood_.draw_one(next, weights, random_);
+    }
+    return next;
   }
 
   bool refine_classes() {
     std::vector<std::pair<double, std::size_t>> order;
     const std::vector<double> waits = candidates_[*best_].judgement->waits;
     for (std::size_t i = 0; i < neighbourhood_.classes().size(); ++i) {
-      double sum = 0;
-      for (ir::VariableId id : neighbourhood_.classes()[i]) sum += waits[id.value];
-      order.emplace_back(-sum, i);
+      double longest = 0;
+      for (ir::VariableId id : neighbourhood_.classes()[i]) {
+        longest = std::max(longest, waits[id.value]);
+      }
+      order.emplace_back(-longest, i);
     }
     std::sort(order.begin(), order.end());
     constexpr std::size_t kMostClasses = 6;
@@ -327,10 +376,13 @@ class Search {
     for (const auto& [wait, index] : order) {
       const auto& variables = neighbourhood_.classes()[index];
       const double limit = 1.1 * score(*candidates_[*best_].point);
+      std::set<double> tried;
       for (const Choice& choice : neighbourhood_.options(variables.front())) {
         Point next = *candidates_[*best_].point;
-        if (!set_class(space_, variables, choice, next) || score(next) > limit) continue;
-        if (!try_point(next)) return false;
+        if (!set_class(space_, variables, choice, next)) continue;
+        // What arithmetic cannot tell apart, such as axes, seldom differs in the simulator.
+        const double scored = score(next);
+        if (scored <= limit && tried.insert(scored).second && !try_point(next)) return false;
       }
     }
     return true;
@@ -396,6 +448,7 @@ class Search {
   std::optional<Analytic> analytic_;
   std::vector<Candidate> candidates_;
   std::optional<std::size_t> best_;
+  std::optional<std::size_t> best_builder_;
   Seconds longest_;
   std::uint64_t simulations_ = 0;
   std::uint64_t scores_ = 0;

@@ -21,8 +21,8 @@ ir::Program Judge::program_of(strategy::Strategy strategy) const {
   return passes::rewrite(graph_, strategy, cluster_, options_, "search");
 }
 
-std::optional<Judgement> Judge::operator()(const strategy::Strategy& strategy,
-                                           std::string& why_not) const {
+std::optional<Judgement> Judge::operator()(const strategy::Strategy& strategy, std::string& why_not,
+                                           Seconds hopeless) const {
   ir::Program program;
   try {
     program = program_of(strategy);
@@ -31,10 +31,14 @@ std::optional<Judgement> Judge::operator()(const strategy::Strategy& strategy,
     why_not = error.what();
     return {};
   }
-  const sim::Simulation simulation = sim::simulate(program, cluster_, costs_(program), how_);
+  sim::SimulationOptions how = how_;
+  how.hopeless = hopeless;
+  const sim::Simulation simulation = sim::simulate(program, cluster_, costs_(program), how);
   Judgement judgement;
-  judgement.step = correct_ ? correct_(strategy, program, simulation) : simulation.step;
-  judgement.simulated = simulation.step;
+  judgement.in_full = !simulation.abandoned;
+  // The last two of few steps may say less than what all of them were too slow for.
+  judgement.simulated = judgement.in_full ? simulation.step : std::max(simulation.step, hopeless);
+  judgement.step = correct_ ? correct_(strategy, program, simulation) : judgement.simulated;
   judgement.plan_bound = simulation.bounds.plan;
   judgement.problem_bound = simulation.bounds.problem;
   judgement.bound = bound_name(simulation.bounds);

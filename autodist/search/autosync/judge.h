@@ -18,6 +18,7 @@ namespace autodist::search {
 struct Judgement {
   Seconds step;               // simulated, and corrected where measurements say otherwise
   Seconds simulated;          // not corrected
+  bool in_full = true;        // else its first steps showed that it is not the best
   Seconds plan_bound;         // no schedule of this plan is faster
   Seconds problem_bound;      // no synchronous strategy is
   std::string bound;          // what sets the plan's: "compute", "10.0.0.1 sends", …
@@ -28,7 +29,9 @@ struct Judgement {
   [[nodiscard]] bool fits() const { return missing == Bytes{0}; }
   // What fits before what does not, then by time.
   friend bool operator<(const Judgement& a, const Judgement& b) {
-    return a.fits() != b.fits() ? a.fits() : a.step < b.step;
+    return a.fits() != b.fits()  ? a.fits()
+           : !(a.step == b.step) ? a.step < b.step
+                                 : a.in_full && !b.in_full;
   }
 };
 
@@ -46,8 +49,11 @@ class Judge {
 
   // Fixes the strategy's priorities, as planning does. Nothing where the passes refuse it, with
   // their reason in `why_not`.
-  std::optional<Judgement> operator()(const strategy::Strategy& strategy,
-                                      std::string& why_not) const;
+  //
+  // What takes more than `hopeless` is simulated no further than shows it, and is not less than
+  // that; 0: in full.
+  std::optional<Judgement> operator()(const strategy::Strategy& strategy, std::string& why_not,
+                                      Seconds hopeless = {}) const;
 
   [[nodiscard]] ir::Program program_of(strategy::Strategy strategy) const;
   [[nodiscard]] sim::CostModel costs_of(const ir::Program& program) const {
