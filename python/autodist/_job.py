@@ -151,7 +151,8 @@ class AutoDist:
             ``loss_fn(model, *batch)``, a scalar tensor; None: ``model(*batch)`` is the loss.
         optimizer : str, torch.optim.Optimizer or callable
             ``'adam:lr=1e-3'`` (docs/formats/optimizer.md), or a new optimizer of torch.optim over
-            the model's parameters, whose groups are kept; its ``step`` is never called.
+            the model's parameters, whose groups are kept; its ``step`` is never called, and it must
+            stay as it is: schedules are options of the text.
         example_batch : tuple of torch.Tensor
             What one replica gets in a step. Its shapes and types count.
         name, batched, reduction
@@ -163,7 +164,7 @@ class AutoDist:
         """
         step = Step(model, loss_fn, example_batch, name=name, batched=batched, reduction=reduction)
         text = _optimizers.text_of(optimizer, step.parameters)
-        session = Session(self._job.distribute(step, text), step)
+        session = Session(self._job.distribute(step, text), step, optimizer)
         try:
             _optimizers.check_sparse(optimizer, session.graph)
         except Error:
@@ -197,7 +198,7 @@ class AutoDist:
         ]
         handles = self._job.distribute_steps(declared)
         sessions = {
-            name: Session(handle, each._step)
+            name: Session(handle, each._step, each._optimizer)
             for (name, each), handle in zip(steps.items(), handles)
         }
         result = Steps(sessions)

@@ -171,6 +171,30 @@ def check_sparse(optimizer, graph):
         )
 
 
+class Unchanged:
+    """Sees to it that an optimizer of torch.optim stays as it was given: nobody follows what a
+    learning rate scheduler, or whoever else, changes in it later."""
+
+    def __init__(self, optimizer):
+        follows = isinstance(optimizer, torch.optim.Optimizer)
+        self._kind = type(optimizer).__name__
+        self._groups = optimizer.param_groups if follows else []
+        self._given = [_options(self._kind, group) for group in self._groups]
+
+    def check(self):
+        """Throws UsageError where an option is no longer what it was."""
+        for given, group in zip(self._given, self._groups):
+            for option, value in _options(self._kind, group).items():
+                if value == given[option]:
+                    continue
+                raise UsageError(
+                    f"optimizer: {self._kind}'s {option} was {given[option]:g} when it was "
+                    f"distributed and is {value:g} now, which the training would not follow. In "
+                    "the place of a scheduler, give a schedule with the optimizer's text: "
+                    f"'{_RULES[self._kind][0]}:lr={given['lr']:g},schedule=cosine,period=1000'."
+                )
+
+
 def text_of(optimizer, parameters):
     """What a user gave as optimizer, as text.
 

@@ -6,6 +6,7 @@ import sys
 import weakref
 
 from ._errors import Error
+from ._optimizers import Unchanged
 
 _live = weakref.WeakSet()
 
@@ -33,16 +34,17 @@ class Session:
     cannot know of ``sys.exit(1)``. One thread at a time.
     """
 
-    def __init__(self, handle, step):
+    def __init__(self, handle, step, optimizer=None):
         self._handle = handle
         self._step = step
+        self._optimizer = Unchanged(optimizer)
         self._ended = False
         self._process = os.getpid()  # a fork has a copy that is not its own to end
         _live.add(self)
 
     def __call__(self, *batch):
         """Run one step; see :meth:`run`."""
-        return self._handle.run(self._step.fitting(batch, "batch"))
+        return self.run(*batch)
 
     def run(self, *batch):
         """One step on the whole job's batch, which every rank passes.
@@ -64,12 +66,14 @@ class Session:
         PeersLostError
             Naming the rank that was lost.
         UsageError
-            For a batch that the step cannot take.
+            For a batch that the step cannot take, or an optimizer that was changed.
         """
+        self._optimizer.check()
         return self._handle.run(self._step.fitting(batch, "batch"))
 
     def run_local(self, *rows):
         """One step on rows that only this rank has; their number may differ between ranks."""
+        self._optimizer.check()
         return self._handle.run_local(self._step.fitting(rows, "rows"))
 
     def run_and_fetch(self, names, *batch):
@@ -93,6 +97,7 @@ class Session:
         UsageError
             For a name that the step has not, with the nearest that it has.
         """
+        self._optimizer.check()
         return self._handle.run_and_fetch(list(names), self._step.fitting(batch, "batch"))
 
     def sum_over_ranks(self, values):

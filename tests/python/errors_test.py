@@ -114,6 +114,11 @@ def of_sessions():
         assert step(*batch) < first  # none of it has ended the job
     raised(autodist.UsageError, "ended", step.run, *batch)
     raised(autodist.UsageError, "its session already", ad.distribute, model, mse, "sgd", batch)
+    halving = torch.optim.Adam(model.parameters(), lr=0.1)
+    with autodist.AutoDist().distribute(model, mse, halving, batch) as step:
+        step(*batch)
+        halving.param_groups[0]["lr"] = 0.05
+        raised(autodist.UsageError, "lr was 0.1 when it was distributed and is 0.05", step, *batch)
     weight = [1.0]
 
     def weighted(model, x, y):
