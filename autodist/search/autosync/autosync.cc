@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "autodist/base/check.h"
@@ -21,10 +20,12 @@ using strategy::AllReduceAlgorithm;
 constexpr std::size_t kStarts = 3;           // points from which the arithmetic climbs
 constexpr std::size_t kBuildersFirst = 2;    // judged before the first found point
 constexpr double kRulesOut = 1.1;            // of the best step: a score above it
+constexpr double kForgets = 0.8;             // of the longest simulation, per further one
 constexpr double kHopelessBuilder = 1.05;    // of the best builder's step
 constexpr std::uint64_t kExhaust = 20'000;   // points up to which all are scored
 constexpr std::uint32_t kRefinements = 400;  // of random neighbours, by the simulator
 constexpr double kUsed = 0.3;                // of a budget in seconds, by further ones
+constexpr double kProven = 1e-3;             // above the problem's bound: good enough
 constexpr int kFurther = 4;                  // changes on the way to a point that is new
 constexpr int kDraws = 4;                    // per refinement, the one of best score is simulated
 
@@ -118,37 +119,6 @@ class Search {
     return order;
   }
 
-  // As near to this as is legal for the variable.
-  [[nodiscard]] Choice all_reduce(ir::VariableId id, AllReduceAlgorithm algorithm,
-                                  ir::UpdateAt at) const {
-    Choice choice;
-    choice.way = Way::kAllReduce;
-    choice.places = {id.value};
-    for (const AllReduceAlgorithm by : {algorithm, AllReduceAlgorithm::kDirect}) {
-      choice.algorithm = by;
-      for (const ir::UpdateAt where : {at, ir::UpdateAt::kEveryRank}) {
-        choice.update_at = where;
-        if (!space_.why_not(id, choice)) return choice;
-      }
-    }
-    return neighbourhood_.options(id).front();
-  }
-
-  // All variables alike: what builders have no word for.
-  [[nodiscard]] std::vector<Point> uniform_points() const {
-    std::vector<Point> points;
-    for (const AllReduceAlgorithm algorithm : space_.allowed().algorithms) {
-      for (const ir::UpdateAt at : {ir::UpdateAt::kOwner, ir::UpdateAt::kEveryRank}) {
-        Point point;
-        for_each_variable(*graph_, [&](ir::VariableId id) {
-          point.choices.push_back(all_reduce(id, algorithm, at));
-        });
-        if (points.empty() || !(points.back() == point)) points.push_back(std::move(point));
-      }
-    }
-    return points;
-  }
-
   [[nodiscard]] std::optional<std::size_t> find(const Point& point) const {
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       if (candidates_[i].point && *candidates_[i].point == point) return i;
@@ -177,7 +147,7 @@ class Search {
         return {add(next_name(), best->point)};
       }
     }
-    std::vector<Point> starts = uniform_points();
+    std::vector<Point> starts = neighbourhood_.uniform_points();
     const std::size_t most = starts.size() + kStarts;
     for (std::size_t builder : builders_by_score()) {
       if (starts.size() == most) break;
@@ -240,7 +210,7 @@ class Search {
     }
     const Seconds from = clock_.now();
     candidate.judgement = judge_(candidate.strategy, candidate.refused, hopeless(candidate));
-    longest_ = std::max(longest_, clock_.now() - from);
+    longest_ = std::max(longest_ * kForgets, clock_.now() - from);
     ++simulations_;
     keep_best(index, best_);
     if (candidate.builder) keep_best(index, best_builder_);
@@ -304,13 +274,19 @@ class Search {
   // share, in turns while that helps, then random neighbours of good score.
   void refine() {
     if (!best_ || !candidates_[*best_].point) return;
-    for (std::optional<std::size_t> before; before != best_;) {
+    for (std::optional<std::size_t> before; before != best_ && !proven();) {
       before = best_;
       if (!refine_classes() || !refine_shared()) return;
     }
-    for (std::uint32_t i = 0; i < kRefinements || early(); ++i) {
+    for (std::uint32_t i = 0; (i < kRefinements || early()) && !proven(); ++i) {
       if (stopped() || !try_point(draw_best())) return;
     }
+  }
+
+  // There is nothing left to find.
+  [[nodiscard]] bool proven() const {
+    const Judgement& best = *candidates_[*best_].judgement;
+    return best.step < best.problem_bound * (1 + kProven);
   }
 
   // What all variables have in common. False: nothing more may be judged, as below.
@@ -449,7 +425,7 @@ class Search {
   std::vector<Candidate> candidates_;
   std::optional<std::size_t> best_;
   std::optional<std::size_t> best_builder_;
-  Seconds longest_;
+  Seconds longest_;  // of late
   std::uint64_t simulations_ = 0;
   std::uint64_t scores_ = 0;
   std::uint32_t names_ = 0;
@@ -458,23 +434,6 @@ class Search {
 };
 
 }  // namespace
-
-Budget parse_budget(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string unit(end, text.data() + text.size());
-  Budget budget;
-  if (error == std::errc() && value > 0 && value < 1e9) {
-    if (unit == "s") budget.seconds = Seconds(value);
-    if (unit == "ms") budget.seconds = Seconds(value / 1000);
-    if (unit == "m") budget.seconds = Seconds(value * 60);
-    if (unit == "s" || unit == "ms" || unit == "m") return budget;
-    const auto whole = static_cast<std::uint64_t>(value);
-    if (unit.empty() && static_cast<double>(whole) == value) return {Seconds{}, whole};
-  }
-  fail(ErrorCode::kUsage,
-       "--budget: '{}', a time (10s, 2m, 500ms) or a number of simulations (40) expected", text);
-}
 
 double Found::speedup() const {
   if (!best_builder) return 1;

@@ -6,7 +6,7 @@
 // What is judged, and in which order, depends on the inputs and the seed alone. A budget in
 // simulations therefore always gives the same strategy; one in seconds cuts the same sequence short
 // wherever the clock says, and is an upper limit: no simulation is begun that would not end in
-// time, going by the longest one so far (the first is always done).
+// time, going by the longest one of late (the first is always done).
 
 #pragma once
 

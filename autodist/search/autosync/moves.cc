@@ -10,6 +10,8 @@
 namespace autodist::search {
 namespace {
 
+using strategy::AllReduceAlgorithm;
+
 // What every server holds so far, for its rate.
 class Shares {
  public:
@@ -162,8 +164,8 @@ void regroup(const Space& space, double bytes, Point& point) {
   }
 }
 
-void reduce_by(const Space& space, strategy::AllReduceAlgorithm algorithm, ir::UpdateAt at,
-               Point& point, std::optional<std::uint32_t> group) {
+void reduce_by(const Space& space, AllReduceAlgorithm algorithm, ir::UpdateAt at, Point& point,
+               std::optional<std::uint32_t> group) {
   for_each_variable(space.graph(), [&](ir::VariableId id) {
     const Choice& old = point.choices[id.value];
     if (old.way != Way::kAllReduce || (group && old.places.front() != *group)) return;
@@ -201,6 +203,35 @@ Neighbourhood::Neighbourhood(const Space& space)
       options_[id.value] = space.options(id);
     }
   }
+}
+
+Choice Neighbourhood::all_reduce(ir::VariableId id, AllReduceAlgorithm algorithm,
+                                 ir::UpdateAt at) const {
+  Choice choice;
+  choice.way = Way::kAllReduce;
+  choice.places = {id.value};
+  for (const AllReduceAlgorithm by : {algorithm, AllReduceAlgorithm::kDirect}) {
+    choice.algorithm = by;
+    for (const ir::UpdateAt where : {at, ir::UpdateAt::kEveryRank}) {
+      choice.update_at = where;
+      if (!space_.why_not(id, choice)) return choice;
+    }
+  }
+  return options(id).front();
+}
+
+std::vector<Point> Neighbourhood::uniform_points() const {
+  std::vector<Point> points;
+  for (const AllReduceAlgorithm algorithm : space_.allowed().algorithms) {
+    for (const ir::UpdateAt at : {ir::UpdateAt::kOwner, ir::UpdateAt::kEveryRank}) {
+      Point point;
+      for_each_variable(space_.graph(), [&](ir::VariableId id) {
+        point.choices.push_back(all_reduce(id, algorithm, at));
+      });
+      if (points.empty() || !(points.back() == point)) points.push_back(std::move(point));
+    }
+  }
+  return points;
 }
 
 Point Neighbourhood::draw_one(const Point& point, const std::vector<double>& weights,

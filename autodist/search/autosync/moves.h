@@ -52,6 +52,10 @@ class Neighbourhood {
     return options_[variable.value];
   }
 
+  // Every variable reduced alike, by each allowed algorithm and at each place of the update, or as
+  // near to that as is legal for it: what builders have no word for.
+  [[nodiscard]] std::vector<Point> uniform_points() const;
+
   // A legal point that differs in one variable, its class, a shard's place, how shards are dealt,
   // the algorithm of a group or the slice size. `weights` say how often each variable is picked
   // (all 0: evenly).
@@ -59,6 +63,9 @@ class Neighbourhood {
                                std::mt19937_64& random) const;
 
  private:
+  [[nodiscard]] Choice all_reduce(ir::VariableId id, strategy::AllReduceAlgorithm algorithm,
+                                  ir::UpdateAt at) const;
+
   const Space& space_;
   std::vector<std::vector<ir::VariableId>> classes_;
   std::vector<std::uint32_t> class_of_;       // by variable
