@@ -328,6 +328,23 @@ TEST(Processes, AResumedRunEndsWithTheSameBytes) {
   }
 }
 
+TEST(Processes, ARunThatIsOverSaysSo) {
+  const Scratch scratch;
+  const std::vector<std::string> train =
+      autodist({"train", "digits", "--cluster", "local:1", "--steps", "2"});
+  std::vector<std::string> first = train;
+  first.insert(first.end(), {"--save", scratch / "ckpt"});
+  Process begun(first, scratch);
+  ASSERT_EQ(begun.wait(60s), 0) << begun.err();
+  std::vector<std::string> again = train;
+  again.insert(again.end(), {"--resume", scratch / "ckpt"});
+  Process over(again, scratch);
+  ASSERT_EQ(over.wait(60s), 0) << over.err();
+  EXPECT_NE(over.out().find("nothing to train: it is at step 2 already, and --steps is 2"),
+            std::string::npos)
+      << over.out();
+}
+
 // A checkpoint of stages is a checkpoint: placed and unplaced jobs go on from it to the same bits.
 TEST(Processes, PlacedJobsResumeToTheBitAndUnplacedOnes) {
   const Scratch scratch;

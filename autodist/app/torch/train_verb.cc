@@ -68,23 +68,24 @@ void show_progress(Console& console, const Progress& progress, std::int64_t step
 
 nlohmann::ordered_json result_json(const TrainArguments& arguments, const Session& session,
                                    const ModelSource& source, const TrainingResult& result) {
-  return {{"model", arguments.model.name},
-          {"data", source.data_description},
-          {"cluster", arguments.cluster},
-          {"ranks", session.size()},
-          {"strategy_id", session.strategy().id},
-          {"program_digest", to_string(ir::digest_of(session.program()))},
-          {"reproducible", session.program().reproducible()},
-          {"batch_samples", arguments.training.batch},
-          {"steps", result.steps},
-          {"step", session.step()},
-          {"loss", result.loss},
-          {"average_samples_per_second", result.average_samples_per_second},
-          {"p10_samples_per_second", result.p10_samples_per_second},
-          {"p90_samples_per_second", result.p90_samples_per_second},
-          {"computing_seconds_per_step", result.computing.value},
-          {"waiting_seconds_per_step", result.waiting.value},
-          {"interrupted", result.interrupted}};
+  return {
+      {"model", arguments.model.name},
+      {"data", source.data_description},
+      {"cluster", arguments.cluster},
+      {"ranks", session.size()},
+      {"strategy_id", session.strategy().id},
+      {"program_digest", to_string(ir::digest_of(session.program()))},
+      {"reproducible", session.program().reproducible()},
+      {"batch_samples", arguments.training.batch},
+      {"steps", result.steps},
+      {"step", session.step()},
+      {"loss", result.steps > 0 ? nlohmann::ordered_json(result.loss) : nlohmann::ordered_json()},
+      {"average_samples_per_second", result.average_samples_per_second},
+      {"p10_samples_per_second", result.p10_samples_per_second},
+      {"p90_samples_per_second", result.p90_samples_per_second},
+      {"computing_seconds_per_step", result.computing.value},
+      {"waiting_seconds_per_step", result.waiting.value},
+      {"interrupted", result.interrupted}};
 }
 
 // Where the strategy came from. One rank has nothing to choose.
@@ -289,9 +290,14 @@ int train_verb(TrainArguments arguments, Console& console) {
     return 0;
   }
   if (console.terminal) console.err << "\n";
-  console.out << fmt::format("{} after step {}: loss {:.5f}",
-                             result.interrupted ? "interrupted" : "done", session.step(),
-                             result.loss);
+  if (result.steps == 0) {
+    console.out << fmt::format("nothing to train: it is at step {} already, and --steps is {}",
+                               session.step(), arguments.training.steps);
+  } else {
+    console.out << fmt::format("{} after step {}: loss {:.5f}",
+                               result.interrupted ? "interrupted" : "done", session.step(),
+                               result.loss);
+  }
   if (result.average_samples_per_second > 0) {  // else all steps were warm-up
     console.out << fmt::format(
         ", {:.0f} samples/s (p10 {:.0f}, p90 {:.0f}), per step {} computing and {} waiting",
