@@ -155,9 +155,10 @@ int bench_predict(const BenchArguments& arguments, const Console& console) {
 
 int bench_chart(const BenchArguments& arguments, Console& console) {
   const std::string path = data_folder(arguments) + "/autodist/figure1.tsv";
-  const std::string page = chart_page(study_chart(parse_chart(read_file(path), path)));
+  const ChartStudy study = study_chart(parse_chart(read_file(path), path));
+  const std::string page = chart_page(study);
   if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
-  if (!console.json) console.out << page;
+  console.out << (console.json ? chart_json(study) + "\n" : page);
   return 0;
 }
 
@@ -179,9 +180,11 @@ int bench(const BenchArguments& arguments, Console& console) {
   if (arguments.name == "predict") return bench_predict(arguments, console);
   if (arguments.name == "chart") return bench_chart(arguments, console);
   if (arguments.name == "p3") {
+    if (console.json)
+      fail(ErrorCode::kUsage, "bench p3: a page of tables, which --json has no form for");
     const std::string page = p3_page();
     if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
-    if (!console.json) console.out << page;
+    console.out << page;
     return 0;
   }
   if (arguments.name == "place") {

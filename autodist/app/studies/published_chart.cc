@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "autodist/app/archive.h"
@@ -266,6 +267,28 @@ ChartStudy study_chart(const Chart& chart) {
     }
   }
   return study;
+}
+
+std::string chart_json(const ChartStudy& study) {
+  nlohmann::ordered_json json{{"fitted",
+                               {{"nccl_bytes_per_s", study.costs.nccl_bytes_per_s},
+                                {"rpc_bytes_per_s", study.costs.rpc_bytes_per_s},
+                                {"message_seconds", study.costs.message.value}}},
+                              {"cells", nlohmann::ordered_json::array()}};
+  for (const ChartCell& cell : study.cells) {
+    nlohmann::ordered_json row{{"model", cell.model},
+                               {"gpus", cell.gpus},
+                               {"fitted", is_fitted(cell.model)},
+                               {"kendall_tau", cell.tau},
+                               {"winner_in_two", cell.winner_in_two}};
+    for (std::size_t i = 0; i < cell.rates.size(); ++i) {
+      const auto& [predicted, published] = cell.rates[i];
+      row["samples_per_s"][chart_systems()[i]] = {{"predicted", predicted},
+                                                  {"published", published}};
+    }
+    json["cells"].push_back(std::move(row));
+  }
+  return json.dump();
 }
 
 std::string chart_page(const ChartStudy& study) {

@@ -56,6 +56,7 @@ struct ChartStudy {
 // The least mean |log(predicted / published)| over ResNet101 and VGG16, by coordinate descent.
 ChartStudy study_chart(const Chart& chart);
 std::string chart_page(const ChartStudy& study);
+std::string chart_json(const ChartStudy& study);
 bool is_fitted(const std::string& model);
 
 }  // namespace autodist::app
