@@ -24,6 +24,11 @@ Seconds period_of(const std::vector<double>& ends, bool settled) {
   return Seconds((ends[last] - ends[from]) / static_cast<double>(last - from));
 }
 
+// Of the steps after the first; for that one is above what it was left for.
+Seconds mean_so_far(const std::vector<double>& ends) {
+  return Seconds((ends.back() - ends.front()) / static_cast<double>(ends.size() - 1));
+}
+
 std::string name_of(const ir::Program& program, const RawRow& row) {
   switch (row.of) {
     case RawRow::Of::kOp:
@@ -173,10 +178,8 @@ Simulation simulate(const ir::Program& program, const cluster::Cluster& cluster,
                                 : no_symmetry(program);
   EngineOptions how{options.least_steps, options.most_steps, kSettled, options.hopeless.value,
                     options.trace};
-  if (!program.reproducible()) {
-    how.least_steps = options.most_steps;
-    how.hopeless = 0;
-  }
+  if (!program.reproducible()) how.least_steps = options.most_steps;
+  if (!program.reproducible() || costs.slowness) how.hopeless = 0;
   Engine engine(program, costs, tables, symmetry, how);
   engine.run();
 
@@ -190,8 +193,9 @@ Simulation simulate(const ir::Program& program, const cluster::Cluster& cluster,
   result.steps = static_cast<std::uint32_t>(engine.step_ends().size());
   if (result.steps == 0) return result;  // nobody computes
   result.first_step = Seconds(engine.step_ends().front());
-  result.step =
-      program.synchronous() ? period_of(engine.step_ends(), engine.settled()) : mean_period(engine);
+  result.step = engine.abandoned()      ? mean_so_far(engine.step_ends())
+                : program.synchronous() ? period_of(engine.step_ends(), engine.settled())
+                                        : mean_period(engine);
   add_uses(engine, cluster, tables, symmetry, result);
   add_rings(tables, result);
   add_waits(engine, program, symmetry, result);

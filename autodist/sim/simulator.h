@@ -24,7 +24,8 @@ struct SimulationOptions {
   std::uint32_t most_steps = 16;
   // Of interest are only jobs whose steps take less. One that falls behind such a job, from the
   // third step on by more than a twentieth of a step, is left there, and `step` is what its few
-  // steps say. 0: none is left; nor are jobs with stale or asynchronous variables.
+  // steps say. 0: none is left; nor are jobs whose steps are meant to differ: stale, asynchronous,
+  // with slow steps.
   Seconds hopeless;
   bool trace = false;    // fill `trace`
   bool symmetry = true;  // simulate one of the ranks that cannot be told apart; the same bits

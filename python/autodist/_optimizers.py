@@ -40,10 +40,12 @@ _ALLOWED = {"params", "foreach", "fused", "capturable", "initial_lr", "param_nam
 _OFF = {"maximize": False, "differentiable": False, "decoupled_weight_decay": False}
 
 
+def _plain(value):
+    return value.item() if isinstance(value, torch.Tensor) else value
+
+
 def _number(value):
-    if isinstance(value, torch.Tensor):
-        value = value.item()
-    return float(value)
+    return float(_plain(value))
 
 
 def _options(kind, group):
@@ -176,23 +178,46 @@ class Unchanged:
     learning rate scheduler, or whoever else, changes in it later."""
 
     def __init__(self, optimizer):
-        follows = isinstance(optimizer, torch.optim.Optimizer)
+        self._optimizer = optimizer if isinstance(optimizer, torch.optim.Optimizer) else None
         self._kind = type(optimizer).__name__
-        self._groups = optimizer.param_groups if follows else []
-        self._given = [_options(self._kind, group) for group in self._groups]
+        if self._optimizer is not None:
+            _, words = _RULES[self._kind]
+            self._watched = [*words, *_OFF]
+            self._given = self._state()
+
+    def _state(self):
+        """Per group its options, and which parameters it holds."""
+        return [
+            (
+                {key: _plain(group.get(key)) for key in self._watched},
+                [id(tensor) for tensor in group["params"]],
+            )
+            for group in self._optimizer.param_groups
+        ]
 
     def check(self):
-        """Throws UsageError where an option is no longer what it was."""
-        for given, group in zip(self._given, self._groups):
-            for option, value in _options(self._kind, group).items():
-                if value == given[option]:
+        """Throws UsageError where something is no longer what it was."""
+        if self._optimizer is None:
+            return
+        now = self._state()
+        if now == self._given:
+            return
+        what = "its parameter groups are others now"
+        remedy = "Distribute a step with the optimizer as it shall be."
+        for (given, _), (options, _) in zip(self._given, now):
+            for key in self._watched:
+                if options[key] == given[key]:
                     continue
-                raise UsageError(
-                    f"optimizer: {self._kind}'s {option} was {given[option]:g} when it was "
-                    f"distributed and is {value:g} now, which the training would not follow. In "
-                    "the place of a scheduler, give a schedule with the optimizer's text: "
-                    f"'{_RULES[self._kind][0]}:lr={given['lr']:g},schedule=cosine,period=1000'."
-                )
+                what = f"{key} was {given[key]!r} when it was distributed and is {options[key]!r} now"
+                if key == "lr":
+                    remedy = (
+                        "In the place of a scheduler, give a schedule with the optimizer's text "
+                        f"('{_RULES[self._kind][0]}:lr=…,warmup=…,schedule=cosine,period=…')."
+                    )
+                break
+        raise UsageError(
+            f"optimizer: {self._kind}: {what}, which the training would not follow. {remedy}"
+        )
 
 
 def text_of(optimizer, parameters):

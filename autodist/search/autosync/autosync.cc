@@ -21,11 +21,13 @@ constexpr std::size_t kStarts = 3;           // points from which the arithmetic
 constexpr std::size_t kBuildersFirst = 2;    // judged before the first found point
 constexpr double kRulesOut = 1.1;            // of the best step: a score above it
 constexpr double kForgets = 0.8;             // of the longest simulation, per further one
-constexpr double kHopelessBuilder = 1.05;    // of the best builder's step
+constexpr double kHopeless = 1.02;           // of the best step: simulated no further
+constexpr double kHopelessBuilder = 1.05;    // of the best builder's
+constexpr std::uint32_t kIdle = 100;         // draws of nothing new: there is little left
 constexpr std::uint64_t kExhaust = 20'000;   // points up to which all are scored
 constexpr std::uint32_t kRefinements = 400;  // of random neighbours, by the simulator
 constexpr double kUsed = 0.3;                // of a budget in seconds, by further ones
-constexpr double kProven = 1e-3;             // above the problem's bound: good enough
+constexpr double kProven = 2e-3;             // above the problem's bound: good enough
 constexpr int kFurther = 4;                  // changes on the way to a point that is new
 constexpr int kDraws = 4;                    // per refinement, the one of best score is simulated
 
@@ -65,6 +67,7 @@ class Search {
     judge_in_turn(found);
     refine();
     judge_others();
+    refine_further();
     return result();
   }
 
@@ -191,8 +194,6 @@ class Search {
     const Seconds limit = options_.budget.seconds;
     return limit > Seconds{} && elapsed() + further > limit;
   }
-  // Small problems leave much of a budget in seconds, and some of it may be used.
-  [[nodiscard]] bool early() const { return elapsed() < options_.budget.seconds * kUsed; }
   // Whether another simulation may begin.
   [[nodiscard]] bool may_judge() const {
     if (simulations_ == 0) return true;
@@ -223,13 +224,14 @@ class Search {
     if (judged && (!best || *judged < *candidates_[*best].judgement)) best = index;
   }
 
-  // The step above which a candidate is of no interest: of the best so far; for builders, whose
-  // best is shown and must not be missed, somewhat more than their best one's. Corrected by
-  // measurements, the slower may be the better.
+  // The step above which a candidate is of no interest: more than the best one's, for first steps
+  // say little; builders are compared with the best of theirs, which is shown and must not be
+  // missed. Corrected by measurements, the slower may be the better.
   [[nodiscard]] Seconds hopeless(const Candidate& candidate) const {
     const std::optional<std::size_t>& best = candidate.builder ? best_builder_ : best_;
     if (!best || options_.correct || !candidates_[*best].judgement->fits()) return {};
-    return candidates_[*best].judgement->simulated * (candidate.builder ? kHopelessBuilder : 1);
+    return candidates_[*best].judgement->simulated *
+           (candidate.builder ? kHopelessBuilder : kHopeless);
   }
 
   void report() const {
@@ -278,15 +280,35 @@ class Search {
       before = best_;
       if (!refine_classes() || !refine_shared()) return;
     }
-    for (std::uint32_t i = 0; (i < kRefinements || early()) && !proven(); ++i) {
-      if (stopped() || !try_point(draw_best())) return;
+    refine_at_random([this](std::uint32_t done) { return done < kRefinements; });
+  }
+
+  // Small problems leave much of a budget in seconds, and some of it may be used.
+  void refine_further() {
+    if (!best_ || !candidates_[*best_].point) return;
+    refine_at_random([this](std::uint32_t) {
+      return elapsed() < options_.budget.seconds * kUsed && options_.budget.simulations == 0;
+    });
+  }
+
+  template <typename GoesOn>
+  void refine_at_random(GoesOn goes_on) {
+    std::uint32_t idle = 0;
+    for (std::uint32_t done = 0; goes_on(done) && !proven() && !stopped();) {
+      const std::optional<Point> next = draw_best();
+      if (!next && ++idle == kIdle) return;
+      if (!next) continue;
+      if (!try_point(*next)) return;
+      idle = 0;
+      ++done;
     }
   }
 
-  // There is nothing left to find.
+  // There is nothing left to find. The bound is of what is synchronous, in the simulator.
   [[nodiscard]] bool proven() const {
+    if (options_.correct || space_.allowed().most_staleness > 0) return false;
     const Judgement& best = *candidates_[*best_].judgement;
-    return best.step < best.problem_bound * (1 + kProven);
+    return best.fits() && best.step < best.problem_bound * (1 + kProven);
   }
 
   // What all variables have in common. False: nothing more may be judged, as below.
@@ -312,14 +334,15 @@ class Search {
     return true;
   }
 
-  // Of some neighbours of the best the one of least score.
-  [[nodiscard]] Point draw_best() {
-    Point best = draw_new();
-    double least = score(best);
-    for (int draw = 1; draw < kDraws; ++draw) {
-      Point next = draw_new();
-      const double scored = score(next);
-      if (scored >= least) continue;
+  // Of some new neighbours of the best the one of least score; nothing where none was drawn.
+  [[nodiscard]] std::optional<Point> draw_best() {
+    std::optional<Point> best;
+    double least = 0;
+    for (int draw = 0; draw < kDraws; ++draw) {
+      std::optional<Point> next = draw_new();
+      if (!next) continue;
+      const double scored = score(*next);
+      if (best && scored >= least) continue;
       least = scored;
       best = std::move(next);
     }
@@ -327,13 +350,14 @@ class Search {
   }
 
   // Where a neighbour was judged before, a neighbour's neighbour, and so on.
-  [[nodiscard]] Point draw_new() {
+  [[nodiscard]] std::optional<Point> draw_new() {
     const std::vector<double>& weights = candidates_[*best_].judgement->waits;
-    Point next = neighbourhood_.draw_one(*candidates_[*best_].point, weights, random_);
-    for (int further = 0; further < kFurther && find(next); ++further) {
+    Point next = *candidates_[*best_].point;
+    for (int change = 0; change < kFurther; ++change) {
       next = neighbourhood_.draw_one(next, weights, random_);
+      if (!find(next)) return next;
     }
-    return next;
+    return {};
   }
 
   bool refine_classes() {

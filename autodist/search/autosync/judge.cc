@@ -36,8 +36,7 @@ std::optional<Judgement> Judge::operator()(const strategy::Strategy& strategy, s
   const sim::Simulation simulation = sim::simulate(program, cluster_, costs_(program), how);
   Judgement judgement;
   judgement.in_full = !simulation.abandoned;
-  // The last two of few steps may say less than what all of them were too slow for.
-  judgement.simulated = judgement.in_full ? simulation.step : std::max(simulation.step, hopeless);
+  judgement.simulated = simulation.step;
   judgement.step = correct_ ? correct_(strategy, program, simulation) : judgement.simulated;
   judgement.plan_bound = simulation.bounds.plan;
   judgement.problem_bound = simulation.bounds.problem;

@@ -50,8 +50,7 @@ class Judge {
   // Fixes the strategy's priorities, as planning does. Nothing where the passes refuse it, with
   // their reason in `why_not`.
   //
-  // What takes more than `hopeless` is simulated no further than shows it, and is not less than
-  // that; 0: in full.
+  // What takes more than `hopeless` is simulated no further than shows it; 0: in full.
   std::optional<Judgement> operator()(const strategy::Strategy& strategy, std::string& why_not,
                                       Seconds hopeless = {}) const;
 
