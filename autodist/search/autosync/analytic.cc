@@ -84,6 +84,7 @@ Analytic::Analytic(const Space& space, const ir::Program& program, const sim::Co
     rank_of_server_.push_back(nodes_[i].lowest);
   }
   read_variables(program);
+  read_relays(program);
   read_times(program);
 }
 
@@ -117,6 +118,15 @@ void Analytic::read_variables(const ir::Program& program) {
         seconds_for(fixed.bytes * fixed.weight, costs_.engine.update_bytes_per_s) +
         seconds_for(copied, staging);
     variables_.push_back(fixed);
+  }
+}
+
+void Analytic::read_relays(const ir::Program& program) {
+  if (members_.size() < 3) return;  // nobody would pass anything on
+  for (const auto& [algorithm, route] :
+       {std::pair(strategy::AllReduceAlgorithm::kRing, ir::Route::kRing),
+        std::pair(strategy::AllReduceAlgorithm::kTree, ir::Route::kTree)}) {
+    relays_.emplace(algorithm, relay_of(program, route, members_, node_of_rank_, nodes_.size()));
   }
 }
 
@@ -156,6 +166,8 @@ Analytic::Traffic Analytic::traffic_of(const Point& point, std::size_t variable)
   const bool reduces = choice.way == Way::kAllReduce;
   traffic.gathers = traffic.rows && reduces && (!fixed.fetchable || members_count_ <= 2);
   traffic.by_node = reduces_by(choice, strategy::AllReduceAlgorithm::kHierarchical);
+  const auto relay = relays_.find(choice.algorithm);
+  if (reduces && !traffic.rows && relay != relays_.end()) traffic.relay = &relay->second;
   const bool copies = choice.way == Way::kServers && choice.proxy;
   traffic.fetches = traffic.rows && !traffic.gathers && !copies && fixed.fetchable;
   traffic.at_owner = !reduces || traffic.rows || choice.update_at == ir::UpdateAt::kOwner;
@@ -183,7 +195,8 @@ bool Analytic::by_factors(std::size_t variable, const Choice& choice) const {
 double Analytic::work_of(const Fixed& fixed, const Traffic& traffic, double part) const {
   const sim::EngineCost& engine = costs_.engine;
   const double whole = part * (traffic.rows ? traffic.up : fixed.bytes);
-  double work = seconds_for(whole * members_count_, engine.sum_bytes_per_s);
+  double work = 0;
+  if (!traffic.relay) work += seconds_for(whole * members_count_, engine.sum_bytes_per_s);
   if (traffic.codes) work += seconds_for(whole * members_count_, engine.encode_bytes_per_s);
   if (traffic.at_owner) work += seconds_for(whole * fixed.weight, engine.update_bytes_per_s);
   if (traffic.fetches) {
@@ -214,17 +227,24 @@ void Analytic::add_variable(const Point& point, std::size_t variable,
   }
   double worst = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    add_card(i, traffic, own[i], messages[i], all_messages, variable, loads);
+    if (traffic.relay) {
+      add_relayed(i, traffic, all_messages, variable, loads);
+    } else {
+      add_card(i, traffic, own[i], messages[i], all_messages, variable, loads);
+    }
     const double last = std::min(traffic.slice, own[i] * std::max(traffic.up, traffic.down));
     worst =
         std::max(worst, last / nodes_[i].rate + costs_.engine.message.value + nodes_[i].latency);
   }
   const double install = traffic.at_owner ? fixed.install : fixed.install_updating;
+  const double summed = traffic.relay ? traffic.relay->summed * fixed.bytes : 0;
+  const double work = install + seconds_for(summed, costs_.engine.sum_bytes_per_s);
   for (std::uint32_t rank : members_) {
-    loads.at(variable, 3 * n + rank) += install;
-    loads.stolen[node_of_rank_[rank]] += install;
+    loads.at(variable, 3 * n + rank) += work;
+    loads.stolen[node_of_rank_[rank]] += work;
   }
-  loads.trip[variable] = (traffic.fetches || traffic.by_node ? 4 : 2) * worst + install;
+  const double there = traffic.relay ? traffic.relay->hops : traffic.by_node ? 2 : 1;
+  loads.trip[variable] = 2 * (traffic.fetches ? 2 : there) * worst + install;
 }
 
 // Every member sends its factors to all others and multiplies everyone's.
@@ -273,6 +293,22 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
   const double inside =
       (traffic.by_node ? 1 : own) * std::max(0.0, node.members - 1) * (traffic.up + traffic.down);
   loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
+  loads.stolen[i] += (out + in) * node.rate * costs_.engine.send_cpu_s_per_byte;
+}
+
+// What others pass on crosses a node's card, whoever owns it.
+void Analytic::add_relayed(std::size_t i, const Traffic& traffic, double messages,
+                           std::size_t variable, Loads& loads) const {
+  const Node& node = nodes_[i];
+  const Relay::Node& way = traffic.relay->nodes[i];
+  const double crossings = (way.sent + way.received) * messages * costs_.engine.message.value;
+  const double out = (way.sent * traffic.up + way.received * traffic.down) / node.rate + crossings;
+  const double in = (way.received * traffic.up + way.sent * traffic.down) / node.rate + crossings;
+  const std::size_t n = nodes_.size();
+  loads.at(variable, i) += out;
+  loads.at(variable, n + i) += in;
+  loads.at(variable, 2 * n + i) +=
+      seconds_for(way.inside * (traffic.up + traffic.down), node.intra);
   loads.stolen[i] += (out + in) * node.rate * costs_.engine.send_cpu_s_per_byte;
 }
 

@@ -8,11 +8,13 @@
 
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "autodist/ir/program.h"
 #include "autodist/passes/pipeline.h"
+#include "autodist/search/autosync/relays.h"
 #include "autodist/search/autosync/space.h"
 #include "autodist/sim/cost_model.h"
 
@@ -83,6 +85,7 @@ class Analytic {
     bool at_owner = false;
     bool codes = false;
     bool by_node = false;  // each node's contributions are added on it, and it gets one result
+    const Relay* relay = nullptr;  // passed on from rank to rank
   };
   enum class Where : std::uint8_t { kCompute, kSide, kTrip };
   struct Highest {
@@ -101,6 +104,7 @@ class Analytic {
 
   void read_times(const ir::Program& program);
   void read_variables(const ir::Program& program);
+  void read_relays(const ir::Program& program);
   // By variable and rank: which part of it the rank owns.
   using Owned = std::vector<std::vector<double>>;
   [[nodiscard]] Owned owners_of(const Point& point) const;
@@ -117,6 +121,8 @@ class Analytic {
   [[nodiscard]] double work_of(const Fixed& fixed, const Traffic& traffic, double part) const;
   void add_card(std::size_t node, const Traffic& traffic, double own, double messages,
                 double all_messages, std::size_t variable, Loads& loads) const;
+  void add_relayed(std::size_t node, const Traffic& traffic, double messages, std::size_t variable,
+                   Loads& loads) const;
   void raise_by_sides(const Point& point, Loads& loads, Highest& highest) const;
   [[nodiscard]] std::string name_of(std::size_t side) const;
 
@@ -129,6 +135,7 @@ class Analytic {
   std::vector<std::uint32_t> node_of_rank_;
   std::vector<std::uint32_t> members_;  // ranks that compute
   std::vector<std::uint32_t> rank_of_server_;
+  std::map<strategy::AllReduceAlgorithm, Relay> relays_;
   double nodes_with_members_ = 0;
   double members_count_ = 0;
   double compute_ = 0;

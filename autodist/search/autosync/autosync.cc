@@ -151,6 +151,7 @@ class Search {
       }
     }
     std::vector<Point> starts = neighbourhood_.uniform_points();
+    for (const Point& point : starts) uniform_.push_back(add(next_name(), point));
     const std::size_t most = starts.size() + kStarts;
     for (std::size_t builder : builders_by_score()) {
       if (starts.size() == most) break;
@@ -254,6 +255,9 @@ class Search {
     }
     for (std::size_t each : found) {
       if (!judge(each)) return;
+    }
+    for (std::size_t each : uniform_) {
+      if (!is_ruled_out(each) && !judge(each)) return;
     }
     for (std::size_t i = first; i < builders.size(); ++i) {
       if (!is_ruled_out(builders[i]) && !judge(builders[i])) return;
@@ -447,6 +451,7 @@ class Search {
   sim::CostModel costs_;
   std::optional<Analytic> analytic_;
   std::vector<Candidate> candidates_;
+  std::vector<std::size_t> uniform_;  // candidates: one way for all variables
   std::optional<std::size_t> best_;
   std::optional<std::size_t> best_builder_;
   Seconds longest_;  // of late

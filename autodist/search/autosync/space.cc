@@ -45,14 +45,18 @@ const char* lacks_for_whole(const Choice& choice, Reduced variable) {
   return choice.compression.codec == ir::Codec::kNone ? "" : "no compression";
 }
 
+// Where gradients are added on the way.
+const char* lacks_for_adding(const Choice& choice, Reduced variable) {
+  if (variable.by_rows) return "a dense gradient";
+  return choice.compression.codec == ir::Codec::kNone ? "" : "no compression";
+}
+
 const AlgorithmRow kAlgorithms[] = {
     {AllReduceAlgorithm::kDirect, [](const Choice&, Reduced) { return ""; }},
     {AllReduceAlgorithm::kLibrary, lacks_for_whole},
-    {AllReduceAlgorithm::kHierarchical,
-     [](const Choice& choice, Reduced variable) {
-       if (variable.by_rows) return "a dense gradient";
-       return choice.compression.codec == ir::Codec::kNone ? "" : "no compression";
-     }},
+    {AllReduceAlgorithm::kHierarchical, lacks_for_adding},
+    {AllReduceAlgorithm::kRing, lacks_for_adding},
+    {AllReduceAlgorithm::kTree, lacks_for_adding},
     {AllReduceAlgorithm::kSufficientFactors,
      [](const Choice& choice, Reduced variable) {
        if (!variable.has_factors) return "a gradient that is a product of two small matrices";
@@ -106,7 +110,12 @@ Space::Space(const ir::Graph& graph, const cluster::Cluster& cluster, Allowed al
     ++replicas_;
     nodes.insert(place.node);
   }
-  if (nodes.size() == replicas_) forbid(AllReduceAlgorithm::kHierarchical);  // it is the direct one
+  // What would be the direct one.
+  if (nodes.size() == replicas_) forbid(AllReduceAlgorithm::kHierarchical);
+  if (replicas_ < 3) {
+    forbid(AllReduceAlgorithm::kRing);
+    forbid(AllReduceAlgorithm::kTree);
+  }
   for_each_variable(graph, [&](ir::VariableId id) {
     has_factors_.push_back(ir::factors_pay(graph, id, replicas_));
   });

@@ -51,6 +51,8 @@ struct Allowed {
       strategy::AllReduceAlgorithm::kDirect, strategy::AllReduceAlgorithm::kLibrary,
       // where replicas share a node
       strategy::AllReduceAlgorithm::kHierarchical,
+      // of three replicas or more
+      strategy::AllReduceAlgorithm::kRing, strategy::AllReduceAlgorithm::kTree,
       // where it pays (ir/factors.h)
       strategy::AllReduceAlgorithm::kSufficientFactors};
   std::vector<ir::Compression> compressions;  // beside none

@@ -1,0 +1,66 @@
+#include "autodist/search/autosync/relays.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "autodist/base/check.h"
+#include "autodist/ir/route.h"
+
+namespace autodist::search {
+namespace {
+
+// Where a member's contribution goes first, or what meets there; nothing at the owner.
+std::optional<ir::Rank> next_of(const ir::Way& way, ir::Rank rank) {
+  if (way.onward) return way.onward;
+  if (way.contributes.front() != rank) return way.contributes.front();
+  return {};
+}
+
+}  // namespace
+
+Relay relay_of(const ir::Program& program, ir::Route route,
+               const std::vector<std::uint32_t>& members,
+               const std::vector<std::uint32_t>& node_of_rank, std::size_t nodes) {
+  AD_CHECK((route == ir::Route::kRing || route == ir::Route::kTree) && members.size() > 2)
+      << members.size() << " members";
+  const std::size_t n = members.size();
+  ir::Slice slice;
+  slice.route = route;
+  slice.owner = ir::Rank(members.front());
+  for (const std::uint32_t member : members) slice.members.emplace_back(member);
+  const std::vector<ir::Way> ways = ir::ways_of(program, slice);
+
+  // Of the first member's slices; every other member's are these, turned.
+  std::vector<std::optional<std::size_t>> next(n);
+  double summed = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const ir::Way& way = ways[members[i]];
+    summed += static_cast<double>(way.combines.size());
+    if (const auto to = next_of(way, ir::Rank(members[i]))) {
+      const auto found = std::lower_bound(members.begin(), members.end(), to->value);
+      next[i] = static_cast<std::size_t>(found - members.begin());
+    }
+  }
+  Relay relay;
+  relay.nodes.resize(nodes);
+  relay.summed = summed / static_cast<double>(n);
+  const double share = 1 / static_cast<double>(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    double hops = 0;
+    for (std::size_t at = i; next[at]; at = *next[at]) hops += 1;
+    relay.hops = std::max(relay.hops, hops);
+    for (std::size_t turn = 0; next[i] && turn < n; ++turn) {
+      const std::uint32_t from = node_of_rank[members[(i + turn) % n]];
+      const std::uint32_t to = node_of_rank[members[(*next[i] + turn) % n]];
+      if (from == to) {
+        relay.nodes[from].inside += share;
+      } else {
+        relay.nodes[from].sent += share;
+        relay.nodes[to].received += share;
+      }
+    }
+  }
+  return relay;
+}
+
+}  // namespace autodist::search
