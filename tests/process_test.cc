@@ -213,6 +213,38 @@ TEST(Processes, FetchesAreTheWholeBatchsAndEvaluationCountsEverySampleOnce) {
 
 // Half of the time the second rank stands still, as under a CPU quota of 50 %: both ranks still
 // make the same tables, because no measured time is in them.
+// Parts of a batch need not be equal: averages are by samples, so the losses are the same.
+TEST(Processes, SharesOfABatchChangeNothingButWhoComputesIt) {
+  const Scratch scratch;
+  const auto losses = [&](const std::string& name, const std::string& shares) {
+    const std::string strategy = scratch / (name + ".pbtxt");
+    Process plan(autodist({"plan", "digits", "--cluster", "local:2", "--builder", "PartitionedPS",
+                           "--text", "-o", strategy}),
+                 scratch);
+    EXPECT_EQ(plan.wait(), 0) << plan.err();
+    std::ofstream(strategy, std::ios::app) << shares << "\n";
+    const std::string log = scratch / (name + ".jsonl");
+    Process job(autodist({"train", "digits", "--cluster", "local:2", "--strategy", strategy,
+                          "--batch", "60", "--steps", "6", "--log", log}),
+                scratch);
+    EXPECT_EQ(job.wait(), 0) << job.err();
+    std::vector<double> all;
+    const std::string text = slurp(log);
+    const std::regex loss("\"loss\":([^,}]+)");
+    for (std::sregex_iterator at(text.begin(), text.end(), loss), end; at != end; ++at) {
+      all.push_back(std::stod((*at)[1]));
+    }
+    return all;
+  };
+  const std::vector<double> equal = losses("equal", "");
+  const std::vector<double> shared = losses("shared", "batch_shares: 4 batch_shares: 1");
+  ASSERT_EQ(equal.size(), 6u);
+  ASSERT_EQ(shared.size(), 6u);
+  for (std::size_t i = 0; i < equal.size(); ++i) {
+    EXPECT_NEAR(shared[i], equal[i], 1e-5 * equal[i]) << "step " << i;
+  }
+}
+
 TEST(Processes, ASlowedRankAgreesOnTheSameSlices) {
   const Scratch scratch;
   Process job({kPrograms + "/process_job", "gpt-small", "local:2", "AllReduce"}, scratch);

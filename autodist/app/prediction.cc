@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "autodist/report/plan.h"
@@ -59,6 +61,35 @@ std::string memory_summary(const sim::Simulation& simulation) {
       use.on_device ? " (in the host's memory)" : "");
 }
 
+// Samples per step of every computing rank; nothing where all have as many.
+std::vector<std::int64_t> samples_by_rank(const ir::Program& program, const sim::CostModel& costs) {
+  std::vector<std::int64_t> samples;
+  if (program.batch_shares.empty()) return samples;
+  const std::int64_t all = costs.batch * costs.micro_batches * program.batch_parts();
+  for (std::size_t r = 0; r < program.ranks.size(); ++r) {
+    if (!program.computes(ir::Rank(r))) continue;
+    const auto [begin, end] = ir::part_rows(program, all, program.batch_part(ir::Rank(r)));
+    samples.push_back(end - begin);
+  }
+  return samples;
+}
+
+// "batch  52 samples at 2 ranks, 12 at 1"
+std::string batch_line(const ir::Program& program, const sim::CostModel& costs) {
+  std::map<std::int64_t, int, std::greater<>> ranks;
+  for (const std::int64_t samples : samples_by_rank(program, costs)) ++ranks[samples];
+  std::string text;
+  for (const auto& [samples, count] : ranks) {
+    text += fmt::format("{}{} at {}{}", text.empty() ? "batch          " : ", ",
+                        text.empty() ? fmt::format("{} samples", samples) : std::to_string(samples),
+                        count,
+                        !text.empty() ? ""
+                        : count == 1  ? " rank"
+                                      : " ranks");
+  }
+  return text.empty() ? text : text + "\n";
+}
+
 std::string header(const sim::Simulation& simulation, const ir::Program& program,
                    const sim::CostModel& costs) {
   const sim::Bounds& bounds = simulation.bounds;
@@ -72,7 +103,7 @@ std::string header(const sim::Simulation& simulation, const ir::Program& program
                       plan_reason(bounds), above(simulation.step, bounds.plan));
   text += fmt::format("problem's      {}; the step is {}\n", to_string(bounds.problem),
                       above(simulation.step, bounds.problem));
-  return text + memory_summary(simulation);
+  return text + batch_line(program, costs) + memory_summary(simulation);
 }
 
 std::string uncalibrated(const sim::CostModel& costs) {
@@ -152,6 +183,7 @@ std::string prediction_json(const sim::Simulation& simulation, const ir::Program
       {"chain_bound_seconds", bounds.chain.value},
       {"bound_reason", plan_reason(bounds)},
       {"batch", costs.batch},
+      {"samples_by_rank", samples_by_rank(program, costs)},
       {"uncalibrated", costs.uncalibrated},
       {"simulated_steps", simulation.steps},
       {"simulated_ranks", simulation.simulated_ranks},

@@ -1,6 +1,7 @@
 #include "autodist/ir/program.h"
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 
 #include "autodist/base/check.h"
@@ -187,6 +188,19 @@ std::pair<std::int64_t, std::int64_t> replica_rows(std::int64_t batch, std::uint
   const std::int64_t larger = batch % count;
   const auto begin_of = [&](std::int64_t i) { return i * share + std::min(i, larger); };
   return {begin_of(index), begin_of(std::int64_t{index} + 1)};
+}
+
+std::pair<std::int64_t, std::int64_t> part_rows(const Program& program, std::int64_t batch,
+                                                std::uint32_t part) {
+  const std::vector<std::int64_t>& shares = program.batch_shares;
+  if (shares.empty()) return replica_rows(batch, part, program.batch_parts());
+  AD_CHECK(part < shares.size()) << "part " << part << " of " << shares.size();
+  const auto sum_of = [&](std::size_t count) {
+    return std::accumulate(shares.begin(), shares.begin() + static_cast<std::ptrdiff_t>(count),
+                           std::int64_t{0});
+  };
+  const std::int64_t all = sum_of(shares.size());
+  return {batch * sum_of(part) / all, batch * sum_of(part + 1) / all};
 }
 
 }  // namespace autodist::ir

@@ -261,6 +261,8 @@ struct Program {
   std::vector<Transfer> transfers;  // of a placed graph
   // On its way from a rank to one other at most; 0: as whoever runs it has it by default.
   Bytes window;
+  // What each part of a batch is in relation to the others; empty: they are equal.
+  std::vector<std::int64_t> batch_shares;
 
   [[nodiscard]] const Transfer& transfer(TransferId id) const { return transfers[id.value]; }
   [[nodiscard]] bool is_placed() const { return stages > 1; }
@@ -301,6 +303,11 @@ const Role& role_of(const Program& program, Rank rank);
 // array_split: the first batch % count replicas take one more. [begin, end)
 std::pair<std::int64_t, std::int64_t> replica_rows(std::int64_t batch, std::uint32_t index,
                                                    std::uint32_t count);
+
+// Samples of a global batch of `batch` that a part of it has: as `batch_shares` say, down to whole
+// samples, else as above. [begin, end). REQUIRES: part < program.batch_parts().
+std::pair<std::int64_t, std::int64_t> part_rows(const Program& program, std::int64_t batch,
+                                                std::uint32_t part);
 
 // Covers the graph's structure and update rules, ranks, slices, collectives, streams.
 Digest digest_of(const Program& program);

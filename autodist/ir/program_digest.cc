@@ -22,6 +22,9 @@ class ProgramEncoder {
       out_.add_all(program.transfers, add);
     }
     if (program.window > Bytes{0}) out_.add(program.window);
+    if (!program.batch_shares.empty()) {
+      out_.add_all(program.batch_shares, [&](std::int64_t share) { out_.add(share); });
+    }
     return out_.digest();
   }
 

@@ -136,6 +136,11 @@ TEST(VerifyProgram, FindsRanksWithoutARole) {
   expect_defect([](Program& p) { p.ranks[2].replica = 2; }, "rank 2 computes without streams");
 }
 
+TEST(VerifyProgram, FindsSharesOfABatchThatAreNone) {
+  expect_defect([](Program& p) { p.batch_shares = {1, 1, 1}; }, "3 shares of a batch in 2 parts");
+  expect_defect([](Program& p) { p.batch_shares = {1, 0}; }, "a share of 0");
+}
+
 TEST(VerifyProgram, FindsCollectivesInAnotherOrder) {
   expect_defect(
       [](Program& p) {
@@ -163,6 +168,12 @@ TEST(ProgramDigest, TellsEveryFieldApartAndRepeats) {
       [](Program& p) { compute_stream(p).push_back(Barrier{"checkpoint"}); },
       [](Program& p) { p.roles[0].streams[1].kind = StreamKind::kTransfer; },
       [](Program& p) {
+        p.batch_shares = {3, 1};
+      },
+      [](Program& p) {
+        p.batch_shares = {1, 3};
+      },
+      [](Program& p) {
         Graph graph = *p.graph;
         graph.variables[0].update.options["lr"] = 0.2;
         p.graph = std::make_shared<const Graph>(graph);
@@ -174,6 +185,23 @@ TEST(ProgramDigest, TellsEveryFieldApartAndRepeats) {
     change(program);
     for (const Digest& other : seen) EXPECT_NE(digest_of(program), other);
     seen.push_back(digest_of(program));
+  }
+}
+
+TEST(BatchParts, AreEqualOrAsTheirShares) {
+  using Rows = std::pair<std::int64_t, std::int64_t>;
+  Program program = small_program();
+  ASSERT_EQ(program.batch_parts(), 2u);
+  EXPECT_EQ(part_rows(program, 7, 0), (Rows{0, 4}));
+  EXPECT_EQ(part_rows(program, 7, 1), (Rows{4, 7}));
+  program.batch_shares = {3, 1};
+  EXPECT_EQ(part_rows(program, 64, 0), (Rows{0, 48}));
+  EXPECT_EQ(part_rows(program, 64, 1), (Rows{48, 64}));
+  // Whatever the batch, each row is somebody's and nobody's twice.
+  for (std::int64_t batch = 0; batch < 9; ++batch) {
+    EXPECT_EQ(part_rows(program, batch, 0).first, 0);
+    EXPECT_EQ(part_rows(program, batch, 0).second, part_rows(program, batch, 1).first);
+    EXPECT_EQ(part_rows(program, batch, 1).second, batch);
   }
 }
 

@@ -125,7 +125,11 @@ class ProgramPrinter {
   }
 
   std::string place_of(Rank rank) const {
-    if (!program_.is_placed()) return fmt::format("replica={}", program_.batch_part(rank));
+    const std::uint32_t part = program_.batch_part(rank);
+    if (!program_.batch_shares.empty()) {
+      return fmt::format("replica={} share={}", part, program_.batch_shares[part]);
+    }
+    if (!program_.is_placed()) return fmt::format("replica={}", part);
     return fmt::format("replica={} stage={}", program_.batch_part(rank), program_.stage(rank));
   }
   std::string carried_by(const Transfer& transfer) const {

@@ -37,6 +37,7 @@ class TableVerifier {
     AD_CHECK(program_.variables.size() == graph_.variables.size())
         << program_.variables.size() << " plans for " << graph_.variables.size() << " variables";
     check_shards();
+    check_batch_shares();
     for (const Slice& slice : program_.slices) check(slice);
     for (const Collective& collective : program_.collectives) check(collective);
     check_plans();
@@ -52,6 +53,13 @@ class TableVerifier {
       AD_CHECK(members[i].value < program_.ranks.size()) << of << " has member " << members[i];
       AD_CHECK(i == 0 || members[i - 1] < members[i]) << "members of " << of << " do not ascend";
     }
+  }
+
+  void check_batch_shares() const {
+    const std::vector<std::int64_t>& shares = program_.batch_shares;
+    AD_CHECK(shares.empty() || shares.size() == program_.batch_parts())
+        << shares.size() << " shares of a batch in " << program_.batch_parts() << " parts";
+    for (const std::int64_t share : shares) AD_CHECK(share >= 1) << "a share of " << share;
   }
 
   void check_shards() const {

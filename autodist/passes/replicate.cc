@@ -22,6 +22,10 @@ void replicate(State& state) {
       placed.emplace(device, placed.size());
     }
   }
+  std::map<std::string, std::int64_t> shares;
+  for (std::size_t i = 0; i < state.strategy.batch_shares.size(); ++i) {
+    shares.emplace(state.strategy.replicas[i], state.strategy.batch_shares[i]);
+  }
   std::uint32_t replica = 0;
   for (std::size_t i = 0; i < places.size(); ++i) {
     const std::string device = cluster::device_name(state.cluster, places[i]);
@@ -36,6 +40,9 @@ void replicate(State& state) {
       const auto found = placed.count(name) > 0 ? placed.find(name) : placed.find(device);
       rank.replica = found == placed.end() ? replica : found->second;
       ++replica;
+      if (!shares.empty()) {
+        state.program.batch_shares.push_back(shares.at(shares.count(name) > 0 ? name : device));
+      }
     }
     state.program.ranks.push_back(std::move(rank));
   }

@@ -64,6 +64,9 @@ std::string strategy_table(const strategy::Strategy& strategy) {
   line("strategy", strategy.id);
   if (!strategy.path.empty()) line("path", strategy.path);
   line("replicas", fmt::format("{}", fmt::join(strategy.replicas, ", ")));
+  if (!strategy.batch_shares.empty()) {
+    line("parts of a batch", fmt::format("{}", fmt::join(strategy.batch_shares, " : ")));
+  }
   if (strategy.slice_bytes.value > 0) line("slices up to", to_string(strategy.slice_bytes));
   if (strategy.window_bytes.value > 0) line("window per rank", to_string(strategy.window_bytes));
   std::vector<std::vector<std::string>> rows{{"variable", "needed", "synchronised by"}};
@@ -85,7 +88,8 @@ std::string strategy_json(const strategy::Strategy& strategy) {
                               {"path", strategy.path},
                               {"replicas", strategy.replicas},
                               {"slice_bytes", strategy.slice_bytes.value},
-                              {"window_bytes", strategy.window_bytes.value}};
+                              {"window_bytes", strategy.window_bytes.value},
+                              {"batch_shares", strategy.batch_shares}};
   json["variables"] = nlohmann::ordered_json::array();
   for (const strategy::NodeConfig& node : strategy.nodes) {
     nlohmann::ordered_json row{{"name", strategy::variable_name(node.name)}};

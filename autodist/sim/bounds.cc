@@ -49,7 +49,7 @@ class Bounding {
     }
     const std::vector<Factored> none(tables_.variables.size());
     bounds.traffic = least(needed_bytes());
-    bounds.whole = std::max({bare_compute(), bounds.traffic, problem_chain(none)});
+    bounds.whole = std::max({least_compute(), bounds.traffic, problem_chain(none)});
     bounds.problem = with_factors(bounds.whole);
     // The slices of a variable share links on their way round, which `chain` leaves out.
     if (is_lossless_and_synchronous()) bounds.plan = std::max(bounds.plan, bounds.problem);
@@ -97,6 +97,36 @@ class Bounding {
       slowest = std::max(slowest, compute_seconds(costs_, ir::Rank(rank)));
     }
     return slowest;
+  }
+
+  // Whether parts of the batch that are not equal could help, or are there.
+  [[nodiscard]] bool parts_may_differ() const {
+    if (!program_.graph->batch_fixed_reason.empty()) return false;
+    std::set<double> seconds;
+    for (std::uint32_t rank : one_per_device()) {
+      if (costs_.device(ir::Rank(rank)).with_more == Seconds{}) return false;  // not known
+      seconds.insert(compute_seconds(costs_, ir::Rank(rank)).value);
+    }
+    return seconds.size() > 1;
+  }
+
+  // Of the slowest device when every one has that part of the batch that suits it best. Times are
+  // convex in samples, so from what it has a device saves no more per sample than with the first
+  // one less, and needs no less than with the first one more.
+  [[nodiscard]] Seconds least_compute() const {
+    const Seconds slowest = bare_compute();
+    if (!parts_may_differ()) return slowest;
+    double low = 0;
+    double high = slowest.value;
+    for (int i = 0; i < 60; ++i) {
+      const double middle = (low + high) / 2;
+      double more = 0;  // samples than there are
+      for (std::uint32_t r = 0; r < program_.ranks.size(); ++r) {
+        if (program_.computes(ir::Rank(r))) more += samples_to_add(costs_, ir::Rank(r), middle);
+      }
+      (more >= 0 ? high : low) = middle;
+    }
+    return Seconds(low);
   }
 
   // A computing rank of each device and role.
@@ -385,13 +415,14 @@ class Bounding {
     const std::vector<Factored> all = factored_gradients(program_, costs_);
     const double bytes = needed_bytes();
     if (bytes <= 0) return whole;
-    const double low = std::max(bare_compute(), problem_chain(all)).value;
+    const double low = std::max(least_compute(), problem_chain(all)).value;
     return Seconds(least_with_factors(all, bytes, least(bytes).value / bytes, low, whole.value));
   }
 
   // Through the owner that suits it best, or, as factors, with at least the last one's product.
   [[nodiscard]] Seconds problem_chain(const std::vector<Factored>& factored) const {
     Seconds longest;
+    if (parts_may_differ()) return longest;  // any device may have less of the batch
     for (std::uint32_t rank : one_per_device()) {
       const std::vector<double> spans = this->spans(rank);
       for (std::uint32_t v = 0; v < spans.size(); ++v) {

@@ -27,6 +27,8 @@ const std::vector<Entry>& entries() {
        [](CostModel& costs, double value) {
          for (DeviceCost& device : costs.devices) {
            for (Seconds& op : device.ops) op = op * value;
+           device.with_less = device.with_less * value;
+           device.with_more = device.with_more * value;
          }
        }},
       {{"cores", "cores per node that the ranks and the engine share", 1},

@@ -56,8 +56,9 @@ class Model {
 
   CostModel make() {
     bool on_devices = false;
-    for (const ir::RankInfo& rank : program_.ranks) {
-      costs_.device_of_rank.push_back(device_of(rank));
+    for (std::size_t r = 0; r < program_.ranks.size(); ++r) {
+      const ir::Rank rank(r);
+      costs_.device_of_rank.push_back(device_of(program_.ranks[r], batch_of(rank)));
       on_devices = on_devices || !costs_.devices[costs_.device_of_rank.back()].on_host;
     }
     if (on_devices) {
@@ -80,7 +81,17 @@ class Model {
          graph_.name, graph_.example_batch, graph_.batch_fixed_reason);
   }
 
-  std::uint32_t device_of(const ir::RankInfo& rank) {
+  // Of one micro-batch; the longest where they differ.
+  [[nodiscard]] std::int64_t batch_of(ir::Rank rank) const {
+    if (program_.batch_shares.empty() || !program_.computes(rank)) return costs_.batch;
+    const auto [begin, end] =
+        ir::part_rows(program_, costs_.batch * costs_.micro_batches * program_.batch_parts(),
+                      program_.batch_part(rank));
+    return std::max<std::int64_t>(1,
+                                  (end - begin + costs_.micro_batches - 1) / costs_.micro_batches);
+  }
+
+  std::uint32_t device_of(const ir::RankInfo& rank, std::int64_t batch) {
     const std::size_t last = rank.device.rfind(':');
     const std::string what = rank.device.substr(rank.device.rfind(':', last - 1) + 1, 3);
     const bool is_cpu = what == "CPU";
@@ -94,14 +105,15 @@ class Model {
       figures.kind = options_.device;
     }
     const auto key = std::make_tuple(is_cpu, figures.kind, figures.tflops, figures.memory.value,
-                                     figures.memory_bandwidth_bytes_per_s);
+                                     figures.memory_bandwidth_bytes_per_s, batch);
     const auto [known, is_new] = known_.emplace(key, costs_.devices.size());
-    if (is_new) add_device(is_cpu, with_table(figures, "device of " + rank.device));
+    if (is_new) add_device(is_cpu, with_table(figures, "device of " + rank.device), batch);
     return known->second;
   }
 
-  void add_device(bool is_cpu, const cluster::DeviceFigures& figures) {
+  void add_device(bool is_cpu, const cluster::DeviceFigures& figures, std::int64_t batch) {
     DeviceCost device;
+    device.batch = batch;
     device.memory = figures.memory;
     device.on_host = is_cpu;
     if (!options_.device.empty()) {
@@ -117,27 +129,40 @@ class Model {
            graph_.name);
     }
     device.kind = has_figures ? figures.kind : "as measured";
+    const auto seconds_of = [&](const ir::Op& op, std::int64_t samples) {
+      return has_figures
+                 ? roofline(op, samples, figures.tflops, figures.memory_bandwidth_bytes_per_s)
+                 : op.cost.at(samples);
+    };
     for (const ir::Op& op : graph_.ops) {
-      device.ops.push_back(has_figures ? roofline(op, costs_.batch, figures.tflops,
-                                                  figures.memory_bandwidth_bytes_per_s)
-                                       : op.cost.at(costs_.batch));
+      device.ops.push_back(seconds_of(op, batch));
+      device.with_less += seconds_of(op, batch - 1);
+      device.with_more += seconds_of(op, batch + 1);
     }
     if (has_figures) {
-      costs_.uncalibrated.push_back(
+      say_uncalibrated(
           fmt::format("times on {}: roofline at half of {:g} TFLOP/s and 70 % of {:g} GB/s",
                       device.kind, figures.tflops, figures.memory_bandwidth_bytes_per_s / 1e9));
     } else if (!is_cpu) {
-      costs_.uncalibrated.emplace_back(
+      say_uncalibrated(
           "times on GPUs of no known kind: those measured where the graph was captured");
     }
     costs_.devices.push_back(std::move(device));
+  }
+
+  // Once, whatever the number of batches on a kind of device.
+  void say_uncalibrated(std::string line) {
+    auto& lines = costs_.uncalibrated;
+    if (std::find(lines.begin(), lines.end(), line) == lines.end())
+      lines.push_back(std::move(line));
   }
 
   const ir::Program& program_;
   const ir::Graph& graph_;
   const CostOptions& options_;
   std::map<std::string, const cluster::Node*> nodes_;
-  std::map<std::tuple<bool, std::string, double, std::int64_t, double>, std::uint32_t> known_;
+  std::map<std::tuple<bool, std::string, double, std::int64_t, double, std::int64_t>, std::uint32_t>
+      known_;
   CostModel costs_;
 };
 
@@ -155,6 +180,21 @@ Seconds compute_seconds(const CostModel& costs, ir::Rank rank) {
   const std::vector<Seconds>& ops = costs.device(rank).ops;
   return std::accumulate(ops.begin(), ops.end(), Seconds{}) *
          static_cast<double>(costs.micro_batches);
+}
+
+double samples_to_add(const CostModel& costs, ir::Rank rank, double seconds) {
+  const DeviceCost& device = costs.device(rank);
+  const auto micro_batches = static_cast<double>(costs.micro_batches);
+  const double now = compute_seconds(costs, rank).value;
+  const double once = now / micro_batches;
+  const double all = static_cast<double>(costs.batch_of(rank)) * micro_batches;
+  if (seconds < now) {
+    const double each = once - device.with_less.value;
+    return each > 0 ? std::max(-all, (seconds - now) / each) : -all;
+  }
+  const double each = device.with_more.value - once;
+  constexpr double kAnyNumber = 1e18;
+  return each > 0 ? (seconds - now) / each : kAnyNumber;
 }
 
 int state_values(const ir::UpdateRule& rule) {

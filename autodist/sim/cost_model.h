@@ -21,9 +21,13 @@ namespace autodist::sim {
 // What computing costs on one kind of device.
 struct DeviceCost {
   std::string kind;          // "as measured", "A100"
-  std::vector<Seconds> ops;  // by op of the graph, for one replica's batch (of one micro-batch)
-  bool on_host = true;       // computes on the node's cores, which the engine needs, too
-  Bytes memory;              // 0: unknown
+  std::int64_t batch = 0;    // samples of one micro-batch here; 0: CostModel::batch
+  std::vector<Seconds> ops;  // by op of the graph, for these samples
+  // Of all ops with one sample less, and with one more.
+  Seconds with_less;
+  Seconds with_more;
+  bool on_host = true;  // computes on the node's cores, which the engine needs, too
+  Bytes memory;         // 0: unknown
   // Between the device and the host's memory, each way; 0 where they are one.
   double staging_bytes_per_s = 0;
 };
@@ -53,7 +57,7 @@ struct EngineCost {
 };
 
 struct CostModel {
-  std::int64_t batch = 1;          // samples per replica and micro-batch
+  std::int64_t batch = 1;          // samples per replica and micro-batch, where parts are equal
   std::int64_t micro_batches = 1;  // per step
   std::vector<DeviceCost> devices;
   std::vector<std::uint32_t> device_of_rank;  // index into devices
@@ -71,10 +75,18 @@ struct CostModel {
   [[nodiscard]] const DeviceCost& device(ir::Rank rank) const {
     return devices[device_of_rank[rank.value]];
   }
+  // Samples of a micro-batch at this rank.
+  [[nodiscard]] std::int64_t batch_of(ir::Rank rank) const {
+    return device(rank).batch > 0 ? device(rank).batch : batch;
+  }
 };
 
 // Of all micro-batches of a step, ops one after another.
 Seconds compute_seconds(const CostModel& costs, ir::Rank rank);
+
+// How many more samples of a step (fewer: negative, down to all it has) the rank could compute in
+// `seconds`; at least as many as it really could, for times are convex in samples.
+double samples_to_add(const CostModel& costs, ir::Rank rank, double seconds);
 
 // 0 where the rate is.
 inline double seconds_for(double amount, double per_s) { return per_s > 0 ? amount / per_s : 0; }

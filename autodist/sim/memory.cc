@@ -48,6 +48,11 @@ std::vector<double> results_by_stage(const ir::Program& program, std::int64_t ba
   return bytes;
 }
 
+Bytes activations_of(const ir::Graph& graph, const Common& common, std::int64_t batch) {
+  return std::max(Bytes{},
+                  Bytes(graph.peak_bytes.at(batch)) - common.parameters - common.gradients);
+}
+
 Common common_of(const ir::Program& program, const CostModel& costs) {
   const ir::Graph& graph = *program.graph;
   Common common;
@@ -69,8 +74,7 @@ Common common_of(const ir::Program& program, const CostModel& costs) {
     if (here) common.optimizer += bytes * state_values(graph.variable(id).update);
     if (!slices.empty()) common.staging += gradient;
   }
-  common.activations = std::max(
-      Bytes{}, Bytes(graph.peak_bytes.at(costs.batch)) - common.parameters - common.gradients);
+  common.activations = activations_of(graph, common, costs.batch);
   for (const ir::Collective& collective : program.collectives) {
     const auto element = static_cast<std::int64_t>(size_of(collective.dtype));
     Bytes bytes((ir::element_count(graph, collective) - 1) * element);
@@ -133,7 +137,9 @@ std::vector<MemoryUse> memory_of(const ir::Program& program, const cluster::Clus
     const Common& common = stages.empty() ? everywhere : stages[program.stage(rank)];
     use.parameters = common.parameters;
     use.gradients = common.gradients;
-    use.activations = common.activations;
+    use.activations = program.is_placed()
+                          ? common.activations
+                          : activations_of(*program.graph, common, costs.batch_of(rank));
     use.optimizer = common.optimizer;
     use.communication += common.staging + common.flat + common.factors;
   }

@@ -31,8 +31,11 @@ bool operator==(const NodeConfig& a, const NodeConfig& b) {
 }
 
 bool operator==(const Strategy& a, const Strategy& b) {
-  return std::tie(a.id, a.path, a.nodes, a.replicas, a.slice_bytes, a.window_bytes, a.placement) ==
-         std::tie(b.id, b.path, b.nodes, b.replicas, b.slice_bytes, b.window_bytes, b.placement);
+  const auto tied = [](const Strategy& s) {
+    return std::tie(s.id, s.path, s.nodes, s.replicas, s.slice_bytes, s.window_bytes, s.placement,
+                    s.batch_shares);
+  };
+  return tied(a) == tied(b);
 }
 
 ir::Compression compression_of(const Synchronizer& synchronizer) {
@@ -114,6 +117,8 @@ std::pair<std::int64_t, std::int64_t> shard_rows(std::int64_t rows, std::int64_t
 
 namespace {
 
+constexpr std::int64_t kMostShare = 1'000'000;
+
 // The variables, devices and words that a strategy may name.
 class Check {
  public:
@@ -159,9 +164,32 @@ class Check {
       }
     }
     if (strategy.placement) check_placement(*strategy.placement, replicas);
+    check_batch_shares(strategy);
   }
 
  private:
+  void check_batch_shares(const Strategy& strategy) {
+    const std::vector<std::int64_t>& shares = strategy.batch_shares;
+    if (shares.empty()) return;
+    if (shares.size() != strategy.replicas.size()) {
+      fail(ErrorCode::kUsage, "{}: batch_shares: {} of them, {} replicas", where_, shares.size(),
+           strategy.replicas.size());
+    }
+    for (const std::int64_t share : shares) {
+      if (share >= 1 && share <= kMostShare) continue;
+      fail(ErrorCode::kUsage, "{}: batch_shares: {}, a whole number from 1 to {} expected", where_,
+           share, kMostShare);
+    }
+    if (strategy.placement) {
+      fail(ErrorCode::kInfeasible,
+           "{}: batch_shares: the replicas of a placed graph have equal parts; leave them out",
+           where_);
+    }
+    if (graph_.batch_fixed_reason.empty()) return;
+    fail(ErrorCode::kInfeasible, "{}: batch_shares: '{}' can only have {} samples: {}", where_,
+         graph_.name, graph_.example_batch, graph_.batch_fixed_reason);
+  }
+
   void check_placement(const Placement& placement, const std::set<std::string>& replicas) {
     const std::set<std::string> devices(placement.devices.begin(), placement.devices.end());
     if (devices != replicas || devices.size() != placement.devices.size()) {

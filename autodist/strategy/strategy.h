@@ -114,6 +114,9 @@ struct Strategy {
   // to the exchange's default.
   Bytes window_bytes;
   std::optional<Placement> placement;  // field 102
+  // Field 103: what part of a batch each of `replicas` computes: 3, 1 are three quarters and one.
+  // Empty: parts are equal.
+  std::vector<std::int64_t> batch_shares;
 
   friend bool operator==(const Strategy&, const Strategy&);
 };
@@ -164,7 +167,8 @@ std::pair<std::int64_t, std::int64_t> shard_rows(std::int64_t rows, std::int64_t
 // variable that the graph lacks (nearest name given) or that the strategy lacks, more shards than
 // rows, a partitioner of another rank, shards that do not match the partitioner, a sparse variable
 // split off axis 0, a destination or replica that is no device of the cluster, staleness without
-// sync, two nodes of one name, a placement whose devices are not the replicas.
+// sync, two nodes of one name, a placement whose devices are not the replicas, shares of a batch
+// that are not one for every replica, below 1, or of a batch that cannot be split.
 void check(const Strategy& strategy, const ir::Graph& graph, const cluster::Cluster& cluster,
            const std::string& where);
 

@@ -77,6 +77,7 @@ proto::Strategy to_proto(const Strategy& strategy) {
   out.set_slice_bytes(strategy.slice_bytes.value);
   out.set_window_bytes(strategy.window_bytes.value);
   if (strategy.placement) write(*strategy.placement, *out.mutable_placement());
+  for (const std::int64_t share : strategy.batch_shares) out.add_batch_shares(share);
   return out;
 }
 
@@ -171,6 +172,7 @@ Strategy from_proto(const proto::Strategy& in, const std::string& where) {
   }
   strategy.window_bytes = Bytes(in.window_bytes());
   if (in.has_placement()) strategy.placement = read(in.placement(), where);
+  strategy.batch_shares.assign(in.batch_shares().begin(), in.batch_shares().end());
   return strategy;
 }
 

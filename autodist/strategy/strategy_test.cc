@@ -83,6 +83,7 @@ TEST(Strategy, ComesBackFromItsTextWithOurOwnFields) {
   Strategy strategy = deserialize(from_hex(kGoldenHex), "golden");
   strategy.slice_bytes = Bytes{4096};
   strategy.window_bytes = Bytes{65536};
+  strategy.batch_shares = {48, 16};
   strategy.nodes[0].needed = Seconds{0};
   strategy.nodes[1].needed = Seconds{0.1};
   EXPECT_EQ(from_text(to_text(strategy), "text"), strategy);
@@ -133,6 +134,10 @@ TEST(Check, NamesWhatDoesNotFit) {
   expect(refused([](Strategy& s) { s.nodes[2].partitioner = "4,1"; }), "makes 4 shards, 2");
   expect(refused([](Strategy& s) { s.nodes[0].synchronizer = {}; }), "no synchronizer");
   expect(refused([](Strategy& s) { s.replicas.clear(); }), "no replica");
+  EXPECT_EQ(refused([](Strategy& s) { s.batch_shares = {3, 1}; }), "accepted");
+  expect(refused([](Strategy& s) { s.batch_shares = {3}; }), "batch_shares: 1 of them, 2 replicas");
+  expect(refused([](Strategy& s) { s.batch_shares = {3, 0}; }), "batch_shares: 0, a whole number");
+  expect(refused([](Strategy& s) { s.batch_shares = {3, 2'000'000}; }), "from 1 to 1000000");
   expect(refused([](Strategy& s) { s.replicas[0] = "10.0.0.9:GPU:0"; }),
          "no device of the cluster");
   expect(refused([](Strategy& s) {

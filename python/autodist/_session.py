@@ -49,8 +49,8 @@ class Session:
     def run(self, *batch):
         """One step on the whole job's batch, which every rank passes.
 
-        Each replica takes its rows, as ``numpy.array_split``; what is not batched goes whole to
-        each. New shapes are captured when they first come.
+        Each replica takes its rows (:meth:`rows_of`); what is not batched goes whole to each. New
+        shapes are captured when they first come.
 
         Parameters
         ----------
@@ -254,6 +254,21 @@ class Session:
     def replicas(self):
         """How many ranks compute."""
         return self._handle.replicas
+
+    def rows_of(self, batch):
+        """Which rows of a batch :meth:`run` gives this rank.
+
+        Parameters
+        ----------
+        batch : int
+            Number of rows of the whole batch.
+
+        Returns
+        -------
+        range
+            Equal parts, as ``numpy.array_split``, unless the strategy has ``batch_shares``.
+        """
+        return range(*self._handle.rows_of(batch))
 
     @property
     def is_chief(self):

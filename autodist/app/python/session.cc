@@ -118,6 +118,8 @@ void bind_session(py::module_& module) {
                              [](SessionHandle& handle) { return handle.get().replica(); })
       .def_property_readonly("replicas",
                              [](SessionHandle& handle) { return handle.get().replicas(); })
+      .def("rows_of",
+           [](SessionHandle& handle, std::int64_t batch) { return handle.get().rows_of(batch); })
       .def_property_readonly(
           "graph",
           [](SessionHandle& handle) { return std::make_shared<ir::Graph>(handle.get().graph()); })

@@ -187,6 +187,9 @@ void bind_strategy(py::module_& module) {
       .def_readwrite("id", &Strategy::id, "Of the time when it was made; set by the job if ''.")
       .def_readwrite("nodes", &Strategy::nodes, "One per variable.")
       .def_readwrite("replicas", &Strategy::replicas, "Devices that compute.")
+      .def_readwrite("batch_shares", &Strategy::batch_shares,
+                     "What part of a batch each of them computes, in relation to the others; "
+                     "empty: parts are equal.")
       .def("node", &node_named, py::arg("name"), py::return_value_policy::reference_internal,
            "The node of that variable, to be read or changed.")
       .def("serialize", &serialize, py::arg("path") = py::none(),

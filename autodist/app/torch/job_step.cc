@@ -27,10 +27,11 @@ namespace {
 // waits for a rank that is slow for a while.
 constexpr std::size_t kAsynchronousLag = 32;
 
-// The rows of a batch that replica `index` of `count` takes; what is not batched goes whole.
-Batch part_of(const Batch& batch, const ir::Graph& graph, std::uint32_t index,
-              std::uint32_t count) {
-  if (count == 1) return batch;
+// [begin, end) of so many rows.
+using Rows = std::function<std::pair<std::int64_t, std::int64_t>(std::int64_t rows)>;
+
+// Those rows of a batch; what is not batched goes whole.
+Batch part_of(const Batch& batch, const ir::Graph& graph, const Rows& which) {
   if (batch.size() != graph.inputs.size()) {
     const std::size_t ours = ir::scales_loss(graph) ? 1 : 0;
     fail(ErrorCode::kUsage, "batch: {} tensors, the step was captured with {}", batch.size() - ours,
@@ -48,7 +49,7 @@ Batch part_of(const Batch& batch, const ir::Graph& graph, std::uint32_t index,
            batch[i].dim() == 0 ? 0 : batch[i].size(0), rows);
     }
     rows = batch[i].size(0);
-    const auto [begin, end] = ir::replica_rows(rows, index, count);
+    const auto [begin, end] = which(rows);
     part.push_back(batch[i].slice(0, begin, end));
   }
   return part;
@@ -259,6 +260,10 @@ std::uint32_t JobStep::replica() const {
   return program_->batch_part(rank);
 }
 
+std::pair<std::int64_t, std::int64_t> JobStep::rows_of(std::int64_t batch) const {
+  return ir::part_rows(*program_, batch, replica());
+}
+
 double JobStep::run_local(const Batch& rows) { return run_rows(with_scale(rows)); }
 
 double JobStep::run_rows(const Batch& rows) {
@@ -281,7 +286,8 @@ std::vector<Batch> JobStep::micro_batches(const Batch& rows) const {
   std::vector<Batch> parts;
   const auto count = static_cast<std::uint32_t>(job_options().accumulate);
   for (std::uint32_t i = 0; !rows.empty() && i < count; ++i) {
-    Batch part = part_of(rows, *graph_, i, count);
+    const Rows which = [&](std::int64_t all) { return ir::replica_rows(all, i, count); };
+    Batch part = count == 1 ? rows : part_of(rows, *graph_, which);
     if (has_rows(part, *graph_)) parts.push_back(std::move(part));
   }
   return parts;
@@ -308,7 +314,9 @@ exec::StepResult JobStep::run_parts(const Batch& rows) {
 }
 
 double JobStep::run(const Batch& batch) {
-  return run_rows(part_of(with_scale(batch), *graph_, replica(), program_->batch_parts()));
+  const Batch whole = with_scale(batch);
+  if (program_->batch_parts() == 1) return run_rows(whole);
+  return run_rows(part_of(whole, *graph_, [this](std::int64_t rows) { return rows_of(rows); }));
 }
 
 StepSummary JobStep::summarise(bool stop, bool save) {

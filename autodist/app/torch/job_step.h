@@ -58,6 +58,7 @@ class JobStep {
   [[nodiscard]] std::int64_t step() const;  // of the next run
   [[nodiscard]] std::uint64_t bytes_sent() const;
   [[nodiscard]] std::uint32_t replica() const;
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> rows_of(std::int64_t batch) const;
 
   // What Session says of them. REQUIRES: started; between two steps, no other step of the job still
   // changes variables.

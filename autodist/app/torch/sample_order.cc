@@ -5,7 +5,6 @@
 #include <random>
 
 #include "autodist/base/check.h"
-#include "autodist/ir/program.h"
 
 namespace autodist::app {
 
@@ -14,15 +13,16 @@ SampleOrder::SampleOrder(std::int64_t samples, std::int64_t batch, std::uint64_t
   AD_CHECK(samples >= 1 && batch >= 1) << samples << " samples in batches of " << batch;
 }
 
-std::vector<std::int64_t> SampleOrder::rows(std::int64_t step) { return rows(step, 0, 1); }
+std::vector<std::int64_t> SampleOrder::rows(std::int64_t step) {
+  return rows(step, [](std::int64_t samples) { return std::pair(std::int64_t{0}, samples); });
+}
 
-std::vector<std::int64_t> SampleOrder::rows(std::int64_t step, std::uint32_t index,
-                                            std::uint32_t count) {
+std::vector<std::int64_t> SampleOrder::rows(std::int64_t step, const Part& part) {
   const std::int64_t epoch = step / steps_per_epoch();
   if (epoch != epoch_) start(epoch);
   const std::int64_t first = step % steps_per_epoch() * batch_;
   const std::int64_t size = std::min(batch_, samples_ - first);
-  const auto [begin, end] = ir::replica_rows(size, index, count);
+  const auto [begin, end] = part(size);
   return {order_.begin() + first + begin, order_.begin() + first + end};
 }
 

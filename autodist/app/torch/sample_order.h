@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 namespace autodist::app {
@@ -16,8 +18,9 @@ class SampleOrder {
   SampleOrder(std::int64_t samples, std::int64_t batch, std::uint64_t seed, bool shuffle = true);
 
   std::vector<std::int64_t> rows(std::int64_t step);
-  // The part of them that replica `index` of `count` reads: disjoint, together all.
-  std::vector<std::int64_t> rows(std::int64_t step, std::uint32_t index, std::uint32_t count);
+  // Of them those that `part` says of so many: [begin, end).
+  using Part = std::function<std::pair<std::int64_t, std::int64_t>(std::int64_t samples)>;
+  std::vector<std::int64_t> rows(std::int64_t step, const Part& part);
 
   [[nodiscard]] std::int64_t steps_per_epoch() const { return (samples_ + batch_ - 1) / batch_; }
 

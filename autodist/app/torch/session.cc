@@ -88,6 +88,9 @@ std::vector<StepSummary> Session::remaining_summaries() {
 }
 std::uint32_t Session::replica() const { return impl_->step().replica(); }
 std::uint32_t Session::replicas() const { return impl_->step().program().batch_parts(); }
+std::pair<std::int64_t, std::int64_t> Session::rows_of(std::int64_t batch) const {
+  return impl_->step().rows_of(batch);
+}
 void Session::synchronize() { impl_->job().synchronize(); }
 std::vector<torch::Tensor> Session::evaluate(const Batch& batch) {
   return impl_->job().evaluate(impl_->index(), batch);

@@ -213,6 +213,9 @@ class Session {
   // Which part of a batch this rank computes, of how many. REQUIRES: it does not only serve.
   [[nodiscard]] std::uint32_t replica() const;
   [[nodiscard]] std::uint32_t replicas() const;
+  // The rows [begin, end) of a batch of so many that run() gives this rank; its strategy may ask
+  // for parts that are not equal. REQUIRES: as replica().
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> rows_of(std::int64_t batch) const;
   [[nodiscard]] const ir::Graph& graph() const;
   [[nodiscard]] const ir::Program& program() const;
   [[nodiscard]] const strategy::Strategy& strategy() const;

@@ -1,6 +1,7 @@
 #include "autodist/app/torch/training.h"
 
 #include <algorithm>
+#include <deque>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -95,6 +96,14 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
   TrainingResult result;
   Seconds saved_at = clock.now();
   bool saved = false;
+  std::deque<Progress> untold;  // steps whose loss is not known yet
+  const auto tell = [&](const StepSummary& summary) {
+    Progress progress = untold.front();
+    untold.pop_front();
+    progress.loss = summary.loss;
+    write(logs, progress);
+    show(progress);
+  };
   while (session.step() < options.steps && !result.interrupted) {
     const Seconds start = clock.now();
     const std::vector<std::int64_t> rows = order.rows(session.step());
@@ -116,12 +125,11 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
     const Seconds wall = clock.now() - start;
     tally.add(report, samples, wall);
     ++result.steps;
-    if (summary.step < 0) continue;
-    const Progress progress{summary.step, summary.loss, static_cast<double>(samples) / wall.value,
-                            report.total - report.waiting, report.waiting};
-    write(logs, progress);
-    show(progress);
+    untold.push_back({report.step, 0, static_cast<double>(samples) / wall.value,
+                      report.total - report.waiting, report.waiting});
+    if (summary.step >= 0) tell(summary);
   }
+  for (const StepSummary& summary : session.remaining_summaries()) tell(summary);
   if (result.steps > 0) result.loss = session.last_summary().loss;
   if (!options.save_to.empty() && !saved) session.save(options.save_to);
   tally.write(result);

@@ -8,6 +8,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/search/autosync/analytic.h"
+#include "autodist/search/autosync/batch_shares.h"
 #include "autodist/search/autosync/climb.h"
 #include "autodist/search/builders/builders.h"
 #include "autodist/search/builders/parts.h"
@@ -19,6 +20,7 @@ using strategy::AllReduceAlgorithm;
 
 constexpr std::size_t kStarts = 3;           // points from which the arithmetic climbs
 constexpr std::size_t kBuildersFirst = 2;    // judged before the first found point
+constexpr std::size_t kUniform = 3;          // points of one way for all variables, judged early
 constexpr double kRulesOut = 1.1;            // of the best step: a score above it
 constexpr double kForgets = 0.8;             // of the longest simulation, per further one
 constexpr double kHopeless = 1.02;           // of the best step: simulated no further
@@ -59,8 +61,11 @@ class Search {
 
   Found run() {
     build_seeds();
-    const ir::Program program = any_program();
-    costs_ = judge_.costs_of(program);
+    ir::Program program = any_program();
+    const auto costs_of = [this](const ir::Program& any) { return judge_.costs_of(any); };
+    program.batch_shares = balanced_parts(program, costs_of);
+    shares_ = by_replica(program.batch_shares, program, cluster_);
+    costs_ = costs_of(program);
     analytic_.emplace(space_, program, costs_, slice_);
     score_seeds();
     const std::vector<std::size_t> found = climb_by_score();
@@ -147,15 +152,27 @@ class Search {
     if (count_points(space_, neighbourhood_, kExhaust)) {
       if (const auto best = exhaust(space_, neighbourhood_, cost, stop)) {
         exhausted_ = true;
-        return {add(next_name(), best->point)};
+        return {add(next_name(), with_shares(best->point))};
       }
     }
     std::vector<Point> starts = neighbourhood_.uniform_points();
+    for (Point& point : starts) point = with_shares(std::move(point));
     for (const Point& point : starts) uniform_.push_back(add(next_name(), point));
+    std::stable_sort(uniform_.begin(), uniform_.end(), [&](std::size_t a, std::size_t b) {
+      return candidates_[a].scored < candidates_[b].scored;
+    });
+    // What arithmetic cannot tell apart seldom differs.
+    const auto alike = [&](std::size_t a, std::size_t b) {
+      return candidates_[a].scored == candidates_[b].scored;
+    };
+    uniform_.erase(std::unique(uniform_.begin(), uniform_.end(), alike), uniform_.end());
+    uniform_.resize(std::min(uniform_.size(), kUniform));
     const std::size_t most = starts.size() + kStarts;
     for (std::size_t builder : builders_by_score()) {
       if (starts.size() == most) break;
-      if (candidates_[builder].point) starts.push_back(*candidates_[builder].point);
+      if (candidates_[builder].point) {
+        starts.push_back(with_shares(*candidates_[builder].point));
+      }
     }
     std::stable_sort(starts.begin(), starts.end(), [&](const Point& a, const Point& b) {
       return analytic_->score(a) < analytic_->score(b);
@@ -176,6 +193,13 @@ class Search {
       return candidates_[a].scored < candidates_[b].scored;
     });
     return reached;
+  }
+
+  // Devices that are not alike get the parts of the batch for which they compute as long, unless
+  // these turn out to be worse (refine_shared).
+  [[nodiscard]] Point with_shares(Point point) const {
+    point.batch_shares = shares_;
+    return point;
   }
 
   // A fixed amount of arithmetic, less per variable where there are many.
@@ -253,11 +277,14 @@ class Search {
     for (std::size_t i = 0; i < first; ++i) {
       if (!judge(builders[i])) return;
     }
-    for (std::size_t each : found) {
-      if (!judge(each)) return;
-    }
+    if (!judge(found.front())) return;
+    // These are simulated in less time than points without symmetry, and what is behind them is
+    // left soon.
     for (std::size_t each : uniform_) {
       if (!is_ruled_out(each) && !judge(each)) return;
+    }
+    for (std::size_t each : found) {
+      if (!judge(each)) return;
     }
     for (std::size_t i = first; i < builders.size(); ++i) {
       if (!is_ruled_out(builders[i]) && !judge(builders[i])) return;
@@ -282,7 +309,8 @@ class Search {
     if (!best_ || !candidates_[*best_].point) return;
     for (std::optional<std::size_t> before; before != best_ && !proven();) {
       before = best_;
-      if (!refine_classes() || !refine_shared()) return;
+      if (!refine_classes(true) || !refine_shared()) return;
+      if (best_ == before && !refine_classes(false)) return;
     }
     refine_at_random([this](std::uint32_t done) { return done < kRefinements; });
   }
@@ -317,6 +345,11 @@ class Search {
 
   // What all variables have in common. False: nothing more may be judged, as below.
   bool refine_shared() {
+    for (const auto& shares : {shares_, std::vector<std::int64_t>{}}) {
+      Point next = *candidates_[*best_].point;
+      next.batch_shares = shares;
+      if (!shares_.empty() && !try_point(next)) return false;
+    }
     for (const Bytes& size : options_.allowed.slice_bytes) {
       Point next = *candidates_[*best_].point;
       next.slice_bytes = size;
@@ -364,7 +397,9 @@ class Search {
     return {};
   }
 
-  bool refine_classes() {
+  // Like variables together: either what leaves them with servers, or with all-reduces, or what
+  // does not. Alike choices keep a symmetric plan symmetric, which takes a tenth of the time.
+  bool refine_classes(bool same_way) {
     std::vector<std::pair<double, std::size_t>> order;
     const std::vector<double> waits = candidates_[*best_].judgement->waits;
     for (std::size_t i = 0; i < neighbourhood_.classes().size(); ++i) {
@@ -383,8 +418,10 @@ class Search {
       std::set<double> tried;
       for (const Choice& choice : neighbourhood_.options(variables.front())) {
         Point next = *candidates_[*best_].point;
+        const Way way = next.choices[variables.front().value].way;
+        if ((choice.way == way) != same_way) continue;
         if (!set_class(space_, variables, choice, next)) continue;
-        // What arithmetic cannot tell apart, such as axes, seldom differs in the simulator.
+        // As axes, which arithmetic cannot tell apart.
         const double scored = score(next);
         if (scored <= limit && tried.insert(scored).second && !try_point(next)) return false;
       }
@@ -451,7 +488,8 @@ class Search {
   sim::CostModel costs_;
   std::optional<Analytic> analytic_;
   std::vector<Candidate> candidates_;
-  std::vector<std::size_t> uniform_;  // candidates: one way for all variables
+  std::vector<std::int64_t> shares_;  // of a batch, by replica; empty where equal ones will do
+  std::vector<std::size_t> uniform_;  // candidates: one way for all variables, best score first
   std::optional<std::size_t> best_;
   std::optional<std::size_t> best_builder_;
   Seconds longest_;  // of late

@@ -95,7 +95,8 @@ bool operator==(const Choice& a, const Choice& b) {
 }
 
 bool operator==(const Point& a, const Point& b) {
-  return a.slice_bytes == b.slice_bytes && a.choices == b.choices;
+  return a.slice_bytes == b.slice_bytes && a.batch_shares == b.batch_shares &&
+         a.choices == b.choices;
 }
 
 Space::Space(const ir::Graph& graph, const cluster::Cluster& cluster, Allowed allowed)
@@ -317,6 +318,7 @@ double Space::log10_points() const {
 strategy::Strategy Space::strategy_of(const Point& point) const {
   strategy::Strategy strategy = with_replicas(cluster_);
   strategy.slice_bytes = point.slice_bytes;
+  strategy.batch_shares = point.batch_shares;
   for_each_variable(graph_, [&](ir::VariableId id) {
     const Choice& choice = point.choices[id.value];
     const Cut cut{choice.axis, static_cast<std::int64_t>(choice.places.size())};
@@ -345,6 +347,7 @@ strategy::Strategy Space::strategy_of(const Point& point) const {
 std::optional<Point> Space::point_of(const strategy::Strategy& strategy) const {
   Point point;
   point.slice_bytes = strategy.slice_bytes;
+  point.batch_shares = strategy.batch_shares;
   if (strategy.nodes.size() != graph_.variables.size()) return {};
   const auto place_of = [&](const strategy::Synchronizer& each) -> std::optional<std::uint32_t> {
     if (const auto* reduce = std::get_if<AllReduceSynchronizer>(&each)) {

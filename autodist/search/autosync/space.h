@@ -35,8 +35,9 @@ struct Choice {
 
 // A strategy as a point of the space.
 struct Point {
-  std::vector<Choice> choices;  // by variable of the graph
-  Bytes slice_bytes;            // 0: the passes' default
+  std::vector<Choice> choices;             // by variable of the graph
+  Bytes slice_bytes;                       // 0: the passes' default
+  std::vector<std::int64_t> batch_shares;  // by replica; empty: equal
 
   friend bool operator==(const Point&, const Point&);
 };
