@@ -214,6 +214,28 @@ def own_program_over_ssh(autodist, machines, folder, environment):
     assert "'ssh'" in shown and "(the job's key)" in shown, shown
 
 
+def doctor_measures_the_link(autodist, machines, folder, environment):
+    cluster = cluster_file(folder / "doctor.yml", machines, 1)
+    doctor = machines[0].inside([autodist, "doctor", "--cluster", cluster, "--measure", "--json"])
+    output = subprocess.run(doctor, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True,
+                            timeout=120).stdout  # its exit code is of the machine's health
+    link, = json.loads(output)["links"]
+    assert (link["from"], link["to"]) == tuple(machine.address for machine in machines), link
+    assert link["bytes_per_second"] > 1e6 and 0 < link["round_trip_seconds"] < 1, link
+    calibration = (folder / "doctor.calibration.yml").read_text()
+    assert "goodput:" in calibration and "sum_gb_per_s:" in calibration, calibration
+    print(f"the doctor measured {8e-9 * link['bytes_per_second']:.2f} Gbit/s over ssh's ranks")
+
+    machines[1].sshd.terminate()
+    machines[1].sshd.wait()
+    sick = subprocess.run(doctor[:-1], env=environment, cwd=folder, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=120)
+    assert sick.returncode == 3 and re.search(r"^bad +links ", sick.stdout, re.M), sick
+    assert machines[1].address in sick.stderr, sick.stderr
+    machines[1].start_sshd()
+    wait_for_sshd(machines, environment)
+
+
 def complaint_of(command, **options):
     process = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                              timeout=60, **options)
@@ -302,6 +324,7 @@ def main():
             autodists_cases_over_ssh(pathlib.Path(sys.argv[2]).resolve(), machines, folder,
                                      environment)
             own_program_over_ssh(autodist, machines, folder, environment)
+            doctor_measures_the_link(autodist, machines, folder, environment)
             what_goes_wrong_is_said(autodist, machines, folder, environment)
             nothing_is_left_when_the_chief_dies(autodist, machines, folder, environment)
 

@@ -56,6 +56,29 @@ std::vector<NodeFacts> node_facts(const cluster::Cluster& cluster);
 // In the order of the fields above; `ranks`: of the job on this machine.
 std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks);
 std::vector<Finding> findings(const std::vector<NodeFacts>& nodes);
+// What one pair of machines has between them, measured.
+struct MeasuredLink {
+  std::string from;
+  std::string to;
+  double bytes_per_s = 0;  // of payload, each way while both are busy
+  Seconds round_trip;
+  Seconds message_cpu;  // of a slice, at both ends together
+};
+// By `autodist-torch`, which starts a rank of the job everywhere as a training does. Throws
+// Error(kEnvironment) where it cannot, with what it said.
+std::vector<MeasuredLink> measure_links(const std::string& torch_program,
+                                        const std::string& cluster_file);
+// Slower or later than the cluster's file says, and out of line with the others.
+std::vector<Finding> findings(const std::vector<MeasuredLink>& links,
+                              const cluster::Cluster& cluster);
+// A row per machine: bandwidth above, round trip below the diagonal.
+std::string link_table(const std::vector<MeasuredLink>& links);
+// What a calibration holds of links: the share of its nominal rate that the worst of them carries.
+// Not the cost of a slice: that of a lone one is mostly waking threads up, which are awake while
+// many are on their way. Empty for none.
+sim::Calibration link_calibration(const std::vector<MeasuredLink>& links,
+                                  const cluster::Cluster& cluster);
+
 // Whether predictions for this cluster know the machines.
 Finding calibration_finding(const std::string& path, bool exists);
 

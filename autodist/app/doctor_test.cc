@@ -44,6 +44,63 @@ TEST(Doctor, HasNothingToSayOfAHealthyMachine) {
   EXPECT_EQ(only_finding(findings(healthy(), 2)).subject, "");
 }
 
+cluster::Cluster three_machines() {
+  return cluster::parse_resource_spec(
+      "nodes: [{address: 10.0.0.1, cpus: [0], network_bandwidth: 1, chief: true}, {address: "
+      "10.0.0.2, cpus: [0], network_bandwidth: 1, ssh_config: a}, {address: 10.0.0.3, cpus: [0], "
+      "network_bandwidth: 1, ssh_config: a}]\nssh: {a: {}}",
+      "c");
+}
+
+std::vector<MeasuredLink> three_links(double mbit_per_s, double odd_one = 0) {
+  const double rate = mbit_per_s * 125e3;
+  const double odd = odd_one > 0 ? odd_one * 125e3 : rate;
+  return {{"10.0.0.1", "10.0.0.2", rate, Seconds(3e-4), Seconds(4e-5)},
+          {"10.0.0.1", "10.0.0.3", rate, Seconds(3e-4), Seconds(4e-5)},
+          {"10.0.0.2", "10.0.0.3", odd, Seconds(3e-4), Seconds(4e-5)}};
+}
+
+TEST(Links, AreSoundWhereTheyCarryWhatTheFileSays) {
+  EXPECT_EQ(only_finding(findings(three_links(930), three_machines())).subject, "");
+  EXPECT_TRUE(findings(std::vector<MeasuredLink>{}, three_machines()).empty());
+}
+
+TEST(Links, ThatAreSlowerThanOthersAreNamed) {
+  const Finding found = only_finding(findings(three_links(930, 90), three_machines()));
+  EXPECT_EQ(found.health, Health::kPoor);
+  EXPECT_EQ(found.found,
+            "10.0.0.2 to 10.0.0.3: 0.09 Gbit/s, round trip 300.0 us; others have 0.93 Gbit/s");
+}
+
+TEST(Links, ThatAreAllSlowerThanTheFileSaysAreSo) {
+  for (const Finding& found : findings(three_links(500), three_machines())) {
+    EXPECT_EQ(found.health, Health::kPoor);
+    EXPECT_NE(found.found.find("the file says 1 Gbit/s"), std::string::npos) << found.found;
+    EXPECT_NE(found.remedy.find("network_bandwidth: 0.5"), std::string::npos) << found.remedy;
+  }
+}
+
+TEST(Links, FarFromTheOthersAreNamed) {
+  std::vector<MeasuredLink> links = three_links(930);
+  links[1].round_trip = Seconds(5e-3);
+  EXPECT_NE(only_finding(findings(links, three_machines())).found.find("others take 300.0 us"),
+            std::string::npos);
+}
+
+TEST(Links, CalibrateTheShareOfTheWorst) {
+  const sim::Calibration calibration = link_calibration(three_links(930, 460), three_machines());
+  EXPECT_NEAR(calibration.at("goodput"), 0.46, 1e-9);
+  EXPECT_TRUE(link_calibration({}, three_machines()).empty());
+}
+
+TEST(Links, StandInATableBandwidthAboveTheDiagonal) {
+  EXPECT_EQ(link_table(three_links(930, 90)),
+            "                                 0             1             2\n"
+            "0   10.0.0.1                     -   0.93 Gbit/s   0.93 Gbit/s\n"
+            "1   10.0.0.2              300.0 us             -   0.09 Gbit/s\n"
+            "2   10.0.0.3              300.0 us      300.0 us             -\n");
+}
+
 TEST(Doctor, NamesWhatIsMissing) {
   struct Case {
     const char* subject;

@@ -22,7 +22,7 @@ extern char** environ;
 namespace autodist::app {
 namespace {
 
-constexpr auto kPoll = std::chrono::milliseconds(20);
+constexpr auto kPollChild = std::chrono::milliseconds(20);
 constexpr std::chrono::seconds kGrace{2};
 
 struct Pipe {
@@ -189,7 +189,7 @@ void StartedRanks::wait(Seconds limit) {
                                      [](const Child& child) { return !child.ended; });
       fail(ErrorCode::kTimeout, "{} still runs after {}", describe(*late), to_string(limit));
     }
-    std::this_thread::sleep_for(kPoll);
+    std::this_thread::sleep_for(kPollChild);
   }
 }
 
@@ -206,7 +206,8 @@ void StartedRanks::stop() {
 StartedRanks::~StartedRanks() {
   const auto end = std::chrono::steady_clock::now() + kGrace;
   if (any_runs()) stop();
-  while (any_runs() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kPoll);
+  while (any_runs() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(kPollChild);
   for (Child& child : children_) {
     if (child.input >= 0) ::close(child.input);
     // Its whole group: what a rank has started may hold on to its output, and go on for ever.

@@ -1,14 +1,19 @@
 #include "autodist/comm/link_probe.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/comm/agreement.h"
 #include "autodist/comm/exchange.h"
 
 namespace autodist::comm {
@@ -24,7 +29,7 @@ constexpr SliceNumber kMostPieces = 512;
 // slowly than the rest.
 constexpr Seconds kLongEnough{0.04};
 
-// Both ends: rank 0 posts and counts what comes back, the others send back what comes.
+// Both ends: one rank posts and counts what comes back, the others send back what comes.
 class Probe {
  public:
   Probe(Transport& transport, const Clock& clock, const Clock& cpu, Seconds limit)
@@ -40,8 +45,8 @@ class Probe {
       exchange().post(header.from,
                       {FrameKind::kResult, header.step, header.slice, 0, Seconds{}, frame.payload});
     };
-    handlers.result = [this](const Frame&) { count(); };
-    handlers.note = [this](const Frame&) { count(); };
+    handlers.result = [this](const Frame&) { count(answers_); };
+    handlers.note = [this](const Frame&) { count(told_); };
     const std::lock_guard lock(mutex_);
     exchange_ = std::make_unique<Exchange>(transport, clock, options, std::move(handlers));
     exchange_->on_failure([this] { changed_.notify_all(); });
@@ -69,15 +74,24 @@ class Probe {
     return figures;
   }
 
-  // Rank 0 tells the others that it is done; they answer until then.
-  void finish() {
-    if (transport_.self() == 0) {
-      for (RankNumber rank = 1; rank < transport_.size(); ++rank) {
-        exchange_->post(rank, {FrameKind::kNote, step_, 0, 0, Seconds{}, {}});
-      }
+  // It may measure, or all is done.
+  void tell(RankNumber rank) {
+    exchange_->post(rank, {FrameKind::kNote, step_, 0, 0, Seconds{}, {}});
+  }
+  // Answers until somebody tells this rank; as many pairs may be measured before.
+  void wait_until_told(std::size_t pairs) {
+    ++expected_;
+    wait_for(told_, expected_, limit_ * static_cast<double>(pairs));
+  }
+
+  // The last rank that measures tells the others.
+  void finish(RankNumber last, std::size_t pairs) {
+    if (transport_.self() != last) {
+      wait_until_told(pairs);
     } else {
-      // Others are measured before this one.
-      wait_for(1, limit_ * static_cast<double>(kMostPeers));
+      for (RankNumber rank = 0; rank < transport_.size(); ++rank) {
+        if (rank != last) tell(rank);
+      }
     }
     exchange_->finish(limit_);
   }
@@ -87,13 +101,13 @@ class Probe {
 
   // Sends so many slices and waits until all are back.
   Seconds echo(RankNumber peer, SliceNumber slices, std::size_t bytes) {
-    const std::uint64_t target = answers() + slices;
+    const std::uint64_t target = (asked_ += slices);
     const Payload payload{bytes_.data(), bytes, nullptr};
     const Seconds start = clock_.now();
     for (SliceNumber slice = 0; slice < slices; ++slice) {
       exchange_->post(peer, {FrameKind::kContribute, step_, slice, 0, Seconds{}, payload});
     }
-    wait_for(target, limit_);
+    wait_for(answers_, target, limit_);
     ++step_;
     return clock_.now() - start;
   }
@@ -104,23 +118,18 @@ class Probe {
     return *exchange_;
   }
 
-  void count() {
+  void count(std::uint64_t& counter) {
     {
       const std::lock_guard lock(mutex_);
-      ++answers_;
+      ++counter;
     }
     changed_.notify_all();
   }
 
-  [[nodiscard]] std::uint64_t answers() {
-    const std::lock_guard lock(mutex_);
-    return answers_;
-  }
-
-  void wait_for(std::uint64_t target, Seconds limit) {
+  void wait_for(const std::uint64_t& counter, std::uint64_t target, Seconds limit) {
     std::unique_lock lock(mutex_);
     const bool came = changed_.wait_for(lock, std::chrono::duration<double>(limit.value), [&] {
-      return answers_ >= target || exchange_->failure() != nullptr;
+      return counter >= target || exchange_->failure() != nullptr;
     });
     if (exchange_->failure()) std::rethrow_exception(exchange_->failure());
     if (!came) {
@@ -134,9 +143,12 @@ class Probe {
   Seconds limit_;
   std::vector<std::byte> bytes_ = std::vector<std::byte>(kPiece);
   std::uint64_t step_ = 0;
+  std::uint64_t asked_ = 0;     // slices, of all answers
+  std::uint64_t expected_ = 0;  // to be told
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t answers_ = 0;
+  std::uint64_t told_ = 0;
   std::unique_ptr<Exchange> exchange_;  // its threads use everything above
 };
 
@@ -159,8 +171,43 @@ std::optional<LinkFigures> probe_links(Transport& transport, const Clock& clock,
       worst->message_cost = std::max(worst->message_cost, link.message_cost);
     }
   }
-  probe.finish();
+  probe.finish(0, kMostPeers);
   return worst;
+}
+
+std::vector<ProbedLink> probe_all_links(Transport& transport,
+                                        const std::vector<RankNumber>& members, const Clock& clock,
+                                        const Clock& cpu, Seconds limit) {
+  AD_CHECK(members.size() > 1) << members.size() << " members have no links";
+  const std::size_t pairs = members.size() * (members.size() - 1) / 2;
+  const auto self = static_cast<std::size_t>(
+      std::find(members.begin(), members.end(), transport.self()) - members.begin());
+  const std::size_t last = members.size() - 2;  // who measures; its only pair is with the one left
+  std::string own;
+  {
+    Probe probe(transport, clock, cpu, limit);
+    if (self <= last) {
+      if (self > 0) probe.wait_until_told(pairs);
+      for (std::size_t other = self + 1; other < members.size(); ++other) {
+        const LinkFigures link = probe.measure(members[other]);
+        own +=
+            fmt::format("{} {} {} {} {}\n", members[self], members[other],
+                        link.bandwidth_bytes_per_s, link.round_trip.value, link.message_cost.value);
+      }
+      if (self < last) probe.tell(members[self + 1]);
+    }
+    probe.finish(members[last], pairs);
+  }
+  std::vector<ProbedLink> links;
+  for (const std::string& of_rank : all_gather(transport, own, "links", limit)) {
+    std::istringstream lines(of_rank);
+    ProbedLink link;
+    while (lines >> link.from >> link.to >> link.figures.bandwidth_bytes_per_s >>
+           link.figures.round_trip.value >> link.figures.message_cost.value) {
+      links.push_back(link);
+    }
+  }
+  return links;
 }
 
 }  // namespace autodist::comm

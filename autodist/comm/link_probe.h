@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "autodist/base/clock.h"
 #include "autodist/comm/transport.h"
@@ -24,5 +25,17 @@ struct LinkFigures {
 // REQUIRES: the transport has at least two ranks.
 std::optional<LinkFigures> probe_links(Transport& transport, const Clock& clock, const Clock& cpu,
                                        Seconds limit);
+
+struct ProbedLink {
+  RankNumber from = 0;
+  RankNumber to = 0;
+  LinkFigures figures;
+};
+
+// By all ranks together, as above: every pair of `members` (ascending ranks, two at least), one
+// pair at a time. The same answer at every rank; message costs are those of `from`.
+std::vector<ProbedLink> probe_all_links(Transport& transport,
+                                        const std::vector<RankNumber>& members, const Clock& clock,
+                                        const Clock& cpu, Seconds limit);
 
 }  // namespace autodist::comm

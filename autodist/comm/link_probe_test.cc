@@ -35,5 +35,31 @@ TEST(LinkProbe, ChiefLearnsTheWorstOfItsLinksAndTheTransportStaysUsable) {
   for (const std::string& each : agreed) EXPECT_EQ(each, "afterwards");
 }
 
+TEST(LinkProbe, EveryPairIsMeasuredAndAllKnowAllOfThem) {
+  constexpr RankNumber kRanks = 5;
+  const std::vector<RankNumber> members{0, 2, 3};  // the others are on the same machines
+  InProcessHub hub(kRanks);
+  const SteadyClock clock;
+  std::vector<std::vector<ProbedLink>> links(kRanks);
+  std::vector<std::thread> ranks;
+  for (RankNumber rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const auto transport = hub.connect(rank);
+      links[rank] = probe_all_links(*transport, members, clock, clock, Seconds{30});
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  const std::vector<std::pair<RankNumber, RankNumber>> expected{{0, 2}, {0, 3}, {2, 3}};
+  for (const std::vector<ProbedLink>& of_rank : links) {
+    ASSERT_EQ(of_rank.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(of_rank[i].from, expected[i].first);
+      EXPECT_EQ(of_rank[i].to, expected[i].second);
+      EXPECT_GT(of_rank[i].figures.bandwidth_bytes_per_s, 1e6);
+      EXPECT_EQ(of_rank[i].figures.round_trip, links[0][i].figures.round_trip);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace autodist::comm

@@ -22,12 +22,24 @@ struct DoctorArguments {
 };
 
 // What is measured replaces what the file had of it.
-std::string write_measured(const std::string& path) {
+void write_measured(const std::string& path, const sim::Calibration& of_links) {
   sim::Calibration calibration;
   if (std::filesystem::exists(path)) calibration = sim::parse_calibration(read_file(path), path);
   for (const auto& [key, value] : measure_machine()) calibration[key] = value;
+  for (const auto& [key, value] : of_links) calibration[key] = value;
   write_file_atomically(path, sim::to_yaml(calibration));
-  return path;
+}
+
+nlohmann::ordered_json links_json(const std::vector<MeasuredLink>& links) {
+  auto json = nlohmann::ordered_json::array();
+  for (const MeasuredLink& link : links) {
+    json.push_back({{"from", link.from},
+                    {"to", link.to},
+                    {"bytes_per_second", link.bytes_per_s},
+                    {"round_trip_seconds", link.round_trip.value},
+                    {"message_cpu_seconds", link.message_cpu.value}});
+  }
+  return json;
 }
 
 int doctor(const DoctorArguments& arguments, Console& console) {
@@ -37,6 +49,9 @@ int doctor(const DoctorArguments& arguments, Console& console) {
   std::vector<Finding> all;
   std::size_t ranks = 1;
   std::vector<Finding> of_nodes;
+  const MachineFacts machine = machine_facts();
+  std::vector<MeasuredLink> links;
+  sim::Calibration of_links;
   if (!arguments.cluster.empty()) {
     const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
     const std::vector<NodeFacts> nodes = node_facts(cluster);
@@ -46,10 +61,20 @@ int doctor(const DoctorArguments& arguments, Console& console) {
       ranks += nodes[place.node].is_here ? 1 : 0;
     }
     ranks = std::max<std::size_t>(1, ranks);
+    if (arguments.measure && cluster.nodes.size() > 1) {
+      try {
+        links = measure_links(machine.torch_program, arguments.cluster);
+      } catch (const Error& error) {
+        of_nodes.push_back(
+            {"links", Health::kBad, error.what(), "the first rank that failed says why, above"});
+      }
+      of_links = link_calibration(links, cluster);
+      for (Finding& finding : findings(links, cluster)) of_nodes.push_back(std::move(finding));
+    }
   }
-  all = findings(machine_facts(), ranks);
+  all = findings(machine, ranks);
   all.insert(all.end(), of_nodes.begin(), of_nodes.end());
-  if (arguments.measure) write_measured(path);
+  if (arguments.measure) write_measured(path, of_links);
   if (!arguments.cluster.empty() || arguments.measure) {
     all.push_back(calibration_finding(path, std::filesystem::exists(path)));
   }
@@ -67,6 +92,7 @@ int doctor(const DoctorArguments& arguments, Console& console) {
                                   {"found", finding.found},
                                   {"remedy", finding.remedy}});
     }
+    if (arguments.measure) json["links"] = links_json(links);
     console.out << json.dump() << "\n";
     return code;
   }
@@ -75,6 +101,7 @@ int doctor(const DoctorArguments& arguments, Console& console) {
                                finding.found);
     if (!finding.remedy.empty()) console.out << fmt::format("      -> {}\n", finding.remedy);
   }
+  if (!links.empty()) console.out << "\n" << link_table(links);
   return code;
 }
 
@@ -85,7 +112,8 @@ Action declare_doctor(CLI::App& verb) {
   verb.add_option("--cluster", arguments->cluster,
                   "check its addresses, too: resource specification, host file, or local:N");
   verb.add_flag("--measure", arguments->measure,
-                "measure this machine and write the calibration beside the cluster file");
+                "measure this machine, and the links between those of a cluster, whose ranks are "
+                "started for it, and write the calibration beside the cluster file");
   return [arguments](Console& console) { return doctor(*arguments, console); };
 }
 

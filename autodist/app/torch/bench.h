@@ -20,7 +20,7 @@ struct BenchArguments {
   std::string probe_model;
 };
 
-// One rank of a synchronisation benchmark (tools/bench-sync), or a comparison of plans.
+// One rank of a synchronisation benchmark (tools/bench-sync), a comparison of plans, or of links.
 struct SyncArguments {
   std::string cluster;
   std::string model;  // a TorchScript file, or a built-in one
@@ -42,6 +42,7 @@ struct SyncArguments {
 };
 int bench_sync_rank(const SyncArguments& arguments, Console& console);
 int bench_plans(const SyncArguments& arguments, Console& console);
+int bench_links(const SyncArguments& arguments, Console& console);
 
 int bench_capture(const BenchArguments& arguments, Console& console);
 int bench_pipeline(const BenchArguments& arguments, Console& console);

@@ -67,7 +67,7 @@ int bench_sync(const BenchArguments& arguments, const Console& console) {
        std::strerror(errno));
 }
 
-constexpr const char* kRankOptions = "sync-rank and plans";
+constexpr const char* kRankOptions = "links, plans and sync-rank";
 
 void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
   verb.add_option("--cluster", sync.cluster, "cluster file")->group(kRankOptions);
@@ -105,17 +105,19 @@ Action declare_bench(CLI::App& verb) {
   auto sync = std::make_shared<SyncArguments>();
   verb.add_option(
           "name", arguments->name,
-          "capture, pipeline, plans, staleness, sync (docs/testbed.md), sync-rank (a rank of it); "
-          "and without "
-          "libtorch, with a --help of their own: sim, place, p3, chart, predict, search, sweep")
+          "capture, links (between the machines of a cluster), pipeline, plans, staleness, sync "
+          "(docs/testbed.md), sync-rank (a rank of it); and without libtorch, with a --help of "
+          "their own: sim, place, p3, chart, predict, search, sweep")
       ->required()
-      ->check(CLI::IsMember({"capture", "pipeline", "plans", "staleness", "sync", "sync-rank"}));
+      ->check(CLI::IsMember(
+          {"capture", "links", "pipeline", "plans", "staleness", "sync", "sync-rank"}));
   verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");
   verb.add_option("--probe", arguments->probe)->group("");
   verb.add_option("--probe-model", arguments->probe_model)->group("");
   declare_sync_options(verb, *sync);
   return [arguments, sync](Console& console) {
     if (arguments->name == "capture") return bench_capture(*arguments, console);
+    if (arguments->name == "links") return bench_links(*sync, console);
     if (arguments->name == "pipeline") return bench_pipeline(*arguments, console);
     if (arguments->name == "plans") return bench_plans(*sync, console);
     if (arguments->name == "staleness") return bench_staleness(*arguments, console);
