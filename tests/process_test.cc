@@ -211,12 +211,11 @@ TEST(Processes, FetchesAreTheWholeBatchsAndEvaluationCountsEverySampleOnce) {
   }
 }
 
-// Half of the time the second rank stands still, as under a CPU quota of 50 %: both ranks still
-// make the same tables, because no measured time is in them.
 // Parts of a batch need not be equal: averages are by samples, so the losses are the same.
 TEST(Processes, SharesOfABatchChangeNothingButWhoComputesIt) {
   const Scratch scratch;
-  const auto losses = [&](const std::string& name, const std::string& shares) {
+  const auto losses = [&](const std::string& name, const std::string& shares,
+                          const std::string& micro_batches = "1") {
     const std::string strategy = scratch / (name + ".pbtxt");
     Process plan(autodist({"plan", "digits", "--cluster", "local:2", "--builder", "PartitionedPS",
                            "--text", "-o", strategy}),
@@ -224,9 +223,10 @@ TEST(Processes, SharesOfABatchChangeNothingButWhoComputesIt) {
     EXPECT_EQ(plan.wait(), 0) << plan.err();
     std::ofstream(strategy, std::ios::app) << shares << "\n";
     const std::string log = scratch / (name + ".jsonl");
-    Process job(autodist({"train", "digits", "--cluster", "local:2", "--strategy", strategy,
-                          "--batch", "60", "--steps", "6", "--log", log}),
-                scratch);
+    Process job(
+        autodist({"train", "digits", "--cluster", "local:2", "--strategy", strategy, "--batch",
+                  "60", "--steps", "6", "--log", log, "--accumulate", micro_batches}),
+        scratch);
     EXPECT_EQ(job.wait(), 0) << job.err();
     std::vector<double> all;
     const std::string text = slurp(log);
@@ -237,14 +237,21 @@ TEST(Processes, SharesOfABatchChangeNothingButWhoComputesIt) {
     return all;
   };
   const std::vector<double> equal = losses("equal", "");
-  const std::vector<double> shared = losses("shared", "batch_shares: 4 batch_shares: 1");
+  const std::string four_to_one = "batch_shares: 4 batch_shares: 1";
+  const std::string all_to_one = "batch_shares: 1000000 batch_shares: 1";  // the other has no rows
   ASSERT_EQ(equal.size(), 6u);
-  ASSERT_EQ(shared.size(), 6u);
-  for (std::size_t i = 0; i < equal.size(); ++i) {
-    EXPECT_NEAR(shared[i], equal[i], 1e-5 * equal[i]) << "step " << i;
+  for (const std::vector<double>& shared :
+       {losses("shared", four_to_one), losses("in parts", four_to_one, "3"),
+        losses("alone", all_to_one)}) {
+    ASSERT_EQ(shared.size(), 6u);
+    for (std::size_t i = 0; i < equal.size(); ++i) {
+      EXPECT_NEAR(shared[i], equal[i], 1e-5 * equal[i]) << "step " << i;
+    }
   }
 }
 
+// Half of the time the second rank stands still, as under a CPU quota of 50 %: both ranks still
+// make the same tables, because no measured time is in them.
 TEST(Processes, ASlowedRankAgreesOnTheSameSlices) {
   const Scratch scratch;
   Process job({kPrograms + "/process_job", "gpt-small", "local:2", "AllReduce"}, scratch);

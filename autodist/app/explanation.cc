@@ -145,7 +145,12 @@ Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster
   if (const std::optional<Point> point = space.point_of(strategy)) {
     result.variables = Explaining(space, result, *point, request.passes.slice_bytes).all();
   }
-  const search::Analytic analytic(space, result.program, result.costs, request.passes.slice_bytes);
+  // Builders give every replica an equal part of the batch, whatever this strategy does.
+  ir::Program equal = result.program;
+  equal.batch_shares.clear();
+  const sim::CostModel costs =
+      costs_of(equal, cluster, request.costs, request.cluster_file, request.calibration);
+  const search::Analytic analytic(space, equal, costs, request.passes.slice_bytes);
   result.alternatives = builders_of(*graph, cluster, space, analytic);
   const search::Judge judge(
       graph, cluster, request.passes,

@@ -1,6 +1,7 @@
 #include "autodist/app/prediction.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
@@ -61,15 +62,12 @@ std::string memory_summary(const sim::Simulation& simulation) {
       use.on_device ? " (in the host's memory)" : "");
 }
 
-// Samples per step of every computing rank; nothing where all have as many.
+// Samples per step by rank, 0 of one that only serves; nothing where all have as many.
 std::vector<std::int64_t> samples_by_rank(const ir::Program& program, const sim::CostModel& costs) {
   std::vector<std::int64_t> samples;
   if (program.batch_shares.empty()) return samples;
-  const std::int64_t all = costs.batch * costs.micro_batches * program.batch_parts();
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
-    if (!program.computes(ir::Rank(r))) continue;
-    const auto [begin, end] = ir::part_rows(program, all, program.batch_part(ir::Rank(r)));
-    samples.push_back(end - begin);
+    samples.push_back(program.computes(ir::Rank(r)) ? costs.samples_of(ir::Rank(r)) : 0);
   }
   return samples;
 }
@@ -78,16 +76,16 @@ std::vector<std::int64_t> samples_by_rank(const ir::Program& program, const sim:
 std::string batch_line(const ir::Program& program, const sim::CostModel& costs) {
   std::map<std::int64_t, int, std::greater<>> ranks;
   for (const std::int64_t samples : samples_by_rank(program, costs)) ++ranks[samples];
-  std::string text;
+  ranks.erase(0);
+  std::vector<std::string> parts;
   for (const auto& [samples, count] : ranks) {
-    text += fmt::format("{}{} at {}{}", text.empty() ? "batch          " : ", ",
-                        text.empty() ? fmt::format("{} samples", samples) : std::to_string(samples),
-                        count,
-                        !text.empty() ? ""
-                        : count == 1  ? " rank"
-                                      : " ranks");
+    const bool first = parts.empty();
+    parts.push_back(fmt::format("{}{} at {}{}", samples, first ? " samples" : "", count,
+                                !first       ? ""
+                                : count == 1 ? " rank"
+                                             : " ranks"));
   }
-  return text.empty() ? text : text + "\n";
+  return parts.empty() ? "" : fmt::format("batch          {}\n", fmt::join(parts, ", "));
 }
 
 std::string header(const sim::Simulation& simulation, const ir::Program& program,

@@ -200,7 +200,11 @@ std::pair<std::int64_t, std::int64_t> part_rows(const Program& program, std::int
                            std::int64_t{0});
   };
   const std::int64_t all = sum_of(shares.size());
-  return {batch * sum_of(part) / all, batch * sum_of(part + 1) / all};
+  // batch * sum / all, without its overflow.
+  const auto begin_of = [&](std::size_t count) {
+    return batch / all * sum_of(count) + batch % all * sum_of(count) / all;
+  };
+  return {begin_of(part), begin_of(part + 1)};
 }
 
 }  // namespace autodist::ir

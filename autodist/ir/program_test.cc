@@ -197,6 +197,11 @@ TEST(BatchParts, AreEqualOrAsTheirShares) {
   program.batch_shares = {3, 1};
   EXPECT_EQ(part_rows(program, 64, 0), (Rows{0, 48}));
   EXPECT_EQ(part_rows(program, 64, 1), (Rows{48, 64}));
+  program.batch_shares = {1'000'000, 999'999};
+  const std::int64_t large = std::int64_t{1} << 60;
+  EXPECT_GT(part_rows(program, large, 0).second, large / 2);
+  EXPECT_LT(part_rows(program, large, 0).second, large / 2 + large / 1'000'000);
+  program.batch_shares = {3, 1};
   // Whatever the batch, each row is somebody's and nobody's twice.
   for (std::int64_t batch = 0; batch < 9; ++batch) {
     EXPECT_EQ(part_rows(program, batch, 0).first, 0);

@@ -122,11 +122,19 @@ class Bounding {
       const double middle = (low + high) / 2;
       double more = 0;  // samples than there are
       for (std::uint32_t r = 0; r < program_.ranks.size(); ++r) {
-        if (program_.computes(ir::Rank(r))) more += samples_to_add(costs_, ir::Rank(r), middle);
+        if (program_.computes(ir::Rank(r))) more += room_for(ir::Rank(r), middle);
       }
       (more >= 0 ? high : low) = middle;
     }
     return Seconds(low);
+  }
+
+  // Samples that it could have beyond those it has, at most. With fewer samples than micro-batches
+  // it has fewer of these and saves what each costs, so these may be computed in no time.
+  [[nodiscard]] double room_for(ir::Rank rank, double seconds) const {
+    const auto free = static_cast<double>(costs_.micro_batches - 1);
+    const auto all = static_cast<double>(costs_.samples_of(rank));
+    return std::max(samples_to_add(costs_, rank, seconds), std::min(0.0, free - all));
   }
 
   // A computing rank of each device and role.

@@ -58,7 +58,7 @@ class Model {
     bool on_devices = false;
     for (std::size_t r = 0; r < program_.ranks.size(); ++r) {
       const ir::Rank rank(r);
-      costs_.device_of_rank.push_back(device_of(program_.ranks[r], batch_of(rank)));
+      costs_.device_of_rank.push_back(device_of(program_.ranks[r], samples_of(rank)));
       on_devices = on_devices || !costs_.devices[costs_.device_of_rank.back()].on_host;
     }
     if (on_devices) {
@@ -81,17 +81,16 @@ class Model {
          graph_.name, graph_.example_batch, graph_.batch_fixed_reason);
   }
 
-  // Of one micro-batch; the longest where they differ.
-  [[nodiscard]] std::int64_t batch_of(ir::Rank rank) const {
-    if (program_.batch_shares.empty() || !program_.computes(rank)) return costs_.batch;
+  // Of a step; nothing where parts are equal.
+  [[nodiscard]] std::optional<std::int64_t> samples_of(ir::Rank rank) const {
+    if (program_.batch_shares.empty() || !program_.computes(rank)) return {};
     const auto [begin, end] =
         ir::part_rows(program_, costs_.batch * costs_.micro_batches * program_.batch_parts(),
                       program_.batch_part(rank));
-    return std::max<std::int64_t>(1,
-                                  (end - begin + costs_.micro_batches - 1) / costs_.micro_batches);
+    return end - begin;
   }
 
-  std::uint32_t device_of(const ir::RankInfo& rank, std::int64_t batch) {
+  std::uint32_t device_of(const ir::RankInfo& rank, std::optional<std::int64_t> samples) {
     const std::size_t last = rank.device.rfind(':');
     const std::string what = rank.device.substr(rank.device.rfind(':', last - 1) + 1, 3);
     const bool is_cpu = what == "CPU";
@@ -105,15 +104,16 @@ class Model {
       figures.kind = options_.device;
     }
     const auto key = std::make_tuple(is_cpu, figures.kind, figures.tflops, figures.memory.value,
-                                     figures.memory_bandwidth_bytes_per_s, batch);
+                                     figures.memory_bandwidth_bytes_per_s, samples);
     const auto [known, is_new] = known_.emplace(key, costs_.devices.size());
-    if (is_new) add_device(is_cpu, with_table(figures, "device of " + rank.device), batch);
+    if (is_new) add_device(is_cpu, with_table(figures, "device of " + rank.device), samples);
     return known->second;
   }
 
-  void add_device(bool is_cpu, const cluster::DeviceFigures& figures, std::int64_t batch) {
+  void add_device(bool is_cpu, const cluster::DeviceFigures& figures,
+                  std::optional<std::int64_t> samples) {
     DeviceCost device;
-    device.batch = batch;
+    device.samples = samples;
     device.memory = figures.memory;
     device.on_host = is_cpu;
     if (!options_.device.empty()) {
@@ -129,15 +129,24 @@ class Model {
            graph_.name);
     }
     device.kind = has_figures ? figures.kind : "as measured";
-    const auto seconds_of = [&](const ir::Op& op, std::int64_t samples) {
-      return has_figures
-                 ? roofline(op, samples, figures.tflops, figures.memory_bandwidth_bytes_per_s)
-                 : op.cost.at(samples);
+    const auto at_batch = [&](const ir::Op& op, std::int64_t batch) {
+      if (batch <= 0) return Seconds{};
+      return has_figures ? roofline(op, batch, figures.tflops, figures.memory_bandwidth_bytes_per_s)
+                         : op.cost.at(batch);
     };
+    // Micro-batches have the same number of samples, or one more.
+    const std::int64_t parts = costs_.micro_batches;
+    const auto in_step = [&](const ir::Op& op, std::int64_t all) {
+      const std::int64_t larger = std::max<std::int64_t>(0, all) % parts;
+      return at_batch(op, all / parts) * static_cast<double>(parts - larger) +
+             at_batch(op, all / parts + 1) * static_cast<double>(larger);
+    };
+    const std::int64_t all = samples.value_or(costs_.batch * parts);
     for (const ir::Op& op : graph_.ops) {
-      device.ops.push_back(seconds_of(op, batch));
-      device.with_less += seconds_of(op, batch - 1);
-      device.with_more += seconds_of(op, batch + 1);
+      device.ops.push_back(all % parts == 0 ? at_batch(op, all / parts)
+                                            : in_step(op, all) * (1 / static_cast<double>(parts)));
+      device.with_less += in_step(op, all - 1);
+      device.with_more += in_step(op, all + 1);
     }
     if (has_figures) {
       say_uncalibrated(
@@ -161,8 +170,9 @@ class Model {
   const ir::Graph& graph_;
   const CostOptions& options_;
   std::map<std::string, const cluster::Node*> nodes_;
-  std::map<std::tuple<bool, std::string, double, std::int64_t, double, std::int64_t>, std::uint32_t>
-      known_;
+  using Key =
+      std::tuple<bool, std::string, double, std::int64_t, double, std::optional<std::int64_t>>;
+  std::map<Key, std::uint32_t> known_;
   CostModel costs_;
 };
 
@@ -184,15 +194,13 @@ Seconds compute_seconds(const CostModel& costs, ir::Rank rank) {
 
 double samples_to_add(const CostModel& costs, ir::Rank rank, double seconds) {
   const DeviceCost& device = costs.device(rank);
-  const auto micro_batches = static_cast<double>(costs.micro_batches);
   const double now = compute_seconds(costs, rank).value;
-  const double once = now / micro_batches;
-  const double all = static_cast<double>(costs.batch_of(rank)) * micro_batches;
   if (seconds < now) {
-    const double each = once - device.with_less.value;
+    const auto all = static_cast<double>(costs.samples_of(rank));
+    const double each = now - device.with_less.value;
     return each > 0 ? std::max(-all, (seconds - now) / each) : -all;
   }
-  const double each = device.with_more.value - once;
+  const double each = device.with_more.value - now;
   constexpr double kAnyNumber = 1e18;
   return each > 0 ? (seconds - now) / each : kAnyNumber;
 }
@@ -225,7 +233,12 @@ double update_weight(const ir::UpdateRule& rule) { return (3.0 + 2.0 * state_val
 Seconds multiply_seconds(const CostModel& costs, const ir::Graph& graph, const ir::Factors& factors,
                          ir::Rank rank) {
   const DeviceCost& device = costs.device(rank);
-  if (device.on_host) return device.ops[factors.product.value];
+  if (device.on_host) {  // everybody's factors, of equal parts
+    const Seconds own = device.ops[factors.product.value];
+    return device.samples.value_or(0) > 0
+               ? own * (static_cast<double>(costs.batch) / static_cast<double>(*device.samples))
+               : own;
+  }
   double flop = 2;
   for (const ir::Affine& size : {graph.value(factors.left).type.sizes.front(), factors.inner,
                                  graph.value(factors.right).type.sizes.back()}) {

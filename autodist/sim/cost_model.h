@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,11 @@ namespace autodist::sim {
 
 // What computing costs on one kind of device.
 struct DeviceCost {
-  std::string kind;          // "as measured", "A100"
-  std::int64_t batch = 0;    // samples of one micro-batch here; 0: CostModel::batch
-  std::vector<Seconds> ops;  // by op of the graph, for these samples
-  // Of all ops with one sample less, and with one more.
+  std::string kind;  // "as measured", "A100"
+  // Of a step here, where parts of the batch differ.
+  std::optional<std::int64_t> samples;
+  std::vector<Seconds> ops;  // by op of the graph, for one micro-batch of the replica
+  // Of all ops of a step, with one sample of it less, and with one more.
   Seconds with_less;
   Seconds with_more;
   bool on_host = true;  // computes on the node's cores, which the engine needs, too
@@ -75,9 +77,12 @@ struct CostModel {
   [[nodiscard]] const DeviceCost& device(ir::Rank rank) const {
     return devices[device_of_rank[rank.value]];
   }
-  // Samples of a micro-batch at this rank.
+  // Of a step at this rank, and of its largest micro-batch.
+  [[nodiscard]] std::int64_t samples_of(ir::Rank rank) const {
+    return device(rank).samples.value_or(batch * micro_batches);
+  }
   [[nodiscard]] std::int64_t batch_of(ir::Rank rank) const {
-    return device(rank).batch > 0 ? device(rank).batch : batch;
+    return (samples_of(rank) + micro_batches - 1) / micro_batches;
   }
 };
 

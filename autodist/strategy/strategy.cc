@@ -5,6 +5,7 @@
 #include <charconv>
 #include <ctime>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -118,6 +119,13 @@ std::pair<std::int64_t, std::int64_t> shard_rows(std::int64_t rows, std::int64_t
 namespace {
 
 constexpr std::int64_t kMostShare = 1'000'000;
+constexpr std::int64_t kMostShares = 3'000'000'000;  // its square is an int64
+
+bool is_synchronous(const NodeConfig& node) {
+  const auto* ps = std::get_if<PsSynchronizer>(&node.synchronizer);
+  return (ps == nullptr || ps->sync) &&
+         std::all_of(node.parts.begin(), node.parts.end(), is_synchronous);
+}
 
 // The variables, devices and words that a strategy may name.
 class Check {
@@ -179,6 +187,18 @@ class Check {
       if (share >= 1 && share <= kMostShare) continue;
       fail(ErrorCode::kUsage, "{}: batch_shares: {}, a whole number from 1 to {} expected", where_,
            share, kMostShare);
+    }
+    const std::int64_t all = std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
+    if (all > kMostShares) {
+      fail(ErrorCode::kUsage, "{}: batch_shares: {} together, at most {} expected", where_, all,
+           kMostShares);
+    }
+    for (const NodeConfig& node : strategy.nodes) {
+      if (is_synchronous(node)) continue;
+      fail(ErrorCode::kInfeasible,
+           "{}: batch_shares: each contribution to '{}' counts as much, whatever its samples "
+           "(sync=false); make it synchronous, or leave batch_shares out",
+           where_, node.name);
     }
     if (strategy.placement) {
       fail(ErrorCode::kInfeasible,

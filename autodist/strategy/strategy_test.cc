@@ -138,6 +138,11 @@ TEST(Check, NamesWhatDoesNotFit) {
   expect(refused([](Strategy& s) { s.batch_shares = {3}; }), "batch_shares: 1 of them, 2 replicas");
   expect(refused([](Strategy& s) { s.batch_shares = {3, 0}; }), "batch_shares: 0, a whole number");
   expect(refused([](Strategy& s) { s.batch_shares = {3, 2'000'000}; }), "from 1 to 1000000");
+  expect(refused([](Strategy& s) {
+           s.batch_shares = {3, 1};
+           std::get<PsSynchronizer>(s.nodes[0].synchronizer).sync = false;
+         }),
+         "counts as much, whatever its samples");
   expect(refused([](Strategy& s) { s.replicas[0] = "10.0.0.9:GPU:0"; }),
          "no device of the cluster");
   expect(refused([](Strategy& s) {

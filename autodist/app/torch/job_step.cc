@@ -315,8 +315,10 @@ exec::StepResult JobStep::run_parts(const Batch& rows) {
 
 double JobStep::run(const Batch& batch) {
   const Batch whole = with_scale(batch);
+  const std::uint32_t part = replica();
   if (program_->batch_parts() == 1) return run_rows(whole);
-  return run_rows(part_of(whole, *graph_, [this](std::int64_t rows) { return rows_of(rows); }));
+  return run_rows(part_of(whole, *graph_,
+                          [&](std::int64_t rows) { return ir::part_rows(*program_, rows, part); }));
 }
 
 StepSummary JobStep::summarise(bool stop, bool save) {

@@ -1,9 +1,9 @@
 #include "autodist/app/torch/training.h"
 
 #include <algorithm>
-#include <deque>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <memory>
 #include <numeric>
 
@@ -76,7 +76,7 @@ Logs open_logs(const TrainingOptions& options, const Session& session) {
 void write(Logs& logs, const Progress& progress) {
   for (auto& log : logs) {
     log->write({progress.step,
-                unix_seconds(),
+                progress.ended,
                 {{"loss", progress.loss},
                  {"samples_per_second", progress.samples_per_second},
                  {"computing_seconds", progress.computing.value},
@@ -98,6 +98,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
   bool saved = false;
   std::deque<Progress> untold;  // steps whose loss is not known yet
   const auto tell = [&](const StepSummary& summary) {
+    if (untold.empty() || untold.front().step != summary.step) return;  // of a step before these
     Progress progress = untold.front();
     untold.pop_front();
     progress.loss = summary.loss;
@@ -125,7 +126,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
     const Seconds wall = clock.now() - start;
     tally.add(report, samples, wall);
     ++result.steps;
-    untold.push_back({report.step, 0, static_cast<double>(samples) / wall.value,
+    untold.push_back({report.step, unix_seconds(), 0, static_cast<double>(samples) / wall.value,
                       report.total - report.waiting, report.waiting});
     if (summary.step >= 0) tell(summary);
   }

@@ -29,6 +29,7 @@ struct TrainingOptions {
 // One step as it is shown. `loss` is the mean over all samples of the step.
 struct Progress {
   std::int64_t step = 0;
+  double ended = 0;  // seconds since 1970
   double loss = 0;
   double samples_per_second = 0;
   Seconds computing;

@@ -18,23 +18,30 @@ std::vector<torch::Tensor> changed_by_training(const capture::Bindings& bindings
   return tensors;
 }
 
-// What `rank` gets per micro-batch: the example, or, where parts of a batch differ, as many samples
-// as it should have, the example's over and over.
-Batch batch_of(const TrialStep& step, const ir::Program& program, ir::Rank rank) {
+// The micro-batches of `rank`: the example over and over, or, where parts of a batch differ, as
+// many samples as it should have, dealt out as JobStep does.
+std::vector<Batch> batches_of(const TrialStep& step, const ir::Program& program, ir::Rank rank) {
   const Batch& example = step.step->example;
-  if (program.batch_shares.empty() || !program.computes(rank)) return example;
-  const std::int64_t micro_batches = step.passes.micro_batches;
-  const auto [begin, end] =
-      ir::part_rows(program, step.graph->example_batch * micro_batches * program.batch_parts(),
-                    program.batch_part(rank));
-  const torch::Tensor rows = torch::arange((end - begin + micro_batches - 1) / micro_batches);
-  Batch batch;
-  for (std::size_t i = 0; i < example.size(); ++i) {
-    const bool whole = !step.graph->inputs[i].batched;
-    batch.push_back(whole ? example[i]
-                          : example[i].index_select(0, rows.remainder(example[i].size(0))));
+  const auto count = static_cast<std::uint32_t>(step.passes.micro_batches);
+  if (program.batch_shares.empty() || !program.computes(rank)) {
+    return std::vector<Batch>(count, example);
   }
-  return batch;
+  const auto [begin, end] = ir::part_rows(
+      program, step.graph->example_batch * count * program.batch_parts(), program.batch_part(rank));
+  std::vector<Batch> batches;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto [first, last] = ir::replica_rows(end - begin, i, count);
+    if (first == last && i > 0) break;
+    const torch::Tensor rows = torch::arange(last - first);
+    Batch batch;
+    for (std::size_t k = 0; k < example.size(); ++k) {
+      const bool whole = !step.graph->inputs[k].batched;
+      batch.push_back(whole ? example[k]
+                            : example[k].index_select(0, rows.remainder(example[k].size(0))));
+    }
+    batches.push_back(std::move(batch));
+  }
+  return batches;
 }
 
 }  // namespace
@@ -109,11 +116,11 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
   put_back();  // all trials compute the same
   exec::Runner runner(program, ir::Rank(job_.rank()), *step_.bindings,
                       {&job_.transport(), collectives_.get(), &job_.clock()}, options);
-  const Batch batch = batch_of(step_, *program, ir::Rank(job_.rank()));
+  const std::vector<Batch> batches = batches_of(step_, *program, ir::Rank(job_.rank()));
   const auto step = [&] {
     job_.check_children();
-    for (std::int64_t i = 1; i < step_.passes.micro_batches; ++i) runner.accumulate(batch);
-    runner.step(batch);
+    for (std::size_t i = 0; i + 1 < batches.size(); ++i) runner.accumulate(batches[i]);
+    runner.step(batches.back());
     if (lengths.barrier) runner.settle();
   };
   for (std::int64_t i = 0; i < lengths.warmup; ++i) step();

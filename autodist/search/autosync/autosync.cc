@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "autodist/base/check.h"
@@ -12,6 +13,7 @@
 #include "autodist/search/autosync/climb.h"
 #include "autodist/search/builders/builders.h"
 #include "autodist/search/builders/parts.h"
+#include "autodist/sim/memory.h"
 
 namespace autodist::search {
 namespace {
@@ -21,6 +23,7 @@ using strategy::AllReduceAlgorithm;
 constexpr std::size_t kStarts = 3;           // points from which the arithmetic climbs
 constexpr std::size_t kBuildersFirst = 2;    // judged before the first found point
 constexpr std::size_t kUniform = 3;          // points of one way for all variables, judged early
+constexpr double kSameScore = 1e-4;          // relative
 constexpr double kRulesOut = 1.1;            // of the best step: a score above it
 constexpr double kForgets = 0.8;             // of the longest simulation, per further one
 constexpr double kHopeless = 1.02;           // of the best step: simulated no further
@@ -43,6 +46,16 @@ Allowed allowed_in(Allowed allowed, const passes::Options& passes) {
   return allowed;
 }
 
+// Arithmetic adds up loads. What rings and trees differ in, how long what is passed on waits at
+// every stop, it cannot see: they are left to the simulator.
+Allowed climbed(Allowed allowed) {
+  auto& known = allowed.algorithms;
+  for (const AllReduceAlgorithm relay : {AllReduceAlgorithm::kRing, AllReduceAlgorithm::kTree}) {
+    known.erase(std::remove(known.begin(), known.end(), relay), known.end());
+  }
+  return allowed;
+}
+
 class Search {
  public:
   Search(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
@@ -55,6 +68,8 @@ class Search {
         begun_(clock.now()),
         space_(*graph, cluster, allowed_in(options.allowed, passes)),
         neighbourhood_(space_),
+        climbed_space_(*graph, cluster, climbed(space_.allowed())),
+        climbed_(climbed_space_),
         slice_(passes.slice_bytes),
         judge_(graph, cluster, passes, costs, options.simulation, options.correct),
         random_(options.seed) {}
@@ -62,11 +77,9 @@ class Search {
   Found run() {
     build_seeds();
     ir::Program program = any_program();
-    const auto costs_of = [this](const ir::Program& any) { return judge_.costs_of(any); };
-    program.batch_shares = balanced_parts(program, costs_of);
-    shares_ = by_replica(program.batch_shares, program, cluster_);
-    costs_ = costs_of(program);
+    costs_ = judge_.costs_of(program);
     analytic_.emplace(space_, program, costs_, slice_);
+    share_batch(std::move(program));
     score_seeds();
     const std::vector<std::size_t> found = climb_by_score();
     judge_in_turn(found);
@@ -103,16 +116,43 @@ class Search {
     fail(ErrorCode::kInfeasible, "search: no builder's strategy can be carried out: {}", reason);
   }
 
+  // Devices that are not alike get the parts of the batch for which they compute as long, unless
+  // one lacks the memory; refine_shared() looks whether these are worse.
+  void share_batch(ir::Program program) {
+    const auto lacks = [this](const ir::Program& any, const sim::CostModel& costs) {
+      Bytes most;
+      for (const sim::MemoryUse& use : sim::memory_of(any, cluster_, costs)) {
+        most = std::max(most, use.missing());
+      }
+      return most;
+    };
+    const Bytes missing = lacks(program, costs_);
+    program.batch_shares =
+        balanced_parts(program, [this](const ir::Program& any) { return judge_.costs_of(any); });
+    if (program.batch_shares.empty()) return;
+    shared_costs_ = judge_.costs_of(program);
+    if (lacks(program, shared_costs_) > missing) return;
+    shares_ = by_replica(program.batch_shares, program, cluster_);
+    shared_.emplace(space_, program, shared_costs_, slice_);
+  }
+  [[nodiscard]] Point with_shares(Point point) const {
+    point.batch_shares = shares_;
+    return point;
+  }
+  [[nodiscard]] const Analytic& analytic_of(const Point& point) const {
+    return point.batch_shares.empty() ? *analytic_ : *shared_;
+  }
+
   [[nodiscard]] double score(const Point& point) {
     ++scores_;
-    return analytic_->score(point).rank;
+    return analytic_of(point).score(point).rank;
   }
 
   void score_seeds() {
     for (Candidate& candidate : candidates_) {
       if (!candidate.point) continue;
       ++scores_;
-      candidate.scored = analytic_->score(*candidate.point).step;
+      candidate.scored = analytic_of(*candidate.point).score(*candidate.point).step;
     }
   }
 
@@ -140,7 +180,7 @@ class Search {
     candidate.name = name;
     candidate.point = point;
     candidate.strategy = space_.strategy_of(point);
-    candidate.scored = analytic_->score(point).step;
+    candidate.scored = analytic_of(point).score(point).step;
     candidates_.push_back(std::move(candidate));
     return candidates_.size() - 1;
   }
@@ -155,18 +195,20 @@ class Search {
         return {add(next_name(), with_shares(best->point))};
       }
     }
-    std::vector<Point> starts = neighbourhood_.uniform_points();
-    for (Point& point : starts) point = with_shares(std::move(point));
-    for (const Point& point : starts) uniform_.push_back(add(next_name(), point));
-    std::stable_sort(uniform_.begin(), uniform_.end(), [&](std::size_t a, std::size_t b) {
-      return candidates_[a].scored < candidates_[b].scored;
-    });
-    // What arithmetic cannot tell apart seldom differs.
-    const auto alike = [&](std::size_t a, std::size_t b) {
-      return candidates_[a].scored == candidates_[b].scored;
-    };
-    uniform_.erase(std::unique(uniform_.begin(), uniform_.end(), alike), uniform_.end());
-    uniform_.resize(std::min(uniform_.size(), kUniform));
+    // Of what arithmetic hardly tells apart (an algorithm that few variables can have) the first.
+    std::map<double, Point> by_score;
+    for (const Point& point : neighbourhood_.uniform_points()) {
+      const Point shared = with_shares(point);
+      const double scored = score(shared);
+      const auto near = by_score.lower_bound(scored * (1 - kSameScore));
+      if (near != by_score.end() && near->first <= scored * (1 + kSameScore)) continue;
+      by_score.emplace(scored, shared);
+    }
+    for (const auto& [scored, point] : by_score) {
+      if (uniform_.size() < kUniform) uniform_.push_back(add(next_name(), point));
+    }
+    std::vector<Point> starts = climbed_.uniform_points();
+    for (Point& start : starts) start = with_shares(std::move(start));
     const std::size_t most = starts.size() + kStarts;
     for (std::size_t builder : builders_by_score()) {
       if (starts.size() == most) break;
@@ -175,16 +217,16 @@ class Search {
       }
     }
     std::stable_sort(starts.begin(), starts.end(), [&](const Point& a, const Point& b) {
-      return analytic_->score(a) < analytic_->score(b);
+      return analytic_of(a).score(a) < analytic_of(b).score(b);
     });
     starts.resize(std::min(starts.size(), kStarts));
     std::vector<std::size_t> reached;
     for (const Point& start : starts) {
       std::mt19937_64 random(random_());
       const Reached best = climb(
-          space_, neighbourhood_, cost,
-          [this](const Point& point) { return analytic_->exposed(point); }, start, walk(), random,
-          stop);
+          climbed_space_, climbed_, cost,
+          [this](const Point& point) { return analytic_of(point).exposed(point); }, start, walk(),
+          random, stop);
       reached.push_back(add(next_name(), best.point));
       // Where it began, too: the arithmetic may err.
       reached.push_back(add(next_name(), start));
@@ -193,13 +235,6 @@ class Search {
       return candidates_[a].scored < candidates_[b].scored;
     });
     return reached;
-  }
-
-  // Devices that are not alike get the parts of the batch for which they compute as long, unless
-  // these turn out to be worse (refine_shared).
-  [[nodiscard]] Point with_shares(Point point) const {
-    point.batch_shares = shares_;
-    return point;
   }
 
   // A fixed amount of arithmetic, less per variable where there are many.
@@ -309,8 +344,10 @@ class Search {
     if (!best_ || !candidates_[*best_].point) return;
     for (std::optional<std::size_t> before; before != best_ && !proven();) {
       before = best_;
-      if (!refine_classes(true) || !refine_shared()) return;
-      if (best_ == before && !refine_classes(false)) return;
+      // What keeps a symmetric plan symmetric is simulated in a tenth of the time.
+      const bool symmetric = candidates_[*best_].judgement->symmetric;
+      if (!refine_classes(symmetric) || !refine_shared()) return;
+      if (symmetric && best_ == before && !refine_classes(false)) return;
     }
     refine_at_random([this](std::uint32_t done) { return done < kRefinements; });
   }
@@ -397,8 +434,8 @@ class Search {
     return {};
   }
 
-  // Like variables together: either what leaves them with servers, or with all-reduces, or what
-  // does not. Alike choices keep a symmetric plan symmetric, which takes a tenth of the time.
+  // Like variables together. `same_way`: with servers where they are with servers, with all-reduces
+  // where they are with these.
   bool refine_classes(bool same_way) {
     std::vector<std::pair<double, std::size_t>> order;
     const std::vector<double> waits = candidates_[*best_].judgement->waits;
@@ -419,7 +456,7 @@ class Search {
       for (const Choice& choice : neighbourhood_.options(variables.front())) {
         Point next = *candidates_[*best_].point;
         const Way way = next.choices[variables.front().value].way;
-        if ((choice.way == way) != same_way) continue;
+        if (same_way && choice.way != way) continue;
         if (!set_class(space_, variables, choice, next)) continue;
         // As axes, which arithmetic cannot tell apart.
         const double scored = score(next);
@@ -482,11 +519,15 @@ class Search {
   Seconds begun_;
   Space space_;
   Neighbourhood neighbourhood_;
+  Space climbed_space_;
+  Neighbourhood climbed_;
   Bytes slice_;
   Judge judge_;
   std::mt19937_64 random_;
   sim::CostModel costs_;
-  std::optional<Analytic> analytic_;
+  std::optional<Analytic> analytic_;  // of equal parts of the batch
+  sim::CostModel shared_costs_;
+  std::optional<Analytic> shared_;  // of parts as shares_
   std::vector<Candidate> candidates_;
   std::vector<std::int64_t> shares_;  // of a batch, by replica; empty where equal ones will do
   std::vector<std::size_t> uniform_;  // candidates: one way for all variables, best score first

@@ -12,7 +12,7 @@
 namespace autodist::search {
 namespace {
 
-constexpr double kAlike = 0.01;  // of the slowest device's time: not worth unequal parts
+constexpr double kAlike = 0.01;  // of the slowest device's time: a gain not worth unequal parts
 constexpr int kRounds = 4;       // times are not linear in samples, so once is not enough
 
 struct Part {
@@ -32,25 +32,18 @@ std::vector<Part> parts_of(const ir::Program& program, std::int64_t samples) {
   return parts;
 }
 
-// The step's slowest device over its fastest, less one.
-double spread(const std::vector<Part>& parts, const sim::CostModel& costs) {
-  Seconds least = sim::compute_seconds(costs, parts.front().rank);
-  Seconds most = least;
+Seconds slowest_of(const std::vector<Part>& parts, const sim::CostModel& costs) {
+  Seconds slowest;
   for (const Part& part : parts) {
-    const Seconds seconds = sim::compute_seconds(costs, part.rank);
-    least = std::min(least, seconds);
-    most = std::max(most, seconds);
+    slowest = std::max(slowest, sim::compute_seconds(costs, part.rank));
   }
-  return most > Seconds{} ? 1 - least / most : 0;
+  return slowest;
 }
 
 // What each would have if all computed for as long, by the times at what they have now.
 std::vector<double> levelled(const std::vector<Part>& parts, const sim::CostModel& costs) {
   double low = 0;
-  double high = 0;
-  for (const Part& part : parts) {
-    high = std::max(high, sim::compute_seconds(costs, part.rank).value);
-  }
+  double high = slowest_of(parts, costs).value;
   const auto added = [&](double seconds) {
     double sum = 0;
     for (const Part& part : parts) sum += sim::samples_to_add(costs, part.rank, seconds);
@@ -102,12 +95,12 @@ std::vector<std::int64_t> balanced_parts(
   const std::int64_t all =
       costs.batch * costs.micro_batches * static_cast<std::int64_t>(program.batch_parts());
   std::vector<std::int64_t> best;
-  double least = spread(parts_of(program, all), costs) - kAlike;
-  for (int round = 0; round < kRounds && least > 0; ++round) {
+  Seconds least = slowest_of(parts_of(program, all), costs) * (1 - kAlike);
+  for (int round = 0; round < kRounds; ++round) {
     program.batch_shares = rounded(levelled(parts_of(program, all), costs), all);
     costs = costs_of(program);
-    const double now = spread(parts_of(program, all), costs);
-    if (now >= least) break;
+    const Seconds now = slowest_of(parts_of(program, all), costs);
+    if (now >= least) continue;
     least = now;
     best = program.batch_shares;
   }

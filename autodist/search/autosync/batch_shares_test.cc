@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "autodist/base/check.h"
@@ -74,6 +75,44 @@ TEST(BatchShares, LeaveEveryReplicaASampleAndLoseNone) {
   EXPECT_EQ(parts[2], 1);
 }
 
+// A step of four micro-batches of one sample each: parts that cannot be dealt out better stay
+// equal.
+TEST(BatchShares, NeverMakeTheSlowestSlower) {
+  for (const std::int64_t micro_batches : {1, 2, 4, 5}) {
+    for (const double speed : {1.2, 1.5, 2.0, 7.0, 1000.0}) {
+      const cluster::Cluster cluster = devices({speed, 1});
+      const auto costs_of = [&](const ir::Program& program) {
+        sim::CostOptions options;
+        options.batch = 1;
+        options.micro_batches = micro_batches;
+        return sim::cost_model(program, cluster, options);
+      };
+      const auto slowest = [&](const ir::Program& program) {
+        const sim::CostModel costs = costs_of(program);
+        return std::max(sim::compute_seconds(costs, ir::Rank(0)),
+                        sim::compute_seconds(costs, ir::Rank(1)));
+      };
+      ir::Program program = program_on(by_sample(), cluster);
+      const Seconds equal = slowest(program);
+      program.batch_shares = balanced_parts(program, costs_of);
+      EXPECT_LE(slowest(program), equal) << speed << " times, " << micro_batches;
+      if (micro_batches >= 4 && speed >= 7) {
+        EXPECT_LT(slowest(program), equal * 0.6);
+      }
+      // No division of the samples computes in less than the bound says.
+      const Seconds bound = sim::bounds_of(program, cluster, costs_of(program)).problem;
+      for (std::int64_t first = 0; first <= 2 * micro_batches; ++first) {
+        ir::Program other = program_on(by_sample(), cluster);
+        other.batch_shares = {1 + 1000 * first, 1 + 1000 * (2 * micro_batches - first)};
+        EXPECT_LE(bound,
+                  std::max(slowest(other), sim::bounds_of(other, cluster, costs_of(other)).card) *
+                      (1 + 1e-9))
+            << speed << " times, " << micro_batches << ", " << first;
+      }
+    }
+  }
+}
+
 // Ranks begin with the chief's, replicas are in the file's order.
 TEST(BatchShares, AreOfTheReplicasThatTheStrategyLists) {
   const auto graph = by_sample();
@@ -111,7 +150,7 @@ TEST(BatchShares, AreFoundBySearch) {
   const Found found = search(graph, cluster, {}, costs_on(cluster), options, clock);
   EXPECT_EQ(found.best().strategy.batch_shares, (Shares{6, 2}));
   EXPECT_GT(found.speedup(), 1.5);
-  // Where the link is what a step waits for, equal parts are as good, and nothing is worse.
+  // A builder is what it is elsewhere.
   for (const Candidate& candidate : found.candidates) {
     if (candidate.builder) {
       EXPECT_TRUE(candidate.strategy.batch_shares.empty()) << candidate.name;

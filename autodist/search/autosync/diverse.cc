@@ -7,9 +7,11 @@ namespace {
 
 constexpr double kUnlike = 0.2;
 
-// Share of the variables that two strategies treat differently; 1 where their slices differ.
+// Share of the variables that two strategies treat differently; 1 where their slices or the parts
+// of a batch differ.
 double distance(const strategy::Strategy& a, const strategy::Strategy& b) {
   if (a.nodes.size() != b.nodes.size() || a.slice_bytes != b.slice_bytes) return 1;
+  if (a.batch_shares != b.batch_shares) return 1;
   std::size_t differ = 0;
   for (std::size_t i = 0; i < a.nodes.size(); ++i) differ += a.nodes[i] == b.nodes[i] ? 0 : 1;
   return static_cast<double>(differ) /

@@ -31,6 +31,13 @@ Found found_of(std::vector<Candidate> candidates) {
 
 using Indices = std::vector<std::size_t>;
 
+TEST(Diverse, PartsOfABatchAreADifference) {
+  Found found = found_of({candidate(0, 1), candidate(0, 1.1)});
+  EXPECT_EQ(diverse(found, 2), (Indices{0})) << "one plan under two names";
+  found.candidates.front().strategy.batch_shares = {3, 1};
+  EXPECT_EQ(diverse(found, 2), (Indices{0, 1}));
+}
+
 TEST(Diverse, TheBestThenTheBestBuilderThenWhatIsUnlikeThem) {
   // 1 differs from 0 in a tenth of the variables, 2 and 4 in more.
   Found found = found_of({candidate(0, 1), candidate(1, 1.1), candidate(5, 1.2), candidate(6, 1.3),

@@ -19,6 +19,7 @@ struct Judgement {
   Seconds step;               // simulated, and corrected where measurements say otherwise
   Seconds simulated;          // not corrected
   bool in_full = true;        // else its first steps showed that it is not the best
+  bool symmetric = false;     // some ranks stood for others, so that it took less time
   Seconds plan_bound;         // no schedule of this plan is faster
   Seconds problem_bound;      // no synchronous strategy is
   std::string bound;          // what sets the plan's: "compute", "10.0.0.1 sends", …
