@@ -172,6 +172,27 @@ TEST(Replicate, NumbersTheChiefsRanksFirst) {
   EXPECT_EQ(program.slices[0].owner, ir::Rank(1));
 }
 
+// Shares are in the order of the strategy's replicas, parts in that of the ranks, which begin with
+// the chief's; and a CPU in a GPU's place has its share.
+TEST(Replicate, GivesEveryReplicaItsShareOfTheBatch) {
+  const cluster::Cluster cluster = cluster::parse_resource_spec(
+      "nodes: [{address: 10.0.0.1, gpus: [0], ssh_config: a}, {address: 10.0.0.2, gpus: [0], "
+      "chief: "
+      "true}]\nssh: {a: {}}",
+      "two");
+  strategy::Strategy strategy =
+      plan(two_layers(), cluster, [](auto) { return ps("10.0.0.1:CPU:0"); });
+  strategy.replicas = {"10.0.0.1:GPU:0", "10.0.0.2:GPU:0"};
+  strategy.batch_shares = {3, 1};
+  for (const bool cpu_only : {false, true}) {
+    Options options;
+    options.cpu_only = cpu_only;
+    const ir::Program program = rewritten(two_layers(), strategy, cluster, options);
+    EXPECT_EQ(program.ranks.front().node, "10.0.0.2");
+    EXPECT_EQ(program.batch_shares, (std::vector<std::int64_t>{1, 3}));
+  }
+}
+
 TEST(Synchronise, SendsTheOnlyReplicasGradientsToAServerElsewhere) {
   auto strategy = plan(two_layers(), hosts(2), [](std::size_t i) {
     return ps(i == 0 ? "10.0.0.1:CPU:0" : "10.0.0.2:CPU:0");

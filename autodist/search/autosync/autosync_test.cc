@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "autodist/base/error.h"
 #include "autodist/search/autosync/analytic.h"
 #include "autodist/search/autosync/climb.h"
@@ -80,6 +82,34 @@ TEST(Climb, LeavesNoGapToAllPointsByArithmetic) {
       return analytic.score(point).rank;
     };
     expect_no_gap(space, cost, {}, "case " + std::to_string(number++));
+  }
+}
+
+// A link-bound step of any algorithm is its cards' loads, which arithmetic and the simulator count
+// each in its own way.
+TEST(Analytic, CountsWhatEveryAlgorithmSendsAsTheSimulatorDoes) {
+  const auto graph = layers({800, 800, 800, 800}, 1e-4);
+  for (const cluster::Cluster& cluster :
+       {machines({1, 1, 1, 1}), machines({1, 1}, "0, 1"), machines({1, 1, 1}, "0, 1, 2")}) {
+    const Space space(*graph, cluster, one_slice_size());
+    const Neighbourhood neighbourhood(space);
+    const Judge judge(graph, cluster, {}, costs_on(cluster));
+    const ir::Program program = judge.program_of(build_strategy("PS", *graph, cluster));
+    const sim::CostModel costs = judge.costs_of(program);
+    const Analytic analytic(space, program, costs);
+    std::set<strategy::AllReduceAlgorithm> seen;
+    for (const Point& point : neighbourhood.uniform_points()) {
+      const Choice& choice = point.choices.front();
+      std::string why_not;
+      const auto judged = judge(space.strategy_of(point), why_not);
+      ASSERT_TRUE(judged) << why_not;
+      const double scored = analytic.score(point).step / judged->simulated;
+      EXPECT_GT(scored, 0.75) << strategy::name_of(choice.algorithm);
+      EXPECT_LT(scored, 1.1) << strategy::name_of(choice.algorithm);
+      seen.insert(choice.algorithm);
+    }
+    EXPECT_EQ(seen.count(strategy::AllReduceAlgorithm::kRing), 1u);
+    EXPECT_EQ(seen.count(strategy::AllReduceAlgorithm::kTree), 1u);
   }
 }
 
