@@ -162,8 +162,8 @@ class Model {
   // Once, whatever the number of batches on a kind of device.
   void say_uncalibrated(std::string line) {
     auto& lines = costs_.uncalibrated;
-    if (std::find(lines.begin(), lines.end(), line) == lines.end())
-      lines.push_back(std::move(line));
+    if (std::find(lines.begin(), lines.end(), line) != lines.end()) return;
+    lines.push_back(std::move(line));
   }
 
   const ir::Program& program_;

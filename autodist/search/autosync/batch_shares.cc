@@ -13,7 +13,8 @@ namespace autodist::search {
 namespace {
 
 constexpr double kAlike = 0.01;  // of the slowest device's time: a gain not worth unequal parts
-constexpr int kRounds = 4;       // times are not linear in samples, so once is not enough
+constexpr std::int64_t kFinest = 1'000'000;  // shares are ratios: no more are told apart
+constexpr int kRounds = 4;  // times are not linear in samples, so once is not enough
 
 struct Part {
   ir::Rank rank;
@@ -97,7 +98,7 @@ std::vector<std::int64_t> balanced_parts(
   std::vector<std::int64_t> best;
   Seconds least = slowest_of(parts_of(program, all), costs) * (1 - kAlike);
   for (int round = 0; round < kRounds; ++round) {
-    program.batch_shares = rounded(levelled(parts_of(program, all), costs), all);
+    program.batch_shares = rounded(levelled(parts_of(program, all), costs), std::min(all, kFinest));
     costs = costs_of(program);
     const Seconds now = slowest_of(parts_of(program, all), costs);
     if (now >= least) continue;

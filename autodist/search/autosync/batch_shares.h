@@ -11,9 +11,10 @@
 
 namespace autodist::search {
 
-// Whole samples of a step by batch part, with which all devices compute for about as long; at least
-// one each. Empty where equal parts are as good, or the batch cannot be split otherwise. `costs_of`
-// gives a Program's costs, its `batch_shares` included. `program`: any of the graph and cluster.
+// Whole samples of a step by batch part (of a million and more: their ratios), with which all
+// devices compute for about as long; at least one each. Empty where equal parts are as good, or the
+// batch cannot be split otherwise. `costs_of` gives a Program's costs, its `batch_shares` included.
+// `program`: any of the graph and cluster.
 std::vector<std::int64_t> balanced_parts(
     ir::Program program, const std::function<sim::CostModel(const ir::Program&)>& costs_of);
 
