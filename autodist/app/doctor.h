@@ -56,6 +56,7 @@ std::vector<NodeFacts> node_facts(const cluster::Cluster& cluster);
 // In the order of the fields above; `ranks`: of the job on this machine.
 std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks);
 std::vector<Finding> findings(const std::vector<NodeFacts>& nodes);
+
 // What one pair of machines has between them, measured.
 struct MeasuredLink {
   std::string from;
@@ -68,7 +69,8 @@ struct MeasuredLink {
 // Error(kEnvironment) where it cannot, with what it said.
 std::vector<MeasuredLink> measure_links(const std::string& torch_program,
                                         const std::string& cluster_file);
-// Slower or later than the cluster's file says, and out of line with the others.
+// Of every link: whether it is slower than the others or than the cluster's file says, or its round
+// trip longer than theirs.
 std::vector<Finding> findings(const std::vector<MeasuredLink>& links,
                               const cluster::Cluster& cluster);
 // A row per machine: bandwidth above, round trip below the diagonal.

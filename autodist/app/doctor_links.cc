@@ -1,3 +1,5 @@
+// Links between the machines of a cluster, as `autodist doctor` judges them.
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +15,7 @@ namespace autodist::app {
 namespace {
 
 constexpr double kSlow = 0.8;      // of what the file says, or of the median
-constexpr double kLate = 3;        // times the file's latency there and back, or the median
+constexpr double kLate = 3;        // times the median round trip
 constexpr Seconds kThreads{2e-4};  // of a round trip: those of both ranks, whatever the link
 
 double nominal(const cluster::Cluster& cluster, const std::string& address) {

@@ -206,8 +206,9 @@ void StartedRanks::stop() {
 StartedRanks::~StartedRanks() {
   const auto end = std::chrono::steady_clock::now() + kGrace;
   if (any_runs()) stop();
-  while (any_runs() && std::chrono::steady_clock::now() < end)
+  while (any_runs() && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(kPollChild);
+  }
   for (Child& child : children_) {
     if (child.input >= 0) ::close(child.input);
     // Its whole group: what a rank has started may hold on to its output, and go on for ever.
