@@ -65,7 +65,7 @@ std::string strategy_table(const strategy::Strategy& strategy) {
   if (!strategy.path.empty()) line("path", strategy.path);
   line("replicas", fmt::format("{}", fmt::join(strategy.replicas, ", ")));
   if (!strategy.batch_shares.empty()) {
-    line("parts of a batch", fmt::format("{}", fmt::join(strategy.batch_shares, " : ")));
+    line("batch shares", fmt::format("{}", fmt::join(strategy.batch_shares, " : ")));
   }
   if (strategy.slice_bytes.value > 0) line("slices up to", to_string(strategy.slice_bytes));
   if (strategy.window_bytes.value > 0) line("window per rank", to_string(strategy.window_bytes));
