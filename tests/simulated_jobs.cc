@@ -153,6 +153,7 @@ SimulatedJob random_job(std::mt19937& random) {
   job.costs = sim::cost_model(job.program, job.cluster);
   job.costs.engine.window = Bytes{64 + drawn.below(1000)};
   job.costs.engine.nic_budget = job.costs.engine.window * 3;
+  if (drawn.below(4) == 0) job.costs.engine.stream_bytes_per_s = drawn.upto(1e5);
   return job;
 }
 

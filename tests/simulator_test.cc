@@ -337,6 +337,45 @@ TEST(Window, OfTheProgramReplacesTheCostModels) {
   EXPECT_EQ(job.simulate().step.value, small);
 }
 
+// Two machines, one variable at one of them: the gradient goes there and the parameters come back,
+// each at the stream's rate; many slices beside each other fill the card all the same.
+TEST(Stream, LimitsASliceAndNotTheCard) {
+  SimulatedJob one = job_of(stack(1, 100, 1e-3), "PS", 2);
+  only_the_wire(one.costs);
+  const double free = one.simulate().step.value;
+  one.costs.engine.stream_bytes_per_s = 1e6;
+  EXPECT_NEAR(one.simulate().step.value - free, 2 * 4e4 / 1e6, 1e-3) << "but for the card's time";
+
+  SimulatedJob many = job_of(stack(12, 250, 1e-4), "P3:slice_parameters=1000", 2);
+  only_the_wire(many.costs);
+  const double full = many.simulate().step.value;
+  many.costs.engine.stream_bytes_per_s = many.cluster.nodes.front().bandwidth_bytes_per_s / 8;
+  EXPECT_NEAR(many.simulate().step.value / full, 1, 0.1);
+}
+
+TEST(Updates, OfEveryRankAreMadeWhereItComputes) {
+  cluster::Cluster cluster = machines(2);
+  for (cluster::Node& node : cluster.nodes) {
+    node.slots = 0;
+    node.gpus.emplace_back();
+    node.gpus.front().kind = cluster::DeviceKind::kGpu;
+    node.gpus.front().figures.kind = "A100";
+  }
+  const auto graph = stack(2, 500, 1e-3);
+  SimulatedJob everywhere = job_on(graph, "AllReduce:algorithm=library", cluster);
+  SimulatedJob at_owner = job_on(graph, "PS", cluster);
+  const double device = everywhere.costs.devices.front().update_bytes_per_s;
+  EXPECT_NEAR(device, 1555e9 * 0.7 / 3, 1e9);
+  EXPECT_EQ(sim::update_bytes_per_s(everywhere.costs, everywhere.program), device);
+  const double before = everywhere.simulate().step.value;
+  const double owners = at_owner.simulate().step.value;
+  for (SimulatedJob* job : {&everywhere, &at_owner}) job->costs.engine.update_bytes_per_s = 1e6;
+  EXPECT_EQ(everywhere.simulate().step.value, before) << "no host updates";
+  EXPECT_GT(at_owner.simulate().step.value, owners);
+  for (sim::DeviceCost& each : everywhere.costs.devices) each.update_bytes_per_s = 0;
+  EXPECT_GT(everywhere.simulate().step.value, before);
+}
+
 TEST(Memory, SaysWhatDoesNotFitAndByHowMuch) {
   SimulatedJob job = job_of(stack(4, 64, 1e-3), "PS", 2);
   const Bytes needed = job.simulate().memory[0].device();

@@ -129,6 +129,9 @@ class Model {
            graph_.name);
     }
     device.kind = has_figures ? figures.kind : "as measured";
+    if (has_figures && !device.on_host) {
+      device.update_bytes_per_s = updates_by_memory(figures.memory_bandwidth_bytes_per_s);
+    }
     const auto at_batch = [&](const ir::Op& op, std::int64_t batch) {
       if (batch <= 0) return Seconds{};
       return has_figures ? roofline(op, batch, figures.tflops, figures.memory_bandwidth_bytes_per_s)
@@ -190,6 +193,22 @@ Seconds compute_seconds(const CostModel& costs, ir::Rank rank) {
   const std::vector<Seconds>& ops = costs.device(rank).ops;
   return std::accumulate(ops.begin(), ops.end(), Seconds{}) *
          static_cast<double>(costs.micro_batches);
+}
+
+double updates_by_memory(double bytes_per_s) {
+  constexpr double kStreams = 3;  // reads gradient and parameter, writes the parameter
+  return bytes_per_s * kMemoryShare / kStreams;
+}
+
+double update_bytes_per_s(const CostModel& costs, const ir::Program& program) {
+  std::optional<double> least;
+  for (std::size_t r = 0; r < program.ranks.size(); ++r) {
+    if (!program.computes(ir::Rank(r))) continue;
+    const double own = costs.device(ir::Rank(r)).update_bytes_per_s;
+    const double rate = own > 0 ? own : costs.engine.update_bytes_per_s;
+    least = std::min(least.value_or(rate), rate);
+  }
+  return least.value_or(costs.engine.update_bytes_per_s);
 }
 
 double samples_to_add(const CostModel& costs, ir::Rank rank, double seconds) {

@@ -30,15 +30,19 @@ struct DeviceCost {
   Seconds with_more;
   bool on_host = true;  // computes on the node's cores, which the engine needs, too
   Bytes memory;         // 0: unknown
+  // Of parameters that every rank updates for itself, plain SGD; 0: on the host, as the engine
+  // does.
+  double update_bytes_per_s = 0;
   // Between the device and the host's memory, each way; 0 where they are one.
   double staging_bytes_per_s = 0;
 };
 
 // The engine's own work: what a rank's threads do besides computing. Rates are of one core.
 struct EngineCost {
-  Seconds message{15e-6};              // per slice, at the sender and at the receiver
-  double goodput = 0.94;               // payload's share of a link's rate (TCP/IP over Ethernet)
-  double goodput_bytes_per_s = 0;      // what one NIC carries at most, whatever its rate; 0: no cap
+  Seconds message{15e-6};          // per slice, at the sender and at the receiver
+  double goodput = 0.94;           // payload's share of a link's rate (TCP/IP over Ethernet)
+  double goodput_bytes_per_s = 0;  // what one NIC carries at most, whatever its rate; 0: no cap
+  double stream_bytes_per_s = 0;   // at which one slice travels at most, beside others; 0: no cap
   double send_cpu_s_per_byte = 3e-10;  // system calls and copies
   double receive_cpu_s_per_byte = 3e-10;
   double sum_bytes_per_s = 6e9;       // of contributions read
@@ -93,6 +97,10 @@ Seconds compute_seconds(const CostModel& costs, ir::Rank rank);
 // `seconds`; at least as many as it really could, for times are convex in samples.
 double samples_to_add(const CostModel& costs, ir::Rank rank, double seconds);
 
+// Bytes per second of parameters that a device of this memory bandwidth updates by plain SGD.
+double updates_by_memory(double bytes_per_s);
+// At which every rank's own update of the plain SGD kind goes: that of the slowest device.
+double update_bytes_per_s(const CostModel& costs, const ir::Program& program);
 // 0 where the rate is.
 inline double seconds_for(double amount, double per_s) { return per_s > 0 ? amount / per_s : 0; }
 // Streams of memory that an update reads or writes, against those of plain SGD: 1, 5/3 with one

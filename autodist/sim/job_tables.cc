@@ -135,6 +135,7 @@ void JobTables::add_variables(const ir::Program& program, const CostModel& costs
   while (computing + 1 < program.ranks.size() && !program.computes(ir::Rank(computing)))
     ++computing;
   const double staging = costs.device(ir::Rank(computing)).staging_bytes_per_s;
+  const double updating = update_bytes_per_s(costs, program);
   for (std::size_t i = 0; i < program.variables.size(); ++i) {
     const ir::VariableId id(i);
     const ir::VariablePlan& plan = program.variables[i];
@@ -149,7 +150,7 @@ void JobTables::add_variables(const ir::Program& program, const CostModel& costs
     const double weight = update_weight(program.graph->variable(id).update);
     if (table.trained) table.staged = static_cast<std::int64_t>(bytes);
     if (program.travels_as_factors(id)) table.staged = slices[table.slices.front()].contribution;
-    table.update_seconds = seconds_for(bytes * weight, engine.update_bytes_per_s);
+    table.update_seconds = seconds_for(bytes * weight, updating);
     if (table.slices.empty()) continue;
     table.needed = slices[table.slices.front()].needed;
     for (std::uint32_t slice : table.slices) {

@@ -65,6 +65,9 @@ void Engine::depart(std::uint32_t index) {
   const double service = (ring ? 0 : engine.message.value) + bytes / rate;
   card.send_free = start + service;
   message.sent = card.send_free;
+  if (engine.stream_bytes_per_s > 0 && !ring) {
+    message.sent = std::max(message.sent, start + bytes / engine.stream_bytes_per_s);
+  }
   NodeCounters& counters = node_counters_[from];
   counters.sending += service;
   counters.sent += message.bytes;

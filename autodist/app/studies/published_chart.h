@@ -3,8 +3,8 @@
 // Gbit/s; computed anew by the simulator.
 //
 // Given: each system's rate on one GPU. Fitted on ResNet-101 and VGG-16, on 8 to 32 GPUs: the
-// bandwidth of NCCL, that of one stream of remote procedure calls, and what a message takes at each
-// end. Predicted: the other three models.
+// bandwidth of NCCL, that of one tensor's and of a card's remote procedure calls, and what a shard
+// costs a session. Predicted: the other three models.
 
 #pragma once
 
@@ -27,9 +27,10 @@ using Chart = std::map<ChartKey, double>;
 Chart parse_chart(const std::string& text, const std::string& where);
 
 struct ChartCosts {
-  double nccl_bytes_per_s = 4e9;  // of a machine's card
-  double rpc_bytes_per_s = 1e9;   // of one stream between two machines
-  Seconds message{20e-6};         // at each end
+  double nccl_bytes_per_s = 4e9;    // of a machine's card
+  double tensor_bytes_per_s = 1e9;  // of one tensor's remote procedure call, beside others
+  double rpc_bytes_per_s = 4e9;     // of all that a card carries at once
+  Seconds shard{100e-6};            // of a step, per shard of a variable on a server
 };
 
 // The systems that are computed: the chart's but for TF-Distribute, which has no bars from 8 on.

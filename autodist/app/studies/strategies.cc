@@ -25,6 +25,22 @@ void forget_priorities(strategy::Strategy& strategy, const ir::Graph& graph) {
   }
 }
 
+// With the times that ops take on the cluster's devices, which systems that go by time need.
+std::shared_ptr<const ir::Graph> with_times(const std::shared_ptr<const ir::Graph>& graph,
+                                            const cluster::Cluster& cluster,
+                                            const sim::CostOptions& how) {
+  passes::Options options;
+  options.verify_each = false;
+  const ir::Program program = passes::rewrite(
+      graph, search::build_strategy("AllReduce", *graph, cluster), cluster, options, "times");
+  const sim::CostModel costs = sim::cost_model(program, cluster, how);
+  ir::Graph timed = *graph;
+  for (std::size_t i = 0; i < timed.ops.size(); ++i) {
+    timed.ops[i].cost = {costs.device(ir::Rank(0)).ops[i], Seconds{}};
+  }
+  return std::make_shared<const ir::Graph>(std::move(timed));
+}
+
 Seconds step_of(const OwnSystem& system, const std::shared_ptr<const ir::Graph>& graph,
                 const cluster::Cluster& cluster, const sim::CostOptions& how) {
   passes::Options options;
@@ -131,8 +147,9 @@ StrategyRow compare_strategies(const StrategyCase& of, const cluster::Cluster& c
   StrategyRow row;
   row.cluster = name;
   row.of = of;
+  const auto timed = with_times(graph, cluster, request.costs);
   for (const OwnSystem& system : own_systems()) {
-    row.own.push_back(step_of(system, graph, cluster, request.costs));
+    row.own.push_back(step_of(system, timed, cluster, request.costs));
   }
   const SearchedPlan plan = search_plan(graph, cluster, request);
   row.found = plan.name;

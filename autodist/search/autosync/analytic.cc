@@ -91,6 +91,7 @@ Analytic::Analytic(const Space& space, const ir::Program& program, const sim::Co
 void Analytic::read_variables(const ir::Program& program) {
   const ir::Graph& graph = *program.graph;
   const double staging = costs_.device(ir::Rank(members_.front())).staging_bytes_per_s;
+  const double updating = sim::update_bytes_per_s(costs_, program);
   for (std::size_t i = 0; i < graph.variables.size(); ++i) {
     const ir::VariableId id(i);
     const ir::Variable& variable = graph.variables[i];
@@ -115,8 +116,7 @@ void Analytic::read_variables(const ir::Program& program) {
     fixed.install =
         seconds_for(copied, costs_.engine.install_bytes_per_s) + seconds_for(copied, staging);
     fixed.install_updating =
-        seconds_for(fixed.bytes * fixed.weight, costs_.engine.update_bytes_per_s) +
-        seconds_for(copied, staging);
+        seconds_for(fixed.bytes * fixed.weight, updating) + seconds_for(copied, staging);
     variables_.push_back(fixed);
   }
 }

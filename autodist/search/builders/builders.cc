@@ -104,8 +104,10 @@ const std::vector<Builder>& builders() {
       {"DDP-like", "all-reduce in buckets, the last variables first, as PyTorch's DDP",
        Options{{"bucket_mib", "25"}, {"first_bucket_mib", "1"}} + kAlgorithm + kCompressor,
        build_ddp_like},
-      {"Horovod-like", "all-reduce in fusion buffers, the last variables first, as Horovod",
-       Options{{"fusion_mib", "128"}} + kAlgorithm + kCompressor, build_horovod_like},
+      {"Horovod-like",
+       "all-reduce of what a cycle made ready, as far as a fusion buffer takes it, as Horovod",
+       Options{{"fusion_mib", "128"}, {"cycle_ms", "1"}} + kAlgorithm + kCompressor,
+       build_horovod_like},
   };
   return table;
 }

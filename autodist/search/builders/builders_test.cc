@@ -78,6 +78,27 @@ TEST(Builders, GiveWhatUsersOfOtherSystemsRun) {
   }
 }
 
+TEST(Builders, HorovodsBuffersLeaveWithTheirCycle) {
+  ir::Graph graph = small();
+  graph.ops.resize(graph.variables.size());
+  for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+    graph.ops[i].cost.fixed = Seconds(0.9e-3);
+    graph.variables[i].gradient_complete = ir::OpId(graph.ops.size() - 1 - i);
+  }
+  const auto groups = [&](const std::string& specification) {
+    std::vector<std::int32_t> found;
+    for (const auto& node : build_strategy(specification, graph, two_servers()).nodes) {
+      found.push_back(std::get<strategy::AllReduceSynchronizer>(node.synchronizer).group);
+    }
+    return found;
+  };
+  EXPECT_EQ(groups("Horovod-like:cycle_ms=2"), (std::vector<std::int32_t>{2, 2, 1, 1, 0, 0}));
+  EXPECT_EQ(groups("Horovod-like:cycle_ms=9"), (std::vector<std::int32_t>{0, 0, 0, 0, 0, 0}));
+  // 144 and 96 bytes, two to a cycle: one buffer does not take both.
+  EXPECT_EQ(groups("Horovod-like:cycle_ms=2,fusion_mib=0.0002"),
+            (std::vector<std::int32_t>{3, 2, 1, 1, 0, 0}));
+}
+
 TEST(Builders, CompressWhatEveryBuilderPlans) {
   for (const char* specification :
        {"PartitionedPS:compressor=bf16+ef", "AllReduce:compressor=topk,density=0.25",

@@ -29,15 +29,27 @@ std::int32_t whole(const BuilderOptions& options, const std::string& key, std::i
   return value;
 }
 
-double mebibytes(const BuilderOptions& options, const std::string& key) {
+namespace {
+
+double above_zero(const BuilderOptions& options, const std::string& key, const char* unit) {
   const std::string& text = options.at(key);
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) ||
       value <= 0) {
-    fail(ErrorCode::kUsage, "builder: {}='{}', a number of MiB above 0 expected", key, text);
+    fail(ErrorCode::kUsage, "builder: {}='{}', a number of {} above 0 expected", key, text, unit);
   }
-  return value * (1 << 20);
+  return value;
+}
+
+}  // namespace
+
+double mebibytes(const BuilderOptions& options, const std::string& key) {
+  return above_zero(options, key, "MiB") * (1 << 20);
+}
+
+Seconds milliseconds(const BuilderOptions& options, const std::string& key) {
+  return Seconds(above_zero(options, key, "ms") * 1e-3);
 }
 
 namespace {

@@ -12,6 +12,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/id.h"
+#include "autodist/base/units.h"
 #include "autodist/search/builders/builders.h"
 
 namespace autodist::search {
@@ -21,6 +22,8 @@ bool truth(const BuilderOptions& options, const std::string& key);
 std::int32_t whole(const BuilderOptions& options, const std::string& key, std::int32_t least);
 // A size in MiB, above 0, in bytes.
 double mebibytes(const BuilderOptions& options, const std::string& key);
+// A time in ms, above 0.
+Seconds milliseconds(const BuilderOptions& options, const std::string& key);
 
 template <typename Value>
 Value one_of(const BuilderOptions& options, const std::string& key,

@@ -1,7 +1,9 @@
 // What users of other systems run today, as strategies.
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+#include <utility>
 
 #include "autodist/search/builders/algorithms.h"
 #include "autodist/search/builders/parts.h"
@@ -41,7 +43,7 @@ Strategy sharded(const ir::Graph& graph, const cluster::Cluster& cluster,
 enum class Joins { kThisGroup, kThisGroupAsLast, kNextGroup };
 
 // Groups in the order in which gradients become complete, last variable first. `rule` is told the
-// open group's number and bytes and the next variable's bytes.
+// open group's number and bytes, the next variable and its bytes.
 template <typename Rule>
 Strategy bucketed(const ir::Graph& graph, const cluster::Cluster& cluster,
                   const BuilderOptions& options, Rule rule) {
@@ -52,7 +54,7 @@ Strategy bucketed(const ir::Graph& graph, const cluster::Cluster& cluster,
   std::int32_t group = 0;
   for (std::size_t i = groups.size(); i-- > 0;) {
     const double bytes = size_of(graph, ir::VariableId(i));
-    const Joins joins = rule(group, open, bytes);
+    const Joins joins = rule(group, open, ir::VariableId(i), bytes);
     if (joins == Joins::kNextGroup && open > 0) {
       ++group;
       open = 0;
@@ -126,19 +128,34 @@ Strategy build_ddp_like(const ir::Graph& graph, const cluster::Cluster& cluster,
                         const BuilderOptions& options) {
   const double first = mebibytes(options, "first_bucket_mib");
   const double later = mebibytes(options, "bucket_mib");
-  return bucketed(graph, cluster, options, [=](std::int32_t group, double open, double bytes) {
+  const auto rule = [=](std::int32_t group, double open, ir::VariableId, double bytes) {
     return open + bytes >= (group == 0 ? first : later) ? Joins::kThisGroupAsLast
                                                         : Joins::kThisGroup;
-  });
+  };
+  return bucketed(graph, cluster, options, rule);
 }
 
-// A fusion buffer takes tensors as long as they fit.
+// Sergeev and Del Balso, "Horovod", arXiv:1802.05799, section 4, and its documentation: what is
+// ready at the end of a cycle leaves, in fusion buffers that take tensors as long as they fit. A
+// graph without times has one cycle.
 Strategy build_horovod_like(const ir::Graph& graph, const cluster::Cluster& cluster,
                             const BuilderOptions& options) {
   const double buffer = mebibytes(options, "fusion_mib");
-  return bucketed(graph, cluster, options, [=](std::int32_t, double open, double bytes) {
-    return open + bytes > buffer ? Joins::kNextGroup : Joins::kThisGroup;
-  });
+  const Seconds cycle = milliseconds(options, "cycle_ms");
+  std::vector<double> done;  // by op: in which cycle
+  Seconds now;
+  for (const ir::Op& op : graph.ops) {
+    now += op.cost.at(graph.example_batch);
+    done.push_back(std::floor(now.value / cycle.value));
+  }
+  double last = -1;
+  const auto rule = [&](std::int32_t, double open, ir::VariableId id, double bytes) {
+    const auto& complete = graph.variable(id).gradient_complete;
+    const double ready = complete ? done[complete->value] : last;
+    const bool joins = ready == std::exchange(last, ready) && open + bytes <= buffer;
+    return joins ? Joins::kThisGroup : Joins::kNextGroup;
+  };
+  return bucketed(graph, cluster, options, rule);
 }
 
 }  // namespace autodist::search
