@@ -3,7 +3,8 @@
     ddp_rank.py --model NAME --rows N [--bucket-mb MB] [--imitate SECONDS] [--warmup N] [--steps N]
 
 Finds its place in torch.distributed's variables; without WORLD_SIZE, or with --alone, it trains by
-itself. Prints the same JSON object.
+itself. Prints the same JSON object. With --all-reduce a step is Gloo's all-reduce of one tensor of the
+model's size, and nothing else.
 """
 
 import argparse
@@ -32,6 +33,7 @@ def main():
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--all-reduce", action="store_true")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     model = models.build(wanted.model, wanted.imitate)
@@ -44,14 +46,22 @@ def main():
         net = DistributedDataParallel(model, bucket_cap_mb=wanted.bucket_mb,
                                       gradient_as_bucket_view=True, broadcast_buffers=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    tensor = torch.zeros(models.parameter_count(model))
+
+    def step():
+        if wanted.all_reduce:
+            dist.all_reduce(tensor)
+            return
+        net(*batch).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
     seconds, cpu = [], 0.0
     for i in range(wanted.warmup + wanted.steps):
         if i == wanted.warmup:
             cpu, start = cpu_seconds(), time.monotonic()
         begin = time.monotonic()
-        net(*batch).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        step()
         if i >= wanted.warmup:
             seconds.append(time.monotonic() - begin)
     wall = time.monotonic() - start

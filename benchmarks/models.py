@@ -195,13 +195,13 @@ class MlpTiny(nn.Module):
 
 
 class Flat(nn.Module):
-    """One tensor of 64 MB and next to no compute: an all-reduce alone."""
+    """One tensor, of 64 MB or 4 KB, and next to no compute: an all-reduce alone."""
 
     inputs = ["float32:1"]
 
-    def __init__(self):
+    def __init__(self, parameters=16 << 20):
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(16 << 20))
+        self.weight = nn.Parameter(torch.zeros(parameters))
 
     def forward(self, x):
         return (self.weight * x.mean()).sum()
@@ -230,11 +230,11 @@ class Ncf(nn.Module):
 
 MODELS = {"vgg-like": VggLike, "resnet18-like": ResNet18Like, "bert-small": BertSmall, "ncf": Ncf,
           "vgg-tiny": lambda: VggLike(narrow=4), "bert-tiny": BertTiny, "mlp-tiny": MlpTiny,
-          "ncf-sparse": lambda: Ncf(sparse=True), "flat": Flat}
+          "ncf-sparse": lambda: Ncf(sparse=True), "flat": Flat, "flat-4k": lambda: Flat(1 << 10)}
 
 
 def inputs_of(name):
-    family = {"vgg-tiny": VggLike, "ncf-sparse": Ncf}.get(name, MODELS[name])
+    family = {"vgg-tiny": VggLike, "ncf-sparse": Ncf, "flat-4k": Flat}.get(name, MODELS[name])
     return family.inputs
 
 

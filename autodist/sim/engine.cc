@@ -88,8 +88,7 @@ std::uint64_t Engine::distance(std::uint32_t self, std::uint32_t other) const {
     const std::uint32_t b = node_of(other);
     return b >= a ? b - a : b + nodes - a;
   }
-  const std::uint32_t between = (other + symmetry_.ranks - self) % symmetry_.ranks;
-  return between / symmetry_.ranks_per_node;
+  return symmetry_.between(self, other) / symmetry_.ranks_per_node;
 }
 
 void Engine::schedule(double time, EventKind kind, std::uint32_t rank, std::uint32_t cause,

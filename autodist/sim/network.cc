@@ -49,7 +49,8 @@ void Engine::depart(std::uint32_t index) {
   const auto bytes = static_cast<double>(message.bytes);
   const std::uint32_t from = node_of(message.from);
   const std::uint32_t to = node_of(message.to);
-  charge(message.from, engine.message.value + bytes * engine.send_cpu_s_per_byte);
+  const bool ring = message.kind == MessageKind::kRing;  // its cores are charged as it begins
+  if (!ring) charge(message.from, engine.message.value + bytes * engine.send_cpu_s_per_byte);
   rank_counters_[message.from].sent += message.bytes;
   Card& card = cards_[from];
   if (from == to) {
@@ -59,7 +60,6 @@ void Engine::depart(std::uint32_t index) {
     schedule(message.sent, EventKind::kDelivered, message.to, message.from, index);
     return;
   }
-  const bool ring = message.kind == MessageKind::kRing;
   const double rate = tables_.nodes[from].bytes_per_s * (ring ? costs_.collectives.efficiency : 1);
   const double start = std::max(now_, card.send_free);
   const double service = (ring ? 0 : engine.message.value) + bytes / rate;
@@ -122,10 +122,13 @@ void Engine::delivered(const Event& event) {
   unused_.push_back(index);
   const std::uint32_t here = event.place;
   const EngineCost& engine = costs_.engine;
-  charge(here,
-         engine.message.value + static_cast<double>(message.bytes) * engine.receive_cpu_s_per_byte);
+  const bool ring = message.kind == MessageKind::kRing;
+  if (!ring) {
+    charge(here, engine.message.value +
+                     static_cast<double>(message.bytes) * engine.receive_cpu_s_per_byte);
+  }
   rank_counters_[here].received += message.bytes;
-  if (options_.trace && message.kind != MessageKind::kRing) {
+  if (options_.trace && !ring) {
     const RawRow::Of of = message.kind == MessageKind::kNorm    ? RawRow::Of::kNote
                           : message.kind == MessageKind::kValue ? RawRow::Of::kTransfer
                                                                 : RawRow::Of::kSlice;
@@ -134,10 +137,10 @@ void Engine::delivered(const Event& event) {
     record(ir::Activity::kWire, message.from, message.step, of, message.id, message.bytes,
            message.released, now_);
   }
-  if (message.kind != MessageKind::kRing) {
+  if (!ring) {
     const std::uint64_t size = static_cast<std::uint64_t>(message.bytes);
-    const std::uint32_t between = (message.to + symmetry_.ranks - message.from) % symmetry_.ranks;
-    const std::uint64_t argument = (std::uint64_t{between} << kSizeBits) | size;
+    const std::uint64_t between = symmetry_.between(message.from, message.to);
+    const std::uint64_t argument = (between << kSizeBits) | size;
     const std::uint32_t from = node_of(message.from);
     const std::uint32_t to = node_of(message.to);
     const double latency =

@@ -25,11 +25,15 @@ struct Symmetry {
   [[nodiscard]] std::uint32_t image(std::uint32_t rank) const {
     return rank < period ? rank : rank % period;
   }
+  // How far `to` is from `from`, modulo the number of ranks.
+  [[nodiscard]] std::uint32_t between(std::uint32_t from, std::uint32_t to) const {
+    return to >= from ? to - from : to + ranks - from;
+  }
   // The slice that `slice` becomes when all ranks are turned back by `shift`.
   [[nodiscard]] std::uint32_t turned(std::uint32_t slice, std::uint32_t shift) const {
     if (shift == 0) return slice;
     const Place& place = places[slice];
-    return by_owner[(place.owner + ranks - shift) % ranks][place.index];
+    return by_owner[between(shift, place.owner)][place.index];
   }
 
   struct Place {

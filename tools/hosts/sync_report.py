@@ -75,14 +75,17 @@ def with_interval(values):
     return "{:.2f} ({:.2f} to {:.2f})".format(*values)
 
 
+def ms(seconds):
+    return f"{seconds * 1e3:.0f}" if seconds >= 0.01 else f"{seconds * 1e3:.2f}"
+
+
 def row(result):
     cell, plan = result["cell"], result["plan"]
     alone, limit = system_step(result, "alone"), bound(result)
-    compute = f"{alone * 1e3:.0f}" + (" imitated" if result["imitated"] else "")
+    compute = ms(alone) + (" imitated" if result["imitated"] else "")
     bucket = f"{result['bucket']['best']}" + ("" if result["bucket"]["searched"] else " (not searched)")
     return [cell["model"], cell["ratio"], str(cell["hosts"]), cell["rate"], str(plan["rows"]),
-            compute, f"{result['link_seconds'] * 1e3:.0f}", f"{limit * 1e3:.0f}",
-            f"{system_step(result, 'priority') * 1e3:.0f}",
+            compute, ms(result["link_seconds"]), ms(limit), ms(system_step(result, "priority")),
             f"{system_step(result, 'priority') / limit:.3f}",
             with_interval(ratio(result, "ddp", "priority")), bucket,
             with_interval(ratio(result, "fifo-barrier", "priority")),
@@ -137,7 +140,12 @@ def figures(results):
             over_bound)
     put("allreduce_64mb_of_bound", find(results, "flat", "1:1", 4, "1gbit"),
         lambda r: r["link_seconds"] / (system_step(r, "priority") - system_step(r, "alone")))
-    grid = [r for r in results if r["cell"]["model"] != "flat"]
+    for size, model in (("64mb", "flat"), ("4kb", "flat-4k")):
+        flat = find(results, model, "1:1", 4, "1gbit")
+        if flat is not None and "gloo" in flat["runs"]:
+            found[f"gloo_over_allreduce_{size}"] = system_step(flat, "gloo") / (
+                system_step(flat, "priority") - system_step(flat, "alone"))
+    grid = [r for r in results if not r["cell"]["model"].startswith("flat")]
     if grid:
         found["worst_ratio_to_ddp_ci_low"] = min(ratio(r, "ddp", "priority")[1] for r in grid)
     return found

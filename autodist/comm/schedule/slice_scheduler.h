@@ -13,8 +13,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <queue>
-#include <tuple>
 #include <vector>
 
 #include "autodist/base/id.h"
@@ -52,25 +50,40 @@ class SliceScheduler {
   void acknowledge(Bytes size);
 
   [[nodiscard]] Bytes in_flight() const { return in_flight_; }
-  [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
+  [[nodiscard]] std::size_t waiting() const { return waiting_; }
 
  private:
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   struct Entry {
     Transfer transfer;
-    std::uint64_t arrival = 0;
+    std::uint32_t next = kNone;  // of its run; of the unused ones
   };
-  struct NeededLater {
-    bool operator()(const Entry& a, const Entry& b) const {
-      return a.transfer.step != b.transfer.step       ? a.transfer.step > b.transfer.step
-             : a.transfer.needed != b.transfer.needed ? a.transfer.needed > b.transfer.needed
-                                                      : a.arrival > b.arrival;
+  // Transfers that came one after another for the same step and time, as the slices of a variable
+  // do: a list through entries_. The heap orders runs, which are far fewer than transfers.
+  struct Run {
+    std::uint64_t step = 0;
+    double needed = 0;
+    std::uint64_t arrival = 0;  // all of an earlier run of the same time came before
+    std::uint32_t first = kNone;
+
+    // A heap's top is the largest: what is needed first.
+    friend bool operator<(const Run& a, const Run& b) {
+      return a.step != b.step       ? a.step > b.step
+             : a.needed != b.needed ? a.needed > b.needed
+                                    : a.arrival > b.arrival;
     }
   };
+
+  std::uint32_t new_entry(const Transfer& transfer);
 
   Bytes window_;
   Bytes in_flight_{0};
   std::uint64_t arrivals_ = 0;
-  std::priority_queue<Entry, std::vector<Entry>, NeededLater> waiting_;
+  std::size_t waiting_ = 0;
+  std::vector<Run> runs_;
+  std::vector<Entry> entries_;
+  std::uint32_t unused_ = kNone;
+  std::uint32_t latest_ = kNone;  // the end of the run that the last transfer entered
 };
 
 }  // namespace autodist::comm

@@ -223,7 +223,9 @@ void Analytic::add_variable(const Point& point, std::size_t variable,
     own[node_of_rank_[rank]] += owned[rank];
     messages[node_of_rank_[rank]] += pieces;
     all_messages += pieces;
-    loads.at(variable, 3 * n + rank) += work_of(fixed, traffic, owned[rank]);
+    const double work = work_of(fixed, traffic, owned[rank]);
+    loads.at(variable, 3 * n + rank) += work;
+    loads.stolen[node_of_rank_[rank]] += work;
   }
   double worst = 0;
   for (std::size_t i = 0; i < n; ++i) {
@@ -262,8 +264,10 @@ void Analytic::add_factors(std::size_t variable, Loads& loads) const {
     loads.at(variable, n + i) += across;
     const double inside = node.members * (node.members - 1) * fixed.factor_bytes;
     loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
-    const double sent = 2 * pairs * fixed.factor_bytes;
-    loads.stolen[i] += node.members * work + sent * costs_.engine.send_cpu_s_per_byte;
+    loads.stolen[i] +=
+        node.members * work +
+        moving(pairs, pairs * fixed.factor_bytes, pairs, pairs * fixed.factor_bytes) +
+        moved_inside(node.members * (node.members - 1), inside);
     worst = std::max(worst, across + node.latency);
   }
   for (std::uint32_t rank : members_) loads.at(variable, 3 * n + rank) += work;
@@ -278,22 +282,23 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
   const double others = (traffic.by_node ? nodes_with_members_ : members_count_) - here;
   const double message = costs_.engine.message.value;
   const double trips = traffic.fetches ? 2 : 1;  // asking for rows is a message, too
-  const auto seconds = [&](double count, double part, double bytes, double sent) {
-    return count * (part * bytes / node.rate + sent * message);
-  };
   const double away = all_messages - messages;
-  double out = seconds(here, 1 - own, traffic.up, trips * away) +
-               seconds(others, own, traffic.down, messages);
-  double in = seconds(here, 1 - own, traffic.down, away) +
-              seconds(others, own, traffic.up, trips * messages);
-  if (traffic.gathers) out = in = here * others * (traffic.up / node.rate + message);
+  double bytes_out = here * (1 - own) * traffic.up + others * own * traffic.down;
+  double bytes_in = here * (1 - own) * traffic.down + others * own * traffic.up;
+  double out = here * trips * away + others * messages;
+  double in = here * away + others * trips * messages;
+  if (traffic.gathers) {
+    bytes_out = bytes_in = here * others * traffic.up;
+    out = in = here * others;
+  }
   const std::size_t n = nodes_.size();
-  loads.at(variable, i) += out;
-  loads.at(variable, n + i) += in;
-  const double inside =
-      (traffic.by_node ? 1 : own) * std::max(0.0, node.members - 1) * (traffic.up + traffic.down);
+  loads.at(variable, i) += bytes_out / node.rate + out * message;
+  loads.at(variable, n + i) += bytes_in / node.rate + in * message;
+  const double mates = std::max(0.0, node.members - 1);
+  const double inside = (traffic.by_node ? 1 : own) * mates * (traffic.up + traffic.down);
   loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
-  loads.stolen[i] += (out + in) * node.rate * costs_.engine.send_cpu_s_per_byte;
+  loads.stolen[i] += moving(out, bytes_out, in, bytes_in) +
+                     moved_inside(2 * mates * (traffic.by_node ? all_messages : messages), inside);
 }
 
 // What others pass on crosses a node's card, whoever owns it.
@@ -301,15 +306,29 @@ void Analytic::add_relayed(std::size_t i, const Traffic& traffic, double message
                            std::size_t variable, Loads& loads) const {
   const Node& node = nodes_[i];
   const Relay::Node& way = traffic.relay->nodes[i];
-  const double crossings = (way.sent + way.received) * messages * costs_.engine.message.value;
-  const double out = (way.sent * traffic.up + way.received * traffic.down) / node.rate + crossings;
-  const double in = (way.received * traffic.up + way.sent * traffic.down) / node.rate + crossings;
+  const double count = (way.sent + way.received) * messages;
+  const double crossings = count * costs_.engine.message.value;
+  const double out = way.sent * traffic.up + way.received * traffic.down;
+  const double in = way.received * traffic.up + way.sent * traffic.down;
   const std::size_t n = nodes_.size();
-  loads.at(variable, i) += out;
-  loads.at(variable, n + i) += in;
-  loads.at(variable, 2 * n + i) +=
-      seconds_for(way.inside * (traffic.up + traffic.down), node.intra);
-  loads.stolen[i] += (out + in) * node.rate * costs_.engine.send_cpu_s_per_byte;
+  loads.at(variable, i) += out / node.rate + crossings;
+  loads.at(variable, n + i) += in / node.rate + crossings;
+  const double inside = way.inside * (traffic.up + traffic.down);
+  loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
+  loads.stolen[i] +=
+      moving(count, out, count, in) + moved_inside(2 * way.inside * messages, inside);
+}
+
+// Core seconds of so many messages and bytes out of a node and into it.
+double Analytic::moving(double out, double bytes_out, double in, double bytes_in) const {
+  const sim::EngineCost& engine = costs_.engine;
+  return (out + in) * engine.message.value + bytes_out * engine.send_cpu_s_per_byte +
+         bytes_in * engine.receive_cpu_s_per_byte;
+}
+
+// And of those that stay on it: both ends are there.
+double Analytic::moved_inside(double messages, double bytes) const {
+  return moving(messages, bytes, messages, bytes);
 }
 
 // The shards of a group, one after another, in as many contiguous parts as there are members.

@@ -123,6 +123,8 @@ class Analytic {
                 double all_messages, std::size_t variable, Loads& loads) const;
   void add_relayed(std::size_t node, const Traffic& traffic, double messages, std::size_t variable,
                    Loads& loads) const;
+  [[nodiscard]] double moving(double out, double bytes_out, double in, double bytes_in) const;
+  [[nodiscard]] double moved_inside(double messages, double bytes) const;
   void raise_by_sides(const Point& point, Loads& loads, Highest& highest) const;
   [[nodiscard]] std::string name_of(std::size_t side) const;
 
