@@ -1,6 +1,7 @@
 """One rank of PyTorch's DistributedDataParallel over Gloo, beside `autodist bench sync-rank`.
 
     ddp_rank.py --model NAME --rows N [--bucket-mb MB] [--imitate SECONDS] [--warmup N] [--steps N]
+                [--alone | --all-reduce]
 
 Finds its place in torch.distributed's variables; without WORLD_SIZE, or with --alone, it trains by
 itself. Prints the same JSON object. With --all-reduce a step is Gloo's all-reduce of one tensor of the
@@ -32,8 +33,9 @@ def main():
     parser.add_argument("--imitate", type=float, default=0)
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--alone", action="store_true")
-    parser.add_argument("--all-reduce", action="store_true")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--alone", action="store_true")
+    what.add_argument("--all-reduce", action="store_true")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     model = models.build(wanted.model, wanted.imitate)
@@ -46,7 +48,7 @@ def main():
         net = DistributedDataParallel(model, bucket_cap_mb=wanted.bucket_mb,
                                       gradient_as_bucket_view=True, broadcast_buffers=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    tensor = torch.zeros(models.parameter_count(model))
+    tensor = torch.zeros(models.parameter_count(model) if wanted.all_reduce else 0)
 
     def step():
         if wanted.all_reduce:

@@ -277,6 +277,7 @@ def first_parameter_bytes(name):
     """Of the variable whose gradient is complete last and which the next step needs first."""
     model = MODELS[name]()
     parameters = dict(model.named_parameters())
-    known = [parameters[name] for name in ("mlp_user.weight", "words.weight") if name in parameters]
+    tables = ("mlp_user.weight", "words.weight")
+    known = [parameters[table] for table in tables if table in parameters]
     first = known[0] if known else next(iter(parameters.values()))
     return 4 * first.numel()

@@ -40,6 +40,13 @@ def check_figures():
     for wanted in ("predict.svg", "| imitated, held out | 3 | 10.0 % | 100.0 % | 100.0 % |",
                    "+10.0 %", "-5.0 %", "Every case that was started ended."):
         assert wanted in page, f"the page lacks '{wanted}'"
+    assert "Peak memory was not measured." in page
+    for each, measured in zip(rows, (80e6, 100e6, 100e6, 100e6)):
+        each.update(memory_bytes=[10e6, measured], predicted_bytes=88e6)
+    page = report.page("predict.svg")
+    for wanted in ("| mlp-tiny | 2 | 3 | 100.0 | 88.0 | 12.0 % | 12.0 % |",
+                   "| median error of peak memory (all) | 12.0 % | ≤ 5.0 % | missed |"):
+        assert wanted in page, f"the page lacks '{wanted}'"
     assert report.plot().count("<circle") == 4 + len(predict_report.KINDS)
 
 

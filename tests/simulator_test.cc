@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autodist/search/builders/builders.h"
 #include "tests/simulated_jobs.h"
 
 namespace autodist {
@@ -77,9 +78,33 @@ TEST(Bytes, OfARingBesideSlicesAreTheSame) {
   const cluster::Cluster cluster = machines(3);
   SimulatedJob job = job_on(graph, "AllReduce:algorithm=library,chunk_size=2", cluster);
   const std::int64_t ring_alone = job.simulate().nodes[1].sent.value;
-  strategy::Strategy mixed;
   job = job_on(graph, "AllReduce:algorithm=library,chunk_size=1", cluster);
   EXPECT_EQ(job.simulate().nodes[1].sent.value, ring_alone);
+}
+
+// A library takes its cores where it begins, so its messages take none.
+TEST(Cores, OfARingBesideSlicesAreTakenOnce) {
+  const auto graph = stack(4, 100, 1e-3);
+  const cluster::Cluster cluster = machines(3);
+  strategy::Strategy mixed =
+      search::build_strategy("AllReduce:algorithm=library,chunk_size=1", *graph, cluster);
+  mixed.nodes.front() = search::build_strategy("PS", *graph, cluster).nodes.front();
+  strategy::fix_priorities(mixed, *graph);
+  SimulatedJob job = job_of(graph, "PS", 3);
+  job.program = passes::rewrite(graph, mixed, cluster, {}, "mixed");
+  only_the_wire(job.costs);
+  const double per_byte = job.costs.engine.send_cpu_s_per_byte = 1e-6;
+  const sim::Simulation simulation = job.simulate();
+  std::int64_t sent = 0;
+  double stolen = 0;
+  for (const sim::NodeUse& node : simulation.nodes) {
+    sent += node.sent.value;
+    stolen += node.stolen.value;
+  }
+  const double slices = 2 * 2 * 4e4;  // two others push, and get it back
+  EXPECT_GT(static_cast<double>(sent), 3 * slices) << "the ring is among it";
+  EXPECT_GT(stolen, 0);
+  EXPECT_LE(stolen, slices * per_byte * 1.01);
 }
 
 // One layer, two machines, one owner: the step is forward, backward, and what the parameters need

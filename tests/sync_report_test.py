@@ -43,6 +43,13 @@ def main():
     assert abs(found["speedup_over_ddp_off_balance_min"] - 1.2) < 1e-9
     assert abs(found["worst_ratio_to_ddp_ci_low"] - 1.2) < 1e-9
     assert "step_over_bound_1gbit" not in found, "what was not measured has no figure"
+    flat = result(1.5, 2.0)
+    flat["cell"].update(model="flat-4k", hosts=4, rate="1gbit")
+    flat["runs"]["gloo"] = [[rank(0, 0.6), rank(1, 0.6)]] * 3
+    assert abs(sync_report.figures([flat])["gloo_over_allreduce_4kb"] - 1.2) < 1e-9
+    flat["runs"]["alone"] = flat["runs"]["priority"]
+    assert "gloo_over_allreduce_4kb" not in sync_report.figures([flat]), "nothing but noise"
+    assert (sync_report.ms(0.00123), sync_report.ms(1.2344)) == ("1.23", "1234")
     page = sync_report.page([balance])
     assert page.count("| vgg-like |") == 1 and "| 1.050 |" in page, page
     assert rate_of("250mbit") == 250e6 and rate_of("1gbit") == 1e9

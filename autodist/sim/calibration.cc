@@ -49,7 +49,7 @@ const std::vector<Entry>& entries() {
        }},
       {{"sum_gb_per_s", "contributions read while they are summed", 1e-6},
        [](CostModel& costs, double value) { costs.engine.sum_bytes_per_s = value * kGigabyte; }},
-      {{"update_gb_per_s", "parameters updated, plain SGD", 1e-6},
+      {{"update_gb_per_s", "parameters updated by owners, and by ranks on CPUs, plain SGD", 1e-6},
        [](CostModel& costs, double value) { costs.engine.update_bytes_per_s = value * kGigabyte; }},
       {{"install_gb_per_s", "parameters copied into place", 1e-6},
        [](CostModel& costs, double value) {

@@ -152,12 +152,13 @@ class Model {
       device.with_more += in_step(op, all + 1);
     }
     if (has_figures) {
-      say_uncalibrated(
-          fmt::format("times on {}: roofline at half of {:g} TFLOP/s and 70 % of {:g} GB/s",
-                      device.kind, figures.tflops, figures.memory_bandwidth_bytes_per_s / 1e9));
+      say_uncalibrated(fmt::format(
+          "times and updates on {}: roofline at half of {:g} TFLOP/s and 70 % of {:g} GB/s",
+          device.kind, figures.tflops, figures.memory_bandwidth_bytes_per_s / 1e9));
     } else if (!is_cpu) {
       say_uncalibrated(
-          "times on GPUs of no known kind: those measured where the graph was captured");
+          "times on GPUs of no known kind: those measured where the graph was captured; updates "
+          "there: as a host's");
     }
     costs_.devices.push_back(std::move(device));
   }

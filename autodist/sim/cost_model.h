@@ -101,6 +101,7 @@ double samples_to_add(const CostModel& costs, ir::Rank rank, double seconds);
 double updates_by_memory(double bytes_per_s);
 // At which every rank's own update of the plain SGD kind goes: that of the slowest device.
 double update_bytes_per_s(const CostModel& costs, const ir::Program& program);
+
 // 0 where the rate is.
 inline double seconds_for(double amount, double per_s) { return per_s > 0 ? amount / per_s : 0; }
 // Streams of memory that an update reads or writes, against those of plain SGD: 1, 5/3 with one

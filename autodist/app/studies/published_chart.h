@@ -3,8 +3,8 @@
 // Gbit/s; computed anew by the simulator.
 //
 // Given: each system's rate on one GPU. Fitted on ResNet-101 and VGG-16, on 8 to 32 GPUs: the
-// bandwidth of NCCL, that of one tensor's and of a card's remote procedure calls, and what a shard
-// costs a session. Predicted: the other three models.
+// bandwidth of NCCL, that of one tensor's remote procedure call, and what a shard costs a session.
+// Predicted: the other three models.
 
 #pragma once
 
@@ -29,7 +29,6 @@ Chart parse_chart(const std::string& text, const std::string& where);
 struct ChartCosts {
   double nccl_bytes_per_s = 4e9;    // of a machine's card
   double tensor_bytes_per_s = 1e9;  // of one tensor's remote procedure call, beside others
-  double rpc_bytes_per_s = 4e9;     // of all that a card carries at once
   Seconds shard{100e-6};            // of a step, per shard of a variable on a server
 };
 

@@ -34,9 +34,11 @@ std::shared_ptr<const ir::Graph> with_times(const std::shared_ptr<const ir::Grap
   const ir::Program program = passes::rewrite(
       graph, search::build_strategy("AllReduce", *graph, cluster), cluster, options, "times");
   const sim::CostModel costs = sim::cost_model(program, cluster, how);
+  std::uint32_t computing = 0;
+  while (!program.computes(ir::Rank(computing))) ++computing;
   ir::Graph timed = *graph;
   for (std::size_t i = 0; i < timed.ops.size(); ++i) {
-    timed.ops[i].cost = {costs.device(ir::Rank(0)).ops[i], Seconds{}};
+    timed.ops[i].cost = {costs.device(ir::Rank(computing)).ops[i], Seconds{}};
   }
   return std::make_shared<const ir::Graph>(std::move(timed));
 }
@@ -125,10 +127,11 @@ std::vector<std::pair<std::string, std::optional<Seconds>>> builder_steps(
   const search::Judge judge(graph, cluster, request.passes, [&](const ir::Program& program) {
     return costs_of(program, cluster, request.costs, request.cluster_file, request.calibration);
   });
+  const auto timed = with_times(graph, cluster, request.costs);
   std::vector<std::pair<std::string, std::optional<Seconds>>> steps;
   for (const std::string& builder : builders) {
     std::string why_not;
-    const auto judged = judge(search::build_strategy(builder, *graph, cluster), why_not);
+    const auto judged = judge(search::build_strategy(builder, *timed, cluster), why_not);
     steps.emplace_back(builder, judged ? std::optional<Seconds>(judged->step) : std::nullopt);
   }
   return steps;
@@ -222,8 +225,8 @@ std::string strategy_page(const std::vector<StrategyRow>& rows, const std::strin
       "Made by `autodist bench search`. All times are the simulator's, uncalibrated: roofline "
       "times of the devices, the engine's default rates. A and B are AutoSync's clusters "
       "(`data/clusters/`).\n\n"
-      "*Best system* is the fastest of the five as they run by themselves: DDP-like and "
-      "Horovod-like with a library's ring, in buckets, first in, first out; PS-LB with whole "
+      "*Best system* is the fastest of the five as they run by themselves: DDP-like in buckets "
+      "and Horovod-like in cycles, with a library's ring, first in, first out; PS-LB with whole "
       "tensors, first in, first out; Parallax, both of these; BytePS in parts of 4 MB by "
       "priority; all with a barrier before every step. *Best builder* is the fastest of all "
       "builders, on our engine with its priorities and without the "

@@ -6,12 +6,14 @@
 // barrier.
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 #include <torch/torch.h>
 
 #include <chrono>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -100,6 +102,26 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+// Of this process: memory that no file backs, and the most that it had since forget_peak().
+struct Resident {
+  std::int64_t anonymous = 0;
+  std::int64_t peak = 0;
+};
+
+Resident resident() {
+  const auto bytes_of = [lines = read_file("/proc/self/status")](const std::string& name) {
+    const std::size_t at = lines.find("\n" + name + ":");
+    constexpr std::int64_t kKibibyte = 1024;
+    return at == std::string::npos ? 0 : std::stoll(lines.substr(at + name.size() + 2)) * kKibibyte;
+  };
+  return {bytes_of("RssAnon"), bytes_of("VmHWM") - bytes_of("RssFile")};
+}
+
+void forget_peak() {
+  ::malloc_trim(0);  // what planning freed is not a step's
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
+
 std::int64_t parameter_count(const TrainingStep& step) {
   std::int64_t count = 0;
   for (const NamedTensor& each : step.parameters) count += each.tensor.numel();
@@ -118,6 +140,7 @@ double checksum_of(const TrainingStep& step) {
 
 int bench_sync_rank(const SyncArguments& arguments, Console& console) {
   torch::set_num_threads(1);
+  const Resident before = resident();
   ModelRequest request;
   request.name = arguments.model;
   request.batch = arguments.rows;
@@ -144,6 +167,7 @@ int bench_sync_rank(const SyncArguments& arguments, Console& console) {
       cpu_before = cpu_seconds();
       sent_before = session.bytes_sent();
       session.take_trace();
+      forget_peak();
     }
     const Seconds begin = clock.now();
     if (i == arguments.warmup) start = begin;
@@ -156,6 +180,7 @@ int bench_sync_rank(const SyncArguments& arguments, Console& console) {
   const double cpu = cpu_seconds() - cpu_before;
   const std::uint64_t sent = session.bytes_sent() - sent_before;
   const Seconds wall = clock.now() - start;
+  const std::int64_t memory = resident().peak - before.anonymous;
   session.synchronize();
   if (!arguments.trace.empty()) {
     const ir::Trace trace = session.gather_trace();
@@ -170,6 +195,7 @@ int bench_sync_rank(const SyncArguments& arguments, Console& console) {
                       {"mean_step_seconds", wall.value / steps},
                       {"cpu_seconds_per_step", cpu / steps},
                       {"bytes_sent_per_step", static_cast<double>(sent) / steps},
+                      {"memory_bytes", memory},
                       {"parameters", parameter_count(step)},
                       {"checksum", checksum}}
                      .dump()

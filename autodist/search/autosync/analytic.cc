@@ -225,7 +225,7 @@ void Analytic::add_variable(const Point& point, std::size_t variable,
     all_messages += pieces;
     const double work = work_of(fixed, traffic, owned[rank]);
     loads.at(variable, 3 * n + rank) += work;
-    loads.stolen[node_of_rank_[rank]] += work;
+    loads.core(variable, node_of_rank_[rank]) += work;
   }
   double worst = 0;
   for (std::size_t i = 0; i < n; ++i) {
@@ -243,7 +243,7 @@ void Analytic::add_variable(const Point& point, std::size_t variable,
   const double work = install + seconds_for(summed, costs_.engine.sum_bytes_per_s);
   for (std::uint32_t rank : members_) {
     loads.at(variable, 3 * n + rank) += work;
-    loads.stolen[node_of_rank_[rank]] += work;
+    loads.core(variable, node_of_rank_[rank]) += work;
   }
   const double there = traffic.relay ? traffic.relay->hops : traffic.by_node ? 2 : 1;
   loads.trip[variable] = 2 * (traffic.fetches ? 2 : there) * worst + install;
@@ -264,7 +264,7 @@ void Analytic::add_factors(std::size_t variable, Loads& loads) const {
     loads.at(variable, n + i) += across;
     const double inside = node.members * (node.members - 1) * fixed.factor_bytes;
     loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
-    loads.stolen[i] +=
+    loads.core(variable, i) +=
         node.members * work +
         moving(pairs, pairs * fixed.factor_bytes, pairs, pairs * fixed.factor_bytes) +
         moved_inside(node.members * (node.members - 1), inside);
@@ -281,12 +281,13 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
   const double here = traffic.by_node ? std::min(node.members, 1.0) : node.members;
   const double others = (traffic.by_node ? nodes_with_members_ : members_count_) - here;
   const double message = costs_.engine.message.value;
-  const double trips = traffic.fetches ? 2 : 1;  // asking for rows is a message, too
+  // Asking for rows is a message, too, and so is the answer.
+  const double trips = traffic.fetches ? 2 : 1;
   const double away = all_messages - messages;
   double bytes_out = here * (1 - own) * traffic.up + others * own * traffic.down;
   double bytes_in = here * (1 - own) * traffic.down + others * own * traffic.up;
-  double out = here * trips * away + others * messages;
-  double in = here * away + others * trips * messages;
+  double out = trips * (here * away + others * messages);
+  double in = out;
   if (traffic.gathers) {
     bytes_out = bytes_in = here * others * traffic.up;
     out = in = here * others;
@@ -297,8 +298,9 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
   const double mates = std::max(0.0, node.members - 1);
   const double inside = (traffic.by_node ? 1 : own) * mates * (traffic.up + traffic.down);
   loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
-  loads.stolen[i] += moving(out, bytes_out, in, bytes_in) +
-                     moved_inside(2 * mates * (traffic.by_node ? all_messages : messages), inside);
+  loads.core(variable, i) +=
+      moving(out, bytes_out, in, bytes_in) +
+      moved_inside(2 * mates * (traffic.by_node ? all_messages : messages), inside);
 }
 
 // What others pass on crosses a node's card, whoever owns it.
@@ -315,7 +317,7 @@ void Analytic::add_relayed(std::size_t i, const Traffic& traffic, double message
   loads.at(variable, n + i) += in / node.rate + crossings;
   const double inside = way.inside * (traffic.up + traffic.down);
   loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
-  loads.stolen[i] +=
+  loads.core(variable, i) +=
       moving(count, out, count, in) + moved_inside(2 * way.inside * messages, inside);
 }
 
@@ -403,7 +405,7 @@ void Analytic::add_libraries(const Point& point, Loads& loads) const {
     }
     for (std::uint32_t rank : members_) {
       loads.at(i, 3 * n + rank) += fixed.install_updating;
-      loads.stolen[node_of_rank_[rank]] +=
+      loads.core(i, node_of_rank_[rank]) +=
           fixed.install_updating + 2 * fixed.bytes * costs_.collectives.cpu_s_per_byte;
     }
     loads.trip[i] = all + fixed.install_updating;
@@ -444,7 +446,8 @@ Analytic::Loads Analytic::loads_of(const Point& point) const {
   loads.sides = 3 * nodes_.size() + node_of_rank_.size();
   loads.of.resize(loads.sides * variables_.size());
   loads.trip.resize(variables_.size());
-  loads.stolen.resize(nodes_.size());
+  loads.nodes = nodes_.size();
+  loads.cores.resize(loads.nodes * variables_.size());
   if (members_.size() < 2) return loads;
   const Owned owned = owners_of(point);
   const std::vector<double> fused = fused_messages(owned);
@@ -470,7 +473,8 @@ std::string Analytic::name_of(std::size_t side) const {
 }
 
 // The longest of what a side must carry, and where.
-void Analytic::raise_by_sides(const Point& point, Loads& loads, Highest& highest) const {
+void Analytic::raise_by_sides(const Point& point, Loads& loads, double stretch,
+                              Highest& highest) const {
   std::vector<double> sums(loads.sides);
   std::vector<double> firsts(loads.sides, compute_);  // first gradients among those needed so far
   std::vector<double> most(loads.sides);
@@ -483,7 +487,7 @@ void Analytic::raise_by_sides(const Point& point, Loads& loads, Highest& highest
       if (load[side] <= 0) continue;
       sums[side] += load[side];
       firsts[side] = std::min(firsts[side], fixed.complete);
-      const double by_then = (sums[side] + firsts[side] - fixed.needed) / steps;
+      const double by_then = (sums[side] + stretch * (firsts[side] - fixed.needed)) / steps;
       most[side] = std::max({most[side], sums[side], by_then});
     }
   }
@@ -493,21 +497,52 @@ void Analytic::raise_by_sides(const Point& point, Loads& loads, Highest& highest
   }
 }
 
-Score Analytic::score(const Point& point) const {
-  Loads loads = loads_of(point);
+// What holds the step up while the slowest rank's ops take `busy` seconds.
+Analytic::Highest Analytic::highest_of(const Point& point, Loads& loads, double busy) const {
   Highest highest;
-  highest.seconds = compute_;
-  raise_by_sides(point, loads, highest);
+  highest.seconds = busy;
+  const double stretch = compute_ > 0 ? busy / compute_ : 1;
+  raise_by_sides(point, loads, stretch, highest);
   for (std::uint32_t v : by_need_) {
     const Fixed& fixed = variables_[v];
     const double steps = 1.0 + point.choices[v].staleness;
-    highest.raise((fixed.complete - fixed.needed + loads.trip[v]) / steps, Where::kTrip, v);
+    const double trip = stretch * (fixed.complete - fixed.needed) + loads.trip[v];
+    highest.raise(trip / steps, Where::kTrip, v);
   }
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {  // the engine's work on the ranks' own cores
+  return highest;
+}
+
+// How long ops take beside the engine's work on their cores, in steps of `step` with ops of `busy`
+// seconds. A variable travels between its gradient and its next need; what of that time ranks wait
+// takes nothing from them.
+double Analytic::busy_in(const Point& point, Loads& loads, double step, double busy) const {
+  const double waiting = step - busy;
+  std::vector<double> works(nodes_.size());
+  for (std::uint32_t v : by_need_) {
+    const Fixed& fixed = variables_[v];
+    const double late = compute_ > 0 ? (fixed.complete - fixed.needed) * busy / compute_ : 0;
+    const double travelling = step * (1.0 + point.choices[v].staleness) - late;
+    const double beside = travelling > waiting ? 1 - waiting / travelling : 0;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) works[i] += beside * loads.core(v, i);
+  }
+  double most = compute_;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].members == 0 || !costs_.device(ir::Rank(nodes_[i].lowest)).on_host) continue;
     const double cores = costs_.cores != 0 ? costs_.cores : nodes_[i].members;
     const double computing = compute_ * nodes_[i].members / std::max(cores, nodes_[i].members);
-    highest.raise(computing + loads.stolen[i] / cores, Where::kCompute, 0);
+    most = std::max(most, computing + works[i] / cores);
+  }
+  return most;
+}
+
+Score Analytic::score(const Point& point) const {
+  constexpr int kRounds = 3;  // each is nearer to the step whose waits are those that it was given
+  Loads loads = loads_of(point);
+  double busy = busy_in(point, loads, compute_, compute_);
+  Highest highest = highest_of(point, loads, busy);
+  for (int round = 0; round < kRounds && highest.seconds > busy; ++round) {
+    busy = busy_in(point, loads, highest.seconds, busy);
+    highest = highest_of(point, loads, busy);
   }
   Score score;
   score.step = Seconds(highest.seconds);

@@ -69,10 +69,12 @@ class Analytic {
   struct Loads {
     std::size_t sides = 0;
     std::vector<double> of;
-    std::vector<double> trip;    // seconds of a way round with nothing in its way, by variable
-    std::vector<double> stolen;  // core seconds, by node
+    std::vector<double> trip;  // seconds of a way round with nothing in its way, by variable
+    std::size_t nodes = 0;
+    std::vector<double> cores;  // seconds of the engine's work, by variable and node
 
     double& at(std::size_t variable, std::size_t side) { return of[variable * sides + side]; }
+    double& core(std::size_t variable, std::size_t node) { return cores[variable * nodes + node]; }
   };
 
   struct Traffic {    // of one variable at a point
@@ -125,7 +127,9 @@ class Analytic {
                    Loads& loads) const;
   [[nodiscard]] double moving(double out, double bytes_out, double in, double bytes_in) const;
   [[nodiscard]] double moved_inside(double messages, double bytes) const;
-  void raise_by_sides(const Point& point, Loads& loads, Highest& highest) const;
+  [[nodiscard]] Highest highest_of(const Point& point, Loads& loads, double busy) const;
+  void raise_by_sides(const Point& point, Loads& loads, double stretch, Highest& highest) const;
+  [[nodiscard]] double busy_in(const Point& point, Loads& loads, double step, double busy) const;
   [[nodiscard]] std::string name_of(std::size_t side) const;
 
   const Space& space_;

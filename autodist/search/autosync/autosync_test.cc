@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
 #include <set>
 
 #include "autodist/base/error.h"
 #include "autodist/search/autosync/analytic.h"
 #include "autodist/search/autosync/climb.h"
+#include "autodist/search/autosync/moves.h"
 #include "autodist/search/autosync/small_problems.h"
 #include "autodist/search/builders/builders.h"
 
@@ -110,6 +112,32 @@ TEST(Analytic, CountsWhatEveryAlgorithmSendsAsTheSimulatorDoes) {
     }
     EXPECT_EQ(seen.count(strategy::AllReduceAlgorithm::kRing), 1u);
     EXPECT_EQ(seen.count(strategy::AllReduceAlgorithm::kTree), 1u);
+  }
+}
+
+// The engine's work takes from ops what it does beside them, and nothing while ranks wait: with
+// much to compute the score is the simulator's step; with little it does not count that work twice.
+TEST(Analytic, CountsTheEnginesWorkWhereItIsBesideOps) {
+  for (const double seconds : {2e-1, 1e-6}) {
+    const auto graph = layers({800, 800, 800, 800}, seconds);
+    const cluster::Cluster cluster = machines({1, 1, 1, 1});
+    const Space space(*graph, cluster, one_slice_size());
+    const Judge judge(graph, cluster, {}, costs_on(cluster));
+    const ir::Program program = judge.program_of(build_strategy("PS", *graph, cluster));
+    const sim::CostModel costs = judge.costs_of(program);
+    const Analytic analytic(space, program, costs);
+    std::mt19937_64 random(3);
+    for (int i = 0; i < 40; ++i) {
+      const Point point = sample(space, random);
+      std::string why_not;
+      const auto judged = judge(space.strategy_of(point), why_not);
+      ASSERT_TRUE(judged) << why_not;
+      const double scored = analytic.score(point).step / judged->simulated;
+      EXPECT_LT(scored, 1.1) << "point " << i;
+      if (seconds > 1e-3) {
+        EXPECT_GT(scored, 0.95) << "point " << i;
+      }
+    }
   }
 }
 

@@ -94,6 +94,10 @@ TEST(Builders, HorovodsBuffersLeaveWithTheirCycle) {
   };
   EXPECT_EQ(groups("Horovod-like:cycle_ms=2"), (std::vector<std::int32_t>{2, 2, 1, 1, 0, 0}));
   EXPECT_EQ(groups("Horovod-like:cycle_ms=9"), (std::vector<std::int32_t>{0, 0, 0, 0, 0, 0}));
+  std::swap(graph.variables[1].gradient_complete, graph.variables[5].gradient_complete);
+  EXPECT_EQ(groups("Horovod-like:cycle_ms=2"), (std::vector<std::int32_t>{2, 0, 1, 1, 0, 2}))
+      << "by completion";
+  std::swap(graph.variables[1].gradient_complete, graph.variables[5].gradient_complete);
   // 144 and 96 bytes, two to a cycle: one buffer does not take both.
   EXPECT_EQ(groups("Horovod-like:cycle_ms=2,fusion_mib=0.0002"),
             (std::vector<std::int32_t>{3, 2, 1, 1, 0, 0}));

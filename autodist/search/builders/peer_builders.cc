@@ -42,24 +42,32 @@ Strategy sharded(const ir::Graph& graph, const cluster::Cluster& cluster,
 
 enum class Joins { kThisGroup, kThisGroupAsLast, kNextGroup };
 
-// Groups in the order in which gradients become complete, last variable first. `rule` is told the
-// open group's number and bytes, the next variable and its bytes.
+// Variables, the last first: about as their gradients become complete.
+std::vector<ir::VariableId> backwards(const ir::Graph& graph) {
+  std::vector<ir::VariableId> order;
+  for (std::size_t i = graph.variables.size(); i-- > 0;) order.emplace_back(i);
+  return order;
+}
+
+// Groups in `order`. `rule` is told the open group's number and bytes, the next variable and its
+// bytes.
 template <typename Rule>
 Strategy bucketed(const ir::Graph& graph, const cluster::Cluster& cluster,
-                  const BuilderOptions& options, Rule rule) {
+                  const BuilderOptions& options, const std::vector<ir::VariableId>& order,
+                  Rule rule) {
   Strategy strategy = with_replicas(cluster);
   AllReduceSynchronizer all_reduce = all_reduce_of(options);
   double open = 0;
   std::vector<std::int32_t> groups(graph.variables.size());
   std::int32_t group = 0;
-  for (std::size_t i = groups.size(); i-- > 0;) {
-    const double bytes = size_of(graph, ir::VariableId(i));
-    const Joins joins = rule(group, open, ir::VariableId(i), bytes);
+  for (const ir::VariableId id : order) {
+    const double bytes = size_of(graph, id);
+    const Joins joins = rule(group, open, id, bytes);
     if (joins == Joins::kNextGroup && open > 0) {
       ++group;
       open = 0;
     }
-    groups[i] = group;
+    groups[id.value] = group;
     open += bytes;
     if (joins == Joins::kThisGroupAsLast) {
       ++group;
@@ -132,7 +140,7 @@ Strategy build_ddp_like(const ir::Graph& graph, const cluster::Cluster& cluster,
     return open + bytes >= (group == 0 ? first : later) ? Joins::kThisGroupAsLast
                                                         : Joins::kThisGroup;
   };
-  return bucketed(graph, cluster, options, rule);
+  return bucketed(graph, cluster, options, backwards(graph), rule);
 }
 
 // Sergeev and Del Balso, "Horovod", arXiv:1802.05799, section 4, and its documentation: what is
@@ -148,14 +156,19 @@ Strategy build_horovod_like(const ir::Graph& graph, const cluster::Cluster& clus
     now += op.cost.at(graph.example_batch);
     done.push_back(std::floor(now.value / cycle.value));
   }
+  const auto ready = [&](ir::VariableId id) {
+    const auto& complete = graph.variable(id).gradient_complete;
+    return complete ? done[complete->value] : 0;
+  };
+  std::vector<ir::VariableId> order = backwards(graph);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](ir::VariableId a, ir::VariableId b) { return ready(a) < ready(b); });
   double last = -1;
   const auto rule = [&](std::int32_t, double open, ir::VariableId id, double bytes) {
-    const auto& complete = graph.variable(id).gradient_complete;
-    const double ready = complete ? done[complete->value] : last;
-    const bool joins = ready == std::exchange(last, ready) && open + bytes <= buffer;
-    return joins ? Joins::kThisGroup : Joins::kNextGroup;
+    const bool same_cycle = std::exchange(last, ready(id)) == ready(id);
+    return same_cycle && open + bytes <= buffer ? Joins::kThisGroup : Joins::kNextGroup;
   };
-  return bucketed(graph, cluster, options, rule);
+  return bucketed(graph, cluster, options, order, rule);
 }
 
 }  // namespace autodist::search
