@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -109,12 +110,14 @@ struct Resident {
 };
 
 Resident resident() {
-  const auto bytes_of = [lines = read_file("/proc/self/status")](const std::string& name) {
-    const std::size_t at = lines.find("\n" + name + ":");
+  std::map<std::string, std::int64_t> bytes;
+  std::ifstream status("/proc/self/status");  // "VmHWM:     12345 kB"
+  for (std::string line; std::getline(status, line);) {
+    const std::size_t colon = line.find(':');
     constexpr std::int64_t kKibibyte = 1024;
-    return at == std::string::npos ? 0 : std::stoll(lines.substr(at + name.size() + 2)) * kKibibyte;
-  };
-  return {bytes_of("RssAnon"), bytes_of("VmHWM") - bytes_of("RssFile")};
+    bytes[line.substr(0, colon)] = std::atoll(line.c_str() + colon + 1) * kKibibyte;
+  }
+  return {bytes["RssAnon"], bytes["VmHWM"] - bytes["RssFile"]};
 }
 
 void forget_peak() {
