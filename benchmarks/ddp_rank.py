@@ -41,6 +41,8 @@ def main():
     model = models.build(wanted.model, wanted.imitate)
     batch = models.samples(wanted.model, wanted.rows)
     alone = wanted.alone or "WORLD_SIZE" not in os.environ
+    if alone and wanted.all_reduce:
+        parser.error("--all-reduce: WORLD_SIZE is not set, and one rank has nobody to add up with")
     net = model
     if not alone:
         dist.init_process_group("gloo")
