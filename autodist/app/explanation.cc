@@ -49,13 +49,14 @@ class Explaining {
     row.waited = waits_[id.value];
     row.choice = report::describe(of_.strategy.nodes[id.value]);
     if (of_.program.is_placed()) return row;  // where its ops are, and nowhere else
-    const search::Score here = analytic_.score(point_);
+    search::Analytic::Loads loads;
+    const search::Score here = analytic_.score(point_, loads);
     std::optional<search::Score> best;
     Point best_point;
     for (const search::Choice& choice : space_.options(id)) {
       Point other = point_;
       if (!search::set_class(space_, {id}, choice, other)) continue;
-      const search::Score score = analytic_.score(other);
+      const search::Score score = analytic_.score(other, loads);
       if (best && !(score < *best)) continue;
       best = score;
       best_point = other;
@@ -151,7 +152,7 @@ Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster
   const sim::CostModel costs =
       costs_of(equal, cluster, request.costs, request.cluster_file, request.calibration);
   const search::Analytic analytic(space, equal, costs, request.passes.slice_bytes);
-  result.alternatives = builders_of(*graph, cluster, space, analytic);
+  result.alternatives = builders_of(sim::with_times(equal, costs), cluster, space, analytic);
   const search::Judge judge(
       graph, cluster, request.passes,
       [&](const ir::Program& program) {

@@ -272,4 +272,14 @@ CostModel cost_model(const ir::Program& program, const cluster::Cluster& cluster
   return Model(program, cluster, options).make();
 }
 
+ir::Graph with_times(const ir::Program& program, const CostModel& costs) {
+  std::uint32_t computing = 0;
+  while (!program.computes(ir::Rank(computing))) ++computing;
+  ir::Graph timed = *program.graph;
+  for (std::size_t i = 0; i < timed.ops.size(); ++i) {
+    timed.ops[i].cost = {costs.device(ir::Rank(computing)).ops[i], Seconds{}};
+  }
+  return timed;
+}
+
 }  // namespace autodist::sim

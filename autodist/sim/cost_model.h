@@ -134,4 +134,8 @@ struct CostOptions {
 CostModel cost_model(const ir::Program& program, const cluster::Cluster& cluster,
                      const CostOptions& options = {});
 
+// The program's graph with the times that ops take on the first rank that computes, whatever the
+// batch: for builders that go by time. REQUIRES: `costs` is of the program.
+ir::Graph with_times(const ir::Program& program, const CostModel& costs);
+
 }  // namespace autodist::sim

@@ -33,14 +33,8 @@ std::shared_ptr<const ir::Graph> with_times(const std::shared_ptr<const ir::Grap
   options.verify_each = false;
   const ir::Program program = passes::rewrite(
       graph, search::build_strategy("AllReduce", *graph, cluster), cluster, options, "times");
-  const sim::CostModel costs = sim::cost_model(program, cluster, how);
-  std::uint32_t computing = 0;
-  while (!program.computes(ir::Rank(computing))) ++computing;
-  ir::Graph timed = *graph;
-  for (std::size_t i = 0; i < timed.ops.size(); ++i) {
-    timed.ops[i].cost = {costs.device(ir::Rank(computing)).ops[i], Seconds{}};
-  }
-  return std::make_shared<const ir::Graph>(std::move(timed));
+  return std::make_shared<const ir::Graph>(
+      sim::with_times(program, sim::cost_model(program, cluster, how)));
 }
 
 Seconds step_of(const OwnSystem& system, const std::shared_ptr<const ir::Graph>& graph,

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -17,19 +16,8 @@ namespace {
 
 constexpr double kPlateau = 0.02;  // the weight of all loads beside the largest
 constexpr double kRowNumber = 8;   // bytes
-// Smaller pieces are fused with others of their owner, up to this (passes::Options).
-const double kFused = static_cast<double>(passes::Options{}.fuse_below.value);
-constexpr double kMostBlock = 32 << 20;  // of rows in one slice
 
 using sim::seconds_for;
-
-bool reduces_by(const Choice& choice, strategy::AllReduceAlgorithm algorithm) {
-  return choice.way == Way::kAllReduce && choice.algorithm == algorithm;
-}
-
-bool by_library(const Choice& choice) {
-  return reduces_by(choice, strategy::AllReduceAlgorithm::kLibrary);
-}
 
 // Rows that one replica touches of a table in a step, and bytes of one.
 std::pair<double, double> touched(const ir::Graph& graph, ir::VariableId id, std::int64_t batch,
@@ -84,6 +72,7 @@ Analytic::Analytic(const Space& space, const ir::Program& program, const sim::Co
     rank_of_server_.push_back(nodes_[i].lowest);
   }
   read_variables(program);
+  read_library_links();
   read_relays(program);
   read_times(program);
 }
@@ -118,6 +107,19 @@ void Analytic::read_variables(const ir::Program& program) {
     fixed.install_updating =
         seconds_for(fixed.bytes * fixed.weight, updating) + seconds_for(copied, staging);
     variables_.push_back(fixed);
+  }
+}
+
+void Analytic::read_library_links() {
+  library_links_.ranks = static_cast<std::uint32_t>(members_.size());
+  library_links_.nodes = 0;
+  for (const Node& node : nodes_) {
+    if (node.members == 0) continue;
+    sim::CollectiveLinks& all = library_links_;
+    const bool first = all.nodes++ == 0;
+    all.node_bytes_per_s = first ? node.rate : std::min(all.node_bytes_per_s, node.rate);
+    all.intra_bytes_per_s = first ? node.intra : std::min(all.intra_bytes_per_s, node.intra);
+    all.node_latency = std::max(all.node_latency, Seconds(node.latency));
   }
 }
 
@@ -158,312 +160,6 @@ void Analytic::read_times(const ir::Program& program) {
   });
 }
 
-Analytic::Traffic Analytic::traffic_of(const Point& point, std::size_t variable) const {
-  const Fixed& fixed = variables_[variable];
-  const Choice& choice = point.choices[variable];
-  Traffic traffic;
-  traffic.rows = fixed.row_bytes > 0;
-  const bool reduces = choice.way == Way::kAllReduce;
-  traffic.gathers = traffic.rows && reduces && (!fixed.fetchable || members_count_ <= 2);
-  traffic.by_node = reduces_by(choice, strategy::AllReduceAlgorithm::kHierarchical);
-  const auto relay = relays_.find(choice.algorithm);
-  if (reduces && !traffic.rows && relay != relays_.end()) traffic.relay = &relay->second;
-  const bool copies = choice.way == Way::kServers && choice.proxy;
-  traffic.fetches = traffic.rows && !traffic.gathers && !copies && fixed.fetchable;
-  traffic.at_owner = !reduces || traffic.rows || choice.update_at == ir::UpdateAt::kOwner;
-  traffic.codes = choice.compression.codec != ir::Codec::kNone;
-  traffic.up = traffic.rows ? fixed.row_bytes : fixed.bytes;
-  if (choice.compression.codec == ir::Codec::kTopK) {
-    traffic.up *= 2 * choice.compression.density;
-  } else if (traffic.codes) {
-    traffic.up /= 2;
-  }
-  traffic.down = fixed.bytes;
-  if (traffic.rows) traffic.down = std::min(fixed.bytes, fixed.row_bytes * members_count_);
-  if (traffic.fetches) traffic.down = fixed.fetched;
-  const Bytes slice = point.slice_bytes > Bytes{0} ? point.slice_bytes : slice_;
-  traffic.slice = traffic.rows ? kMostBlock : static_cast<double>(slice.value);
-  return traffic;
-}
-
-bool Analytic::by_factors(std::size_t variable, const Choice& choice) const {
-  return variables_[variable].factor_bytes > 0 &&
-         reduces_by(choice, strategy::AllReduceAlgorithm::kSufficientFactors);
-}
-
-// What an owner adds up, updates and hands out, in seconds.
-double Analytic::work_of(const Fixed& fixed, const Traffic& traffic, double part) const {
-  const sim::EngineCost& engine = costs_.engine;
-  const double whole = part * (traffic.rows ? traffic.up : fixed.bytes);
-  double work = 0;
-  if (!traffic.relay) work += seconds_for(whole * members_count_, engine.sum_bytes_per_s);
-  if (traffic.codes) work += seconds_for(whole * members_count_, engine.encode_bytes_per_s);
-  if (traffic.at_owner) work += seconds_for(whole * fixed.weight, engine.update_bytes_per_s);
-  if (traffic.fetches) {
-    work += seconds_for(part * fixed.fetched * members_count_, engine.install_bytes_per_s);
-  }
-  return work;
-}
-
-// Every member sends its part of what a rank owns there and gets the result back.
-void Analytic::add_variable(const Point& point, std::size_t variable,
-                            const std::vector<double>& owned, const std::vector<double>& fused,
-                            Loads& loads) const {
-  const Fixed& fixed = variables_[variable];
-  const Traffic traffic = traffic_of(point, variable);
-  const std::size_t n = nodes_.size();
-  std::vector<double> own(n);
-  std::vector<double> messages(n);
-  double all_messages = 0;
-  for (std::size_t rank = 0; rank < owned.size(); ++rank) {
-    if (owned[rank] <= 0) continue;
-    const double bytes = owned[rank] * fixed.bytes;
-    const bool is_small = !traffic.rows && bytes < kFused;
-    const double pieces = is_small ? fused[rank] : std::ceil(bytes / traffic.slice - 1e-9);
-    own[node_of_rank_[rank]] += owned[rank];
-    messages[node_of_rank_[rank]] += pieces;
-    all_messages += pieces;
-    const double work = work_of(fixed, traffic, owned[rank]);
-    loads.at(variable, 3 * n + rank) += work;
-    loads.core(variable, node_of_rank_[rank]) += work;
-  }
-  double worst = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    if (traffic.relay) {
-      add_relayed(i, traffic, all_messages, variable, loads);
-    } else {
-      add_card(i, traffic, own[i], messages[i], all_messages, variable, loads);
-    }
-    const double last = std::min(traffic.slice, own[i] * std::max(traffic.up, traffic.down));
-    worst =
-        std::max(worst, last / nodes_[i].rate + costs_.engine.message.value + nodes_[i].latency);
-  }
-  const double install = traffic.at_owner ? fixed.install : fixed.install_updating;
-  const double summed = traffic.relay ? traffic.relay->summed * fixed.bytes : 0;
-  const double work = install + seconds_for(summed, costs_.engine.sum_bytes_per_s);
-  for (std::uint32_t rank : members_) {
-    loads.at(variable, 3 * n + rank) += work;
-    loads.core(variable, node_of_rank_[rank]) += work;
-  }
-  const double there = traffic.relay ? traffic.relay->hops : traffic.by_node ? 2 : 1;
-  loads.trip[variable] = 2 * (traffic.fetches ? 2 : there) * worst + install;
-}
-
-// Every member sends its factors to all others and multiplies everyone's.
-void Analytic::add_factors(std::size_t variable, Loads& loads) const {
-  const Fixed& fixed = variables_[variable];
-  const std::size_t n = nodes_.size();
-  const double message = costs_.engine.message.value;
-  const double work = fixed.multiply_seconds * members_count_ + fixed.install_updating;
-  double worst = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    const Node& node = nodes_[i];
-    const double pairs = node.members * (members_count_ - node.members);
-    const double across = pairs * (fixed.factor_bytes / node.rate + message);
-    loads.at(variable, i) += across;
-    loads.at(variable, n + i) += across;
-    const double inside = node.members * (node.members - 1) * fixed.factor_bytes;
-    loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
-    loads.core(variable, i) +=
-        node.members * work +
-        moving(pairs, pairs * fixed.factor_bytes, pairs, pairs * fixed.factor_bytes) +
-        moved_inside(node.members * (node.members - 1), inside);
-    worst = std::max(worst, across + node.latency);
-  }
-  for (std::uint32_t rank : members_) loads.at(variable, 3 * n + rank) += work;
-  loads.trip[variable] = worst + work;
-}
-
-// `own`: the part of the variable that the node owns, in so many messages of all.
-void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, double messages,
-                        double all_messages, std::size_t variable, Loads& loads) const {
-  const Node& node = nodes_[i];
-  const double here = traffic.by_node ? std::min(node.members, 1.0) : node.members;
-  const double others = (traffic.by_node ? nodes_with_members_ : members_count_) - here;
-  const double message = costs_.engine.message.value;
-  // Asking for rows is a message, too, and so is the answer.
-  const double trips = traffic.fetches ? 2 : 1;
-  const double away = all_messages - messages;
-  double bytes_out = here * (1 - own) * traffic.up + others * own * traffic.down;
-  double bytes_in = here * (1 - own) * traffic.down + others * own * traffic.up;
-  double out = trips * (here * away + others * messages);
-  double in = out;
-  if (traffic.gathers) {
-    bytes_out = bytes_in = here * others * traffic.up;
-    out = in = here * others;
-  }
-  const std::size_t n = nodes_.size();
-  loads.at(variable, i) += bytes_out / node.rate + out * message;
-  loads.at(variable, n + i) += bytes_in / node.rate + in * message;
-  const double mates = std::max(0.0, node.members - 1);
-  const double inside = (traffic.by_node ? 1 : own) * mates * (traffic.up + traffic.down);
-  loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
-  loads.core(variable, i) +=
-      moving(out, bytes_out, in, bytes_in) +
-      moved_inside(2 * mates * (traffic.by_node ? all_messages : messages), inside);
-}
-
-// What others pass on crosses a node's card, whoever owns it.
-void Analytic::add_relayed(std::size_t i, const Traffic& traffic, double messages,
-                           std::size_t variable, Loads& loads) const {
-  const Node& node = nodes_[i];
-  const Relay::Node& way = traffic.relay->nodes[i];
-  const double count = (way.sent + way.received) * messages;
-  const double crossings = count * costs_.engine.message.value;
-  const double out = way.sent * traffic.up + way.received * traffic.down;
-  const double in = way.received * traffic.up + way.sent * traffic.down;
-  const std::size_t n = nodes_.size();
-  loads.at(variable, i) += out / node.rate + crossings;
-  loads.at(variable, n + i) += in / node.rate + crossings;
-  const double inside = way.inside * (traffic.up + traffic.down);
-  loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
-  loads.core(variable, i) +=
-      moving(count, out, count, in) + moved_inside(2 * way.inside * messages, inside);
-}
-
-// Core seconds of so many messages and bytes out of a node and into it.
-double Analytic::moving(double out, double bytes_out, double in, double bytes_in) const {
-  const sim::EngineCost& engine = costs_.engine;
-  return (out + in) * engine.message.value + bytes_out * engine.send_cpu_s_per_byte +
-         bytes_in * engine.receive_cpu_s_per_byte;
-}
-
-// And of those that stay on it: both ends are there.
-double Analytic::moved_inside(double messages, double bytes) const {
-  return moving(messages, bytes, messages, bytes);
-}
-
-// The shards of a group, one after another, in as many contiguous parts as there are members.
-void Analytic::share_groups(const Point& point, Owned& owned) const {
-  struct Shard {
-    std::uint32_t variable = 0;
-    double part = 1;
-  };
-  std::map<std::pair<std::uint32_t, ir::UpdateAt>, std::vector<Shard>> groups;
-  for (std::uint32_t i = 0; i < variables_.size(); ++i) {
-    const Choice& choice = point.choices[i];
-    if (choice.way != Way::kAllReduce || !variables_[i].trained) continue;
-    if (by_library(choice) || by_factors(i, choice)) continue;
-    for (std::uint32_t place : choice.places) {
-      groups[{place, choice.update_at}].push_back(
-          {i, 1 / static_cast<double>(choice.places.size())});
-    }
-  }
-  for (const auto& [group, shards] : groups) {
-    double total = 0;
-    for (const Shard& shard : shards) total += variables_[shard.variable].bytes * shard.part;
-    double before = 0;
-    for (const Shard& shard : shards) {
-      std::vector<double>& own = owned[shard.variable];
-      const double bytes = variables_[shard.variable].bytes * shard.part;
-      if (variables_[shard.variable].row_bytes > 0 || total <= 0) {  // rows: a block per member
-        for (std::uint32_t rank : members_) own[rank] += shard.part / members_count_;
-        continue;
-      }
-      const double each = total / members_count_;
-      for (auto m = static_cast<std::size_t>(before / each); m < members_.size(); ++m) {
-        const double begin = std::max(before, each * static_cast<double>(m));
-        const double end = std::min(before + bytes, each * static_cast<double>(m + 1));
-        if (end <= begin) break;
-        own[members_[m]] += (end - begin) / variables_[shard.variable].bytes;
-      }
-      before += bytes;
-    }
-  }
-}
-
-// Library collectives have no owners: every card carries them, one after another.
-void Analytic::add_libraries(const Point& point, Loads& loads) const {
-  std::map<std::uint32_t, double> groups;
-  for (std::size_t i = 0; i < variables_.size(); ++i) {
-    if (!variables_[i].trained || !by_library(point.choices[i])) continue;
-    groups[point.choices[i].places.front()] += variables_[i].bytes;
-  }
-  if (groups.empty()) return;
-  sim::CollectiveLinks links;
-  links.ranks = static_cast<std::uint32_t>(members_.size());
-  links.nodes = 0;
-  for (const Node& node : nodes_) {
-    if (node.members == 0) continue;
-    const bool first = links.nodes++ == 0;
-    links.node_bytes_per_s = first ? node.rate : std::min(links.node_bytes_per_s, node.rate);
-    links.intra_bytes_per_s = first ? node.intra : std::min(links.intra_bytes_per_s, node.intra);
-    links.node_latency = std::max(links.node_latency, Seconds(node.latency));
-  }
-  for (std::size_t i = 0; i < variables_.size(); ++i) {
-    const Fixed& fixed = variables_[i];
-    if (!fixed.trained || !by_library(point.choices[i])) continue;
-    const double whole = groups.at(point.choices[i].places.front());
-    const Bytes bytes(static_cast<std::int64_t>(whole));
-    const double all = sim::all_reduce_seconds(costs_.collectives, links, bytes).value;
-    const double seconds = whole > 0 ? all * fixed.bytes / whole : 0;
-    const std::size_t n = nodes_.size();
-    for (std::size_t node = 0; node < n; ++node) {
-      if (nodes_[node].members == 0) continue;
-      loads.at(i, node) += seconds;
-      loads.at(i, n + node) += seconds;
-    }
-    for (std::uint32_t rank : members_) {
-      loads.at(i, 3 * n + rank) += fixed.install_updating;
-      loads.core(i, node_of_rank_[rank]) +=
-          fixed.install_updating + 2 * fixed.bytes * costs_.collectives.cpu_s_per_byte;
-    }
-    loads.trip[i] = all + fixed.install_updating;
-  }
-}
-
-Analytic::Owned Analytic::owners_of(const Point& point) const {
-  Owned owned(variables_.size(), std::vector<double>(node_of_rank_.size()));
-  for (std::size_t i = 0; i < variables_.size(); ++i) {
-    const Choice& choice = point.choices[i];
-    if (!variables_[i].trained || choice.way != Way::kServers) continue;
-    for (std::uint32_t place : choice.places) {
-      owned[i][rank_of_server_[place]] += 1 / static_cast<double>(choice.places.size());
-    }
-  }
-  share_groups(point, owned);
-  return owned;
-}
-
-std::vector<double> Analytic::fused_messages(const Owned& owned) const {
-  std::vector<double> messages(node_of_rank_.size());
-  for (std::size_t rank = 0; rank < messages.size(); ++rank) {
-    double bytes = 0;
-    double pieces = 0;
-    for (std::size_t i = 0; i < variables_.size(); ++i) {
-      const double piece = owned[i][rank] * variables_[i].bytes;
-      if (piece <= 0 || piece >= kFused || variables_[i].row_bytes > 0) continue;
-      bytes += piece;
-      pieces += 1;
-    }
-    if (pieces > 0) messages[rank] = std::ceil(bytes / kFused) / pieces;
-  }
-  return messages;
-}
-
-Analytic::Loads Analytic::loads_of(const Point& point) const {
-  Loads loads;
-  loads.sides = 3 * nodes_.size() + node_of_rank_.size();
-  loads.of.resize(loads.sides * variables_.size());
-  loads.trip.resize(variables_.size());
-  loads.nodes = nodes_.size();
-  loads.cores.resize(loads.nodes * variables_.size());
-  if (members_.size() < 2) return loads;
-  const Owned owned = owners_of(point);
-  const std::vector<double> fused = fused_messages(owned);
-  for (std::size_t i = 0; i < variables_.size(); ++i) {
-    const Choice& choice = point.choices[i];
-    if (!variables_[i].trained || by_library(choice)) continue;
-    if (by_factors(i, choice)) {
-      add_factors(i, loads);
-    } else {
-      add_variable(point, i, owned[i], fused, loads);
-    }
-  }
-  add_libraries(point, loads);
-  return loads;
-}
-
 std::string Analytic::name_of(std::size_t side) const {
   const std::size_t n = nodes_.size();
   if (side < n) return nodes_[side].name + " sends";
@@ -481,18 +177,18 @@ void Analytic::raise_by_sides(const Point& point, Loads& loads, double stretch,
   for (std::uint32_t v : by_need_) {  // outside: loads of a variable lie together
     const Fixed& fixed = variables_[v];
     // What is late may lag by so many steps.
-    const double steps = 1.0 + point.choices[v].staleness;
+    const double share = 1 / (1.0 + point.choices[v].staleness);
     const double* load = &loads.at(v, 0);
     for (std::size_t side = 0; side < loads.sides; ++side) {
       if (load[side] <= 0) continue;
       sums[side] += load[side];
       firsts[side] = std::min(firsts[side], fixed.complete);
-      const double by_then = (sums[side] + stretch * (firsts[side] - fixed.needed)) / steps;
-      most[side] = std::max({most[side], sums[side], by_then});
+      const double by_then = share * (sums[side] + stretch * (firsts[side] - fixed.needed));
+      most[side] = std::max(most[side], by_then);
     }
   }
   for (std::size_t side = 0; side < loads.sides; ++side) {
-    highest.raise(most[side], Where::kSide, side);
+    highest.raise(std::max(most[side], sums[side]), Where::kSide, side);
     highest.all += sums[side];
   }
 }
@@ -536,12 +232,19 @@ double Analytic::busy_in(const Point& point, Loads& loads, double step, double b
 }
 
 Score Analytic::score(const Point& point) const {
+  Loads loads;
+  return score(point, loads);
+}
+
+Score Analytic::score(const Point& point, Loads& loads) const {
   constexpr int kRounds = 3;  // each is nearer to the step whose waits are those that it was given
-  Loads loads = loads_of(point);
+  load(point, loads);
   double busy = busy_in(point, loads, compute_, compute_);
   Highest highest = highest_of(point, loads, busy);
   for (int round = 0; round < kRounds && highest.seconds > busy; ++round) {
+    const double before = busy;
     busy = busy_in(point, loads, highest.seconds, busy);
+    if (busy == before) break;
     highest = highest_of(point, loads, busy);
   }
   Score score;
@@ -562,7 +265,8 @@ Score Analytic::score(const Point& point) const {
 }
 
 std::vector<double> Analytic::exposed(const Point& point) const {
-  Loads loads = loads_of(point);
+  Loads loads;
+  load(point, loads);
   double most = 0;
   std::size_t busiest = 0;
   for (std::size_t side = 0; side < loads.sides; ++side) {

@@ -36,8 +36,33 @@ class Analytic {
   Analytic(const Space& space, const ir::Program& program, const sim::CostModel& costs,
            Bytes slice = passes::Options{}.slice_bytes);
 
+  // What a point loads, by variable and side. Sides: per node sends, receives and inside; per rank
+  // its owner.
+  class Loads {
+   private:
+    friend class Analytic;
+
+    double& at(std::size_t variable, std::size_t side) { return of[variable * sides + side]; }
+    double& core(std::size_t variable, std::size_t node) { return cores[variable * nodes + node]; }
+
+    std::size_t sides = 0;
+    std::vector<double> of;
+    std::vector<double> trip;  // seconds of a way round with nothing in its way, by variable
+    std::size_t nodes = 0;
+    std::vector<double> cores;  // seconds of the engine's work, by variable and node
+    // What a variable's loads follow from; none yet: nothing was loaded.
+    std::vector<Choice> choices;
+    Bytes slice;
+    std::vector<double> owned;    // by variable and rank: which part of it the rank owns
+    std::vector<double> fused;    // by rank: messages per piece fused with others of its owner
+    std::vector<double> library;  // by variable: bytes of all that a library reduces with it
+  };
+
   // Deterministic. REQUIRES: every choice of `point` is legal.
   [[nodiscard]] Score score(const Point& point) const;
+  // The same bits, by doing again only what differs from the point that `loads` was last given to;
+  // new `loads`, or this object's.
+  [[nodiscard]] Score score(const Point& point, Loads& loads) const;
 
   // The variable's part of what the busiest side carries, by variable: where to look first.
   [[nodiscard]] std::vector<double> exposed(const Point& point) const;
@@ -65,18 +90,6 @@ class Analytic {
     std::uint32_t lowest = 0;
     std::string name;
   };
-  // Loads by variable and side. Sides: per node sends, receives and inside; per rank its owner.
-  struct Loads {
-    std::size_t sides = 0;
-    std::vector<double> of;
-    std::vector<double> trip;  // seconds of a way round with nothing in its way, by variable
-    std::size_t nodes = 0;
-    std::vector<double> cores;  // seconds of the engine's work, by variable and node
-
-    double& at(std::size_t variable, std::size_t side) { return of[variable * sides + side]; }
-    double& core(std::size_t variable, std::size_t node) { return cores[variable * nodes + node]; }
-  };
-
   struct Traffic {    // of one variable at a point
     double up = 0;    // bytes of one contribution
     double down = 0;  // and of what comes back
@@ -107,17 +120,22 @@ class Analytic {
   void read_times(const ir::Program& program);
   void read_variables(const ir::Program& program);
   void read_relays(const ir::Program& program);
-  // By variable and rank: which part of it the rank owns.
-  using Owned = std::vector<std::vector<double>>;
-  [[nodiscard]] Owned owners_of(const Point& point) const;
-  void share_groups(const Point& point, Owned& owned) const;
-  void add_libraries(const Point& point, Loads& loads) const;
+  void read_library_links();
+
+  // analytic_loads.cc
+  void load(const Point& point, Loads& loads) const;
+  [[nodiscard]] std::vector<bool> changed_in(const Point& point, Loads& loads) const;
+  [[nodiscard]] std::vector<double> owners_of(const Point& point) const;
+  void share_groups(const Point& point, std::vector<double>& owned) const;
+  [[nodiscard]] std::vector<double> fused_messages(const std::vector<double>& owned) const;
+  // Whether a part of a variable is fused with others of its owner.
+  [[nodiscard]] bool is_small(const Fixed& fixed, double part) const {
+    return part > 0 && part * fixed.bytes < fused_up_to_ && fixed.row_bytes <= 0;
+  }
+  [[nodiscard]] std::vector<double> library_groups(const Point& point) const;
+  void add_library(std::size_t variable, double group, Loads& loads) const;
   void add_factors(std::size_t variable, Loads& loads) const;
-  // By rank: messages per piece that is small enough to be fused with others of its owner.
-  [[nodiscard]] std::vector<double> fused_messages(const Owned& owned) const;
-  [[nodiscard]] Loads loads_of(const Point& point) const;
-  void add_variable(const Point& point, std::size_t variable, const std::vector<double>& owned,
-                    const std::vector<double>& fused, Loads& loads) const;
+  void add_variable(const Point& point, std::size_t variable, Loads& loads) const;
   [[nodiscard]] bool by_factors(std::size_t variable, const Choice& choice) const;
   [[nodiscard]] Traffic traffic_of(const Point& point, std::size_t variable) const;
   [[nodiscard]] double work_of(const Fixed& fixed, const Traffic& traffic, double part) const;
@@ -127,6 +145,7 @@ class Analytic {
                    Loads& loads) const;
   [[nodiscard]] double moving(double out, double bytes_out, double in, double bytes_in) const;
   [[nodiscard]] double moved_inside(double messages, double bytes) const;
+
   [[nodiscard]] Highest highest_of(const Point& point, Loads& loads, double busy) const;
   void raise_by_sides(const Point& point, Loads& loads, double stretch, Highest& highest) const;
   [[nodiscard]] double busy_in(const Point& point, Loads& loads, double step, double busy) const;
@@ -135,6 +154,7 @@ class Analytic {
   const Space& space_;
   const sim::CostModel& costs_;
   Bytes slice_;
+  double fused_up_to_ = static_cast<double>(passes::Options{}.fuse_below.value);
   std::vector<Fixed> variables_;
   std::vector<std::uint32_t> by_need_;
   std::vector<Node> nodes_;
@@ -142,6 +162,7 @@ class Analytic {
   std::vector<std::uint32_t> members_;  // ranks that compute
   std::vector<std::uint32_t> rank_of_server_;
   std::map<strategy::AllReduceAlgorithm, Relay> relays_;
+  sim::CollectiveLinks library_links_;
   double nodes_with_members_ = 0;
   double members_count_ = 0;
   double compute_ = 0;

@@ -75,9 +75,11 @@ class Search {
         random_(options.seed) {}
 
   Found run() {
-    build_seeds();
+    build_seeds(*graph_);
     ir::Program program = any_program();
     costs_ = judge_.costs_of(program);
+    // Again, for what goes by time: a graph's own times are of the machine that captured it.
+    build_seeds(sim::with_times(program, costs_));
     analytic_.emplace(space_, program, costs_, slice_);
     share_batch(std::move(program));
     score_seeds();
@@ -90,12 +92,13 @@ class Search {
   }
 
  private:
-  void build_seeds() {
+  void build_seeds(const ir::Graph& graph) {
+    candidates_.clear();
     for (const std::string& specification : seeds()) {
       Candidate candidate;
       candidate.name = specification;
       candidate.builder = true;
-      candidate.strategy = build_strategy(specification, *graph_, cluster_);
+      candidate.strategy = build_strategy(specification, graph, cluster_);
       candidate.point = space_.point_of(candidate.strategy);
       candidates_.push_back(std::move(candidate));
     }
@@ -145,7 +148,8 @@ class Search {
 
   [[nodiscard]] double score(const Point& point) {
     ++scores_;
-    return analytic_of(point).score(point).rank;
+    Analytic::Loads& loads = point.batch_shares.empty() ? loads_ : shared_loads_;
+    return analytic_of(point).score(point, loads).rank;
   }
 
   void score_seeds() {
@@ -526,8 +530,10 @@ class Search {
   std::mt19937_64 random_;
   sim::CostModel costs_;
   std::optional<Analytic> analytic_;  // of equal parts of the batch
+  Analytic::Loads loads_;             // of the last point that it scored
   sim::CostModel shared_costs_;
   std::optional<Analytic> shared_;  // of parts as shares_
+  Analytic::Loads shared_loads_;
   std::vector<Candidate> candidates_;
   std::vector<std::int64_t> shares_;  // of a batch, by replica; empty where equal ones will do
   std::vector<std::size_t> uniform_;  // candidates: one way for all variables, best score first

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <random>
-#include <set>
 
 #include "autodist/base/error.h"
 #include "autodist/search/autosync/analytic.h"
@@ -49,12 +48,6 @@ std::vector<Case> small_cases() {
           {layers({250, 250, 10}, 5e-3), machines({1, 1, 1})}};
 }
 
-Allowed one_slice_size() {
-  Allowed allowed;
-  allowed.slice_bytes = {Bytes(200'000)};
-  return allowed;
-}
-
 // From the first options of all variables to a cost that must be no more than the least of all.
 void expect_no_gap(const Space& space, const Cost& cost, const Walk& walk,
                    const std::string& name) {
@@ -84,60 +77,6 @@ TEST(Climb, LeavesNoGapToAllPointsByArithmetic) {
       return analytic.score(point).rank;
     };
     expect_no_gap(space, cost, {}, "case " + std::to_string(number++));
-  }
-}
-
-// A link-bound step of any algorithm is its cards' loads, which arithmetic and the simulator count
-// each in its own way.
-TEST(Analytic, CountsWhatEveryAlgorithmSendsAsTheSimulatorDoes) {
-  const auto graph = layers({800, 800, 800, 800}, 1e-4);
-  for (const cluster::Cluster& cluster :
-       {machines({1, 1, 1, 1}), machines({1, 1}, "0, 1"), machines({1, 1, 1}, "0, 1, 2")}) {
-    const Space space(*graph, cluster, one_slice_size());
-    const Neighbourhood neighbourhood(space);
-    const Judge judge(graph, cluster, {}, costs_on(cluster));
-    const ir::Program program = judge.program_of(build_strategy("PS", *graph, cluster));
-    const sim::CostModel costs = judge.costs_of(program);
-    const Analytic analytic(space, program, costs);
-    std::set<strategy::AllReduceAlgorithm> seen;
-    for (const Point& point : neighbourhood.uniform_points()) {
-      const Choice& choice = point.choices.front();
-      std::string why_not;
-      const auto judged = judge(space.strategy_of(point), why_not);
-      ASSERT_TRUE(judged) << why_not;
-      const double scored = analytic.score(point).step / judged->simulated;
-      EXPECT_GT(scored, 0.75) << strategy::name_of(choice.algorithm);
-      EXPECT_LT(scored, 1.1) << strategy::name_of(choice.algorithm);
-      seen.insert(choice.algorithm);
-    }
-    EXPECT_EQ(seen.count(strategy::AllReduceAlgorithm::kRing), 1u);
-    EXPECT_EQ(seen.count(strategy::AllReduceAlgorithm::kTree), 1u);
-  }
-}
-
-// The engine's work takes from ops what it does beside them, and nothing while ranks wait: with
-// much to compute the score is the simulator's step; with little it does not count that work twice.
-TEST(Analytic, CountsTheEnginesWorkWhereItIsBesideOps) {
-  for (const double seconds : {2e-1, 1e-6}) {
-    const auto graph = layers({800, 800, 800, 800}, seconds);
-    const cluster::Cluster cluster = machines({1, 1, 1, 1});
-    const Space space(*graph, cluster, one_slice_size());
-    const Judge judge(graph, cluster, {}, costs_on(cluster));
-    const ir::Program program = judge.program_of(build_strategy("PS", *graph, cluster));
-    const sim::CostModel costs = judge.costs_of(program);
-    const Analytic analytic(space, program, costs);
-    std::mt19937_64 random(3);
-    for (int i = 0; i < 40; ++i) {
-      const Point point = sample(space, random);
-      std::string why_not;
-      const auto judged = judge(space.strategy_of(point), why_not);
-      ASSERT_TRUE(judged) << why_not;
-      const double scored = analytic.score(point).step / judged->simulated;
-      EXPECT_LT(scored, 1.1) << "point " << i;
-      if (seconds > 1e-3) {
-        EXPECT_GT(scored, 0.95) << "point " << i;
-      }
-    }
   }
 }
 
@@ -223,27 +162,6 @@ TEST(Search, LeavesGradientsWholeWhereMultiplyingIsDear) {
     EXPECT_TRUE(reduce == nullptr ||
                 reduce->algorithm != strategy::AllReduceAlgorithm::kSufficientFactors)
         << node.name;
-  }
-}
-
-// By the simulator and by arithmetic alike.
-TEST(Analytic, AgreesWithTheSimulatorOnFactors) {
-  const auto graph = layers({700, 500, 600}, 2e-3);
-  for (const double gbit : {0.02, 0.1, 10.0}) {
-    const cluster::Cluster cluster = machines({gbit, gbit, gbit});
-    const Space space(*graph, cluster);
-    const Judge judge(graph, cluster, {}, costs_on(cluster));
-    const strategy::Strategy strategy =
-        build_strategy("AllReduce:algorithm=sufficient_factors", *graph, cluster);
-    const ir::Program program = judge.program_of(strategy);
-    ASSERT_TRUE(program.travels_as_factors(ir::VariableId(0)));
-    const sim::CostModel costs = judge.costs_of(program);
-    const Analytic analytic(space, program, costs);
-    std::string why_not;
-    const auto judged = judge(strategy, why_not);
-    ASSERT_TRUE(judged) << why_not;
-    const double scored = analytic.score(space.point_of(strategy).value()).step.value;
-    EXPECT_NEAR(scored / judged->step.value, 1, 0.15) << gbit << " Gbit/s";
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "autodist/ir/graph_builder.h"
 #include "autodist/search/autosync/judge.h"
+#include "autodist/search/autosync/space.h"
 
 namespace autodist::search {
 
@@ -52,6 +53,12 @@ inline cluster::Cluster machines(const std::vector<double>& gbit_per_s,
 
 inline Judge::Costs costs_on(const cluster::Cluster& cluster) {
   return [&cluster](const ir::Program& program) { return sim::cost_model(program, cluster); };
+}
+
+inline Allowed one_slice_size() {
+  Allowed allowed;
+  allowed.slice_bytes = {Bytes(200'000)};
+  return allowed;
 }
 
 }  // namespace autodist::search

@@ -1,0 +1,379 @@
+// What a variable loads: cards, owners and cores.
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "autodist/search/autosync/analytic.h"
+
+namespace autodist::search {
+namespace {
+
+constexpr double kMostBlock = 32 << 20;  // of rows in one slice
+
+using sim::seconds_for;
+
+bool reduces_by(const Choice& choice, strategy::AllReduceAlgorithm algorithm) {
+  return choice.way == Way::kAllReduce && choice.algorithm == algorithm;
+}
+
+bool by_library(const Choice& choice) {
+  return reduces_by(choice, strategy::AllReduceAlgorithm::kLibrary);
+}
+
+}  // namespace
+
+Analytic::Traffic Analytic::traffic_of(const Point& point, std::size_t variable) const {
+  const Fixed& fixed = variables_[variable];
+  const Choice& choice = point.choices[variable];
+  Traffic traffic;
+  traffic.rows = fixed.row_bytes > 0;
+  const bool reduces = choice.way == Way::kAllReduce;
+  traffic.gathers = traffic.rows && reduces && (!fixed.fetchable || members_count_ <= 2);
+  traffic.by_node = reduces_by(choice, strategy::AllReduceAlgorithm::kHierarchical);
+  const auto relay = relays_.find(choice.algorithm);
+  if (reduces && !traffic.rows && relay != relays_.end()) traffic.relay = &relay->second;
+  const bool copies = choice.way == Way::kServers && choice.proxy;
+  traffic.fetches = traffic.rows && !traffic.gathers && !copies && fixed.fetchable;
+  traffic.at_owner = !reduces || traffic.rows || choice.update_at == ir::UpdateAt::kOwner;
+  traffic.codes = choice.compression.codec != ir::Codec::kNone;
+  traffic.up = traffic.rows ? fixed.row_bytes : fixed.bytes;
+  if (choice.compression.codec == ir::Codec::kTopK) {
+    traffic.up *= 2 * choice.compression.density;
+  } else if (traffic.codes) {
+    traffic.up /= 2;
+  }
+  traffic.down = fixed.bytes;
+  if (traffic.rows) traffic.down = std::min(fixed.bytes, fixed.row_bytes * members_count_);
+  if (traffic.fetches) traffic.down = fixed.fetched;
+  const Bytes slice = point.slice_bytes > Bytes{0} ? point.slice_bytes : slice_;
+  traffic.slice = traffic.rows ? kMostBlock : static_cast<double>(slice.value);
+  return traffic;
+}
+
+bool Analytic::by_factors(std::size_t variable, const Choice& choice) const {
+  return variables_[variable].factor_bytes > 0 &&
+         reduces_by(choice, strategy::AllReduceAlgorithm::kSufficientFactors);
+}
+
+// What an owner adds up, updates and hands out, in seconds.
+double Analytic::work_of(const Fixed& fixed, const Traffic& traffic, double part) const {
+  const sim::EngineCost& engine = costs_.engine;
+  const double whole = part * (traffic.rows ? traffic.up : fixed.bytes);
+  double work = 0;
+  if (!traffic.relay) work += seconds_for(whole * members_count_, engine.sum_bytes_per_s);
+  if (traffic.codes) work += seconds_for(whole * members_count_, engine.encode_bytes_per_s);
+  if (traffic.at_owner) work += seconds_for(whole * fixed.weight, engine.update_bytes_per_s);
+  if (traffic.fetches) {
+    work += seconds_for(part * fixed.fetched * members_count_, engine.install_bytes_per_s);
+  }
+  return work;
+}
+
+// Every member sends its part of what a rank owns there and gets the result back.
+void Analytic::add_variable(const Point& point, std::size_t variable, Loads& loads) const {
+  const Fixed& fixed = variables_[variable];
+  const Traffic traffic = traffic_of(point, variable);
+  const std::size_t n = nodes_.size();
+  const std::size_t ranks = node_of_rank_.size();
+  const double* owned = &loads.owned[variable * ranks];
+  std::vector<double> own(n);
+  std::vector<double> messages(n);
+  double all_messages = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (owned[rank] <= 0) continue;
+    const double pieces = is_small(fixed, owned[rank])
+                              ? loads.fused[rank]
+                              : std::ceil(owned[rank] * fixed.bytes / traffic.slice - 1e-9);
+    own[node_of_rank_[rank]] += owned[rank];
+    messages[node_of_rank_[rank]] += pieces;
+    all_messages += pieces;
+    const double work = work_of(fixed, traffic, owned[rank]);
+    loads.at(variable, 3 * n + rank) += work;
+    loads.core(variable, node_of_rank_[rank]) += work;
+  }
+  double worst = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (traffic.relay) {
+      add_relayed(i, traffic, all_messages, variable, loads);
+    } else {
+      add_card(i, traffic, own[i], messages[i], all_messages, variable, loads);
+    }
+    const double last = std::min(traffic.slice, own[i] * std::max(traffic.up, traffic.down));
+    worst =
+        std::max(worst, last / nodes_[i].rate + costs_.engine.message.value + nodes_[i].latency);
+  }
+  const double install = traffic.at_owner ? fixed.install : fixed.install_updating;
+  const double summed = traffic.relay ? traffic.relay->summed * fixed.bytes : 0;
+  const double work = install + seconds_for(summed, costs_.engine.sum_bytes_per_s);
+  for (std::uint32_t rank : members_) {
+    loads.at(variable, 3 * n + rank) += work;
+    loads.core(variable, node_of_rank_[rank]) += work;
+  }
+  const double there = traffic.relay ? traffic.relay->hops : traffic.by_node ? 2 : 1;
+  loads.trip[variable] = 2 * (traffic.fetches ? 2 : there) * worst + install;
+}
+
+// Every member sends its factors to all others and multiplies everyone's.
+void Analytic::add_factors(std::size_t variable, Loads& loads) const {
+  const Fixed& fixed = variables_[variable];
+  const std::size_t n = nodes_.size();
+  const double message = costs_.engine.message.value;
+  const double work = fixed.multiply_seconds * members_count_ + fixed.install_updating;
+  double worst = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const Node& node = nodes_[i];
+    const double pairs = node.members * (members_count_ - node.members);
+    const double across = pairs * (fixed.factor_bytes / node.rate + message);
+    loads.at(variable, i) += across;
+    loads.at(variable, n + i) += across;
+    const double inside = node.members * (node.members - 1) * fixed.factor_bytes;
+    loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
+    loads.core(variable, i) +=
+        node.members * work +
+        moving(pairs, pairs * fixed.factor_bytes, pairs, pairs * fixed.factor_bytes) +
+        moved_inside(node.members * (node.members - 1), inside);
+    worst = std::max(worst, across + node.latency);
+  }
+  for (std::uint32_t rank : members_) loads.at(variable, 3 * n + rank) += work;
+  loads.trip[variable] = worst + work;
+}
+
+// `own`: the part of the variable that the node owns, in so many messages of all.
+void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, double messages,
+                        double all_messages, std::size_t variable, Loads& loads) const {
+  const Node& node = nodes_[i];
+  const double here = traffic.by_node ? std::min(node.members, 1.0) : node.members;
+  const double others = (traffic.by_node ? nodes_with_members_ : members_count_) - here;
+  const double message = costs_.engine.message.value;
+  // Asking for rows is a message, too, and so is the answer.
+  const double trips = traffic.fetches ? 2 : 1;
+  const double away = all_messages - messages;
+  double bytes_out = here * (1 - own) * traffic.up + others * own * traffic.down;
+  double bytes_in = here * (1 - own) * traffic.down + others * own * traffic.up;
+  double out = trips * (here * away + others * messages);
+  double in = out;
+  if (traffic.gathers) {
+    bytes_out = bytes_in = here * others * traffic.up;
+    out = in = here * others;
+  }
+  const std::size_t n = nodes_.size();
+  loads.at(variable, i) += bytes_out / node.rate + out * message;
+  loads.at(variable, n + i) += bytes_in / node.rate + in * message;
+  const double mates = std::max(0.0, node.members - 1);
+  double inside = (traffic.by_node ? 1 : own) * mates * (traffic.up + traffic.down);
+  double inside_messages = 2 * mates * (traffic.by_node ? all_messages : messages);
+  if (traffic.gathers) {
+    inside = node.members * mates * traffic.up;
+    inside_messages = node.members * mates;
+  }
+  loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
+  loads.core(variable, i) +=
+      moving(out, bytes_out, in, bytes_in) + moved_inside(inside_messages, inside);
+}
+
+// What others pass on crosses a node's card, whoever owns it.
+void Analytic::add_relayed(std::size_t i, const Traffic& traffic, double messages,
+                           std::size_t variable, Loads& loads) const {
+  const Node& node = nodes_[i];
+  const Relay::Node& way = traffic.relay->nodes[i];
+  const double count = (way.sent + way.received) * messages;
+  const double crossings = count * costs_.engine.message.value;
+  const double out = way.sent * traffic.up + way.received * traffic.down;
+  const double in = way.received * traffic.up + way.sent * traffic.down;
+  const std::size_t n = nodes_.size();
+  loads.at(variable, i) += out / node.rate + crossings;
+  loads.at(variable, n + i) += in / node.rate + crossings;
+  const double inside = way.inside * (traffic.up + traffic.down);
+  loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
+  loads.core(variable, i) +=
+      moving(count, out, count, in) + moved_inside(2 * way.inside * messages, inside);
+}
+
+// Core seconds of so many messages and bytes out of a node and into it.
+double Analytic::moving(double out, double bytes_out, double in, double bytes_in) const {
+  const sim::EngineCost& engine = costs_.engine;
+  return (out + in) * engine.message.value + bytes_out * engine.send_cpu_s_per_byte +
+         bytes_in * engine.receive_cpu_s_per_byte;
+}
+
+// And of those that stay on it: both ends are there.
+double Analytic::moved_inside(double messages, double bytes) const {
+  return moving(messages, bytes, messages, bytes);
+}
+
+// The shards of a group, one after another, in as many contiguous parts as there are members.
+void Analytic::share_groups(const Point& point, std::vector<double>& owned) const {
+  struct Shard {
+    std::uint32_t group = 0;
+    ir::UpdateAt update_at = ir::UpdateAt::kOwner;
+    std::uint32_t variable = 0;
+    double part = 1;
+  };
+  std::vector<Shard> shards;
+  for (std::uint32_t i = 0; i < variables_.size(); ++i) {
+    const Choice& choice = point.choices[i];
+    if (choice.way != Way::kAllReduce || !variables_[i].trained) continue;
+    if (by_library(choice) || by_factors(i, choice)) continue;
+    const double part = 1 / static_cast<double>(choice.places.size());
+    for (std::uint32_t place : choice.places) shards.push_back({place, choice.update_at, i, part});
+  }
+  const auto group = [](const Shard& shard) { return std::pair(shard.group, shard.update_at); };
+  std::stable_sort(shards.begin(), shards.end(),
+                   [&](const Shard& a, const Shard& b) { return group(a) < group(b); });
+  const std::size_t ranks = node_of_rank_.size();
+  for (auto first = shards.begin(); first != shards.end();) {
+    const auto last = std::find_if(
+        first, shards.end(), [&](const Shard& shard) { return group(shard) != group(*first); });
+    double total = 0;
+    for (auto shard = first; shard != last; ++shard) {
+      total += variables_[shard->variable].bytes * shard->part;
+    }
+    const double each = total / members_count_;
+    double before = 0;
+    for (; first != last; ++first) {
+      double* own = &owned[first->variable * ranks];
+      const double bytes = variables_[first->variable].bytes * first->part;
+      if (variables_[first->variable].row_bytes > 0 || total <= 0) {  // rows: a block per member
+        for (std::uint32_t rank : members_) own[rank] += first->part / members_count_;
+        continue;
+      }
+      for (auto m = static_cast<std::size_t>(before / each); m < members_.size(); ++m) {
+        const double begin = std::max(before, each * static_cast<double>(m));
+        const double end = std::min(before + bytes, each * static_cast<double>(m + 1));
+        if (end <= begin) break;
+        own[members_[m]] += (end - begin) / variables_[first->variable].bytes;
+      }
+      before += bytes;
+    }
+  }
+}
+
+// Library collectives have no owners: every card carries them, one after another. `group`: bytes
+// of all that is reduced at once.
+void Analytic::add_library(std::size_t variable, double group, Loads& loads) const {
+  const Fixed& fixed = variables_[variable];
+  const Bytes bytes(static_cast<std::int64_t>(group));
+  const double all = sim::all_reduce_seconds(costs_.collectives, library_links_, bytes).value;
+  const double seconds = group > 0 ? all * fixed.bytes / group : 0;
+  const std::size_t n = nodes_.size();
+  for (std::size_t node = 0; node < n; ++node) {
+    if (nodes_[node].members == 0) continue;
+    loads.at(variable, node) += seconds;
+    loads.at(variable, n + node) += seconds;
+  }
+  for (std::uint32_t rank : members_) {
+    loads.at(variable, 3 * n + rank) += fixed.install_updating;
+    loads.core(variable, node_of_rank_[rank]) +=
+        fixed.install_updating + 2 * fixed.bytes * costs_.collectives.cpu_s_per_byte;
+  }
+  loads.trip[variable] = all + fixed.install_updating;
+}
+
+// By variable and rank.
+std::vector<double> Analytic::owners_of(const Point& point) const {
+  const std::size_t ranks = node_of_rank_.size();
+  std::vector<double> owned(variables_.size() * ranks);
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    const Choice& choice = point.choices[i];
+    if (!variables_[i].trained || choice.way != Way::kServers) continue;
+    for (std::uint32_t place : choice.places) {
+      owned[i * ranks + rank_of_server_[place]] += 1 / static_cast<double>(choice.places.size());
+    }
+  }
+  share_groups(point, owned);
+  return owned;
+}
+
+std::vector<double> Analytic::fused_messages(const std::vector<double>& owned) const {
+  const std::size_t ranks = node_of_rank_.size();
+  std::vector<double> bytes(ranks);
+  std::vector<double> pieces(ranks);
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const double part = owned[i * ranks + rank];
+      if (!is_small(variables_[i], part)) continue;
+      bytes[rank] += part * variables_[i].bytes;
+      pieces[rank] += 1;
+    }
+  }
+  std::vector<double> messages(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (pieces[rank] > 0) messages[rank] = std::ceil(bytes[rank] / fused_up_to_) / pieces[rank];
+  }
+  return messages;
+}
+
+// By variable: bytes of all that a library reduces with it.
+std::vector<double> Analytic::library_groups(const Point& point) const {
+  std::map<std::uint32_t, double> groups;
+  std::vector<double> of(variables_.size());
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    if (!variables_[i].trained || !by_library(point.choices[i])) continue;
+    groups[point.choices[i].places.front()] += variables_[i].bytes;
+  }
+  for (std::size_t i = 0; i < variables_.size() && !groups.empty(); ++i) {
+    if (!variables_[i].trained || !by_library(point.choices[i])) continue;
+    of[i] = groups.at(point.choices[i].places.front());
+  }
+  return of;
+}
+
+// Which variables' loads differ from those in `loads`, which gets what they follow from: the
+// choice, the parts that ranks own, what is fused there, and the library's group.
+std::vector<bool> Analytic::changed_in(const Point& point, Loads& loads) const {
+  const std::size_t ranks = node_of_rank_.size();
+  const Bytes slice = point.slice_bytes > Bytes{0} ? point.slice_bytes : slice_;
+  const bool all = loads.choices.empty() || loads.slice != slice;
+  std::vector<bool> changed(variables_.size(), all);
+  bool any = all;
+  for (std::size_t i = 0; i < variables_.size() && !all; ++i) {
+    if (loads.choices[i] == point.choices[i]) continue;
+    changed[i] = any = true;
+  }
+  if (!any) return changed;
+  std::vector<double> owned = owners_of(point);
+  std::vector<double> fused = fused_messages(owned);
+  std::vector<double> library = library_groups(point);
+  for (std::size_t i = 0; i < variables_.size() && !all; ++i) {
+    if (library[i] != loads.library[i]) changed[i] = true;
+    for (std::size_t rank = 0; rank < ranks && !changed[i]; ++rank) {
+      const double part = owned[i * ranks + rank];
+      changed[i] = part != loads.owned[i * ranks + rank] ||
+                   (is_small(variables_[i], part) && fused[rank] != loads.fused[rank]);
+    }
+  }
+  loads.choices = point.choices;
+  loads.slice = slice;
+  loads.owned = std::move(owned);
+  loads.fused = std::move(fused);
+  loads.library = std::move(library);
+  return changed;
+}
+
+void Analytic::load(const Point& point, Loads& loads) const {
+  if (loads.choices.empty()) {
+    loads.sides = 3 * nodes_.size() + node_of_rank_.size();
+    loads.of.resize(loads.sides * variables_.size());
+    loads.trip.resize(variables_.size());
+    loads.nodes = nodes_.size();
+    loads.cores.resize(loads.nodes * variables_.size());
+  }
+  if (members_.size() < 2) return;
+  const std::vector<bool> changed = changed_in(point, loads);
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    if (!changed[i] || !variables_[i].trained) continue;
+    std::fill_n(&loads.at(i, 0), loads.sides, 0.0);
+    std::fill_n(&loads.core(i, 0), loads.nodes, 0.0);
+    if (by_library(point.choices[i])) {
+      add_library(i, loads.library[i], loads);
+    } else if (by_factors(i, point.choices[i])) {
+      add_factors(i, loads);
+    } else {
+      add_variable(point, i, loads);
+    }
+  }
+}
+
+}  // namespace autodist::search

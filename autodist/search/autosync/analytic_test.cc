@@ -1,0 +1,166 @@
+#include "autodist/search/autosync/analytic.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "autodist/search/autosync/moves.h"
+#include "autodist/search/autosync/small_problems.h"
+#include "autodist/search/builders/builders.h"
+
+namespace autodist::search {
+namespace {
+
+// Random layers, some of them trained by rows.
+std::shared_ptr<const ir::Graph> random_layers(std::mt19937_64& random) {
+  std::vector<std::int64_t> widths(1 + draw(random, 6));
+  for (std::int64_t& width : widths) width = static_cast<std::int64_t>(2 + draw(random, 400));
+  ir::Graph graph = *layers(widths, draw(random, 2) == 0 ? 1e-4 : 5e-3);
+  for (ir::Variable& variable : graph.variables) variable.sparse_gradient = draw(random, 4) == 0;
+  return std::make_shared<const ir::Graph>(std::move(graph));
+}
+
+// One to four machines, of equal cards or not, with one device each or several; or of cores alone.
+cluster::Cluster random_machines(std::mt19937_64& random) {
+  std::vector<double> rates(1 + draw(random, 4));
+  const bool equal = draw(random, 2) == 0;
+  for (double& rate : rates) rate = equal ? 1 : 0.5 + draw_unit(random);
+  cluster::Cluster cluster = machines(rates, draw(random, 2) == 0 ? "0" : "0, 1");
+  if (draw(random, 2) == 0) {
+    for (cluster::Node& node : cluster.nodes) {
+      node.gpus.clear();
+      node.cpus = {cluster::Device{}};
+    }
+  }
+  return cluster;
+}
+
+Allowed all_allowed() {
+  Allowed allowed;
+  allowed.compressions = {ir::Compression{ir::Codec::kBf16}};
+  allowed.most_staleness = 2;
+  return allowed;
+}
+
+// A change as searches make them: of a variable or a class, of all groups, of everything, or none.
+Point changed(const Space& space, const Neighbourhood& neighbourhood, const Point& point,
+              std::mt19937_64& random) {
+  Point next = point;
+  switch (draw(random, 8)) {
+    case 0:
+      return sample(space, random);
+    case 1:
+      regroup(space, 1e5, next);
+      return next;
+    case 2:
+      deal(space, next);
+      return next;
+    case 3:
+      return next;
+    default:
+      return neighbourhood.draw_one(point, std::vector<double>(point.choices.size()), random);
+  }
+}
+
+TEST(Analytic, GivesTheSameBitsByDoingAgainWhatDiffers) {
+  std::mt19937_64 random(1);
+  for (int job = 0; job < 40; ++job) {
+    const auto graph = random_layers(random);
+    const cluster::Cluster cluster = random_machines(random);
+    const Space space(*graph, cluster, all_allowed());
+    const Neighbourhood neighbourhood(space);
+    const Judge judge(graph, cluster, {}, costs_on(cluster));
+    const ir::Program program = judge.program_of(build_strategy("PS", *graph, cluster));
+    const sim::CostModel costs = judge.costs_of(program);
+    const Analytic analytic(space, program, costs);
+    Analytic::Loads loads;
+    Point point = sample(space, random);
+    for (int i = 0; i < 50; ++i) {
+      const Score fresh = analytic.score(point);
+      const Score again = analytic.score(point, loads);
+      ASSERT_EQ(again.step.value, fresh.step.value) << "job " << job << ", point " << i;
+      ASSERT_EQ(again.rank, fresh.rank) << "job " << job << ", point " << i;
+      ASSERT_EQ(again.bound, fresh.bound) << "job " << job << ", point " << i;
+      point = changed(space, neighbourhood, point, random);
+    }
+  }
+}
+
+// A link-bound step of any algorithm is its cards' loads, which arithmetic and the simulator count
+// each in its own way.
+TEST(Analytic, CountsWhatEveryAlgorithmSendsAsTheSimulatorDoes) {
+  const auto graph = layers({800, 800, 800, 800}, 1e-4);
+  for (const cluster::Cluster& cluster :
+       {machines({1, 1, 1, 1}), machines({1, 1}, "0, 1"), machines({1, 1, 1}, "0, 1, 2")}) {
+    const Space space(*graph, cluster, one_slice_size());
+    const Neighbourhood neighbourhood(space);
+    const Judge judge(graph, cluster, {}, costs_on(cluster));
+    const ir::Program program = judge.program_of(build_strategy("PS", *graph, cluster));
+    const sim::CostModel costs = judge.costs_of(program);
+    const Analytic analytic(space, program, costs);
+    std::set<strategy::AllReduceAlgorithm> seen;
+    for (const Point& point : neighbourhood.uniform_points()) {
+      const Choice& choice = point.choices.front();
+      std::string why_not;
+      const auto judged = judge(space.strategy_of(point), why_not);
+      ASSERT_TRUE(judged) << why_not;
+      const double scored = analytic.score(point).step / judged->simulated;
+      EXPECT_GT(scored, 0.75) << strategy::name_of(choice.algorithm);
+      EXPECT_LT(scored, 1.1) << strategy::name_of(choice.algorithm);
+      seen.insert(choice.algorithm);
+    }
+    EXPECT_EQ(seen.count(strategy::AllReduceAlgorithm::kRing), 1u);
+    EXPECT_EQ(seen.count(strategy::AllReduceAlgorithm::kTree), 1u);
+  }
+}
+
+// The engine's work takes from ops what it does beside them, and nothing while ranks wait: with
+// much to compute the score is the simulator's step; with little it does not count that work twice.
+TEST(Analytic, CountsTheEnginesWorkWhereItIsBesideOps) {
+  for (const double seconds : {2e-1, 1e-6}) {
+    const auto graph = layers({800, 800, 800, 800}, seconds);
+    const cluster::Cluster cluster = machines({1, 1, 1, 1});
+    const Space space(*graph, cluster, one_slice_size());
+    const Judge judge(graph, cluster, {}, costs_on(cluster));
+    const ir::Program program = judge.program_of(build_strategy("PS", *graph, cluster));
+    const sim::CostModel costs = judge.costs_of(program);
+    const Analytic analytic(space, program, costs);
+    std::mt19937_64 random(3);
+    for (int i = 0; i < 40; ++i) {
+      const Point point = sample(space, random);
+      std::string why_not;
+      const auto judged = judge(space.strategy_of(point), why_not);
+      ASSERT_TRUE(judged) << why_not;
+      const double scored = analytic.score(point).step / judged->simulated;
+      EXPECT_LT(scored, 1.1) << "point " << i;
+      if (seconds > 1e-3) {
+        EXPECT_GT(scored, 0.95) << "point " << i;
+      }
+    }
+  }
+}
+
+// By the simulator and by arithmetic alike.
+TEST(Analytic, AgreesWithTheSimulatorOnFactors) {
+  const auto graph = layers({700, 500, 600}, 2e-3);
+  for (const double gbit : {0.02, 0.1, 10.0}) {
+    const cluster::Cluster cluster = machines({gbit, gbit, gbit});
+    const Space space(*graph, cluster);
+    const Judge judge(graph, cluster, {}, costs_on(cluster));
+    const strategy::Strategy strategy =
+        build_strategy("AllReduce:algorithm=sufficient_factors", *graph, cluster);
+    const ir::Program program = judge.program_of(strategy);
+    ASSERT_TRUE(program.travels_as_factors(ir::VariableId(0)));
+    const sim::CostModel costs = judge.costs_of(program);
+    const Analytic analytic(space, program, costs);
+    std::string why_not;
+    const auto judged = judge(strategy, why_not);
+    ASSERT_TRUE(judged) << why_not;
+    const double scored = analytic.score(space.point_of(strategy).value()).step.value;
+    EXPECT_NEAR(scored / judged->step.value, 1, 0.15) << gbit << " Gbit/s";
+  }
+}
+
+}  // namespace
+}  // namespace autodist::search
