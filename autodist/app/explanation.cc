@@ -79,15 +79,9 @@ class Explaining {
 std::vector<search::Candidate> builders_of(const ir::Graph& graph, const cluster::Cluster& cluster,
                                            const search::Space& space,
                                            const search::Analytic& analytic) {
-  std::vector<search::Candidate> candidates;
-  for (const std::string& specification : search::seeds()) {
-    search::Candidate candidate;
-    candidate.name = specification;
-    candidate.builder = true;
-    candidate.strategy = search::build_strategy(specification, graph, cluster);
-    candidate.point = space.point_of(candidate.strategy);
+  std::vector<search::Candidate> candidates = search::seed_candidates(graph, cluster, space);
+  for (search::Candidate& candidate : candidates) {
     if (candidate.point) candidate.scored = analytic.score(*candidate.point).step;
-    candidates.push_back(std::move(candidate));
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const auto& a, const auto& b) { return a.scored < b.scored; });

@@ -36,15 +36,9 @@ class Analytic {
   Analytic(const Space& space, const ir::Program& program, const sim::CostModel& costs,
            Bytes slice = passes::Options{}.slice_bytes);
 
-  // What a point loads, by variable and side. Sides: per node sends, receives and inside; per rank
-  // its owner.
-  class Loads {
-   private:
-    friend class Analytic;
-
-    double& at(std::size_t variable, std::size_t side) { return of[variable * sides + side]; }
-    double& core(std::size_t variable, std::size_t node) { return cores[variable * nodes + node]; }
-
+  // What a point loads, by variable and side, kept by callers and filled by score(). Sides: per
+  // node sends, receives and inside; per rank its owner.
+  struct Loads {
     std::size_t sides = 0;
     std::vector<double> of;
     std::vector<double> trip;  // seconds of a way round with nothing in its way, by variable
@@ -56,12 +50,15 @@ class Analytic {
     std::vector<double> owned;    // by variable and rank: which part of it the rank owns
     std::vector<double> fused;    // by rank: messages per piece fused with others of its owner
     std::vector<double> library;  // by variable: bytes of all that a library reduces with it
+
+    double& at(std::size_t variable, std::size_t side) { return of[variable * sides + side]; }
+    double& core(std::size_t variable, std::size_t node) { return cores[variable * nodes + node]; }
   };
 
   // Deterministic. REQUIRES: every choice of `point` is legal.
   [[nodiscard]] Score score(const Point& point) const;
-  // The same bits, by doing again only what differs from the point that `loads` was last given to;
-  // new `loads`, or this object's.
+  // The same bits, by doing again only what differs from the point that `loads` was last filled
+  // for. REQUIRES: `loads` is new, or this object filled it.
   [[nodiscard]] Score score(const Point& point, Loads& loads) const;
 
   // The variable's part of what the busiest side carries, by variable: where to look first.

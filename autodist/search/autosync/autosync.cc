@@ -75,11 +75,11 @@ class Search {
         random_(options.seed) {}
 
   Found run() {
-    build_seeds(*graph_);
+    candidates_ = seed_candidates(*graph_, cluster_, space_);
     ir::Program program = any_program();
     costs_ = judge_.costs_of(program);
     // Again, for what goes by time: a graph's own times are of the machine that captured it.
-    build_seeds(sim::with_times(program, costs_));
+    candidates_ = seed_candidates(sim::with_times(program, costs_), cluster_, space_);
     analytic_.emplace(space_, program, costs_, slice_);
     share_batch(std::move(program));
     score_seeds();
@@ -92,18 +92,6 @@ class Search {
   }
 
  private:
-  void build_seeds(const ir::Graph& graph) {
-    candidates_.clear();
-    for (const std::string& specification : seeds()) {
-      Candidate candidate;
-      candidate.name = specification;
-      candidate.builder = true;
-      candidate.strategy = build_strategy(specification, graph, cluster_);
-      candidate.point = space_.point_of(candidate.strategy);
-      candidates_.push_back(std::move(candidate));
-    }
-  }
-
   // One that the passes accept.
   ir::Program any_program() {
     std::string reason;
@@ -478,42 +466,14 @@ class Search {
   }
 
   Found result() {
-    if (!best_) {
-      std::string reason;
-      for (const Candidate& candidate : candidates_) reason = std::max(reason, candidate.refused);
-      fail(ErrorCode::kInfeasible, "search: no strategy can be carried out: {}", reason);
-    }
-    Found found;
+    Found found(std::move(candidates_));
     found.exhausted = exhausted_;
     found.finished = !cut_short_ && !stopped();
     found.simulations = simulations_;
     found.scores = scores_;
     found.elapsed = elapsed();
     found.log10_points = space_.log10_points();
-    found.candidates = std::move(candidates_);
-    std::stable_sort(found.candidates.begin(), found.candidates.end(), before);
-    for (std::size_t i = 0; i < found.candidates.size(); ++i) {
-      const Candidate& candidate = found.candidates[i];
-      if (!candidate.builder) continue;
-      ++found.builders;
-      if (!candidate.judgement) continue;
-      ++found.builders_judged;
-      if (!found.best_builder) found.best_builder = i;
-    }
-    if (!found.best().judgement->fits()) {
-      fail(ErrorCode::kInfeasible,
-           "search: no strategy fits in memory; '{}' lacks least: {} on a device. Use a smaller "
-           "batch, or devices with more.",
-           found.best().name, to_string(found.best().judgement->missing));
-    }
     return found;
-  }
-
-  static bool before(const Candidate& a, const Candidate& b) {
-    if (a.judgement.has_value() != b.judgement.has_value()) return a.judgement.has_value();
-    if (a.judgement) return *a.judgement < *b.judgement;
-    if (a.refused.empty() != b.refused.empty()) return a.refused.empty();
-    return a.scored < b.scored;
   }
 
   std::shared_ptr<const ir::Graph> graph_;
@@ -548,28 +508,6 @@ class Search {
 };
 
 }  // namespace
-
-double Found::speedup() const {
-  if (!best_builder) return 1;
-  return candidates[*best_builder].judgement->step / best().judgement->step;
-}
-
-std::vector<std::string> seeds() {
-  std::vector<std::string> specifications;
-  for (const Builder& builder : builders()) {
-    const auto has = [&](const char* name) {
-      return std::any_of(builder.options.begin(), builder.options.end(),
-                         [&](const auto& option) { return option.first == name; });
-    };
-    const bool capped = has("max_shards");
-    specifications.push_back(builder.name + (capped ? ":max_shards=40" : ""));
-    // What is all-reduced may be so by a library, too.
-    if (has("chunk_size") || has("bucket_mib") || has("fusion_mib")) {
-      if (!capped) specifications.push_back(builder.name + ":algorithm=library");
-    }
-  }
-  return specifications;
-}
 
 Found search(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
              const passes::Options& passes, const Judge::Costs& costs, const SearchOptions& options,

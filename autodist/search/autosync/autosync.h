@@ -60,6 +60,10 @@ struct SearchOptions {
 };
 
 struct Found {
+  // Throws as search() does where none of them was judged, or none that was fits in memory.
+  explicit Found(std::vector<Candidate> all);
+  Found() = default;  // of no search
+
   std::vector<Candidate> candidates;        // judged ones first, best first; then by score
   std::optional<std::size_t> best_builder;  // among those judged
   std::uint64_t builders = 0;               // known; not all need have been judged
@@ -85,5 +89,8 @@ Found search(const std::shared_ptr<const ir::Graph>& graph, const cluster::Clust
 
 // Every builder with its defaults, and a cap on shards where its rule has none.
 std::vector<std::string> seeds();
+// Their strategies. `graph`: with the devices' times, by which some of them go (sim::with_times).
+std::vector<Candidate> seed_candidates(const ir::Graph& graph, const cluster::Cluster& cluster,
+                                       const Space& space);
 
 }  // namespace autodist::search
