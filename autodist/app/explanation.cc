@@ -11,7 +11,7 @@
 #include "autodist/report/strategy.h"
 #include "autodist/search/autosync/analytic.h"
 #include "autodist/search/autosync/moves.h"
-#include "autodist/search/builders/builders.h"
+#include "autodist/search/autosync/seeds.h"
 
 namespace autodist::app {
 namespace {
@@ -20,15 +20,16 @@ using search::Point;
 
 class Explaining {
  public:
-  Explaining(const search::Space& space, const Explanation& of, const Point& point, Bytes slice)
-      : space_(space), of_(of), point_(point), analytic_(space, of.program, of.costs, slice) {
+  Explaining(const search::Space& space, const Explanation& of, const Point& point,
+             const passes::Options& passes)
+      : space_(space), of_(of), point_(point), analytic_(space, of.program, of.costs, passes) {
     waits_.resize(point.choices.size());
     for (const sim::Waited& wait : of.simulation.waits) {
       waits_[wait.variable.value] = wait.seconds;
     }
   }
 
-  std::vector<Explained> all() const {
+  std::vector<Explained> all() {
     std::vector<ir::VariableId> order;
     const ir::Graph& graph = space_.graph();
     for (std::size_t i = 0; i < graph.variables.size(); ++i) {
@@ -43,20 +44,19 @@ class Explaining {
   }
 
  private:
-  Explained one(ir::VariableId id) const {
+  Explained one(ir::VariableId id) {
     Explained row;
     row.variable = id;
     row.waited = waits_[id.value];
     row.choice = report::describe(of_.strategy.nodes[id.value]);
     if (of_.program.is_placed()) return row;  // where its ops are, and nowhere else
-    search::Analytic::Loads loads;
-    const search::Score here = analytic_.score(point_, loads);
+    const search::Score here = analytic_.score(point_, loads_);
     std::optional<search::Score> best;
     Point best_point;
     for (const search::Choice& choice : space_.options(id)) {
       Point other = point_;
       if (!search::set_class(space_, {id}, choice, other)) continue;
-      const search::Score score = analytic_.score(other, loads);
+      const search::Score score = analytic_.score(other, loads_);
       if (best && !(score < *best)) continue;
       best = score;
       best_point = other;
@@ -73,6 +73,7 @@ class Explaining {
   const Explanation& of_;
   const Point& point_;
   search::Analytic analytic_;
+  search::Analytic::Loads loads_;
   std::vector<Seconds> waits_;
 };
 
@@ -138,21 +139,19 @@ Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster
   result.simulation = sim::simulate(result.program, cluster, result.costs);
   const search::Space space(*graph, cluster, request.options.allowed);
   if (const std::optional<Point> point = space.point_of(strategy)) {
-    result.variables = Explaining(space, result, *point, request.passes.slice_bytes).all();
+    result.variables = Explaining(space, result, *point, request.passes).all();
   }
-  // Builders give every replica an equal part of the batch, whatever this strategy does.
-  ir::Program equal = result.program;
-  equal.batch_shares.clear();
-  const sim::CostModel costs =
-      costs_of(equal, cluster, request.costs, request.cluster_file, request.calibration);
-  const search::Analytic analytic(space, equal, costs, request.passes.slice_bytes);
-  result.alternatives = builders_of(sim::with_times(equal, costs), cluster, space, analytic);
   const search::Judge judge(
       graph, cluster, request.passes,
       [&](const ir::Program& program) {
         return costs_of(program, cluster, request.costs, request.cluster_file, request.calibration);
       },
       request.options.simulation);
+  // Builders give every replica an equal part of the batch, whatever this strategy does.
+  const ir::Program program = search::seed_program(judge, *graph, cluster);
+  const sim::CostModel costs = judge.costs_of(program);
+  const search::Analytic analytic(space, program, costs, request.passes);
+  result.alternatives = builders_of(sim::with_times(program, costs), cluster, space, analytic);
   judge_all(judge, request, result.alternatives);
   return result;
 }

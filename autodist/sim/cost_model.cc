@@ -196,6 +196,17 @@ Seconds compute_seconds(const CostModel& costs, ir::Rank rank) {
          static_cast<double>(costs.micro_batches);
 }
 
+ir::Rank slowest_rank(const ir::Program& program, const CostModel& costs) {
+  std::optional<ir::Rank> slowest;
+  for (std::size_t r = 0; r < program.ranks.size(); ++r) {
+    const ir::Rank rank(r);
+    if (!program.computes(rank)) continue;
+    if (!slowest || compute_seconds(costs, rank) > compute_seconds(costs, *slowest)) slowest = rank;
+  }
+  AD_CHECK(slowest) << "nobody computes";
+  return *slowest;
+}
+
 double updates_by_memory(double bytes_per_s) {
   constexpr double kStreams = 3;  // reads gradient and parameter, writes the parameter
   return bytes_per_s * kMemoryShare / kStreams;
@@ -273,12 +284,9 @@ CostModel cost_model(const ir::Program& program, const cluster::Cluster& cluster
 }
 
 ir::Graph with_times(const ir::Program& program, const CostModel& costs) {
-  std::uint32_t computing = 0;
-  while (!program.computes(ir::Rank(computing))) ++computing;
+  const DeviceCost& device = costs.device(slowest_rank(program, costs));
   ir::Graph timed = *program.graph;
-  for (std::size_t i = 0; i < timed.ops.size(); ++i) {
-    timed.ops[i].cost = {costs.device(ir::Rank(computing)).ops[i], Seconds{}};
-  }
+  for (std::size_t i = 0; i < timed.ops.size(); ++i) timed.ops[i].cost = {device.ops[i], Seconds{}};
   return timed;
 }
 

@@ -93,6 +93,9 @@ struct CostModel {
 // Of all micro-batches of a step, ops one after another.
 Seconds compute_seconds(const CostModel& costs, ir::Rank rank);
 
+// The rank whose ops take longest; of equals the first. REQUIRES: `costs` is of the program.
+ir::Rank slowest_rank(const ir::Program& program, const CostModel& costs);
+
 // How many more samples of a step (fewer: negative, down to all it has) the rank could compute in
 // `seconds`; at least as many as it really could, for times are convex in samples.
 double samples_to_add(const CostModel& costs, ir::Rank rank, double seconds);
@@ -134,8 +137,8 @@ struct CostOptions {
 CostModel cost_model(const ir::Program& program, const cluster::Cluster& cluster,
                      const CostOptions& options = {});
 
-// The program's graph with the times that ops take on the first rank that computes, whatever the
-// batch: for builders that go by time. REQUIRES: `costs` is of the program.
+// The program's graph with the times that ops take on the slowest rank, whatever the batch: for
+// builders that go by time. REQUIRES: `costs` is of the program.
 ir::Graph with_times(const ir::Program& program, const CostModel& costs);
 
 }  // namespace autodist::sim

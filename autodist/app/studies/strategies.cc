@@ -10,6 +10,7 @@
 #include "autodist/app/planning.h"
 #include "autodist/app/searching.h"
 #include "autodist/app/studies/figures.h"
+#include "autodist/search/autosync/seeds.h"
 #include "autodist/search/builders/builders.h"
 
 namespace autodist::app {
@@ -23,18 +24,6 @@ void forget_priorities(strategy::Strategy& strategy, const ir::Graph& graph) {
     const auto& complete = graph.variables[i].gradient_complete;
     strategy.nodes[i].needed = Seconds(complete ? static_cast<double>(complete->value) : 0);
   }
-}
-
-// With the times that ops take on the cluster's devices, which systems that go by time need.
-std::shared_ptr<const ir::Graph> with_times(const std::shared_ptr<const ir::Graph>& graph,
-                                            const cluster::Cluster& cluster,
-                                            const sim::CostOptions& how) {
-  passes::Options options;
-  options.verify_each = false;
-  const ir::Program program = passes::rewrite(
-      graph, search::build_strategy("AllReduce", *graph, cluster), cluster, options, "times");
-  return std::make_shared<const ir::Graph>(
-      sim::with_times(program, sim::cost_model(program, cluster, how)));
 }
 
 Seconds step_of(const OwnSystem& system, const std::shared_ptr<const ir::Graph>& graph,
@@ -115,18 +104,22 @@ strategy::Strategy strategy_of(const OwnSystem& system, const ir::Graph& graph,
   return strategy;
 }
 
-std::vector<std::pair<std::string, std::optional<Seconds>>> builder_steps(
-    const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
-    const SearchRequest& request, const std::vector<std::string>& builders) {
+std::vector<BuilderStep> builder_steps(const std::shared_ptr<const ir::Graph>& graph,
+                                       const cluster::Cluster& cluster,
+                                       const SearchRequest& request,
+                                       const std::vector<std::string>& builders) {
   const search::Judge judge(graph, cluster, request.passes, [&](const ir::Program& program) {
     return costs_of(program, cluster, request.costs, request.cluster_file, request.calibration);
   });
-  const auto timed = with_times(graph, cluster, request.costs);
-  std::vector<std::pair<std::string, std::optional<Seconds>>> steps;
+  const ir::Program program = search::seed_program(judge, *graph, cluster);
+  const ir::Graph timed = sim::with_times(program, judge.costs_of(program));
+  std::vector<BuilderStep> steps;
   for (const std::string& builder : builders) {
+    strategy::Strategy strategy = search::build_strategy(builder, timed, cluster);
     std::string why_not;
-    const auto judged = judge(search::build_strategy(builder, *timed, cluster), why_not);
-    steps.emplace_back(builder, judged ? std::optional<Seconds>(judged->step) : std::nullopt);
+    const auto judged = judge(strategy, why_not);
+    steps.push_back({builder, std::move(strategy),
+                     judged ? std::optional<Seconds>(judged->step) : std::nullopt});
   }
   return steps;
 }
@@ -144,7 +137,12 @@ StrategyRow compare_strategies(const StrategyCase& of, const cluster::Cluster& c
   StrategyRow row;
   row.cluster = name;
   row.of = of;
-  const auto timed = with_times(graph, cluster, request.costs);
+  const search::Judge judge(graph, cluster, request.passes, [&](const ir::Program& program) {
+    return sim::cost_model(program, cluster, request.costs);
+  });
+  const ir::Program program = search::seed_program(judge, *graph, cluster);
+  const auto timed =
+      std::make_shared<const ir::Graph>(sim::with_times(program, judge.costs_of(program)));
   for (const OwnSystem& system : own_systems()) {
     row.own.push_back(step_of(system, timed, cluster, request.costs));
   }
@@ -154,11 +152,11 @@ StrategyRow compare_strategies(const StrategyCase& of, const cluster::Cluster& c
   row.plan_bound = plan.simulation.bounds.plan;
   row.problem_bound = plan.simulation.bounds.problem;
   // A search leaves out builders that cannot be best; here they are what it is compared with.
-  for (const auto& [builder, step] :
+  for (const BuilderStep& each :
        builder_steps(graph, cluster, with_links(request, cluster), search::seeds())) {
-    if (!step || (!row.best_builder.empty() && *step >= row.builder_step)) continue;
-    row.best_builder = builder;
-    row.builder_step = *step;
+    if (!each.step || (!row.best_builder.empty() && *each.step >= row.builder_step)) continue;
+    row.best_builder = each.builder;
+    row.builder_step = *each.step;
   }
   row.simulations = plan.found.simulations;
   row.search_seconds = plan.found.elapsed;

@@ -41,11 +41,17 @@ const std::vector<OwnSystem>& own_systems();
 strategy::Strategy strategy_of(const OwnSystem& system, const ir::Graph& graph,
                                const cluster::Cluster& cluster);
 
-// What the strategies of `builders` ("NAME" or "NAME:key=value,…") take on our engine; nothing
-// where one cannot be carried out. `request` has its links (with_links).
-std::vector<std::pair<std::string, std::optional<Seconds>>> builder_steps(
-    const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
-    const SearchRequest& request, const std::vector<std::string>& builders);
+struct BuilderStep {
+  std::string builder;
+  strategy::Strategy strategy;
+  std::optional<Seconds> step;  // none: it cannot be carried out
+};
+// What the strategies of `builders` ("NAME" or "NAME:key=value,…") take on our engine. Those that
+// go by time go by the devices'. `request` has its links (with_links).
+std::vector<BuilderStep> builder_steps(const std::shared_ptr<const ir::Graph>& graph,
+                                       const cluster::Cluster& cluster,
+                                       const SearchRequest& request,
+                                       const std::vector<std::string>& builders);
 
 struct StrategyRow {
   std::string cluster;

@@ -14,6 +14,7 @@
 #include "autodist/app/studies/figures.h"
 #include "autodist/base/error.h"
 #include "autodist/search/autosync/moves.h"
+#include "autodist/search/autosync/seeds.h"
 #include "autodist/sim/what_if.h"
 
 namespace autodist::app {
@@ -83,8 +84,8 @@ Chance chance_of(const StrategyCase& of, const cluster::Cluster& cluster, std::u
     return static_cast<double>(faster) / drawn;
   };
   Chance chance{of, drawn, {}, share_below(search_plan(graph, cluster, request).simulation.step)};
-  for (const auto& [builder, step] : builder_steps(graph, cluster, request, search::seeds())) {
-    chance.shares.emplace_back(builder, step ? share_below(*step) : -1);
+  for (const BuilderStep& each : builder_steps(graph, cluster, request, search::seeds())) {
+    chance.shares.emplace_back(each.builder, each.step ? share_below(*each.step) : -1);
   }
   return chance;
 }

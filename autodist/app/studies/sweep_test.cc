@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "autodist/app/archive.h"
+#include "autodist/search/autosync/seeds.h"
 #include "autodist/search/builders/builders.h"
 
 namespace autodist::app {

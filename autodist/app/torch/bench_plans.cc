@@ -98,12 +98,10 @@ class Contest {
     add(plans_, kSearched, kSearched, plan.strategy, plan.simulation.step);
     std::vector<std::string> builders;
     for (const search::Builder& builder : search::builders()) builders.push_back(builder.name);
-    for (const auto& [builder, predicted] : builder_steps(
-             subject_.graph(), job_.cluster(), with_links(request, job_.cluster()), builders)) {
-      strategy::Strategy strategy =
-          search::build_strategy(builder, *subject_.graph(), job_.cluster());
-      strategy::fix_priorities(strategy, *subject_.graph());
-      add(plans_, builder, kBuilder, std::move(strategy), predicted);
+    for (BuilderStep& each : builder_steps(subject_.graph(), job_.cluster(),
+                                           with_links(request, job_.cluster()), builders)) {
+      strategy::fix_priorities(each.strategy, *subject_.graph());
+      add(plans_, each.builder, kBuilder, std::move(each.strategy), each.step);
     }
   }
 

@@ -40,8 +40,11 @@ std::pair<double, double> touched(const ir::Graph& graph, ir::VariableId id, std
 }  // namespace
 
 Analytic::Analytic(const Space& space, const ir::Program& program, const sim::CostModel& costs,
-                   Bytes slice)
-    : space_(space), costs_(costs), slice_(slice) {
+                   const passes::Options& passes)
+    : space_(space),
+      costs_(costs),
+      slice_(passes.slice_bytes),
+      fuse_below_(static_cast<double>(passes.fuse_below.value)) {
   std::map<std::string, std::uint32_t> by_address;
   for (const cluster::Node& node : space.cluster().nodes) {
     by_address.emplace(node.address, static_cast<std::uint32_t>(nodes_.size()));
@@ -135,14 +138,9 @@ void Analytic::read_relays(const ir::Program& program) {
 // Ops one after another on the slowest rank.
 void Analytic::read_times(const ir::Program& program) {
   const ir::Graph& graph = *program.graph;
-  std::uint32_t slowest = members_.front();
-  for (std::uint32_t rank : members_) {
-    const double seconds = sim::compute_seconds(costs_, ir::Rank(rank)).value;
-    if (seconds <= compute_) continue;
-    compute_ = seconds;
-    slowest = rank;
-  }
-  const std::vector<Seconds>& ops = costs_.device(ir::Rank(slowest)).ops;
+  const ir::Rank slowest = sim::slowest_rank(program, costs_);
+  compute_ = sim::compute_seconds(costs_, slowest).value;
+  const std::vector<Seconds>& ops = costs_.device(slowest).ops;
   std::vector<double> starts{0};
   for (const Seconds& op : ops) starts.push_back(starts.back() + op.value);
   const double earlier = compute_ - starts.back();  // micro-batches before the last

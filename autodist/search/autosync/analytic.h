@@ -34,17 +34,18 @@ class Analytic {
   // `program` is any strategy's for the same graph and cluster; it says who the ranks are. `space`
   // and `costs` must outlive this. `slice`: of points that leave it open.
   Analytic(const Space& space, const ir::Program& program, const sim::CostModel& costs,
-           Bytes slice = passes::Options{}.slice_bytes);
+           const passes::Options& passes = {});
 
   // What a point loads, by variable and side, kept by callers and filled by score(). Sides: per
   // node sends, receives and inside; per rank its owner.
   struct Loads {
+    const Analytic* filled_by = nullptr;
     std::size_t sides = 0;
     std::vector<double> of;
     std::vector<double> trip;  // seconds of a way round with nothing in its way, by variable
     std::size_t nodes = 0;
     std::vector<double> cores;  // seconds of the engine's work, by variable and node
-    // What a variable's loads follow from; none yet: nothing was loaded.
+    // What a variable's row follows from; empty before the first.
     std::vector<Choice> choices;
     Bytes slice;
     std::vector<double> owned;    // by variable and rank: which part of it the rank owns
@@ -57,8 +58,9 @@ class Analytic {
 
   // Deterministic. REQUIRES: every choice of `point` is legal.
   [[nodiscard]] Score score(const Point& point) const;
-  // The same bits, by doing again only what differs from the point that `loads` was last filled
-  // for. REQUIRES: `loads` is new, or this object filled it.
+  // The same bits. Of the point that `loads` was last filled for the rows of those variables stand
+  // whose choice, owners, fused pieces and library group are the same. REQUIRES: `loads` is new, or
+  // this object filled it.
   [[nodiscard]] Score score(const Point& point, Loads& loads) const;
 
   // The variable's part of what the busiest side carries, by variable: where to look first.
@@ -99,6 +101,14 @@ class Analytic {
     bool by_node = false;  // each node's contributions are added on it, and it gets one result
     const Relay* relay = nullptr;  // passed on from rank to rank
   };
+  struct Passage {  // in a step, over a node's card and between its own ranks
+    double bytes_out = 0;
+    double out = 0;  // messages, as the two below
+    double bytes_in = 0;
+    double in = 0;
+    double bytes_inside = 0;
+    double inside = 0;
+  };
   enum class Where : std::uint8_t { kCompute, kSide, kTrip };
   struct Highest {
     double seconds = 0;
@@ -121,17 +131,21 @@ class Analytic {
 
   // analytic_loads.cc
   void load(const Point& point, Loads& loads) const;
-  [[nodiscard]] std::vector<bool> changed_in(const Point& point, Loads& loads) const;
+  [[nodiscard]] std::vector<bool> take_inputs(const Point& point, Loads& loads) const;
   [[nodiscard]] std::vector<double> owners_of(const Point& point) const;
   void share_groups(const Point& point, std::vector<double>& owned) const;
   [[nodiscard]] std::vector<double> fused_messages(const std::vector<double>& owned) const;
   // Whether a part of a variable is fused with others of its owner.
   [[nodiscard]] bool is_small(const Fixed& fixed, double part) const {
-    return part > 0 && part * fixed.bytes < fused_up_to_ && fixed.row_bytes <= 0;
+    return part > 0 && part * fixed.bytes < fuse_below_ && fixed.row_bytes <= 0;
   }
   [[nodiscard]] std::vector<double> library_groups(const Point& point) const;
   void add_library(std::size_t variable, double group, Loads& loads) const;
+  void add_to_all(std::size_t variable, double bytes, double messages, double work,
+                  Loads& loads) const;
   void add_factors(std::size_t variable, Loads& loads) const;
+  void add_gathered(const Point& point, std::size_t variable, const Traffic& traffic,
+                    Loads& loads) const;
   void add_variable(const Point& point, std::size_t variable, Loads& loads) const;
   [[nodiscard]] bool by_factors(std::size_t variable, const Choice& choice) const;
   [[nodiscard]] Traffic traffic_of(const Point& point, std::size_t variable) const;
@@ -140,8 +154,8 @@ class Analytic {
                 double all_messages, std::size_t variable, Loads& loads) const;
   void add_relayed(std::size_t node, const Traffic& traffic, double messages, std::size_t variable,
                    Loads& loads) const;
-  [[nodiscard]] double moving(double out, double bytes_out, double in, double bytes_in) const;
-  [[nodiscard]] double moved_inside(double messages, double bytes) const;
+  void add_passage(std::size_t node, std::size_t variable, const Passage& passage,
+                   Loads& loads) const;
 
   [[nodiscard]] Highest highest_of(const Point& point, Loads& loads, double busy) const;
   void raise_by_sides(const Point& point, Loads& loads, double stretch, Highest& highest) const;
@@ -151,7 +165,7 @@ class Analytic {
   const Space& space_;
   const sim::CostModel& costs_;
   Bytes slice_;
-  double fused_up_to_ = static_cast<double>(passes::Options{}.fuse_below.value);
+  double fuse_below_;
   std::vector<Fixed> variables_;
   std::vector<std::uint32_t> by_need_;
   std::vector<Node> nodes_;

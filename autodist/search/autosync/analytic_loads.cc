@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "autodist/base/check.h"
 #include "autodist/search/autosync/analytic.h"
 
 namespace autodist::search {
@@ -75,6 +76,7 @@ double Analytic::work_of(const Fixed& fixed, const Traffic& traffic, double part
 void Analytic::add_variable(const Point& point, std::size_t variable, Loads& loads) const {
   const Fixed& fixed = variables_[variable];
   const Traffic traffic = traffic_of(point, variable);
+  if (traffic.gathers) return add_gathered(point, variable, traffic, loads);
   const std::size_t n = nodes_.size();
   const std::size_t ranks = node_of_rank_.size();
   const double* owned = &loads.owned[variable * ranks];
@@ -115,29 +117,39 @@ void Analytic::add_variable(const Point& point, std::size_t variable, Loads& loa
   loads.trip[variable] = 2 * (traffic.fetches ? 2 : there) * worst + install;
 }
 
-// Every member sends its factors to all others and multiplies everyone's.
-void Analytic::add_factors(std::size_t variable, Loads& loads) const {
-  const Fixed& fixed = variables_[variable];
-  const std::size_t n = nodes_.size();
-  const double message = costs_.engine.message.value;
-  const double work = fixed.multiply_seconds * members_count_ + fixed.install_updating;
+// Every member sends `bytes` in so many messages to all others, and works with everyone's.
+void Analytic::add_to_all(std::size_t variable, double bytes, double messages, double work,
+                          Loads& loads) const {
   double worst = 0;
-  for (std::size_t i = 0; i < n; ++i) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const Node& node = nodes_[i];
     const double pairs = node.members * (members_count_ - node.members);
-    const double across = pairs * (fixed.factor_bytes / node.rate + message);
-    loads.at(variable, i) += across;
-    loads.at(variable, n + i) += across;
-    const double inside = node.members * (node.members - 1) * fixed.factor_bytes;
-    loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
-    loads.core(variable, i) +=
-        node.members * work +
-        moving(pairs, pairs * fixed.factor_bytes, pairs, pairs * fixed.factor_bytes) +
-        moved_inside(node.members * (node.members - 1), inside);
-    worst = std::max(worst, across + node.latency);
+    const double inside = node.members * (node.members - 1);
+    add_passage(i, variable,
+                {pairs * bytes, pairs * messages, pairs * bytes, pairs * messages, inside * bytes,
+                 inside * messages},
+                loads);
+    loads.core(variable, i) += node.members * work;
+    worst = std::max(worst, loads.at(variable, i) + node.latency);
   }
-  for (std::uint32_t rank : members_) loads.at(variable, 3 * n + rank) += work;
+  for (std::uint32_t rank : members_) loads.at(variable, 3 * nodes_.size() + rank) += work;
   loads.trip[variable] = worst + work;
+}
+
+void Analytic::add_factors(std::size_t variable, Loads& loads) const {
+  const Fixed& fixed = variables_[variable];
+  const double work = fixed.multiply_seconds * members_count_ + fixed.install_updating;
+  add_to_all(variable, fixed.factor_bytes, 1, work, loads);
+}
+
+// Rows that every member adds up and updates for itself.
+void Analytic::add_gathered(const Point& point, std::size_t variable, const Traffic& traffic,
+                            Loads& loads) const {
+  const Fixed& fixed = variables_[variable];
+  const auto shards = static_cast<double>(point.choices[variable].places.size());
+  const double blocks = shards * std::ceil(fixed.bytes / shards / traffic.slice - 1e-9);
+  const double work = work_of(fixed, traffic, 1) + fixed.install;
+  add_to_all(variable, traffic.up, blocks, work, loads);
 }
 
 // `own`: the part of the variable that the node owns, in so many messages of all.
@@ -146,61 +158,46 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
   const Node& node = nodes_[i];
   const double here = traffic.by_node ? std::min(node.members, 1.0) : node.members;
   const double others = (traffic.by_node ? nodes_with_members_ : members_count_) - here;
-  const double message = costs_.engine.message.value;
   // Asking for rows is a message, too, and so is the answer.
   const double trips = traffic.fetches ? 2 : 1;
   const double away = all_messages - messages;
-  double bytes_out = here * (1 - own) * traffic.up + others * own * traffic.down;
-  double bytes_in = here * (1 - own) * traffic.down + others * own * traffic.up;
-  double out = trips * (here * away + others * messages);
-  double in = out;
-  if (traffic.gathers) {
-    bytes_out = bytes_in = here * others * traffic.up;
-    out = in = here * others;
-  }
-  const std::size_t n = nodes_.size();
-  loads.at(variable, i) += bytes_out / node.rate + out * message;
-  loads.at(variable, n + i) += bytes_in / node.rate + in * message;
+  const double count = trips * (here * away + others * messages);
   const double mates = std::max(0.0, node.members - 1);
-  double inside = (traffic.by_node ? 1 : own) * mates * (traffic.up + traffic.down);
-  double inside_messages = 2 * mates * (traffic.by_node ? all_messages : messages);
-  if (traffic.gathers) {
-    inside = node.members * mates * traffic.up;
-    inside_messages = node.members * mates;
-  }
-  loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
-  loads.core(variable, i) +=
-      moving(out, bytes_out, in, bytes_in) + moved_inside(inside_messages, inside);
+  add_passage(i, variable,
+              {here * (1 - own) * traffic.up + others * own * traffic.down, count,
+               here * (1 - own) * traffic.down + others * own * traffic.up, count,
+               (traffic.by_node ? 1 : own) * mates * (traffic.up + traffic.down),
+               2 * mates * (traffic.by_node ? all_messages : messages)},
+              loads);
 }
 
 // What others pass on crosses a node's card, whoever owns it.
 void Analytic::add_relayed(std::size_t i, const Traffic& traffic, double messages,
                            std::size_t variable, Loads& loads) const {
-  const Node& node = nodes_[i];
   const Relay::Node& way = traffic.relay->nodes[i];
   const double count = (way.sent + way.received) * messages;
-  const double crossings = count * costs_.engine.message.value;
-  const double out = way.sent * traffic.up + way.received * traffic.down;
-  const double in = way.received * traffic.up + way.sent * traffic.down;
-  const std::size_t n = nodes_.size();
-  loads.at(variable, i) += out / node.rate + crossings;
-  loads.at(variable, n + i) += in / node.rate + crossings;
-  const double inside = way.inside * (traffic.up + traffic.down);
-  loads.at(variable, 2 * n + i) += seconds_for(inside, node.intra);
-  loads.core(variable, i) +=
-      moving(count, out, count, in) + moved_inside(2 * way.inside * messages, inside);
+  add_passage(i, variable,
+              {way.sent * traffic.up + way.received * traffic.down, count,
+               way.received * traffic.up + way.sent * traffic.down, count,
+               way.inside * (traffic.up + traffic.down), 2 * way.inside * messages},
+              loads);
 }
 
-// Core seconds of so many messages and bytes out of a node and into it.
-double Analytic::moving(double out, double bytes_out, double in, double bytes_in) const {
+void Analytic::add_passage(std::size_t i, std::size_t variable, const Passage& passage,
+                           Loads& loads) const {
+  const Node& node = nodes_[i];
   const sim::EngineCost& engine = costs_.engine;
-  return (out + in) * engine.message.value + bytes_out * engine.send_cpu_s_per_byte +
-         bytes_in * engine.receive_cpu_s_per_byte;
-}
-
-// And of those that stay on it: both ends are there.
-double Analytic::moved_inside(double messages, double bytes) const {
-  return moving(messages, bytes, messages, bytes);
+  const double message = engine.message.value;
+  const std::size_t n = nodes_.size();
+  loads.at(variable, i) += passage.bytes_out / node.rate + passage.out * message;
+  loads.at(variable, n + i) += passage.bytes_in / node.rate + passage.in * message;
+  loads.at(variable, 2 * n + i) +=
+      seconds_for(passage.bytes_inside, node.intra) + passage.inside * message;
+  // Both ends of what stays on a node are there.
+  loads.core(variable, i) +=
+      (passage.out + passage.in + 2 * passage.inside) * message +
+      (passage.bytes_out + passage.bytes_inside) * engine.send_cpu_s_per_byte +
+      (passage.bytes_in + passage.bytes_inside) * engine.receive_cpu_s_per_byte;
 }
 
 // The shards of a group, one after another, in as many contiguous parts as there are members.
@@ -300,7 +297,7 @@ std::vector<double> Analytic::fused_messages(const std::vector<double>& owned) c
   }
   std::vector<double> messages(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    if (pieces[rank] > 0) messages[rank] = std::ceil(bytes[rank] / fused_up_to_) / pieces[rank];
+    if (pieces[rank] > 0) messages[rank] = std::ceil(bytes[rank] / fuse_below_) / pieces[rank];
   }
   return messages;
 }
@@ -320,9 +317,9 @@ std::vector<double> Analytic::library_groups(const Point& point) const {
   return of;
 }
 
-// Which variables' loads differ from those in `loads`, which gets what they follow from: the
-// choice, the parts that ranks own, what is fused there, and the library's group.
-std::vector<bool> Analytic::changed_in(const Point& point, Loads& loads) const {
+// Puts into `loads` what its rows follow from: choices, the parts that ranks own, what is fused
+// there, and the library's groups. By variable, whether its row must be made again.
+std::vector<bool> Analytic::take_inputs(const Point& point, Loads& loads) const {
   const std::size_t ranks = node_of_rank_.size();
   const Bytes slice = point.slice_bytes > Bytes{0} ? point.slice_bytes : slice_;
   const bool all = loads.choices.empty() || loads.slice != slice;
@@ -353,7 +350,9 @@ std::vector<bool> Analytic::changed_in(const Point& point, Loads& loads) const {
 }
 
 void Analytic::load(const Point& point, Loads& loads) const {
-  if (loads.choices.empty()) {
+  AD_CHECK(loads.filled_by == nullptr || loads.filled_by == this) << "loads of another judge";
+  if (loads.filled_by == nullptr) {
+    loads.filled_by = this;
     loads.sides = 3 * nodes_.size() + node_of_rank_.size();
     loads.of.resize(loads.sides * variables_.size());
     loads.trip.resize(variables_.size());
@@ -361,7 +360,7 @@ void Analytic::load(const Point& point, Loads& loads) const {
     loads.cores.resize(loads.nodes * variables_.size());
   }
   if (members_.size() < 2) return;
-  const std::vector<bool> changed = changed_in(point, loads);
+  const std::vector<bool> changed = take_inputs(point, loads);
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     if (!changed[i] || !variables_[i].trained) continue;
     std::fill_n(&loads.at(i, 0), loads.sides, 0.0);

@@ -11,7 +11,7 @@
 #include "autodist/search/autosync/analytic.h"
 #include "autodist/search/autosync/batch_shares.h"
 #include "autodist/search/autosync/climb.h"
-#include "autodist/search/builders/builders.h"
+#include "autodist/search/autosync/seeds.h"
 #include "autodist/search/builders/parts.h"
 #include "autodist/sim/memory.h"
 
@@ -70,17 +70,15 @@ class Search {
         neighbourhood_(space_),
         climbed_space_(*graph, cluster, climbed(space_.allowed())),
         climbed_(climbed_space_),
-        slice_(passes.slice_bytes),
+        passes_(passes),
         judge_(graph, cluster, passes, costs, options.simulation, options.correct),
         random_(options.seed) {}
 
   Found run() {
-    candidates_ = seed_candidates(*graph_, cluster_, space_);
-    ir::Program program = any_program();
+    ir::Program program = seed_program(judge_, *graph_, cluster_);
     costs_ = judge_.costs_of(program);
-    // Again, for what goes by time: a graph's own times are of the machine that captured it.
     candidates_ = seed_candidates(sim::with_times(program, costs_), cluster_, space_);
-    analytic_.emplace(space_, program, costs_, slice_);
+    analytic_.emplace(space_, program, costs_, passes_);
     share_batch(std::move(program));
     score_seeds();
     const std::vector<std::size_t> found = climb_by_score();
@@ -92,21 +90,6 @@ class Search {
   }
 
  private:
-  // One that the passes accept.
-  ir::Program any_program() {
-    std::string reason;
-    for (Candidate& candidate : candidates_) {
-      try {
-        return judge_.program_of(candidate.strategy);
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::kInfeasible) throw;
-        candidate.refused = error.what();
-        reason = error.what();
-      }
-    }
-    fail(ErrorCode::kInfeasible, "search: no builder's strategy can be carried out: {}", reason);
-  }
-
   // Devices that are not alike get the parts of the batch for which they compute as long, unless
   // one lacks the memory; refine_shared() looks whether these are worse.
   void share_batch(ir::Program program) {
@@ -124,7 +107,7 @@ class Search {
     shared_costs_ = judge_.costs_of(program);
     if (lacks(program, shared_costs_) > missing) return;
     shares_ = by_replica(program.batch_shares, program, cluster_);
-    shared_.emplace(space_, program, shared_costs_, slice_);
+    shared_.emplace(space_, program, shared_costs_, passes_);
   }
   [[nodiscard]] Point with_shares(Point point) const {
     point.batch_shares = shares_;
@@ -134,17 +117,15 @@ class Search {
     return point.batch_shares.empty() ? *analytic_ : *shared_;
   }
 
-  [[nodiscard]] double score(const Point& point) {
+  [[nodiscard]] Score score(const Point& point) {
     ++scores_;
     Analytic::Loads& loads = point.batch_shares.empty() ? loads_ : shared_loads_;
-    return analytic_of(point).score(point, loads).rank;
+    return analytic_of(point).score(point, loads);
   }
 
   void score_seeds() {
     for (Candidate& candidate : candidates_) {
-      if (!candidate.point) continue;
-      ++scores_;
-      candidate.scored = analytic_of(*candidate.point).score(*candidate.point).step;
+      if (candidate.point) candidate.scored = score(*candidate.point).step;
     }
   }
 
@@ -172,14 +153,16 @@ class Search {
     candidate.name = name;
     candidate.point = point;
     candidate.strategy = space_.strategy_of(point);
-    candidate.scored = analytic_of(point).score(point).step;
+    candidate.scored = score(point).step;
     candidates_.push_back(std::move(candidate));
     return candidates_.size() - 1;
   }
 
   // Numbers of the candidates reached, best score first.
   std::vector<std::size_t> climb_by_score() {
-    const Cost cost = [this](const Point& point) -> std::optional<double> { return score(point); };
+    const Cost cost = [this](const Point& point) -> std::optional<double> {
+      return score(point).rank;
+    };
     const Stop stop = [this] { return stopped() || late(Seconds{}); };
     if (count_points(space_, neighbourhood_, kExhaust)) {
       if (const auto best = exhaust(space_, neighbourhood_, cost, stop)) {
@@ -191,7 +174,7 @@ class Search {
     std::map<double, Point> by_score;
     for (const Point& point : neighbourhood_.uniform_points()) {
       const Point shared = with_shares(point);
-      const double scored = score(shared);
+      const double scored = score(shared).rank;
       const auto near = by_score.lower_bound(scored * (1 - kSameScore));
       if (near != by_score.end() && near->first <= scored * (1 + kSameScore)) continue;
       by_score.emplace(scored, shared);
@@ -199,21 +182,22 @@ class Search {
     for (const auto& [scored, point] : by_score) {
       if (uniform_.size() < kUniform) uniform_.push_back(add(next_name(), point));
     }
-    std::vector<Point> starts = climbed_.uniform_points();
-    for (Point& start : starts) start = with_shares(std::move(start));
+    std::vector<std::pair<Score, Point>> starts;
+    const auto start_at = [&](const Point& point) {
+      const Point shared = with_shares(point);
+      starts.emplace_back(score(shared), shared);
+    };
+    for (const Point& point : climbed_.uniform_points()) start_at(point);
     const std::size_t most = starts.size() + kStarts;
     for (std::size_t builder : builders_by_score()) {
       if (starts.size() == most) break;
-      if (candidates_[builder].point) {
-        starts.push_back(with_shares(*candidates_[builder].point));
-      }
+      if (candidates_[builder].point) start_at(*candidates_[builder].point);
     }
-    std::stable_sort(starts.begin(), starts.end(), [&](const Point& a, const Point& b) {
-      return analytic_of(a).score(a) < analytic_of(b).score(b);
-    });
+    std::stable_sort(starts.begin(), starts.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
     starts.resize(std::min(starts.size(), kStarts));
     std::vector<std::size_t> reached;
-    for (const Point& start : starts) {
+    for (const auto& [scored, start] : starts) {
       std::mt19937_64 random(random_());
       const Reached best = climb(
           climbed_space_, climbed_, cost,
@@ -264,7 +248,7 @@ class Search {
     const Seconds from = clock_.now();
     candidate.judgement = judge_(candidate.strategy, candidate.refused, hopeless(candidate));
     longest_ = std::max(longest_ * kForgets, clock_.now() - from);
-    ++simulations_;
+    if (candidate.judgement) ++simulations_;
     keep_best(index, best_);
     if (candidate.builder) keep_best(index, best_builder_);
     report();
@@ -407,7 +391,7 @@ class Search {
     for (int draw = 0; draw < kDraws; ++draw) {
       std::optional<Point> next = draw_new();
       if (!next) continue;
-      const double scored = score(*next);
+      const double scored = score(*next).rank;
       if (best && scored >= least) continue;
       least = scored;
       best = std::move(next);
@@ -443,7 +427,7 @@ class Search {
     order.resize(std::min(order.size(), kMostClasses));
     for (const auto& [wait, index] : order) {
       const auto& variables = neighbourhood_.classes()[index];
-      const double limit = 1.1 * score(*candidates_[*best_].point);
+      const double limit = 1.1 * score(*candidates_[*best_].point).rank;
       std::set<double> tried;
       for (const Choice& choice : neighbourhood_.options(variables.front())) {
         Point next = *candidates_[*best_].point;
@@ -451,7 +435,7 @@ class Search {
         if (same_way && choice.way != way) continue;
         if (!set_class(space_, variables, choice, next)) continue;
         // As axes, which arithmetic cannot tell apart.
-        const double scored = score(next);
+        const double scored = score(next).rank;
         if (scored <= limit && tried.insert(scored).second && !try_point(next)) return false;
       }
     }
@@ -485,7 +469,7 @@ class Search {
   Neighbourhood neighbourhood_;
   Space climbed_space_;
   Neighbourhood climbed_;
-  Bytes slice_;
+  const passes::Options& passes_;
   Judge judge_;
   std::mt19937_64 random_;
   sim::CostModel costs_;

@@ -8,6 +8,7 @@
 #include "autodist/search/autosync/analytic.h"
 #include "autodist/search/autosync/climb.h"
 #include "autodist/search/autosync/moves.h"
+#include "autodist/search/autosync/seeds.h"
 #include "autodist/search/autosync/small_problems.h"
 #include "autodist/search/builders/builders.h"
 

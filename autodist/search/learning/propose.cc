@@ -6,9 +6,8 @@
 #include <utility>
 
 #include "autodist/base/error.h"
-#include "autodist/search/autosync/autosync.h"
 #include "autodist/search/autosync/moves.h"
-#include "autodist/search/builders/builders.h"
+#include "autodist/search/autosync/seeds.h"
 
 namespace autodist::search {
 namespace {
@@ -32,10 +31,9 @@ class Proposer {
 
   std::vector<Proposal> propose(std::size_t count) {
     std::vector<Point> points;
-    for (const std::string& name : seeds()) {
-      strategy::Strategy strategy = build_strategy(name, *graph_, cluster_);
-      if (const auto point = space_.point_of(strategy)) points.push_back(*point);
-      if (proposals_.size() < count) take(name, std::move(strategy));
+    for (Candidate& seed : seed_candidates(*graph_, cluster_, space_)) {
+      if (seed.point) points.push_back(*seed.point);
+      if (proposals_.size() < count) take(seed.name, std::move(seed.strategy));
     }
     std::size_t number = 0;
     for (std::size_t i = 0; i < kAttempts * count && proposals_.size() < count; ++i) {

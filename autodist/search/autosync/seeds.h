@@ -1,0 +1,26 @@
+// Where searches begin: every hand-written builder.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autodist/search/autosync/found.h"
+
+namespace autodist::search {
+
+// Every builder with its defaults, and a cap on shards where its rule has none; what is all-reduced
+// by a library, too.
+std::vector<std::string> seeds();
+
+// The first seed's that the passes accept: for those who want to know the ranks and what their
+// devices take. Throws Error(kInfeasible) where there is none.
+ir::Program seed_program(const Judge& judge, const ir::Graph& graph,
+                         const cluster::Cluster& cluster);
+
+// Every seed's strategy. Some go by the times of `graph`, which are of the machine that captured
+// it: sim::with_times gives it the devices'.
+std::vector<Candidate> seed_candidates(const ir::Graph& graph, const cluster::Cluster& cluster,
+                                       const Space& space);
+
+}  // namespace autodist::search
