@@ -1,145 +1,21 @@
 // Jobs as real processes over loopback, and the command line as its users meet it: what is printed,
 // how it ends, what is left running.
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <array>
-#include <chrono>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <optional>
-#include <regex>
-#include <sstream>
-#include <string>
-#include <thread>
-#include <vector>
+
+#include "tests/process.h"
 
 namespace autodist {
 namespace {
 
-namespace fs = std::filesystem;
+using namespace testing_jobs;
 using namespace std::chrono_literals;
+namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kSlower = 10;
-#else
-constexpr int kSlower = 1;
-#endif
-
-const std::string kPrograms = AUTODIST_PROGRAMS;  // the build's bin folder
-
-std::string slurp(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
-// A folder of the test's own, removed with it.
-class Scratch {
- public:
-  Scratch() {
-    std::string name = (fs::temp_directory_path() / "autodist-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Scratch() { fs::remove_all(path_); }
-  [[nodiscard]] std::string operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
-
-// A process in a group of its own, its output in files.
-class Process {
- public:
-  Process(const std::vector<std::string>& arguments, const Scratch& scratch,
-          const std::vector<std::string>& environment = {})
-      : out_(scratch / "stdout"), err_(scratch / "stderr") {
-    pid_ = ::fork();
-    if (pid_ != 0) return;
-    ::setpgid(0, 0);
-    ::dup2(::open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
-    ::dup2(::open(err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
-    for (const std::string& each : environment) ::putenv(const_cast<char*>(each.c_str()));
-    std::vector<char*> raw;
-    for (const std::string& each : arguments) raw.push_back(const_cast<char*>(each.c_str()));
-    raw.push_back(nullptr);
-    ::execv(raw[0], raw.data());
-    ::_exit(127);
-  }
-  ~Process() {
-    if (!status_) {
-      ::kill(-pid_, SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
-    }
-  }
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
-
-  // Exit code, 128 + signal, or -1 where it still runs after the limit.
-  int wait(std::chrono::seconds limit = 60s) {
-    const auto end = Clock::now() + kSlower * limit;
-    while (!status_ && Clock::now() < end) {
-      int status = 0;
-      if (::waitpid(pid_, &status, WNOHANG) == pid_) {
-        status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-      } else {
-        std::this_thread::sleep_for(10ms);
-      }
-    }
-    return status_.value_or(-1);
-  }
-
-  [[nodiscard]] std::string out() const { return slurp(out_); }
-  [[nodiscard]] std::string err() const { return slurp(err_); }
-  [[nodiscard]] pid_t pid() const { return pid_; }
-
-  // Processes that it started and that still run: ranks, since children die with their parents.
-  [[nodiscard]] std::vector<pid_t> children() const {
-    std::istringstream text(
-        slurp("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_) + "/children"));
-    std::vector<pid_t> pids;
-    for (pid_t pid = 0; text >> pid;) pids.push_back(pid);
-    return pids;
-  }
-
-  // Waits until what it wrote on standard error matches.
-  [[nodiscard]] bool says(const std::string& pattern, std::chrono::seconds limit = 60s) const {
-    const std::regex wanted(pattern);
-    const auto end = Clock::now() + kSlower * limit;
-    while (Clock::now() < end) {
-      if (std::regex_search(err(), wanted)) return true;
-      std::this_thread::sleep_for(10ms);
-    }
-    return false;
-  }
-
- private:
-  std::string out_, err_;
-  pid_t pid_ = 0;
-  std::optional<int> status_;
-};
-
-std::vector<std::string> autodist(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), kPrograms + "/autodist");
-  return arguments;
-}
 
 bool is_gone(pid_t pid) {
   for (int i = 0; i < 300; ++i) {
@@ -506,93 +382,6 @@ TEST(Processes, AnAsynchronousJobSavesWhatItsOwnersHave) {
                 "--checkpoint-every", "15", "--save", scratch / "ckpt"});
   EXPECT_EQ(accuracy({"--cluster", "local:1", "--steps", "0", "--resume", scratch / "ckpt"}),
             trained);
-}
-
-// --- bad input: one line, an exit code, nothing left ---
-
-struct Complaint {
-  int code = 0;
-  std::string line;
-};
-
-Complaint complaint_of(const std::vector<std::string>& arguments,
-                       const std::vector<std::string>& environment = {}) {
-  const Scratch scratch;
-  Process process(autodist(arguments), scratch, environment);
-  Complaint complaint{process.wait(60s), ""};
-  const std::vector<std::string> lines = lines_of(process.err());
-  EXPECT_EQ(lines.size(), 1U) << process.err();
-  EXPECT_EQ(process.out(), "");
-  if (!lines.empty()) complaint.line = lines.back();
-  return complaint;
-}
-
-void expect_complaint(const std::vector<std::string>& arguments, int code, const std::string& part,
-                      const std::vector<std::string>& environment = {}) {
-  const Complaint complaint = complaint_of(arguments, environment);
-  EXPECT_EQ(complaint.code, code) << complaint.line;
-  EXPECT_NE(complaint.line.find(part), std::string::npos) << complaint.line;
-}
-
-TEST(BadInput, NamesAndFilesThatAreNotThere) {
-  expect_complaint({"train", "resnet5"}, 2, "Did you mean 'resnet50'?");
-  expect_complaint({"plan", "resnet5", "--cluster", "local:2"}, 2, "id you mean");
-  expect_complaint({"train", "digits", "--cluster", "/no/such.yml"}, 2, "/no/such.yml");
-  expect_complaint({"train", "digits", "--data", "/no/such"}, 2, "/no/such");
-  expect_complaint({"train", "digits", "--resume", "/no/such"}, 6, "/no/such");
-  expect_complaint({"train", "digits", "--optimizer", "adamm"}, 2, "adam");
-  expect_complaint({"train", "digits", "--builder", "AllReduc"}, 2, "AllReduce");
-}
-
-TEST(BadInput, AKeyThatNoClusterFileHas) {
-  const Scratch scratch;
-  std::ofstream(scratch / "c.yml") << "nodes:\n  - address: localhost\n    gpuss: [0]\n";
-  expect_complaint({"train", "digits", "--cluster", scratch / "c.yml"}, 2, "gpuss");
-}
-
-TEST(BadInput, TruncatedAndForeignFiles) {
-  const Scratch scratch;
-  const std::string graph = slurp(fs::path(AUTODIST_SOURCE_DIR) / "data" / "graphs" / "digits.adg");
-  std::ofstream(scratch / "half.adg") << graph.substr(0, graph.size() / 2);
-  std::ofstream(scratch / "foreign.adg") << "PK\x03\x04 not a graph";
-  expect_complaint({"inspect", scratch / "half.adg"}, 2, "half.adg");
-  expect_complaint({"inspect", scratch / "foreign.adg"}, 2, "foreign.adg");
-  std::ofstream(scratch / "s.strategy") << std::string("\x0a\xff\xff\xff\x0f garbage");
-  expect_complaint({"train", "digits", "--strategy", scratch / "s.strategy"}, 2, "s.strategy");
-}
-
-TEST(BadInput, AStrategyForAnotherGraph) {
-  const Scratch scratch;
-  {
-    const Scratch output;
-    Process plan(
-        autodist({"plan", "gpt-small", "--cluster", "local:1", "-o", scratch / "gpt.strategy"}),
-        output);
-    ASSERT_EQ(plan.wait(), 0) << plan.err();
-  }
-  expect_complaint(
-      {"train", "digits", "--cluster", "local:1", "--strategy", scratch / "gpt.strategy"}, 2,
-      "gpt.strategy");
-}
-
-// A port that somebody else holds.
-TEST(BadInput, APortInUse) {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  ASSERT_EQ(::listen(socket, 1), 0);
-  socklen_t length = sizeof address;
-  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length);
-  const std::string port = std::to_string(ntohs(address.sin_port));
-  const Scratch scratch;
-  std::ofstream(scratch / "key") << std::string(64, 'a') << "\n";
-  fs::permissions(scratch / "key", fs::perms::owner_read | fs::perms::owner_write);
-  expect_complaint({"train", "digits", "--cluster", "local:2"}, 3, port,
-                   {"AUTODIST_RANK=0", "AUTODIST_SIZE=2", "AUTODIST_CHIEF=127.0.0.1:" + port,
-                    "AUTODIST_KEY_FILE=" + (scratch / "key")});
-  ::close(socket);
 }
 
 }  // namespace

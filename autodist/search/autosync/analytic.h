@@ -36,8 +36,8 @@ class Analytic {
   Analytic(const Space& space, const ir::Program& program, const sim::CostModel& costs,
            const passes::Options& passes = {});
 
-  // What a point loads, by variable and side, kept by callers and filled by score(). Sides: per
-  // node sends, receives and inside; per rank its owner.
+  // What a point loads, a row per variable, filled by score(). Sides: per node sends, receives and
+  // inside; per rank its owner.
   struct Loads {
     const Analytic* filled_by = nullptr;
     std::size_t sides = 0;
@@ -58,9 +58,9 @@ class Analytic {
 
   // Deterministic. REQUIRES: every choice of `point` is legal.
   [[nodiscard]] Score score(const Point& point) const;
-  // The same bits. Of the point that `loads` was last filled for the rows of those variables stand
-  // whose choice, owners, fused pieces and library group are the same. REQUIRES: `loads` is new, or
-  // this object filled it.
+  // The same bits for less: `loads`, of the point before, keeps the rows of variables whose choice,
+  // owners, fused pieces and library group are the same. REQUIRES: `loads` is new, or this object
+  // filled it.
   [[nodiscard]] Score score(const Point& point, Loads& loads) const;
 
   // The variable's part of what the busiest side carries, by variable: where to look first.

@@ -1,0 +1,103 @@
+// Bad input on the command line: one line, an exit code, nothing left.
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "tests/process.h"
+
+namespace autodist {
+namespace {
+
+using namespace testing_jobs;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+struct Complaint {
+  int code = 0;
+  std::string line;
+};
+
+Complaint complaint_of(const std::vector<std::string>& arguments,
+                       const std::vector<std::string>& environment = {}) {
+  const Scratch scratch;
+  Process process(autodist(arguments), scratch, environment);
+  Complaint complaint{process.wait(60s), ""};
+  const std::vector<std::string> lines = lines_of(process.err());
+  EXPECT_EQ(lines.size(), 1U) << process.err();
+  EXPECT_EQ(process.out(), "");
+  if (!lines.empty()) complaint.line = lines.back();
+  return complaint;
+}
+
+void expect_complaint(const std::vector<std::string>& arguments, int code, const std::string& part,
+                      const std::vector<std::string>& environment = {}) {
+  const Complaint complaint = complaint_of(arguments, environment);
+  EXPECT_EQ(complaint.code, code) << complaint.line;
+  EXPECT_NE(complaint.line.find(part), std::string::npos) << complaint.line;
+}
+
+TEST(BadInput, NamesAndFilesThatAreNotThere) {
+  expect_complaint({"train", "resnet5"}, 2, "Did you mean 'resnet50'?");
+  expect_complaint({"plan", "resnet5", "--cluster", "local:2"}, 2, "id you mean");
+  expect_complaint({"train", "digits", "--cluster", "/no/such.yml"}, 2, "/no/such.yml");
+  expect_complaint({"train", "digits", "--data", "/no/such"}, 2, "/no/such");
+  expect_complaint({"train", "digits", "--resume", "/no/such"}, 6, "/no/such");
+  expect_complaint({"train", "digits", "--optimizer", "adamm"}, 2, "adam");
+  expect_complaint({"train", "digits", "--builder", "AllReduc"}, 2, "AllReduce");
+}
+
+TEST(BadInput, AKeyThatNoClusterFileHas) {
+  const Scratch scratch;
+  std::ofstream(scratch / "c.yml") << "nodes:\n  - address: localhost\n    gpuss: [0]\n";
+  expect_complaint({"train", "digits", "--cluster", scratch / "c.yml"}, 2, "gpuss");
+}
+
+TEST(BadInput, TruncatedAndForeignFiles) {
+  const Scratch scratch;
+  const std::string graph = slurp(fs::path(AUTODIST_SOURCE_DIR) / "data" / "graphs" / "digits.adg");
+  std::ofstream(scratch / "half.adg") << graph.substr(0, graph.size() / 2);
+  std::ofstream(scratch / "foreign.adg") << "PK\x03\x04 not a graph";
+  expect_complaint({"inspect", scratch / "half.adg"}, 2, "half.adg");
+  expect_complaint({"inspect", scratch / "foreign.adg"}, 2, "foreign.adg");
+  std::ofstream(scratch / "s.strategy") << std::string("\x0a\xff\xff\xff\x0f garbage");
+  expect_complaint({"train", "digits", "--strategy", scratch / "s.strategy"}, 2, "s.strategy");
+}
+
+TEST(BadInput, AStrategyForAnotherGraph) {
+  const Scratch scratch;
+  {
+    const Scratch output;
+    Process plan(
+        autodist({"plan", "gpt-small", "--cluster", "local:1", "-o", scratch / "gpt.strategy"}),
+        output);
+    ASSERT_EQ(plan.wait(), 0) << plan.err();
+  }
+  expect_complaint(
+      {"train", "digits", "--cluster", "local:1", "--strategy", scratch / "gpt.strategy"}, 2,
+      "gpt.strategy");
+}
+
+// A port that somebody else holds.
+TEST(BadInput, APortInUse) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(socket, 1), 0);
+  socklen_t length = sizeof address;
+  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+  const Scratch scratch;
+  std::ofstream(scratch / "key") << std::string(64, 'a') << "\n";
+  fs::permissions(scratch / "key", fs::perms::owner_read | fs::perms::owner_write);
+  expect_complaint({"train", "digits", "--cluster", "local:2"}, 3, port,
+                   {"AUTODIST_RANK=0", "AUTODIST_SIZE=2", "AUTODIST_CHIEF=127.0.0.1:" + port,
+                    "AUTODIST_KEY_FILE=" + (scratch / "key")});
+  ::close(socket);
+}
+
+}  // namespace
+}  // namespace autodist
