@@ -10,6 +10,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/exec/gradient_sums.h"
+#include "autodist/exec/large_tensors.h"
 #include "autodist/exec/nonfinite.h"
 #include "autodist/exec/replay.h"
 #include "autodist/exec/safetensors.h"
@@ -484,6 +485,7 @@ Runner::Runner(std::shared_ptr<const ir::Program> program, ir::Rank rank,
                capture::Bindings bindings, const RunnerConnections& connections,
                RunnerOptions options) {
   check_connections(*program, rank, connections);
+  start_large_tensors_over();
   impl_ = std::make_unique<Impl>(std::move(program), rank, std::move(bindings), connections,
                                  std::move(options));
 }

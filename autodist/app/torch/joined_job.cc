@@ -15,6 +15,7 @@
 #include "autodist/app/meeting_point.h"
 #include "autodist/base/error.h"
 #include "autodist/comm/agreement.h"
+#include "autodist/exec/large_tensors.h"
 
 namespace autodist::app {
 namespace {
@@ -102,8 +103,8 @@ void JoinedJob::share_cores() const {
 
 // A step allocates and frees the same memory again and again: gradients, activations, slices off
 // the wire. What glibc gives back to the kernel in between is cleared page by page when it comes
-// again, a quarter of the time of a step of few samples. Whoever sets glibc's own variables knows
-// better.
+// again, a quarter of the time of a step of few samples. What is too large for glibc's heaps keeps
+// its pages in exec/kept_pages.h. Whoever sets glibc's own variables knows better.
 void JoinedJob::keep_freed_memory() {
   constexpr int kLargestInHeap = 32 << 20;  // glibc's own limit for M_MMAP_THRESHOLD
   constexpr int kGrowBy = 64 << 20;
@@ -113,6 +114,7 @@ void JoinedJob::keep_freed_memory() {
   ::mallopt(M_MMAP_THRESHOLD, kLargestInHeap);
   ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   ::mallopt(M_TOP_PAD, kGrowBy);
+  exec::keep_large_tensors(kLargestInHeap);
 }
 
 void JoinedJob::check_size(const JobPlace& place, const std::string& specification) const {

@@ -1,0 +1,61 @@
+#include "autodist/exec/large_tensors.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <pthread.h>
+#include <torch/version.h>
+
+#include <mutex>
+
+#include "autodist/exec/kept_pages.h"
+
+namespace autodist::exec {
+namespace {
+
+// Lives as long as the last tensor does, which may be a global one.
+KeptPages& pages() {
+  static auto& pages = *new KeptPages;
+  return pages;
+}
+
+#if TORCH_VERSION_MAJOR < 2
+
+class LargeTensors final : public c10::Allocator {
+ public:
+  LargeTensors(std::size_t large, c10::Allocator& small) : large_(large), small_(small) {}
+
+  c10::DataPtr allocate(std::size_t bytes) const override {
+    void* const memory = bytes < large_ ? nullptr : pages().take(bytes);
+    if (memory == nullptr) return small_.allocate(bytes);  // or throws what libtorch throws
+    return {memory, memory, &release_pages, c10::Device(c10::DeviceType::CPU)};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &release_any; }
+
+ private:
+  static void release_pages(void* memory) { pages().give_back(memory); }
+  static void release_any(void* memory) {
+    if (!pages().give_back(memory)) c10::GetDefaultCPUAllocator()->raw_deallocate(memory);
+  }
+
+  std::size_t large_;
+  c10::Allocator& small_;
+};
+#endif
+
+}  // namespace
+
+void keep_large_tensors([[maybe_unused]] std::size_t bytes) {
+#if TORCH_VERSION_MAJOR < 2
+  static std::once_flag once;
+  std::call_once(once, [bytes] {
+    static auto& allocator = *new LargeTensors(bytes, *c10::GetCPUAllocator());
+    c10::SetCPUAllocator(&allocator);
+    // A data loader's workers are forked, and take and free tensors of their own.
+    ::pthread_atfork([] { pages().lock(); }, [] { pages().unlock(); }, [] { pages().unlock(); });
+  });
+#endif
+}
+
+void start_large_tensors_over() { pages().start_over(); }
+
+}  // namespace autodist::exec
