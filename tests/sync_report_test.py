@@ -52,6 +52,8 @@ def main():
     assert (sync_report.ms(0.00123), sync_report.ms(1.2344)) == ("1.23", "1234")
     page = sync_report.page([balance])
     assert page.count("| vgg-like |") == 1 and "| 1.050 |" in page, page
+    balance["runs"]["ddp-as-installed"] = [[rank(0, 2.52), rank(1, 1)]] * 3
+    assert "| 2.00 (2.00 to 2.00) |" in sync_report.page([balance]), "beside the DDP of the figures"
     assert rate_of("250mbit") == 250e6 and rate_of("1gbit") == 1e9
     try:
         rate_of("fast")
