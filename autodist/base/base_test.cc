@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <filesystem>
+#include <thread>
 
+#include "autodist/base/background.h"
 #include "autodist/base/check.h"
 #include "autodist/base/digest.h"
 #include "autodist/base/dtype.h"
@@ -60,6 +63,37 @@ TEST(Digest, TellsOneBitApart) {
   EXPECT_EQ(digest_of("abc"), digest_of("abc"));
   EXPECT_NE(digest_of("abc"), digest_of("abb"));
   EXPECT_EQ(to_string(digest_of("")).size(), 32u);
+}
+
+int policy_of_a_new_thread() {
+  int policy = -1;
+  std::thread([&policy] { policy = ::sched_getscheduler(0); }).join();
+  return policy;
+}
+
+TEST(BackgroundThreads, AreThoseStartedMeanwhileAlone) {
+  constexpr sched_param kNoPriority{};
+  const int before = ::sched_getscheduler(0);
+  if (before != SCHED_OTHER || ::sched_setscheduler(0, SCHED_OTHER, &kNoPriority) != 0) {
+    GTEST_SKIP() << "the policy of this process is " << before << ", or may not be set";
+  }
+  {
+    const BackgroundThreads from_here;
+    EXPECT_EQ(policy_of_a_new_thread(), SCHED_BATCH);
+  }
+  EXPECT_EQ(policy_of_a_new_thread(), SCHED_OTHER);
+  EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
+}
+
+TEST(BackgroundThreads, LeaveAUsersChoiceAlone) {
+  std::thread([] {
+    constexpr sched_param kNoPriority{};
+    if (::sched_setscheduler(0, SCHED_IDLE, &kNoPriority) != 0) {
+      GTEST_SKIP() << "policies may not be set";
+    }
+    const BackgroundThreads from_here;
+    EXPECT_EQ(policy_of_a_new_thread(), SCHED_IDLE);
+  }).join();
 }
 
 TEST(Units, PrintForPeople) {

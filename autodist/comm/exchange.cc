@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "autodist/base/background.h"
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/comm/admission.h"
@@ -134,6 +135,7 @@ Exchange::Impl::Impl(Transport& transport, const Clock& clock, ExchangeOptions o
       admissions_(transport.size()) {
   AD_CHECK(options.heartbeat > Seconds{0} && options.missed_heartbeats > 0) << "no pulse";
   peer_said_goodbye_[transport.self()] = true;
+  const BackgroundThreads from_here;
   sender_ = std::thread([this] { send_loop(); });
   receiver_ = std::thread([this] { receive_loop(); });
 }

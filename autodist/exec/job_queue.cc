@@ -3,6 +3,8 @@
 #include <tuple>
 #include <utility>
 
+#include "autodist/base/background.h"
+
 namespace autodist::exec {
 
 bool JobQueue::Later::operator()(const Job& a, const Job& b) const {
@@ -15,6 +17,7 @@ JobQueue::JobQueue(std::function<void(std::exception_ptr)> on_error)
 JobQueue::~JobQueue() { stop(); }
 
 void JobQueue::start() {
+  const BackgroundThreads from_here;
   thread_ = std::thread([this] { work(); });
 }
 

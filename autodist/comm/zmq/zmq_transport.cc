@@ -11,6 +11,7 @@
 #include <utility>
 #include <zmq.hpp>
 
+#include "autodist/base/background.h"
 #include "autodist/base/check.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
@@ -52,6 +53,14 @@ Payload payload_of(zmq::message_t message) {
   return {keep->data<std::byte>(), size, keep};
 }
 
+// libzmq starts its threads with a context's first socket.
+zmq::context_t context_in_background() {
+  zmq::context_t context;
+  const BackgroundThreads from_here;
+  const zmq::socket_t first(context, zmq::socket_type::pair);
+  return context;
+}
+
 }  // namespace
 
 class ZmqListener::Impl {
@@ -80,7 +89,7 @@ class ZmqListener::Impl {
     }
   }
 
-  zmq::context_t context;
+  zmq::context_t context = context_in_background();
   std::optional<CurveKeys> keys;
   std::optional<ClientGate> gate;  // as long as the socket
   zmq::socket_t socket;
