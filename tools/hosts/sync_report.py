@@ -99,8 +99,8 @@ def row(result):
 
 COLUMNS = ["model", "compute:link", "hosts", "rate", "rows", "compute, ms", "link, ms", "bound, ms",
            "step, ms", "step ÷ bound", "DDP ÷ step", "DDP as installed ÷ step", "bucket, MB",
-           "FIFO + barrier ÷ step", "sliced FIFO ÷ step", "engine CPU, s/GB", "TCP CPU, s/GB", "encrypted ÷ step",
-           "encrypted CPU, s/GB"]
+           "FIFO + barrier ÷ step", "sliced FIFO ÷ step", "engine CPU, s/GB", "TCP CPU, s/GB",
+           "encrypted ÷ step", "encrypted CPU, s/GB"]
 
 
 def find(results, model, ratio_name, hosts, rate):
