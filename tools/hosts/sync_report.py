@@ -71,8 +71,11 @@ def one_line(result):
             f"{system_step(result, 'priority') / bound(result):.3f} of the bound{against}")
 
 
-def with_interval(values):
-    return "{:.2f} ({:.2f} to {:.2f})".format(*values)
+def over_priority(result, system):
+    """Empty where the system was not measured."""
+    if system not in result["runs"]:
+        return ""
+    return "{:.2f} ({:.2f} to {:.2f})".format(*ratio(result, system, "priority"))
 
 
 def ms(seconds):
@@ -87,14 +90,11 @@ def row(result):
     return [cell["model"], cell["ratio"], str(cell["hosts"]), cell["rate"], str(plan["rows"]),
             compute, ms(result["link_seconds"]), ms(limit), ms(system_step(result, "priority")),
             f"{system_step(result, 'priority') / limit:.3f}",
-            with_interval(ratio(result, "ddp", "priority")),
-            with_interval(ratio(result, "ddp-as-installed", "priority"))
-            if "ddp-as-installed" in result["runs"] else "", bucket,
-            with_interval(ratio(result, "fifo-barrier", "priority")),
-            with_interval(ratio(result, "fifo", "priority")), f"{cpu_per_gb(result):.2f}",
+            over_priority(result, "ddp"), over_priority(result, "ddp-as-installed"), bucket,
+            over_priority(result, "fifo-barrier"), over_priority(result, "fifo"),
+            f"{cpu_per_gb(result):.2f}",
             f"{result['tcp_cpu_s_per_gb']:.2f}" if "tcp_cpu_s_per_gb" in result else "",
-            with_interval(ratio(result, "encrypted", "priority")),
-            f"{cpu_per_gb(result, 'encrypted'):.2f}"]
+            over_priority(result, "encrypted"), f"{cpu_per_gb(result, 'encrypted'):.2f}"]
 
 
 COLUMNS = ["model", "compute:link", "hosts", "rate", "rows", "compute, ms", "link, ms", "bound, ms",
