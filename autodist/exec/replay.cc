@@ -1,5 +1,7 @@
 #include "autodist/exec/replay.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -19,8 +21,10 @@ std::uint64_t split_mix(std::uint64_t x) {
   return x ^ (x >> 31U);
 }
 
-// A generator of the rank's own, of the kind that its device wants.
+// A generator of the rank's own, of the kind that its device wants; every step seeds it. Not a
+// clone where there is another way: libtorch 1.13 never frees one.
 at::Generator own_generator(const torch::Device& device) {
+  if (device.is_cpu()) return at::detail::createCPUGenerator();
   return at::globalContext().defaultGenerator(device).clone();
 }
 
