@@ -10,6 +10,7 @@
 #include "autodist/base/units.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/graph_file.h"
+#include "autodist/ir/liveness.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/search/builders/builders.h"
 
@@ -130,13 +131,28 @@ TEST(ShippedGraphs, DoThePublishedWork) {
   }
 }
 
-// Sizes are affine in the batch, so that peak memory is, too; it holds parameters and gradients.
+// It holds parameters and gradients.
 TEST(ShippedGraphs, KnowTheirPeakMemory) {
   for (const auto& [name, expected] : published()) {
     const ir::Graph graph = shipped(name);
     EXPECT_GT(graph.peak_bytes.at(1), 4 * expected.parameters) << name;
     EXPECT_GT(graph.peak_bytes.at(64), graph.peak_bytes.at(1)) << name;
   }
+}
+
+// Whatever the batch that they were captured at.
+TEST(ShippedGraphs, HaveMoreActivationsWithMoreSamples) {
+  for (const auto& [name, expected] : published()) {
+    const ir::Graph graph = shipped(name);
+    const std::int64_t one = activation_bytes(graph, 1);
+    const std::int64_t many = activation_bytes(graph, 64);
+    EXPECT_GT(one, 0) << name;
+    EXPECT_GT(many, 4 * one) << name;
+    EXPECT_GE(peak_bytes(graph, 64), many) << name;
+  }
+  // 24 layers of 64 sequences: what they keep for the backward pass, not their parameters.
+  EXPECT_NEAR(static_cast<double>(activation_bytes(shipped("bert-large"), 64)) / (1 << 30), 20.9,
+              0.1);
 }
 
 TEST(ShippedGraphs, CanBePlannedAndRewritten) {

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autodist/base/error.h"
+#include "autodist/ir/liveness.h"
 #include "autodist/search/builders/builders.h"
 #include "tests/simulated_jobs.h"
 
@@ -411,6 +413,39 @@ TEST(Memory, SaysWhatDoesNotFitAndByHowMuch) {
   EXPECT_TRUE(simulation.memory[1].fits()) << "rank 1 owns nothing";
   EXPECT_EQ(simulation.memory[0].parameters.value, 4 * 64 * 64 * 4);
   EXPECT_EQ(simulation.memory[0].gradients.value, 4 * 64 * 64 * 4);
+}
+
+// By what is alive at that batch, not by a figure of the batch that was captured.
+TEST(Memory, ActivationsAreThoseOfTheBatchThatIsAsked) {
+  auto graph = std::make_shared<ir::Graph>(*stack(4, 64, 1e-3));
+  graph->peak_bytes = {};
+  SimulatedJob job = job_of(graph, "PS", 2);
+  const auto activations = [&](std::int64_t batch) {
+    job.costs.batch = batch;
+    return job.simulate().memory[0].activations;
+  };
+  for (const std::int64_t batch : {1, 8, 1000}) {
+    EXPECT_EQ(activations(batch).value, ir::activation_bytes(*graph, batch));
+    EXPECT_GT(activations(batch), Bytes{0});
+  }
+  EXPECT_GT(activations(1000), activations(1) * 100);
+}
+
+TEST(Memory, AGraphOfOneBatchSaysSo) {
+  auto graph = std::make_shared<ir::Graph>(*stack(2, 8, 1e-3));
+  graph->batch_fixed_reason = "aten::nonzero makes other sizes";
+  const SimulatedJob job = job_of(graph, "PS", 2);
+  sim::CostOptions options;
+  options.batch = graph->example_batch;
+  EXPECT_NO_THROW(sim::cost_model(job.program, job.cluster, options));
+  options.batch = 64;
+  try {
+    sim::cost_model(job.program, job.cluster, options);
+    FAIL() << "another batch than its own";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("can only have 4: aten::nonzero"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(Cores, TheEngineTakesTimeFromRanksThatComputeOnThem) {

@@ -13,7 +13,6 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/costs.h"
 #include "autodist/capture/flops.h"
-#include "autodist/capture/liveness.h"
 #include "autodist/capture/recorder.h"
 #include "autodist/capture/self_check.h"
 #include "autodist/capture/subject.h"

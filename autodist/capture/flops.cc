@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "autodist/capture/liveness.h"
 #include "autodist/capture/symbolic_batch.h"
+#include "autodist/ir/liveness.h"
 
 namespace autodist::capture {
 namespace {
@@ -251,13 +251,13 @@ void count_work(ir::Graph& graph) {
         affine(graph, [&](std::int64_t batch) { return bytes_moved_by(graph, op, batch); });
   }
   const std::int64_t low = graph.example_batch;
-  const std::int64_t at_low = peak_bytes(graph, low);
+  const std::int64_t at_low = ir::peak_bytes(graph, low);
   if (!graph.batch_fixed_reason.empty()) {
     graph.peak_bytes = {0, at_low};
     return;
   }
   // Which moment is the highest may change with the batch; the line through B and 2 B is near.
-  const std::int64_t at_high = peak_bytes(graph, 2 * low);
+  const std::int64_t at_high = ir::peak_bytes(graph, 2 * low);
   const std::int64_t slope = (at_high - at_low) / low;
   graph.peak_bytes = {slope, at_low - slope * low};
 }

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "autodist/capture/liveness.h"
 #include "autodist/ir/graph_builder.h"
 
 namespace autodist::capture {
@@ -51,32 +50,6 @@ TEST(Flops, AViewMovesNothingAndAnUnknownOpHasNoFormula) {
   EXPECT_EQ(graph.ops[0].bytes_moved, Affine{});
   EXPECT_EQ(graph.ops[1].flops, Affine{});
   EXPECT_EQ(graph.ops[1].bytes_moved, (Affine{64, 0}));
-}
-
-// x (40) is there always; a (40) dies after b (20) is made; b is the output.
-TEST(Liveness, TheHighestMomentCountsWhatIsAlive) {
-  GraphBuilder step("g");
-  const ValueId x = step.input("x", contiguous({batch(), 10}));
-  const ValueId a = step.op("aten::exp", {x}, contiguous({batch(), 10}));
-  const ValueId b = step.op("aten::slice", {a}, contiguous({batch(), 5}));
-  step.output(step.op("aten::exp", {b}, contiguous({batch(), 5})));
-  const ir::Graph graph = step.finish();
-  EXPECT_EQ(peak_bytes(graph, 1), 40 + 40 + 20);
-  EXPECT_EQ(peak_bytes(graph, 3), 3 * (40 + 40 + 20));
-}
-
-TEST(Liveness, ASlotIsFreedAfterTheLastOpThatNamesIt) {
-  GraphBuilder step("g");
-  const ValueId x = step.input("x", contiguous({batch(), 10}));
-  const ValueId a = step.op("aten::exp", {x}, contiguous({batch(), 10}));
-  const ValueId b = step.op("aten::exp", {a}, contiguous({batch(), 10}));
-  step.output(step.op("aten::add", {a, b}, contiguous({batch(), 10})));
-  const ir::Graph graph = step.finish();
-  const auto freed = slots_freed_after(graph);
-  EXPECT_TRUE(freed[0].empty());
-  EXPECT_TRUE(freed[1].empty());
-  EXPECT_EQ(freed[2],
-            (std::vector<std::uint32_t>{graph.value(a).slot.value, graph.value(b).slot.value}));
 }
 
 }  // namespace

@@ -3,13 +3,13 @@
 #include <utility>
 
 #include "autodist/base/check.h"
-#include "autodist/capture/liveness.h"
+#include "autodist/ir/liveness.h"
 
 namespace autodist::capture {
 
 Interpreter::Interpreter(const ir::Graph& graph, Bindings tensors, const ComputePlace& place,
                          std::int64_t batch)
-    : graph_(graph), tensors_(std::move(tensors)), freed_after_(slots_freed_after(graph)) {
+    : graph_(graph), tensors_(std::move(tensors)), freed_after_(ir::slots_freed_after(graph)) {
   calls_.reserve(graph.ops.size());
   for (const ir::Op& op : graph.ops) calls_.emplace_back(graph, op, place, batch);
 }

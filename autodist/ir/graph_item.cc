@@ -153,7 +153,9 @@ Graph variables_of(const GraphItem& item, const std::string& where) {
     step.gradient(trained[i].value, step.op("graph_item::gradient", {uses[i]}, trained[i].type),
                   trained[i].sparse);
   }
-  return step.finish();
+  Graph graph = step.finish();
+  graph.batch_fixed_reason = "a graph_item does not say what depends on the batch";
+  return graph;
 }
 
 }  // namespace autodist::ir

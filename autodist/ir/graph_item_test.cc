@@ -275,6 +275,7 @@ TEST(GraphItem, BecomesAGraphOfItsVariables) {
   EXPECT_LT(*graph.variables[1].gradient_complete, *graph.variables[0].gradient_complete);
   ASSERT_EQ(graph.buffers.size(), 1U);
   EXPECT_EQ(graph.buffers[0].name, "global_step");
+  EXPECT_NE(graph.batch_fixed_reason, "");
 
   GraphItem item;
   add_variable(item, {"a", DType::kFloat32, {{2}}, true});

@@ -38,6 +38,13 @@ cluster::DeviceFigures with_table(cluster::DeviceFigures figures, const std::str
   return figures;
 }
 
+// Else ops are launched and nothing more, as those of a graph_item.
+bool knows_its_work(const ir::Graph& graph) {
+  return std::any_of(graph.ops.begin(), graph.ops.end(), [](const ir::Op& op) {
+    return !(op.flops == ir::Affine{}) || !(op.bytes_moved == ir::Affine{});
+  });
+}
+
 bool was_measured(const ir::Graph& graph) {
   return std::any_of(graph.ops.begin(), graph.ops.end(), [](const ir::Op& op) {
     return op.cost.fixed > Seconds{0} || op.cost.per_sample > Seconds{0};
@@ -155,6 +162,10 @@ class Model {
       say_uncalibrated(fmt::format(
           "times and updates on {}: roofline at half of {:g} TFLOP/s and 70 % of {:g} GB/s",
           device.kind, figures.tflops, figures.memory_bandwidth_bytes_per_s / 1e9));
+      if (!knows_its_work(graph_)) {
+        say_uncalibrated("the graph says nothing of what its ops compute and keep: only "
+                         "communication is predicted");
+      }
     } else if (!is_cpu) {
       say_uncalibrated(
           "times on GPUs of no known kind: those measured where the graph was captured; updates "

@@ -1,8 +1,10 @@
 #include "autodist/sim/memory.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
+#include "autodist/ir/liveness.h"
 #include "autodist/ir/wire_bytes.h"
 #include "autodist/sim/job_tables.h"
 
@@ -48,11 +50,6 @@ std::vector<double> results_by_stage(const ir::Program& program, std::int64_t ba
   return bytes;
 }
 
-Bytes activations_of(const ir::Graph& graph, const Common& common, std::int64_t batch) {
-  return std::max(Bytes{},
-                  Bytes(graph.peak_bytes.at(batch)) - common.parameters - common.gradients);
-}
-
 Common common_of(const ir::Program& program, const CostModel& costs) {
   const ir::Graph& graph = *program.graph;
   Common common;
@@ -74,7 +71,7 @@ Common common_of(const ir::Program& program, const CostModel& costs) {
     if (here) common.optimizer += bytes * state_values(graph.variable(id).update);
     if (!slices.empty()) common.staging += gradient;
   }
-  common.activations = activations_of(graph, common, costs.batch);
+  common.activations = Bytes(ir::activation_bytes(graph, costs.batch));
   for (const ir::Collective& collective : program.collectives) {
     const auto element = static_cast<std::int64_t>(size_of(collective.dtype));
     Bytes bytes((ir::element_count(graph, collective) - 1) * element);
@@ -123,6 +120,12 @@ std::vector<MemoryUse> memory_of(const ir::Program& program, const cluster::Clus
   const Common everywhere = common_of(program, costs);
   std::vector<Common> stages;
   if (program.is_placed()) stages = stages_of(program, costs, everywhere);
+  std::map<std::int64_t, Bytes> activations{{costs.batch, everywhere.activations}};
+  const auto activations_at = [&](ir::Rank rank) {
+    const auto [known, is_new] = activations.try_emplace(costs.batch_of(rank));
+    if (is_new) known->second = Bytes(ir::activation_bytes(*program.graph, known->first));
+    return known->second;
+  };
   std::vector<MemoryUse> uses(program.ranks.size());
   const Bytes windows = std::min(
       costs.engine.nic_budget_of(program),
@@ -137,9 +140,7 @@ std::vector<MemoryUse> memory_of(const ir::Program& program, const cluster::Clus
     const Common& common = stages.empty() ? everywhere : stages[program.stage(rank)];
     use.parameters = common.parameters;
     use.gradients = common.gradients;
-    use.activations = program.is_placed()
-                          ? common.activations
-                          : activations_of(*program.graph, common, costs.batch_of(rank));
+    use.activations = program.is_placed() ? common.activations : activations_at(rank);
     use.optimizer = common.optimizer;
     use.communication += common.staging + common.flat + common.factors;
   }

@@ -7,15 +7,20 @@
 
 #include "autodist/ir/graph.h"
 
-namespace autodist::capture {
+namespace autodist::ir {
 
 // Per op the slots that no later op names, for an executor to let go of. Those of tensors that
 // exist before the step, of gradients and of outputs are never among them.
-std::vector<std::vector<std::uint32_t>> slots_freed_after(const ir::Graph& graph);
+std::vector<std::vector<std::uint32_t>> slots_freed_after(const Graph& graph);
 
 // Bytes of all storages at the moment when most are alive: tensors that exist before the step and
 // gradients and outputs until the end, intermediates from their maker to the last op that names
 // one of their views. What kernels use inside of themselves is not counted.
-std::int64_t peak_bytes(const ir::Graph& graph, std::int64_t batch);
+std::int64_t peak_bytes(const Graph& graph, std::int64_t batch);
 
-}  // namespace autodist::capture
+// Bytes of inputs and intermediates at the moment when most of them are alive: what a batch needs
+// besides what the model needs anyway, its parameters and gradients. (Gradients are alive when the
+// others are not: most of these have been let go of when the last gradient is made.)
+std::int64_t activation_bytes(const Graph& graph, std::int64_t batch);
+
+}  // namespace autodist::ir
