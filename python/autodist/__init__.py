@@ -14,11 +14,13 @@ from ._autodist import (
     AllReduceSynchronizer,
     Cluster,
     ClusterNode,
+    DeviceSpec,
     Graph,
     GraphItem,
     ItemVariable,
     LossScale,
     PSSynchronizer,
+    SSHConfig,
     StepReport,
     StepSummary,
     Strategy,
@@ -27,6 +29,7 @@ from ._autodist import (
     Variable,
     __version__,
 )
+from . import checkpoint, strategy
 from ._errors import (
     AuthenticationError,
     CheckpointError,
@@ -52,6 +55,7 @@ __all__ = [
     "CheckpointError",
     "Cluster",
     "ClusterNode",
+    "DeviceSpec",
     "Error",
     "Graph",
     "GraphItem",
@@ -62,6 +66,7 @@ __all__ = [
     "PSSynchronizer",
     "PeersLostError",
     "ResourceSpec",
+    "SSHConfig",
     "Session",
     "StepReport",
     "StepSummary",

@@ -17,11 +17,14 @@ from typing import Any, Literal, Protocol, SupportsIndex, TypeVar, overload
 
 import torch
 
+from .strategy.base import StrategyBuilder
+
 __all__: list[str]
 __version__: str
 
 _Path = str | os.PathLike[str]
 _Loss = Callable[..., torch.Tensor] | None
+_AnyBuilder = str | StrategyBuilder | type[StrategyBuilder] | _Builder
 _Optimizer = str | torch.optim.Optimizer | Callable[[list[torch.Tensor]], torch.optim.Optimizer]
 _Result = TypeVar("_Result")
 
@@ -55,8 +58,32 @@ class ClusterNode:
     @property
     def latency_seconds(self) -> float: ...
 
+class DeviceSpec:
+    @property
+    def host_address(self) -> str: ...
+    @property
+    def device_type(self) -> str: ...
+    @property
+    def device_index(self) -> int: ...
+    def name_string(self) -> str: ...
+
+class SSHConfig:
+    @property
+    def username(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def python_venv(self) -> str: ...
+    @property
+    def key_file(self) -> str: ...
+    @property
+    def env(self) -> dict[str, str]: ...
+
 class Cluster:
+    @overload
     def __init__(self, specification: _Path) -> None: ...
+    @overload
+    def __init__(self, *, resource_file: _Path) -> None: ...
     @staticmethod
     def from_yaml(text: str) -> Cluster: ...
     @property
@@ -73,6 +100,18 @@ class Cluster:
     def size(self) -> int: ...
     @property
     def digest(self) -> str: ...
+    @property
+    def cpu_devices(self) -> list[tuple[str, DeviceSpec]]: ...
+    @property
+    def gpu_devices(self) -> list[tuple[str, DeviceSpec]]: ...
+    @property
+    def num_cpus(self) -> int: ...
+    @property
+    def num_gpus(self) -> int: ...
+    @property
+    def network_bandwidth(self) -> dict[str, float]: ...
+    @property
+    def ssh_config_map(self) -> dict[str, SSHConfig | None]: ...
     def to_yaml(self) -> str: ...
 
 ResourceSpec = Cluster
@@ -235,8 +274,12 @@ class Strategy:
     def nodes(self, value: StrategyNodes | list[StrategyNode]) -> None: ...
     def node(self, name: str) -> StrategyNode: ...
     def serialize(self, path: _Path | None = None) -> bytes: ...
+    @overload
     @staticmethod
     def deserialize(source: bytes | _Path) -> Strategy: ...
+    @overload
+    @staticmethod
+    def deserialize(*, path: _Path) -> Strategy: ...
     def to_text(self) -> str: ...
     @staticmethod
     def from_text(text: str) -> Strategy: ...
@@ -285,8 +328,10 @@ class AutoDist:
     def __init__(
         self,
         cluster: _Path | Cluster = "",
+        strategy_builder: _AnyBuilder | None = None,
         *,
-        builder: str | _Builder | None = None,
+        resource_spec_file: _Path | Cluster | None = None,
+        builder: _AnyBuilder | None = None,
         builders: dict[str, Callable[..., Strategy]] | None = None,
         strategy_file: _Path | None = None,
         seed: int = 0,
@@ -315,11 +360,12 @@ class AutoDist:
         model: torch.nn.Module,
         loss_fn: _Loss,
         optimizer: _Optimizer,
-        example_batch: torch.Tensor | Sequence[torch.Tensor],
+        example_batch: Any,
         *,
         name: str | None = None,
-        batched: Sequence[bool] | None = None,
+        batched: Any = None,
         reduction: Literal["mean", "sum"] = "mean",
+        clip: float | None = None,
     ) -> Session: ...
     def distribute_steps(self, **steps: TrainingStep) -> Steps: ...
 
@@ -329,12 +375,13 @@ class TrainingStep:
         model: torch.nn.Module,
         loss_fn: _Loss,
         optimizer: _Optimizer | None,
-        example_batch: torch.Tensor | Sequence[torch.Tensor],
+        example_batch: Any,
         *,
         trains: str | Sequence[str] | None = None,
-        batched: Sequence[bool] | None = None,
+        batched: Any = None,
         reduction: Literal["mean", "sum"] = "mean",
-        builder: str | None = None,
+        builder: str | StrategyBuilder | None = None,
+        clip: float | None = None,
     ) -> None: ...
 
 class Steps(Mapping[str, Session]):
@@ -368,12 +415,10 @@ class Steps(Mapping[str, Session]):
     ) -> None: ...
 
 class Session:
-    def __call__(self, *batch: torch.Tensor) -> float: ...
-    def run(self, *batch: torch.Tensor) -> float: ...
-    def run_local(self, *rows: torch.Tensor) -> float: ...
-    def run_and_fetch(
-        self, names: Iterable[str], *batch: torch.Tensor
-    ) -> dict[str, torch.Tensor]: ...
+    def __call__(self, *batch: Any) -> float: ...
+    def run(self, *batch: Any) -> float: ...
+    def run_local(self, *rows: Any) -> float: ...
+    def run_and_fetch(self, names: Iterable[str], *batch: Any) -> dict[str, torch.Tensor]: ...
     def sum_over_ranks(self, values: Iterable[float]) -> list[float]: ...
     @overload
     def evaluate(
@@ -427,17 +472,17 @@ class Session:
 def capture(
     model: torch.nn.Module,
     loss_fn: _Loss,
-    example_batch: torch.Tensor | Sequence[torch.Tensor],
+    example_batch: Any,
     *,
     name: str | None = None,
-    batched: Sequence[bool] | None = None,
+    batched: Any = None,
     reduction: Literal["mean", "sum"] = "mean",
     symbolic_batch: bool = True,
     measure: bool = True,
     seed: int = 0,
 ) -> Graph: ...
 def build_strategy(
-    builder: str | _Builder,
+    builder: _AnyBuilder,
     graph: Graph,
     cluster: Cluster,
     *,

@@ -11,6 +11,13 @@ from ._session import Session
 from ._steps import Steps, TrainingStep
 
 
+def _one_of(name, value, other_name, other):
+    """What was given under one of two names."""
+    if value and other:
+        raise UsageError(f"{name} and {other_name} say the same thing: give one of them")
+    return value or other
+
+
 def _own_command():
     """How the other ranks are started: as this interpreter was, with the same arguments.
 
@@ -36,9 +43,12 @@ class AutoDist:
     cluster : str, path or Cluster
         ``local:N`` (N ranks on this machine), or the path of a resource specification or host file.
         Empty: the ranks that a launcher started, else this process alone.
-    builder : str or callable, optional
-        The strategy: a builder's name, with options if wanted (``'AllReduce:chunk_size=64'``), or a
-        function ``(graph, cluster) -> Strategy``. By default ``'PSLoadBalancing'``.
+    strategy_builder, builder : str, StrategyBuilder or callable, optional
+        The strategy: a builder's name, with options if wanted (``'AllReduce:chunk_size=64'``), one
+        of :mod:`autodist.strategy`, or a function ``(graph, cluster) -> Strategy``. By default
+        ``'PSLoadBalancing'``. Either name will do; the first is AutoDist's.
+    resource_spec_file : path, optional
+        AutoDist's name of a `cluster` that is a file.
     builders : dict of str to callable, optional
         Your own builders by name, beside AutoDist's.
     strategy_file : path, optional
@@ -79,7 +89,9 @@ class AutoDist:
     def __init__(
         self,
         cluster="",
+        strategy_builder=None,
         *,
+        resource_spec_file=None,
         builder=None,
         builders=None,
         strategy_file=None,
@@ -96,7 +108,9 @@ class AutoDist:
         join_limit=60.0,
         stall_limit=300.0,
     ):
-        specification = _specification(cluster)
+        cluster = _one_of("cluster", cluster, "resource_spec_file", resource_spec_file)
+        builder = _one_of("builder", builder, "strategy_builder", strategy_builder)
+        specification = _specification(cluster or "")
         options = _autodist.JobOptions()
         options.builder, own = chosen_builder(builder, builders)
         options.set_builders(own)
@@ -137,7 +151,16 @@ class AutoDist:
         return self._job.launcher
 
     def distribute(
-        self, model, loss_fn, optimizer, example_batch, *, name=None, batched=None, reduction="mean"
+        self,
+        model,
+        loss_fn,
+        optimizer,
+        example_batch,
+        *,
+        name=None,
+        batched=None,
+        reduction="mean",
+        clip=None,
     ):
         """Capture the step, choose a strategy, agree with the other ranks.
 
@@ -157,13 +180,16 @@ class AutoDist:
             What one replica gets in a step. Its shapes and types count.
         name, batched, reduction
             As for :func:`capture`.
+        clip : float, optional
+            The largest joint 2-norm of the gradients, averaged over the job's samples; what
+            ``torch.nn.utils.clip_grad_norm_`` does between ``backward`` and ``step``.
 
         Returns
         -------
         Session
         """
         step = Step(model, loss_fn, example_batch, name=name, batched=batched, reduction=reduction)
-        text = _optimizers.text_of(optimizer, step.parameters)
+        text = _optimizers.clipped_text_of(optimizer, step.parameters, clip)
         session = Session(self._job.distribute(step, text), step, optimizer)
         try:
             _optimizers.check_sparse(optimizer, session.graph)

@@ -6,6 +6,7 @@ import inspect
 import torch
 
 from ._errors import UsageError
+from ._structure import Structure
 
 
 def _walk(module, prefix, table):
@@ -18,19 +19,12 @@ def _walk(module, prefix, table):
             yield from _walk(child, f"{prefix}{name}.", table)
 
 
-def tensors_of(batch, what):
-    """The batch as a tuple of tensors; a single tensor is a batch of one input."""
-    if isinstance(batch, torch.Tensor):
-        return (batch,)
-    if not isinstance(batch, (tuple, list)) or not batch:
-        raise UsageError(f"{what}: a tuple of tensors expected, got {type(batch).__name__}")
-    for index, each in enumerate(batch):
-        if not isinstance(each, torch.Tensor):
-            raise UsageError(
-                f"{what}: input {index} is of type {type(each).__name__}. Make it a tensor: what "
-                "is none would be the same in every step."
-            )
-    return tuple(batch)
+def _arguments(batch, what):
+    """What loss_fn gets behind the model: a tuple's or list's elements, anything else by itself."""
+    arguments = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+    if not arguments:
+        raise UsageError(f"{what}: a tuple of tensors expected, it is empty")
+    return arguments
 
 
 def _positional(function, most):
@@ -83,8 +77,16 @@ class Step:
         self.model = model
         self.loss_fn = loss_fn
         self.name = name or type(model).__name__
-        self.example = tensors_of(example_batch, "example_batch")
-        self.batched = [] if batched is None else [bool(each) for each in batched]
+        arguments = _arguments(example_batch, "example_batch")
+        self._many = len(arguments)
+        inputs = arguments if self._many > 1 else arguments[0]
+        self._batch = Structure(inputs, "example_batch")
+        self.example = tuple(self._batch.leaves(inputs))
+        if not self.example:
+            raise UsageError("example_batch: it holds no tensor")
+        is_plain = all(isinstance(each, torch.Tensor) for each in arguments)
+        self.input_names = [] if is_plain else ["batch" + each for each in self._batch.names]
+        self.batched = self._flags(batched)
         self.sum = reduction == "sum"
         self.parameters = list(_walk(model, "", "_parameters"))
         self.buffers = list(_walk(model, "", "_buffers"))
@@ -101,24 +103,44 @@ class Step:
             if buffer is not None
         ]
 
-    def fitting(self, batch, what):
-        """The batch as a tuple, if it is of the example's kind: what the step cannot take must not
-        reach the job, which a failed step ends."""
-        batch = tensors_of(batch, what)
-        if len(batch) != len(self.example):
+    def _inputs(self, batch, what):
+        """The structure of a batch: that of its one argument, or the tuple of several."""
+        arguments = _arguments(batch, what)
+        if len(arguments) != self._many:
+            each = "arguments" if self.input_names else "tensors"
             raise UsageError(
-                f"{what}: {len(batch)} tensors, the step was captured with {len(self.example)}"
+                f"{what}: {len(arguments)} {each}, the step was captured with {self._many}"
             )
-        for index, (got, expected) in enumerate(zip(batch, self.example)):
+        return arguments if self._many > 1 else arguments[0]
+
+    def _flags(self, batched):
+        """Which inputs are batched, as the extension takes it: one flag per tensor, or none."""
+        if batched is None:
+            return []
+        flat = list(batched) if isinstance(batched, (list, tuple)) else None
+        if flat is not None and all(isinstance(each, (bool, int)) for each in flat):
+            return [bool(each) for each in flat]
+        return self._batch.like(bool).leaves(self._inputs(batched, "batched"), "batched")
+
+    def fitting(self, batch, what):
+        """The batch's tensors, if it is of the example's kind: what the step cannot take must not
+        reach the job, which a failed step ends."""
+        tensors = self._batch.leaves(self._inputs(batch, what), what)
+        for name, got, expected in zip(self._batch.names, tensors, self.example):
             if got.dtype != expected.dtype or got.dim() != expected.dim():
                 raise UsageError(
-                    f"{what}: input {index} is {got.dtype} of {got.dim()} dimensions, the step was "
+                    f"{what}{name} is {got.dtype} of {got.dim()} dimensions, the step was "
                     f"captured with {expected.dtype} of {expected.dim()}"
                 )
-        return batch
+        return tensors
 
-    def loss(self, *batch):
+    def _arguments_of(self, tensors):
+        batch = self._batch.rebuilt(tensors)
+        return batch if self._many > 1 else (batch,)
+
+    def loss(self, *tensors):
         """The scalar loss of a batch, with every buffer in its own place afterwards."""
+        batch = self._arguments_of(tensors)
         with modes(self.model, self._modes):
             if self.loss_fn is None:
                 loss = self.model(*batch)
@@ -132,11 +154,12 @@ class Step:
         self._keep_buffers()
         return loss
 
-    def outputs(self, *batch):
+    def outputs(self, *tensors):
         """What an exported file's `forward` returns, as a list; in evaluation mode.
 
         Without a function of the user's it is the model's, of as many tensors as that takes.
         """
+        batch = self._arguments_of(tensors)
         if self.forward is None:
             batch = batch[: _positional(self.model.forward, len(batch))]
         result = self.evaluate(self.forward, batch, {})

@@ -220,6 +220,16 @@ class Unchanged:
         )
 
 
+def clipped_text_of(optimizer, parameters, clip):
+    """What :func:`text_of` gives, with the largest joint norm of the gradients, if not None."""
+    text = text_of(optimizer, parameters)
+    if clip is None:
+        return text
+    if isinstance(clip, bool) or not isinstance(clip, (int, float)) or not clip > 0:
+        raise UsageError(f"clip={clip!r}: the largest norm of the gradients expected, a number above 0")
+    return f"{text}{',' if ':' in text else ':'}clip={float(clip)!r}"
+
+
 def text_of(optimizer, parameters):
     """What a user gave as optimizer, as text.
 

@@ -6,7 +6,8 @@ import sys
 import weakref
 
 from ._errors import Error
-from ._optimizers import Unchanged
+from ._guards import Guard
+from ._optimizers import Unchanged, of_names
 
 _live = weakref.WeakSet()
 
@@ -38,6 +39,7 @@ class Session:
         self._handle = handle
         self._step = step
         self._optimizer = Unchanged(optimizer)
+        self._guard = Guard(of_names(step.parameters, step.trains))
         self._ended = False
         self._process = os.getpid()  # a fork has a copy that is not its own to end
         _live.add(self)
@@ -299,10 +301,12 @@ class Session:
         if not self._ended and self._process == os.getpid():
             self._handle.finish()
             self._ended = True
+            self._guard.end()
 
     def close(self):
         """Leave the job, also when it is under way: the other ranks are told."""
         self._ended = True
+        self._guard.end()
         _live.discard(self)
         self._handle.close()
 

@@ -6,6 +6,7 @@ import difflib
 from . import _optimizers
 from ._errors import UsageError
 from ._model import Step
+from ._planning import chosen_builder
 
 
 class TrainingStep:
@@ -28,8 +29,10 @@ class TrainingStep:
         others it reads as they are. By default what an optimizer of torch.optim holds, else all.
     batched, reduction
         As for :func:`capture`.
-    builder : str, optional
+    builder : str or StrategyBuilder, optional
         A builder for this step, in the place of the job's.
+    clip : float, optional
+        As for :meth:`AutoDist.distribute`.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class TrainingStep:
         batched=None,
         reduction="mean",
         builder=None,
+        clip=None,
     ):
         self._step = Step(
             model,
@@ -60,8 +64,10 @@ class TrainingStep:
         self._text = None
         if optimizer is not None:
             own = _optimizers.of_names(parameters, self._step.trains)
-            self._text = _optimizers.text_of(optimizer, own)
-        self._builder = builder or ""
+            self._text = _optimizers.clipped_text_of(optimizer, own, clip)
+        self._builder, own = chosen_builder(builder, None)
+        if own:
+            raise UsageError("builder: one of a step is named; give AutoDist a function, in builders=")
 
     def __repr__(self):
         return f"<autodist.TrainingStep of '{self._step.name}'>"

@@ -1,0 +1,119 @@
+"""Calls that would do nothing to what a session trains, and say nothing: they are refused.
+
+The gradients of a session's parameters never reach ``.grad``, and its own optimizer updates them.
+So the functions that clip gradients and the ``step`` of every optimizer look whom they are called
+for, and else do what they did.
+"""
+
+import functools
+import sys
+import weakref
+
+import torch
+
+from ._errors import UsageError
+
+_CLIPPING = {
+    "clip_grad_norm_": "Give distribute(…, clip=MAX_NORM), or 'clip=MAX_NORM' in the optimizer's "
+    "text.",
+    "clip_grad_value_": "Give an update rule of your own, which may clamp its gradient "
+    "(AutoDist(update_rules=…)), or distribute(…, clip=MAX_NORM).",
+}
+_CLIPPING["clip_grad_norm"] = _CLIPPING["clip_grad_norm_"]  # its deprecated name
+
+_live = weakref.WeakSet()
+_MARK = "_autodist_guards"
+
+
+class Guard:
+    """Refuses such calls for a session's parameters until :meth:`end`."""
+
+    def __init__(self, parameters):
+        self._parameters = {id(tensor): name for name, tensor in parameters if tensor.requires_grad}
+        _live.add(self)
+        install()
+
+    def name_of(self, tensors):
+        """The name of the first one that the session trains; None: it trains none of them."""
+        return next((self._parameters[id(t)] for t in tensors if id(t) in self._parameters), None)
+
+    def end(self):
+        """The session is over: the parameters are like any others."""
+        _live.discard(self)
+
+
+def _refuse(what, tensors, remedy):
+    for guard in list(_live):
+        name = guard.name_of(tensors)
+        if name is not None:
+            raise UsageError(f"{what}: a session of AutoDist trains '{name}', and {remedy}")
+
+
+def _guarded_clipping(function):
+    name = function.__name__
+
+    @functools.wraps(function)
+    def clip(parameters, *arguments, **keywords):
+        if _live:
+            parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            _refuse(
+                name,
+                parameters,
+                f"clips its gradients itself: here there are none to be clipped. {_CLIPPING[name]}",
+            )
+        return function(parameters, *arguments, **keywords)
+
+    return clip
+
+
+def _guarded_step(function):
+    @functools.wraps(function)
+    def step(self, *arguments, **keywords):
+        if _live:
+            _refuse(
+                f"optimizer: {type(self).__name__}.step()",
+                [tensor for group in self.param_groups for tensor in group["params"]],
+                "has updated it when its own step returns: leave this call out.",
+            )
+        return function(self, *arguments, **keywords)
+
+    return step
+
+
+def _all_optimizers(kind):
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _all_optimizers(each)
+
+
+def _guard_clipping():
+    """Wherever a module has one of the functions under whatever name."""
+    originals = [getattr(torch.nn.utils.clip_grad, name, None) for name in _CLIPPING]
+    guarded = {
+        id(each): _marked(_guarded_clipping(each))
+        for each in originals
+        if each is not None and not hasattr(each, _MARK)
+    }
+    # A module that imported one later has what its origin had: the guarded one.
+    for module in list(sys.modules.values()) if guarded else ():
+        names = getattr(module, "__dict__", None)
+        for name, value in list(names.items()) if isinstance(names, dict) else ():
+            if id(value) in guarded:
+                names[name] = guarded[id(value)]
+
+
+def _marked(function):
+    setattr(function, _MARK, True)
+    return function
+
+
+def install():
+    """Guard what there is; again where a class of optimizers may have come since."""
+    _guard_clipping()
+    for kind in _all_optimizers(torch.optim.Optimizer):
+        step = kind.__dict__.get("step")
+        if step is not None and not hasattr(step, _MARK):
+            kind.step = _marked(_guarded_step(step))
+
+
+install()

@@ -1,0 +1,157 @@
+"""Batches and results that are structures of tensors: tuples, lists, dictionaries, dataclasses and
+None, nested as they come.
+
+What is captured takes and gives tensors in a row. A structure is what an example looked like: it
+takes values of the same look apart, whatever the order of their keys, and puts them together again.
+"""
+
+import collections.abc
+import copy
+import dataclasses
+
+import torch
+
+from ._errors import UsageError
+
+
+def _is_named_tuple(value):
+    return isinstance(value, tuple) and hasattr(value, "_fields")
+
+
+def _children(value):
+    """[(how it is written, key, child)] of a container; None of what is none."""
+    if isinstance(value, collections.abc.Mapping):  # before dataclasses: some are both
+        return [(f"[{key!r}]", key, child) for key, child in value.items()]
+    if _is_named_tuple(value):
+        return [(f".{key}", key, getattr(value, key)) for key in value._fields]
+    if isinstance(value, (tuple, list)):
+        return [(f"[{index}]", index, child) for index, child in enumerate(value)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        keys = [each.name for each in dataclasses.fields(value)]
+        return [(f".{key}", key, getattr(value, key)) for key in keys]
+    return None
+
+
+def _kind(value):
+    return "None" if value is None else f"of type {type(value).__name__}"
+
+
+class Structure:
+    """What `example` looks like, which messages call `what`.
+
+    Attributes
+    ----------
+    names : list of str
+        Of its tensors, in order, as they are reached from it: ``[1]['mask']``.
+    """
+
+    def __init__(self, example, what):
+        self._what = what
+        self._leaf = torch.Tensor
+        self.names = []
+        self._root = self._look(example, "")
+
+    def like(self, leaf):
+        """The same structure of other things than tensors."""
+        other = copy.copy(self)
+        other._leaf = leaf
+        return other
+
+    def _look(self, value, path):
+        """(container, [(written, key, look)]), a leaf's name, or None."""
+        if value is None:
+            return None
+        if isinstance(value, self._leaf):
+            self.names.append(path)
+            return path
+        children = _children(value)
+        if children is None:
+            raise UsageError(
+                f"{self._what}{path} is {_kind(value)}. Make it a tensor: what is none would be the same in "
+                "every step."
+            )
+        looks = [(written, key, self._look(child, path + written))
+                 for written, key, child in children]
+        return (self._emptied(value), looks)
+
+    @staticmethod
+    def _emptied(value):
+        """A container like it that keeps no tensors alive."""
+        if isinstance(value, (tuple, list)) and not isinstance(value, collections.abc.Mapping):
+            return type(value)
+        if isinstance(value, collections.abc.Mapping):
+            return _filled(value, [(key, None) for key in value])
+        return _filled(value, [(each.name, None) for each in dataclasses.fields(value)])
+
+    def leaves(self, value, what=None):
+        """Its tensors in order, if it looks like the example.
+
+        Raises
+        ------
+        UsageError
+            With the first path at which it does not.
+        """
+        found = []
+        self._collect(self._root, value, what or self._what, found)
+        return found
+
+    def _collect(self, look, value, path, found):
+        if look is None or isinstance(look, str):
+            fits = value is None if look is None else isinstance(value, self._leaf)
+            if not fits:
+                wanted = "None" if look is None else f"a {self._leaf.__name__.lower()}"
+                raise UsageError(
+                    f"{path} is {_kind(value)}; the step was captured with {wanted} there"
+                )
+            if look is not None:
+                found.append(value)
+            return
+        container, looks = look
+        children = _children(value)
+        if children is None:
+            kind = container if isinstance(container, type) else type(container)
+            raise UsageError(
+                f"{path} is {_kind(value)}; the step was captured with a {kind.__name__} there"
+            )
+        by_key = {key: child for _, key, child in children}
+        for written, key, below in looks:
+            if key not in by_key:
+                raise UsageError(
+                    f"{path} has no {written.lstrip('.')}, which the step was captured with"
+                )
+            self._collect(below, by_key[key], path + written, found)
+        known = {key for _, key, _ in looks}
+        for written, key, _ in children:
+            if key not in known:
+                raise UsageError(f"{path}{written} was not there when the step was captured")
+
+    def rebuilt(self, leaves):
+        """The structure with these tensors."""
+        return self._build(self._root, iter(leaves))
+
+    def _build(self, look, leaves):
+        if look is None:
+            return None
+        if isinstance(look, str):
+            return next(leaves)
+        container, looks = look
+        items = [(key, self._build(below, leaves)) for _, key, below in looks]
+        if not isinstance(container, type):
+            return _filled(container, items)
+        values = [value for _, value in items]
+        return container(*values) if hasattr(container, "_fields") else container(values)
+
+
+def _filled(container, items):
+    """A copy of a mapping or dataclass with these values in it."""
+    if isinstance(container, collections.abc.Mapping):
+        if not isinstance(container, collections.abc.MutableMapping):
+            return dict(items)
+        filled = copy.copy(container)
+        for key, value in items:
+            filled[key] = value
+        return filled
+    filled = copy.copy(container)
+    for key, value in items:
+        object.__setattr__(filled, key, value)  # a frozen one, too
+    return filled

@@ -1,0 +1,176 @@
+"""Batches that are dictionaries, dataclasses, tuples in tuples and None."""
+
+import collections
+import copy
+import dataclasses
+import sys
+import types
+
+import comparing
+
+comparing.skip_without_torch()
+
+import autodist
+import torch
+from torch import nn
+
+if len(sys.argv) == 1:  # the test; else a rank of the job
+    for builder in ("PartitionedPS", "AllReduce"):
+        comparing.run(__file__, builder)
+        print(f"{builder}: as plain PyTorch")
+
+ROWS = 10
+Pair = collections.namedtuple("Pair", "left right")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    pair: Pair
+    extra: torch.Tensor | None
+
+
+class Batch(collections.UserDict):
+    """As tokenizers give them: a mapping, and no dict."""
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 6)
+        self.second = nn.Linear(6, 3)
+
+    def forward(self, ids, mask=None, labels=None):
+        hidden = torch.tanh(self.first(ids))
+        if mask is not None:
+            hidden = hidden * mask
+        return nn.functional.mse_loss(self.second(hidden), labels)
+
+
+def make():
+    torch.manual_seed(5)
+    return Net().double()
+
+
+def samples(number, rows=ROWS):
+    generator = torch.Generator().manual_seed(number)
+    return [torch.randn(rows, width, generator=generator).double() for width in (4, 6, 3)]
+
+
+def of_dictionary(model, batch):
+    assert type(batch) in (dict, Batch), type(batch)
+    return model(**batch)
+
+
+def of_dataclass(model, sample, weights):
+    assert isinstance(sample, Sample) and isinstance(sample.pair, Pair) and sample.extra is None
+    assert weights[1] == (None,)
+    return model(sample.pair.left, weights[0]["mask"], sample.pair.right)
+
+
+def dictionary(number, rows=ROWS):
+    ids, mask, labels = samples(number, rows)
+    return {"ids": ids, "mask": mask, "labels": labels}
+
+
+def dataclass(number, rows=ROWS):
+    ids, mask, labels = samples(number, rows)
+    return Sample(Pair(ids, labels), None), ({"mask": mask}, (None,))
+
+
+def turned(batch):
+    """The same with its keys in another order."""
+    return dict(reversed(batch.items()))
+
+
+def ours_as(kind):
+    return (of_dictionary, lambda n, rows=ROWS: (dictionary(n, rows),)) if kind == "dictionary" \
+        else (of_dataclass, dataclass)
+
+
+def train(kind, builder, **options):
+    """Two processes on a batch of ten against one, and what their steps return."""
+    loss_fn, batch = ours_as(kind)
+    ours, theirs = make(), make()
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    ad = autodist.AutoDist("local:2", builder=builder, **options)
+    example = batch(0, ROWS // 2)
+    with ad.distribute(ours, loss_fn, torch.optim.SGD(ours.parameters(), lr=0.1),
+                       example[0] if len(example) == 1 else example) as step:
+        for number in range(4):
+            given = batch(number)
+            if kind == "dictionary" and number == 2:
+                given = (turned(given[0]),)
+            optimizer.zero_grad()
+            loss_fn(theirs, *given).backward()
+            step(*given)
+            optimizer.step()
+        # Rows of this rank alone, and none at all.
+        step.run_local(*batch(9, 4 if ad.rank == 0 else 0))
+        optimizer.zero_grad()
+        loss_fn(theirs, *batch(9, 4)).backward()
+        optimizer.step()
+        fetched = step.run_and_fetch(["loss", "second.weight.grad"], *batch(4))
+        optimizer.zero_grad()
+        loss_fn(theirs, *batch(4)).backward()
+        optimizer.step()
+        assert torch.allclose(fetched["second.weight.grad"], theirs.second.weight.grad)
+        assert step.evaluate(loss_fn, *batch(5)) > 0
+        step.synchronize()
+    assert comparing.largest_difference(ours.state_dict(), theirs.state_dict()) < 1e-12
+
+
+def refused(words, function, *arguments, **keywords):
+    try:
+        function(*arguments, **keywords)
+    except autodist.UsageError as error:
+        assert all(word in str(error) for word in words) and "\n" not in str(error), error
+        return
+    raise AssertionError(f"{words}: not refused")
+
+
+def expect_refusals():
+    batch = dictionary(0)
+    # A frozen mapping and one that is no dict come as what they were, or as a dict.
+    for kind in (types.MappingProxyType, Batch, collections.OrderedDict):
+        captured = autodist.capture(make(), lambda m, b: m(**b), kind(batch))
+        assert len(captured.inputs) == 3
+    refused(["example_batch['mask'] is of type int"], autodist.capture, make(), of_dictionary,
+            {**batch, "mask": 3})
+    refused(["holds no tensor"], autodist.capture, make(), of_dictionary, {})
+    model = make()
+    with autodist.AutoDist().distribute(model, of_dictionary, "sgd", batch) as step:
+        refused(["batch has no ['mask']"], step, {"ids": batch["ids"], "labels": batch["labels"]})
+        refused(["batch['more'] was not there"], step, {**batch, "more": batch["ids"]})
+        refused(["batch['mask'] is None", "with a tensor there"], step, {**batch, "mask": None})
+        refused(["batch['mask'] is torch.float32 of 2 dimensions"], step,
+                {**batch, "mask": batch["mask"].float()})
+        refused(["rows['ids'] is of type dict"], step.run_local, {**batch, "ids": {}})
+        refused(["batch is of type Tensor", "a dict there"], step, batch["ids"])
+        refused(["batch: 3 arguments, the step was captured with 1"], step, *batch.values())
+        step(batch)
+    # Which are split is said in the same structure, or one by one.
+    table = torch.randn(10, 10).double()
+
+    def uses_table(m, b):
+        return m(**b["in"]) + (b["table"] ** 2).mean()
+
+    whole = {"in": copy.copy(batch), "table": table}
+    flags = {"in": dict.fromkeys(batch, True), "table": False}
+    for batched in (flags, [True, True, True, False]):
+        graph = autodist.capture(make(), uses_table, whole, batched=batched)
+        assert [batched for _, batched in graph.inputs] == [True, True, True, False]
+
+
+def main(builder=None):
+    if builder is None:
+        expect_refusals()
+        print("structures: all as they should be")
+    else:
+        import os
+        kind = os.environ.get("STRUCTURE", "dictionary")
+        train(kind, builder)
+        if os.environ.get("AUTODIST_RANK") is None and kind == "dictionary":
+            comparing.run(__file__, builder, STRUCTURE="dataclass")
+
+
+main(*sys.argv[1:])
