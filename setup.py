@@ -42,7 +42,7 @@ class BuildByCMake(build_ext):
 
 
 setup(
-    packages=["autodist", "autodist.strategy"],
+    packages=["autodist", "autodist.checkpoint", "autodist.strategy"],
     package_dir={"": "python"},
     package_data={"autodist": ["py.typed", "*.pyi"]},
     ext_modules=[Extension("autodist._autodist", sources=[])],

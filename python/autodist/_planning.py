@@ -5,6 +5,7 @@ import inspect
 from . import _autodist
 from ._errors import UsageError
 from ._model import Step
+from .strategy.base import NamedBuilder, StrategyBuilder
 
 
 def capture(
@@ -105,6 +106,11 @@ def chosen_builder(builder, builders):
     own = [builder_tuple(name, function) for name, function in (builders or {}).items()]
     if builder is None or isinstance(builder, str):
         return builder or "", own
+    if isinstance(builder, type) and issubclass(builder, StrategyBuilder):
+        builder = builder()
+    # A class of one's own that changes what one of ours builds is no longer ours.
+    if isinstance(builder, NamedBuilder) and type(builder).build is NamedBuilder.build:
+        return builder.specification, own
     if not callable(builder):
         raise UsageError(
             f"builder: a name or a function (graph, cluster) -> Strategy expected, got "
@@ -120,9 +126,9 @@ def build_strategy(builder, graph, cluster, *, builders=None):
 
     Parameters
     ----------
-    builder : str or callable
-        A name, with options if wanted: ``'PartitionedPS'``, ``'AllReduce:chunk_size=64'``. Or a
-        function ``(graph, cluster) -> Strategy``.
+    builder : str, StrategyBuilder or callable
+        A name, with options if wanted: ``'PartitionedPS'``, ``'AllReduce:chunk_size=64'``; one of
+        ``autodist.strategy``; or a function ``(graph, cluster) -> Strategy``.
     graph : Graph
     cluster : Cluster
     builders : dict of str to callable, optional

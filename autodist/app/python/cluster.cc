@@ -2,6 +2,9 @@
 
 #include <pybind11/stl/filesystem.h>
 
+#include <map>
+#include <optional>
+
 #include "autodist/app/python/bindings.h"
 #include "autodist/base/digest.h"
 
@@ -27,6 +30,82 @@ SourcedCluster parse(const std::string& text) {
   SourcedCluster cluster;
   static_cast<cluster::Cluster&>(cluster) = cluster::parse_resource_spec(text, "the text");
   return cluster;
+}
+
+// A device under AutoDist's name for it.
+struct DeviceSpec {
+  std::string name;
+  std::string address;
+  std::string kind;
+  std::uint32_t index = 0;
+};
+using DeviceSpecs = std::vector<std::pair<std::string, DeviceSpec>>;
+
+// "10.0.0.1:GPU:0" of an address that may hold colons.
+DeviceSpec device_spec(const std::string& name) {
+  const std::size_t index = name.rfind(':');
+  const std::size_t kind = name.rfind(':', index - 1);
+  return {name, name.substr(0, kind), name.substr(kind + 1, index - kind - 1),
+          static_cast<std::uint32_t>(std::stoul(name.substr(index + 1)))};
+}
+
+DeviceSpecs cpu_devices(const SourcedCluster& cluster) {
+  DeviceSpecs devices;
+  for (const std::string& name : cluster::servers_of(cluster)) {
+    devices.emplace_back(name, device_spec(name));
+  }
+  return devices;
+}
+
+DeviceSpecs gpu_devices(const SourcedCluster& cluster) {
+  DeviceSpecs devices;
+  for (std::size_t i = 0; i < cluster.nodes.size(); ++i) {
+    for (const cluster::Device& gpu : cluster.nodes[i].gpus) {
+      const std::string name = cluster::device_name(cluster, {i, gpu});
+      devices.emplace_back(name, device_spec(name));
+    }
+  }
+  return devices;
+}
+
+std::map<std::string, double> network_bandwidth(const SourcedCluster& cluster) {
+  std::map<std::string, double> gigabits;
+  for (const cluster::Node& node : cluster.nodes) {
+    gigabits[node.address] = node.bandwidth_bytes_per_s * 8 / 1e9;
+  }
+  return gigabits;
+}
+
+std::map<std::string, std::optional<cluster::SshConfig>> ssh_config_map(
+    const SourcedCluster& cluster) {
+  std::map<std::string, std::optional<cluster::SshConfig>> configs;
+  for (const cluster::Node& node : cluster.nodes) {
+    const auto found = cluster.ssh.find(node.ssh_config);
+    configs[node.address] =
+        found == cluster.ssh.end() ? std::nullopt : std::make_optional(found->second);
+  }
+  return configs;
+}
+
+void bind_specs(py::module_& module) {
+  py::class_<DeviceSpec>(module, "DeviceSpec", "A device of a resource specification.")
+      .def_readonly("host_address", &DeviceSpec::address)
+      .def_readonly("device_type", &DeviceSpec::kind, "'CPU' or 'GPU'.")
+      .def_readonly("device_index", &DeviceSpec::index)
+      .def("name_string", [](const DeviceSpec& device) { return device.name; })
+      .def("__repr__", [](const DeviceSpec& device) {
+        return fmt::format("<autodist.DeviceSpec '{}'>", device.name);
+      });
+  using cluster::SshConfig;
+  py::class_<SshConfig>(module, "SSHConfig", "How the machines of a group are reached.")
+      .def_readonly("username", &SshConfig::username)
+      .def_readonly("port", &SshConfig::port)
+      .def_readonly("python_venv", &SshConfig::python_venv)
+      .def_readonly("key_file", &SshConfig::key_file)
+      .def_readonly("env", &SshConfig::shared_envs, "What the file calls shared_envs.")
+      .def("__repr__", [](const SshConfig& config) {
+        return fmt::format("<autodist.SSHConfig '{}' port {}>", config.username, config.port);
+      });
 }
 
 std::string represent(const SourcedCluster& cluster) {
@@ -60,6 +139,7 @@ void bind_node(py::module_& module) {
 
 void bind_cluster(py::module_& module) {
   bind_node(module);
+  bind_specs(module);
   py::class_<SourcedCluster>(module, "Cluster", R"(The machines of a job.
 
 Parameters
@@ -74,6 +154,7 @@ UsageError
     Naming the key, what was found and what was expected.
 )")
       .def(py::init(&read), py::arg("specification"))
+      .def(py::init(&read), py::arg("resource_file"))
       .def_static("from_yaml", &parse, py::arg("text"), "The cluster that the YAML text describes.")
       .def_readonly("source", &SourcedCluster::source, "What it was read from; '' for a text.")
       .def_property_readonly(
@@ -90,6 +171,20 @@ UsageError
       .def_property_readonly(
           "size", [](const SourcedCluster& cluster) { return cluster::ranks_of(cluster).size(); },
           "Number of ranks.")
+      .def_property_readonly("cpu_devices", &cpu_devices,
+                             "AutoDist's: name and DeviceSpec of what may own variables.")
+      .def_property_readonly("gpu_devices", &gpu_devices,
+                             "AutoDist's: name and DeviceSpec of every listed GPU.")
+      .def_property_readonly(
+          "num_cpus", [](const SourcedCluster& cluster) { return cpu_devices(cluster).size(); },
+          "AutoDist's: how many cpu_devices there are.")
+      .def_property_readonly(
+          "num_gpus", [](const SourcedCluster& cluster) { return gpu_devices(cluster).size(); },
+          "AutoDist's: how many gpu_devices there are.")
+      .def_property_readonly("network_bandwidth", &network_bandwidth,
+                             "AutoDist's: by address, in Gbit/s.")
+      .def_property_readonly("ssh_config_map", &ssh_config_map,
+                             "AutoDist's: by address an SSHConfig; None where the node has none.")
       .def(
           "to_yaml", [](const SourcedCluster& cluster) { return cluster::to_yaml(cluster); },
           "A resource specification that reads back to the same cluster.")

@@ -196,6 +196,7 @@ void bind_strategy(py::module_& module) {
            "The protobuf's bytes; written to `path`, too, where it is given.")
       .def_static("deserialize", &of_bytes, py::arg("source"), "From the protobuf's bytes.")
       .def_static("deserialize", &of_file, py::arg("source"), "From a file in either form.")
+      .def_static("deserialize", &of_file, py::arg("path"), "As AutoDist has it.")
       .def(
           "to_text", [](const Strategy& strategy) { return strategy::to_text(strategy); },
           "Protobuf's text form.")

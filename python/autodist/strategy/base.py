@@ -1,5 +1,55 @@
-"""Strategy at the place where AutoDist has it, for scripts that read its data sets."""
+"""Strategy and StrategyBuilder at the place where AutoDist has them."""
 
-from .._autodist import Strategy
+from .._autodist import Strategy, build_strategy
 
-__all__ = ["Strategy"]
+
+class StrategyBuilder:
+    """What makes a strategy. A builder of your own is a class with ``build``."""
+
+    def build(self, graph_item, resource_spec):
+        """The strategy for a graph on a cluster.
+
+        Parameters
+        ----------
+        graph_item : Graph
+        resource_spec : Cluster
+
+        Returns
+        -------
+        Strategy
+        """
+        raise NotImplementedError
+
+    def __call__(self, graph, cluster):
+        return self.build(graph, cluster)
+
+
+def _text(value):
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class NamedBuilder(StrategyBuilder):
+    """One of AutoDist's own.
+
+    Attributes
+    ----------
+    name : str
+    specification : str
+        It and its options as text: ``'PS:staleness=3'``.
+    """
+
+    name = ""
+
+    def __init__(self, **options):
+        items = ",".join(f"{key}={_text(value)}" for key, value in options.items())
+        self.specification = f"{self.name}:{items}"
+
+    def build(self, graph_item, resource_spec):
+        """The strategy for a graph on a cluster, see :class:`StrategyBuilder`."""
+        return build_strategy(self.specification, graph_item, resource_spec, [])
+
+    def __repr__(self):
+        return f"<autodist.strategy.{self.specification}>"
+
+
+__all__ = ["Strategy", "StrategyBuilder"]
