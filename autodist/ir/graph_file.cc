@@ -3,12 +3,14 @@
 #include <google/protobuf/stubs/logging.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <map>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/ir/graph.pb.h"
+#include "autodist/ir/parsed_size.h"
 
 namespace autodist::ir {
 namespace {
@@ -16,7 +18,12 @@ namespace {
 constexpr char kMagic[] = "ADGRAPH";  // with its terminating zero: 8 bytes
 constexpr std::uint8_t kFormat = 1;
 constexpr std::size_t kHeader = sizeof kMagic + 1;
-constexpr unsigned long long kMostUnpacked = 1ull << 30;
+// What a file may take in memory: several times what a captured graph's bytes do (some hundred
+// each), and room for masks and tables, which pack to next to nothing.
+constexpr std::int64_t kRoom = std::int64_t{256} << 20;
+constexpr std::int64_t kRoomPerByte = 4096;
+constexpr std::int64_t kMostRoom = std::int64_t{8} << 30;
+constexpr std::int64_t kMostUnpacked = std::int64_t{1} << 30;
 constexpr int kPacking = 19;  // written once, read often
 
 // --- Graph -> protobuf ---------------------------------------------------------------------------
@@ -380,14 +387,44 @@ std::string pack(const std::string& bytes) {
   return packed;
 }
 
+// A file of so many packed bytes.
+std::int64_t room_of(std::size_t packed) {
+  const auto size = static_cast<std::int64_t>(std::min<std::size_t>(packed, kMostRoom));
+  return std::min(kRoom + kRoomPerByte * size, kMostRoom);
+}
+
+void expect_room(std::int64_t taken, std::size_t packed, const std::string& where) {
+  if (taken < room_of(packed)) return;
+  fail(ErrorCode::kUsage,
+       "{}: {} packed bytes would take more than {} in memory, which no captured graph does. "
+       "Damaged, or made to fill it.",
+       where, packed, to_string(Bytes{room_of(packed)}));
+}
+
+// What many share in the file, a type or an op's name, and each of them has afterwards.
+std::int64_t size_of_shared(const proto::Graph& in) {
+  std::int64_t size = 0;
+  for (const proto::Value& value : in.values()) {
+    if (value.type() >= static_cast<std::uint32_t>(in.types_size())) continue;  // refused later
+    const proto::TensorType& type = in.types(static_cast<int>(value.type()));
+    size += static_cast<std::int64_t>(sizeof(Affine)) * (type.sizes_size() + type.strides_size());
+  }
+  for (const proto::Op& op : in.ops()) {
+    if (op.name() >= static_cast<std::uint32_t>(in.op_names_size())) continue;
+    size += static_cast<std::int64_t>(in.op_names(static_cast<int>(op.name())).size());
+  }
+  return size;
+}
+
 std::string unpack(const char* data, std::size_t size, const std::string& where) {
   const unsigned long long unpacked = ZSTD_getFrameContentSize(data, size);
   if (unpacked == ZSTD_CONTENTSIZE_ERROR || unpacked == ZSTD_CONTENTSIZE_UNKNOWN) {
     fail(ErrorCode::kUsage, "{}: damaged: no packed contents", where);
   }
-  if (unpacked > kMostUnpacked) {
+  const std::int64_t most = std::min(room_of(size), kMostUnpacked);
+  if (unpacked > static_cast<unsigned long long>(most)) {
     fail(ErrorCode::kUsage, "{}: would unpack to {} bytes, at most {} expected", where, unpacked,
-         kMostUnpacked);
+         most);
   }
   std::string bytes(static_cast<std::size_t>(unpacked), '\0');
   const std::size_t got = ZSTD_decompress(bytes.data(), bytes.size(), data, size);
@@ -415,11 +452,15 @@ Graph deserialize(const std::string& bytes, const std::string& where) {
     fail(ErrorCode::kUsage, "{}: graph format {}, this version reads {}", where, format, kFormat);
   }
   const std::string unpacked = unpack(bytes.data() + kHeader, bytes.size() - kHeader, where);
+  const std::int64_t taken =
+      parsed_size(unpacked, *proto::Graph::descriptor(), room_of(bytes.size()));
+  expect_room(taken, bytes.size(), where);
   proto::Graph in;
   const google::protobuf::LogSilencer silencer;  // names that are not UTF-8 are printed otherwise
   if (!in.ParseFromString(unpacked)) {
     fail(ErrorCode::kUsage, "{}: damaged: its contents are no graph", where);
   }
+  expect_room(taken + size_of_shared(in), bytes.size(), where);
   Graph graph = Reader(in, where).run();
   verify(graph, where);
   return graph;

@@ -12,7 +12,8 @@ namespace autodist::ir {
 std::string serialize(const Graph& graph);
 
 // A verified graph. `where` names the source in messages; throws Error(kUsage) for bytes that are
-// no graph, are damaged, come from a newer version, or unpack to more than 1 GiB.
+// no graph, are damaged, come from a newer version, or would take more memory than a graph of that
+// size does, which is found before it is taken.
 Graph deserialize(const std::string& bytes, const std::string& where);
 
 // Whether they begin as a graph file does.

@@ -17,7 +17,7 @@
 namespace {
 
 constexpr std::size_t kHeader = 9;  // the magic word with its zero, and the format
-constexpr std::size_t kLargest = 1 << 20;
+constexpr std::size_t kLargest = 8 << 20;
 
 std::string unpack(const std::uint8_t* data, std::size_t size) {
   std::string bytes(kLargest, '\0');
@@ -35,6 +35,10 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
   std::string contents;
   if (seed % 8 != 0 && size > kHeader) contents = unpack(data + kHeader, size - kHeader);
   if (contents.empty()) return LLVMFuzzerMutate(data, size, most);
+  if (seed % 8 == 1) {  // a few bytes over and over, which pack to next to nothing
+    const std::string part = contents.substr(seed / 8 % contents.size(), 2 + seed / 64 % 6);
+    while (contents.size() + part.size() < kLargest / 2) contents += part;
+  }
   const std::size_t length = contents.size();
   contents.resize(std::min(2 * length + 64, kLargest));
   contents.resize(

@@ -1,10 +1,13 @@
 #include "autodist/ir/graph_file.h"
 
 #include <gtest/gtest.h>
+#include <zstd.h>
 
+#include <map>
 #include <random>
 
 #include "autodist/base/error.h"
+#include "autodist/ir/graph.pb.h"
 #include "autodist/ir/random_graph.h"
 
 namespace autodist::ir {
@@ -47,6 +50,50 @@ TEST(GraphFile, DamageIsRefusedInOneLineAndNeverCrashes) {
     flipped[random() % flipped.size()] ^= static_cast<char>(1 << random() % 8);
     refused(flipped);  // accepted or refused, but never a crash
   }
+}
+
+// The contents of a graph file, packed as a writer would.
+std::string packed(const std::string& contents) {
+  std::string bytes("ADGRAPH\0\1", 9);
+  std::string body(ZSTD_compressBound(contents.size()), '\0');
+  body.resize(ZSTD_compress(body.data(), body.size(), contents.data(), contents.size(), 3));
+  return bytes + body;
+}
+
+std::string repeated(const std::string& field, std::size_t times) {
+  std::string bytes;
+  for (std::size_t i = 0; i < times; ++i) bytes += field;
+  return bytes;
+}
+
+TEST(GraphFile, ASmallFileMayNotFillTheMemory) {
+  proto::Graph wide;  // values that share a type of many dimensions
+  wide.add_types();
+  for (int i = 0; i < 100'000; ++i) wide.mutable_types(0)->add_sizes();
+  for (int i = 0; i < 1000; ++i) wide.add_values();
+  proto::Graph named;  // ops that share a long name
+  named.add_op_names(std::string(1 << 20, 'x'));
+  for (int i = 0; i < 10'000; ++i) named.add_ops();
+  const std::map<std::string, std::string> files{
+      {"values", repeated(std::string("\x52\0", 2), 600'000)},
+      {"unknown numbers", repeated("\xf8\x07\x01", 6'000'000)},
+      {"unknown groups", repeated("\xfb\x07\xfc\x07", 600'000)},
+      {"types", wide.SerializeAsString()},
+      {"names", named.SerializeAsString()}};
+  for (const auto& [name, contents] : files) {
+    const std::string bytes = packed(contents);
+    EXPECT_LT(bytes.size(), 30'000U) << name;
+    try {
+      deserialize(bytes, "f.adg");
+      FAIL() << name;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("in memory, which no captured graph does"),
+                std::string::npos)
+          << name << ": " << error.what();
+    }
+  }
+  const std::string zeros = packed(std::string(std::size_t{400} << 20, '\0'));
+  EXPECT_THROW(deserialize(zeros, "f.adg"), Error);
 }
 
 }  // namespace
