@@ -47,6 +47,11 @@ def check_figures():
     for wanted in ("| mlp-tiny | 2 | 3 | 100.0 | 88.0 | 12.0 % | 12.0 % |",
                    "| median error of peak memory (all) | 12.0 % | ≤ 5.0 % | missed |"):
         assert wanted in page, f"the page lacks '{wanted}'"
+    # Two runs 10 % apart: one repeated case is no floor, ten are.
+    assert "| median error, imitated | 10.0 % | ≤ 3.0 % | missed |" in page
+    again = [(rows[0], row("PS", 0.44, 0.44))] * predict_report.FLOOR_CASES
+    page_of_many = predict_report.Report(rows, again, [], {"imitated": {}}, 10, 1).page("predict.svg")
+    assert "| median error, imitated | 10.0 % | ≤ 20.0 % | met |" in page_of_many
     assert report.plot().count("<circle") == 4 + len(predict_report.KINDS)
 
 

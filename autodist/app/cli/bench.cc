@@ -63,7 +63,7 @@ int bench_search(const BenchArguments& arguments, Console& console) {
   if (!arguments.output.empty()) {
     const bool timed = options.budget.simulations == 0;
     write_file_atomically(arguments.output,
-                          strategy_page(rows, timed ? budget : budget + " simulations"));
+                          strategy_page(rows, timed ? budget : budget + " simulations", timed));
   }
   if (!console.json) {
     console.out << strategy_table(rows);

@@ -51,21 +51,24 @@ std::string gains_table(const std::vector<StrategyRow>& rows) {
   return text;
 }
 
-std::string systems_table(const std::vector<StrategyRow>& rows) {
+// Without what a search took: a page that is the same on every machine.
+std::string systems_table(const std::vector<StrategyRow>& rows, bool with_seconds) {
   std::string text = "| cluster | model |";
   std::string line = "|---|---|";
   for (const OwnSystem& system : own_systems()) {
     text += " " + system.name + " |";
     line += "---|";
   }
-  text += " searched | plan's bound | problem's bound | simulations | search, s |\n" + line +
-          "---|---|---|---|---|\n";
+  text += " searched | plan's bound | problem's bound | simulations |";
+  text += with_seconds ? " search, s |\n" : "\n";
+  text += line + (with_seconds ? "---|---|---|---|---|\n" : "---|---|---|---|\n");
   for (const StrategyRow& row : rows) {
     text += fmt::format("| {} | {} |", row.cluster, row.of.model);
     for (const Seconds& step : row.own) text += " " + milliseconds(step) + " |";
-    text += fmt::format(" {} | {} | {} | {} | {:.1f} |\n", milliseconds(row.found_step),
+    text += fmt::format(" {} | {} | {} | {} |", milliseconds(row.found_step),
                         milliseconds(row.plan_bound), milliseconds(row.problem_bound),
-                        row.simulations, row.search_seconds.value);
+                        row.simulations);
+    text += with_seconds ? fmt::format(" {:.1f} |\n", row.search_seconds.value) : "\n";
   }
   return text;
 }
@@ -208,10 +211,11 @@ std::map<std::string, double> strategy_figures(const std::vector<StrategyRow>& r
 }
 
 std::string strategy_table(const std::vector<StrategyRow>& rows) {
-  return gains_table(rows) + "\n" + systems_table(rows);
+  return gains_table(rows) + "\n" + systems_table(rows, true);
 }
 
-std::string strategy_page(const std::vector<StrategyRow>& rows, const std::string& budget) {
+std::string strategy_page(const std::vector<StrategyRow>& rows, const std::string& budget,
+                          bool timed) {
   std::string text =
       "# Searched strategies against other systems' and builders'\n\n"
       "Made by `autodist bench search`. All times are the simulator's, uncalibrated: roofline "
@@ -227,7 +231,7 @@ std::string strategy_page(const std::vector<StrategyRow>& rows, const std::strin
       "beats.\n\n";
   text += fmt::format("Budget of each search: {}.\n\n", budget);
   text += gains_table(rows) + "\n## Every system\n\nMilliseconds per step.\n\n";
-  text += systems_table(rows) + "\n## Figures\n\n| name | value |\n|---|---|\n";
+  text += systems_table(rows, timed) + "\n## Figures\n\n| name | value |\n|---|---|\n";
   for (const auto& [name, value] : strategy_figures(rows)) {
     text += fmt::format("| `{}` | {:.3f} |\n", name, value);
   }

@@ -87,6 +87,9 @@ std::vector<StrategyRow> compare_all(const std::string& folder,
 // The figures of docs/benchmarks/search.md by name.
 std::map<std::string, double> strategy_figures(const std::vector<StrategyRow>& rows);
 std::string strategy_table(const std::vector<StrategyRow>& rows);
-std::string strategy_page(const std::vector<StrategyRow>& rows, const std::string& budget);
+// `timed`: the budget is a time, so the page says what each search took. One in simulations makes the
+// same page on every machine.
+std::string strategy_page(const std::vector<StrategyRow>& rows, const std::string& budget,
+                          bool timed);
 
 }  // namespace autodist::app

@@ -1,0 +1,67 @@
+"""Every page with figures: what makes them, and of what. `tools/pages` reads it."""
+
+from figures import DETERMINISTIC, MEASURED, SAMPLED, Figures
+
+# What a step of a job goes through, and what says how long one takes.
+ENGINE = ("autodist/exec", "autodist/comm", "autodist/passes", "autodist/ir")
+SIMULATOR = ("autodist/sim", "autodist/comm/schedule", "autodist/passes", "autodist/ir")
+SEARCH = ("autodist/search/autosync", "autodist/search/builders", "data/graphs", "data/clusters",
+          *SIMULATOR)
+STUDIES = "autodist/app/studies/"
+
+FIGURES = (
+    Figures("rankers", "docs/benchmarks/rankers.md", DETERMINISTIC,
+            ("autodist", "dataset", "eval", "data/autosync"),
+            ("data/autosync", "autodist/search/learning", STUDIES + "data_sets.cc", *SIMULATOR)),
+    Figures("search", "docs/benchmarks/search.md", DETERMINISTIC, ("autodist", "bench", "search"),
+            (STUDIES + "strategies.cc", *SEARCH)),
+    Figures("p3", "docs/studies/p3.md", DETERMINISTIC, ("autodist", "bench", "p3"),
+            (STUDIES + "p3.cc", "data/graphs", *SIMULATOR), whole=False),
+    Figures("chart", "docs/studies/autodist.md", DETERMINISTIC,
+            ("autodist", "bench", "chart", "--data", "data"),
+            (STUDIES + "published_chart.cc", "data/autodist", "data/graphs", *SIMULATOR)),
+    Figures("descents", "docs/studies/traversal-order.md", DETERMINISTIC,
+            ("tools/study-traversal-order", "descents"),
+            ("tools/study-traversal-order", "autodist/search/placement"), whole=False),
+    Figures("sweep", "docs/benchmarks/sweep.md", SAMPLED, ("autodist", "bench", "sweep"),
+            (STUDIES + "sweep.cc", STUDIES + "strategies.cc", *SEARCH),
+            sample=("autodist", "bench", "sweep", "--models", "ncf")),
+    Figures("policies", "docs/studies/traversal-order.md", MEASURED,
+            ("tools/study-traversal-order", "policies"),
+            ("tools/learned_placer", "autodist/search/placement"),
+            whole=False),
+    Figures("plans", "docs/benchmarks/plans.md", MEASURED, ("tools/bench-plans",),
+            ("tools/bench-plans", "tools/hosts/cluster.py", "benchmarks/models.py",
+             "autodist/app/torch/bench_plans.cc", "autodist/exec", "autodist/comm", *SEARCH)),
+    Figures("slow-links", "docs/studies/autosync.md", MEASURED, (),
+            ("autodist/app/torch/bench_plans.cc", "autodist/exec", "autodist/comm", *SEARCH),
+            whole=False),
+    Figures("predict", "docs/benchmarks/predict.md", MEASURED, ("autodist", "bench", "predict"),
+            ("tools/bench-predict", "tools/hosts/cluster.py", "tools/hosts/fitting.py",
+             "benchmarks/models.py", "autodist/capture", "autodist/sim", *ENGINE)),
+    Figures("sync", "docs/benchmarks/sync.md", MEASURED, ("tools/bench-sync",),
+            ("tools/bench-sync", "tools/hosts/cluster.py", "tools/hosts/goodput.py", "benchmarks",
+             "autodist/app/torch/bench_sync_rank.cc", *ENGINE)),
+    Figures("simulator", "docs/benchmarks/simulator.md", MEASURED, ("autodist", "bench", "sim"),
+            (STUDIES + "speed.cc", "autodist/search/autosync", *SIMULATOR)),
+    Figures("placement", "docs/benchmarks/placement.md", MEASURED, ("tools/bench-placement",),
+            ("tools/bench-placement", "autodist/search/placement")),
+    Figures("placement-speed", "docs/benchmarks/placement-speed.md", MEASURED,
+            ("autodist", "bench", "place"),
+            (STUDIES + "placement_speed.cc", "autodist/search/placement")),
+    Figures("pipeline", "docs/placement.md", MEASURED, ("autodist", "bench", "pipeline"),
+            ("autodist/app/torch/bench_pipeline.cc", *ENGINE), whole=False),
+    Figures("staleness", "docs/consistency.md", MEASURED, ("autodist", "bench", "staleness"),
+            ("autodist/app/torch/bench_staleness.cc", *ENGINE), whole=False),
+    Figures("compressors", "docs/compression.md", MEASURED,
+            ("autodist", "train", "digits", "--cluster", "local:2", "--batch", "64", "--steps", "400",
+             "--optimizer", "adam:lr=1e-3", "--builder", "AllReduce:compressor=…"),
+            ("data/digits", "autodist/ir/compression.cc", "autodist/exec/codec.cc",
+             "autodist/exec/factors.cc", "autodist/exec/contributor.cc"), whole=False),
+    Figures("slice-costs", "docs/tuning.md", MEASURED, (), ENGINE, whole=False),
+)
+
+# Pages of figures alone: whatever lies here has to stand above.
+FOLDERS = ("docs/benchmarks", "docs/studies")
+# A decision keeps what was measured when it was made; formats have tables of field numbers.
+NO_FIGURES = ("docs/decisions/", "docs/formats/")
