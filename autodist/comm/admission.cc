@@ -25,4 +25,11 @@ bool Admission::admit(std::uint64_t step, SliceNumber slice) {
   return first;
 }
 
+bool Admission::came(std::uint64_t step, SliceNumber slice) const {
+  if (came_.empty() || step >= oldest_ + came_.size()) return false;
+  if (step < oldest_) return true;
+  const std::vector<bool>& slices = came_[step - oldest_];
+  return slice < slices.size() && slices[slice];
+}
+
 }  // namespace autodist::comm

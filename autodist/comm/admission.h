@@ -23,6 +23,8 @@ class Admission {
   // True the first time for each (step, slice). A frame kStepsApart or more steps older than the
   // newest is a late copy: senders keep to kStepsApart. REQUIRES: slice < kSliceLimit.
   [[nodiscard]] bool admit(std::uint64_t step, SliceNumber slice);
+  // Whether admit() would refuse it.
+  [[nodiscard]] bool came(std::uint64_t step, SliceNumber slice) const;
 
  private:
   std::uint64_t oldest_ = 0;            // step of came_.front()

@@ -48,5 +48,16 @@ TEST(Admission, AgreesWithASetThatNeverForgets) {
   }
 }
 
+TEST(Admission, KnowsWhatCame) {
+  Admission admission;
+  EXPECT_FALSE(admission.came(100, 3));
+  EXPECT_TRUE(admission.admit(100, 3));
+  EXPECT_TRUE(admission.came(100, 3));
+  EXPECT_FALSE(admission.came(100, 400));
+  EXPECT_FALSE(admission.came(99, 3));
+  EXPECT_FALSE(admission.came(101, 3));
+  EXPECT_TRUE(admission.came(100 - kStepsApart, 3)) << "a late copy";
+}
+
 }  // namespace
 }  // namespace autodist::comm

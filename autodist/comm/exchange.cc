@@ -21,6 +21,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/comm/admission.h"
+#include "autodist/comm/assembly.h"
 #include "autodist/comm/outbox.h"
 #include "autodist/comm/pulse.h"
 
@@ -71,13 +72,17 @@ class Exchange::Impl {
   // The receiving thread.
   void receive_loop();
   void take(Frame frame, Seconds now);
-  void take_slice(const Frame& frame, Seconds now);
+  void take_slice(Frame frame, Seconds now);
+  // True where a frame, or with it the last piece of a slice, came for the first time: then
+  // `frame` is the slice.
+  bool admit(Frame& frame);
   void take_acknowledgement(const Frame& frame, Seconds now);
   void compare_clocks(RankNumber peer, Seconds left, Seconds there,
                       Seconds now);  // REQUIRES: mutex_
   void take_goodbye(const Frame& frame);
   void hand_over(const Frame& frame) const;
   void check_pulse(Seconds now);
+  void say_news(Seconds now);
 
   void fail_with(const std::exception_ptr& failure);
   void stop();
@@ -111,6 +116,7 @@ class Exchange::Impl {
   // Used by the receiving thread alone.
   Pulse pulse_;
   std::vector<std::array<Admission, kDeliveryKinds>> admissions_;  // by peer and kind
+  Assembly assembly_;
   std::vector<Frame> for_later_readers_;
   int untold_ = 0;  // frames that give the sender something to do
 
@@ -130,9 +136,10 @@ Exchange::Impl::Impl(Transport& transport, const Clock& clock, ExchangeOptions o
       clocks_(transport.size()),
       peer_said_goodbye_(transport.size(), false),
       next_heartbeat_(clock.now()),
-      pulse_(transport.self(), transport.size(), options.heartbeat * options.missed_heartbeats,
-             options.first_contact, clock.now()),
-      admissions_(transport.size()) {
+      pulse_(transport.self(), transport.size(), options.silence_limit, options.first_contact,
+             clock.now()),
+      admissions_(transport.size()),
+      assembly_(options.piece) {
   AD_CHECK(options.heartbeat > Seconds{0} && options.missed_heartbeats > 0) << "no pulse";
   peer_said_goodbye_[transport.self()] = true;
   const BackgroundThreads from_here;
@@ -388,28 +395,40 @@ void Exchange::Impl::take(Frame frame, Seconds now) {
     return;
   }
   pulse_.heard(header, now);
-  if (is_delivery(header.kind)) take_slice(frame, now);
   if (header.kind == FrameKind::kAcknowledge) take_acknowledgement(frame, now);
   if (header.kind == FrameKind::kGoodbye) take_goodbye(frame);
+  if (is_delivery(header.kind)) take_slice(std::move(frame), now);
 }
 
-void Exchange::Impl::take_slice(const Frame& frame, Seconds now) {
-  const FrameHeader& header = frame.header;
-  const auto kind = static_cast<std::size_t>(header.kind);
-  const bool first = admissions_[header.from][kind].admit(header.step, header.slice);
+bool Exchange::Impl::admit(Frame& frame) {
+  FrameHeader& header = frame.header;
+  Admission& admission = admissions_[header.from][static_cast<std::size_t>(header.kind)];
+  if (header.pieces == 1) return admission.admit(header.step, header.slice);
+  if (admission.came(header.step, header.slice)) return false;
+  Assembly::Taken taken = assembly_.add(frame);
+  if (!taken.whole) return taken.first;
+  header.piece = 0;
+  header.pieces = 1;
+  frame.payload = std::move(*taken.whole);
+  return admission.admit(header.step, header.slice);
+}
 
-  Addressed acknowledgement{header.from, {header, {&kKinds[kind], 1, nullptr}}};
+void Exchange::Impl::take_slice(Frame frame, Seconds now) {
+  const auto kind = static_cast<std::size_t>(frame.header.kind);
+  Addressed acknowledgement{frame.header.from, {frame.header, {&kKinds[kind], 1, nullptr}}};
+  const std::size_t bytes = frame.payload.size;
+  const bool first = admit(frame);
   acknowledgement.frame.header.kind = FrameKind::kAcknowledge;
   acknowledgement.frame.header.from = transport_.self();
   acknowledgement.frame.header.samples = std::llround(now.value * kNanoseconds);
   {
     const std::lock_guard lock(mutex_);
     urgent_.push_back(std::move(acknowledgement));  // for a copy too: the first may have been lost
-    counters_.payload_bytes_received += first ? frame.payload.size : 0;
+    counters_.payload_bytes_received += first ? bytes : 0;
     counters_.duplicates_dropped += first ? 0 : 1;
   }
   ++untold_;
-  if (first) hand_over(frame);
+  if (first && frame.header.pieces == 1) hand_over(frame);
 }
 
 void Exchange::Impl::hand_over(const Frame& frame) const {
@@ -428,7 +447,7 @@ void Exchange::Impl::take_acknowledgement(const Frame& frame, Seconds now) {
   std::optional<Delivered> delivered;  // its payload is let go of after the lock
   {
     const std::lock_guard lock(mutex_);
-    delivered = outbox_.acknowledge(header.from, kind, header.step, header.slice);
+    delivered = outbox_.acknowledge(header.from, kind, header.step, header.slice, header.piece);
     // Which of two copies was acknowledged is not known.
     if (delivered && !delivered->again) {
       const Seconds there{static_cast<double>(header.samples) / kNanoseconds};
@@ -436,8 +455,8 @@ void Exchange::Impl::take_acknowledgement(const Frame& frame, Seconds now) {
     }
   }
   ++untold_;
-  if (!delivered || !handlers_.delivered) return;
-  handlers_.delivered({kind, header.from, header.step, header.slice, delivered->payload.size,
+  if (!delivered || !delivered->whole || !handlers_.delivered) return;
+  handlers_.delivered({kind, header.from, header.step, header.slice, delivered->bytes,
                        delivered->posted, delivered->left, now});
 }
 
@@ -460,7 +479,21 @@ void Exchange::Impl::take_goodbye(const Frame& frame) {
   ended_.notify_all();
 }
 
+void Exchange::Impl::say_news(Seconds now) {
+  const Seconds noticed = options_.heartbeat * options_.missed_heartbeats;
+  while (const auto news = pulse_.news(noticed, now)) {
+    if (!options_.say) continue;
+    const std::string who = transport_.describe(news->rank);
+    options_.say(news->back
+                     ? fmt::format("{} is heard again, after {}", who, to_string(news->silent))
+                     : fmt::format("{} is {}; waiting for it until {}", who,
+                                   pulse_.account(news->rank, now),
+                                   to_string(options_.silence_limit)));
+  }
+}
+
 void Exchange::Impl::check_pulse(Seconds now) {
+  say_news(now);
   const std::optional<RankNumber> gone = transport_.gone();
   const std::optional<RankNumber> lost = gone ? gone : pulse_.lost(now);
   if (!lost) return;
@@ -472,9 +505,15 @@ void Exchange::Impl::check_pulse(Seconds now) {
       return;
     }
   }
-  fail(ErrorCode::kPeersLost, "{} is lost: {}{}", transport_.describe(*lost),
-       gone ? "its connection ended and nobody listens there any more; " : "",
-       pulse_.account(*lost, now));
+  const std::string account = pulse_.account(*lost, now);
+  if (gone) {
+    fail(ErrorCode::kPeersLost,
+         "{} is lost: its connection ended and nobody listens there any more; {}",
+         transport_.describe(*lost), account);
+  }
+  fail(ErrorCode::kPeersLost,
+       "{} is lost: {}. --silence-timeout (in a program: silence_limit) waits longer",
+       transport_.describe(*lost), account);
 }
 
 Exchange::Exchange(Transport& transport, const Clock& clock, ExchangeOptions options,

@@ -22,10 +22,17 @@ struct ExchangeOptions {
   std::uint32_t epoch = 1;
   Bytes window{1 << 20};      // in flight per destination
   Bytes nic_budget{4 << 20};  // in flight over all destinations
+  // A larger payload than 16 of these travels in such pieces. The same at all ranks.
+  Bytes piece{16 << 20};
   Seconds heartbeat{1.0};
-  int missed_heartbeats = 3;  // then the peer counts as lost
+  int missed_heartbeats = 3;  // then a peer's silence is said
+  // Then the peer counts as lost. What comes before goes on: nothing is lost or comes twice.
+  Seconds silence_limit{20};
   // The same before a peer's first frame: ranks do not start at the same moment.
   Seconds first_contact{60};
+  // Gets a line when a peer falls silent and when it is heard again, on the receiving thread; may
+  // be empty.
+  std::function<void(const std::string& line)> say = {};
 };
 
 // A slice's way to another rank, in times of this rank's clock.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -53,9 +54,10 @@ class Member {
   std::optional<Exchange> exchange_;
 };
 
-ExchangeOptions quick() {
+ExchangeOptions quick(Seconds heartbeat = Seconds{0.05}) {
   ExchangeOptions options;
-  options.heartbeat = Seconds{0.05};
+  options.heartbeat = heartbeat;
+  options.silence_limit = heartbeat * 3;
   options.first_contact = Seconds{5};
   return options;
 }
@@ -106,8 +108,8 @@ using Key = std::tuple<FrameKind, std::uint64_t, SliceNumber, RankNumber>;
 
 // Random traffic between `size` ranks over several steps; every payload must come exactly once,
 // whatever the hub does to the frames.
-void random_traffic_arrives_once(RankNumber size, InProcessHub& hub, unsigned seed) {
-  ExchangeOptions options = quick();
+void random_traffic_arrives_once(RankNumber size, InProcessHub& hub, unsigned seed,
+                                 ExchangeOptions options = quick()) {
   options.window = Bytes{500};
   options.nic_budget = Bytes{1200};
   auto members = members_of(hub, size, options);
@@ -175,6 +177,68 @@ TEST(Exchange, SendsAgainWhatTheNetworkLoses) {
   EXPECT_GT(frames, 100);
 }
 
+TEST(Exchange, WhatIsTooLargeForAFrameArrivesOnceInWhole) {
+  InProcessHub hub(3);
+  std::atomic<int> frames{0};
+  std::atomic<int> pieces{0};
+  hub.bend([&](RankNumber, const Frame& frame) {
+    const bool may_vanish = frame.header.kind <= FrameKind::kAcknowledge;
+    if (frame.header.pieces > 1) ++pieces;
+    const int number = ++frames;
+    if (may_vanish && number % 50 == 0) return std::vector<Seconds>{};
+    return std::vector<Seconds>(number % 7 == 0 ? 2 : 1, Seconds{0});
+  });
+  ExchangeOptions options = quick();
+  options.piece = Bytes{10};
+  random_traffic_arrives_once(3, hub, 5, options);
+  EXPECT_GT(pieces, 1000);
+}
+
+// Between two ranks nothing passes for a while, in one direction or in both.
+void a_hole_changes_nothing(bool both_ways) {
+  InProcessHub hub(2);
+  std::atomic<bool> hole{false};
+  hub.bend([&](RankNumber to, const Frame&) {
+    const bool lost = hole && (both_ways || to == 0);
+    return lost ? std::vector<Seconds>{} : std::vector<Seconds>{Seconds{0}};
+  });
+  ExchangeOptions options = quick();
+  options.silence_limit = kLimit;
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  options.say = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(line);
+  };
+  const auto said = [&](const std::string& text) {
+    const std::lock_guard lock(mutex);
+    return std::any_of(lines.begin(), lines.end(), [&](const std::string& line) {
+      return line.find("rank 1 (in this process) is " + text) == 0;
+    });
+  };
+  auto members = members_of(hub, 2, options);
+  for (const RankNumber from : {0u, 1u}) {
+    members[from]->exchange().post(1 - from, slice(0, 1, 0, "before"));
+    ASSERT_TRUE(eventually([&] { return members[1 - from]->frames().size() == 1; }));
+  }
+  hole = true;
+  for (const RankNumber from : {0u, 1u}) {
+    members[from]->exchange().post(1 - from, slice(1, 1, 0, "meanwhile"));
+  }
+  ASSERT_TRUE(eventually([&] { return said("silent for "); }));
+  EXPECT_FALSE(said("heard again"));
+  hole = false;
+  ASSERT_TRUE(eventually([&] { return said("heard again, after "); }));
+  finish_all(members);
+  for (const auto& member : members) {
+    ASSERT_EQ(member->frames().size(), 2u);
+    EXPECT_EQ(member->frames()[1].payload.to_string(), "meanwhile");
+  }
+}
+
+TEST(Exchange, ASilenceThatEndsIsSaidAndChangesNothing) { a_hole_changes_nothing(true); }
+TEST(Exchange, AHoleInOneDirectionIsSaidAndChangesNothing) { a_hole_changes_nothing(false); }
+
 TEST(Exchange, WhatIsNeededFirstArrivesFirstUnderASmallWindow) {
   InProcessHub hub(2);
   ExchangeOptions options;
@@ -212,9 +276,7 @@ TEST(Exchange, CountsPayloadAndDropsCopies) {
 
 TEST(Exchange, NamesALostPeerAndWhatWasLastHeardOfItWithinThreeHeartbeats) {
   InProcessHub hub(3);
-  ExchangeOptions options = quick();
-  options.heartbeat = Seconds{0.1};
-  auto members = members_of(hub, 3, options);
+  auto members = members_of(hub, 3, quick(Seconds{0.1}));
   std::promise<void> woken;
   members[0]->exchange().on_failure([&] { woken.set_value(); });
   // To both, because whoever notices first tells the other.

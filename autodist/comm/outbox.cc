@@ -5,6 +5,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/comm/admission.h"
+#include "autodist/comm/assembly.h"
 
 namespace autodist::comm {
 
@@ -12,6 +13,7 @@ Outbox::Outbox(RankNumber self, RankNumber size, const ExchangeOptions& options,
     : self_(self),
       epoch_(options.epoch),
       patience_(patience),
+      piece_(options.piece),
       nic_(self, size, options.window, options.nic_budget),
       newest_step_(size, 0) {}
 
@@ -20,32 +22,48 @@ void Outbox::post(RankNumber to, Outgoing outgoing, Seconds now) {
   AD_CHECK(is_delivery(outgoing.kind)) << name_of(outgoing.kind);
   AD_CHECK(outgoing.slice < kSliceLimit) << "slice " << outgoing.slice;
   const std::uint64_t step = outgoing.step;
-  const auto oldest = live_.lower_bound(Key{to, 0, FrameKind{}, 0});
+  const auto oldest = live_.lower_bound(Key{to, 0, FrameKind{}, 0, 0});
   const bool others = oldest != live_.end() && std::get<0>(oldest->first) == to;
   AD_CHECK(step + kStepsApart > newest_step_[to] &&
            (!others || std::get<1>(oldest->first) + kStepsApart > step))
       << "step " << step << " is too far from the others";
 
-  const Key key{to, step, outgoing.kind, outgoing.slice};
+  const Payload whole = std::move(outgoing.payload);
+  const std::uint16_t pieces = pieces_of(whole.size, piece_);
+  const auto slice = std::make_shared<Slice>(Slice{pieces, pieces, whole.size});
+  const auto size = pieces == 1 ? whole.size : static_cast<std::size_t>(piece_.value);
+  for (std::uint16_t i = 0; i < pieces; ++i) {
+    const std::size_t begin = i * size;
+    outgoing.payload = {whole.data + begin, std::min(size, whole.size - begin), whole.keep};
+    post_piece({to, step, outgoing.kind, outgoing.slice, i}, outgoing, slice, now);
+  }
+  newest_step_[to] = std::max(newest_step_[to], step);
+}
+
+void Outbox::post_piece(const Key& key, Outgoing outgoing, std::shared_ptr<Slice> slice,
+                        Seconds now) {
+  const RankNumber to = std::get<0>(key);
   if (unused_.empty()) {
     unused_.emplace_back(items_.size());
     items_.emplace_back();
   }
   const TransferId id = unused_.back();
   AD_CHECK(live_.emplace(key, id).second)
-      << name_of(outgoing.kind) << " of slice " << outgoing.slice << ", step " << step
+      << name_of(outgoing.kind) << " of slice " << outgoing.slice << ", step " << outgoing.step
       << " posted twice to rank " << to;
   unused_.pop_back();
-  newest_step_[to] = std::max(newest_step_[to], step);
-  nic_.add(to,
-           {id, Bytes{static_cast<std::int64_t>(outgoing.payload.size)}, step, outgoing.needed});
-  items_[id.value] = {key, std::move(outgoing), false, false, {}, patience_, now, {}};
+  nic_.add(to, {id, Bytes{static_cast<std::int64_t>(outgoing.payload.size)}, outgoing.step,
+                outgoing.needed});
+  items_[id.value] = {key, std::move(outgoing), std::move(slice), false, false, {}, patience_, now,
+                      {}};
 }
 
 Addressed Outbox::address(const Item& item) const {
   const Outgoing& out = item.outgoing;
   return {std::get<0>(item.key),
-          {{out.kind, epoch_, out.step, out.slice, self_, out.samples}, out.payload}};
+          {{out.kind, epoch_, out.step, out.slice, self_, out.samples, std::get<4>(item.key),
+            item.slice->pieces},
+           out.payload}};
 }
 
 std::optional<Addressed> Outbox::next(Seconds now) {
@@ -73,13 +91,19 @@ std::vector<Addressed> Outbox::overdue(Seconds now) {
 }
 
 std::optional<Delivered> Outbox::acknowledge(RankNumber from, FrameKind kind, std::uint64_t step,
-                                             SliceNumber slice) {
-  const auto found = live_.find(Key{from, step, kind, slice});
+                                             SliceNumber slice, std::uint16_t piece) {
+  const auto found = live_.find(Key{from, step, kind, slice, piece});
   if (found == live_.end()) return std::nullopt;
   Item& item = items_[found->second.value];
   if (!item.in_flight) return std::nullopt;  // nobody can have what has not left
   nic_.acknowledge(from, Bytes{static_cast<std::int64_t>(item.outgoing.payload.size)});
-  Delivered delivered{std::move(item.outgoing.payload), item.posted, item.left, item.again};
+  const bool whole = --item.slice->missing == 0;
+  Delivered delivered{std::move(item.outgoing.payload),
+                      item.posted,
+                      item.left,
+                      item.again,
+                      whole,
+                      item.slice->bytes};
   item = {};
   unused_.push_back(found->second);
   live_.erase(found);
@@ -87,8 +111,8 @@ std::optional<Delivered> Outbox::acknowledge(RankNumber from, FrameKind kind, st
 }
 
 std::size_t Outbox::pending(RankNumber rank) const {
-  const auto first = live_.lower_bound(Key{rank, 0, FrameKind{}, 0});
-  const auto last = live_.lower_bound(Key{rank + 1, 0, FrameKind{}, 0});
+  const auto first = live_.lower_bound(Key{rank, 0, FrameKind{}, 0, 0});
+  const auto last = live_.lower_bound(Key{rank + 1, 0, FrameKind{}, 0, 0});
   return static_cast<std::size_t>(std::distance(first, last));
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -22,12 +23,14 @@ struct Addressed {
   Frame frame;
 };
 
-// A slice that has arrived.
+// A frame that has arrived: a slice, or a piece of one that is too large for one frame.
 struct Delivered {
-  Payload payload;  // to be let go of outside the lock
+  Payload payload;  // of the frame; to be let go of outside the lock
   Seconds posted;
-  Seconds left;        // for the last time
-  bool again = false;  // it left more than once
+  Seconds left;           // for the last time
+  bool again = false;     // it left more than once
+  bool whole = true;      // with it, all of the slice has arrived
+  std::size_t bytes = 0;  // of the slice
 };
 
 class Outbox {
@@ -36,7 +39,8 @@ class Outbox {
   // every attempt, so that a link that is slow and not broken is not drowned.
   Outbox(RankNumber self, RankNumber size, const ExchangeOptions& options, Seconds patience);
 
-  // REQUIRES: a kind that carries slices; (kind, step, slice) is not on its way to `to` already;
+  // Throws Error(kUsage) for a payload larger than all the pieces that it may have. REQUIRES: a
+  // kind that carries slices; (kind, step, slice) is not on its way to `to` already;
   // the steps on their way to `to` lie less than kStepsApart apart; slice < kSliceLimit.
   void post(RankNumber to, Outgoing outgoing, Seconds now = {});
 
@@ -46,21 +50,27 @@ class Outbox {
   // The slices whose acknowledgement is overdue, to be sent again now.
   [[nodiscard]] std::vector<Addressed> overdue(Seconds now);
 
-  // `from` has the slice. Nothing for an acknowledgement that comes twice.
+  // `from` has the slice, or that piece of it. Nothing for an acknowledgement that comes twice.
   std::optional<Delivered> acknowledge(RankNumber from, FrameKind kind, std::uint64_t step,
-                                       SliceNumber slice);
+                                       SliceNumber slice, std::uint16_t piece = 0);
 
   // True when every slice has arrived.
   [[nodiscard]] bool empty() const { return live_.empty(); }
-  // Slices on their way to `rank` or waiting for it.
+  // Slices, and pieces of such, on their way to `rank` or waiting for it.
   [[nodiscard]] std::size_t pending(RankNumber rank) const;
 
  private:
-  using Key =
-      std::tuple<RankNumber, std::uint64_t, FrameKind, SliceNumber>;  // to, step, kind, slice
+  using Key = std::tuple<RankNumber, std::uint64_t, FrameKind, SliceNumber,
+                         std::uint16_t>;  // to, step, kind, slice, piece
+  struct Slice {
+    std::uint16_t pieces = 1;
+    std::uint16_t missing = 1;  // pieces that have not arrived
+    std::size_t bytes = 0;
+  };
   struct Item {
     Key key;
-    Outgoing outgoing;
+    Outgoing outgoing;             // its payload is the piece's
+    std::shared_ptr<Slice> slice;  // one for all its pieces
     bool in_flight = false;
     bool again = false;
     Seconds due;       // for its acknowledgement
@@ -69,11 +79,13 @@ class Outbox {
     Seconds left;
   };
 
+  void post_piece(const Key& key, Outgoing outgoing, std::shared_ptr<Slice> slice, Seconds now);
   [[nodiscard]] Addressed address(const Item& item) const;
 
   RankNumber self_;
   std::uint32_t epoch_;
   Seconds patience_;
+  Bytes piece_;
   NicScheduler nic_;
   std::vector<Item> items_;         // by TransferId
   std::vector<TransferId> unused_;  // rows of items_

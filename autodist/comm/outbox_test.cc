@@ -77,6 +77,34 @@ TEST(Outbox, WhatStillWaitsForTheWindowIsNotOverdue) {
   EXPECT_EQ(outbox.overdue(Seconds{100}).size(), 1u);
 }
 
+TEST(Outbox, ASliceThatIsTooLargeLeavesInPiecesAndHasArrivedWithItsLast) {
+  ExchangeOptions options;
+  options.piece = Bytes{3};
+  options.window = options.nic_budget = Bytes{1000};
+  Outbox outbox(0, 3, options, Seconds{1});
+  const std::string bytes(49, 'x');
+  outbox.post(1, slice(5, 1, 7, bytes));
+  std::string came;
+  for (std::uint16_t i = 0; i < 17; ++i) {
+    const auto out = outbox.next(Seconds{0});
+    ASSERT_TRUE(out);
+    EXPECT_EQ(out->frame.header.piece, i);
+    EXPECT_EQ(out->frame.header.pieces, 17);
+    came += out->frame.payload.to_string();
+  }
+  EXPECT_EQ(came, bytes);
+  EXPECT_FALSE(outbox.next(Seconds{0}));
+  for (std::uint16_t i = 17; i-- > 0;) {
+    EXPECT_FALSE(outbox.empty());
+    const auto delivered = outbox.acknowledge(1, FrameKind::kContribute, 7, 5, i);
+    ASSERT_TRUE(delivered);
+    EXPECT_EQ(delivered->whole, i == 0);
+    EXPECT_EQ(delivered->bytes, bytes.size());
+    EXPECT_FALSE(outbox.acknowledge(1, FrameKind::kContribute, 7, 5, i)) << "a second time";
+  }
+  EXPECT_TRUE(outbox.empty());
+}
+
 TEST(Outbox, RefusesWhatBreaksExactlyOnce) {
   Outbox outbox = outbox_with_window(100);
   outbox.post(1, slice(5, 1, 0));

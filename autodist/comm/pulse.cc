@@ -14,6 +14,7 @@ Pulse::Pulse(RankNumber self, RankNumber size, Seconds silence, Seconds first_co
 
 void Pulse::heard(const FrameHeader& header, Seconds now) {
   Peer& peer = peers_[header.from];
+  if (peer.missed && !peer.was_silent) peer.was_silent = now - peer.last;
   peer.last = now;
   peer.header = header;
   peer.spoke = true;
@@ -21,6 +22,23 @@ void Pulse::heard(const FrameHeader& header, Seconds now) {
     peer.payload = header;
     peer.sent_slices = true;
   }
+}
+
+std::optional<Pulse::News> Pulse::news(Seconds noticed, Seconds now) {
+  for (RankNumber rank = 0; rank < peers_.size(); ++rank) {
+    Peer& peer = peers_[rank];
+    if (peer.excused || !peer.spoke) continue;
+    if (peer.was_silent) {
+      const News back{rank, true, *peer.was_silent};
+      peer.missed = false;
+      peer.was_silent.reset();
+      return back;
+    }
+    if (peer.missed || now - std::max(peer.last, listening_since_) <= noticed) continue;
+    peer.missed = true;
+    return News{rank, false, now - peer.last};
+  }
+  return std::nullopt;
 }
 
 std::optional<RankNumber> Pulse::lost(Seconds now) const {

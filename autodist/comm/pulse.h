@@ -29,6 +29,15 @@ class Pulse {
   // The peer is free to be silent from here on.
   void excuse(RankNumber rank) { peers_[rank].excused = true; }
 
+  // A peer that has been silent for longer than `noticed`, and later that it is heard again; each
+  // once. Not of peers that were never heard: these have not started yet.
+  struct News {
+    RankNumber rank = 0;
+    bool back = false;
+    Seconds silent;
+  };
+  std::optional<News> news(Seconds noticed, Seconds now);
+
   // The first peer, in rank order, that has been silent for too long.
   [[nodiscard]] std::optional<RankNumber> lost(Seconds now) const;
 
@@ -43,6 +52,8 @@ class Pulse {
     bool spoke = false;
     bool sent_slices = false;
     bool excused = false;
+    bool missed = false;                // its silence is known
+    std::optional<Seconds> was_silent;  // heard again after that, which is not known yet
   };
 
   Seconds silence_;

@@ -44,10 +44,33 @@ TEST(Pulse, TellsTheLastSliceEvenWhenHeartbeatsFollowedIt) {
             "step 4");
 }
 
+TEST(Pulse, ASilenceIsNewsOnceAndSoIsItsEnd) {
+  Pulse pulse(0, 3, Seconds{20}, Seconds{60}, Seconds{0});
+  pulse.heard(from(1, FrameKind::kHeartbeat), Seconds{1});
+  EXPECT_FALSE(pulse.news(Seconds{3}, Seconds{4})) << "and rank 2 has not started yet";
+  const auto silent = pulse.news(Seconds{3}, Seconds{4.5});
+  ASSERT_TRUE(silent);
+  EXPECT_EQ(silent->rank, 1u);
+  EXPECT_FALSE(silent->back);
+  EXPECT_EQ(silent->silent, Seconds{3.5});
+  EXPECT_FALSE(pulse.news(Seconds{3}, Seconds{9})) << "it is known";
+  EXPECT_FALSE(pulse.lost(Seconds{9}));
+  pulse.heard(from(1, FrameKind::kHeartbeat), Seconds{11});
+  pulse.heard(from(1, FrameKind::kHeartbeat), Seconds{11.1});
+  const auto back = pulse.news(Seconds{3}, Seconds{11.2});
+  ASSERT_TRUE(back);
+  EXPECT_TRUE(back->back);
+  EXPECT_EQ(back->silent, Seconds{10});
+  EXPECT_FALSE(pulse.news(Seconds{3}, Seconds{12}));
+  EXPECT_TRUE(pulse.news(Seconds{3}, Seconds{15})) << "a second silence";
+}
+
 TEST(Pulse, WhoIsExcusedMayBeSilent) {
   Pulse pulse(0, 2, Seconds{3}, Seconds{3}, Seconds{0});
+  pulse.heard(from(1, FrameKind::kHeartbeat), Seconds{0});
   pulse.excuse(1);
   EXPECT_FALSE(pulse.lost(Seconds{100}));
+  EXPECT_FALSE(pulse.news(Seconds{3}, Seconds{100}));
 }
 
 }  // namespace

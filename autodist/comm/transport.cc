@@ -31,8 +31,8 @@ std::string_view name_of(FrameKind kind) {
 }
 
 bool operator==(const FrameHeader& a, const FrameHeader& b) {
-  return std::tie(a.kind, a.epoch, a.step, a.slice, a.from, a.samples) ==
-         std::tie(b.kind, b.epoch, b.step, b.slice, b.from, b.samples);
+  return std::tie(a.kind, a.epoch, a.step, a.slice, a.from, a.samples, a.piece, a.pieces) ==
+         std::tie(b.kind, b.epoch, b.step, b.slice, b.from, b.samples, b.piece, b.pieces);
 }
 
 Payload Payload::copy_of(const std::string& bytes) {

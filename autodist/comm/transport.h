@@ -47,6 +47,9 @@ struct FrameHeader {
   SliceNumber slice = 0;
   RankNumber from = 0;
   std::int64_t samples = 0;  // that the gradient stands for
+  // A payload that is too large for one frame: which piece of how many this is (assembly.h).
+  std::uint16_t piece = 0;
+  std::uint16_t pieces = 1;
 
   friend bool operator==(const FrameHeader& a, const FrameHeader& b);
 };

@@ -18,7 +18,8 @@ constexpr std::size_t kFromAt = 8;
 constexpr std::size_t kEpochAt = 12;
 constexpr std::size_t kStepAt = 16;
 constexpr std::size_t kSliceAt = 24;
-constexpr std::size_t kZeroWordAt = 28;
+constexpr std::size_t kPieceAt = 28;
+constexpr std::size_t kMorePiecesAt = 30;  // how many there are beside the first
 constexpr std::size_t kSamplesAt = 32;
 constexpr std::size_t kPayloadSizeAt = 40;
 
@@ -51,6 +52,9 @@ WireHeader encode(const FrameHeader& header, std::size_t payload_size, PayloadPl
   put(out, kEpochAt, header.epoch);
   put(out, kStepAt, header.step);
   put(out, kSliceAt, header.slice);
+  AD_CHECK(header.piece < header.pieces) << header.piece << " of " << header.pieces << " pieces";
+  put(out, kPieceAt, header.piece);
+  put(out, kMorePiecesAt, static_cast<std::uint16_t>(header.pieces - 1));
   put(out, kSamplesAt, static_cast<std::uint64_t>(header.samples));
   put(out, kPayloadSizeAt, static_cast<std::uint64_t>(payload_size));
   return out;
@@ -75,7 +79,11 @@ std::variant<FrameHeader, Malformed> decode(const void* bytes, std::size_t size,
   if (place > static_cast<int>(PayloadPlace::kShared)) {
     return Malformed{fmt::format("a payload at an unknown place {}", place)};
   }
-  if (get<std::uint32_t>(in, kZeroWordAt) != 0) return Malformed{"reserved bytes are not zero"};
+  const auto piece = get<std::uint16_t>(in, kPieceAt);
+  const auto more_pieces = get<std::uint16_t>(in, kMorePiecesAt);
+  if (piece > more_pieces || more_pieces >= kMostPieces) {
+    return Malformed{fmt::format("piece {} of {}", piece, more_pieces + 1)};
+  }
   const auto announced = get<std::uint64_t>(in, kPayloadSizeAt);
   if (announced > kLargestPayload) {
     return Malformed{fmt::format("a payload of {} bytes, at most {}", announced, kLargestPayload)};
@@ -90,6 +98,8 @@ std::variant<FrameHeader, Malformed> decode(const void* bytes, std::size_t size,
   header.step = get<std::uint64_t>(in, kStepAt);
   header.slice = get<std::uint32_t>(in, kSliceAt);
   header.samples = static_cast<std::int64_t>(get<std::uint64_t>(in, kSamplesAt));
+  header.piece = piece;
+  header.pieces = static_cast<std::uint16_t>(more_pieces + 1);
   return header;
 }
 

@@ -14,8 +14,10 @@ namespace autodist::comm {
 
 inline constexpr std::uint16_t kWireVersion = 2;
 inline constexpr std::size_t kWireHeaderSize = 48;
-// Larger payloads are refused by sender and receiver.
+// Of one frame; larger ones are refused by sender and receiver.
 inline constexpr std::size_t kLargestPayload = std::size_t{256} << 20;
+// Of one payload that travels in pieces (assembly.h).
+inline constexpr std::uint16_t kMostPieces = 1 << 15;
 
 using WireHeader = std::array<std::byte, kWireHeaderSize>;
 

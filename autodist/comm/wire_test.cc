@@ -35,6 +35,11 @@ TEST(Wire, WhatIsEncodedIsDecoded) {
   const WireHeader shared = encode(kHeader, 16, PayloadPlace::kShared);
   EXPECT_EQ(std::get<FrameHeader>(decode(shared.data(), shared.size(), 16)), kHeader);
   EXPECT_EQ(place_of(shared.data()), PayloadPlace::kShared);
+  FrameHeader piece = kHeader;
+  piece.piece = 4;
+  piece.pieces = 300;
+  const WireHeader fifth = encode(piece, 12);
+  EXPECT_EQ(std::get<FrameHeader>(decode(fifth.data(), fifth.size(), 12)), piece);
 }
 
 TEST(Wire, RefusesWithAReason) {
@@ -56,8 +61,10 @@ TEST(Wire, RefusesWithAReason) {
   bad[7] = std::byte{2};
   EXPECT_EQ(reason(bad, 48, 12), "a payload at an unknown place 2");
   bad = good;
-  bad[30] = std::byte{1};
-  EXPECT_EQ(reason(bad, 48, 12), "reserved bytes are not zero");
+  bad[28] = std::byte{1};
+  EXPECT_EQ(reason(bad, 48, 12), "piece 1 of 1");
+  bad[31] = std::byte{0xff};
+  EXPECT_EQ(reason(bad, 48, 12), "piece 1 of 65281");
   bad = good;
   bad[47] = std::byte{0x80};
   EXPECT_NE(reason(bad, 48, 12).find("at most"), std::string::npos);

@@ -461,6 +461,7 @@ TEST(Runner, AKilledRankIsNamedWithinThreeHeartbeats) {
   std::vector<std::unique_ptr<Runner>> runners;
   RunnerOptions options;
   options.exchange.heartbeat = Seconds(0.1);
+  options.exchange.silence_limit = Seconds(0.3);
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     transports.push_back(hub.connect(rank));
     runners.push_back(std::make_unique<Runner>(

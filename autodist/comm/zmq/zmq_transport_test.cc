@@ -97,6 +97,25 @@ TEST(ZmqTransport, SharesNothingWithOtherMachines) {
   EXPECT_EQ(job[0]->receive(kLimit)->payload.size, 300'000);
 }
 
+TEST(ZmqTransport, AnExchangeCarriesWhatIsLargerThanAFrame) {
+  auto job = job_of(2);
+  const SteadyClock clock;
+  std::string large(kLargestPayload + 12'345, '\0');
+  for (std::size_t i = 0; i < large.size(); i += 4001) large[i] = static_cast<char>(i);
+  std::promise<std::string> came;
+  Handlers handlers;
+  handlers.note = [&](const Frame& frame) { came.set_value(frame.payload.to_string()); };
+  Exchange sender(*job[0], clock, {}, {});
+  Exchange receiver(*job[1], clock, {}, std::move(handlers));
+  sender.post(1, {FrameKind::kNote, 3, 7, 0, Seconds{}, Payload::copy_of(large)});
+  auto result = came.get_future();
+  ASSERT_EQ(result.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  EXPECT_TRUE(result.get() == large);
+  auto end = std::async(std::launch::async, [&] { receiver.finish(kLimit); });
+  sender.finish(kLimit);
+  end.get();
+}
+
 TEST(ZmqTransport, KeepsTheOrderOfAPairBeyondItsHighWaterMark) {
   auto job = job_of(2);
   constexpr SliceNumber kFrames = 5000;  // more than libzmq queues

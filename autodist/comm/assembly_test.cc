@@ -1,0 +1,53 @@
+#include "autodist/comm/assembly.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "autodist/base/error.h"
+#include "autodist/comm/wire.h"
+
+namespace autodist::comm {
+namespace {
+
+constexpr Bytes kPiece{4};
+
+Frame piece(std::uint16_t number, std::uint16_t pieces, const std::string& bytes,
+            RankNumber from = 1) {
+  FrameHeader header{FrameKind::kNote, 1, 3, 7, from, 0};
+  header.piece = number;
+  header.pieces = pieces;
+  return {header, Payload::copy_of(bytes)};
+}
+
+TEST(Assembly, OnlyWhatIsTooLargeForAFrameIsCut) {
+  EXPECT_EQ(pieces_of(0, kPiece), 1);
+  EXPECT_EQ(pieces_of(64, kPiece), 1);
+  EXPECT_EQ(pieces_of(65, kPiece), 17);
+  EXPECT_EQ(pieces_of(68, kPiece), 17);
+  EXPECT_EQ(pieces_of(69, kPiece), 18);
+  EXPECT_EQ(pieces_of(kLargestPayload, Bytes{16 << 20}), 1);
+  EXPECT_THROW(pieces_of(std::size_t{4} * kMostPieces + 1, kPiece), Error);
+}
+
+TEST(Assembly, PiecesInAnyOrderMakeTheWholeOnce) {
+  Assembly assembly(kPiece);
+  EXPECT_TRUE(assembly.add(piece(2, 3, "x")).first);
+  EXPECT_FALSE(assembly.add(piece(2, 3, "x")).first) << "a copy";
+  EXPECT_FALSE(assembly.add(piece(0, 3, "abcd", 2)).whole) << "another rank's";
+  EXPECT_FALSE(assembly.add(piece(0, 3, "abcd")).whole);
+  const Assembly::Taken taken = assembly.add(piece(1, 3, "efgh"));
+  ASSERT_TRUE(taken.whole);
+  EXPECT_EQ(taken.whole->to_string(), "abcdefghx");
+}
+
+TEST(Assembly, RefusesPiecesThatDoNotFit) {
+  Assembly assembly(kPiece);
+  EXPECT_THROW(assembly.add(piece(0, 3, "abc")), Error);
+  EXPECT_TRUE(assembly.add(piece(0, 3, "abcd")).first);
+  EXPECT_THROW(assembly.add(piece(1, 4, "abcd")), Error);
+  EXPECT_THROW(assembly.add(piece(2, 3, "abcde")), Error);
+}
+
+}  // namespace
+}  // namespace autodist::comm
