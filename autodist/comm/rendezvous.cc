@@ -20,6 +20,7 @@
 #include "autodist/base/error.h"
 #include "autodist/comm/bytes.h"
 #include "autodist/comm/wire.h"
+#include "autodist/comm/zmq/connection_limit.h"
 #include "autodist/comm/zmq/socket.h"
 #include "autodist/comm/zmq/zmq_transport.h"
 
@@ -163,12 +164,14 @@ class ChiefListener::Impl {
       gate.emplace(context, keys);
       secure(socket.handle(), CurveSide::kServer, keys);
     }
+    limit.emplace(context, socket.handle(), most_connections());
     this->port = bind(socket.handle(), address, port);
   }
 
   zmq::context_t context;
   std::optional<ClientGate> gate;  // as long as the socket
   zmq::socket_t socket;
+  std::optional<ConnectionLimit> limit;
   std::uint16_t port = 0;
 };
 

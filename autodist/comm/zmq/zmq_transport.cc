@@ -16,6 +16,7 @@
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/comm/wire.h"
+#include "autodist/comm/zmq/connection_limit.h"
 #include "autodist/comm/zmq/socket.h"
 
 namespace autodist::comm {
@@ -72,6 +73,7 @@ class ZmqListener::Impl {
       gate.emplace(context, *keys);
       secure(socket.handle(), CurveSide::kServer, *keys);
     }
+    limit.emplace(context, socket.handle(), most_connections());
     this->port = bind(socket.handle(), address, port);
   }
 
@@ -93,6 +95,7 @@ class ZmqListener::Impl {
   std::optional<CurveKeys> keys;
   std::optional<ClientGate> gate;  // as long as the socket
   zmq::socket_t socket;
+  std::optional<ConnectionLimit> limit;
   std::uint16_t port = 0;
 
  private:

@@ -1,0 +1,37 @@
+// Strangers may knock, not take all of a process's descriptors: a listening socket has at most so
+// many connections at a time, whoever made them.
+//
+// libzmq cuts off who has not said within 5 s who it is, and accepts whoever comes. While there are
+// too many, a filter at the listening socket drops what would open another one; who means it asks
+// again, as TCP does after a second.
+
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace zmq {
+class context_t;
+}
+
+namespace autodist::comm {
+
+// An eighth of the descriptors that this process may have open, 32 at least.
+std::size_t most_connections();
+
+// On a thread of its own, for a libzmq socket that is not bound yet; must not outlive it, and ends
+// on the thread that uses it. The connections that wait in the system's queue, as many again, come
+// in addition.
+class ConnectionLimit {
+ public:
+  ConnectionLimit(zmq::context_t& context, void* socket, std::size_t most);
+  ~ConnectionLimit();
+  ConnectionLimit(const ConnectionLimit&) = delete;
+  ConnectionLimit& operator=(const ConnectionLimit&) = delete;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace autodist::comm
