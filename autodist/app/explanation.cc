@@ -133,7 +133,9 @@ Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster
   const SearchRequest request = with_links(asked, cluster);
   Explanation result;
   result.strategy = strategy;
-  result.program = passes::rewrite(graph, strategy, cluster, request.passes, "explain");
+  passes::Options passes = request.passes;
+  passes.encrypted = false;  // why it is as it is can be said in any case
+  result.program = passes::rewrite(graph, strategy, cluster, passes, "explain");
   result.costs =
       costs_of(result.program, cluster, request.costs, request.cluster_file, request.calibration);
   result.simulation = sim::simulate(result.program, cluster, result.costs);

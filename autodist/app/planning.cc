@@ -31,6 +31,7 @@ strategy::Strategy searched(const StrategyRequest& request, const ir::Graph& gra
                             const cluster::Cluster& cluster) {
   SearchRequest how;
   how.passes.cpu_only = request.cpu_only;
+  how.passes.encrypted = encrypts_by_default(cluster);
   how.cluster_file = request.cluster_file;
   return search_plan(std::make_shared<const ir::Graph>(graph), cluster, how).strategy;
 }
@@ -50,6 +51,8 @@ void set_id(strategy::Strategy& strategy) {
   strategy.id =
       strategy::make_id(std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count());
 }
+
+bool encrypts_by_default(const cluster::Cluster& cluster) { return cluster.nodes.size() > 1; }
 
 std::string source_of(const StrategyRequest& request) {
   if (!request.file.empty()) return request.file;

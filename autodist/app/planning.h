@@ -31,6 +31,9 @@ struct StrategyRequest {
   bool cpu_only = false;
 };
 
+// Whether a job there encrypts what its ranks say to each other, unless it is told.
+bool encrypts_by_default(const cluster::Cluster& cluster);
+
 // Where a strategy comes from, for messages: the file's path, "search" or "builder NAME".
 std::string source_of(const StrategyRequest& request);
 

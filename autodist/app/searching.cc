@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/history.h"
@@ -64,6 +65,11 @@ bool waits_for_links(const sim::Simulation& simulation) {
 }  // namespace
 
 SearchRequest with_links(SearchRequest request, const cluster::Cluster& cluster) {
+  if (request.passes.encrypted) {
+    auto& known = request.options.allowed.algorithms;
+    known.erase(std::remove(known.begin(), known.end(), strategy::AllReduceAlgorithm::kLibrary),
+                known.end());
+  }
   if (!request.links) request.links = declared_links(cluster);
   if (!request.links) return request;
   tune_to(request.links, request.passes);

@@ -47,6 +47,7 @@ ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Stra
     if (options.dump) options.dump(pass.name, ir::to_text(state.program));
   }
   ir::verify(state.program);
+  if (options.encrypted) check_encrypted(state.program, where);
   return std::move(state.program);
 }
 

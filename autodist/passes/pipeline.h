@@ -24,6 +24,8 @@ struct Options {
   std::int64_t micro_batches = 1;
   // A barrier: no update before all ranks have said whether their gradients are finite.
   std::optional<ir::LossScaling> loss_scaling;
+  // What ranks say to each other is encrypted, and an all-reduce of a library would not be.
+  bool encrypted = false;
   // Largest slice where the strategy names none: about 50 k parameters (P3, section 5).
   Bytes slice_bytes{200'000};
   // Program::window where the strategy names none; two slices at least. 0: left open.
@@ -48,7 +50,8 @@ std::vector<std::string> pass_names();
 // REQUIRES: verify(graph) holds. Throws Error as strategy::check does; kInfeasible for what no
 // Program can say yet (PowerSGD; passes/supported.h has the list), for a placement that parts what
 // belongs together (pass.h), for shards of one variable that
-// are synchronised in different ways, and for a replica on a node that only serves; kUsage for a
+// are synchronised in different ways, for a replica on a node that only serves, and for a library's
+// all-reduce between ranks whose job is encrypted; kUsage for a
 // priority that is no time, and for a variable in two clips.
 ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Strategy& strategy,
                     const cluster::Cluster& cluster, const Options& options,

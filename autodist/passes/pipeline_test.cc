@@ -107,6 +107,34 @@ TEST(Pipeline, RefusesWhatThisBuildDoesNotRun) {
             "which sums what it is given; use algorithm=direct");
 }
 
+TEST(Pipeline, RefusesALibrarysAllReduceWhereRanksEncryptWhatTheySay) {
+  const ir::Graph graph = two_layers();
+  Options options;
+  options.encrypted = true;
+  const auto rewritten = [&](int nodes, strategy::AllReduceAlgorithm algorithm) {
+    auto strategy = all_ps(graph, hosts(nodes));
+    strategy.nodes[0].synchronizer = strategy::AllReduceSynchronizer{
+        strategy::AllReduceSpec::kAuto, strategy::Compressor::kNone, 0, algorithm};
+    try {
+      rewrite(std::make_shared<const ir::Graph>(graph), strategy, hosts(nodes), options,
+              "plan.strategy");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInfeasible);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(
+      rewritten(2, strategy::AllReduceAlgorithm::kLibrary),
+      "plan.strategy: 'fc1.weight' asks for a library's all-reduce, which sends in clear what "
+      "this job encrypts. Use algorithm=direct; on a trusted network --encrypt off (in a "
+      "program: JobOptions::encryption, in Python encrypt='off')");
+  EXPECT_EQ(rewritten(2, strategy::AllReduceAlgorithm::kDirect), "");
+  EXPECT_EQ(rewritten(1, strategy::AllReduceAlgorithm::kLibrary), "") << "nobody to talk to";
+  options.encrypted = false;
+  EXPECT_EQ(rewritten(2, strategy::AllReduceAlgorithm::kLibrary), "");
+}
+
 TEST(Pipeline, RefusesShardsOfOneVariableThatGoDifferentWays) {
   const ir::Graph graph = two_layers();
   auto mixed = all_ps(graph, hosts(2));

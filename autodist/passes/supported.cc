@@ -179,4 +179,15 @@ void check_loss_scaling(const strategy::Strategy& strategy, const std::string& w
   }
 }
 
+void check_encrypted(const ir::Program& program, const std::string& where) {
+  for (const ir::Collective& collective : program.collectives) {
+    if (collective.members.size() < 2) continue;
+    fail(ErrorCode::kInfeasible,
+         "{}: '{}' asks for a library's all-reduce, which sends in clear what this job encrypts. "
+         "Use algorithm=direct; on a trusted network --encrypt off (in a program: "
+         "JobOptions::encryption, in Python encrypt='off')",
+         where, program.graph->variable(collective.variables.front()).name);
+  }
+}
+
 }  // namespace autodist::passes

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "autodist/ir/graph.h"
+#include "autodist/ir/program.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::passes {
@@ -20,5 +21,8 @@ void check_supported(const strategy::Strategy& strategy, const ir::Graph& graph,
 // Throws Error(kInfeasible) for what loss scaling cannot go with: staleness, sync: false, error
 // feedback.
 void check_loss_scaling(const strategy::Strategy& strategy, const std::string& where);
+
+// Throws Error(kInfeasible) where ranks all-reduce by a library, which sends in clear.
+void check_encrypted(const ir::Program& program, const std::string& where);
 
 }  // namespace autodist::passes

@@ -34,6 +34,7 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
   const std::atomic<bool>& stop = watch_stop_signals();
   request.options.stop = [&stop] { return stop.load(); };
   request.passes.cpu_only = arguments.cpu_only;
+  request.passes.encrypted = encrypts_by_default(cluster);
   request.cluster_file = arguments.cluster;
   request.calibration = arguments.calibration;
   const Explanation explanation = explain(graph, cluster, strategy, request);

@@ -48,6 +48,7 @@ struct PlanArguments {
   bool all = false;
   bool as_text = false;
   bool cpu_only = false;
+  std::string encrypt = "auto";
 };
 
 std::string builder_help() {
@@ -71,6 +72,10 @@ void write(const PlanArguments& arguments, const strategy::Strategy& strategy) {
                                                             : strategy::serialize(strategy));
 }
 
+bool encrypts(const PlanArguments& arguments, const cluster::Cluster& cluster) {
+  return arguments.encrypt == "auto" ? encrypts_by_default(cluster) : arguments.encrypt == "on";
+}
+
 void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                   const cluster::Cluster& cluster, const strategy::Strategy& strategy,
                   const ir::Program& program, const SearchedPlan* searched) {
@@ -78,6 +83,7 @@ void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir
   PlanPageRequest request;
   request.chosen_by = searched != nullptr ? "search" : "builder " + arguments.builder;
   request.how.passes.cpu_only = arguments.cpu_only;
+  request.how.passes.encrypted = encrypts(arguments, cluster);
   request.how.cluster_file = arguments.cluster;
   request.how.calibration = arguments.calibration;
   request.how.options.budget = {kReportBudget, 0};
@@ -155,6 +161,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
     if (console.terminal) console.err << "\r" << progress_line(progress) << "\033[K" << std::flush;
   };
   request.passes = options;
+  request.passes.encrypted = encrypts(arguments, cluster);
   request.passes.dump = nullptr;  // of the answer alone, below
   request.cluster_file = arguments.cluster;
   request.calibration = arguments.calibration;
@@ -215,7 +222,9 @@ int plan_by_trials(const PlanArguments& arguments) {
                                  "--search-seed",
                                  std::to_string(arguments.seed),
                                  "--trials",
-                                 std::to_string(arguments.trials)};
+                                 std::to_string(arguments.trials),
+                                 "--encrypt",
+                                 arguments.encrypt};
   if (arguments.no_history) words.emplace_back("--no-history");
   if (arguments.cpu_only) words.insert(words.end(), {"--devices", "cpu"});
   if (!arguments.output.empty()) {
@@ -299,6 +308,11 @@ Action declare_plan(CLI::App& verb) {
   verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
+  verb.add_option("--encrypt", arguments->encrypt,
+                  "what ranks will say to each other: on, off, or auto (the default: on where they "
+                  "are on more than one machine); all-reduces by a library, which are not, are "
+                  "searched only where it is off")
+      ->check(CLI::IsMember({"auto", "on", "off"}));
   verb.add_option("--dump-after", arguments->dump_after,
                   "print the program after this pass (or all) to standard error");
   return [arguments](Console& console) { return plan(*arguments, console); };
