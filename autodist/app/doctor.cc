@@ -20,6 +20,7 @@
 
 #include "autodist/app/blas_kernels.h"
 #include "autodist/app/machine.h"
+#include "autodist/app/open_files.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/units.h"
@@ -79,6 +80,12 @@ std::uint64_t limit_of(int resource) {
   rlimit limit{};
   ::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit);
   return limit.rlim_cur;
+}
+
+std::uint64_t hard_limit_of(int resource) {
+  rlimit limit{};
+  ::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit);
+  return limit.rlim_max;
 }
 
 bool can_bind() {
@@ -161,7 +168,7 @@ MachineFacts machine_facts() {
   facts.core_limit = core_limit();
   const char* threads = std::getenv("OMP_NUM_THREADS");
   facts.omp_threads = threads == nullptr ? "" : threads;
-  facts.open_files = limit_of(RLIMIT_NOFILE);
+  facts.open_files = hard_limit_of(RLIMIT_NOFILE);
   facts.processes = limit_of(RLIMIT_NPROC);
   struct statvfs shm {};
   if (::statvfs("/dev/shm", &shm) == 0) facts.shared_memory = shm.f_bavail * shm.f_frsize;
@@ -223,10 +230,10 @@ std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks) {
                                kBlasKernels, machine.better_kernels)});
   }
   all.push_back(threads_finding(machine, ranks));
-  const std::uint64_t files = 256 + 16 * ranks;
+  const std::uint64_t files = open_files_for(static_cast<std::uint32_t>(ranks));
   check(machine.open_files >= files,
         {"open files", Health::kBad, fmt::format("limit {}", machine.open_files),
-         fmt::format("ulimit -n {}", std::max<std::uint64_t>(files, 4096))},
+         fmt::format("ulimit -Hn {}", std::max<std::uint64_t>(files, 4096))},
         fmt::format("limit {}", machine.open_files));
   check(
       machine.processes >= 512 * ranks,

@@ -178,19 +178,21 @@ std::optional<std::string> StartedRanks::failure() {
   return std::nullopt;
 }
 
-void StartedRanks::wait(Seconds limit) {
+bool StartedRanks::wait(Seconds limit) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
   while (true) {
     const bool runs = any_runs();
     if (const auto bad = failure()) throw Error(ErrorCode::kPeersLost, *bad);
-    if (!runs) return;
-    if (std::chrono::steady_clock::now() > end) {
-      const auto late = std::find_if(children_.begin(), children_.end(),
-                                     [](const Child& child) { return !child.ended; });
-      fail(ErrorCode::kTimeout, "{} still runs after {}", describe(*late), to_string(limit));
-    }
+    if (!runs) return true;
+    if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(kPollChild);
   }
+}
+
+std::string StartedRanks::running() const {
+  const auto found = std::find_if(children_.begin(), children_.end(),
+                                  [](const Child& child) { return !child.ended; });
+  return found == children_.end() ? "no rank" : describe(*found);
 }
 
 void StartedRanks::stop() {

@@ -60,9 +60,11 @@ class StartedRanks {
   // The first rank that ended badly: "rank 1 (pid 4711) was killed by signal 9". Does not block.
   std::optional<std::string> failure();
 
-  // Waits for all to end. Throws Error(kPeersLost) with failure(), Error(kTimeout) naming who still
-  // runs.
-  void wait(Seconds limit);
+  // Waits for all to end; false where some still run after `limit`. Throws Error(kPeersLost) with
+  // failure().
+  bool wait(Seconds limit);
+  // The first of those that run: "rank 1 (pid 4711)".
+  [[nodiscard]] std::string running() const;
 
  private:
   struct Child {
