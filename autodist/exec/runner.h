@@ -39,6 +39,7 @@ struct RunnerOptions {
   comm::ExchangeOptions exchange;
   const UserRules* user_rules = nullptr;  // outlives the runner
   bool trace = false;                     // keep rows for take_trace()
+  std::int64_t trace_steps = 0;           // of the last so many steps; 0: of all
   // What an op of so many samples takes on a device that this machine does not have: beside
   // computing, the step sleeps for it, which takes no core.
   std::function<Seconds(const ir::Op&, std::int64_t samples)> device_time = {};

@@ -1,8 +1,10 @@
-// Collects a rank's trace rows from its threads.
+// Collects a rank's trace rows from its threads: of all steps, or of the last so many.
 
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -15,8 +17,9 @@ namespace autodist::exec {
 
 class TraceRecorder {
  public:
-  TraceRecorder(const Clock& clock, ir::Rank rank, bool enabled)
-      : clock_(clock), rank_(rank), enabled_(enabled), origin_(clock.now()) {}
+  // Keeps rows of the newest `steps` steps; 0: of all.
+  TraceRecorder(const Clock& clock, ir::Rank rank, bool enabled, std::uint64_t steps = 0)
+      : clock_(clock), rank_(rank), enabled_(enabled), steps_(steps), origin_(clock.now()) {}
 
   [[nodiscard]] bool enabled() const { return enabled_; }
   [[nodiscard]] Seconds now() const { return clock_.now() - origin_; }
@@ -38,10 +41,16 @@ class TraceRecorder {
 
   // Everything since the last call, ordered by start.
   ir::Trace take() {
-    ir::Trace trace;
+    std::deque<ir::TraceRow> rows;
+    std::uint64_t first = 0;  // of a step that came late, rows may stand behind newer ones
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      std::swap(trace, trace_);
+      std::swap(rows, rows_);
+      first = kept_from();
+    }
+    ir::Trace trace;
+    for (ir::TraceRow& row : rows) {
+      if (row.step >= first) trace.rows.push_back(std::move(row));
     }
     std::stable_sort(trace.rows.begin(), trace.rows.end(),
                      [](const auto& a, const auto& b) { return a.start < b.start; });
@@ -51,15 +60,24 @@ class TraceRecorder {
  private:
   void add(ir::TraceRow row) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    trace_.rows.push_back(std::move(row));
+    newest_ = std::max(newest_, row.step);
+    rows_.push_back(std::move(row));
+    while (rows_.front().step < kept_from()) rows_.pop_front();
+  }
+
+  // REQUIRES: mutex_.
+  [[nodiscard]] std::uint64_t kept_from() const {
+    return steps_ == 0 || newest_ < steps_ ? 0 : newest_ - steps_ + 1;
   }
 
   const Clock& clock_;
   ir::Rank rank_;
   bool enabled_;
+  std::uint64_t steps_;
   Seconds origin_;
   std::mutex mutex_;
-  ir::Trace trace_;
+  std::uint64_t newest_ = 0;
+  std::deque<ir::TraceRow> rows_;
 };
 
 }  // namespace autodist::exec

@@ -341,11 +341,14 @@ class AutoDist:
         on_nonfinite: Literal["stop", "ignore"] = "stop",
         loss_scaling: str | float | None = None,
         update_rules: dict[str, tuple[int, Callable[..., object]]] | None = None,
+        encrypt: Literal["auto", "on", "off"] = "auto",
         trace: bool = False,
+        trace_steps: int = 200,
         initial_weights: _Path | None = None,
         measure: bool = True,
         join_limit: float = 60.0,
         stall_limit: float = 300.0,
+        silence_limit: float = 20.0,
     ) -> None: ...
     @property
     def rank(self) -> int: ...

@@ -72,14 +72,22 @@ class AutoDist:
         keep per element, and ``rule(parameters, gradient, *states, lr, step, **options)``, which
         changes parameters and states in place: tensors of one dimension, any part of a parameter.
         It must treat every element by itself.
+    encrypt : {'auto', 'on', 'off'}
+        What ranks say to each other; 'auto': where they are on more than one machine. All-reduces
+        by a library, which are not encrypted, are refused unless it is off.
     trace : bool
-        Keep what every step does, for :meth:`Session.write_trace`.
+        Keep what steps do, for :meth:`Session.write_trace`.
+    trace_steps : int
+        Of the last so many steps; 0: of all.
     initial_weights : path, optional
         A safetensors file whose tensors take the place of the model's own first values.
     measure : bool
         Time every op at capture; fixes what travels first.
     join_limit, stall_limit : float
         Seconds for the ranks to meet, and for a wait within a step.
+    silence_limit : float
+        Seconds for which a rank that says nothing (a paused machine, a link that is down) is waited
+        for, 4 or more; a line names it after 3 s. A rank whose connection is closed is lost at once.
 
     Raises
     ------
@@ -102,11 +110,14 @@ class AutoDist:
         on_nonfinite="stop",
         loss_scaling=None,
         update_rules=None,
+        encrypt="auto",
         trace=False,
+        trace_steps=200,
         initial_weights=None,
         measure=True,
         join_limit=60.0,
         stall_limit=300.0,
+        silence_limit=20.0,
     ):
         cluster = _one_of("cluster", cluster, "resource_spec_file", resource_spec_file)
         builder = _one_of("builder", builder, "strategy_builder", strategy_builder)
@@ -123,10 +134,12 @@ class AutoDist:
         options.loss_scaling = "" if loss_scaling is None else str(loss_scaling)
         for rule, (states, function) in (update_rules or {}).items():
             options.add_rule(rule, states, function)
+        options.set_encryption(encrypt)
         options.trace = trace
+        options.trace_steps = trace_steps
         options.initial_weights = "" if initial_weights is None else os.fspath(initial_weights)
         options.measure = measure
-        options.set_limits(join_limit, stall_limit)
+        options.set_limits(join_limit, stall_limit, silence_limit)
         options.command = _command_for(specification)
         self._job = _autodist.Job(specification, options)
 

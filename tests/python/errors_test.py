@@ -101,6 +101,10 @@ def of_sessions():
     batch = (torch.randn(6, 4), torch.randn(6, 1))
     raised(autodist.UsageError, "Nearest: 'PartitionedPS'.",
            lambda: autodist.AutoDist(builder="PartitonedPS").distribute(model, mse, "sgd", batch))
+    raised(autodist.UsageError, "auto, on or off expected", autodist.AutoDist, "local:1",
+           encrypt="yes")
+    raised(autodist.UsageError, "silence_limit", autodist.AutoDist, "local:1", silence_limit=1)
+    raised(autodist.UsageError, "trace_steps", autodist.AutoDist, "local:1", trace_steps=-1)
     raised(autodist.UsageError, "Did you mean 'lr'?",
            lambda: autodist.AutoDist().distribute(model, mse, "sgd:lrr=1", batch))
     ad = autodist.AutoDist()

@@ -72,7 +72,14 @@ void add_rule(JobOptions& options, const std::string& name, int states, const py
 
 void bind_options(py::module_& module) {
   py::class_<JobOptions>(module, "JobOptions")
-      .def(py::init<>())
+      .def(py::init([] {
+        JobOptions options;
+        options.while_waiting = [] {
+          const py::gil_scoped_acquire locked;
+          if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+        };
+        return options;
+      }))
       .def_readwrite("builder", &JobOptions::builder)
       .def_readwrite("strategy_file", &JobOptions::strategy_file)
       .def_readwrite("seed", &JobOptions::seed)
@@ -83,16 +90,23 @@ void bind_options(py::module_& module) {
       .def_readwrite("initial_weights", &JobOptions::initial_weights)
       .def_readwrite("command", &JobOptions::command)
       .def_readwrite("trace", &JobOptions::trace)
+      .def_readwrite("trace_steps", &JobOptions::trace_steps)
       .def_readwrite("loss_scaling", &JobOptions::loss_scaling)
       .def("add_rule", &add_rule)
       .def("set_builders", &set_builders)
+      .def("set_encryption",
+           [](JobOptions& options, const std::string& word) {
+             options.encryption = encryption_from_name(word);
+           })
       .def("set_on_nonfinite",
            [](JobOptions& options, const std::string& name) {
              options.on_nonfinite = exec::on_nonfinite_from_name(name);
            })
-      .def("set_limits", [](JobOptions& options, double join_seconds, double stall_seconds) {
+      .def("set_limits", [](JobOptions& options, double join_seconds, double stall_seconds,
+                            double silence_seconds) {
         options.join_limit = Seconds{join_seconds};
         options.stall_limit = Seconds{stall_seconds};
+        options.silence_limit = Seconds{silence_seconds};
       });
 }
 

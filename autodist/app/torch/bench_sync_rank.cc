@@ -157,6 +157,7 @@ int bench_sync_rank(const SyncArguments& arguments, Console& console) {
   options.builder = "bench";
   options.encryption = arguments.encryption;
   options.trace = !arguments.trace.empty();
+  options.trace_steps = 0;
   AutoDist autodist(arguments.cluster, options);
   Session session = autodist.distribute(step, ir::parse_optimizer(arguments.optimizer));
   const SteadyClock clock;

@@ -144,6 +144,7 @@ void JobStep::choose_strategy() {
   options.cpu_only = job_options().cpu_only;
   options.micro_batches = job_options().accumulate;
   options.loss_scaling = scaling_;
+  options.encrypted = job_.encrypts();
   // Ranks of one machine have no link to be careful with.
   std::optional<comm::LinkFigures> links;
   if (job_options().tune_links && job_.cluster().nodes.size() > 1 && job_.size() > 1) {
@@ -207,7 +208,9 @@ void JobStep::start(comm::Transport& transport, comm::Collectives* collectives) 
   options.first_step = static_cast<std::uint64_t>(first_step_);
   options.wait_limit = job_options().stall_limit;
   options.exchange.epoch = index_ + 1 + trial_epochs_;
+  job_.set_pulse(options.exchange);
   options.trace = job_options().trace;
+  options.trace_steps = job_options().trace_steps;
   options.on_nonfinite = job_options().on_nonfinite;
   options.user_rules = &job_options().user_rules;
   options.device_time = job_options().device_time;

@@ -13,6 +13,8 @@
 #include "autodist/app/cores.h"
 #include "autodist/app/machine.h"
 #include "autodist/app/meeting_point.h"
+#include "autodist/app/open_files.h"
+#include "autodist/app/planning.h"
 #include "autodist/base/error.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/exec/large_tensors.h"
@@ -31,8 +33,14 @@ StartedRanks::Output prefixed_lines() {
 
 }  // namespace
 
+bool encrypts(Encryption encryption, const cluster::Cluster& cluster) {
+  if (encryption != Encryption::kAuto) return encryption == Encryption::kOn;
+  return encrypts_by_default(cluster);
+}
+
 JoinedJob::JoinedJob(const std::string& specification, JobOptions options)
     : options_(std::move(options)), specification_(specification) {
+  check_options();
   const Environment environment = process_environment();
   const std::optional<Launched> launched = launcher_of(environment);
   cluster_ = cluster_of(specification, launched);
@@ -48,6 +56,7 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options)
   } else {
     place_.size = size_;
   }
+  check_open_files(size_, raise_open_files());
   keep_freed_memory();
   if (size_ == 1) {
     alone_ = std::make_unique<comm::InProcessHub>(1);
@@ -67,8 +76,38 @@ void JoinedJob::check_children() const {
   if (const auto failure = children_->failure()) throw Error(ErrorCode::kPeersLost, *failure);
 }
 
+// A rank may do what it wants after the job: it is waited for as long as it lives.
 void JoinedJob::wait_for_children() {
-  if (children_) children_->wait(options_.join_limit);
+  constexpr Seconds kLookAround{0.2};
+  constexpr int kBeforeItIsSaid = 15;
+  if (!children_) return;
+  for (int looks = 1; !children_->wait(kLookAround); ++looks) {
+    if (looks == kBeforeItIsSaid) {
+      std::cerr << fmt::format("autodist: the job is over, {} still works; waiting for it\n",
+                               children_->running());
+    }
+    if (options_.while_waiting) options_.while_waiting();
+  }
+}
+
+void JoinedJob::set_pulse(comm::ExchangeOptions& exchange) const {
+  exchange.silence_limit = options_.silence_limit;
+  exchange.say = [](const std::string& line) { std::cerr << "autodist: " + line + "\n"; };
+}
+
+void JoinedJob::check_options() const {
+  const comm::ExchangeOptions pulse;
+  const Seconds least = pulse.heartbeat * (pulse.missed_heartbeats + 1);
+  if (options_.silence_limit < least) {
+    fail(ErrorCode::kUsage,
+         "silence_limit (--silence-timeout): {}, {} or more expected; ranks say every {} that they "
+         "are there",
+         to_string(options_.silence_limit), to_string(least), to_string(pulse.heartbeat));
+  }
+  if (options_.trace_steps < 0) {
+    fail(ErrorCode::kUsage, "trace_steps (--trace-steps): {}, 0 or more expected",
+         options_.trace_steps);
+  }
 }
 
 void JoinedJob::check_devices() const {
@@ -122,11 +161,6 @@ void JoinedJob::check_size(const JobPlace& place, const std::string& specificati
     fail(ErrorCode::kUsage, "environment: AUTODIST_SIZE={}, but {} has {} ranks", place.size,
          specification, size_);
   }
-}
-
-bool JoinedJob::encrypts() const {
-  if (options_.encryption != Encryption::kAuto) return options_.encryption == Encryption::kOn;
-  return cluster_.nodes.size() > 1;
 }
 
 comm::ChiefListener JoinedJob::listener(std::uint16_t port) const {

@@ -16,11 +16,15 @@
 #include "autodist/app/torch/session.h"
 #include "autodist/base/clock.h"
 #include "autodist/cluster/cluster.h"
+#include "autodist/comm/exchange.h"
 #include "autodist/comm/in_process.h"
 #include "autodist/comm/rendezvous.h"
 #include "autodist/comm/transport.h"
 
 namespace autodist::app {
+
+// Whether what ranks say to each other is encrypted.
+bool encrypts(Encryption encryption, const cluster::Cluster& cluster);
 
 class JoinedJob {
  public:
@@ -35,8 +39,13 @@ class JoinedJob {
   // Throws Error(kPeersLost) when a rank that this one started has died: sooner than heartbeats
   // notice it.
   void check_children() const;
-  // Waits for the ranks that this one started, after the job has ended in order.
+  // Waits for the ranks that this one started, after the job has ended in order, however long they
+  // go on.
   void wait_for_children();
+
+  [[nodiscard]] bool encrypts() const { return app::encrypts(options_.encryption, cluster_); }
+  // How long a silent rank is waited for, and that its silence is said.
+  void set_pulse(comm::ExchangeOptions& exchange) const;
 
   [[nodiscard]] const JobOptions& options() const { return options_; }
   [[nodiscard]] const cluster::Cluster& cluster() const { return cluster_; }
@@ -52,8 +61,8 @@ class JoinedJob {
   Clock& clock() { return clock_; }
 
  private:
+  void check_options() const;
   void check_devices() const;
-  [[nodiscard]] bool encrypts() const;
   // For a chief: where the others will knock.
   [[nodiscard]] comm::ChiefListener listener(std::uint16_t port) const;
   void share_cores() const;

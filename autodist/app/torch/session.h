@@ -49,6 +49,8 @@ struct AdamW : ir::Optimizer {
 };
 
 enum class Encryption : std::uint8_t { kAuto, kOn, kOff };
+// "auto", "on" or "off"; throws Error(kUsage) for another word.
+Encryption encryption_from_name(const std::string& name);
 
 // Of the search that finds a job's strategy (docs/autosync.md).
 struct SearchSettings {
@@ -76,9 +78,15 @@ struct JobOptions {
   bool cpu_only = false;                  // one CPU rank for each listed GPU
   Seconds join_limit{60};                 // for the ranks to meet
   Seconds stall_limit{300};  // for a wait within a step; lost peers are noticed long before
-  bool trace = false;        // keep Trace rows of every step
-  bool measure = true;       // time every op at capture (fixes priorities)
-  // Of what ranks say to each other: kAuto where they are on more than one machine.
+  // For a rank that says nothing (a machine that is paused, a link that is down); a line names it
+  // after 3 s. One whose connection is closed is lost at once. 4 or more.
+  Seconds silence_limit{20};
+  bool trace = false;  // keep Trace rows of steps
+  // The last so many steps; 0: of all, which takes memory without end unless they are taken.
+  std::int64_t trace_steps = 200;
+  bool measure = true;  // time every op at capture (fixes priorities)
+  // Of what ranks say to each other: kAuto where they are on more than one machine. Where it is
+  // encrypted, a plan with all-reduces by a library, which are not, is refused.
   Encryption encryption = Encryption::kAuto;
   // Measure the links between machines (slice and window sizes that the strategy leaves open).
   bool tune_links = true;
@@ -102,6 +110,9 @@ struct JobOptions {
   // What a chief starts the other ranks as: a program and its arguments. Empty: as this process was
   // started. An interpreter knows better where it is and what it was given than the system does.
   std::vector<std::string> command;
+  // Called several times a second while a chief whose job is over waits for the ranks that it
+  // started; what it throws ends the wait, and those that still run are stopped.
+  std::function<void()> while_waiting;
   // Lines that other ranks on this machine print. Default: standard error, prefixed.
   std::function<void(std::uint32_t rank, const std::string& line)> output;
 };
@@ -219,7 +230,8 @@ class Session {
   [[nodiscard]] const ir::Graph& graph() const;
   [[nodiscard]] const ir::Program& program() const;
   [[nodiscard]] const strategy::Strategy& strategy() const;
-  // Rows since the last call; empty unless asked for in the options.
+  // Rows since the last call, of at most JobOptions::trace_steps steps; empty unless asked for in
+  // the options.
   ir::Trace take_trace();
   // Those of all ranks, at the chief, in its time; every rank calls it, once after its last step.
   ir::Trace gather_trace();

@@ -16,6 +16,7 @@
 #include "autodist/app/plan_page.h"
 #include "autodist/app/planning.h"
 #include "autodist/app/stop_signal.h"
+#include "autodist/app/torch/joined_job.h"
 #include "autodist/app/torch/model_source.h"
 #include "autodist/app/torch/session.h"
 #include "autodist/app/torch/torch_verbs.h"
@@ -46,6 +47,8 @@ struct TrainArguments {
   bool no_history = false;
   TrainingOptions training;
   double join_seconds = 60;
+  double silence_seconds = 20;
+  std::int64_t trace_steps = 200;
   std::int64_t verify_every = 0;
   std::int64_t accumulate = 1;
   std::string on_nonfinite = "stop";
@@ -152,33 +155,17 @@ class StepTimes {
   std::vector<Seconds> times_;
 };
 
-// Without --trace a report needs no more than the last steps: rows of the others are dropped, which
-// keeps between this number and twice as many.
-constexpr std::int64_t kTracedSteps = 8;
+// What a report needs without --trace.
+constexpr std::int64_t kReportSteps = 16;
 
-void drop_early_rows(Session& session, std::int64_t steps) {
-  const bool last = steps - session.step() < kTracedSteps;
-  if (!last && session.step() % kTracedSteps == 0) session.take_trace();
-}
-
-// What arrived late of a step whose other rows were dropped goes, too.
-void drop_remains(ir::Trace& trace) {
-  std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
-  for (const ir::TraceRow& row : trace.rows) {
-    if (row.activity == ir::Activity::kCompute) first = std::min(first, row.step);
-  }
-  trace.rows.erase(std::remove_if(trace.rows.begin(), trace.rows.end(),
-                                  [&](const ir::TraceRow& row) { return row.step < first; }),
-                   trace.rows.end());
-}
-
-passes::Options passes_of(const JobOptions& options) {
+passes::Options passes_of(const JobOptions& options, const cluster::Cluster& cluster) {
   passes::Options passes;
   passes.cpu_only = options.cpu_only;
   passes.micro_batches = options.accumulate;
   if (!options.loss_scaling.empty()) {
     passes.loss_scaling = ir::parse_loss_scaling(options.loss_scaling);
   }
+  passes.encrypted = encrypts(options.encryption, cluster);
   return passes;
 }
 
@@ -193,7 +180,7 @@ void write_report(const TrainArguments& arguments, const JobOptions& options,
   PlanPageRequest request;
   const std::string file = std::filesystem::path(arguments.strategy_file).filename().string();
   request.chosen_by = file.empty() ? chosen_by(arguments, session) : source_of({"", file, {}});
-  request.how.passes = passes_of(options);
+  request.how.passes = passes_of(options, cluster);
   request.how.costs.micro_batches = arguments.accumulate;
   request.how.cluster_file = arguments.cluster;
   request.how.options.budget = {kReportBudget, 0};
@@ -216,7 +203,9 @@ int train_verb(TrainArguments arguments, Console& console) {
   options.seed = arguments.model.seed;
   options.cpu_only = arguments.cpu_only;
   options.join_limit = Seconds{arguments.join_seconds};
+  options.silence_limit = Seconds{arguments.silence_seconds};
   options.trace = !arguments.trace.empty() || !arguments.report.empty();
+  options.trace_steps = arguments.trace.empty() ? kReportSteps : arguments.trace_steps;
   options.verify_every = arguments.verify_every;
   options.accumulate = arguments.accumulate;
   options.initial_weights = arguments.init;
@@ -258,7 +247,6 @@ int train_verb(TrainArguments arguments, Console& console) {
   StepTimes times;
   const TrainingResult result = train(
       session, *source.training, arguments.training, interrupted, [&](const Progress& progress) {
-        if (arguments.trace.empty()) drop_early_rows(session, arguments.training.steps);
         if (speak) show_progress(console, progress, arguments.training.steps);
         if (speak && !arguments.report.empty()) add_step(run, progress);
         if (speak) times.add(progress);
@@ -277,11 +265,14 @@ int train_verb(TrainArguments arguments, Console& console) {
   if (options.trace) trace = session.gather_trace();
   if (!arguments.trace.empty() && speak) {
     write_file_atomically(arguments.trace, ir::to_chrome_json(trace));
+    if (arguments.trace_steps > 0 && result.steps > arguments.trace_steps) {
+      console.err << fmt::format("trace: the last {} of {} steps (--trace-steps)\n",
+                                 arguments.trace_steps, result.steps);
+    }
   }
   session.finish();
   if (!speak) return 0;
   times.keep(options.search.history, session, cluster_of(arguments.cluster, launched));
-  if (arguments.trace.empty()) drop_remains(trace);
   if (!arguments.report.empty()) {
     write_report(arguments, options, cluster, session, trace, std::move(run));
   }
@@ -326,14 +317,12 @@ int train_verb(TrainArguments arguments, Console& console) {
 
 void declare_encryption(CLI::App& verb, Encryption& encryption) {
   const auto set = [&encryption](const std::string& word) {
-    encryption = word == "on"    ? Encryption::kOn
-                 : word == "off" ? Encryption::kOff
-                                 : Encryption::kAuto;
+    encryption = encryption_from_name(word);
   };
   verb.add_option_function<std::string>(
           "--encrypt", set,
           "what ranks say to each other: on, off, or auto (the default: on where they are on more "
-          "than one machine). The same for every rank")
+          "than one machine). The same for every rank; all-reduces by a library need off")
       ->check(CLI::IsMember({"auto", "on", "off"}));
 }
 
@@ -388,6 +377,9 @@ Action declare_train(CLI::App& verb) {
                   "write an event file for TensorBoard into this folder");
   verb.add_option("--trace", arguments->trace,
                   "write one Chrome/Perfetto trace of all ranks (see report --late)");
+  verb.add_option("--trace-steps", arguments->trace_steps,
+                  "of the last so many steps (default 200; 0: of all, in memory)")
+      ->check(CLI::Range(std::int64_t{0}, kMostCount));
   verb.add_option("--report", arguments->report,
                   "write a page for a browser here: the plan, the run, and the timeline of a step, "
                   "predicted and measured");
@@ -402,6 +394,9 @@ Action declare_train(CLI::App& verb) {
   declare_encryption(verb, arguments->encryption);
   verb.add_option("--join-timeout", arguments->join_seconds, "seconds for the ranks to meet")
       ->check(CLI::Range(1e-3, 1e6));
+  verb.add_option("--silence-timeout", arguments->silence_seconds,
+                  "seconds for which a rank that says nothing is waited for (default 20)")
+      ->check(CLI::Range(4.0, 1e6));
   verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));

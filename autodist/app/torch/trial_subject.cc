@@ -9,7 +9,7 @@
 namespace autodist::app {
 
 TrialSubject::TrialSubject(JoinedJob& job, const ModelRequest& model, const std::string& optimizer)
-    : source_(open_model(model, "synthetic")), seed_(model.seed) {
+    : source_(open_model(model, "synthetic")), seed_(model.seed), encrypted_(job.encrypts()) {
   capture::Options options;
   options.seed = seed_;
   options.cost_repetitions = job.is_chief() ? 3 : 0;
@@ -23,7 +23,8 @@ TrialSubject::TrialSubject(JoinedJob& job, const ModelRequest& model, const std:
   }
 }
 
-TrialStep TrialSubject::step(const passes::Options& passes) const {
+TrialStep TrialSubject::step(passes::Options passes) const {
+  passes.encrypted = encrypted_;
   return {graph_, &source_.step, &bindings_, passes, seed_};
 }
 

@@ -26,11 +26,12 @@ class TrialSubject {
   // Nothing where all ranks are on one machine.
   [[nodiscard]] const std::optional<comm::LinkFigures>& links() const { return links_; }
   // Refers to this object.
-  [[nodiscard]] TrialStep step(const passes::Options& passes) const;
+  [[nodiscard]] TrialStep step(passes::Options passes) const;
 
  private:
   ModelSource source_;
   std::uint64_t seed_;
+  bool encrypted_;
   std::shared_ptr<const ir::Graph> graph_;
   capture::Bindings bindings_;
   std::optional<comm::LinkFigures> links_;

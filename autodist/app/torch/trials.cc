@@ -110,6 +110,7 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
   options.job_seed = step_.seed;
   options.wait_limit = job_.options().stall_limit;
   options.exchange.epoch = ++epochs_;
+  job_.set_pulse(options.exchange);
   options.on_nonfinite = exec::OnNonFinite::kIgnore;  // the same batch over and over may diverge
   options.user_rules = &job_.options().user_rules;
   options.device_time = job_.options().device_time;

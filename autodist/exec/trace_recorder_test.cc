@@ -1,0 +1,43 @@
+#include "autodist/exec/trace_recorder.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace autodist::exec {
+namespace {
+
+void add(TraceRecorder& trace, std::uint64_t step) {
+  trace.add(ir::Activity::kCompute, ir::StreamKind::kCompute, step, "op", Bytes{}, trace.now());
+}
+
+std::map<std::uint64_t, int> rows_by_step(TraceRecorder& trace) {
+  std::map<std::uint64_t, int> rows;
+  for (const ir::TraceRow& row : trace.take().rows) ++rows[row.step];
+  return rows;
+}
+
+TEST(TraceRecorder, KeepsAllStepsUnlessToldOtherwise) {
+  const SteadyClock clock;
+  TraceRecorder trace(clock, ir::Rank(0), true);
+  for (std::uint64_t step = 0; step < 100; ++step) add(trace, step);
+  EXPECT_EQ(rows_by_step(trace).size(), 100u);
+  EXPECT_TRUE(rows_by_step(trace).empty()) << "taken already";
+}
+
+TEST(TraceRecorder, KeepsTheLastSteps) {
+  const SteadyClock clock;
+  TraceRecorder trace(clock, ir::Rank(0), true, 3);
+  for (std::uint64_t step = 0; step < 100; ++step) {
+    add(trace, step);
+    add(trace, step);
+    if (step > 5) add(trace, step - 5);  // late
+  }
+  EXPECT_EQ(rows_by_step(trace), (std::map<std::uint64_t, int>{{97, 2}, {98, 2}, {99, 2}}));
+  add(trace, 98);
+  add(trace, 100);
+  EXPECT_EQ(rows_by_step(trace), (std::map<std::uint64_t, int>{{98, 1}, {100, 1}}));
+}
+
+}  // namespace
+}  // namespace autodist::exec
