@@ -2,7 +2,7 @@
 
     reliability_test.py AUTODIST
 
-A worker is killed, frozen, cut off for a second; the wire is searched for what must not be on it;
+A worker is killed, frozen, cut off for a while; the wire is searched for what must not be on it;
 strangers send a byte per second, or announce 2^63 bytes. Exit code 77 (skipped, says why) where the
 machine makes no namespaces.
 """
@@ -127,21 +127,68 @@ def a_frozen_worker_is_named_within_three_heartbeats(cluster):
         assert training.ended(0)[0] == PEERS_LOST
 
 
-def a_second_without_a_network_changes_nothing(cluster):
-    losses = []
-    for cut in (False, True):
-        log = cluster.folder / f"log-{cut}"
-        with job(cluster, 2, 400, "--json", "--log", log) as training:
-            # The chief's lines are a step late.
-            training.until(lambda: log.exists() and log.read_text().count("\n") > 5, 90)
-            if cut:
-                cluster.hosts[1].cut_off()
-                time.sleep(1)
-                cluster.hosts[1].reconnect()
-            training.result()
-        losses.append([json.loads(line)["loss"] for line in log.read_text().splitlines()])
-    assert len(losses[0]) > 390 and losses[0] == losses[1]
-    print(f"a blackhole of 1 s: {len(losses[1])} losses, the same with and without it")
+def losses_with(cluster, disturb):
+    """Of 400 steps on two hosts; disturb(training) runs once they are under way."""
+    log = cluster.folder / "log"
+    with job(cluster, 2, 400, "--json", "--log", log) as training:
+        # The chief's lines are a step late.
+        training.until(lambda: log.exists() and log.read_text().count("\n") > 5, 90)
+        disturb(training)
+        training.result()
+        said = [line.strip() for line in training.errors[0] if "rank 1 (" in line]
+    losses = [json.loads(line)["loss"] for line in log.read_text().splitlines()]
+    log.unlink()
+    assert len(losses) > 390
+    return losses, said
+
+
+def what_passes_changes_nothing(cluster):
+    host = cluster.hosts[1]
+
+    def without_a_network(seconds):
+        def disturb(_):
+            host.cut_off()
+            time.sleep(seconds)
+            host.reconnect()
+        return disturb
+
+    def in_one_direction(_):
+        host.mute()
+        time.sleep(2.5)
+        host.unmute()
+
+    def paused(training):
+        training.processes[1].send_signal(signal.SIGSTOP)
+        time.sleep(6)
+        training.processes[1].send_signal(signal.SIGCONT)
+
+    undisturbed, said = losses_with(cluster, lambda _: None)
+    assert not said, said
+    for what, disturb, is_said in (("a blackhole of 1 s", without_a_network(1), False),
+                                   ("a hole of 2.5 s in one direction", in_one_direction, False),
+                                   ("a blackhole of 5 s", without_a_network(5), True),
+                                   ("a pause of 6 s", paused, True)):
+        losses, said = losses_with(cluster, disturb)
+        assert losses == undisturbed, what
+        if is_said:
+            assert any("silent for 3." in line for line in said), said
+            assert any("is heard again, after " in line for line in said), said
+        print(f"{what}: {len(losses)} losses, the same with and without it: {said}")
+
+
+def a_silence_that_lasts_ends_the_job(cluster):
+    with job(cluster, 2, 1000000, "--silence-timeout", 6) as training:
+        training.wait_for_steps()
+        cluster.hosts[1].cut_off()
+        began = time.monotonic()
+        warning = training.said(0, "rank 1 (10.77.0.2")
+        assert "waiting for it until 6" in warning, warning
+        code, complaint = training.ended(0)
+        took = time.monotonic() - began
+        cluster.hosts[1].reconnect()
+        assert code == PEERS_LOST and "rank 1 (10.77.0.2" in complaint, (code, complaint)
+        assert "--silence-timeout" in complaint and 6 < took < 7 + 2 * SLACK, (took, complaint)
+        print(f"cut off for good: ended after {took:.1f} s: {complaint}")
 
 
 CAPTURE = """
@@ -276,7 +323,8 @@ def main():
             strangers_are_cut_off(cluster, "--encrypt", "off")
             a_killed_worker_is_noticed_within_a_second(cluster)
             a_frozen_worker_is_named_within_three_heartbeats(cluster)
-            a_second_without_a_network_changes_nothing(cluster)
+            what_passes_changes_nothing(cluster)
+            a_silence_that_lasts_ends_the_job(cluster)
     except Unavailable as error:
         print(f"SKIPPED: {error}")
         sys.exit(77)

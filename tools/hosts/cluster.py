@@ -106,6 +106,13 @@ class Host:
         """Nothing passes any more, and nobody is told: a blackhole in both directions."""
         ip_tool(["bridge", "-n", self.cluster.hub, "link", "set", "dev", self.port, "state", "0"])
 
+    def mute(self):
+        """What this host sends vanishes, and nobody is told; it still hears the others."""
+        ip_tool(["tc", "-n", self.name, "qdisc", "replace", "dev", "eth0", "root", "blackhole"])
+
+    def unmute(self):
+        ip_tool(["tc", "-n", self.name, "qdisc", "delete", "dev", "eth0", "root"])
+
     def reconnect(self):
         ip_tool(["bridge", "-n", self.cluster.hub, "link", "set", "dev", self.port, "state", "3"])
 
