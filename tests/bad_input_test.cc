@@ -95,37 +95,9 @@ TEST(BadInput, ASilenceThatRanksKeepAnyway) {
   expect_complaint({"train", "digits", "--silence-timeout", "1"}, 2, "--silence-timeout");
 }
 
-// Two addresses of this machine are two machines to a job.
-TEST(BadInput, ALibrarysAllReduceBetweenMachines) {
-  const Scratch scratch;
-  std::ofstream(scratch / "c.yml") << "nodes:\n  - address: 127.0.0.1\n    chief: true\n"
-                                      "  - address: 127.0.0.2\n";
-  const std::vector<std::string> training = autodist(
-      {"train", "digits", "--cluster", scratch / "c.yml", "--steps", "3", "--no-history"});
-  const auto ends = [&](const std::vector<std::string>& more, int code) {
-    std::vector<std::string> words = training;
-    words.insert(words.end(), more.begin(), more.end());
-    const Scratch output;
-    Process process(words, output);
-    EXPECT_EQ(process.wait(120s), code) << process.err();
-    return process.err();
-  };
-  const std::string library = "AllReduce:algorithm=library";
-  const std::string refused = ends({"--builder", library}, 4);
-  EXPECT_NE(refused.find("builder AllReduce:algorithm=library: "), std::string::npos) << refused;
-  EXPECT_NE(refused.find("sends in clear what this job encrypts"), std::string::npos) << refused;
-  EXPECT_NE(refused.find("--encrypt off"), std::string::npos) << refused;
-  {
-    const Scratch output;
-    Process plan(autodist({"plan", "digits", "--cluster", scratch / "c.yml", "--builder", library,
-                           "-o", scratch / "s.strategy"}),
-                 output);
-    ASSERT_EQ(plan.wait(), 0) << plan.err();
-  }
-  EXPECT_NE(ends({"--strategy", scratch / "s.strategy"}, 4).find("--encrypt off"),
-            std::string::npos);
-  ends({"--builder", library, "--encrypt", "off"}, 0);
-  ends({"--builder", "AllReduce"}, 0);
+TEST(BadInput, AnotherWordForEncryption) {
+  expect_complaint({"train", "digits", "--encrypt", "yes"}, 2, "--encrypt");
+  expect_complaint({"plan", "digits", "--encrypt", "yes"}, 2, "--encrypt");
 }
 
 // A port that somebody else holds.

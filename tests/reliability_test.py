@@ -24,20 +24,21 @@ from hosts.cluster import Unavailable, cluster_of  # noqa: E402
 HEARTBEAT = 1.0
 MISSED = 3
 SLACK = 1.5  # of a busy machine: for a process to be scheduled, and to end
-PEERS_LOST = 5  # exit code
+PEERS_LOST, INFEASIBLE = 5, 4  # exit codes
 LISTENING = "0A"
 
 
 class Job:
     """`autodist train digits`, a rank on each of the first hosts."""
 
-    def __init__(self, cluster, ranks, steps, *extra, keys=None, join_seconds=30):
+    def __init__(self, cluster, ranks, steps, *extra, keys=None, join_seconds=30,
+                 plan=("--builder", "PSLoadBalancing")):
         spec = cluster.folder / f"job-{ranks}.yml"
         nodes = "".join(f"  - address: {host.address}\n    slots: 1\n" + "    chief: true\n"
                         * (host.index == 0) for host in cluster.hosts[:ranks])
         spec.write_text("nodes:\n" + nodes)
-        command = [sys.argv[1], "train", "digits", "--batch", "30", "--cluster", spec, "--builder",
-                   "PSLoadBalancing", "--steps", steps, "--join-timeout", join_seconds, *extra]
+        command = [sys.argv[1], "train", "digits", "--batch", "30", "--cluster", spec, *plan,
+                   "--steps", steps, "--join-timeout", join_seconds, *extra]
         self.lines, self.errors = [[] for _ in range(ranks)], [[] for _ in range(ranks)]
         self.processes, self.readers = [], []
         for host in cluster.hosts[:ranks]:
@@ -231,6 +232,28 @@ def the_wire_shows_nothing_in_clear_text(cluster):
     print(f"{len(secret)} bytes captured, nothing in clear text")
 
 
+def a_library_in_clear_text_is_refused(cluster):
+    library = "AllReduce:algorithm=library"
+    spec, strategy = cluster.cluster_file(), cluster.folder / "library.strategy"
+    subprocess.run([sys.argv[1], "plan", "digits", "--cluster", spec, "--builder", library, "-o",
+                    strategy], check=True, stdout=subprocess.DEVNULL)
+    for plan, ranks in ((("--builder", library), 2), (("--strategy", strategy), 3)):
+        with job(cluster, ranks, 10, plan=plan) as training:
+            for rank in range(ranks):
+                code, complaint = training.ended(rank)
+                assert code == INFEASIBLE and "--encrypt off" in complaint, (code, complaint)
+            print(f"{plan[0]}: {complaint}")
+        with job(cluster, ranks, 10, "--json", "--encrypt", "off", plan=plan) as training:
+            training.result()
+
+    # The same search, with and without.
+    for encrypt, collectives in (("off", True), ("auto", False)):
+        shown = subprocess.run([sys.argv[1], "plan", "resnet-small", "--cluster", spec, "--budget",
+                                "60", "--no-history", "--encrypt", encrypt], check=True, text=True,
+                               capture_output=True).stdout
+        assert (" and 0 library collectives" not in shown) == collectives, (encrypt, shown)
+
+
 def another_key_does_not_get_in(cluster):
     other = cluster.folder / "other-key"
     other.write_text("ab" * 32)
@@ -318,6 +341,7 @@ def main():
         with cluster_of([None] * 3) as cluster:
             it_listens_on_the_chosen_address_only(cluster)
             the_wire_shows_nothing_in_clear_text(cluster)
+            a_library_in_clear_text_is_refused(cluster)
             another_key_does_not_get_in(cluster)
             strangers_are_cut_off(cluster)
             strangers_are_cut_off(cluster, "--encrypt", "off")
