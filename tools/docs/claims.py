@@ -11,8 +11,8 @@ import re
 import fences
 
 MARK = re.compile(r"<!-- claims (?P<name>[\w-]+): (?P<values>.*?) -->", re.S)
-# What reads as a measured figure.
-FIGURE = re.compile(r"\d[\d.,]*(?: (?:times|%|ms|µs|s|seconds?|minutes|GB|samples/s|s/GB|GB/s)(?![\w/])|[%×])")
+# What reads as a measured figure. Seconds and gigabytes do not: limits and sizes have them, too.
+FIGURE = re.compile(r"\d[\d.,]*(?: (?:times|%|ms|µs|samples/s|s/GB|GB/s)(?![\w/])|[%×])")
 
 
 def units(text):
