@@ -7,6 +7,8 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 
 #include "autodist/app/machine.h"
 #include "autodist/base/error.h"
@@ -28,7 +30,15 @@ std::string trimmed(std::string text) {
   return text;
 }
 
+// A pipe gives it once; a second job of this process gets it from here. The descriptor stays ours:
+// a number that was given back would be somebody else's then.
 std::string read_key(int descriptor) {
+  static std::mutex mutex;
+  static std::map<int, std::string> read_before;
+  const std::lock_guard lock(mutex);
+  if (const auto known = read_before.find(descriptor); known != read_before.end()) {
+    return known->second;
+  }
   std::string key(2 * kKeyBytes, '\0');
   std::size_t done = 0;
   while (done < key.size()) {
@@ -36,12 +46,13 @@ std::string read_key(int descriptor) {
     if (got <= 0) break;
     done += static_cast<std::size_t>(got);
   }
-  ::close(descriptor);
+  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   if (done != key.size()) {
     fail(ErrorCode::kAuthentication,
          "the job's key could not be read from descriptor {}: got {} of {} characters", descriptor,
          done, key.size());
   }
+  read_before[descriptor] = key;
   return key;
 }
 
@@ -77,13 +88,15 @@ std::optional<JobPlace> job_from_environment(const Environment& environment) {
          place.rank, place.size);
   }
   const std::string chief = required(environment, "AUTODIST_CHIEF");
-  const std::size_t colon = chief.rfind(':');
-  if (colon == std::string::npos || colon == 0) {
-    fail(ErrorCode::kUsage, "environment: AUTODIST_CHIEF='{}', ADDRESS:PORT expected", chief);
+  const auto listens = host_and_port(chief);
+  if (!listens) {
+    fail(ErrorCode::kUsage,
+         "environment: AUTODIST_CHIEF='{}', ADDRESS:PORT expected ([ADDRESS]:PORT for IPv6)",
+         chief);
   }
-  place.chief_address = resolved(chief.substr(0, colon));
+  place.chief_address = resolved(listens->host);
   place.chief_port =
-      static_cast<std::uint16_t>(number_of("AUTODIST_CHIEF", chief.substr(colon + 1), 65'535));
+      static_cast<std::uint16_t>(number_of("AUTODIST_CHIEF", listens->port, 65'535));
   const auto own = environment("AUTODIST_ADDRESS");
   place.own_address = own ? *own : address_towards(place.chief_address);
   if (const auto descriptor = environment("AUTODIST_KEY_FD")) {
@@ -97,7 +110,7 @@ std::optional<JobPlace> job_from_environment(const Environment& environment) {
 std::vector<std::string> place_variables(const JobPlace& place, int key_descriptor) {
   std::vector<std::string> variables{
       fmt::format("AUTODIST_RANK={}", place.rank), fmt::format("AUTODIST_SIZE={}", place.size),
-      fmt::format("AUTODIST_CHIEF={}:{}", place.chief_address, place.chief_port),
+      fmt::format("AUTODIST_CHIEF={}", with_port(place.chief_address, place.chief_port)),
       fmt::format("AUTODIST_KEY_FD={}", key_descriptor)};
   if (!place.own_address.empty()) {
     variables.push_back(fmt::format("AUTODIST_ADDRESS={}", place.own_address));

@@ -53,6 +53,38 @@ TEST(Job, ARankReadsItsPlaceAndItsKey) {
   EXPECT_EQ(place->key, key);
 }
 
+// A pipe can be read once, and whoever opens something then must not lose it to the second.
+TEST(Job, ASecondJobOfAProcessHasTheSameKeyAndClosesNothing) {
+  const std::string key = make_job_key();
+  const Environment environment = of({{"AUTODIST_RANK", "1"},
+                                      {"AUTODIST_SIZE", "2"},
+                                      {"AUTODIST_CHIEF", "[::1]:4000"},
+                                      {"AUTODIST_KEY_FD", descriptor_with(key)}});
+  EXPECT_EQ(job_from_environment(environment)->key, key);
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  EXPECT_EQ(job_from_environment(environment)->key, key);
+  EXPECT_EQ(::write(ends[1], "x", 1), 1);
+  char byte = 0;
+  EXPECT_EQ(::read(ends[0], &byte, 1), 1);
+}
+
+TEST(Job, AnAddressOfIPv6StandsInBrackets) {
+  const std::string key = descriptor_with(make_job_key());
+  const auto place = job_from_environment(of({{"AUTODIST_RANK", "1"},
+                                              {"AUTODIST_SIZE", "2"},
+                                              {"AUTODIST_CHIEF", "[::1]:4000"},
+                                              {"AUTODIST_KEY_FD", key}}));
+  EXPECT_EQ(place->chief_address, "::1");
+  EXPECT_EQ(place->chief_port, 4000);
+  EXPECT_EQ(place_variables(*place, 3)[2], "AUTODIST_CHIEF=[::1]:4000");
+  for (const char* text : {"[::1]", "[::1:4000", "[]:4000", ":4000", "host:"}) {
+    const std::string message = message_for(
+        {{"AUTODIST_RANK", "1"}, {"AUTODIST_SIZE", "2"}, {"AUTODIST_CHIEF", text}});
+    EXPECT_NE(message.find("[ADDRESS]:PORT"), std::string::npos) << text;
+  }
+}
+
 TEST(Job, NamesTheVariableThatIsWrong) {
   EXPECT_NE(message_for({{"AUTODIST_RANK", "0"}}).find("AUTODIST_SIZE is not"), std::string::npos);
   EXPECT_NE(message_for({{"AUTODIST_RANK", "x"}, {"AUTODIST_SIZE", "2"}}).find("AUTODIST_RANK='x'"),

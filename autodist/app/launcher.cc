@@ -138,14 +138,15 @@ Launched tf_job(const std::string& text) {
   if (!own || *own >= ranks.size()) wrong("this task is neither chief nor a listed worker");
   launched.rank = static_cast<std::uint32_t>(*own);
   launched.size = static_cast<std::uint32_t>(ranks.size());
-  const std::string& chief = ranks.front();
-  const std::size_t colon = chief.rfind(':');
-  if (colon == std::string::npos || colon == 0) wrong("'" + chief + "', HOST:PORT expected");
-  launched.chief_address = chief.substr(0, colon);
+  const auto chief = host_and_port(ranks.front());
+  if (!chief) wrong("'" + ranks.front() + "', HOST:PORT expected");
+  launched.chief_address = chief->host;
   launched.chief_port =
-      static_cast<std::uint16_t>(number_of("TF_CONFIG", chief.substr(colon + 1), 65'535));
-  for (const std::string& host : ranks)
-    launched.host_file += host.substr(0, host.rfind(':')) + "\n";
+      static_cast<std::uint16_t>(number_of("TF_CONFIG", chief->port, 65'535));
+  for (const std::string& each : ranks) {
+    const auto host = host_and_port(each);
+    launched.host_file += (host ? host->host : each) + "\n";
+  }
   return launched;
 }
 

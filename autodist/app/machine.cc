@@ -80,6 +80,22 @@ std::string resolved(const std::string& host) {
   return digits_of(preferred(look_up(host)).ai_addr);
 }
 
+std::optional<HostPort> host_and_port(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == text.size()) return std::nullopt;
+  std::string host = text.substr(0, colon);
+  if (host.front() == '[') {
+    if (host.back() != ']' || host.size() < 3) return std::nullopt;
+    host = host.substr(1, host.size() - 2);
+  }
+  return HostPort{host, text.substr(colon + 1)};
+}
+
+std::string with_port(const std::string& host, std::uint16_t port) {
+  const bool wide = host.find(':') != std::string::npos;
+  return wide ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
 bool is_this_machine(const std::string& host) {
   if (cluster::is_loopback(host) || is_own_name(host)) return true;
   const std::vector<std::string> own = own_addresses();

@@ -1,5 +1,6 @@
 #include "autodist/app/meeting_point.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -58,6 +59,24 @@ std::optional<Meeting> read_meeting(const std::string& path) {
   return Meeting{static_cast<std::uint16_t>(std::atoi(text.c_str())), text.substr(space + 1)};
 }
 
+// A reader sees all of it or nothing; others never see anything.
+void write_private(const std::string& path, const std::string& text) {
+  const std::string partial = fmt::format("{}.{}.tmp", path, ::getpid());
+  ::unlink(partial.c_str());
+  const int file =
+      ::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  bool written = file >= 0;
+  if (written) {
+    written = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  }
+  const int error = errno;
+  if (file >= 0) ::close(file);
+  if (written && ::rename(partial.c_str(), path.c_str()) == 0) return;
+  const std::string reason = std::strerror(written ? errno : error);
+  ::unlink(partial.c_str());
+  fail(ErrorCode::kEnvironment, "{}: the job's key cannot be left there: {}", path, reason);
+}
+
 }  // namespace
 
 std::string meeting_folder(const Environment& environment, bool one_machine) {
@@ -81,7 +100,7 @@ std::string meeting_folder(const Environment& environment, bool one_machine) {
 MeetingPoint::MeetingPoint(const std::string& folder, const std::string& job_id,
                            const Meeting& meeting)
     : path_(file_of(folder, job_id)) {
-  write_file_atomically(path_, fmt::format("{} {}", meeting.port, meeting.key));
+  write_private(path_, fmt::format("{} {}", meeting.port, meeting.key));
 }
 
 MeetingPoint::~MeetingPoint() { ::unlink(path_.c_str()); }

@@ -22,7 +22,8 @@ struct Meeting {
 // write to or read.
 std::string meeting_folder(const Environment& environment, bool one_machine);
 
-// The chief's side: the file is there from here until the object ends.
+// The chief's side: the file is there, for its user's eyes alone, from here until the object ends.
+// It takes the place of one that a chief before it left.
 class MeetingPoint {
  public:
   // Throws Error(kEnvironment).

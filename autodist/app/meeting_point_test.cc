@@ -49,6 +49,17 @@ TEST_F(MeetingPoints, TheOthersWaitForTheChiefsWord) {
   EXPECT_TRUE(fs::is_empty(place));
 }
 
+TEST_F(MeetingPoints, TheKeyIsForTheUsersEyesAlone) {
+  const std::string place = folder("AUTODIST_MEETING_DIR");
+  const mode_t usual = ::umask(0);
+  const MeetingPoint point(place, "job", {4711, "secret"});
+  ::umask(usual);
+  struct stat about {};
+  const fs::path file = fs::directory_iterator(place)->path();
+  ASSERT_EQ(::stat(file.c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0600U);
+}
+
 TEST_F(MeetingPoints, TheFolderIsTheUsersAlone) {
   EXPECT_EQ(folder("XDG_RUNTIME_DIR"), scratch_ / "XDG_RUNTIME_DIR/autodist");
   EXPECT_EQ(folder("HOME", /*one_machine=*/false), scratch_ / "HOME/.autodist/jobs");
