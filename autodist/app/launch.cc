@@ -3,15 +3,18 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <utility>
 
 #include "autodist/app/wait_policy.h"
@@ -24,6 +27,7 @@ namespace {
 
 constexpr auto kPollChild = std::chrono::milliseconds(20);
 constexpr std::chrono::seconds kGrace{2};
+constexpr std::chrono::milliseconds kLastLine{300};  // at most, for what a rank said at its end
 
 struct Pipe {
   int read_end = -1;
@@ -52,7 +56,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 }
 
 // Hands complete lines on until the writers have closed their ends.
-void read_lines(int descriptor, std::uint32_t rank, const StartedRanks::Output& output) {
+void read_lines(int descriptor, const std::function<void(const std::string& line)>& take) {
   std::string pending;
   char buffer[4096];
   while (true) {
@@ -61,15 +65,101 @@ void read_lines(int descriptor, std::uint32_t rank, const StartedRanks::Output& 
     if (got <= 0) break;
     pending.append(buffer, static_cast<std::size_t>(got));
     for (std::size_t end; (end = pending.find('\n')) != std::string::npos;) {
-      output(rank, pending.substr(0, end));
+      take(pending.substr(0, end));
       pending.erase(0, end + 1);
     }
   }
-  if (!pending.empty()) output(rank, pending);
+  if (!pending.empty()) take(pending);
   ::close(descriptor);
 }
 
 }  // namespace
+
+// A shell that outlives this process for a moment: when the pipe from us ends, however we ended, it
+// kills the process groups that it was told of. It is no program of ours, so that it takes no
+// memory of ours along.
+class Guardian {
+ public:
+  Guardian() {
+    const Pipe pipe;
+    static const char* const kScript =
+        "groups=; while read -r group; do groups=\"$groups -$group\"; done; "
+        "[ -z \"$groups\" ] || kill -s KILL -- $groups";
+    pid_ = ::fork();
+    if (pid_ < 0) {
+      fail(ErrorCode::kEnvironment, "a guardian of ranks: fork: {}", std::strerror(errno));
+    }
+    if (pid_ == 0) {
+      ::setsid();  // no terminal's signal is for it
+      const int nothing = ::open("/dev/null", O_WRONLY);
+      const int in = ::fcntl(pipe.read_end, F_DUPFD_CLOEXEC, 10);
+      ::dup2(in, STDIN_FILENO);
+      ::dup2(nothing, STDOUT_FILENO);  // who reads ours need not wait for its end
+      ::dup2(nothing, STDERR_FILENO);
+      ::execl("/bin/sh", "sh", "-c", kScript, nullptr);
+      ::_exit(127);
+    }
+    ::close(pipe.read_end);
+    write_end_ = pipe.write_end;
+  }
+  // After the ranks and their groups.
+  ~Guardian() {
+    ::kill(pid_, SIGKILL);
+    ::close(write_end_);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Guardian(const Guardian&) = delete;
+  Guardian& operator=(const Guardian&) = delete;
+
+  void guard(pid_t group) { write_all(write_end_, fmt::format("{}\n", group)); }
+
+ private:
+  pid_t pid_ = 0;
+  int write_end_ = -1;
+};
+
+class StartedRanks::LastingThread {
+ public:
+  LastingThread() : thread_([this] { work(); }) {}
+  ~LastingThread() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  LastingThread(const LastingThread&) = delete;
+  LastingThread& operator=(const LastingThread&) = delete;
+
+  // Runs it there, and throws here what it throws.
+  void run(std::function<void()> task) {
+    std::packaged_task<void()> work(std::move(task));
+    auto done = work.get_future();
+    {
+      const std::lock_guard lock(mutex_);
+      task_ = std::move(work);
+    }
+    changed_.notify_all();
+    done.get();
+  }
+
+ private:
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return over_ || task_.valid(); });
+      if (over_) return;
+      std::exchange(task_, {})();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::packaged_task<void()> task_;
+  bool over_ = false;
+  std::thread thread_;  // the last to begin
+};
 
 CommandLine own_command_line() {
   CommandLine command;
@@ -100,9 +190,20 @@ RankProcess here(const CommandLine& command, const JobPlace& place) {
   return process;
 }
 
-StartedRanks::StartedRanks(const std::vector<RankProcess>& ranks, Output output)
+StartedRanks::StartedRanks(const std::vector<RankProcess>& ranks, Output output, DiesWithUs dies)
     : output_(std::move(output)) {
-  for (const RankProcess& rank : ranks) start(rank);
+  if (dies == DiesWithUs::kGroups) guardian_ = std::make_unique<Guardian>();
+  const auto start_all = [&] {
+    for (const RankProcess& rank : ranks) start(rank);
+  };
+  // The first thread lasts as long as the process.
+  const bool is_first = ::syscall(SYS_gettid) == ::getpid();
+  if (is_first) {
+    start_all();
+  } else {
+    forks_ = std::make_unique<LastingThread>();
+    forks_->run(start_all);
+  }
 }
 
 void StartedRanks::start(const RankProcess& rank) {
@@ -140,8 +241,19 @@ void StartedRanks::start(const RankProcess& rank) {
   ::close(lines.write_end);
   const bool stays_open = rank.input_descriptor == STDIN_FILENO;
   if (!stays_open) ::close(input.write_end);
-  children_.push_back({rank.rank, rank.node, pid, stays_open ? input.write_end : -1, false, 0});
-  readers_.emplace_back(read_lines, lines.read_end, rank.rank, output_);
+  if (guardian_) guardian_->guard(pid);
+  auto said = std::make_shared<Lines>();
+  children_.push_back(
+      {rank.rank, rank.node, pid, stays_open ? input.write_end : -1, false, 0, said});
+  readers_.emplace_back([this, said, descriptor = lines.read_end, number = rank.rank] {
+    read_lines(descriptor, [&](const std::string& line) {
+      output_(number, line);
+      const std::lock_guard lock(said->mutex);
+      if (line.find_first_not_of(" \t\r") != std::string::npos) said->last = line;
+    });
+    const std::lock_guard lock(said->mutex);
+    said->over = true;
+  });
   if (!written) {
     fail(ErrorCode::kEnvironment, "rank {}: its {} bytes of input could not be handed over",
          rank.rank, rank.input.size());
@@ -166,14 +278,45 @@ std::string StartedRanks::describe(const Child& child) {
                             : fmt::format("rank {} (on {})", child.rank, child.node);
 }
 
+bool StartedRanks::runs(std::uint32_t rank) {
+  reap();
+  return std::any_of(children_.begin(), children_.end(), [&](const Child& child) {
+    return child.rank == rank && !child.ended;
+  });
+}
+
+// How it ended, and its last line, which may still be on its way here.
+std::string StartedRanks::account(const Child& child) {
+  std::string text =
+      WIFSIGNALED(child.status)
+          ? fmt::format("{} was killed by signal {}", describe(child), WTERMSIG(child.status))
+          : fmt::format("{} ended with exit code {}", describe(child), WEXITSTATUS(child.status));
+  const auto end = std::chrono::steady_clock::now() + kLastLine;
+  while (true) {
+    {
+      const std::lock_guard lock(child.lines->mutex);
+      const bool late = std::chrono::steady_clock::now() > end;
+      if (child.lines->over || late) {
+        if (!child.lines->last.empty()) text += "; its last line: " + child.lines->last;
+        return text;
+      }
+    }
+    std::this_thread::sleep_for(kPollChild);
+  }
+}
+
 std::optional<std::string> StartedRanks::failure() {
   reap();
   for (const Child& child : children_) {
-    if (!child.ended || child.status == 0) continue;
-    if (WIFSIGNALED(child.status)) {
-      return fmt::format("{} was killed by signal {}", describe(child), WTERMSIG(child.status));
-    }
-    return fmt::format("{} ended with exit code {}", describe(child), WEXITSTATUS(child.status));
+    if (child.ended && child.status != 0) return account(child);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> StartedRanks::ended() {
+  if (const auto bad = failure()) return bad;
+  for (const Child& child : children_) {
+    if (child.ended) return account(child);
   }
   return std::nullopt;
 }

@@ -5,6 +5,8 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -37,15 +39,21 @@ struct RankProcess {
 // A rank on this machine; the key goes by descriptor.
 RankProcess here(const CommandLine& command, const JobPlace& place);
 
+class Guardian;
+
 // Ranks as child processes. What they write on standard output or standard error is handed, line by
 // line, to `output` (from threads of this object). A child dies with its parent, also when the
-// parent is killed.
+// parent is killed, but not with the thread that made this object.
 class StartedRanks {
  public:
   using Output = std::function<void(std::uint32_t rank, const std::string& line)>;
+  // Who dies with this process when it is killed: the ranks alone, or (a process more, which waits
+  // for that) whatever they have started in their process groups, too.
+  enum class DiesWithUs { kRanks, kGroups };
 
   // Throws Error(kEnvironment).
-  StartedRanks(const std::vector<RankProcess>& ranks, Output output);
+  StartedRanks(const std::vector<RankProcess>& ranks, Output output,
+               DiesWithUs dies = DiesWithUs::kRanks);
   // Those that still run are stopped, after two seconds by force.
   ~StartedRanks();
   StartedRanks(const StartedRanks&) = delete;
@@ -57,8 +65,14 @@ class StartedRanks {
   // Whether some have not ended yet. Does not block.
   [[nodiscard]] bool any_runs();
 
-  // The first rank that ended badly: "rank 1 (pid 4711) was killed by signal 9". Does not block.
+  // Whether this rank has been started and has not ended yet. Does not block.
+  [[nodiscard]] bool runs(std::uint32_t rank);
+
+  // The first rank that ended badly, and what it wrote last: "rank 1 (pid 4711) ended with exit
+  // code 1; its last line: KeyError: 'x'". Blocks no longer than its last line takes.
   std::optional<std::string> failure();
+  // The same of a rank that ended at all, where it is too early for that.
+  std::optional<std::string> ended();
 
   // Waits for all to end; false where some still run after `limit`. Throws Error(kPeersLost) with
   // failure().
@@ -67,6 +81,12 @@ class StartedRanks {
   [[nodiscard]] std::string running() const;
 
  private:
+  // What a rank writes, as its reader knows it.
+  struct Lines {
+    std::mutex mutex;
+    std::string last;
+    bool over = false;
+  };
   struct Child {
     std::uint32_t rank = 0;
     std::string node;
@@ -74,15 +94,21 @@ class StartedRanks {
     int input = -1;  // our end, where it stays open
     bool ended = false;
     int status = 0;
+    std::shared_ptr<Lines> lines;
   };
 
   void start(const RankProcess& rank);
   void reap();
   static std::string describe(const Child& child);
+  static std::string account(const Child& child);
 
   std::vector<Child> children_;
   std::vector<std::thread> readers_;
   Output output_;
+  std::unique_ptr<Guardian> guardian_;
+  // The kernel kills a child when the thread that forked it ends.
+  class LastingThread;
+  std::unique_ptr<LastingThread> forks_;
 };
 
 }  // namespace autodist::app

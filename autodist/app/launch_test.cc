@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include "autodist/base/error.h"
@@ -122,6 +125,57 @@ TEST(StartedRanks, WhatARankHasStartedEndsWithIt) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
   ASSERT_EQ(lines.by_rank[1].size(), 1U);
   EXPECT_TRUE(has_ended(lines.by_rank[1].front()));
+}
+
+TEST(StartedRanks, WhatARankSaidLastIsTold) {
+  Lines lines;
+  StartedRanks ranks(local_ranks("echo 'KeyError: x'; echo; exit 1", job_of(2)), lines.output());
+  while (ranks.any_runs()) std::this_thread::sleep_for(5ms);
+  const std::string failure = ranks.failure().value_or("none");
+  EXPECT_NE(failure.find("ended with exit code 1; its last line: KeyError: x"), std::string::npos)
+      << failure;
+  EXPECT_EQ(ranks.ended(), failure);
+}
+
+// The kernel ends a child with the thread that forked it.
+TEST(StartedRanks, RanksOutliveTheThreadThatStartedThem) {
+  Lines lines;
+  std::unique_ptr<StartedRanks> ranks;
+  std::thread([&] {
+    ranks = std::make_unique<StartedRanks>(local_ranks("sleep 0.5; echo done", job_of(2)),
+                                           lines.output());
+  }).join();
+  ranks->wait(Seconds{10});
+  ranks.reset();
+  EXPECT_EQ(lines.by_rank[1], std::vector<std::string>{"done"});
+}
+
+// A launcher that is killed can kill nobody itself.
+TEST(StartedRanks, WhatARankHasStartedDiesWithALauncherThatIsKilled) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t launcher = ::fork();
+  ASSERT_GE(launcher, 0);
+  if (launcher == 0) {
+    StartedRanks ranks(
+        local_ranks("trap '' TERM HUP; sleep 61 & echo $!; wait", job_of(3)),
+        [&](std::uint32_t, const std::string& line) {
+          (void)!::write(ends[1], (line + " ").data(), line.size() + 1);
+        },
+        StartedRanks::DiesWithUs::kGroups);
+    while (true) ::pause();
+  }
+  std::vector<std::string> grandchildren(1);
+  while (grandchildren.size() < 3) {
+    char c = 0;
+    ASSERT_EQ(::read(ends[0], &c, 1), 1);
+    if (c == ' ') grandchildren.emplace_back();
+    if (c != ' ') grandchildren.back() += c;
+  }
+  grandchildren.pop_back();
+  ::kill(launcher, SIGKILL);
+  ::waitpid(launcher, nullptr, 0);
+  for (const std::string& pid : grandchildren) EXPECT_TRUE(has_ended(pid)) << pid;
 }
 
 TEST(StartedRanks, AProcessThatStandsForAnotherEndsWithItsInput) {

@@ -113,16 +113,21 @@ std::string script_of(const RemoteProgram& program, const cluster::SshConfig& ss
   // Unless the settings of the ssh group, or the machine's own, say it otherwise.
   exports += fmt::format("[ -n \"$GOMP_SPINCOUNT\" ] || export {0}=\"${{{0}:-{1}}}\"\n",
                          kWaitPolicy, kPassive);
+  // A group of its own, where the machine has setsid: what the rank starts ends with it.
+  exports +=
+      "group=; command -v setsid >/dev/null 2>&1 && group=setsid\n"
+      "end() { kill -s KILL -- ${group:+-}$rank; }\n";
   // In braces, so that the shell has read all of it before the watcher reads what follows: nothing,
   // until we are gone.
-  return "{\nexec 4<&0\n" + prelude(program, ssh) + exports + command +
+  return "{\nexec 4<&0\n" + prelude(program, ssh) + exports + "$group " + command +
          fmt::format(" </dev/null {}<<'KEY' 4<&- &\n{}\nKEY\n", kKeyDescriptor, key) +
          "rank=$!\n"
-         "{ cat <&4; kill -TERM $rank; sleep 5; kill -KILL $rank; } >/dev/null 2>&1 &\n"
+         "{ cat <&4; kill -TERM $rank; sleep 5; end; } >/dev/null 2>&1 &\n"
          "watcher=$!\n"
          "wait $rank\n"
          "code=$?\n"
          "kill $watcher\n"
+         "end >/dev/null 2>&1\n"
          "exit $code\n}\n";
 }
 

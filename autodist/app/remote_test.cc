@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <signal.h>
+
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <thread>
 
 #include "autodist/app/subprocess.h"
@@ -78,6 +81,18 @@ TEST(RemoteScript, ThreadsSleepWhileTheyWaitUnlessToldOtherwise) {
 
 TEST(RemoteScript, EndsAsTheProgramDoes) {
   EXPECT_EQ(run_script(shell("exit 6")).failure, "rank 0 (on 10.0.0.2) ended with exit code 6");
+}
+
+TEST(RemoteScript, WhatTheProgramHasStartedEndsWithIt) {
+  const Outcome finished = run_script(shell("sleep 61 >/dev/null 2>&1 & echo $!; exit 0"));
+  const pid_t pid = std::stoi(finished.output);
+  for (int i = 0; i < 400 && ::kill(pid, 0) == 0; ++i) {
+    std::ifstream stat(fmt::format("/proc/{}/stat", pid));
+    std::string line;
+    if (std::getline(stat, line) && line.find(") Z ") != std::string::npos) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_NE(::kill(pid, 0), 0);
 }
 
 // Its standard input ends: whoever started it is gone.

@@ -28,6 +28,7 @@ extern "C" void on_stop_signal(int number) {
 const std::atomic<bool>& watch_stop_signals() {
   ::signal(SIGINT, on_stop_signal);
   ::signal(SIGTERM, on_stop_signal);
+  if (::signal(SIGHUP, on_stop_signal) == SIG_IGN) ::signal(SIGHUP, SIG_IGN);
   return wished;
 }
 

@@ -129,7 +129,8 @@ int run(const RunArguments& arguments, Console& console) {
   if (!remote.empty()) check_nodes(cluster, remote, program);
 
   const std::atomic<bool>& interrupted = watch_stop_signals();
-  StartedRanks ranks(processes, printer(console, arguments.logs, size));
+  StartedRanks ranks(processes, printer(console, arguments.logs, size),
+                     StartedRanks::DiesWithUs::kGroups);
   bool told = false;
   while (ranks.any_runs()) {
     if (const auto bad = ranks.failure(); bad && !told) throw Error(ErrorCode::kPeersLost, *bad);
