@@ -86,6 +86,18 @@ TEST(StartedRanks, TheKeyIsNeitherInTheEnvironmentNorInTheArguments) {
   }
 }
 
+TEST(StartedRanks, ARankThatWorksOnIsNamedAndNotEnded) {
+  Lines lines;
+  {
+    StartedRanks ranks(local_ranks("sleep 1; echo through", job_of(2)), lines.output());
+    EXPECT_FALSE(ranks.wait(Seconds{0.05}));
+    EXPECT_EQ(ranks.running().find("rank 1 (pid "), 0u) << ranks.running();
+    EXPECT_TRUE(ranks.wait(Seconds{60}));
+    EXPECT_EQ(ranks.running(), "no rank");
+  }
+  EXPECT_EQ(lines.by_rank[1], std::vector<std::string>{"through"});
+}
+
 TEST(StartedRanks, ARankThatEndsBadlyIsNamed) {
   Lines lines;
   StartedRanks ranks(local_ranks("exit 3", job_of(2)), lines.output());
