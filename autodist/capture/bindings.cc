@@ -49,7 +49,7 @@ bool same_strides(const torch::Tensor& tensor, const std::vector<std::int64_t>& 
   return true;
 }
 
-torch::Tensor checked(const ir::Graph& graph, const char* kind, const std::string& name,
+const torch::Tensor& checked(const ir::Graph& graph, const char* kind, const std::string& name,
                       const ir::TensorType& type, const torch::Tensor& tensor) {
   const auto sizes = constant_sizes(type.sizes);
   if (tensor.sizes() != torch::IntArrayRef(sizes) || dtype_of(tensor.scalar_type()) != type.dtype) {
@@ -61,17 +61,18 @@ torch::Tensor checked(const ir::Graph& graph, const char* kind, const std::strin
     fail(ErrorCode::kUsage, "bind: {} '{}' has strides [{}] in graph '{}' and [{}] in the model.",
          kind, name, fmt::join(strides, ", "), graph.name, fmt::join(tensor.strides().vec(), ", "));
   }
-  return tensor.detach();
+  return tensor;
 }
 
-torch::Tensor find(const ir::Graph& graph, const char* kind, const std::string& name,
-                   const ir::TensorType& type, const Names& model) {
+const torch::Tensor& find(const ir::Graph& graph, const char* kind, const std::string& name,
+                          const ir::TensorType& type, const Names& model) {
   const auto found = model.find(name);
   if (found == model.end()) missing(graph, kind, name, type, model);
   return checked(graph, kind, name, type, found->second);
 }
 
-torch::Tensor find(const ir::Graph& graph, const ir::Variable& variable, const Names& model) {
+const torch::Tensor& find(const ir::Graph& graph, const ir::Variable& variable,
+                          const Names& model) {
   const ir::TensorType& type = graph.value(variable.value).type;
   for (const std::string& alias : variable.aliases) {
     if (model.count(variable.name) == 0 && model.count(alias) != 0) {
@@ -107,20 +108,21 @@ Bindings bind(const ir::Graph& graph, const TrainingStep& step, const torch::Dev
   const Names buffers = by_name(step.buffers);
   Bindings bindings;
   for (const ir::Variable& variable : graph.variables) {
-    bindings.variables.push_back(find(graph, variable, parameters));
+    bindings.of_model.push_back(find(graph, variable, parameters));
+    bindings.variables.push_back(bindings.of_model.back().detach());
   }
   for (const ir::Buffer& buffer : graph.buffers) {
     bindings.buffers.push_back(
-        find(graph, "buffer", buffer.name, graph.value(buffer.value).type, buffers));
+        find(graph, "buffer", buffer.name, graph.value(buffer.value).type, buffers).detach());
   }
   for (std::size_t i = 0; i < graph.constants.size(); ++i) {
     const ir::Constant& constant = graph.constants[i];
     const ir::TensorType& type = graph.value(constant.value).type;
     if (!constant.name.empty()) {
       bindings.constants.push_back(
-          find(graph, "frozen parameter", constant.name, type, parameters));
+          find(graph, "frozen parameter", constant.name, type, parameters).detach());
     } else if (i < unnamed.size() && unnamed[i].defined()) {
-      bindings.constants.push_back(checked(graph, "constant", "", type, unnamed[i]));
+      bindings.constants.push_back(checked(graph, "constant", "", type, unnamed[i]).detach());
     } else {
       bindings.constants.push_back(from_bytes(graph, constant, device));
     }

@@ -19,6 +19,8 @@ struct Bindings {
   std::vector<torch::Tensor> variables;
   std::vector<torch::Tensor> buffers;
   std::vector<torch::Tensor> constants;
+  // The model's own tensors that `variables` are handles of; empty where there is no model.
+  std::vector<torch::Tensor> of_model{};
 };
 
 // Finds every variable, buffer and named constant of `graph` in `step` by name (a tied parameter

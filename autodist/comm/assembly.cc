@@ -44,11 +44,12 @@ Assembly::Taken Assembly::add(const Frame& frame) {
   if (whole.came[header.piece]) return {};
   whole.came[header.piece] = true;
   std::memcpy(whole.bytes.get() + header.piece * piece_, frame.payload.data, size);
+  if (header.piece == 0) whole.rider = frame.rider;
   if (last) whole.size = header.piece * piece_ + size;
-  if (--whole.missing > 0) return {true, std::nullopt};
-  const Payload payload{whole.bytes.get(), whole.size, whole.bytes};
+  if (--whole.missing > 0) return {true, std::nullopt, ""};
+  Taken taken{true, Payload{whole.bytes.get(), whole.size, whole.bytes}, std::move(whole.rider)};
   wholes_.erase(entry.first);
-  return {true, payload};
+  return taken;
 }
 
 }  // namespace autodist::comm

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -28,6 +29,7 @@ class Assembly {
   struct Taken {
     bool first = false;            // this piece was not there yet
     std::optional<Payload> whole;  // once the last one is
+    std::string rider;             // likewise; the first piece brought it
   };
   // The bytes are copied. Throws Error(kPeersLost) for a piece that does not fit to the others.
   // REQUIRES: header.pieces > 1.
@@ -40,6 +42,7 @@ class Assembly {
     std::size_t size = 0;    // known with the last piece
     std::vector<bool> came;  // by piece
     std::size_t missing = 0;
+    std::string rider;
   };
 
   std::size_t piece_;

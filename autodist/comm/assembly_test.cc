@@ -35,9 +35,12 @@ TEST(Assembly, PiecesInAnyOrderMakeTheWholeOnce) {
   EXPECT_TRUE(assembly.add(piece(2, 3, "x")).first);
   EXPECT_FALSE(assembly.add(piece(2, 3, "x")).first) << "a copy";
   EXPECT_FALSE(assembly.add(piece(0, 3, "abcd", 2)).whole) << "another rank's";
-  EXPECT_FALSE(assembly.add(piece(0, 3, "abcd")).whole);
+  Frame first = piece(0, 3, "abcd");
+  first.rider = "rider";
+  EXPECT_FALSE(assembly.add(first).whole);
   const Assembly::Taken taken = assembly.add(piece(1, 3, "efgh"));
   ASSERT_TRUE(taken.whole);
+  EXPECT_EQ(taken.rider, "rider");
   EXPECT_EQ(taken.whole->to_string(), "abcdefghx");
 }
 

@@ -410,6 +410,7 @@ bool Exchange::Impl::admit(Frame& frame) {
   header.piece = 0;
   header.pieces = 1;
   frame.payload = std::move(*taken.whole);
+  frame.rider = std::move(taken.rider);
   return admission.admit(header.step, header.slice);
 }
 

@@ -73,6 +73,7 @@ struct Outgoing {
   std::int64_t samples = 0;
   Seconds needed;
   Payload payload;
+  std::string rider{};  // Frame's
 };
 
 // What was counted since the start; for --json, tests and reports.

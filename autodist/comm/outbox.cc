@@ -36,6 +36,7 @@ void Outbox::post(RankNumber to, Outgoing outgoing, Seconds now) {
     const std::size_t begin = i * size;
     outgoing.payload = {whole.data + begin, std::min(size, whole.size - begin), whole.keep};
     post_piece({to, step, outgoing.kind, outgoing.slice, i}, outgoing, slice, now);
+    outgoing.rider.clear();  // the first piece has it
   }
   newest_step_[to] = std::max(newest_step_[to], step);
 }
@@ -63,7 +64,8 @@ Addressed Outbox::address(const Item& item) const {
   return {std::get<0>(item.key),
           {{out.kind, epoch_, out.step, out.slice, self_, out.samples, std::get<4>(item.key),
             item.slice->pieces},
-           out.payload}};
+           out.payload,
+           out.rider}};
 }
 
 std::optional<Addressed> Outbox::next(Seconds now) {

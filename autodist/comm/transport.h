@@ -67,6 +67,8 @@ struct Payload {
 struct Frame {
   FrameHeader header;
   Payload payload;
+  // Small bytes beside the payload, which mean something to the ranks' own code alone.
+  std::string rider{};
 };
 
 class Transport {

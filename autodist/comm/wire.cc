@@ -62,8 +62,8 @@ WireHeader encode(const FrameHeader& header, std::size_t payload_size, PayloadPl
 
 std::variant<FrameHeader, Malformed> decode(const void* bytes, std::size_t size,
                                             std::size_t payload_size) {
-  if (size != kWireHeaderSize) {
-    return Malformed{fmt::format("a header of {} bytes, expected {}", size, kWireHeaderSize)};
+  if (size < kWireHeaderSize) {
+    return Malformed{fmt::format("a header of {} bytes, at least {}", size, kWireHeaderSize)};
   }
   const auto* in = static_cast<const std::byte*>(bytes);
   if (get<std::uint32_t>(in, kMagicAt) != kMagic) return Malformed{"not a frame of AutoDist"};
@@ -105,6 +105,10 @@ std::variant<FrameHeader, Malformed> decode(const void* bytes, std::size_t size,
 
 PayloadPlace place_of(const void* bytes) {
   return PayloadPlace{get<std::uint8_t>(static_cast<const std::byte*>(bytes), kPlaceAt)};
+}
+
+std::string rider_of(const void* bytes, std::size_t size) {
+  return {static_cast<const char*>(bytes) + kWireHeaderSize, size - kWireHeaderSize};
 }
 
 }  // namespace autodist::comm

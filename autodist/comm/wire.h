@@ -12,7 +12,7 @@
 
 namespace autodist::comm {
 
-inline constexpr std::uint16_t kWireVersion = 2;
+inline constexpr std::uint16_t kWireVersion = 3;
 inline constexpr std::size_t kWireHeaderSize = 48;
 // Of one frame; larger ones are refused by sender and receiver.
 inline constexpr std::size_t kLargestPayload = std::size_t{256} << 20;
@@ -25,7 +25,8 @@ using WireHeader = std::array<std::byte, kWireHeaderSize>;
 // reference to it behind the header (zmq/shared_memory.h).
 enum class PayloadPlace : std::uint8_t { kHere = 0, kShared = 1 };
 
-// `payload_size`: of what stands behind the header. REQUIRES: payload_size <= kLargestPayload.
+// `payload_size`: of the frame's second part. REQUIRES: payload_size <= kLargestPayload. A rider
+// follows the header in the first part.
 WireHeader encode(const FrameHeader& header, std::size_t payload_size,
                   PayloadPlace place = PayloadPlace::kHere);
 
@@ -34,10 +35,13 @@ struct Malformed {
   std::string reason;
 };
 
-// The header of a frame whose payload of `payload_size` bytes came with it. Never throws on bytes.
+// The header of a frame's first part, where a rider may follow it; a payload of `payload_size` bytes
+// came with it. Never throws on bytes.
 std::variant<FrameHeader, Malformed> decode(const void* bytes, std::size_t size,
                                             std::size_t payload_size);
 // Of a header that decode() accepted.
 PayloadPlace place_of(const void* bytes);
+// Likewise, of all its `size` bytes.
+std::string rider_of(const void* bytes, std::size_t size);
 
 }  // namespace autodist::comm

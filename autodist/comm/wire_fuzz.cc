@@ -9,10 +9,13 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace autodist::comm;
-  const std::size_t header_size = std::min(size, kWireHeaderSize);
+  // The first byte of the step says how much of the rest is a rider.
+  const std::size_t rider = size > kWireHeaderSize ? data[16] : 0;
+  const std::size_t header_size = std::min(size, kWireHeaderSize + rider);
   const std::size_t payload_size = size - header_size;
   const auto decoded = decode(data, header_size, payload_size);
   if (const auto* header = std::get_if<FrameHeader>(&decoded)) {
+    if (rider_of(data, header_size).size() != header_size - kWireHeaderSize) std::abort();
     const WireHeader again = encode(*header, payload_size, place_of(data));
     if (std::memcmp(again.data(), data, kWireHeaderSize) != 0) std::abort();
   }

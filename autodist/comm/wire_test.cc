@@ -20,7 +20,7 @@ std::string reason(WireHeader bytes, std::size_t size, std::size_t payload) {
 // The example of docs/formats/wire.md.
 TEST(Wire, TheLayoutIsTheDocumentedOne) {
   const std::vector<int> expected{
-      0x41, 0x44, 0x46, 0x57, 2,    0,    2,    0,    3,  0, 0, 0, 2, 0, 0, 0,
+      0x41, 0x44, 0x46, 0x57, 3,    0,    2,    0,    3,  0, 0, 0, 2, 0, 0, 0,
       0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, 17, 0, 0, 0, 0, 0, 0, 0,
       0xfb, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 12, 0, 0, 0, 0, 0, 0, 0};
   std::vector<int> bytes;
@@ -42,16 +42,24 @@ TEST(Wire, WhatIsEncodedIsDecoded) {
   EXPECT_EQ(std::get<FrameHeader>(decode(fifth.data(), fifth.size(), 12)), piece);
 }
 
+TEST(Wire, ARiderFollowsTheHeader) {
+  const WireHeader bytes = encode(kHeader, 12);
+  std::string part(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  part += "rider";
+  EXPECT_EQ(std::get<FrameHeader>(decode(part.data(), part.size(), 12)), kHeader);
+  EXPECT_EQ(rider_of(part.data(), part.size()), "rider");
+}
+
 TEST(Wire, RefusesWithAReason) {
   const WireHeader good = encode(kHeader, 12);
-  EXPECT_EQ(reason(good, 47, 12), "a header of 47 bytes, expected 48");
+  EXPECT_EQ(reason(good, 47, 12), "a header of 47 bytes, at least 48");
   EXPECT_EQ(reason(good, 48, 7), "payload of 7 bytes, 12 announced");
   WireHeader bad = good;
   bad[0] = std::byte{0};
   EXPECT_EQ(reason(bad, 48, 12), "not a frame of AutoDist");
   bad = good;
   bad[4] = std::byte{9};
-  EXPECT_EQ(reason(bad, 48, 12), "protocol version 9, expected 2");
+  EXPECT_EQ(reason(bad, 48, 12), "protocol version 9, expected 3");
   for (const int kind : {0, 9, 255}) {
     bad = good;
     bad[6] = static_cast<std::byte>(kind);

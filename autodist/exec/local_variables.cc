@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "autodist/base/check.h"
+#include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/codec.h"
 #include "autodist/exec/contributor.h"
+#include "autodist/exec/rider.h"
 #include "autodist/exec/row_update.h"
 #include "autodist/exec/weighted_sum.h"
 #include "autodist/ir/rows.h"
@@ -34,7 +36,7 @@ bool is_dense_on_host(const torch::Tensor& tensor) {
 
 LocalVariables::LocalVariables(const ir::Program& program, const NormPlan& plan, const Norms& norms,
                                const LossScaler& scaler, const UserRules* user_rules,
-                               std::vector<torch::Tensor> tensors, std::uint64_t first_step,
+                               const capture::Bindings& bindings, std::uint64_t first_step,
                                Signal& signal, std::function<void(ir::VariableId)> ready)
     : program_(program),
       norms_(norms),
@@ -43,12 +45,13 @@ LocalVariables::LocalVariables(const ir::Program& program, const NormPlan& plan,
       user_rules_(user_rules),
       signal_(signal),
       ready_(std::move(ready)),
+      watch_(bindings),
       locals_(program.variables.size()),
       results_(program.slices.size()),
       pieces_(program.slices.size()) {
   for (std::size_t i = 0; i < program.slices.size(); ++i) {
     results_[i].assign(program.slices[i].staleness + 1,
-                       {0, {}, variables_of(program, program.slices[i]), 0, false});
+                       {0, {}, {}, variables_of(program, program.slices[i]), 0, false});
     for (PieceLayout& piece : layout_of(program, program.slices[i])) {
       Local& local = locals_[piece.variable.value];
       local.update_at = program.slices[i].update_at;
@@ -63,14 +66,15 @@ LocalVariables::LocalVariables(const ir::Program& program, const NormPlan& plan,
   for (std::size_t i = 0; i < locals_.size(); ++i) {
     Local& local = locals_[i];
     const ir::VariablePlan& variable = program.variables[i];
-    local.tensor = std::move(tensors[i]);
+    local.tensor = bindings.variables[i];
     if (!is_dense_on_host(local.tensor)) local.shadow = dense(ir::VariableId(i));
     local.slices = static_cast<std::uint32_t>(variable.slices.size());
     local.arrived.resize(program.staleness(ir::VariableId(i)) + 1);
     local.version = first_step;
     if (variable.clip) local.clip = NormPlan::of(*variable.clip);
-    const auto& [rule, dtype] =
-        std::pair(program.graph->variables[i].update, dtype_of(local.tensor.scalar_type()));
+    local.rule = program.graph->variables[i].update;
+    const ir::UpdateRule& rule = local.rule;
+    const DType dtype = dtype_of(local.tensor.scalar_type());
     if (variable.slices.empty() && program.graph->variables[i].gradient) {
       local.states.emplace_back(rule, local.tensor.numel(), dtype, user_rules);
     } else if (local.update_at == ir::UpdateAt::kEveryRank) {
@@ -169,7 +173,7 @@ bool LocalVariables::may_go_in(ir::SliceId id, std::uint64_t step) const {
 }
 
 void LocalVariables::take_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
-                                 comm::Payload payload) {
+                                 comm::Payload payload, std::string news) {
   AD_CHECK(slice.value < results_.size()) << "slice " << slice << " of " << results_.size();
   Result& result = this->result(slice, step);
   payload = decoded(program_.slice(slice), std::move(payload));
@@ -185,6 +189,7 @@ void LocalVariables::take_result(ir::SliceId slice, std::uint64_t step, std::int
   if (result.is_in) {
     const std::size_t element_bytes = size_of(program_.slice(slice).dtype);
     for (const PieceLayout* piece : pieces_[slice.value]) {
+      check_untouched(piece->variable);
       unpack(*piece, element_bytes, payload.data, bytes(locals_[piece->variable.value]));
     }
     payload = {};
@@ -194,6 +199,7 @@ void LocalVariables::take_result(ir::SliceId slice, std::uint64_t step, std::int
     const Signal::Lock lock = signal_.lock();
     result.samples = samples;
     result.payload = std::move(payload);
+    result.news = std::move(news);
     result.uninstalled = static_cast<std::uint32_t>(result.variables.size());
     for (const ir::VariableId variable : result.variables) {
       Local& local = locals_[variable.value];
@@ -252,20 +258,36 @@ void LocalVariables::copy_rows(Local& local, ir::SliceId id, const comm::Payload
   put_rows(block, unpack_rows(block, payload), bytes(local) + block.first * block.row_bytes());
 }
 
-void LocalVariables::update_rows(ir::VariableId variable, Local& local,
-                                 const torch::Tensor& gradient, double lr_factor) {
+void LocalVariables::check_untouched(ir::VariableId variable) const {
+  if (!watch_.is_touched(variable)) return;
+  fail(ErrorCode::kUsage,
+       "step: somebody has written to '{}' while its next version was on its way. Between two steps "
+       "call synchronize() before you write to a tensor that you kept; what is reached through the "
+       "module is synchronized.",
+       program_.graph->variable(variable).name);
+}
+
+// How the rule is set from now on.
+void LocalVariables::follow(ir::VariableId variable, const std::string& news) {
+  Local& local = locals_[variable.value];
+  if (news == local.news) return;
+  local.rule = rule_by(program_.graph->variable(variable).update,
+                       decode_news(*program_.graph, news)[variable]);
+  local.news = news;
+}
+
+void LocalVariables::update_rows(Local& local, const torch::Tensor& gradient, double lr_factor) {
   const std::int64_t rows = local.tensor.size(0);
   const DType dtype = dtype_of(local.tensor.scalar_type());
   const RowBlock block{0, rows, rows == 0 ? 0 : local.tensor.numel() / rows, dtype};
   const GradientRows named(gradient, local.tensor.scalar_type());
-  apply_rows(program_.graph->variable(variable).update, lr_factor,
-             scaler_.updates_before(local.version), block, named.in(block), bytes(local),
-             local.states.front());
+  apply_rows(local.rule, lr_factor, scaler_.updates_before(local.version), block, named.in(block),
+             bytes(local), local.states.front());
 }
 
 // Pieces are packed, updated and unpacked again, unless they lie in one stretch already.
-void LocalVariables::update_pieces(ir::VariableId variable, Local& local, std::uint64_t step) {
-  const ir::UpdateRule& rule = program_.graph->variable(variable).update;
+void LocalVariables::update_pieces(Local& local, std::uint64_t step) {
+  const ir::UpdateRule& rule = local.rule;
   const DType dtype = dtype_of(local.tensor.scalar_type());
   const std::size_t width = size_of(dtype);
   const std::int64_t updates_before = scaler_.updates_before(step);
@@ -315,10 +337,12 @@ void LocalVariables::update_pieces(ir::VariableId variable, Local& local, std::u
 void LocalVariables::install(ir::VariableId variable) {
   Local& local = locals_[variable.value];
   const std::uint64_t step = local.version;
+  check_untouched(variable);
   if (local.update_at == ir::UpdateAt::kOwner) {
     copy_results(local, step, size_of(dtype_of(local.tensor.scalar_type())));
   } else if (result(local.sources.front().slice, step).samples != 0 && !scaler_.skips(step)) {
-    update_pieces(variable, local, step);
+    follow(variable, result(local.sources.front().slice, step).news);
+    update_pieces(local, step);
   }
   {
     const Signal::Lock lock = signal_.lock();
@@ -328,7 +352,7 @@ void LocalVariables::install(ir::VariableId variable) {
       if (--installed.uninstalled == 0) installed.payload = {};
     }
   }
-  if (publish(local, step + 1)) ready_(variable);
+  if (publish(variable, step + 1)) ready_(variable);
 }
 
 void LocalVariables::overwrite(ir::SliceId id, const comm::Payload& parameters) {
@@ -338,20 +362,24 @@ void LocalVariables::overwrite(ir::SliceId id, const comm::Payload& parameters) 
     Local& local = locals_[piece.variable.value];
     unpack(piece, size_of(slice.dtype), parameters.data, bytes(local));
     if (local.shadow.defined()) local.tensor.copy_(local.shadow);
+    watch_.accept(piece.variable);
   }
 }
 
 void LocalVariables::reload(ir::VariableId variable) {
   Local& local = locals_[variable.value];
   if (local.shadow.defined()) local.shadow.copy_(local.tensor);
+  watch_.accept(variable);
 }
 
 void LocalVariables::update_whole(ir::VariableId variable, torch::Tensor gradient,
-                                  std::int64_t samples) {
+                                  std::int64_t samples, const std::string& news) {
   Local& local = locals_[variable.value];
   const std::uint64_t step = local.version;
+  check_untouched(variable);
+  follow(variable, news);
   if (samples != 0 && !scaler_.skips(step)) {
-    const ir::UpdateRule& rule = program_.graph->variable(variable).update;
+    const ir::UpdateRule& rule = local.rule;
     const std::int64_t before = scaler_.updates_before(step);
     const double lr_factor =
         ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(step));
@@ -360,7 +388,7 @@ void LocalVariables::update_whole(ir::VariableId variable, torch::Tensor gradien
     const double factor = clip_factor_of(local, step);
     if (factor != 1) gradient = gradient * factor;
     if (ir::trained_by_rows(program_.graph->variable(variable))) {
-      update_rows(variable, local, gradient, lr_factor);
+      update_rows(local, gradient, lr_factor);
     } else if (rule.rule == ir::Rule::kLamb) {
       const LambNorms norms = sum_lamb_norms(rule, before, bytes(local), gradient.data_ptr(), count,
                                              dtype, local.states.front());
@@ -370,11 +398,15 @@ void LocalVariables::update_whole(ir::VariableId variable, torch::Tensor gradien
             local.states.front(), user_rules_);
     }
   }
-  publish(local, step + 1);
+  publish(variable, step + 1);
 }
 
-bool LocalVariables::publish(Local& local, std::uint64_t version) {
-  if (local.shadow.defined()) local.tensor.copy_(local.shadow);
+bool LocalVariables::publish(ir::VariableId variable, std::uint64_t version) {
+  Local& local = locals_[variable.value];
+  if (local.shadow.defined()) {
+    local.tensor.copy_(local.shadow);
+    watch_.accept(variable);
+  }
   bool next_is_there = false;
   {
     const Signal::Lock lock = signal_.lock();

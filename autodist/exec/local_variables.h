@@ -26,17 +26,18 @@
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/exec/signal.h"
 #include "autodist/exec/slice_layout.h"
+#include "autodist/exec/tensor_watch.h"
 #include "autodist/ir/program.h"
 
 namespace autodist::exec {
 
 class LocalVariables {
  public:
-  // `tensors` are the model's own, by variable. `ready` is called, at most once per variable and
+  // `bindings`: the model's own tensors, by variable. `ready` is called, at most once per variable and
   // step and never under a lock, when install() may run. The other arguments outlive the object.
   LocalVariables(const ir::Program& program, const NormPlan& plan, const Norms& norms,
                  const LossScaler& scaler, const UserRules* user_rules,
-                 std::vector<torch::Tensor> tensors, std::uint64_t first_step, Signal& signal,
+                 const capture::Bindings& bindings, std::uint64_t first_step, Signal& signal,
                  std::function<void(ir::VariableId)> ready);
 
   // Version v contains the updates of the steps 0 … v - 1. Any thread; whoever sees a version sees
@@ -55,9 +56,10 @@ class LocalVariables {
   void release(ir::VariableId variable);
   [[nodiscard]] bool is_released(ir::VariableId variable) const;  // REQUIRES: the signal's lock
 
-  // A combined slice has come back. Any thread.
+  // A combined slice has come back, with what its contributors said (encoded, rider.h). Any thread.
+  // Throws Error(kUsage) where somebody has written to a variable that it goes into.
   void take_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
-                   comm::Payload payload);
+                   comm::Payload payload, std::string news = "");
   // Variables that only waited for this norm may go on. Any thread.
   void norm_known(std::uint64_t step, NormId norm);
 
@@ -71,11 +73,16 @@ class LocalVariables {
   // The tensor has got other values from outside; the version stays. By the compute thread, between
   // steps.
   void reload(ir::VariableId variable);
+  // Who writes to the tensors beside this. Its notes are the compute thread's.
+  [[nodiscard]] TensorWatch& watch() { return watch_; }
+  // Throws Error(kUsage) where somebody has written to it without settling it first.
+  void check_untouched(ir::VariableId variable) const;
 
   // For a variable without slices: applies the rule to a gradient (row-major or, where the variable
   // is trained by rows, sparse; on the host; scaled here by the clip's factor) and makes the next
   // version. REQUIRES: released; its norm is known.
-  void update_whole(ir::VariableId variable, torch::Tensor gradient, std::int64_t samples);
+  void update_whole(ir::VariableId variable, torch::Tensor gradient, std::int64_t samples,
+                    const std::string& news);
 
   // State of the rules that run at this rank, by variable and piece (of all its slices, in order;
   // one piece where it has no slices). Empty where the owner updates.
@@ -100,6 +107,8 @@ class LocalVariables {
     std::vector<Source> sources;
     std::vector<UpdateState> states;
     ir::UpdateAt update_at = ir::UpdateAt::kOwner;
+    ir::UpdateRule rule;  // as declared, or as the news has it; where it runs here
+    std::string news;     // that it follows
     std::optional<NormId> clip;
     std::uint32_t slices = 0;
     std::atomic<std::uint64_t> version{0};
@@ -111,6 +120,7 @@ class LocalVariables {
   struct Result {
     std::int64_t samples = 0;
     comm::Payload payload;
+    std::string news;
     std::vector<ir::VariableId> variables;
     std::uint32_t uninstalled = 0;  // variables
     bool is_in = false;             // the payload went into the variables as it came
@@ -129,12 +139,12 @@ class LocalVariables {
   [[nodiscard]] std::byte* bytes(Local& local) const;
   [[nodiscard]] double clip_factor_of(const Local& local, std::uint64_t step) const;
   void copy_rows(Local& local, ir::SliceId slice, const comm::Payload& payload) const;
-  void update_rows(ir::VariableId variable, Local& local, const torch::Tensor& gradient,
-                   double lr_factor);
+  void update_rows(Local& local, const torch::Tensor& gradient, double lr_factor);
   void copy_results(Local& local, std::uint64_t step, std::size_t element_bytes);
-  void update_pieces(ir::VariableId variable, Local& local, std::uint64_t step);
+  void update_pieces(Local& local, std::uint64_t step);
+  void follow(ir::VariableId variable, const std::string& news);
   // Whether the next version can be installed at once.
-  bool publish(Local& local, std::uint64_t version);
+  bool publish(ir::VariableId variable, std::uint64_t version);
 
   const ir::Program& program_;
   const Norms& norms_;
@@ -143,6 +153,7 @@ class LocalVariables {
   const UserRules* user_rules_;
   Signal& signal_;
   std::function<void(ir::VariableId)> ready_;
+  TensorWatch watch_;
   std::vector<Local> locals_;
   std::vector<std::vector<Result>> results_;             // by slice, then by step, cyclically
   std::vector<std::vector<const PieceLayout*>> pieces_;  // by slice; of the variables' sources

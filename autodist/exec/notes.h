@@ -33,9 +33,12 @@ enum class Topic : comm::SliceNumber {
   kOwed = 16,          // by library all-reduces, to the chief
   kStagesWanted = 17,  // of a placed graph: variables of other stages
   kBuffers = 18,       // of a placed graph: those that a stage writes
+  kSums = 19,          // of a step, where no slice carries them
+  kChanges = 20,       // which variables have got other values, where all must agree
+  kChanged = 21,       // these values are in place
   // + slice; after all slices what contributors owe, then what owners owe, then parameters, then
   // numbers of rows to fetch, then those rows; then transfers between stages.
-  kStates = 19,
+  kStates = 22,
 };
 
 inline constexpr std::uint32_t kMostShares = 6;
@@ -50,8 +53,8 @@ class Notes {
   // `limit`.
   Notes(const ir::Program& program, ir::Rank self, Seconds limit, Signal& signal, Post post);
 
-  // A note of another rank, on kStep, kGathering, kDone, kMet, kParted, kSaved or kFetched. Any
-  // thread.
+  // A note of another rank, on kStep, kGathering, kDone, kMet, kParted, kSaved, kFetched, kChanges or
+  // kChanged. Any thread.
   void take(const comm::Frame& frame);
 
   // Small bytes about a step from every computing rank to every other (a loss, a wish to stop).

@@ -7,6 +7,7 @@
 #include "autodist/base/check.h"
 #include "autodist/exec/codec.h"
 #include "autodist/exec/factors.h"
+#include "autodist/exec/rider.h"
 #include "autodist/exec/row_update.h"
 #include "autodist/ir/route.h"
 
@@ -54,6 +55,7 @@ Owner::Owner(const ir::Program& program, ir::Rank self, std::uint64_t first_step
     owned.from = std::move(way.combines);
     owned.relays = way.onward.has_value();
     owned.pieces = layout_of(program, slice);
+    for (const PieceLayout& piece : owned.pieces) owned.rules.push_back(declared(piece));
     owned.elements = element_count(slice);
     owned.step = first_step;
     if (!slice.synchronous) {
@@ -73,7 +75,7 @@ Owner::Owner(const ir::Program& program, ir::Rank self, std::uint64_t first_step
       owned.master = owned.buffers->take();
       for (const PieceLayout& piece : owned.pieces) {
         pack(piece, element_bytes, variables[piece.variable.value], owned.master->data());
-        owned.states.emplace_back(rule_of(piece), piece.count, slice.dtype, user_rules);
+        owned.states.emplace_back(declared(piece), piece.count, slice.dtype, user_rules);
       }
     }
     owned_.push_back(std::move(owned));
@@ -87,7 +89,7 @@ Owner::Owned& Owner::owned(ir::SliceId slice) {
 }
 
 bool Owner::add(ir::SliceId id, std::uint64_t step, ir::Rank from, std::int64_t samples,
-                comm::Payload payload) {
+                comm::Payload payload, std::string rider) {
   Owned& slice = owned(id);
   const auto member = std::lower_bound(slice.from.begin(), slice.from.end(), from);
   AD_CHECK(member != slice.from.end() && *member == from)
@@ -108,7 +110,7 @@ bool Owner::add(ir::SliceId id, std::uint64_t step, ir::Rank from, std::int64_t 
     AD_CHECK(step == next) << "slice " << id << " from rank " << from << " is of step " << step
                            << " after " << next;
     ++next;
-    slice.queue.push_back({from, step, {true, samples, std::move(payload)}});
+    slice.queue.push_back({from, step, {true, samples, std::move(payload), std::move(rider)}});
     return slice.queue.size() == 1;
   }
   AD_CHECK(slice.step <= step && step < slice.step + slice.gatherings.size())
@@ -118,7 +120,7 @@ bool Owner::add(ir::SliceId id, std::uint64_t step, ir::Rank from, std::int64_t 
   Contribution& contribution = open.from[member - slice.from.begin()];
   AD_CHECK(!contribution.present) << "slice " << id << " from rank " << from << " of step " << step
                                   << " came twice";
-  contribution = {true, samples, std::move(payload)};
+  contribution = {true, samples, std::move(payload), std::move(rider)};
   return ++open.present == slice.from.size() && step == slice.step;
 }
 
@@ -152,6 +154,7 @@ bool Owner::apply_next(Owned& slice) {
   }
   slice.samples = next.contribution.samples;
   if (slice.samples != 0) {
+    follow(slice, decode_rider(next.contribution.rider).news);
     if (by_rows(slice)) {
       average_rows(slice, {next.contribution}, {1.0});
     } else {
@@ -194,6 +197,7 @@ void Owner::average(Owned& slice) {
     contributions.swap(complete.from);
     complete.present = 0;
   }
+  combine_riders(slice, contributions);
   slice.samples = 0;
   for (const Contribution& each : contributions) slice.samples += each.samples;
   const bool add_up = program_.graph->reduction == ir::Reduction::kSum;
@@ -216,6 +220,59 @@ void Owner::average(Owned& slice) {
     multiply_factors(factors, slice.matrix, plan.dtype, slice.averaged->data());
   } else {
     weighted_sum(terms, plan.dtype, slice.elements, slice.averaged->data());
+  }
+}
+
+// Whatever is wrong with what they say is found before anything is updated.
+void Owner::combine_riders(Owned& slice, const std::vector<Contribution>& contributions) {
+  slice.rider.clear();
+  const bool silent = std::all_of(contributions.begin(), contributions.end(),
+                                  [](const Contribution& each) { return each.rider.empty(); });
+  if (silent) return follow(slice, "");
+  std::vector<Rider> riders;
+  for (const Contribution& each : contributions) riders.push_back(decode_rider(each.rider));
+  std::vector<Said> said;
+  Rider whole;
+  for (std::size_t i = 0; i < riders.size(); ++i) {
+    said.push_back({slice.from[i], &riders[i].news});
+    whole.sums.resize(std::max(whole.sums.size(), riders[i].sums.size()));
+    for (std::size_t j = 0; j < riders[i].sums.size(); ++j) whole.sums[j] += riders[i].sums[j];
+    if (!riders[i].values.empty()) whole.values = std::move(riders[i].values);
+  }
+  check_agreement(*program_.graph, slice.step, said);
+  whole.news = std::move(riders.front().news);
+  follow(slice, whole.news);
+  if (!slice.relays) {
+    if (!whole.values.empty()) put_values(slice, std::exchange(whole.values, {}));
+    // Whoever updates by itself goes by what the contributors said.
+    if (in_program(slice).update_at == ir::UpdateAt::kOwner) whole.news.clear();
+  }
+  slice.rider = encode(whole);
+}
+
+void Owner::follow(Owned& slice, const std::string& news) {
+  if (news == slice.news) return;
+  News each = decode_news(*program_.graph, news);
+  for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
+    slice.rules[i] = rule_by(declared(slice.pieces[i]), each[slice.pieces[i].variable]);
+  }
+  slice.news = news;
+}
+
+// Of the pieces whose variables the news calls changed, in their order.
+void Owner::put_values(Owned& slice, const std::string& values) {
+  AD_CHECK(slice.master) << "values for slice " << slice.id << ", which is not updated here";
+  make_master_writable(slice);
+  const News news = decode_news(*program_.graph, slice.news);
+  const std::size_t width = size_of(in_program(slice).dtype);
+  std::size_t at = 0;
+  for (const PieceLayout& piece : slice.pieces) {
+    const auto found = news.find(piece.variable);
+    if (found == news.end() || !found->second.values) continue;
+    const std::size_t size = piece.count * width;
+    AD_CHECK(at + size <= values.size()) << values.size() << " bytes of values";
+    std::memcpy(slice.master->data() + piece.slice_begin * width, values.data() + at, size);
+    at += size;
   }
 }
 
@@ -283,7 +340,7 @@ void Owner::start_lamb(Owned& slice) {
     const PieceLayout& piece = slice.pieces[i];
     const std::size_t offset = piece.slice_begin * size_of(dtype);
     const LambNorms norms = sum_lamb_norms(
-        rule_of(piece), scaler_.updates_before(slice.step), slice.master->data() + offset,
+        slice.rules[i], scaler_.updates_before(slice.step), slice.master->data() + offset,
         slice.averaged->data() + offset, piece.count, dtype, slice.states[i]);
     sums[i] = {norms.parameters_squared, norms.update_squared};
   }
@@ -328,7 +385,7 @@ void Owner::update(Owned& slice, std::uint64_t schedule_step) {
   const double lr_factor =
       ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(schedule_step));
   if (by_rows(slice)) {
-    return apply_rows(rule_of(slice.pieces.front()), lr_factor, step, slice.block, slice.row_sum,
+    return apply_rows(slice.rules.front(), lr_factor, step, slice.block, slice.row_sum,
                       slice.master->data(), slice.states.front());
   }
   for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
@@ -337,10 +394,10 @@ void Owner::update(Owned& slice, std::uint64_t schedule_step) {
     std::byte* parameters = slice.master->data() + offset;
     if (const auto& part = plan_.lamb[slice.id.value][i]) {
       const SquaredSums total = *norms_.total(slice.step, part->norm);
-      apply_lamb(rule_of(piece), lr_factor, step, parameters, piece.count, dtype, slice.states[i],
+      apply_lamb(slice.rules[i], lr_factor, step, parameters, piece.count, dtype, slice.states[i],
                  {total.first, total.second});
     } else {
-      apply(rule_of(piece), lr_factor, step, parameters, slice.averaged->data() + offset,
+      apply(slice.rules[i], lr_factor, step, parameters, slice.averaged->data() + offset,
             piece.count, dtype, slice.states[i], user_rules_);
     }
   }
@@ -375,7 +432,8 @@ comm::Payload Owner::result_of(const Owned& slice) const {
 }
 
 bool Owner::finish(Owned& slice, comm::Payload result) {
-  sink_.result(slice.id, slice.step, slice.samples, std::move(result));
+  sink_.result(slice.id, slice.step, slice.samples, std::move(result),
+               std::exchange(slice.rider, {}));
   std::unique_lock<std::mutex> lock(mutex_);
   ++slice.step;
   lock.unlock();

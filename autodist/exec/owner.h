@@ -36,7 +36,10 @@ struct OwnerSink {
   // The combined slice: parameters of version step + 1, or the averaged gradient; on the way to the
   // owner the mean of what met here. `samples` is the sum over all who contributed; at 0 nothing
   // was updated.
-  std::function<void(ir::SliceId, std::uint64_t step, std::int64_t samples, comm::Payload)> result;
+  // `rider`: what the contributions said, as one.
+  std::function<void(ir::SliceId, std::uint64_t step, std::int64_t samples, comm::Payload,
+                     std::string rider)>
+      result;
   // Of a slice that travels by rows: those that changed, packed; nothing where they are fetched.
   // Of an asynchronous slice, to the sender of the contribution alone.
   std::function<void(ir::SliceId, ir::Rank to, std::uint64_t step, std::int64_t samples,
@@ -65,9 +68,10 @@ class Owner {
   // that is no member, a step out of reach, a wrong size or a second contribution (comm admits
   // once).
   [[nodiscard]] bool add(ir::SliceId slice, std::uint64_t step, ir::Rank from, std::int64_t samples,
-                         comm::Payload payload);
+                         comm::Payload payload, std::string rider = "");
 
-  // Combines a complete slice and hands out what follows. True when the next step's contributions
+  // Combines a complete slice and hands out what follows. Throws Error(kUsage) where the
+  // contributors say different things of its variables (rider.h); then nothing was updated. True when the next step's contributions
   // (of an asynchronous slice: the next one) are complete by now, too. One thread, the same as
   // norm_known()'s.
   [[nodiscard]] bool merge(ir::SliceId slice);
@@ -97,6 +101,7 @@ class Owner {
     bool present = false;
     std::int64_t samples = 0;
     comm::Payload payload;
+    std::string rider;
   };
   // Contributions of one step, by position in Owned::from.
   struct Gathering {
@@ -119,6 +124,8 @@ class Owner {
     std::vector<ir::Rank> from;  // whose contributions meet here, ascending
     bool relays = false;         // what meets here goes on to another rank
     std::vector<PieceLayout> pieces;
+    std::vector<ir::UpdateRule> rules;  // per piece: as declared, or as the news has it
+    std::string news;                   // that they follow
     std::int64_t elements = 0;
     // That it combines next; of an asynchronous slice: the number of updates so far.
     std::uint64_t step = 0;
@@ -146,6 +153,7 @@ class Owner {
       return static_cast<std::int64_t>(row_sum.numbers.size()) * block.width;
     }
     std::int64_t samples = 0;         // of the step being combined
+    std::string rider;                // likewise, for whoever gets the result
     std::vector<UpdateState> states;  // per piece
     WaitsFor waits_for = WaitsFor::kContributions;
     std::vector<NormId> awaited;
@@ -156,6 +164,9 @@ class Owner {
     return slice.gatherings[step % slice.gatherings.size()];
   }
   void average(Owned& slice);
+  void combine_riders(Owned& slice, const std::vector<Contribution>& contributions);
+  void follow(Owned& slice, const std::string& news);
+  void put_values(Owned& slice, const std::string& values);
   // Where the average of a slice comes from and goes back to. One that is never sent needs no
   // buffer of its own: slices share them, and the cache keeps what the update reads next.
   [[nodiscard]] BufferPool& averages(Owned& slice);
@@ -183,7 +194,7 @@ class Owner {
   [[nodiscard]] const ir::Slice& in_program(const Owned& slice) const {
     return program_.slice(slice.id);
   }
-  [[nodiscard]] const ir::UpdateRule& rule_of(const PieceLayout& piece) const {
+  [[nodiscard]] const ir::UpdateRule& declared(const PieceLayout& piece) const {
     return program_.graph->variable(piece.variable).update;
   }
 

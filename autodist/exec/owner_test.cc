@@ -6,6 +6,8 @@
 #include <numeric>
 
 #include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/exec/rider.h"
 #include "autodist/ir/optimizer.h"
 
 namespace autodist::exec {
@@ -65,7 +67,10 @@ class OwnerTest : public ::testing::Test {
         std::vector<const std::byte*>{reinterpret_cast<const std::byte*>(initial_.data())}, *plan_,
         *norms_, *scaler_, nullptr,
         OwnerSink{[this](ir::SliceId, std::uint64_t step, std::int64_t samples,
-                         const comm::Payload& payload) { keep(step, samples, payload); },
+                         const comm::Payload& payload, const std::string& rider) {
+                    keep(step, samples, payload);
+                    rider_ = rider;
+                  },
                   [this](ir::SliceId, ir::Rank to, std::uint64_t step, std::int64_t samples,
                          const comm::Payload& payload) {
                     answered_ = to.value;
@@ -85,11 +90,16 @@ class OwnerTest : public ::testing::Test {
     result_.assign(numbers, numbers + kElements);
   }
   bool add(std::uint32_t from, std::int64_t samples, const Numbers& gradient,
-           std::uint64_t step = 0) {
+           std::uint64_t step = 0, const Rider& rider = {}) {
     return owner_->add(ir::SliceId(0), step, ir::Rank(from), samples,
-                       samples == 0 ? comm::Payload{} : payload_of(gradient));
+                       samples == 0 ? comm::Payload{} : payload_of(gradient), encode(rider));
   }
   bool merge() { return owner_->merge(ir::SliceId(0)); }
+
+  // What a rank says of the one variable.
+  [[nodiscard]] std::string news(const VariableNews& of_w) const {
+    return encode_news(*program_.graph, {{ir::VariableId(0), of_w}});
+  }
 
   ir::Reduction reduction_ = ir::Reduction::kMean;
   bool synchronous_ = true;
@@ -105,6 +115,7 @@ class OwnerTest : public ::testing::Test {
   std::int64_t samples_ = -1;
   comm::Payload last_;
   Numbers result_;
+  std::string rider_;
   std::vector<SquaredSums> sums_;
 };
 
@@ -237,6 +248,57 @@ TEST_F(OwnerTest, AScaledStepWaitsForAllFlagsAndIsSkippedByOne) {
   EXPECT_TRUE(owner_->norm_known(1, *plan_->flags).empty());
   EXPECT_EQ(result_, (Numbers{9, 19, 29, 39, 49}));
   EXPECT_EQ(result_step_, 1U);
+}
+
+TEST_F(OwnerTest, UpdatesByTheOptionsThatComeWithTheContributions) {
+  make(ir::UpdateAt::kOwner);
+  const Numbers ones{1, 1, 1, 1, 1};
+  for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, ones, 0, {news({{{"lr", 4}}, {}}), {}, ""});
+  merge();
+  EXPECT_NEAR(result_[0], 10 - 4, 1e-12);
+  for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, ones, 1);  // as declared again
+  merge();
+  EXPECT_NEAR(result_[0], 10 - 4 - 1, 1e-12);
+}
+
+TEST_F(OwnerTest, AddsTheSumsOfItsContributorsInTheOrderOfRanks) {
+  make(ir::UpdateAt::kOwner);
+  const Numbers ones{1, 1, 1, 1, 1};
+  add(2, 1, ones, 0, {"", {-1e16}, ""});
+  add(0, 1, ones, 0, {"", {1e16, 3}, ""});
+  add(1, 0, {}, 0, {});
+  merge();
+  EXPECT_EQ(decode_rider(rider_).sums, (std::vector<double>{0, 3}));
+}
+
+TEST_F(OwnerTest, ContributorsThatDisagreeAreNamedBeforeAnythingIsUpdated) {
+  make(ir::UpdateAt::kOwner);
+  const Numbers ones{1, 1, 1, 1, 1};
+  add(0, 1, ones, 0, {news({{}, 7}), {}, ""});
+  add(1, 1, ones, 0);
+  add(2, 1, ones, 0);
+  try {
+    merge();
+    FAIL() << "rank 0 has changed 'w' alone";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    EXPECT_NE(std::string(error.what())
+                  .find("'w' is changed (digest 0000000000000007) at rank 0, not changed at rank 1, 2"),
+              std::string::npos)
+        << error.what();
+  }
+  EXPECT_TRUE(result_.empty());
+}
+
+TEST_F(OwnerTest, AnOwnerThatIsNoMemberTakesTheNewValuesOfTheLowest) {
+  make(ir::UpdateAt::kOwner);
+  const Numbers ones{1, 1, 1, 1, 1};
+  const Numbers values{0, 0, 0, 0, 100};
+  const std::string bytes(reinterpret_cast<const char*>(values.data()), 5 * sizeof(double));
+  add(0, 1, ones, 0, {news({{}, 7}), {}, bytes});
+  for (std::uint32_t rank : {1, 2}) add(rank, 1, ones, 0, {news({{}, 7}), {}, ""});
+  merge();
+  EXPECT_EQ(result_, (Numbers{-1, -1, -1, -1, 99}));
 }
 
 TEST_F(OwnerTest, RefusesWhatCannotBe) {

@@ -18,7 +18,9 @@
 #include "autodist/exec/synchroniser.h"
 #include "autodist/exec/tensor_data.h"
 #include "autodist/exec/trace_recorder.h"
+#include "autodist/exec/tensor_watch.h"
 #include "autodist/exec/watching.h"
+#include "autodist/ir/rule_check.h"
 
 namespace autodist::exec {
 namespace {
@@ -59,9 +61,11 @@ class Runner::Impl {
         clock_(*connections.clock),
         step_(options_.first_step),
         sums_(*program_->graph),
+        needs_all_(!program_->synchronous() || program_->is_placed()),
         synchroniser_(*program_, rank, bindings, connections, options_, trace_),
         streams_(*program_, rank, options_.first_step, synchroniser_) {
     factors_.resize(program_->variables.size());
+    note_initial_values();
     if (program_->ranks[rank.value].replica) {
       own_shape_.emplace(program_, rank, std::move(bindings), options_.device);
     }
@@ -93,10 +97,51 @@ class Runner::Impl {
     rethrow_failure();
   }
 
+  void settle(ir::VariableId variable) {
+    if (!own_shape_ || needs_all_ || !is_trained(variable)) return;
+    TensorWatch& watch = synchroniser_.variables().watch();
+    if (watch.is_noted(variable)) return;
+    synchroniser_.variables().wait_for_version(variable, step_, options_.wait_limit);
+    if (program_->rows(variable) == ir::RowTransfer::kFetch) pull_rows();
+    rethrow_failure();
+    watch.note(variable);
+  }
+
+  void open_to_changes() {
+    synchronize();
+    if (!own_shape_) return;
+    TensorWatch& watch = synchroniser_.variables().watch();
+    for (std::size_t i = 0; i < program_->variables.size(); ++i) {
+      if (is_trained(ir::VariableId(i))) watch.note(ir::VariableId(i));
+    }
+    asks_all_ = needs_all_;
+  }
+
+  void set_options(ir::VariableId id, const std::map<std::string, double>& options) {
+    const ir::Variable& variable = program_->graph->variable(id);
+    ir::UpdateRule rule = variable.update;
+    std::map<std::string, double> others;
+    for (const auto& [option, value] : options) {
+      const auto declared = rule.options.find(option);
+      if (declared == rule.options.end()) {
+        fail(ErrorCode::kUsage, "optimizer: the rule {} of '{}' has no option '{}'",
+             ir::name_of(rule.rule), variable.name, option);
+      }
+      if (declared->second != value) others[option] = value;
+      declared->second = value;
+    }
+    check_settable(variable, rule);
+    synchroniser_.set_options(id, others);
+  }
+
+  void await(const StepSums& sums) {
+    if (!sums.known()) synchroniser_.job_sums().await(sums, options_.wait_limit);
+  }
+
   void synchronize() {
     settle();
     if (!own_shape_ || pulled_ == step_) return;
-    if (program_->fetches_rows()) synchroniser_.pull_rows(step_);
+    if (program_->fetches_rows()) pull_rows();
     if (!program_->synchronous()) synchroniser_.pull(step_);
     if (program_->is_placed()) synchroniser_.pull_stages(step_);
     pulled_ = step_;
@@ -226,6 +271,7 @@ class Runner::Impl {
       if (index >= micros.size()) return;
       const Micro& micro = micros[index];
       const bool hand_over = last && index + 1 == micros.size();
+      if (hand_over && !rank.program_->is_placed()) rank.add_sums(micros);
       TraceRecorder& trace = rank.trace_;
       const Seconds start = trace.enabled() ? trace.now() : Seconds{};
       torch::Tensor gradient;
@@ -268,6 +314,78 @@ class Runner::Impl {
       if (last) rank.synchroniser_.raise_flag(rank.step_, rank.overflow_);
     }
   };
+
+  void pull_rows() {
+    if (pulled_rows_ == step_) return;
+    synchroniser_.pull_rows(step_);
+    pulled_rows_ = step_;
+    TensorWatch& watch = synchroniser_.variables().watch();
+    for (std::size_t i = 0; i < program_->variables.size(); ++i) watch.accept(ir::VariableId(i));
+  }
+
+  void note_initial_values() {
+    TensorWatch& watch = synchroniser_.variables().watch();
+    for (std::size_t i = 0; i < options_.initial_values.size(); ++i) {
+      if (is_trained(ir::VariableId(i))) {
+        watch.note(ir::VariableId(i), options_.initial_values[i]);
+      }
+    }
+    asks_all_ = needs_all_ && !options_.initial_values.empty();
+  }
+
+  // State is made for the declared options: those that decide what a rule keeps stay on or off.
+  void check_settable(const ir::Variable& variable, const ir::UpdateRule& rule) const {
+    const std::vector<std::string> states = state_names(variable.update, options_.user_rules);
+    if (state_names(rule, options_.user_rules) != states) {
+      fail(ErrorCode::kUsage,
+           "optimizer: '{}' is trained with the states [{}], and its new options need [{}]. "
+           "Distribute a step with an optimizer that has them.",
+           variable.name, fmt::join(states, ", "),
+           fmt::join(state_names(rule, options_.user_rules), ", "));
+    }
+    ir::check_trains(variable, rule);
+  }
+
+  // What somebody has written into variables since the step before; the step goes on from it.
+  void take_changes() {
+    LocalVariables& variables = synchroniser_.variables();
+    std::map<ir::VariableId, std::uint64_t> changes;
+    for (std::size_t i = 0; i < program_->variables.size(); ++i) {
+      const ir::VariableId id(i);
+      if (!is_trained(id)) continue;
+      const std::string& name = program_->graph->variable(id).name;
+      if (variables.watch().is_noted(id)) {
+        if (const auto digest = variables.watch().take_change(id, name)) changes[id] = *digest;
+      } else {
+        variables.check_untouched(id);
+      }
+    }
+    if (std::exchange(asks_all_, false)) {
+      synchroniser_.change_together(changes, step_);
+    } else {
+      synchroniser_.change(changes, step_);
+    }
+  }
+
+  void add_losses(const std::vector<Micro>& micros) {
+    const bool mean = program_->graph->reduction == ir::Reduction::kMean;
+    for (const Micro& micro : micros) {
+      if (micro.samples == 0) continue;
+      const double weight = mean ? static_cast<double>(micro.samples) : 1;
+      loss_sum_ += weight * micro.replay->output(0).item<double>();
+      loss_samples_ += micro.samples;
+    }
+  }
+
+  // The sums over this rank's samples, with its last micro-batches: once their losses are known,
+  // before the step's first contribution.
+  void add_sums(const std::vector<Micro>& micros) {
+    if (std::exchange(added_sums_, true)) return;
+    add_losses(micros);
+    std::vector<double> sums;
+    if (loss_samples_ > 0) sums.push_back(loss_sum_);
+    synchroniser_.add_sums(std::move(sums), loss_samples_);
+  }
 
   void rethrow_failure() {
     if (const std::exception_ptr failure = synchroniser_.signal().failure()) {
@@ -316,6 +434,11 @@ class Runner::Impl {
 
   void begin_step() {
     overflow_ = false;
+    added_sums_ = false;
+    loss_sum_ = 0;
+    loss_samples_ = 0;
+    take_changes();
+    open_sums_ = synchroniser_.open_sums(step_);
     if (synchroniser_.scaler().is_on()) scale_ = synchroniser_.await_scale(step_).scale;
     streams_.start(step_);
   }
@@ -325,6 +448,11 @@ class Runner::Impl {
     Interpreter interpreter{*this, shape, std::move(micros), last, Seconds{}};
     for (const ir::Instruction& instruction : shape.compute_) std::visit(interpreter, instruction);
     let_device_finish();
+    if (last) {
+      add_sums(interpreter.micros);
+    } else {
+      add_losses(interpreter.micros);
+    }
     StepResult result;
     const bool mean = program_->graph->reduction == ir::Reduction::kMean;
     const bool one = interpreter.micros.size() == 1;
@@ -336,6 +464,7 @@ class Runner::Impl {
       micro.replay->end();
     }
     if (mean && !one) result.loss /= static_cast<double>(result.samples);
+    result.sums = open_sums_;
     result.overflow = overflow_;
     result.waiting = interpreter.waiting;
     result.compute = clock_.now() - start - result.waiting;
@@ -352,7 +481,7 @@ class Runner::Impl {
     const StepResult result =
         run_stream(shape, {{shape.replay_.get(), &rows, samples, samples_before_}}, last, start);
     if (last) {
-      ++step_;
+      synchroniser_.end_step(step_++);
       micro_batch_ = 0;
       samples_before_ = 0;
     } else {
@@ -379,7 +508,7 @@ class Runner::Impl {
     if (micros.empty()) micros.push_back({own_shape_->replay_.get(), &none, 0, 0});
     begin_step();
     const StepResult result = run_stream(*own_shape_, std::move(micros), /*last=*/true, start);
-    ++step_;
+    synchroniser_.end_step(step_++);
     return result;
   }
 
@@ -395,7 +524,10 @@ class Runner::Impl {
       const Seconds start = clock_.now();
       const Seconds traced = trace_.enabled() ? trace_.now() : Seconds{};
       variables.wait_for_version(variable, oldest, options_.wait_limit);
-      if (fetched) synchroniser_.await_rows(variable);
+      if (fetched) {
+        synchroniser_.await_rows(variable);
+        variables.watch().accept(variable);
+      }
       waited = clock_.now() - start;
       if (trace_.enabled()) {
         trace_.add(ir::Activity::kGate, ir::StreamKind::kCompute, step_,
@@ -472,7 +604,16 @@ class Runner::Impl {
   // By variable, from KeepFactors to its Contribute.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> factors_;
   GradientSums sums_;                    // of the step's micro-batches so far
-  std::optional<std::uint64_t> pulled_;  // the step at which this rank last did
+  std::optional<std::uint64_t> pulled_;       // the step at which this rank last did
+  std::optional<std::uint64_t> pulled_rows_;  // likewise
+  // Whether all computing ranks must take part where one variable is to be the newest.
+  const bool needs_all_;
+  bool asks_all_ = false;  // and the next step compares what they have changed
+  // Of the step that is under way.
+  std::shared_ptr<const StepSums> open_sums_;
+  bool added_sums_ = false;
+  double loss_sum_ = 0;
+  std::int64_t loss_samples_ = 0;
   Watching watching_;
   Seconds device_debt_;    // time of the imitated device that was not slept yet
   float scale_ = 1;        // of this step's loss
@@ -509,6 +650,12 @@ StepResult Runner::step_of_stage(const std::vector<Batch>& micro_batches) {
 bool Runner::accepts(const Batch& own_rows) const { return impl_->accepts(own_rows); }
 void Runner::synchronize() { impl_->synchronize(); }
 void Runner::settle() { impl_->settle(); }
+void Runner::settle(ir::VariableId variable) { impl_->settle(variable); }
+void Runner::open_to_changes() { impl_->open_to_changes(); }
+void Runner::set_options(ir::VariableId variable, const std::map<std::string, double>& options) {
+  impl_->set_options(variable, options);
+}
+void Runner::await(const StepSums& sums) { impl_->await(sums); }
 ir::LossScale Runner::loss_scale() {
   return impl_->synchroniser().await_scale(impl_->steps_done());
 }

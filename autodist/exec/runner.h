@@ -23,6 +23,7 @@
 #include "autodist/comm/collectives.h"
 #include "autodist/comm/exchange.h"
 #include "autodist/exec/finite.h"
+#include "autodist/exec/job_sums.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/ir/loss_scaling.h"
 #include "autodist/ir/program.h"
@@ -33,6 +34,9 @@ namespace autodist::exec {
 struct RunnerOptions {
   std::uint64_t job_seed = 0;
   std::uint64_t first_step = 0;  // above 0 after a checkpoint: every rank the same
+  // digest_of_values() of the variables as all ranks got them, by variable: a tensor may have been
+  // written to since. Empty: as they are now.
+  std::vector<std::uint64_t> initial_values{};
   torch::Device device = torch::kCPU;
   // A gate, a norm or a peer's goodbye that takes longer ends the run: Error(kTimeout).
   Seconds wait_limit{120};
@@ -59,6 +63,8 @@ struct StepResult {
   Seconds compute;        // of the step without its waiting
   Seconds waiting;        // at gates
   bool overflow = false;  // with loss scaling: a gradient of this rank is not finite
+  // Over all replicas, once known: the loss times the samples (of a summed loss the loss).
+  std::shared_ptr<const StepSums> sums{};
 };
 
 class Replay;
@@ -149,6 +155,22 @@ class Runner {
   // Waits until no variable changes any more before this rank's next step: before reading them at
   // this rank alone.
   void settle();
+
+  // Before somebody reads or writes one variable's tensor between two steps, at this rank alone:
+  // waits until it is the newest. Values written then are the variable's new ones from the next step
+  // on, where every rank writes the same: else that step throws Error(kUsage) naming the ranks, at
+  // those who find it. Where variables are asynchronous or placed it does nothing: take
+  // open_to_changes().
+  void settle(ir::VariableId variable);
+  // The same for all variables, by all computing ranks, which synchronizes first.
+  void open_to_changes();
+  // Options of a variable's update rule from the next step on ("lr", "weight_decay", …), in the
+  // place of those that the graph declares; of all of them, so none are the declared ones again.
+  // Every rank sets the same, of asynchronous variables its own. Throws Error(kUsage) for an option
+  // that the rule has not, or whose change needs other state.
+  void set_options(ir::VariableId variable, const std::map<std::string, double>& options);
+  // Until StepResult::sums are known. Throws as step().
+  void await(const StepSums& sums);
 
   // Takes the values that these variables' tensors have now for the newest ones: another job step
   // over the same tensors has changed them. By all ranks between the same two steps, where the

@@ -82,14 +82,34 @@ struct Job {
   std::vector<NamedTensor> state;  // of the update rules, at the first step
   bool trace = false;
   OnNonFinite on_nonfinite = OnNonFinite::kStop;
+  // What somebody writes into the variables after a step, at which ranks, and the rate of a step.
+  std::function<void(Values&, std::size_t step)> change;
+  std::function<bool(std::uint32_t rank)> changes = [](std::uint32_t) { return true; };
+  bool settles = true;  // before it is written
+  std::function<double(std::size_t step)> lr;
 };
 
 struct Outcome {
   std::vector<Values> variables;  // by rank
   std::vector<double> losses;     // of the union, by step
+  std::vector<std::vector<double>> told;  // the same as each rank learns it
   std::vector<NamedTensor> state;
   std::vector<ir::Trace> traces;  // by rank
 };
+
+void set_rate(Runner& runner, const ir::Graph& graph, double lr) {
+  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+    runner.set_options(ir::VariableId(i), {{"lr", lr}});
+  }
+}
+
+void change(const Job& job, Runner& runner, Values& values, std::size_t step) {
+  for (std::size_t i = 0; job.settles && i < values.size(); ++i) {
+    runner.settle(ir::VariableId(i));
+  }
+  const torch::NoGradGuard no_gradients;
+  job.change(values, step);
+}
 
 void run_rank(const Job& job, const std::shared_ptr<const ir::Program>& program,
               comm::InProcessHub& hub, SumOfThreads& sum, std::uint32_t rank, Values values,
@@ -105,17 +125,27 @@ void run_rank(const Job& job, const std::shared_ptr<const ir::Program>& program,
   Runner runner(program, ir::Rank(rank), capture::Bindings{values, {}, {}},
                 {transport.get(), &collectives, &clock}, options);
   if (!job.state.empty()) runner.load_state(job.state);
+  std::vector<std::shared_ptr<const StepSums>> sums;
   if (!program->ranks[rank].replica) {
     runner.serve();
   } else {
     for (std::size_t step = job.first_step; step < job.batches.size(); ++step) {
       const Batch batch = testing::random_batch(job.batches[step], step);
       const Batch rows = testing::rows_of(batch, rank, job.plan.ranks);
+      if (job.lr) set_rate(runner, *job.graph, job.lr(step));
       const StepResult result = runner.step(rows);
+      sums.push_back(result.sums);
+      if (job.change && job.changes(rank)) change(job, runner, values, step);
       const std::lock_guard<std::mutex> lock(mutex);
       outcome.losses[step] += result.loss * static_cast<double>(result.samples) /
                               static_cast<double>(std::max<std::int64_t>(1, job.batches[step]));
     }
+  }
+  std::vector<double> told;
+  for (const auto& each : sums) {
+    runner.await(*each);
+    const bool any = !each->sums().empty();
+    told.push_back(any ? each->sums()[0] / static_cast<double>(each->samples()) : 0);
   }
   std::vector<NamedTensor> state;
   if (rank == 0) state = runner.gather_state();
@@ -123,6 +153,7 @@ void run_rank(const Job& job, const std::shared_ptr<const ir::Program>& program,
   transport->close(Seconds(1));
   const std::lock_guard<std::mutex> lock(mutex);
   if (rank == 0) outcome.state = std::move(state);
+  outcome.told[rank] = std::move(told);
   outcome.traces[rank] = runner.take_trace();
   outcome.variables[rank] = values;
 }
@@ -139,6 +170,7 @@ Outcome train(const Job& job) {
   outcome.variables.resize(size);
   outcome.losses.resize(job.batches.size());
   outcome.traces.resize(size);
+  outcome.told.resize(size);
   std::mutex mutex;
   std::vector<std::exception_ptr> errors(size);
   std::vector<std::thread> threads;
@@ -180,6 +212,9 @@ Outcome train_with_libtorch(const Job& job) {
     const torch::Tensor loss =
         testing::two_layers_loss(values, testing::random_batch(job.batches[step], step));
     loss.backward();
+    if (job.lr) {
+      for (auto& group : optimizer->param_groups()) group.options().set_lr(job.lr(step));
+    }
     if (!job.graph->clips.empty()) {
       Values clipped;
       for (const ir::VariableId id : job.graph->clips[0].variables) {
@@ -188,6 +223,10 @@ Outcome train_with_libtorch(const Job& job) {
       torch::nn::utils::clip_grad_norm_(clipped, job.graph->clips[0].max_norm);
     }
     optimizer->step();
+    if (job.change) {
+      const torch::NoGradGuard no_gradients;
+      job.change(values, step);
+    }
     outcome.losses.push_back(loss.item<double>());
   }
   for (torch::Tensor& value : values) value = value.detach();
@@ -220,6 +259,10 @@ void expect_as_libtorch(const Job& job) {
   }
   for (std::size_t step = 0; step < job.batches.size(); ++step) {
     EXPECT_NEAR(outcome.losses[step], expected.losses[step], 1e-10) << "step " << step;
+    for (std::uint32_t rank = 0; rank < job.plan.ranks; ++rank) {
+      EXPECT_NEAR(outcome.told[rank][step], expected.losses[step], 1e-10) << "step " << step;
+      EXPECT_EQ(outcome.told[rank][step], outcome.told[0][step]) << "step " << step;
+    }
   }
 }
 
@@ -310,6 +353,74 @@ TEST(Runner, OwnersKeepAdamsState) {
     job.plan.library = library;
     job.plan.owner = spread_over(2);
     expect_as_libtorch(job);
+  }
+}
+
+// Parameter servers, all-reduces with the update at every rank, a library's, owners that only serve.
+std::vector<Plan> plans_of_all_kinds() {
+  std::vector<Plan> plans(5);
+  for (Plan& plan : plans) {
+    plan.ranks = 2;
+    plan.owner = spread_over(2);
+  }
+  plans[1].update_at = ir::UpdateAt::kEveryRank;
+  plans[2].library = true;
+  plans[3].serves = true;
+  plans[3].owner = [](std::uint32_t) { return 2U; };
+  plans[4].fuse = true;
+  return plans;
+}
+
+TEST(Runner, WhatAllRanksWriteBetweenTwoStepsIsTheNewValue) {
+  for (const Plan& plan : plans_of_all_kinds()) {
+    Job job;
+    job.plan = plan;
+    job.change = [](Values& values, std::size_t step) {
+      if (step == 1) values[0].clamp_(-0.1, 0.1);
+      if (step == 2) values[3].data_ptr<double>()[1] = 0.5;  // no counter sees it
+    };
+    expect_as_libtorch(job);
+  }
+}
+
+TEST(Runner, WhatOneRankWritesAloneIsAnErrorThatNamesIt) {
+  for (Plan plan : plans_of_all_kinds()) {
+    Job job;
+    job.plan = plan;
+    job.change = [](Values& values, std::size_t) { values[0].zero_(); };
+    job.changes = [](std::uint32_t rank) { return rank == 1; };
+    try {
+      train(job);
+      ADD_FAILURE() << "rank 1 trained another model";
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("'w1' is not changed at rank 0, changed"), std::string::npos) << text;
+    }
+  }
+}
+
+TEST(Runner, AWriteToATensorThatIsNotSettledIsAnError) {
+  Job job;
+  job.plan.ranks = 2;
+  job.settles = false;
+  job.change = [](Values& values, std::size_t) { values[0].zero_(); };
+  try {
+    train(job);
+    ADD_FAILURE() << "a write was lost";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("synchronize()"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Runner, OptionsOfTheRuleMayChangeFromStepToStep) {
+  for (const ir::Rule rule : {ir::Rule::kSgd, ir::Rule::kAdam}) {
+    for (const Plan& plan : plans_of_all_kinds()) {
+      Job job;
+      job.graph = testing::two_layers(ir::default_rule(rule));
+      job.plan = plan;
+      job.lr = [](std::size_t step) { return 0.1 / static_cast<double>(step + 1); };
+      expect_as_libtorch(job);
+    }
   }
 }
 

@@ -34,6 +34,16 @@ std::string text_of(const std::exception_ptr& reason) {
   }
 }
 
+// One that all replicas contribute to and get back. The stages of a placed graph know the loss only
+// when some of them have contributed already.
+std::optional<ir::SliceId> slice_of_sums(const ir::Program& program) {
+  if (program.is_placed() || !program.synchronous()) return std::nullopt;
+  for (std::size_t i = 0; i < program.slices.size(); ++i) {
+    if (program.slices[i].members.size() == program.batch_parts()) return ir::SliceId(i);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
@@ -55,12 +65,13 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
              }),
       buffers_(bindings.buffers) {
   for (const ir::Slice& slice : program.slices) ways_.push_back(way_of(program, slice, self));
+  sums_slice_ = slice_of_sums(program);
   for (std::size_t i = 0; i < program.collectives.size(); ++i) {
     all_reduces_.emplace_back(program, ir::CollectiveId(i), connections.collectives,
                               options.job_seed);
   }
   variables_ = std::make_unique<LocalVariables>(
-      program, plan_, norms_, scaler_, options.user_rules, bindings.variables, options.first_step,
+      program, plan_, norms_, scaler_, options.user_rules, bindings, options.first_step,
       signal_, [this](ir::VariableId variable) {
         jobs_->push(variables_->version(variable), needed_[variable.value], [this, variable] {
           const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
@@ -83,7 +94,8 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
       program, self, options.first_step, values, plan_, norms_, scaler_, options.user_rules,
       OwnerSink{
           [this](ir::SliceId slice, std::uint64_t step, std::int64_t samples,
-                 const comm::Payload& payload) { send_result(slice, step, samples, payload); },
+                 const comm::Payload& payload,
+                 const std::string& rider) { send_result(slice, step, samples, payload, rider); },
           [this](ir::SliceId slice, ir::Rank to, std::uint64_t step, std::int64_t samples,
                  const comm::Payload& payload) { send_answer(slice, to, step, samples, payload); },
           [this](ir::SliceId slice, ir::Rank to, std::uint64_t step, const comm::Payload& rows) {
@@ -120,11 +132,12 @@ void Synchroniser::start_exchange(const RunnerConnections& connections) {
   comm::Handlers handlers;
   handlers.contribution = [this](const comm::Frame& frame) {
     take_contribution(ir::SliceId(frame.header.slice), frame.header.step,
-                      ir::Rank(frame.header.from), frame.header.samples, frame.payload);
+                      ir::Rank(frame.header.from), frame.header.samples, frame.payload,
+                      frame.rider);
   };
   handlers.result = [this](const comm::Frame& frame) {
     take_result(ir::SliceId(frame.header.slice), frame.header.step, frame.header.samples,
-                frame.payload);
+                frame.payload, frame.rider);
   };
   handlers.norm = [this](const comm::Frame& frame) { take_norm_frame(frame); };
   handlers.note = [this](const comm::Frame& frame) { take_note_frame(frame); };
@@ -189,6 +202,8 @@ void Synchroniser::contribute(ir::VariableId variable, const torch::Tensor& grad
                          ? gradient.coalesce()
                          : row_major(gradient, variables_->tensor(variable).scalar_type());
     whole.samples = samples;
+    const auto said = news_.find(variable);
+    whole.news = said == news_.end() ? "" : encode_news(*program_.graph, {*said});
     whole.contributed = step + 1;
     if (!plan.collective) whole.averaged = step + 1;
   }
@@ -199,19 +214,23 @@ void Synchroniser::contribute(ir::VariableId variable, const torch::Tensor& grad
 void Synchroniser::send_contribution(ir::SliceId id, std::uint64_t step, std::int64_t samples,
                                      const comm::Payload& payload) {
   const ir::Slice& slice = program_.slice(id);
+  const std::string rider = rider_of(id);
   for (const ir::Rank to : ways_[id.value].contributes) {
     if (to == self_) {
-      take_contribution(id, step, self_, samples, payload);
+      take_contribution(id, step, self_, samples, payload, rider);
     } else {
-      exchange_->post(
-          to.value, {comm::FrameKind::kContribute, step, id.value, samples, slice.needed, payload});
+      exchange_->post(to.value, {comm::FrameKind::kContribute, step, id.value, samples,
+                                 slice.needed, payload, rider});
     }
   }
 }
 
 void Synchroniser::take_contribution(ir::SliceId slice, std::uint64_t step, ir::Rank from,
-                                     std::int64_t samples, comm::Payload payload) {
-  if (owner_->add(slice, step, from, samples, std::move(payload))) push_merge(slice, step);
+                                     std::int64_t samples, comm::Payload payload,
+                                     std::string rider) {
+  if (owner_->add(slice, step, from, samples, std::move(payload), std::move(rider))) {
+    push_merge(slice, step);
+  }
 }
 
 void Synchroniser::push_merge(ir::SliceId slice, std::uint64_t step) {
@@ -239,24 +258,28 @@ void Synchroniser::contribute_factors(ir::VariableId variable, const torch::Tens
 
 // What was combined here: the result, or on the way to the owner a part of it.
 void Synchroniser::send_result(ir::SliceId id, std::uint64_t step, std::int64_t samples,
-                               const comm::Payload& payload) {
+                               const comm::Payload& payload, const std::string& rider) {
   const ir::Slice& slice = program_.slice(id);
   if (const auto& onward = ways_[id.value].onward) {
     exchange_->post(onward->value, {comm::FrameKind::kContribute, step, id.value, samples,
-                                    slice.needed, samples == 0 ? comm::Payload{} : payload});
+                                    slice.needed, samples == 0 ? comm::Payload{} : payload,
+                                    rider});
     return;
   }
-  take_result(id, step, samples, payload);
+  take_result(id, step, samples, payload, rider);
 }
 
 void Synchroniser::take_result(ir::SliceId id, std::uint64_t step, std::int64_t samples,
-                               const comm::Payload& payload) {
+                               const comm::Payload& payload, const std::string& rider) {
   const ir::Way& way = ways_[id.value];
   for (const ir::Rank to : way.returns) {
     exchange_->post(to.value, {comm::FrameKind::kResult, step, id.value, samples,
-                               program_.slice(id).needed, payload});
+                               program_.slice(id).needed, payload, rider});
   }
-  if (way.installs) variables_->take_result(id, step, samples, payload);
+  if (!way.installs) return;
+  Rider said = decode_rider(rider);
+  if (id == sums_slice_) job_sums_.put(step, samples, std::move(said.sums));
+  variables_->take_result(id, step, samples, payload, std::move(said.news));
 }
 
 void Synchroniser::send_answer(ir::SliceId id, ir::Rank to, std::uint64_t step,
@@ -300,6 +323,8 @@ void Synchroniser::take_note_frame(const comm::Frame& frame) {
     jobs_->push(step, Seconds{}, [this, step, to = frame.header.from] {
       send_parameters(to, step, elsewhere_than(ir::Rank(to)));
     });
+  } else if (topic == static_cast<comm::SliceNumber>(Topic::kSums)) {
+    take_sums_note(frame.header.from, step, frame.payload.to_string());
   } else if (stages_ && topic >= transfer_number(ir::TransferId(0))) {
     const ir::TransferId id(topic - transfer_number(ir::TransferId(0)));
     AD_CHECK(id.value < program_.transfers.size()) << "a note on topic " << topic;

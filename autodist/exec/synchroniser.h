@@ -20,12 +20,14 @@
 #include "autodist/comm/exchange.h"
 #include "autodist/exec/contributor.h"
 #include "autodist/exec/job_queue.h"
+#include "autodist/exec/job_sums.h"
 #include "autodist/exec/library_all_reduce.h"
 #include "autodist/exec/local_variables.h"
 #include "autodist/exec/loss_scaler.h"
 #include "autodist/exec/norms.h"
 #include "autodist/exec/notes.h"
 #include "autodist/exec/owner.h"
+#include "autodist/exec/rider.h"
 #include "autodist/exec/row_fetcher.h"
 #include "autodist/exec/runner.h"
 #include "autodist/exec/signal.h"
@@ -65,6 +67,24 @@ class Synchroniser {
   // scales the loss.
   ir::LossScale await_scale(std::uint64_t step);
   [[nodiscard]] LossScaler& scaler() { return scaler_; }
+
+  // What this rank says with its contributions from the next step on, until it is said otherwise:
+  // options of an update rule that are not as declared. By the compute thread, between steps.
+  void set_options(ir::VariableId variable, const std::map<std::string, double>& options);
+  // Somebody has given these variables other values, with these digests: for this rank's part of
+  // their slices, and said with the contributions to `step`, which is next. By the compute thread.
+  void change(const std::map<ir::VariableId, std::uint64_t>& digests, std::uint64_t step);
+  // Likewise where ranks that are not members must agree: all computing ranks call it before the
+  // same step. Throws Error(kUsage) where their changes differ.
+  void change_together(const std::map<ir::VariableId, std::uint64_t>& digests, std::uint64_t step);
+  // A step of this rank begins; the sums over all replicas once they are known. Of a job with
+  // asynchronous variables this rank's alone.
+  std::shared_ptr<const StepSums> open_sums(std::uint64_t step);
+  // This rank's part, at most once per step: before its first contribution to the step, or with
+  // end_step().
+  void add_sums(std::vector<double> sums, std::int64_t samples);
+  void end_step(std::uint64_t step);
+  [[nodiscard]] JobSums& job_sums() { return job_sums_; }
 
   [[nodiscard]] LocalVariables& variables() { return *variables_; }
   [[nodiscard]] Signal& signal() { return signal_; }
@@ -125,6 +145,7 @@ class Synchroniser {
     std::uint64_t averaged = 0;     // likewise
     torch::Tensor gradient;         // row-major; undefined without samples
     std::int64_t samples = 0;
+    std::string news;  // as this rank has it
   };
 
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed_of_slices(std::uint64_t step);
@@ -139,8 +160,12 @@ class Synchroniser {
   void trace_delivery(const comm::Delivery& delivery);
   void send_contribution(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
                          const comm::Payload& payload);
+  [[nodiscard]] std::string rider_of(ir::SliceId slice) const;
+  [[nodiscard]] std::string values_of(const ir::Slice& slice) const;
+  [[nodiscard]] std::string news_of_whole() const;
+  void take_sums_note(std::uint32_t from, std::uint64_t step, std::string note);
   void take_contribution(ir::SliceId slice, std::uint64_t step, ir::Rank from, std::int64_t samples,
-                         comm::Payload payload);
+                         comm::Payload payload, std::string rider);
   void take_norm_frame(const comm::Frame& frame);
   void take_note_frame(const comm::Frame& frame);
   void post_note(std::uint32_t to, comm::SliceNumber topic, std::uint64_t step,
@@ -153,9 +178,9 @@ class Synchroniser {
   void send_answer(ir::SliceId slice, ir::Rank to, std::uint64_t step, std::int64_t samples,
                    const comm::Payload& payload);
   void send_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
-                   const comm::Payload& payload);
+                   const comm::Payload& payload, const std::string& rider);
   void take_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
-                   const comm::Payload& payload);
+                   const comm::Payload& payload, const std::string& rider);
   void merge(ir::SliceId slice, std::uint64_t step);
   void push_merge(ir::SliceId slice, std::uint64_t step);
   void report_whole_norm(ir::VariableId variable, std::uint64_t step);
@@ -199,6 +224,13 @@ class Synchroniser {
   Norms norms_;
   LossScaler scaler_;
   std::vector<Seconds> needed_;  // by variable
+  // Of the compute thread: what it says with this step's contributions.
+  News news_;
+  std::vector<double> sums_;
+  std::int64_t sum_samples_ = 0;
+  // Whose contributions and results carry the sums, if one has all replicas for members.
+  std::optional<ir::SliceId> sums_slice_;
+  JobSums job_sums_{signal_};
   std::unique_ptr<LocalVariables> variables_;
   std::unique_ptr<Owner> owner_;
   std::unique_ptr<Contributor> contributor_;

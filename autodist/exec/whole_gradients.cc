@@ -87,7 +87,7 @@ void Synchroniser::update(ir::VariableId variable, std::uint64_t step) {
         });
   }
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
-  variables_->update_whole(variable, std::move(whole.gradient), whole.samples);
+  variables_->update_whole(variable, std::move(whole.gradient), whole.samples, whole.news);
   if (trace_.enabled()) {
     trace_.add(ir::Activity::kUpdate, ir::StreamKind::kCollective, step,
                program_.graph->variable(variable).name, ir::bytes_of(*program_.graph, variable),

@@ -15,6 +15,7 @@
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
 #include "autodist/ir/graph.h"
+#include "autodist/ir/rule_check.h"
 
 namespace autodist::ir {
 namespace {
@@ -362,19 +363,6 @@ UpdateRule rule_for(const Variable& variable, const Optimizer& optimizer) {
   return rule;
 }
 
-// Momentum and weight decay change rows that a sparse gradient does not name.
-void check_trains(const Variable& variable, const UpdateRule& rule) {
-  check_nesterov(rule, fmt::format("'{}': ", variable.name));
-  if (!variable.sparse_gradient) return;
-  for (const char* option : {"momentum", "weight_decay"}) {
-    const double value = option_or(rule.options, option, 0);
-    if (value == 0) continue;
-    fail(ErrorCode::kUsage,
-         "optimizer: {}={} cannot train '{}', whose gradient is sparse. Add group.{}.{}=0.", option,
-         value, variable.name, variable.name, option);
-  }
-}
-
 // One item of the text form, refused where it would not parse back.
 std::string pattern_text(const std::string& pattern) {
   if (pattern.empty() || pattern.find_first_of(",|=") != std::string::npos) {
@@ -473,6 +461,19 @@ std::string to_string(const Optimizer& optimizer) {
   if (optimizer.clip_norm != 0) add("clip", optimizer.clip_norm);
   if (!optimizer.clip_only.empty()) add("clip_only", patterns_text(optimizer.clip_only));
   return fmt::format("{}:{}", entry.name, fmt::join(items, ","));
+}
+
+// Momentum and weight decay change rows that a sparse gradient does not name.
+void check_trains(const Variable& variable, const UpdateRule& rule) {
+  check_nesterov(rule, fmt::format("'{}': ", variable.name));
+  if (!variable.sparse_gradient) return;
+  for (const char* option : {"momentum", "weight_decay"}) {
+    const double value = option_or(rule.options, option, 0);
+    if (value == 0) continue;
+    fail(ErrorCode::kUsage,
+         "optimizer: {}={} cannot train '{}', whose gradient is sparse. Add group.{}.{}=0.", option,
+         value, variable.name, variable.name, option);
+  }
 }
 
 void declare_updates(Graph& graph, const Optimizer& optimizer) {

@@ -41,6 +41,7 @@ from ._errors import (
     UsageError,
 )
 from ._job import AutoDist
+from ._loss import Loss
 from ._planning import build_strategy, builders, capture
 from ._session import Session
 from ._steps import Steps, TrainingStep
@@ -61,6 +62,7 @@ __all__ = [
     "GraphItem",
     "InfeasibleError",
     "ItemVariable",
+    "Loss",
     "LossScale",
     "MachineError",
     "PSSynchronizer",

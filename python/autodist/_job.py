@@ -7,6 +7,7 @@ from . import _autodist, _optimizers
 from ._errors import Error, UsageError
 from ._model import Step
 from ._planning import chosen_builder
+from ._parameters import Settler
 from ._session import Session
 from ._steps import Steps, TrainingStep
 
@@ -187,8 +188,9 @@ class AutoDist:
             ``loss_fn(model, *batch)``, a scalar tensor; None: ``model(*batch)`` is the loss.
         optimizer : str, torch.optim.Optimizer or callable
             ``'adam:lr=1e-3'`` (docs/formats/optimizer.md), or a new optimizer of torch.optim over
-            the model's parameters, whose groups are kept; its ``step`` is never called, and it must
-            stay as it is: schedules are options of the text.
+            the model's parameters, whose groups are kept. Its ``step`` is never called; what its
+            groups say (rates, momentum, weight decay, betas) is read in every step, so that the
+            schedulers of ``torch.optim.lr_scheduler`` work.
         example_batch : tuple of torch.Tensor
             What one replica gets in a step. Its shapes and types count.
         name, batched, reduction
@@ -236,8 +238,9 @@ class AutoDist:
             (name, each._step, each._text, each._builder) for name, each in steps.items()
         ]
         handles = self._job.distribute_steps(declared)
+        settler = Settler()
         sessions = {
-            name: Session(handle, each._step, each._optimizer)
+            name: Session(handle, each._step, each._optimizer, settler)
             for (name, each), handle in zip(steps.items(), handles)
         }
         result = Steps(sessions)

@@ -34,8 +34,9 @@ _RULES = {
     ),
 }
 
-# How torch computes, not what; and what a learning rate schedule leaves behind.
-_ALLOWED = {"params", "foreach", "fused", "capturable", "initial_lr", "param_names"}
+# How torch computes, not what; and what schedulers leave behind.
+_ALLOWED = {"params", "foreach", "fused", "capturable", "param_names"}
+_ALLOWED |= {"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum"}
 # Options that change the result and that we do not have: only their "off" will do.
 _OFF = {"maximize": False, "differentiable": False, "decoupled_weight_decay": False}
 
@@ -173,51 +174,70 @@ def check_sparse(optimizer, graph):
         )
 
 
-class Unchanged:
-    """Sees to it that an optimizer of torch.optim stays as it was given: nobody follows what a
-    learning rate scheduler, or whoever else, changes in it later."""
+class Followed:
+    """An optimizer of torch.optim whose options the session goes by in every step, as its own
+    ``step`` would: what a scheduler, or whoever else, sets in it.
 
-    def __init__(self, optimizer):
+    Parameters
+    ----------
+    optimizer : object
+        What the user gave; nothing is followed but an optimizer of torch.optim.
+    parameters : list of (str, torch.Tensor)
+        What the step trains.
+    """
+
+    def __init__(self, optimizer, parameters):
         self._optimizer = optimizer if isinstance(optimizer, torch.optim.Optimizer) else None
+        if self._optimizer is None:
+            return
         self._kind = type(optimizer).__name__
-        if self._optimizer is not None:
-            _, words = _RULES[self._kind]
-            self._watched = [*words, *_OFF]
-            self._given = self._state()
+        _, words = _RULES[self._kind]
+        self._watched = [*words, *_OFF]
+        self._names = {key: names[0] for key, names in _names_by_tensor(parameters).items()}
+        self._held = self._tensors()
+        self._last = self._values()
 
-    def _state(self):
-        """Per group its options, and which parameters it holds."""
+    def _tensors(self):
+        return [[id(tensor) for tensor in group["params"]] for group in self._optimizer.param_groups]
+
+    def _values(self):
         return [
-            (
-                {key: _plain(group.get(key)) for key in self._watched},
-                [id(tensor) for tensor in group["params"]],
-            )
+            [_plain(group.get(key)) for key in self._watched]
             for group in self._optimizer.param_groups
         ]
 
-    def check(self):
-        """Throws UsageError where something is no longer what it was."""
+    @property
+    def lr(self):
+        """Of the first group, as the next step takes it; None where nothing is followed."""
+        return None if self._optimizer is None else float(self._optimizer.param_groups[0]["lr"])
+
+    def tell(self, handle):
+        """Tell the session what is set now, if it is something else than in the step before."""
         if self._optimizer is None:
             return
-        now = self._state()
-        if now == self._given:
+        values = self._values()
+        if values == self._last:
             return
-        what = "its parameter groups are others now"
-        remedy = "Distribute a step with the optimizer as it shall be."
-        for (given, _), (options, _) in zip(self._given, now):
-            for key in self._watched:
-                if options[key] == given[key]:
-                    continue
-                what = f"{key} was {given[key]!r} when it was distributed and is {options[key]!r} now"
-                if key == "lr":
-                    remedy = (
-                        "In the place of a scheduler, give a schedule with the optimizer's text "
-                        f"('{_RULES[self._kind][0]}:lr=…,warmup=…,schedule=cosine,period=…')."
-                    )
-                break
-        raise UsageError(
-            f"optimizer: {self._kind}: {what}, which the training would not follow. {remedy}"
-        )
+        if self._tensors() != self._held:
+            raise UsageError(
+                f"optimizer: {self._kind}: its parameter groups hold others than when it was "
+                "distributed. Distribute a step with the optimizer as it shall be."
+            )
+        options = {}
+        for group in self._optimizer.param_groups:
+            known = {key: group[key] for key in self._watched if key in group}
+            of_group = _options(self._kind, known)
+            for tensor in group["params"]:
+                if id(tensor) in self._names:
+                    options[self._names[id(tensor)]] = of_group
+        handle.set_options(options)
+        self._last = values
+
+    def count(self):
+        """A step was done: schedulers ask whether the optimizer has made one before theirs."""
+        if self._optimizer is not None:
+            self._optimizer._step_count = getattr(self._optimizer, "_step_count", 0) + 1
+            self._optimizer._opt_called = True
 
 
 def clipped_text_of(optimizer, parameters, clip):

@@ -7,7 +7,9 @@ import weakref
 
 from ._errors import Error
 from ._guards import Guard
-from ._optimizers import Unchanged, of_names
+from ._loss import Loss
+from ._optimizers import Followed, of_names
+from ._parameters import Settler
 
 _live = weakref.WeakSet()
 
@@ -35,11 +37,14 @@ class Session:
     cannot know of ``sys.exit(1)``. One thread at a time.
     """
 
-    def __init__(self, handle, step, optimizer=None):
+    def __init__(self, handle, step, optimizer=None, settler=None):
         self._handle = handle
         self._step = step
-        self._optimizer = Unchanged(optimizer)
-        self._guard = Guard(of_names(step.parameters, step.trains))
+        trained = of_names(step.parameters, step.trains)
+        self._optimizer = Followed(optimizer, trained)
+        self._guard = Guard(trained)
+        self._settler = Settler() if settler is None else settler
+        self._settler.watch(handle.settle, step.model, trained)
         self._ended = False
         self._process = os.getpid()  # a fork has a copy that is not its own to end
         _live.add(self)
@@ -60,23 +65,31 @@ class Session:
 
         Returns
         -------
-        float
-            The loss of this replica's rows; nan where it had none.
+        Loss
+            Over all rows of all replicas, once it is read (:class:`Loss`); :attr:`local_loss` is
+            that of this replica's rows.
 
         Raises
         ------
         PeersLostError
             Naming the rank that was lost.
         UsageError
-            For a batch that the step cannot take, or an optimizer that was changed.
+            For a batch that the step cannot take; for parameters, or options of the optimizer, that
+            were not changed alike at all ranks.
         """
-        self._optimizer.check()
-        return self._handle.run(self._step.fitting(batch, "batch"))
+        return self._stepped(self._handle.run, batch, "batch")
+
+    def _stepped(self, run, batch, what):
+        tensors = self._step.fitting(batch, what)
+        self._optimizer.tell(self._handle)
+        with self._settler.step():
+            run(tensors)
+        self._optimizer.count()
+        return Loss(self._handle.job_loss())
 
     def run_local(self, *rows):
         """One step on rows that only this rank has; their number may differ between ranks."""
-        self._optimizer.check()
-        return self._handle.run_local(self._step.fitting(rows, "rows"))
+        return self._stepped(self._handle.run_local, rows, "rows")
 
     def run_and_fetch(self, names, *batch):
         """One step as :meth:`run`, and values of it, whole and the same at every rank.
@@ -99,8 +112,12 @@ class Session:
         UsageError
             For a name that the step has not, with the nearest that it has.
         """
-        self._optimizer.check()
-        return self._handle.run_and_fetch(list(names), self._step.fitting(batch, "batch"))
+        tensors = self._step.fitting(batch, "batch")
+        self._optimizer.tell(self._handle)
+        with self._settler.step():
+            fetched = self._handle.run_and_fetch(list(names), tensors)
+        self._optimizer.count()
+        return fetched
 
     def sum_over_ranks(self, values):
         """Sum what each rank passes; every rank calls it, at most six times between two steps.
@@ -136,10 +153,17 @@ class Session:
         if arguments and callable(arguments[0]):
             function, *arguments = arguments
         self.synchronize()
-        return self._step.evaluate(function, tuple(arguments), keywords)
+        with self._settler.step():
+            return self._step.evaluate(function, tuple(arguments), keywords)
 
     def synchronize(self):
-        """Make this rank's variables the newest; between steps they may be of any version."""
+        """Make this rank's variables the newest; between steps they may be of any version.
+
+        What is reached through the model (``model.fc.weight``, ``model.parameters()``,
+        ``model.state_dict()``) is made the newest by itself; a tensor that was kept from before,
+        asynchronous variables and those of a placed graph need this call, before they are read or
+        written. What every rank writes alike before the next step becomes the new value.
+        """
         self._handle.synchronize()
 
     def save(self, directory):
@@ -211,7 +235,8 @@ class Session:
             For what cannot be traced, or computes something else in the file.
         """
         self._step.forward = forward
-        self._handle.export_torchscript(os.fspath(path))
+        with self._settler.step():
+            self._handle.export_torchscript(os.fspath(path))
 
     def write_trace(self, path):
         """Write what this rank's steps did since the last call, for Chrome or Perfetto.
@@ -231,6 +256,11 @@ class Session:
         StepReport
         """
         return self._handle.last
+
+    @property
+    def local_loss(self):
+        """The loss of the last step on this replica's rows; nan where it had none."""
+        return self._handle.last.loss
 
     @property
     def step(self):
@@ -302,11 +332,13 @@ class Session:
             self._handle.finish()
             self._ended = True
             self._guard.end()
+            self._settler.end()
 
     def close(self):
         """Leave the job, also when it is under way: the other ranks are told."""
         self._ended = True
         self._guard.end()
+        self._settler.end()
         _live.discard(self)
         self._handle.close()
 

@@ -17,10 +17,14 @@ half = tuple(each[: cases.ROWS // 2] for each in batches[0])
 
 ad = autodist.AutoDist(cluster, builder=builder)
 with ad.distribute(model, loss_fn, optimizer, half) as step:
-    losses = [step(*batch) for batch in batches]
+    losses, job_losses = [], []
+    for batch in batches:
+        job_losses.append(step(*batch))
+        losses.append(step.local_loss)
     evaluated = step.evaluate(loss_fn, *batches[0]).item()
     assert all(module.training for module in model.modules())
     assert step.step == cases.STEPS and step.last.samples == cases.ROWS // step.size
     assert storages == [parameter.data_ptr() for parameter in model.parameters()]
     if step.is_chief:
-        torch.save({"losses": losses, "state": model.state_dict(), "evaluated": evaluated}, out)
+        torch.save({"losses": losses, "job_losses": list(map(float, job_losses)),
+                    "state": model.state_dict(), "evaluated": evaluated}, out)

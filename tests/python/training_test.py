@@ -23,12 +23,13 @@ TOLERANCE = {"encoder": 1e-8}
 
 
 def reference(name, replicas):
-    """Losses of replica 0, and the state with its buffers."""
+    """Losses of replica 0 and of all, and the state with its buffers."""
     model, loss_fn, _, make_optimizer, batches = cases.make(name)
     optimizer = make_optimizer(model.parameters())
     copies = [copy.deepcopy(model) for _ in range(replicas)]
-    losses = []
+    losses, job_losses = [], []
     for batch in batches:
+        job_losses.append(0.0)
         parts = [torch.chunk(each, replicas) for each in batch]
         optimizer.zero_grad(set_to_none=True)
         for index, replica in enumerate(copies):
@@ -38,6 +39,7 @@ def reference(name, replicas):
                     mine.copy_(original)
             loss = loss_fn(replica, *(part[index] for part in parts))
             (loss / replicas).backward()
+            job_losses[-1] += loss.item() / replicas
             if index == 0:
                 losses.append(loss.item())
             for mine, original in zip(replica.parameters(), model.parameters()):
@@ -49,17 +51,18 @@ def reference(name, replicas):
     with torch.no_grad():
         model.eval()
         evaluated = loss_fn(model, *batches[0]).item()
-    return losses, state, evaluated
+    return losses, job_losses, state, evaluated
 
 
 def main():
     name = sys.argv[1]
     tolerance = TOLERANCE.get(name, 1e-10)
-    losses, state, evaluated = reference(name, 2)
+    losses, job_losses, state, evaluated = reference(name, 2)
     for builder in ("PS", "PartitionedPS", "AllReduce"):
         ours = comparing.result_of("training_job.py", name, builder, "local:2")
         difference = comparing.largest_difference(ours["state"], state)
-        of_losses = max(abs(a - b) for a, b in zip(ours["losses"], losses))
+        of_losses = max(abs(a - b) for a, b in zip(ours["losses"] + ours["job_losses"],
+                                                   losses + job_losses))
         print(f"{name}, {builder}: parameters and buffers differ by {difference:.2g}, losses by "
               f"{of_losses:.2g}, loss {ours['losses'][0]:.6f} -> {ours['losses'][-1]:.6f}")
         assert difference < tolerance and of_losses < tolerance

@@ -38,6 +38,13 @@ void bind_reports(py::module_& module) {
         return fmt::format("<autodist.StepSummary {}: loss {}, {} samples>", summary.step,
                            summary.loss, summary.samples);
       });
+  py::class_<JobLoss>(module, "JobLoss")
+      .def("value",
+           [](const JobLoss& loss) {
+             const py::gil_scoped_release unlocked;
+             return loss.value();
+           })
+      .def_property_readonly("step", &JobLoss::step);
   py::class_<ir::LossScale>(module, "LossScale", "What loss scaling is at between two steps.")
       .def_readonly("scale", &ir::LossScale::scale, "Of the next step.")
       .def_readonly("good_steps", &ir::LossScale::good_steps,
@@ -76,6 +83,19 @@ void bind_session(py::module_& module) {
       .def("sum_over_ranks",
            [](SessionHandle& handle, const std::vector<double>& values) {
              return handle.call([&](Session& s) { return s.sum_over_ranks(values); });
+           })
+      .def("settle",
+           [](SessionHandle& handle, const torch::Tensor& parameter) {
+             handle.call([&](Session& s) { s.settle(parameter); });
+           })
+      .def("job_loss",
+           [](SessionHandle& handle) {
+             return handle.call([](Session& s) { return s.job_loss(); });
+           })
+      .def("set_options",
+           [](SessionHandle& handle,
+              const std::map<std::string, std::map<std::string, double>>& options) {
+             handle.call([&](Session& s) { s.set_options(options); });
            })
       .def("synchronize",
            [](SessionHandle& handle) { handle.call([](Session& s) { s.synchronize(); }); })

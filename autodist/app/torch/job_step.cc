@@ -13,15 +13,34 @@
 #include "autodist/app/torch/step_notes.h"
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/base/nearest.h"
 #include "autodist/capture/capture.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/link_probe.h"
+#include "autodist/exec/tensor_watch.h"
 #include "autodist/ir/loss_scaling.h"
 #include "autodist/ir/names.h"
 #include "autodist/passes/pipeline.h"
 
 namespace autodist::app {
 namespace {
+
+// A trained variable by any of its names.
+ir::VariableId trained(const ir::Graph& graph, const std::string& name) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+    const ir::Variable& variable = graph.variables[i];
+    if (!variable.gradient) continue;
+    const auto& aliases = variable.aliases;
+    if (variable.name == name || std::count(aliases.begin(), aliases.end(), name) != 0) {
+      return ir::VariableId(i);
+    }
+    names.push_back(variable.name);
+  }
+  const std::string near = nearest(name, names);
+  fail(ErrorCode::kUsage, "optimizer: the step trains no '{}'{}", name,
+       near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+}
 
 // Steps by which summaries lag where no version ties the ranks together: far enough that nobody
 // waits for a rank that is slow for a while.
@@ -214,7 +233,8 @@ void JobStep::start(comm::Transport& transport, comm::Collectives* collectives) 
   options.on_nonfinite = job_options().on_nonfinite;
   options.user_rules = &job_options().user_rules;
   options.device_time = job_options().device_time;
-  runner_ = std::make_unique<exec::Runner>(
+  options.initial_values = std::move(initial_values_);
+  runner_ = std::make_shared<exec::Runner>(
       program_, ir::Rank(job_.rank()), bindings_,
       exec::RunnerConnections{&transport, collectives, &job_.clock()}, options);
   if (scaling_ && !initial_scale_.empty()) {
@@ -237,6 +257,27 @@ std::vector<NamedTensor> JobStep::state() {
     state.push_back({kSkipped, torch::full({1}, scale.skipped, torch::kInt64)});
   }
   return state;
+}
+
+void JobStep::note_values() {
+  initial_values_.clear();
+  for (const torch::Tensor& tensor : bindings_.variables) {
+    initial_values_.push_back(exec::digest_of_values(tensor));
+  }
+}
+
+JobLoss JobStep::job_loss() const {
+  if (!sums_) fail(ErrorCode::kUsage, "job_loss: no step was run yet");
+  return {sums_, runner_, graph_->reduction == ir::Reduction::kMean};
+}
+
+void JobStep::set_options(const std::map<std::string, std::map<std::string, double>>& options) {
+  std::map<ir::VariableId, std::map<std::string, double>> known;
+  for (const auto& [name, values] : options) known[trained(*graph_, name)] = values;
+  for (std::size_t i = 0; i < graph_->variables.size(); ++i) {
+    const ir::VariableId id(i);
+    if (graph_->variables[i].gradient) runner_->set_options(id, known[id]);
+  }
 }
 
 ir::LossScale JobStep::loss_scale() {
@@ -275,6 +316,7 @@ double JobStep::run_rows(const Batch& rows) {
   if (trains() && every > 0 && step() % every == 0) shapes_->verify(*runner_, rows);
   const std::int64_t captures = shapes_->captures();
   const exec::StepResult result = run_parts(rows);
+  sums_ = result.sums;
   report_.captured = shapes_->captures() > captures;
   report_.step = step() - 1;
   report_.samples = result.samples;
@@ -311,6 +353,7 @@ exec::StepResult JobStep::run_parts(const Batch& rows) {
     whole.compute += part.compute;
     whole.waiting += part.waiting;
     whole.overflow = part.overflow;  // of all so far
+    whole.sums = part.sums;
   }
   whole.loss = mean ? loss / static_cast<double>(whole.samples) : loss;
   return whole;

@@ -54,6 +54,9 @@ class JobStep {
   // Once, before the first step. `transport` is this step's own, whose exchange has the epoch
   // index + 1; both outlive the step.
   void start(comm::Transport& transport, comm::Collectives* collectives);
+  // All ranks have got the same values of the variables: what is written to them from here on are
+  // changes, which all make. Before start().
+  void note_values();
   [[nodiscard]] exec::Runner& runner() { return *runner_; }
   [[nodiscard]] std::int64_t step() const;  // of the next run
   [[nodiscard]] std::uint64_t bytes_sent() const;
@@ -69,6 +72,9 @@ class JobStep {
   std::vector<double> sum_over_ranks(const std::vector<double>& values);
   [[nodiscard]] const StepReport& last() const { return report_; }
   ir::LossScale loss_scale();
+  // Of the last step.
+  [[nodiscard]] JobLoss job_loss() const;
+  void set_options(const std::map<std::string, std::map<std::string, double>>& options);
   StepSummary summarise(bool stop, bool save);
   std::vector<StepSummary> remaining_summaries();
   StepSummary last_summary();
@@ -97,8 +103,10 @@ class JobStep {
   std::shared_ptr<const ir::Program> program_;
   capture::Bindings bindings_;
   std::unique_ptr<ShapeCache> shapes_;
-  std::unique_ptr<exec::Runner> runner_;
+  std::shared_ptr<exec::Runner> runner_;  // a JobLoss may ask it for as long as it lives
   StepReport report_;
+  std::shared_ptr<const exec::StepSums> sums_;  // of the last step
+  std::vector<std::uint64_t> initial_values_;   // digests, by variable
   std::int64_t first_step_ = 0;
   std::vector<NamedTensor> initial_state_;
   std::vector<NamedTensor> initial_owed_;

@@ -5,6 +5,8 @@
 
 #include <fmt/ranges.h>
 
+#include <limits>
+
 #include "autodist/app/torch/training_job.h"
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
@@ -38,6 +40,21 @@ class Session::Impl {
   std::shared_ptr<app::TrainingJob> job_;
   std::size_t index_;
 };
+
+double JobLoss::value() const {
+  if (!sums_->known()) {
+    const std::shared_ptr<exec::Runner> runner = runner_.lock();
+    if (!runner) {
+      fail(ErrorCode::kUsage, "loss: the job ended before the loss of step {} was known", step());
+    }
+    runner->await(*sums_);
+  }
+  if (sums_->sums().empty()) return std::numeric_limits<double>::quiet_NaN();
+  const double sum = sums_->sums().front();
+  return mean_ ? sum / static_cast<double>(sums_->samples()) : sum;
+}
+
+std::int64_t JobLoss::step() const { return static_cast<std::int64_t>(sums_->step()); }
 
 Session AutoDist::distribute(TrainingStep step, const ir::Optimizer& optimizer) {
   AD_CHECK(impl_ != nullptr) << "distribute() was called before";
@@ -99,6 +116,11 @@ std::pair<std::int64_t, std::int64_t> Session::rows_of(std::int64_t batch) const
   return impl_->step().rows_of(batch);
 }
 void Session::synchronize() { impl_->job().synchronize(); }
+void Session::settle(const torch::Tensor& parameter) { impl_->job().settle(parameter); }
+JobLoss Session::job_loss() const { return impl_->step().job_loss(); }
+void Session::set_options(const std::map<std::string, std::map<std::string, double>>& options) {
+  impl_->turn().set_options(options);
+}
 std::vector<torch::Tensor> Session::evaluate(const Batch& batch) {
   return impl_->job().evaluate(impl_->index(), batch);
 }

@@ -37,6 +37,14 @@
 
 namespace autodist {
 
+namespace app {
+class JobStep;
+}  // namespace app
+namespace exec {
+class Runner;
+class StepSums;
+}  // namespace exec
+
 // The optimizers by name; further options through ir::parse_optimizer("adamw:lr=1e-3,clip=1").
 struct Sgd : ir::Optimizer {
   explicit Sgd(double lr, double momentum = 0, double weight_decay = 0);
@@ -130,6 +138,26 @@ struct StepReport {
   bool overflow = false;
 };
 
+// The loss of a step over all replicas, which becomes known a little after the step at every rank:
+// whoever does not ask for it pays nothing, and to ask is no collective operation. A copy is cheap.
+class JobLoss {
+ public:
+  // The mean over all samples of the step (their sum for a summed loss), the same at every rank; NaN
+  // where no replica had rows. With asynchronous variables this rank's own. Waits until the other
+  // ranks have computed the step. Throws Error: kPeersLost, kTimeout; kUsage where the job has ended
+  // before it was known.
+  [[nodiscard]] double value() const;
+  [[nodiscard]] std::int64_t step() const;
+
+ private:
+  friend class app::JobStep;
+  JobLoss(std::shared_ptr<const exec::StepSums> sums, std::weak_ptr<exec::Runner> runner, bool mean)
+      : sums_(std::move(sums)), runner_(std::move(runner)), mean_(mean) {}
+  std::shared_ptr<const exec::StepSums> sums_;
+  std::weak_ptr<exec::Runner> runner_;
+  bool mean_;
+};
+
 // What all ranks know of a step, one step later (with staleness s: s + 1 steps; with asynchronous
 // variables: 33): the same at every rank.
 struct StepSummary {
@@ -201,7 +229,21 @@ class Session {
 
   // Until it returns, variables may be of any version; afterwards they are the newest, at every
   // rank. With asynchronous variables every rank calls it (and evaluate()), after the same step.
+  // What is then written into parameters before the next step becomes their new values, where every
+  // rank writes the same (the next step, or the owner that finds it, throws Error(kUsage) with the
+  // ranks where not). A write to a parameter without it is an error of the step, too.
   void synchronize();
+  // The same of one parameter of the model, at this rank alone; of asynchronous or placed variables
+  // it does nothing.
+  void settle(const torch::Tensor& parameter);
+
+  // The loss of the last step over all replicas.
+  [[nodiscard]] JobLoss job_loss() const;
+  // Options of update rules from the next step on, by the parameter's name: {"fc.weight": {"lr":
+  // 0.1}}; what is not named is as the optimizer was declared. Every rank sets the same, which is
+  // checked before anything is updated; of asynchronous variables each its own. Throws
+  // Error(kUsage) for a name or an option that there is not, or that needs other state.
+  void set_options(const std::map<std::string, std::map<std::string, double>>& options);
 
   // The model's outputs in evaluation mode on this rank's newest variables. Not a collective
   // operation beyond synchronize(). REQUIRES: the step has an `evaluate` function.

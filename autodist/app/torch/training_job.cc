@@ -106,6 +106,7 @@ TrainingJob::TrainingJob(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> 
     put_weights(job_->options().initial_weights, model_);
   }
   exec::broadcast_initial(transport, initial_tensors(), limit);
+  note_values();
   const bool has_collectives = std::any_of(steps_.begin(), steps_.end(), [](const auto& step) {
     return !step->program().collectives.empty();
   });
@@ -190,9 +191,31 @@ JobStep& TrainingJob::turn(std::size_t index) {
   return *steps_[index];
 }
 
-void TrainingJob::synchronize() {
+void TrainingJob::make_newest() {
   start();
   steps_[current_.value_or(0)]->runner().synchronize();
+}
+
+void TrainingJob::note_values() {
+  for (const auto& step : steps_) step->note_values();
+}
+
+void TrainingJob::synchronize() {
+  make_newest();
+  for (const auto& step : steps_) step->runner().open_to_changes();
+}
+
+// Before the first step there is nothing to wait for, and what is written is found when it begins.
+void TrainingJob::settle(const torch::Tensor& parameter) {
+  if (!started_ || finished_) return;
+  for (const auto& step : steps_) {
+    const std::vector<torch::Tensor>& model = step->bindings().of_model;
+    for (std::size_t i = 0; i < model.size(); ++i) {
+      if (model[i].unsafeGetTensorImpl() == parameter.unsafeGetTensorImpl()) {
+        step->runner().settle(ir::VariableId(i));
+      }
+    }
+  }
 }
 
 std::vector<torch::Tensor> TrainingJob::evaluate(std::size_t index, const Batch& batch) {
@@ -200,7 +223,7 @@ std::vector<torch::Tensor> TrainingJob::evaluate(std::size_t index, const Batch&
   if (!step.evaluate) {
     fail(ErrorCode::kUsage, "evaluate: the step '{}' has no evaluation function", step.name);
   }
-  synchronize();
+  make_newest();
   return step.evaluate(batch);
 }
 
@@ -218,7 +241,7 @@ void TrainingJob::save(const std::string& directory) {
          directory, steps_done());
   }
   saved_at_ = steps_done();
-  synchronize();
+  make_newest();
   exec::Checkpoint checkpoint;
   for (const auto& step : steps_) gather(*step, checkpoint);
   if (is_chief()) write(checkpoint, directory);
@@ -248,7 +271,7 @@ void TrainingJob::write(exec::Checkpoint& checkpoint, const std::string& directo
 }
 
 void TrainingJob::export_torchscript(std::size_t index, const std::string& path) {
-  synchronize();
+  make_newest();
   if (is_chief()) capture::export_torchscript(steps_[index]->declared(), path);
 }
 
@@ -284,12 +307,12 @@ void TrainingJob::load(const std::string& directory) {
     step->resume(std::stoll(optimizer.metadata.at("step" + step->name())),
                  with_prefix(states, prefix), with_prefix(owed, prefix));
   }
+  note_values();
 }
 
 void TrainingJob::finish() {
   if (finished_) return;
-  start();
-  synchronize();
+  make_newest();
   for (const auto& step : steps_) step->runner().finish();
   finished_ = true;
   // All ranks have said goodbye, and so are through with their collectives.

@@ -42,7 +42,8 @@ class TrainingJob {
   JobStep& turn(std::size_t index);
 
   // What Session says of them.
-  void synchronize();
+  void synchronize();  // of all variables, which may be written to then
+  void settle(const torch::Tensor& parameter);
   std::vector<torch::Tensor> evaluate(std::size_t index, const Batch& batch);
   void save(const std::string& directory);
   void export_torchscript(std::size_t index, const std::string& path);
@@ -55,6 +56,8 @@ class TrainingJob {
  private:
   [[nodiscard]] bool is_chief() const { return job_->is_chief(); }
   void start();
+  void make_newest();
+  void note_values();
   void unite_models();
   void find_shared();
   [[nodiscard]] std::vector<NamedTensor> initial_tensors() const;

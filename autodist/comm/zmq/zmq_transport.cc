@@ -173,7 +173,9 @@ class ZmqTransport::Peer {
     const WireHeader header = encode(frame.header, frame.payload.size, waiting.place);
     const bool more = frame.payload.size > 0;
     const auto flags = zmq::send_flags::dontwait;
-    zmq::message_t head(header.data(), header.size());
+    zmq::message_t head(header.size() + frame.rider.size());
+    std::memcpy(head.data<std::byte>(), header.data(), header.size());
+    std::memcpy(head.data<std::byte>() + header.size(), frame.rider.data(), frame.rider.size());
     if (!socket_.send(head, more ? flags | zmq::send_flags::sndmore : flags)) return false;
     if (!more) return true;
     // Once the first part is in, libzmq takes the whole message.
@@ -281,8 +283,14 @@ std::optional<Frame> ZmqTransport::receive_next(Seconds timeout) {
       continue;
     }
     Payload payload = body.empty() ? Payload{} : payload_of(std::move(body));
-    if (place_of(head.data()) == PayloadPlace::kHere) return Frame{header, std::move(payload)};
-    if (auto frame = shared_frame(header, payload)) return frame;
+    std::string rider = rider_of(head.data(), head.size());
+    if (place_of(head.data()) == PayloadPlace::kHere) {
+      return Frame{header, std::move(payload), std::move(rider)};
+    }
+    if (auto frame = shared_frame(header, payload)) {
+      frame->rider = std::move(rider);
+      return frame;
+    }
     refuse(fmt::format("a payload of rank {} is not in memory that it shares", header.from));
   }
 }

@@ -1,0 +1,48 @@
+#include "autodist/exec/job_sums.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace autodist::exec {
+
+std::shared_ptr<const StepSums> JobSums::open(std::uint64_t step) {
+  auto sums = std::make_shared<StepSums>(step);
+  const Signal::Lock lock = signal_.lock();
+  open_[step] = sums;
+  return sums;
+}
+
+void JobSums::put(std::uint64_t step, std::int64_t samples, std::vector<double> sums) {
+  {
+    const Signal::Lock lock = signal_.lock();
+    const auto found = open_.find(step);
+    if (found == open_.end()) return;
+    StepSums& filled = *found->second;
+    filled.samples_ = samples;
+    filled.sums_ = std::move(sums);
+    filled.known_.store(true, std::memory_order_release);
+    open_.erase(found);
+  }
+  signal_.notify();
+}
+
+void JobSums::await(const StepSums& sums, Seconds limit) {
+  Signal::Lock lock = signal_.lock();
+  signal_.wait(
+      lock, limit, [&] { return sums.known(); },
+      [&] { return fmt::format("step {}: another rank's part of the loss is missing.", sums.step()); });
+}
+
+bool JobSums::take_note(std::uint64_t step, std::uint32_t from, std::size_t ranks, std::string note,
+                        std::map<std::uint32_t, std::string>& all) {
+  const Signal::Lock lock = signal_.lock();
+  auto& notes = notes_[step];
+  notes[from] = std::move(note);
+  if (notes.size() < ranks) return false;
+  all = std::move(notes);
+  notes_.erase(step);
+  return true;
+}
+
+}  // namespace autodist::exec

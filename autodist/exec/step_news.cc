@@ -1,0 +1,156 @@
+// The synchroniser's riders: what this rank says beside its gradients, and the sums of a step.
+
+#include <algorithm>
+#include <utility>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/comm/bytes.h"
+#include "autodist/exec/synchroniser.h"
+
+namespace autodist::exec {
+
+void Synchroniser::set_options(ir::VariableId variable,
+                               const std::map<std::string, double>& options) {
+  news_[variable].options = options;
+  if (news_[variable].empty()) news_.erase(variable);
+}
+
+void Synchroniser::change(const std::map<ir::VariableId, std::uint64_t>& digests,
+                          std::uint64_t step) {
+  if (digests.empty()) return;
+  std::vector<ir::VariableId> variables;
+  for (const auto& [variable, digest] : digests) {
+    variables.push_back(variable);
+    news_[variable].values = digest;
+  }
+  reload(variables, step);
+}
+
+void Synchroniser::change_together(const std::map<ir::VariableId, std::uint64_t>& digests,
+                                   std::uint64_t step) {
+  News own;
+  for (const auto& [variable, digest] : digests) own[variable].values = digest;
+  const auto all = notes_.exchange(Topic::kChanges, step, encode_news(*program_.graph, own));
+  std::vector<Said> said;
+  for (const auto& [rank, news] : all) said.push_back({ir::Rank(rank), &news});
+  check_agreement(*program_.graph, step, said);
+  if (digests.empty()) return;
+  change(digests, step);
+  // An owner applies what comes of asynchronous variables at once: to the new values.
+  notes_.meet(Topic::kChanged, step);
+}
+
+std::shared_ptr<const StepSums> Synchroniser::open_sums(std::uint64_t step) {
+  return job_sums_.open(step);
+}
+
+void Synchroniser::add_sums(std::vector<double> sums, std::int64_t samples) {
+  sums_ = std::move(sums);
+  sum_samples_ = samples;
+}
+
+// What only concerns the step that ends is forgotten; where no slice carries its sums, they go out.
+void Synchroniser::end_step(std::uint64_t step) {
+  std::vector<double> sums = std::exchange(sums_, {});
+  const bool alone = program_.batch_parts() == 1 || !program_.synchronous();
+  if (!sums_slice_ && alone) {
+    job_sums_.put(step, sum_samples_, std::move(sums));
+  } else if (!sums_slice_) {
+    // The stages of a replica have the same samples and the same loss: one of them tells.
+    const bool tells = program_.stage(self_) == 0;
+    if (!tells) sums.clear();
+    const std::string note =
+        comm::ByteWriter()
+            .u64(static_cast<std::uint64_t>(tells ? sum_samples_ : 0))
+            .raw(encode({news_of_whole(), std::move(sums), ""}))
+            .take();
+    for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
+      if (ir::Rank(rank) == self_ || !program_.computes(ir::Rank(rank))) continue;
+      post_note(rank, static_cast<comm::SliceNumber>(Topic::kSums), step,
+                comm::Payload::copy_of(note));
+    }
+    take_sums_note(self_.value, step, note);
+  }
+  for (auto each = news_.begin(); each != news_.end();) {
+    each->second.values.reset();
+    each = each->second.empty() ? news_.erase(each) : std::next(each);
+  }
+}
+
+void Synchroniser::take_sums_note(std::uint32_t from, std::uint64_t step, std::string note) {
+  std::size_t computing = 0;
+  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
+    if (program_.computes(ir::Rank(rank))) ++computing;
+  }
+  std::map<std::uint32_t, std::string> all;
+  if (!job_sums_.take_note(step, from, computing, std::move(note), all)) return;
+  std::vector<double> sums;
+  std::int64_t samples = 0;
+  std::map<std::uint32_t, Rider> riders;
+  std::vector<Said> said;
+  for (const auto& [rank, bytes] : all) {
+    comm::ByteReader reader(bytes);
+    samples += static_cast<std::int64_t>(reader.u64());
+    Rider& rider = riders[rank] = decode_rider(reader.raw(reader.left()));
+    sums.resize(std::max(sums.size(), rider.sums.size()));
+    for (std::size_t i = 0; i < rider.sums.size(); ++i) sums[i] += rider.sums[i];
+    said.push_back({ir::Rank(rank), &rider.news});
+  }
+  check_agreement(*program_.graph, step, said);
+  job_sums_.put(step, samples, std::move(sums));
+}
+
+// Of variables that no slice carries, and so no contribution.
+std::string Synchroniser::news_of_whole() const {
+  News whole;
+  for (const auto& [variable, news] : news_) {
+    if (program_.plan(variable).slices.empty()) whole[variable] = news;
+  }
+  return encode_news(*program_.graph, whole);
+}
+
+std::string Synchroniser::rider_of(ir::SliceId id) const {
+  const bool sums = id == sums_slice_;
+  if (news_.empty() && !sums) return "";
+  const ir::Slice& slice = program_.slice(id);
+  Rider rider;
+  if (!news_.empty()) {
+    News own;
+    for (const ir::VariableId variable : variables_of(program_, slice)) {
+      const auto found = news_.find(variable);
+      if (found != news_.end()) own.insert(*found);
+    }
+    rider.news = encode_news(*program_.graph, own);
+    rider.values = values_of(slice);
+  }
+  if (sums) {
+    // What no slice says is said here, too.
+    rider.news += news_of_whole();
+    rider.sums = sums_;
+  }
+  return encode(rider);
+}
+
+// An owner that is no member has no tensor that somebody could have changed.
+std::string Synchroniser::values_of(const ir::Slice& slice) const {
+  const std::vector<ir::Rank>& members = slice.members;
+  if (slice.update_at != ir::UpdateAt::kOwner || members.front() != self_ ||
+      std::binary_search(members.begin(), members.end(), slice.owner)) {
+    return "";
+  }
+  std::string values;
+  const std::size_t width = size_of(slice.dtype);
+  for (const PieceLayout& piece : layout_of(program_, slice)) {
+    const auto found = news_.find(piece.variable);
+    if (found == news_.end() || !found->second.values) continue;
+    std::vector<std::byte> packed((piece.slice_begin + piece.count) * width);
+    const torch::Tensor dense = variables_->dense(piece.variable);
+    pack(piece, width, static_cast<const std::byte*>(dense.data_ptr()), packed.data());
+    values.append(reinterpret_cast<const char*>(packed.data()) + piece.slice_begin * width,
+                  piece.count * width);
+  }
+  return values;
+}
+
+}  // namespace autodist::exec

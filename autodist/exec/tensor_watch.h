@@ -1,0 +1,61 @@
+// Notices what somebody else writes into the tensors of variables between two steps.
+//
+// A variable that was settled (it has the newest version, and nothing arrives for it before the next
+// step) is noted: its values' digest, compared when the step begins. That finds what no counter
+// sees, such as NumPy's writes or replaced storage. Of the others libtorch's version counter and the
+// place of the values are compared, which costs nothing; a write found there may be lost half.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autodist/capture/bindings.h"
+#include "autodist/ir/program.h"
+
+namespace autodist::exec {
+
+// Of a tensor's values in row-major order, wherever they are.
+std::uint64_t digest_of_values(const torch::Tensor& tensor);
+
+class TensorWatch {
+ public:
+  explicit TensorWatch(const capture::Bindings& bindings);
+
+  // Its values as they are now are those of the job. By the thread that steps.
+  void note(ir::VariableId variable);
+  // Likewise, with the digest that they had; they may have changed since.
+  void note(ir::VariableId variable, std::uint64_t digest);
+
+  // The digest of a noted variable's values if they are others now; forgets the note. Values that
+  // were put in the place of its storage go into the old one, which the job knows, and the model's
+  // tensor is that again. Throws Error(kUsage) for another type, shape or layout, with `name`. By
+  // the thread that steps.
+  std::optional<std::uint64_t> take_change(ir::VariableId variable, const std::string& name);
+  [[nodiscard]] bool is_noted(ir::VariableId variable) const {
+    return watched_[variable.value].digest.has_value();
+  }
+
+  // Whether somebody has written to it, or put other values in its place, since it was accepted.
+  // Any thread that may write to the variable, as accept().
+  [[nodiscard]] bool is_touched(ir::VariableId variable) const;
+  void accept(ir::VariableId variable);
+
+ private:
+  struct Watched {
+    torch::Tensor model;   // what the user has
+    torch::Tensor handle;  // the job's, of the same storage
+    std::optional<std::uint64_t> digest;
+    std::uint32_t writes = 0;  // libtorch's counter
+  };
+
+  std::vector<Watched> watched_;  // by variable
+};
+
+}  // namespace autodist::exec

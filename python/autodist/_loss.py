@@ -1,0 +1,74 @@
+"""The loss of a step over the whole job, for whoever asks."""
+
+import numbers
+
+from ._errors import UsageError
+
+
+class Loss(numbers.Real):
+    """What a step returns: the loss over all samples of all ranks, the same number at every rank.
+
+    It is known a little after the step. ``float(loss)``, ``loss.item()``, printing and arithmetic
+    wait for the other ranks to have computed the step; who does none of that waits for nobody, and
+    no rank need do as another does. With asynchronous variables it is this rank's loss.
+    """
+
+    __slots__ = ("_source", "_value")
+
+    def __init__(self, source):
+        self._source = source
+        self._value = None
+
+    def item(self):
+        """The number; waits as ``float(loss)`` does."""
+        if self._value is None:
+            self._value = self._source.value()
+            self._source = None
+        return self._value
+
+    def detach(self):
+        """Itself: it has no gradient."""
+        return self
+
+    def backward(self, *arguments, **keywords):
+        """Refused: the step has computed and used the gradients when it returns."""
+        raise UsageError(
+            "loss.backward(): the step has computed the gradients and updated the parameters when "
+            "it returns: leave this call out."
+        )
+
+    def __float__(self):
+        return self.item()
+
+    def __repr__(self):
+        return repr(self.item())
+
+    def __format__(self, spec):
+        return format(self.item(), spec)
+
+    def __hash__(self):
+        return hash(self.item())
+
+    def __reduce__(self):
+        return (float, (self.item(),))
+
+
+def _delegate(name):
+    method = getattr(float, name)
+
+    def call(self, *others):
+        return method(self.item(), *(float(x) if isinstance(x, Loss) else x for x in others))
+
+    call.__name__ = name
+    setattr(Loss, name, call)
+
+
+for _name in (
+    "__abs__ __add__ __bool__ __ceil__ __divmod__ __eq__ __floor__ __floordiv__ __ge__ __gt__ "
+    "__int__ __le__ __lt__ __mod__ __mul__ __ne__ __neg__ __pos__ __pow__ __radd__ __rdivmod__ "
+    "__rfloordiv__ __rmod__ __rmul__ __round__ __rpow__ __rsub__ __rtruediv__ __sub__ __truediv__ "
+    "__trunc__"
+).split():
+    if hasattr(float, _name):
+        _delegate(_name)
+Loss.__abstractmethods__ = frozenset()
