@@ -15,6 +15,7 @@ void expect_writable(const std::string& option, const std::string& path) {
   if (fs::is_directory(path, ignored)) {
     fail(ErrorCode::kEnvironment, "{} {}: is a folder, the name of a file expected", option, path);
   }
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return;  // a device, a pipe
   const fs::path parent = fs::path(path).parent_path();
   const std::string folder = parent.empty() ? "." : parent.string();
   if (!fs::is_directory(folder, ignored)) {

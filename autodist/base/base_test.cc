@@ -1,12 +1,17 @@
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "autodist/base/background.h"
 #include "autodist/base/check.h"
 #include "autodist/base/digest.h"
+#include "autodist/base/digest_stream.h"
 #include "autodist/base/dtype.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
@@ -15,6 +20,53 @@
 
 namespace autodist {
 namespace {
+
+struct TemporaryFolder {
+  TemporaryFolder()
+      : path((std::filesystem::temp_directory_path() /
+              ("autodist_base_test_" + std::to_string(::getpid())))
+                 .string()) {
+    std::filesystem::create_directory(path);
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] std::ptrdiff_t files() const {
+    return std::distance(std::filesystem::directory_iterator(path), {});
+  }
+  const std::string path;
+};
+
+// Writes beyond so many bytes of a file fail.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit low{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &low);
+  }
+  ~FileSizeLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+void write_in_place(const std::string& path, const std::string& bytes) {
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << bytes;
+}
+
+template <typename Function>
+std::string message_of(Function function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
 
 TEST(Check, ThrowsWithFileConditionAndMessage) {
   try {
@@ -57,6 +109,79 @@ TEST(File, ComesBackWholeAndLeavesNoPartialFile) {
   EXPECT_THROW(read_file((folder / "missing").string()), Error);
   EXPECT_THROW(read_file(folder.string()), Error);
   std::filesystem::remove_all(folder);
+}
+
+TEST(File, IsAsItWasWhereTheNewOneCannotBeWritten) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path + "/file";
+  write_file_atomically(path, "good");
+  {
+    const FileSizeLimit limit(1000);
+    EXPECT_THROW(write_file_atomically(path, std::string(2000, 'x')), Error);
+    OutputFile file(path);
+    file.write("begun", 5);
+    file.write(std::string(2000, 'x').data(), 2000);  // does not throw
+    file.write("after", 5);
+    EXPECT_THROW(file.written(), Error);
+    EXPECT_THROW(file.commit(), Error);
+  }
+  {
+    OutputFile file(path);
+    file.write("left alone", 10);
+  }
+  {
+    OutputFile file(path);
+    file.write("what was written", 16);
+    write_in_place(file.written(), "what WAS written");  // as a disk that lies
+    EXPECT_EQ(message_of([&] { file.commit(); }),
+              path + ": cannot be written: read back: it is not what was written");
+  }
+  EXPECT_EQ(read_file(path), "good");
+  EXPECT_EQ(folder.files(), 1);
+  EXPECT_EQ(message_of([] { write_file_atomically("/dev/full", "x"); }),
+            "/dev/full: cannot be written: write: No space left on device");
+}
+
+TEST(File, ALinkAndADeviceStayWhatTheyAre) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder.path + "/file", "old");
+  std::filesystem::create_symlink("file", folder.path + "/link");
+  write_file_atomically(folder.path + "/link", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.path + "/link"));
+  EXPECT_EQ(read_file(folder.path + "/file"), "new");
+  write_file_atomically("/dev/null", "x");
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
+TEST(File, GrowsByWholeRecords) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path + "/log";
+  {
+    AppendedFile log(path, "--log");
+    EXPECT_TRUE(log.began_empty());
+    EXPECT_TRUE(log.append("first\n"));
+    {
+      const FileSizeLimit limit(10);
+      EXPECT_FALSE(log.append("does not fit\n"));
+      EXPECT_FALSE(log.append("neither this\n"));
+    }
+    EXPECT_EQ(log.failure(), "--log: File too large");
+    EXPECT_TRUE(log.append("second\n"));
+  }
+  EXPECT_EQ(read_file(path), "first\nsecond\n");
+  EXPECT_FALSE(AppendedFile(path, "--log").began_empty());
+  EXPECT_TRUE(AppendedFile(path, "--log", AppendedFile::Begin::kAnew).began_empty());
+  AppendedFile full("/dev/full", "--log");
+  EXPECT_FALSE(full.append("x"));
+  EXPECT_EQ(full.failure(), "--log: No space left on device");
+}
+
+TEST(Digest, OfPiecesIsThatOfTheWhole) {
+  DigestStream stream;
+  stream.add("ab", 2);
+  stream.add("", 0);
+  stream.add("c", 1);
+  EXPECT_EQ(stream.result(), digest_of("abc"));
 }
 
 TEST(Digest, TellsOneBitApart) {

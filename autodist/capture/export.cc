@@ -1,6 +1,7 @@
 #include "autodist/capture/export.h"
 
 #include <torch/csrc/jit/frontend/tracer.h>
+#include <torch/csrc/jit/serialization/export.h>
 #include <torch/script.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/base/file.h"
 #include "autodist/capture/torch_types.h"
 
 namespace autodist::capture {
@@ -169,6 +171,17 @@ nlohmann::ordered_json inputs_of(const TrainingStep& step, const std::vector<std
   return inputs;
 }
 
+// libtorch's writer ends the process where one of its writes fails; this one keeps that to itself.
+void write_module(const Module& module, const torch::jit::ExtraFilesMap& extra, OutputFile& file) {
+  torch::jit::ExportModule(
+      module,
+      [&file](const void* data, std::size_t size) {
+        file.write(data, size);
+        return size;
+      },
+      extra);
+}
+
 }  // namespace
 
 ExportedSignatures export_torchscript(const TrainingStep& step, const std::string& path) {
@@ -197,16 +210,17 @@ ExportedSignatures export_torchscript(const TrainingStep& step, const std::strin
   ExportedSignatures signatures;
   signatures.has_forward = static_cast<bool>(step.evaluate);
   try {
-    tree.root().save(path);
+    std::optional<OutputFile> file(path);
+    write_module(tree.root(), {}, *file);
     const std::int64_t rows = example_rows(step);
     for (const auto& [name, method] : methods) {
-      const auto wrong = difference(path, name, method, other_rows(step, rows));
+      const auto wrong = difference(file->written(), name, method, other_rows(step, rows));
       restore();
       if (wrong) {
         fail(ErrorCode::kUsage, "export: {}: '{}' does not compute what the model does: {}", path,
              name, *wrong);
       }
-      if (rows > 1 && difference(path, name, method, other_rows(step, rows - 1))) {
+      if (rows > 1 && difference(file->written(), name, method, other_rows(step, rows - 1))) {
         signatures.any_batch = false;
       }
       restore();
@@ -216,7 +230,9 @@ ExportedSignatures export_torchscript(const TrainingStep& step, const std::strin
       json[name] = inputs_of(step, method.taken, signatures.any_batch);
     }
     signatures.json = json.dump();
-    tree.root().save(path, {{"signatures.json", signatures.json}});
+    file.emplace(path);
+    write_module(tree.root(), {{"signatures.json", signatures.json}}, *file);
+    file->commit();
   } catch (const c10::Error& error) {
     fail(ErrorCode::kUsage, "export: {}: {}", path, first_line(error));
   }

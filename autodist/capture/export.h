@@ -25,10 +25,11 @@ struct ExportedSignatures {
 //                          reads (no labels, say); a tuple where there are several outputs
 //   train_step(batch…)  -> loss: TrainingStep::loss, differentiable, for fine-tuning with
 //                          torch.optim
-// traced with the example by torch::jit::tracer. Then reads
-// the file back and compares both with the model's own on other rows.
-// Throws Error(kUsage) where a function cannot be traced, the file cannot be written, or the file
-// computes something else (control flow that depends on the data is frozen by a trace).
+// traced with the example by torch::jit::tracer. Then reads the file back, compares both with the
+// model's own on other rows, and puts it in its place; until then what was at `path` stays.
+// Throws Error(kUsage) where a function cannot be traced or the file computes something else
+// (control flow that depends on the data is frozen by a trace), Error(kEnvironment) where it cannot
+// be written.
 ExportedSignatures export_torchscript(const TrainingStep& step, const std::string& path);
 
 }  // namespace autodist::capture

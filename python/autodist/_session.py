@@ -243,9 +243,7 @@ class Session:
 
         Empty unless the job was made with ``trace=True``.
         """
-        trace = self._handle.take_trace()
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(trace)
+        self._handle.write_trace(os.fspath(path))
 
     @property
     def last(self):

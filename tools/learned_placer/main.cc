@@ -63,7 +63,14 @@ int run(const Arguments& arguments) {
     std::cerr << fmt::format("episode {:>3} of {}: best {:.3f}\n", episode + 1, arguments.episodes,
                              best);
   });
-  if (!arguments.save.empty()) torch::save(policy, arguments.save);
+  if (!arguments.save.empty()) {
+    OutputFile file(arguments.save);
+    torch::save(policy, [&file](const void* data, std::size_t size) {
+      file.write(data, size);
+      return size;
+    });
+    file.commit();
+  }
   placement::PlaceRequest request;
   for (const app::NamedDevice& device : devices) request.devices.push_back(device.figures);
   request.placer = fmt::format("learned:{}", arguments.network);

@@ -2,6 +2,7 @@
 
 #include "autodist/app/python/job.h"
 #include "autodist/app/python/training_step.h"
+#include "autodist/base/file.h"
 #include "autodist/ir/loss_scaling.h"
 #include "autodist/ir/trace.h"
 
@@ -124,9 +125,11 @@ void bind_session(py::module_& module) {
              handle.call([&](Session& s) { s.export_torchscript(path); });
            })
       // Rows since the last call, as JSON for Chrome and Perfetto.
-      .def("take_trace",
-           [](SessionHandle& handle) {
-             return handle.call([](Session& s) { return ir::to_chrome_json(s.take_trace()); });
+      .def("write_trace",
+           [](SessionHandle& handle, const std::string& path) {
+             handle.call([&](Session& s) {
+               write_file_atomically(path, ir::to_chrome_json(s.take_trace()));
+             });
            })
       .def("finish", &SessionHandle::finish)
       .def("close", &SessionHandle::close)

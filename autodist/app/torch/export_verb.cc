@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/output_file.h"
 #include "autodist/app/torch/model_source.h"
 #include "autodist/app/torch/session_state.h"
 #include "autodist/app/torch/torch_verbs.h"
@@ -19,6 +20,7 @@ struct ExportArguments {
 };
 
 int export_verb(const ExportArguments& arguments, Console& console) {
+  expect_writable("--output", arguments.output);
   const ModelSource source = open_model(arguments.model, "");
   if (!arguments.resume.empty()) read_into(source.step, arguments.resume);
   const capture::ExportedSignatures signatures =
