@@ -10,7 +10,6 @@
 #include "autodist/app/placing.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
-#include "autodist/search/placement/from_graph.h"
 
 namespace autodist::app {
 namespace {
@@ -37,12 +36,11 @@ bool is_in_one(const placement::Placement& placement, const placement::TaskGraph
 }
 
 std::optional<PlacedPlan> in_stages(std::size_t stages, std::size_t replicas,
-                                    const placement::TaskGraph& tasks,
+                                    const OnCluster& problem,
                                     const std::shared_ptr<const ir::Graph>& graph,
                                     const cluster::Cluster& cluster, const passes::Options& options,
                                     const search::Judge::Costs& costs, Seconds limit) {
-  std::vector<NamedDevice> devices = devices_of_cluster(cluster, tasks);
-  devices.resize(stages);
+  const placement::TaskGraph& tasks = problem.tasks;
   placement::PlaceRequest request;
   const bool pipelined = options.micro_batches > 1;
   request.objective =
@@ -52,7 +50,9 @@ std::optional<PlacedPlan> in_stages(std::size_t stages, std::size_t replicas,
   request.budget = limit;
   const double simulations = kSimulatedTasks / static_cast<double>(tasks.tasks.size());
   request.evaluations = pipelined ? kMoves : static_cast<std::uint64_t>(simulations) + 1;
-  for (const NamedDevice& device : devices) request.devices.push_back(device.figures);
+  for (std::size_t i = 0; i < stages; ++i) {
+    request.devices.push_back(problem.devices[i].figures);
+  }
   placement::PlaceResult placed;
   try {
     placed = placement::place(tasks, request, SteadyClock());
@@ -80,7 +80,7 @@ std::optional<PlacedPlan> faster_by_placement(const std::shared_ptr<const ir::Gr
   const std::vector<cluster::Place> ranks = cluster::ranks_of(cluster);
   const auto serves = [](const cluster::Place& place) { return place.serves_only; };
   if (std::any_of(ranks.begin(), ranks.end(), serves)) return {};
-  const placement::TaskGraph tasks = placement::task_graph_of(*graph, graph->example_batch);
+  const OnCluster problem = on_cluster(*graph, cluster);
   const SteadyClock clock;
   const Seconds begun = clock.now();
   std::optional<PlacedPlan> best;
@@ -95,7 +95,7 @@ std::optional<PlacedPlan> faster_by_placement(const std::shared_ptr<const ir::Gr
     };
     std::optional<PlacedPlan> plan;
     try {
-      plan = in_stages(stages, ranks.size() / stages, tasks, graph, cluster, pipelined, costs_in,
+      plan = in_stages(stages, ranks.size() / stages, problem, graph, cluster, pipelined, costs_in,
                        left);
     } catch (const Error& error) {  // what the passes cannot place is no offer
       if (error.code() != ErrorCode::kInfeasible) throw;
@@ -110,7 +110,7 @@ std::optional<PlacedPlan> faster_by_placement(const std::shared_ptr<const ir::Gr
 PlacedPlan plan_by_placement(const std::shared_ptr<const ir::Graph>& graph,
                              const cluster::Cluster& cluster, const passes::Options& options,
                              const search::Judge::Costs& costs, const std::string& why) {
-  const placement::TaskGraph tasks = placement::task_graph_of(*graph, graph->example_batch);
+  const OnCluster problem = on_cluster(*graph, cluster);
   const std::size_t ranks = cluster::ranks_of(cluster).size();
   std::optional<PlacedPlan> best;
   double best_rate = 0;  // replicas' batches per second
@@ -118,7 +118,7 @@ PlacedPlan plan_by_placement(const std::shared_ptr<const ir::Graph>& graph,
     if (ranks % stages != 0) continue;
     const std::size_t replicas = ranks / stages;
     std::optional<PlacedPlan> plan =
-        in_stages(stages, replicas, tasks, graph, cluster, options, costs, kNoLimit);
+        in_stages(stages, replicas, problem, graph, cluster, options, costs, kNoLimit);
     if (!plan || !fits(plan->simulation)) continue;
     const double rate = static_cast<double>(replicas) / plan->simulation.step.value;
     if (best && rate <= best_rate) continue;

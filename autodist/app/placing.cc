@@ -15,6 +15,8 @@
 #include "autodist/search/placement/generators.h"
 #include "autodist/search/placement/gzip.h"
 #include "autodist/search/placement/readers.h"
+#include "autodist/sim/cost_model.h"
+#include "autodist/sim/device_table.h"
 
 namespace autodist::app {
 namespace {
@@ -84,12 +86,10 @@ std::vector<NamedDevice> devices_of_cluster(const cluster::Cluster& cluster,
     const cluster::Node& node = cluster.nodes[place.node];
     NamedDevice device;
     device.name = cluster::device_name(cluster, place);
-    const double tflops = place.device.figures.tflops;
-    if (standard == 0) standard = tflops;
-    if (tflops > 0 && standard > 0) device.figures.speed = tflops / standard;
-    if (place.device.figures.memory.value > 0) {
-      device.figures.memory = static_cast<double>(place.device.figures.memory.value);
-    }
+    const cluster::DeviceFigures known = sim::figures_of(place.device, device.name);
+    if (standard == 0) standard = known.tflops;
+    if (known.tflops > 0 && standard > 0) device.figures.speed = known.tflops / standard;
+    if (known.memory.value > 0) device.figures.memory = static_cast<double>(known.memory.value);
     device.figures.node = static_cast<std::uint32_t>(place.node);
     device.figures.bytes_per_unit = node.bandwidth_bytes_per_s * unit;
     device.figures.inside_bytes_per_unit = node.intra_node_bytes_per_s * unit;
@@ -103,6 +103,43 @@ std::vector<NamedDevice> devices_of_cluster(const cluster::Cluster& cluster,
     if (one_node) device.figures.bytes_per_unit = device.figures.inside_bytes_per_unit;
   }
   return devices;
+}
+
+OnCluster on_cluster(const ir::Graph& graph, const cluster::Cluster& cluster) {
+  OnCluster result{placement::task_graph_of(graph, graph.example_batch), {}};
+  result.devices = devices_of_cluster(cluster, result.tasks);
+  std::vector<cluster::DeviceFigures> known;
+  for (const cluster::Place& place : cluster::ranks_of(cluster)) {
+    known.push_back(sim::figures_of(place.device, cluster::device_name(cluster, place)));
+  }
+  const auto standard = std::find_if(known.begin(), known.end(), sim::has_rates);
+  if (standard == known.end()) return result;
+  const double unit = result.tasks.microseconds_per_unit * 1e-6;
+  const auto task_time = [&](const ir::Op& op, const cluster::DeviceFigures& figures) {
+    const Seconds time = sim::roofline(op, graph.example_batch, figures.tflops,
+                                       figures.memory_bandwidth_bytes_per_s);
+    return time.value / unit;
+  };
+  const auto whole = [&](const cluster::DeviceFigures& figures) {
+    double sum = 0;
+    for (const ir::Op& op : graph.ops) sum += task_time(op, figures);
+    return sum;
+  };
+  double measured = 0;
+  for (const placement::Task& task : result.tasks.tasks) measured += task.cost;
+  const double reference = whole(*standard);
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    double& speed = result.devices[i].figures.speed;
+    if (sim::has_rates(known[i])) {
+      speed = reference / whole(known[i]);
+    } else if (known[i].tflops == 0 && measured > 0) {
+      speed = reference / measured;
+    }
+  }
+  for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+    result.tasks.tasks[i].cost = task_time(graph.ops[i], *standard);
+  }
+  return result;
 }
 
 std::vector<NamedDevice> devices_by_count(std::size_t count, const placement::TaskGraph& graph) {

@@ -15,6 +15,7 @@ namespace autodist::app {
 
 // A published task graph (plain or gzipped), a captured graph, or the name of a shipped one; the
 // latter two at their example batch; or generated:FAMILY:SEED (generators.h). Throws Error(kUsage).
+// A captured one has the times of the CPU that captured it: on_cluster() gives it those of others.
 search::placement::TaskGraph load_task_graph(const std::string& name_or_path);
 
 // Whether load_task_graph() takes it for a step of ours, which a strategy can run.
@@ -26,9 +27,19 @@ struct NamedDevice {
 };
 
 // The ranks of a cluster as devices, in the time unit of `graph`: speeds relative to the first one
-// with a stated figure, links from the nodes' bandwidths.
+// with a known figure (sim::figures_of), links from the nodes' bandwidths. Throws Error(kUsage) for
+// a kind that nobody knows.
 std::vector<NamedDevice> devices_of_cluster(const cluster::Cluster& cluster,
                                             const search::placement::TaskGraph& graph);
+
+// A captured step at its example batch, as it is on a cluster: tasks take what their ops take on
+// the first device whose rates are known, by roofline, and speeds are relative to that one by the
+// time of the whole step; without such a device times are those that were measured.
+struct OnCluster {
+  search::placement::TaskGraph tasks;
+  std::vector<NamedDevice> devices;
+};
+OnCluster on_cluster(const ir::Graph& graph, const cluster::Cluster& cluster);
 
 // What a published file states, or `count` accelerators with Placeto's links (7,600 bytes/µs). With
 // count 0 the file must state its devices: throws Error(kUsage) otherwise.

@@ -86,6 +86,7 @@ sim::CostModel costs_of(const ir::Program& program, const cluster::Cluster& clus
 
 Predicted predict(const ir::Program& program, const cluster::Cluster& cluster,
                   const std::string& cluster_file) {
+  sim::check_devices(program, cluster);
   Predicted predicted;
   try {
     predicted.costs = costs_of(program, cluster, {}, cluster_file, "");

@@ -54,7 +54,7 @@ sim::CostModel costs_of(const ir::Program& program, const cluster::Cluster& clus
                         const std::string& calibration);
 
 // A step of the plan as it stands, or why there is no prediction: a graph that was read without
-// times, on devices that the cluster does not describe.
+// times, on devices that the cluster does not describe. Throws as sim::check_devices does.
 struct Predicted {
   sim::CostModel costs;
   std::optional<sim::Simulation> simulation;

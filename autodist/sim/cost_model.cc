@@ -24,19 +24,31 @@ constexpr double kMemoryShare = 0.7;
 constexpr Seconds kLaunch{5e-6};
 constexpr double kPcieBytesPerS = 12e9;  // PCIe 3.0 x16, as measured by most
 
-cluster::DeviceFigures with_table(cluster::DeviceFigures figures, const std::string& where) {
-  if (figures.kind.empty()) return figures;
-  if (figures.tflops > 0 && figures.memory_bandwidth_bytes_per_s > 0) return figures;
-  const DeviceRow& row = find_device(figures.kind, where);
-  if (figures.tflops == 0) figures.tflops = row.tflops;
-  if (figures.memory_bandwidth_bytes_per_s == 0) {
-    figures.memory_bandwidth_bytes_per_s = row.memory_gb_per_s * 1e9;
-  }
-  if (figures.memory == Bytes{0}) {
-    figures.memory = Bytes(static_cast<std::int64_t>(row.memory_gib * (1 << 30)));
-  }
-  return figures;
+// The device that the rank computes on, as the cluster describes it: on a node with GPUs a CPU is
+// not what its `devices:` are about.
+cluster::Device device_at(const ir::RankInfo& rank, const cluster::Node& node) {
+  const std::size_t last = rank.device.rfind(':');
+  const bool is_cpu = rank.device.substr(rank.device.rfind(':', last - 1) + 1, 3) == "CPU";
+  const std::vector<cluster::Device>& listed = is_cpu ? node.cpus : node.gpus;
+  cluster::Device device = listed.empty() ? cluster::Device{} : listed.back();
+  device.kind = is_cpu ? cluster::DeviceKind::kCpu : cluster::DeviceKind::kGpu;
+  return device;
 }
+
+std::map<std::string, const cluster::Node*> by_address(const cluster::Cluster& cluster) {
+  std::map<std::string, const cluster::Node*> nodes;
+  for (const cluster::Node& node : cluster.nodes) nodes[node.address] = &node;
+  return nodes;
+}
+
+const cluster::Node& node_of(const ir::RankInfo& rank,
+                             const std::map<std::string, const cluster::Node*>& nodes) {
+  const auto found = nodes.find(rank.node);
+  AD_CHECK(found != nodes.end()) << "no node " << rank.node;
+  return *found->second;
+}
+
+std::string place_of(const ir::RankInfo& rank) { return "device of " + rank.device; }
 
 // Else ops are launched and nothing more, as those of a graph_item.
 bool knows_its_work(const ir::Graph& graph) {
@@ -54,8 +66,10 @@ bool was_measured(const ir::Graph& graph) {
 class Model {
  public:
   Model(const ir::Program& program, const cluster::Cluster& cluster, const CostOptions& options)
-      : program_(program), graph_(*program.graph), options_(options) {
-    for (const cluster::Node& node : cluster.nodes) nodes_[node.address] = &node;
+      : program_(program),
+        graph_(*program.graph),
+        options_(options),
+        nodes_(by_address(cluster)) {
     costs_.batch = options.batch == 0 ? graph_.example_batch : options.batch;
     costs_.micro_batches = program.is_placed() ? program.micro_batches : options.micro_batches;
     check();
@@ -98,22 +112,23 @@ class Model {
   }
 
   std::uint32_t device_of(const ir::RankInfo& rank, std::optional<std::int64_t> samples) {
-    const std::size_t last = rank.device.rfind(':');
-    const std::string what = rank.device.substr(rank.device.rfind(':', last - 1) + 1, 3);
-    const bool is_cpu = what == "CPU";
-    const auto found = nodes_.find(rank.node);
-    AD_CHECK(found != nodes_.end()) << "no node " << rank.node;
-    const cluster::Node& node = *found->second;
-    cluster::DeviceFigures figures;
-    for (const cluster::Device& device : is_cpu ? node.cpus : node.gpus) figures = device.figures;
+    cluster::Device device = device_at(rank, node_of(rank, nodes_));
     if (!options_.device.empty()) {
-      figures = {};
-      figures.kind = options_.device;
+      device.figures = {};
+      device.figures.kind = options_.device;
     }
-    const auto key = std::make_tuple(is_cpu, figures.kind, figures.tflops, figures.memory.value,
-                                     figures.memory_bandwidth_bytes_per_s, samples);
+    const bool is_cpu = device.kind == cluster::DeviceKind::kCpu;
+    const cluster::DeviceFigures& stated = device.figures;
+    const auto key = std::make_tuple(is_cpu, stated.kind, stated.tflops, stated.memory.value,
+                                     stated.memory_bandwidth_bytes_per_s, samples);
     const auto [known, is_new] = known_.emplace(key, costs_.devices.size());
-    if (is_new) add_device(is_cpu, with_table(figures, "device of " + rank.device), samples);
+    if (!is_new) return known->second;
+    if (is_assumed(device)) {
+      say_uncalibrated(fmt::format(
+          "GPUs whose kind the cluster file does not say count as {0} (`devices: {{kind: {0}}}`)",
+          kAssumedGpu));
+    }
+    add_device(is_cpu, figures_of(device, place_of(rank)), samples);
     return known->second;
   }
 
@@ -128,14 +143,16 @@ class Model {
       device.on_host = row.computes_on == cluster::DeviceKind::kCpu;
     }
     device.staging_bytes_per_s = device.on_host ? 0 : kPcieBytesPerS;
-    const bool has_figures = figures.tflops > 0 && figures.memory_bandwidth_bytes_per_s > 0;
+    const bool has_figures = has_rates(figures);
     if (!has_figures && !was_measured(graph_)) {
       fail(ErrorCode::kUsage,
            "simulate: '{}' has no measured times and the cluster does not say what its devices "
            "are. Give `devices: {{kind: …}}` in the cluster file, or --what-if device=KIND.",
            graph_.name);
     }
-    device.kind = has_figures ? figures.kind : "as measured";
+    device.kind = !has_figures           ? "as measured"
+                  : figures.kind.empty() ? "devices of the cluster file's rates"
+                                         : figures.kind;
     if (has_figures && !device.on_host) {
       device.update_bytes_per_s = updates_by_memory(figures.memory_bandwidth_bytes_per_s);
     }
@@ -166,10 +183,6 @@ class Model {
         say_uncalibrated("the graph says nothing of what its ops compute and keep: only "
                          "communication is predicted");
       }
-    } else if (!is_cpu) {
-      say_uncalibrated(
-          "times on GPUs of no known kind: those measured where the graph was captured; updates "
-          "there: as a host's");
     }
     costs_.devices.push_back(std::move(device));
   }
@@ -287,6 +300,13 @@ Seconds multiply_seconds(const CostModel& costs, const ir::Graph& graph, const i
     flop *= static_cast<double>(size.at(costs.batch));
   }
   return Seconds(flop / costs.engine.multiply_flop_per_s);
+}
+
+void check_devices(const ir::Program& program, const cluster::Cluster& cluster) {
+  const auto nodes = by_address(cluster);
+  for (const ir::RankInfo& rank : program.ranks) {
+    figures_of(device_at(rank, node_of(rank, nodes)), place_of(rank));
+  }
 }
 
 CostModel cost_model(const ir::Program& program, const cluster::Cluster& cluster,

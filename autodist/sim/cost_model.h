@@ -130,10 +130,13 @@ struct CostOptions {
       device;  // every replica computes on this kind (device_table.h); "": as the cluster says
 };
 
-// The graph's measured times where devices have no figures of their own; else roofline times from
-// the figures (`devices:` in the cluster file, or the table by kind). Throws Error(kUsage) for a
-// kind that nobody knows, a batch that the graph cannot have, and a graph without times on a device
-// without figures.
+// Throws Error(kUsage) for a rank on a device of a kind that nobody knows (figures_of()).
+void check_devices(const ir::Program& program, const cluster::Cluster& cluster);
+
+// The graph's measured times on CPUs that have no figures of their own; else roofline times from
+// the figures (`devices:` in the cluster file, or the table by kind). Throws Error(kUsage) as
+// check_devices() does, for a batch that the graph cannot have, and for a graph without times on a
+// CPU without figures.
 CostModel cost_model(const ir::Program& program, const cluster::Cluster& cluster,
                      const CostOptions& options = {});
 

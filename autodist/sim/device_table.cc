@@ -64,15 +64,63 @@ const std::vector<DeviceRow>& device_table() {
   return table;
 }
 
-const DeviceRow& find_device(const std::string& kind, const std::string& where) {
-  std::vector<std::string> names;
+namespace {
+
+struct Looked {
+  const DeviceRow* row = nullptr;
+  std::vector<std::string> known;  // where there is none
+};
+
+Looked look_up(const std::string& kind) {
+  Looked looked;
   for (const DeviceRow& row : device_table()) {
-    if (plain(row.kind) == plain(kind)) return row;
-    names.push_back(row.kind);
+    if (plain(row.kind) == plain(kind)) looked.row = &row;
+    looked.known.push_back(row.kind);
   }
-  const std::string meant = nearest(kind, names);
+  return looked;
+}
+
+std::string nearest_of(const std::string& kind, const std::vector<std::string>& known) {
+  const std::string meant = nearest(kind, known);
+  return meant.empty() ? "" : fmt::format(" Nearest: '{}'.", meant);
+}
+
+}  // namespace
+
+const DeviceRow& find_device(const std::string& kind, const std::string& where) {
+  const Looked looked = look_up(kind);
+  if (looked.row != nullptr) return *looked.row;
   fail(ErrorCode::kUsage, "{}: unknown device kind '{}', one of {} expected.{}", where, kind,
-       fmt::join(names, ", "), meant.empty() ? "" : fmt::format(" Nearest: '{}'.", meant));
+       fmt::join(looked.known, ", "), nearest_of(kind, looked.known));
+}
+
+bool is_assumed(const cluster::Device& device) {
+  return device.kind == DeviceKind::kGpu && device.figures.kind.empty() &&
+         !has_rates(device.figures);
+}
+
+cluster::DeviceFigures figures_of(const cluster::Device& device, const std::string& where) {
+  cluster::DeviceFigures figures = device.figures;
+  if (is_assumed(device)) figures.kind = kAssumedGpu;
+  if (figures.kind.empty()) return figures;
+  const Looked looked = look_up(figures.kind);
+  if (looked.row == nullptr) {
+    if (has_rates(figures)) return figures;
+    fail(ErrorCode::kUsage,
+         "{}: unknown device kind '{}', one of {} expected.{} Of another kind give the rates in the "
+         "cluster file: `devices: {{kind: {}, tflops: 19.5, memory_gib: 40, "
+         "memory_bandwidth_gb_per_s: 1555}}`.",
+         where, figures.kind, fmt::join(looked.known, ", "),
+         nearest_of(figures.kind, looked.known), figures.kind);
+  }
+  if (figures.tflops == 0) figures.tflops = looked.row->tflops;
+  if (figures.memory_bandwidth_bytes_per_s == 0) {
+    figures.memory_bandwidth_bytes_per_s = looked.row->memory_gb_per_s * 1e9;
+  }
+  if (figures.memory == Bytes{0}) {
+    figures.memory = Bytes(static_cast<std::int64_t>(looked.row->memory_gib * (1 << 30)));
+  }
+  return figures;
 }
 
 }  // namespace autodist::sim

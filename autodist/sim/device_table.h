@@ -25,4 +25,20 @@ const std::vector<DeviceRow>& device_table();
 // Case and spaces do not matter: "titan x". Throws Error(kUsage) with the nearest known kind.
 const DeviceRow& find_device(const std::string& kind, const std::string& where);
 
+// What a listed GPU counts as whose kind the cluster does not say.
+inline const std::string kAssumedGpu = "A100";
+
+// Whether the device counts as one: a GPU without a kind or rates of its own.
+bool is_assumed(const cluster::Device& device);
+
+// What the cluster says of the device, the rest from the table; of a CPU without a kind nothing is
+// known but what the cluster says. Throws Error(kUsage) for a kind that is not in the table and
+// whose rates the cluster does not say, with the kinds and how to write rates.
+cluster::DeviceFigures figures_of(const cluster::Device& device, const std::string& where);
+
+// Whether ops can be priced by them.
+inline bool has_rates(const cluster::DeviceFigures& figures) {
+  return figures.tflops > 0 && figures.memory_bandwidth_bytes_per_s > 0;
+}
+
 }  // namespace autodist::sim

@@ -50,6 +50,44 @@ TEST(DeviceTable, HasFiguresAndSources) {
   EXPECT_EQ(find_device("titanx", "test").kind, "TITAN X");
 }
 
+TEST(Devices, AGpuOfNoKindCountsAsAnA100) {
+  cluster::Device gpu;
+  gpu.kind = cluster::DeviceKind::kGpu;
+  EXPECT_TRUE(is_assumed(gpu));
+  const DeviceRow& a100 = find_device("A100", "test");
+  EXPECT_EQ(figures_of(gpu, "test").tflops, a100.tflops);
+  EXPECT_EQ(figures_of(gpu, "test").memory, Bytes(std::int64_t{40} << 30));
+  gpu.figures.memory = Bytes(1000);  // what the cluster says stands
+  EXPECT_EQ(figures_of(gpu, "test").memory, Bytes(1000));
+  gpu.figures.tflops = 1;
+  gpu.figures.memory_bandwidth_bytes_per_s = 1e9;
+  EXPECT_FALSE(is_assumed(gpu)) << "it has rates of its own";
+  EXPECT_EQ(figures_of(gpu, "test"), gpu.figures);
+  const cluster::Device cpu;
+  EXPECT_FALSE(is_assumed(cpu));
+  EXPECT_FALSE(has_rates(figures_of(cpu, "test"))) << "it is as it was measured";
+}
+
+TEST(Devices, AnUnknownKindNeedsRatesAndIsToldHow) {
+  cluster::Device gpu;
+  gpu.kind = cluster::DeviceKind::kGpu;
+  gpu.figures.kind = "A1000";
+  gpu.figures.tflops = 3;
+  try {
+    figures_of(gpu, "device of a:GPU:0");
+    FAIL() << "one of two rates";
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    for (const char* part : {"device of a:GPU:0: unknown device kind 'A1000'", "M60, TITAN X",
+                             "'A100'", "devices: {kind: A1000, tflops: "}) {
+      EXPECT_NE(what.find(part), std::string::npos) << what;
+    }
+    EXPECT_EQ(what.find('\n'), std::string::npos);
+  }
+  gpu.figures.memory_bandwidth_bytes_per_s = 1e9;
+  EXPECT_EQ(figures_of(gpu, "test"), gpu.figures);
+}
+
 // The makers' figures are cores, clocks and operations per cycle; memory of CPUs channels by rate.
 TEST(DeviceTable, IsWhatTheSourcesWorkOutTo) {
   struct Parts {

@@ -65,17 +65,33 @@ void write_output(const PlaceArguments& arguments, const std::string& json,
 }
 
 // The first of the equal parts that the replicas take.
-std::vector<NamedDevice> devices_of(const PlaceArguments& arguments,
-                                    const placement::TaskGraph& graph) {
-  if (arguments.cluster.empty()) return devices_by_count(arguments.devices, graph);
-  std::vector<NamedDevice> devices =
-      devices_of_cluster(cluster::read_cluster(arguments.cluster), graph);
+std::vector<NamedDevice> first_part(std::vector<NamedDevice> devices,
+                                    const PlaceArguments& arguments) {
   if (devices.size() % arguments.replicas != 0) {
     fail(ErrorCode::kUsage, "--replicas {}: {} has {} ranks, a multiple expected",
          arguments.replicas, arguments.cluster, devices.size());
   }
   devices.resize(devices.size() / arguments.replicas);
   return devices;
+}
+
+// The graph, and what it is placed on.
+OnCluster problem_of(const PlaceArguments& arguments) {
+  if (arguments.cluster.empty()) {
+    placement::TaskGraph tasks = load_task_graph(arguments.graph);
+    std::vector<NamedDevice> devices = devices_by_count(arguments.devices, tasks);
+    return {std::move(tasks), std::move(devices)};
+  }
+  const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
+  OnCluster problem;
+  if (is_captured(arguments.graph)) {
+    problem = on_cluster(load_graph(arguments.graph), cluster);
+  } else {
+    problem.tasks = load_task_graph(arguments.graph);
+    problem.devices = devices_of_cluster(cluster, problem.tasks);
+  }
+  problem.devices = first_part(std::move(problem.devices), arguments);
+  return problem;
 }
 
 // Tasks whose tensors cross for nothing, at whole times: scheduling on equal processors.
@@ -118,9 +134,10 @@ int place(const PlaceArguments& arguments, Console& console) {
   }
   expect_writable("--output", arguments.output);
   expect_writable("--report", arguments.report);
-  const placement::TaskGraph graph = load_task_graph(arguments.graph);
+  const OnCluster problem = problem_of(arguments);
+  const placement::TaskGraph& graph = problem.tasks;
+  const std::vector<NamedDevice>& devices = problem.devices;
   check_output(arguments, graph);
-  const std::vector<NamedDevice> devices = devices_of(arguments, graph);
   placement::PlaceRequest request;
   request.objective = objective_of(arguments, graph);
   for (const NamedDevice& device : devices) request.devices.push_back(device.figures);
