@@ -380,6 +380,42 @@ TEST(Stream, LimitsASliceAndNotTheCard) {
   EXPECT_NEAR(many.simulate().step.value / full, 1, 0.1);
 }
 
+// Not as the CPU that captured the graph.
+TEST(Devices, GpusOfNoKindAreNotTimedAsTheCapturingCpu) {
+  cluster::Cluster cluster = machines(2);
+  for (cluster::Node& node : cluster.nodes) {
+    node.slots = 0;
+    node.gpus.resize(2);
+    for (std::uint32_t i = 0; i < 2; ++i) node.gpus[i] = {cluster::DeviceKind::kGpu, i, {}};
+  }
+  const auto graph = stack(2, 500, 10);
+  const SimulatedJob job = job_on(graph, "PS", cluster);
+  ASSERT_EQ(job.costs.devices.size(), 1U);
+  EXPECT_EQ(job.costs.devices.front().kind, "A100");
+  EXPECT_LT(compute_seconds(job.costs, ir::Rank(0)), Seconds{1}) << "measured: more than 10 s";
+  const auto says = [&](const std::string& line) {
+    return line.find("count as A100") != std::string::npos;
+  };
+  EXPECT_EQ(std::count_if(job.costs.uncalibrated.begin(), job.costs.uncalibrated.end(), says), 1);
+  for (cluster::Node& node : cluster.nodes) {
+    for (cluster::Device& gpu : node.gpus) gpu.figures.kind = "B9000";
+  }
+  EXPECT_THROW(sim::check_devices(job.program, cluster), Error);
+  passes::Options on_cpus;
+  on_cpus.cpu_only = true;
+  const SimulatedJob here = job_on(graph, "PS", cluster, on_cpus);
+  EXPECT_EQ(here.costs.devices.front().kind, "as measured");
+}
+
+TEST(Bounds, OfComputingNameItFirst) {
+  SimulatedJob computes = job_of(stack(4, 64, 1), "PS", 2);
+  const std::string name = sim::bound_name(computes.simulate().bounds);
+  EXPECT_EQ(name.rfind("compute", 0), 0U) << name;
+  SimulatedJob sends = job_of(stack(4, 1000, 1e-6), "PS", 2);
+  const std::string other = sim::bound_name(sends.simulate().bounds);
+  EXPECT_EQ(other.find("compute"), std::string::npos) << other;
+}
+
 TEST(Updates, OfEveryRankAreMadeWhereItComputes) {
   cluster::Cluster cluster = machines(2);
   for (cluster::Node& node : cluster.nodes) {

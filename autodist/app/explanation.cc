@@ -12,11 +12,45 @@
 #include "autodist/search/autosync/analytic.h"
 #include "autodist/search/autosync/moves.h"
 #include "autodist/search/autosync/seeds.h"
+#include "autodist/search/builders/builders.h"
 
 namespace autodist::app {
 namespace {
 
 using search::Point;
+
+constexpr std::size_t kChecked = 8;    // next best choices that are simulated: those of a table
+constexpr double kShareOfBudget = 0.5;  // that these may take
+
+// When simulations end: the clock, or a request to stop. The first one always runs.
+class Allowance {
+ public:
+  Allowance(const search::SearchOptions& options, Seconds limit)
+      : options_(options), limit_(limit) {}
+
+  [[nodiscard]] bool has_another() const {
+    if (options_.stop && options_.stop()) return false;
+    if (done_ == 0) return true;
+    const std::uint64_t most = options_.budget.simulations;
+    if (most != 0 && done_ >= most) return false;
+    return limit_ <= Seconds{} || clock_.now() - begun_ + longest_ <= limit_;
+  }
+  template <typename Work>
+  void spend(Work work) {
+    const Seconds from = clock_.now();
+    work();
+    longest_ = std::max(longest_, clock_.now() - from);
+    ++done_;
+  }
+
+ private:
+  const search::SearchOptions& options_;
+  Seconds limit_;
+  SteadyClock clock_;
+  Seconds begun_ = clock_.now();
+  Seconds longest_;
+  std::uint64_t done_ = 0;
+};
 
 class Explaining {
  public:
@@ -29,7 +63,7 @@ class Explaining {
     }
   }
 
-  std::vector<Explained> all() {
+  std::vector<Explained> all(const search::Judge& judge, Allowance allowance) {
     std::vector<ir::VariableId> order;
     const ir::Graph& graph = space_.graph();
     for (std::size_t i = 0; i < graph.variables.size(); ++i) {
@@ -39,12 +73,23 @@ class Explaining {
       return ir::bytes_of(graph, a) > ir::bytes_of(graph, b);
     });
     std::vector<Explained> rows;
-    for (ir::VariableId id : order) rows.push_back(one(id));
+    for (ir::VariableId id : order) {
+      std::optional<Point> next;
+      Explained row = one(id, next);
+      if (next && rows.size() < kChecked && allowance.has_another()) {
+        allowance.spend([&] { check(judge, *next, row); });
+      }
+      if (next && !row.simulated && row.cost < Seconds{}) {
+        row.cost = Seconds{};  // arithmetic leaves out too much to promise a gain
+        row.why = "others are as good";
+      }
+      rows.push_back(std::move(row));
+    }
     return rows;
   }
 
  private:
-  Explained one(ir::VariableId id) {
+  Explained one(ir::VariableId id, std::optional<Point>& next) {
     Explained row;
     row.variable = id;
     row.waited = waits_[id.value];
@@ -52,21 +97,37 @@ class Explaining {
     if (of_.program.is_placed()) return row;  // where its ops are, and nowhere else
     const search::Score here = analytic_.score(point_, loads_);
     std::optional<search::Score> best;
-    Point best_point;
     for (const search::Choice& choice : space_.options(id)) {
       Point other = point_;
-      if (!search::set_class(space_, {id}, choice, other)) continue;
+      if (!search::set_class(space_, {id}, choice, other) || other == point_) continue;
       const search::Score score = analytic_.score(other, loads_);
       if (best && !(score < *best)) continue;
       best = score;
-      best_point = other;
+      next = other;
     }
     if (!best) return row;
     row.cost = best->step - here.step;
-    row.next_best = report::describe(space_.strategy_of(best_point).nodes[id.value]);
+    row.next_best = report::describe(space_.strategy_of(*next).nodes[id.value]);
     row.why = row.cost > Seconds{} ? "else " + best->bound + " carries most" : "others are as good";
-    if (row.cost < Seconds{}) row.why = "another would be faster";
     return row;
+  }
+
+  void check(const search::Judge& judge, const Point& next, Explained& row) const {
+    std::string refused;
+    const auto judged = judge(space_.strategy_of(next), refused);
+    if (!judged) {
+      row.why = "cannot be carried out: " + refused;
+      return;
+    }
+    row.simulated = true;
+    row.cost = judged->simulated - of_.simulation.step;
+    if (!judged->fits()) {
+      row.why = "does not fit in memory";
+    } else if (row.cost < Seconds{}) {
+      row.why = "another would be faster";
+    } else {
+      row.why = row.cost > Seconds{} ? "bound by " + judged->bound + " then" : "others are as good";
+    }
   }
 
   const search::Space& space_;
@@ -89,22 +150,11 @@ std::vector<search::Candidate> builders_of(const ir::Graph& graph, const cluster
   return candidates;
 }
 
-void judge_all(const search::Judge& judge, const SearchRequest& request,
+void judge_all(const search::Judge& judge, Allowance allowance,
                std::vector<search::Candidate>& candidates) {
-  const SteadyClock clock;
-  const search::Budget& budget = request.options.budget;
-  const Seconds begun = clock.now();
-  Seconds longest;
-  std::uint64_t done = 0;
   for (search::Candidate& candidate : candidates) {
-    const Seconds from = clock.now();
-    const bool late =
-        budget.seconds > Seconds{} && from - begun + longest > budget.seconds && done > 0;
-    const bool enough = budget.simulations != 0 && done == budget.simulations;
-    if (late || enough || (request.options.stop && request.options.stop())) break;
-    candidate.judgement = judge(candidate.strategy, candidate.refused);
-    longest = std::max(longest, clock.now() - from);
-    ++done;
+    if (!allowance.has_another()) break;
+    allowance.spend([&] { candidate.judgement = judge(candidate.strategy, candidate.refused); });
   }
   std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
     if (a.judgement.has_value() != b.judgement.has_value()) return a.judgement.has_value();
@@ -112,16 +162,17 @@ void judge_all(const search::Judge& judge, const SearchRequest& request,
   });
 }
 
-std::string alternative_row(const search::Candidate& candidate, Seconds step) {
+std::string alternative_row(const search::Candidate& candidate, Seconds step, std::size_t width) {
+  const std::string name = fmt::format("  {:<{}}", search::shown_name(candidate.name), width);
   if (!candidate.refused.empty()) {
-    return fmt::format("  {:<32} cannot be carried out: {}\n", candidate.name, candidate.refused);
+    return fmt::format("{} cannot be carried out: {}\n", name, candidate.refused);
   }
   if (!candidate.judgement) {
-    return fmt::format("  {:<32} {:>10}  by arithmetic; not simulated within the budget\n",
-                       candidate.name, to_string(candidate.scored));
+    return fmt::format("{} {:>10}  by arithmetic; not simulated within the budget\n", name,
+                       to_string(candidate.scored));
   }
   const search::Judgement& judged = *candidate.judgement;
-  return fmt::format("  {:<32} {:>10}  {:>6.2f} times  {:>10}{}  bound by {}\n", candidate.name,
+  return fmt::format("{} {:>10}  {:>6.2f} times  {:>10}{}  bound by {}\n", name,
                      to_string(judged.step), judged.step / step, to_string(judged.peak),
                      judged.fits() ? "" : " (does not fit)", judged.bound);
 }
@@ -129,7 +180,8 @@ std::string alternative_row(const search::Candidate& candidate, Seconds step) {
 }  // namespace
 
 Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
-                    const strategy::Strategy& strategy, const SearchRequest& asked) {
+                    const strategy::Strategy& strategy, const SearchRequest& asked,
+                    const search::Found* found) {
   const SearchRequest request = with_links(asked, cluster);
   Explanation result;
   result.strategy = strategy;
@@ -139,22 +191,28 @@ Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster
   result.costs =
       costs_of(result.program, cluster, request.costs, request.cluster_file, request.calibration);
   result.simulation = sim::simulate(result.program, cluster, result.costs);
-  const search::Space space(*graph, cluster, request.options.allowed);
-  if (const std::optional<Point> point = space.point_of(strategy)) {
-    result.variables = Explaining(space, result, *point, request.passes).all();
-  }
   const search::Judge judge(
       graph, cluster, request.passes,
       [&](const ir::Program& program) {
         return costs_of(program, cluster, request.costs, request.cluster_file, request.calibration);
       },
       request.options.simulation);
+  const search::Space space(*graph, cluster, request.options.allowed);
+  const Seconds limit = request.options.budget.seconds;
+  if (const std::optional<Point> point = space.point_of(strategy)) {
+    result.variables = Explaining(space, result, *point, request.passes)
+                           .all(judge, Allowance(request.options, limit * kShareOfBudget));
+  }
+  if (found != nullptr) {
+    result.alternatives = found->candidates;
+    return result;
+  }
   // Builders give every replica an equal part of the batch, whatever this strategy does.
   const ir::Program program = search::seed_program(judge, *graph, cluster);
   const sim::CostModel costs = judge.costs_of(program);
   const search::Analytic analytic(space, program, costs, request.passes);
   result.alternatives = builders_of(sim::with_times(program, costs), cluster, space, analytic);
-  judge_all(judge, request, result.alternatives);
+  judge_all(judge, Allowance(request.options, limit * (1 - kShareOfBudget)), result.alternatives);
   return result;
 }
 
@@ -164,7 +222,9 @@ std::string explanation_table(const Explanation& explanation, std::size_t most) 
   if (explanation.variables.empty()) {
     text += "\nThe choices of this strategy are outside of what is searched: no table of them.\n";
   } else {
-    text += "\nchoices; the cost of the next best is by arithmetic, with all else as it is\n";
+    text +=
+        "\nchoices; what the next best costs, with all else as it is, is simulated for the "
+        "largest, else by arithmetic\n";
   }
   std::size_t shown = 0;
   for (const Explained& row : explanation.variables) {
@@ -175,17 +235,22 @@ std::string explanation_table(const Explanation& explanation, std::size_t most) 
                         to_string(ir::bytes_of(graph, row.variable)), to_string(row.waited),
                         row.choice);
     if (row.next_best.empty()) continue;
-    text += fmt::format("      next best: {}, {}{}: {}\n", row.next_best,
+    text += fmt::format("      next best: {}, {}{}{}: {}\n", row.next_best,
                         row.cost < Seconds{} ? "-" : "+",
-                        to_string(row.cost < Seconds{} ? Seconds{} - row.cost : row.cost), row.why);
+                        to_string(row.cost < Seconds{} ? Seconds{} - row.cost : row.cost),
+                        row.simulated ? "" : " by arithmetic", row.why);
   }
   if (shown < explanation.variables.size()) {
     text += fmt::format("  … and {} smaller ones (--all shows them)\n",
                         explanation.variables.size() - shown);
   }
   text += "\nalternatives\n";
+  std::size_t width = 0;
   for (const search::Candidate& candidate : explanation.alternatives) {
-    text += alternative_row(candidate, explanation.simulation.step);
+    width = std::max(width, search::shown_name(candidate.name).size());
+  }
+  for (const search::Candidate& candidate : explanation.alternatives) {
+    text += alternative_row(candidate, explanation.simulation.step, width);
   }
   return text;
 }
@@ -202,7 +267,8 @@ std::string explanation_json(const Explanation& explanation) {
                                  {"waited_seconds", row.waited.value},
                                  {"why", row.why},
                                  {"next_best", row.next_best},
-                                 {"next_best_cost_seconds", row.cost.value}});
+                                 {"next_best_cost_seconds", row.cost.value},
+                                 {"next_best_simulated", row.simulated}});
   }
   json["alternatives"] = nlohmann::ordered_json::array();
   for (const search::Candidate& candidate : explanation.alternatives) {

@@ -13,7 +13,6 @@
 namespace autodist::app {
 namespace {
 
-constexpr std::size_t kMostAlternatives = 24;
 constexpr std::size_t kMostRows = 20'000;  // of a simulated step: seconds of simulation, no more
 constexpr std::uint32_t kStepsOfTimeline = 4;
 constexpr std::size_t kRowsPerSliceAndRank = 6;  // queue and wire both ways, merge, installation
@@ -40,7 +39,7 @@ report::Alternative alternative_of(const search::Candidate& candidate,
                                    const std::shared_ptr<const ir::Graph>& graph,
                                    const cluster::Cluster& cluster, passes::Options options) {
   report::Alternative each;
-  each.name = candidate.name;
+  each.name = search::shown_name(candidate.name);
   each.description = description_of(candidate);
   each.refused = candidate.refused;
   if (!each.refused.empty()) return each;
@@ -80,11 +79,9 @@ class PlanPage {
 
   void fill(const ir::Program& program) {
     SearchRequest how = request_.how;
-    if (request_.found != nullptr) {
-      how.options.stop = [] { return true; };  // its candidates are judged already
-    }
     how.passes.dump = nullptr;
-    const Explanation explanation = explain(page_.graph, cluster_, *page_.strategy, how);
+    const Explanation explanation =
+        explain(page_.graph, cluster_, *page_.strategy, how, request_.found);
     page_.prediction = report::parse_prediction(
         prediction_json(explanation.simulation, explanation.program, explanation.costs), "plan");
     for (const Explained& row : explanation.variables) {
@@ -92,14 +89,14 @@ class PlanPage {
       page_.next_best[page_.graph->variable(row.variable).name] = {row.next_best, row.cost, row.why,
                                                                    row.waited};
     }
-    add_alternatives(explanation, request_.found != nullptr ? request_.found->candidates
-                                                            : explanation.alternatives);
+    add_alternatives(explanation);
     if (request_.timeline) add_timeline(program, explanation.costs);
   }
 
  private:
-  void add_alternatives(const Explanation& explanation,
-                        const std::vector<search::Candidate>& candidates) {
+  // The plan of the page and every builder and system beside it; of what a search went through on
+  // its way only the answer.
+  void add_alternatives(const Explanation& explanation) {
     report::Alternative own;
     own.name =
         request_.found != nullptr ? request_.found->best().name : builder_of(request_.chosen_by);
@@ -109,16 +106,17 @@ class PlanPage {
     own.busiest = report::busiest_rank(explanation.program);
     own.description = own.name.empty() ? "The plan of this page." : "";
     std::vector<report::Alternative> others;
-    for (const search::Candidate& candidate : candidates) {
-      if (others.size() == kMostAlternatives) break;
+    for (const search::Candidate& candidate : explanation.alternatives) {
       if (candidate.name == own.name) {
         own.description = description_of(candidate);
         if (candidate.judgement) own.remark = "bounded by " + candidate.judgement->bound;
         continue;
       }
+      if (!candidate.builder) continue;
       others.push_back(alternative_of(candidate, page_.graph, cluster_, request_.how.passes));
     }
     if (own.name.empty()) own.name = request_.chosen_by.empty() ? "this plan" : request_.chosen_by;
+    own.name = search::shown_name(own.name);
     page_.alternatives = {std::move(own)};
     std::move(others.begin(), others.end(), std::back_inserter(page_.alternatives));
   }
@@ -152,10 +150,11 @@ class PlanPage {
 void add_plan(report::PageInputs& page, const std::shared_ptr<const ir::Graph>& graph,
               const cluster::Cluster& cluster, const strategy::Strategy& strategy,
               const ir::Program& program, const PlanPageRequest& request) {
-  page.chosen_by = request.chosen_by;
+  page.chosen_by = search::shown_name(request.chosen_by);
   page.graph = graph;
   page.strategy = strategy;
   page.program = program;
+  sim::check_devices(program, cluster);
   try {
     PlanPage(page, cluster, request).fill(program);
   } catch (const Error& error) {

@@ -22,14 +22,6 @@ std::string above(Seconds step, Seconds bound) {
   return bound > Seconds{} ? fmt::format("{:.3f} times", step / bound) : "-";
 }
 
-std::string plan_reason(const sim::Bounds& bounds) {
-  if (bounds.plan == bounds.compute) return "compute";
-  if (bounds.plan == bounds.card) return bounds.card_name;
-  if (bounds.plan == bounds.owner) return "the owner's work at " + bounds.owner_name;
-  if (bounds.plan == bounds.chain) return "the way round '" + bounds.chain_name + "'";
-  return "what every strategy has to send";
-}
-
 std::string memory_lines(const sim::Simulation& simulation, const ir::Program& program) {
   std::string text;
   for (std::size_t rank = 0; rank < simulation.memory.size(); ++rank) {
@@ -98,7 +90,7 @@ std::string header(const sim::Simulation& simulation, const ir::Program& program
                       samples / simulation.step.value,
                       simulation.settled || !program.synchronous() ? "" : " (steps vary)");
   text += fmt::format("plan's bound   {}: {}; the step is {}\n", to_string(bounds.plan),
-                      plan_reason(bounds), above(simulation.step, bounds.plan));
+                      sim::bound_name(bounds), above(simulation.step, bounds.plan));
   text += fmt::format("problem's      {}; the step is {}\n", to_string(bounds.problem),
                       above(simulation.step, bounds.problem));
   return text + batch_line(program, costs) + memory_summary(simulation);
@@ -179,7 +171,7 @@ std::string prediction_json(const sim::Simulation& simulation, const ir::Program
       {"card_bound_seconds", bounds.card.value},
       {"owner_bound_seconds", bounds.owner.value},
       {"chain_bound_seconds", bounds.chain.value},
-      {"bound_reason", plan_reason(bounds)},
+      {"bound_reason", sim::bound_name(bounds)},
       {"batch", costs.batch},
       {"samples_by_rank", samples_by_rank(program, costs)},
       {"uncalibrated", costs.uncalibrated},

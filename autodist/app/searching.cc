@@ -13,6 +13,7 @@
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/search/builders/builders.h"
 
 namespace autodist::app {
 namespace {
@@ -175,7 +176,7 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
 
 void take_placement(SearchedPlan& plan) {
   if (!plan.placement) return;
-  const std::string than = plan.name;
+  const std::string than = search::shown_name(plan.name);
   const Seconds slower = plan.simulation.step;
   take(std::move(*plan.placement), plan);
   plan.placement.reset();
@@ -201,7 +202,8 @@ std::string search_lines(const SearchedPlan& plan) {
   }
   if (plan.builder_simulation) {
     const double speedup = plan.speedup();
-    text += fmt::format("best builder   {}, {}", to_string(plan.builder_expected), plan.builder);
+    text += fmt::format("best builder   {}, {}", to_string(plan.builder_expected),
+                        search::shown_name(plan.builder));
     text += speedup > 1 ? fmt::format("; this plan is {:.2f} times as fast\n", speedup)
                         : std::string("; this plan is its\n");
   }
@@ -267,7 +269,7 @@ std::string search_json(const SearchedPlan& plan) {
 std::string progress_line(const search::Progress& progress) {
   return fmt::format("{} simulated, {} scored, {:.1f} s; best {} ({})", progress.simulations,
                      progress.scores, progress.elapsed.value, to_string(progress.best),
-                     progress.best_name);
+                     search::shown_name(progress.best_name));
 }
 
 }  // namespace autodist::app

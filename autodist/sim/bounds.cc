@@ -474,7 +474,24 @@ double ownable(double bytes, double seconds, const std::vector<double>& workers,
   return owned;
 }
 
+// Of the time round a variable that is spent computing: above it computing is what to speed up.
+constexpr double kMostlyCompute = 0.5;
+
 }  // namespace
+
+std::string bound_name(const Bounds& bounds) {
+  if (bounds.plan == bounds.compute) return "compute";
+  if (bounds.plan == bounds.card) return bounds.card_name;
+  if (bounds.plan == bounds.owner) return "the owner's work at " + bounds.owner_name;
+  std::string name = "what every strategy has to send";
+  if (bounds.plan == bounds.chain) {
+    name = "the way round '" + bounds.chain_name + "'";
+  } else if (bounds.traffic < bounds.plan) {
+    name = "the way round a variable, whoever owns it";
+  }
+  const bool mostly_compute = bounds.compute > bounds.plan * kMostlyCompute;
+  return mostly_compute && bounds.traffic < bounds.plan ? "compute, and " + name : name;
+}
 
 Seconds least_traffic(double bytes, const std::vector<double>& workers,
                       const std::vector<double>& servers) {

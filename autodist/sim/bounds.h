@@ -32,6 +32,10 @@ struct Bounds {
   Seconds traffic;
 };
 
+// What sets the plan's bound, as people read it: "compute", "10.0.0.1 sends". A way round a variable
+// is computing for the most part, where it is: "compute, and the way round 'fc.weight'".
+std::string bound_name(const Bounds& bounds);
+
 Bounds bounds_of(const ir::Program& program, const cluster::Cluster& cluster,
                  const CostModel& costs);
 struct JobTables;

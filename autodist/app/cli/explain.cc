@@ -43,7 +43,7 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
     return 0;
   }
   console.out << fmt::format("{} on {} by {}\n\n", graph->name, arguments.cluster,
-                             source_of(arguments.strategy))
+                             search::shown_name(source_of(arguments.strategy)))
               << explanation_table(explanation, arguments.all ? 0 : 8);
   return 0;
 }

@@ -104,23 +104,25 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
   const ir::Program program =
       passes::rewrite(graph, strategy, cluster, options, source_of(request));
+  const Predicted predicted = predict(program, cluster, arguments.cluster);
   write(arguments, strategy);
   write_report(arguments, graph, cluster, strategy, program, nullptr);
-  const Predicted predicted = predict(program, cluster, arguments.cluster);
   if (console.json) {
     auto json = nlohmann::ordered_json::parse(report::plan_json(strategy, program));
     if (predicted.simulation) {
       json["prediction"] = nlohmann::ordered_json::parse(
           prediction_json(*predicted.simulation, program, predicted.costs));
+    } else {
+      json["no_prediction"] = predicted.why_not;
     }
     console.out << json.dump() << "\n";
     return 0;
   }
   console.out << fmt::format("{} on {} by {}\n\n", graph->name, arguments.cluster,
-                             arguments.builder)
+                             search::shown_name(arguments.builder))
               << (predicted.simulation
                       ? prediction_lines(*predicted.simulation, program, predicted.costs) + "\n"
-                      : "")
+                      : fmt::format("no prediction  {}\n\n", predicted.why_not))
               << report::plan_table(strategy, program, arguments.all ? 0 : 20);
   return 0;
 }
@@ -186,7 +188,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
     return 0;
   }
   console.out << fmt::format("{} on {} by search: {}\n\n", graph->name, arguments.cluster,
-                             plan.name)
+                             search::shown_name(plan.name))
               << prediction_lines(plan.simulation, plan.program, plan.costs) << search_lines(plan)
               << (arguments.from_history ? history_lines(plan, *graph) : "") << "\n"
               << report::plan_table(plan.strategy, plan.program, arguments.all ? 0 : 20);

@@ -84,7 +84,8 @@ int simulate(const SimulateArguments& arguments, Console& console) {
     return 0;
   }
   console.out << fmt::format("{} on {} by {}, {} samples per replica\n\n", graph->name,
-                             arguments.cluster, source_of(arguments.strategy), costs.batch)
+                             arguments.cluster, search::shown_name(source_of(arguments.strategy)),
+                             costs.batch)
               << prediction_table(simulation, program, costs, arguments.all ? 0 : 8);
   if (how.trace) console.out << "\nTrace written to " << arguments.trace << "\n";
   return 0;

@@ -41,7 +41,7 @@ std::optional<Judgement> Judge::operator()(const strategy::Strategy& strategy, s
   judgement.step = correct_ ? correct_(strategy, program, simulation) : judgement.simulated;
   judgement.plan_bound = simulation.bounds.plan;
   judgement.problem_bound = simulation.bounds.problem;
-  judgement.bound = bound_name(simulation.bounds);
+  judgement.bound = sim::bound_name(simulation.bounds);
   for (const sim::MemoryUse& use : simulation.memory) {
     judgement.peak = std::max(judgement.peak, use.device());
     judgement.missing = std::max(judgement.missing, use.missing());
@@ -51,13 +51,6 @@ std::optional<Judgement> Judge::operator()(const strategy::Strategy& strategy, s
     judgement.waits[wait.variable.value] = wait.seconds.value;
   }
   return judgement;
-}
-
-std::string bound_name(const sim::Bounds& bounds) {
-  if (bounds.plan == bounds.compute) return "compute";
-  if (bounds.plan == bounds.card) return bounds.card_name;
-  if (bounds.plan == bounds.owner) return "the owner's work at " + bounds.owner_name;
-  return "the way round '" + bounds.chain_name + "'";
 }
 
 }  // namespace autodist::search

@@ -69,7 +69,4 @@ class Judge {
   Correct correct_;
 };
 
-// What sets the plan's bound, as people read it.
-std::string bound_name(const sim::Bounds& bounds);
-
 }  // namespace autodist::search

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
@@ -101,11 +102,12 @@ const std::vector<Builder>& builders() {
        Options{{"partition_bytes", "4096000"}} + kCompressor, build_byteps},
       {"P3", "shards of at most slice_parameters, dealt out to the servers in turn",
        Options{{"slice_parameters", "50000"}} + kCompressor, build_p3},
-      {"DDP-like", "all-reduce in buckets, the last variables first, as PyTorch's DDP",
+      {"DDP-like", "all-reduce in buckets, the last variables first: PyTorch's DDP's, as AutoDist runs it",
        Options{{"bucket_mib", "25"}, {"first_bucket_mib", "1"}} + kAlgorithm + kCompressor,
        build_ddp_like},
       {"Horovod-like",
-       "all-reduce of what a cycle made ready, as far as a fusion buffer takes it, as Horovod",
+       "all-reduce of what a cycle made ready, as far as a fusion buffer takes it: Horovod's, as "
+       "AutoDist runs it",
        Options{{"fusion_mib", "128"}, {"cycle_ms", "1"}} + kAlgorithm + kCompressor,
        build_horovod_like},
   };
@@ -126,6 +128,14 @@ strategy::Strategy build_strategy(const std::string& specification, const ir::Gr
   } catch (const std::exception& error) {  // of a user's own: a number that is none, say
     fail(ErrorCode::kUsage, "builder {}: {}", specification, error.what());
   }
+}
+
+std::string shown_name(const std::string& specification) {
+  constexpr std::string_view kLike = "-like";
+  const std::string name = specification.substr(0, specification.find(':'));
+  const bool is_like = name.size() > kLike.size() &&
+                       name.compare(name.size() - kLike.size(), kLike.size(), kLike) == 0;
+  return is_like ? specification + " (as AutoDist runs it)" : specification;
 }
 
 }  // namespace autodist::search

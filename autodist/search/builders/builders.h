@@ -35,4 +35,8 @@ strategy::Strategy build_strategy(const std::string& specification, const ir::Gr
                                   const cluster::Cluster& cluster,
                                   const std::vector<Builder>& own = {});
 
+// A specification beside a time: "DDP-like (as AutoDist runs it)". What is named like a system is
+// that system's strategy on our transport, and its time not that system's. Others as they are.
+std::string shown_name(const std::string& specification);
+
 }  // namespace autodist::search

@@ -59,6 +59,16 @@ void expect_golden(const std::string& specification) {
   strategy::check(strategy, small(), two_servers(), name);
 }
 
+TEST(Builders, OfOtherSystemsNameSaySoBesideTheirTimes) {
+  EXPECT_EQ(shown_name("DDP-like"), "DDP-like (as AutoDist runs it)");
+  EXPECT_EQ(shown_name("Horovod-like:cycle_ms=5"),
+            "Horovod-like:cycle_ms=5 (as AutoDist runs it)");
+  EXPECT_EQ(shown_name("builder DDP-like"), "builder DDP-like (as AutoDist runs it)");
+  for (const char* other : {"PartitionedPS", "AllReduce:algorithm=library", "found 3", "a.strategy"}) {
+    EXPECT_EQ(shown_name(other), other);
+  }
+}
+
 TEST(Builders, GiveAutoDistsResults) {
   for (const char* specification :
        {"PS", "PSLoadBalancing", "PSLoadBalancing:local_proxy_variable=true,staleness=2",

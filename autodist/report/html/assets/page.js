@@ -2,7 +2,7 @@
 // The page: its sections in order, from the data that stands in it.
 
 const SHARD_LEAD = "Largest first. Why says what the plan follows from: owners, slices, sparse rows, and when the next step needs the variable.";
-const NEXT_BEST_LEAD = " The next best is the best other choice for this variable alone; what it would add to a step is by arithmetic.";
+const NEXT_BEST_LEAD = " The next best is the best other choice for this variable alone; what it would add to a step is simulated for the largest variables, and by arithmetic for the others.";
 
 // What explains a choice: the best other one, and what it would add to the step.
 function nextBestColumns(plan) {
