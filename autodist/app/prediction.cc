@@ -124,7 +124,7 @@ std::string prediction_table(const sim::Simulation& simulation, const ir::Progra
   std::string text = header(simulation, program, costs);
   text += fmt::format("first step     {}\n", to_string(simulation.first_step));
   text += uncalibrated(costs);
-  if (!program.reproducible()) text += report::kNotReproducible + "\n";
+  if (!program.reproducible()) text += report::not_reproducible(program) + "\n";
   const auto shown = [&](std::size_t i) { return most == 0 || i < most; };
   text += fmt::format("\n{:<24} {:>10} {:>10} {:>9} {:>9} {:>12}\n", "node", "sends", "receives",
                       "sending", "receiving", "engine's CPU");

@@ -292,8 +292,11 @@ struct Program {
   // Whether some variable's copies hold only the rows that were fetched.
   [[nodiscard]] bool fetches_rows() const;
   [[nodiscard]] bool synchronous() const;  // all variables are
-  // Whether a run repeats bit for bit. Else it depends on the clock which values a gate finds.
-  [[nodiscard]] bool reproducible() const { return staleness() == 0 && synchronous(); }
+  // Whether every gate waits for the version of its own step. Else it depends on the clock which
+  // values it finds.
+  [[nodiscard]] bool in_step() const { return staleness() == 0 && synchronous(); }
+  // Whether a run repeats bit for bit: a library adds up in an order of its own.
+  [[nodiscard]] bool reproducible() const { return in_step() && collectives.empty(); }
 };
 
 // The part that one rank runs. REQUIRES: rank < program.ranks.size().

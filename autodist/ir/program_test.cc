@@ -210,6 +210,17 @@ TEST(BatchParts, AreEqualOrAsTheirShares) {
   }
 }
 
+TEST(Reproducible, IsWhatIsInStepAndAddedUpInRankOrder) {
+  Program program = small_program();
+  EXPECT_TRUE(program.in_step());
+  EXPECT_FALSE(program.reproducible()) << "a library adds up fc.bias";
+  program.collectives.clear();
+  EXPECT_TRUE(program.reproducible());
+  program.slices.front().staleness = 1;
+  EXPECT_FALSE(program.in_step());
+  EXPECT_FALSE(program.reproducible());
+}
+
 TEST(ProgramDigest, CoversNoMeasuredTime) {
   Program program = small_program();
   Graph graph = *program.graph;

@@ -105,6 +105,14 @@ std::vector<RankTraffic> traffic_of(const ir::Program& program) {
   return traffic;
 }
 
+std::string not_reproducible(const ir::Program& program) {
+  if (program.reproducible()) return "";
+  if (!program.in_step()) {
+    return "not reproducible: what a stale or asynchronous variable holds depends on the clock";
+  }
+  return "not reproducible: a library's all-reduce adds gradients in an order of its own";
+}
+
 std::string plan_table(const strategy::Strategy& strategy, const ir::Program& program,
                        std::size_t most) {
   const ir::Graph& graph = *program.graph;
@@ -136,7 +144,7 @@ std::string plan_table(const strategy::Strategy& strategy, const ir::Program& pr
   text += fmt::format("\n{} variables, {}, in {} slices and {} library collectives on {} ranks\n",
                       graph.variables.size(), to_string(total_bytes(graph)), program.slices.size(),
                       program.collectives.size(), program.ranks.size());
-  if (!program.reproducible()) text += kNotReproducible + "\n";
+  if (!program.reproducible()) text += not_reproducible(program) + "\n";
   text += fmt::format("{:<5} {:<24} {:>10} {:>10} {:>10}\n", "rank", "device", "owns", "sends",
                       "receives");
   const std::vector<RankTraffic> traffic = traffic_of(program);

@@ -21,9 +21,9 @@ struct RankTraffic {
 };
 std::vector<RankTraffic> traffic_of(const ir::Program& program);
 
-// What every output says of a job with stale variables.
-inline const std::string kNotReproducible =
-    "not reproducible: what a stale or asynchronous variable holds depends on the clock";
+// What every output says of a job whose runs need not be equal bit for bit: a line, and why; "" of
+// one that is reproducible.
+std::string not_reproducible(const ir::Program& program);
 
 // A table of the variables, largest first, at most `most` of them (0: all), then one of the ranks.
 std::string plan_table(const strategy::Strategy& strategy, const ir::Program& program,

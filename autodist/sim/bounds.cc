@@ -65,7 +65,7 @@ class Bounding {
     const auto is_whole = [](const ir::Collective& collective) {
       return collective.compression == ir::Compression{};
     };
-    return program_.reproducible() &&
+    return program_.in_step() &&
            std::all_of(program_.slices.begin(), program_.slices.end(), is_plain) &&
            std::all_of(program_.collectives.begin(), program_.collectives.end(), is_whole);
   }

@@ -178,8 +178,8 @@ Simulation simulate(const ir::Program& program, const cluster::Cluster& cluster,
                                 : no_symmetry(program);
   EngineOptions how{options.least_steps, options.most_steps, kSettled, options.hopeless.value,
                     options.trace};
-  if (!program.reproducible()) how.least_steps = options.most_steps;
-  if (!program.reproducible() || costs.slowness) how.hopeless = 0;
+  if (!program.in_step()) how.least_steps = options.most_steps;
+  if (!program.in_step() || costs.slowness) how.hopeless = 0;
   Engine engine(program, costs, tables, symmetry, how);
   engine.run();
 

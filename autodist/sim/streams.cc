@@ -202,7 +202,7 @@ void Engine::ended_step(std::uint32_t r) {
     return step_ends_[k] - (k == 0 ? 0 : step_ends_[k - 1]);
   };
   const double last = took(step);
-  settled_ = step >= 2 && program_.reproducible() && !costs_.slowness &&
+  settled_ = step >= 2 && program_.in_step() && !costs_.slowness &&
              std::abs(last - took(step - 1)) <= options_.tolerance * last &&
              std::abs(last - took(step - 2)) <= options_.tolerance * last;
   // The first step has nothing to wait for, and the next ones vary.

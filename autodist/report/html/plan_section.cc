@@ -228,6 +228,7 @@ std::string plan_section(const ir::Graph& graph, const strategy::Strategy* strat
     json["slices"] = program->slices.size();
     json["collectives"] = program->collectives.size();
     json["reproducible"] = program->reproducible();
+    json["not_reproducible"] = not_reproducible(*program);
     json["program_digest"] = to_string(ir::digest_of(*program));
   }
   json["alternatives"] = alternatives_of(alternatives);

@@ -74,7 +74,7 @@ function planSection(data) {
   const kept = plan.variables.length < plan.variable_count ?
     ` The largest ${countText(plan.variables.length)} of ${countText(plan.variable_count)} are in this page.` : "";
   const by = data.chosen_by ? `Chosen by ${data.chosen_by}. ` : "";
-  const again = plan.reproducible === false ? " Not reproducible: what a stale or asynchronous variable holds depends on the clock." : "";
+  const again = plan.not_reproducible ? ` It is ${plan.not_reproducible}.` : "";
   return element("section", {id: "plan"}, element("h2", {}, "The plan"),
     element("p", {class: "lead"}, by + SHARD_LEAD + (nextBestColumns(plan).length > 0 ? NEXT_BEST_LEAD : "") + kept + again), planTable(plan),
     element("div", {class: "columns"}, planAlternatives(plan), planRanks(plan)));
