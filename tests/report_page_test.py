@@ -19,6 +19,7 @@ PLANTED = "fc</script><script>window.planted = 1</script><img src=x onerror='win
 RANKS = 3
 STEPS = 12
 STEP_US = 12_000
+BATCH = 128
 
 
 def event(rank, track, activity, name, step, start, length):
@@ -48,6 +49,7 @@ def trace(stretch):
 
 def log(steps):
     return "".join(json.dumps({"step": step, "loss": 2.3 * math.exp(-step / 2500) + 0.02 * math.sin(step),
+                               "step_seconds": BATCH / (900 + 40 * math.sin(step / 9)),
                                "samples_per_second": 900 + 40 * math.sin(step / 9),
                                "computing_seconds": 0.011, "waiting_seconds": 0.002}) + "\n" for step in range(steps))
 
@@ -68,6 +70,18 @@ def make_page(autodist, folder):
                     folder / "predicted.json", "--cluster", "local:3", "--builder", "PSLoadBalancing", "-o", page],
                    check=True, stdout=subprocess.DEVNULL)
     return page
+
+
+def check_tiles(browser):
+    """A step's time and the rate are of one basis: their product is a step's samples."""
+    tiles = browser.evaluate("[...document.querySelectorAll('.tile')].map((tile) => [...tile.children].map((each) => each.textContent))")
+    values = [(name, value) for name, value, *_ in tiles]
+    steps = [value for name, value in values if name == "step, measured"]
+    expect(len(steps) == 1, f"one measured step, not {steps}")
+    number, unit = steps[0].split()
+    seconds = float(number) * {"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}[unit]
+    rate = float(dict(values)["samples/s"].replace(",", "").replace("\u202f", ""))
+    expect(abs(seconds * rate / BATCH - 1) < 0.01, f"{steps[0]} at {rate} samples/s are not {BATCH} samples")
 
 
 CANVAS = "document.querySelectorAll('#timeline canvas')[1]"  # the measured one
@@ -197,6 +211,7 @@ def main():
                 browser.screenshot(pathlib.Path(sys.argv[2]) / "report.png")
             check_rest(browser)
             check_plan(browser)
+            check_tiles(browser)
             check_timeline(browser)
             check_themes(browser)
             browser.open(page, 390, 844, phone=True)

@@ -98,13 +98,15 @@ double Demo::train(const Way& way) {
   rest.insert(rest.end(), way.of_the_rest.begin(), way.of_the_rest.end());
   const Json done = autodist_json(rest);
   const double accuracy = done.at("held_out_accuracy").get<double>();
-  say(fmt::format("{}: loss {:.5f}, {:.0f} samples/s, accuracy on the held-out fifth {:.2f} %\n",
-                  way.title, done.at("loss").get<double>(),
-                  done.at("average_samples_per_second").get<double>(), 100 * accuracy));
+  const Json& rate = done.at("average_samples_per_second");  // null after few steps
+  say(fmt::format("{}: loss {:.5f}, {}accuracy on the held-out fifth {:.2f} %\n", way.title,
+                  done.at("loss").get<double>(),
+                  rate.is_null() ? "" : fmt::format("{:.0f} samples/s, ", rate.get<double>()),
+                  100 * accuracy));
   result_["ways"].push_back(
       {{"name", way.title},
        {"held_out_accuracy", accuracy},
-       {"average_samples_per_second", done.at("average_samples_per_second")}});
+       {"average_samples_per_second", rate}});
   return accuracy;
 }
 

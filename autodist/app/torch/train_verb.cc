@@ -71,6 +71,10 @@ void show_progress(Console& console, const Progress& progress, std::int64_t step
 
 nlohmann::ordered_json result_json(const TrainArguments& arguments, const Session& session,
                                    const ModelSource& source, const TrainingResult& result) {
+  const auto measured = [&](double figure) {  // null where all steps were warm-up
+    return result.average_samples_per_second > 0 ? nlohmann::ordered_json(figure)
+                                                 : nlohmann::ordered_json();
+  };
   return {
       {"model", arguments.model.name},
       {"data", source.data_description},
@@ -83,11 +87,11 @@ nlohmann::ordered_json result_json(const TrainArguments& arguments, const Sessio
       {"steps", result.steps},
       {"step", session.step()},
       {"loss", result.steps > 0 ? nlohmann::ordered_json(result.loss) : nlohmann::ordered_json()},
-      {"average_samples_per_second", result.average_samples_per_second},
-      {"p10_samples_per_second", result.p10_samples_per_second},
-      {"p90_samples_per_second", result.p90_samples_per_second},
-      {"computing_seconds_per_step", result.computing.value},
-      {"waiting_seconds_per_step", result.waiting.value},
+      {"average_samples_per_second", measured(result.average_samples_per_second)},
+      {"p10_samples_per_second", measured(result.p10_samples_per_second)},
+      {"p90_samples_per_second", measured(result.p90_samples_per_second)},
+      {"computing_seconds_per_step", measured(result.computing.value)},
+      {"waiting_seconds_per_step", measured(result.waiting.value)},
       {"interrupted", result.interrupted}};
 }
 
@@ -115,16 +119,19 @@ void print_start(Console& console, const TrainArguments& arguments, const Sessio
   if (!session.graph().batch_fixed_reason.empty()) {
     console.err << "the batch is fixed: " << session.graph().batch_fixed_reason << "\n";
   }
-  if (!session.program().reproducible()) console.err << report::kNotReproducible << "\n";
+  if (!session.program().reproducible()) {
+    console.err << report::not_reproducible(session.program()) << "\n";
+  }
 }
 
 void add_step(report::RunLog& run, const Progress& progress) {
   if (run.names.empty()) {
-    run.names = {"loss", "samples_per_second", "computing_seconds", "waiting_seconds"};
+    run.names = {"loss", "step_seconds", "samples_per_second", "computing_seconds",
+                 "waiting_seconds"};
     run.columns.resize(run.names.size());
   }
-  run.add(progress.step, {progress.loss, progress.samples_per_second, progress.computing.value,
-                          progress.waiting.value});
+  run.add(progress.step, {progress.loss, progress.wall.value, progress.samples_per_second,
+                          progress.computing.value, progress.waiting.value});
 }
 
 // How long the last counted steps of this run took: as many as a trial has, after its warm-up.

@@ -78,6 +78,7 @@ void write(Logs& logs, const Progress& progress) {
     log->write({progress.step,
                 progress.ended,
                 {{"loss", progress.loss},
+                 {"step_seconds", progress.wall.value},
                  {"samples_per_second", progress.samples_per_second},
                  {"computing_seconds", progress.computing.value},
                  {"waiting_seconds", progress.waiting.value}}});
@@ -105,8 +106,8 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
     write(logs, progress);
     show(progress);
   };
+  Seconds ended = clock.now();
   while (session.step() < options.steps && !result.interrupted) {
-    const Seconds start = clock.now();
     const std::vector<std::int64_t> rows = order.rows(session.step());
     const auto samples = static_cast<std::int64_t>(rows.size());
     session.run(data.batch(rows));
@@ -123,11 +124,13 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
       saved = true;
       saved_at = clock.now();
     }
-    const Seconds wall = clock.now() - start;
+    const Seconds wall = clock.now() - ended;
+    ended += wall;
     tally.add(report, samples, wall);
     ++result.steps;
-    untold.push_back({report.step, unix_seconds(), 0, static_cast<double>(samples) / wall.value,
-                      report.total - report.waiting, report.waiting});
+    untold.push_back({report.step, unix_seconds(), 0, wall,
+                      static_cast<double>(samples) / wall.value, report.total - report.waiting,
+                      report.waiting});
     if (summary.step >= 0) tell(summary);
   }
   for (const StepSummary& summary : session.remaining_summaries()) tell(summary);

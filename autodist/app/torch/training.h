@@ -31,7 +31,8 @@ struct Progress {
   std::int64_t step = 0;
   double ended = 0;  // seconds since 1970
   double loss = 0;
-  double samples_per_second = 0;
+  Seconds wall;  // from step to step, with all that the loop does in between
+  double samples_per_second = 0;  // by it
   Seconds computing;
   Seconds waiting;
 };
@@ -40,7 +41,7 @@ struct TrainingResult {
   std::int64_t steps = 0;  // done in this run
   double loss = 0;         // of the last step
   // Samples of all replicas per second, after warm-up: mean over the run, and the 10th and 90th
-  // percentile over steps.
+  // percentile over steps; 0, and no time below, where all steps were warm-up.
   double average_samples_per_second = 0;
   double p10_samples_per_second = 0;
   double p90_samples_per_second = 0;

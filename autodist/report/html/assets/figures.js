@@ -32,6 +32,12 @@ function lastOf(run, name) {
   return column && column.values.length > 0 ? column.values[column.values.length - 1] : undefined;
 }
 
+// Ascending; empty where the run has none of that name.
+function columnOf(run, name) {
+  const column = run && run.columns.find((each) => each.name === name);
+  return column ? column.values.filter((value) => value !== null).sort((a, b) => a - b) : [];
+}
+
 function timelineTiles(timeline) {
   const tiles = [];
   const kind = timeline.predicted ? "predicted" : "measured";
@@ -76,13 +82,13 @@ function runTiles(run) {
     const at = run.steps[run.steps.length - 1];
     tiles.push(tile("loss", numberText(loss), `at step ${countText(at)}`));
   }
-  const rates = run && run.columns.find((each) => each.name === "samples_per_second");
-  if (rates) {
-    const sorted = rates.values.filter((value) => value !== null).sort((a, b) => a - b);
-    if (sorted.length > 0) {
-      tiles.push(tile("samples/s", countText(Math.round(sorted[sorted.length >> 1])),
-        run.steps.length < run.steps_in_log ? "median of the steps kept here" : "median of the run"));
-    }
+  const rates = columnOf(run, "samples_per_second");
+  if (rates.length > 0) {
+    // The median step's own rate, so that step times samples per second are a step's samples.
+    const seconds = columnOf(run, "step_seconds");
+    const kept = run.steps.length < run.steps_in_log ? "median of the steps kept here" : "median of the run";
+    if (seconds.length > 0) tiles.push(tile("step, measured", secondsText(seconds[(seconds.length - 1) >> 1]), kept));
+    tiles.push(tile("samples/s", countText(Math.round(rates[rates.length >> 1])), kept));
   }
   return tiles;
 }
@@ -125,8 +131,9 @@ function verdictBlock(data) {
 }
 
 function summarySection(data) {
-  // The simulator's steady state stands in the place of the median of its trace.
-  const shown = data.timelines.filter((each) => each.places.length === 0 && !(each.predicted && data.prediction));
+  // The simulator's steady state, and all steps of a run, stand in the place of the median of a trace.
+  const known = (each) => (each.predicted ? data.prediction : columnOf(data.run, "step_seconds").length > 0);
+  const shown = data.timelines.filter((each) => each.places.length === 0 && !known(each));
   const tiles = [...placementTiles(data.placement), ...shown.flatMap(timelineTiles), ...predictionTiles(data),
     ...(mainTimeline(data) ? shareTiles(mainTimeline(data)) : []), ...runTiles(data.run), ...planTiles(data.plan)];
   return element("section", {id: "summary", "aria-label": "Summary"}, verdictBlock(data),

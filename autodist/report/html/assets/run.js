@@ -4,7 +4,7 @@
 const CHARTS = [
   {title: "Loss", series: [["loss", "loss", "update"]]},
   {title: "Samples per second", series: [["samples_per_second", "samples/s", "compute"]]},
-  {title: "Time per step of the chief", series: [["computing_seconds", "computing", "compute"], ["waiting_seconds", "waiting", "gate"]], text: secondsText},
+  {title: "Time per step of the chief", series: [["step_seconds", "step", "wire"], ["computing_seconds", "computing", "compute"], ["waiting_seconds", "waiting", "gate"]], text: secondsText},
 ];
 
 function chartsOf(run) {
