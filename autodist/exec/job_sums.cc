@@ -27,11 +27,24 @@ void JobSums::put(std::uint64_t step, std::int64_t samples, std::vector<double> 
   signal_.notify();
 }
 
+void JobSums::await_all_before(std::uint64_t step, Seconds limit) {
+  Signal::Lock lock = signal_.lock();
+  signal_.wait(
+      lock, limit, [&] { return open_.empty() || open_.begin()->first >= step; },
+      [&] {
+        return fmt::format(
+            "step {}: another rank has not computed it, and this one is {} steps on.",
+            open_.begin()->first, step - open_.begin()->first);
+      });
+}
+
 void JobSums::await(const StepSums& sums, Seconds limit) {
   Signal::Lock lock = signal_.lock();
   signal_.wait(
       lock, limit, [&] { return sums.known(); },
-      [&] { return fmt::format("step {}: another rank's part of the loss is missing.", sums.step()); });
+      [&] {
+        return fmt::format("step {}: another rank's part of the loss is missing.", sums.step());
+      });
 }
 
 bool JobSums::take_note(std::uint64_t step, std::uint32_t from, std::size_t ranks, std::string note,

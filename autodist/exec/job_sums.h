@@ -44,6 +44,9 @@ class JobSums {
   // Throws as Signal::wait.
   void await(const StepSums& sums, Seconds limit);
 
+  // Returns when no step before this one is open. Throws as Signal::wait.
+  void await_all_before(std::uint64_t step, Seconds limit);
+
   // Where they come as notes: one of each of `ranks` ranks. True with the last one's, by rank; then
   // nothing is kept of them.
   bool take_note(std::uint64_t step, std::uint32_t from, std::size_t ranks, std::string note,

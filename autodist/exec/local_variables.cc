@@ -260,11 +260,12 @@ void LocalVariables::copy_rows(Local& local, ir::SliceId id, const comm::Payload
 
 void LocalVariables::check_untouched(ir::VariableId variable) const {
   if (!watch_.is_touched(variable)) return;
-  fail(ErrorCode::kUsage,
-       "step: somebody has written to '{}' while its next version was on its way. Between two steps "
-       "call synchronize() before you write to a tensor that you kept; what is reached through the "
-       "module is synchronized.",
-       program_.graph->variable(variable).name);
+  fail(
+      ErrorCode::kUsage,
+      "step: somebody has written to '{}' while its next version was on its way. Between two steps "
+      "call synchronize() before you write to a tensor that you kept; what is reached through the "
+      "module is synchronized.",
+      program_.graph->variable(variable).name);
 }
 
 // How the rule is set from now on.

@@ -33,8 +33,9 @@ namespace autodist::exec {
 
 class LocalVariables {
  public:
-  // `bindings`: the model's own tensors, by variable. `ready` is called, at most once per variable and
-  // step and never under a lock, when install() may run. The other arguments outlive the object.
+  // `bindings`: the model's own tensors, by variable. `ready` is called, at most once per variable
+  // and step and never under a lock, when install() may run. The other arguments outlive the
+  // object.
   LocalVariables(const ir::Program& program, const NormPlan& plan, const Norms& norms,
                  const LossScaler& scaler, const UserRules* user_rules,
                  const capture::Bindings& bindings, std::uint64_t first_step, Signal& signal,

@@ -282,9 +282,10 @@ TEST_F(OwnerTest, ContributorsThatDisagreeAreNamedBeforeAnythingIsUpdated) {
     FAIL() << "rank 0 has changed 'w' alone";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUsage);
-    EXPECT_NE(std::string(error.what())
-                  .find("'w' is changed (digest 0000000000000007) at rank 0, not changed at rank 1, 2"),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(error.what())
+            .find("'w' is changed (digest 0000000000000007) at rank 0, not changed at rank 1, 2"),
+        std::string::npos)
         << error.what();
   }
   EXPECT_TRUE(result_.empty());

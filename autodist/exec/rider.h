@@ -33,8 +33,8 @@ using News = std::map<ir::VariableId, VariableNews>;
 struct Rider {
   std::string news;          // encoded: equal bytes say the same
   std::vector<double> sums;  // added up over the contributors, in the order of ranks
-  // The new values of the slice's changed pieces, one after the other: from its lowest member, where
-  // the owner is none.
+  // The new values of the slice's changed pieces, one after the other: from its lowest member,
+  // where the owner is none.
   std::string values;
 
   [[nodiscard]] bool empty() const { return news.empty() && sums.empty() && values.empty(); }

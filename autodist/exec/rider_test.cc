@@ -53,8 +53,9 @@ TEST(Rider, RanksThatDisagreeAreNamedWithWhatTheySaid) {
     FAIL();
   } catch (const Error& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("step 3: the ranks disagree: lr of 'b' is 0.001 at rank 0, 0.05 at rank 1, 4"),
-              std::string::npos)
+    EXPECT_NE(
+        text.find("step 3: the ranks disagree: lr of 'b' is 0.001 at rank 0, 0.05 at rank 1, 4"),
+        std::string::npos)
         << text;
   }
 }

@@ -17,8 +17,8 @@
 #include "autodist/exec/side_streams.h"
 #include "autodist/exec/synchroniser.h"
 #include "autodist/exec/tensor_data.h"
-#include "autodist/exec/trace_recorder.h"
 #include "autodist/exec/tensor_watch.h"
+#include "autodist/exec/trace_recorder.h"
 #include "autodist/exec/watching.h"
 #include "autodist/ir/rule_check.h"
 
@@ -603,7 +603,7 @@ class Runner::Impl {
   std::int64_t samples_before_ = 0;  // of its micro-batches so far
   // By variable, from KeepFactors to its Contribute.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> factors_;
-  GradientSums sums_;                    // of the step's micro-batches so far
+  GradientSums sums_;                         // of the step's micro-batches so far
   std::optional<std::uint64_t> pulled_;       // the step at which this rank last did
   std::optional<std::uint64_t> pulled_rows_;  // likewise
   // Whether all computing ranks must take part where one variable is to be the newest.
@@ -651,6 +651,10 @@ bool Runner::accepts(const Batch& own_rows) const { return impl_->accepts(own_ro
 void Runner::synchronize() { impl_->synchronize(); }
 void Runner::settle() { impl_->settle(); }
 void Runner::settle(ir::VariableId variable) { impl_->settle(variable); }
+void Runner::forget_changes(const std::vector<ir::VariableId>& variables) {
+  for (const ir::VariableId each : variables)
+    impl_->synchroniser().variables().watch().forget(each);
+}
 void Runner::open_to_changes() { impl_->open_to_changes(); }
 void Runner::set_options(ir::VariableId variable, const std::map<std::string, double>& options) {
   impl_->set_options(variable, options);

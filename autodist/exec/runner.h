@@ -162,7 +162,10 @@ class Runner {
   // those who find it. Where variables are asynchronous or placed it does nothing: take
   // open_to_changes().
   void settle(ir::VariableId variable);
-  // The same for all variables, by all computing ranks, which synchronizes first.
+  // What was written to these before is not compared: another job step over the same tensors is
+  // about to change them.
+  void forget_changes(const std::vector<ir::VariableId>& variables);
+  // The same as settle() for all variables, by all computing ranks, which synchronizes first.
   void open_to_changes();
   // Options of a variable's update rule from the next step on ("lr", "weight_decay", …), in the
   // place of those that the graph declares; of all of them, so none are the declared ones again.

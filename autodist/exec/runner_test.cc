@@ -90,8 +90,8 @@ struct Job {
 };
 
 struct Outcome {
-  std::vector<Values> variables;  // by rank
-  std::vector<double> losses;     // of the union, by step
+  std::vector<Values> variables;          // by rank
+  std::vector<double> losses;             // of the union, by step
   std::vector<std::vector<double>> told;  // the same as each rank learns it
   std::vector<NamedTensor> state;
   std::vector<ir::Trace> traces;  // by rank
@@ -356,7 +356,8 @@ TEST(Runner, OwnersKeepAdamsState) {
   }
 }
 
-// Parameter servers, all-reduces with the update at every rank, a library's, owners that only serve.
+// Parameter servers, all-reduces with the update at every rank, a library's, owners that only
+// serve.
 std::vector<Plan> plans_of_all_kinds() {
   std::vector<Plan> plans(5);
   for (Plan& plan : plans) {

@@ -9,6 +9,12 @@
 #include "autodist/exec/synchroniser.h"
 
 namespace autodist::exec {
+namespace {
+
+// Of a rank before the slowest, where the sums of steps travel as notes.
+constexpr std::uint64_t kMostStepsAhead = 32;
+
+}  // namespace
 
 void Synchroniser::set_options(ir::VariableId variable,
                                const std::map<std::string, double>& options) {
@@ -57,14 +63,15 @@ void Synchroniser::end_step(std::uint64_t step) {
   if (!sums_slice_ && alone) {
     job_sums_.put(step, sum_samples_, std::move(sums));
   } else if (!sums_slice_) {
+    // Ranks that train nothing, and so wait for nobody, stay within what the exchange has room for.
+    job_sums_.await_all_before(step - std::min(step, kMostStepsAhead), options_.wait_limit);
     // The stages of a replica have the same samples and the same loss: one of them tells.
     const bool tells = program_.stage(self_) == 0;
     if (!tells) sums.clear();
-    const std::string note =
-        comm::ByteWriter()
-            .u64(static_cast<std::uint64_t>(tells ? sum_samples_ : 0))
-            .raw(encode({news_of_whole(), std::move(sums), ""}))
-            .take();
+    const std::string note = comm::ByteWriter()
+                                 .u64(static_cast<std::uint64_t>(tells ? sum_samples_ : 0))
+                                 .raw(encode({news_of_whole(), std::move(sums), ""}))
+                                 .take();
     for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
       if (ir::Rank(rank) == self_ || !program_.computes(ir::Rank(rank))) continue;
       post_note(rank, static_cast<comm::SliceNumber>(Topic::kSums), step,

@@ -71,8 +71,8 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
                               options.job_seed);
   }
   variables_ = std::make_unique<LocalVariables>(
-      program, plan_, norms_, scaler_, options.user_rules, bindings, options.first_step,
-      signal_, [this](ir::VariableId variable) {
+      program, plan_, norms_, scaler_, options.user_rules, bindings, options.first_step, signal_,
+      [this](ir::VariableId variable) {
         jobs_->push(variables_->version(variable), needed_[variable.value], [this, variable] {
           const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
           const std::uint64_t step = variables_->version(variable);
@@ -262,8 +262,7 @@ void Synchroniser::send_result(ir::SliceId id, std::uint64_t step, std::int64_t 
   const ir::Slice& slice = program_.slice(id);
   if (const auto& onward = ways_[id.value].onward) {
     exchange_->post(onward->value, {comm::FrameKind::kContribute, step, id.value, samples,
-                                    slice.needed, samples == 0 ? comm::Payload{} : payload,
-                                    rider});
+                                    slice.needed, samples == 0 ? comm::Payload{} : payload, rider});
     return;
   }
   take_result(id, step, samples, payload, rider);

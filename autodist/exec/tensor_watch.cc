@@ -50,8 +50,8 @@ std::optional<std::uint64_t> TensorWatch::take_change(ir::VariableId variable,
     fail(ErrorCode::kUsage,
          "step: '{}' was {} on {} and is {} on {} now. What is trained keeps its type, shape and "
          "device: write new values into it, or distribute the changed model.",
-         name, describe(watched.handle), watched.handle.device().str(),
-         describe(model), model.device().str());
+         name, describe(watched.handle), watched.handle.device().str(), describe(model),
+         model.device().str());
   }
   const std::uint64_t before = *std::exchange(watched.digest, std::nullopt);
   const std::uint64_t now = digest_of_values(model);

@@ -1,9 +1,10 @@
 // Notices what somebody else writes into the tensors of variables between two steps.
 //
-// A variable that was settled (it has the newest version, and nothing arrives for it before the next
-// step) is noted: its values' digest, compared when the step begins. That finds what no counter
-// sees, such as NumPy's writes or replaced storage. Of the others libtorch's version counter and the
-// place of the values are compared, which costs nothing; a write found there may be lost half.
+// A variable that was settled (it has the newest version, and nothing arrives for it before the
+// next step) is noted: its values' digest, compared when the step begins. That finds what no
+// counter sees, such as NumPy's writes or replaced storage. Of the others libtorch's version
+// counter and the place of the values are compared, which costs nothing; a write found there may be
+// lost half.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -32,6 +33,8 @@ class TensorWatch {
   void note(ir::VariableId variable);
   // Likewise, with the digest that they had; they may have changed since.
   void note(ir::VariableId variable, std::uint64_t digest);
+
+  void forget(ir::VariableId variable) { watched_[variable.value].digest.reset(); }
 
   // The digest of a noted variable's values if they are others now; forgets the note. Values that
   // were put in the place of its storage go into the old one, which the job knows, and the model's

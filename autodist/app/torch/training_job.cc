@@ -182,6 +182,9 @@ void TrainingJob::start() {
 
 JobStep& TrainingJob::turn(std::size_t index) {
   start();
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    if (i != index) steps_[i]->runner().forget_changes(shared_[i]);
+  }
   if (current_ == index) return *steps_[index];
   if (current_) {
     steps_[*current_]->runner().synchronize();
