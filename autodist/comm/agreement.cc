@@ -31,8 +31,9 @@ ControlRole role_of(const Frame& frame) { return static_cast<ControlRole>(frame.
 // One collective exchange at one rank: keeps the frames that are not its own and gives them back.
 class Conversation {
  public:
-  Conversation(Transport& transport, const std::string& what, Seconds limit)
-      : transport_(transport), what_(what), limit_(limit) {}
+  Conversation(Transport& transport, const std::string& what, Seconds limit,
+               std::uint32_t exchange = 0)
+      : transport_(transport), what_(what), limit_(limit), exchange_(exchange) {}
   Conversation(const Conversation&) = delete;
   Conversation& operator=(const Conversation&) = delete;
   ~Conversation() {
@@ -63,12 +64,14 @@ class Conversation {
     return role == ControlRole::kOpening || role == ControlRole::kBody;
   }
   void open(Incoming& message, const Frame& frame) const;
+  void check_stays(const FrameHeader& header, const std::vector<RankNumber>& missing);
   void send_frame(RankNumber to, ControlRole role, Payload payload);
   [[nodiscard]] std::string names(const std::vector<RankNumber>& ranks) const;
 
   Transport& transport_;
   const std::string& what_;
   Seconds limit_;
+  std::uint32_t exchange_;  // epoch that none of the others may have come to; 0: whichever
   SteadyClock clock_;
   std::vector<Frame> later_;
 };
@@ -176,10 +179,29 @@ Frame Conversation::next(Want want, const std::vector<RankNumber>& accepted,
     const bool ours = header.kind == FrameKind::kControl && is_a(want, role_of(*frame)) &&
                       std::find(accepted.begin(), accepted.end(), header.from) != accepted.end();
     if (ours) return std::move(*frame);
+    check_stays(header, missing);
     later_.push_back(std::move(*frame));
   }
   fail(ErrorCode::kPeersLost, "{}: nothing from {} for {}", what_, names(missing),
        to_string(limit_));
+}
+
+// Frames of a rank keep their order, so one whose exchange is heard does not come here any more.
+// It is told why this rank leaves, which is not in that exchange.
+void Conversation::check_stays(const FrameHeader& header, const std::vector<RankNumber>& missing) {
+  const bool went_on = exchange_ != 0 && header.kind != FrameKind::kControl &&
+                       header.epoch >= exchange_ &&
+                       std::find(missing.begin(), missing.end(), header.from) != missing.end();
+  if (!went_on) return;
+  const std::string reason = fmt::format(
+      "rank {} called {}, rank {} is at its first step. Every rank calls it before that.",
+      transport_.self(), what_, header.from);
+  Frame goodbye;
+  goodbye.header.kind = FrameKind::kGoodbye;
+  goodbye.header.epoch = header.epoch;
+  goodbye.payload = Payload::copy_of(reason);
+  transport_.send(header.from, std::move(goodbye));
+  fail(ErrorCode::kUsage, "{}", reason);
 }
 
 std::string Conversation::names(const std::vector<RankNumber>& ranks) const {
@@ -259,6 +281,18 @@ std::vector<std::string> all_gather(Transport& transport, const std::string& byt
   messages.insert(messages.begin(), bytes);
   conversation.send(others, pack(messages));
   return messages;
+}
+
+void meet(Transport& transport, const std::string& what, std::uint32_t exchange, Seconds limit) {
+  Conversation conversation(transport, what, limit, exchange);
+  if (transport.self() != kHub) {
+    conversation.send({kHub}, "");
+    conversation.receive({kHub});
+    return;
+  }
+  const std::vector<RankNumber> others = all_but(kHub, transport.size());
+  conversation.receive(others);
+  conversation.send(others, "");
 }
 
 void agree(Transport& transport, const std::string& what, const Digest& digest,

@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,10 @@ std::string broadcast(Transport& transport, RankNumber root, const std::string& 
 // Everyone's bytes at every rank, by rank.
 std::vector<std::string> all_gather(Transport& transport, const std::string& bytes,
                                     const std::string& what, Seconds limit);
+
+// Returns when all ranks have called it. A rank that is heard in an exchange of the epoch
+// `exchange` or a later one will not: Error(kUsage) that names both and `what`, at that rank, too.
+void meet(Transport& transport, const std::string& what, std::uint32_t exchange, Seconds limit);
 
 // Throws Error(kUsage) at every rank, with both sides' digest and summary and the ranks that hold
 // them, unless all ranks give the same digest.

@@ -58,6 +58,8 @@ class Exchange::Impl {
   void on_failure(std::function<void()> wake);
   [[nodiscard]] ExchangeCounters counters() const;
   [[nodiscard]] std::optional<ClockDifference> clock_of(RankNumber peer) const;
+  void set_position(Position position);
+  [[nodiscard]] std::optional<Position> position_of(RankNumber peer) const;
   void finish(Seconds limit);
   void leave(const std::string& reason);
 
@@ -102,6 +104,8 @@ class Exchange::Impl {
   std::vector<Addressed> urgent_;  // acknowledgements: they bypass the window
   ExchangeCounters counters_;
   std::vector<std::optional<ClockDifference>> clocks_;  // by peer
+  Position position_;
+  std::vector<std::optional<Position>> positions_;      // by peer
   bool finishing_ = false;                              // say goodbye when the outbox is empty
   bool said_goodbye_ = false;
   std::vector<bool> peer_said_goodbye_;
@@ -134,6 +138,7 @@ Exchange::Impl::Impl(Transport& transport, const Clock& clock, ExchangeOptions o
       outbox_(transport.self(), transport.size(), options,
               options.heartbeat * options.missed_heartbeats),
       clocks_(transport.size()),
+      positions_(transport.size()),
       peer_said_goodbye_(transport.size(), false),
       next_heartbeat_(clock.now()),
       pulse_(transport.self(), transport.size(), options.silence_limit, options.first_contact,
@@ -190,6 +195,16 @@ ExchangeCounters Exchange::Impl::counters() const {
 std::optional<ClockDifference> Exchange::Impl::clock_of(RankNumber peer) const {
   const std::lock_guard lock(mutex_);
   return clocks_.at(peer);
+}
+
+void Exchange::Impl::set_position(Position position) {
+  const std::lock_guard lock(mutex_);
+  position_ = position;
+}
+
+std::optional<Position> Exchange::Impl::position_of(RankNumber peer) const {
+  const std::lock_guard lock(mutex_);
+  return positions_.at(peer);
 }
 
 void Exchange::Impl::finish(Seconds limit) {
@@ -319,6 +334,10 @@ std::vector<Addressed> Exchange::Impl::to_all(FrameKind kind, const std::string&
     frame.header.kind = kind;
     frame.header.epoch = options_.epoch;
     frame.header.from = transport_.self();
+    if (kind == FrameKind::kHeartbeat) {
+      frame.header.step = position_.step;
+      frame.header.slice = position_.place;
+    }
     frame.payload = Payload::copy_of(payload);
     batch.push_back({rank, std::move(frame)});
   }
@@ -395,6 +414,10 @@ void Exchange::Impl::take(Frame frame, Seconds now) {
     return;
   }
   pulse_.heard(header, now);
+  if (header.kind == FrameKind::kHeartbeat) {
+    const std::lock_guard lock(mutex_);
+    positions_[header.from] = Position{header.step, header.slice};
+  }
   if (header.kind == FrameKind::kAcknowledge) take_acknowledgement(frame, now);
   if (header.kind == FrameKind::kGoodbye) take_goodbye(frame);
   if (is_delivery(header.kind)) take_slice(std::move(frame), now);
@@ -528,6 +551,10 @@ void Exchange::on_failure(std::function<void()> wake) { impl_->on_failure(std::m
 ExchangeCounters Exchange::counters() const { return impl_->counters(); }
 std::optional<ClockDifference> Exchange::clock_of(RankNumber peer) const {
   return impl_->clock_of(peer);
+}
+void Exchange::set_position(Position position) { impl_->set_position(position); }
+std::optional<Position> Exchange::position_of(RankNumber peer) const {
+  return impl_->position_of(peer);
 }
 void Exchange::finish(Seconds limit) { impl_->finish(limit); }
 void Exchange::abort(const std::string& reason) {

@@ -30,8 +30,8 @@ struct ExchangeOptions {
   Seconds silence_limit{20};
   // The same before a peer's first frame: ranks do not start at the same moment.
   Seconds first_contact{60};
-  // Gets a line when a peer falls silent and when it is heard again, on the receiving thread; may
-  // be empty.
+  // Gets a line when a peer falls silent and when it is heard again, on the receiving thread, and
+  // of whoever waits for others, on its own; may be empty.
   std::function<void(const std::string& line)> say = {};
 };
 
@@ -51,6 +51,12 @@ struct Delivery {
 struct ClockDifference {
   Seconds ahead;       // the peer's time minus ours
   Seconds round_trip;  // of the slice that it is taken from: its half bounds the error
+};
+
+// Where a rank's own code is, which its heartbeats tell; what the numbers mean is up to that code.
+struct Position {
+  std::uint64_t step = 0;
+  std::uint32_t place = 0;
 };
 
 // Called on the receiving thread, one at a time, once for every slice whatever the network did to
@@ -117,6 +123,11 @@ class Exchange {
   // From the slice to `peer` whose acknowledgement came back fastest (which carries the peer's
   // time; Mills, "Internet time synchronization", 1991, section IV); nothing before the first.
   [[nodiscard]] std::optional<ClockDifference> clock_of(RankNumber peer) const;
+
+  // Where this rank is, for its next heartbeats; and where a peer was at its last one, nothing
+  // before the first. Any thread.
+  void set_position(Position position);
+  [[nodiscard]] std::optional<Position> position_of(RankNumber peer) const;
 
   // Sends what is queued, says goodbye, waits for the peers' goodbyes and stops the threads. Called
   // when this rank has posted all that it ever will. Throws Error(kTimeout) naming who did not

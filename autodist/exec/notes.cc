@@ -1,8 +1,7 @@
 #include "autodist/exec/notes.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <iterator>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
@@ -15,16 +14,22 @@ constexpr Seconds kYears{1e8};
 
 }  // namespace
 
-Notes::Notes(const ir::Program& program, ir::Rank self, Seconds limit, Signal& signal, Post post)
-    : program_(program), self_(self), limit_(limit), signal_(signal), post_(std::move(post)) {}
+Notes::Notes(const ir::Program& program, ir::Rank self, Signal& signal, Calls& calls, Post post)
+    : program_(program), self_(self), signal_(signal), calls_(calls), post_(std::move(post)) {
+  for (std::uint32_t rank = 0; rank < program.ranks.size(); ++rank) {
+    if (program.computes(ir::Rank(rank))) computing_.push_back(rank);
+  }
+}
 
 void Notes::take(const comm::Frame& frame) {
   const Topic topic{frame.header.slice};
-  AD_CHECK(topic <= Topic::kDone || (Topic::kMet <= topic && topic <= Topic::kSaved) ||
-           (Topic::kFetched <= topic && topic < Topic::kStates))
-      << "a note on topic " << frame.header.slice;
+  const bool answered = topic == Topic::kStatesWanted || topic == Topic::kParametersWanted ||
+                        topic == Topic::kRowsWanted || topic == Topic::kStagesWanted;
+  AD_CHECK(topic < Topic::kStates && !answered) << "a note on topic " << frame.header.slice;
+  if (Topic::kCalled <= topic && topic <= Topic::kEnded) return calls_.take(frame);
   if (topic != Topic::kDone) {
     keep(topic, frame.header.step, frame.header.from, frame.payload.to_string());
+    if (topic == Topic::kStep) calls_.summarised(frame.header.from, frame.header.step);
     return;
   }
   {
@@ -43,15 +48,16 @@ void Notes::keep(Topic topic, std::uint64_t step, std::uint32_t from, std::strin
 }
 
 std::map<std::uint32_t, std::string> Notes::collect(Topic topic, std::uint64_t step,
-                                                    const char* what, Seconds limit) {
+                                                    const std::vector<std::uint32_t>& ranks) {
   Signal::Lock lock = signal_.lock();
   const auto key = std::make_pair(topic, step);
-  signal_.wait(
-      lock, limit, [&] { return notes_[key].size() == program_.replica_count(); },
-      [&] {
-        return fmt::format("run: {} of {} ranks sent {} at step {}.", notes_[key].size(),
-                           program_.replica_count(), what, step);
-      });
+  calls_.wait(lock, [&] {
+    std::vector<std::uint32_t> missing;
+    const auto& there = notes_[key];
+    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(missing),
+                 [&](std::uint32_t rank) { return there.count(rank) == 0; });
+    return missing;
+  });
   return std::move(notes_.extract(key).mapped());
 }
 
@@ -77,7 +83,7 @@ std::vector<std::string> Notes::share(std::uint64_t step, const std::string& byt
   const auto topic = static_cast<Topic>(static_cast<comm::SliceNumber>(Topic::kShared) + shares_++);
   give_all(topic, step, bytes);
   std::vector<std::string> all;
-  for (auto& [rank, theirs] : collect(topic, step, "their values", limit_)) {
+  for (auto& [rank, theirs] : collect(topic, step, computing_)) {
     all.push_back(std::move(theirs));
   }
   return all;
@@ -85,7 +91,7 @@ std::vector<std::string> Notes::share(std::uint64_t step, const std::string& byt
 
 std::vector<std::string> Notes::told(std::uint64_t step) {
   std::vector<std::string> notes;
-  for (auto& [rank, note] : collect(Topic::kStep, step, "its notes", limit_)) {
+  for (auto& [rank, note] : collect(Topic::kStep, step, computing_)) {
     notes.push_back(std::move(note));
   }
   return notes;
@@ -98,18 +104,26 @@ std::map<std::uint32_t, std::string> Notes::gather_at_chief(Topic topic, std::ui
     return {};
   }
   keep(topic, step, kChief, std::move(bytes));
-  return collect(topic, step, "what differs between replicas", limit_);
+  return collect(topic, step, computing_);
 }
 
 std::map<std::uint32_t, std::string> Notes::exchange(Topic topic, std::uint64_t step,
                                                      const std::string& bytes) {
   give_all(topic, step, bytes);
-  return collect(topic, step, "what their stages have", limit_);
+  return collect(topic, step, computing_);
+}
+
+std::string Notes::of_chief(Topic topic, std::uint64_t step, const std::string& bytes) {
+  if (self_.value != kChief) return collect(topic, step, {kChief}).at(kChief);
+  for (const std::uint32_t rank : computing_) {
+    if (rank != kChief) post_(rank, topic, step, bytes);
+  }
+  return bytes;
 }
 
 void Notes::meet(Topic topic, std::uint64_t step) {
   give_all(topic, step, "");
-  collect(topic, step, "word that they are there", kYears);
+  collect(topic, step, computing_);
 }
 
 void Notes::leave(std::uint64_t step) {
@@ -122,11 +136,7 @@ void Notes::leave(std::uint64_t step) {
 }
 
 void Notes::wait_for_the_end() {
-  std::vector<std::uint32_t> computing;
-  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
-    if (program_.computes(ir::Rank(rank))) computing.push_back(rank);
-  }
-  wait_until_done(computing);
+  wait_until_done(computing_);
 }
 
 // Training takes as long as it takes; a peer that is lost ends the wait.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "autodist/comm/transport.h"
+#include "autodist/exec/calls.h"
 #include "autodist/exec/signal.h"
 #include "autodist/ir/program.h"
 
@@ -36,10 +37,19 @@ enum class Topic : comm::SliceNumber {
   kSums = 19,          // of a step, where no slice carries them
   kChanges = 20,       // which variables have got other values, where all must agree
   kChanged = 21,       // these values are in place
+  // Of exec/calls.h, all that it adds to a step's messages:
+  kCalled = 22,         // a rank begins a call; and the others of the same step after it
+  kSaveWanted = 54,     // the chief saves, and needs the others
+  kSaveAnswered = 55,   // whether the rank saves after the same step; by that step's number
+  kEnded = 87,          // by the chief: whether all came to the end in order
+  kStatistics = 88,     // the buffers that the step writes: the chief's, for an evaluation
+  kAllStatistics = 89,  // and everyone's
   // + slice; after all slices what contributors owe, then what owners owe, then parameters, then
   // numbers of rows to fetch, then those rows; then transfers between stages.
-  kStates = 22,
+  kStates = 90,
 };
+inline constexpr std::uint64_t kMostCalls = 32;         // between two steps
+inline constexpr std::uint64_t kMostSavesOnTheWay = 32;  // of the chief, that a rank has not met
 
 inline constexpr std::uint32_t kMostShares = 6;
 
@@ -49,12 +59,10 @@ class Notes {
   using Post = std::function<void(std::uint32_t to, Topic topic, std::uint64_t step,
                                   const std::string& note)>;
 
-  // `program` and `signal` outlive it. No wait but those of meet() and for the end is longer than
-  // `limit`.
-  Notes(const ir::Program& program, ir::Rank self, Seconds limit, Signal& signal, Post post);
+  // `program`, `signal` and `calls` outlive it. `calls` waits, except for the end.
+  Notes(const ir::Program& program, ir::Rank self, Signal& signal, Calls& calls, Post post);
 
-  // A note of another rank, on kStep, kGathering, kDone, kMet, kParted, kSaved, kFetched, kChanges or
-  // kChanged. Any thread.
+  // A note of another rank, on a topic below kStates that nobody answers. By the receiving thread.
   void take(const comm::Frame& frame);
 
   // Small bytes about a step from every computing rank to every other (a loss, a wish to stop).
@@ -77,8 +85,10 @@ class Notes {
   std::map<std::uint32_t, std::string> exchange(Topic topic, std::uint64_t step,
                                                 const std::string& bytes);
 
-  // Returns when all computing ranks have called it with this topic and step. However long that
-  // takes: asynchronous ranks go each at its own rate. A peer that is lost ends the wait.
+  // The chief's bytes at every computing rank; the others' count for nothing.
+  std::string of_chief(Topic topic, std::uint64_t step, const std::string& bytes);
+
+  // Returns when all computing ranks have called it with this topic and step.
   void meet(Topic topic, std::uint64_t step);
 
   // Who only serves is needed until all have computed, and everybody until the chief has gathered
@@ -91,16 +101,17 @@ class Notes {
   // To every other computing rank, and to itself.
   void give_all(Topic topic, std::uint64_t step, const std::string& note);
   void keep(Topic topic, std::uint64_t step, std::uint32_t from, std::string note);
-  // Those of all computing ranks, by rank; waits for the last.
-  std::map<std::uint32_t, std::string> collect(Topic topic, std::uint64_t step, const char* what,
-                                               Seconds limit);
+  // Those of these ranks, by rank; waits for the last.
+  std::map<std::uint32_t, std::string> collect(Topic topic, std::uint64_t step,
+                                               const std::vector<std::uint32_t>& ranks);
   void wait_until_done(const std::vector<std::uint32_t>& ranks);
 
   const ir::Program& program_;
   const ir::Rank self_;
-  const Seconds limit_;
   Signal& signal_;
+  Calls& calls_;
   Post post_;
+  std::vector<std::uint32_t> computing_;  // ranks
   // Guarded by the signal's lock. Open at a time: two steps, and as many more as the program's
   // staleness.
   std::map<std::pair<Topic, std::uint64_t>, std::map<std::uint32_t, std::string>> notes_;

@@ -248,6 +248,14 @@ void Synchroniser::pull(std::uint64_t step) {
   notes_.meet(Topic::kParted, step);
 }
 
+void Synchroniser::pull_alone(std::uint64_t step) {
+  if (program_.is_placed()) {
+    return pull_parameters(Topic::kStagesWanted, step, elsewhere_than(self_));
+  }
+  pull_parameters(Topic::kParametersWanted, step,
+                  [](const ir::Slice& slice) { return !slice.synchronous; });
+}
+
 // The owner has this step's version, for it said so; and no later one before this rank contributes.
 void Synchroniser::pull_rows(std::uint64_t step) {
   pull_parameters(Topic::kRowsWanted, step, fetched_in_step);

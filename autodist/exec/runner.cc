@@ -138,9 +138,16 @@ class Runner::Impl {
     if (!sums.known()) synchroniser_.job_sums().await(sums, options_.wait_limit);
   }
 
+  [[nodiscard]] bool meets_to_synchronize() const {
+    return own_shape_ && pulled_ != step_ && program_->ranks.size() > 1 &&
+           (!program_->synchronous() || program_->is_placed());
+  }
+
   void synchronize() {
     settle();
     if (!own_shape_ || pulled_ == step_) return;
+    std::optional<Calls::Scope> call;
+    if (meets_to_synchronize()) call.emplace(calls().begin(Call::kSynchronize, step_));
     if (program_->fetches_rows()) pull_rows();
     if (!program_->synchronous()) synchroniser_.pull(step_);
     if (program_->is_placed()) synchroniser_.pull_stages(step_);
@@ -152,12 +159,36 @@ class Runner::Impl {
     synchroniser_.notes().wait_for_the_end();
   }
 
+  void come_to_finish() {
+    if (own_shape_ && !std::exchange(came_to_finish_, true)) calls().come_to_finish(step_);
+  }
+
+  bool all_finish() {
+    if (!own_shape_ || all_finished_) return all_finished_.value_or(true);
+    come_to_finish();
+    all_finished_ = calls().all_finish(step_);
+    const Calls::Scope end = calls().enter(Call::kFinish, step_);
+    if (*all_finished_) {
+      synchronize();
+    } else if (rank_ == ir::Rank(0)) {
+      settle();
+      synchroniser_.pull_alone(step_);
+      pulled_ = step_;
+    }
+    return *all_finished_;
+  }
+
   void finish() {
-    synchronize();
+    const bool all = all_finish();
+    const Calls::Scope end = calls().enter(Call::kFinish, step_);
     // Nobody leaves while another one still asks it for rows.
-    if (own_shape_ && program_->fetches_rows()) synchroniser_.notes().meet(Topic::kFetched, step_);
+    if (all && own_shape_ && program_->fetches_rows()) {
+      synchroniser_.notes().meet(Topic::kFetched, step_);
+    }
     synchroniser_.finish(step_);
   }
+
+  Calls& calls() { return synchroniser_.calls(); }
 
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_buffers() {
     AD_CHECK(own_shape_) << "rank " << rank_ << " only serves";
@@ -433,6 +464,7 @@ class Runner::Impl {
   }
 
   void begin_step() {
+    calls().begin_step(step_);
     overflow_ = false;
     added_sums_ = false;
     loss_sum_ = 0;
@@ -482,6 +514,7 @@ class Runner::Impl {
         run_stream(shape, {{shape.replay_.get(), &rows, samples, samples_before_}}, last, start);
     if (last) {
       synchroniser_.end_step(step_++);
+      calls().end_step();
       micro_batch_ = 0;
       samples_before_ = 0;
     } else {
@@ -509,6 +542,7 @@ class Runner::Impl {
     begin_step();
     const StepResult result = run_stream(*own_shape_, std::move(micros), /*last=*/true, start);
     synchroniser_.end_step(step_++);
+    calls().end_step();
     return result;
   }
 
@@ -603,7 +637,9 @@ class Runner::Impl {
   std::int64_t samples_before_ = 0;  // of its micro-batches so far
   // By variable, from KeepFactors to its Contribute.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> factors_;
-  GradientSums sums_;                         // of the step's micro-batches so far
+  GradientSums sums_;  // of the step's micro-batches so far
+  bool came_to_finish_ = false;
+  std::optional<bool> all_finished_;
   std::optional<std::uint64_t> pulled_;       // the step at which this rank last did
   std::optional<std::uint64_t> pulled_rows_;  // likewise
   // Whether all computing ranks must take part where one variable is to be the newest.
@@ -682,6 +718,16 @@ std::vector<Watched> Runner::take_watched() { return impl_->watching().take(); }
 std::vector<std::string> Runner::share(const std::string& bytes) {
   return impl_->synchroniser().notes().share(impl_->steps_done(), bytes);
 }
+std::string Runner::of_chief(Topic topic, const std::string& bytes) {
+  return impl_->synchroniser().notes().of_chief(topic, impl_->steps_done(), bytes);
+}
+std::map<std::uint32_t, std::string> Runner::of_all(Topic topic, const std::string& bytes) {
+  return impl_->synchroniser().notes().exchange(topic, impl_->steps_done(), bytes);
+}
+Calls& Runner::calls() { return impl_->calls(); }
+bool Runner::meets_to_synchronize() const { return impl_->meets_to_synchronize(); }
+void Runner::come_to_finish() { impl_->come_to_finish(); }
+bool Runner::all_finish() { return impl_->all_finish(); }
 void Runner::serve() { impl_->serve(); }
 void Runner::finish() { impl_->finish(); }
 std::uint64_t Runner::steps_done() const { return impl_->steps_done(); }

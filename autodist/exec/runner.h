@@ -22,6 +22,7 @@
 #include "autodist/capture/training_step.h"
 #include "autodist/comm/collectives.h"
 #include "autodist/comm/exchange.h"
+#include "autodist/exec/calls.h"
 #include "autodist/exec/finite.h"
 #include "autodist/exec/job_sums.h"
 #include "autodist/exec/optimizer_kernels.h"
@@ -195,11 +196,27 @@ class Runner {
   // Notes::share, for the step that is next.
   std::vector<std::string> share(const std::string& bytes);
 
+  // The bytes of the chief, or of all computing ranks, for each of them, on kStatistics and
+  // kAllStatistics; by all, once between two steps.
+  std::string of_chief(Topic topic, const std::string& bytes);
+  std::map<std::uint32_t, std::string> of_all(Topic topic, const std::string& bytes);
+
   // For a rank that only serves: owns its slices until every computing rank has finished.
   void serve();
 
-  // Synchronises, says goodbye and waits for the peers' goodbyes. Ranks other than the chief first
-  // wait for the chief to finish: it may still gather their state. The last call.
+  // What all computing ranks call (exec/calls.h). Between two steps.
+  [[nodiscard]] Calls& calls();
+  // Whether synchronize() needs all computing ranks now.
+  [[nodiscard]] bool meets_to_synchronize() const;
+
+  // Tells the others that this rank makes no further step; where a job has several runners, of all
+  // of them before it waits in one.
+  void come_to_finish();
+  // The same where it was not done, Calls::all_finish(), and when that is true synchronize(). After
+  // it the chief may still gather: the others' state, or its own and its owners' alone.
+  bool all_finish();
+  // The same where it was not done, says goodbye and waits for the peers' goodbyes. Ranks other
+  // than the chief first wait for the chief to come here. The last call.
   void finish();
 
   [[nodiscard]] std::uint64_t steps_done() const;

@@ -58,11 +58,8 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
       scaler_(ir::loss_scaling_of(program), options.first_step),
       needed_(first_needs(program)),
       whole_(program.variables.size()),
-      notes_(program, self, options.wait_limit, signal_,
-             [this](std::uint32_t to, Topic topic, std::uint64_t step, const std::string& note) {
-               post_note(to, static_cast<comm::SliceNumber>(topic), step,
-                         comm::Payload::copy_of(note));
-             }),
+      calls_(program, self, options.first_step, options.wait_limit, signal_, call_peers()),
+      notes_(program, self, signal_, calls_, poster()),
       buffers_(bindings.buffers) {
   for (const ir::Slice& slice : program.slices) ways_.push_back(way_of(program, slice, self));
   sums_slice_ = slice_of_sums(program);
@@ -124,6 +121,26 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
   jobs_->start();  // now that there is an exchange to post to
 }
 
+Notes::Post Synchroniser::poster() {
+  return [this](std::uint32_t to, Topic topic, std::uint64_t step, const std::string& note) {
+    post_note(to, static_cast<comm::SliceNumber>(topic), step, comm::Payload::copy_of(note));
+  };
+}
+
+CallPeers Synchroniser::call_peers() {
+  CallPeers peers;
+  peers.post = poster();
+  peers.show = [this](comm::Position position) {
+    if (exchange_) exchange_->set_position(position);
+  };
+  peers.where = [this](std::uint32_t rank) {
+    return exchange_ ? exchange_->position_of(rank) : std::nullopt;
+  };
+  peers.say = options_.exchange.say;
+  peers.abort = [this](const std::exception_ptr& reason) { abort(reason); };
+  return peers;
+}
+
 void Synchroniser::start_exchange(const RunnerConnections& connections) {
   if (connections.transport == nullptr) {
     fail(ErrorCode::kEnvironment, "run: rank {} of {} has no transport.", self_,
@@ -182,6 +199,7 @@ Synchroniser::~Synchroniser() {
 }
 
 void Synchroniser::abort(std::exception_ptr reason) {
+  if (calls_.has_ended() || is_job_end(reason)) return;
   signal_.fail(reason);
   if (exchange_ && !exchange_->failure()) exchange_->abort(text_of(reason));
 }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "autodist/comm/exchange.h"
+#include "autodist/exec/calls.h"
 #include "autodist/exec/contributor.h"
 #include "autodist/exec/job_queue.h"
 #include "autodist/exec/job_sums.h"
@@ -89,10 +90,12 @@ class Synchroniser {
   [[nodiscard]] LocalVariables& variables() { return *variables_; }
   [[nodiscard]] Signal& signal() { return signal_; }
 
-  // The run is over, for this rank and its peers. Any thread but the exchange's.
+  // The run is over, for this rank and its peers, unless it has ended in order. Any thread but the
+  // exchange's.
   void abort(std::exception_ptr reason);
 
   [[nodiscard]] Notes& notes() { return notes_; }
+  [[nodiscard]] Calls& calls() { return calls_; }
   // Leaves in order, once nobody needs this rank any more.
   void finish(std::uint64_t step);
 
@@ -108,6 +111,8 @@ class Synchroniser {
   // Asynchronous variables: makes this rank's copies those of their owners, which hold exactly the
   // contributions of the steps before `step`. By all computing ranks; they leave together.
   void pull(std::uint64_t step);
+  // The same by the chief alone, when the others have stopped: as much as has come by now.
+  void pull_alone(std::uint64_t step);
 
   // Of a placed graph: variables of other stages and buffers that they write, as of this step, into
   // this rank's copies. By all computing ranks, which have this step's version of what they hold;
@@ -155,6 +160,8 @@ class Synchroniser {
   [[nodiscard]] comm::SliceNumber whole_number(ir::VariableId variable) const;
   [[nodiscard]] comm::SliceNumber flag_number() const;
 
+  [[nodiscard]] Notes::Post poster();
+  [[nodiscard]] CallPeers call_peers();
   void start_exchange(const RunnerConnections& connections);
   [[nodiscard]] std::string name_of(ir::SliceId slice) const;  // of its first shard
   void trace_delivery(const comm::Delivery& delivery);
@@ -237,6 +244,7 @@ class Synchroniser {
   std::unique_ptr<RowFetcher> fetcher_;
   std::vector<Whole> whole_;                   // by variable; guarded by the signal's lock
   std::map<NoteKey, comm::Payload> gathered_;  // states and what is owed; likewise
+  Calls calls_;
   Notes notes_;
   std::unique_ptr<StageLink> stages_;   // of a placed graph
   std::vector<torch::Tensor> buffers_;  // by buffer: the model's own

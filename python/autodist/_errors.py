@@ -57,6 +57,23 @@ class TimeoutError(Error, builtins.TimeoutError):
     code = 124
 
 
+class JobEnded(SystemExit):
+    """The chief has finished, and with it the job: a rank that would have gone on.
+
+    Not an :class:`Error`: nothing went wrong. As a ``SystemExit`` it passes ``except Exception``,
+    and a script that does not catch it ends with exit code 0.
+
+    Attributes
+    ----------
+    code : int
+        0.
+    """
+
+    def __init__(self, message=""):
+        super().__init__(message)
+        self.code = 0
+
+
 _CLASSES = (
     UsageError,
     MachineError,
@@ -70,4 +87,6 @@ _CLASSES = (
 
 def of_code(code):
     """The class of errors with that code."""
+    if code == 0:
+        return JobEnded
     return next((each for each in _CLASSES if each.code == code), Error)

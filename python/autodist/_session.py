@@ -75,7 +75,10 @@ class Session:
             Naming the rank that was lost.
         UsageError
             For a batch that the step cannot take; for parameters, or options of the optimizer, that
-            were not changed alike at all ranks.
+            were not changed alike at all ranks; for a rank that makes another call than the others,
+            which the message names.
+        JobEnded
+            When the chief has finished; exit code 0 where it is not caught.
         """
         return self._stepped(self._handle.run, batch, "batch")
 
@@ -132,17 +135,22 @@ class Session:
         """
         return self._handle.sum_over_ranks([float(value) for value in values])
 
-    def evaluate(self, *arguments, **keywords):
-        """Call the model in evaluation mode on the newest variables.
+    def evaluate(self, *arguments, statistics="chief", **keywords):
+        """Call the model in evaluation mode on the newest variables; without gradients.
 
-        Plain Python on this rank, without gradients, after :meth:`synchronize`: where variables are
-        asynchronous, every rank calls it after the same step.
+        Plain Python on this rank, and the same figure at every rank. Where the step writes buffers
+        (batch norm's statistics, each rank its own) every rank calls it, after the same step; so
+        too where variables are asynchronous or the graph is placed. Elsewhere one rank may call it
+        alone.
 
         Parameters
         ----------
         *arguments, **keywords
             ``evaluate(function, …)`` calls ``function(model, …)``; without a function,
             ``model(…)``.
+        statistics : {'chief', 'mean'}
+            The buffers that all ranks use meanwhile: the chief's, or their mean over all replicas
+            (the chief's of those that count). Each rank has its own again afterwards.
 
         Returns
         -------
@@ -152,9 +160,12 @@ class Session:
         function = None
         if arguments and callable(arguments[0]):
             function, *arguments = arguments
-        self.synchronize()
-        with self._settler.step():
-            return self._step.evaluate(function, tuple(arguments), keywords)
+        self._handle.begin_evaluation(statistics)
+        try:
+            with self._settler.step():
+                return self._step.evaluate(function, tuple(arguments), keywords)
+        finally:
+            self._handle.end_evaluation()
 
     def synchronize(self):
         """Make this rank's variables the newest; between steps they may be of any version.
@@ -162,12 +173,19 @@ class Session:
         What is reached through the model (``model.fc.weight``, ``model.parameters()``,
         ``model.state_dict()``) is made the newest by itself; a tensor that was kept from before,
         asynchronous variables and those of a placed graph need this call, before they are read or
-        written. What every rank writes alike before the next step becomes the new value.
+        written. What every rank writes alike before the next step becomes the new value. Of
+        asynchronous variables and of a placed graph every rank makes it.
         """
         self._handle.synchronize()
 
     def save(self, directory):
-        """Write a checkpoint ``step-N`` below the directory, at the chief; every rank calls it."""
+        """Write a checkpoint ``step-N`` below the directory, at the chief.
+
+        Every rank calls it, or the chief alone. Then it is written at once where the owners hold
+        all of it. Where the other ranks have a part (batch norm's statistics, what compression
+        owes, stages), all ranks write it two steps later (and as many as staleness allows), or in
+        :meth:`finish`, and it is named by that step; asynchronous variables: in :meth:`finish`.
+        """
         self._handle.save(os.fspath(directory))
 
     def load(self, directory):
@@ -323,8 +341,9 @@ class Session:
     def finish(self):
         """End the job in order: every rank has finished its steps when it returns.
 
-        What the script does afterwards the chief does last: it waits for the ranks that it started
-        to end.
+        A chief that comes here before the others ends the job for them, too: a further step of
+        theirs raises :class:`JobEnded`. What the script does afterwards the chief does last: it
+        waits for the ranks that it started to end.
         """
         if not self._ended and self._process == os.getpid():
             self._handle.finish()
@@ -344,7 +363,7 @@ class Session:
         return self
 
     def __exit__(self, kind, error, trace):
-        orderly = kind is None or (kind is SystemExit and error.code in (None, 0))
+        orderly = kind is None or (issubclass(kind, SystemExit) and error.code in (None, 0))
         if orderly:
             self.finish()
         else:

@@ -95,6 +95,8 @@ class SessionHandle {
     finished_ = true;
   }
 
+  [[nodiscard]] bool is_open() const { return session_ != nullptr; }
+
   // For what neither waits nor computes.
   [[nodiscard]] const Session& get() const {
     check_open();

@@ -73,6 +73,12 @@ std::map<std::string, torch::Tensor> run_and_fetch(SessionHandle& handle,
   return handle.call([&](Session& session) { return session.run_and_fetch(batch, names); });
 }
 
+Statistics statistics_of(const std::string& name) {
+  if (name == "chief") return Statistics::kChief;
+  if (name == "mean") return Statistics::kMean;
+  fail(ErrorCode::kUsage, "evaluate: statistics='{}', 'chief' or 'mean' expected", name);
+}
+
 }  // namespace
 
 void bind_session(py::module_& module) {
@@ -100,6 +106,15 @@ void bind_session(py::module_& module) {
            })
       .def("synchronize",
            [](SessionHandle& handle) { handle.call([](Session& s) { s.synchronize(); }); })
+      .def("begin_evaluation",
+           [](SessionHandle& handle, const std::string& statistics) {
+             const Statistics whose = statistics_of(statistics);
+             handle.call([&](Session& s) { s.begin_evaluation(whose); });
+           })
+      .def("end_evaluation",
+           [](SessionHandle& handle) {
+             if (handle.is_open()) handle.call([](Session& s) { s.end_evaluation(); });
+           })
       .def("save",
            [](SessionHandle& handle, const std::string& directory) {
              handle.call([&](Session& s) { s.save(directory); });

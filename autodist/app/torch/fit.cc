@@ -105,7 +105,7 @@ std::vector<double> evaluate(
   const auto [begin, end] = ir::replica_rows(samples.size, *program.ranks[session.rank()].replica,
                                              program.replica_count());
   std::vector<double> total;
-  session.synchronize();
+  session.prepare_evaluation();  // also by a rank without rows
   for (std::int64_t first = begin; first < end; first += batch) {
     std::vector<std::int64_t> rows(static_cast<std::size_t>(std::min(batch, end - first)));
     std::iota(rows.begin(), rows.end(), first);

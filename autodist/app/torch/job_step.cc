@@ -226,7 +226,7 @@ void JobStep::start(comm::Transport& transport, comm::Collectives* collectives) 
   options.job_seed = job_options().seed + index_;
   options.first_step = static_cast<std::uint64_t>(first_step_);
   options.wait_limit = job_options().stall_limit;
-  options.exchange.epoch = index_ + 1 + trial_epochs_;
+  options.exchange.epoch = epoch();
   job_.set_pulse(options.exchange);
   options.trace = job_options().trace;
   options.trace_steps = job_options().trace_steps;
@@ -367,7 +367,12 @@ double JobStep::run(const Batch& batch) {
                           [&](std::int64_t rows) { return ir::part_rows(*program_, rows, part); }));
 }
 
+exec::Calls::Scope JobStep::begin(exec::Call call) {
+  return runner_->calls().begin(call, runner_->steps_done());
+}
+
 StepSummary JobStep::summarise(bool stop, bool save) {
+  const auto call = begin(exec::Call::kSummarise);
   StepReport told = report_;
   // The stages of a replica have the same samples and the same loss: one of them tells.
   if (program_->stage(ir::Rank(job_.rank())) != 0) told.samples = 0;
@@ -389,6 +394,7 @@ std::map<std::string, torch::Tensor> JobStep::run_and_fetch(const Batch& batch,
   const FetchNames sorted = sort_names(names, *graph_, named_.step);
   runner_->watch(sorted.watched);
   run(batch);
+  const auto call = begin(exec::Call::kRunAndFetch);
   std::vector<exec::Watched> own = runner_->take_watched();
   for (const NamedTensor& buffer : named_.step.buffers) {
     if (!contains(sorted.tensors, buffer.name)) continue;
@@ -406,6 +412,7 @@ std::map<std::string, torch::Tensor> JobStep::run_and_fetch(const Batch& batch,
 }
 
 std::vector<double> JobStep::sum_over_ranks(const std::vector<double>& values) {
+  const auto call = begin(exec::Call::kSumOverRanks);
   std::vector<double> sums;
   const std::string own(reinterpret_cast<const char*>(values.data()),  // NOLINT: as they are
                         values.size() * sizeof(double));
@@ -434,6 +441,7 @@ StepSummary JobStep::last_summary() {
 
 // A step's notes can be read once; what they said is kept.
 void JobStep::read_notes() {
+  const auto call = runner_->calls().enter(exec::Call::kSummarise, runner_->steps_done());
   const std::int64_t step = untold_.front();
   untold_.pop_front();
   summary_ = summary_of(step, runner_->told(static_cast<std::uint64_t>(step)), graph_->reduction);

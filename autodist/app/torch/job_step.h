@@ -58,6 +58,8 @@ class JobStep {
   // changes, which all make. Before start().
   void note_values();
   [[nodiscard]] exec::Runner& runner() { return *runner_; }
+  // Of its exchange.
+  [[nodiscard]] std::uint32_t epoch() const { return index_ + 1 + trial_epochs_; }
   [[nodiscard]] std::int64_t step() const;  // of the next run
   [[nodiscard]] std::uint64_t bytes_sent() const;
   [[nodiscard]] std::uint32_t replica() const;
@@ -90,6 +92,7 @@ class JobStep {
   // Those with rows.
   [[nodiscard]] std::vector<Batch> micro_batches(const Batch& rows) const;
   void check_placed() const;
+  [[nodiscard]] exec::Calls::Scope begin(exec::Call call);
   void read_notes();
 
   JoinedJob& job_;

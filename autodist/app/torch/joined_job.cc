@@ -38,6 +38,8 @@ bool encrypts(Encryption encryption, const cluster::Cluster& cluster) {
   return encrypts_by_default(cluster);
 }
 
+void say_line(const std::string& line) { std::cerr << "autodist: " + line + "\n"; }
+
 JoinedJob::JoinedJob(const std::string& specification, JobOptions options)
     : options_(std::move(options)), specification_(specification) {
   check_options();
@@ -92,7 +94,7 @@ void JoinedJob::wait_for_children() {
 
 void JoinedJob::set_pulse(comm::ExchangeOptions& exchange) const {
   exchange.silence_limit = options_.silence_limit;
-  exchange.say = [](const std::string& line) { std::cerr << "autodist: " + line + "\n"; };
+  exchange.say = say_line;
 }
 
 void JoinedJob::check_options() const {

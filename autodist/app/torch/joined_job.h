@@ -26,6 +26,9 @@ namespace autodist::app {
 // Whether what ranks say to each other is encrypted.
 bool encrypts(Encryption encryption, const cluster::Cluster& cluster);
 
+// A whole line for the user, on standard error.
+void say_line(const std::string& line);
+
 class JoinedJob {
  public:
   // Reads the cluster file and meets the other ranks: as the rank that the environment names, as

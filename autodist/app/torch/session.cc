@@ -121,9 +121,16 @@ JobLoss Session::job_loss() const { return impl_->step().job_loss(); }
 void Session::set_options(const std::map<std::string, std::map<std::string, double>>& options) {
   impl_->turn().set_options(options);
 }
-std::vector<torch::Tensor> Session::evaluate(const Batch& batch) {
-  return impl_->job().evaluate(impl_->index(), batch);
+std::vector<torch::Tensor> Session::evaluate(const Batch& batch, Statistics statistics) {
+  return impl_->job().evaluate(impl_->index(), batch, statistics);
 }
+void Session::prepare_evaluation(Statistics statistics) {
+  impl_->job().prepare_evaluation(statistics);
+}
+void Session::begin_evaluation(Statistics statistics) {
+  impl_->job().begin_evaluation(statistics);
+}
+void Session::end_evaluation() { impl_->job().end_evaluation(); }
 void Session::save(const std::string& directory) { impl_->job().save(directory); }
 void Session::export_torchscript(const std::string& path) {
   impl_->job().export_torchscript(impl_->index(), path);
@@ -140,8 +147,10 @@ const ir::Program& Session::program() const { return impl_->step().program(); }
 const strategy::Strategy& Session::strategy() const { return impl_->step().strategy(); }
 std::uint64_t Session::bytes_sent() const { return impl_->step().bytes_sent(); }
 ir::Trace Session::gather_trace() {
+  exec::Runner& runner = impl_->turn().runner();
+  const auto call = runner.calls().begin(exec::Call::kGatherTrace, runner.steps_done());
   impl_->job().synchronize();
-  return impl_->turn().runner().gather_trace();
+  return runner.gather_trace();
 }
 ir::Trace Session::take_trace() { return impl_->turn().runner().take_trace(); }
 void Session::finish() { impl_->job().finish(); }

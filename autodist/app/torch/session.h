@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "autodist/base/job_ended.h"
 #include "autodist/base/units.h"
 #include "autodist/capture/training_step.h"
 #include "autodist/exec/finite.h"
@@ -169,6 +170,12 @@ struct StepSummary {
   bool skipped = false;      // with loss scaling: a gradient was not finite, nothing was updated
 };
 
+// Whose batch-norm statistics (buffers that steps write, each rank its own) an evaluation uses.
+enum class Statistics : std::uint8_t {
+  kChief,
+  kMean,  // of all replicas; the chief's of buffers that are no floating-point numbers
+};
+
 // One of several steps that a job has over the same variables.
 struct NamedStep {
   std::string name;   // not empty, without '/'
@@ -189,7 +196,8 @@ class Session {
   // One step on the whole job's batch, which every rank passes: each replica takes its rows, as
   // NumPy's array_split. Inputs whose first dimension is not the batch go whole to every replica.
   // Returns the loss of this replica's rows. Throws Error: kPeersLost with the culprit, kUsage for
-  // a batch that the step cannot take.
+  // a batch that the step cannot take, and where ranks do not make the same calls; JobEnded when
+  // the chief has finished.
   double run(const Batch& batch);
 
   // One step on rows that only this rank has; their number and their shapes (sequence lengths) may
@@ -245,13 +253,25 @@ class Session {
   // Error(kUsage) for a name or an option that there is not, or that needs other state.
   void set_options(const std::map<std::string, std::map<std::string, double>>& options);
 
-  // The model's outputs in evaluation mode on this rank's newest variables. Not a collective
-  // operation beyond synchronize(). REQUIRES: the step has an `evaluate` function.
-  std::vector<torch::Tensor> evaluate(const Batch& batch);
+  // The model's outputs in evaluation mode on the newest variables, the same at every rank. Where
+  // steps write buffers (batch norm), all ranks use the chief's or their mean, get their own back
+  // afterwards, and every rank calls it, after the same step; as where synchronize() needs all.
+  // REQUIRES: the step has an `evaluate` function.
+  std::vector<torch::Tensor> evaluate(const Batch& batch,
+                                      Statistics statistics = Statistics::kChief);
+  // The part of evaluate() that needs the other ranks; until the next step it is this rank's alone.
+  void prepare_evaluation(Statistics statistics = Statistics::kChief);
+  // evaluate() around something else than the step's function: the model's buffers are those of an
+  // evaluation from one to the other.
+  void begin_evaluation(Statistics statistics = Statistics::kChief);
+  void end_evaluation();
 
   // Of all steps of the job, where it has several: this and what follows to load() and finish().
-  // Writes a checkpoint step-N below `directory`, at the chief, with the original names; every rank
-  // calls it, at most once between two steps. Throws Error(kCheckpoint); kUsage the second time.
+  // Writes a checkpoint step-N below `directory`, at the chief, with the original names; at most
+  // once between two steps. By every rank; or by the chief alone: then at once where the owners
+  // hold all of it, else (statistics, compression, stages) by all ranks after the step that they
+  // can still reach together, or in finish(), where variables are asynchronous always there. Throws
+  // Error(kCheckpoint); kUsage the second time, and where some ranks beside the chief call it.
   void save(const std::string& directory);
   // Writes the model as a TorchScript file (capture/export.h), at the chief; every rank calls it.
   void export_torchscript(const std::string& path);
@@ -280,7 +300,9 @@ class Session {
   // Of slices, those sent again included, since the first step.
   [[nodiscard]] std::uint64_t bytes_sent() const;
 
-  // Ends the job in order: every rank has finished its steps when it returns.
+  // Ends the job in order: every rank has finished its steps when it returns. Where the chief calls
+  // it before the others, run() of these throws JobEnded in place of a further step; they call
+  // finish() then, or end, with exit code 0 (base/job_ended.h).
   void finish();
 
   class Impl;

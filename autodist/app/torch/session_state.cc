@@ -35,16 +35,6 @@ void put_model(const exec::Checkpoint& checkpoint, const TrainingStep& step,
   }
 }
 
-bool replicas_differ(const ir::Program& program) {
-  return std::any_of(program.graph->buffers.begin(), program.graph->buffers.end(),
-                     [](const ir::Buffer& buffer) { return buffer.mutated; }) ||
-         std::any_of(program.slices.begin(), program.slices.end(), exec::feeds_back) ||
-         std::any_of(program.collectives.begin(), program.collectives.end(),
-                     [](const ir::Collective& collective) {
-                       return collective.compression.codec != ir::Codec::kNone;
-                     });
-}
-
 std::string pack_replicas(const exec::Checkpoint& checkpoint,
                           const std::vector<const JobStep*>& steps, const std::string& where) {
   const std::uint32_t replicas = steps.front()->program().batch_parts();
@@ -96,6 +86,16 @@ std::map<std::string, std::string> steps_done(const exec::Checkpoint& checkpoint
 }
 
 }  // namespace
+
+bool replicas_differ(const ir::Program& program) {
+  return std::any_of(program.graph->buffers.begin(), program.graph->buffers.end(),
+                     [](const ir::Buffer& buffer) { return buffer.mutated; }) ||
+         std::any_of(program.slices.begin(), program.slices.end(), exec::feeds_back) ||
+         std::any_of(program.collectives.begin(), program.collectives.end(),
+                     [](const ir::Collective& collective) {
+                       return collective.compression.codec != ir::Codec::kNone;
+                     });
+}
 
 void gather(JobStep& step, exec::Checkpoint& checkpoint) {
   for (const auto& [rank, buffers] : step.runner().gather_buffers()) {

@@ -18,6 +18,10 @@ namespace autodist::app {
 
 std::vector<exec::TensorData> to_data(const std::vector<NamedTensor>& tensors);
 
+// Whether replicas have something of their own that a checkpoint keeps: buffers that they write, or
+// what compression owes.
+bool replicas_differ(const ir::Program& program);
+
 // What differs between replicas, of one step, at the chief; by all ranks, which have the newest
 // variables.
 void gather(JobStep& step, exec::Checkpoint& checkpoint);

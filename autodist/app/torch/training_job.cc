@@ -113,9 +113,20 @@ TrainingJob::TrainingJob(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> 
   if (has_collectives) collectives_ = comm::make_gloo(transport, job_->own_address(), limit);
 }
 
-// Without finish() the runners' destructors tell the peers that this rank leaves early; they go
-// before what they use.
-TrainingJob::~TrainingJob() { steps_.clear(); }
+// Without finish() the runners' destructors tell the peers that this rank leaves early, unless the
+// chief has ended the job; they go before what they use.
+TrainingJob::~TrainingJob() {
+  const bool ended =
+      started_ && !finished_ && std::any_of(steps_.begin(), steps_.end(), [](const auto& step) {
+        return step->runner().calls().has_ended();
+      });
+  try {
+    if (ended) finish();
+  } catch (const std::exception&) {
+    // Whoever wanted to know has called finish().
+  }
+  steps_.clear();
+}
 
 void TrainingJob::unite_models() {
   for (const auto& step : steps_) {
@@ -185,10 +196,13 @@ JobStep& TrainingJob::turn(std::size_t index) {
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     if (i != index) steps_[i]->runner().forget_changes(shared_[i]);
   }
+  save_what_is_due();
   if (current_ == index) return *steps_[index];
   if (current_) {
     steps_[*current_]->runner().synchronize();
     if (!shared_[index].empty()) steps_[index]->runner().reload(shared_[index]);
+    steps_[*current_]->runner().calls().set_away(true);
+    steps_[index]->runner().calls().set_away(false);
   }
   current_ = index;
   return *steps_[index];
@@ -196,7 +210,8 @@ JobStep& TrainingJob::turn(std::size_t index) {
 
 void TrainingJob::make_newest() {
   start();
-  steps_[current_.value_or(0)]->runner().synchronize();
+  save_what_is_due();
+  current().synchronize();
 }
 
 void TrainingJob::note_values() {
@@ -221,39 +236,107 @@ void TrainingJob::settle(const torch::Tensor& parameter) {
   }
 }
 
-std::vector<torch::Tensor> TrainingJob::evaluate(std::size_t index, const Batch& batch) {
-  const TrainingStep& step = steps_[index]->declared();
-  if (!step.evaluate) {
-    fail(ErrorCode::kUsage, "evaluate: the step '{}' has no evaluation function", step.name);
-  }
-  make_newest();
-  return step.evaluate(batch);
-}
-
 std::int64_t TrainingJob::steps_done() const {
   std::int64_t done = 0;
   for (const auto& step : steps_) done += step->step();
   return done;
 }
 
-// The optimizers' state lies with the owners and the statistics with the replicas: the chief
-// gathers.
+// The optimizers' state lies with the owners, whose threads give it to the chief; what differs
+// between replicas only their own code can give.
+bool TrainingJob::owners_hold_everything() const {
+  return std::all_of(steps_.begin(), steps_.end(), [](const auto& step) {
+    const ir::Program& program = step->program();
+    const bool apart = program.replica_count() > 1 && replicas_differ(program);
+    return program.synchronous() && !program.is_placed() && !apart;
+  });
+}
+
 void TrainingJob::save(const std::string& directory) {
+  start();
+  save_what_is_due();
+  const bool there = std::find(saved_in_.begin(), saved_in_.end(), directory) != saved_in_.end();
+  if (saved_at_ == steps_done() && there && said_due_) return;
   if (saved_at_ == steps_done()) {
     fail(ErrorCode::kUsage, "save: {}: step {} was saved already; once between two steps",
          directory, steps_done());
   }
+  const auto call = current().calls().enter(exec::Call::kSave, current().steps_done());
+  if (comes_to_save(directory)) save_into({directory}, !owners_hold_everything());
+}
+
+// Whether this rank saves now; else the chief alone wants to, and needs the others.
+bool TrainingJob::comes_to_save(const std::string& directory) {
+  exec::Calls& calls = current().calls();
+  const std::uint64_t step = current().steps_done();
+  if (!is_chief()) {
+    calls.come_to_save(step);
+    return true;
+  }
+  if (owners_hold_everything()) {
+    calls.save_alone(step);
+    return true;
+  }
+  // Nobody passes step + staleness before the chief contributes again.
+  const JobStep& only = *steps_.front();
+  const bool by_steps = steps_.size() == 1 && only.trains() && only.program().synchronous();
+  const std::uint64_t due = by_steps ? step + 2 + only.program().staleness() : exec::kAtTheEnd;
+  if (calls.meet_to_save(step, {due, directory})) return true;
+  if (!said_due_) {
+    say_line(fmt::format(
+        "rank 0 alone called save() at step {}. The checkpoint needs all ranks, "
+        "which write it {}.",
+        step,
+        by_steps ? fmt::format("after step {}, and name it by that", due) : "when the job ends"));
+  }
+  said_due_ = true;
+  return false;
+}
+
+// What the chief asked for by itself some steps ago.
+void TrainingJob::save_what_is_due() {
+  if (steps_.size() > 1) return;  // then in finish()
+  std::vector<std::string> directories;
+  for (exec::DueSave& due : current().calls().take_due(current().steps_done())) {
+    directories.push_back(std::move(due.directory));
+  }
+  if (directories.empty()) return;
+  said_due_ = true;
+  const auto call = current().calls().enter(exec::Call::kSave, current().steps_done());
+  save_into(directories, /*with_the_others=*/true);
+}
+
+void TrainingJob::save_into(const std::vector<std::string>& directories, bool with_the_others) {
   saved_at_ = steps_done();
-  make_newest();
+  saved_in_ = directories;
+  if (with_the_others) make_newest();
   exec::Checkpoint checkpoint;
-  for (const auto& step : steps_) gather(*step, checkpoint);
-  if (is_chief()) write(checkpoint, directory);
   for (const auto& step : steps_) {
-    if (!step->program().synchronous()) step->runner().end_gathering();
+    step->runner().synchronize();
+    if (with_the_others) gather(*step, checkpoint);
+  }
+  if (is_chief()) write(checkpoint, directories);
+  for (const auto& step : steps_) {
+    if (with_the_others && !step->program().synchronous()) step->runner().end_gathering();
   }
 }
 
-void TrainingJob::write(exec::Checkpoint& checkpoint, const std::string& directory) {
+// Without the others, the chief has what the owners hold: all start from its statistics then.
+void TrainingJob::save_at_the_end(bool with_the_others) {
+  std::vector<std::string> directories;
+  for (const auto& step : steps_) {
+    for (exec::DueSave& due : step->runner().calls().take_due(exec::kAtTheEnd)) {
+      directories.push_back(std::move(due.directory));
+    }
+  }
+  std::sort(directories.begin(), directories.end());
+  directories.erase(std::unique(directories.begin(), directories.end()), directories.end());
+  // What was gathered of a step is gathered once.
+  if (directories.empty() || saved_at_ == steps_done()) return;
+  if (with_the_others || is_chief()) save_into(directories, with_the_others);
+}
+
+void TrainingJob::write(exec::Checkpoint& checkpoint, const std::vector<std::string>& directories) {
   checkpoint.step = steps_done();
   checkpoint.model = model_tensors(model_);
   std::vector<std::string> digests;
@@ -270,10 +353,17 @@ void TrainingJob::write(exec::Checkpoint& checkpoint, const std::string& directo
   checkpoint.program_digest = fmt::format("{}", fmt::join(digests, " "));
   checkpoint.optimizer = fmt::format("{}", fmt::join(optimizers, "; "));
   exec::RealFileSystem files;
-  exec::write_checkpoint(files, directory, checkpoint);
+  for (const std::string& directory : directories) {
+    exec::write_checkpoint(files, directory, checkpoint);
+  }
 }
 
 void TrainingJob::export_torchscript(std::size_t index, const std::string& path) {
+  start();
+  std::optional<exec::Calls::Scope> call;
+  if (current().meets_to_synchronize()) {
+    call.emplace(current().calls().begin(exec::Call::kExport, current().steps_done()));
+  }
   make_newest();
   if (is_chief()) capture::export_torchscript(steps_[index]->declared(), path);
 }
@@ -285,6 +375,7 @@ void TrainingJob::load(const std::string& directory) {
   }
   comm::Transport& transport = job_->transport();
   const Seconds limit = job_->options().join_limit;
+  comm::meet(transport, "load()", steps_.front()->epoch(), limit);
   // One reader: every rank starts from the same checkpoint, also when a newer one appears
   // meanwhile.
   LoadedState state;
@@ -315,11 +406,19 @@ void TrainingJob::load(const std::string& directory) {
 
 void TrainingJob::finish() {
   if (finished_) return;
-  make_newest();
+  start();
+  for (const auto& step : steps_) step->runner().come_to_finish();
+  bool in_order = true;
+  for (const auto& step : steps_) in_order = step->runner().all_finish() && in_order;
+  {
+    const auto call = current().calls().enter(exec::Call::kFinish, current().steps_done());
+    save_at_the_end(in_order);
+  }
   for (const auto& step : steps_) step->runner().finish();
   finished_ = true;
-  // All ranks have said goodbye, and so are through with their collectives.
-  collectives_.reset();
+  // All ranks have said goodbye, and so are through with their collectives; but a step that the
+  // chief did not take part in may still wait in one until the chief closes its own.
+  if (in_order || is_chief()) collectives_.reset();
   job_->wait_for_children();
 }
 

@@ -44,7 +44,10 @@ class TrainingJob {
   // What Session says of them.
   void synchronize();  // of all variables, which may be written to then
   void settle(const torch::Tensor& parameter);
-  std::vector<torch::Tensor> evaluate(std::size_t index, const Batch& batch);
+  std::vector<torch::Tensor> evaluate(std::size_t index, const Batch& batch, Statistics statistics);
+  void prepare_evaluation(Statistics statistics);
+  void begin_evaluation(Statistics statistics);
+  void end_evaluation();
   void save(const std::string& directory);
   void export_torchscript(std::size_t index, const std::string& path);
   void load(const std::string& directory);
@@ -61,7 +64,15 @@ class TrainingJob {
   void unite_models();
   void find_shared();
   [[nodiscard]] std::vector<NamedTensor> initial_tensors() const;
-  void write(exec::Checkpoint& checkpoint, const std::string& directory);
+  // Whose turn it is, or would be.
+  [[nodiscard]] exec::Runner& current() { return steps_[current_.value_or(0)]->runner(); }
+  [[nodiscard]] std::vector<NamedTensor> buffers_written() const;
+  [[nodiscard]] bool owners_hold_everything() const;
+  [[nodiscard]] bool comes_to_save(const std::string& directory);
+  void save_what_is_due();
+  void save_into(const std::vector<std::string>& directories, bool with_the_others);
+  void save_at_the_end(bool with_the_others);
+  void write(exec::Checkpoint& checkpoint, const std::vector<std::string>& directories);
 
   std::unique_ptr<JoinedJob> job_;
   std::unique_ptr<comm::Channels> channels_;  // where there are several steps
@@ -73,6 +84,12 @@ class TrainingJob {
   bool started_ = false;
   bool finished_ = false;
   std::optional<std::int64_t> saved_at_;  // steps done
+  std::vector<std::string> saved_in_;     // directories, then
+  bool said_due_ = false;
+  // Of an evaluation: the buffers that steps write, by whose they are, and this rank's meanwhile.
+  std::map<Statistics, std::vector<torch::Tensor>> statistics_;
+  std::int64_t statistics_at_ = -1;  // steps done
+  std::vector<torch::Tensor> own_statistics_;
 };
 
 }  // namespace autodist::app

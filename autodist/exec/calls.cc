@@ -1,0 +1,541 @@
+#include "autodist/exec/calls.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/base/job_ended.h"
+#include "autodist/comm/bytes.h"
+#include "autodist/exec/notes.h"
+
+namespace autodist::exec {
+namespace {
+
+constexpr std::uint32_t kTheChief = 0;
+constexpr Seconds kPatience{3};  // before a line says who is missing
+constexpr Seconds kLookAgain{1};  // how often the others' places are read
+constexpr std::size_t kRemembered = 256;  // calls
+
+Topic topic_of(Topic first, std::uint64_t number) {
+  return static_cast<Topic>(static_cast<std::uint64_t>(first) + number);
+}
+
+bool is_of_a_loop(Call call) { return call == Call::kRunAndFetch || call == Call::kSummarise; }
+
+}  // namespace
+
+const char* name_of(Call call) {
+  constexpr std::array<const char*, 11> kNames{
+      "nothing",      "a step",       "synchronize()",        "evaluate()",     "sum_over_ranks()",
+      "run_and_fetch()", "summarise()", "export_torchscript()", "gather_trace()", "save()",
+      "finish()"};
+  const auto index = static_cast<std::size_t>(call);
+  return index < kNames.size() ? kNames[index] : "an unknown call";
+}
+
+bool is_job_end(const std::exception_ptr& reason) {
+  try {
+    std::rethrow_exception(reason);
+  } catch (const JobEnded&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+Calls::Calls(const ir::Program& program, ir::Rank self, std::uint64_t first_step, Seconds limit,
+             Signal& signal, CallPeers peers)
+    : program_(program),
+      self_(self),
+      limit_(limit),
+      signal_(signal),
+      peers_(std::move(peers)),
+      begun_(first_step),
+      summarised_until_(first_step) {}
+
+std::vector<std::uint32_t> Calls::others() const {
+  std::vector<std::uint32_t> ranks;
+  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
+    if (rank != self_.value && program_.computes(ir::Rank(rank))) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::string Calls::text(std::uint32_t rank, const Made& made) const {
+  return fmt::format("rank {} called {} at step {}", rank, name_of(made.call), made.step);
+}
+
+void Calls::show() const {
+  if (!peers_.show) return;
+  peers_.show({begun_, static_cast<std::uint32_t>(current_.call)});
+}
+
+template <typename Function>
+void Calls::or_abort(Function function) {
+  try {
+    function();
+  } catch (...) {
+    if (peers_.abort) peers_.abort(std::current_exception());
+    throw;
+  }
+}
+
+// What other ranks called, and this one did not.
+
+bool Calls::is_past_the_end() const { return chief_finished_ && chief_finished_->step < begun_; }
+
+const Calls::Made* Calls::made(std::uint64_t number) const {
+  if (number > count_ || count_ - number >= made_.size()) return nullptr;
+  return &made_[made_.size() - 1 - (count_ - number)];
+}
+
+void Calls::fail_ended(const std::string& here) const {
+  throw JobEnded(fmt::format("{}, rank {} {}: the job has ended",
+                             text(kTheChief, *chief_finished_), self_, here));
+}
+
+void Calls::fail_differ(const Announced& theirs, const Made& ours) const {
+  fail(ErrorCode::kUsage, "{}, {}. Every rank makes the same calls in the same order.",
+       text(theirs.from, theirs.made), text(self_.value, ours));
+}
+
+void Calls::check_step() const {
+  const auto check = [&](const Announced& call) {
+    if (call.made.step >= begun_) return;
+    fail(ErrorCode::kUsage, "{}, rank {} is at step {}. Every rank calls it.",
+         text(call.from, call.made), self_, begun_);
+  };
+  for (const auto& [step, from] : summaries_) check({from, {Call::kSummarise, step}});
+  for (const auto& [number, call] : awaited_) check(call);
+  check_save(std::nullopt);
+}
+
+// `now`: what this rank calls instead, if it does.
+void Calls::check_save(const std::optional<Made>& now) const {
+  for (const auto& [step, ranks] : answers_) {
+    if (step < saved_until_) continue;
+    for (const auto& [rank, answer] : ranks) {
+      const std::string theirs = text(rank, {Call::kSave, step});
+      if (answer.here && step < begun_) {
+        fail(ErrorCode::kUsage, "{}, rank {} is at step {}. Every rank calls it, or rank 0 alone.",
+             theirs, self_, begun_);
+      }
+      if (answer.here && now && answer.calls < count_) {
+        fail(ErrorCode::kUsage, "{}, {}. Every rank calls it, or rank 0 alone.", theirs,
+             text(self_.value, *now));
+      }
+    }
+  }
+}
+
+void Calls::check_call(const Made& made, std::uint64_t number) {
+  const auto awaited = awaited_.find(number);
+  if (awaited != awaited_.end()) {
+    const Announced theirs = awaited->second;
+    awaited_.erase(awaited);
+    const bool both_end = theirs.made.call == Call::kFinish && made.call == Call::kFinish;
+    if (!(theirs.made == made) && !both_end) fail_differ(theirs, made);
+  }
+  check_save(made);
+}
+
+// What this rank calls.
+
+void Calls::begin_step(std::uint64_t step) {
+  or_abort([&] {
+    const Signal::Lock lock = signal_.lock();
+    begun_ = step + 1;
+    if (is_past_the_end()) fail_ended(fmt::format("is at step {}", begun_));
+    check_step();
+    pass_wishes();
+    current_ = {Call::kStep, step};
+    show();
+  });
+  post_passed();
+}
+
+void Calls::end_step() {
+  current_ = {};
+  show();
+}
+
+Calls::Scope Calls::begin(Call call, std::uint64_t step) {
+  if (depth_ > 0) return Scope(nullptr);
+  const Made made{call, step};
+  std::uint64_t number = 0;
+  or_abort([&] {
+    const Signal::Lock lock = signal_.lock();
+    if (chief_finished_ && call != Call::kFinish) {
+      if (is_of_a_loop(call) || is_past_the_end()) {
+        fail_ended(fmt::format("called {} at step {}", name_of(call), step));
+      }
+      fail_differ({kTheChief, *chief_finished_}, made);
+    }
+    number = ++count_;
+    made_.push_back(made);
+    if (made_.size() > kRemembered) made_.pop_front();
+    if (call == Call::kSummarise) {
+      summarised_until_ = step;
+      summaries_.erase(summaries_.begin(), summaries_.upper_bound(step));
+    }
+    check_call(made, number);
+    pass_wishes();
+  });
+  post_passed();
+  // A summary's own note says that it was made; that a rank is at the end is for the chief.
+  if (call == Call::kFinish && self_.value != kTheChief) {
+    tell(made, number, {kTheChief});
+  } else if (call != Call::kSummarise) {
+    tell(made, number, others());
+  }
+  return enter(call, step);
+}
+
+void Calls::tell(const Made& made, std::uint64_t number, const std::vector<std::uint32_t>& ranks) {
+  if (told_step_ != made.step) ordinal_ = 0;
+  told_step_ = made.step;
+  if (ordinal_ == kMostCalls) {
+    fail(ErrorCode::kUsage, "{}: there were {} calls of all ranks since the last step, no more",
+         name_of(made.call), kMostCalls);
+  }
+  comm::ByteWriter note;
+  const std::string bytes = note.u32(static_cast<std::uint32_t>(made.call)).u64(number).take();
+  for (const std::uint32_t rank : ranks) {
+    peers_.post(rank, topic_of(Topic::kCalled, ordinal_), made.step, bytes);
+  }
+  ++ordinal_;
+}
+
+Calls::Scope Calls::enter(Call call, std::uint64_t step) {
+  if (depth_ > 0) return Scope(nullptr);
+  ++depth_;
+  current_ = {call, step};
+  show();
+  return Scope(this);
+}
+
+void Calls::end() {
+  --depth_;
+  end_step();
+}
+
+// Waiting.
+
+std::string Calls::where(std::uint32_t rank) const {
+  const auto position = peers_.where ? peers_.where(rank) : std::nullopt;
+  if (!position) return fmt::format("rank {}", rank);
+  const auto call = static_cast<Call>(position->place);
+  if (call == Call::kNone) {
+    return fmt::format("rank {}, which is at step {} and in no call", rank, position->step);
+  }
+  if (call == Call::kStep) return fmt::format("rank {}, which is in step {}", rank, position->step);
+  return fmt::format("rank {}, which is in {} at step {}", rank, name_of(call), position->step);
+}
+
+std::string Calls::waits_for(const std::vector<std::uint32_t>& ranks) const {
+  std::vector<std::string> places;
+  places.reserve(ranks.size());
+  for (const std::uint32_t rank : ranks) places.push_back(where(rank));
+  return fmt::format("in {} at step {} for {}", name_of(current_.call), current_.step,
+                     fmt::join(places, ", "));
+}
+
+std::uint64_t Calls::steps_of(const std::vector<std::uint32_t>& ranks) const {
+  std::uint64_t steps = 0;
+  for (const std::uint32_t rank : ranks) {
+    const auto position = peers_.where ? peers_.where(rank) : std::nullopt;
+    if (position) steps += position->step;
+  }
+  return steps;
+}
+
+void Calls::wait(Signal::Lock& lock, const std::function<std::vector<std::uint32_t>()>& missing) {
+  using Clock = std::chrono::steady_clock;
+  const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
+  const Clock::time_point start = Clock::now();
+  Clock::time_point moved = start;
+  std::uint64_t steps = 0;
+  bool said = false;
+  const auto nobody = [&] { return missing().empty(); };
+  while (!signal_.wait_for(lock, std::min(kLookAgain, limit_), nobody)) {
+    const std::vector<std::uint32_t> ranks = missing();
+    const bool forever = current_.call == Call::kFinish;  // alive, they are busy
+    lock.unlock();
+    const Clock::time_point now = Clock::now();
+    if (const std::uint64_t then = std::exchange(steps, steps_of(ranks)); then < steps) moved = now;
+    if (!said && seconds(now - start) >= kPatience.value) {
+      said = true;
+      if (peers_.say) {
+        peers_.say(fmt::format("rank {} waits {}", self_, waits_for(ranks)));
+      }
+    }
+    if (!forever && seconds(now - moved) >= limit_.value) {
+      or_abort([&] {
+        fail(ErrorCode::kTimeout, "rank {} has waited {} {}. Every rank calls it.", self_,
+             to_string(Seconds{seconds(now - moved)}), waits_for(ranks));
+      });
+    }
+    lock.lock();
+  }
+}
+
+// Saving.
+
+void Calls::pass_wishes() {
+  for (auto& [step, wish] : wishes_) {
+    if (wish.passed || (!away_ && begun_ <= step && count_ <= wish.calls)) continue;
+    wish.passed = true;
+    unsent_.push_back(step);
+    due_.push_back(wish.due);
+  }
+}
+
+void Calls::post_passed() {
+  std::vector<std::uint64_t> steps;
+  std::uint64_t own = 0;
+  {
+    const Signal::Lock lock = signal_.lock();
+    steps.swap(unsent_);
+    own = begun_;
+  }
+  for (const std::uint64_t step : steps) {
+    comm::ByteWriter note;
+    note.u64(step).u64(0).u32(0);
+    peers_.post(kTheChief, topic_of(Topic::kSaveAnswered, step % kMostSavesOnTheWay), own,
+                note.take());
+  }
+}
+
+bool Calls::meet_to_save(std::uint64_t step, const DueSave& due) {
+  const std::vector<std::uint32_t> ranks = others();
+  Signal::Lock lock = signal_.lock();
+  saved_until_ = step + 1;
+  answers_.erase(answers_.begin(), answers_.lower_bound(step));
+  comm::ByteWriter wish;
+  wish.u64(count_).u64(due.step).raw(due.directory);
+  const std::string bytes = wish.take();
+  lock.unlock();
+  for (const std::uint32_t rank : ranks) peers_.post(rank, Topic::kSaveWanted, step, bytes);
+  lock.lock();
+  wait(lock, [&] {
+    std::vector<std::uint32_t> missing;
+    const auto& answers = answers_[step];
+    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(missing),
+                 [&](std::uint32_t rank) { return answers.count(rank) == 0; });
+    return missing;
+  });
+  std::vector<std::uint32_t> here{self_.value};
+  std::vector<std::uint32_t> elsewhere;
+  for (const auto& [rank, answer] : answers_[step]) {
+    (answer.here ? here : elsewhere).push_back(rank);
+  }
+  answers_.erase(step);
+  if (elsewhere.empty()) return true;
+  if (here.size() == 1) {
+    due_.push_back(due);
+    return false;
+  }
+  lock.unlock();
+  or_abort([&] {
+    fail(ErrorCode::kUsage,
+         "ranks {} called save() at step {}, rank {} went on without it. Every rank calls it, or "
+         "rank 0 alone.",
+         fmt::join(here, ", "), step, fmt::join(elsewhere, ", "));
+  });
+  return false;
+}
+
+void Calls::come_to_save(std::uint64_t step) {
+  comm::ByteWriter note;
+  or_abort([&] {
+    const Signal::Lock lock = signal_.lock();
+    saved_until_ = step + 1;
+    const auto wish = wishes_.find(step);
+    if (wish != wishes_.end() && wish->second.passed) {
+      fail(ErrorCode::kUsage,
+           "rank 0 called save() at step {}, rank {} another call before it. Every rank makes the "
+           "same calls in the same order.",
+           step, self_);
+    }
+    wishes_.erase(step);
+    note.u64(step).u64(count_).u32(1);
+  });
+  peers_.post(kTheChief, topic_of(Topic::kSaveAnswered, step % kMostSavesOnTheWay), step,
+              note.take());
+}
+
+void Calls::save_alone(std::uint64_t step) {
+  const Signal::Lock lock = signal_.lock();
+  saved_until_ = step + 1;
+  answers_.erase(answers_.begin(), answers_.upper_bound(step));
+}
+
+void Calls::set_away(bool away) {
+  {
+    const Signal::Lock lock = signal_.lock();
+    away_ = away;
+    pass_wishes();
+  }
+  post_passed();
+}
+
+std::vector<DueSave> Calls::take_due(std::uint64_t step) {
+  const Signal::Lock lock = signal_.lock();
+  std::vector<DueSave> now;
+  const auto rest = std::stable_partition(due_.begin(), due_.end(), [&](const DueSave& each) {
+    return each.step != step && step != kAtTheEnd;
+  });
+  now.assign(rest, due_.end());
+  due_.erase(rest, due_.end());
+  return now;
+}
+
+// The end.
+
+bool Calls::has_ended() const {
+  const Signal::Lock lock = signal_.lock();
+  return is_past_the_end();
+}
+
+void Calls::come_to_finish(std::uint64_t step) {
+  const Scope scope = begin(Call::kFinish, step);
+  signal_.resume();  // whoever was told of the end comes to it in order
+}
+
+bool Calls::all_finish(std::uint64_t step) {
+  const std::vector<std::uint32_t> ranks = others();
+  const Scope scope = enter(Call::kFinish, step);
+  Signal::Lock lock = signal_.lock();
+  if (self_.value != kTheChief) {
+    wait(lock, [&] {
+      return std::vector<std::uint32_t>(verdict_ == Verdict::kUnknown ? 1 : 0, kTheChief);
+    });
+    return verdict_ == Verdict::kInOrder;
+  }
+  wait(lock, [&] {
+    std::vector<std::uint32_t> missing;
+    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(missing),
+                 [&](std::uint32_t rank) { return finished_.count(rank) == 0; });
+    return missing;
+  });
+  const bool all = std::all_of(finished_.begin(), finished_.end(),
+                               [&](const auto& each) { return each.second == step; });
+  lock.unlock();
+  for (const std::uint32_t rank : ranks) {
+    peers_.post(rank, Topic::kEnded, step, all ? "1" : "0");
+  }
+  return all;
+}
+
+// The receiving thread.
+
+void Calls::take(const comm::Frame& frame) {
+  const Topic topic{frame.header.slice};
+  if (topic < Topic::kSaveWanted) {
+    take_call(frame);
+  } else if (topic == Topic::kSaveWanted) {
+    take_wish(frame);
+  } else if (topic < Topic::kEnded) {
+    take_answer(frame);
+  } else {
+    const Signal::Lock lock = signal_.lock();
+    verdict_ = frame.payload.to_string() == "1" ? Verdict::kInOrder : Verdict::kLate;
+  }
+  signal_.notify();
+}
+
+void Calls::take_call(const comm::Frame& frame) {
+  const std::string bytes = frame.payload.to_string();
+  comm::ByteReader in(bytes);
+  const Announced theirs{frame.header.from, {static_cast<Call>(in.u32()), frame.header.step}};
+  const std::uint64_t number = in.u64();
+  if (theirs.made.call == Call::kFinish) {
+    return theirs.from == kTheChief ? take_end_of_chief(theirs, number)
+                                    : take_end_of(theirs, number);
+  }
+  const Signal::Lock lock = signal_.lock();
+  if (const Made* ours = made(number)) {
+    if (!(*ours == theirs.made)) fail_differ(theirs, *ours);
+  } else if (number > count_) {
+    awaited_.emplace(number, theirs);
+    check_step();
+  }
+}
+
+// A rank that is further learns it where it is; one that is not, by its next step.
+void Calls::take_end_of_chief(const Announced& theirs, std::uint64_t number) {
+  std::exception_ptr ended;
+  {
+    const Signal::Lock lock = signal_.lock();
+    chief_finished_ = theirs.made;
+    const Made* ours = made(number);
+    if (!made_.empty() && made_.back().call == Call::kFinish) return;
+    if (is_past_the_end()) {
+      try {
+        fail_ended(fmt::format("is at step {}", begun_));
+      } catch (const JobEnded&) {
+        ended = std::current_exception();
+      }
+    } else if (ours != nullptr && !is_of_a_loop(ours->call)) {
+      fail_differ(theirs, *ours);
+    }
+  }
+  if (ended) signal_.end(ended);
+}
+
+// At the chief: it may be at the end already, or come to it later, but with no further step.
+void Calls::take_end_of(const Announced& theirs, std::uint64_t number) {
+  const Signal::Lock lock = signal_.lock();
+  finished_[theirs.from] = theirs.made.step;
+  const Made* ours = made_.empty() ? nullptr : &made_.back();
+  if (ours != nullptr && ours->call == Call::kFinish) {
+    if (theirs.made.step < ours->step) fail_differ(theirs, *ours);
+    return;
+  }
+  awaited_.emplace(std::max(number, count_ + 1), theirs);
+  check_step();
+}
+
+void Calls::take_wish(const comm::Frame& frame) {
+  const std::string bytes = frame.payload.to_string();
+  comm::ByteReader in(bytes);
+  const std::uint64_t step = frame.header.step;
+  Wish wish;
+  wish.calls = in.u64();
+  wish.due.step = in.u64();
+  wish.due.directory = in.raw(in.left());
+  {
+    const Signal::Lock lock = signal_.lock();
+    if (step < saved_until_) return;  // this rank saves, too
+    wishes_.erase(wishes_.begin(), wishes_.lower_bound(step - std::min<std::uint64_t>(
+                                                                  step, kRemembered)));
+    wishes_.emplace(step, std::move(wish));
+    pass_wishes();
+  }
+  post_passed();
+}
+
+void Calls::take_answer(const comm::Frame& frame) {
+  const std::string bytes = frame.payload.to_string();
+  comm::ByteReader in(bytes);
+  const std::uint64_t step = in.u64();
+  const std::uint64_t calls = in.u64();
+  const bool here = in.u32() == 1;
+  const Signal::Lock lock = signal_.lock();
+  answers_[step][frame.header.from] = {here, calls};
+  const bool called = count_ > calls && !made_.empty();
+  check_save(called ? std::optional(made_.back()) : std::nullopt);
+}
+
+void Calls::summarised(std::uint32_t from, std::uint64_t step) {
+  const Signal::Lock lock = signal_.lock();
+  if (step < summarised_until_ || chief_finished_) return;
+  summaries_.emplace(step + 1, from);
+  check_step();
+}
+
+}  // namespace autodist::exec

@@ -1,0 +1,211 @@
+// The calls of a session that all computing ranks make, in the same order: who has made which, who
+// is missing, and what the chief may do without the others.
+//
+// A call has a number, and says so to the other ranks when it begins (exec/notes.h). A rank that
+// makes another call under that number, or goes on with a step beyond it, ends the job with both
+// names. A rank that comes to nothing is waited for: it is named after some seconds, and the wait
+// ends when it has come no further for the limit. What has no number: save(), of which there is at
+// most one between two steps. A step in which nobody calls anything sends nothing for all this.
+
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autodist/comm/exchange.h"
+#include "autodist/exec/signal.h"
+#include "autodist/ir/program.h"
+
+namespace autodist::exec {
+
+enum class Topic : comm::SliceNumber;
+
+enum class Call : std::uint32_t {
+  kNone,  // the rank is in its own code
+  kStep,
+  kSynchronize,
+  kEvaluate,
+  kSumOverRanks,
+  kRunAndFetch,
+  kSummarise,
+  kExport,
+  kGatherTrace,
+  kSave,
+  kFinish,
+};
+// "evaluate()".
+const char* name_of(Call call);
+
+// Whether it is a JobEnded.
+bool is_job_end(const std::exception_ptr& reason);
+
+// A checkpoint that the chief asked for by itself: all ranks save after so many steps.
+struct DueSave {
+  std::uint64_t step = 0;  // kAtTheEnd: when the job ends
+  std::string directory;
+};
+inline constexpr std::uint64_t kAtTheEnd = ~std::uint64_t{0};
+
+// How a rank reaches the others. Nothing in it blocks.
+struct CallPeers {
+  std::function<void(std::uint32_t to, Topic topic, std::uint64_t step, const std::string& note)>
+      post;
+  // Where this rank is, for whoever waits for it; and where another one was some time ago.
+  std::function<void(comm::Position)> show;
+  std::function<std::optional<comm::Position>(std::uint32_t rank)> where;
+  // A line for the user; may be empty.
+  std::function<void(const std::string& line)> say;
+  // The job is over for all ranks, unless it has ended in order. Not under the signal's lock.
+  std::function<void(const std::exception_ptr& reason)> abort;
+};
+
+class Calls {
+ public:
+  // `program` and `signal` outlive it. Nobody is waited for longer than `limit` who comes no step
+  // further.
+  Calls(const ir::Program& program, ir::Rank self, std::uint64_t first_step, Seconds limit,
+        Signal& signal, CallPeers peers);
+
+  // While it lives, the rank is in the call; within another call it is part of that.
+  class Scope {
+   public:
+    explicit Scope(Calls* calls) : calls_(calls) {}
+    Scope(Scope&& other) noexcept : calls_(std::exchange(other.calls_, nullptr)) {}
+    Scope(const Scope&) = delete;
+    Scope& operator=(Scope&&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope() {
+      if (calls_ != nullptr) calls_->end();
+    }
+
+   private:
+    Calls* calls_;
+  };
+
+  // By the compute thread, all of them. Error(kUsage) where another rank made another call or went
+  // on without; JobEnded for a step or a summary after the chief has finished.
+  void begin_step(std::uint64_t step);
+  void end_step();
+  // `step`: how many are done. Tells the others, unless it is a summary, which tells by itself.
+  Scope begin(Call call, std::uint64_t step);
+  // A call without number, which others need not make now: its name for messages.
+  Scope enter(Call call, std::uint64_t step);
+
+  // Under the signal's lock, until missing() has no ranks. Says after some seconds whom this rank
+  // waits for, and where that one is. Throws as Signal::wait.
+  void wait(Signal::Lock& lock, const std::function<std::vector<std::uint32_t>()>& missing);
+
+  // save() at a rank. For the chief alone, where the checkpoint needs the others: true if they all
+  // call it, too, after this step; false if none does, and then each of them knows `due` as one to
+  // come. Throws Error(kUsage) where some do. For the others: tells the chief that they are here.
+  bool meet_to_save(std::uint64_t step, const DueSave& due);
+  void come_to_save(std::uint64_t step);
+  // At the chief, in place of meet_to_save() where it needs nobody.
+  void save_alone(std::uint64_t step);
+  // Another step of the job has its turn: a save() of the chief in this one's is not this rank's.
+  void set_away(bool away);
+  // Those that are due after so many steps, or, at the end, all; each is given once.
+  std::vector<DueSave> take_due(std::uint64_t step);
+
+  // This rank comes to the end of the job: its last call with a number.
+  void come_to_finish(std::uint64_t step);
+  // Returns when all ranks have come there: whether they did so in order, after the same step; the
+  // same at every rank. False where the chief ended the job alone: the others stopped where they
+  // were told. Waits as long as it takes.
+  bool all_finish(std::uint64_t step);
+  // Whether the chief has finished before this rank came to it.
+  [[nodiscard]] bool has_ended() const;
+
+  // By the receiving thread: a note on one of its topics; throws what begin() throws. And that
+  // `from` has summarised a step.
+  void take(const comm::Frame& frame);
+  void summarised(std::uint32_t from, std::uint64_t step);
+
+ private:
+  struct Made {
+    Call call = Call::kNone;
+    std::uint64_t step = 0;
+    friend bool operator==(const Made& a, const Made& b) {
+      return a.call == b.call && a.step == b.step;
+    }
+  };
+  struct Announced {
+    std::uint32_t from = 0;
+    Made made;
+  };
+  enum class Verdict : std::uint8_t { kUnknown, kLate, kInOrder };
+  struct Wish {  // of the chief, to save
+    std::uint64_t calls = 0;  // it had made
+    DueSave due;
+    bool passed = false;
+  };
+  struct Answer {
+    bool here = false;
+    std::uint64_t calls = 0;  // that rank had made
+  };
+
+  template <typename Function>
+  void or_abort(Function function);
+  void end();
+  void show() const;
+  [[nodiscard]] std::vector<std::uint32_t> others() const;
+  [[nodiscard]] std::string text(std::uint32_t rank, const Made& made) const;
+  [[nodiscard]] std::string where(std::uint32_t rank) const;
+  [[nodiscard]] std::string waits_for(const std::vector<std::uint32_t>& ranks) const;
+  [[nodiscard]] std::uint64_t steps_of(const std::vector<std::uint32_t>& ranks) const;
+  // REQUIRES: the signal's lock.
+  [[nodiscard]] bool is_past_the_end() const;
+  [[nodiscard]] const Made* made(std::uint64_t number) const;
+  void check_call(const Made& made, std::uint64_t number);
+  void check_step() const;
+  void check_save(const std::optional<Made>& now) const;
+  void pass_wishes();
+  [[noreturn]] void fail_ended(const std::string& here) const;
+  [[noreturn]] void fail_differ(const Announced& theirs, const Made& ours) const;
+
+  void tell(const Made& made, std::uint64_t number, const std::vector<std::uint32_t>& ranks);
+  void post_passed();
+  void take_call(const comm::Frame& frame);
+  void take_end_of_chief(const Announced& theirs, std::uint64_t number);
+  void take_end_of(const Announced& theirs, std::uint64_t number);
+  void take_wish(const comm::Frame& frame);
+  void take_answer(const comm::Frame& frame);
+
+  const ir::Program& program_;
+  const ir::Rank self_;
+  const Seconds limit_;
+  Signal& signal_;
+  const CallPeers peers_;
+
+  // Of the compute thread.
+  int depth_ = 0;
+  Made current_;
+  std::uint64_t ordinal_ = 0;  // of calls told of at this step
+  std::uint64_t told_step_ = 0;
+
+  // Guarded by the signal's lock.
+  std::uint64_t begun_;  // steps
+  std::uint64_t count_ = 0;
+  std::deque<Made> made_;                       // the last ones, up to number count_
+  std::map<std::uint64_t, Announced> awaited_;  // by number, above count_
+  std::map<std::uint64_t, std::uint32_t> summaries_;  // by steps done, by whom; not by this rank
+  std::uint64_t summarised_until_;                    // steps done
+  std::optional<Made> chief_finished_;
+  std::map<std::uint32_t, std::uint64_t> finished_;  // by rank: its steps
+  Verdict verdict_ = Verdict::kUnknown;
+  bool away_ = false;
+  std::map<std::uint64_t, Wish> wishes_;  // by the step
+  std::vector<std::uint64_t> unsent_;     // wishes that this rank has passed
+  std::map<std::uint64_t, std::map<std::uint32_t, Answer>> answers_;  // likewise, at the chief
+  std::uint64_t saved_until_ = 0;                                     // 1 + the last save()'s step
+  std::vector<DueSave> due_;
+};
+
+}  // namespace autodist::exec
