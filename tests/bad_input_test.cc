@@ -48,6 +48,27 @@ TEST(BadInput, NamesAndFilesThatAreNotThere) {
   expect_complaint({"train", "digits", "--builder", "AllReduc"}, 2, "AllReduce");
 }
 
+TEST(BadInput, PlacesThatCannotBeWrittenTo) {
+  expect_complaint({"export", "digits", "-o", "/proc/nope/d.pt"}, 3, "/proc/nope/d.pt");
+  expect_complaint({"demo"}, 3, "Set TMPDIR", {"TMPDIR=/proc/nope"});
+  expect_complaint({"demo", "--folder", "/proc/nope"}, 3, "--folder /proc/nope");
+}
+
+TEST(BadInput, NamesThatAreNotUtf8) {
+  expect_complaint({"train", "digits\xff", "--json"}, 2, "is not UTF-8");
+  expect_complaint({"inspect", "\xff.adg", "--json"}, 2, "is not UTF-8");
+}
+
+TEST(BadInput, AClusterThatIsAnotherMachine) {
+  const Scratch scratch;
+  std::ofstream(scratch / "c.yml") << "nodes:\n  - address: 203.0.113.7\n    slots: 2\n";
+  std::ofstream(scratch / "one.yml") << "nodes:\n  - address: 203.0.113.7\n";
+  for (const char* file : {"c.yml", "one.yml"}) {
+    expect_complaint({"train", "digits", "--cluster", scratch / file}, 2,
+                     "this machine is not the cluster's chief, 203.0.113.7");
+  }
+}
+
 TEST(BadInput, AKeyThatNoClusterFileHas) {
   const Scratch scratch;
   std::ofstream(scratch / "c.yml") << "nodes:\n  - address: localhost\n    gpuss: [0]\n";

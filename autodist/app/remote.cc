@@ -144,7 +144,6 @@ const cluster::SshConfig& ssh_of(const cluster::Cluster& cluster, const cluster:
 
 std::vector<cluster::Node> remote_nodes(const cluster::Cluster& cluster) {
   std::vector<cluster::Node> remote;
-  if (cluster.nodes.size() == 1) return remote;
   const std::string& chief = cluster::chief_of(cluster).address;
   if (!is_this_machine(chief)) {
     fail(ErrorCode::kUsage,

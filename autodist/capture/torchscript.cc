@@ -28,8 +28,10 @@ at::Tensor loss_of(ScriptLoss loss, const at::Tensor& output, const at::Tensor& 
 torch::jit::Module load(const std::string& path) {
   try {
     return torch::jit::load(path);
-  } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
+  } catch (const std::exception& error) {  // libtorch's reader throws what its parsers do
+    const auto* const libtorchs = dynamic_cast<const c10::Error*>(&error);
+    const std::string text =
+        libtorchs != nullptr ? libtorchs->what_without_backtrace() : error.what();
     fail(ErrorCode::kUsage, "torchscript: '{}' cannot be read: {}", path,
          text.substr(0, text.find('\n')));
   }

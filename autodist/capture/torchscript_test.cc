@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 #include <torch/script.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
 
 #include "autodist/base/error.h"
 #include "autodist/capture/test_models.h"
@@ -51,6 +55,27 @@ TEST_F(TorchScript, TakesAnotherLoss) {
   const TrainingStep step = training_step_from_torchscript(
       path_, ScriptLoss::kMse, {torch::randn({4, 6}), torch::randn({4, 5})});
   expect_replays_at_any_batch(step, 7);
+}
+
+TEST_F(TorchScript, RefusesADamagedFile) {
+  std::ifstream file(path_, std::ios::binary);
+  const std::string sound((std::istreambuf_iterator<char>(file)), {});
+  const std::string broken = path_ + ".broken";
+  int refused = 0;
+  for (std::size_t at = 0; at < sound.size(); at += 31) {
+    std::string bytes = sound;
+    for (std::size_t i = at; i < std::min(at + 8, bytes.size()); ++i) bytes[i] ^= 0x55;
+    std::ofstream(broken, std::ios::binary) << bytes;
+    try {
+      training_step_from_torchscript(broken, ScriptLoss::kMse,
+                                     {torch::ones({4, 6}), torch::ones({4, 5})});
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    }
+  }
+  std::filesystem::remove(broken);
+  EXPECT_GT(refused, 10);
 }
 
 TEST_F(TorchScript, RefusesWhatIsNoModule) {

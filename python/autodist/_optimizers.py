@@ -259,6 +259,11 @@ def text_of(optimizer, parameters):
         A callable (a class, a functools.partial) is given the trained parameters and makes one.
     parameters : list of (str, torch.Tensor)
     """
+    if not any(tensor.requires_grad for _, tensor in parameters):
+        raise UsageError(
+            f"optimizer: nothing to train: none of the model's {len(parameters)} parameters "
+            "requires a gradient. Unfreeze some with requires_grad_(True)."
+        )
     if isinstance(optimizer, str):
         return optimizer
     names = _names_by_tensor(parameters)

@@ -83,6 +83,21 @@ def refused(text, make, parameters=None):
     raise AssertionError(f"'{text}' was not raised")
 
 
+def check_frozen():
+    for optimizer in ("adam:lr=0.1", optim.Adam, lambda parameters: optim.SGD(parameters, lr=0.1)):
+        model = Net().requires_grad_(False)
+        try:
+            autodist.AutoDist().distribute(model, loss_fn, optimizer,
+                                           (torch.ones(2, 4), torch.ones(2, 3)))
+        except autodist.UsageError as error:
+            assert "nothing to train: none of the model's" in str(error), error
+        else:
+            raise AssertionError("a frozen model")
+    model = Net().requires_grad_(False)
+    refused("nothing to train", lambda model: optim.SGD(model.parameters(), lr=0.1),
+            list(model.named_parameters()))
+
+
 def stepped(model):
     optimizer = optim.Adam(model.parameters())
     loss_fn(model, torch.ones(2, 4), torch.ones(2, 3)).backward()
@@ -142,6 +157,7 @@ def main():
     ], lr=0.01))
     refused("LBFGS cannot be distributed", lambda model: optim.LBFGS(model.parameters()))
     check_sparse_adam()
+    check_frozen()
     refused("maximize=True", lambda model: optim.SGD(model.parameters(), lr=1.0, maximize=True))
     refused("does not hold 'deep.fc.weight'", lambda model: optim.SGD(model.fc.parameters(), lr=1))
     foreign = nn.Parameter(torch.ones(1))

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
@@ -36,6 +38,19 @@ void refuse_unknown_verb(int argc, char** argv) {
   const std::string meant = nearest(argv[1], names);
   fail(ErrorCode::kUsage, "unknown verb '{}'.{} See autodist --help.", argv[1],
        meant.empty() ? "" : fmt::format(" Did you mean '{}'?", meant));
+}
+
+// JSON holds nothing else, and the answer names what was asked for: said before the work.
+void expect_utf8(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    try {
+      static_cast<void>(nlohmann::json(argv[i]).dump());
+    } catch (const nlohmann::json::type_error&) {
+      const auto replace = nlohmann::json::error_handler_t::replace;
+      fail(ErrorCode::kUsage, "--json: argument {}, {}, is not UTF-8, which JSON cannot hold", i,
+           nlohmann::json(argv[i]).dump(-1, ' ', false, replace));
+    }
+  }
 }
 
 int run(int argc, char** argv, Program program, const std::map<std::string, Declare>& declared) {
@@ -70,6 +85,7 @@ int run(int argc, char** argv, Program program, const std::map<std::string, Decl
   } catch (const CLI::ParseError& error) {
     return report(error.what(), static_cast<int>(ErrorCode::kUsage));
   }
+  if (console.json) expect_utf8(argc, argv);
   const auto action = actions.find(app.get_subcommands().front());
   AD_CHECK(action != actions.end()) << "verb of the other program";
   return action->second(console);
@@ -80,6 +96,7 @@ int run(int argc, char** argv, Program program, const std::map<std::string, Decl
 int run_program(int argc, char** argv, Program program,
                 const std::map<std::string, Declare>& declared) {
   google::protobuf::SetLogHandler(nullptr);  // our one line says it
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error, not an end
   try {
     const int code = run(argc, argv, program, declared);
     std::cout.flush();
@@ -87,6 +104,8 @@ int run_program(int argc, char** argv, Program program,
     return code;
   } catch (const Error& error) {
     return report(error.what(), static_cast<int>(error.code()));
+  } catch (const nlohmann::json::type_error& error) {  // of names that come from files
+    return report(std::string("a name cannot be written as JSON: ") + error.what(), 2);
   } catch (const InternalError& error) {
     return report(std::string("a defect in AutoDist, please report it: ") + error.what(), kDefect);
   } catch (const std::exception& error) {

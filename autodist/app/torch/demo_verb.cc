@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/job.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/subprocess.h"
 #include "autodist/app/torch/torch_verbs.h"
@@ -230,13 +231,22 @@ Action declare_demo(CLI::App& verb) {
                   "the page for a browser (default: report.html in the folder)");
   return [arguments](Console& console) {
     if (arguments->folder.empty()) {
-      std::string pattern = (fs::temp_directory_path() / "autodist-demo-XXXXXX").string();
-      if (::mkdtemp(pattern.data()) == nullptr) {
-        fail(ErrorCode::kEnvironment, "demo: no temporary folder can be made");
+      std::error_code error;
+      std::string pattern = (fs::temp_directory_path(error) / "autodist-demo-XXXXXX").string();
+      if (error || ::mkdtemp(pattern.data()) == nullptr) {
+        fail(ErrorCode::kEnvironment,
+             "demo: no temporary folder can be made: {} ({}). Set TMPDIR to a folder that can be "
+             "written to, or give --folder.",
+             error ? error.message() : std::strerror(errno),
+             process_environment()("TMPDIR").value_or("/tmp"));
       }
       arguments->folder = pattern;
     }
-    fs::create_directories(arguments->folder);
+    std::error_code error;
+    fs::create_directories(arguments->folder, error);
+    if (error) {
+      fail(ErrorCode::kEnvironment, "demo: --folder {}: {}", arguments->folder, error.message());
+    }
     if (arguments->report.empty()) {
       arguments->report = (fs::path(arguments->folder) / "report.html").string();
     }

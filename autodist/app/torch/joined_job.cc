@@ -15,6 +15,7 @@
 #include "autodist/app/meeting_point.h"
 #include "autodist/app/open_files.h"
 #include "autodist/app/planning.h"
+#include "autodist/base/digest.h"
 #include "autodist/base/error.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/exec/large_tensors.h"
@@ -61,6 +62,7 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options)
   check_open_files(size_, raise_open_files());
   keep_freed_memory();
   if (size_ == 1) {
+    if (!launched && place_.chief_port == 0) remote_nodes(cluster_);  // refuses another machine
     alone_ = std::make_unique<comm::InProcessHub>(1);
     transport_ = alone_->connect(0);
   } else if (launched) {
@@ -71,6 +73,9 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options)
     start_and_join();
   }
   share_cores();
+  // Random numbers and the order of samples follow from it.
+  comm::agree(*transport_, "seed", digest_of(std::to_string(options_.seed)),
+              std::to_string(options_.seed), options_.join_limit);
 }
 
 void JoinedJob::check_children() const {
