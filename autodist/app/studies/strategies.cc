@@ -16,7 +16,7 @@
 namespace autodist::app {
 namespace {
 
-constexpr Bytes kWhole{std::int64_t{1} << 40};
+constexpr Bytes kUncutMessages{std::int64_t{1} << 40};
 
 // What is complete first leaves first.
 void forget_priorities(strategy::Strategy& strategy, const ir::Graph& graph) {
@@ -103,7 +103,7 @@ strategy::Strategy strategy_of(const OwnSystem& system, const ir::Graph& graph,
   } else {
     forget_priorities(strategy, graph);
   }
-  if (system.whole_tensors) strategy.slice_bytes = kWhole;
+  if (system.whole_tensors) strategy.slice_bytes = kUncutMessages;
   return strategy;
 }
 
