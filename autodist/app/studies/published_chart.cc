@@ -190,7 +190,12 @@ double predicted_rate(const std::string& name, const std::string& system, int gp
   program = sim::with_barrier(std::move(program));  // a session's run() ends for all at once
 
   sim::CostModel costs = sim::cost_model(program, cluster, {model.batch, 1, ""});
-  for (sim::DeviceCost& device : costs.devices) device.on_host = false;
+  // An op takes what the graph says: scaled to the published rate of one GPU.
+  for (sim::DeviceCost& device : costs.devices) {
+    device.on_host = false;
+    device.update_bytes_per_s = 0;
+    for (std::size_t i = 0; i < graph->ops.size(); ++i) device.ops[i] = graph->ops[i].cost.fixed;
+  }
   costs.engine.goodput = 1;
   if (!is_parameter_server(system)) set_library(costs, chart);
   if (is_parameter_server(system) || system == "Parallax") set_servers(costs, program, chart);
