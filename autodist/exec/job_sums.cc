@@ -13,13 +13,16 @@ std::shared_ptr<const StepSums> JobSums::open(std::uint64_t step) {
   return sums;
 }
 
-void JobSums::put(std::uint64_t step, std::int64_t samples, std::vector<double> sums) {
+void JobSums::put(std::uint64_t step, std::vector<double> sums) {
   {
     const Signal::Lock lock = signal_.lock();
     const auto found = open_.find(step);
     if (found == open_.end()) return;
     StepSums& filled = *found->second;
-    filled.samples_ = samples;
+    if (!sums.empty()) {
+      filled.samples_ = static_cast<std::int64_t>(sums.front());
+      sums.erase(sums.begin());
+    }
     filled.sums_ = std::move(sums);
     filled.known_.store(true, std::memory_order_release);
     open_.erase(found);

@@ -40,7 +40,8 @@ class JobSums {
   // Of a step that begins. By the thread that steps.
   std::shared_ptr<const StepSums> open(std::uint64_t step);
   // Any thread; nothing for a step that is not open.
-  void put(std::uint64_t step, std::int64_t samples, std::vector<double> sums);
+  // `sums`: the samples first, then what is added up over them; none where nobody had samples.
+  void put(std::uint64_t step, std::vector<double> sums);
   // Throws as Signal::wait.
   void await(const StepSums& sums, Seconds limit);
 

@@ -5,7 +5,6 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
-#include "autodist/comm/bytes.h"
 #include "autodist/exec/synchroniser.h"
 
 namespace autodist::exec {
@@ -53,7 +52,7 @@ std::shared_ptr<const StepSums> Synchroniser::open_sums(std::uint64_t step) {
 
 void Synchroniser::add_sums(std::vector<double> sums, std::int64_t samples) {
   sums_ = std::move(sums);
-  sum_samples_ = samples;
+  if (samples > 0) sums_.insert(sums_.begin(), static_cast<double>(samples));
 }
 
 // What only concerns the step that ends is forgotten; where no slice carries its sums, they go out.
@@ -61,17 +60,13 @@ void Synchroniser::end_step(std::uint64_t step) {
   std::vector<double> sums = std::exchange(sums_, {});
   const bool alone = program_.batch_parts() == 1 || !program_.synchronous();
   if (!sums_slice_ && alone) {
-    job_sums_.put(step, sum_samples_, std::move(sums));
+    job_sums_.put(step, std::move(sums));
   } else if (!sums_slice_) {
     // Ranks that train nothing, and so wait for nobody, stay within what the exchange has room for.
     job_sums_.await_all_before(step - std::min(step, kMostStepsAhead), options_.wait_limit);
     // The stages of a replica have the same samples and the same loss: one of them tells.
-    const bool tells = program_.stage(self_) == 0;
-    if (!tells) sums.clear();
-    const std::string note = comm::ByteWriter()
-                                 .u64(static_cast<std::uint64_t>(tells ? sum_samples_ : 0))
-                                 .raw(encode({news_of_whole(), std::move(sums), ""}))
-                                 .take();
+    if (program_.stage(self_) != 0) sums.clear();
+    const std::string note = encode({news_of_whole(), std::move(sums), ""});
     for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
       if (ir::Rank(rank) == self_ || !program_.computes(ir::Rank(rank))) continue;
       post_note(rank, static_cast<comm::SliceNumber>(Topic::kSums), step,
@@ -93,19 +88,16 @@ void Synchroniser::take_sums_note(std::uint32_t from, std::uint64_t step, std::s
   std::map<std::uint32_t, std::string> all;
   if (!job_sums_.take_note(step, from, computing, std::move(note), all)) return;
   std::vector<double> sums;
-  std::int64_t samples = 0;
   std::map<std::uint32_t, Rider> riders;
   std::vector<Said> said;
   for (const auto& [rank, bytes] : all) {
-    comm::ByteReader reader(bytes);
-    samples += static_cast<std::int64_t>(reader.u64());
-    Rider& rider = riders[rank] = decode_rider(reader.raw(reader.left()));
+    Rider& rider = riders[rank] = decode_rider(bytes);
     sums.resize(std::max(sums.size(), rider.sums.size()));
     for (std::size_t i = 0; i < rider.sums.size(); ++i) sums[i] += rider.sums[i];
     said.push_back({ir::Rank(rank), &rider.news});
   }
   check_agreement(*program_.graph, step, said);
-  job_sums_.put(step, samples, std::move(sums));
+  job_sums_.put(step, std::move(sums));
 }
 
 // Of variables that no slice carries, and so no contribution.

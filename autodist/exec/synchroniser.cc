@@ -295,7 +295,7 @@ void Synchroniser::take_result(ir::SliceId id, std::uint64_t step, std::int64_t 
   }
   if (!way.installs) return;
   Rider said = decode_rider(rider);
-  if (id == sums_slice_) job_sums_.put(step, samples, std::move(said.sums));
+  if (id == sums_slice_) job_sums_.put(step, std::move(said.sums));
   variables_->take_result(id, step, samples, payload, std::move(said.news));
 }
 

@@ -233,8 +233,7 @@ class Synchroniser {
   std::vector<Seconds> needed_;  // by variable
   // Of the compute thread: what it says with this step's contributions.
   News news_;
-  std::vector<double> sums_;
-  std::int64_t sum_samples_ = 0;
+  std::vector<double> sums_;  // the samples first; none without
   // Whose contributions and results carry the sums, if one has all replicas for members.
   std::optional<ir::SliceId> sums_slice_;
   JobSums job_sums_{signal_};

@@ -186,7 +186,7 @@ def statistics(_):
         sums = step.sum_over_ranks([*figures.values(), *own.tolist()])
         assert sums[0] == RANKS * figures["chief"] and sums[1] == RANKS * figures["mean"], sums
         assert figures["chief"] != figures["mean"]
-        middle = torch.tensor(sums[2:]) / RANKS
+        middle = torch.tensor(sums[2:], dtype=own.dtype) / RANKS
         assert not torch.allclose(middle, own)  # each rank has its own
         seen = step.evaluate(lambda model: model[1].running_mean.clone(), statistics="mean")
         assert torch.allclose(seen, middle)
