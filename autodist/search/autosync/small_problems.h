@@ -52,7 +52,17 @@ inline cluster::Cluster machines(const std::vector<double>& gbit_per_s,
 }
 
 inline Judge::Costs costs_on(const cluster::Cluster& cluster) {
-  return [&cluster](const ir::Program& program) { return sim::cost_model(program, cluster); };
+  return [&cluster](const ir::Program& program) {
+    sim::CostModel costs = sim::cost_model(program, cluster);
+    // An op takes what the graph says, whatever a GPU of no kind counts as.
+    for (sim::DeviceCost& device : costs.devices) {
+      device.update_bytes_per_s = 0;
+      for (std::size_t i = 0; i < device.ops.size(); ++i) {
+        device.ops[i] = program.graph->ops[i].cost.at(costs.batch);
+      }
+    }
+    return costs;
+  };
 }
 
 inline Allowed one_slice_size() {
