@@ -1,5 +1,6 @@
 #include "autodist/exec/synchroniser.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "autodist/base/check.h"
@@ -123,6 +124,7 @@ Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
 
 Notes::Post Synchroniser::poster() {
   return [this](std::uint32_t to, Topic topic, std::uint64_t step, const std::string& note) {
+    note_bytes_ += note.size();
     post_note(to, static_cast<comm::SliceNumber>(topic), step, comm::Payload::copy_of(note));
   };
 }
@@ -420,7 +422,10 @@ void Synchroniser::finish(std::uint64_t step) {
 }
 
 comm::ExchangeCounters Synchroniser::counters() const {
-  return exchange_ ? exchange_->counters() : comm::ExchangeCounters{};
+  if (!exchange_) return {};
+  comm::ExchangeCounters counters = exchange_->counters();
+  counters.payload_bytes_sent -= std::min(counters.payload_bytes_sent, note_bytes_.load());
+  return counters;
 }
 
 }  // namespace autodist::exec

@@ -243,6 +243,7 @@ class Synchroniser {
   std::unique_ptr<RowFetcher> fetcher_;
   std::vector<Whole> whole_;                   // by variable; guarded by the signal's lock
   std::map<NoteKey, comm::Payload> gathered_;  // states and what is owed; likewise
+  std::atomic<std::uint64_t> note_bytes_{0};  // of notes that are no slice's; no part of counters()
   Calls calls_;
   Notes notes_;
   std::unique_ptr<StageLink> stages_;   // of a placed graph
