@@ -220,7 +220,7 @@ def captured(cluster, *extra):
 
 
 def the_wire_shows_nothing_in_clear_text(cluster):
-    planted = {"the job's key": cluster.key_file.read_bytes(), "a frame's opening": b"ADFW\x02\x00",
+    planted = {"the job's key": cluster.key_file.read_bytes(), "a frame's opening": b"ADFW\x03\x00",
                "the hello": b"ADHI", "a rank's address": cluster.hosts[1].address.encode()}
     clear = captured(cluster, "--encrypt", "off")
     for what, pattern in planted.items():
