@@ -11,6 +11,7 @@
 #include "autodist/ir/graph_builder.h"
 #include "autodist/search/autosync/judge.h"
 #include "autodist/search/autosync/space.h"
+#include "autodist/sim/device_table.h"
 
 namespace autodist::search {
 
@@ -54,8 +55,9 @@ inline cluster::Cluster machines(const std::vector<double>& gbit_per_s,
 inline Judge::Costs costs_on(const cluster::Cluster& cluster) {
   return [&cluster](const ir::Program& program) {
     sim::CostModel costs = sim::cost_model(program, cluster);
-    // An op takes what the graph says, whatever a GPU of no kind counts as.
+    // On a GPU of no kind an op takes what the graph says, whatever such a GPU counts as.
     for (sim::DeviceCost& device : costs.devices) {
+      if (device.kind != sim::kAssumedGpu) continue;
       device.update_bytes_per_s = 0;
       for (std::size_t i = 0; i < device.ops.size(); ++i) {
         device.ops[i] = program.graph->ops[i].cost.at(costs.batch);
