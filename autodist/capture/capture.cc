@@ -210,11 +210,12 @@ void verify_replay(const TrainingStep& step, const ir::Graph& graph, const Bindi
   const std::int64_t rows = std::max<std::int64_t>(subject.example_rows(), 1);
   const std::string different = self_check(subject, graph, tensors, {0, rows, seed});
   if (different.empty()) return;
+  const std::string changes = step.host_changes ? step.host_changes() : "";
   fail(
       ErrorCode::kUsage,
-      "verify: '{}' no longer does what was captured: {}. What the host changes between steps must "
-      "be an input of the step.",
-      step.name, different);
+      "verify: '{}' no longer does what was captured: {}. {}{}What the host changes between steps "
+      "must be an input of the step.",
+      step.name, different, changes, changes.empty() ? "" : " ");
 }
 
 }  // namespace autodist::capture

@@ -138,7 +138,9 @@ void declare_all(OpRecorder& ops, const TrainingStep& step, const Batch& batch, 
   }
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const bool is_scale = scaled_loss && i + 1 == batch.size();
-    const std::string name = is_scale ? ir::kLossScaleInput : fmt::format("input{}", i);
+    const std::string name = is_scale                         ? ir::kLossScaleInput
+                             : step.input_names.empty() ? fmt::format("input{}", i)
+                                                        : step.input_names.at(i);
     graph.inputs.push_back(
         {name, ops.declare(batch[i], ir::StorageKind::kInput, name), is_batched(step, i)});
     if (is_batched(step, i)) graph.example_batch = batch[i].size(0);
@@ -152,6 +154,19 @@ void note_output(OpRecorder& ops, const at::Tensor& output) {
          ops.graph().name);
   }
   ops.graph().outputs.push_back(*value);
+}
+
+// What a step returns beside its loss. Its owner may write a variable while the step still runs:
+// one that is returned is copied by an op of the step.
+void note_more(OpRecorder& ops, const std::vector<at::Tensor>& returned) {
+  const ir::Graph& graph = ops.graph();
+  for (std::size_t i = 1; i < returned.size(); ++i) {
+    const auto value = ops.find(returned[i]);
+    const bool is_variable =
+        value && graph.storages[graph.value(*value).storage.value].kind ==
+                     ir::StorageKind::kVariable;
+    note_output(ops, is_variable ? returned[i].clone() : returned[i]);
+  }
 }
 
 void note_gradients(OpRecorder& ops, const TrainingStep& step) {
@@ -171,7 +186,9 @@ void note_gradients(OpRecorder& ops, const TrainingStep& step) {
 void run_training(RecorderState& recorder, const TrainingStep& step, const Batch& batch,
                   bool scaled_loss) {
   const at::AutoGradMode gradients(true);
-  at::Tensor loss = step.loss(scaled_loss ? without_scale(batch) : batch);
+  const std::vector<at::Tensor> returned =
+      returned_by(step, scaled_loss ? without_scale(batch) : batch);
+  at::Tensor loss = returned.empty() ? at::Tensor() : returned.front();
   if (!loss.defined() || loss.numel() != 1) {
     fail(ErrorCode::kUsage, "capture: the loss of '{}' is not a scalar.", step.name);
   }
@@ -182,6 +199,7 @@ void run_training(RecorderState& recorder, const TrainingStep& step, const Batch
          step.name);
   }
   note_output(recorder.ops, loss);
+  note_more(recorder.ops, returned);
   if (scaled_loss) loss = loss * batch.back();
   recorder.ops.enter_backward();
   loss.backward();

@@ -185,8 +185,10 @@ Outcome Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t s
   const GradientsAside aside(step_.parameters);
   if (training_) {
     const at::AutoGradMode gradients(true);
-    at::Tensor loss = scaled_loss_ ? step_.loss(without_scale(batch)) : step_.loss(batch);
-    outcome.outputs.push_back(digest_of(loss));
+    const std::vector<at::Tensor> returned =
+        returned_by(step_, scaled_loss_ ? without_scale(batch) : batch);
+    for (const at::Tensor& output : returned) outcome.outputs.push_back(digest_of(output));
+    at::Tensor loss = returned.front();
     if (scaled_loss_) loss = loss * batch.back();
     loss.backward();
   } else {

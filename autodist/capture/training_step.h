@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace autodist {
@@ -41,16 +42,26 @@ struct TrainingStep {
   // One batch to the scalar loss, in training mode. Must not call backward().
   std::function<torch::Tensor(const Batch&)> loss;
 
+  // The same loss, and behind it what else a step shall return (Session::outputs): always as many
+  // tensors. Empty: the loss alone.
+  std::function<std::vector<torch::Tensor>(const Batch&)> loss_and_more = nullptr;
+
   // One batch to outputs (logits, say), in evaluation mode; may be empty.
   std::function<std::vector<torch::Tensor>(const Batch&)> evaluate;
 
   // What one replica gets in a step.
   Batch example;
+  // Of its tensors, for messages and for the graph. Empty: input0, input1, …
+  std::vector<std::string> input_names = {};
   // Which of its tensors have the batch as their first dimension and are split over the replicas;
   // the others go whole to each. Empty: those with as many rows as the first tensor.
   std::vector<bool> batched;
 
   LossReduction reduction = LossReduction::kMean;
+
+  // What the host has changed since the step was first captured (a weight of the loss), in a
+  // sentence for messages; empty: nothing that it knows of.
+  std::function<std::string()> host_changes = nullptr;
 
   // Keeps the model alive as long as the functions above.
   std::shared_ptr<void> owner;
@@ -64,6 +75,12 @@ inline bool is_batched(const TrainingStep& step, std::size_t index) {
   return first.dim() > 0 && input.dim() > 0 && input.size(0) == first.size(0);
 }
 
+// The loss of a batch, and behind it what else the step returns.
+inline std::vector<torch::Tensor> returned_by(const TrainingStep& step, const Batch& batch) {
+  if (step.loss_and_more) return step.loss_and_more(batch);
+  return {step.loss(batch)};
+}
+
 // Samples of the example; 0 where no input is batched.
 inline std::int64_t example_rows(const TrainingStep& step) {
   for (std::size_t i = 0; i < step.example.size(); ++i) {
@@ -74,7 +91,8 @@ inline std::int64_t example_rows(const TrainingStep& step) {
 }
 
 // A step of a torch::nn module holder (torch::nn::Linear, your own TORCH_MODULE) or of a
-// std::shared_ptr to a module. `loss` takes (module&, batch) and returns a scalar.
+// std::shared_ptr to a module. `loss` takes (module&, batch) and returns a scalar, or a vector of
+// it and of what else the step returns.
 template <typename Module, typename Loss>
 TrainingStep make_training_step(std::string name, std::shared_ptr<Module> module, Loss loss,
                                 Batch example) {
@@ -86,7 +104,13 @@ TrainingStep make_training_step(std::string name, std::shared_ptr<Module> module
   for (const auto& item : module->named_buffers()) {
     step.buffers.push_back({item.key(), item.value()});
   }
-  step.loss = [module, loss](const Batch& batch) { return loss(*module, batch); };
+  if constexpr (std::is_convertible_v<std::invoke_result_t<Loss, Module&, const Batch&>,
+                                      torch::Tensor>) {
+    step.loss = [module, loss](const Batch& batch) { return loss(*module, batch); };
+  } else {
+    step.loss_and_more = [module, loss](const Batch& batch) { return loss(*module, batch); };
+    step.loss = [more = step.loss_and_more](const Batch& batch) { return more(batch).at(0); };
+  }
   step.example = std::move(example);
   step.owner = module;
   return step;

@@ -12,6 +12,7 @@
 #include "autodist/exec/gradient_sums.h"
 #include "autodist/exec/large_tensors.h"
 #include "autodist/exec/nonfinite.h"
+#include "autodist/exec/outputs.h"
 #include "autodist/exec/replay.h"
 #include "autodist/exec/safetensors.h"
 #include "autodist/exec/side_streams.h"
@@ -402,8 +403,13 @@ class Runner::Impl {
     const bool mean = program_->graph->reduction == ir::Reduction::kMean;
     for (const Micro& micro : micros) {
       if (micro.samples == 0) continue;
-      const double weight = mean ? static_cast<double>(micro.samples) : 1;
-      loss_sum_ += weight * micro.replay->output(0).item<double>();
+      const std::vector<std::size_t> numbers = numbers_of(micro.replay->graph());
+      number_sums_.resize(numbers.size());
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        const bool weighted = i > 0 || mean;
+        number_sums_[i] += (weighted ? static_cast<double>(micro.samples) : 1) *
+                           micro.replay->output(numbers[i]).item<double>();
+      }
       loss_samples_ += micro.samples;
     }
   }
@@ -413,9 +419,7 @@ class Runner::Impl {
   void add_sums(const std::vector<Micro>& micros) {
     if (std::exchange(added_sums_, true)) return;
     add_losses(micros);
-    std::vector<double> sums;
-    if (loss_samples_ > 0) sums.push_back(loss_sum_);
-    synchroniser_.add_sums(std::move(sums), loss_samples_);
+    synchroniser_.add_sums(number_sums_, loss_samples_);
   }
 
   void rethrow_failure() {
@@ -467,7 +471,7 @@ class Runner::Impl {
     calls().begin_step(step_);
     overflow_ = false;
     added_sums_ = false;
-    loss_sum_ = 0;
+    number_sums_.clear();
     loss_samples_ = 0;
     take_changes();
     open_sums_ = synchroniser_.open_sums(step_);
@@ -493,6 +497,8 @@ class Runner::Impl {
       result.samples += micro.samples;
       const auto loss = micro.replay->output(0).item<double>();
       result.loss += loss * (mean && !one ? static_cast<double>(micro.samples) : 1);
+      add_outputs(micro.replay->graph(), take_outputs(*micro.replay), micro.samples,
+                  result.samples - micro.samples, result.outputs);
       micro.replay->end();
     }
     if (mean && !one) result.loss /= static_cast<double>(result.samples);
@@ -648,7 +654,7 @@ class Runner::Impl {
   // Of the step that is under way.
   std::shared_ptr<const StepSums> open_sums_;
   bool added_sums_ = false;
-  double loss_sum_ = 0;
+  std::vector<double> number_sums_;  // of the step, by numbers_of() its outputs
   std::int64_t loss_samples_ = 0;
   Watching watching_;
   Seconds device_debt_;    // time of the imitated device that was not slept yet

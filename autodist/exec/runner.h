@@ -64,8 +64,11 @@ struct StepResult {
   Seconds compute;        // of the step without its waiting
   Seconds waiting;        // at gates
   bool overflow = false;  // with loss scaling: a gradient of this rank is not finite
-  // Over all replicas, once known: the loss times the samples (of a summed loss the loss).
+  // Over all replicas, once known: the loss times the samples (of a summed loss the loss), then the
+  // other single numbers among the outputs, times the samples.
   std::shared_ptr<const StepSums> sums{};
+  // What the step returns beside its loss (exec/outputs.h); nothing where it had no samples.
+  std::vector<torch::Tensor> outputs = {};
 };
 
 class Replay;

@@ -45,6 +45,13 @@ std::optional<ValueId> first_tensor(const Op& op) {
 
 }  // namespace
 
+bool is_batched(const Graph& graph, ValueId value) {
+  const std::vector<Affine>& sizes = graph.value(value).type.sizes;
+  if (sizes.empty()) return false;
+  if (graph.batch_fixed_reason.empty()) return sizes.front().per_sample != 0;
+  return sizes.front().at(0) == graph.example_batch;
+}
+
 std::optional<WatchedValue> find_watched(const Graph& graph, const std::string& name) {
   const std::size_t suffix = std::string(kGradient).size();
   if (name.size() > suffix && name.compare(name.size() - suffix, suffix, kGradient) == 0) {

@@ -22,6 +22,9 @@ struct WatchedValue {
   bool batched = false;  // its first dimension is the batch
 };
 
+// Whether its first dimension is the batch. Where the graph's batch is fixed: whether it is as long.
+bool is_batched(const Graph& graph, ValueId value);
+
 // Nothing for names that the graph does not know; "loss" is none of them. A module's value is what
 // the last forward op made that reads parameters or buffers of it, or of the modules in it: a
 // layer's own result, without what is done with it outside. Of several calls that of the last.

@@ -104,7 +104,7 @@ class PlacedLowering {
     for (const auto& [turn, m, op] : order) emit(ir::OpId(op), m);
   }
 
-  // Who needs which value of another stage; the loss is everybody's.
+  // Who needs which value of another stage; what a step returns is everybody's.
   void find_readers() {
     const auto need = [&](ir::ValueId value, std::uint32_t stage) {
       const auto maker = history_.maker(value);
@@ -118,8 +118,8 @@ class PlacedLowering {
       const ir::Variable& variable = graph_.variables[i];
       if (variable.gradient) need(*variable.gradient, state_.stage_of_variable[i]);
     }
-    for (std::uint32_t stage = 0; stage < program_.stages && !graph_.outputs.empty(); ++stage) {
-      need(graph_.outputs.front(), stage);
+    for (const ir::ValueId output : graph_.outputs) {
+      for (std::uint32_t stage = 0; stage < program_.stages; ++stage) need(output, stage);
     }
     for (const auto& [value, stages] : readers_) made_by_[*history_.maker(value)].push_back(value);
   }
@@ -195,9 +195,9 @@ class PlacedLowering {
 
   // What stands behind everything else.
   void finish() {
-    for (std::uint32_t m = 0; m < program_.micro_batches && !graph_.outputs.empty(); ++m) {
+    for (std::uint32_t m = 0; m < program_.micro_batches; ++m) {
       for (std::uint32_t stage = 0; stage < program_.stages; ++stage) {
-        receive(graph_.outputs.front(), stage, m);
+        for (const ir::ValueId output : graph_.outputs) receive(output, stage, m);
       }
     }
     for (std::uint32_t stage = 0; stage < program_.stages; ++stage) insert_releases(stage);

@@ -24,7 +24,7 @@ __all__: list[str]
 __version__: str
 
 _Path = str | os.PathLike[str]
-_Loss = Callable[..., torch.Tensor] | None
+_Loss = Callable[..., Any] | None  # the loss, or a structure that holds it
 _AnyBuilder = str | StrategyBuilder | type[StrategyBuilder] | _Builder
 _Optimizer = str | torch.optim.Optimizer | Callable[[list[torch.Tensor]], torch.optim.Optimizer]
 _Result = TypeVar("_Result")
@@ -342,7 +342,7 @@ class AutoDist:
         seed: int = 0,
         cpu_only: bool = False,
         accumulate: int = 1,
-        verify_every: int = 0,
+        verify_every: int | None = None,
         on_nonfinite: Literal["stop", "ignore"] = "stop",
         loss_scaling: str | float | None = None,
         update_rules: dict[str, tuple[int, Callable[..., object]]] | None = None,
@@ -351,6 +351,12 @@ class AutoDist:
         trace_steps: int = 200,
         initial_weights: _Path | None = None,
         measure: bool = True,
+        budget: str = "10s",
+        search_seed: int = 0,
+        trials: int = 0,
+        library: bool = False,
+        history: bool = True,
+        progress: bool = True,
         join_limit: float = 60.0,
         stall_limit: float = 300.0,
         silence_limit: float = 20.0,
@@ -433,9 +439,9 @@ class Loss(Real):
     def real(self) -> float: ...
 
 class Session:
-    def __call__(self, *batch: Any) -> Loss: ...
-    def run(self, *batch: Any) -> Loss: ...
-    def run_local(self, *rows: Any) -> Loss: ...
+    def __call__(self, *batch: Any) -> Any: ...
+    def run(self, *batch: Any) -> Any: ...
+    def run_local(self, *rows: Any) -> Any: ...
     def run_and_fetch(self, names: Iterable[str], *batch: Any) -> dict[str, torch.Tensor]: ...
     def sum_over_ranks(self, values: Iterable[float]) -> list[float]: ...
     @overload
@@ -471,6 +477,8 @@ class Session:
     def last(self) -> StepReport: ...
     @property
     def local_loss(self) -> float: ...
+    @property
+    def lr(self) -> float: ...
     @property
     def step(self) -> int: ...
     @property

@@ -12,6 +12,16 @@ from ._session import Session
 from ._steps import Steps, TrainingStep
 
 
+# Steps of a run that are compared with the model's own, unless the user says otherwise.
+_VERIFIED_STEPS = 20
+
+
+def _show(line):
+    """The line in the place of the last one; '' leaves nothing there."""
+    sys.stderr.write(f"\r{line}\033[K")
+    sys.stderr.flush()
+
+
 def _one_of(name, value, other_name, other):
     """What was given under one of two names."""
     if value and other:
@@ -46,8 +56,8 @@ class AutoDist:
         Empty: the ranks that a launcher started, else this process alone.
     strategy_builder, builder : str, StrategyBuilder or callable, optional
         The strategy: a builder's name, with options if wanted (``'AllReduce:chunk_size=64'``), one
-        of :mod:`autodist.strategy`, or a function ``(graph, cluster) -> Strategy``. By default
-        ``'PSLoadBalancing'``. Either name will do; the first is AutoDist's.
+        of :mod:`autodist.strategy`, or a function ``(graph, cluster) -> Strategy``. By default, and
+        with ``'auto'``, it is searched. Either name will do; the first is AutoDist's.
     resource_spec_file : path, optional
         AutoDist's name of a `cluster` that is a file.
     builders : dict of str to callable, optional
@@ -60,8 +70,9 @@ class AutoDist:
         One CPU rank for each listed GPU.
     accumulate : int
         Micro-batches per step.
-    verify_every : int
-        Every so many steps, compare the replayed step with the model's own; 0: never.
+    verify_every : int, optional
+        Every so many steps, compare the replayed step with the model's own; 0: never. By default at
+        each of the first 20, unless the plan places the graph's ops on several ranks.
     on_nonfinite : {'stop', 'ignore'}
         What a loss or gradient that is not finite does.
     loss_scaling : str or float, optional
@@ -84,6 +95,21 @@ class AutoDist:
         A safetensors file whose tensors take the place of the model's own first values.
     measure : bool
         Time every op at capture; fixes what travels first.
+    budget : str
+        Of the search: a time (``'10s'``), or a number of simulations (``'40'``).
+    search_seed : int
+        Of the search.
+    trials : int
+        Run so many of the most promising plans for 50 steps each first, and take the fastest.
+    library : bool
+        Let the search take all-reduces by a library. They are not encrypted, and two runs with them
+        differ.
+    history : bool
+        Learn from what trainings by ``autodist train`` and trials took on this cluster before, and
+        keep what trials take (``AUTODIST_HISTORY`` says where).
+    progress : bool
+        Say on standard error, at the chief and where that is a terminal, what is being captured and
+        searched, and what was found.
     join_limit, stall_limit : float
         Seconds for the ranks to meet, and for a wait within a step.
     silence_limit : float
@@ -107,7 +133,7 @@ class AutoDist:
         seed=0,
         cpu_only=False,
         accumulate=1,
-        verify_every=0,
+        verify_every=None,
         on_nonfinite="stop",
         loss_scaling=None,
         update_rules=None,
@@ -116,6 +142,12 @@ class AutoDist:
         trace_steps=200,
         initial_weights=None,
         measure=True,
+        budget="10s",
+        search_seed=0,
+        trials=0,
+        library=False,
+        history=True,
+        progress=True,
         join_limit=60.0,
         stall_limit=300.0,
         silence_limit=20.0,
@@ -124,13 +156,17 @@ class AutoDist:
         builder = _one_of("builder", builder, "strategy_builder", strategy_builder)
         specification = _specification(cluster or "")
         options = _autodist.JobOptions()
-        options.builder, own = chosen_builder(builder, builders)
+        options.builder, own = chosen_builder(builder or "auto", builders)
         options.set_builders(own)
         options.strategy_file = "" if strategy_file is None else os.fspath(strategy_file)
         options.seed = seed
         options.cpu_only = cpu_only
         options.accumulate = accumulate
-        options.verify_every = verify_every
+        options.verify_every = verify_every or 0
+        options.verify_first = _VERIFIED_STEPS if verify_every is None else 0
+        options.set_search(budget, search_seed, trials, library, history)
+        if progress and sys.stderr.isatty():
+            options.set_progress(_show, sys.stderr.write)
         options.set_on_nonfinite(on_nonfinite)
         options.loss_scaling = "" if loss_scaling is None else str(loss_scaling)
         for rule, (states, function) in (update_rules or {}).items():
@@ -185,14 +221,16 @@ class AutoDist:
         model : torch.nn.Module
             Its parameters are trained in place.
         loss_fn : callable or None
-            ``loss_fn(model, *batch)``, a scalar tensor; None: ``model(*batch)`` is the loss.
+            ``loss_fn(model, *batch)``, a scalar tensor, or a tuple, dictionary or dataclass that
+            holds it (first, as ``'loss'``, as ``.loss``) beside what a step shall return, too; None:
+            ``model(*batch)``.
         optimizer : str, torch.optim.Optimizer or callable
             ``'adam:lr=1e-3'`` (docs/formats/optimizer.md), or a new optimizer of torch.optim over
             the model's parameters, whose groups are kept. Its ``step`` is never called; what its
             groups say (rates, momentum, weight decay, betas) is read in every step, so that the
             schedulers of ``torch.optim.lr_scheduler`` work.
-        example_batch : tuple of torch.Tensor
-            What one replica gets in a step. Its shapes and types count.
+        example_batch : tuple
+            What one replica gets in a step: tensors, or structures of them. Shapes and types count.
         name, batched, reduction
             As for :func:`capture`.
         clip : float, optional

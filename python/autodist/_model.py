@@ -1,10 +1,12 @@
 """A torch.nn.Module and a loss function as the named tensors and the function that are captured."""
 
+import collections.abc
 import contextlib
 import inspect
 
 import torch
 
+from . import _host_state
 from ._errors import UsageError
 from ._structure import Structure
 
@@ -25,6 +27,17 @@ def _arguments(batch, what):
     if not arguments:
         raise UsageError(f"{what}: a tuple of tensors expected, it is empty")
     return arguments
+
+
+def _loss_of(result):
+    """The loss in what loss_fn returned: it, its first element, its 'loss'; None: there is none."""
+    if isinstance(result, (tuple, list)) and not hasattr(result, "_fields"):
+        result = result[0] if result else None
+    elif isinstance(result, collections.abc.Mapping):
+        result = result.get("loss")
+    elif not isinstance(result, torch.Tensor):
+        result = getattr(result, "loss", None)
+    return result if isinstance(result, torch.Tensor) else None
 
 
 def _positional(function, most):
@@ -87,6 +100,9 @@ class Step:
         is_plain = all(isinstance(each, torch.Tensor) for each in arguments)
         self.input_names = [] if is_plain else ["batch" + each for each in self._batch.names]
         self.batched = self._flags(batched)
+        self._before = None  # what the host had at the first call
+        self._result = None  # what a step returns, once it has been called
+        self._loss_at = 0  # among its tensors
         self.sum = reduction == "sum"
         self.parameters = list(_walk(model, "", "_parameters"))
         self.buffers = list(_walk(model, "", "_buffers"))
@@ -126,33 +142,72 @@ class Step:
         """The batch's tensors, if it is of the example's kind: what the step cannot take must not
         reach the job, which a failed step ends."""
         tensors = self._batch.leaves(self._inputs(batch, what), what)
-        for name, got, expected in zip(self._batch.names, tensors, self.example):
+        rows = None
+        for name, got, expected, split in zip(
+            self._batch.names, tensors, self.example, self._are_split()
+        ):
             if got.dtype != expected.dtype or got.dim() != expected.dim():
                 raise UsageError(
                     f"{what}{name} is {got.dtype} of {got.dim()} dimensions, the step was "
                     f"captured with {expected.dtype} of {expected.dim()}"
                 )
+            if split and rows is not None and len(got) != rows:
+                raise UsageError(f"{what}{name} has {len(got)} rows, what stands before it {rows}")
+            rows = len(got) if split else rows
         return tensors
+
+    def _are_split(self):
+        """Which inputs have the batch as their first dimension (TrainingStep's is_batched)."""
+        if self.batched:
+            return self.batched
+        first = self.example[0]
+        return [
+            first.dim() > 0 and each.dim() > 0 and len(each) == len(first) for each in self.example
+        ]
 
     def _arguments_of(self, tensors):
         batch = self._batch.rebuilt(tensors)
         return batch if self._many > 1 else (batch,)
 
-    def loss(self, *tensors):
-        """The scalar loss of a batch, with every buffer in its own place afterwards."""
+    def returned(self, *tensors):
+        """The scalar loss of a batch, and behind it the other tensors that the step returns; every
+        buffer is in its own place afterwards."""
         batch = self._arguments_of(tensors)
+        if self._before is None:
+            self._before = _host_state.snapshot(self.model, self.loss_fn)
         with modes(self.model, self._modes):
             if self.loss_fn is None:
-                loss = self.model(*batch)
+                result = self.model(*batch)
             else:
-                loss = self.loss_fn(self.model, *batch)
-        if not isinstance(loss, torch.Tensor):
+                result = self.loss_fn(self.model, *batch)
+        loss = _loss_of(result)
+        if loss is None:
             raise UsageError(
-                f"loss_fn: a tensor with the loss expected, got {type(loss).__name__}. Do not call "
-                "item() or float() on it."
+                f"loss_fn: a tensor with the loss expected, got {type(result).__name__}. Return the "
+                "loss, (loss, …) or {'loss': …}, and do not call item() or float() on it."
             )
+        if self._result is None:
+            self._result = Structure(result, "what loss_fn returns")
+        leaves = self._result.leaves(result)
+        self._loss_at = next(index for index, leaf in enumerate(leaves) if leaf is loss)
         self._keep_buffers()
-        return loss
+        return [loss, *leaves[: self._loss_at], *leaves[self._loss_at + 1 :]]
+
+    def host_changes(self):
+        """A sentence about what the host has changed since the first call; '' if nothing."""
+        now = _host_state.snapshot(self.model, self.loss_fn)
+        return _host_state.changes(self._before or now, now)
+
+    @property
+    def returns_more(self):
+        """Whether the step returns more than its loss. REQUIRES: it was captured."""
+        return len(self._result.names) > 1
+
+    def result(self, loss, others):
+        """What loss_fn returned, with this loss and these other values."""
+        leaves = list(others)
+        leaves.insert(self._loss_at, loss)
+        return self._result.rebuilt(leaves)
 
     def outputs(self, *tensors):
         """What an exported file's `forward` returns, as a list; in evaluation mode.

@@ -42,6 +42,7 @@ class Session:
         self._step = step
         trained = of_names(step.parameters, step.trains)
         self._optimizer = Followed(optimizer, trained)
+        self._rate = None  # of the last step, where the optimizer says it
         self._guard = Guard(trained)
         self._settler = Settler() if settler is None else settler
         self._settler.watch(handle.settle, step.model, trained)
@@ -65,9 +66,11 @@ class Session:
 
         Returns
         -------
-        Loss
-            Over all rows of all replicas, once it is read (:class:`Loss`); :attr:`local_loss` is
-            that of this replica's rows.
+        Loss or object
+            The loss over all rows of all replicas, once it is read (:class:`Loss`);
+            :attr:`local_loss` is that of this replica's rows. Where loss_fn returns a structure that
+            holds the loss: that, with the job's mean, likewise, of single numbers, and this
+            replica's rows of what has the batch as its first dimension, without gradients.
 
         Raises
         ------
@@ -85,10 +88,24 @@ class Session:
     def _stepped(self, run, batch, what):
         tensors = self._step.fitting(batch, what)
         self._optimizer.tell(self._handle)
+        self._rate = self._optimizer.lr
         with self._settler.step():
             run(tensors)
         self._optimizer.count()
-        return Loss(self._handle.job_loss())
+        return self._step.result(Loss(self._handle.job_loss()), self._others())
+
+    def _others(self):
+        """What the step just done returned beside its loss."""
+        if not self._step.returns_more:
+            return []
+        others, numbers = [], 0
+        for each in self._handle.outputs():
+            if each.dim() == 0 and not each.is_complex():
+                numbers += 1
+                others.append(Loss(self._handle.job_number(numbers)))
+            else:
+                others.append(each)
+        return others
 
     def run_local(self, *rows):
         """One step on rows that only this rank has; their number may differ between ranks."""
@@ -277,6 +294,13 @@ class Session:
     def local_loss(self):
         """The loss of the last step on this replica's rows; nan where it had none."""
         return self._handle.last.loss
+
+    @property
+    def lr(self):
+        """The learning rate of the last step, with its schedule; that of the first parameter group,
+        or of the first parameter."""
+        rate = self._rate if self.step else self._optimizer.lr
+        return self._handle.rate(max(self.step - 1, 0)) if rate is None else rate
 
     @property
     def step(self):

@@ -1,4 +1,4 @@
-"""Batches that are dictionaries, dataclasses, tuples in tuples and None."""
+"""Batches and results that are dictionaries, dataclasses, tuples in tuples and None."""
 
 import collections
 import copy
@@ -29,6 +29,13 @@ class Sample:
     extra: torch.Tensor | None
 
 
+@dataclasses.dataclass
+class Output:
+    logits: torch.Tensor
+    loss: torch.Tensor
+    hidden: list
+
+
 class Batch(collections.UserDict):
     """As tokenizers give them: a mapping, and no dict."""
 
@@ -43,7 +50,8 @@ class Net(nn.Module):
         hidden = torch.tanh(self.first(ids))
         if mask is not None:
             hidden = hidden * mask
-        return nn.functional.mse_loss(self.second(hidden), labels)
+        return Output(self.second(hidden), nn.functional.mse_loss(self.second(hidden), labels),
+                      [hidden])
 
 
 def make():
@@ -64,7 +72,8 @@ def of_dictionary(model, batch):
 def of_dataclass(model, sample, weights):
     assert isinstance(sample, Sample) and isinstance(sample.pair, Pair) and sample.extra is None
     assert weights[1] == (None,)
-    return model(sample.pair.left, weights[0]["mask"], sample.pair.right)
+    out = model(sample.pair.left, weights[0]["mask"], sample.pair.right)
+    return out.loss, {"size": out.logits.detach().abs().mean(), "logits": out.logits}
 
 
 def dictionary(number, rows=ROWS):
@@ -100,21 +109,41 @@ def train(kind, builder, **options):
             given = batch(number)
             if kind == "dictionary" and number == 2:
                 given = (turned(given[0]),)
+            rows = step.rows_of(ROWS)
+            own = slice(rows.start, rows.stop)
             optimizer.zero_grad()
-            loss_fn(theirs, *given).backward()
-            step(*given)
+            expected = loss_fn(theirs, *given)
+            got = step(*given)
+            if kind == "dictionary":
+                assert isinstance(got, Output) and len(got.hidden) == 1
+                expected.loss.backward()
+                assert torch.allclose(got.logits, expected.logits[own]), number
+                assert torch.allclose(got.hidden[0], expected.hidden[0][own])
+                assert not got.logits.requires_grad
+            else:
+                loss, more = got
+                expected[0].backward()
+                assert sorted(more) == ["logits", "size"]
+                assert torch.allclose(more["logits"], expected[1]["logits"][own])
+                assert abs(float(more["size"]) - expected[1]["size"].item()) < 1e-12
             optimizer.step()
         # Rows of this rank alone, and none at all.
-        step.run_local(*batch(9, 4 if ad.rank == 0 else 0))
+        part = batch(9, 4 if ad.rank == 0 else 0)
+        got = step.run_local(*part)
+        logits = got.logits if kind == "dictionary" else got[1]["logits"]
+        assert logits.shape == ((4, 3) if ad.rank == 0 else (0, 3)), logits.shape
         optimizer.zero_grad()
-        loss_fn(theirs, *batch(9, 4)).backward()
+        expected = loss_fn(theirs, *batch(9, 4))
+        (expected.loss if kind == "dictionary" else expected[0]).backward()
         optimizer.step()
         fetched = step.run_and_fetch(["loss", "second.weight.grad"], *batch(4))
         optimizer.zero_grad()
-        loss_fn(theirs, *batch(4)).backward()
+        expected = loss_fn(theirs, *batch(4))
+        (expected.loss if kind == "dictionary" else expected[0]).backward()
         optimizer.step()
         assert torch.allclose(fetched["second.weight.grad"], theirs.second.weight.grad)
-        assert step.evaluate(loss_fn, *batch(5)) > 0
+        evaluated = step.evaluate(loss_fn, *batch(5))
+        assert type(evaluated) is (Output if kind == "dictionary" else tuple)
         step.synchronize()
     assert comparing.largest_difference(ours.state_dict(), theirs.state_dict()) < 1e-12
 
@@ -130,6 +159,8 @@ def refused(words, function, *arguments, **keywords):
 
 def expect_refusals():
     batch = dictionary(0)
+    graph = autodist.capture(make(), of_dictionary, batch)
+    assert [name for name, _ in graph.inputs] == ["batch['ids']", "batch['mask']", "batch['labels']"]
     # A frozen mapping and one that is no dict come as what they were, or as a dict.
     for kind in (types.MappingProxyType, Batch, collections.OrderedDict):
         captured = autodist.capture(make(), lambda m, b: m(**b), kind(batch))
@@ -137,6 +168,10 @@ def expect_refusals():
     refused(["example_batch['mask'] is of type int"], autodist.capture, make(), of_dictionary,
             {**batch, "mask": 3})
     refused(["holds no tensor"], autodist.capture, make(), of_dictionary, {})
+    refused(["what loss_fn returns['n'] is of type int"], autodist.capture, make(),
+            lambda m, b: {"loss": m(**b).loss, "n": 3}, batch)
+    refused(["a tensor with the loss expected, got dict"], autodist.capture, make(),
+            lambda m, b: {"losses": m(**b).loss}, batch)
     model = make()
     with autodist.AutoDist().distribute(model, of_dictionary, "sgd", batch) as step:
         refused(["batch has no ['mask']"], step, {"ids": batch["ids"], "labels": batch["labels"]})
@@ -147,23 +182,44 @@ def expect_refusals():
         refused(["rows['ids'] is of type dict"], step.run_local, {**batch, "ids": {}})
         refused(["batch is of type Tensor", "a dict there"], step, batch["ids"])
         refused(["batch: 3 arguments, the step was captured with 1"], step, *batch.values())
+        refused(["batch['mask']", "9 rows"], step, {**batch, "mask": batch["mask"][:9]})
         step(batch)
-    # Which are split is said in the same structure, or one by one.
+    # Which are split is said in the same structure, or one by one; a parameter that is returned is
+    # that of the step.
     table = torch.randn(10, 10).double()
 
     def uses_table(m, b):
-        return m(**b["in"]) + (b["table"] ** 2).mean()
+        return m(**b["in"]).loss + (b["table"] ** 2).mean(), m.second.weight, b["table"]
 
     whole = {"in": copy.copy(batch), "table": table}
     flags = {"in": dict.fromkeys(batch, True), "table": False}
     for batched in (flags, [True, True, True, False]):
-        graph = autodist.capture(make(), uses_table, whole, batched=batched)
-        assert [batched for _, batched in graph.inputs] == [True, True, True, False]
+        model = make()
+        before = model.second.weight.detach().clone()
+        with autodist.AutoDist().distribute(model, uses_table, "sgd:lr=0.1", whole,
+                                            batched=batched) as step:
+            assert [batched for _, batched in step.graph.inputs] == [True, True, True, False]
+            _, weight, same = step(whole)
+            assert torch.equal(weight, before) and torch.equal(same, table)
+            step.synchronize()
+            assert not torch.equal(weight, model.second.weight)
+
+
+def expect_micro_batches():
+    """Rows follow on rows, single numbers are averaged."""
+    ours = make()
+    with autodist.AutoDist(accumulate=3).distribute(ours, of_dataclass, "sgd:lr=0",
+                                                    dataclass(0, 4)) as step:
+        _, more = step(*dataclass(1))
+        expected = of_dataclass(make(), *dataclass(1))[1]
+        assert torch.allclose(more["logits"], expected["logits"])
+        assert abs(float(more["size"]) - expected["size"].item()) < 1e-12
 
 
 def main(builder=None):
     if builder is None:
         expect_refusals()
+        expect_micro_batches()
         print("structures: all as they should be")
     else:
         import os

@@ -15,6 +15,16 @@ std::vector<NamedTensor> named_tensors(const py::object& pairs) {
   return tensors;
 }
 
+// Of a batch's tensors, one by one, to a list of tensors.
+std::function<std::vector<torch::Tensor>(const Batch&)> function_of(py::object function) {
+  return [kept = keep(std::move(function))](const Batch& batch) {
+    const py::gil_scoped_acquire lock;
+    py::tuple arguments(batch.size());
+    for (std::size_t i = 0; i < batch.size(); ++i) arguments[i] = py::cast(batch[i]);
+    return (*kept)(*arguments).cast<std::vector<torch::Tensor>>();
+  };
+}
+
 std::shared_ptr<ir::Graph> captured(const py::object& python_step, bool symbolic_batch,
                                     int cost_repetitions, std::uint64_t seed) {
   const TrainingStep step = training_step(python_step);
@@ -43,19 +53,14 @@ TrainingStep training_step(const py::object& step) {
   result.batched = step.attr("batched").cast<std::vector<bool>>();
   result.trains = step.attr("trains").cast<std::vector<std::string>>();
   result.reduction = step.attr("sum").cast<bool>() ? LossReduction::kSum : LossReduction::kMean;
-  const Kept loss = keep(step.attr("loss"));
-  result.loss = [loss](const Batch& batch) {
+  result.input_names = step.attr("input_names").cast<std::vector<std::string>>();
+  result.loss_and_more = function_of(step.attr("returned"));
+  result.loss = [more = result.loss_and_more](const Batch& batch) { return more(batch).at(0); };
+  result.evaluate = function_of(step.attr("outputs"));
+  const Kept changes = keep(step.attr("host_changes"));
+  result.host_changes = [changes] {
     const py::gil_scoped_acquire lock;
-    py::tuple arguments(batch.size());
-    for (std::size_t i = 0; i < batch.size(); ++i) arguments[i] = py::cast(batch[i]);
-    return (*loss)(*arguments).cast<torch::Tensor>();
-  };
-  const Kept outputs = keep(step.attr("outputs"));
-  result.evaluate = [outputs](const Batch& batch) {
-    const py::gil_scoped_acquire lock;
-    py::tuple arguments(batch.size());
-    for (std::size_t i = 0; i < batch.size(); ++i) arguments[i] = py::cast(batch[i]);
-    return (*outputs)(*arguments).cast<std::vector<torch::Tensor>>();
+    return (*changes)().cast<std::string>();
   };
   return result;
 }

@@ -2,11 +2,14 @@
 
 #include "autodist/app/python/job.h"
 
+#include "autodist/app/history.h"
+#include "autodist/app/job.h"
 #include "autodist/app/python/training_step.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/ir/optimizer.h"
+#include "autodist/search/autosync/autosync.h"
 
 namespace autodist::python {
 namespace {
@@ -70,6 +73,29 @@ void add_rule(JobOptions& options, const std::string& name, int states, const py
   });
 }
 
+void set_search(JobOptions& options, const std::string& budget, std::uint64_t seed,
+                std::int64_t trials, bool library, bool history) {
+  search::parse_budget(budget);
+  if (trials < 0) fail(ErrorCode::kUsage, "trials={}, 0 or more expected", trials);
+  options.search.budget = budget;
+  options.search.seed = seed;
+  options.search.trials = trials;
+  options.search.library = library;
+  options.search.history = history ? app::history_folder(app::process_environment()) : "";
+}
+
+// Two functions of a text: JobOptions::progress, and SearchSettings::found.
+void set_progress(JobOptions& options, const py::object& progress, const py::object& found) {
+  const auto teller = [](const py::object& function) {
+    return [kept = keep(function)](const std::string& text) {
+      const py::gil_scoped_acquire lock;
+      (*kept)(text);
+    };
+  };
+  options.progress = teller(progress);
+  options.search.found = teller(found);
+}
+
 void bind_options(py::module_& module) {
   py::class_<JobOptions>(module, "JobOptions")
       .def(py::init([] {
@@ -87,11 +113,14 @@ void bind_options(py::module_& module) {
       .def_readwrite("measure", &JobOptions::measure)
       .def_readwrite("accumulate", &JobOptions::accumulate)
       .def_readwrite("verify_every", &JobOptions::verify_every)
+      .def_readwrite("verify_first", &JobOptions::verify_first)
       .def_readwrite("initial_weights", &JobOptions::initial_weights)
       .def_readwrite("command", &JobOptions::command)
       .def_readwrite("trace", &JobOptions::trace)
       .def_readwrite("trace_steps", &JobOptions::trace_steps)
       .def_readwrite("loss_scaling", &JobOptions::loss_scaling)
+      .def("set_search", &set_search)
+      .def("set_progress", &set_progress)
       .def("add_rule", &add_rule)
       .def("set_builders", &set_builders)
       .def("set_encryption",

@@ -4,6 +4,7 @@
 #include "autodist/app/python/training_step.h"
 #include "autodist/base/file.h"
 #include "autodist/ir/loss_scaling.h"
+#include "autodist/ir/optimizer.h"
 #include "autodist/ir/trace.h"
 
 namespace autodist::python {
@@ -79,6 +80,16 @@ Statistics statistics_of(const std::string& name) {
   fail(ErrorCode::kUsage, "evaluate: statistics='{}', 'chief' or 'mean' expected", name);
 }
 
+// Of the first variable that is trained, at a step; 0 where none is.
+double rate(SessionHandle& handle, std::int64_t step) {
+  const ir::Graph& graph = handle.get().graph();
+  for (const ir::Variable& variable : graph.variables) {
+    if (!variable.gradient) continue;
+    return variable.update.options.at("lr") * ir::factor_at(graph.schedule, step);
+  }
+  return 0;
+}
+
 }  // namespace
 
 void bind_session(py::module_& module) {
@@ -98,6 +109,10 @@ void bind_session(py::module_& module) {
       .def("job_loss",
            [](SessionHandle& handle) {
              return handle.call([](Session& s) { return s.job_loss(); });
+           })
+      .def("job_number",
+           [](SessionHandle& handle, std::size_t number) {
+             return handle.call([&](Session& s) { return s.job_number(number); });
            })
       .def("set_options",
            [](SessionHandle& handle,
@@ -146,6 +161,7 @@ void bind_session(py::module_& module) {
                write_file_atomically(path, ir::to_chrome_json(s.take_trace()));
              });
            })
+      .def("outputs", [](SessionHandle& handle) { return handle.get().outputs(); })
       .def("finish", &SessionHandle::finish)
       .def("close", &SessionHandle::close)
       .def_property_readonly("last", [](SessionHandle& handle) { return handle.get().last(); })
@@ -156,6 +172,7 @@ void bind_session(py::module_& module) {
                              [](SessionHandle& handle) { return handle.get().replica(); })
       .def_property_readonly("replicas",
                              [](SessionHandle& handle) { return handle.get().replicas(); })
+      .def("rate", &rate)
       .def("rows_of",
            [](SessionHandle& handle, std::int64_t batch) { return handle.get().rows_of(batch); })
       .def_property_readonly(

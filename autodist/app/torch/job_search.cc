@@ -29,12 +29,21 @@ class JobSearch {
     request.options.budget = search::parse_budget(settings_.budget);
     request.options.seed = settings_.seed;
     request.options.stop = settings_.stop;
+    if (!settings_.library) {
+      auto& known = request.options.allowed.algorithms;
+      known.erase(std::remove(known.begin(), known.end(), strategy::AllReduceAlgorithm::kLibrary),
+                  known.end());
+    }
+    request.options.progress = [this](const search::Progress& progress) {
+      job_.show("searching: " + progress_line(progress));
+    };
     request.passes = what_.passes;
     request.costs.micro_batches = what_.passes.micro_batches;
     request.cluster_file = job_.specification();
     request.history = settings_.history;
     request.links = links_;
     SearchedPlan plan = search_plan(what_.graph, job_.cluster(), request);
+    job_.show("");
     say(fmt::format("{} on {} by search: {}\n\n", what_.graph->name,
                     job_.specification().empty() ? job_.launcher() : job_.specification(),
                     plan.name) +

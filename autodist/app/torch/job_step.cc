@@ -17,6 +17,7 @@
 #include "autodist/capture/capture.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/link_probe.h"
+#include "autodist/exec/outputs.h"
 #include "autodist/exec/tensor_watch.h"
 #include "autodist/ir/loss_scaling.h"
 #include "autodist/ir/names.h"
@@ -111,8 +112,8 @@ TrainingStep as_captured(const NamedStep& named, const std::optional<ir::LossSca
     step.example.push_back(as_input(scaling->scale));
   }
   if (named.optimizer) return step;
-  step.evaluate = [loss = step.loss](const Batch& batch) {
-    return std::vector<torch::Tensor>{loss(batch)};
+  step.evaluate = [declared = named.step](const Batch& batch) {
+    return returned_by(declared, batch);
   };
   return step;
 }
@@ -131,6 +132,7 @@ JobStep::JobStep(JoinedJob& job, NamedStep step, std::uint32_t index)
   options.scaled_loss = scaling_.has_value();
   // Every rank captures its own step, to bind its own tensors; only the chief's measured costs and
   // the chief's choice count.
+  job_.show(fmt::format("capturing {}", captured_.name));
   const bool measures = job_options().measure && job_.is_chief() && job_.size() > 1;
   if (!measures) options.cost_repetitions = 0;
   capture::CapturedStep captured = trains() ? capture::capture(captured_, options)
@@ -138,7 +140,10 @@ JobStep::JobStep(JoinedJob& job, NamedStep step, std::uint32_t index)
   if (trains()) ir::declare_updates(captured.graph, *named_.optimizer);
   graph_ = std::make_shared<const ir::Graph>(std::move(captured.graph));
   bindings_ = capture::bind(*graph_, captured_, torch::kCPU, captured.tensors.constants);
+  job_.show(fmt::format("captured {}: {} ops, {} variables; choosing a strategy", graph_->name,
+                        graph_->ops.size(), graph_->variables.size()));
   choose_strategy();
+  job_.show("");
   const std::string what = name().empty() ? "program" : fmt::format("program of '{}'", name());
   comm::agree(job_.transport(), what, ir::digest_of(*program_),
               fmt::format("graph '{}' {}, strategy {}", graph_->name,
@@ -266,9 +271,14 @@ void JobStep::note_values() {
   }
 }
 
-JobLoss JobStep::job_loss() const {
+JobLoss JobStep::job_number(std::size_t number) const {
   if (!sums_) fail(ErrorCode::kUsage, "job_loss: no step was run yet");
-  return {sums_, runner_, graph_->reduction == ir::Reduction::kMean};
+  const std::size_t known = exec::numbers_of(*graph_).size();
+  if (number >= known) {
+    fail(ErrorCode::kUsage, "job_number: {} of {}, the loss counted; the step returns no more",
+         number, known);
+  }
+  return {sums_, runner_, number > 0 || graph_->reduction == ir::Reduction::kMean, number};
 }
 
 void JobStep::set_options(const std::map<std::string, std::map<std::string, double>>& options) {
@@ -310,11 +320,18 @@ std::pair<std::int64_t, std::int64_t> JobStep::rows_of(std::int64_t batch) const
 
 double JobStep::run_local(const Batch& rows) { return run_rows(with_scale(rows)); }
 
+// Before the next step.
+bool JobStep::verifies() const {
+  if (!trains()) return false;
+  const std::int64_t every = job_options().verify_every;
+  if (every > 0 && step() % every == 0) return true;
+  return !program_->is_placed() && step() - first_step_ < job_options().verify_first;
+}
+
 double JobStep::run_rows(const Batch& rows) {
   job_.check_children();
-  const std::int64_t every = job_options().verify_every;
-  if (trains() && every > 0 && step() % every == 0) shapes_->verify(*runner_, rows);
   const std::int64_t captures = shapes_->captures();
+  if (verifies()) shapes_->verify(*runner_, rows);
   const exec::StepResult result = run_parts(rows);
   sums_ = result.sums;
   report_.captured = shapes_->captures() > captures;
@@ -324,6 +341,7 @@ double JobStep::run_rows(const Batch& rows) {
   report_.loss = result.samples > 0 ? result.loss : std::numeric_limits<double>::quiet_NaN();
   report_.waiting = result.waiting;
   report_.total = result.compute + result.waiting;
+  outputs_ = result.samples > 0 ? result.outputs : exec::no_outputs(*graph_);
   return report_.loss;
 }
 
@@ -349,6 +367,7 @@ exec::StepResult JobStep::run_parts(const Batch& rows) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const exec::StepResult part = shapes_->step(*runner_, parts[i], i + 1 == parts.size());
     loss += part.loss * (mean ? static_cast<double>(part.samples) : 1);
+    exec::add_outputs(*graph_, part.outputs, part.samples, whole.samples, whole.outputs);
     whole.samples += part.samples;
     whole.compute += part.compute;
     whole.waiting += part.waiting;

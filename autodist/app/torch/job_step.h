@@ -73,9 +73,10 @@ class JobStep {
                                                      const std::vector<std::string>& names);
   std::vector<double> sum_over_ranks(const std::vector<double>& values);
   [[nodiscard]] const StepReport& last() const { return report_; }
+  [[nodiscard]] const std::vector<torch::Tensor>& outputs() const { return outputs_; }
   ir::LossScale loss_scale();
   // Of the last step.
-  [[nodiscard]] JobLoss job_loss() const;
+  [[nodiscard]] JobLoss job_number(std::size_t number) const;
   void set_options(const std::map<std::string, std::map<std::string, double>>& options);
   StepSummary summarise(bool stop, bool save);
   std::vector<StepSummary> remaining_summaries();
@@ -87,6 +88,7 @@ class JobStep {
   strategy::Strategy build_together(const StrategyRequest& request,
                                     const std::optional<comm::LinkFigures>& links);
   [[nodiscard]] Batch with_scale(Batch batch);
+  [[nodiscard]] bool verifies() const;
   double run_rows(const Batch& rows);
   exec::StepResult run_parts(const Batch& rows);
   // Those with rows.
@@ -110,6 +112,7 @@ class JobStep {
   StepReport report_;
   std::shared_ptr<const exec::StepSums> sums_;  // of the last step
   std::vector<std::uint64_t> initial_values_;   // digests, by variable
+  std::vector<torch::Tensor> outputs_;  // of the last step
   std::int64_t first_step_ = 0;
   std::vector<NamedTensor> initial_state_;
   std::vector<NamedTensor> initial_owed_;

@@ -50,6 +50,11 @@ class JoinedJob {
   // How long a silent rank is waited for, and that its silence is said.
   void set_pulse(comm::ExchangeOptions& exchange) const;
 
+  // JobOptions::progress, at the chief.
+  void show(const std::string& line) const {
+    if (options_.progress && is_chief()) options_.progress(line);
+  }
+
   [[nodiscard]] const JobOptions& options() const { return options_; }
   [[nodiscard]] const cluster::Cluster& cluster() const { return cluster_; }
   // As it was given: a file's path, "local:2", or nothing where a launcher's ranks are the cluster.

@@ -50,7 +50,7 @@ double JobLoss::value() const {
     runner->await(*sums_);
   }
   if (sums_->sums().empty()) return std::numeric_limits<double>::quiet_NaN();
-  const double sum = sums_->sums().front();
+  const double sum = sums_->sums().at(number_);
   return mean_ ? sum / static_cast<double>(sums_->samples()) : sum;
 }
 
@@ -97,6 +97,7 @@ Session::~Session() = default;
 double Session::run(const Batch& batch) { return impl_->turn().run(batch); }
 double Session::run_local(const Batch& rows) { return impl_->turn().run_local(rows); }
 const StepReport& Session::last() const { return impl_->step().last(); }
+const std::vector<torch::Tensor>& Session::outputs() const { return impl_->step().outputs(); }
 StepSummary Session::summarise(bool stop, bool save) { return impl_->turn().summarise(stop, save); }
 StepSummary Session::last_summary() { return impl_->turn().last_summary(); }
 std::map<std::string, torch::Tensor> Session::run_and_fetch(const Batch& batch,
@@ -117,7 +118,10 @@ std::pair<std::int64_t, std::int64_t> Session::rows_of(std::int64_t batch) const
 }
 void Session::synchronize() { impl_->job().synchronize(); }
 void Session::settle(const torch::Tensor& parameter) { impl_->job().settle(parameter); }
-JobLoss Session::job_loss() const { return impl_->step().job_loss(); }
+JobLoss Session::job_loss() const { return impl_->step().job_number(0); }
+JobLoss Session::job_number(std::size_t number) const {
+  return impl_->step().job_number(number);
+}
 void Session::set_options(const std::map<std::string, std::map<std::string, double>>& options) {
   impl_->turn().set_options(options);
 }

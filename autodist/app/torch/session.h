@@ -65,6 +65,8 @@ Encryption encryption_from_name(const std::string& name);
 struct SearchSettings {
   std::string budget = "10s";  // a time, or a number of simulations
   std::uint64_t seed = 0;
+  // Whether a plan may have all-reduces by a library, whose sums are not reproducible.
+  bool library = true;
   // So many of the best plans run for real before the training, and the fastest is taken. The
   // model's tensors are afterwards as they were.
   std::int64_t trials = 0;
@@ -104,6 +106,8 @@ struct JobOptions {
   std::int64_t accumulate = 1;
   // Every so many steps, before the step: compare it with its replay on the same rows. 0: never.
   std::int64_t verify_every = 0;
+  // The same at each of this run's first so many steps, where the graph is not placed.
+  std::int64_t verify_first = 0;
   exec::OnNonFinite on_nonfinite = exec::OnNonFinite::kStop;
   // "dynamic", "dynamic:scale=…,growth=…,backoff=…,interval=…" or a fixed scale
   // (ir/loss_scaling.h): the loss is scaled for the backward pass, and a step in which a gradient
@@ -122,6 +126,9 @@ struct JobOptions {
   // Called several times a second while a chief whose job is over waits for the ranks that it
   // started; what it throws ends the wait, and those that still run are stopped.
   std::function<void()> while_waiting;
+  // At the chief, often: what distribute() is doing, as one line without an end, in the place of the
+  // last one. Empty: it is done.
+  std::function<void(const std::string& line)> progress;
   // Lines that other ranks on this machine print. Default: standard error, prefixed.
   std::function<void(std::uint32_t rank, const std::string& line)> output;
 };
@@ -152,11 +159,13 @@ class JobLoss {
 
  private:
   friend class app::JobStep;
-  JobLoss(std::shared_ptr<const exec::StepSums> sums, std::weak_ptr<exec::Runner> runner, bool mean)
-      : sums_(std::move(sums)), runner_(std::move(runner)), mean_(mean) {}
+  JobLoss(std::shared_ptr<const exec::StepSums> sums, std::weak_ptr<exec::Runner> runner, bool mean,
+          std::size_t number)
+      : sums_(std::move(sums)), runner_(std::move(runner)), mean_(mean), number_(number) {}
   std::shared_ptr<const exec::StepSums> sums_;
   std::weak_ptr<exec::Runner> runner_;
   bool mean_;
+  std::size_t number_;
 };
 
 // What all ranks know of a step, one step later (with staleness s: s + 1 steps; with asynchronous
@@ -220,6 +229,10 @@ class Session {
   std::vector<double> sum_over_ranks(const std::vector<double>& values);
 
   [[nodiscard]] const StepReport& last() const;
+  // What the last step returned beside its loss (TrainingStep::loss_and_more), of this replica's
+  // rows; without gradients. Of micro-batches, rows follow on rows, and single numbers are averaged
+  // over samples.
+  [[nodiscard]] const std::vector<torch::Tensor>& outputs() const;
 
   // After a step: tells the others this rank's part of it, and what it asks for. Returns the
   // summary of the step before (with staleness s: of the s-th before that; with asynchronous
@@ -247,6 +260,9 @@ class Session {
 
   // The loss of the last step over all replicas.
   [[nodiscard]] JobLoss job_loss() const;
+  // The same of the number-th single number among outputs(), counted from 1: its mean over all
+  // samples. Throws Error(kUsage) where there is none.
+  [[nodiscard]] JobLoss job_number(std::size_t number) const;
   // Options of update rules from the next step on, by the parameter's name: {"fc.weight": {"lr":
   // 0.1}}; what is not named is as the optimizer was declared. Every rank sets the same, which is
   // checked before anything is updated; of asynchronous variables each its own. Throws

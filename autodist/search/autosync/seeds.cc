@@ -41,7 +41,11 @@ ir::Program seed_program(const Judge& judge, const ir::Graph& graph,
 std::vector<Candidate> seed_candidates(const ir::Graph& graph, const cluster::Cluster& cluster,
                                        const Space& space) {
   std::vector<Candidate> candidates;
+  const auto& known = space.allowed().algorithms;
+  const bool with_library = std::find(known.begin(), known.end(),
+                                      strategy::AllReduceAlgorithm::kLibrary) != known.end();
   for (const std::string& specification : seeds()) {
+    if (!with_library && specification.find("algorithm=library") != std::string::npos) continue;
     Candidate candidate;
     candidate.name = specification;
     candidate.builder = true;

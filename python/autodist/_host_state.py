@@ -1,0 +1,66 @@
+"""What a step reads from Python and not from tensors: plain attributes of its modules, and plain
+variables of the loss function. A replay knows them as they were at the capture."""
+
+import inspect
+import types
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def _is_plain(value):
+    if isinstance(value, (tuple, list)):
+        return len(value) <= 64 and all(_is_plain(each) for each in value)
+    if isinstance(value, dict):
+        return len(value) <= 64 and all(_is_plain(each) for each in value.values())
+    return isinstance(value, _PLAIN)
+
+
+def _written(value):
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _variables_of(function):
+    """{as a message calls it: value} of what a function reads beside its arguments."""
+    if inspect.ismethod(function):
+        owner, function = function.__self__, function.__func__
+        found = {f"self.{key}": value for key, value in getattr(owner, "__dict__", {}).items()}
+    elif isinstance(function, types.FunctionType):
+        found = {}
+    else:  # a callable object, a functools.partial
+        return {f"loss_fn.{key}": value for key, value in getattr(function, "__dict__", {}).items()}
+    for key in function.__code__.co_names:
+        if key in function.__globals__:
+            found[key] = function.__globals__[key]
+    for key, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        try:
+            found[key] = cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+    return found
+
+
+def snapshot(model, loss_fn):
+    """{as a message calls it: its value, written out} of what is plain."""
+    found = {}
+    for name, module in model.named_modules():
+        prefix = f"{name}." if name else ""
+        for key, value in vars(module).items():
+            if not key.startswith("_") and key != "training":  # a step keeps its modes
+                found[f"model.{prefix}{key}"] = value
+    if loss_fn is not None:
+        found.update(_variables_of(loss_fn))
+    return {name: _written(value) for name, value in found.items() if _is_plain(value)}
+
+
+def changes(before, now):
+    """A sentence about the first few that differ; '' where none does."""
+    differing = [
+        f"{name} was {before.get(name, 'not there')} and is {now.get(name, 'gone')}"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    ]
+    if not differing:
+        return ""
+    more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+    return f"Since the capture {'; '.join(differing[:3])}{more} has changed."
