@@ -7,7 +7,8 @@ A page has a scratch folder in which its blocks run in order, with AutoDist's pr
     sh, python    run; `exit=4` where that is the exit code expected
     output        of the block before; `…` stands for anything in a line, or alone for any lines
     yaml, pbtxt   are inspected as a cluster or a strategy
-    cpp           lines of the file named by `file=`, which runs as a test of its own; `…` is a gap
+    cpp           lines of the file named by `file=`, which runs as a test of its own; `…` is a gap;
+                  python with `file=examples/…`, too
     text          is no code
 
 `norun="reason"` leaves a block out and is listed; `file=NAME` keeps a block in the scratch folder.
@@ -101,7 +102,10 @@ class Page:
 
     def check(self, block):
         kept = block.attributes.get("file")
-        if kept and block.language != "cpp":
+        is_excerpt = block.language == "cpp" or (kept or "").startswith("examples/")
+        if is_excerpt:
+            return check_excerpt(block)
+        if kept:
             (self.scratch / kept).write_text(block.text)
         wanted = int(block.attributes.get("exit", 0))
         if block.language == "sh":
@@ -118,8 +122,6 @@ class Page:
             name = kept or f"block.{INSPECTED[block.language]}"
             (self.scratch / name).write_text(block.text)
             self.run(["autodist", "inspect", name])
-        elif block.language == "cpp":
-            check_excerpt(block)
         elif block.language == "json":
             json.loads(block.text)
         elif block.language != "text":
