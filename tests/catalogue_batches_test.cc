@@ -38,15 +38,20 @@ Work work_of(const ir::Graph& graph, std::int64_t batch) {
   return work;
 }
 
+// Of 8 samples.
+constexpr std::int64_t kMostActivations = std::int64_t{6} << 30;
+
 void expect_equal_at_every_batch(const std::string& name) {
   const ir::Graph one = captured_at(name, 1);
-  const ir::Graph eight = captured_at(name, 8);
   ASSERT_EQ(one.batch_fixed_reason, "") << name;
-  ASSERT_EQ(eight.batch_fixed_reason, "") << name;
+  // gpt2 and lm1b need more than 24 GiB to be captured at 8.
+  const std::int64_t larger = activation_bytes(one, 8) > kMostActivations ? 2 : 8;
+  const ir::Graph more = captured_at(name, larger);
+  ASSERT_EQ(more.batch_fixed_reason, "") << name;
   for (const std::int64_t batch : {1, 2, 3, 7, 8, 16, 64, 1000}) {
-    EXPECT_EQ(activation_bytes(one, batch), activation_bytes(eight, batch)) << name << batch;
-    EXPECT_EQ(peak_bytes(one, batch), peak_bytes(eight, batch)) << name << batch;
-    EXPECT_TRUE(work_of(one, batch) == work_of(eight, batch)) << name << batch;
+    EXPECT_EQ(activation_bytes(one, batch), activation_bytes(more, batch)) << name << batch;
+    EXPECT_EQ(peak_bytes(one, batch), peak_bytes(more, batch)) << name << batch;
+    EXPECT_TRUE(work_of(one, batch) == work_of(more, batch)) << name << batch;
   }
   EXPECT_GT(activation_bytes(one, 1), 0) << name;
   EXPECT_GT(work_of(one, 1).flops, 0) << name;
@@ -73,7 +78,6 @@ std::string identifier(const testing::TestParamInfo<std::string>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Small, Catalogue, testing::ValuesIn(names(true)), identifier);
-// Of 8 samples; gpt2's and lm1b's take tens of gigabytes.
 INSTANTIATE_TEST_SUITE_P(SlowPublished, Catalogue, testing::ValuesIn(names(false)), identifier);
 
 }  // namespace

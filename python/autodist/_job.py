@@ -8,12 +8,15 @@ from ._errors import Error, UsageError
 from ._model import Step
 from ._planning import chosen_builder
 from ._parameters import Settler
+from ._records import Files, Records
 from ._session import Session
 from ._steps import Steps, TrainingStep
 
 
 # Steps of a run that are compared with the model's own, unless the user says otherwise.
 _VERIFIED_STEPS = 20
+# Whose trace a report shows.
+_REPORTED_STEPS = 16
 
 
 def _show(line):
@@ -110,6 +113,11 @@ class AutoDist:
     progress : bool
         Say on standard error, at the chief and where that is a terminal, what is being captured and
         searched, and what was found.
+    log, tensorboard, report : path, optional
+        Written by the chief: a line for every step (CSV where the name ends in .csv, else JSON),
+        appended; a folder for an event file; when the job ends in order, a page for a browser with
+        the plan, the run, and the timeline of a step. With several steps each has its own, named
+        after it (``run-critic.csv``, ``tensorboard/critic``).
     join_limit, stall_limit : float
         Seconds for the ranks to meet, and for a wait within a step.
     silence_limit : float
@@ -148,6 +156,9 @@ class AutoDist:
         library=False,
         history=True,
         progress=True,
+        log=None,
+        tensorboard=None,
+        report=None,
         join_limit=60.0,
         stall_limit=300.0,
         silence_limit=20.0,
@@ -172,13 +183,17 @@ class AutoDist:
         for rule, (states, function) in (update_rules or {}).items():
             options.add_rule(rule, states, function)
         options.set_encryption(encrypt)
-        options.trace = trace
-        options.trace_steps = trace_steps
+        self._files = Files.of(log, tensorboard, report)
+        options.trace = trace or report is not None
+        options.trace_steps = trace_steps if trace else min(trace_steps, _REPORTED_STEPS)
+        options.trace_at_end = report is not None
         options.initial_weights = "" if initial_weights is None else os.fspath(initial_weights)
         options.measure = measure
         options.set_limits(join_limit, stall_limit, silence_limit)
         options.command = _command_for(specification)
         self._job = _autodist.Job(specification, options)
+        if self.is_chief:
+            self._files.check()
 
     @property
     def rank(self):
@@ -243,7 +258,8 @@ class AutoDist:
         """
         step = Step(model, loss_fn, example_batch, name=name, batched=batched, reduction=reduction)
         text = _optimizers.clipped_text_of(optimizer, step.parameters, clip)
-        session = Session(self._job.distribute(step, text), step, optimizer)
+        handle = self._job.distribute(step, text)
+        session = Session(handle, step, optimizer, records=self._records(handle, step, self._files))
         try:
             _optimizers.check_sparse(optimizer, session.graph)
         except Error:
@@ -278,7 +294,8 @@ class AutoDist:
         handles = self._job.distribute_steps(declared)
         settler = Settler()
         sessions = {
-            name: Session(handle, each._step, each._optimizer, settler)
+            name: Session(handle, each._step, each._optimizer, settler,
+                          self._records(handle, each._step, self._files.of_step(name)))
             for (name, each), handle in zip(steps.items(), handles)
         }
         result = Steps(sessions)
@@ -289,6 +306,9 @@ class AutoDist:
             result.close()
             raise
         return result
+
+    def _records(self, handle, step, files):
+        return Records(handle, f"{step.name} on {self.size} ranks", files) if self.is_chief else None
 
     def __repr__(self):
         return f"<autodist.AutoDist rank {self.rank} of {self.size}>"

@@ -37,7 +37,7 @@ class Session:
     cannot know of ``sys.exit(1)``. One thread at a time.
     """
 
-    def __init__(self, handle, step, optimizer=None, settler=None):
+    def __init__(self, handle, step, optimizer=None, settler=None, records=None):
         self._handle = handle
         self._step = step
         trained = of_names(step.parameters, step.trains)
@@ -46,6 +46,7 @@ class Session:
         self._guard = Guard(trained)
         self._settler = Settler() if settler is None else settler
         self._settler.watch(handle.settle, step.model, trained)
+        self._records = records
         self._ended = False
         self._process = os.getpid()  # a fork has a copy that is not its own to end
         _live.add(self)
@@ -85,14 +86,22 @@ class Session:
         """
         return self._stepped(self._handle.run, batch, "batch")
 
-    def _stepped(self, run, batch, what):
-        tensors = self._step.fitting(batch, what)
+    def _begin_step(self):
         self._optimizer.tell(self._handle)
         self._rate = self._optimizer.lr
+
+    def _stepped(self, run, batch, what):
+        tensors = self._step.fitting(batch, what)
+        self._begin_step()
         with self._settler.step():
             run(tensors)
-        self._optimizer.count()
+        self._end_step()
         return self._step.result(Loss(self._handle.job_loss()), self._others())
+
+    def _end_step(self):
+        self._optimizer.count()
+        if self._records is not None:
+            self._records.add(self.lr)
 
     def _others(self):
         """What the step just done returned beside its loss."""
@@ -133,10 +142,10 @@ class Session:
             For a name that the step has not, with the nearest that it has.
         """
         tensors = self._step.fitting(batch, "batch")
-        self._optimizer.tell(self._handle)
+        self._begin_step()
         with self._settler.step():
             fetched = self._handle.run_and_fetch(list(names), tensors)
-        self._optimizer.count()
+        self._end_step()
         return fetched
 
     def sum_over_ranks(self, values):
@@ -370,13 +379,19 @@ class Session:
         waits for the ranks that it started to end.
         """
         if not self._ended and self._process == os.getpid():
+            if self._records is not None:
+                self._records.come_to_end()
             self._handle.finish()
             self._ended = True
+            if self._records is not None:
+                self._records.end()
             self._guard.end()
             self._settler.end()
 
     def close(self):
         """Leave the job, also when it is under way: the other ranks are told."""
+        if self._records is not None and not self._ended and self._process == os.getpid():
+            self._records.leave()
         self._ended = True
         self._guard.end()
         self._settler.end()

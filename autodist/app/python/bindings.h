@@ -33,6 +33,7 @@ void bind_strategy(py::module_& module);
 void bind_builders(py::module_& module);
 void bind_capture(py::module_& module);
 void bind_job(py::module_& module);
+void bind_records(py::module_& module);
 void bind_session(py::module_& module);
 
 // A cluster and what it was read from: what a job is told.

@@ -118,6 +118,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("command", &JobOptions::command)
       .def_readwrite("trace", &JobOptions::trace)
       .def_readwrite("trace_steps", &JobOptions::trace_steps)
+      .def_readwrite("trace_at_end", &JobOptions::trace_at_end)
       .def_readwrite("loss_scaling", &JobOptions::loss_scaling)
       .def("set_search", &set_search)
       .def("set_progress", &set_progress)

@@ -14,5 +14,6 @@ PYBIND11_MODULE(_autodist, module) {
   bind_builders(module);
   bind_capture(module);
   bind_job(module);
+  bind_records(module);
   bind_session(module);
 }

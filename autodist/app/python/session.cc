@@ -6,6 +6,7 @@
 #include "autodist/ir/loss_scaling.h"
 #include "autodist/ir/optimizer.h"
 #include "autodist/ir/trace.h"
+#include "autodist/report/html/run_log.h"
 
 namespace autodist::python {
 namespace {
@@ -46,6 +47,8 @@ void bind_reports(py::module_& module) {
              const py::gil_scoped_release unlocked;
              return loss.value();
            })
+      .def_property_readonly("known", &JobLoss::known)
+      .def_property_readonly("samples", &JobLoss::samples)
       .def_property_readonly("step", &JobLoss::step);
   py::class_<ir::LossScale>(module, "LossScale", "What loss scaling is at between two steps.")
       .def_readonly("scale", &ir::LossScale::scale, "Of the next step.")
@@ -162,6 +165,13 @@ void bind_session(py::module_& module) {
              });
            })
       .def("outputs", [](SessionHandle& handle) { return handle.get().outputs(); })
+      .def("write_report",
+           [](SessionHandle& handle, const std::string& path, const std::string& title,
+              const report::RunLog& run) {
+             const Session& session = handle.get();
+             const py::gil_scoped_release unlocked;
+             session.write_report(path, title, run, session.final_trace());
+           })
       .def("finish", &SessionHandle::finish)
       .def("close", &SessionHandle::close)
       .def_property_readonly("last", [](SessionHandle& handle) { return handle.get().last(); })

@@ -164,11 +164,10 @@ void JobStep::choose_strategy() {
   StrategyRequest request{own.empty() ? kDefaultBuilder : own,
                           named_.builder.empty() ? job_options().strategy_file : "",
                           job_options().builders, !name().empty()};
-  passes::Options options;
-  options.cpu_only = job_options().cpu_only;
-  options.micro_batches = job_options().accumulate;
-  options.loss_scaling = scaling_;
-  options.encrypted = job_.encrypts();
+  pass_options_.cpu_only = job_options().cpu_only;
+  pass_options_.micro_batches = job_options().accumulate;
+  pass_options_.loss_scaling = scaling_;
+  pass_options_.encrypted = job_.encrypts();
   // Ranks of one machine have no link to be careful with.
   std::optional<comm::LinkFigures> links;
   if (job_options().tune_links && job_.cluster().nodes.size() > 1 && job_.size() > 1) {
@@ -176,14 +175,15 @@ void JobStep::choose_strategy() {
                               job_options().join_limit);
   }
   if (request.builder == kSearch && request.file.empty() && job_.size() > 1) {
-    const TrialStep what{graph_, &captured_, &bindings_, options, job_options().seed + index_};
+    const TrialStep what{graph_, &captured_, &bindings_, pass_options_, job_options().seed + index_};
     strategy_ = search_together(job_, what, links, name().empty(), trial_epochs_);
   } else {
     if (request.builder == kSearch) request.builder = kDefaultBuilder;  // nobody to talk to
     strategy_ = build_together(request, links);
   }
+  chosen_by_ = source_of(request);
   program_ = std::make_shared<const ir::Program>(
-      passes::rewrite(graph_, strategy_, job_.cluster(), options, source_of(request)));
+      passes::rewrite(graph_, strategy_, job_.cluster(), pass_options_, chosen_by_));
   if (program_->is_placed()) check_placed();
 }
 

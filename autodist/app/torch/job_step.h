@@ -21,6 +21,7 @@
 #include "autodist/comm/collectives.h"
 #include "autodist/comm/link_probe.h"
 #include "autodist/exec/runner.h"
+#include "autodist/passes/pipeline.h"
 
 namespace autodist::app {
 
@@ -75,6 +76,11 @@ class JobStep {
   [[nodiscard]] const StepReport& last() const { return report_; }
   [[nodiscard]] const std::vector<torch::Tensor>& outputs() const { return outputs_; }
   ir::LossScale loss_scale();
+  // How the program was made of the strategy, and where that came from.
+  [[nodiscard]] const passes::Options& pass_options() const { return pass_options_; }
+  [[nodiscard]] const std::string& chosen_by() const { return chosen_by_; }
+  void gather_trace() { final_trace_ = runner_->gather_trace(); }
+  [[nodiscard]] const ir::Trace& final_trace() const { return final_trace_; }
   // Of the last step.
   [[nodiscard]] JobLoss job_number(std::size_t number) const;
   void set_options(const std::map<std::string, std::map<std::string, double>>& options);
@@ -109,6 +115,9 @@ class JobStep {
   capture::Bindings bindings_;
   std::unique_ptr<ShapeCache> shapes_;
   std::shared_ptr<exec::Runner> runner_;  // a JobLoss may ask it for as long as it lives
+  passes::Options pass_options_;
+  std::string chosen_by_;
+  ir::Trace final_trace_;
   StepReport report_;
   std::shared_ptr<const exec::StepSums> sums_;  // of the last step
   std::vector<std::uint64_t> initial_values_;   // digests, by variable

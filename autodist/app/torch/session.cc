@@ -7,6 +7,7 @@
 
 #include <limits>
 
+#include "autodist/app/torch/run_report.h"
 #include "autodist/app/torch/training_job.h"
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
@@ -54,6 +55,8 @@ double JobLoss::value() const {
   return mean_ ? sum / static_cast<double>(sums_->samples()) : sum;
 }
 
+bool JobLoss::known() const { return sums_->known(); }
+std::int64_t JobLoss::samples() const { return sums_->samples(); }
 std::int64_t JobLoss::step() const { return static_cast<std::int64_t>(sums_->step()); }
 
 Session AutoDist::distribute(TrainingStep step, const ir::Optimizer& optimizer) {
@@ -157,6 +160,11 @@ ir::Trace Session::gather_trace() {
   return runner.gather_trace();
 }
 ir::Trace Session::take_trace() { return impl_->turn().runner().take_trace(); }
+const ir::Trace& Session::final_trace() const { return impl_->step().final_trace(); }
+void Session::write_report(const std::string& path, const std::string& title,
+                           const report::RunLog& run, const ir::Trace& trace) const {
+  app::write_report(impl_->job().joined(), impl_->step(), {path, title, run, trace});
+}
 void Session::finish() { impl_->job().finish(); }
 
 Session& Steps::at(const std::string& name) {

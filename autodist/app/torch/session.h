@@ -45,6 +45,9 @@ namespace exec {
 class Runner;
 class StepSums;
 }  // namespace exec
+namespace report {
+struct RunLog;
+}  // namespace report
 
 // The optimizers by name; further options through ir::parse_optimizer("adamw:lr=1e-3,clip=1").
 struct Sgd : ir::Optimizer {
@@ -95,6 +98,8 @@ struct JobOptions {
   bool trace = false;  // keep Trace rows of steps
   // The last so many steps; 0: of all, which takes memory without end unless they are taken.
   std::int64_t trace_steps = 200;
+  // finish() gathers the traces of all ranks, where all have come to it (Session::final_trace).
+  bool trace_at_end = false;
   bool measure = true;  // time every op at capture (fixes priorities)
   // Of what ranks say to each other: kAuto where they are on more than one machine. Where it is
   // encrypted, a plan with all-reduces by a library, which are not, is refused.
@@ -155,6 +160,10 @@ class JobLoss {
   // ranks have computed the step. Throws Error: kPeersLost, kTimeout; kUsage where the job has ended
   // before it was known.
   [[nodiscard]] double value() const;
+  // Whether value() would wait.
+  [[nodiscard]] bool known() const;
+  // Of all replicas; with asynchronous variables of this rank. REQUIRES: known().
+  [[nodiscard]] std::int64_t samples() const;
   [[nodiscard]] std::int64_t step() const;
 
  private:
@@ -258,7 +267,7 @@ class Session {
   // it does nothing.
   void settle(const torch::Tensor& parameter);
 
-  // The loss of the last step over all replicas.
+  // The loss of the last step over all replicas. Throws Error(kUsage) before the first one.
   [[nodiscard]] JobLoss job_loss() const;
   // The same of the number-th single number among outputs(), counted from 1: its mean over all
   // samples. Throws Error(kUsage) where there is none.
@@ -313,6 +322,13 @@ class Session {
   ir::Trace take_trace();
   // Those of all ranks, at the chief, in its time; every rank calls it, once after its last step.
   ir::Trace gather_trace();
+  // What finish() has gathered (JobOptions::trace_at_end); else empty.
+  [[nodiscard]] const ir::Trace& final_trace() const;
+  // A page for a browser, at the chief: the plan with its prediction and what else there was to
+  // choose, the run, and a timeline. An empty run or trace is left out. Throws Error(kEnvironment)
+  // where it cannot be written.
+  void write_report(const std::string& path, const std::string& title, const report::RunLog& run,
+                    const ir::Trace& trace) const;
   // Of slices, those sent again included, since the first step.
   [[nodiscard]] std::uint64_t bytes_sent() const;
 

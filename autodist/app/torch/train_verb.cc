@@ -13,7 +13,6 @@
 #include "autodist/app/history.h"
 #include "autodist/app/launcher.h"
 #include "autodist/app/output_file.h"
-#include "autodist/app/plan_page.h"
 #include "autodist/app/planning.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/app/torch/joined_job.h"
@@ -165,36 +164,6 @@ class StepTimes {
 // What a report needs without --trace.
 constexpr std::int64_t kReportSteps = 16;
 
-passes::Options passes_of(const JobOptions& options, const cluster::Cluster& cluster) {
-  passes::Options passes;
-  passes.cpu_only = options.cpu_only;
-  passes.micro_batches = options.accumulate;
-  if (!options.loss_scaling.empty()) {
-    passes.loss_scaling = ir::parse_loss_scaling(options.loss_scaling);
-  }
-  passes.encrypted = encrypts(options.encryption, cluster);
-  return passes;
-}
-
-void write_report(const TrainArguments& arguments, const JobOptions& options,
-                  const cluster::Cluster& cluster, const Session& session, const ir::Trace& trace,
-                  report::RunLog run) {
-  report::PageInputs page;
-  page.title = fmt::format("{} on {} rank{}", arguments.model.name, session.size(),
-                           session.size() == 1 ? "" : "s");
-  if (!run.steps.empty()) page.run = std::move(run);
-  if (!trace.rows.empty()) page.traces.push_back({"this run", ir::to_chrome_json(trace), false});
-  PlanPageRequest request;
-  const std::string file = std::filesystem::path(arguments.strategy_file).filename().string();
-  request.chosen_by = file.empty() ? chosen_by(arguments, session) : source_of({"", file, {}});
-  request.how.passes = passes_of(options, cluster);
-  request.how.costs.micro_batches = arguments.accumulate;
-  request.how.cluster_file = arguments.cluster;
-  request.how.options.budget = {kReportBudget, 0};
-  add_plan(page, session.program().graph, cluster, session.strategy(), session.program(), request);
-  report::write_page(page, arguments.report);
-}
-
 // Every rank runs this; the chief alone prints.
 int train_verb(TrainArguments arguments, Console& console) {
   const ir::Optimizer optimizer = ir::parse_optimizer(arguments.optimizer);
@@ -281,7 +250,9 @@ int train_verb(TrainArguments arguments, Console& console) {
   if (!speak) return 0;
   times.keep(options.search.history, session, cluster_of(arguments.cluster, launched));
   if (!arguments.report.empty()) {
-    write_report(arguments, options, cluster, session, trace, std::move(run));
+    const std::string title = fmt::format("{} on {} rank{}", arguments.model.name, session.size(),
+                                          session.size() == 1 ? "" : "s");
+    session.write_report(arguments.report, title, run, trace);
   }
   if (console.json) {
     console.out << json.dump() << "\n";

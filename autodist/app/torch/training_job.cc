@@ -413,6 +413,12 @@ void TrainingJob::finish() {
   {
     const auto call = current().calls().enter(exec::Call::kFinish, current().steps_done());
     save_at_the_end(in_order);
+    if (in_order && job_->options().trace_at_end) {
+      for (const auto& step : steps_) {
+        step->runner().synchronize();
+        step->gather_trace();
+      }
+    }
   }
   for (const auto& step : steps_) step->runner().finish();
   finished_ = true;

@@ -1,0 +1,29 @@
+// The files in which a session keeps what its steps were. The package's Records fills them.
+
+#include "autodist/app/metrics.h"
+#include "autodist/app/output_file.h"
+#include "autodist/app/python/bindings.h"
+#include "autodist/report/html/run_log.h"
+
+namespace autodist::python {
+
+void bind_records(py::module_& module) {
+  py::class_<app::MetricsLog>(module, "MetricsLog")
+      .def("write", [](app::MetricsLog& log, std::int64_t step, double unix_seconds,
+                       const std::vector<std::pair<std::string, double>>& values) {
+        log.write({step, unix_seconds, values});
+      });
+  module.def("open_lines", &app::open_lines);
+  module.def("open_tensorboard", &app::open_tensorboard);
+  module.def("expect_writable", &app::expect_writable);
+  py::class_<report::RunLog>(module, "RunLog")
+      .def(py::init([](const std::vector<std::string>& names) {
+        report::RunLog run;
+        run.names = names;
+        run.columns.resize(names.size());
+        return run;
+      }))
+      .def("add", &report::RunLog::add);
+}
+
+}  // namespace autodist::python

@@ -1,0 +1,96 @@
+"""What the steps of a training were, in the files that its user asked for; the chief writes them."""
+
+import collections
+import dataclasses
+import os
+import time
+
+from . import _autodist
+
+_NAMES = ["loss", "lr", "step_seconds", "samples_per_second", "computing_seconds",
+          "waiting_seconds"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """Where; None: nowhere."""
+
+    log: str | None
+    tensorboard: str | None
+    report: str | None
+
+    @classmethod
+    def of(cls, log, tensorboard, report):
+        """Of paths."""
+        return cls(*(None if each is None else os.fspath(each) for each in (log, tensorboard, report)))
+
+    def check(self):
+        """That they can be written is said before the work."""
+        for option, path in (("log=", self.log), ("report=", self.report)):
+            _autodist.expect_writable(option, path or "")
+
+    def of_step(self, name):
+        """One of several steps has files of its own: run-critic.csv, and a folder critic/."""
+
+        def beside(path):
+            stem, suffix = os.path.splitext(path)
+            return f"{stem}-{name}{suffix}"
+
+        return Files(
+            self.log and beside(self.log),
+            self.tensorboard and os.path.join(self.tensorboard, name),
+            self.report and beside(self.report),
+        )
+
+
+class Records:
+    """Of one session, at the chief. A step is written as soon as its loss is known, which is while
+    a later one runs: nothing waits for it before :meth:`end`."""
+
+    def __init__(self, handle, title, files):
+        self._handle = handle
+        self._title = title
+        self._report = files.report
+        self._logs = []
+        if files.log:
+            self._logs.append(_autodist.open_lines(files.log))
+        if files.tensorboard:
+            self._logs.append(_autodist.open_tensorboard(files.tensorboard, time.time()))
+        self._run = _autodist.RunLog(_NAMES)
+        self._untold = collections.deque()
+        self._ended = None  # when the last step was
+
+    def add(self, lr):
+        """After a step."""
+        if not self._logs and not self._report:
+            return
+        last = self._handle.last
+        now = time.monotonic()
+        wall = last.total_seconds if self._ended is None else now - self._ended
+        self._ended = now
+        self._untold.append((last, self._handle.job_loss(), lr, wall, time.time()))
+        self._tell(wait=False)
+
+    def _tell(self, wait):
+        while self._untold and (wait or self._untold[0][1].known):
+            last, loss, lr, wall, ended = self._untold.popleft()
+            value = loss.value()  # waits
+            waiting = last.waiting_seconds
+            values = [value, lr, wall, loss.samples / wall, last.total_seconds - waiting, waiting]
+            for log in self._logs:
+                log.write(last.step, ended, list(zip(_NAMES, values)))
+            if self._report:
+                self._run.add(last.step, values)
+
+    def come_to_end(self):
+        """Before the job ends in order."""
+        self._tell(wait=True)
+
+    def leave(self):
+        """When it does not: with what is known."""
+        self._tell(wait=False)
+
+    def end(self):
+        """After the job has ended."""
+        if self._report:
+            self._handle.write_report(self._report, self._title, self._run)

@@ -1,0 +1,110 @@
+"""What a job writes of its steps: lines, an event file, a page."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import comparing
+
+comparing.skip_without_torch()
+
+import autodist
+import torch
+from torch import nn
+
+STEPS = 24
+
+
+def mse(model, x, y):
+    return nn.functional.mse_loss(model(x), y)
+
+
+def data(rows):
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(rows, 4, generator=generator), torch.randn(rows, 1, generator=generator)
+
+
+def train(folder):
+    """A job of two ranks, which leaves the losses that it saw."""
+    ad = autodist.AutoDist("local:2", builder="PSLoadBalancing", log=f"{folder}/run.jsonl",
+                           tensorboard=f"{folder}/board", report=f"{folder}/page.html")
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.5)
+    losses, rates = [], []
+    with ad.distribute(model, mse, optimizer, data(4)) as step:
+        for _ in range(STEPS):
+            losses.append(float(step(*data(8))))
+            rates.append(step.lr)
+            schedule.step()
+    if ad.is_chief:
+        with open(f"{folder}/seen.json", "w") as file:
+            json.dump([losses, rates], file)
+
+
+def train_steps(folder):
+    ad = autodist.AutoDist(log=f"{folder}/turns.csv", report=f"{folder}/turns.html")
+    model = nn.Linear(4, 1)
+    one = autodist.TrainingStep(model, mse, torch.optim.SGD(model.parameters(), lr=0.1), data(4))
+    two = autodist.TrainingStep(model, mse, None, data(4))
+    with ad.distribute_steps(train=one, look=two) as steps:
+        for _ in range(5):
+            steps["train"](*data(4))
+        steps["look"](*data(4))
+
+
+def expect_files(folder):
+    with open(f"{folder}/seen.json") as file:
+        losses, rates = json.load(file)
+    with open(f"{folder}/run.jsonl") as file:
+        rows = [json.loads(line) for line in file]
+    assert [row["step"] for row in rows] == list(range(STEPS))
+    assert [row["loss"] for row in rows] == losses and losses[-1] < losses[0]
+    assert [row["lr"] for row in rows] == rates and rates[0] == 0.1 and rates[-1] == 0.025
+    for row in rows:
+        assert row["step_seconds"] > 0 and row["computing_seconds"] > 0
+        assert abs(row["samples_per_second"] * row["step_seconds"] - 8) < 1e-6
+    events = os.listdir(f"{folder}/board")
+    assert len(events) == 1 and os.path.getsize(f"{folder}/board/{events[0]}") > STEPS * 100
+    with open(f"{folder}/page.html") as file:
+        page = file.read()
+    assert "Sequential on 2 ranks" in page and "PSLoadBalancing" in page
+    # The page's traces are of both ranks, and its run has every step.
+    for words in ("this run", "rank 1", "samples_per_second"):
+        assert words in page, words
+
+
+def expect_several(folder):
+    train_steps(folder)
+    for name, steps in (("train", 5), ("look", 1)):
+        with open(f"{folder}/turns-{name}.csv") as file:
+            assert [int(row["step"]) for row in csv.DictReader(file)] == list(range(steps))
+        assert os.path.getsize(f"{folder}/turns-{name}.html") > 10000
+
+
+def expect_refusals():
+    for option in ("log", "report"):
+        try:
+            autodist.AutoDist(**{option: "/nowhere/at/all"})
+        except autodist.Error as error:
+            assert f"{option}=" in str(error) and "/nowhere/at" in str(error), error
+        else:
+            raise AssertionError(option)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, os.path.abspath(__file__), folder], check=True)
+        expect_files(folder)
+        expect_several(folder)
+    expect_refusals()
+    print("records: as said")
+
+
+if sys.argv[1:]:
+    train(sys.argv[1])
+else:
+    main()
