@@ -45,13 +45,22 @@ class SumOfThreads {
       ++round_;
       changed_.notify_all();
     }
-    changed_.wait(lock, [&] { return round_ > round; });
+    changed_.wait(lock, [&] { return round_ > round || left_; });
+    if (round_ == round) throw Error(ErrorCode::kPeersLost, "all-reduce: a rank has left");
     std::copy(total_.begin(), total_.end(), values);
+  }
+
+  // A rank comes no more, as where a connection ends.
+  void leave() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    left_ = true;
+    changed_.notify_all();
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
+  bool left_ = false;
   std::vector<std::vector<double>> parts_;
   std::vector<double> total_;
   std::size_t arrived_ = 0;
@@ -182,6 +191,7 @@ Outcome train(const Job& job) {
         run_rank(job, program, hub, sum, rank, values, outcome, mutex);
       } catch (...) {
         errors[rank] = std::current_exception();
+        sum.leave();
       }
     });
   }
