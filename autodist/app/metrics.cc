@@ -1,58 +1,68 @@
 #include "autodist/app/metrics.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/event.pb.h"
-#include "autodist/base/error.h"
+#include "autodist/base/file.h"
 
 namespace autodist::app {
 namespace {
 
-std::ofstream open(const std::string& path, const char* what) {
-  std::ofstream file(path, std::ios::app | std::ios::binary);
-  if (!file) fail(ErrorCode::kUsage, "{} {}: cannot be written to", what, path);
-  return file;
-}
-
-class JsonLines final : public MetricsLog {
+// What begins an empty file goes with its first step.
+class Log : public MetricsLog {
  public:
-  explicit JsonLines(const std::string& path) : file_(open(path, "--log")) {}
-
-  void write(const StepMetrics& metrics) override {
-    nlohmann::ordered_json row{{"step", metrics.step}};
-    for (const auto& [name, value] : metrics.values) row[name] = value;
-    file_ << row.dump() << "\n" << std::flush;
+  bool write(const StepMetrics& metrics) final {
+    const std::string record = (begun_ ? "" : beginning(metrics)) + step(metrics);
+    const bool written = file_.append(record);
+    begun_ = begun_ || written;
+    return written;
   }
+  [[nodiscard]] const std::string& failure() const final { return file_.failure(); }
+
+ protected:
+  Log(const std::string& path, const std::string& option)
+      : file_(path, option + " " + path), begun_(!file_.began_empty()) {}
+
+  virtual std::string beginning(const StepMetrics& /*metrics*/) { return ""; }
+  virtual std::string step(const StepMetrics& metrics) = 0;
 
  private:
-  std::ofstream file_;
+  AppendedFile file_;
+  bool begun_;
 };
 
-class Csv final : public MetricsLog {
+class JsonLines final : public Log {
  public:
-  explicit Csv(const std::string& path) : file_(open(path, "--log")) {
-    needs_head_ = file_.tellp() == 0;
-  }
-
-  void write(const StepMetrics& metrics) override {
-    std::string head = "step";
-    std::string row = std::to_string(metrics.step);
-    for (const auto& [name, value] : metrics.values) {
-      head += "," + name;
-      row += fmt::format(",{}", value);
-    }
-    if (std::exchange(needs_head_, false)) file_ << head << "\n";
-    file_ << row << "\n" << std::flush;
-  }
+  explicit JsonLines(const std::string& path) : Log(path, "--log") {}
 
  private:
-  std::ofstream file_;
-  bool needs_head_ = false;
+  std::string step(const StepMetrics& metrics) override {
+    nlohmann::ordered_json row{{"step", metrics.step}};
+    for (const auto& [name, value] : metrics.values) row[name] = value;
+    return row.dump() + "\n";
+  }
+};
+
+class Csv final : public Log {
+ public:
+  explicit Csv(const std::string& path) : Log(path, "--log") {}
+
+ private:
+  std::string beginning(const StepMetrics& metrics) override {
+    std::string head = "step";
+    for (const auto& [name, value] : metrics.values) head += "," + name;
+    return head + "\n";
+  }
+  std::string step(const StepMetrics& metrics) override {
+    std::string row = std::to_string(metrics.step);
+    for (const auto& [name, value] : metrics.values) row += fmt::format(",{}", value);
+    return row + "\n";
+  }
 };
 
 // CRC-32C (Castagnoli), bit by bit: some hundred bytes a step.
@@ -77,23 +87,28 @@ std::string little_endian(Integer value) {
   return bytes;
 }
 
-class TensorBoard final : public MetricsLog {
- public:
-  TensorBoard(const std::string& folder, double unix_seconds) {
-    std::error_code ignored;
-    std::filesystem::create_directories(folder, ignored);
-    std::array<char, 256> host{};
-    ::gethostname(host.data(), host.size() - 1);
-    file_ = open(fmt::format("{}/events.out.tfevents.{:010}.{}.{}", folder,
-                             static_cast<std::int64_t>(unix_seconds), host.data(), ::getpid()),
-                 "--tensorboard");
-    tensorboard::Event version;
-    version.set_wall_time(unix_seconds);
-    version.set_file_version("brain.Event:2");
-    add(version);
-  }
+std::string event_file(const std::string& folder, double unix_seconds) {
+  std::error_code ignored;
+  std::filesystem::create_directories(folder, ignored);
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return fmt::format("{}/events.out.tfevents.{:010}.{}.{}", folder,
+                     static_cast<std::int64_t>(unix_seconds), host.data(), ::getpid());
+}
 
-  void write(const StepMetrics& metrics) override {
+class TensorBoard final : public Log {
+ public:
+  TensorBoard(const std::string& folder, double unix_seconds)
+      : Log(event_file(folder, unix_seconds), "--tensorboard"), began_(unix_seconds) {}
+
+ private:
+  std::string beginning(const StepMetrics& /*metrics*/) override {
+    tensorboard::Event version;
+    version.set_wall_time(began_);
+    version.set_file_version("brain.Event:2");
+    return tensorboard_record(version.SerializeAsString());
+  }
+  std::string step(const StepMetrics& metrics) override {
     tensorboard::Event event;
     event.set_wall_time(metrics.unix_seconds);
     event.set_step(metrics.step);
@@ -102,15 +117,10 @@ class TensorBoard final : public MetricsLog {
       each.set_tag(name);
       each.set_simple_value(static_cast<float>(value));
     }
-    add(event);
+    return tensorboard_record(event.SerializeAsString());
   }
 
- private:
-  void add(const tensorboard::Event& event) {
-    file_ << tensorboard_record(event.SerializeAsString()) << std::flush;
-  }
-
-  std::ofstream file_;
+  double began_;
 };
 
 }  // namespace

@@ -17,11 +17,15 @@ struct StepMetrics {
   std::vector<std::pair<std::string, double>> values;  // the same names at every step
 };
 
-// Writes each step at once, so that a run that ends early has left all of it.
+// Writes each step at once, so that a run that ends early has left all of it. A step that cannot be
+// written is left out whole, and the next one is tried again.
 class MetricsLog {
  public:
   virtual ~MetricsLog() = default;
-  virtual void write(const StepMetrics& metrics) = 0;
+  // Returns whether it is written.
+  virtual bool write(const StepMetrics& metrics) = 0;
+  // "--log run.csv: No space left on device", of the first step that is missing; else empty.
+  [[nodiscard]] virtual const std::string& failure() const = 0;
 };
 
 // One line per step, appended: CSV where the name ends in .csv (with a head where the file is

@@ -1,7 +1,9 @@
 #include "autodist/app/metrics.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -47,6 +49,33 @@ TEST_F(Metrics, JsonLinesAndCsvGoByTheName) {
             "{\"step\":4,\"loss\":1.0,\"samples_per_second\":1000.0}\n");
   EXPECT_EQ(slurp(folder_ / "log.csv"), "step,loss,samples_per_second\n3,0.75,1000\n4,1,1000\n");
   EXPECT_THROW(open_lines(folder_ / "no/such/folder/log.csv"), Error);
+}
+
+TEST_F(Metrics, AFullDiskIsSaidAndLeavesWholeRows) {
+  const auto full = open_lines("/dev/full");
+  EXPECT_EQ(full->failure(), "");
+  EXPECT_FALSE(full->write(at(1)));
+  EXPECT_FALSE(full->write(at(2)));
+  EXPECT_EQ(full->failure(), "--log /dev/full: No space left on device");
+
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const auto limit = [&](rlim_t bytes) {
+    const rlimit low{bytes, before.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &low);
+  };
+  const auto csv = open_lines(folder_ / "log.csv");
+  limit(10);  // the head fits, its row does not
+  EXPECT_FALSE(csv->write(at(1)));
+  limit(before.rlim_cur);
+  EXPECT_TRUE(csv->write(at(2)));
+  limit(60);
+  EXPECT_FALSE(csv->write(at(1'000'000'000'000'000'000)));
+  limit(before.rlim_cur);
+  EXPECT_TRUE(csv->write(at(3)));
+  EXPECT_EQ(slurp(folder_ / "log.csv"), "step,loss,samples_per_second\n2,0.5,1000\n3,0.75,1000\n");
+  EXPECT_EQ(csv->failure(), "--log " + (folder_ / "log.csv").string() + ": File too large");
 }
 
 // The CRC-32C of "123456789" is 0xe3069283 (RFC 3720, appendix B.4); rotated right by 15 bits,

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include "autodist/app/remote.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/base/error.h"
+#include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/comm/rendezvous.h"
 
@@ -60,23 +60,35 @@ CommandLine command_of(const std::vector<std::string>& words) {
 }
 
 // Each rank's lines on standard output, and in a file of its own.
-StartedRanks::Output printer(Console& console, const std::string& folder, std::size_t ranks) {
-  auto files = std::make_shared<std::vector<std::ofstream>>();
-  if (!folder.empty()) {
+class RankLogs {
+ public:
+  RankLogs(Console& console, const std::string& folder, std::size_t ranks) : console_(console) {
+    if (folder.empty()) return;
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     for (std::size_t rank = 0; rank < ranks; ++rank) {
-      files->emplace_back(fmt::format("{}/rank-{}.log", folder, rank));
-      if (!files->back()) fail(ErrorCode::kUsage, "--logs {}: cannot be written to", folder);
+      const std::string name = fmt::format("{}/rank-{}.log", folder, rank);
+      files_.emplace_back(name, "--logs " + name, AppendedFile::Begin::kAnew);
     }
   }
-  auto mutex = std::make_shared<std::mutex>();
-  return [&console, files, mutex](std::uint32_t rank, const std::string& line) {
-    const std::lock_guard<std::mutex> lock(*mutex);
-    console.out << "[rank " << rank << "] " << line << std::endl;
-    if (!files->empty()) (*files)[rank] << line << std::endl;
-  };
-}
+
+  void print(std::uint32_t rank, const std::string& line) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    console_.out << "[rank " << rank << "] " << line << std::endl;
+    if (files_.empty() || files_[rank].append(line + "\n") || !missing_.empty()) return;
+    missing_ = files_[rank].failure();
+    console_.err << "autodist: " << missing_ << "; lines are missing, the ranks go on" << std::endl;
+  }
+
+  // Of the first line that could not be written; empty: none. REQUIRES: no rank runs.
+  [[nodiscard]] const std::string& missing() const { return missing_; }
+
+ private:
+  Console& console_;
+  std::mutex mutex_;  // the files and what is missing
+  std::vector<AppendedFile> files_;
+  std::string missing_;
+};
 
 void print_commands(Console& console, const std::vector<RankProcess>& processes,
                     const RemoteProgram& program, const JobPlace& chief) {
@@ -105,6 +117,26 @@ void print_commands(Console& console, const std::vector<RankProcess>& processes,
   }
 }
 
+// Returns when all of their lines are in `logs`.
+int run_all(const std::vector<RankProcess>& processes, RankLogs& logs) {
+  const std::atomic<bool>& interrupted = watch_stop_signals();
+  StartedRanks ranks(
+      processes, [&](std::uint32_t rank, const std::string& line) { logs.print(rank, line); },
+      StartedRanks::DiesWithUs::kGroups);
+  bool told = false;
+  while (ranks.any_runs()) {
+    if (const auto bad = ranks.failure(); bad && !told) throw Error(ErrorCode::kPeersLost, *bad);
+    if (interrupted && !told) {  // once: a program may take its time to end in order
+      told = true;
+      ranks.stop();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  const auto bad = ranks.failure();
+  if (bad && !told) throw Error(ErrorCode::kPeersLost, *bad);
+  return bad ? kInterrupted : 0;
+}
+
 int run(const RunArguments& arguments, Console& console) {
   const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
   const std::size_t size = cluster::ranks_of(cluster, arguments.cpu_only).size();
@@ -128,21 +160,12 @@ int run(const RunArguments& arguments, Console& console) {
   }
   if (!remote.empty()) check_nodes(cluster, remote, program);
 
-  const std::atomic<bool>& interrupted = watch_stop_signals();
-  StartedRanks ranks(processes, printer(console, arguments.logs, size),
-                     StartedRanks::DiesWithUs::kGroups);
-  bool told = false;
-  while (ranks.any_runs()) {
-    if (const auto bad = ranks.failure(); bad && !told) throw Error(ErrorCode::kPeersLost, *bad);
-    if (interrupted && !told) {  // once: a program may take its time to end in order
-      told = true;
-      ranks.stop();
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  RankLogs logs(console, arguments.logs, size);
+  const int code = run_all(processes, logs);
+  if (const std::string missing = logs.missing(); !missing.empty() && code == 0) {
+    fail(ErrorCode::kCheckpoint, "{}", missing);
   }
-  const auto bad = ranks.failure();
-  if (bad && !told) throw Error(ErrorCode::kPeersLost, *bad);
-  return bad ? kInterrupted : 0;
+  return code;
 }
 
 }  // namespace
