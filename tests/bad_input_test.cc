@@ -50,6 +50,7 @@ TEST(BadInput, NamesAndFilesThatAreNotThere) {
 
 TEST(BadInput, PlacesThatCannotBeWrittenTo) {
   expect_complaint({"export", "digits", "-o", "/proc/nope/d.pt"}, 3, "/proc/nope/d.pt");
+  expect_complaint({"train", "digits", "--save", "/proc/nope"}, 6, "--save /proc/nope");
   expect_complaint({"demo"}, 3, "Set TMPDIR", {"TMPDIR=/proc/nope"});
   expect_complaint({"demo", "--folder", "/proc/nope"}, 3, "--folder /proc/nope");
 }
@@ -98,6 +99,42 @@ TEST(BadInput, AStrategyForAnotherGraph) {
   expect_complaint(
       {"train", "digits", "--cluster", "local:1", "--strategy", scratch / "gpt.strategy"}, 2,
       "gpt.strategy");
+}
+
+void write_array(const fs::path& path, const std::string& type, const std::string& shape,
+                 const std::string& bytes) {
+  std::string head =
+      "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
+  head += std::string(63 - (head.size() + 10) % 64, ' ') + "\n";
+  const auto size = static_cast<std::uint16_t>(head.size());
+  std::ofstream file(path, std::ios::binary);
+  file.write("\x93NUMPY\x01\x00", 8);
+  file.write(reinterpret_cast<const char*>(&size), sizeof size);
+  file << head << bytes;
+}
+
+// In the first batch, by which the model is captured, and in a later one.
+TEST(BadInput, ALabelThatIsNoClass) {
+  const Scratch scratch;
+  const std::string module = scratch / "digits.pt";
+  {
+    const Scratch output;
+    Process exported(autodist({"export", "digits", "-o", module}), output);
+    ASSERT_EQ(exported.wait(), 0) << exported.err();
+  }
+  constexpr std::size_t kSamples = 64;
+  const fs::path data = scratch / "data";
+  fs::create_directory(data);
+  write_array(data / "x0.npy", "<f4", "64, 1, 8, 8", std::string(kSamples * 64 * 4, '\0'));
+  for (const std::size_t wrong : {std::size_t{0}, kSamples - 1}) {
+    std::vector<std::int64_t> labels(kSamples, 3);
+    labels[wrong] = 12;
+    write_array(data / "x1.npy", "<i8", "64,",
+                {reinterpret_cast<const char*>(labels.data()), kSamples * sizeof labels[0]});
+    expect_complaint({"train", module, "--loss", "cross_entropy", "--data", data, "--cluster",
+                      "local:1", "--steps", "8", "--batch", "16", "--json"},
+                     2, "Target 12 is out of bounds");
+  }
 }
 
 TEST(BadInput, MoreRanksThanOpenFilesHold) {

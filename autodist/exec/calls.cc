@@ -253,6 +253,16 @@ std::uint64_t Calls::steps_of(const std::vector<std::uint32_t>& ranks) const {
   return steps;
 }
 
+// They write a checkpoint, which takes as long as it takes.
+bool Calls::are_busy(const std::vector<std::uint32_t>& ranks) const {
+  if (current_.call != Call::kSave && current_.call != Call::kFinish) return false;
+  return std::all_of(ranks.begin(), ranks.end(), [&](std::uint32_t rank) {
+    const auto position = peers_.where ? peers_.where(rank) : std::nullopt;
+    return position && position->step == current_.step &&
+           static_cast<Call>(position->place) == current_.call;
+  });
+}
+
 void Calls::wait(Signal::Lock& lock, const std::function<std::vector<std::uint32_t>()>& missing) {
   using Clock = std::chrono::steady_clock;
   const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
@@ -263,11 +273,12 @@ void Calls::wait(Signal::Lock& lock, const std::function<std::vector<std::uint32
   const auto nobody = [&] { return missing().empty(); };
   while (!signal_.wait_for(lock, std::min(kLookAgain, limit_), nobody)) {
     const std::vector<std::uint32_t> ranks = missing();
-    const bool forever = current_.call == Call::kFinish;  // alive, they are busy
+    const bool busy = are_busy(ranks);
+    const bool forever = busy || current_.call == Call::kFinish;  // alive, they do something else
     lock.unlock();
     const Clock::time_point now = Clock::now();
-    if (const std::uint64_t then = std::exchange(steps, steps_of(ranks)); then < steps) moved = now;
-    if (!said && seconds(now - start) >= kPatience.value) {
+    if (const std::uint64_t then = std::exchange(steps, steps_of(ranks)); then < steps || busy) moved = now;
+    if (!said && !busy && seconds(now - start) >= kPatience.value) {
       said = true;
       if (peers_.say) {
         peers_.say(fmt::format("rank {} waits {}", self_, waits_for(ranks)));

@@ -99,7 +99,8 @@ class Calls {
   Scope enter(Call call, std::uint64_t step);
 
   // Under the signal's lock, until missing() has no ranks. Says after some seconds whom this rank
-  // waits for, and where that one is. Throws as Signal::wait.
+  // waits for, and where that one is; not of those that are in the same save() or finish(), which
+  // are waited for as long as they live. Throws as Signal::wait.
   void wait(Signal::Lock& lock, const std::function<std::vector<std::uint32_t>()>& missing);
 
   // save() at a rank. For the chief alone, where the checkpoint needs the others: true if they all
@@ -159,6 +160,7 @@ class Calls {
   [[nodiscard]] std::string text(std::uint32_t rank, const Made& made) const;
   [[nodiscard]] std::string where(std::uint32_t rank) const;
   [[nodiscard]] std::string waits_for(const std::vector<std::uint32_t>& ranks) const;
+  [[nodiscard]] bool are_busy(const std::vector<std::uint32_t>& ranks) const;
   [[nodiscard]] std::uint64_t steps_of(const std::vector<std::uint32_t>& ranks) const;
   // REQUIRES: the signal's lock.
   [[nodiscard]] bool is_past_the_end() const;

@@ -234,6 +234,25 @@ TEST(Calls, ASaveThatTheChiefDoesNotMakeIsNamed) {
                         "or rank 0 alone."}));
 }
 
+TEST(Calls, AChiefThatWritesIsWaitedForAsLongAsItTakes) {
+  Ranks ranks(2, Seconds{1e-3});
+  for (std::uint32_t rank = 0; rank < 2; ++rank) ranks.step(rank, 0);
+  const auto own = ranks[1].enter(Call::kSave, 1);
+  const auto wait = [&](int looks) {
+    Signal::Lock lock = ranks.signal(1).lock();
+    ranks[1].wait(lock, [&] { return looks-- > 0 ? Numbers{0} : Numbers{}; });
+  };
+  {
+    const auto writes = ranks[0].enter(Call::kSave, 1);
+    EXPECT_NO_THROW(wait(100));
+  }
+  const auto [code, text] = error_of([&] { wait(100); });
+  EXPECT_EQ(code, static_cast<int>(ErrorCode::kTimeout));
+  EXPECT_NE(text.find("in save() at step 1 for rank 0, which is at step 1 and in no call"),
+            std::string::npos)
+      << text;
+}
+
 TEST(Calls, AChiefThatFinishesEndsTheStepsOfTheOthersInOrder) {
   Ranks ranks(3);
   for (std::uint32_t rank = 0; rank < 3; ++rank) ranks.step(rank, 0);

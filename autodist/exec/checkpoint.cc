@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -21,7 +22,7 @@ constexpr const char* kManifest = "manifest.json";
 
 std::string replica_file(std::uint32_t rank) { return fmt::format("replica-{}.safetensors", rank); }
 
-std::string folder_of(const std::string& directory, std::int64_t step) {
+std::string step_folder(const std::string& directory, std::int64_t step) {
   return fmt::format("{}/step-{}", directory, step);
 }
 
@@ -67,6 +68,18 @@ class StepWriter {
   std::string folder_;
   Json manifest_ = Json::object();
 };
+
+// What is left of a step that could not be written takes room that the next one needs. Failures are
+// passed over: the one that led here is told.
+void take_back(FileSystem& files, const std::string& folder) {
+  try {
+    files.remove_all(folder + ".tmp");
+    if (!files.exists(folder) && files.exists(folder + ".old")) {
+      files.rename(folder + ".old", folder);
+    }
+  } catch (const Error&) {
+  }
+}
 
 Json read_manifest(FileSystem& files, const std::string& path) {
   Json manifest = Json::parse(files.read(path), nullptr, false);
@@ -137,30 +150,41 @@ Checkpoint read_step(FileSystem& files, const std::string& folder) {
 
 }  // namespace
 
+std::string folder_of(const std::string& directory, std::int64_t step) {
+  const std::string folder = step_folder(directory, step);
+  const std::filesystem::path path = std::filesystem::path(directory + "/").parent_path();
+  return path.filename() == std::filesystem::path(folder).filename() ? directory : folder;
+}
+
 void write_checkpoint(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
                       int keep) {
   AD_CHECK(keep >= 2) << "a checkpoint may only be removed when a sound one remains";
-  const std::string folder = folder_of(directory, checkpoint.step);
+  const std::string folder = step_folder(directory, checkpoint.step);
   const std::string partial = folder + ".tmp";
+  const std::string aside = folder + ".old";
   files.make_folder(directory);
   files.remove_all(partial);
-  files.make_folder(partial);
-  StepWriter writer(files, partial);
-  writer.add(kModelFile, checkpoint.model);
-  writer.add(kOptimizerFile, checkpoint.optimizer_state);
-  for (const auto& [rank, buffers] : checkpoint.replicas) writer.add(replica_file(rank), buffers);
-  writer.finish(checkpoint);
-  files.sync_folder(partial);
-  // The same step again, after a resume: the old one steps aside until the new one is in place.
-  const std::string aside = folder + ".old";
-  files.remove_all(aside);
-  if (files.exists(folder)) files.rename(folder, aside);
-  files.rename(partial, folder);
-  files.sync_folder(directory);
+  try {
+    files.make_folder(partial);
+    StepWriter writer(files, partial);
+    writer.add(kModelFile, checkpoint.model);
+    writer.add(kOptimizerFile, checkpoint.optimizer_state);
+    for (const auto& [rank, buffers] : checkpoint.replicas) writer.add(replica_file(rank), buffers);
+    writer.finish(checkpoint);
+    files.sync_folder(partial);
+    // The same step again, after a resume: the old one steps aside until the new one is in place.
+    files.remove_all(aside);
+    if (files.exists(folder)) files.rename(folder, aside);
+    files.rename(partial, folder);
+    files.sync_folder(directory);
+  } catch (const Error&) {
+    take_back(files, folder);
+    throw;
+  }
   files.remove_all(aside);
   std::vector<std::int64_t> steps = list_checkpoints(files, directory);
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < steps.size(); ++i) {
-    if (steps[i] != checkpoint.step) files.remove_all(folder_of(directory, steps[i]));
+    if (steps[i] != checkpoint.step) files.remove_all(step_folder(directory, steps[i]));
   }
 }
 
@@ -181,7 +205,7 @@ Checkpoint read_checkpoint(FileSystem& files, const std::string& path,
   std::string first_reason;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     try {
-      return read_step(files, folder_of(path, *step));
+      return read_step(files, step_folder(path, *step));
     } catch (const Error& error) {
       if (first_reason.empty()) first_reason = error.what();
       if (warnings != nullptr) warnings->push_back(error.what());

@@ -52,8 +52,12 @@ class RealFileSystem final : public FileSystem {
   std::vector<std::string> list(const std::string& folder) override;
 };
 
+// <directory>/step-N, or `directory` where it is that folder itself.
+std::string folder_of(const std::string& directory, std::int64_t step);
+
 // Writes <directory>/step-N as step-N.tmp, synced, then renamed. Afterwards the oldest are removed
-// until `keep` are left. REQUIRES: keep >= 2. Throws Error(kCheckpoint).
+// until `keep` are left. Where it fails, step-N.tmp is removed and a step-N from before is back.
+// REQUIRES: keep >= 2. Throws Error(kCheckpoint).
 void write_checkpoint(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
                       int keep = 5);
 

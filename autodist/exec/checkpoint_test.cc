@@ -16,6 +16,7 @@ namespace {
 class MemoryFileSystem final : public FileSystem {
  public:
   std::optional<int> calls_left;
+  bool full = false;  // writes fail, and nothing else
   std::map<std::string, std::string> files;
   std::map<std::string, bool> folders;
 
@@ -24,7 +25,8 @@ class MemoryFileSystem final : public FileSystem {
     folders[path] = true;
   }
   void write_synced(const std::string& path, const std::string& bytes) override {
-    if (calls_left && *calls_left == 0) files[path] = bytes.substr(0, bytes.size() / 2);
+    if (full || (calls_left && *calls_left == 0)) files[path] = bytes.substr(0, bytes.size() / 2);
+    if (full) throw Error(ErrorCode::kCheckpoint, "no space left on device");
     change();
     files[path] = bytes;
   }
@@ -132,6 +134,21 @@ TEST(Checkpoint, AfterAStopAtAnyWriteASoundOneRemains) {
       if (!stopped) break;
     }
     EXPECT_GT(stops, 8);
+  }
+}
+
+TEST(Checkpoint, AFullDiskLeavesNoPartOfAStep) {
+  for (const std::int64_t next : {6, 5}) {
+    MemoryFileSystem files;
+    write_checkpoint(files, "ckpt", at_step(5));
+    const std::map<std::string, std::string> before = files.files;
+    files.full = true;
+    EXPECT_THROW(write_checkpoint(files, "ckpt", at_step(next)), Error);
+    EXPECT_EQ(files.files, before);
+    EXPECT_FALSE(files.exists("ckpt/step-" + std::to_string(next) + ".tmp"));
+    files.full = false;
+    write_checkpoint(files, "ckpt", at_step(next));
+    EXPECT_EQ(read_checkpoint(files, "ckpt").step, next);
   }
 }
 

@@ -42,9 +42,19 @@ void Notes::take(const comm::Frame& frame) {
 void Notes::keep(Topic topic, std::uint64_t step, std::uint32_t from, std::string note) {
   {
     const Signal::Lock lock = signal_.lock();
+    if (Topic::kOutcome <= topic && topic < Topic::kStates) forget_outcomes(step);
     notes_[{topic, step}][from] = std::move(note);
   }
   signal_.notify();
+}
+
+// Those of steps that every rank has done, by now: nobody has asked for them. REQUIRES: the lock.
+void Notes::forget_outcomes(std::uint64_t step) {
+  const std::uint64_t open = program_.staleness() + 2;
+  for (auto note = notes_.lower_bound({Topic::kOutcome, 0});
+       note != notes_.end() && note->first.first < Topic::kStates;) {
+    note = note->first.second + open < step ? notes_.erase(note) : std::next(note);
+  }
 }
 
 std::map<std::uint32_t, std::string> Notes::collect(Topic topic, std::uint64_t step,
@@ -119,6 +129,17 @@ std::string Notes::of_chief(Topic topic, std::uint64_t step, const std::string& 
     if (rank != kChief) post_(rank, topic, step, bytes);
   }
   return bytes;
+}
+
+std::string Notes::outcome(std::uint64_t step, const std::string& of_chief) {
+  if (step != outcome_step_) outcomes_ = 0;
+  outcome_step_ = step;
+  if (outcomes_ == kMostOutcomes) {
+    fail(ErrorCode::kUsage, "save: tried {} times after step {}; no more before the next one",
+         kMostOutcomes, step);
+  }
+  const auto first = static_cast<comm::SliceNumber>(Topic::kOutcome);
+  return this->of_chief(static_cast<Topic>(first + outcomes_++), step, of_chief);
 }
 
 void Notes::meet(Topic topic, std::uint64_t step) {

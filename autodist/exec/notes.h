@@ -27,7 +27,6 @@ enum class Topic : comm::SliceNumber {
   kParametersWanted = 4,  // of asynchronous slices
   kMet = 5,
   kParted = 6,
-  kSaved = 7,
   kRowsWanted = 8,  // all rows of slices whose rows are fetched
   kFetched = 9,
   kShared = 10,        // and the five after it
@@ -44,14 +43,16 @@ enum class Topic : comm::SliceNumber {
   kEnded = 87,          // by the chief: whether all came to the end in order
   kStatistics = 88,     // the buffers that the step writes: the chief's, for an evaluation
   kAllStatistics = 89,  // and everyone's
+  kOutcome = 90,        // of a save(), by the chief; and of the seven after it
   // + slice; after all slices what contributors owe, then what owners owe, then parameters, then
   // numbers of rows to fetch, then those rows; then transfers between stages.
-  kStates = 90,
+  kStates = 98,
 };
 inline constexpr std::uint64_t kMostCalls = 32;         // between two steps
 inline constexpr std::uint64_t kMostSavesOnTheWay = 32;  // of the chief, that a rank has not met
 
 inline constexpr std::uint32_t kMostShares = 6;
+inline constexpr std::uint32_t kMostOutcomes = 8;  // between two steps
 
 class Notes {
  public:
@@ -88,6 +89,11 @@ class Notes {
   // The chief's bytes at every computing rank; the others' count for nothing.
   std::string of_chief(Topic topic, std::uint64_t step, const std::string& bytes);
 
+  // What the chief says of a work that it alone has done after the step, at whoever asks: the n-th
+  // call between two steps returns its n-th. The chief does not wait for those who ask, and some
+  // may not. At most kMostOutcomes times between two steps: throws Error(kUsage).
+  std::string outcome(std::uint64_t step, const std::string& of_chief);
+
   // Returns when all computing ranks have called it with this topic and step.
   void meet(Topic topic, std::uint64_t step);
 
@@ -101,6 +107,7 @@ class Notes {
   // To every other computing rank, and to itself.
   void give_all(Topic topic, std::uint64_t step, const std::string& note);
   void keep(Topic topic, std::uint64_t step, std::uint32_t from, std::string note);
+  void forget_outcomes(std::uint64_t step);
   // Those of these ranks, by rank; waits for the last.
   std::map<std::uint32_t, std::string> collect(Topic topic, std::uint64_t step,
                                                const std::vector<std::uint32_t>& ranks);
@@ -119,6 +126,8 @@ class Notes {
   // By the calling thread alone.
   std::uint64_t shared_step_ = 0;
   std::uint32_t shares_ = 0;  // at that step
+  std::uint64_t outcome_step_ = 0;
+  std::uint32_t outcomes_ = 0;  // at that step
 };
 
 }  // namespace autodist::exec

@@ -755,8 +755,8 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Runner::gather_owed() {
   impl_->synchronize();
   return impl_->synchroniser().gather_owed(impl_->steps_done());
 }
-void Runner::end_gathering() {
-  impl_->synchroniser().notes().meet(Topic::kSaved, impl_->steps_done());
+std::string Runner::outcome(const std::string& of_chief) {
+  return impl_->synchroniser().notes().outcome(impl_->steps_done(), of_chief);
 }
 void Runner::load_owed(const std::vector<NamedTensor>& owed) {
   impl_->synchroniser().load_owed(owed);

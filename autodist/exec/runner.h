@@ -235,9 +235,9 @@ class Runner {
   // The same of what compression with error feedback still owes: "<variable>.owed" of the rank's
   // gradients, "<variable>.owed_average" of the averages that it owns.
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed();
-  // By all computing ranks, once between two steps: nobody returns before all have called it. With
-  // asynchronous variables the end of gathering, which a rank that contributes again would disturb.
-  void end_gathering();
+  // Notes::outcome, for the step that is next. With asynchronous variables all computing ranks call
+  // it when they have gathered, which a rank that contributes again would disturb.
+  std::string outcome(const std::string& of_chief);
   // This rank's part of it, before the first step; what is missing is owed nothing.
   void load_owed(const std::vector<NamedTensor>& owed);
   // The inverse of gather_state(), at every rank with the same tensors, before the first step.

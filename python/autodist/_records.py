@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import os
+import sys
 import time
 
 from . import _autodist
@@ -78,7 +79,10 @@ class Records:
             waiting = last.waiting_seconds
             values = [value, lr, wall, loss.samples / wall, last.total_seconds - waiting, waiting]
             for log in self._logs:
-                log.write(last.step, ended, list(zip(_NAMES, values)))
+                known = log.failure
+                if not log.write(last.step, ended, list(zip(_NAMES, values))) and not known:
+                    print(f"autodist: {log.failure}; step {last.step} is missing in it, "
+                          "the training goes on", file=sys.stderr)
             if self._report:
                 self._run.add(last.step, values)
 

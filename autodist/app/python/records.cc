@@ -9,10 +9,12 @@ namespace autodist::python {
 
 void bind_records(py::module_& module) {
   py::class_<app::MetricsLog>(module, "MetricsLog")
-      .def("write", [](app::MetricsLog& log, std::int64_t step, double unix_seconds,
-                       const std::vector<std::pair<std::string, double>>& values) {
-        log.write({step, unix_seconds, values});
-      });
+      .def("write",
+           [](app::MetricsLog& log, std::int64_t step, double unix_seconds,
+              const std::vector<std::pair<std::string, double>>& values) {
+             return log.write({step, unix_seconds, values});
+           })
+      .def_property_readonly("failure", &app::MetricsLog::failure);
   module.def("open_lines", &app::open_lines);
   module.def("open_tensorboard", &app::open_tensorboard);
   module.def("expect_writable", &app::expect_writable);

@@ -26,6 +26,24 @@ struct AutoDist::Impl : app::JoinedJob {
   using JoinedJob::JoinedJob;
 };
 
+namespace {
+
+// What may wait for other ranks. After a lost one its message says where to go on from.
+template <typename Call>
+auto together(const app::TrainingJob* job, const Call& call) {
+  try {
+    return call();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPeersLost || job == nullptr) throw;
+    const std::string where = job->where_to_go_on();
+    if (where.empty()) throw;
+    const std::string what = error.what();
+    throw Error(error.code(), what + (what.back() == '.' ? " " : ". ") + where);
+  }
+}
+
+}  // namespace
+
 // One of the job's steps; whoever comes last ends the job.
 class Session::Impl {
  public:
@@ -35,7 +53,13 @@ class Session::Impl {
   app::JobStep& turn() { return job_->turn(index_); }
   [[nodiscard]] app::JobStep& step() const { return job_->step(index_); }
   [[nodiscard]] app::TrainingJob& job() const { return *job_; }
+  [[nodiscard]] std::weak_ptr<const app::TrainingJob> weak_job() const { return job_; }
   [[nodiscard]] std::size_t index() const { return index_; }
+
+  template <typename Call>
+  auto together(const Call& call) {
+    return autodist::together(job_.get(), call);
+  }
 
  private:
   std::shared_ptr<app::TrainingJob> job_;
@@ -44,11 +68,12 @@ class Session::Impl {
 
 double JobLoss::value() const {
   if (!sums_->known()) {
+    const auto job = job_.lock();  // goes after the runner
     const std::shared_ptr<exec::Runner> runner = runner_.lock();
     if (!runner) {
       fail(ErrorCode::kUsage, "loss: the job ended before the loss of step {} was known", step());
     }
-    runner->await(*sums_);
+    together(job.get(), [&] { runner->await(*sums_); });
   }
   if (sums_->sums().empty()) return std::numeric_limits<double>::quiet_NaN();
   const double sum = sums_->sums().at(number_);
@@ -97,53 +122,71 @@ Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
-double Session::run(const Batch& batch) { return impl_->turn().run(batch); }
-double Session::run_local(const Batch& rows) { return impl_->turn().run_local(rows); }
+double Session::run(const Batch& batch) {
+  return impl_->together([&] { return impl_->turn().run(batch); });
+}
+double Session::run_local(const Batch& rows) {
+  return impl_->together([&] { return impl_->turn().run_local(rows); });
+}
 const StepReport& Session::last() const { return impl_->step().last(); }
 const std::vector<torch::Tensor>& Session::outputs() const { return impl_->step().outputs(); }
-StepSummary Session::summarise(bool stop, bool save) { return impl_->turn().summarise(stop, save); }
-StepSummary Session::last_summary() { return impl_->turn().last_summary(); }
+StepSummary Session::summarise(bool stop, bool save) {
+  return impl_->together([&] { return impl_->turn().summarise(stop, save); });
+}
+StepSummary Session::last_summary() {
+  return impl_->together([&] { return impl_->turn().last_summary(); });
+}
 std::map<std::string, torch::Tensor> Session::run_and_fetch(const Batch& batch,
                                                             const std::vector<std::string>& names) {
-  return impl_->turn().run_and_fetch(batch, names);
+  return impl_->together([&] { return impl_->turn().run_and_fetch(batch, names); });
 }
 std::vector<double> Session::sum_over_ranks(const std::vector<double>& values) {
-  return impl_->turn().sum_over_ranks(values);
+  return impl_->together([&] { return impl_->turn().sum_over_ranks(values); });
 }
-ir::LossScale Session::loss_scale() { return impl_->turn().loss_scale(); }
+ir::LossScale Session::loss_scale() {
+  return impl_->together([&] { return impl_->turn().loss_scale(); });
+}
 std::vector<StepSummary> Session::remaining_summaries() {
-  return impl_->turn().remaining_summaries();
+  return impl_->together([&] { return impl_->turn().remaining_summaries(); });
 }
 std::uint32_t Session::replica() const { return impl_->step().replica(); }
 std::uint32_t Session::replicas() const { return impl_->step().program().batch_parts(); }
 std::pair<std::int64_t, std::int64_t> Session::rows_of(std::int64_t batch) const {
   return impl_->step().rows_of(batch);
 }
-void Session::synchronize() { impl_->job().synchronize(); }
-void Session::settle(const torch::Tensor& parameter) { impl_->job().settle(parameter); }
-JobLoss Session::job_loss() const { return impl_->step().job_number(0); }
+void Session::synchronize() {
+  impl_->together([&] { impl_->job().synchronize(); });
+}
+void Session::settle(const torch::Tensor& parameter) {
+  impl_->together([&] { impl_->job().settle(parameter); });
+}
+JobLoss Session::job_loss() const { return job_number(0); }
 JobLoss Session::job_number(std::size_t number) const {
-  return impl_->step().job_number(number);
+  JobLoss loss = impl_->step().job_number(number);
+  loss.job_ = impl_->weak_job();
+  return loss;
 }
 void Session::set_options(const std::map<std::string, std::map<std::string, double>>& options) {
   impl_->turn().set_options(options);
 }
 std::vector<torch::Tensor> Session::evaluate(const Batch& batch, Statistics statistics) {
-  return impl_->job().evaluate(impl_->index(), batch, statistics);
+  return impl_->together([&] { return impl_->job().evaluate(impl_->index(), batch, statistics); });
 }
 void Session::prepare_evaluation(Statistics statistics) {
-  impl_->job().prepare_evaluation(statistics);
+  impl_->together([&] { impl_->job().prepare_evaluation(statistics); });
 }
 void Session::begin_evaluation(Statistics statistics) {
-  impl_->job().begin_evaluation(statistics);
+  impl_->together([&] { impl_->job().begin_evaluation(statistics); });
 }
 void Session::end_evaluation() { impl_->job().end_evaluation(); }
-void Session::save(const std::string& directory) { impl_->job().save(directory); }
+void Session::save(const std::string& directory) {
+  impl_->together([&] { impl_->job().save(directory); });
+}
 void Session::export_torchscript(const std::string& path) {
-  impl_->job().export_torchscript(impl_->index(), path);
+  impl_->together([&] { impl_->job().export_torchscript(impl_->index(), path); });
 }
 std::int64_t Session::load(const std::string& directory) {
-  impl_->job().load(directory);
+  impl_->together([&] { impl_->job().load(directory); });
   return step();
 }
 std::int64_t Session::step() const { return impl_->step().step(); }
@@ -154,10 +197,12 @@ const ir::Program& Session::program() const { return impl_->step().program(); }
 const strategy::Strategy& Session::strategy() const { return impl_->step().strategy(); }
 std::uint64_t Session::bytes_sent() const { return impl_->step().bytes_sent(); }
 ir::Trace Session::gather_trace() {
-  exec::Runner& runner = impl_->turn().runner();
-  const auto call = runner.calls().begin(exec::Call::kGatherTrace, runner.steps_done());
-  impl_->job().synchronize();
-  return runner.gather_trace();
+  return impl_->together([&] {
+    exec::Runner& runner = impl_->turn().runner();
+    const auto call = runner.calls().begin(exec::Call::kGatherTrace, runner.steps_done());
+    impl_->job().synchronize();
+    return runner.gather_trace();
+  });
 }
 ir::Trace Session::take_trace() { return impl_->turn().runner().take_trace(); }
 const ir::Trace& Session::final_trace() const { return impl_->step().final_trace(); }
@@ -165,7 +210,9 @@ void Session::write_report(const std::string& path, const std::string& title,
                            const report::RunLog& run, const ir::Trace& trace) const {
   app::write_report(impl_->job().joined(), impl_->step(), {path, title, run, trace});
 }
-void Session::finish() { impl_->job().finish(); }
+void Session::finish() {
+  impl_->together([&] { impl_->job().finish(); });
+}
 
 Session& Steps::at(const std::string& name) {
   std::vector<std::string> names;

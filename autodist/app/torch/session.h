@@ -40,6 +40,7 @@ namespace autodist {
 
 namespace app {
 class JobStep;
+class TrainingJob;
 }  // namespace app
 namespace exec {
 class Runner;
@@ -134,6 +135,9 @@ struct JobOptions {
   // At the chief, often: what distribute() is doing, as one line without an end, in the place of the
   // last one. Empty: it is done.
   std::function<void(const std::string& line)> progress;
+  // The command that goes on from the newest checkpoint of a folder, for the message after a lost
+  // rank. Default: load() is named.
+  std::function<std::string(const std::string& folder)> resume_command;
   // Lines that other ranks on this machine print. Default: standard error, prefixed.
   std::function<void(std::uint32_t rank, const std::string& line)> output;
 };
@@ -168,11 +172,13 @@ class JobLoss {
 
  private:
   friend class app::JobStep;
+  friend class Session;
   JobLoss(std::shared_ptr<const exec::StepSums> sums, std::weak_ptr<exec::Runner> runner, bool mean,
           std::size_t number)
       : sums_(std::move(sums)), runner_(std::move(runner)), mean_(mean), number_(number) {}
   std::shared_ptr<const exec::StepSums> sums_;
   std::weak_ptr<exec::Runner> runner_;
+  std::weak_ptr<const app::TrainingJob> job_;
   bool mean_;
   std::size_t number_;
 };
@@ -295,8 +301,11 @@ class Session {
   // Writes a checkpoint step-N below `directory`, at the chief, with the original names; at most
   // once between two steps. By every rank; or by the chief alone: then at once where the owners
   // hold all of it, else (statistics, compression, stages) by all ranks after the step that they
-  // can still reach together, or in finish(), where variables are asynchronous always there. Throws
-  // Error(kCheckpoint); kUsage the second time, and where some ranks beside the chief call it.
+  // can still reach together, or in finish(), where variables are asynchronous always there. Where it
+  // cannot be written, or another job writes into `directory`, all who call it get
+  // Error(kCheckpoint), and the session goes on: it may be called again after the same step. One
+  // that waits for the others is warned of on standard error then, and tried again in finish().
+  // Throws Error(kUsage) the second time, and where some ranks beside the chief call it.
   void save(const std::string& directory);
   // Writes the model as a TorchScript file (capture/export.h), at the chief; every rank calls it.
   void export_torchscript(const std::string& path);
@@ -334,7 +343,8 @@ class Session {
 
   // Ends the job in order: every rank has finished its steps when it returns. Where the chief calls
   // it before the others, run() of these throws JobEnded in place of a further step; they call
-  // finish() then, or end, with exit code 0 (base/job_ended.h).
+  // finish() then, or end, with exit code 0 (base/job_ended.h). Afterwards Error(kCheckpoint) at the
+  // chief, where the last checkpoint that waited for the others could not be written.
   void finish();
 
   class Impl;

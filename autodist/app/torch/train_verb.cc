@@ -5,15 +5,19 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
+#include <cctype>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "autodist/app/history.h"
 #include "autodist/app/launcher.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/planning.h"
+#include "autodist/app/remote.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/app/torch/joined_job.h"
 #include "autodist/app/torch/model_source.h"
@@ -23,6 +27,7 @@
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"
+#include "autodist/exec/checkpoint_folder.h"
 #include "autodist/report/html/page.h"
 #include "autodist/report/plan.h"
 #include "autodist/search/autosync/autosync.h"
@@ -164,6 +169,65 @@ class StepTimes {
 // What a report needs without --trace.
 constexpr std::int64_t kReportSteps = 16;
 
+void print_end(Console& console, const TrainArguments& arguments, const Session& session,
+               const ModelSource& source, const TrainingResult& result,
+               const nlohmann::ordered_json& json) {
+  if (console.terminal) console.err << "\n";
+  if (result.steps == 0) {
+    console.out << fmt::format("nothing to train: it is at step {} already, and --steps is {}",
+                               session.step(), arguments.training.steps);
+  } else {
+    console.out << fmt::format("{} after step {}: loss {:.5f}",
+                               result.interrupted ? "interrupted" : "done", session.step(),
+                               result.loss);
+  }
+  if (result.average_samples_per_second > 0) {  // else all steps were warm-up
+    console.out << fmt::format(
+        ", {:.0f} samples/s (p10 {:.0f}, p90 {:.0f}), per step {} computing and {} waiting",
+        result.average_samples_per_second, result.p10_samples_per_second,
+        result.p90_samples_per_second, to_string(result.computing), to_string(result.waiting));
+  }
+  console.out << "\n";
+  if (json.contains("loss_scale")) {
+    console.out << fmt::format("loss scale {}, {} steps skipped\n", json["loss_scale"].get<float>(),
+                               json["skipped_steps"].get<std::int64_t>());
+  }
+  if (json.contains("held_out_accuracy")) {
+    console.out << fmt::format("accuracy on {} held-out samples: {:.2f} %\n",
+                               source.held_out->size(),
+                               100 * json["held_out_accuracy"].get<double>());
+  }
+  if (!arguments.report.empty()) console.out << "report: " << arguments.report << "\n";
+  if (!arguments.training.save_to.empty() && result.saved) {
+    console.out << "checkpoint: " << arguments.training.save_to << "/step-" << session.step()
+                << "\n";
+  }
+}
+
+// As people write it.
+std::string as_typed(const std::string& word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::strchr("-_./:,=+@%", c) != nullptr;
+  });
+  return plain ? word : quoted(word);
+}
+
+// This command, going on from a checkpoint of `folder`. Where others start the ranks, what was
+// typed is not known.
+std::string resume_command(const std::string& folder, bool begins_here) {
+  if (!begins_here) return "the same command again, with --resume " + as_typed(folder);
+  const std::vector<std::string> words = this_program().command.arguments;
+  std::string command = "autodist";
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    if (words[i] == "--resume") {
+      ++i;
+    } else if (words[i].rfind("--resume=", 0) != 0) {
+      command += " " + as_typed(words[i]);
+    }
+  }
+  return command + " --resume " + as_typed(folder);
+}
+
 // Every rank runs this; the chief alone prints.
 int train_verb(TrainArguments arguments, Console& console) {
   const ir::Optimizer optimizer = ir::parse_optimizer(arguments.optimizer);
@@ -194,8 +258,20 @@ int train_verb(TrainArguments arguments, Console& console) {
   expect_writable("--trace", arguments.trace);
   expect_writable("--report", arguments.report);
   const auto launched = launcher_of(process_environment());
-  // Before a search, not after it; other ranks do not read the checkpoint.
-  const bool begins_here = !launched && !process_environment()("AUTODIST_RANK");
+  // Before a search, not after it; other ranks neither read nor write checkpoints.
+  const std::string rank = process_environment()("AUTODIST_RANK").value_or("");
+  const bool begins_here = !launched && rank.empty();
+  std::optional<exec::CheckpointFolder> folder;
+  if (!arguments.training.save_to.empty() &&
+      (begins_here || rank == "0" || (launched && launched->rank == 0))) {
+    folder.emplace("--save", arguments.training.save_to);
+  }
+  options.resume_command = [begins_here](const std::string& from) {
+    return resume_command(from, begins_here);
+  };
+  arguments.training.warn = [&console](const std::string& line) {
+    console.err << (console.terminal ? "\n" : "") << "autodist: " << line << std::endl;
+  };
   if (begins_here && !arguments.resume.empty() && !std::filesystem::exists(arguments.resume)) {
     fail(ErrorCode::kCheckpoint, "{}: no such checkpoint", arguments.resume);
   }
@@ -256,37 +332,11 @@ int train_verb(TrainArguments arguments, Console& console) {
   }
   if (console.json) {
     console.out << json.dump() << "\n";
-    return 0;
-  }
-  if (console.terminal) console.err << "\n";
-  if (result.steps == 0) {
-    console.out << fmt::format("nothing to train: it is at step {} already, and --steps is {}",
-                               session.step(), arguments.training.steps);
   } else {
-    console.out << fmt::format("{} after step {}: loss {:.5f}",
-                               result.interrupted ? "interrupted" : "done", session.step(),
-                               result.loss);
+    print_end(console, arguments, session, source, result, json);
   }
-  if (result.average_samples_per_second > 0) {  // else all steps were warm-up
-    console.out << fmt::format(
-        ", {:.0f} samples/s (p10 {:.0f}, p90 {:.0f}), per step {} computing and {} waiting",
-        result.average_samples_per_second, result.p10_samples_per_second,
-        result.p90_samples_per_second, to_string(result.computing), to_string(result.waiting));
-  }
-  console.out << "\n";
-  if (json.contains("loss_scale")) {
-    console.out << fmt::format("loss scale {}, {} steps skipped\n", json["loss_scale"].get<float>(),
-                               json["skipped_steps"].get<std::int64_t>());
-  }
-  if (json.contains("held_out_accuracy")) {
-    console.out << fmt::format("accuracy on {} held-out samples: {:.2f} %\n",
-                               source.held_out->size(),
-                               100 * json["held_out_accuracy"].get<double>());
-  }
-  if (!arguments.report.empty()) console.out << "report: " << arguments.report << "\n";
-  if (!arguments.training.save_to.empty()) {
-    console.out << "checkpoint: " << arguments.training.save_to << "/step-" << session.step()
-                << "\n";
+  if (!result.missing.empty()) {
+    fail(ErrorCode::kCheckpoint, "{}", fmt::join(result.missing, "; "));
   }
   return 0;
 }

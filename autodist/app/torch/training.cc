@@ -10,6 +10,7 @@
 #include "autodist/app/metrics.h"
 #include "autodist/app/torch/sample_order.h"
 #include "autodist/base/clock.h"
+#include "autodist/base/error.h"
 
 namespace autodist::app {
 namespace {
@@ -73,17 +74,48 @@ Logs open_logs(const TrainingOptions& options, const Session& session) {
   return logs;
 }
 
-void write(Logs& logs, const Progress& progress) {
+void write(Logs& logs, const Progress& progress, const TrainingOptions& options) {
   for (auto& log : logs) {
-    log->write({progress.step,
-                progress.ended,
-                {{"loss", progress.loss},
-                 {"step_seconds", progress.wall.value},
-                 {"samples_per_second", progress.samples_per_second},
-                 {"computing_seconds", progress.computing.value},
-                 {"waiting_seconds", progress.waiting.value}}});
+    const bool known = !log->failure().empty();
+    const bool written = log->write({progress.step,
+                                     progress.ended,
+                                     {{"loss", progress.loss},
+                                      {"step_seconds", progress.wall.value},
+                                      {"samples_per_second", progress.samples_per_second},
+                                      {"computing_seconds", progress.computing.value},
+                                      {"waiting_seconds", progress.waiting.value}}});
+    if (written || known || !options.warn) continue;
+    options.warn(fmt::format("{}; step {} is missing in it, the training goes on", log->failure(),
+                             progress.step));
   }
 }
+
+// Checkpoints: where one cannot be written, the next one is tried.
+class Saver {
+ public:
+  Saver(Session& session, const TrainingOptions& options) : session_(session), options_(options) {}
+
+  // By all ranks alike.
+  void save(bool last) {
+    if (options_.save_to.empty()) return;
+    missing_.clear();
+    try {
+      session_.save(options_.save_to);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kCheckpoint) throw;
+      missing_ = fmt::format("no checkpoint of step {}: {}", session_.step(), error.what());
+      if (last || !session_.is_chief() || !options_.warn) return;
+      options_.warn(missing_ + "; the training goes on");
+    }
+  }
+  // Of the last one.
+  [[nodiscard]] const std::string& missing() const { return missing_; }
+
+ private:
+  Session& session_;
+  const TrainingOptions& options_;
+  std::string missing_;
+};
 
 }  // namespace
 
@@ -95,6 +127,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
   Tally tally(options.warmup_steps);
   Logs logs = open_logs(options, session);
   TrainingResult result;
+  Saver saver(session, options);
   Seconds saved_at = clock.now();
   bool saved = false;
   std::deque<Progress> untold;  // steps whose loss is not known yet
@@ -103,7 +136,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
     Progress progress = untold.front();
     untold.pop_front();
     progress.loss = summary.loss;
-    write(logs, progress);
+    write(logs, progress, options);
     show(progress);
   };
   Seconds ended = clock.now();
@@ -119,9 +152,9 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
     const StepSummary summary = session.summarise(interrupt.load(), overdue);
     result.interrupted = summary.stop;
     saved = false;
-    if (!options.save_to.empty() && (due || summary.save)) {
-      session.save(options.save_to);
-      saved = true;
+    if (due || summary.save) {
+      saver.save(/*last=*/false);
+      saved = saver.missing().empty();
       saved_at = clock.now();
     }
     const Seconds wall = clock.now() - ended;
@@ -135,7 +168,12 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
   }
   for (const StepSummary& summary : session.remaining_summaries()) tell(summary);
   if (result.steps > 0) result.loss = session.last_summary().loss;
-  if (!options.save_to.empty() && !saved) session.save(options.save_to);
+  if (!saved) saver.save(/*last=*/true);
+  result.saved = saver.missing().empty();
+  if (!result.saved) result.missing.push_back(saver.missing());
+  for (const auto& log : logs) {
+    if (!log->failure().empty()) result.missing.push_back(log->failure());
+  }
   tally.write(result);
   return result;
 }

@@ -24,6 +24,8 @@ struct TrainingOptions {
   Seconds save_interval{600};     // also after this much time
   std::string log;                // one line per step (app/metrics.h: open_lines); empty: none
   std::string tensorboard;        // a folder for an event file; empty: none
+  // At the chief, once a log or a checkpoint cannot be written, in a line; the training goes on.
+  std::function<void(const std::string&)> warn;
 };
 
 // One step as it is shown. `loss` is the mean over all samples of the step.
@@ -48,6 +50,10 @@ struct TrainingResult {
   Seconds computing;  // means per step of this rank
   Seconds waiting;
   bool interrupted = false;
+  bool saved = false;  // the last checkpoint is written
+  // What is missing on disk at the end, a line each: rows of a log, at the chief; the last
+  // checkpoint.
+  std::vector<std::string> missing;
 };
 
 // Every rank calls it with the same options. `interrupt` (set by a signal, on any rank) ends all

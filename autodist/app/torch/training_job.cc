@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "autodist/app/torch/session_state.h"
+#include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/export.h"
 #include "autodist/comm/agreement.h"
@@ -193,6 +194,7 @@ void TrainingJob::start() {
 
 JobStep& TrainingJob::turn(std::size_t index) {
   start();
+  if (!is_gathered()) gathered_.reset();
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     if (i != index) steps_[i]->runner().forget_changes(shared_[i]);
   }
@@ -255,14 +257,17 @@ bool TrainingJob::owners_hold_everything() const {
 void TrainingJob::save(const std::string& directory) {
   start();
   save_what_is_due();
+  const bool saved = is_gathered() && !saved_in_.empty();
   const bool there = std::find(saved_in_.begin(), saved_in_.end(), directory) != saved_in_.end();
-  if (saved_at_ == steps_done() && there && said_due_) return;
-  if (saved_at_ == steps_done()) {
+  if (saved && there && said_due_) return;
+  if (saved) {
     fail(ErrorCode::kUsage, "save: {}: step {} was saved already; once between two steps",
          directory, steps_done());
   }
   const auto call = current().calls().enter(exec::Call::kSave, current().steps_done());
-  if (comes_to_save(directory)) save_into({directory}, !owners_hold_everything());
+  if (!is_gathered() && !comes_to_save(directory)) return;
+  const std::string failure = save_into({directory}, !owners_hold_everything());
+  if (!failure.empty()) throw Error(ErrorCode::kCheckpoint, failure);
 }
 
 // Whether this rank saves now; else the chief alone wants to, and needs the others.
@@ -303,27 +308,40 @@ void TrainingJob::save_what_is_due() {
   if (directories.empty()) return;
   said_due_ = true;
   const auto call = current().calls().enter(exec::Call::kSave, current().steps_done());
-  save_into(directories, /*with_the_others=*/true);
+  const std::string failure = save_into(directories, /*with_the_others=*/true);
+  if (failure.empty()) return;
+  late_ = directories;
+  if (!is_chief()) return;
+  say_line(fmt::format("no checkpoint of step {}: {}; the job goes on, and tries again at its end",
+                       steps_done(), failure));
 }
 
-void TrainingJob::save_into(const std::vector<std::string>& directories, bool with_the_others) {
-  saved_at_ = steps_done();
+// Returns why the chief could not write it, at all ranks that come here; else nothing.
+std::string TrainingJob::save_into(const std::vector<std::string>& directories,
+                                   bool with_the_others) {
+  if (!is_gathered()) {
+    gathered_at_ = steps_done();
+    gathered_ = gather_all(with_the_others);
+  }
+  saved_in_.clear();
+  std::string failure;
+  try {
+    if (is_chief()) write(directories);
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  failure = current().outcome(failure);
+  if (!failure.empty()) return failure;
+  gathered_.reset();
   saved_in_ = directories;
-  if (with_the_others) make_newest();
-  exec::Checkpoint checkpoint;
-  for (const auto& step : steps_) {
-    step->runner().synchronize();
-    if (with_the_others) gather(*step, checkpoint);
-  }
-  if (is_chief()) write(checkpoint, directories);
-  for (const auto& step : steps_) {
-    if (with_the_others && !step->program().synchronous()) step->runner().end_gathering();
-  }
+  newest_.emplace(directories.front(), steps_done());
+  late_.clear();
+  return "";
 }
 
 // Without the others, the chief has what the owners hold: all start from its statistics then.
-void TrainingJob::save_at_the_end(bool with_the_others) {
-  std::vector<std::string> directories;
+std::string TrainingJob::save_at_the_end(bool with_the_others) {
+  std::vector<std::string> directories = late_;
   for (const auto& step : steps_) {
     for (exec::DueSave& due : step->runner().calls().take_due(exec::kAtTheEnd)) {
       directories.push_back(std::move(due.directory));
@@ -331,12 +349,19 @@ void TrainingJob::save_at_the_end(bool with_the_others) {
   }
   std::sort(directories.begin(), directories.end());
   directories.erase(std::unique(directories.begin(), directories.end()), directories.end());
-  // What was gathered of a step is gathered once.
-  if (directories.empty() || saved_at_ == steps_done()) return;
-  if (with_the_others || is_chief()) save_into(directories, with_the_others);
+  const bool saved = is_gathered() && !saved_in_.empty();
+  if (directories.empty() || saved || (!with_the_others && !is_chief())) return "";
+  return save_into(directories, with_the_others);
 }
 
-void TrainingJob::write(exec::Checkpoint& checkpoint, const std::vector<std::string>& directories) {
+exec::Checkpoint TrainingJob::gather_all(bool with_the_others) {
+  if (with_the_others) make_newest();
+  exec::Checkpoint checkpoint;
+  for (const auto& step : steps_) {
+    step->runner().synchronize();
+    if (with_the_others) gather(*step, checkpoint);
+  }
+  if (!is_chief()) return checkpoint;
   checkpoint.step = steps_done();
   checkpoint.model = model_tensors(model_);
   std::vector<std::string> digests;
@@ -352,10 +377,35 @@ void TrainingJob::write(exec::Checkpoint& checkpoint, const std::vector<std::str
   }
   checkpoint.program_digest = fmt::format("{}", fmt::join(digests, " "));
   checkpoint.optimizer = fmt::format("{}", fmt::join(optimizers, "; "));
+  return checkpoint;
+}
+
+void TrainingJob::write(const std::vector<std::string>& directories) {
+  AD_CHECK(gathered_) << "step " << steps_done() << " is written already";
   exec::RealFileSystem files;
   for (const std::string& directory : directories) {
-    exec::write_checkpoint(files, directory, checkpoint);
+    hold(directory);
+    exec::write_checkpoint(files, directory, *gathered_);
   }
+}
+
+// Until the job ends, or has saved into many others since.
+void TrainingJob::hold(const std::string& directory) {
+  constexpr std::size_t kMostHeld = 16;
+  const auto held = std::any_of(held_.begin(), held_.end(),
+                                [&](const auto& each) { return each.first == directory; });
+  if (held) return;
+  held_.emplace_back(directory, exec::CheckpointFolder("save:", directory));
+  if (held_.size() > kMostHeld) held_.pop_front();
+}
+
+std::string TrainingJob::where_to_go_on() const {
+  if (!newest_) return "";
+  const auto& [directory, step] = *newest_;
+  const auto& command = job_->options().resume_command;
+  return fmt::format("The newest checkpoint is {}. To go on from it: {}",
+                     exec::folder_of(directory, step),
+                     command ? command(directory) : "load() it before the first step.");
 }
 
 void TrainingJob::export_torchscript(std::size_t index, const std::string& path) {
@@ -401,6 +451,7 @@ void TrainingJob::load(const std::string& directory) {
     step->resume(std::stoll(optimizer.metadata.at("step" + step->name())),
                  with_prefix(states, prefix), with_prefix(owed, prefix));
   }
+  newest_.emplace(directory, steps_done());
   note_values();
 }
 
@@ -410,9 +461,10 @@ void TrainingJob::finish() {
   for (const auto& step : steps_) step->runner().come_to_finish();
   bool in_order = true;
   for (const auto& step : steps_) in_order = step->runner().all_finish() && in_order;
+  std::string failure;
   {
     const auto call = current().calls().enter(exec::Call::kFinish, current().steps_done());
-    save_at_the_end(in_order);
+    failure = save_at_the_end(in_order);
     if (in_order && job_->options().trace_at_end) {
       for (const auto& step : steps_) {
         step->runner().synchronize();
@@ -425,7 +477,11 @@ void TrainingJob::finish() {
   // All ranks have said goodbye, and so are through with their collectives; but a step that the
   // chief did not take part in may still wait in one until the chief closes its own.
   if (in_order || is_chief()) collectives_.reset();
+  held_.clear();
   job_->wait_for_children();
+  if (is_chief() && !failure.empty()) {
+    fail(ErrorCode::kCheckpoint, "no checkpoint of step {}: {}", steps_done(), failure);
+  }
 }
 
 }  // namespace autodist::app

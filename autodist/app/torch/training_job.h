@@ -10,10 +10,12 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autodist/app/torch/job_step.h"
@@ -21,6 +23,7 @@
 #include "autodist/comm/channels.h"
 #include "autodist/comm/collectives.h"
 #include "autodist/exec/checkpoint.h"
+#include "autodist/exec/checkpoint_folder.h"
 
 namespace autodist::app {
 
@@ -55,6 +58,8 @@ class TrainingJob {
 
   // Of all steps together.
   [[nodiscard]] std::int64_t steps_done() const;
+  // "The newest checkpoint is …", to end a message with; empty where this rank knows of none.
+  [[nodiscard]] std::string where_to_go_on() const;
 
  private:
   [[nodiscard]] bool is_chief() const { return job_->is_chief(); }
@@ -70,9 +75,12 @@ class TrainingJob {
   [[nodiscard]] bool owners_hold_everything() const;
   [[nodiscard]] bool comes_to_save(const std::string& directory);
   void save_what_is_due();
-  void save_into(const std::vector<std::string>& directories, bool with_the_others);
-  void save_at_the_end(bool with_the_others);
-  void write(exec::Checkpoint& checkpoint, const std::vector<std::string>& directories);
+  std::string save_into(const std::vector<std::string>& directories, bool with_the_others);
+  std::string save_at_the_end(bool with_the_others);
+  [[nodiscard]] bool is_gathered() const { return gathered_at_ == steps_done(); }
+  exec::Checkpoint gather_all(bool with_the_others);
+  void write(const std::vector<std::string>& directories);
+  void hold(const std::string& directory);
 
   std::unique_ptr<JoinedJob> job_;
   std::unique_ptr<comm::Channels> channels_;  // where there are several steps
@@ -83,9 +91,16 @@ class TrainingJob {
   std::optional<std::size_t> current_;               // whose turn it is
   bool started_ = false;
   bool finished_ = false;
-  std::optional<std::int64_t> saved_at_;  // steps done
-  std::vector<std::string> saved_in_;     // directories, then
+  // What is saved of a step is gathered once; where it cannot be written, the chief keeps it until
+  // the next step, so that save() may be tried again.
+  std::optional<std::int64_t> gathered_at_;   // steps done
+  std::optional<exec::Checkpoint> gathered_;  // at the chief; nothing once it is written
+  std::vector<std::string> saved_in_;         // directories, then; none where it was not written
   bool said_due_ = false;
+  std::vector<std::string> late_;  // directories, of checkpoints that were due and not written
+  // The newest checkpoint that was saved or loaded: its folder, and its step.
+  std::optional<std::pair<std::string, std::int64_t>> newest_;
+  std::deque<std::pair<std::string, exec::CheckpointFolder>> held_;  // at the chief
   // Of an evaluation: the buffers that steps write, by whose they are, and this rank's meanwhile.
   std::map<Statistics, std::vector<torch::Tensor>> statistics_;
   std::int64_t statistics_at_ = -1;  // steps done

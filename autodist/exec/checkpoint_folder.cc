@@ -1,0 +1,79 @@
+#include "autodist/exec/checkpoint_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "autodist/base/error.h"
+
+namespace autodist::exec {
+namespace {
+
+// What the lock's file says: who holds it.
+std::string this_holder() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return fmt::format("process {} on {}", ::getpid(), host.data());
+}
+
+std::string holder_in(int file) {
+  std::array<char, 512> text{};
+  const ssize_t size = ::pread(file, text.data(), text.size(), 0);
+  return {text.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
+}
+
+// Whether the file that was opened still has its name: the one who held it takes it away.
+bool still_there(int file, const std::string& name) {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(file, &opened) == 0 && ::stat(name.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+}  // namespace
+
+CheckpointFolder::CheckpointFolder(const std::string& what, const std::string& path)
+    : name_(path + "/.lock") {
+  const auto refuse = [&](const std::string& why) {
+    fail(ErrorCode::kCheckpoint, "{} {}: {}", what, path, why);
+  };
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) refuse("the folder cannot be made: " + error.message());
+  while (true) {
+    lock_ = Descriptor(::open(name_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    if (lock_.get() < 0) refuse(fmt::format("cannot be written to: {}", std::strerror(errno)));
+    if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK) return;  // a file system without locks
+      const std::string holder = holder_in(lock_.get());
+      name_.clear();
+      if (holder == this_holder()) return;
+      refuse(fmt::format("another job writes its checkpoints there ({}). Give each job a folder of "
+                         "its own.",
+                         holder.empty() ? "it has just begun" : holder));
+    }
+    if (still_there(lock_.get(), name_)) break;
+  }
+  const std::string holder = this_holder();
+  const bool written = ::ftruncate(lock_.get(), 0) == 0 &&
+                       ::pwrite(lock_.get(), holder.data(), holder.size(), 0) ==
+                           static_cast<ssize_t>(holder.size());
+  if (!written) {
+    const std::string why = std::strerror(errno);
+    ::unlink(name_.c_str());
+    refuse("cannot be written to: " + why);
+  }
+}
+
+CheckpointFolder::~CheckpointFolder() {
+  if (!name_.empty() && lock_.get() >= 0) ::unlink(name_.c_str());
+}
+
+}  // namespace autodist::exec

@@ -1,0 +1,97 @@
+"""What a job says when it cannot go on as it is, and that what it says works.
+
+    go_on_test.py AUTODIST
+
+A rank is killed: the message names the newest checkpoint and a command that goes on from it. Meanwhile a second job
+with the same `--save` is refused. Ranks with other seeds are refused, too.
+"""
+
+import os
+import pathlib
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+SECONDS = 200
+
+
+def run(arguments, code, **keywords):
+    done = subprocess.run([str(each) for each in arguments], capture_output=True, text=True, timeout=SECONDS,
+                          **keywords)
+    assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def rank_of(pid):
+    words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next((int(word[14:]) for word in words if word.startswith(b"AUTODIST_RANK=")), None)
+
+
+def children_of(pid):
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        found += [int(each) for each in (task / "children").read_text().split()]
+    return found
+
+
+def a_lost_rank(autodist, folder):
+    saved = folder / "a b"  # a name that a shell must be told of
+    command = [autodist, "train", "digits", "--cluster", "local:2", "--builder", "PS", "--steps", "1000000",
+               "--checkpoint-every", "20", "--save", str(saved)]
+    chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + SECONDS
+    while not list(saved.glob("step-*/manifest.json")):
+        assert chief.poll() is None and time.monotonic() < end, chief.communicate()
+        time.sleep(0.1)
+    second = run(command, 6)
+    assert "another job writes its checkpoints there (process " in second.stderr, second.stderr
+    assert len(second.stderr.splitlines()) == 1, second.stderr
+    assert (saved / ".lock").exists()
+    for child in children_of(chief.pid):
+        if rank_of(child) == 1:
+            os.kill(child, signal.SIGKILL)
+    _, said = chief.communicate(timeout=SECONDS)
+    assert chief.returncode == 5, (chief.returncode, said)
+    line = next(each for each in said.splitlines() if each.startswith("autodist: "))
+    newest, command = line.split(" The newest checkpoint is ")[1].split(". To go on from it: ")
+    assert (pathlib.Path(newest) / "manifest.json").exists(), line
+    words = shlex.split(command)
+    assert words[0] == "autodist" and words[-2:] == ["--resume", str(saved)], words
+    steps = int(newest.rsplit("-", 1)[1]) + 3
+    words[words.index("--steps") + 1] = str(steps)
+    run([autodist, *words[1:]], 0)
+    assert (saved / f"step-{steps}").exists()
+    print("after a lost rank:", line[-200:])
+
+
+def other_seeds(autodist, folder):
+    with socket.socket() as end:
+        end.bind(("127.0.0.1", 0))
+        port = end.getsockname()[1]
+    key = folder / "key"
+    key.write_text("ab" * 32)
+    key.chmod(0o600)
+    environment = {**os.environ, "AUTODIST_SIZE": "2", "AUTODIST_CHIEF": f"127.0.0.1:{port}",
+                   "AUTODIST_KEY_FILE": str(key)}
+    ranks = [subprocess.Popen([autodist, "train", "digits", "--cluster", "local:2", "--builder", "PS", "--steps", "2",
+                               "--seed", str(5 + rank)], env={**environment, "AUTODIST_RANK": str(rank)},
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    said = [rank.communicate(timeout=SECONDS)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [2, 2], said
+    for text in said:
+        assert "the ranks differ: seed" in text and "(5) at rank 0" in text and "(6) at rank 1" in text, said
+    print("ranks with other seeds are refused")
+
+
+def main(autodist):
+    with tempfile.TemporaryDirectory(prefix="autodist-go-on-") as name:
+        folder = pathlib.Path(name)
+        a_lost_rank(autodist, folder)
+        other_seeds(autodist, folder)
+
+
+main(sys.argv[1])

@@ -1,0 +1,135 @@
+"""A checkpoint that cannot be written raises at all who save, and the session goes on."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+
+import comparing
+
+comparing.skip_without_torch()
+
+
+def test():
+    with tempfile.TemporaryDirectory() as folder:
+        for builder in ("PS", "AllReduce", "PS:staleness=2", "PS:sync=False"):
+            comparing.run(__file__, "all", builder, os.path.join(folder, builder.replace(":", "-")))
+            print(f"{builder}: as said")
+        comparing.run(__file__, "alone", "PS", os.path.join(folder, "alone"))
+        done = subprocess.run([sys.executable, __file__, "log", "PS", folder], stderr=subprocess.PIPE, text=True)
+        missing = [line for line in done.stderr.splitlines() if "is missing in it" in line]
+        assert done.returncode == 0 and len(missing) == 1, done.stderr
+        assert "/dev/full: No space left on device; step 0 is missing in it, the training goes on" in missing[0], missing
+        for case in ("late", "never"):
+            at = os.path.join(folder, case)
+            done = subprocess.run([sys.executable, __file__, case, "PS", at], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True)
+            assert done.returncode == 0, (case, done.stdout, done.stderr)
+            warnings = [line for line in done.stderr.splitlines() if "no checkpoint of step" in line]
+            assert len(warnings) == 1 and f"no checkpoint of step 4: save: {at}: " in warnings[0], done.stderr
+            assert "the job goes on, and tries again at its end" in warnings[0], warnings
+            print(f"{case}: as said")
+
+
+if len(sys.argv) == 1:  # the test; else a rank of the job
+    test()
+    sys.exit(0)
+
+import autodist
+import torch
+from torch import nn
+
+case, builder, folder = sys.argv[1:]
+
+
+def loss_fn(model, x, y):
+    return nn.functional.mse_loss(model(x), y)
+
+
+def raises_as_on_a_full_disk():
+    """Files may not grow, at the chief."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if step.is_chief:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))
+    try:
+        step.save(folder)
+        raise AssertionError("it was written")
+    except autodist.CheckpointError as error:
+        assert "File too large" in str(error) and error.code == 6, error
+    finally:
+        if step.is_chief:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    if step.is_chief:
+        assert os.listdir(folder) == [".lock"], os.listdir(folder)
+
+
+def saves_again():
+    """Now there is room, and it is the same step."""
+    step.save(folder)
+    try:
+        step.save(folder)
+        raise AssertionError("saved twice")
+    except autodist.UsageError as error:
+        assert "step 3 was saved already" in str(error), error
+
+
+def train(count):
+    for _ in range(count):
+        step(x, y)
+
+
+torch.manual_seed(1)
+norm = [nn.BatchNorm1d(32)] if case in ("late", "never") else []
+model = nn.Sequential(nn.Linear(8, 32), *norm, nn.Tanh(), nn.Linear(32, 2))
+x, y = torch.randn(8, 8), torch.randn(8, 2)
+ad = autodist.AutoDist("local:2", builder=builder, log="/dev/full" if case == "log" else None)
+step = ad.distribute(model, loss_fn, torch.optim.Adam(model.parameters()), (x[:4], y[:4]))
+expected = ["step-3", "step-5"]
+if case == "all":
+    with step:
+        train(3)
+        raises_as_on_a_full_disk()
+        raises_as_on_a_full_disk()
+        saves_again()
+        train(2)
+        step.save(folder)
+        train(1)
+elif case == "log":
+    with step:
+        train(3)
+    expected = None
+elif case == "alone":
+    # The owners hold all of it: nobody else takes part.
+    with step:
+        train(3)
+        if step.is_chief:
+            raises_as_on_a_full_disk()
+            saves_again()
+        train(2)
+        step.save(folder)
+        train(1)
+else:
+    # The statistics of the others are part of it, so all write it after step 4; a file is in the way.
+    train(2)
+    if step.is_chief:
+        open(folder, "w").close()
+        step.save(folder)
+    train(3)
+    step.synchronize()
+    if case == "late":
+        if step.is_chief:
+            os.remove(folder)
+        step.finish()
+        expected = ["step-5"]
+    else:
+        try:
+            step.finish()
+            assert not step.is_chief
+        except autodist.CheckpointError as error:
+            assert step.is_chief and "no checkpoint of step 5: save: " in str(error), error
+        expected = None
+if step.is_chief and expected:
+    assert sorted(os.listdir(folder)) == expected, os.listdir(folder)
