@@ -46,6 +46,7 @@ class Machine:
 
     def __init__(self, name, address, folder, keys):
         self.name, self.address, self.folder, self.keys = name, address, folder, keys
+        self.wide_address = f"fd09::{address.rsplit('.', 1)[1]}"
         self.sshd = None
 
     def inside(self, command):
@@ -85,6 +86,8 @@ def connect(machines, ends):
     for machine, end in zip(machines, ends):
         run(["ip", "link", "set", end, "netns", machine.name])
         run(machine.inside(["ip", "address", "add", f"{machine.address}/24", "dev", end]))
+        run(machine.inside(["ip", "address", "add", f"{machine.wide_address}/64", "dev", end,
+                            "nodad"]))
         run(machine.inside(["ip", "link", "set", end, "up"]))
         run(machine.inside(["ip", "link", "set", "lo", "up"]))
 
@@ -196,6 +199,33 @@ def autodists_cases_over_ssh(case_job, machines, folder, environment):
         assert found, line
         assert float(found[2]) <= 1e-9 * float(found[1]), line
         print(f"{builder} on r{number}: {line}")
+
+
+def ranks_started_by_hand_meet(autodist, machines, folder):
+    """Where the chief's name is its loopback's on its own machine, as on Debian; and over IPv6."""
+    key = folder / "key"
+    key.write_text("0123456789abcdef" * 4)
+    local = losses(result_of([autodist] + TRAINING + ["--cluster", "local:2"]))
+    for name, addresses, chiefs in (
+            ("name", [machine.address for machine in machines],
+             ["127.0.1.1:4711", f"{machines[0].address}:4711"]),
+            ("wide", [machine.wide_address for machine in machines],
+             [f"[{machines[0].wide_address}]:4712"] * 2)):
+        cluster = folder / f"{name}.yml"
+        cluster.write_text(f"nodes:\n  - address: '{addresses[0]}'\n    chief: true\n"
+                           f"  - address: '{addresses[1]}'\n    ssh_config: none\nssh:\n  none: {{}}\n")
+        ranks = []
+        for rank, (machine, chief) in enumerate(zip(machines, chiefs)):
+            place = {"AUTODIST_RANK": str(rank), "AUTODIST_SIZE": "2", "AUTODIST_CHIEF": chief,
+                     "AUTODIST_KEY_FILE": str(key)}
+            ranks.append(subprocess.Popen(
+                [str(word) for word in machine.inside([autodist] + TRAINING
+                                                      + ["--cluster", cluster])],
+                env={**os.environ, **place}, stdout=subprocess.PIPE, text=True))
+        output = ranks[0].communicate(timeout=120)[0]
+        assert [rank.wait(timeout=60) for rank in ranks] == [0, 0], (name, output)
+        assert losses(json.loads(output.strip().splitlines()[-1])) == local, output
+        print(f"ranks started by hand, the chief at {chiefs[0]}: as locally")
 
 
 def own_program_over_ssh(autodist, machines, folder, environment):
@@ -323,6 +353,7 @@ def main():
             same_losses_over_ssh(autodist, machines, folder, environment)
             autodists_cases_over_ssh(pathlib.Path(sys.argv[2]).resolve(), machines, folder,
                                      environment)
+            ranks_started_by_hand_meet(autodist, machines, folder)
             own_program_over_ssh(autodist, machines, folder, environment)
             doctor_measures_the_link(autodist, machines, folder, environment)
             what_goes_wrong_is_said(autodist, machines, folder, environment)

@@ -18,6 +18,7 @@ namespace autodist::app {
 namespace {
 
 constexpr std::size_t kKeyBytes = 32;
+constexpr std::uint32_t kMostProcesses = 1U << 22;  // the kernel's own limit
 
 std::string required(const Environment& environment, const std::string& name) {
   const std::optional<std::string> value = environment(name);
@@ -97,6 +98,9 @@ std::optional<JobPlace> job_from_environment(const Environment& environment) {
   place.chief_address = resolved(listens->host);
   place.chief_port =
       static_cast<std::uint16_t>(number_of("AUTODIST_CHIEF", listens->port, 65'535));
+  if (const auto chief_process = environment("AUTODIST_STARTED_BY")) {
+    place.started_by = number_of("AUTODIST_STARTED_BY", *chief_process, kMostProcesses);
+  }
   const auto own = environment("AUTODIST_ADDRESS");
   place.own_address = own ? *own : address_towards(place.chief_address);
   if (const auto descriptor = environment("AUTODIST_KEY_FD")) {
@@ -115,12 +119,15 @@ std::vector<std::string> place_variables(const JobPlace& place, int key_descript
   if (!place.own_address.empty()) {
     variables.push_back(fmt::format("AUTODIST_ADDRESS={}", place.own_address));
   }
+  if (place.started_by != 0) {
+    variables.push_back(fmt::format("AUTODIST_STARTED_BY={}", place.started_by));
+  }
   return variables;
 }
 
 bool names_a_place(const std::string& variable) {
   for (const char* prefix : {"AUTODIST_RANK=", "AUTODIST_SIZE=", "AUTODIST_CHIEF=",
-                             "AUTODIST_ADDRESS=", "AUTODIST_KEY_"}) {
+                             "AUTODIST_ADDRESS=", "AUTODIST_KEY_", "AUTODIST_STARTED_BY="}) {
     if (variable.rfind(prefix, 0) == 0) return true;
   }
   return false;

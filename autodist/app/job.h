@@ -9,6 +9,7 @@
 //   AUTODIST_CHIEF     ADDRESS:PORT where the chief listens
 //   AUTODIST_ADDRESS   where this rank listens (default: the address from which it reaches the
 //                      chief)
+//   AUTODIST_STARTED_BY  where a chief started this rank, for one job: the chief's process
 //   AUTODIST_KEY_FD    descriptor from which the job's key is read, or
 //   AUTODIST_KEY_FILE  file that holds it. The key itself is never in the environment.
 
@@ -29,6 +30,7 @@ struct JobPlace {
   std::uint16_t chief_port = 0;
   std::string own_address = "127.0.0.1";
   std::string key;
+  std::uint32_t started_by = 0;  // the process of the chief that started this rank for its one job
 };
 
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;

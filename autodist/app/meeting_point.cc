@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 #include <thread>
 
 #include "autodist/base/digest.h"
@@ -21,11 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kLargestFile = 256;
 constexpr auto kPoll = std::chrono::milliseconds(20);
-
-// Launchers' names for a job hold slashes and semicolons.
-std::string file_of(const std::string& folder, const std::string& job_id) {
-  return folder + "/" + to_string(digest_of(job_id));
-}
 
 void make_private(const std::string& folder) {
   std::error_code ignored;
@@ -43,7 +39,7 @@ void make_private(const std::string& folder) {
   }
 }
 
-// "PORT KEY"; nothing for a file that is not there.
+// "PORT KEY ADDRESS"; nothing for a file that is not there.
 std::optional<Meeting> read_meeting(const std::string& path) {
   if (!fs::exists(path)) return std::nullopt;
   std::string text;
@@ -52,11 +48,12 @@ std::optional<Meeting> read_meeting(const std::string& path) {
   } catch (const Error&) {  // gone again
     return std::nullopt;
   }
-  const std::size_t space = text.find(' ');
-  if (space == std::string::npos) {
+  std::istringstream words(text);
+  Meeting meeting;
+  if (!(words >> meeting.port >> meeting.key >> meeting.address)) {
     fail(ErrorCode::kEnvironment, "{}: not what a chief writes; remove it", path);
   }
-  return Meeting{static_cast<std::uint16_t>(std::atoi(text.c_str())), text.substr(space + 1)};
+  return meeting;
 }
 
 // A reader sees all of it or nothing; others never see anything.
@@ -79,6 +76,11 @@ void write_private(const std::string& path, const std::string& text) {
 
 }  // namespace
 
+// Launchers' names for a job hold slashes and semicolons.
+std::string meeting_file(const std::string& folder, const std::string& job_id) {
+  return folder + "/" + to_string(digest_of(job_id));
+}
+
 std::string meeting_folder(const Environment& environment, bool one_machine) {
   std::string folder;
   if (const auto given = environment("AUTODIST_MEETING_DIR")) {
@@ -99,22 +101,31 @@ std::string meeting_folder(const Environment& environment, bool one_machine) {
 
 MeetingPoint::MeetingPoint(const std::string& folder, const std::string& job_id,
                            const Meeting& meeting)
-    : path_(file_of(folder, job_id)) {
-  write_private(path_, fmt::format("{} {}", meeting.port, meeting.key));
+    : path_(meeting_file(folder, job_id)) {
+  write_private(path_, fmt::format("{} {} {}", meeting.port, meeting.key, meeting.address));
 }
 
 MeetingPoint::~MeetingPoint() { ::unlink(path_.c_str()); }
 
-Meeting wait_for_meeting(const std::string& folder, const std::string& job_id, Seconds limit) {
-  const std::string path = file_of(folder, job_id);
+std::optional<Meeting> meeting_at(const std::string& folder, const std::string& job_id) {
+  return read_meeting(meeting_file(folder, job_id));
+}
+
+Meeting wait_for_meeting(const std::string& folder, const std::string& job_id, Seconds limit,
+                         const std::optional<Meeting>& stale,
+                         const std::function<void()>& while_waiting) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
   while (true) {
-    if (const auto meeting = read_meeting(path)) return *meeting;
+    if (const auto meeting = meeting_at(folder, job_id); meeting && meeting != stale) {
+      return *meeting;
+    }
+    if (while_waiting) while_waiting();
     if (std::chrono::steady_clock::now() > end) {
       fail(ErrorCode::kPeersLost,
-           "the chief left no word in {} within {}. Where the machines do not share it, set "
-           "AUTODIST_MEETING_DIR to a folder that they share, or AUTODIST_CHIEF=ADDRESS:PORT and "
-           "AUTODIST_KEY_FILE for every rank.",
+           "the chief left no word in {} within {}; --join-timeout (in a program: join_limit) "
+           "waits longer. Where the machines do not share the folder, set AUTODIST_MEETING_DIR to "
+           "one that they share, or AUTODIST_CHIEF=ADDRESS:PORT and AUTODIST_KEY_FILE for every "
+           "rank.",
            folder, to_string(limit));
     }
     std::this_thread::sleep_for(kPoll);

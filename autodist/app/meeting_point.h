@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "autodist/app/job.h"
@@ -14,6 +16,11 @@ namespace autodist::app {
 struct Meeting {
   std::uint16_t port = 0;
   std::string key;
+  std::string address = "127.0.0.1";  // where the chief listens
+
+  friend bool operator==(const Meeting& a, const Meeting& b) {
+    return a.port == b.port && a.key == b.key && a.address == b.address;
+  }
 };
 
 // A folder for it: AUTODIST_MEETING_DIR; else, where all ranks are on this machine, one below
@@ -36,7 +43,15 @@ class MeetingPoint {
   std::string path_;
 };
 
-// The others' side. Throws Error(kPeersLost) when the file does not come within the limit.
-Meeting wait_for_meeting(const std::string& folder, const std::string& job_id, Seconds limit);
+// What stands there now: of a chief of now, or of one that was killed and could not take it away.
+std::optional<Meeting> meeting_at(const std::string& folder, const std::string& job_id);
+// Where it stands, for messages.
+std::string meeting_file(const std::string& folder, const std::string& job_id);
+
+// The others' side: waits for a word, other than `stale`. `while_waiting` is called several times a
+// second. Throws Error(kPeersLost) when there is none within the limit.
+Meeting wait_for_meeting(const std::string& folder, const std::string& job_id, Seconds limit,
+                         const std::optional<Meeting>& stale = std::nullopt,
+                         const std::function<void()>& while_waiting = {});
 
 }  // namespace autodist::app

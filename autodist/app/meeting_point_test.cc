@@ -49,14 +49,33 @@ TEST_F(MeetingPoints, TheOthersWaitForTheChiefsWord) {
   EXPECT_TRUE(fs::is_empty(place));
 }
 
+// A chief that was killed could not take its word away.
+TEST_F(MeetingPoints, AStaleWordIsTakenForOneAndReplaced) {
+  const std::string place = folder("AUTODIST_MEETING_DIR");
+  const Meeting before{4711, "old", "10.0.0.1"};
+  const Meeting now{4712, "new", "10.0.0.1"};
+  { auto* lost = new MeetingPoint(place, "job", before); static_cast<void>(lost); }
+  EXPECT_EQ(wait_for_meeting(place, "job", Seconds{1}), before);
+  EXPECT_EQ(meeting_at(place, "job"), before);
+  int waited = 0;
+  std::thread chief;
+  const Meeting next = wait_for_meeting(place, "job", Seconds{20}, before, [&] {
+    if (++waited == 3) chief = std::thread([&] {
+      static const MeetingPoint* const there = new MeetingPoint(place, "job", now);
+      static_cast<void>(there);
+    });
+  });
+  chief.join();
+  EXPECT_EQ(next, now);
+}
+
 TEST_F(MeetingPoints, TheKeyIsForTheUsersEyesAlone) {
   const std::string place = folder("AUTODIST_MEETING_DIR");
   const mode_t usual = ::umask(0);
   const MeetingPoint point(place, "job", {4711, "secret"});
   ::umask(usual);
   struct stat about {};
-  const fs::path file = fs::directory_iterator(place)->path();
-  ASSERT_EQ(::stat(file.c_str(), &about), 0);
+  ASSERT_EQ(::stat(meeting_file(place, "job").c_str(), &about), 0);
   EXPECT_EQ(about.st_mode & 0777, 0600U);
 }
 

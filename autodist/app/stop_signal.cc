@@ -1,21 +1,51 @@
 #include "autodist/app/stop_signal.h"
 
 #include <signal.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
+#include <iostream>
 
 namespace autodist::app {
 namespace {
 
+constexpr std::chrono::milliseconds kLookForWish{50};
+constexpr std::chrono::milliseconds kGraceOfWish{700};  // for who looks at the flag
+
 std::atomic<bool> wished{false};
+std::atomic<int> wished_by{0};
+std::atomic<std::int64_t> wished_from{0};  // a process
 std::atomic<std::int64_t> wished_at_ms{0};
 
-extern "C" void on_stop_signal(int number) {
+// What the signals of a handler in whose place ours is are passed on to.
+std::atomic<void (*)(int)> passed_to{nullptr};
+std::atomic<std::int64_t> passed_at_ms{0};
+
+std::int64_t now_in_ms() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
-  const std::int64_t now_ms = std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+  return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+extern "C" void on_passed_signal(int number) {
+  const std::int64_t now_ms = now_in_ms();
+  std::int64_t first_ms = 0;
+  if (!passed_at_ms.compare_exchange_strong(first_ms, now_ms) && now_ms - first_ms >= 1000) {
+    ::signal(number, SIG_DFL);
+    ::raise(number);
+    return;
+  }
+  if (const auto handler = passed_to.load()) handler(number);
+}
+
+extern "C" void on_stop_signal(int number, siginfo_t* about, void* /*context*/) {
+  const std::int64_t now_ms = now_in_ms();
   if (!wished.exchange(true)) {
+    wished_by = number;
+    wished_from = about->si_code == SI_USER ? about->si_pid : 0;
     wished_at_ms = now_ms;
   } else if (now_ms - wished_at_ms >= 1000) {
     ::signal(number, SIG_DFL);
@@ -25,11 +55,60 @@ extern "C" void on_stop_signal(int number) {
 
 }  // namespace
 
-const std::atomic<bool>& watch_stop_signals() {
-  ::signal(SIGINT, on_stop_signal);
-  ::signal(SIGTERM, on_stop_signal);
-  if (::signal(SIGHUP, on_stop_signal) == SIG_IGN) ::signal(SIGHUP, SIG_IGN);
+const std::atomic<bool>& watch_stop_signals(bool user_signal) {
+  struct sigaction watch {};
+  watch.sa_sigaction = on_stop_signal;
+  watch.sa_flags = SA_SIGINFO | SA_RESTART;
+  ::sigaction(SIGINT, &watch, nullptr);
+  ::sigaction(SIGTERM, &watch, nullptr);
+  struct sigaction before {};
+  ::sigaction(SIGHUP, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &watch, nullptr);
+  if (user_signal) ::sigaction(SIGUSR1, &watch, nullptr);
   return wished;
+}
+
+std::string stop_signal() {
+  const char* name = ::sigabbrev_np(wished_by);
+  return name == nullptr ? "a signal" : std::string("SIG") + name;
+}
+
+void end_at_second_signal(int number) {
+  struct sigaction action {};
+  ::sigaction(number, nullptr, &action);
+  const bool handled = (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler != SIG_DFL &&
+                       action.sa_handler != SIG_IGN;
+  if (!handled || action.sa_handler == on_passed_signal) return;
+  passed_to = action.sa_handler;
+  passed_at_ms = 0;
+  action.sa_handler = on_passed_signal;
+  ::sigaction(number, &action, nullptr);
+}
+
+bool stop_signal_is_from(std::int64_t process) { return wished_from == process; }
+
+EndsEarly::EndsEarly(std::function<void()> last_words)
+    : thread_([this, words = std::move(last_words)] { watch(words); }) {}
+
+EndsEarly::~EndsEarly() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void EndsEarly::watch(const std::function<void()>& last_words) {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, kLookForWish, [this] { return over_; })) {
+    if (!wished) continue;
+    if (changed_.wait_for(lock, kGraceOfWish, [this] { return over_; })) return;
+    last_words();
+    std::cout.flush();
+    std::cerr.flush();
+    ::_exit(0);  // no destructors: others still compute with what they would destroy
+  }
 }
 
 }  // namespace autodist::app

@@ -1,16 +1,61 @@
-// SIGINT, SIGTERM and SIGHUP (a terminal that was closed; it stays ignored where it is, as by nohup) as
-// a wish to end in order: a flag that whoever works looks at.
+// Signals as a wish to end in order: a flag that whoever works looks at.
 //
+// SIGINT, SIGTERM and SIGHUP (a terminal that was closed) are such wishes, and of a training
+// SIGUSR1, too, which schedulers send before the time is up; SIGHUP stays ignored where it is
+// (nohup).
 // A signal that comes a second later or more ends the process as usual; sooner it is the same wish
 // once more (timeout(1) sends each signal to the process and to its group).
 
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "autodist/base/error.h"
 
 namespace autodist::app {
 
 // From here on the signals set the flag, which lives as long as the process.
-const std::atomic<bool>& watch_stop_signals();
+const std::atomic<bool>& watch_stop_signals(bool user_signal = false);
+
+// "SIGTERM": the signal that set the flag.
+std::string stop_signal();
+// Whether that process sent it.
+bool stop_signal_is_from(std::int64_t process);
+
+// Of a signal that has a handler which takes its time (an interpreter's): another one of it, a second
+// after the first or more, ends the process as usual. Those before come to the handler. Until the
+// signal gets another handler.
+void end_at_second_signal(int number);
+
+// What who waits throws when the flag is set before anything has begun that is worth an end in
+// order.
+struct StoppedEarly : Error {
+  StoppedEarly() : Error(ErrorCode::kPeersLost, "stopped by " + stop_signal()) {}
+};
+
+// Ends the process where nothing has begun that had to be ended in order, and who works does not
+// look at the flag (a kernel that takes long): when the flag has been set for a while, `last_words`
+// are said, by a thread of this object, and the process is gone, with exit code 0.
+class EndsEarly {
+ public:
+  explicit EndsEarly(std::function<void()> last_words);
+  ~EndsEarly();  // from here on nothing happens
+  EndsEarly(const EndsEarly&) = delete;
+  EndsEarly& operator=(const EndsEarly&) = delete;
+
+ private:
+  void watch(const std::function<void()>& last_words);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;
+};
 
 }  // namespace autodist::app

@@ -174,7 +174,7 @@ class TensorsOutsideTheHeap {
 CapturedStep capture_as(const TrainingStep& step, const Options& options, bool training) {
   const std::lock_guard<std::mutex> alone(one_capture_at_a_time);
   const TensorsOutsideTheHeap tidy(step);
-  const Subject subject(step, training, options.scaled_loss);
+  const Subject subject(step, training, options.scaled_loss, options.look_around);
   Recording recording = record_checked(subject, options);
   CapturedStep captured;
   captured.graph = std::move(recording.graph);

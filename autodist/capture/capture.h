@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "autodist/capture/bindings.h"
@@ -28,6 +29,9 @@ struct Options {
   // backward pass (ir/loss_scaling.h); the step's functions do not get it. What the graph returns
   // is the loss itself.
   bool scaled_loss = false;
+  // Called before every op, also between the two halves of a step; an Error that it throws ends the
+  // capture. It then throws whenever it is called again.
+  std::function<void()> look_around = {};
 };
 
 struct CapturedStep {

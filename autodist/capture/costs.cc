@@ -29,6 +29,7 @@ std::vector<double> measure(Interpreter& replay, const ir::Graph& graph, const S
   Clock::time_point start;
   replay.set_batch(batch);
   replay.before = [&](ir::OpId) {
+    subject.look_around();
     wait_for(subject.device());
     start = Clock::now();
   };

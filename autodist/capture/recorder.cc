@@ -28,9 +28,11 @@ namespace {
 constexpr c10::DebugInfoKind kRecorderKind = c10::DebugInfoKind::TEST_INFO_2;
 
 struct RecorderState : c10::DebugInfoBase {
-  explicit RecorderState(const RecordOptions& options) : ops(options) {}
+  explicit RecorderState(const RecordOptions& options)
+      : ops(options), look_around(options.look_around) {}
 
   OpRecorder ops;
+  std::function<void()> look_around;
   std::exception_ptr refusal;  // the first; autograd's engine may wrap what passes through it
 };
 
@@ -48,6 +50,7 @@ void record_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     return;
   }
   try {
+    if (recorder->look_around) recorder->look_around();
     OpRecorder::Pending pending = recorder->ops.begin(op, *stack);
     op.redispatchBoxed(below, stack);
     recorder->ops.end(op, std::move(pending), *stack);

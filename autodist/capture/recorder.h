@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct RecordOptions {
   // Digest the arguments of every op before and after it, and refuse an op that writes what neither
   // its schema nor our table says.
   bool check_writes = false;
+  std::function<void()> look_around = {};  // capture::Options
 };
 
 struct Recording {

@@ -67,7 +67,10 @@ std::string self_check(const Subject& subject, const ir::Graph& graph, const Bin
   Interpreter replay(graph, tensors, place, run.count);
   ShapeCheck shapes(graph, run.count);
   ir::OpId current;
-  replay.before = [&](ir::OpId id) { current = id; };
+  replay.before = [&](ir::OpId id) {
+    subject.look_around();
+    current = id;
+  };
   replay.after = [&](ir::OpId id, const std::vector<at::Tensor>& slots) { shapes(id, slots); };
   try {
     replay.run(subject.rows(run.start, run.count));

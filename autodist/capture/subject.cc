@@ -127,10 +127,12 @@ std::string difference(const ir::Graph& graph, const Outcome& eager, const Outco
   return "";
 }
 
-Subject::Subject(const TrainingStep& step, bool training, bool scaled_loss)
+Subject::Subject(const TrainingStep& step, bool training, bool scaled_loss,
+                 std::function<void()> look_around)
     : step_(checked(step, training)),
       training_(training),
       scaled_loss_(scaled_loss),
+      look_around_(std::move(look_around)),
       device_(device_of(step)) {
   for (const NamedTensor& each : step_.buffers) buffers_.push_back(each.tensor.detach().clone());
   host_generator_ = generator_state(at::kCPU);
@@ -174,6 +176,7 @@ Recording Subject::record(const Batch& batch, std::uint64_t seed_of_run, bool ch
   options.device = device_;
   options.check_writes = check_writes;
   options.scaled_loss = scaled_loss_;
+  options.look_around = look_around_;
   return training_ ? record_training(step_, batch, options)
                    : record_evaluation(step_, batch, options);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,9 @@ class Subject {
   // that cannot be captured as it is declared: an empty function, parameters on two devices,
   // something to train that the model has not. Parameters that the step does not train require no
   // gradient meanwhile.
-  Subject(const TrainingStep& step, bool training, bool scaled_loss = false);
+  // `look_around` is capture::Options'; it may be empty.
+  Subject(const TrainingStep& step, bool training, bool scaled_loss = false,
+          std::function<void()> look_around = {});
   // Puts them back.
   ~Subject();
   Subject(const Subject&) = delete;
@@ -37,6 +40,10 @@ class Subject {
 
   [[nodiscard]] const TrainingStep& step() const { return step_; }
   [[nodiscard]] at::Device device() const { return device_; }
+  // Before every op.
+  void look_around() const {
+    if (look_around_) look_around_();
+  }
   // Samples of the example; 0 where no input is batched.
   [[nodiscard]] std::int64_t example_rows() const;
 
@@ -59,6 +66,7 @@ class Subject {
   const TrainingStep& step_;
   bool training_;
   bool scaled_loss_;
+  std::function<void()> look_around_;
   at::Device device_ = at::kCPU;
   std::vector<at::Tensor> buffers_;
   std::vector<at::Tensor> frozen_;  // for the time being: what the step only reads

@@ -25,6 +25,9 @@ constexpr std::size_t kChunk = std::size_t{1} << 20;
 constexpr std::size_t kChunksOnTheWay = 8;
 constexpr std::uint64_t kLargestMessage = std::uint64_t{1} << 40;
 constexpr RankNumber kHub = 0;
+constexpr Seconds kNextLook{0.2};
+constexpr Seconds kDeaf{1};      // between two looks
+constexpr Seconds kUnread{2};  // the last frame of a rank that has gone is read sooner
 
 ControlRole role_of(const Frame& frame) { return static_cast<ControlRole>(frame.header.step); }
 
@@ -55,10 +58,12 @@ class Conversation {
   };
 
   enum class Want { kMessage, kReceipt };
-  // The next such frame from one of `accepted`. Throws when none comes within the time limit,
-  // naming `missing`.
+  // The next such frame from one of `accepted`. Throws when one of `missing` is silent for longer
+  // than the limit, or gone.
   Frame next(Want want, const std::vector<RankNumber>& accepted,
              const std::vector<RankNumber>& missing);
+  void check_life(const std::map<RankNumber, Seconds>& heard,
+                  const std::vector<RankNumber>& missing, Seconds now);
   static bool is_a(Want want, ControlRole role) {
     if (want == Want::kReceipt) return role == ControlRole::kReceipt;
     return role == ControlRole::kOpening || role == ControlRole::kBody;
@@ -165,11 +170,20 @@ void Conversation::open(Incoming& message, const Frame& frame) const {
 
 Frame Conversation::next(Want want, const std::vector<RankNumber>& accepted,
                          const std::vector<RankNumber>& missing) {
-  const Seconds until = clock_.now() + limit_;
+  const Seconds began = clock_.now();
+  std::map<RankNumber, Seconds> heard;
+  for (const RankNumber rank : missing) heard[rank] = began;
+  Seconds before = began;
   for (;;) {
-    const Seconds left = until - clock_.now();
-    if (left <= Seconds{0}) break;
-    std::optional<Frame> frame = transport_.receive(left);
+    transport_.look_around({what_, missing, clock_.now() - began});
+    std::optional<Frame> frame = transport_.receive(std::min(limit_, kNextLook));
+    const Seconds now = clock_.now();
+    if (now - before > kDeaf) {  // suspended, perhaps: what they said meanwhile lies unread
+      for (auto& [rank, when] : heard) when = now;
+    }
+    before = now;
+    if (frame) heard[frame->header.from] = now;
+    check_life(heard, missing, now);
     if (!frame) continue;
     const FrameHeader& header = frame->header;
     if (header.kind == FrameKind::kGoodbye && frame->payload.size > 0) {
@@ -180,10 +194,27 @@ Frame Conversation::next(Want want, const std::vector<RankNumber>& accepted,
                       std::find(accepted.begin(), accepted.end(), header.from) != accepted.end();
     if (ours) return std::move(*frame);
     check_stays(header, missing);
-    later_.push_back(std::move(*frame));
+    if (header.kind != FrameKind::kHeartbeat) later_.push_back(std::move(*frame));
   }
-  fail(ErrorCode::kPeersLost, "{}: nothing from {} for {}", what_, names(missing),
-       to_string(limit_));
+}
+
+void Conversation::check_life(const std::map<RankNumber, Seconds>& heard,
+                              const std::vector<RankNumber>& missing, Seconds now) {
+  const std::optional<RankNumber> gone = transport_.gone();
+  std::vector<RankNumber> silent;
+  for (const RankNumber rank : missing) {
+    const Seconds silence = now - heard.at(rank);
+    if (silence > limit_) silent.push_back(rank);
+    // What it sent before it went may still lie here; and whoever started it knows more soon.
+    if (gone != rank || silence < kUnread) continue;
+    fail(ErrorCode::kPeersLost,
+         "{}: {} is lost: its connection ended and nobody listens there any more", what_,
+         transport_.describe(rank));
+  }
+  if (silent.empty()) return;
+  fail(ErrorCode::kPeersLost,
+       "{}: nothing from {} for {}; --join-timeout (in a program: join_limit) waits longer", what_,
+       names(silent), to_string(limit_));
 }
 
 // Frames of a rank keep their order, so one whose exchange is heard does not come here any more.

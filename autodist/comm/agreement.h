@@ -1,10 +1,12 @@
 // Small blocking collectives for before the first step and between steps: the same bytes
-// everywhere, or one message that says who differs. None waits for ever: `limit` bounds the silence
-// of the ranks that are waited for, so a large message may take longer as long as it moves.
+// everywhere, or one message that says who differs. `limit` bounds the silence of the ranks that
+// are waited for: a large message may take longer as long as it moves, and a rank that is busy as
+// long as it shows that it is alive (live_transport.h). A rank whose process is gone is
+// noticed at once.
 //
 // Every rank calls the same functions in the same order; a rank at another `what` is refused with
 // Error(kUsage). Not while an Exchange runs on the transport. A peer's farewell with a reason ends
-// the wait with that reason.
+// the wait with that reason, and so does what Transport::look_around throws.
 
 #pragma once
 

@@ -403,6 +403,9 @@ void Exchange::Impl::take(Frame frame, Seconds now) {
   const FrameHeader& header = frame.header;
   AD_CHECK(header.from < transport_.size() && header.from != transport_.self())
       << "frame from rank " << header.from;
+  // Of the rank, whichever exchange it is in.
+  const bool is_life = header.kind == FrameKind::kHeartbeat && header.epoch != options_.epoch;
+  if (is_life) return pulse_.heard(header, now);
   if (header.kind == FrameKind::kControl || header.epoch > options_.epoch) {
     pulse_.heard(header, now);
     for_later_readers_.push_back(std::move(frame));

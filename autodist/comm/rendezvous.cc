@@ -1,10 +1,12 @@
-// One hello, one answer, over a ROUTER (chief) and DEALERs: docs/formats/wire.md, Rendezvous.
+// A hello, again and again, until there is an answer, over a ROUTER (chief) and DEALERs:
+// docs/formats/wire.md, Rendezvous.
 
 #include "autodist/comm/rendezvous.h"
 
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -30,8 +32,12 @@ namespace {
 constexpr std::string_view kHello = "ADHI";
 constexpr std::string_view kTable = "ADTB";
 constexpr std::string_view kRefusal = "ADNO";
+constexpr std::string_view kPatience = "ADWT";
 constexpr RankNumber kLargestJob = 65'536;
 constexpr Seconds kLookAround{0.2};
+constexpr Seconds kHelloEvery{0.5};
+constexpr Seconds kStillThere{3};  // who said hello so lately waits for the answer
+constexpr const char* kLonger = "--join-timeout (in a program: join_limit) waits longer";
 
 struct Hello {
   std::uint16_t version = kWireVersion;
@@ -118,6 +124,18 @@ std::string encode_refusal(const Error& error) {
   return out.raw(kRefusal).u32(static_cast<std::uint32_t>(error.code())).string(reason).take();
 }
 
+std::string encode_patience(const std::string& whom) {
+  return ByteWriter().raw(kPatience).string(whom.substr(0, kLongestString)).take();
+}
+
+// Whom all wait for, where the chief says no more than that.
+std::optional<std::string> decode_patience(const std::string& bytes) {
+  ByteReader in(bytes);
+  if (in.raw(kPatience.size()) != kPatience) return std::nullopt;
+  std::string whom = in.string();
+  return in.at_end() ? std::optional(whom) : std::nullopt;
+}
+
 // The table of an answer. Throws what the chief refused with.
 std::vector<Member> decode_answer(const std::string& bytes, RankNumber size) {
   ByteReader in(bytes);
@@ -187,33 +205,86 @@ namespace {
 class Reception {
  public:
   Reception(zmq::socket_t& socket, const RendezvousOptions& options, Member own)
-      : socket_(socket), options_(options), members_(options.size) {
-    members_[0] = std::move(own);
-    joined_[0] = "";
+      : socket_(socket), options_(options), guests_(options.size), began_(clock_.now()) {
+    guests_[0].member = std::move(own);
   }
 
   std::vector<Member> run() {
+    std::vector<Member> members;
     try {
-      const Seconds deadline = clock_.now() + options_.limit;
-      while (joined_.size() < options_.size) {
-        if (readable(socket_, clock_, std::min(deadline, clock_.now() + kLookAround))) {
-          take();
-        } else if (options_.while_waiting && clock_.now() < deadline) {
-          options_.while_waiting();
-        } else if (clock_.now() >= deadline) {
-          fail(ErrorCode::kPeersLost, "rendezvous: {} did not join within {}", missing(),
-               to_string(options_.limit));
+      for (auto missing = absent(); !missing.empty() || !all_answer(); missing = absent()) {
+        if (!missing.empty()) asked_.reset();
+        if (readable(socket_, clock_, clock_.now() + kLookAround)) take();
+        if (missing.empty()) continue;
+        if (options_.while_waiting) {
+          options_.while_waiting(names_of(missing), clock_.now() - began_);
         }
+        check_silence(missing);
       }
-    } catch (const Error& error) {
-      tell_all(encode_refusal(error));
+    } catch (const std::exception& error) {
+      const auto* known = dynamic_cast<const Error*>(&error);
+      tell_all(encode_refusal(known ? *known : Error(ErrorCode::kPeersLost, error.what())));
       throw;
     }
-    tell_all(encode_table(members_));
-    return members_;
+    for (Guest& guest : guests_) members.push_back(std::move(guest.member));
+    const std::string table = encode_table(members);
+    for (const Guest& guest : guests_) {
+      if (!guest.connection.empty()) send(guest.connection, table);
+    }
+    return members;
   }
 
  private:
+  // A rank, or the place for one.
+  struct Guest {
+    Member member;
+    std::string connection;  // empty: has not come
+    Seconds heard;
+    // Another process that says that it is this rank: when it came, and when it last spoke.
+    struct Rival {
+      Seconds since;
+      Seconds heard;
+    };
+    std::optional<Rival> rival;
+  };
+
+  // Those that have not come, went silent, or are two.
+  [[nodiscard]] std::vector<RankNumber> absent() const {
+    std::vector<RankNumber> ranks;
+    for (RankNumber rank = 1; rank < options_.size; ++rank) {
+      const Guest& guest = guests_[rank];
+      const bool two = guest.rival && is_there(guest.rival->heard);
+      if (guest.connection.empty() || !is_there(guest.heard) || two) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+  // When all have come, each is asked whether it still is there: one may have been killed since.
+  bool all_answer() {
+    if (!asked_) {
+      asked_ = clock_.now();
+      for (const Guest& guest : guests_) {
+        if (!guest.connection.empty()) send(guest.connection, encode_patience(""));
+      }
+    }
+    return std::all_of(guests_.begin() + 1, guests_.end(),
+                       [&](const Guest& guest) { return guest.heard > *asked_; });
+  }
+  [[nodiscard]] bool is_there(Seconds heard) const { return clock_.now() - heard <= kStillThere; }
+
+  void check_silence(const std::vector<RankNumber>& missing) const {
+    const Seconds now = clock_.now();
+    std::vector<RankNumber> silent;
+    for (const RankNumber rank : missing) {
+      const Guest& guest = guests_[rank];
+      const bool came = !guest.connection.empty();
+      if (!came && options_.runs && options_.runs(rank)) continue;
+      if (now - (came ? guest.heard : began_) > options_.limit) silent.push_back(rank);
+    }
+    if (silent.empty()) return;
+    fail(ErrorCode::kPeersLost, "rendezvous: {} did not join within {}; {}", names_of(silent),
+         to_string(options_.limit), kLonger);
+  }
+
   void take() {
     zmq::message_t id;
     if (!socket_.recv(id, zmq::recv_flags::dontwait)) return;
@@ -237,21 +308,41 @@ class Reception {
                   "rendezvous: the chief belongs to another job. Start all ranks with one key"});
       return;
     }
-    asking_.push_back(id);
+    if (std::find(asking_.begin(), asking_.end(), id) == asking_.end()) asking_.push_back(id);
     if (hello->version != kWireVersion) {
       fail(ErrorCode::kUsage, "rendezvous: a rank speaks protocol version {}, the chief {}",
            hello->version, kWireVersion);
     }
     if (!decode_rest(in, *hello)) fail(ErrorCode::kUsage, "rendezvous: a hello is damaged");
     check(*hello);
-    if (const auto [first, fresh] = joined_.emplace(hello->rank, id); !fresh) {
-      asking_.pop_back();
+    if (!seat(id, *hello)) return;
+    const std::vector<RankNumber> missing = absent();
+    if (!missing.empty()) send(id, encode_patience(names_of(missing)));
+  }
+
+  // False for a process whose place another one has, which still says that it is there: after a
+  // while one of the two is silent, or the second is refused.
+  bool seat(const std::string& id, const Hello& hello) {
+    const Seconds now = clock_.now();
+    Guest& guest = guests_[hello.rank];
+    const bool taken = !guest.connection.empty() && !(guest.member == hello.member);
+    if (taken && is_there(guest.heard)) {
+      if (!guest.rival || !is_there(guest.rival->heard)) guest.rival = Guest::Rival{now, now};
+      guest.rival->heard = now;
+      if (now - guest.rival->since <= kStillThere) return false;
+      guest.rival.reset();
+      asking_.erase(std::remove(asking_.begin(), asking_.end(), id), asking_.end());
       refuse(id, {ErrorCode::kUsage,
-                  fmt::format("rendezvous: rank {} has joined already, from {} (pid {})",
-                              hello->rank, members_[hello->rank].host, members_[hello->rank].pid)});
-      return;
+                  fmt::format("rendezvous: rank {} has joined already, from {} (pid {}), and is "
+                              "still there: two processes are started as this rank",
+                              hello.rank, guest.member.host, guest.member.pid)});
+      return false;
     }
-    members_[hello->rank] = std::move(hello->member);
+    if (taken) guest.rival.reset();
+    guest.member = hello.member;
+    guest.connection = id;
+    guest.heard = now;
+    return true;
   }
 
   void check(const Hello& hello) const {
@@ -283,23 +374,20 @@ class Reception {
     }
   }
 
-  [[nodiscard]] std::string missing() const {
-    std::vector<RankNumber> ranks;
-    for (RankNumber rank = 0; rank < options_.size; ++rank) {
-      if (joined_.count(rank) == 0) ranks.push_back(rank);
-    }
+  static std::string names_of(const std::vector<RankNumber>& ranks) {
     return fmt::format("rank{} {}", ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
   }
 
   SteadyClock clock_;
   zmq::socket_t& socket_;
   const RendezvousOptions& options_;
-  std::vector<Member> members_;
-  std::map<RankNumber, std::string> joined_;  // with the connection's identity
-  std::vector<std::string> asking_;           // connections that hold the key and wait
+  std::vector<Guest> guests_;        // by rank
+  std::vector<std::string> asking_;  // connections that hold the key and wait
+  Seconds began_;
+  std::optional<Seconds> asked_;     // whether all are there
 };
 
-// The other ranks' side: says hello and waits for the table.
+// The other ranks' side: says hello until it has the table.
 std::vector<Member> ask(const RendezvousOptions& options, const Member& own) {
   zmq::context_t context;
   zmq::socket_t socket(context, zmq::socket_type::dealer);
@@ -314,22 +402,35 @@ std::vector<Member> ask(const RendezvousOptions& options, const Member& own) {
     fail(ErrorCode::kUsage, "rendezvous: '{}' is no address to connect to", chief);
   }
   const Hello hello{kWireVersion, options.job_key, options.rank, options.size, own, options.build};
-  socket.send(zmq::buffer(encode(hello)), zmq::send_flags::none);
+  const std::string greeting = encode(hello);
 
   const SteadyClock clock;
-  const Seconds deadline = clock.now() + options.limit;
-  while (clock.now() < deadline) {
-    zmq::message_t answer;
-    if (!readable(socket, clock, deadline)) continue;
-    if (socket.recv(answer, zmq::recv_flags::dontwait)) {
-      return decode_answer(answer.to_string(), options.size);
+  const Seconds began = clock.now();
+  Seconds heard = began;
+  Seconds greet_next = began;
+  std::string whom = "the chief";
+  while (clock.now() - heard < options.limit) {
+    if (clock.now() >= greet_next) {
+      (void)socket.send(zmq::buffer(greeting), zmq::send_flags::dontwait);
+      greet_next = clock.now() + kHelloEvery;
     }
+    zmq::message_t answer;
+    const Seconds until = std::min(clock.now() + kLookAround, heard + options.limit);
+    if (readable(socket, clock, until) && socket.recv(answer, zmq::recv_flags::dontwait)) {
+      const std::string bytes = answer.to_string();
+      const auto patience = decode_patience(bytes);
+      if (!patience) return decode_answer(bytes, options.size);
+      heard = clock.now();
+      if (patience->empty()) greet_next = heard;  // the chief asks whether we are still there
+      whom = patience->empty() ? "the chief" : *patience;
+    }
+    if (options.while_waiting) options.while_waiting(whom, clock.now() - began);
   }
   fail(ErrorCode::kPeersLost,
-       "rendezvous: rank 0 (the chief, {}) gave rank {} no answer within {}: it is not reachable, "
-       "still waits for other ranks{}",
+       "rendezvous: rank 0 (the chief, {}) gave rank {} no answer within {}: it is not reachable "
+       "or {}; {}",
        chief, options.rank, to_string(options.limit),
-       options.encrypt ? ", or has another key or none (--encrypt)" : " or wants to be encrypted");
+       options.encrypt ? "has another key or none (--encrypt)" : "wants to be encrypted", kLonger);
 }
 
 }  // namespace

@@ -24,12 +24,17 @@ struct RendezvousOptions {
   bool encrypt = false;
   std::string job_key;  // joins of another job are refused: Error(kAuthentication)
   std::string build;    // version of the program; must be equal everywhere
+  // For the silence of who is waited for, not for the meeting: a rank that waits says so, and the
+  // chief answers it.
   Seconds limit{60};
   // Ranks of one machine pass large payloads through memory that they share, at most this much per
   // sender; 0: never.
   Bytes shared_memory{std::int64_t{64} << 20};
-  // Called several times a second by a chief that waits; what it throws ends the wait, for all.
-  std::function<void()> while_waiting;
+  // For the chief: whether a rank that has not come yet is known to run. It is then waited for.
+  std::function<bool(RankNumber)> runs;
+  // Called several times a second by who waits, with whom all wait for ("ranks 1, 3") and for how
+  // long; what it throws ends the wait, the chief's for all.
+  std::function<void(const std::string& whom, Seconds since)> while_waiting;
 };
 
 // Bound before the other ranks are started, so that they can be told the port.
@@ -49,8 +54,10 @@ class ChiefListener {
   std::unique_ptr<Impl> impl_;
 };
 
-// The connected transport. Throws Error(kPeersLost) naming the ranks that did not join within the
-// limit, Error(kUsage) when builds or sizes differ (both shown), Error(kAuthentication).
+// The connected transport. A rank that is started again during the meeting takes the place of the
+// process that it was before; a second one beside the first is refused. Throws Error(kPeersLost)
+// naming the ranks that did not join within the limit, Error(kUsage) when builds or sizes differ
+// (both shown), Error(kAuthentication).
 // The chief passes its listener; the others pass nullptr.
 std::unique_ptr<Transport> join(const RendezvousOptions& options, ChiefListener* listener);
 

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <future>
 #include <optional>
+#include <thread>
 #include <zmq.hpp>
 
 #include "autodist/base/error.h"
@@ -129,6 +130,68 @@ TEST(Rendezvous, ASecondProcessOfARankIsRefusedAndTheFirstStays) {
   EXPECT_NE(first.error.has_value(), second.error.has_value());
   EXPECT_TRUE(says(first.error ? first : second, ErrorCode::kUsage, "rank 1 has joined already"));
   EXPECT_FALSE(chief.get().error);
+}
+
+// A launcher starts a rank again that was killed while it waited for the others.
+TEST(Rendezvous, ARankThatIsStartedAgainTakesItsPlace) {
+  ChiefListener listener(kLoopback, 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    (void)join(options_of(1, 3, listener.port()), nullptr);
+    _exit(0);
+  }
+  std::promise<void> alone;
+  RendezvousOptions options = options_of(0, 3, listener.port());
+  bool told = false;
+  options.while_waiting = [&](const std::string& whom, Seconds) {
+    if (whom != "rank 2" || told) return;
+    told = true;
+    alone.set_value();
+  };
+  auto chief = joining(options, &listener);
+  ASSERT_EQ(alone.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  auto again = joining(options_of(1, 3, listener.port()));
+  auto other = joining(options_of(2, 3, listener.port()));
+  const Outcome outcome = chief.get();
+  ASSERT_FALSE(outcome.error) << outcome.error->what();
+  EXPECT_NE(outcome.transport->describe(1).find("pid " + std::to_string(getpid())),
+            std::string::npos);
+  const Outcome twice = again.get();
+  EXPECT_FALSE(twice.error) << twice.error->what();
+  EXPECT_FALSE(other.get().error);
+}
+
+// Who says that it waits is waited with, and a rank that is known to run is waited for.
+TEST(Rendezvous, TheLimitIsForSilence) {
+  ChiefListener listener(kLoopback, 0);
+  RendezvousOptions patient = options_of(0, 3, listener.port());
+  RendezvousOptions waits = options_of(1, 3, listener.port());
+  patient.limit = waits.limit = Seconds{1};
+  patient.runs = [](RankNumber rank) { return rank == 2; };
+  auto chief = joining(patient, &listener);
+  auto one = joining(waits);
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  auto two = joining(options_of(2, 3, listener.port()));
+  for (auto* rank : {&chief, &one, &two}) {
+    const Outcome outcome = rank->get();
+    EXPECT_FALSE(outcome.error) << outcome.error->what();
+  }
+}
+
+TEST(Rendezvous, WhatWaitingFindsOutEndsTheMeetingForAll) {
+  ChiefListener listener(kLoopback, 0);
+  RendezvousOptions options = options_of(0, 3, listener.port());
+  options.while_waiting = [](const std::string&, Seconds since) {
+    if (since > Seconds{1}) fail(ErrorCode::kPeersLost, "rank 2 ended with exit code 1");
+  };
+  auto chief = joining(options, &listener);
+  auto one = joining(options_of(1, 3, listener.port()));
+  const std::string expected = "rank 2 ended with exit code 1";
+  EXPECT_TRUE(says(chief.get(), ErrorCode::kPeersLost, expected));
+  EXPECT_TRUE(says(one.get(), ErrorCode::kPeersLost, expected));
 }
 
 TEST(Rendezvous, NoiseDoesNotDisturbTheChief) {

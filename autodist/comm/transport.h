@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "autodist/base/id.h"
 #include "autodist/base/units.h"
@@ -71,6 +72,13 @@ struct Frame {
   std::string rider{};
 };
 
+// Whom a rank waits for outside of steps, and with what.
+struct Wait {
+  std::string_view what;  // "strategy"
+  std::vector<RankNumber> whom;
+  Seconds since;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -92,6 +100,10 @@ class Transport {
   // A rank whose connection has ended and where nobody listens any more: its process is gone, which
   // is known sooner so than by its silence. By the receiving thread.
   virtual std::optional<RankNumber> gone() { return std::nullopt; }
+
+  // Called several times a second by who waits outside of steps (agreement.h), on its thread. What
+  // it throws ends the wait.
+  virtual void look_around(const Wait&) {}
 
   // Returns a frame to the head of what receive() will give: it was meant for a later reader,
   // because its sender is already one exchange further. Several are given back last first. By the

@@ -19,6 +19,7 @@ constexpr std::uint32_t kTheChief = 0;
 constexpr Seconds kPatience{3};  // before a line says who is missing
 constexpr Seconds kLookAgain{1};  // how often the others' places are read
 constexpr std::size_t kRemembered = 256;  // calls
+constexpr std::uint32_t kWishesForTheEnd = 1U << 16;  // beside a call's number
 
 Topic topic_of(Topic first, std::uint64_t number) {
   return static_cast<Topic>(static_cast<std::uint64_t>(first) + number);
@@ -71,7 +72,8 @@ std::string Calls::text(std::uint32_t rank, const Made& made) const {
 
 void Calls::show() const {
   if (!peers_.show) return;
-  peers_.show({begun_, static_cast<std::uint32_t>(current_.call)});
+  const std::uint32_t wish = wishes_for_the_end_ ? kWishesForTheEnd : 0;
+  peers_.show({begun_, static_cast<std::uint32_t>(current_.call) | wish});
 }
 
 template <typename Function>
@@ -228,7 +230,7 @@ void Calls::end() {
 std::string Calls::where(std::uint32_t rank) const {
   const auto position = peers_.where ? peers_.where(rank) : std::nullopt;
   if (!position) return fmt::format("rank {}", rank);
-  const auto call = static_cast<Call>(position->place);
+  const auto call = static_cast<Call>(position->place & ~kWishesForTheEnd);
   if (call == Call::kNone) {
     return fmt::format("rank {}, which is at step {} and in no call", rank, position->step);
   }
@@ -406,6 +408,20 @@ std::vector<DueSave> Calls::take_due(std::uint64_t step) {
 }
 
 // The end.
+
+void Calls::wish_for_the_end() {
+  wishes_for_the_end_ = true;
+  show();
+}
+
+std::optional<std::uint32_t> Calls::who_wishes_for_the_end() const {
+  if (wishes_for_the_end_) return self_.value;
+  for (std::uint32_t rank = 0; peers_.where && rank < program_.ranks.size(); ++rank) {
+    const auto position = rank == self_.value ? std::nullopt : peers_.where(rank);
+    if (position && (position->place & kWishesForTheEnd) != 0) return rank;
+  }
+  return std::nullopt;
+}
 
 bool Calls::has_ended() const {
   const Signal::Lock lock = signal_.lock();

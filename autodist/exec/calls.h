@@ -121,6 +121,11 @@ class Calls {
   // same at every rank. False where the chief ended the job alone: the others stopped where they
   // were told. Waits as long as it takes.
   bool all_finish(std::uint64_t step);
+  // This rank wishes that the job ends in order (a signal), which is the chief's to do: it is shown
+  // with the rank's place.
+  void wish_for_the_end();
+  // By the chief: the first rank that wishes so, as far as is known; itself, too.
+  [[nodiscard]] std::optional<std::uint32_t> who_wishes_for_the_end() const;
   // Whether the chief has finished before this rank came to it.
   [[nodiscard]] bool has_ended() const;
 
@@ -188,6 +193,7 @@ class Calls {
 
   // Of the compute thread.
   int depth_ = 0;
+  bool wishes_for_the_end_ = false;
   Made current_;
   std::uint64_t ordinal_ = 0;  // of calls told of at this step
   std::uint64_t told_step_ = 0;

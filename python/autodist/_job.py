@@ -3,7 +3,7 @@
 import os
 import sys
 
-from . import _autodist, _optimizers
+from . import _autodist, _optimizers, _signals
 from ._errors import Error, UsageError
 from ._model import Step
 from ._planning import chosen_builder
@@ -119,7 +119,8 @@ class AutoDist:
         the plan, the run, and the timeline of a step. With several steps each has its own, named
         after it (``run-critic.csv``, ``tensorboard/critic``).
     join_limit, stall_limit : float
-        Seconds for the ranks to meet, and for a wait within a step.
+        Seconds of silence of a rank that is waited for before the first step (one that is alive is
+        waited for), and for a wait within a step.
     silence_limit : float
         Seconds for which a rank that says nothing (a paused machine, a link that is down) is waited
         for, 4 or more; a line names it after 3 s. A rank whose connection is closed is lost at once.
@@ -191,9 +192,15 @@ class AutoDist:
         options.measure = measure
         options.set_limits(join_limit, stall_limit, silence_limit)
         options.command = _command_for(specification)
-        self._job = _autodist.Job(specification, options)
-        if self.is_chief:
-            self._files.check()
+        self._calls_python = bool(update_rules)
+        _signals.watch(self)
+        try:
+            self._job = _autodist.Job(specification, options)
+            if self.is_chief:
+                self._files.check()
+        except BaseException:
+            _signals.forget(self)
+            raise
 
     @property
     def rank(self):
@@ -259,7 +266,9 @@ class AutoDist:
         step = Step(model, loss_fn, example_batch, name=name, batched=batched, reduction=reduction)
         text = _optimizers.clipped_text_of(optimizer, step.parameters, clip)
         handle = self._job.distribute(step, text)
-        session = Session(handle, step, optimizer, records=self._records(handle, step, self._files))
+        session = Session(handle, step, optimizer, records=self._records(handle, step, self._files),
+                          calls_python=self._calls_python)
+        _signals.watch_session(self, session)
         try:
             _optimizers.check_sparse(optimizer, session.graph)
         except Error:
@@ -295,9 +304,12 @@ class AutoDist:
         settler = Settler()
         sessions = {
             name: Session(handle, each._step, each._optimizer, settler,
-                          self._records(handle, each._step, self._files.of_step(name)))
+                          self._records(handle, each._step, self._files.of_step(name)),
+                          self._calls_python)
             for (name, each), handle in zip(steps.items(), handles)
         }
+        for session in sessions.values():
+            _signals.watch_session(self, session)
         result = Steps(sessions)
         try:
             for name, each in steps.items():

@@ -61,9 +61,14 @@ class Records:
         self._untold = collections.deque()
         self._ended = None  # when the last step was
 
+    @property
+    def wanted(self):
+        """Whether there is a file to write."""
+        return bool(self._logs or self._report)
+
     def add(self, lr):
         """After a step."""
-        if not self._logs and not self._report:
+        if not self.wanted:
             return
         last = self._handle.last
         now = time.monotonic()

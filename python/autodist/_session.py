@@ -5,6 +5,7 @@ import os
 import sys
 import weakref
 
+from . import _signals
 from ._errors import Error
 from ._guards import Guard
 from ._loss import Loss
@@ -16,10 +17,14 @@ _live = weakref.WeakSet()
 
 @atexit.register
 def _end():
-    """Before the interpreter goes: what was not ended is, in order after an orderly script."""
+    """Before the interpreter goes: what was not ended is, by the exit code that it ends with."""
     failed = getattr(sys, "last_value", None) is not None
     for each in list(_live):
         if each._process != os.getpid():
+            continue
+        failed = failed or _signals.stopped_early()
+        if not failed and not each._ended and not each._calls_python:
+            each._handle.end_with_process()
             continue
         try:
             if not failed:
@@ -33,11 +38,12 @@ class Session:
     """Trains. Made by :meth:`AutoDist.distribute`.
 
     A context manager: it ends the job in order, or, after an exception, leaves it, and the other
-    ranks are told. Without one, call :meth:`finish`; else the end of the interpreter does, which
-    cannot know of ``sys.exit(1)``. One thread at a time.
+    ranks are told. Without one, call :meth:`finish`; else the end of the process does, by its exit
+    code: in order after 0, at once after ``sys.exit(1)``. One thread at a time.
     """
 
-    def __init__(self, handle, step, optimizer=None, settler=None, records=None):
+    def __init__(self, handle, step, optimizer=None, settler=None, records=None,
+                 calls_python=False):
         self._handle = handle
         self._step = step
         trained = of_names(step.parameters, step.trains)
@@ -48,7 +54,11 @@ class Session:
         self._settler.watch(handle.settle, step.model, trained)
         self._records = records
         self._ended = False
+        # In ending, too: update rules, or files of steps.
+        self._calls_python = calls_python or (records is not None and records.wanted)
         self._process = os.getpid()  # a fork has a copy that is not its own to end
+        self._begun = False
+        self._told_stop = False
         _live.add(self)
 
     def __call__(self, *batch):
@@ -82,11 +92,14 @@ class Session:
             were not changed alike at all ranks; for a rank that makes another call than the others,
             which the message names.
         JobEnded
-            When the chief has finished; exit code 0 where it is not caught.
+            When the chief has finished, and at the chief, before it has, when SIGTERM came to a
+            rank; exit code 0 where it is not caught.
         """
         return self._stepped(self._handle.run, batch, "batch")
 
     def _begin_step(self):
+        self._begun = True
+        _signals.heed(self)
         self._optimizer.tell(self._handle)
         self._rate = self._optimizer.lr
 
@@ -383,6 +396,7 @@ class Session:
                 self._records.come_to_end()
             self._handle.finish()
             self._ended = True
+            _signals.forget(self)
             if self._records is not None:
                 self._records.end()
             self._guard.end()
@@ -393,6 +407,7 @@ class Session:
         if self._records is not None and not self._ended and self._process == os.getpid():
             self._records.leave()
         self._ended = True
+        _signals.forget(self)
         self._guard.end()
         self._settler.end()
         _live.discard(self)
@@ -403,7 +418,7 @@ class Session:
 
     def __exit__(self, kind, error, trace):
         orderly = kind is None or (issubclass(kind, SystemExit) and error.code in (None, 0))
-        if orderly:
+        if orderly and not _signals.stopped_early():
             self.finish()
         else:
             self.close()

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "autodist/base/error.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/search/builders/builders.h"
 #include "autodist/strategy/strategy.h"
@@ -45,6 +46,25 @@ struct SourcedCluster : cluster::Cluster {
 // under a py::gil_scoped_acquire. After the interpreter's end it is left to the system.
 using Kept = std::shared_ptr<py::object>;
 Kept keep(py::object object);
+
+// Ctrl-C, sys.exit() or what a signal's handler raised while a call waited or a step was captured:
+// nothing that a capture may take for a step that does not run. It leaves the call as it is.
+struct __attribute__((visibility("hidden"))) Interrupted : Error {
+  explicit Interrupted(const py::error_already_set& by)
+      : Error(ErrorCode::kPeersLost, "interrupted"),
+        type_(keep(by.type())),
+        value_(keep(by.value())),
+        trace_(keep(by.trace())) {}
+  // REQUIRES: the interpreter's lock.
+  void raise() const {
+    PyErr_Restore(type_->inc_ref().ptr(), value_->inc_ref().ptr(), trace_->inc_ref().ptr());
+  }
+
+ private:
+  Kept type_;
+  Kept value_;
+  Kept trace_;
+};
 
 // (name, description, {option: default}, callable(graph, cluster, options) -> Strategy), as the
 // package makes it from a user's function.

@@ -15,13 +15,23 @@ std::vector<NamedTensor> named_tensors(const py::object& pairs) {
   return tensors;
 }
 
+// Under the interpreter's lock.
+py::object call(const Kept& function, const Batch& batch) {
+  py::tuple arguments(batch.size());
+  for (std::size_t i = 0; i < batch.size(); ++i) arguments[i] = py::cast(batch[i]);
+  try {
+    return (*function)(*arguments);
+  } catch (const py::error_already_set& error) {
+    if (error.matches(PyExc_Exception)) throw;
+    throw Interrupted(error);
+  }
+}
+
 // Of a batch's tensors, one by one, to a list of tensors.
 std::function<std::vector<torch::Tensor>(const Batch&)> function_of(py::object function) {
   return [kept = keep(std::move(function))](const Batch& batch) {
     const py::gil_scoped_acquire lock;
-    py::tuple arguments(batch.size());
-    for (std::size_t i = 0; i < batch.size(); ++i) arguments[i] = py::cast(batch[i]);
-    return (*kept)(*arguments).cast<std::vector<torch::Tensor>>();
+    return call(kept, batch).cast<std::vector<torch::Tensor>>();
   };
 }
 

@@ -38,6 +38,8 @@ void bind_errors() {
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {
       if (thrown) std::rethrow_exception(std::move(thrown));
+    } catch (const Interrupted& signal) {
+      signal.raise();
     } catch (const Error& error) {
       raise(error);
     } catch (const c10::Error& error) {  // libtorch's, without its backtrace

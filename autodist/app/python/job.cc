@@ -2,9 +2,12 @@
 
 #include "autodist/app/python/job.h"
 
+#include <chrono>
+
 #include "autodist/app/history.h"
 #include "autodist/app/job.h"
 #include "autodist/app/python/training_step.h"
+#include "autodist/app/stop_signal.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/optimizer_kernels.h"
@@ -13,6 +16,9 @@
 
 namespace autodist::python {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kBetweenLooks{100};  // while a strategy is searched
 
 void set_builders(JobOptions& options, const py::list& builders) {
   options.builders.clear();
@@ -96,13 +102,29 @@ void set_progress(JobOptions& options, const py::object& progress, const py::obj
   options.search.found = teller(found);
 }
 
+// Lets handlers of signals run while the main thread waits or captures. What one raises once is
+// raised again and again.
+std::function<void()> handlers_of_signals() {
+  auto raised = std::make_shared<std::optional<Interrupted>>();
+  return [raised] {
+    if (Py_IsInitialized() == 0) return;  // the end of a session that a script left open
+    const py::gil_scoped_acquire lock;
+    if (!*raised && PyErr_CheckSignals() != 0) raised->emplace(py::error_already_set());
+    if (*raised) throw Interrupted(**raised);
+  };
+}
+
 void bind_options(py::module_& module) {
   py::class_<JobOptions>(module, "JobOptions")
       .def(py::init([] {
         JobOptions options;
-        options.while_waiting = [] {
-          const py::gil_scoped_acquire locked;
-          if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+        options.while_waiting = handlers_of_signals();
+        options.search.stop = [look = options.while_waiting, before = Clock::now()]() mutable {
+          const Clock::time_point now = Clock::now();
+          if (now - before < kBetweenLooks) return false;
+          before = now;
+          look();
+          return false;
         };
         return options;
       }))
@@ -142,7 +164,7 @@ void bind_options(py::module_& module) {
 
 }  // namespace
 
-JobHandle::JobHandle(const std::string& cluster, const JobOptions& options) {
+JobHandle::JobHandle(const std::string& cluster, JobOptions options) {
   const py::gil_scoped_release unlocked;
   job_ = std::make_unique<AutoDist>(cluster, options);
   rank_ = job_->rank();
@@ -173,13 +195,14 @@ AutoDist& JobHandle::take() {
 void bind_job(py::module_& module) {
   bind_options(module);
   py::class_<JobHandle>(module, "Job")
-      .def(py::init<const std::string&, const JobOptions&>())
+      .def(py::init<const std::string&, JobOptions>())
       .def_property_readonly("rank", &JobHandle::rank)
       .def_property_readonly("size", &JobHandle::size)
       .def_property_readonly("launcher", &JobHandle::launcher)
       .def("distribute", &distribute)
       .def("distribute_steps", &distribute_steps)
       .def("close", &JobHandle::close);
+  module.def("end_at_second_signal", &app::end_at_second_signal);
   module.def(
       "optimizer_text",
       [](const std::string& text) { return ir::to_string(ir::parse_optimizer(text)); },

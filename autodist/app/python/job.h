@@ -32,7 +32,7 @@ class OwnProcess {
 
 class JobHandle {
  public:
-  JobHandle(const std::string& cluster, const JobOptions& options);
+  JobHandle(const std::string& cluster, JobOptions options);
   ~JobHandle();
   JobHandle(const JobHandle&) = delete;
   JobHandle& operator=(const JobHandle&) = delete;
@@ -96,6 +96,11 @@ class SessionHandle {
   }
 
   [[nodiscard]] bool is_open() const { return session_ != nullptr; }
+
+  // The interpreter ends, with an exit code that only the system will know: what is left to do is
+  // done by then, without the interpreter. In order after 0; else the process ends at once, and the
+  // others notice.
+  void end_with_process();
 
   // For what neither waits nor computes.
   [[nodiscard]] const Session& get() const {

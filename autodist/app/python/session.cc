@@ -173,6 +173,11 @@ void bind_session(py::module_& module) {
              session.write_report(path, title, run, session.final_trace());
            })
       .def("finish", &SessionHandle::finish)
+      .def("end_with_process", &SessionHandle::end_with_process)
+      .def("wish_for_the_end",
+           [](SessionHandle& handle) { handle.call([](Session& s) { s.wish_for_the_end(); }); })
+      .def("who_wishes_for_the_end",
+           [](SessionHandle& handle) { return handle.get().who_wishes_for_the_end(); })
       .def("close", &SessionHandle::close)
       .def_property_readonly("last", [](SessionHandle& handle) { return handle.get().last(); })
       .def_property_readonly("step", [](SessionHandle& handle) { return handle.get().step(); })

@@ -45,7 +45,7 @@ int bench_links(const SyncArguments& arguments, Console& console) {
   for (const auto& [rank, address] : machines) members.push_back(rank);
   const std::vector<comm::ProbedLink> links = comm::probe_all_links(
       job.transport(), members, job.clock(), ProcessCpuClock(), job.options().join_limit);
-  job.wait_for_children();
+  job.end();
   if (!job.is_chief()) return 0;
   nlohmann::ordered_json json{{"links", nlohmann::ordered_json::array()}};
   for (const comm::ProbedLink& link : links) {

@@ -199,7 +199,7 @@ int bench_plans(const SyncArguments& arguments, Console& console) {
     all = contest.result();
     found = contest.found();
   }
-  job.wait_for_children();
+  job.end();
   if (!job.is_chief()) return 0;
   if (best_of(all, kSearched) == nullptr) {
     fail(ErrorCode::kInfeasible, "bench plans: the searched plan cannot run: {}",

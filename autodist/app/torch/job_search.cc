@@ -16,8 +16,6 @@
 namespace autodist::app {
 namespace {
 
-constexpr Seconds kUncounted{3600};
-
 class JobSearch {
  public:
   JobSearch(JoinedJob& job, const TrialStep& what, const std::optional<comm::LinkFigures>& links)
@@ -101,12 +99,6 @@ class JobSearch {
   std::vector<std::string> names_;
 };
 
-// How long another rank waits for the chief's search.
-Seconds patience(const JobOptions& options) {
-  const search::Budget budget = search::parse_budget(options.search.budget);
-  return options.join_limit + (budget.seconds > Seconds{} ? budget.seconds : kUncounted);
-}
-
 }  // namespace
 
 strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
@@ -118,7 +110,7 @@ strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
   if (job.is_chief()) strategies = search.search(count);
   if (count > 0) {
     // The others come here while the chief still searches.
-    comm::broadcast(job.transport(), 0, "searched", "search", patience(job.options()));
+    comm::broadcast(job.transport(), 0, "searched", "search", job.options().join_limit);
     Trials trials(job, what);
     const strategy::Strategy best = search.try_out(trials, strategies);
     epochs = trials.epochs();
@@ -126,7 +118,7 @@ strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
   }
   std::string document;
   if (job.is_chief()) document = strategy::serialize(strategies.front());
-  document = comm::broadcast(job.transport(), 0, document, "strategy", patience(job.options()));
+  document = comm::broadcast(job.transport(), 0, document, "strategy", job.options().join_limit);
   return strategy::deserialize(document, "the chief's strategy");
 }
 

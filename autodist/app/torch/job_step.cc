@@ -47,6 +47,9 @@ ir::VariableId trained(const ir::Graph& graph, const std::string& name) {
 // waits for a rank that is slow for a while.
 constexpr std::size_t kAsynchronousLag = 32;
 
+// While the step is captured, between ops.
+constexpr Seconds kBetweenOps{0.1};
+
 // [begin, end) of so many rows.
 using Rows = std::function<std::pair<std::int64_t, std::int64_t>(std::int64_t rows)>;
 
@@ -133,6 +136,12 @@ JobStep::JobStep(JoinedJob& job, NamedStep step, std::uint32_t index)
   // Every rank captures its own step, to bind its own tensors; only the chief's measured costs and
   // the chief's choice count.
   job_.show(fmt::format("capturing {}", captured_.name));
+  options.look_around = [this, before = Seconds{0}]() mutable {
+    const Seconds now = job_.clock().now();
+    if (now - before < kBetweenOps) return;
+    before = now;
+    job_.look_around();
+  };
   const bool measures = job_options().measure && job_.is_chief() && job_.size() > 1;
   if (!measures) options.cost_repetitions = 0;
   capture::CapturedStep captured = trains() ? capture::capture(captured_, options)
@@ -233,6 +242,7 @@ void JobStep::start(comm::Transport& transport, comm::Collectives* collectives) 
   options.wait_limit = job_options().stall_limit;
   options.exchange.epoch = epoch();
   job_.set_pulse(options.exchange);
+  options.exchange.first_contact = job_options().join_limit;
   options.trace = job_options().trace;
   options.trace_steps = job_options().trace_steps;
   options.on_nonfinite = job_options().on_nonfinite;

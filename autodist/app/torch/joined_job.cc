@@ -2,8 +2,10 @@
 
 #include <dlfcn.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <iostream>
 #include <limits>
 #include <mutex>
@@ -17,11 +19,32 @@
 #include "autodist/app/planning.h"
 #include "autodist/base/digest.h"
 #include "autodist/base/error.h"
+#include "autodist/cluster/address.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/exec/large_tensors.h"
 
 namespace autodist::app {
 namespace {
+
+// A rank that is busy says that it is alive so often.
+constexpr Seconds kSignOfLife{1};
+// Who waits says so so often.
+constexpr Seconds kSayEvery{30};
+
+// What the chief left is of another job than before: of a chief that was started again.
+struct MeetingMoved {};
+
+// A process has one job at a time whose ranks are started by a chief: they run its program from the
+// begin, and are ranks of that job alone.
+std::atomic<bool> has_such_a_job{false};
+
+void claim_the_one_job() {
+  if (!has_such_a_job.exchange(true)) return;
+  fail(ErrorCode::kUsage,
+       "AutoDist: this program has a job already, whose ranks the chief started for it alone. Give "
+       "several steps to one job (distribute_steps), run a program for each job, or let a launcher "
+       "start the ranks (autodist run, torchrun, mpirun)");
+}
 
 // Every rank's lines, whole, on standard error.
 StartedRanks::Output prefixed_lines() {
@@ -83,10 +106,40 @@ void JoinedJob::check_children() const {
   if (const auto failure = children_->failure()) throw Error(ErrorCode::kPeersLost, *failure);
 }
 
+void JoinedJob::look_around() const {
+  if (options_.while_waiting) options_.while_waiting();
+  const auto ended = children_ ? children_->ended() : std::nullopt;
+  if (ended) throw Error(ErrorCode::kPeersLost, *ended);
+}
+
+void JoinedJob::wait(const std::string& what, const std::string& whom, Seconds since) {
+  look_around();
+  if (since < told_) told_ = Seconds{0};  // another wait
+  if (since - told_ < kSayEvery) return;
+  told_ = since;
+  std::cerr << fmt::format("autodist: {}: waiting for {} since {}\n", what, whom, to_string(since));
+}
+
+void JoinedJob::connect(std::unique_ptr<comm::Transport> transport) {
+  auto live = std::make_unique<comm::LiveTransport>(
+      std::move(transport), kSignOfLife, [this](const comm::Wait& waiting) {
+        // One line for all: the chief's, and where all wait for the chief the next rank's.
+        const bool speaks = is_chief() || place_.rank == 1;
+        if (!speaks || waiting.whom.empty()) return look_around();
+        const std::string others =
+            waiting.whom.size() > 1 ? fmt::format(" and {} more", waiting.whom.size() - 1) : "";
+        wait(std::string(waiting.what), transport_->describe(waiting.whom.front()) + others,
+             waiting.since);
+      });
+  live_ = live.get();
+  transport_ = std::move(live);
+}
+
 // A rank may do what it wants after the job: it is waited for as long as it lives.
-void JoinedJob::wait_for_children() {
+void JoinedJob::end() {
   constexpr Seconds kLookAround{0.2};
   constexpr int kBeforeItIsSaid = 15;
+  if (live_ != nullptr) live_->rest();
   if (!children_) return;
   for (int looks = 1; !children_->wait(kLookAround); ++looks) {
     if (looks == kBeforeItIsSaid) {
@@ -95,6 +148,7 @@ void JoinedJob::wait_for_children() {
     }
     if (options_.while_waiting) options_.while_waiting();
   }
+  one_job_.reset();
 }
 
 void JoinedJob::set_pulse(comm::ExchangeOptions& exchange) const {
@@ -179,7 +233,7 @@ comm::ChiefListener JoinedJob::listener(std::uint16_t port) const {
           encrypts() ? std::optional(place_.key) : std::optional<std::string>()};
 }
 
-comm::RendezvousOptions JoinedJob::rendezvous() const {
+comm::RendezvousOptions JoinedJob::rendezvous() {
   comm::RendezvousOptions options;
   options.rank = place_.rank;
   options.size = place_.size;
@@ -197,32 +251,49 @@ comm::RendezvousOptions JoinedJob::rendezvous() const {
     }
     options.shared_memory = Bytes{0};
   }
-  if (children_) options.while_waiting = [this] { check_children(); };
+  if (children_) {
+    options.runs = [this](comm::RankNumber rank) { return children_->runs(rank); };
+  }
+  options.while_waiting = [this](const std::string& whom, Seconds since) {
+    if (!is_chief()) return look_around();
+    wait("meeting", whom, since);
+  };
   return options;
 }
 
 void JoinedJob::join_started() {
-  if (!is_chief()) {
-    transport_ = comm::join(rendezvous(), nullptr);
+  if (place_.started_by != 0) claim_the_one_job();  // for good
+  listen_where_others_reach_us(process_environment()("AUTODIST_ADDRESS").has_value());
+  if (!is_chief()) return connect(comm::join(rendezvous(), nullptr));
+  comm::ChiefListener listener = this->listener(place_.chief_port);
+  connect(comm::join(rendezvous(), &listener));
+}
+
+// A machine's own name often stands for its loopback (127.0.1.1 in Debian's /etc/hosts), where no
+// other machine reaches it.
+void JoinedJob::listen_where_others_reach_us(bool own_is_given) {
+  if (!cluster::is_loopback(place_.chief_address)) return;
+  for (const cluster::Node& node : cluster_.nodes) {
+    if (is_this_machine(node.address)) continue;
+    const std::string own = address_towards(node.address);
+    place_.chief_address = own;
+    if (!own_is_given) place_.own_address = own;
     return;
   }
-  comm::ChiefListener listener = this->listener(place_.chief_port);
-  transport_ = comm::join(rendezvous(), &listener);
 }
 
 // The launcher gave out ranks; where the chief listens and the job's key come from the user's
 // variables, or through a file that the chief leaves.
 void JoinedJob::join_launched(const Launched& launched, const Environment& environment) {
   const bool one_machine = cluster_.nodes.size() == 1;
-  const std::string& chief = cluster::chief_of(cluster_).address;
   const auto others = [&] {  // the first node that is not the chief's
     const auto other = std::find_if(cluster_.nodes.begin(), cluster_.nodes.end(),
                                     [](const cluster::Node& node) { return !node.chief; });
     return other->address;
   };
-  if (!one_machine) {
-    place_.own_address = address_towards(is_chief() ? others() : chief);
-    place_.chief_address = is_chief() ? place_.own_address : resolved(chief);
+  if (!one_machine && is_chief()) {
+    place_.own_address = address_towards(others());
+    place_.chief_address = place_.own_address;
   }
   if (environment("AUTODIST_KEY_FILE")) {
     if (launched.chief_port == 0 && !environment("AUTODIST_CHIEF")) {
@@ -236,7 +307,7 @@ void JoinedJob::join_launched(const Launched& launched, const Environment& envir
       if (name == "AUTODIST_SIZE") return std::to_string(place_.size);
       const bool told = launched.chief_port != 0 && !environment(name);
       if (name == "AUTODIST_CHIEF" && told) {
-        return fmt::format("{}:{}", launched.chief_address, launched.chief_port);
+        return with_port(launched.chief_address, launched.chief_port);
       }
       return environment(name);
     });
@@ -250,18 +321,51 @@ void JoinedJob::join_launched(const Launched& launched, const Environment& envir
          launched.by);
   }
   const std::string folder = meeting_folder(environment, one_machine);
-  if (!is_chief()) {
-    const Meeting meeting = wait_for_meeting(folder, job_id, options_.join_limit);
-    place_.chief_port = meeting.port;
-    place_.key = meeting.key;
-    transport_ = comm::join(rendezvous(), nullptr);
-    return;
-  }
+  if (!is_chief()) return join_at_meeting(folder, job_id);
   place_.key = make_job_key();
   comm::ChiefListener listener = this->listener(0);
   place_.chief_port = listener.port();
-  const MeetingPoint until_all_are_there(folder, job_id, {place_.chief_port, place_.key});
-  transport_ = comm::join(rendezvous(), &listener);
+  const MeetingPoint until_all_are_there(folder, job_id,
+                                         {place_.chief_port, place_.key, place_.chief_address});
+  connect(comm::join(rendezvous(), &listener));
+}
+
+// Where the chief's word says; where that changes meanwhile, it was of a chief that is no more.
+void JoinedJob::join_at_meeting(const std::string& folder, const std::string& job_id) {
+  std::optional<Meeting> stale;
+  while (true) {
+    const Meeting meeting = wait_for_meeting(folder, job_id, options_.join_limit, stale,
+                                             [this] { look_around(); });
+    place_.chief_port = meeting.port;
+    place_.key = meeting.key;
+    place_.chief_address = meeting.address;
+    place_.own_address = is_this_machine(meeting.address) ? meeting.address
+                                                          : address_towards(meeting.address);
+    comm::RendezvousOptions options = rendezvous();
+    bool in_vain = true;
+    options.while_waiting = [&](const std::string&, Seconds) {
+      in_vain = false;
+      look_around();
+      in_vain = true;
+      const auto now = meeting_at(folder, job_id);
+      if (now && !(*now == meeting)) throw MeetingMoved{};
+    };
+    try {
+      return connect(comm::join(options, nullptr));
+    } catch (const MeetingMoved&) {
+      stale.reset();
+    } catch (const Error& error) {
+      const bool strange = error.code() == ErrorCode::kAuthentication;  // another job has the port
+      if (in_vain && strange && meeting_at(folder, job_id) == meeting && !(stale == meeting)) {
+        stale = meeting;
+        continue;
+      }
+      if (!in_vain || error.code() == ErrorCode::kUsage) throw;
+      throw Error(error.code(), fmt::format("{} (where the chief listens stands in {}; without a "
+                                            "chief that runs it is stale, and may be removed)",
+                                            error.what(), meeting_file(folder, job_id)));
+    }
+  }
 }
 
 RemoteProgram JoinedJob::program() const {
@@ -271,6 +375,9 @@ RemoteProgram JoinedJob::program() const {
 }
 
 void JoinedJob::start_and_join() {
+  claim_the_one_job();
+  one_job_ = std::shared_ptr<const void>(nullptr, [](const void*) { has_such_a_job = false; });
+  place_.started_by = static_cast<std::uint32_t>(::getpid());
   const std::vector<cluster::Node> remote = remote_nodes(cluster_);
   if (!remote.empty()) {
     check_nodes(cluster_, remote, program());
@@ -284,7 +391,7 @@ void JoinedJob::start_and_join() {
   others.erase(others.begin());  // this process
   children_ =
       std::make_unique<StartedRanks>(others, options_.output ? options_.output : prefixed_lines());
-  transport_ = comm::join(rendezvous(), &listener);
+  connect(comm::join(rendezvous(), &listener));
 }
 
 }  // namespace autodist::app

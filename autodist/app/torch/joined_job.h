@@ -18,6 +18,7 @@
 #include "autodist/cluster/cluster.h"
 #include "autodist/comm/exchange.h"
 #include "autodist/comm/in_process.h"
+#include "autodist/comm/live_transport.h"
 #include "autodist/comm/rendezvous.h"
 #include "autodist/comm/transport.h"
 
@@ -42,9 +43,11 @@ class JoinedJob {
   // Throws Error(kPeersLost) when a rank that this one started has died: sooner than heartbeats
   // notice it.
   void check_children() const;
-  // Waits for the ranks that this one started, after the job has ended in order, however long they
-  // go on.
-  void wait_for_children();
+  // Before the first step: likewise where one has ended at all, and JobOptions::while_waiting.
+  void look_around() const;
+  // After the job has ended in order: nobody waits for signs of life any more, and the ranks that
+  // this one started are waited for, however long they go on.
+  void end();
 
   [[nodiscard]] bool encrypts() const { return app::encrypts(options_.encryption, cluster_); }
   // How long a silent rank is waited for, and that its silence is said.
@@ -76,11 +79,16 @@ class JoinedJob {
   void share_cores() const;
   static void keep_freed_memory();
   void check_size(const JobPlace& place, const std::string& specification) const;
-  [[nodiscard]] comm::RendezvousOptions rendezvous() const;
+  [[nodiscard]] comm::RendezvousOptions rendezvous();
   [[nodiscard]] RemoteProgram program() const;
   void join_started();
   void join_launched(const Launched& launched, const Environment& environment);
+  void join_at_meeting(const std::string& folder, const std::string& job_id);
   void start_and_join();
+  void listen_where_others_reach_us(bool own_is_given);
+  // By whom all wait for; says so from time to time.
+  void wait(const std::string& what, const std::string& whom, Seconds since);
+  void connect(std::unique_ptr<comm::Transport> transport);
 
   JobOptions options_;
   std::string specification_;
@@ -92,6 +100,9 @@ class JoinedJob {
   std::unique_ptr<StartedRanks> children_;
   std::unique_ptr<comm::InProcessHub> alone_;  // a job of one rank
   std::unique_ptr<comm::Transport> transport_;
+  comm::LiveTransport* live_ = nullptr;  // the same, where there are others
+  std::shared_ptr<const void> one_job_;  // while it lives, no other may start ranks
+  Seconds told_;  // for how long we had waited when we said so
 };
 
 }  // namespace autodist::app

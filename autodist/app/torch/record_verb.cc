@@ -118,7 +118,7 @@ int record(RecordArguments arguments, Console& console) {
     Recording recording(arguments, job);
     written = recording.run(console, [&interrupted] { return interrupted.load(); });
   }
-  job.wait_for_children();
+  job.end();
   if (!job.is_chief()) return 0;
   if (console.json) {
     console.out << fmt::format("{{\"points\": {}, \"folder\": \"{}\"}}\n", written,

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <limits>
+#include <typeinfo>
 
 #include "autodist/app/torch/run_report.h"
 #include "autodist/app/torch/training_job.h"
@@ -34,7 +35,8 @@ auto together(const app::TrainingJob* job, const Call& call) {
   try {
     return call();
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kPeersLost || job == nullptr) throw;
+    const bool interrupted = typeid(error) != typeid(Error);  // by a signal: a class of its own
+    if (error.code() != ErrorCode::kPeersLost || interrupted || job == nullptr) throw;
     const std::string where = job->where_to_go_on();
     if (where.empty()) throw;
     const std::string what = error.what();
@@ -209,6 +211,10 @@ const ir::Trace& Session::final_trace() const { return impl_->step().final_trace
 void Session::write_report(const std::string& path, const std::string& title,
                            const report::RunLog& run, const ir::Trace& trace) const {
   app::write_report(impl_->job().joined(), impl_->step(), {path, title, run, trace});
+}
+void Session::wish_for_the_end() { impl_->job().wish_for_the_end(); }
+std::optional<std::uint32_t> Session::who_wishes_for_the_end() const {
+  return impl_->job().who_wishes_for_the_end();
 }
 void Session::finish() {
   impl_->together([&] { impl_->job().finish(); });

@@ -91,7 +91,9 @@ struct JobOptions {
   std::vector<search::Builder> builders;  // your own, beside AutoDist's
   std::uint64_t seed = 0;                 // of generators; every replica and step derives its own
   bool cpu_only = false;                  // one CPU rank for each listed GPU
-  Seconds join_limit{60};                 // for the ranks to meet
+  // For the silence of a rank that is waited for before the first step. One that is alive
+  // (captures, plans, reads data) is waited for.
+  Seconds join_limit{60};
   Seconds stall_limit{300};  // for a wait within a step; lost peers are noticed long before
   // For a rank that says nothing (a machine that is paused, a link that is down); a line names it
   // after 3 s. One whose connection is closed is lost at once. 4 or more.
@@ -129,8 +131,9 @@ struct JobOptions {
   // What a chief starts the other ranks as: a program and its arguments. Empty: as this process was
   // started. An interpreter knows better where it is and what it was given than the system does.
   std::vector<std::string> command;
-  // Called several times a second while a chief whose job is over waits for the ranks that it
-  // started; what it throws ends the wait, and those that still run are stopped.
+  // Called several times a second by who waits or captures before the first step, on its thread,
+  // and while a chief whose job is over waits for the ranks that it started. What it throws (an
+  // Error, from then on whenever it is called) ends the job, and those that still run are stopped.
   std::function<void()> while_waiting;
   // At the chief, often: what distribute() is doing, as one line without an end, in the place of the
   // last one. Empty: it is done.
@@ -340,6 +343,12 @@ class Session {
                     const ir::Trace& trace) const;
   // Of slices, those sent again included, since the first step.
   [[nodiscard]] std::uint64_t bytes_sent() const;
+
+  // For a rank that was told to stop (a signal): wishes that the job ends in order. The chief learns
+  // so within about a second, and is to leave its loop and call finish(). After the first step.
+  void wish_for_the_end();
+  // At the chief: a rank that wishes so, as far as is known.
+  [[nodiscard]] std::optional<std::uint32_t> who_wishes_for_the_end() const;
 
   // Ends the job in order: every rank has finished its steps when it returns. Where the chief calls
   // it before the others, run() of these throws JobEnded in place of a further step; they call

@@ -1,6 +1,8 @@
 // `autodist train`: a model, a cluster, a trained model.
 
+#include <signal.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -8,6 +10,7 @@
 #include <cctype>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -228,8 +231,29 @@ std::string resume_command(const std::string& folder, bool begins_here) {
   return command + " --resume " + as_typed(folder);
 }
 
-// Every rank runs this; the chief alone prints.
-int train_verb(TrainArguments arguments, Console& console) {
+// A run that was stopped before its first step. A rank tells the chief that started it, which ends
+// the others; the chief says it.
+void say_stopped_early(Console& console) {
+  const Environment environment = process_environment();
+  const auto chief = environment("AUTODIST_STARTED_BY");
+  const bool is_ours = chief && *chief == std::to_string(::getppid());
+  // A chief that ends for another reason stops its ranks, and is not to be stopped by them.
+  if (is_ours && !stop_signal_is_from(::getppid())) ::kill(::getppid(), SIGTERM);
+  if (environment("AUTODIST_RANK").value_or("0") != "0") return;
+  if (console.json) {
+    console.out << nlohmann::ordered_json{{"steps", 0}, {"interrupted", true}}.dump() << std::endl;
+  } else {
+    console.err << fmt::format(
+                       "autodist: stopped by {} before the first step: nothing was trained or "
+                       "saved",
+                       stop_signal())
+                << std::endl;
+  }
+}
+
+// Every rank runs this; the chief alone prints. `begin` is called before the first step.
+int train_job(TrainArguments arguments, Console& console, const std::atomic<bool>& interrupted,
+              const std::function<void()>& begin) {
   const ir::Optimizer optimizer = ir::parse_optimizer(arguments.optimizer);
   JobOptions options;
   options.builder = arguments.builder;
@@ -282,9 +306,11 @@ int train_verb(TrainArguments arguments, Console& console) {
   arguments.model.batch = (arguments.training.batch + parts - 1) / parts;
   ModelSource source = open_model(arguments.model, arguments.data);
 
-  // The step is finished, a checkpoint written, exit 0.
-  const std::atomic<bool>& interrupted = watch_stop_signals();
+  bool begun = false;
   options.search.stop = [&interrupted] { return interrupted.load(); };
+  options.while_waiting = [&interrupted, &begun] {
+    if (interrupted && !begun) throw StoppedEarly();
+  };
   AutoDist autodist(arguments.cluster, options);
   const std::string launcher = autodist.launcher();
   Session session = autodist.distribute(std::move(source.step), optimizer);
@@ -297,6 +323,8 @@ int train_verb(TrainArguments arguments, Console& console) {
 
   report::RunLog run;
   StepTimes times;
+  begun = true;
+  begin();
   const TrainingResult result = train(
       session, *source.training, arguments.training, interrupted, [&](const Progress& progress) {
         if (speak) show_progress(console, progress, arguments.training.steps);
@@ -339,6 +367,20 @@ int train_verb(TrainArguments arguments, Console& console) {
     fail(ErrorCode::kCheckpoint, "{}", fmt::join(result.missing, "; "));
   }
   return 0;
+}
+
+// A signal ends it in order, with exit code 0: before the first step at once, then after the step
+// that is under way, with a checkpoint.
+int train_verb(const TrainArguments& arguments, Console& console) {
+  const std::atomic<bool>& interrupted = watch_stop_signals(/*user_signal=*/true);
+  std::optional<EndsEarly> early(std::in_place, [&console] { say_stopped_early(console); });
+  try {
+    return train_job(arguments, console, interrupted, [&early] { early.reset(); });
+  } catch (const StoppedEarly&) {
+    early.reset();
+    say_stopped_early(console);
+    return 0;
+  }
 }
 
 }  // namespace
@@ -420,7 +462,9 @@ Action declare_train(CLI::App& verb) {
                   "dynamic (dynamic:scale=65536,growth=2,backoff=0.5,interval=2000) or a number: "
                   "scale the loss, and skip steps whose gradients are not finite");
   declare_encryption(verb, arguments->encryption);
-  verb.add_option("--join-timeout", arguments->join_seconds, "seconds for the ranks to meet")
+  verb.add_option("--join-timeout", arguments->join_seconds,
+                  "seconds of silence before the first step after which a rank is given up; one "
+                  "that is alive is waited for (default 60)")
       ->check(CLI::Range(1e-3, 1e6));
   verb.add_option("--silence-timeout", arguments->silence_seconds,
                   "seconds for which a rank that says nothing is waited for (default 20)")

@@ -455,6 +455,21 @@ void TrainingJob::load(const std::string& directory) {
   note_values();
 }
 
+// In the exchanges of all steps: the chief may be in another one than this rank.
+void TrainingJob::wish_for_the_end() {
+  for (const auto& step : steps_) {
+    if (started_ && !finished_) step->runner().calls().wish_for_the_end();
+  }
+}
+
+std::optional<std::uint32_t> TrainingJob::who_wishes_for_the_end() const {
+  for (const auto& step : steps_) {
+    if (!started_ || finished_) break;
+    if (const auto rank = step->runner().calls().who_wishes_for_the_end()) return rank;
+  }
+  return std::nullopt;
+}
+
 void TrainingJob::finish() {
   if (finished_) return;
   start();
@@ -478,7 +493,7 @@ void TrainingJob::finish() {
   // chief did not take part in may still wait in one until the chief closes its own.
   if (in_order || is_chief()) collectives_.reset();
   held_.clear();
-  job_->wait_for_children();
+  job_->end();
   if (is_chief() && !failure.empty()) {
     fail(ErrorCode::kCheckpoint, "no checkpoint of step {}: {}", steps_done(), failure);
   }

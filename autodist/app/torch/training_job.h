@@ -55,6 +55,8 @@ class TrainingJob {
   void export_torchscript(std::size_t index, const std::string& path);
   void load(const std::string& directory);
   void finish();
+  void wish_for_the_end();
+  [[nodiscard]] std::optional<std::uint32_t> who_wishes_for_the_end() const;
 
   // Of all steps together.
   [[nodiscard]] std::int64_t steps_done() const;

@@ -119,7 +119,7 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
                       {&job_.transport(), collectives_.get(), &job_.clock()}, options);
   const std::vector<Batch> batches = batches_of(step_, *program, ir::Rank(job_.rank()));
   const auto step = [&] {
-    job_.check_children();
+    job_.look_around();
     for (std::size_t i = 0; i + 1 < batches.size(); ++i) runner.accumulate(batches[i]);
     runner.step(batches.back());
     if (lengths.barrier) runner.settle();

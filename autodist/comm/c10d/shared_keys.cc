@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -11,6 +12,8 @@
 
 namespace autodist::comm {
 namespace {
+
+constexpr Seconds kLookAround{0.2};
 
 Frame frame_of(ControlRole role, const std::string& bytes) {
   Frame frame;
@@ -58,8 +61,9 @@ void SharedKeys::tell_all(Frame frame) {
 bool SharedKeys::take(Seconds until) {
   const Seconds left = until - clock_.now();
   if (left <= Seconds{0}) return false;
-  std::optional<Frame> frame = transport_.receive(left);
-  if (!frame) return true;
+  transport_.look_around({"collectives", {}, limit_ - left});
+  std::optional<Frame> frame = transport_.receive(std::min(left, kLookAround));
+  if (!frame || frame->header.kind == FrameKind::kHeartbeat) return true;
   const FrameHeader& header = frame->header;
   const auto role = static_cast<ControlRole>(header.step);
   if (header.kind == FrameKind::kGoodbye && frame->payload.size > 0) {
@@ -94,8 +98,10 @@ void SharedKeys::give_up(const std::string& what) const {
       silent.push_back(transport_.describe(rank) + (heard_.count(rank) ? "" : ", never heard"));
     }
   }
-  fail(ErrorCode::kPeersLost, "collectives: waited {} for {} from {}", to_string(limit_), what,
-       fmt::join(silent, "; "));
+  fail(ErrorCode::kPeersLost,
+       "collectives: waited {} for {} from {}; --join-timeout (in a program: join_limit) waits "
+       "longer",
+       to_string(limit_), what, fmt::join(silent, "; "));
 }
 
 }  // namespace autodist::comm

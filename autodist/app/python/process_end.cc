@@ -1,0 +1,63 @@
+// Sessions that a script leaves open: the interpreter's atexit does not tell how the process ends,
+// and the C library does, when the interpreter is gone.
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <vector>
+
+#include "autodist/app/python/job.h"
+
+namespace autodist::python {
+namespace {
+
+constexpr int kOtherFailure = 1;  // as what a script does not catch
+
+// Never destroyed: they hold Python's objects, and threads that may still run.
+std::vector<Session*>& left_open() {
+  static auto* sessions = new std::vector<Session*>;
+  return *sessions;
+}
+
+[[noreturn]] void end_now(int code) {
+  std::cout.flush();
+  std::cerr.flush();
+  std::fflush(nullptr);
+  ::_exit(code);
+}
+
+void at_process_end(int code, void* of) {
+  if (left_open().empty() || ::getpid() != static_cast<pid_t>(reinterpret_cast<intptr_t>(of))) {
+    return;
+  }
+  // Its connections end with the process, which the others notice at once.
+  if (code != 0) end_now(code);
+  try {
+    for (Session* session : left_open()) session->finish();
+  } catch (const Error& error) {
+    std::cerr << "autodist: " << error.what() << "\n";
+    end_now(static_cast<int>(error.code()));
+  } catch (const std::exception& error) {
+    std::cerr << "autodist: " << error.what() << "\n";
+    end_now(kOtherFailure);
+  }
+}
+
+}  // namespace
+
+void SessionHandle::end_with_process() {
+  if (!session_) return;
+  if (!process_.is_this()) {
+    static_cast<void>(session_.release());
+    return;
+  }
+  if (left_open().empty()) {
+    ::on_exit(at_process_end, reinterpret_cast<void*>(static_cast<intptr_t>(::getpid())));
+  }
+  left_open().push_back(session_.release());
+}
+
+}  // namespace autodist::python

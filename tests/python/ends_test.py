@@ -1,0 +1,180 @@
+"""How a job ends that a script leaves, before its first step and without a `with` block."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import comparing
+
+comparing.skip_without_torch()
+
+SCRIPT = """
+import atexit, os, signal, sys, threading, time, autodist, torch
+word = sys.argv[1]
+if word == "sigterm-own":
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(9))
+rank = int(os.environ.get("AUTODIST_RANK", "0"))
+made = []
+def make():
+    made.append(autodist.AutoDist("local:2", join_limit=2.0 if "sleep" in word else 60.0))
+if word == "thread":
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+else:
+    make()
+ad = made[0]
+model = torch.nn.Linear(4, 1)
+def loss(m, x):
+    if word == "raise-in-loss" and ad.rank == 1:
+        raise KeyError("in the loss")
+    if word in ("ctrl-c", "sigterm-early"):
+        print("capturing", flush=True)
+        for _ in range(20000):
+            x = x + 0.0
+            time.sleep(0.005)
+    return m(x).square().mean()
+if word == "raise" and ad.rank == 1:
+    raise KeyError("after AutoDist")
+if word == "sleep" and ad.is_chief:
+    time.sleep(6)
+if word == "second":
+    try:
+        autodist.AutoDist("local:2")
+    except autodist.UsageError as error:
+        print("second:", error, flush=True)
+step = ad.distribute(model, loss, "sgd:lr=0.1", (torch.ones(2, 4),), batched=None)
+if word == "sleep-before-step" and ad.is_chief:
+    time.sleep(6)
+for _ in range(3):
+    step(torch.ones(4, 4))
+if word == "exit" and ad.rank == 1:
+    sys.exit(3)
+if word == "exit-chief" and ad.is_chief:
+    sys.exit(4)
+if word == "vanish" and ad.rank == 1:
+    os._exit(3)
+if word == "fork":
+    for end in (sys.exit, os._exit):
+        child = os.fork()
+        if child == 0:
+            end(3)
+        assert os.waitpid(child, 0)[1] == 3 << 8
+    step(torch.ones(4, 4))
+    atexit.register(print, "atexit", flush=True)
+if word == "raise-late" and ad.is_chief:
+    raise KeyError("late")
+try:
+    for number in range(1000000 if word.startswith(("exit", "vanish", "raise-l", "sigterm")) else 0):
+        step(torch.ones(4, 4))
+        if number == 3 and ad.is_chief:
+            print("training", flush=True)
+except autodist.JobEnded:
+    if word != "sigterm-save":
+        raise
+    if ad.is_chief:
+        step.save(sys.argv[2])
+        step.finish()
+print("through", flush=True)
+"""
+
+
+def told_to_end(path, word, code, said, seconds=20, to_chief=True, more=()):
+    """Its stderr, after SIGTERM once it has `said` so."""
+    process = subprocess.Popen([sys.executable, path, word, *more], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == said, process.communicate()
+    target = process.pid
+    if not to_chief:
+        with open(f"/proc/{target}/task/{target}/children", encoding="utf-8") as children:
+            target = int(children.read().split()[0])
+    began = time.monotonic()
+    os.kill(target, signal.SIGTERM)
+    out, errors = process.communicate(timeout=100)
+    assert process.returncode == code, (word, process.returncode, out, errors)
+    assert time.monotonic() - began < seconds, (word, time.monotonic() - began, errors)
+    return out, errors
+
+
+def run(path, word, code, seconds):
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, path, word], capture_output=True, text=True, timeout=200)
+    took = time.monotonic() - began
+    assert done.returncode == code, (word, done)
+    assert took < seconds, (word, took, done)
+    return done
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "script.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(SCRIPT)
+
+        # A rank that dies before its first step: at once, with its last line.
+        for word, line in (("raise", "after AutoDist"), ("raise-in-loss", "in the loss")):
+            done = run(path, word, 1, 40)
+            last = done.stderr.strip().splitlines()[-1]
+            assert "PeersLostError: rank 1 (pid" in last, done
+            assert f"ended with exit code 1; its last line: KeyError: '{line}'" in last, done
+
+        # One that is alive is waited for beyond the limit, which is for silence.
+        for word in ("sleep", "sleep-before-step"):
+            done = run(path, word, 0, 100)
+            assert done.stdout == "through\n", done
+
+        # The ranks do not end with the thread that started them.
+        done = run(path, "thread", 0, 100)
+        assert done.stdout == "through\n" and "[rank 1] through" in done.stderr, done
+
+        # A second job beside it is refused at every rank, and does no harm to the first.
+        done = run(path, "second", 0, 100)
+        assert done.stdout.startswith("second: AutoDist: this program has a job already"), done
+        assert done.stdout.endswith("through\n"), done
+        assert "[rank 1] second: AutoDist:" in done.stderr, done
+
+        # sys.exit() outside of a `with` block ends the job at once; its code is the process's.
+        done = run(path, "exit", 1, 60)
+        assert "PeersLostError" in done.stderr and "rank 1" in done.stderr, done
+        run(path, "exit-chief", 4, 60)
+
+        # Without an exit, as if it were killed; and an exception of the chief's.
+        done = run(path, "vanish", 1, 60)
+        assert "PeersLostError" in done.stderr and "rank 1" in done.stderr, done
+        done = run(path, "raise-late", 1, 60)
+        assert "KeyError: 'late'" in done.stderr, done
+
+        # Forks have no part in the job, however they end; the interpreter's end is a whole one.
+        done = run(path, "fork", 0, 100)
+        assert done.stdout == "through\natexit\n", done
+
+        # SIGTERM ends the job in order, whichever rank it comes to.
+        out, errors = told_to_end(path, "sigterm", 0, "training\n")
+        assert out == "" and "autodist: stopped by SIGTERM after step" in errors, (out, errors)
+        out, errors = told_to_end(path, "sigterm", 0, "training\n", to_chief=False)
+        assert out == "" and "stopped by SIGTERM (rank 1) after step" in errors, (out, errors)
+        _, errors = told_to_end(path, "sigterm-early", 0, "capturing\n")
+        assert "stopped by SIGTERM before the first step" in errors, errors
+        saved = os.path.join(folder, "saved")
+        told_to_end(path, "sigterm-save", 0, "training\n", more=[saved])
+        assert any(each.startswith("step-") for each in os.listdir(saved)), os.listdir(saved)
+        # A handler of the script's own stays.
+        _, errors = told_to_end(path, "sigterm-own", 9, "training\n")
+        assert "stopped by SIGTERM" not in errors, errors
+
+        # Ctrl-C takes hold while the step is captured.
+        process = subprocess.Popen([sys.executable, path, "ctrl-c"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == "capturing\n"
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert time.monotonic() - began < 20, errors
+        assert process.returncode == -signal.SIGINT and "KeyboardInterrupt" in errors, errors
+    print("endings: all as they should be")
+
+
+main()
