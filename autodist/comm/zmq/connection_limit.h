@@ -20,8 +20,9 @@ namespace autodist::comm {
 std::size_t most_connections();
 
 // On a thread of its own, for a libzmq socket that is not bound yet; must not outlive it, and ends
-// on the thread that uses it. The connections that wait in the system's queue, as many again, come
-// in addition.
+// on the thread that uses it. In addition come the connections that wait in the system's queue, as
+// many again, and those of a burst that libzmq accepts before the thread gets to run: on a busy
+// machine a hundred. That is why the limit is a small share of the descriptors.
 class ConnectionLimit {
  public:
   ConnectionLimit(zmq::context_t& context, void* socket, std::size_t most);
