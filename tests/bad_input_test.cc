@@ -51,6 +51,12 @@ TEST(BadInput, NamesAndFilesThatAreNotThere) {
 TEST(BadInput, PlacesThatCannotBeWrittenTo) {
   expect_complaint({"export", "digits", "-o", "/proc/nope/d.pt"}, 3, "/proc/nope/d.pt");
   expect_complaint({"train", "digits", "--save", "/proc/nope"}, 6, "--save /proc/nope");
+  expect_complaint({"train", "digits", "--log", "/no/such/log"}, 3, "there is no folder /no/such");
+  expect_complaint({"train", "digits", "--write-strategy", "/no/such/plan"}, 3, "--write-strategy");
+  const Scratch scratch;
+  std::ofstream(scratch / "file") << "text";
+  expect_complaint({"train", "digits", "--tensorboard", scratch / "file"}, 3, "a folder expected");
+  expect_complaint({"train", "digits", "--save", ""}, 2, "--save: its value is empty");
   expect_complaint({"demo"}, 3, "Set TMPDIR", {"TMPDIR=/proc/nope"});
   expect_complaint({"demo", "--folder", "/proc/nope"}, 3, "--folder /proc/nope");
 }
@@ -135,6 +141,13 @@ TEST(BadInput, ALabelThatIsNoClass) {
                       "local:1", "--steps", "8", "--batch", "16", "--json"},
                      2, "Target 12 is out of bounds");
   }
+  // Of two ranks one has it in its rows; the other says what was said there. A line each.
+  Process job(autodist({"train", module, "--loss", "cross_entropy", "--data", data, "--cluster",
+                        "local:2", "--steps", "8", "--batch", "16", "--json"}),
+              scratch);
+  EXPECT_GT(job.wait(60s), 0) << job.err();
+  EXPECT_EQ(lines_of(job.err()).size(), 2U) << job.err();
+  EXPECT_NE(job.err().find("left: Target 12 is out of bounds."), std::string::npos) << job.err();
 }
 
 TEST(BadInput, MoreRanksThanOpenFilesHold) {

@@ -7,25 +7,50 @@
 #include "autodist/base/error.h"
 
 namespace autodist::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string folder_of(const std::string& path) {
+  const fs::path parent = fs::path(path).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
+void expect_open(const std::string& option, const std::string& path, const std::string& folder) {
+  std::error_code ignored;
+  if (!fs::exists(folder, ignored)) {
+    fail(ErrorCode::kEnvironment, "{} {}: there is no folder {}. Make it first.", option, path,
+         folder);
+  }
+  if (!fs::is_directory(folder, ignored)) {
+    fail(ErrorCode::kEnvironment, "{} {}: {} is a file, a folder expected", option, path, folder);
+  }
+  if (::access(folder.c_str(), W_OK) != 0) {
+    fail(ErrorCode::kEnvironment, "{} {}: the folder {} cannot be written to", option, path,
+         folder);
+  }
+}
+
+}  // namespace
 
 void expect_writable(const std::string& option, const std::string& path) {
-  namespace fs = std::filesystem;
   if (path.empty()) return;
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
     fail(ErrorCode::kEnvironment, "{} {}: is a folder, the name of a file expected", option, path);
   }
   if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return;  // a device, a pipe
-  const fs::path parent = fs::path(path).parent_path();
-  const std::string folder = parent.empty() ? "." : parent.string();
-  if (!fs::is_directory(folder, ignored)) {
-    fail(ErrorCode::kEnvironment, "{} {}: there is no folder {}. Make it first.", option, path,
-         folder);
+  expect_open(option, path, folder_of(path));
+}
+
+void expect_folder(const std::string& option, const std::string& path) {
+  if (path.empty()) return;
+  std::error_code ignored;
+  std::string existing = path;
+  while (!fs::exists(existing, ignored) && folder_of(existing) != existing) {
+    existing = folder_of(existing);
   }
-  if (::access(folder.c_str(), W_OK) != 0) {
-    fail(ErrorCode::kEnvironment, "{} {}: the folder {} cannot be written to", option, path,
-         folder);
-  }
+  expect_open(option, path, existing);
 }
 
 }  // namespace autodist::app

@@ -10,4 +10,7 @@ namespace autodist::app {
 // us, or it is a folder itself. An empty path is none. `option` names it in messages.
 void expect_writable(const std::string& option, const std::string& path);
 
+// The same of a folder, which may be one that is still to be made.
+void expect_folder(const std::string& option, const std::string& path);
+
 }  // namespace autodist::app

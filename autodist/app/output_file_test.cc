@@ -3,11 +3,25 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <functional>
 
 #include "autodist/base/error.h"
+#include "tests/outcome_of.h"
 
 namespace autodist::app {
 namespace {
+
+using testing_jobs::Scratch;
+
+std::string refusal(const std::function<void()>& check) {
+  try {
+    check();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
 
 TEST(OutputFile, IsRefusedBeforeTheWork) {
   const std::string folder = std::filesystem::temp_directory_path().string();
@@ -24,6 +38,21 @@ TEST(OutputFile, IsRefusedBeforeTheWork) {
                  "--report /nowhere-at-all/page.html: there is no folder /nowhere-at-all. Make it "
                  "first.");
   }
+}
+
+TEST(OutputFile, NeedsFoldersThatAreNoFiles) {
+  const Scratch scratch;
+  const std::string file = scratch / "a-file";
+  std::ofstream(file) << "text";
+  EXPECT_NO_THROW(expect_writable("--log", file));
+  EXPECT_NO_THROW(expect_folder("--tensorboard", scratch / "to/be/made"));
+  EXPECT_NO_THROW(expect_folder("--tensorboard", "here"));
+  for (const std::string& path : {file, file + "/runs"}) {
+    EXPECT_EQ(refusal([&] { expect_folder("--tensorboard", path); }),
+              "--tensorboard " + path + ": " + file + " is a file, a folder expected");
+  }
+  EXPECT_EQ(refusal([&] { expect_writable("--log", file + "/log"); }),
+            "--log " + file + "/log: " + file + " is a file, a folder expected");
 }
 
 }  // namespace

@@ -365,15 +365,18 @@ class Runner::Impl {
     asks_all_ = needs_all_ && !options_.initial_values.empty();
   }
 
-  // State is made for the declared options: those that decide what a rule keeps stay on or off.
+  // State is made for the declared options. One that takes part no more rests as it is, if it is
+  // behind the others; before the first step, torch would not have made it.
   void check_settable(const ir::Variable& variable, const ir::UpdateRule& rule) const {
-    const std::vector<std::string> states = state_names(variable.update, options_.user_rules);
-    if (state_names(rule, options_.user_rules) != states) {
+    const std::vector<std::string> made = state_names(variable.update, options_.user_rules);
+    const std::vector<std::string> needed = state_names(rule, options_.user_rules);
+    const bool rests = step_ > 0 && needed.size() < made.size() &&
+                       std::equal(needed.begin(), needed.end(), made.begin());
+    if (needed != made && !rests) {
       fail(ErrorCode::kUsage,
-           "optimizer: '{}' is trained with the states [{}], and its new options need [{}]. "
-           "Distribute a step with an optimizer that has them.",
-           variable.name, fmt::join(states, ", "),
-           fmt::join(state_names(rule, options_.user_rules), ", "));
+           "optimizer: '{}' was distributed with the states [{}], and the options that are now set "
+           "for it train it with [{}]. Distribute a step with an optimizer that has them.",
+           variable.name, fmt::join(made, ", "), fmt::join(needed, ", "));
     }
     ir::check_trains(variable, rule);
   }

@@ -28,6 +28,8 @@ std::vector<Seconds> first_needs(const ir::Program& program) {
 std::string text_of(const std::exception_ptr& reason) {
   try {
     std::rethrow_exception(reason);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
   } catch (const std::exception& error) {
     return error.what();
   } catch (...) {

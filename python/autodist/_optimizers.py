@@ -4,7 +4,7 @@ import torch
 
 from ._errors import UsageError
 
-# Class: (our rule, {its option: ours}). Everything else that a class has must be in _ALLOWED.
+# Class: (our rule, {its option: ours}). Its other options must be in _ALLOWED or _OFF.
 _PLAIN = {"lr": "lr", "weight_decay": "weight_decay"}
 _BETAS = {**_PLAIN, "betas": ("beta1", "beta2"), "eps": "eps"}
 _RULES = {
@@ -34,9 +34,8 @@ _RULES = {
     ),
 }
 
-# How torch computes, not what; and what schedulers leave behind.
-_ALLOWED = {"params", "foreach", "fused", "capturable", "param_names"}
-_ALLOWED |= {"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum"}
+# How torch computes, not what.
+_ALLOWED = {"foreach", "fused", "capturable"}
 # Options that change the result and that we do not have: only their "off" will do.
 _OFF = {"maximize": False, "differentiable": False, "decoupled_weight_decay": False}
 
@@ -49,12 +48,14 @@ def _number(value):
     return float(_plain(value))
 
 
-def _options(kind, group):
-    """One parameter group in our words."""
+def _options(optimizer, group):
+    """One parameter group in our words. What is no option of its class, torch does not read: names
+    of groups, and what schedulers leave behind."""
+    kind = type(optimizer).__name__
     _, words = _RULES[kind]
     options = {}
     for key, value in group.items():
-        if key in _ALLOWED or value is None:
+        if key not in optimizer.defaults or key in _ALLOWED or value is None:
             continue
         if key in _OFF:
             decoupled = kind == "AdamW" and key == "decoupled_weight_decay"  # what its name says
@@ -82,11 +83,11 @@ def _names_by_tensor(parameters):
     return names
 
 
-def _assigned(optimizer, kind, names):
+def _assigned(optimizer, names):
     """Per variable (its first name) the options of its group."""
     options = {}
     for group in optimizer.param_groups:
-        of_group = _options(kind, group)
+        of_group = _options(optimizer, group)
         for tensor in group["params"]:
             if id(tensor) in names:
                 options[names[id(tensor)][0]] = of_group
@@ -225,8 +226,7 @@ class Followed:
             )
         options = {}
         for group in self._optimizer.param_groups:
-            known = {key: group[key] for key in self._watched if key in group}
-            of_group = _options(self._kind, known)
+            of_group = _options(self._optimizer, group)
             for tensor in group["params"]:
                 if id(tensor) in self._names:
                     options[self._names[id(tensor)]] = of_group
@@ -286,7 +286,7 @@ def text_of(optimizer, parameters):
             f"optimizer: this {kind} has trained already, and its state cannot be taken over. Give "
             "a new one."
         )
-    options = _assigned(optimizer, kind, names)
+    options = _assigned(optimizer, names)
     base = max(options.values(), key=list(options.values()).count)
     aliases = {found[0]: found for found in names.values()}
     items = [f"{key}={value!r}" for key, value in sorted(base.items())]

@@ -7,6 +7,7 @@ import sys
 import time
 
 from . import _autodist
+from ._errors import UsageError
 
 _NAMES = ["loss", "lr", "step_seconds", "samples_per_second", "computing_seconds",
           "waiting_seconds"]
@@ -27,8 +28,14 @@ class Files:
 
     def check(self):
         """That they can be written is said before the work."""
-        for option, path in (("log=", self.log), ("report=", self.report)):
-            _autodist.expect_writable(option, path or "")
+        for option, path, expect in (
+            ("log=", self.log, _autodist.expect_writable),
+            ("tensorboard=", self.tensorboard, _autodist.expect_folder),
+            ("report=", self.report, _autodist.expect_writable),
+        ):
+            if path == "":
+                raise UsageError(f"{option}'': a path expected, or None for no file")
+            expect(option, path or "")
 
     def of_step(self, name):
         """One of several steps has files of its own: run-critic.csv, and a folder critic/."""

@@ -26,7 +26,7 @@ if len(sys.argv) == 1:  # the test; else a rank of the job
     for name, builder in CASES.items():
         comparing.run(__file__, "loop", builder)
         print(f"{name}: as in plain PyTorch")
-    for what in ("alone", "kept", "rate", "replaced", "structure", "asynchronous"):
+    for what in ("alone", "kept", "rate", "replaced", "structure", "asynchronous", "momentum"):
         comparing.run(__file__, what, "PartitionedPS")
         print(f"{what}: as said")
     sys.exit(0)
@@ -131,6 +131,27 @@ def expect_loop(builder):
     model[0].weight = nn.Parameter(torch.zeros(8, 4).double())  # nobody's any more
 
 
+def expect_momentum():
+    """What a momentum that is off for a while has gathered before is there again."""
+    model, theirs = make(), make()
+
+    def sgd(of):
+        groups = [{"params": of[0].parameters(), "name": "first", "lr_scale": 0.5},
+                  {"params": of[2].parameters()}]
+        return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+    ours, plain = sgd(model), sgd(theirs)
+    with autodist.AutoDist("local:2").distribute(model, loss_fn, ours, EXAMPLE) as step:
+        for number in range(6):
+            for group in (*ours.param_groups, *plain.param_groups):
+                group["momentum"] = 0.0 if number in (2, 3) else 0.9
+            step(*batch(number))
+            plain.zero_grad()
+            loss_fn(theirs, *batch(number)).backward()
+            plain.step()
+    assert comparing.largest_difference(model.state_dict(), theirs.state_dict()) < 1e-10
+
+
 def expect_alone(ad, model, step):
     """One rank has changed what the other has not."""
     step(*batch(0))
@@ -198,6 +219,8 @@ def expect_asynchronous(ad, model, step):
 what, builder = sys.argv[1], sys.argv[2]
 if what == "loop":
     expect_loop(builder)
+elif what == "momentum":
+    expect_momentum()
 else:
     model = make()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -86,11 +86,15 @@ def expect_several(folder):
 
 
 def expect_refusals():
-    for option in ("log", "report"):
+    beyond_a_file = os.path.join(os.path.abspath(__file__), "board")
+    for option, path, text in (("log", "/nowhere/at/all", "no folder /nowhere/at"),
+                               ("report", "/nowhere/at/all", "no folder /nowhere/at"),
+                               ("tensorboard", beyond_a_file, "is a file, a folder expected"),
+                               ("log", "", "a path expected")):
         try:
-            autodist.AutoDist(**{option: "/nowhere/at/all"})
+            autodist.AutoDist(**{option: path})
         except autodist.Error as error:
-            assert f"{option}=" in str(error) and "/nowhere/at" in str(error), error
+            assert f"{option}=" in str(error) and text in str(error), error
         else:
             raise AssertionError(option)
 

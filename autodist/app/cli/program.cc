@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -53,6 +54,17 @@ void expect_utf8(int argc, char** argv) {
   }
 }
 
+// A variable of a shell that is not set would be taken for the option left out.
+void refuse_empty_values(const CLI::App& verb) {
+  for (const CLI::Option* option : verb.get_options()) {
+    const auto& values = option->results();
+    if (std::find(values.begin(), values.end(), "") != values.end()) {
+      fail(ErrorCode::kUsage, "{}: its value is empty. Give it one, or leave the option out.",
+           option->get_name());
+    }
+  }
+}
+
 int run(int argc, char** argv, Program program, const std::map<std::string, Declare>& declared) {
   refuse_unknown_verb(argc, argv);
   CLI::App app("Plans how to train a model on many machines, and trains it.", "autodist");
@@ -86,6 +98,7 @@ int run(int argc, char** argv, Program program, const std::map<std::string, Decl
     return report(error.what(), static_cast<int>(ErrorCode::kUsage));
   }
   if (console.json) expect_utf8(argc, argv);
+  refuse_empty_values(*app.get_subcommands().front());
   const auto action = actions.find(app.get_subcommands().front());
   AD_CHECK(action != actions.end()) << "verb of the other program";
   return action->second(console);

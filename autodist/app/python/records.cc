@@ -18,6 +18,7 @@ void bind_records(py::module_& module) {
   module.def("open_lines", &app::open_lines);
   module.def("open_tensorboard", &app::open_tensorboard);
   module.def("expect_writable", &app::expect_writable);
+  module.def("expect_folder", &app::expect_folder);
   py::class_<report::RunLog>(module, "RunLog")
       .def(py::init([](const std::vector<std::string>& names) {
         report::RunLog run;

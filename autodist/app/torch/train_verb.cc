@@ -279,6 +279,9 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   if (!options.loss_scaling.empty()) ir::parse_loss_scaling(options.loss_scaling);
   arguments.training.seed = arguments.model.seed;
 
+  expect_writable("--log", arguments.training.log);
+  expect_folder("--tensorboard", arguments.training.tensorboard);
+  expect_writable("--write-strategy", arguments.strategy_output);
   expect_writable("--trace", arguments.trace);
   expect_writable("--report", arguments.report);
   const auto launched = launcher_of(process_environment());
