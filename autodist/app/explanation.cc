@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "autodist/app/planning.h"
 #include "autodist/app/prediction.h"
 #include "autodist/base/clock.h"
 #include "autodist/report/strategy.h"
@@ -189,12 +188,12 @@ Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster
   passes.encrypted = false;  // why it is as it is can be said in any case
   result.program = passes::rewrite(graph, strategy, cluster, passes, "explain");
   result.costs =
-      costs_of(result.program, cluster, request.costs, request.cluster_file, request.calibration);
+      sim::calibrated_costs(result.program, cluster, request.costs, request.calibration);
   result.simulation = sim::simulate(result.program, cluster, result.costs);
   const search::Judge judge(
       graph, cluster, request.passes,
       [&](const ir::Program& program) {
-        return costs_of(program, cluster, request.costs, request.cluster_file, request.calibration);
+        return sim::calibrated_costs(program, cluster, request.costs, request.calibration);
       },
       request.options.simulation);
   const search::Space space(*graph, cluster, request.options.allowed);

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 
 #include "autodist/app/searching.h"
 #include "autodist/base/error.h"
-#include "autodist/base/file.h"
-#include "autodist/sim/calibration.h"
 
 namespace autodist::app {
 namespace {
@@ -32,7 +29,7 @@ strategy::Strategy searched(const StrategyRequest& request, const ir::Graph& gra
   SearchRequest how;
   how.passes.cpu_only = request.cpu_only;
   how.passes.encrypted = encrypts_by_default(cluster);
-  how.cluster_file = request.cluster_file;
+  how.calibration = request.calibration;
   return search_plan(std::make_shared<const ir::Graph>(graph), cluster, how).strategy;
 }
 
@@ -71,25 +68,12 @@ strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Gra
   return strategy;
 }
 
-sim::CostModel costs_of(const ir::Program& program, const cluster::Cluster& cluster,
-                        const sim::CostOptions& options, const std::string& cluster_file,
-                        const std::string& calibration) {
-  sim::CostModel costs = sim::cost_model(program, cluster, options);
-  std::string path = calibration;
-  if (path.empty()) {
-    path = sim::calibration_path(cluster_file);
-    if (!std::filesystem::exists(path)) return costs;
-  }
-  sim::apply(sim::parse_calibration(read_file(path), path), costs);
-  return costs;
-}
-
 Predicted predict(const ir::Program& program, const cluster::Cluster& cluster,
-                  const std::string& cluster_file) {
+                  const sim::Calibration& calibration) {
   sim::check_devices(program, cluster);
   Predicted predicted;
   try {
-    predicted.costs = costs_of(program, cluster, {}, cluster_file, "");
+    predicted.costs = sim::calibrated_costs(program, cluster, {}, calibration);
     predicted.simulation = sim::simulate(program, cluster, predicted.costs);
   } catch (const Error& error) {
     predicted.why_not = error.what();

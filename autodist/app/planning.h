@@ -9,6 +9,7 @@
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/graph.h"
 #include "autodist/search/builders/builders.h"
+#include "autodist/sim/calibration.h"
 #include "autodist/sim/cost_model.h"
 #include "autodist/sim/simulator.h"
 #include "autodist/strategy/strategy.h"
@@ -27,7 +28,7 @@ struct StrategyRequest {
   // The graph is one of several: the file's nodes for variables that it has not are left out.
   bool one_of_several = false;
   // Of a search, whose budget is the default's.
-  std::string cluster_file = "";  // beside which a calibration may lie
+  sim::Calibration calibration = {};
   bool cpu_only = false;
 };
 
@@ -46,13 +47,6 @@ strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Gra
 // A new id, where the strategy has none.
 void set_id(strategy::Strategy& strategy);
 
-// What things cost on `cluster`, with the calibration in the file `calibration`, or where that is
-// "", in the file beside the cluster's (sim/calibration.h), if there is one. Throws as
-// sim::cost_model and sim::parse_calibration do.
-sim::CostModel costs_of(const ir::Program& program, const cluster::Cluster& cluster,
-                        const sim::CostOptions& options, const std::string& cluster_file,
-                        const std::string& calibration);
-
 // A step of the plan as it stands, or why there is no prediction: a graph that was read without
 // times, on devices that the cluster does not describe. Throws as sim::check_devices does.
 struct Predicted {
@@ -61,6 +55,6 @@ struct Predicted {
   std::string why_not;
 };
 Predicted predict(const ir::Program& program, const cluster::Cluster& cluster,
-                  const std::string& cluster_file);
+                  const sim::Calibration& calibration);
 
 }  // namespace autodist::app

@@ -124,7 +124,8 @@ class Gatherer {
     if (page_.graph == nullptr || !cluster_) return;
     if (!page_.strategy) {
       if (request_.builder.empty()) return;
-      const StrategyRequest request{request_.builder, "", {}};
+      StrategyRequest request{request_.builder, "", {}};
+      request.calibration = sim::read_calibration(request_.cluster);
       page_.strategy = choose_strategy(request, *page_.graph, *cluster_, warnings_);
       page_.chosen_by = source_of(request);
     } else {
@@ -138,7 +139,7 @@ class Gatherer {
     PlanPageRequest how;
     how.chosen_by = page_.chosen_by;
     how.how.passes = options;
-    how.how.cluster_file = request_.cluster;
+    how.how.calibration = sim::read_calibration(request_.cluster);
     how.how.options.budget = {kReportBudget, 0};
     how.timeline = request_.predicted.empty();
     const std::optional<report::PagePrediction> given = std::move(page_.prediction);

@@ -9,7 +9,6 @@
 #include "autodist/app/link_tuning.h"
 #include "autodist/app/measured.h"
 #include "autodist/app/placed_plan.h"
-#include "autodist/app/planning.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
@@ -94,7 +93,7 @@ Learned learn(const ir::Graph& graph, const cluster::Cluster& cluster,
   std::vector<std::string> passed_over;
   const MeasuredPlans plans = measured_plans(
       cells, passed_over, [&](const ir::Program& program, const cluster::Cluster& machines) {
-        return costs_of(program, machines, {}, request.cluster_file, request.calibration);
+        return sim::calibrated_costs(program, machines, {}, request.calibration);
       });
   std::size_t simulated = 0;
   for (const search::Sample& sample : plans.samples) simulated += sample.simulated > 0 ? 1 : 0;
@@ -117,7 +116,7 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
                          const cluster::Cluster& cluster, const SearchRequest& asked) {
   SearchRequest request = with_links(asked, cluster);
   const search::Judge::Costs costs = [&](const ir::Program& program) {
-    return costs_of(program, cluster, request.costs, request.cluster_file, request.calibration);
+    return sim::calibrated_costs(program, cluster, request.costs, request.calibration);
   };
   Seconds& budget = request.options.budget.seconds;
   budget = budget * (1 - request.placing_share.value_or(0));
@@ -166,7 +165,7 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
   const auto costs_in = [&](const ir::Program& program, std::int64_t micro_batches) {
     sim::CostOptions options = request.costs;
     options.micro_batches = micro_batches;
-    return costs_of(program, cluster, options, request.cluster_file, request.calibration);
+    return sim::calibrated_costs(program, cluster, options, request.calibration);
   };
   plan.placement = faster_by_placement(graph, cluster, request.passes, costs_in,
                                        plan.simulation.step * kWorthPlacing,

@@ -11,6 +11,7 @@
 #include "autodist/comm/link_probe.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/search/autosync/autosync.h"
+#include "autodist/sim/calibration.h"
 #include "autodist/sim/cost_model.h"
 
 namespace autodist::app {
@@ -19,8 +20,7 @@ struct SearchRequest {
   search::SearchOptions options;
   passes::Options passes;
   sim::CostOptions costs;
-  std::string cluster_file;  // beside which the calibration lies
-  std::string calibration;   // or here
+  sim::Calibration calibration = {};
   std::string history = "";  // folder of what was measured before (history.h); empty: none
   std::string ranker = "";   // file of a trained ranker (dataset train), where there is no history
   // Measured ones, at the chief of a job; else what the cluster's file declares.

@@ -4,10 +4,12 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/base/file.h"
 #include "autodist/base/nearest.h"
 
 namespace autodist::sim {
@@ -97,6 +99,13 @@ std::string calibration_path(const std::string& cluster_path) {
   return (has_end ? cluster_path.substr(0, dot) : cluster_path) + ".calibration.yml";
 }
 
+Calibration read_calibration(const std::string& cluster_path, const std::string& path) {
+  const std::string beside = calibration_path(cluster_path);
+  if (path.empty() && !std::filesystem::exists(beside)) return {};
+  const std::string& file = path.empty() ? beside : path;
+  return parse_calibration(read_file(file), file);
+}
+
 Calibration parse_calibration(const std::string& text, const std::string& where) {
   YAML::Node root;
   try {
@@ -156,6 +165,13 @@ void apply(const Calibration& calibration, CostModel& costs) {
                             }),
              list.end());
   if (!missing.empty()) list.push_back(fmt::format("{}", fmt::join(missing, ", ")));
+}
+
+CostModel calibrated_costs(const ir::Program& program, const cluster::Cluster& cluster,
+                           const CostOptions& options, const Calibration& calibration) {
+  CostModel costs = cost_model(program, cluster, options);
+  apply(calibration, costs);
+  return costs;
 }
 
 }  // namespace autodist::sim

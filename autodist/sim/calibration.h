@@ -27,10 +27,16 @@ std::string calibration_path(const std::string& cluster_path);
 // A YAML map of keys to numbers. Throws Error(kUsage), prefixed with `where`: an unknown key (the
 // nearest known one given), a value that is no number or too small.
 Calibration parse_calibration(const std::string& text, const std::string& where);
+// The file `path`, or where that is "", the one beside the cluster's; nothing where there is none.
+Calibration read_calibration(const std::string& cluster_path, const std::string& path = "");
 // Parses back to the same, bit for bit.
 std::string to_yaml(const Calibration& calibration);
 
 // Sets what the calibration holds and takes it off the list of what is uncalibrated.
 void apply(const Calibration& calibration, CostModel& costs);
+
+// What things cost on `cluster`, as cost_model() says, and as was measured there.
+CostModel calibrated_costs(const ir::Program& program, const cluster::Cluster& cluster,
+                           const CostOptions& options, const Calibration& calibration);
 
 }  // namespace autodist::sim

@@ -25,9 +25,11 @@ struct ExplainArguments {
 int explain_plan(const ExplainArguments& arguments, Console& console) {
   const auto graph = std::make_shared<const ir::Graph>(load_graph(arguments.graph));
   const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
+  StrategyRequest chosen = arguments.strategy;
+  chosen.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
+  chosen.cpu_only = arguments.cpu_only;
   std::vector<std::string> warnings;
-  const strategy::Strategy strategy =
-      choose_strategy(arguments.strategy, *graph, cluster, warnings);
+  const strategy::Strategy strategy = choose_strategy(chosen, *graph, cluster, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
   SearchRequest request;
   request.options.budget = search::parse_budget(arguments.budget);
@@ -35,8 +37,7 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
   request.options.stop = [&stop] { return stop.load(); };
   request.passes.cpu_only = arguments.cpu_only;
   request.passes.encrypted = encrypts_by_default(cluster);
-  request.cluster_file = arguments.cluster;
-  request.calibration = arguments.calibration;
+  request.calibration = chosen.calibration;
   const Explanation explanation = explain(graph, cluster, strategy, request);
   if (console.json) {
     console.out << explanation_json(explanation) << "\n";

@@ -84,8 +84,7 @@ void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir
   request.chosen_by = searched != nullptr ? "search" : "builder " + arguments.builder;
   request.how.passes.cpu_only = arguments.cpu_only;
   request.how.passes.encrypted = encrypts(arguments, cluster);
-  request.how.cluster_file = arguments.cluster;
-  request.how.calibration = arguments.calibration;
+  request.how.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
   request.how.options.budget = {kReportBudget, 0};
   if (searched != nullptr && searched->placed_because.empty()) request.found = &searched->found;
   report::PageInputs page;
@@ -104,7 +103,8 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
   const ir::Program program =
       passes::rewrite(graph, strategy, cluster, options, source_of(request));
-  const Predicted predicted = predict(program, cluster, arguments.cluster);
+  const Predicted predicted = predict(
+      program, cluster, sim::read_calibration(arguments.cluster, arguments.calibration));
   write(arguments, strategy);
   write_report(arguments, graph, cluster, strategy, program, nullptr);
   if (console.json) {
@@ -165,8 +165,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   request.passes = options;
   request.passes.encrypted = encrypts(arguments, cluster);
   request.passes.dump = nullptr;  // of the answer alone, below
-  request.cluster_file = arguments.cluster;
-  request.calibration = arguments.calibration;
+  request.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
   request.ranker = arguments.ranker;
   if (!arguments.no_history) request.history = history_folder(process_environment());
   request.placing_share = arguments.placed ? 0.5 : 0;
@@ -210,7 +209,7 @@ std::shared_ptr<const ir::Graph> measured_step(std::shared_ptr<const ir::Graph> 
 }
 
 // Trials run the model, which libtorch does: as a training of no steps.
-int plan_by_trials(const PlanArguments& arguments) {
+int plan_by_trials(const PlanArguments& arguments, bool json) {
   const auto beside = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   std::vector<std::string> words{(beside / "autodist-torch").string(),
                                  "train",
@@ -229,6 +228,7 @@ int plan_by_trials(const PlanArguments& arguments) {
                                  arguments.encrypt};
   if (arguments.no_history) words.emplace_back("--no-history");
   if (arguments.cpu_only) words.insert(words.end(), {"--devices", "cpu"});
+  if (json) words.emplace_back("--json");
   if (!arguments.output.empty()) {
     words.insert(words.end(), {"--write-strategy", arguments.output});
   }
@@ -243,7 +243,7 @@ int plan_by_trials(const PlanArguments& arguments) {
 int plan(const PlanArguments& arguments, Console& console) {
   expect_writable("--output", arguments.output);
   expect_writable("--report", arguments.report);
-  if (arguments.trials > 0) return plan_by_trials(arguments);
+  if (arguments.trials > 0) return plan_by_trials(arguments, console.json);
   check_pass_name(arguments.dump_after);
   std::shared_ptr<const ir::Graph> graph =
       std::make_shared<const ir::Graph>(load_graph(arguments.graph));
@@ -317,6 +317,11 @@ Action declare_plan(CLI::App& verb) {
       ->check(CLI::IsMember({"auto", "on", "off"}));
   verb.add_option("--dump-after", arguments->dump_after,
                   "print the program after this pass (or all) to standard error");
+  // What a training does not take.
+  for (const char* other : {"--builder", "--calibration", "--ranker", "--from-history", "--report",
+                            "--text", "--all", "--dump-after"}) {
+    verb.get_option("--trials")->excludes(verb.get_option(other));
+  }
   return [arguments](Console& console) { return plan(*arguments, console); };
 }
 

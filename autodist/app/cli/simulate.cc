@@ -54,9 +54,13 @@ int simulate(const SimulateArguments& arguments, Console& console) {
   }
   const auto graph = std::make_shared<const ir::Graph>(load_graph(arguments.graph));
   const cluster::Cluster cluster = sim::changed(cluster::read_cluster(arguments.cluster), what_if);
+  const sim::Calibration calibration =
+      sim::read_calibration(arguments.cluster, arguments.calibration);
+  StrategyRequest request = arguments.strategy;
+  request.calibration = calibration;
+  request.cpu_only = arguments.cpu_only;
   std::vector<std::string> warnings;
-  const strategy::Strategy strategy =
-      choose_strategy(arguments.strategy, *graph, cluster, warnings);
+  const strategy::Strategy strategy = choose_strategy(request, *graph, cluster, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
 
   passes::Options options;
@@ -69,8 +73,8 @@ int simulate(const SimulateArguments& arguments, Console& console) {
   if (arguments.barrier) program = sim::with_barrier(std::move(program));
 
   const sim::CostModel costs =
-      costs_of(program, cluster, {what_if.batch, arguments.micro_batches, what_if.device},
-               arguments.cluster, arguments.calibration);
+      sim::calibrated_costs(program, cluster,
+                            {what_if.batch, arguments.micro_batches, what_if.device}, calibration);
   sim::SimulationOptions how;
   how.trace = !arguments.trace.empty();
   how.symmetry = !how.trace;  // a trace shows every rank

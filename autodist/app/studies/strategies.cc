@@ -7,7 +7,6 @@
 #include <filesystem>
 
 #include "autodist/app/archive.h"
-#include "autodist/app/planning.h"
 #include "autodist/app/searching.h"
 #include "autodist/app/studies/figures.h"
 #include "autodist/search/autosync/seeds.h"
@@ -112,7 +111,7 @@ std::vector<BuilderStep> builder_steps(const std::shared_ptr<const ir::Graph>& g
                                        const SearchRequest& request,
                                        const std::vector<std::string>& builders) {
   const search::Judge judge(graph, cluster, request.passes, [&](const ir::Program& program) {
-    return costs_of(program, cluster, request.costs, request.cluster_file, request.calibration);
+    return sim::calibrated_costs(program, cluster, request.costs, request.calibration);
   });
   const ir::Program program = search::seed_program(judge, *graph, cluster);
   const ir::Graph timed = sim::with_times(program, judge.costs_of(program));

@@ -91,7 +91,7 @@ class Contest {
   void add_plans() {
     SearchRequest request;
     request.options.budget = search::parse_budget(arguments_.budget);
-    request.cluster_file = job_.specification();
+    request.calibration = sim::read_calibration(job_.specification());
     request.links = subject_.links();
     const SearchedPlan plan = search_plan(subject_.graph(), job_.cluster(), request);
     found_ = plan.name;

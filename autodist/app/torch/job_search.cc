@@ -37,7 +37,7 @@ class JobSearch {
     };
     request.passes = what_.passes;
     request.costs.micro_batches = what_.passes.micro_batches;
-    request.cluster_file = job_.specification();
+    request.calibration = sim::read_calibration(job_.specification());
     request.history = settings_.history;
     request.links = links_;
     SearchedPlan plan = search_plan(what_.graph, job_.cluster(), request);

@@ -3,7 +3,6 @@
 #include <filesystem>
 
 #include "autodist/app/plan_page.h"
-#include "autodist/app/planning.h"
 #include "autodist/report/html/page.h"
 
 namespace autodist::app {
@@ -22,7 +21,7 @@ void write_report(const JoinedJob& job, const JobStep& step, const RunReport& wh
                           : step.chosen_by();
   request.how.passes = step.pass_options();
   request.how.costs.micro_batches = step.pass_options().micro_batches;
-  request.how.cluster_file = job.specification();
+  request.how.calibration = sim::read_calibration(job.specification());
   request.how.options.budget = {kReportBudget, 0};
   const ir::Program& program = step.program();
   add_plan(page, program.graph, job.cluster(), step.strategy(), program, request);
