@@ -48,6 +48,12 @@ TEST(BadInput, NamesAndFilesThatAreNotThere) {
   expect_complaint({"train", "digits", "--builder", "AllReduc"}, 2, "AllReduce");
 }
 
+TEST(BadInput, OptionsThatTrialsDoNotHave) {
+  for (const char* option : {"--report", "--calibration", "--ranker", "--builder"}) {
+    expect_complaint({"plan", "digits", "--trials", "2", option, "x"}, 2, " excludes --");
+  }
+}
+
 TEST(BadInput, PlacesThatCannotBeWrittenTo) {
   expect_complaint({"export", "digits", "-o", "/proc/nope/d.pt"}, 3, "/proc/nope/d.pt");
   expect_complaint({"train", "digits", "--save", "/proc/nope"}, 6, "--save /proc/nope");

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "autodist/base/error.h"
+#include "tests/outcome_of.h"
 
 namespace autodist::sim {
 namespace {
@@ -45,6 +48,17 @@ TEST(Calibration, SetsCostsAndSaysWhatIsMissing) {
   EXPECT_EQ(costs.uncalibrated[0], "times on A100: roofline");
   EXPECT_EQ(costs.uncalibrated[1].find("sum_gb_per_s"), std::string::npos);
   EXPECT_NE(costs.uncalibrated[1].find("message_seconds"), std::string::npos);
+}
+
+TEST(Calibration, IsReadFromTheFileThatWasNamedElseFromBesideTheClusters) {
+  const testing_jobs::Scratch scratch;
+  const std::string cluster = scratch / "c.yml";
+  EXPECT_EQ(read_calibration(cluster), Calibration{});
+  EXPECT_THROW(read_calibration(cluster, scratch / "none.yml"), Error);
+  std::ofstream(scratch / "c.calibration.yml") << "cores: 2";
+  std::ofstream(scratch / "other.yml") << "cores: 3";
+  EXPECT_EQ(read_calibration(cluster), (Calibration{{"cores", 2}}));
+  EXPECT_EQ(read_calibration(cluster, scratch / "other.yml"), (Calibration{{"cores", 3}}));
 }
 
 TEST(Calibration, LiesBesideTheClusterFile) {
