@@ -163,9 +163,9 @@ TEST(ShippedGraphs, CanBePlannedAndRewritten) {
     const auto graph = std::make_shared<const ir::Graph>(ir::read_graph(entry.path().string()));
     for (const char* builder : {"PSLoadBalancing", "PartitionedPS", "AllReduce"}) {
       const strategy::Strategy strategy = search::build_strategy(builder, *graph, cluster);
-      const ir::Program program = passes::rewrite(graph, strategy, cluster, {}, builder);
+      const program::Program program = passes::rewrite(graph, strategy, cluster, {}, builder);
       Bytes bytes{0};
-      for (const ir::Slice& slice : program.slices) bytes += bytes_of(slice);
+      for (const program::Slice& slice : program.slices) bytes += bytes_of(slice);
       EXPECT_EQ(bytes.value, 4 * parameters(*graph)) << entry.path() << " by " << builder;
     }
   }

@@ -73,7 +73,7 @@ Outcome train(std::int64_t steps, comm::InProcessHub& hub) {
       const SteadyClock clock;
       const auto transport = hub.connect(rank);
       const auto values = testing::initial_values(*graph, 7);
-      Runner runner(program, ir::Rank(rank), capture::Bindings{values, {}, {}},
+      Runner runner(program, program::Rank(rank), capture::Bindings{values, {}, {}},
                     {transport.get(), nullptr, &clock}, {});
       std::size_t early = 0;
       for (std::int64_t step = 0; step < steps; ++step) {

@@ -74,16 +74,16 @@ cluster::Cluster nodes(int workers, bool server = false) {
   return cluster::parse_resource_spec(yaml, "c.yml");
 }
 
-ir::Program rewritten(std::shared_ptr<const ir::Graph> graph, const std::string& builder,
-                      const cluster::Cluster& cluster, const Options& options = {}) {
+program::Program rewritten(std::shared_ptr<const ir::Graph> graph, const std::string& builder,
+                           const cluster::Cluster& cluster, const Options& options = {}) {
   const strategy::Strategy strategy = search::build_strategy(builder, *graph, cluster);
   return rewrite(std::move(graph), strategy, cluster, options, "test");
 }
 
-void expect_golden(const std::string& name, const ir::Program& program) {
+void expect_golden(const std::string& name, const program::Program& program) {
   const std::string path =
       std::string(AUTODIST_SOURCE_DIR) + "/tests/testdata/" + name + ".program";
-  const std::string text = ir::to_text(program);
+  const std::string text = program::to_text(program);
   if (std::getenv("AUTODIST_UPDATE_GOLDENS") != nullptr) write_file_atomically(path, text);
   EXPECT_EQ(text, read_file(path)) << name;
 }
@@ -121,12 +121,13 @@ TEST(Rewrite, PutsTheBarrierOfLossScalingBeforeAllUpdates) {
   expect_golden("library_2_loss_scaling",
                 rewritten(two_layers(1e-3, true), "AllReduce:algorithm=library,chunk_size=1",
                           nodes(2), options));
-  const ir::Program program = rewritten(two_layers(), "PS", nodes(2), options);
-  EXPECT_EQ(ir::loss_scaling_of(program), options.loss_scaling);
-  EXPECT_EQ(ir::digest_of(for_other_shapes(program, *two_layers())), ir::digest_of(program));
+  const program::Program program = rewritten(two_layers(), "PS", nodes(2), options);
+  EXPECT_EQ(program::loss_scaling_of(program), options.loss_scaling);
+  EXPECT_EQ(program::digest_of(for_other_shapes(program, *two_layers())),
+            program::digest_of(program));
   options.loss_scaling->interval = 7;
-  EXPECT_NE(ir::digest_of(rewritten(two_layers(), "PS", nodes(2), options)),
-            ir::digest_of(program));
+  EXPECT_NE(program::digest_of(rewritten(two_layers(), "PS", nodes(2), options)),
+            program::digest_of(program));
 }
 
 TEST(Rewrite, RefusesLossScalingWhereAStepIsNotAllThere) {
@@ -147,8 +148,8 @@ TEST(Rewrite, ReadsNoMeasuredTime) {
   for (const char* builder : {"PartitionedPS", "AllReduce", "AllReduce:algorithm=library"}) {
     const auto graph = two_layers(1e-3);
     const strategy::Strategy strategy = search::build_strategy(builder, *graph, nodes(2));
-    EXPECT_EQ(ir::digest_of(rewrite(graph, strategy, nodes(2), {}, "a")),
-              ir::digest_of(rewrite(two_layers(7.0), strategy, nodes(2), {}, "b")));
+    EXPECT_EQ(program::digest_of(rewrite(graph, strategy, nodes(2), {}, "a")),
+              program::digest_of(rewrite(two_layers(7.0), strategy, nodes(2), {}, "b")));
   }
 }
 
@@ -159,7 +160,7 @@ TEST(Rewrite, PutsWhatIsNeededFirstFirst) {
   strategy.nodes[2].needed = Seconds{1};  // b
   Options options;
   options.fuse_below = Bytes{0};
-  const ir::Program program = rewrite(graph, strategy, nodes(2), options, "test");
+  const program::Program program = rewrite(graph, strategy, nodes(2), options, "test");
   EXPECT_EQ(program.shard(program.slices.front().pieces.front().shard).name, "b");
   EXPECT_EQ(program.slices.front().needed, Seconds{1});
 }
@@ -167,7 +168,7 @@ TEST(Rewrite, PutsWhatIsNeededFirstFirst) {
 TEST(Rewrite, FusesSmallNeighboursOfOneOwnerUpToTheBound) {
   Options options;
   options.fuse_below = Bytes{300};
-  const ir::Program fused = rewritten(two_layers(), "PS", nodes(2), options);
+  const program::Program fused = rewritten(two_layers(), "PS", nodes(2), options);
   ASSERT_EQ(fused.slices.size(), 2u) << "a (224) and bias (28) fit in 300 bytes, b (56) does not";
   EXPECT_EQ(fused.slices[0].pieces.size(), 2u);
 }
@@ -198,7 +199,7 @@ TEST(Rewrite, WithCpusInPlaceOfGpusNamesThemAsCpus) {
       cluster::parse_resource_spec("nodes: [{address: a, gpus: [0, 1]}]", "c");
   Options options;
   options.cpu_only = true;
-  const ir::Program program = rewritten(two_layers(), "AllReduce", cluster, options);
+  const program::Program program = rewritten(two_layers(), "AllReduce", cluster, options);
   EXPECT_EQ(program.ranks[1].device, "a:CPU:1");
   EXPECT_EQ(program.replica_count(), 2u);
 }
@@ -208,13 +209,13 @@ TEST(Rewrite, SendsWhatTheFormulaSays) {
   for (int n : {2, 3, 4}) {
     for (const char* builder :
          {"PS", "PSLoadBalancing", "PartitionedPS", "AllReduce", "PartitionedAR"}) {
-      const ir::Program program = rewritten(two_layers(), builder, nodes(n));
+      const program::Program program = rewritten(two_layers(), builder, nodes(n));
       const std::int64_t all = (56 + 7 + 14) * 4;
       std::int64_t sum = 0;
       for (std::uint32_t rank = 0; rank < program.ranks.size(); ++rank) {
         std::int64_t owned = 0;
-        for (const ir::Slice& slice : program.slices) {
-          if (slice.owner == ir::Rank(rank)) owned += ir::bytes_of(slice).value;
+        for (const program::Slice& slice : program.slices) {
+          if (slice.owner == program::Rank(rank)) owned += program::bytes_of(slice).value;
         }
         sum += (all - owned) + (n - 1) * owned;
         if (std::string(builder) == "AllReduce") {
@@ -246,8 +247,9 @@ TEST(Rewrite, HoldsItsLawsOverRandomGraphs) {
     options.fuse_below = Bytes{static_cast<std::int64_t>(random() % 100)};
     const std::string& builder = builders[random() % builders.size()];
     const cluster::Cluster cluster = nodes(static_cast<int>(random() % 4 + 1), random() % 2 == 0);
-    const ir::Program program = rewritten(graph, builder, cluster, options);
-    EXPECT_EQ(ir::to_text(program), ir::to_text(rewritten(graph, builder, cluster, options)));
+    const program::Program program = rewritten(graph, builder, cluster, options);
+    EXPECT_EQ(program::to_text(program),
+              program::to_text(rewritten(graph, builder, cluster, options)));
     sliced += program.slices.empty() ? 0 : 1;
   }
   EXPECT_GT(sliced, 30);

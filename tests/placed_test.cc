@@ -135,9 +135,9 @@ void run_rank(const Job& job, const TrainingStep& step, const std::string& plan,
   const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
   passes::Options rewriting;
   rewriting.micro_batches = job.micro_batches;
-  const auto program = std::make_shared<const ir::Program>(passes::rewrite(
+  const auto program = std::make_shared<const program::Program>(passes::rewrite(
       graph, strategy::deserialize(plan, "plan"), cluster_of(job), rewriting, "plan"));
-  comm::agree(transport, "program", ir::digest_of(*program), "placed", Seconds{60});
+  comm::agree(transport, "program", program::digest_of(*program), "placed", Seconds{60});
   const capture::Bindings bindings =
       capture::bind(*graph, step, torch::kCPU, captured.tensors.constants);
   exec::broadcast_initial(transport, *graph, bindings, Seconds{60});
@@ -145,11 +145,11 @@ void run_rank(const Job& job, const TrainingStep& step, const std::string& plan,
   runner_options.job_seed = kSeed;
   runner_options.wait_limit = Seconds{60};
   runner_options.device_time = job.device_time;
-  exec::Runner runner(program, ir::Rank(rank), bindings, {&transport, nullptr, &clock},
+  exec::Runner runner(program, program::Rank(rank), bindings, {&transport, nullptr, &clock},
                       runner_options);
   for (int i = 0; i < job.steps; ++i) {
     const Batch rows = rows_of(batch_at(job.model, i, job.batch),
-                               program->batch_part(ir::Rank(rank)), program->batch_parts());
+                               program->batch_part(program::Rank(rank)), program->batch_parts());
     std::vector<Batch> parts;
     for (std::uint32_t m = 0; m < job.micro_batches; ++m) {
       Batch part = rows_of(rows, m, job.micro_batches);

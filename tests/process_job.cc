@@ -44,10 +44,10 @@ int run(const std::string& model, const std::string& cluster, const std::string&
   AutoDist autodist(cluster, options);
   const TrainingStep step = make_step(model, kBatch / autodist.size());
   Session session = autodist.distribute(step, ir::parse_optimizer(optimizer_of(model)));
-  std::string text = ir::to_text(session.program());
+  std::string text = program::to_text(session.program());
   std::printf("rank %u slices %s program %s\n", session.rank(),
               to_string(autodist::digest_of(text)).c_str(),
-              to_string(ir::digest_of(session.program())).c_str());
+              to_string(program::digest_of(session.program())).c_str());
   std::fflush(stdout);
   for (int i = 0; i < kSteps; ++i) session.run(batch_at(model, i));
   session.synchronize();

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "autodist/exec/replay.h"
-#include "autodist/ir/program.h"
 #include "autodist/models/catalogue.h"
+#include "autodist/program/program.h"
 
 namespace autodist::testing_jobs {
 namespace {
@@ -38,7 +38,7 @@ Parameters copies_of(const TrainingStep& step) {
 
 Batch rows_of(const Batch& batch, std::uint32_t replica, std::uint32_t count) {
   const std::int64_t size = batch.front().size(0);
-  const auto [begin, end] = ir::replica_rows(size, replica, count);
+  const auto [begin, end] = program::replica_rows(size, replica, count);
   Batch rows;
   for (const torch::Tensor& each : batch) {
     rows.push_back(each.size(0) == size ? each.slice(0, begin, end) : each);

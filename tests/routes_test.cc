@@ -78,7 +78,7 @@ std::vector<std::int64_t> planned_bytes(const std::string& model, const std::str
   const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
   passes::Options rewriting;
   rewriting.cpu_only = true;
-  const ir::Program program =
+  const program::Program program =
       passes::rewrite(graph, search::build_strategy(builder, *graph, place.cluster), place.cluster,
                       rewriting, builder);
   std::vector<std::int64_t> bytes;

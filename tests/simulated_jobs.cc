@@ -28,9 +28,9 @@ class Drawn {
   std::mt19937& random_;
 };
 
-ir::Compression power_sgd(std::int32_t rank) {
-  ir::Compression compression;
-  compression.codec = ir::Codec::kPowerSgd;
+program::Compression power_sgd(std::int32_t rank) {
+  program::Compression compression;
+  compression.codec = program::Codec::kPowerSgd;
   compression.error_feedback = true;
   compression.rank = rank;
   return compression;
@@ -54,9 +54,9 @@ strategy::Synchronizer synchronizer(Drawn& drawn, const std::vector<std::string>
         strategy::AllReduceAlgorithm::kHierarchical,
         strategy::AllReduceAlgorithm::kSufficientFactors};
     by_way.algorithm = kWays[drawn.below(4)];
-    if (drawn.below(2) == 0 && kind == 3) by_way.update_at = ir::UpdateAt::kOwner;
+    if (drawn.below(2) == 0 && kind == 3) by_way.update_at = program::UpdateAt::kOwner;
     if (by_way.algorithm == strategy::AllReduceAlgorithm::kSufficientFactors) {
-      by_way.update_at = ir::UpdateAt::kEveryRank;
+      by_way.update_at = program::UpdateAt::kEveryRank;
     }
     return by_way;
   }
@@ -65,7 +65,7 @@ strategy::Synchronizer synchronizer(Drawn& drawn, const std::vector<std::string>
       servers[static_cast<std::size_t>(drawn.below(static_cast<int>(servers.size())))];
   if (may_lag && drawn.below(4) == 0) ps.staleness = 1 + drawn.below(2);
   if (may_lag && ps.staleness == 0) ps.sync = drawn.below(6) != 0;
-  if (drawn.below(4) == 0) ps.compression.codec = ir::Codec::kFp16;
+  if (drawn.below(4) == 0) ps.compression.codec = program::Codec::kFp16;
   ps.local_replication = drawn.below(3) == 0;
   return ps;
 }

@@ -7,14 +7,14 @@
 #include <string>
 
 #include "autodist/cluster/cluster.h"
-#include "autodist/ir/program.h"
 #include "autodist/passes/pipeline.h"
+#include "autodist/program/program.h"
 #include "autodist/sim/simulator.h"
 
 namespace autodist {
 
 struct SimulatedJob {
-  ir::Program program;
+  program::Program program;
   cluster::Cluster cluster;
   sim::CostModel costs;
 

@@ -108,14 +108,14 @@ TEST(Pipelines, TracesHaveAllOpsAndWhatIsWaitedFor) {
   sim::SimulationOptions options;
   options.trace = true;
   const sim::Simulation simulation = job.simulate(options);
-  std::map<ir::Activity, std::size_t> rows;
+  std::map<program::Activity, std::size_t> rows;
   bool waits_for_stage = false;
-  for (const ir::TraceRow& row : simulation.trace.rows) {
+  for (const program::TraceRow& row : simulation.trace.rows) {
     ++rows[row.activity];
-    const bool gate = row.activity == ir::Activity::kGate;
+    const bool gate = row.activity == program::Activity::kGate;
     waits_for_stage |= gate && row.name.find("of stage 1") != std::string::npos;
   }
-  EXPECT_EQ(rows[ir::Activity::kCompute], 2 * graph->ops.size() * simulation.steps);
+  EXPECT_EQ(rows[program::Activity::kCompute], 2 * graph->ops.size() * simulation.steps);
   EXPECT_TRUE(waits_for_stage);
 }
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <string>
 
-#include "autodist/ir/route.h"
-#include "autodist/ir/wire_bytes.h"
+#include "autodist/program/route.h"
+#include "autodist/program/wire_bytes.h"
 #include "autodist/report/plan.h"
 #include "autodist/sim/simulator.h"
 #include "tests/simulated_jobs.h"
@@ -53,7 +53,7 @@ TEST(WaysBytes, OfARingAreTwiceTheGradientsLessTwoParts) {
   }
 }
 
-// Two ranks per node: what crosses, message by message as ir::way_of() says.
+// Two ranks per node: what crosses, message by message as program::way_of() says.
 TEST(WaysBytes, ThatCrossBetweenNodes) {
   const auto graph = stack(4, 24, 1e-3);
   for (const char* builder :
@@ -62,16 +62,17 @@ TEST(WaysBytes, ThatCrossBetweenNodes) {
         "PSLoadBalancing:local_proxy_variable=true", "PS:local_proxy_variable=true"}) {
     const SimulatedJob job = job_of(graph, builder, 3, 2);
     std::vector<Bytes> sent(3);
-    const auto move = [&](ir::Rank from, ir::Rank to, Bytes bytes) {
+    const auto move = [&](program::Rank from, program::Rank to, Bytes bytes) {
       if (from.value / 2 != to.value / 2) sent[from.value / 2] += bytes;
     };
-    for (const ir::Slice& slice : job.program.slices) {
-      const ir::SliceBytes bytes = ir::wire_bytes(job.program, slice, 4);
+    for (const program::Slice& slice : job.program.slices) {
+      const program::SliceBytes bytes = program::wire_bytes(job.program, slice, 4);
       for (std::size_t i = 0; i < job.program.ranks.size(); ++i) {
-        const ir::Way way = ir::way_of(job.program, slice, ir::Rank(i));
-        for (const ir::Rank to : way.contributes) move(ir::Rank(i), to, bytes.contribution);
-        if (way.onward) move(ir::Rank(i), *way.onward, bytes.contribution);
-        for (const ir::Rank to : way.returns) move(ir::Rank(i), to, bytes.result);
+        const program::Way way = program::way_of(job.program, slice, program::Rank(i));
+        for (const program::Rank to : way.contributes)
+          move(program::Rank(i), to, bytes.contribution);
+        if (way.onward) move(program::Rank(i), *way.onward, bytes.contribution);
+        for (const program::Rank to : way.returns) move(program::Rank(i), to, bytes.result);
       }
     }
     const sim::Simulation simulation = job.simulate();
@@ -82,7 +83,7 @@ TEST(WaysBytes, ThatCrossBetweenNodes) {
 }
 
 // One variable in one slice that rank 0 owns, by `route`.
-SimulatedJob one_slice(ir::Route route, int nodes, int ranks_per_node) {
+SimulatedJob one_slice(program::Route route, int nodes, int ranks_per_node) {
   passes::Options options;
   options.slice_bytes = Bytes(10'000'000);
   SimulatedJob job = job_on(stack(1, 500, 10e-3), "PS", machines(nodes, ranks_per_node), options);
@@ -98,21 +99,21 @@ constexpr double kForwardAndGradient = 20e-3;  // what lies between a gate and i
 
 // 1 -> 2 -> 3 -> 0 and back: six messages, one after another.
 TEST(WaysByHand, AChain) {
-  const sim::Simulation simulation = one_slice(ir::Route::kRing, 4, 1).simulate();
+  const sim::Simulation simulation = one_slice(program::Route::kRing, 4, 1).simulate();
   EXPECT_NEAR(simulation.step.value, kForwardAndGradient + 6 * kHop, 1e-9);
   EXPECT_NEAR(simulation.bounds.chain.value, kForwardAndGradient + 6 * kHop, 1e-9);
 }
 
 // 3 -> 1 -> 0 beside 2 -> 0, and back: to 1 before 2.
 TEST(WaysByHand, ABinaryTree) {
-  const sim::Simulation simulation = one_slice(ir::Route::kTree, 4, 1).simulate();
+  const sim::Simulation simulation = one_slice(program::Route::kTree, 4, 1).simulate();
   EXPECT_NEAR(simulation.step.value, kForwardAndGradient + 4 * kHop, 1e-9);
   EXPECT_NEAR(simulation.bounds.chain.value, kForwardAndGradient + 4 * kHop, 1e-9);
 }
 
 // 3 -> 2 within the second node, 2 -> 0 between the two, and back.
 TEST(WaysByHand, ThroughOneRankPerNode) {
-  SimulatedJob job = one_slice(ir::Route::kNodes, 2, 2);
+  SimulatedJob job = one_slice(program::Route::kNodes, 2, 2);
   const double inside = kBytes / job.cluster.nodes[0].intra_node_bytes_per_s;
   const double expected = kForwardAndGradient + 2 * (kHop + inside);
   const sim::Simulation simulation = job.simulate();
@@ -123,12 +124,12 @@ TEST(WaysByHand, ThroughOneRankPerNode) {
 // 2 and 3 share a card on their way to 0; what comes back crosses once, and is passed on while 2
 // computes already.
 TEST(WaysByHand, AProxy) {
-  SimulatedJob job = one_slice(ir::Route::kProxies, 2, 2);
+  SimulatedJob job = one_slice(program::Route::kProxies, 2, 2);
   const double there = 2 * kBytes / kRate + kLatency;
   const sim::Simulation proxy = job.simulate();
   EXPECT_NEAR(proxy.step.value, kForwardAndGradient + there + kHop, 1e-9);
   EXPECT_EQ(proxy.nodes[0].sent.value, static_cast<std::int64_t>(kBytes));
-  job.program.slices.front().route = ir::Route::kDirect;
+  job.program.slices.front().route = program::Route::kDirect;
   EXPECT_EQ(job.simulate().nodes[0].sent.value, static_cast<std::int64_t>(2 * kBytes));
 }
 
@@ -142,7 +143,7 @@ TEST(WaysByHand, ARingOfSlicesTakesWhatALibrarysRingDoes) {
 
 // Every stop adds up what meets there; a gradient in three parts has three stops on each way.
 TEST(WaysByHand, SumsAreMadeWhereContributionsMeet) {
-  SimulatedJob job = one_slice(ir::Route::kRing, 3, 1);
+  SimulatedJob job = one_slice(program::Route::kRing, 3, 1);
   job.costs.engine.sum_bytes_per_s = 1e9;
   job.costs.cores = 2;  // so that nobody who computes pays for it
   const double sum = 2 * kBytes / 1e9;
@@ -204,8 +205,8 @@ TEST(PowerSgd, BesideSlices) {
       "AllReduce:algorithm=library,compressor=PowerSGDCompressor,chunk_size=4";
   const SimulatedJob alone = job_on(graph, builder, cluster);
   SimulatedJob mixed = alone;
-  ir::Slice slice;  // of nothing that the step trains, so that bytes stay what they are
-  slice.pieces = {{ir::ShardId(0), 0, 0}};
+  program::Slice slice;  // of nothing that the step trains, so that bytes stay what they are
+  slice.pieces = {{program::ShardId(0), 0, 0}};
   slice.members = alone.program.collectives.front().members;
   mixed.program.slices.push_back(slice);
   const sim::Simulation one = alone.simulate();
@@ -217,8 +218,8 @@ TEST(PowerSgd, BesideSlices) {
 }
 
 TEST(WaysMemory, CountsWhatMeetsAtAStop) {
-  SimulatedJob direct = one_slice(ir::Route::kDirect, 4, 1);
-  SimulatedJob chain = one_slice(ir::Route::kRing, 4, 1);
+  SimulatedJob direct = one_slice(program::Route::kDirect, 4, 1);
+  SimulatedJob chain = one_slice(program::Route::kRing, 4, 1);
   const auto communication = [](const SimulatedJob& job, std::size_t rank) {
     return job.simulate().memory[rank].communication.value;
   };

@@ -23,7 +23,7 @@ sim::SimulationOptions plainly() {
   return options;
 }
 
-Bytes trained_bytes(const ir::Program& program) {
+Bytes trained_bytes(const program::Program& program) {
   Bytes sum;
   for (std::size_t i = 0; i < program.variables.size(); ++i) {
     if (program.graph->variables[i].gradient) sum += bytes_of(*program.graph, ir::VariableId(i));
@@ -41,7 +41,8 @@ TEST(Bytes, OfOwnersAreExact) {
       const sim::Simulation simulation = job.simulate();
       const Bytes all = trained_bytes(job.program);
       std::vector<Bytes> owned(static_cast<std::size_t>(nodes));
-      for (const ir::Slice& slice : job.program.slices) owned[slice.owner.value] += bytes_of(slice);
+      for (const program::Slice& slice : job.program.slices)
+        owned[slice.owner.value] += bytes_of(slice);
       Bytes total;
       for (std::size_t i = 0; i < owned.size(); ++i) {
         const Bytes expected = all - owned[i] + owned[i] * (nodes - 1);
@@ -304,7 +305,7 @@ TEST(Symmetry, AsymmetricJobsAreLeftAlone) {
 double slow_in_turn(const std::string& builder) {
   SimulatedJob job = job_of(stack(4, 8, 1e-3), builder, 2);
   only_the_wire(job.costs);
-  job.costs.slowness = [](ir::Rank rank, std::uint64_t step) {
+  job.costs.slowness = [](program::Rank rank, std::uint64_t step) {
     return step % 4 == 2 * rank.value ? 5.0 : 1.0;
   };
   sim::SimulationOptions options;
@@ -322,7 +323,9 @@ TEST(Staleness, HelpsNobodyWhereOneRankIsAlwaysSlow) {
   const auto one_slow = [](const std::string& builder) {
     SimulatedJob job = job_of(stack(4, 8, 1e-3), builder, 2);
     only_the_wire(job.costs);
-    job.costs.slowness = [](ir::Rank rank, std::uint64_t) { return rank.value == 1 ? 2.0 : 1.0; };
+    job.costs.slowness = [](program::Rank rank, std::uint64_t) {
+      return rank.value == 1 ? 2.0 : 1.0;
+    };
     sim::SimulationOptions options;
     options.least_steps = 60;
     options.most_steps = 60;
@@ -341,7 +344,8 @@ TEST(Barrier, MakesPrioritiesUseless) {
   job.costs.engine.window = Bytes(64 << 10);  // what is on its way cannot be overtaken
   job.costs.engine.nic_budget = Bytes(256 << 10);
   SimulatedJob in_order = job;
-  for (ir::Slice& slice : in_order.program.slices) slice.needed = Seconds(100 - slice.needed.value);
+  for (program::Slice& slice : in_order.program.slices)
+    slice.needed = Seconds(100 - slice.needed.value);
   const double priority = job.simulate().step.value;
   const double first_in_first_out = in_order.simulate().step.value;
   EXPECT_GT(first_in_first_out / priority, 1.1);
@@ -392,7 +396,7 @@ TEST(Devices, GpusOfNoKindAreNotTimedAsTheCapturingCpu) {
   const SimulatedJob job = job_on(graph, "PS", cluster);
   ASSERT_EQ(job.costs.devices.size(), 1U);
   EXPECT_EQ(job.costs.devices.front().kind, "A100");
-  EXPECT_LT(compute_seconds(job.costs, ir::Rank(0)), Seconds{1}) << "measured: more than 10 s";
+  EXPECT_LT(compute_seconds(job.costs, program::Rank(0)), Seconds{1}) << "measured: more than 10 s";
   const auto says = [&](const std::string& line) {
     return line.find("count as A100") != std::string::npos;
   };

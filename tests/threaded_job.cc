@@ -45,9 +45,9 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         capture::CapturedStep captured = capture::capture(ranks_steps[r], options);
         ir::declare_updates(captured.graph, ir::parse_optimizer(optimizer));
         const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
-        const auto program = std::make_shared<const ir::Program>(passes::rewrite(
+        const auto program = std::make_shared<const program::Program>(passes::rewrite(
             graph, search::build_strategy(builder, *graph, cluster), cluster, rewriting, builder));
-        comm::agree(*transport, "program", ir::digest_of(*program), builder, Seconds{60});
+        comm::agree(*transport, "program", program::digest_of(*program), builder, Seconds{60});
         const capture::Bindings bindings =
             capture::bind(*graph, ranks_steps[r], torch::kCPU, captured.tensors.constants);
         exec::broadcast_initial(*transport, *graph, bindings, Seconds{60});
@@ -59,9 +59,10 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         runner_options.job_seed = kSeed;
         runner_options.user_rules = user_rules;
         runner_options.wait_limit = Seconds{60};
-        exec::Runner runner(program, ir::Rank(r), bindings,
+        exec::Runner runner(program, program::Rank(r), bindings,
                             {transport.get(), collectives.get(), &clock}, runner_options);
-        app::ShapeCache shapes(ranks_steps[r], true, captured.tensors, program, ir::Rank(r), kSeed);
+        app::ShapeCache shapes(ranks_steps[r], true, captured.tensors, program, program::Rank(r),
+                               kSeed);
         for (int step = 0; step < steps; ++step) {
           const Batch own = rows(step, r);
           for (std::uint32_t part = 0; part < micro_batches; ++part) {

@@ -12,7 +12,7 @@
 
 namespace autodist::app {
 
-// A trace as it lies in a file (ir::to_chrome_json).
+// A trace as it lies in a file (program::to_chrome_json).
 struct TraceFile {
   struct Row {
     std::string activity;  // "compute"

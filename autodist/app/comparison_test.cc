@@ -5,28 +5,28 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/base/error.h"
-#include "autodist/ir/trace.h"
+#include "autodist/program/trace.h"
 
 namespace autodist::app {
 namespace {
 
-ir::TraceRow row(ir::Activity activity, std::uint32_t rank, std::uint64_t step, double start,
-                 double end, const char* name) {
-  return {activity, ir::Rank(rank), ir::StreamKind::kCompute, step,
-          name,     Bytes(8),       Seconds(start),           Seconds(end)};
+program::TraceRow row(program::Activity activity, std::uint32_t rank, std::uint64_t step,
+                      double start, double end, const char* name) {
+  return {activity,       program::Rank(rank), program::StreamKind::kCompute, step, name, Bytes(8),
+          Seconds(start), Seconds(end)};
 }
 
 // Steps of `length` seconds: an op, then a gate of a fifth of it.
 TraceFile steps(double length, int count, double from) {
-  ir::Trace trace;
+  program::Trace trace;
   for (int k = 0; k < count; ++k) {
     const double start = from + k * length;
     const auto step = static_cast<std::uint64_t>(k);
-    trace.rows.push_back(row(ir::Activity::kGate, 0, step, start, start + length / 5, "w"));
+    trace.rows.push_back(row(program::Activity::kGate, 0, step, start, start + length / 5, "w"));
     trace.rows.push_back(
-        row(ir::Activity::kCompute, 0, step, start + length / 5, start + length, "aten::mm"));
+        row(program::Activity::kCompute, 0, step, start + length / 5, start + length, "aten::mm"));
   }
-  return parse_trace(ir::to_chrome_json(trace), "t");
+  return parse_trace(program::to_chrome_json(trace), "t");
 }
 
 TEST(Comparison, OfStepsPhasesAndVariables) {
@@ -60,9 +60,9 @@ TEST(Comparison, RefusesWhatIsNoTrace) {
   EXPECT_THROW(parse_trace("{", "t"), Error);
   EXPECT_THROW(parse_trace("{\"traceEvents\": []}", "t"), Error);
   EXPECT_THROW(parse_trace("{\"traceEvents\": [{\"ph\": \"X\"}]}", "t"), Error);
-  ir::Trace other;
-  other.rows.push_back(row(ir::Activity::kCompute, 7, 0, 0, 1, "op"));
-  EXPECT_THROW(compare(steps(1, 2, 0), parse_trace(ir::to_chrome_json(other), "t")), Error);
+  program::Trace other;
+  other.rows.push_back(row(program::Activity::kCompute, 7, 0, 0, 1, "op"));
+  EXPECT_THROW(compare(steps(1, 2, 0), parse_trace(program::to_chrome_json(other), "t")), Error);
 }
 
 }  // namespace

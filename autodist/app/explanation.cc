@@ -18,7 +18,7 @@ namespace {
 
 using search::Point;
 
-constexpr std::size_t kChecked = 8;    // next best choices that are simulated: those of a table
+constexpr std::size_t kChecked = 8;     // next best choices that are simulated: those of a table
 constexpr double kShareOfBudget = 0.5;  // that these may take
 
 // When simulations end: the clock, or a request to stop. The first one always runs.
@@ -187,12 +187,11 @@ Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster
   passes::Options passes = request.passes;
   passes.encrypted = false;  // why it is as it is can be said in any case
   result.program = passes::rewrite(graph, strategy, cluster, passes, "explain");
-  result.costs =
-      sim::calibrated_costs(result.program, cluster, request.costs, request.calibration);
+  result.costs = sim::calibrated_costs(result.program, cluster, request.costs, request.calibration);
   result.simulation = sim::simulate(result.program, cluster, result.costs);
   const search::Judge judge(
       graph, cluster, request.passes,
-      [&](const ir::Program& program) {
+      [&](const program::Program& program) {
         return sim::calibrated_costs(program, cluster, request.costs, request.calibration);
       },
       request.options.simulation);
@@ -207,7 +206,7 @@ Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster
     return result;
   }
   // Builders give every replica an equal part of the batch, whatever this strategy does.
-  const ir::Program program = search::seed_program(judge, *graph, cluster);
+  const program::Program program = search::seed_program(judge, *graph, cluster);
   const sim::CostModel costs = judge.costs_of(program);
   const search::Analytic analytic(space, program, costs, request.passes);
   result.alternatives = builders_of(sim::with_times(program, costs), cluster, space, analytic);

@@ -27,7 +27,7 @@ struct Explained {
 
 struct Explanation {
   strategy::Strategy strategy;
-  ir::Program program;
+  program::Program program;
   sim::CostModel costs;
   sim::Simulation simulation;
   std::vector<Explained> variables;             // largest first; none where the space has no word

@@ -61,11 +61,11 @@ TEST(Prediction, OfAnUnknownKindIsAnError) {
   const auto graph = std::make_shared<const ir::Graph>(load_graph("digits"));
   const cluster::Cluster cluster = two_machines(", gpus: [0], devices: {kind: B9000}");
   const strategy::Strategy strategy = search::build_strategy("PS", *graph, cluster);
-  const ir::Program program = passes::rewrite(graph, strategy, cluster, {}, "test");
+  const program::Program program = passes::rewrite(graph, strategy, cluster, {}, "test");
   EXPECT_THROW(predict(program, cluster, {}), Error);
   EXPECT_THROW(on_cluster(*graph, cluster), Error);
-  const cluster::Cluster own = two_machines(
-      ", gpus: [0], devices: {kind: B9000, tflops: 1, memory_bandwidth_gb_per_s: 10}");
+  const cluster::Cluster own =
+      two_machines(", gpus: [0], devices: {kind: B9000, tflops: 1, memory_bandwidth_gb_per_s: 10}");
   EXPECT_TRUE(predict(program, own, {}).simulation);
 }
 

@@ -19,7 +19,7 @@ void simulate_point(const DataCell& cell, const strategy::Strategy& strategy,
         return !node.gpus.empty() && !node.gpus.front().figures.kind.empty();
       });
   if (described) options.cpu_only = false;
-  const ir::Program program =
+  const program::Program program =
       passes::rewrite(cell.graph, strategy, cell.machines, options, "data set");
   const sim::Simulation simulation = sim::simulate(
       program, cell.machines,
@@ -65,7 +65,7 @@ MeasuredPlans measured_plans(const std::vector<DataCell>& cells, std::vector<std
 search::Judge::Correct correction(search::Residual residual, double bias,
                                   const cluster::Cluster& cluster) {
   return [residual = std::move(residual), bias, &cluster](const strategy::Strategy& strategy,
-                                                          const ir::Program& program,
+                                                          const program::Program& program,
                                                           const sim::Simulation& simulation) {
     const auto features = search::plan_features(strategy, program, cluster, simulation);
     return residual.correct(features, simulation.step) * bias;

@@ -22,7 +22,7 @@ struct MeasuredPlans {
 // Simulates every point. What cannot be (a graph without times, a plan that the passes refuse) has
 // AutoSync's features alone; one line per cell in `warnings` says why.
 // `costs`: what things cost there, where it is not what the graph and the cluster say.
-using CellCosts = std::function<sim::CostModel(const ir::Program&, const cluster::Cluster&)>;
+using CellCosts = std::function<sim::CostModel(const program::Program&, const cluster::Cluster&)>;
 MeasuredPlans measured_plans(const std::vector<DataCell>& cells, std::vector<std::string>& warnings,
                              const CellCosts& costs = {});
 

@@ -90,7 +90,7 @@ std::optional<PlacedPlan> faster_by_placement(const std::shared_ptr<const ir::Gr
     if (left <= Seconds{} || (stop && stop())) break;
     passes::Options pipelined = options;
     pipelined.micro_batches = options.micro_batches * static_cast<std::int64_t>(stages);
-    const auto costs_in = [&](const ir::Program& program) {
+    const auto costs_in = [&](const program::Program& program) {
       return costs(program, pipelined.micro_batches);
     };
     std::optional<PlacedPlan> plan;

@@ -21,7 +21,7 @@ namespace autodist::app {
 struct PlacedPlan {
   std::string name;  // "placed in 2 stages"
   strategy::Strategy strategy;
-  ir::Program program;
+  program::Program program;
   sim::CostModel costs;
   sim::Simulation simulation;
 };
@@ -34,7 +34,7 @@ PlacedPlan plan_by_placement(const std::shared_ptr<const ir::Graph>& graph,
                              const search::Judge::Costs& costs, const std::string& why);
 
 using CostsInMicroBatches =
-    std::function<sim::CostModel(const ir::Program&, std::int64_t micro_batches)>;
+    std::function<sim::CostModel(const program::Program&, std::int64_t micro_batches)>;
 
 // Every number S of stages that divides the ranks, in S times the micro-batches of `options`, so
 // that a step has the samples that one of a replica per rank has: the fastest that fits, where its

@@ -44,7 +44,9 @@ TEST(PlacedPlan, TakesOverWhereNoReplicaFits) {
   const SearchedPlan replicas = plan_on(graph, two_ranks(Bytes{0}));
   EXPECT_FALSE(replicas.program.is_placed());
   const cluster::Cluster roomy = two_ranks(Bytes{0});
-  const auto costs = [&](const ir::Program& program) { return sim::cost_model(program, roomy); };
+  const auto costs = [&](const program::Program& program) {
+    return sim::cost_model(program, roomy);
+  };
   const PlacedPlan stages = plan_by_placement(graph, roomy, {}, costs, "");
   EXPECT_EQ(stages.program.stages, 2U);
   EXPECT_GE(stages.simulation.step, stages.simulation.bounds.plan);
@@ -103,7 +105,7 @@ TEST(PlacedPlan, IsOfferedWhereActivationsAreLessThanGradients) {
   ASSERT_TRUE(plan.placement);
   EXPECT_LT(plan.placement->simulation.step, plan.simulation.step);
   EXPECT_EQ(plan.placement->program.micro_batches, 2U);
-  const auto samples = [](const ir::Program& program, const sim::CostModel& costs) {
+  const auto samples = [](const program::Program& program, const sim::CostModel& costs) {
     return costs.batch * costs.micro_batches * program.batch_parts();
   };
   EXPECT_EQ(samples(plan.placement->program, plan.placement->costs),

@@ -5,7 +5,7 @@
 #include <map>
 #include <memory>
 
-#include "autodist/ir/trace.h"
+#include "autodist/program/trace.h"
 #include "autodist/search/placement/link_simulator.h"
 #include "autodist/search/placement/placeto_simulator.h"
 
@@ -24,13 +24,13 @@ class PlacementTrace {
         result_(result),
         unit_(graph.microseconds_per_unit * 1e-6) {}
 
-  ir::Trace trace() {
+  program::Trace trace() {
     if (request_.objective == placement::Objective::kMakespan) {
       step();
     } else {
       loads();
     }
-    return ir::merged({std::move(trace_)});
+    return program::merged({std::move(trace_)});
   }
 
  private:
@@ -40,13 +40,13 @@ class PlacementTrace {
     return (where.cpu && what.cpu_cost ? *what.cpu_cost : what.cost) / where.speed;
   }
 
-  void add(ir::Activity activity, std::size_t device, const std::string& name, double bytes,
+  void add(program::Activity activity, std::size_t device, const std::string& name, double bytes,
            double start, double end) {
-    ir::TraceRow row;
+    program::TraceRow row;
     row.activity = activity;
-    row.rank = ir::Rank(device);
-    row.stream =
-        activity == ir::Activity::kCompute ? ir::StreamKind::kCompute : ir::StreamKind::kTransfer;
+    row.rank = program::Rank(device);
+    row.stream = activity == program::Activity::kCompute ? program::StreamKind::kCompute
+                                                         : program::StreamKind::kTransfer;
     row.name = name;
     row.bytes = Bytes(static_cast<std::int64_t>(bytes));
     row.start = Seconds(start * unit_);
@@ -61,7 +61,7 @@ class PlacementTrace {
     std::map<std::pair<std::uint32_t, std::size_t>, double> arrivals;
     for (std::size_t i = 0; i < graph_.tasks.size(); ++i) {
       const std::size_t device = result_.placement[i];
-      add(ir::Activity::kCompute, device, graph_.tasks[i].name, 0, times.start[i],
+      add(program::Activity::kCompute, device, graph_.tasks[i].name, 0, times.start[i],
           times.start[i] + cost(i));
       const std::uint32_t parent = times.last_parent[i];
       if (result_.placement[parent] == device) continue;
@@ -73,7 +73,7 @@ class PlacementTrace {
       double bytes = 0;
       for (const placement::TaskOutput& output : graph_.tasks[parent].outputs)
         bytes += output.bytes;
-      add(ir::Activity::kWire, device, "output of " + graph_.tasks[parent].name, bytes,
+      add(program::Activity::kWire, device, "output of " + graph_.tasks[parent].name, bytes,
           std::min(at, times.start[parent] + cost(parent)), at);
     }
   }
@@ -93,15 +93,15 @@ class PlacementTrace {
     std::vector<double> at(devices_.size(), 0);
     for (const std::uint32_t i : placement::topological_order(placement::neighbours_of(graph_))) {
       double& start = at[result_.placement[i]];
-      add(ir::Activity::kCompute, result_.placement[i], graph_.tasks[i].name, 0, start,
+      add(program::Activity::kCompute, result_.placement[i], graph_.tasks[i].name, 0, start,
           start + cost(i));
       start += cost(i);
     }
     for (std::size_t device = 0; device < devices_.size(); ++device) {
       const placement::DeviceRow& row = result_.devices[device];
       if (row.transfers <= 0) continue;
-      add(ir::Activity::kWire, device, "all transfers", row.bytes_in + row.bytes_out, at[device],
-          at[device] + row.transfers);
+      add(program::Activity::kWire, device, "all transfers", row.bytes_in + row.bytes_out,
+          at[device], at[device] + row.transfers);
     }
   }
 
@@ -110,7 +110,7 @@ class PlacementTrace {
   const placement::PlaceRequest& request_;
   const placement::PlaceResult& result_;
   double unit_;  // seconds
-  ir::Trace trace_;
+  program::Trace trace_;
 };
 
 std::string about_timeline(const placement::PlaceRequest& request) {
@@ -171,7 +171,8 @@ report::PageInputs placement_page(const placement::TaskGraph& graph,
   page.placement = section_of(graph, devices, request, result);
   report::PageTrace trace;
   trace.title = graph.name;
-  trace.chrome_json = ir::to_chrome_json(PlacementTrace(graph, devices, request, result).trace());
+  trace.chrome_json =
+      program::to_chrome_json(PlacementTrace(graph, devices, request, result).trace());
   trace.predicted = true;
   for (const NamedDevice& device : devices) trace.places.push_back(device.name);
   page.traces.push_back(std::move(trace));

@@ -77,7 +77,7 @@ class PlanPage {
            const PlanPageRequest& request)
       : page_(page), cluster_(cluster), request_(request) {}
 
-  void fill(const ir::Program& program) {
+  void fill(const program::Program& program) {
     SearchRequest how = request_.how;
     how.passes.dump = nullptr;
     const Explanation explanation =
@@ -121,7 +121,7 @@ class PlanPage {
     std::move(others.begin(), others.end(), std::back_inserter(page_.alternatives));
   }
 
-  void add_timeline(const ir::Program& program, const sim::CostModel& costs) {
+  void add_timeline(const program::Program& program, const sim::CostModel& costs) {
     const std::size_t rows = program.ranks.size() * (page_.graph->ops.size() +
                                                      kRowsPerSliceAndRank * program.slices.size());
     if (rows > kMostRows) {
@@ -137,7 +137,7 @@ class PlanPage {
     how.trace = true;
     how.symmetry = false;  // a timeline shows every rank
     const sim::Simulation simulation = sim::simulate(program, cluster_, costs, how);
-    page_.traces.push_back({"simulation", ir::to_chrome_json(simulation.trace), true});
+    page_.traces.push_back({"simulation", program::to_chrome_json(simulation.trace), true});
   }
 
   report::PageInputs& page_;
@@ -149,7 +149,7 @@ class PlanPage {
 
 void add_plan(report::PageInputs& page, const std::shared_ptr<const ir::Graph>& graph,
               const cluster::Cluster& cluster, const strategy::Strategy& strategy,
-              const ir::Program& program, const PlanPageRequest& request) {
+              const program::Program& program, const PlanPageRequest& request) {
   page.chosen_by = search::shown_name(request.chosen_by);
   page.graph = graph;
   page.strategy = strategy;

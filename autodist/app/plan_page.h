@@ -28,6 +28,6 @@ inline constexpr Seconds kReportBudget{4};
 // alone.
 void add_plan(report::PageInputs& page, const std::shared_ptr<const ir::Graph>& graph,
               const cluster::Cluster& cluster, const strategy::Strategy& strategy,
-              const ir::Program& program, const PlanPageRequest& request);
+              const program::Program& program, const PlanPageRequest& request);
 
 }  // namespace autodist::app

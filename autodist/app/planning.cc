@@ -68,7 +68,7 @@ strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Gra
   return strategy;
 }
 
-Predicted predict(const ir::Program& program, const cluster::Cluster& cluster,
+Predicted predict(const program::Program& program, const cluster::Cluster& cluster,
                   const sim::Calibration& calibration) {
   sim::check_devices(program, cluster);
   Predicted predicted;

@@ -54,7 +54,7 @@ struct Predicted {
   std::optional<sim::Simulation> simulation;
   std::string why_not;
 };
-Predicted predict(const ir::Program& program, const cluster::Cluster& cluster,
+Predicted predict(const program::Program& program, const cluster::Cluster& cluster,
                   const sim::Calibration& calibration);
 
 }  // namespace autodist::app

@@ -22,7 +22,7 @@ std::string above(Seconds step, Seconds bound) {
   return bound > Seconds{} ? fmt::format("{:.3f} times", step / bound) : "-";
 }
 
-std::string memory_lines(const sim::Simulation& simulation, const ir::Program& program) {
+std::string memory_lines(const sim::Simulation& simulation, const program::Program& program) {
   std::string text;
   for (std::size_t rank = 0; rank < simulation.memory.size(); ++rank) {
     const sim::MemoryUse& use = simulation.memory[rank];
@@ -55,17 +55,18 @@ std::string memory_summary(const sim::Simulation& simulation) {
 }
 
 // Samples per step by rank, 0 of one that only serves; nothing where all have as many.
-std::vector<std::int64_t> samples_by_rank(const ir::Program& program, const sim::CostModel& costs) {
+std::vector<std::int64_t> samples_by_rank(const program::Program& program,
+                                          const sim::CostModel& costs) {
   std::vector<std::int64_t> samples;
   if (program.batch_shares.empty()) return samples;
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
-    samples.push_back(program.computes(ir::Rank(r)) ? costs.samples_of(ir::Rank(r)) : 0);
+    samples.push_back(program.computes(program::Rank(r)) ? costs.samples_of(program::Rank(r)) : 0);
   }
   return samples;
 }
 
 // "batch  52 samples at 2 ranks, 12 at 1"
-std::string batch_line(const ir::Program& program, const sim::CostModel& costs) {
+std::string batch_line(const program::Program& program, const sim::CostModel& costs) {
   std::map<std::int64_t, int, std::greater<>> ranks;
   for (const std::int64_t samples : samples_by_rank(program, costs)) ++ranks[samples];
   ranks.erase(0);
@@ -80,7 +81,7 @@ std::string batch_line(const ir::Program& program, const sim::CostModel& costs) 
   return parts.empty() ? "" : fmt::format("batch          {}\n", fmt::join(parts, ", "));
 }
 
-std::string header(const sim::Simulation& simulation, const ir::Program& program,
+std::string header(const sim::Simulation& simulation, const program::Program& program,
                    const sim::CostModel& costs) {
   const sim::Bounds& bounds = simulation.bounds;
   const auto samples = static_cast<double>(costs.batch * costs.micro_batches *
@@ -114,12 +115,12 @@ nlohmann::ordered_json memory_json(const sim::MemoryUse& use) {
 
 }  // namespace
 
-std::string prediction_lines(const sim::Simulation& simulation, const ir::Program& program,
+std::string prediction_lines(const sim::Simulation& simulation, const program::Program& program,
                              const sim::CostModel& costs) {
   return header(simulation, program, costs) + uncalibrated(costs);
 }
 
-std::string prediction_table(const sim::Simulation& simulation, const ir::Program& program,
+std::string prediction_table(const sim::Simulation& simulation, const program::Program& program,
                              const sim::CostModel& costs, std::size_t most) {
   std::string text = header(simulation, program, costs);
   text += fmt::format("first step     {}\n", to_string(simulation.first_step));
@@ -154,7 +155,7 @@ std::string prediction_table(const sim::Simulation& simulation, const ir::Progra
   return text;
 }
 
-std::string prediction_json(const sim::Simulation& simulation, const ir::Program& program,
+std::string prediction_json(const sim::Simulation& simulation, const program::Program& program,
                             const sim::CostModel& costs) {
   const sim::Bounds& bounds = simulation.bounds;
   nlohmann::ordered_json json{

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 #include "autodist/sim/cost_model.h"
 #include "autodist/sim/simulator.h"
 
@@ -12,15 +12,15 @@ namespace autodist::app {
 
 // Step time, bounds and how far they are, memory, links, where the time goes; `most` rows of each
 // table (0: all). What does not fit in memory is said first.
-std::string prediction_table(const sim::Simulation& simulation, const ir::Program& program,
+std::string prediction_table(const sim::Simulation& simulation, const program::Program& program,
                              const sim::CostModel& costs, std::size_t most);
 
 // Step time, bounds and memory in three lines, for `plan`.
-std::string prediction_lines(const sim::Simulation& simulation, const ir::Program& program,
+std::string prediction_lines(const sim::Simulation& simulation, const program::Program& program,
                              const sim::CostModel& costs);
 
 // One JSON object, units in the names.
-std::string prediction_json(const sim::Simulation& simulation, const ir::Program& program,
+std::string prediction_json(const sim::Simulation& simulation, const program::Program& program,
                             const sim::CostModel& costs);
 
 }  // namespace autodist::app

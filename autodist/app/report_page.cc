@@ -134,7 +134,7 @@ class Gatherer {
     passes::Options options;
     options.cpu_only = request_.cpu_only;
     tune_to(declared_links(*cluster_), options);
-    const ir::Program program =
+    const program::Program program =
         passes::rewrite(page_.graph, *page_.strategy, *cluster_, options, page_.chosen_by);
     PlanPageRequest how;
     how.chosen_by = page_.chosen_by;

@@ -9,7 +9,7 @@
 #include "autodist/base/file.h"
 #include "autodist/ir/graph_builder.h"
 #include "autodist/ir/graph_file.h"
-#include "autodist/ir/trace.h"
+#include "autodist/program/trace.h"
 
 namespace autodist::app {
 namespace {
@@ -45,10 +45,10 @@ std::string graph_bytes() {
 }
 
 std::string trace_bytes() {
-  ir::Trace trace;
-  trace.rows = {{ir::Activity::kCompute, ir::Rank(0), ir::StreamKind::kCompute, 0, "aten::mm",
-                 Bytes(0), Seconds(0), Seconds(1)}};
-  return ir::to_chrome_json(trace);
+  program::Trace trace;
+  trace.rows = {{program::Activity::kCompute, program::Rank(0), program::StreamKind::kCompute, 0,
+                 "aten::mm", Bytes(0), Seconds(0), Seconds(1)}};
+  return program::to_chrome_json(trace);
 }
 
 // Files with names that tell nothing.

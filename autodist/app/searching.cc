@@ -19,7 +19,7 @@ namespace {
 
 struct Simulated {
   strategy::Strategy strategy;
-  ir::Program program;
+  program::Program program;
   sim::CostModel costs;
   sim::Simulation simulation;
   Seconds expected;
@@ -92,7 +92,7 @@ Learned learn(const ir::Graph& graph, const cluster::Cluster& cluster,
   }
   std::vector<std::string> passed_over;
   const MeasuredPlans plans = measured_plans(
-      cells, passed_over, [&](const ir::Program& program, const cluster::Cluster& machines) {
+      cells, passed_over, [&](const program::Program& program, const cluster::Cluster& machines) {
         return sim::calibrated_costs(program, machines, {}, request.calibration);
       });
   std::size_t simulated = 0;
@@ -115,7 +115,7 @@ Learned learn(const ir::Graph& graph, const cluster::Cluster& cluster,
 SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
                          const cluster::Cluster& cluster, const SearchRequest& asked) {
   SearchRequest request = with_links(asked, cluster);
-  const search::Judge::Costs costs = [&](const ir::Program& program) {
+  const search::Judge::Costs costs = [&](const program::Program& program) {
     return sim::calibrated_costs(program, cluster, request.costs, request.calibration);
   };
   Seconds& budget = request.options.budget.seconds;
@@ -162,7 +162,7 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
   const Seconds left = limit - (clock.now() - begun);
   const bool timed = limit > Seconds{};
   if (timed ? left < limit * kLeastShare : *request.placing_share <= 0) return plan;
-  const auto costs_in = [&](const ir::Program& program, std::int64_t micro_batches) {
+  const auto costs_in = [&](const program::Program& program, std::int64_t micro_batches) {
     sim::CostOptions options = request.costs;
     options.micro_batches = micro_batches;
     return sim::calibrated_costs(program, cluster, options, request.calibration);

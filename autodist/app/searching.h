@@ -57,7 +57,7 @@ struct SearchedPlan {
   // One that is faster than this plan (SearchRequest::placing_share).
   std::optional<PlacedPlan> placement;
   strategy::Strategy strategy;  // ready to travel
-  ir::Program program;
+  program::Program program;
   sim::CostModel costs;
   sim::Simulation simulation;
   // The best builder that was judged, simulated in the same way.

@@ -16,9 +16,9 @@ namespace autodist::exec {
 namespace {
 
 constexpr std::uint32_t kTheChief = 0;
-constexpr Seconds kPatience{3};  // before a line says who is missing
-constexpr Seconds kLookAgain{1};  // how often the others' places are read
-constexpr std::size_t kRemembered = 256;  // calls
+constexpr Seconds kPatience{3};                       // before a line says who is missing
+constexpr Seconds kLookAgain{1};                      // how often the others' places are read
+constexpr std::size_t kRemembered = 256;              // calls
 constexpr std::uint32_t kWishesForTheEnd = 1U << 16;  // beside a call's number
 
 Topic topic_of(Topic first, std::uint64_t number) {
@@ -31,9 +31,9 @@ bool is_of_a_loop(Call call) { return call == Call::kRunAndFetch || call == Call
 
 const char* name_of(Call call) {
   constexpr std::array<const char*, 11> kNames{
-      "nothing",      "a step",       "synchronize()",        "evaluate()",     "sum_over_ranks()",
-      "run_and_fetch()", "summarise()", "export_torchscript()", "gather_trace()", "save()",
-      "finish()"};
+      "nothing",          "a step",          "synchronize()", "evaluate()",
+      "sum_over_ranks()", "run_and_fetch()", "summarise()",   "export_torchscript()",
+      "gather_trace()",   "save()",          "finish()"};
   const auto index = static_cast<std::size_t>(call);
   return index < kNames.size() ? kNames[index] : "an unknown call";
 }
@@ -48,8 +48,8 @@ bool is_job_end(const std::exception_ptr& reason) {
   }
 }
 
-Calls::Calls(const ir::Program& program, ir::Rank self, std::uint64_t first_step, Seconds limit,
-             Signal& signal, CallPeers peers)
+Calls::Calls(const program::Program& program, program::Rank self, std::uint64_t first_step,
+             Seconds limit, Signal& signal, CallPeers peers)
     : program_(program),
       self_(self),
       limit_(limit),
@@ -61,7 +61,7 @@ Calls::Calls(const ir::Program& program, ir::Rank self, std::uint64_t first_step
 std::vector<std::uint32_t> Calls::others() const {
   std::vector<std::uint32_t> ranks;
   for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
-    if (rank != self_.value && program_.computes(ir::Rank(rank))) ranks.push_back(rank);
+    if (rank != self_.value && program_.computes(program::Rank(rank))) ranks.push_back(rank);
   }
   return ranks;
 }
@@ -96,8 +96,8 @@ const Calls::Made* Calls::made(std::uint64_t number) const {
 }
 
 void Calls::fail_ended(const std::string& here) const {
-  throw JobEnded(fmt::format("{}, rank {} {}: the job has ended",
-                             text(kTheChief, *chief_finished_), self_, here));
+  throw JobEnded(fmt::format("{}, rank {} {}: the job has ended", text(kTheChief, *chief_finished_),
+                             self_, here));
 }
 
 void Calls::fail_differ(const Announced& theirs, const Made& ours) const {
@@ -279,7 +279,8 @@ void Calls::wait(Signal::Lock& lock, const std::function<std::vector<std::uint32
     const bool forever = busy || current_.call == Call::kFinish;  // alive, they do something else
     lock.unlock();
     const Clock::time_point now = Clock::now();
-    if (const std::uint64_t then = std::exchange(steps, steps_of(ranks)); then < steps || busy) moved = now;
+    if (const std::uint64_t then = std::exchange(steps, steps_of(ranks)); then < steps || busy)
+      moved = now;
     if (!said && !busy && seconds(now - start) >= kPatience.value) {
       said = true;
       if (peers_.say) {
@@ -538,8 +539,8 @@ void Calls::take_wish(const comm::Frame& frame) {
   {
     const Signal::Lock lock = signal_.lock();
     if (step < saved_until_) return;  // this rank saves, too
-    wishes_.erase(wishes_.begin(), wishes_.lower_bound(step - std::min<std::uint64_t>(
-                                                                  step, kRemembered)));
+    wishes_.erase(wishes_.begin(),
+                  wishes_.lower_bound(step - std::min<std::uint64_t>(step, kRemembered)));
     wishes_.emplace(step, std::move(wish));
     pass_wishes();
   }

@@ -21,7 +21,7 @@
 
 #include "autodist/comm/exchange.h"
 #include "autodist/exec/signal.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::exec {
 
@@ -70,8 +70,8 @@ class Calls {
  public:
   // `program` and `signal` outlive it. Nobody is waited for longer than `limit` who comes no step
   // further.
-  Calls(const ir::Program& program, ir::Rank self, std::uint64_t first_step, Seconds limit,
-        Signal& signal, CallPeers peers);
+  Calls(const program::Program& program, program::Rank self, std::uint64_t first_step,
+        Seconds limit, Signal& signal, CallPeers peers);
 
   // While it lives, the rank is in the call; within another call it is part of that.
   class Scope {
@@ -147,7 +147,7 @@ class Calls {
     Made made;
   };
   enum class Verdict : std::uint8_t { kUnknown, kLate, kInOrder };
-  struct Wish {  // of the chief, to save
+  struct Wish {               // of the chief, to save
     std::uint64_t calls = 0;  // it had made
     DueSave due;
     bool passed = false;
@@ -185,8 +185,8 @@ class Calls {
   void take_wish(const comm::Frame& frame);
   void take_answer(const comm::Frame& frame);
 
-  const ir::Program& program_;
-  const ir::Rank self_;
+  const program::Program& program_;
+  const program::Rank self_;
   const Seconds limit_;
   Signal& signal_;
   const CallPeers peers_;
@@ -201,8 +201,8 @@ class Calls {
   // Guarded by the signal's lock.
   std::uint64_t begun_;  // steps
   std::uint64_t count_ = 0;
-  std::deque<Made> made_;                       // the last ones, up to number count_
-  std::map<std::uint64_t, Announced> awaited_;  // by number, above count_
+  std::deque<Made> made_;                             // the last ones, up to number count_
+  std::map<std::uint64_t, Announced> awaited_;        // by number, above count_
   std::map<std::uint64_t, std::uint32_t> summaries_;  // by steps done, by whom; not by this rank
   std::uint64_t summarised_until_;                    // steps done
   std::optional<Made> chief_finished_;

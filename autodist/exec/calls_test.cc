@@ -41,8 +41,8 @@ class Ranks {
       peers.say = [this](const std::string& line) { lines_.push_back(line); };
       peers.abort = [](const std::exception_ptr&) {};
       signals_.push_back(std::make_unique<Signal>());
-      calls_.push_back(std::make_unique<Calls>(program_, ir::Rank(i), 0, limit, *signals_.back(),
-                                               std::move(peers)));
+      calls_.push_back(std::make_unique<Calls>(program_, program::Rank(i), 0, limit,
+                                               *signals_.back(), std::move(peers)));
     }
   }
 
@@ -71,7 +71,7 @@ class Ranks {
   }
 
  private:
-  ir::Program program_;
+  program::Program program_;
   std::vector<std::unique_ptr<Signal>> signals_;
   std::vector<std::unique_ptr<Calls>> calls_;
   std::vector<comm::Position> positions_;
@@ -159,8 +159,9 @@ TEST(Calls, ARankThatDoesNotSummariseIsNamedByItsNextStep) {
   const auto call = ranks[0].begin(Call::kSummarise, 1);
   ranks[1].summarised(0, 0);
   EXPECT_EQ(error_of([&] { ranks.step(1, 1); }),
-            (Outcome{2, "rank 0 called summarise() at step 1, rank 1 is at step 2. Every rank "
-                        "calls it."}));
+            (Outcome{2,
+                     "rank 0 called summarise() at step 1, rank 1 is at step 2. Every rank "
+                     "calls it."}));
 }
 
 TEST(Calls, WhoIsWaitedForIsSaidOnceAndEndsTheWaitAtTheLimit) {
@@ -172,9 +173,7 @@ TEST(Calls, WhoIsWaitedForIsSaidOnceAndEndsTheWaitAtTheLimit) {
   const std::string whom =
       " in sum_over_ranks() at step 0 for rank 1, which is at step 1 and in no call, rank 2, which "
       "is in save() at step 0";
-  const auto [code, text] = error_of([&] {
-    ranks[0].wait(lock, [] { return Numbers{1, 2}; });
-  });
+  const auto [code, text] = error_of([&] { ranks[0].wait(lock, [] { return Numbers{1, 2}; }); });
   EXPECT_EQ(code, static_cast<int>(ErrorCode::kTimeout)) << text;
   EXPECT_NE(text.find(whom), std::string::npos) << text;
   EXPECT_EQ(ranks.lines(), std::vector<std::string>{"rank 0 waits" + whom});
@@ -230,8 +229,9 @@ TEST(Calls, ASaveThatTheChiefDoesNotMakeIsNamed) {
   ranks[1].come_to_save(1);
   ranks.deliver();
   EXPECT_EQ(error_of([&] { ranks.step(0, 1); }),
-            (Outcome{2, "rank 1 called save() at step 1, rank 0 is at step 2. Every rank calls it, "
-                        "or rank 0 alone."}));
+            (Outcome{2,
+                     "rank 1 called save() at step 1, rank 0 is at step 2. Every rank calls it, "
+                     "or rank 0 alone."}));
 }
 
 TEST(Calls, AChiefThatWritesIsWaitedForAsLongAsItTakes) {
@@ -263,8 +263,9 @@ TEST(Calls, AChiefThatFinishesEndsTheStepsOfTheOthersInOrder) {
   ASSERT_TRUE(ranks.signal(1).failure());
   EXPECT_TRUE(is_job_end(ranks.signal(1).failure()));
   EXPECT_EQ(error_of([&] { ranks.step(2, 1); }),
-            (Outcome{0, "rank 0 called finish() at step 1, rank 2 is at step 2: the job has "
-                        "ended"}));
+            (Outcome{0,
+                     "rank 0 called finish() at step 1, rank 2 is at step 2: the job has "
+                     "ended"}));
   ranks[1].come_to_finish(2);
   ranks[2].come_to_finish(2);
   EXPECT_FALSE(ranks.signal(1).failure());
@@ -292,8 +293,9 @@ TEST(Calls, ARankThatFinishesBeforeTheChiefIsNamed) {
   ranks[1].come_to_finish(1);
   ranks.deliver();
   EXPECT_EQ(error_of([&] { ranks.step(0, 1); }),
-            (Outcome{2, "rank 1 called finish() at step 1, rank 0 is at step 2. Every rank "
-                        "calls it."}));
+            (Outcome{2,
+                     "rank 1 called finish() at step 1, rank 0 is at step 2. Every rank "
+                     "calls it."}));
 }
 
 }  // namespace

@@ -15,8 +15,8 @@
 namespace autodist::exec {
 namespace {
 
-using ir::Codec;
-using ir::Compression;
+using program::Codec;
+using program::Compression;
 using Place = std::uint32_t;
 
 // Calls visit(Half{}, the largest finite value) for a cast.
@@ -184,12 +184,12 @@ bool encodes(const Compression& compression, DType dtype) {
   return compression.codec == Codec::kTopK || size_of(dtype) > sizeof(Float16);
 }
 
-bool feeds_back(const ir::Slice& slice) {
+bool feeds_back(const program::Slice& slice) {
   return slice.compression.error_feedback && encodes(slice.compression, slice.dtype);
 }
 
-bool loses_averages(const ir::Slice& slice) {
-  return feeds_back(slice) && slice.update_at == ir::UpdateAt::kEveryRank &&
+bool loses_averages(const program::Slice& slice) {
+  return feeds_back(slice) && slice.update_at == program::UpdateAt::kEveryRank &&
          slice.compression.codec != Codec::kTopK;
 }
 

@@ -9,33 +9,33 @@
 
 #include "autodist/base/dtype.h"
 #include "autodist/comm/transport.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::exec {
 
 // Whether encode() leaves anything to do: false for no codec, and for 16-bit elements under a cast.
-bool encodes(const ir::Compression& compression, DType dtype);
+bool encodes(const program::Compression& compression, DType dtype);
 
 // Whether members of this slice keep a residual, and whether its owner does: of an average only a
 // cast loses something; what top-k contributions add up to leaves whole.
-bool feeds_back(const ir::Slice& slice);
-bool loses_averages(const ir::Slice& slice);
+bool feeds_back(const program::Slice& slice);
+bool loses_averages(const program::Slice& slice);
 
 // The payload of `count` elements, of contribution_bytes(). With `residual` (as many elements; null
 // without error feedback) it encodes values + residual and leaves there what was lost. Ties of
 // magnitude go to the lower place, so the same input gives the same bytes. REQUIRES: encodes(), a
 // floating dtype, aligned pointers, count < 2^32.
-comm::Payload encode(const ir::Compression& compression, DType dtype, std::int64_t count,
+comm::Payload encode(const program::Compression& compression, DType dtype, std::int64_t count,
                      const std::byte* values, std::byte* residual);
 
 // The same for a sum of encoded contributions: a cast loses again (into `residual`), while of a
 // kTopK sum every element that is not zero leaves.
-comm::Payload encode_sum(const ir::Compression& compression, DType dtype, std::int64_t count,
+comm::Payload encode_sum(const program::Compression& compression, DType dtype, std::int64_t count,
                          const std::byte* values, std::byte* residual);
 
 // All `count` elements of a payload of either; zeros where it says nothing. Throws InternalError
 // for a size or a place that cannot be.
-void decode(const ir::Compression& compression, DType dtype, std::int64_t count,
+void decode(const program::Compression& compression, DType dtype, std::int64_t count,
             const comm::Payload& payload, std::byte* values);
 
 }  // namespace autodist::exec

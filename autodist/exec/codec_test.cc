@@ -14,8 +14,8 @@
 namespace autodist::exec {
 namespace {
 
-using ir::Codec;
-using ir::Compression;
+using program::Codec;
+using program::Compression;
 
 constexpr Compression kFp16{Codec::kFp16, false, 0};
 constexpr Compression kFp16Ef{Codec::kFp16, true, 0};

@@ -53,66 +53,43 @@ Rows GradientRows::in(const RowBlock& block) const {
   return rows;
 }
 
-Contributor::Contributor(const ir::Program& program, Send send)
-    : program_(program), send_(std::move(send)), gradients_(program.variables.size()) {
-  for (const ir::Slice& slice : program.slices) {
-    const auto variables = static_cast<std::uint32_t>(variables_of(program, slice).size());
-    Slice own{slice.dtype,
-              element_count(slice),
-              layout_of(program, slice),
-              variables,
-              variables,
-              slice.compression,
+Contributor::Contributor(const program::Program& program)
+    : program_(program), gradients_(program.variables.size()) {
+  for (const program::Slice& slice : program.slices) {
+    Slice own{slice.dtype, element_count(slice), layout_of(program, slice), slice.compression,
               nullptr};
     if (!encodes(slice.compression, slice.dtype)) own.compression = {};
-    if (feeds_back(slice)) own.residual = allocate_zeros(ir::bytes_of(slice).value);
+    if (feeds_back(slice)) own.residual = allocate_zeros(program::bytes_of(slice).value);
     slices_.push_back(std::move(own));
   }
 }
 
-void Contributor::contribute(ir::VariableId variable, const torch::Tensor& gradient,
-                             std::uint64_t step, std::int64_t samples) {
-  const ir::VariablePlan& plan = program_.plan(variable);
+void Contributor::take(ir::VariableId variable, const torch::Tensor& gradient,
+                       std::int64_t samples) {
+  const program::VariablePlan& plan = program_.plan(variable);
   AD_CHECK(!plan.slices.empty()) << "variable " << variable << " has no slices";
-  if (program_.rows(variable) != ir::RowTransfer::kNone) {
-    return contribute_rows(plan, gradient, step, samples);
+  if (samples == 0) return;
+  const torch::ScalarType type = scalar_type_of(program_.slice(plan.slices.front()).dtype);
+  if (program_.rows(variable) != program::RowTransfer::kNone) {
+    rows_.emplace(gradient, type);
+  } else {
+    gradients_[variable.value] = row_major(gradient, type);
   }
-  if (samples != 0) {
-    gradients_[variable.value] =
-        row_major(gradient, scalar_type_of(program_.slice(plan.slices.front()).dtype));
-  }
-  bool all_sent = true;
-  for (const ir::SliceId id : plan.slices) {
-    Slice& slice = slices_[id.value];
-    if (--slice.missing != 0) {
-      all_sent = false;
-      continue;
-    }
-    slice.missing = slice.variables;
-    send_(id, step, samples, samples == 0 ? comm::Payload{} : encoded(slice));
-  }
-  if (all_sent) gradients_[variable.value].reset();  // the payloads keep it
 }
 
-void Contributor::contribute_rows(const ir::VariablePlan& plan, const torch::Tensor& gradient,
-                                  std::uint64_t step, std::int64_t samples) {
-  std::optional<GradientRows> rows;
-  if (samples != 0) {
-    rows.emplace(gradient, scalar_type_of(program_.slice(plan.slices.front()).dtype));
-  }
-  for (const ir::SliceId id : plan.slices) {
+comm::Payload Contributor::payload(program::SliceId id, std::int64_t samples) {
+  if (samples == 0) return {};
+  if (program_.slice(id).rows != program::RowTransfer::kNone) {
     const RowBlock block = block_of(program_, program_.slice(id));
-    send_(id, step, samples, rows ? pack_rows(block, rows->in(block)) : comm::Payload{});
+    return pack_rows(block, rows_->in(block));
   }
-}
-
-comm::Payload Contributor::encoded(Slice& slice) const {
-  comm::Payload payload = payload_of(slice);
-  if (slice.compression.codec == ir::Codec::kNone) return payload;
+  Slice& slice = slices_[id.value];
+  comm::Payload payload = packed(slice);
+  if (slice.compression.codec == program::Codec::kNone) return payload;
   return encode(slice.compression, slice.dtype, slice.elements, payload.data, slice.residual.get());
 }
 
-comm::Payload Contributor::payload_of(const Slice& slice) const {
+comm::Payload Contributor::packed(const Slice& slice) const {
   const std::size_t element_bytes = size_of(slice.dtype);
   const std::size_t size = slice.elements * element_bytes;
   if (slice.pieces.size() == 1 && slice.pieces.front().runs.size() == 1) {

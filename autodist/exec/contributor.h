@@ -8,14 +8,14 @@
 #include <torch/torch.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "autodist/comm/transport.h"
 #include "autodist/exec/slice_layout.h"
 #include "autodist/exec/sparse_rows.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::exec {
 
@@ -37,21 +37,20 @@ class GradientRows {
 // One thread.
 class Contributor {
  public:
-  // Takes a slice that is complete; the payload is empty when `samples` is 0.
-  using Send =
-      std::function<void(ir::SliceId, std::uint64_t step, std::int64_t samples, comm::Payload)>;
+  explicit Contributor(const program::Program& program);
 
-  Contributor(const ir::Program& program, Send send);
-
-  // The gradient of a variable is complete (undefined where the rank has no samples). A slice that
-  // several variables share leaves with the last of them. The gradient's memory must not be written
-  // any more. REQUIRES: once per variable and step.
-  void contribute(ir::VariableId variable, const torch::Tensor& gradient, std::uint64_t step,
-                  std::int64_t samples);
+  // The gradient of a variable is complete (undefined where the rank has no samples). Its memory
+  // must not be written any more. REQUIRES: once per variable and step.
+  void take(ir::VariableId variable, const torch::Tensor& gradient, std::int64_t samples);
+  // A slice's part of the gradients of its variables, in the form in which it travels; empty where
+  // `samples` is 0. REQUIRES: all of them were taken, and once per step.
+  [[nodiscard]] comm::Payload payload(program::SliceId slice, std::int64_t samples);
+  // All slices of the variable have left: their payloads keep what they need.
+  void drop(ir::VariableId variable) { gradients_[variable.value].reset(); }
 
   // What compression has lost of a slice so far, to be sent with the next step; null without error
   // feedback. Between steps only.
-  [[nodiscard]] std::byte* residual(ir::SliceId slice) {
+  [[nodiscard]] std::byte* residual(program::SliceId slice) {
     return slices_[slice.value].residual.get();
   }
 
@@ -60,21 +59,16 @@ class Contributor {
     DType dtype = DType::kFloat32;
     std::int64_t elements = 0;
     std::vector<PieceLayout> pieces;
-    std::uint32_t variables = 0;
-    std::uint32_t missing = 0;  // variables whose gradient this step has not brought yet
-    ir::Compression compression;
+    program::Compression compression;
     std::shared_ptr<std::byte> residual;  // of the slice's elements, with error feedback
   };
 
-  void contribute_rows(const ir::VariablePlan& plan, const torch::Tensor& gradient,
-                       std::uint64_t step, std::int64_t samples);
-  [[nodiscard]] comm::Payload payload_of(const Slice& slice) const;
-  [[nodiscard]] comm::Payload encoded(Slice& slice) const;
+  [[nodiscard]] comm::Payload packed(const Slice& slice) const;
 
-  const ir::Program& program_;
-  Send send_;
+  const program::Program& program_;
   std::vector<Slice> slices_;
   std::vector<torch::Tensor> gradients_;  // row-major; by variable, while slices still wait
+  std::optional<GradientRows> rows_;      // of the variable taken last, where it travels by rows
 };
 
 }  // namespace autodist::exec

@@ -32,8 +32,8 @@ comm::Payload pack_factors(const torch::Tensor& left, const torch::Tensor& right
   return {data, first.nbytes() + second.nbytes(), std::move(packed)};
 }
 
-void multiply_factors(const std::vector<WeightedFactors>& terms, ir::MatrixShape shape, DType dtype,
-                      std::byte* out) {
+void multiply_factors(const std::vector<WeightedFactors>& terms, program::MatrixShape shape,
+                      DType dtype, std::byte* out) {
   const torch::NoGradGuard no_gradients;
   const torch::ScalarType type = scalar_type_of(dtype);
   const bool narrow = size_of(dtype) < sizeof(float);

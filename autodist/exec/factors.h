@@ -12,7 +12,7 @@
 
 #include "autodist/base/dtype.h"
 #include "autodist/comm/transport.h"
-#include "autodist/ir/compression.h"
+#include "autodist/program/compression.h"
 
 namespace autodist::exec {
 
@@ -28,7 +28,7 @@ struct WeightedFactors {
 // out [shape.rows, shape.columns] = sum over terms, in their order, of weight * left * right; f16
 // and bf16 are added as f32 and rounded once. No terms: zeros. Throws InternalError where a payload
 // is not two matrices of this shape with one k.
-void multiply_factors(const std::vector<WeightedFactors>& terms, ir::MatrixShape shape, DType dtype,
-                      std::byte* out);
+void multiply_factors(const std::vector<WeightedFactors>& terms, program::MatrixShape shape,
+                      DType dtype, std::byte* out);
 
 }  // namespace autodist::exec

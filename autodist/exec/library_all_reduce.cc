@@ -52,7 +52,7 @@ class Cursor {
 
 }  // namespace
 
-LibraryAllReduce::LibraryAllReduce(const ir::Program& program, ir::CollectiveId id,
+LibraryAllReduce::LibraryAllReduce(const program::Program& program, program::CollectiveId id,
                                    comm::Collectives* collectives, std::uint64_t seed)
     : program_(program),
       collective_(program.collectives[id.value]),
@@ -65,8 +65,8 @@ LibraryAllReduce::LibraryAllReduce(const ir::Program& program, ir::CollectiveId 
     part.sizes = shape_of(*program.graph, variable);
     part.elements = element_count(*program.graph, variable);
     part.type = scalar_type_of(collective_.dtype);
-    part.shape = ir::matrix_of(part.sizes);
-    part.rank = ir::factor_rank(collective_.compression, part.shape).value_or(0);
+    part.shape = program::matrix_of(part.sizes);
+    part.rank = program::factor_rank(collective_.compression, part.shape).value_or(0);
     if (part.rank > 0 && collective_.compression.error_feedback) {
       part.owed = torch::zeros({part.shape.rows, part.shape.columns}, type_);
     }

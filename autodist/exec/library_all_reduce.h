@@ -17,7 +17,7 @@
 
 #include "autodist/capture/training_step.h"
 #include "autodist/comm/collectives.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::exec {
 
@@ -26,8 +26,8 @@ class LibraryAllReduce {
  public:
   // `program` outlives it, and so does `collectives`, which may be null where the collective has
   // one member. Ranks with equal seeds draw equal factors.
-  LibraryAllReduce(const ir::Program& program, ir::CollectiveId id, comm::Collectives* collectives,
-                   std::uint64_t seed);
+  LibraryAllReduce(const program::Program& program, program::CollectiveId id,
+                   comm::Collectives* collectives, std::uint64_t seed);
 
   struct Average {
     std::vector<torch::Tensor> gradients;  // in the order of the collective's variables
@@ -54,7 +54,7 @@ class LibraryAllReduce {
     std::int64_t elements = 0;
     torch::ScalarType type = torch::kFloat32;
     // Where it is factored (rank above 0):
-    ir::MatrixShape shape;
+    program::MatrixShape shape;
     std::int64_t rank = 0;
     torch::Tensor owed;    // [m, n]
     torch::Tensor factor;  // Q, [n, r]; undefined before the first step
@@ -65,8 +65,8 @@ class LibraryAllReduce {
   void renew(Part& part, std::uint64_t step) const;
   [[nodiscard]] std::string name(const Part& part, const char* what) const;
 
-  const ir::Program& program_;
-  const ir::Collective& collective_;
+  const program::Program& program_;
+  const program::Collective& collective_;
   comm::Collectives* collectives_;
   std::uint64_t seed_;
   torch::ScalarType type_;  // of the sums: sixteen bits cannot count samples

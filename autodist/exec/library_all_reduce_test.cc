@@ -50,7 +50,7 @@ constexpr std::int64_t kRows = 12;
 constexpr std::int64_t kColumns = 20;
 
 // A matrix, and a vector that no factoring pays for, in one collective.
-ir::Program job(int ranks, const ir::Compression& compression) {
+program::Program job(int ranks, const program::Compression& compression) {
   ir::GraphBuilder step("matrix", 2);
   const ir::ValueId x = step.input("x", ir::contiguous({ir::batch(), kRows}));
   for (const auto& [name, type] :
@@ -60,9 +60,9 @@ ir::Program job(int ranks, const ir::Compression& compression) {
     step.gradient(w, step.op("aten::ones_like", {w}, type));
   }
   step.output(step.op("aten::sum", {x}, ir::contiguous({})));
-  ir::Program program;
+  program::Program program;
   program.graph = std::make_shared<const ir::Graph>(step.finish());
-  std::vector<ir::Rank> members;
+  std::vector<program::Rank> members;
   for (int i = 0; i < ranks; ++i) members.emplace_back(i);
   program.collectives = {
       {{ir::VariableId(0), ir::VariableId(1)}, DType::kFloat64, members, "AUTO", compression}};
@@ -77,11 +77,11 @@ torch::Tensor random(std::int64_t seed, std::vector<std::int64_t> sizes) {
 // A job of some ranks, each a thread, for one call after the other.
 class Job {
  public:
-  Job(int ranks, const ir::Compression& compression)
+  Job(int ranks, const program::Compression& compression)
       : program_(job(ranks, compression)), sums_(ranks) {
     for (int i = 0; i < ranks; ++i) {
       ranks_.push_back(
-          std::make_unique<LibraryAllReduce>(program_, ir::CollectiveId(0), &sums_, 5));
+          std::make_unique<LibraryAllReduce>(program_, program::CollectiveId(0), &sums_, 5));
     }
   }
 
@@ -113,14 +113,14 @@ class Job {
   }
 
  private:
-  ir::Program program_;
+  program::Program program_;
   Sums sums_;
   std::vector<std::unique_ptr<LibraryAllReduce>> ranks_;
   std::uint64_t step_ = 0;
 };
 
-ir::Compression power_sgd(std::int32_t rank, bool feedback = true, bool warm = true) {
-  return {ir::Codec::kPowerSgd, feedback, 0, rank, warm};
+program::Compression power_sgd(std::int32_t rank, bool feedback = true, bool warm = true) {
+  return {program::Codec::kPowerSgd, feedback, 0, rank, warm};
 }
 
 torch::Tensor gradient(std::int64_t seed) { return random(seed, {kRows, 4, kColumns / 4}); }

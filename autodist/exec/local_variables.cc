@@ -18,8 +18,8 @@ namespace autodist::exec {
 namespace {
 
 // Averages are compressed as the contributions were; parameters never are.
-comm::Payload decoded(const ir::Slice& slice, comm::Payload payload) {
-  if (slice.update_at == ir::UpdateAt::kOwner || !encodes(slice.compression, slice.dtype)) {
+comm::Payload decoded(const program::Slice& slice, comm::Payload payload) {
+  if (slice.update_at == program::UpdateAt::kOwner || !encodes(slice.compression, slice.dtype)) {
     return payload;
   }
   const auto size = static_cast<std::size_t>(bytes_of(slice).value);
@@ -34,17 +34,14 @@ bool is_dense_on_host(const torch::Tensor& tensor) {
 
 }  // namespace
 
-LocalVariables::LocalVariables(const ir::Program& program, const NormPlan& plan, const Norms& norms,
+LocalVariables::LocalVariables(const program::Program& program, const Norms& norms,
                                const LossScaler& scaler, const UserRules* user_rules,
-                               const capture::Bindings& bindings, std::uint64_t first_step,
-                               Signal& signal, std::function<void(ir::VariableId)> ready)
+                               const capture::Bindings& bindings, Signal& signal)
     : program_(program),
       norms_(norms),
       scaler_(scaler),
-      flags_(plan.flags),
       user_rules_(user_rules),
       signal_(signal),
-      ready_(std::move(ready)),
       watch_(bindings),
       locals_(program.variables.size()),
       results_(program.slices.size()),
@@ -55,7 +52,7 @@ LocalVariables::LocalVariables(const ir::Program& program, const NormPlan& plan,
     for (PieceLayout& piece : layout_of(program, program.slices[i])) {
       Local& local = locals_[piece.variable.value];
       local.update_at = program.slices[i].update_at;
-      local.sources.push_back({ir::SliceId(i), std::move(piece)});
+      local.sources.push_back({program::SliceId(i), std::move(piece)});
     }
   }
   for (const Local& local : locals_) {
@@ -65,19 +62,16 @@ LocalVariables::LocalVariables(const ir::Program& program, const NormPlan& plan,
   }
   for (std::size_t i = 0; i < locals_.size(); ++i) {
     Local& local = locals_[i];
-    const ir::VariablePlan& variable = program.variables[i];
+    const program::VariablePlan& variable = program.variables[i];
     local.tensor = bindings.variables[i];
     if (!is_dense_on_host(local.tensor)) local.shadow = dense(ir::VariableId(i));
-    local.slices = static_cast<std::uint32_t>(variable.slices.size());
-    local.arrived.resize(program.staleness(ir::VariableId(i)) + 1);
-    local.version = first_step;
     if (variable.clip) local.clip = NormPlan::of(*variable.clip);
     local.rule = program.graph->variables[i].update;
     const ir::UpdateRule& rule = local.rule;
     const DType dtype = dtype_of(local.tensor.scalar_type());
     if (variable.slices.empty() && program.graph->variables[i].gradient) {
       local.states.emplace_back(rule, local.tensor.numel(), dtype, user_rules);
-    } else if (local.update_at == ir::UpdateAt::kEveryRank) {
+    } else if (local.update_at == program::UpdateAt::kEveryRank) {
       for (const Source& source : local.sources) {
         local.states.emplace_back(rule, source.piece.count, dtype, user_rules);
       }
@@ -89,104 +83,37 @@ torch::Tensor LocalVariables::dense(ir::VariableId variable) const {
   return tensor(variable).to(torch::kCPU).contiguous();
 }
 
-std::string LocalVariables::describe_wait(ir::VariableId variable) const {
-  const Local& local = locals_[variable.value];
+std::string LocalVariables::missing_results(ir::VariableId variable, std::uint64_t step) const {
+  const std::vector<program::SliceId>& slices = program_.plan(variable).slices;
   std::string missing;
   std::size_t count = 0;
-  for (const ir::SliceId slice : program_.plan(variable).slices) {
+  for (const program::SliceId slice : slices) {
     const std::vector<Result>& results = results_[slice.value];
-    if (results[local.version % results.size()].uninstalled != 0) continue;
+    if (results[step % results.size()].uninstalled != 0) continue;
     if (++count > 3) continue;
-    const ir::Rank owner = program_.slice(slice).owner;
+    const program::Rank owner = program_.slice(slice).owner;
     missing += fmt::format("{} slice {} of rank {} ({})", count == 1 ? ":" : ",", slice, owner,
                            program_.ranks[owner.value].node);
   }
-  return fmt::format("step: variable '{}' still has version {}; {} of {} slices are missing{}{}.",
-                     program_.graph->variable(variable).name, local.version.load(), count,
-                     local.slices, missing, count > 3 ? ", …" : "");
+  return fmt::format("{} of {} slices are missing{}{}", count, slices.size(), missing,
+                     count > 3 ? ", …" : "");
 }
 
-void LocalVariables::wait_for_version(ir::VariableId variable, std::uint64_t version,
-                                      Seconds limit) {
-  Signal::Lock lock = signal_.lock();
-  signal_.wait(
-      lock, limit, [&] { return this->version(variable) >= version; },
-      [&] { return describe_wait(variable); });
-}
-
-void LocalVariables::hold(ir::VariableId variable, Seconds limit) {
-  Local& local = locals_[variable.value];
-  Signal::Lock lock = signal_.lock();
-  signal_.wait(
-      lock, limit, [&] { return !local.announced; },
-      [&] {
-        return fmt::format("step: variable '{}' is being installed since version {}.",
-                           program_.graph->variable(variable).name, local.version.load());
-      });
-  local.released = false;
-}
-
-bool LocalVariables::is_released(ir::VariableId variable) const {
-  return locals_[variable.value].released;
-}
-
-void LocalVariables::release(ir::VariableId variable) {
-  Local& local = locals_[variable.value];
-  bool ready = false;
-  {
-    const Signal::Lock lock = signal_.lock();
-    local.released = true;
-    ready = claim(local);
-  }
-  if (local.slices == 0) signal_.notify();  // an update in another stream may wait for it
-  if (ready) ready_(variable);
-}
-
-// Whether everything for the next version is there; says so once. REQUIRES: the signal's lock.
-bool LocalVariables::claim(Local& local) const {
-  const std::uint64_t step = local.version;
-  if (local.slices == 0 || of_step(local.arrived, step) != local.slices || !local.released ||
-      local.announced) {
-    return false;
-  }
-  if (local.update_at == ir::UpdateAt::kEveryRank) {
-    if (local.clip && !norms_.total(step, *local.clip)) return false;
-    if (!scaler_.is_decided(step)) return false;
-  }
-  local.announced = true;
-  return true;
-}
-
-// Whether parameters of a slice can be written as they come: nobody reads the old ones any more,
-// and nobody will before the new version. REQUIRES: the signal's lock.
-bool LocalVariables::may_go_in(ir::SliceId id, std::uint64_t step) const {
-  const ir::Slice& slice = program_.slice(id);
-  if (slice.update_at != ir::UpdateAt::kOwner || slice.rows != ir::RowTransfer::kNone ||
-      !slice.synchronous) {
-    return false;
-  }
-  return std::all_of(pieces_[id.value].begin(), pieces_[id.value].end(),
-                     [&](const PieceLayout* piece) {
-                       const Local& local = locals_[piece->variable.value];
-                       return local.arrived.size() == 1 && local.released && local.version == step;
-                     });
-}
-
-void LocalVariables::take_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
-                                 comm::Payload payload, std::string news) {
+void LocalVariables::take(program::SliceId slice, std::uint64_t step, std::int64_t samples,
+                          comm::Payload payload, std::string news, bool goes_in) {
   AD_CHECK(slice.value < results_.size()) << "slice " << slice << " of " << results_.size();
   Result& result = this->result(slice, step);
   payload = decoded(program_.slice(slice), std::move(payload));
-  const bool by_rows = program_.slice(slice).rows != ir::RowTransfer::kNone;
+  const bool by_rows = program_.slice(slice).rows != program::RowTransfer::kNone;
   const auto expected = static_cast<std::size_t>(bytes_of(program_.slice(slice)).value);
   AD_CHECK(by_rows || payload.size == expected) << "the result of slice " << slice << " has "
                                                 << payload.size << " bytes, expected " << expected;
   {
     const Signal::Lock lock = signal_.lock();
     AD_CHECK(result.uninstalled == 0) << "slice " << slice << " came back twice";
-    result.is_in = may_go_in(slice, step);
   }
-  if (result.is_in) {
+  goes_in = goes_in && !by_rows;
+  if (goes_in) {
     const std::size_t element_bytes = size_of(program_.slice(slice).dtype);
     for (const PieceLayout* piece : pieces_[slice.value]) {
       check_untouched(piece->variable);
@@ -194,38 +121,12 @@ void LocalVariables::take_result(ir::SliceId slice, std::uint64_t step, std::int
     }
     payload = {};
   }
-  std::vector<ir::VariableId> ready;
-  {
-    const Signal::Lock lock = signal_.lock();
-    result.samples = samples;
-    result.payload = std::move(payload);
-    result.news = std::move(news);
-    result.uninstalled = static_cast<std::uint32_t>(result.variables.size());
-    for (const ir::VariableId variable : result.variables) {
-      Local& local = locals_[variable.value];
-      AD_CHECK(local.version <= step && step < local.version + local.arrived.size())
-          << "the result of slice " << slice << " is of step " << step
-          << ", the variable's version is " << local.version;
-      ++of_step(local.arrived, step);
-      if (claim(local)) ready.push_back(variable);
-    }
-  }
-  for (const ir::VariableId variable : ready) ready_(variable);
-}
-
-void LocalVariables::norm_known(std::uint64_t step, NormId norm) {
-  std::vector<ir::VariableId> ready;
-  {
-    const Signal::Lock lock = signal_.lock();
-    for (std::size_t i = 0; i < locals_.size(); ++i) {
-      const bool waits = locals_[i].clip == norm || norm == flags_;
-      if (waits && locals_[i].version == step && claim(locals_[i])) {
-        ready.emplace_back(i);
-      }
-    }
-  }
-  signal_.notify();
-  for (const ir::VariableId variable : ready) ready_(variable);
+  const Signal::Lock lock = signal_.lock();
+  result.is_in = goes_in;
+  result.samples = samples;
+  result.payload = std::move(payload);
+  result.news = std::move(news);
+  result.uninstalled = static_cast<std::uint32_t>(result.variables.size());
 }
 
 std::byte* LocalVariables::bytes(Local& local) const {
@@ -236,13 +137,13 @@ std::byte* LocalVariables::bytes(Local& local) const {
 double LocalVariables::clip_factor_of(const Local& local, std::uint64_t step) const {
   if (!local.clip) return 1;
   return clip_factor(program_.graph->clips[local.clip->value].max_norm,
-                     norms_.total(step, *local.clip)->first);
+                     norms_.total(step, *local.clip).first);
 }
 
 void LocalVariables::copy_results(Local& local, std::uint64_t step, std::size_t element_bytes) {
   for (const Source& source : local.sources) {
     if (result(source.slice, step).is_in) continue;
-    if (program_.slice(source.slice).rows != ir::RowTransfer::kNone) {
+    if (program_.slice(source.slice).rows != program::RowTransfer::kNone) {
       copy_rows(local, source.slice, result(source.slice, step).payload);
       continue;
     }
@@ -251,9 +152,10 @@ void LocalVariables::copy_results(Local& local, std::uint64_t step, std::size_t 
 }
 
 // Rows that are fetched come by another way, when a batch asks for them.
-void LocalVariables::copy_rows(Local& local, ir::SliceId id, const comm::Payload& payload) const {
-  const ir::Slice& slice = program_.slice(id);
-  if (slice.rows == ir::RowTransfer::kFetch) return;
+void LocalVariables::copy_rows(Local& local, program::SliceId id,
+                               const comm::Payload& payload) const {
+  const program::Slice& slice = program_.slice(id);
+  if (slice.rows == program::RowTransfer::kFetch) return;
   const RowBlock block = block_of(program_, slice);
   put_rows(block, unpack_rows(block, payload), bytes(local) + block.first * block.row_bytes());
 }
@@ -277,12 +179,13 @@ void LocalVariables::follow(ir::VariableId variable, const std::string& news) {
   local.news = news;
 }
 
-void LocalVariables::update_rows(Local& local, const torch::Tensor& gradient, double lr_factor) {
+void LocalVariables::update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient,
+                                 double lr_factor) {
   const std::int64_t rows = local.tensor.size(0);
   const DType dtype = dtype_of(local.tensor.scalar_type());
   const RowBlock block{0, rows, rows == 0 ? 0 : local.tensor.numel() / rows, dtype};
   const GradientRows named(gradient, local.tensor.scalar_type());
-  apply_rows(local.rule, lr_factor, scaler_.updates_before(local.version), block, named.in(block),
+  apply_rows(local.rule, lr_factor, scaler_.updates_before(step), block, named.in(block),
              bytes(local), local.states.front());
 }
 
@@ -335,11 +238,10 @@ void LocalVariables::update_pieces(Local& local, std::uint64_t step) {
   });
 }
 
-void LocalVariables::install(ir::VariableId variable) {
+void LocalVariables::install(ir::VariableId variable, std::uint64_t step) {
   Local& local = locals_[variable.value];
-  const std::uint64_t step = local.version;
   check_untouched(variable);
-  if (local.update_at == ir::UpdateAt::kOwner) {
+  if (local.update_at == program::UpdateAt::kOwner) {
     copy_results(local, step, size_of(dtype_of(local.tensor.scalar_type())));
   } else if (result(local.sources.front().slice, step).samples != 0 && !scaler_.skips(step)) {
     follow(variable, result(local.sources.front().slice, step).news);
@@ -347,17 +249,16 @@ void LocalVariables::install(ir::VariableId variable) {
   }
   {
     const Signal::Lock lock = signal_.lock();
-    of_step(local.arrived, step) = 0;
-    for (const ir::SliceId slice : program_.plan(variable).slices) {
+    for (const program::SliceId slice : program_.plan(variable).slices) {
       Result& installed = result(slice, step);
       if (--installed.uninstalled == 0) installed.payload = {};
     }
   }
-  if (publish(variable, step + 1)) ready_(variable);
+  copy_to_tensor(variable);
 }
 
-void LocalVariables::overwrite(ir::SliceId id, const comm::Payload& parameters) {
-  const ir::Slice& slice = program_.slice(id);
+void LocalVariables::overwrite(program::SliceId id, const comm::Payload& parameters) {
+  const program::Slice& slice = program_.slice(id);
   AD_CHECK(parameters.size == static_cast<std::size_t>(bytes_of(slice).value)) << parameters.size;
   for (const PieceLayout& piece : layout_of(program_, slice)) {
     Local& local = locals_[piece.variable.value];
@@ -373,10 +274,10 @@ void LocalVariables::reload(ir::VariableId variable) {
   watch_.accept(variable);
 }
 
-void LocalVariables::update_whole(ir::VariableId variable, torch::Tensor gradient,
-                                  std::int64_t samples, const std::string& news) {
+void LocalVariables::update_whole(ir::VariableId variable, std::uint64_t step,
+                                  torch::Tensor gradient, std::int64_t samples,
+                                  const std::string& news) {
   Local& local = locals_[variable.value];
-  const std::uint64_t step = local.version;
   check_untouched(variable);
   follow(variable, news);
   if (samples != 0 && !scaler_.skips(step)) {
@@ -389,7 +290,7 @@ void LocalVariables::update_whole(ir::VariableId variable, torch::Tensor gradien
     const double factor = clip_factor_of(local, step);
     if (factor != 1) gradient = gradient * factor;
     if (ir::trained_by_rows(program_.graph->variable(variable))) {
-      update_rows(local, gradient, lr_factor);
+      update_rows(local, step, gradient, lr_factor);
     } else if (rule.rule == ir::Rule::kLamb) {
       const LambNorms norms = sum_lamb_norms(rule, before, bytes(local), gradient.data_ptr(), count,
                                              dtype, local.states.front());
@@ -399,24 +300,14 @@ void LocalVariables::update_whole(ir::VariableId variable, torch::Tensor gradien
             local.states.front(), user_rules_);
     }
   }
-  publish(variable, step + 1);
+  copy_to_tensor(variable);
 }
 
-bool LocalVariables::publish(ir::VariableId variable, std::uint64_t version) {
+void LocalVariables::copy_to_tensor(ir::VariableId variable) {
   Local& local = locals_[variable.value];
-  if (local.shadow.defined()) {
-    local.tensor.copy_(local.shadow);
-    watch_.accept(variable);
-  }
-  bool next_is_there = false;
-  {
-    const Signal::Lock lock = signal_.lock();
-    local.announced = false;
-    local.version.store(version, std::memory_order_release);
-    next_is_there = claim(local);
-  }
-  signal_.notify();
-  return next_is_there;
+  if (!local.shadow.defined()) return;
+  local.tensor.copy_(local.shadow);
+  watch_.accept(variable);
 }
 
 }  // namespace autodist::exec

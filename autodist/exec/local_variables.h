@@ -1,11 +1,11 @@
-// This rank's copies of the variables: which version each has, what has come back for the next one,
-// and when that may be put in.
+// This rank's copies of the variables, and the results that have come back for them and wait.
 //
 // A result waits as it came until the step has read the old version for the last time. Parameters
 // that come later still go in one by one, while a cache holds them; whatever else is left is
-// installed when every slice of the variable is there. Only then has the variable a new version, so
-// that no op sees half of one, nor one too early. A stale variable may be read at any time: it has
-// room for the results of as many more steps, which are installed whole, one after the other.
+// installed when every slice of the variable is there, so that no op sees half a version. A stale
+// variable may be read at any time: it has room for the results of as many more steps, which are
+// installed whole, one after the other. When each of these may happen is the protocol's to say
+// (protocol/rank.h).
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -13,9 +13,7 @@
 
 #include <torch/torch.h>
 
-#include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,49 +25,33 @@
 #include "autodist/exec/signal.h"
 #include "autodist/exec/slice_layout.h"
 #include "autodist/exec/tensor_watch.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::exec {
 
 class LocalVariables {
  public:
-  // `bindings`: the model's own tensors, by variable. `ready` is called, at most once per variable
-  // and step and never under a lock, when install() may run. The other arguments outlive the
-  // object.
-  LocalVariables(const ir::Program& program, const NormPlan& plan, const Norms& norms,
-                 const LossScaler& scaler, const UserRules* user_rules,
-                 const capture::Bindings& bindings, std::uint64_t first_step, Signal& signal,
-                 std::function<void(ir::VariableId)> ready);
+  // `bindings`: the model's own tensors, by variable. The other arguments outlive the object.
+  LocalVariables(const program::Program& program, const Norms& norms, const LossScaler& scaler,
+                 const UserRules* user_rules, const capture::Bindings& bindings, Signal& signal);
 
-  // Version v contains the updates of the steps 0 … v - 1. Any thread; whoever sees a version sees
-  // its values.
-  [[nodiscard]] std::uint64_t version(ir::VariableId variable) const {
-    return locals_[variable.value].version.load(std::memory_order_acquire);
-  }
+  // A combined slice has come back, with what its contributors said (encoded, rider.h). `goes_in`:
+  // nobody reads its variables before they have their new version, so parameters are written at
+  // once. Any thread. Throws Error(kUsage) where somebody has written to such a variable.
+  void take(program::SliceId slice, std::uint64_t step, std::int64_t samples, comm::Payload payload,
+            std::string news, bool goes_in);
 
-  // Blocks until the variable has at least this version. Throws as Signal::wait; the time-out's
-  // message names the slices that are missing and their owners.
-  void wait_for_version(ir::VariableId variable, std::uint64_t version, Seconds limit);
+  // Puts the version in that the step makes, of which all results are here. By one thread. Throws
+  // Error(kUsage) where somebody has written to the variable.
+  void install(ir::VariableId variable, std::uint64_t step);
 
-  // From here until release() the variable is not written; waits for the end of an installation
-  // that is under way (of a stale variable). By the compute thread. Throws as Signal::wait.
-  void hold(ir::VariableId variable, Seconds limit);
-  void release(ir::VariableId variable);
-  [[nodiscard]] bool is_released(ir::VariableId variable) const;  // REQUIRES: the signal's lock
-
-  // A combined slice has come back, with what its contributors said (encoded, rider.h). Any thread.
-  // Throws Error(kUsage) where somebody has written to a variable that it goes into.
-  void take_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
-                   comm::Payload payload, std::string news = "");
-  // Variables that only waited for this norm may go on. Any thread.
-  void norm_known(std::uint64_t step, NormId norm);
-
-  // Puts the next version in. By one thread, after `ready`.
-  void install(ir::VariableId variable);
+  // Whose slices are not here yet: "slice 3 of rank 1 (10.0.0.2)", for messages. REQUIRES: the
+  // signal's lock.
+  [[nodiscard]] std::string missing_results(ir::VariableId variable, std::uint64_t step) const;
 
   // Writes a slice of parameters into its variables, whose versions stay. By the compute thread,
   // between steps, while no result is on its way.
-  void overwrite(ir::SliceId slice, const comm::Payload& parameters);
+  void overwrite(program::SliceId slice, const comm::Payload& parameters);
 
   // The tensor has got other values from outside; the version stays. By the compute thread, between
   // steps.
@@ -80,10 +62,9 @@ class LocalVariables {
   void check_untouched(ir::VariableId variable) const;
 
   // For a variable without slices: applies the rule to a gradient (row-major or, where the variable
-  // is trained by rows, sparse; on the host; scaled here by the clip's factor) and makes the next
-  // version. REQUIRES: released; its norm is known.
-  void update_whole(ir::VariableId variable, torch::Tensor gradient, std::int64_t samples,
-                    const std::string& news);
+  // is trained by rows, sparse; on the host; scaled here by the clip's factor).
+  void update_whole(ir::VariableId variable, std::uint64_t step, torch::Tensor gradient,
+                    std::int64_t samples, const std::string& news);
 
   // State of the rules that run at this rank, by variable and piece (of all its slices, in order;
   // one piece where it has no slices). Empty where the owner updates.
@@ -99,7 +80,7 @@ class LocalVariables {
 
  private:
   struct Source {  // where a part of a variable comes from
-    ir::SliceId slice;
+    program::SliceId slice;
     PieceLayout piece;
   };
   struct Local {
@@ -107,17 +88,12 @@ class LocalVariables {
     torch::Tensor shadow;  // dense and on the host, where the tensor is not
     std::vector<Source> sources;
     std::vector<UpdateState> states;
-    ir::UpdateAt update_at = ir::UpdateAt::kOwner;
+    program::UpdateAt update_at = program::UpdateAt::kOwner;
     ir::UpdateRule rule;  // as declared, or as the news has it; where it runs here
     std::string news;     // that it follows
     std::optional<NormId> clip;
-    std::uint32_t slices = 0;
-    std::atomic<std::uint64_t> version{0};
-    // Guarded by the signal's lock.
-    std::vector<std::uint32_t> arrived;  // slices, by step, cyclically
-    bool released = true;
-    bool announced = false;  // from the call of ready() until the version is in
   };
+  // Guarded by the signal's lock.
   struct Result {
     std::int64_t samples = 0;
     comm::Payload payload;
@@ -131,29 +107,24 @@ class LocalVariables {
   static T& of_step(std::vector<T>& cycle, std::uint64_t step) {
     return cycle[step % cycle.size()];
   }
-  Result& result(ir::SliceId slice, std::uint64_t step) {
+  Result& result(program::SliceId slice, std::uint64_t step) {
     return of_step(results_[slice.value], step);
   }
-  [[nodiscard]] bool claim(Local& local) const;
-  [[nodiscard]] bool may_go_in(ir::SliceId slice, std::uint64_t step) const;
-  [[nodiscard]] std::string describe_wait(ir::VariableId variable) const;
   [[nodiscard]] std::byte* bytes(Local& local) const;
   [[nodiscard]] double clip_factor_of(const Local& local, std::uint64_t step) const;
-  void copy_rows(Local& local, ir::SliceId slice, const comm::Payload& payload) const;
-  void update_rows(Local& local, const torch::Tensor& gradient, double lr_factor);
+  void copy_rows(Local& local, program::SliceId slice, const comm::Payload& payload) const;
+  void update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient,
+                   double lr_factor);
   void copy_results(Local& local, std::uint64_t step, std::size_t element_bytes);
   void update_pieces(Local& local, std::uint64_t step);
   void follow(ir::VariableId variable, const std::string& news);
-  // Whether the next version can be installed at once.
-  bool publish(ir::VariableId variable, std::uint64_t version);
+  void copy_to_tensor(ir::VariableId variable);
 
-  const ir::Program& program_;
+  const program::Program& program_;
   const Norms& norms_;
   const LossScaler& scaler_;
-  const std::optional<NormId> flags_;
   const UserRules* user_rules_;
   Signal& signal_;
-  std::function<void(ir::VariableId)> ready_;
   TensorWatch watch_;
   std::vector<Local> locals_;
   std::vector<std::vector<Result>> results_;             // by slice, then by step, cyclically

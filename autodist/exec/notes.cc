@@ -14,10 +14,11 @@ constexpr Seconds kYears{1e8};
 
 }  // namespace
 
-Notes::Notes(const ir::Program& program, ir::Rank self, Signal& signal, Calls& calls, Post post)
+Notes::Notes(const program::Program& program, program::Rank self, Signal& signal, Calls& calls,
+             Post post)
     : program_(program), self_(self), signal_(signal), calls_(calls), post_(std::move(post)) {
   for (std::uint32_t rank = 0; rank < program.ranks.size(); ++rank) {
-    if (program.computes(ir::Rank(rank))) computing_.push_back(rank);
+    if (program.computes(program::Rank(rank))) computing_.push_back(rank);
   }
 }
 
@@ -74,7 +75,7 @@ std::map<std::uint32_t, std::string> Notes::collect(Topic topic, std::uint64_t s
 void Notes::give_all(Topic topic, std::uint64_t step, const std::string& note) {
   for (std::size_t i = 1; i < program_.ranks.size(); ++i) {
     const auto to = static_cast<std::uint32_t>((self_.value + i) % program_.ranks.size());
-    if (program_.computes(ir::Rank(to))) post_(to, topic, step, note);
+    if (program_.computes(program::Rank(to))) post_(to, topic, step, note);
   }
   keep(topic, step, self_.value, note);
 }
@@ -149,16 +150,14 @@ void Notes::meet(Topic topic, std::uint64_t step) {
 
 void Notes::leave(std::uint64_t step) {
   for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
-    const bool waits_for_us =
-        self_.value == kChief || (program_.computes(self_) && !program_.computes(ir::Rank(rank)));
+    const bool waits_for_us = self_.value == kChief ||
+                              (program_.computes(self_) && !program_.computes(program::Rank(rank)));
     if (rank != self_.value && waits_for_us) post_(rank, Topic::kDone, step, "");
   }
   if (self_.value != kChief) wait_until_done({kChief});
 }
 
-void Notes::wait_for_the_end() {
-  wait_until_done(computing_);
-}
+void Notes::wait_for_the_end() { wait_until_done(computing_); }
 
 // Training takes as long as it takes; a peer that is lost ends the wait.
 void Notes::wait_until_done(const std::vector<std::uint32_t>& ranks) {

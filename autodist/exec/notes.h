@@ -14,7 +14,7 @@
 #include "autodist/comm/transport.h"
 #include "autodist/exec/calls.h"
 #include "autodist/exec/signal.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::exec {
 
@@ -48,7 +48,7 @@ enum class Topic : comm::SliceNumber {
   // numbers of rows to fetch, then those rows; then transfers between stages.
   kStates = 98,
 };
-inline constexpr std::uint64_t kMostCalls = 32;         // between two steps
+inline constexpr std::uint64_t kMostCalls = 32;          // between two steps
 inline constexpr std::uint64_t kMostSavesOnTheWay = 32;  // of the chief, that a rank has not met
 
 inline constexpr std::uint32_t kMostShares = 6;
@@ -61,7 +61,8 @@ class Notes {
                                   const std::string& note)>;
 
   // `program`, `signal` and `calls` outlive it. `calls` waits, except for the end.
-  Notes(const ir::Program& program, ir::Rank self, Signal& signal, Calls& calls, Post post);
+  Notes(const program::Program& program, program::Rank self, Signal& signal, Calls& calls,
+        Post post);
 
   // A note of another rank, on a topic below kStates that nobody answers. By the receiving thread.
   void take(const comm::Frame& frame);
@@ -113,8 +114,8 @@ class Notes {
                                                const std::vector<std::uint32_t>& ranks);
   void wait_until_done(const std::vector<std::uint32_t>& ranks);
 
-  const ir::Program& program_;
-  const ir::Rank self_;
+  const program::Program& program_;
+  const program::Rank self_;
   Signal& signal_;
   Calls& calls_;
   Post post_;

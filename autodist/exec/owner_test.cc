@@ -25,7 +25,7 @@ comm::Payload payload_of(const Numbers& numbers) {
 // One variable of five elements in one slice, owned by rank 0 and contributed to by three ranks.
 class OwnerTest : public ::testing::Test {
  protected:
-  void make(ir::UpdateAt update_at, double max_norm = 0) {
+  void make(program::UpdateAt update_at, double max_norm = 0) {
     auto graph = std::make_shared<ir::Graph>();
     ir::TensorType type;
     type.dtype = DType::kFloat64;
@@ -41,60 +41,51 @@ class OwnerTest : public ::testing::Test {
     program_.variables.resize(1);
     if (max_norm != 0) {
       graph->clips = {{max_norm, {ir::VariableId(0)}}};
-      program_.variables[0].clip = ir::ClipId(0);
+      program_.variables[0].clip = program::ClipId(0);
     }
     program_.graph = graph;
     program_.ranks.resize(3);
     program_.shards = {{ir::VariableId(0), "w", 0, 0, kElements, kElements}};
-    ir::Slice slice;
-    slice.pieces = {{ir::ShardId(0), 0, kElements}};
+    program::Slice slice;
+    slice.pieces = {{program::ShardId(0), 0, kElements}};
     slice.dtype = DType::kFloat64;
-    slice.members = {ir::Rank(0), ir::Rank(1), ir::Rank(2)};
+    slice.members = {program::Rank(0), program::Rank(1), program::Rank(2)};
     slice.update_at = update_at;
     slice.synchronous = synchronous_;
     program_.slices = {slice};
-    program_.variables[0].slices = {ir::SliceId(0)};
+    program_.variables[0].slices = {program::SliceId(0)};
     if (scaling_) {
-      const ir::Stream stream{ir::StreamKind::kCompute, {ir::Barrier{ir::barrier_of(*scaling_)}}};
+      const program::Stream stream{program::StreamKind::kCompute,
+                                   {program::AgreeFinite{*scaling_}}};
       program_.roles = {{slice.members, {stream}}};
       for (std::uint32_t rank : {0, 1, 2}) program_.ranks[rank].replica = rank;
     }
     scaler_ = std::make_unique<LossScaler>(scaling_, 0);
-    plan_ = std::make_unique<NormPlan>(program_);
-    norms_ = std::make_unique<Norms>(plan_->parts);
+    job_ = std::make_unique<protocol::Job>(program_);
+    plan_ = std::make_unique<NormPlan>(program_, *job_);
+    norms_ = std::make_unique<Norms>(job_->norms.parts);
     owner_ = std::make_unique<Owner>(
-        program_, ir::Rank(0), 0,
+        program_, *job_, program::Rank(0), 0,
         std::vector<const std::byte*>{reinterpret_cast<const std::byte*>(initial_.data())}, *plan_,
-        *norms_, *scaler_, nullptr,
-        OwnerSink{[this](ir::SliceId, std::uint64_t step, std::int64_t samples,
-                         const comm::Payload& payload, const std::string& rider) {
-                    keep(step, samples, payload);
-                    rider_ = rider;
-                  },
-                  [this](ir::SliceId, ir::Rank to, std::uint64_t step, std::int64_t samples,
-                         const comm::Payload& payload) {
-                    answered_ = to.value;
-                    keep(step, samples, payload);
-                  },
-                  [](ir::SliceId, ir::Rank, std::uint64_t, const comm::Payload&) {},
-                  [this](ir::SliceId, std::uint64_t, bool, const std::vector<SquaredSums>& sums) {
-                    sums_ = sums;
-                  }});
+        *norms_, *scaler_, nullptr, signal_);
   }
 
-  void keep(std::uint64_t step, std::int64_t samples, const comm::Payload& payload) {
-    result_step_ = step;
-    samples_ = samples;
-    last_ = payload;
-    const auto* numbers = reinterpret_cast<const double*>(payload.data);
+  void keep(const CombinedSlice& combined) {
+    samples_ = combined.samples;
+    rider_ = combined.rider;
+    sums_ = combined.sums;
+    last_ = combined.payload;
+    if (last_.data == nullptr) return;
+    const auto* numbers = reinterpret_cast<const double*>(last_.data);
     result_.assign(numbers, numbers + kElements);
   }
-  bool add(std::uint32_t from, std::int64_t samples, const Numbers& gradient,
+  void add(std::uint32_t from, std::int64_t samples, const Numbers& gradient,
            std::uint64_t step = 0, const Rider& rider = {}) {
-    return owner_->add(ir::SliceId(0), step, ir::Rank(from), samples,
-                       samples == 0 ? comm::Payload{} : payload_of(gradient), encode(rider));
+    owner_->keep(program::SliceId(0), step, program::Rank(from), samples,
+                 samples == 0 ? comm::Payload{} : payload_of(gradient), encode(rider));
   }
-  bool merge() { return owner_->merge(ir::SliceId(0)); }
+  void merge(std::uint64_t step = 0) { keep(owner_->merge(program::SliceId(0), step)); }
+  void update(std::uint64_t step = 0) { keep(owner_->update(program::SliceId(0), step)); }
 
   // What a rank says of the one variable.
   [[nodiscard]] std::string news(const VariableNews& of_w) const {
@@ -105,13 +96,13 @@ class OwnerTest : public ::testing::Test {
   bool synchronous_ = true;
   std::optional<ir::LossScaling> scaling_;
   Numbers initial_ = {10, 20, 30, 40, 50};
-  ir::Program program_;
+  program::Program program_;
+  Signal signal_;
+  std::unique_ptr<protocol::Job> job_;
   std::unique_ptr<NormPlan> plan_;
   std::unique_ptr<Norms> norms_;
   std::unique_ptr<LossScaler> scaler_;
   std::unique_ptr<Owner> owner_;
-  std::uint64_t result_step_ = 99;
-  std::uint32_t answered_ = 99;
   std::int64_t samples_ = -1;
   comm::Payload last_;
   Numbers result_;
@@ -120,52 +111,47 @@ class OwnerTest : public ::testing::Test {
 };
 
 TEST_F(OwnerTest, WeighsByTheSamplesBehindEachGradient) {
-  make(ir::UpdateAt::kEveryRank);
-  EXPECT_FALSE(add(2, 1, {4, 4, 4, 4, 8}));
-  EXPECT_FALSE(add(0, 3, {0, 4, 8, 12, 0}));
-  EXPECT_TRUE(add(1, 0, {}));
-  EXPECT_FALSE(merge());
+  make(program::UpdateAt::kEveryRank);
+  add(2, 1, {4, 4, 4, 4, 8});
+  add(0, 3, {0, 4, 8, 12, 0});
+  add(1, 0, {});
+  merge();
   EXPECT_EQ(result_, (Numbers{1, 4, 7, 10, 2}));
   EXPECT_EQ(samples_, 4);
-  EXPECT_EQ(result_step_, 0);
 }
 
-TEST_F(OwnerTest, AnAsynchronousOneAppliesAsTheyComeAndAnswersTheSender) {
+TEST_F(OwnerTest, AnAsynchronousOneAppliesOneAfterTheOtherAsTheyCame) {
   synchronous_ = false;
-  make(ir::UpdateAt::kOwner);
-  EXPECT_TRUE(add(2, 3, {1, 0, 0, 0, 0}));
-  EXPECT_FALSE(add(0, 1, {0, 1, 0, 0, 0}));  // waits behind it
-  EXPECT_TRUE(merge());
-  EXPECT_EQ(answered_, 2U);
+  make(program::UpdateAt::kOwner);
+  add(2, 3, {1, 0, 0, 0, 0});
+  add(0, 1, {0, 1, 0, 0, 0});
+  merge();
   const Numbers after_one = result_;
   EXPECT_LT(after_one[0], initial_[0]);
   EXPECT_EQ(after_one[1], initial_[1]);
-  EXPECT_FALSE(merge());
-  EXPECT_EQ(answered_, 0U);
+  merge();
   EXPECT_EQ(result_[0], after_one[0]);
   EXPECT_LT(result_[1], initial_[1]);
-  EXPECT_TRUE(add(2, 0, {}, 1));  // no samples: it only wants to know
-  EXPECT_FALSE(merge());
-  EXPECT_EQ(result_step_, 1U);
+  add(2, 0, {}, 1);  // no samples: it only wants to know
+  merge(1);
   EXPECT_EQ(samples_, 0);
-  EXPECT_THROW((void)add(2, 1, {1, 1, 1, 1, 1}, 1), InternalError);
+  EXPECT_THROW(add(2, 1, {1, 1, 1, 1, 1}, 1), InternalError);
 }
 
 TEST_F(OwnerTest, AddsWhereTheLossIsASum) {
   reduction_ = ir::Reduction::kSum;
-  make(ir::UpdateAt::kEveryRank);
-  for (std::uint32_t rank : {0, 1}) EXPECT_FALSE(add(rank, 5, {1, 2, 3, 4, 5}));
-  EXPECT_TRUE(add(2, 1, {1, 1, 1, 1, 1}));
-  EXPECT_FALSE(merge());
+  make(program::UpdateAt::kEveryRank);
+  for (std::uint32_t rank : {0, 1}) add(rank, 5, {1, 2, 3, 4, 5});
+  add(2, 1, {1, 1, 1, 1, 1});
+  merge();
   EXPECT_EQ(result_, (Numbers{3, 5, 7, 9, 11}));
 }
 
 TEST_F(OwnerTest, AppliesTheRuleToItsMasterCopyStepByStep) {
-  make(ir::UpdateAt::kOwner);
+  make(program::UpdateAt::kOwner);
   for (std::uint64_t step = 0; step < 3; ++step) {
     for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, {1, 2, 3, 4, 5}, step);
-    EXPECT_FALSE(merge());
-    EXPECT_EQ(result_step_, step);
+    merge(step);
   }
   // Thirds of one do not add up to it exactly.
   for (std::size_t i = 0; i < result_.size(); ++i) EXPECT_NEAR(result_[i], 7.0 * (i + 1), 1e-12);
@@ -177,7 +163,7 @@ TEST_F(OwnerTest, TheOrderOfArrivalDoesNotChangeABit) {
       {0.1, 1e16, 3, -7e-9, 1}, {0.2, 1, 3e8, 7e-9, 1e-30}, {0.3, -1e16, 1e-8, 1.0 / 3, -1}};
   Numbers expected;
   do {
-    make(ir::UpdateAt::kEveryRank);
+    make(program::UpdateAt::kEveryRank);
     for (const std::uint32_t rank : order) add(rank, rank + 1, gradients[rank]);
     merge();
     if (expected.empty()) expected = result_;
@@ -186,20 +172,21 @@ TEST_F(OwnerTest, TheOrderOfArrivalDoesNotChangeABit) {
 }
 
 TEST_F(OwnerTest, TheNextStepMayArriveWhileThisOneIsIncomplete) {
-  make(ir::UpdateAt::kOwner);
-  EXPECT_FALSE(add(0, 1, {1, 1, 1, 1, 1}, 0));
-  EXPECT_FALSE(add(0, 1, {2, 2, 2, 2, 2}, 1));
-  EXPECT_FALSE(add(1, 1, {1, 1, 1, 1, 1}, 0));
-  EXPECT_FALSE(add(1, 1, {2, 2, 2, 2, 2}, 1));
-  EXPECT_FALSE(add(2, 1, {2, 2, 2, 2, 2}, 1));
-  EXPECT_TRUE(add(2, 1, {1, 1, 1, 1, 1}, 0));
-  EXPECT_TRUE(merge()) << "step 1 is complete already";
-  EXPECT_FALSE(merge());
+  make(program::UpdateAt::kOwner);
+  add(0, 1, {1, 1, 1, 1, 1}, 0);
+  add(0, 1, {2, 2, 2, 2, 2}, 1);
+  add(1, 1, {1, 1, 1, 1, 1}, 0);
+  add(1, 1, {2, 2, 2, 2, 2}, 1);
+  add(2, 1, {2, 2, 2, 2, 2}, 1);
+  add(2, 1, {1, 1, 1, 1, 1}, 0);
+  merge(0);
+  EXPECT_NEAR(result_[0], 9, 1e-12);
+  merge(1);
   EXPECT_NEAR(result_[0], 7, 1e-12);
 }
 
 TEST_F(OwnerTest, AStepWithoutSamplesUpdatesNothing) {
-  make(ir::UpdateAt::kOwner);
+  make(program::UpdateAt::kOwner);
   for (std::uint32_t rank : {0, 1, 2}) add(rank, 0, {});
   merge();
   EXPECT_EQ(result_, initial_);
@@ -207,62 +194,61 @@ TEST_F(OwnerTest, AStepWithoutSamplesUpdatesNothing) {
 }
 
 TEST_F(OwnerTest, WhatIsStillReadIsNotWritten) {
-  make(ir::UpdateAt::kOwner);
+  make(program::UpdateAt::kOwner);
   for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, {1, 1, 1, 1, 1}, 0);
   merge();
   const comm::Payload on_its_way = last_;
   const Numbers before = result_;
   for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, {1, 1, 1, 1, 1}, 1);
-  merge();
+  merge(1);
   const auto* numbers = reinterpret_cast<const double*>(on_its_way.data);
   EXPECT_EQ(Numbers(numbers, numbers + kElements), before);
   EXPECT_NE(result_, before);
 }
 
-TEST_F(OwnerTest, AClippedSliceWaitsForItsNorm) {
-  make(ir::UpdateAt::kOwner, /*max_norm=*/5);
+TEST_F(OwnerTest, ASliceIsClippedByItsNorm) {
+  make(program::UpdateAt::kOwner, /*max_norm=*/5);
   for (std::uint32_t rank : {0, 1, 2}) add(rank, rank == 0 ? 1 : 0, {6, 8, 0, 0, 0});
-  EXPECT_FALSE(merge());
+  merge();
   EXPECT_TRUE(result_.empty());
   ASSERT_EQ(sums_, (std::vector<SquaredSums>{{100, 0}}));
-  EXPECT_TRUE(norms_->add(0, {NormId(0), 0}, sums_[0]));
-  EXPECT_TRUE(owner_->norm_known(0, NormId(0)).empty());
+  norms_->put(0, {NormId(0), 0}, sums_[0]);
+  update();
   EXPECT_NEAR(result_[0], 10 - 3, 1e-5);
   EXPECT_NEAR(result_[1], 20 - 4, 1e-5);
 }
 
-TEST_F(OwnerTest, AScaledStepWaitsForAllFlagsAndIsSkippedByOne) {
+TEST_F(OwnerTest, AStepThatAllSkipUpdatesNothing) {
   scaling_ = ir::LossScaling();
-  make(ir::UpdateAt::kOwner);
-  ASSERT_EQ(plan_->parts[plan_->flags->value], 3U);
+  make(program::UpdateAt::kOwner);
+  ASSERT_EQ(job_->norms.parts[job_->norms.flags->value], 3U);
   for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, {1, 1, 1, 1, 1}, 0);
-  EXPECT_FALSE(merge());
-  EXPECT_TRUE(result_.empty());
+  merge();
+  EXPECT_TRUE(result_.empty()) << "it waits for the flags of all";
   scaler_->decide(0, /*overflow=*/true);
-  EXPECT_TRUE(owner_->norm_known(0, *plan_->flags).empty());
+  update();
   EXPECT_EQ(result_, initial_);
   EXPECT_EQ(samples_, 0);
   for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, {1, 1, 1, 1, 1}, 1);
-  EXPECT_FALSE(merge());
+  merge(1);
   scaler_->decide(1, /*overflow=*/false);
-  EXPECT_TRUE(owner_->norm_known(1, *plan_->flags).empty());
+  update(1);
   EXPECT_EQ(result_, (Numbers{9, 19, 29, 39, 49}));
-  EXPECT_EQ(result_step_, 1U);
 }
 
 TEST_F(OwnerTest, UpdatesByTheOptionsThatComeWithTheContributions) {
-  make(ir::UpdateAt::kOwner);
+  make(program::UpdateAt::kOwner);
   const Numbers ones{1, 1, 1, 1, 1};
   for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, ones, 0, {news({{{"lr", 4}}, {}}), {}, ""});
   merge();
   EXPECT_NEAR(result_[0], 10 - 4, 1e-12);
   for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, ones, 1);  // as declared again
-  merge();
+  merge(1);
   EXPECT_NEAR(result_[0], 10 - 4 - 1, 1e-12);
 }
 
 TEST_F(OwnerTest, AddsTheSumsOfItsContributorsInTheOrderOfRanks) {
-  make(ir::UpdateAt::kOwner);
+  make(program::UpdateAt::kOwner);
   const Numbers ones{1, 1, 1, 1, 1};
   add(2, 1, ones, 0, {"", {-1e16}, ""});
   add(0, 1, ones, 0, {"", {1e16, 3}, ""});
@@ -272,7 +258,7 @@ TEST_F(OwnerTest, AddsTheSumsOfItsContributorsInTheOrderOfRanks) {
 }
 
 TEST_F(OwnerTest, ContributorsThatDisagreeAreNamedBeforeAnythingIsUpdated) {
-  make(ir::UpdateAt::kOwner);
+  make(program::UpdateAt::kOwner);
   const Numbers ones{1, 1, 1, 1, 1};
   add(0, 1, ones, 0, {news({{}, 7}), {}, ""});
   add(1, 1, ones, 0);
@@ -292,7 +278,7 @@ TEST_F(OwnerTest, ContributorsThatDisagreeAreNamedBeforeAnythingIsUpdated) {
 }
 
 TEST_F(OwnerTest, AnOwnerThatIsNoMemberTakesTheNewValuesOfTheLowest) {
-  make(ir::UpdateAt::kOwner);
+  make(program::UpdateAt::kOwner);
   const Numbers ones{1, 1, 1, 1, 1};
   const Numbers values{0, 0, 0, 0, 100};
   const std::string bytes(reinterpret_cast<const char*>(values.data()), 5 * sizeof(double));
@@ -303,7 +289,7 @@ TEST_F(OwnerTest, AnOwnerThatIsNoMemberTakesTheNewValuesOfTheLowest) {
 }
 
 TEST_F(OwnerTest, RefusesWhatCannotBe) {
-  make(ir::UpdateAt::kOwner);
+  make(program::UpdateAt::kOwner);
   EXPECT_THROW(add(7, 1, initial_), InternalError) << "no member";
   EXPECT_THROW(add(0, 1, {1, 2}), InternalError) << "wrong size";
   EXPECT_THROW(add(0, 1, initial_, 2), InternalError) << "step out of reach";

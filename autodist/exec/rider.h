@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "autodist/ir/optimizer.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::exec {
 
@@ -51,7 +51,7 @@ News decode_news(const ir::Graph& graph, const std::string& bytes);
 
 // What one rank said of a step.
 struct Said {
-  ir::Rank rank;
+  program::Rank rank;
   const std::string* news;
 };
 // Throws Error(kUsage) where they differ, naming the ranks, the variable and what to do.

@@ -47,9 +47,12 @@ TEST(Rider, RanksThatDisagreeAreNamedWithWhatTheySaid) {
   const ir::Graph graph = graph_of_two();
   const std::string slow = encode_news(graph, {{kB, {{{"lr", 0.05}}, {}}}});
   const std::string none;
-  EXPECT_NO_THROW(check_agreement(graph, 3, {{ir::Rank(0), &slow}, {ir::Rank(1), &slow}}));
+  EXPECT_NO_THROW(
+      check_agreement(graph, 3, {{program::Rank(0), &slow}, {program::Rank(1), &slow}}));
   try {
-    check_agreement(graph, 3, {{ir::Rank(0), &none}, {ir::Rank(1), &slow}, {ir::Rank(4), &slow}});
+    check_agreement(
+        graph, 3,
+        {{program::Rank(0), &none}, {program::Rank(1), &slow}, {program::Rank(4), &slow}});
     FAIL();
   } catch (const Error& error) {
     const std::string text = error.what();

@@ -35,16 +35,18 @@ comm::Payload payload_of(const std::vector<std::int64_t>& numbers) {
 
 }  // namespace
 
-RowFetcher::RowFetcher(const ir::Program& program, Signal& signal, Ask ask)
-    : program_(program), signal_(signal), ask_(std::move(ask)), asked_(program.slices.size()) {
+RowFetcher::RowFetcher(const program::Program& program, Signal& signal)
+    : program_(program), signal_(signal), asked_(program.slices.size()) {
   for (std::size_t i = 0; i < asked_.size(); ++i) {
-    const ir::Slice& slice = program.slices[i];
-    if (slice.rows == ir::RowTransfer::kFetch) asked_[i].block = block_of(program, slice);
+    const program::Slice& slice = program.slices[i];
+    if (slice.rows == program::RowTransfer::kFetch) asked_[i].block = block_of(program, slice);
   }
 }
 
-void RowFetcher::fetch(ir::VariableId variable, const std::vector<torch::Tensor>& numbers,
-                       std::uint64_t step) {
+std::vector<RowFetcher::Wanted> RowFetcher::want(ir::VariableId variable,
+                                                 const std::vector<torch::Tensor>& numbers,
+                                                 std::uint64_t step) {
+  std::vector<Wanted> wanted;
   const std::vector<std::int64_t> rows = each_once(numbers);
   const std::int64_t table = shape_of(*program_.graph, variable)[0];
   if (!rows.empty() && (rows.front() < 0 || rows.back() >= table)) {
@@ -52,7 +54,7 @@ void RowFetcher::fetch(ir::VariableId variable, const std::vector<torch::Tensor>
          program_.graph->variable(variable).name, table,
          rows.front() < 0 ? rows.front() : rows.back());
   }
-  for (const ir::SliceId id : program_.plan(variable).slices) {
+  for (const program::SliceId id : program_.plan(variable).slices) {
     Asked& asked = asked_[id.value];
     const std::int64_t first = asked.block.first;
     const auto begin = std::lower_bound(rows.begin(), rows.end(), first);
@@ -64,11 +66,12 @@ void RowFetcher::fetch(ir::VariableId variable, const std::vector<torch::Tensor>
       asked.answered = false;
       for (auto row = begin; row != end; ++row) asked.numbers.push_back(*row - first);
     }
-    ask_(id, step, payload_of(asked.numbers));
+    wanted.push_back({id, payload_of(asked.numbers)});
   }
+  return wanted;
 }
 
-void RowFetcher::take(ir::SliceId slice, std::uint64_t step, comm::Payload rows) {
+void RowFetcher::take(program::SliceId slice, std::uint64_t step, comm::Payload rows) {
   {
     const Signal::Lock lock = signal_.lock();
     Asked& asked = asked_.at(slice.value);
@@ -79,25 +82,20 @@ void RowFetcher::take(ir::SliceId slice, std::uint64_t step, comm::Payload rows)
     asked.rows = std::move(rows);
     asked.answered = true;
   }
-  signal_.notify();
 }
 
-void RowFetcher::install(ir::VariableId variable, torch::Tensor table, Seconds limit) {
-  for (const ir::SliceId id : program_.plan(variable).slices) {
+void RowFetcher::install(ir::VariableId variable, torch::Tensor table) {
+  for (const program::SliceId id : program_.plan(variable).slices) {
     Asked& asked = asked_[id.value];
     if (asked.numbers.empty()) continue;
-    Signal::Lock lock = signal_.lock();
-    signal_.wait(
-        lock, limit, [&] { return asked.answered; },
-        [&] {
-          const ir::Rank owner = program_.slice(id).owner;
-          return fmt::format("step {}: variable '{}' waits for {} rows of rank {} ({}).",
-                             asked.step, program_.graph->variable(variable).name,
-                             asked.numbers.size(), owner, program_.ranks[owner.value].node);
-        });
-    const comm::Payload rows = std::exchange(asked.rows, {});
-    std::vector<std::int64_t> numbers = std::exchange(asked.numbers, {});
-    lock.unlock();
+    comm::Payload rows;
+    std::vector<std::int64_t> numbers;
+    {
+      const Signal::Lock lock = signal_.lock();
+      AD_CHECK(asked.answered) << "rows of slice " << id << " are not here";
+      rows = std::exchange(asked.rows, {});
+      numbers = std::exchange(asked.numbers, {});
+    }
     for (std::int64_t& row : numbers) row += asked.block.first;
     const auto count = static_cast<std::int64_t>(numbers.size());
     std::vector<std::int64_t> shape = table.sizes().vec();
@@ -106,6 +104,17 @@ void RowFetcher::install(ir::VariableId variable, torch::Tensor table, Seconds l
     table.index_copy_(0, torch::from_blob(numbers.data(), {count}, torch::kInt64),
                       torch::from_blob(data, shape, table.scalar_type()));
   }
+}
+
+std::string RowFetcher::missing_rows(ir::VariableId variable) const {
+  for (const program::SliceId id : program_.plan(variable).slices) {
+    const Asked& asked = asked_[id.value];
+    if (asked.numbers.empty() || asked.answered) continue;
+    const program::Rank owner = program_.slice(id).owner;
+    return fmt::format("{} rows of rank {} ({}) are missing", asked.numbers.size(), owner,
+                       program_.ranks[owner.value].node);
+  }
+  return "";
 }
 
 }  // namespace autodist::exec

@@ -7,35 +7,42 @@
 #include <torch/torch.h>
 
 #include <cstdint>
-#include <functional>
+#include <string>
 #include <vector>
 
 #include "autodist/comm/transport.h"
 #include "autodist/exec/signal.h"
 #include "autodist/exec/sparse_rows.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::exec {
 
 class RowFetcher {
  public:
-  // Asks the slice's owner for rows by their numbers (int64, ascending, from 0 within the slice).
-  using Ask = std::function<void(ir::SliceId, std::uint64_t step, comm::Payload numbers)>;
-
   // `program` and `signal` outlive it.
-  RowFetcher(const ir::Program& program, Signal& signal, Ask ask);
+  RowFetcher(const program::Program& program, Signal& signal);
 
-  // Asks for the rows whose numbers the tensors hold, each once. By the compute thread. REQUIRES:
-  // once per variable and step; install() of the step before was called.
-  void fetch(ir::VariableId variable, const std::vector<torch::Tensor>& numbers,
-             std::uint64_t step);
+  // Rows of a slice that its owner is to be asked for.
+  struct Wanted {
+    program::SliceId slice;
+    comm::Payload numbers;  // int64, ascending, from 0 within the slice
+  };
+  // The rows whose numbers the tensors hold, each once. By the compute thread. REQUIRES: once per
+  // variable and step; install() of the step before was called.
+  [[nodiscard]] std::vector<Wanted> want(ir::VariableId variable,
+                                         const std::vector<torch::Tensor>& numbers,
+                                         std::uint64_t step);
 
   // What a slice's owner answered. Any thread. Throws InternalError for what was not asked.
-  void take(ir::SliceId slice, std::uint64_t step, comm::Payload rows);
+  void take(program::SliceId slice, std::uint64_t step, comm::Payload rows);
 
-  // Waits for all answers and puts the rows into the variable, whose other rows stay as they are;
-  // nothing where none were asked for. By the compute thread. Throws as Signal::wait.
-  void install(ir::VariableId variable, torch::Tensor table, Seconds limit);
+  // Puts the rows that came into the variable, whose other rows stay as they are; nothing where
+  // none were asked for. By the compute thread. REQUIRES: all answers are here.
+  void install(ir::VariableId variable, torch::Tensor table);
+
+  // What a variable waits for: "12 rows of rank 1 (10.0.0.2) are missing", or nothing. REQUIRES:
+  // the signal's lock.
+  [[nodiscard]] std::string missing_rows(ir::VariableId variable) const;
 
  private:
   struct Asked {
@@ -46,9 +53,8 @@ class RowFetcher {
     comm::Payload rows;
   };
 
-  const ir::Program& program_;
+  const program::Program& program_;
   Signal& signal_;
-  Ask ask_;
   std::vector<Asked> asked_;  // by slice
 };
 

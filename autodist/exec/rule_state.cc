@@ -29,7 +29,7 @@ std::string name_of_state(const ir::Variable& variable, const std::string& state
 // Calls visit(piece, its own place in a slice of state, UpdateState&) for each piece of a variable
 // whose rule runs at this rank.
 template <typename Visit>
-void for_each_local_state(const ir::Program& program, LocalVariables& variables,
+void for_each_local_state(const program::Program& program, LocalVariables& variables,
                           ir::VariableId variable, Visit visit) {
   std::vector<UpdateState>& states = variables.states(variable);
   if (states.empty()) return;
@@ -48,12 +48,12 @@ void for_each_local_state(const ir::Program& program, LocalVariables& variables,
 }
 
 // Of the graph's buffers, those that this rank's ops write.
-std::vector<bool> buffers_written_at(const ir::Program& program, ir::Rank rank) {
+std::vector<bool> buffers_written_at(const program::Program& program, program::Rank rank) {
   const ir::Graph& graph = *program.graph;
   std::set<ir::StorageId> written;
-  for (const ir::Stream& stream : role_of(program, rank).streams) {
-    for (const ir::Instruction& instruction : stream.instructions) {
-      const auto* compute = std::get_if<ir::Compute>(&instruction);
+  for (const program::Stream& stream : role_of(program, rank).streams) {
+    for (const program::Instruction& instruction : stream.instructions) {
+      const auto* compute = std::get_if<program::Compute>(&instruction);
       if (compute == nullptr || compute->micro_batch != 0) continue;
       for (const ir::StorageId each : written_storages(graph, graph.op(compute->op))) {
         written.insert(each);
@@ -130,7 +130,7 @@ void take(const ir::Graph& graph, const PieceLayout& piece, const Tensors& tenso
 }  // namespace
 
 // On the wire: per piece its states, one after the other.
-comm::Payload Synchroniser::packed_states(ir::SliceId slice) {
+comm::Payload Synchroniser::packed_states(program::SliceId slice) {
   std::size_t size = 0;
   for (const UpdateState& state : owner_->states(slice)) {
     size += state.names().size() * state.bytes_per_state();
@@ -150,8 +150,9 @@ comm::Payload Synchroniser::packed_states(ir::SliceId slice) {
 // The chief has every variable's newest version, so all its slices are merged, and none is again
 // before the chief contributes.
 void Synchroniser::send_states(std::uint64_t step) {
-  for (const ir::SliceId slice : owner_->slices()) {
-    if (ir::combines(program_.slice(slice), ir::Rank(0))) continue;  // the chief has them itself
+  for (const program::SliceId slice : owner_->slices()) {
+    if (program::combines(program_.slice(slice), program::Rank(0)))
+      continue;  // the chief has them itself
     if (program_.slice(slice).owner != self_) continue;
     post_note(0, note_number(kStatesBlock, slice), step, packed_states(slice));
   }
@@ -178,7 +179,8 @@ std::map<Synchroniser::NoteKey, comm::Payload> Synchroniser::collect(
   return notes;
 }
 
-void Synchroniser::put_states(ir::SliceId id, const std::byte* packed, Tensors& tensors) const {
+void Synchroniser::put_states(program::SliceId id, const std::byte* packed,
+                              Tensors& tensors) const {
   const ir::Graph& graph = *program_.graph;
   for (const PieceLayout& piece : layout_of(program_, program_.slice(id))) {
     UpdateState state(graph.variable(piece.variable).update, piece.count, program_.slice(id).dtype,
@@ -197,8 +199,8 @@ std::vector<NamedTensor> Synchroniser::gather_state(std::uint64_t step) {
   std::vector<bool> asked(program_.ranks.size());
   std::vector<NoteKey> expected;
   for (std::size_t i = 0; i < program_.slices.size(); ++i) {
-    const ir::Slice& slice = program_.slices[i];
-    if (ir::combines(slice, self_) || slice.update_at != ir::UpdateAt::kOwner) continue;
+    const program::Slice& slice = program_.slices[i];
+    if (program::combines(slice, self_) || slice.update_at != program::UpdateAt::kOwner) continue;
     expected.emplace_back(slice.owner.value, kStates + i);
     if (asked[slice.owner.value]) continue;
     asked[slice.owner.value] = true;
@@ -206,10 +208,10 @@ std::vector<NamedTensor> Synchroniser::gather_state(std::uint64_t step) {
   }
   Tensors tensors;
   for (const auto& [key, packed] : collect(expected, "optimizer state")) {
-    put_states(ir::SliceId(key.second - kStates), packed.data, tensors);
+    put_states(program::SliceId(key.second - kStates), packed.data, tensors);
   }
-  for (const ir::SliceId slice : owner_->slices()) {
-    if (program_.slice(slice).update_at != ir::UpdateAt::kOwner) continue;
+  for (const program::SliceId slice : owner_->slices()) {
+    if (program_.slice(slice).update_at != program::UpdateAt::kOwner) continue;
     put_states(slice, packed_states(slice).data, tensors);
   }
   for (std::size_t i = 0; i < program_.variables.size(); ++i) {
@@ -224,7 +226,7 @@ std::vector<NamedTensor> Synchroniser::gather_state(std::uint64_t step) {
 void Synchroniser::load_state(const std::vector<NamedTensor>& state) {
   Tensors tensors;
   for (const NamedTensor& each : state) tensors.emplace(each.name, each.tensor.to(torch::kCPU));
-  for (const ir::SliceId slice : owner_->slices()) {
+  for (const program::SliceId slice : owner_->slices()) {
     const std::vector<PieceLayout> pieces = layout_of(program_, program_.slice(slice));
     std::vector<UpdateState>& states = owner_->states(slice);
     for (std::size_t i = 0; i < states.size(); ++i) {
@@ -244,7 +246,7 @@ void Synchroniser::load_state(const std::vector<NamedTensor>& state) {
 void Synchroniser::pull(std::uint64_t step) {
   notes_.meet(Topic::kMet, step);
   pull_parameters(Topic::kParametersWanted, step,
-                  [](const ir::Slice& slice) { return !slice.synchronous; });
+                  [](const program::Slice& slice) { return !slice.synchronous; });
   notes_.meet(Topic::kParted, step);
 }
 
@@ -253,7 +255,7 @@ void Synchroniser::pull_alone(std::uint64_t step) {
     return pull_parameters(Topic::kStagesWanted, step, elsewhere_than(self_));
   }
   pull_parameters(Topic::kParametersWanted, step,
-                  [](const ir::Slice& slice) { return !slice.synchronous; });
+                  [](const program::Slice& slice) { return !slice.synchronous; });
 }
 
 // The owner has this step's version, for it said so; and no later one before this rank contributes.
@@ -266,20 +268,20 @@ void Synchroniser::pull_parameters(Topic topic, std::uint64_t step, Wanted wante
   std::vector<bool> asked(program_.ranks.size());
   std::vector<NoteKey> expected;
   for (std::size_t i = 0; i < program_.slices.size(); ++i) {
-    const ir::Slice& slice = program_.slices[i];
+    const program::Slice& slice = program_.slices[i];
     if (!wanted(slice)) continue;
     if (slice.owner == self_) {
-      variables_->overwrite(ir::SliceId(i), owner_->parameters(ir::SliceId(i)));
+      variables_->overwrite(program::SliceId(i), owner_->parameters(program::SliceId(i)));
       continue;
     }
-    expected.emplace_back(slice.owner.value, note_number(kParametersBlock, ir::SliceId(i)));
+    expected.emplace_back(slice.owner.value, note_number(kParametersBlock, program::SliceId(i)));
     if (asked[slice.owner.value]) continue;
     asked[slice.owner.value] = true;
     post_note(slice.owner.value, static_cast<comm::SliceNumber>(topic), step, {});
   }
   for (const auto& [key, parameters] : collect(expected, "parameters")) {
-    const comm::SliceNumber first = note_number(kParametersBlock, ir::SliceId(0));
-    variables_->overwrite(ir::SliceId(key.second - first), parameters);
+    const comm::SliceNumber first = note_number(kParametersBlock, program::SliceId(0));
+    variables_->overwrite(program::SliceId(key.second - first), parameters);
   }
 }
 
@@ -303,7 +305,7 @@ void Synchroniser::pull_buffers(std::uint64_t step) {
   }
   for (const auto& [rank, theirs] :
        notes_.exchange(Topic::kBuffers, step, write_safetensors(bytes))) {
-    const bool mate = program_.batch_part(ir::Rank(rank)) == program_.batch_part(self_);
+    const bool mate = program_.batch_part(program::Rank(rank)) == program_.batch_part(self_);
     if (!mate || rank == self_.value) continue;
     const std::string where = fmt::format("the buffers of rank {}", rank);
     for (const TensorData& each : read_safetensors(theirs, where).tensors) {
@@ -318,11 +320,11 @@ void Synchroniser::pull_buffers(std::uint64_t step) {
 template <typename Visit>
 void Synchroniser::for_each_owed(std::uint32_t rank, Visit visit) {
   for (std::size_t i = 0; i < program_.slices.size(); ++i) {
-    const ir::SliceId id(i);
-    const ir::Slice& slice = program_.slices[i];
+    const program::SliceId id(i);
+    const program::Slice& slice = program_.slices[i];
     if (!feeds_back(slice)) continue;
     const bool here = rank == self_.value;
-    if (std::binary_search(slice.members.begin(), slice.members.end(), ir::Rank(rank))) {
+    if (std::binary_search(slice.members.begin(), slice.members.end(), program::Rank(rank))) {
       visit(id, "owed", here ? contributor_->residual(id) : nullptr);
     }
     if (slice.owner.value == rank && loses_averages(slice)) {
@@ -359,11 +361,11 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_owed(std:
 
 std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_owed_of_slices(
     std::uint64_t step) {
-  const auto number_of = [&](ir::SliceId slice, const std::string& name) {
+  const auto number_of = [&](program::SliceId slice, const std::string& name) {
     return note_number(name == "owed" ? kOwedBlock : kOwedAverageBlock, slice);
   };
   if (self_.value != 0) {
-    for_each_owed(self_.value, [&](ir::SliceId slice, const char* name, std::byte* residual) {
+    for_each_owed(self_.value, [&](program::SliceId slice, const char* name, std::byte* residual) {
       const auto size = static_cast<std::size_t>(bytes_of(program_.slice(slice)).value);
       std::shared_ptr<std::byte> copy = allocate_aligned(size);  // the next step changes it
       std::memcpy(copy.get(), residual, size);
@@ -373,7 +375,7 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_owed_of_s
   }
   std::vector<NoteKey> expected;
   for (std::uint32_t rank = 1; rank < program_.ranks.size(); ++rank) {
-    for_each_owed(rank, [&](ir::SliceId slice, const char* name, std::byte*) {
+    for_each_owed(rank, [&](program::SliceId slice, const char* name, std::byte*) {
       expected.emplace_back(rank, number_of(slice, name));
     });
   }
@@ -381,8 +383,8 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_owed_of_s
   std::map<std::uint32_t, std::vector<NamedTensor>> owed;
   for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
     Tensors tensors;
-    for_each_owed(rank, [&](ir::SliceId id, const char* name, const std::byte* residual) {
-      const ir::Slice& slice = program_.slice(id);
+    for_each_owed(rank, [&](program::SliceId id, const char* name, const std::byte* residual) {
+      const program::Slice& slice = program_.slice(id);
       if (rank != 0) {
         const comm::Payload& note = notes.at({rank, number_of(id, name)});
         AD_CHECK(note.size == static_cast<std::size_t>(bytes_of(slice).value)) << note.size;
@@ -403,8 +405,8 @@ void Synchroniser::load_owed(const std::vector<NamedTensor>& owed) {
   for (LibraryAllReduce& each : all_reduces_) each.load(owed);
   Tensors tensors;
   for (const NamedTensor& each : owed) tensors.emplace(each.name, each.tensor.to(torch::kCPU));
-  for_each_owed(self_.value, [&](ir::SliceId id, const char* name, std::byte* residual) {
-    const ir::Slice& slice = program_.slice(id);
+  for_each_owed(self_.value, [&](program::SliceId id, const char* name, std::byte* residual) {
+    const program::Slice& slice = program_.slice(id);
     for (const PieceLayout& piece : layout_of(program_, slice)) {
       const ir::Variable& variable = program_.graph->variable(piece.variable);
       const auto found = tensors.find(name_of_state(variable, name));

@@ -26,10 +26,10 @@
 namespace autodist::exec {
 namespace {
 
-void check_connections(const ir::Program& program, ir::Rank rank,
+void check_connections(const program::Program& program, program::Rank rank,
                        const RunnerConnections& connections) {
   AD_CHECK(connections.clock != nullptr) << "a runner needs a clock";
-  for (const ir::Collective& collective : program.collectives) {
+  for (const program::Collective& collective : program.collectives) {
     if (collective.members.size() > 1 && connections.collectives == nullptr) {
       fail(ErrorCode::kEnvironment,
            "run: the plan has library all-reduces ({}), rank {} has no collective library.",
@@ -38,8 +38,8 @@ void check_connections(const ir::Program& program, ir::Rank rank,
   }
 }
 
-void shift(ir::Trace& trace, Seconds by) {
-  for (ir::TraceRow& row : trace.rows) {
+void shift(program::Trace& trace, Seconds by) {
+  for (program::TraceRow& row : trace.rows) {
     row.start += by;
     row.end += by;
   }
@@ -52,8 +52,8 @@ constexpr Seconds kShortestSleep{1e-3};
 
 class Runner::Impl {
  public:
-  Impl(std::shared_ptr<const ir::Program> program, ir::Rank rank, capture::Bindings bindings,
-       const RunnerConnections& connections, RunnerOptions options)
+  Impl(std::shared_ptr<const program::Program> program, program::Rank rank,
+       capture::Bindings bindings, const RunnerConnections& connections, RunnerOptions options)
       : program_(std::move(program)),
         rank_(rank),
         options_(std::move(options)),
@@ -92,7 +92,7 @@ class Runner::Impl {
     for (std::size_t i = 0; i < program_->variables.size(); ++i) {
       const ir::VariableId variable(i);
       if (is_trained(variable) && is_held(variable)) {
-        synchroniser_.variables().wait_for_version(variable, step_, options_.wait_limit);
+        synchroniser_.await_version(variable, step_);
       }
     }
     rethrow_failure();
@@ -102,8 +102,8 @@ class Runner::Impl {
     if (!own_shape_ || needs_all_ || !is_trained(variable)) return;
     TensorWatch& watch = synchroniser_.variables().watch();
     if (watch.is_noted(variable)) return;
-    synchroniser_.variables().wait_for_version(variable, step_, options_.wait_limit);
-    if (program_->rows(variable) == ir::RowTransfer::kFetch) pull_rows();
+    synchroniser_.await_version(variable, step_);
+    if (program_->rows(variable) == program::RowTransfer::kFetch) pull_rows();
     rethrow_failure();
     watch.note(variable);
   }
@@ -171,7 +171,7 @@ class Runner::Impl {
     const Calls::Scope end = calls().enter(Call::kFinish, step_);
     if (*all_finished_) {
       synchronize();
-    } else if (rank_ == ir::Rank(0)) {
+    } else if (rank_ == program::Rank(0)) {
       settle();
       synchroniser_.pull_alone(step_);
       pulled_ = step_;
@@ -202,20 +202,20 @@ class Runner::Impl {
   }
 
   // Times leave this rank as times of the chief's clock; there they count from the trace's start.
-  ir::Trace gather_trace() {
-    ir::Trace own = trace_.take();
+  program::Trace gather_trace() {
+    program::Trace own = trace_.take();
     const Seconds to_chief = trace_.origin() + synchroniser_.chief_is_ahead();
     shift(own, to_chief);
-    std::vector<ir::Trace> all;
+    std::vector<program::Trace> all;
     // The step after the last: at that step the buffers may have been gathered.
     const auto gathered = synchroniser_.notes().gather_at_chief(Topic::kGathering, step_ + 1,
-                                                                ir::to_chrome_json(own));
+                                                                program::to_chrome_json(own));
     for (const auto& [rank, theirs] : gathered) {
       const std::string from = fmt::format("the trace of rank {}", rank);
-      all.push_back(ir::read_chrome_json(theirs, from));
+      all.push_back(program::read_chrome_json(theirs, from));
       shift(all.back(), Seconds{0} - trace_.origin());
     }
-    return ir::merged(std::move(all));
+    return program::merged(std::move(all));
   }
 
   Watching& watching() { return watching_; }
@@ -247,7 +247,7 @@ class Runner::Impl {
       return &micros[micro_batch];
     }
 
-    void operator()(const ir::Fetch& fetch) {
+    void operator()(const program::Fetch& fetch) {
       if (with_rows(0) == nullptr) return;
       std::vector<torch::Tensor> numbers;
       for (const ir::ValueId each : fetch.rows) {
@@ -255,21 +255,21 @@ class Runner::Impl {
       }
       rank.synchroniser_.fetch(fetch.variable, numbers, rank.step_);
     }
-    void operator()(const ir::KeepFactors& keep) {
+    void operator()(const program::KeepFactors& keep) {
       if (with_rows(0) == nullptr) return;
       rank.factors_[keep.variable.value] = {shape.replay_->tensor(keep.left),
                                             shape.replay_->tensor(keep.right)};
     }
-    void operator()(const ir::Gate& gate) { waiting += rank.pass(gate.variable); }
-    void operator()(const ir::Compute& compute) {
+    void operator()(const program::Gate& gate) { waiting += rank.pass(gate.variable); }
+    void operator()(const program::Compute& compute) {
       const Micro* micro = with_rows(compute.micro_batch);
       if (micro == nullptr) return;
       rank.compute(*micro->replay, compute.op, micro->samples);
       if (rank.watching_.any()) rank.watching_.keep_values(*micro->replay, compute.op);
       if (compute.op == shape.loss_op_) rank.check_loss(shape, *micro);
     }
-    void operator()(const ir::Send& send) {
-      const ir::Transfer& transfer = rank.program_->transfer(send.transfer);
+    void operator()(const program::Send& send) {
+      const program::Transfer& transfer = rank.program_->transfer(send.transfer);
       const Micro* micro = with_rows(transfer.micro_batch);
       if (micro == nullptr) return;
       rank.let_device_finish();
@@ -277,8 +277,8 @@ class Runner::Impl {
                                        transfer.value ? micro->replay->take_sent(*transfer.value)
                                                       : micro->replay->generator_state());
     }
-    void operator()(const ir::Receive& receive) {
-      const ir::Transfer& transfer = rank.program_->transfer(receive.transfer);
+    void operator()(const program::Receive& receive) {
+      const program::Transfer& transfer = rank.program_->transfer(receive.transfer);
       const Micro* micro = with_rows(transfer.micro_batch);
       if (micro == nullptr) return;
       rank.let_device_finish();
@@ -289,8 +289,8 @@ class Runner::Impl {
           rank.synchroniser_.stages().receive(receive.transfer, rank.step_, micro->samples);
       waiting += rank.clock_.now() - start;
       if (trace.enabled()) {
-        trace.add(ir::Activity::kGate, ir::StreamKind::kCompute, rank.step_, ir::name_of(transfer),
-                  Bytes{}, traced);
+        trace.add(program::Activity::kGate, program::StreamKind::kCompute, rank.step_,
+                  program::name_of(transfer), Bytes{}, traced);
       }
       if (transfer.value) {
         micro->replay->put(*transfer.value, std::move(value));
@@ -298,7 +298,7 @@ class Runner::Impl {
         micro->replay->set_generator_state(value);
       }
     }
-    void operator()(const ir::Contribute& contribute) {
+    void operator()(const program::Contribute& contribute) {
       const std::uint32_t index = contribute.micro_batch;
       if (index >= micros.size()) return;
       const Micro& micro = micros[index];
@@ -326,24 +326,27 @@ class Runner::Impl {
       rank.synchroniser_.contribute(contribute.variable, gradient, rank.step_,
                                     micro.samples_before + micro.samples);
       if (trace.enabled()) {
-        trace.add(ir::Activity::kContribute, ir::StreamKind::kCompute, rank.step_,
+        trace.add(program::Activity::kContribute, program::StreamKind::kCompute, rank.step_,
                   rank.program_->graph->variable(contribute.variable).name, Bytes{}, start);
       }
     }
-    void operator()(const ir::Release& release) {
-      if (last) rank.synchroniser_.variables().release(release.variable);
+    void operator()(const program::Release& release) {
+      if (last) rank.synchroniser_.release(release.variable);
     }
-    void operator()(const ir::AllReduce& reduce) {
+    void operator()(const program::AllReduce& reduce) {
       if (last) rank.synchroniser_.all_reduce(reduce.collective, rank.step_);
     }
-    void operator()(const ir::Update& update) {
+    void operator()(const program::Update& update) {
       if (last) rank.synchroniser_.update(update.variable, rank.step_);
     }
     // Whoever updates waits for its norm; the stream need not.
-    void operator()(const ir::Norm& /*norm*/) {}
-    // The one of loss scaling: whoever updates waits for all ranks' flags.
-    void operator()(const ir::Barrier& /*barrier*/) {
+    void operator()(const program::Norm& /*norm*/) {}
+    // Whoever updates waits for all ranks' flags; the stream need not.
+    void operator()(const program::AgreeFinite& /*agree*/) {
       if (last) rank.synchroniser_.raise_flag(rank.step_, rank.overflow_);
+    }
+    void operator()(const program::StepBarrier& /*barrier*/) {
+      AD_CHECK(false) << "a step's barrier, which only the simulator performs";
     }
   };
 
@@ -485,7 +488,8 @@ class Runner::Impl {
   // The losses of the micro-batches as one; their samples and the step's times.
   StepResult run_stream(ShapedStep& shape, std::vector<Micro> micros, bool last, Seconds start) {
     Interpreter interpreter{*this, shape, std::move(micros), last, Seconds{}};
-    for (const ir::Instruction& instruction : shape.compute_) std::visit(interpreter, instruction);
+    for (const program::Instruction& instruction : shape.compute_)
+      std::visit(interpreter, instruction);
     let_device_finish();
     if (last) {
       add_sums(interpreter.micros);
@@ -557,27 +561,18 @@ class Runner::Impl {
 
   // Blocks until a version is there that this step may use; the time that took.
   Seconds pass(ir::VariableId variable) {
-    LocalVariables& variables = synchroniser_.variables();
-    const std::uint64_t staleness = program_->staleness(variable);
-    const std::uint64_t oldest = step_ - std::min(step_, staleness);
-    Seconds waited;
-    // A variable that nobody updates keeps its first version.
-    const bool fetched = program_->rows(variable) == ir::RowTransfer::kFetch;
-    if (is_trained(variable) && (fetched || variables.version(variable) < oldest)) {
-      const Seconds start = clock_.now();
-      const Seconds traced = trace_.enabled() ? trace_.now() : Seconds{};
-      variables.wait_for_version(variable, oldest, options_.wait_limit);
-      if (fetched) {
-        synchroniser_.await_rows(variable);
-        variables.watch().accept(variable);
-      }
-      waited = clock_.now() - start;
-      if (trace_.enabled()) {
-        trace_.add(ir::Activity::kGate, ir::StreamKind::kCompute, step_,
-                   program_->graph->variable(variable).name, Bytes{}, traced);
-      }
+    const Seconds start = clock_.now();
+    const Seconds traced = trace_.enabled() ? trace_.now() : Seconds{};
+    const bool was_open = synchroniser_.hold(variable, step_);
+    if (program_->rows(variable) == program::RowTransfer::kFetch) {
+      synchroniser_.variables().watch().accept(variable);
     }
-    variables.hold(variable, options_.wait_limit);
+    if (was_open) return Seconds{};
+    const Seconds waited = clock_.now() - start;
+    if (trace_.enabled()) {
+      trace_.add(program::Activity::kGate, program::StreamKind::kCompute, step_,
+                 program_->graph->variable(variable).name, Bytes{}, traced);
+    }
     return waited;
   }
 
@@ -592,8 +587,8 @@ class Runner::Impl {
     }
     const Seconds start = trace_.now();
     replay.run(op);
-    trace_.add(ir::Activity::kCompute, ir::StreamKind::kCompute, step_, replay.graph().op(op).name,
-               Bytes{}, start);
+    trace_.add(program::Activity::kCompute, program::StreamKind::kCompute, step_,
+               replay.graph().op(op).name, Bytes{}, start);
   }
 
   void let_device_finish() {
@@ -636,8 +631,8 @@ class Runner::Impl {
         step_, variable.name, rank_, replay.graph().op(*variable.gradient_complete).name);
   }
 
-  std::shared_ptr<const ir::Program> program_;
-  const ir::Rank rank_;
+  std::shared_ptr<const program::Program> program_;
+  const program::Rank rank_;
   const RunnerOptions options_;
   TraceRecorder trace_;
   const Clock& clock_;
@@ -668,7 +663,7 @@ class Runner::Impl {
   SideStreams streams_;                  // ends first
 };
 
-Runner::Runner(std::shared_ptr<const ir::Program> program, ir::Rank rank,
+Runner::Runner(std::shared_ptr<const program::Program> program, program::Rank rank,
                capture::Bindings bindings, const RunnerConnections& connections,
                RunnerOptions options) {
   check_connections(*program, rank, connections);
@@ -765,8 +760,8 @@ void Runner::load_owed(const std::vector<NamedTensor>& owed) {
   impl_->synchroniser().load_owed(owed);
 }
 
-ir::Trace Runner::take_trace() { return impl_->trace().take(); }
-ir::Trace Runner::gather_trace() { return impl_->gather_trace(); }
+program::Trace Runner::take_trace() { return impl_->trace().take(); }
+program::Trace Runner::gather_trace() { return impl_->gather_trace(); }
 comm::ExchangeCounters Runner::counters() const { return impl_->synchroniser().counters(); }
 
 }  // namespace autodist::exec

@@ -27,8 +27,8 @@
 #include "autodist/exec/job_sums.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/ir/loss_scaling.h"
-#include "autodist/ir/program.h"
-#include "autodist/ir/trace.h"
+#include "autodist/program/program.h"
+#include "autodist/program/trace.h"
 
 namespace autodist::exec {
 
@@ -86,8 +86,8 @@ class ShapedStep {
  public:
   // `program` is the job's, or what passes::for_other_shapes made of it. Throws Error(kUsage) where
   // the graph needs another libtorch.
-  ShapedStep(std::shared_ptr<const ir::Program> program, ir::Rank rank, capture::Bindings bindings,
-             torch::Device device);
+  ShapedStep(std::shared_ptr<const program::Program> program, program::Rank rank,
+             capture::Bindings bindings, torch::Device device);
   ~ShapedStep();
   ShapedStep(ShapedStep&&) noexcept;
   ShapedStep& operator=(ShapedStep&&) noexcept;
@@ -98,11 +98,11 @@ class ShapedStep {
 
  private:
   friend class Runner;
-  std::shared_ptr<const ir::Program> program_;
+  std::shared_ptr<const program::Program> program_;
   std::unique_ptr<Replay> replay_;
   std::vector<std::unique_ptr<Replay>>
       more_replays_;  // of micro-batches that are under way at once
-  std::vector<ir::Instruction> compute_;
+  std::vector<program::Instruction> compute_;
   std::optional<ir::OpId> loss_op_;  // after it the loss is known
 };
 
@@ -114,8 +114,8 @@ class Runner {
   // REQUIRES: verify(*program) holds, `bindings` fit its graph, and on all ranks program, options
   // and the bindings' values are equal (broadcast_initial). Throws Error(kEnvironment) where the
   // Program needs collectives or a transport and there are none.
-  Runner(std::shared_ptr<const ir::Program> program, ir::Rank rank, capture::Bindings bindings,
-         const RunnerConnections& connections, RunnerOptions options);
+  Runner(std::shared_ptr<const program::Program> program, program::Rank rank,
+         capture::Bindings bindings, const RunnerConnections& connections, RunnerOptions options);
   ~Runner();
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
@@ -161,9 +161,9 @@ class Runner {
   void settle();
 
   // Before somebody reads or writes one variable's tensor between two steps, at this rank alone:
-  // waits until it is the newest. Values written then are the variable's new ones from the next step
-  // on, where every rank writes the same: else that step throws Error(kUsage) naming the ranks, at
-  // those who find it. Where variables are asynchronous or placed it does nothing: take
+  // waits until it is the newest. Values written then are the variable's new ones from the next
+  // step on, where every rank writes the same: else that step throws Error(kUsage) naming the
+  // ranks, at those who find it. Where variables are asynchronous or placed it does nothing: take
   // open_to_changes().
   void settle(ir::VariableId variable);
   // What was written to these before is not compared: another job step over the same tensors is
@@ -245,10 +245,10 @@ class Runner {
   void load_state(const std::vector<NamedTensor>& state);
 
   // The rows since the last call. Empty unless asked for in the options.
-  ir::Trace take_trace();
+  program::Trace take_trace();
   // At the chief the rows of all computing ranks since the last call, in the chief's time;
   // elsewhere nothing. By all of them, after synchronize(), once after the last step.
-  ir::Trace gather_trace();
+  program::Trace gather_trace();
 
   [[nodiscard]] comm::ExchangeCounters counters() const;
 

@@ -103,7 +103,7 @@ struct Outcome {
   std::vector<double> losses;             // of the union, by step
   std::vector<std::vector<double>> told;  // the same as each rank learns it
   std::vector<NamedTensor> state;
-  std::vector<ir::Trace> traces;  // by rank
+  std::vector<program::Trace> traces;  // by rank
 };
 
 void set_rate(Runner& runner, const ir::Graph& graph, double lr) {
@@ -120,7 +120,7 @@ void change(const Job& job, Runner& runner, Values& values, std::size_t step) {
   job.change(values, step);
 }
 
-void run_rank(const Job& job, const std::shared_ptr<const ir::Program>& program,
+void run_rank(const Job& job, const std::shared_ptr<const program::Program>& program,
               comm::InProcessHub& hub, SumOfThreads& sum, std::uint32_t rank, Values values,
               Outcome& outcome, std::mutex& mutex) {
   const SteadyClock clock;
@@ -131,7 +131,7 @@ void run_rank(const Job& job, const std::shared_ptr<const ir::Program>& program,
   options.first_step = job.first_step;
   options.trace = job.trace;
   options.on_nonfinite = job.on_nonfinite;
-  Runner runner(program, ir::Rank(rank), capture::Bindings{values, {}, {}},
+  Runner runner(program, program::Rank(rank), capture::Bindings{values, {}, {}},
                 {transport.get(), &collectives, &clock}, options);
   if (!job.state.empty()) runner.load_state(job.state);
   std::vector<std::shared_ptr<const StepSums>> sums;
@@ -170,7 +170,7 @@ void run_rank(const Job& job, const std::shared_ptr<const ir::Program>& program,
 // Trains with one thread per rank. Rethrows what the lowest rank threw.
 Outcome train(const Job& job) {
   const auto program = testing::program_of(job.graph, job.plan);
-  ir::verify(*program);
+  program::verify(*program);
   const auto size = static_cast<std::uint32_t>(program->ranks.size());
   comm::InProcessHub hub(size);
   if (job.fate) hub.bend(job.fate);
@@ -295,14 +295,14 @@ TEST(Runner, ParameterServersTrainAsLibtorchOnTheUnionOfTheBatch) {
 TEST(Runner, EveryRankMayApplyTheUpdateItself) {
   Job job;
   job.plan.ranks = 3;
-  job.plan.update_at = ir::UpdateAt::kEveryRank;
+  job.plan.update_at = program::UpdateAt::kEveryRank;
   job.plan.owner = spread_over(3);
   expect_as_libtorch(job);
 }
 
 TEST(Runner, ShardsMayLieAlongAnyAxis) {
   for (std::uint32_t axis : {0, 1}) {
-    for (const auto update_at : {ir::UpdateAt::kOwner, ir::UpdateAt::kEveryRank}) {
+    for (const auto update_at : {program::UpdateAt::kOwner, program::UpdateAt::kEveryRank}) {
       Job job;
       job.plan.ranks = 2;
       job.plan.axis = axis;
@@ -316,7 +316,7 @@ TEST(Runner, ShardsMayLieAlongAnyAxis) {
 }
 
 TEST(Runner, OneSliceMayCarryManyVariables) {
-  for (const auto update_at : {ir::UpdateAt::kOwner, ir::UpdateAt::kEveryRank}) {
+  for (const auto update_at : {program::UpdateAt::kOwner, program::UpdateAt::kEveryRank}) {
     Job job;
     job.plan.ranks = 2;
     job.plan.fuse = true;
@@ -374,7 +374,7 @@ std::vector<Plan> plans_of_all_kinds() {
     plan.ranks = 2;
     plan.owner = spread_over(2);
   }
-  plans[1].update_at = ir::UpdateAt::kEveryRank;
+  plans[1].update_at = program::UpdateAt::kEveryRank;
   plans[2].library = true;
   plans[3].serves = true;
   plans[3].owner = [](std::uint32_t) { return 2U; };
@@ -458,7 +458,7 @@ TEST(Runner, GatheredStateContinuesTheRun) {
   rest.values = middle.variables[0];
   rest.state = middle.state;
   EXPECT_TRUE(same_bits(train(rest).variables[0], expected.variables[0])) << "the same plan";
-  rest.plan.update_at = ir::UpdateAt::kEveryRank;
+  rest.plan.update_at = program::UpdateAt::kEveryRank;
   rest.plan.ranks = 3;
   EXPECT_LT(largest_difference(train(rest).variables[0], expected.variables[0]), 1e-10);
   rest.plan.library = true;
@@ -481,7 +481,7 @@ TEST(Runner, LambsNormsSpanTheSlicesOfAVariable) {
   lamb.options["lr"] = 0.05;
   alone.graph = testing::two_layers(lamb);
   const Values expected = train(alone).variables[0];
-  for (const auto update_at : {ir::UpdateAt::kOwner, ir::UpdateAt::kEveryRank}) {
+  for (const auto update_at : {program::UpdateAt::kOwner, program::UpdateAt::kEveryRank}) {
     Job job = alone;
     job.plan.ranks = 3;
     job.plan.owner = spread_over(3);
@@ -496,23 +496,23 @@ TEST(Runner, ATraceShowsWhatTheRankDid) {
   job.plan.owner = spread_over(2);
   job.trace = true;
   const Outcome outcome = train(job);
-  std::map<ir::Activity, std::size_t> rows;
+  std::map<program::Activity, std::size_t> rows;
   Seconds last{-1};
-  for (const ir::TraceRow& row : outcome.traces[1].rows) {
+  for (const program::TraceRow& row : outcome.traces[1].rows) {
     ++rows[row.activity];
     EXPECT_GE(row.start.value, last.value);
     EXPECT_GE(row.end.value, row.start.value);
-    EXPECT_EQ(row.rank, ir::Rank(1));
+    EXPECT_EQ(row.rank, program::Rank(1));
     last = row.start;
   }
-  EXPECT_EQ(rows[ir::Activity::kCompute], job.graph->ops.size() * job.batches.size());
-  EXPECT_EQ(rows[ir::Activity::kInstall], 4 * job.batches.size());
-  EXPECT_GT(rows[ir::Activity::kMerge], 0);
+  EXPECT_EQ(rows[program::Activity::kCompute], job.graph->ops.size() * job.batches.size());
+  EXPECT_EQ(rows[program::Activity::kInstall], 4 * job.batches.size());
+  EXPECT_GT(rows[program::Activity::kMerge], 0);
 }
 
 TEST(Runner, GradientsAreClippedByTheirJointNorm) {
   for (const bool library : {false, true}) {
-    for (const auto update_at : {ir::UpdateAt::kOwner, ir::UpdateAt::kEveryRank}) {
+    for (const auto update_at : {program::UpdateAt::kOwner, program::UpdateAt::kEveryRank}) {
       for (std::uint32_t ranks : {1, 2, 3}) {
         Job job;
         job.graph->clips = {{0.05, {ir::VariableId(0), ir::VariableId(1), ir::VariableId(2)}}};
@@ -555,7 +555,7 @@ TEST(Runner, TwoRunsGiveTheSameBitsWhereverTheOwnersSit) {
   EXPECT_TRUE(same_bits(train(job).variables[0], first));
   job.plan.slice_elements = 5;
   EXPECT_TRUE(same_bits(train(job).variables[0], first));
-  job.plan.update_at = ir::UpdateAt::kEveryRank;
+  job.plan.update_at = program::UpdateAt::kEveryRank;
   EXPECT_TRUE(same_bits(train(job).variables[0], first));
 }
 
@@ -587,7 +587,8 @@ TEST(Runner, AKilledRankIsNamedWithinThreeHeartbeats) {
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     transports.push_back(hub.connect(rank));
     runners.push_back(std::make_unique<Runner>(
-        program, ir::Rank(rank), capture::Bindings{testing::initial_values(*job.graph, 7), {}, {}},
+        program, program::Rank(rank),
+        capture::Bindings{testing::initial_values(*job.graph, 7), {}, {}},
         RunnerConnections{transports.back().get(), nullptr, &clock}, options));
   }
   std::vector<std::string> messages(3);
@@ -664,7 +665,7 @@ TEST(Runner, ABatchThatDoesNotFitIsRefusedAndThePeersAreTold) {
   const SteadyClock clock;
   std::thread other([&] {
     const auto transport = hub.connect(1);
-    Runner runner(program, ir::Rank(1),
+    Runner runner(program, program::Rank(1),
                   capture::Bindings{testing::initial_values(*job.graph, 7), {}, {}},
                   {transport.get(), nullptr, &clock}, {});
     EXPECT_THROW(
@@ -674,7 +675,7 @@ TEST(Runner, ABatchThatDoesNotFitIsRefusedAndThePeersAreTold) {
         Error);
   });
   const auto transport = hub.connect(0);
-  Runner runner(program, ir::Rank(0),
+  Runner runner(program, program::Rank(0),
                 capture::Bindings{testing::initial_values(*job.graph, 7), {}, {}},
                 {transport.get(), nullptr, &clock}, {});
   EXPECT_THROW(runner.step({torch::zeros({2, 4}, torch::kFloat64), torch::zeros({2, 3})}), Error);

@@ -8,15 +8,16 @@ namespace autodist::exec {
 namespace {
 
 // What one micro-batch of a stage's stream runs.
-ReplayPart part_of(const ir::Program& program, const std::vector<ir::Instruction>& stream) {
+ReplayPart part_of(const program::Program& program,
+                   const std::vector<program::Instruction>& stream) {
   ReplayPart part;
-  for (const ir::Instruction& instruction : stream) {
-    if (const auto* compute = std::get_if<ir::Compute>(&instruction)) {
+  for (const program::Instruction& instruction : stream) {
+    if (const auto* compute = std::get_if<program::Compute>(&instruction)) {
       if (compute->micro_batch == 0) part.ops.push_back(compute->op);
-    } else if (const auto* contribute = std::get_if<ir::Contribute>(&instruction)) {
+    } else if (const auto* contribute = std::get_if<program::Contribute>(&instruction)) {
       if (contribute->micro_batch == 0) part.variables.push_back(contribute->variable);
-    } else if (const auto* send = std::get_if<ir::Send>(&instruction)) {
-      const ir::Transfer& transfer = program.transfer(send->transfer);
+    } else if (const auto* send = std::get_if<program::Send>(&instruction)) {
+      const program::Transfer& transfer = program.transfer(send->transfer);
       if (transfer.micro_batch == 0 && transfer.value) part.sent.push_back(*transfer.value);
     }
   }
@@ -25,12 +26,12 @@ ReplayPart part_of(const ir::Program& program, const std::vector<ir::Instruction
 
 }  // namespace
 
-ShapedStep::ShapedStep(std::shared_ptr<const ir::Program> program, ir::Rank rank,
+ShapedStep::ShapedStep(std::shared_ptr<const program::Program> program, program::Rank rank,
                        capture::Bindings bindings, torch::Device device)
     : program_(std::move(program)),
       loss_op_(ir::History(*program_->graph).maker(program_->graph->outputs.front())) {
-  for (const ir::Stream& stream : role_of(*program_, rank).streams) {
-    if (stream.kind != ir::StreamKind::kCompute) continue;
+  for (const program::Stream& stream : role_of(*program_, rank).streams) {
+    if (stream.kind != program::StreamKind::kCompute) continue;
     compute_.insert(compute_.end(), stream.instructions.begin(), stream.instructions.end());
   }
   std::optional<ReplayPart> part;

@@ -9,11 +9,11 @@
 
 namespace autodist::exec {
 
-SideStreams::SideStreams(const ir::Program& program, ir::Rank rank, std::uint64_t first_step,
-                         Synchroniser& synchroniser)
+SideStreams::SideStreams(const program::Program& program, program::Rank rank,
+                         std::uint64_t first_step, Synchroniser& synchroniser)
     : synchroniser_(synchroniser) {
-  for (const ir::Stream& stream : role_of(program, rank).streams) {
-    if (stream.kind == ir::StreamKind::kCompute || stream.instructions.empty()) continue;
+  for (const program::Stream& stream : role_of(program, rank).streams) {
+    if (stream.kind == program::StreamKind::kCompute || stream.instructions.empty()) continue;
     threads_.emplace_back([this, &stream, first_step] { run(stream, first_step); });
   }
 }
@@ -33,15 +33,15 @@ void SideStreams::start(std::uint64_t step) {
   synchroniser_.signal().notify();
 }
 
-void SideStreams::run(const ir::Stream& stream, std::uint64_t first_step) {
+void SideStreams::run(const program::Stream& stream, std::uint64_t first_step) {
   const capture::BelowAutograd below_autograd;
   try {
     for (std::uint64_t step = first_step;; ++step) {
       wait_for_start(step);
-      for (const ir::Instruction& instruction : stream.instructions) {
-        if (const auto* reduce = std::get_if<ir::AllReduce>(&instruction)) {
+      for (const program::Instruction& instruction : stream.instructions) {
+        if (const auto* reduce = std::get_if<program::AllReduce>(&instruction)) {
           synchroniser_.all_reduce(reduce->collective, step);
-        } else if (const auto* update = std::get_if<ir::Update>(&instruction)) {
+        } else if (const auto* update = std::get_if<program::Update>(&instruction)) {
           synchroniser_.update(update->variable, step);
         }
       }

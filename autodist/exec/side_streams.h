@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "autodist/exec/synchroniser.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::exec {
 
 class SideStreams {
  public:
   // This rank's; the first step will be `first_step`. `program` and `synchroniser` outlive it.
-  SideStreams(const ir::Program& program, ir::Rank rank, std::uint64_t first_step,
+  SideStreams(const program::Program& program, program::Rank rank, std::uint64_t first_step,
               Synchroniser& synchroniser);
   // Ends the threads, and with them whatever waits for the synchroniser.
   ~SideStreams();
@@ -28,7 +28,7 @@ class SideStreams {
   void start(std::uint64_t step);
 
  private:
-  void run(const ir::Stream& stream, std::uint64_t first_step);
+  void run(const program::Stream& stream, std::uint64_t first_step);
   void wait_for_start(std::uint64_t step);
 
   Synchroniser& synchroniser_;

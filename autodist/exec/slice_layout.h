@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::exec {
 
@@ -35,10 +35,11 @@ struct PieceLayout {
 };
 
 // In the order of slice.pieces.
-std::vector<PieceLayout> layout_of(const ir::Program& program, const ir::Slice& slice);
+std::vector<PieceLayout> layout_of(const program::Program& program, const program::Slice& slice);
 
 // The variables of a slice, ascending, each once.
-std::vector<ir::VariableId> variables_of(const ir::Program& program, const ir::Slice& slice);
+std::vector<ir::VariableId> variables_of(const program::Program& program,
+                                         const program::Slice& slice);
 
 // Copies a piece between dense row-major tensors of its variable and the slice's own bytes.
 void pack(const PieceLayout& piece, std::size_t element_bytes, const std::byte* variable,

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::exec {
 
@@ -19,13 +19,13 @@ inline constexpr std::size_t kRowsBlock = 5;         // those rows, from the own
 inline constexpr std::size_t kSliceBlocks = 6;       // behind them transfers, by number
 
 // Whose rows a step fetches, and that have versions.
-inline bool fetched_in_step(const ir::Slice& slice) {
-  return slice.rows == ir::RowTransfer::kFetch && slice.synchronous;
+inline bool fetched_in_step(const program::Slice& slice) {
+  return slice.rows == program::RowTransfer::kFetch && slice.synchronous;
 }
 
 // Of a placed graph: what another stage than this rank's has. Accepts slices.
-inline auto elsewhere_than(ir::Rank rank) {
-  return [rank](const ir::Slice& slice) {
+inline auto elsewhere_than(program::Rank rank) {
+  return [rank](const program::Slice& slice) {
     return !std::binary_search(slice.members.begin(), slice.members.end(), rank);
   };
 }

@@ -57,9 +57,9 @@ Rows from_list(const RowBlock& block, const comm::Payload& payload) {
 
 }  // namespace
 
-RowBlock block_of(const ir::Program& program, const ir::Slice& slice) {
-  const ir::Piece& piece = slice.pieces.front();
-  const ir::Shard& shard = program.shard(piece.shard);
+RowBlock block_of(const program::Program& program, const program::Slice& slice) {
+  const program::Piece& piece = slice.pieces.front();
+  const program::Shard& shard = program.shard(piece.shard);
   const std::int64_t width = shard.elements / std::max<std::int64_t>(1, shard.end - shard.begin);
   if (width == 0) return {shard.begin, 0, 0, slice.dtype};
   return {shard.begin + piece.begin / width, (piece.end - piece.begin) / width, width, slice.dtype};

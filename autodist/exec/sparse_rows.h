@@ -17,7 +17,7 @@
 
 #include "autodist/base/dtype.h"
 #include "autodist/comm/transport.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::exec {
 
@@ -32,7 +32,7 @@ struct RowBlock {
 };
 
 // Of a slice that travels by rows.
-RowBlock block_of(const ir::Program& program, const ir::Slice& slice);
+RowBlock block_of(const program::Program& program, const program::Slice& slice);
 
 struct Rows {
   std::vector<std::int64_t> numbers;  // ascending, from 0 within the block

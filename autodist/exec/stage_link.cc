@@ -30,12 +30,12 @@ comm::Payload payload_of(const torch::Tensor& tensor) {
 
 }  // namespace
 
-StageLink::StageLink(const ir::Program& program, ir::Rank self, Seconds limit, Signal& signal,
-                     Post post)
+StageLink::StageLink(const program::Program& program, program::Rank self, Seconds limit,
+                     Signal& signal, Post post)
     : program_(program), self_(self), limit_(limit), signal_(signal), post_(std::move(post)) {}
 
-void StageLink::send(ir::TransferId id, std::uint64_t step, const torch::Tensor& tensor) {
-  const ir::Transfer& transfer = program_.transfer(id);
+void StageLink::send(program::TransferId id, std::uint64_t step, const torch::Tensor& tensor) {
+  const program::Transfer& transfer = program_.transfer(id);
   const ir::Graph& graph = *program_.graph;
   const comm::Payload payload = payload_of(
       transfer.value ? without_copies(tensor, graph.value(*transfer.value).type) : tensor);
@@ -50,7 +50,7 @@ void StageLink::send(ir::TransferId id, std::uint64_t step, const torch::Tensor&
   }
 }
 
-void StageLink::take(ir::TransferId transfer, std::uint64_t step, comm::Payload payload) {
+void StageLink::take(program::TransferId transfer, std::uint64_t step, comm::Payload payload) {
   {
     const Signal::Lock lock = signal_.lock();
     arrived_[{step, transfer}] = std::move(payload);
@@ -58,9 +58,9 @@ void StageLink::take(ir::TransferId transfer, std::uint64_t step, comm::Payload 
   signal_.notify();
 }
 
-std::string StageLink::describe(ir::TransferId id, std::uint64_t step) const {
-  const ir::Transfer& transfer = program_.transfer(id);
-  const ir::Rank from = program_.stage_mate(self_, transfer.from);
+std::string StageLink::describe(program::TransferId id, std::uint64_t step) const {
+  const program::Transfer& transfer = program_.transfer(id);
+  const program::Rank from = program_.stage_mate(self_, transfer.from);
   std::string what = "the generator's state";
   if (transfer.value) {
     const auto maker = ir::History(*program_.graph).maker(*transfer.value);
@@ -71,7 +71,7 @@ std::string StageLink::describe(ir::TransferId id, std::uint64_t step) const {
                      step, from, program_.ranks[from.value].node);
 }
 
-torch::Tensor StageLink::receive(ir::TransferId id, std::uint64_t step, std::int64_t samples) {
+torch::Tensor StageLink::receive(program::TransferId id, std::uint64_t step, std::int64_t samples) {
   comm::Payload payload;
   {
     Signal::Lock lock = signal_.lock();
@@ -81,7 +81,7 @@ torch::Tensor StageLink::receive(ir::TransferId id, std::uint64_t step, std::int
         [&] { return "step: " + describe(id, step) + " does not come."; });
     payload = std::move(arrived_.extract(key).mapped());
   }
-  const ir::Transfer& transfer = program_.transfer(id);
+  const program::Transfer& transfer = program_.transfer(id);
   if (!transfer.value) {
     torch::Tensor state = torch::empty({static_cast<std::int64_t>(payload.size)}, torch::kUInt8);
     std::memcpy(state.data_ptr(), payload.data, payload.size);

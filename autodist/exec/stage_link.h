@@ -15,39 +15,40 @@
 #include "autodist/base/units.h"
 #include "autodist/comm/transport.h"
 #include "autodist/exec/signal.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::exec {
 
 class StageLink {
  public:
   // Hands a transfer's bytes to another rank; does not block.
-  using Post =
-      std::function<void(ir::Rank to, ir::TransferId, std::uint64_t step, const comm::Payload&)>;
+  using Post = std::function<void(program::Rank to, program::TransferId, std::uint64_t step,
+                                  const comm::Payload&)>;
 
   // `program` and `signal` outlive it; no wait is longer than `limit`.
-  StageLink(const ir::Program& program, ir::Rank self, Seconds limit, Signal& signal, Post post);
+  StageLink(const program::Program& program, program::Rank self, Seconds limit, Signal& signal,
+            Post post);
 
   // By the compute thread. The tensor's memory must not be written again. Throws
   // Error(kInfeasible) for one that is larger than a frame may be.
-  void send(ir::TransferId transfer, std::uint64_t step, const torch::Tensor& tensor);
+  void send(program::TransferId transfer, std::uint64_t step, const torch::Tensor& tensor);
   // The tensor of a micro-batch of so many samples; waits for it. Throws as Signal::wait; the
   // time-out's message names the value, the op that makes it and its rank.
-  torch::Tensor receive(ir::TransferId transfer, std::uint64_t step, std::int64_t samples);
+  torch::Tensor receive(program::TransferId transfer, std::uint64_t step, std::int64_t samples);
 
   // What has come. Any thread. REQUIRES: once per transfer and step.
-  void take(ir::TransferId transfer, std::uint64_t step, comm::Payload payload);
+  void take(program::TransferId transfer, std::uint64_t step, comm::Payload payload);
 
  private:
-  [[nodiscard]] std::string describe(ir::TransferId transfer, std::uint64_t step) const;
+  [[nodiscard]] std::string describe(program::TransferId transfer, std::uint64_t step) const;
 
-  const ir::Program& program_;
-  const ir::Rank self_;
+  const program::Program& program_;
+  const program::Rank self_;
   const Seconds limit_;
   Signal& signal_;
   Post post_;
   // Guarded by the signal's lock. Of this step and, where another stage is ahead, the next.
-  std::map<std::pair<std::uint64_t, ir::TransferId>, comm::Payload> arrived_;
+  std::map<std::pair<std::uint64_t, program::TransferId>, comm::Payload> arrived_;
 };
 
 }  // namespace autodist::exec

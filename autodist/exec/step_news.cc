@@ -38,7 +38,7 @@ void Synchroniser::change_together(const std::map<ir::VariableId, std::uint64_t>
   for (const auto& [variable, digest] : digests) own[variable].values = digest;
   const auto all = notes_.exchange(Topic::kChanges, step, encode_news(*program_.graph, own));
   std::vector<Said> said;
-  for (const auto& [rank, news] : all) said.push_back({ir::Rank(rank), &news});
+  for (const auto& [rank, news] : all) said.push_back({program::Rank(rank), &news});
   check_agreement(*program_.graph, step, said);
   if (digests.empty()) return;
   change(digests, step);
@@ -68,7 +68,7 @@ void Synchroniser::end_step(std::uint64_t step) {
     if (program_.stage(self_) != 0) sums.clear();
     const std::string note = encode({news_of_whole(), std::move(sums), ""});
     for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
-      if (ir::Rank(rank) == self_ || !program_.computes(ir::Rank(rank))) continue;
+      if (program::Rank(rank) == self_ || !program_.computes(program::Rank(rank))) continue;
       post_note(rank, static_cast<comm::SliceNumber>(Topic::kSums), step,
                 comm::Payload::copy_of(note));
     }
@@ -83,7 +83,7 @@ void Synchroniser::end_step(std::uint64_t step) {
 void Synchroniser::take_sums_note(std::uint32_t from, std::uint64_t step, std::string note) {
   std::size_t computing = 0;
   for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
-    if (program_.computes(ir::Rank(rank))) ++computing;
+    if (program_.computes(program::Rank(rank))) ++computing;
   }
   std::map<std::uint32_t, std::string> all;
   if (!job_sums_.take_note(step, from, computing, std::move(note), all)) return;
@@ -94,7 +94,7 @@ void Synchroniser::take_sums_note(std::uint32_t from, std::uint64_t step, std::s
     Rider& rider = riders[rank] = decode_rider(bytes);
     sums.resize(std::max(sums.size(), rider.sums.size()));
     for (std::size_t i = 0; i < rider.sums.size(); ++i) sums[i] += rider.sums[i];
-    said.push_back({ir::Rank(rank), &rider.news});
+    said.push_back({program::Rank(rank), &rider.news});
   }
   check_agreement(*program_.graph, step, said);
   job_sums_.put(step, std::move(sums));
@@ -109,10 +109,10 @@ std::string Synchroniser::news_of_whole() const {
   return encode_news(*program_.graph, whole);
 }
 
-std::string Synchroniser::rider_of(ir::SliceId id) const {
+std::string Synchroniser::rider_of(program::SliceId id) const {
   const bool sums = id == sums_slice_;
   if (news_.empty() && !sums) return "";
-  const ir::Slice& slice = program_.slice(id);
+  const program::Slice& slice = program_.slice(id);
   Rider rider;
   if (!news_.empty()) {
     News own;
@@ -132,9 +132,9 @@ std::string Synchroniser::rider_of(ir::SliceId id) const {
 }
 
 // An owner that is no member has no tensor that somebody could have changed.
-std::string Synchroniser::values_of(const ir::Slice& slice) const {
-  const std::vector<ir::Rank>& members = slice.members;
-  if (slice.update_at != ir::UpdateAt::kOwner || members.front() != self_ ||
+std::string Synchroniser::values_of(const program::Slice& slice) const {
+  const std::vector<program::Rank>& members = slice.members;
+  if (slice.update_at != program::UpdateAt::kOwner || members.front() != self_ ||
       std::binary_search(members.begin(), members.end(), slice.owner)) {
     return "";
   }

@@ -1,4 +1,4 @@
-#include "autodist/exec/synchroniser.h"
+#include "autodist/exec/effects.h"
 
 #include <algorithm>
 #include <utility>
@@ -13,10 +13,10 @@
 namespace autodist::exec {
 namespace {
 
-std::vector<Seconds> first_needs(const ir::Program& program) {
+std::vector<Seconds> first_needs(const program::Program& program) {
   std::vector<Seconds> needed(program.variables.size());
   for (std::size_t i = 0; i < needed.size(); ++i) {
-    const std::vector<ir::SliceId>& slices = program.variables[i].slices;
+    const std::vector<program::SliceId>& slices = program.variables[i].slices;
     for (std::size_t j = 0; j < slices.size(); ++j) {
       const Seconds time = program.slice(slices[j]).needed;
       if (j == 0 || time < needed[i]) needed[i] = time;
@@ -39,85 +39,56 @@ std::string text_of(const std::exception_ptr& reason) {
 
 // One that all replicas contribute to and get back. The stages of a placed graph know the loss only
 // when some of them have contributed already.
-std::optional<ir::SliceId> slice_of_sums(const ir::Program& program) {
+std::optional<program::SliceId> slice_of_sums(const program::Program& program) {
   if (program.is_placed() || !program.synchronous()) return std::nullopt;
   for (std::size_t i = 0; i < program.slices.size(); ++i) {
-    if (program.slices[i].members.size() == program.batch_parts()) return ir::SliceId(i);
+    if (program.slices[i].members.size() == program.batch_parts()) return program::SliceId(i);
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-Synchroniser::Synchroniser(const ir::Program& program, ir::Rank self,
+Synchroniser::Synchroniser(const program::Program& program, program::Rank self,
                            const capture::Bindings& bindings, const RunnerConnections& connections,
                            const RunnerOptions& options, TraceRecorder& trace)
     : program_(program),
       self_(self),
       options_(options),
       trace_(trace),
-      plan_(program),
-      norms_(plan_.parts),
-      scaler_(ir::loss_scaling_of(program), options.first_step),
+      job_(program),
+      protocol_(job_, self, options.first_step),
+      plan_(program, job_),
+      norms_(job_.norms.parts),
+      scaler_(program::loss_scaling_of(program), options.first_step),
       needed_(first_needs(program)),
       whole_(program.variables.size()),
       calls_(program, self, options.first_step, options.wait_limit, signal_, call_peers()),
       notes_(program, self, signal_, calls_, poster()),
       buffers_(bindings.buffers) {
-  for (const ir::Slice& slice : program.slices) ways_.push_back(way_of(program, slice, self));
   sums_slice_ = slice_of_sums(program);
   for (std::size_t i = 0; i < program.collectives.size(); ++i) {
-    all_reduces_.emplace_back(program, ir::CollectiveId(i), connections.collectives,
+    all_reduces_.emplace_back(program, program::CollectiveId(i), connections.collectives,
                               options.job_seed);
   }
-  variables_ = std::make_unique<LocalVariables>(
-      program, plan_, norms_, scaler_, options.user_rules, bindings, options.first_step, signal_,
-      [this](ir::VariableId variable) {
-        jobs_->push(variables_->version(variable), needed_[variable.value], [this, variable] {
-          const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
-          const std::uint64_t step = variables_->version(variable);
-          variables_->install(variable);
-          if (trace_.enabled()) {
-            trace_.add(ir::Activity::kInstall, ir::StreamKind::kTransfer, step,
-                       program_.graph->variable(variable).name,
-                       ir::bytes_of(*program_.graph, variable), start);
-          }
-        });
-      });
+  variables_ = std::make_unique<LocalVariables>(program, norms_, scaler_, options.user_rules,
+                                                bindings, signal_);
   std::vector<torch::Tensor> dense;
   std::vector<const std::byte*> values;
   for (std::size_t i = 0; i < program.variables.size(); ++i) {
     dense.push_back(variables_->dense(ir::VariableId(i)));
     values.push_back(static_cast<const std::byte*>(dense.back().data_ptr()));
   }
-  owner_ = std::make_unique<Owner>(
-      program, self, options.first_step, values, plan_, norms_, scaler_, options.user_rules,
-      OwnerSink{
-          [this](ir::SliceId slice, std::uint64_t step, std::int64_t samples,
-                 const comm::Payload& payload,
-                 const std::string& rider) { send_result(slice, step, samples, payload, rider); },
-          [this](ir::SliceId slice, ir::Rank to, std::uint64_t step, std::int64_t samples,
-                 const comm::Payload& payload) { send_answer(slice, to, step, samples, payload); },
-          [this](ir::SliceId slice, ir::Rank to, std::uint64_t step, const comm::Payload& rows) {
-            if (to == self_) return fetcher_->take(slice, step, rows);
-            post_note(to.value, note_number(kRowsBlock, slice), step, rows);
-          },
-          [this](ir::SliceId slice, std::uint64_t step, bool lamb,
-                 const std::vector<SquaredSums>& sums) { send_sums(slice, step, lamb, sums); }});
-  fetcher_ = std::make_unique<RowFetcher>(
-      program, signal_,
-      [this](ir::SliceId slice, std::uint64_t step, const comm::Payload& numbers) {
-        ask_for_rows(slice, step, numbers);
-      });
-  contributor_ = std::make_unique<Contributor>(
-      program, [this](ir::SliceId id, std::uint64_t step, std::int64_t samples,
-                      comm::Payload payload) { send_contribution(id, step, samples, payload); });
+  owner_ = std::make_unique<Owner>(program, job_, self, options.first_step, values, plan_, norms_,
+                                   scaler_, options.user_rules, signal_);
+  fetcher_ = std::make_unique<RowFetcher>(program, signal_);
+  contributor_ = std::make_unique<Contributor>(program);
   if (program.is_placed()) {
-    stages_ = std::make_unique<StageLink>(
-        program, self, options.wait_limit, signal_,
-        [this](ir::Rank to, ir::TransferId id, std::uint64_t step, const comm::Payload& payload) {
-          post_note(to.value, transfer_number(id), step, payload);
-        });
+    stages_ = std::make_unique<StageLink>(program, self, options.wait_limit, signal_,
+                                          [this](program::Rank to, program::TransferId id,
+                                                 std::uint64_t step, const comm::Payload& payload) {
+                                            post_note(to.value, transfer_number(id), step, payload);
+                                          });
   }
   jobs_ = std::make_unique<JobQueue>([this](const std::exception_ptr& reason) { abort(reason); });
   if (program.ranks.size() > 1) start_exchange(connections);
@@ -152,13 +123,15 @@ void Synchroniser::start_exchange(const RunnerConnections& connections) {
   }
   comm::Handlers handlers;
   handlers.contribution = [this](const comm::Frame& frame) {
-    take_contribution(ir::SliceId(frame.header.slice), frame.header.step,
-                      ir::Rank(frame.header.from), frame.header.samples, frame.payload,
-                      frame.rider);
+    const program::Rank from(frame.header.from);
+    const program::SliceId slice(frame.header.slice);
+    owner_->keep(slice, frame.header.step, from, frame.header.samples, frame.payload, frame.rider);
+    tell(protocol::ContributionArrived{from, slice, frame.header.step});
   };
   handlers.result = [this](const comm::Frame& frame) {
-    take_result(ir::SliceId(frame.header.slice), frame.header.step, frame.header.samples,
-                frame.payload, frame.rider);
+    AD_CHECK(frame.header.slice < program_.slices.size()) << "a result of no slice";
+    tell(protocol::ResultArrived{program::SliceId(frame.header.slice), frame.header.step},
+         {frame.header.samples, frame.payload, frame.rider, {}});
   };
   handlers.norm = [this](const comm::Frame& frame) { take_norm_frame(frame); };
   handlers.note = [this](const comm::Frame& frame) { take_note_frame(frame); };
@@ -168,31 +141,31 @@ void Synchroniser::start_exchange(const RunnerConnections& connections) {
   comm::ExchangeOptions how = options_.exchange;
   if (program_.window > Bytes{0}) {
     how.window = program_.window;
-    how.nic_budget = program_.window * ir::kWindowsPerCard;
+    how.nic_budget = program_.window * program::kWindowsPerCard;
   }
   exchange_ = std::make_unique<comm::Exchange>(*connections.transport, *connections.clock, how,
                                                std::move(handlers));
   exchange_->on_failure([this] { signal_.fail(exchange_->failure()); });
 }
 
-std::string Synchroniser::name_of(ir::SliceId slice) const {
+std::string Synchroniser::name_of(program::SliceId slice) const {
   return program_.shard(program_.slice(slice).pieces.front().shard).name;
 }
 
 void Synchroniser::trace_delivery(const comm::Delivery& delivery) {
   const bool result = delivery.kind == comm::FrameKind::kResult;
   if (!result && delivery.kind != comm::FrameKind::kContribute) return;
-  const ir::SliceWay way{ir::SliceId(delivery.slice), ir::Rank(delivery.to), result};
+  const program::SliceWay way{program::SliceId(delivery.slice), program::Rank(delivery.to), result};
   const Bytes bytes(static_cast<std::int64_t>(delivery.bytes));
   const std::string name = name_of(way.slice);
-  trace_.add_between(ir::Activity::kQueue, delivery.step, name, bytes, delivery.posted,
+  trace_.add_between(program::Activity::kQueue, delivery.step, name, bytes, delivery.posted,
                      delivery.left, way);
-  trace_.add_between(ir::Activity::kWire, delivery.step, name, bytes, delivery.left,
+  trace_.add_between(program::Activity::kWire, delivery.step, name, bytes, delivery.left,
                      delivery.acknowledged, way);
 }
 
 Seconds Synchroniser::chief_is_ahead() const {
-  if (self_ == ir::Rank(0) || !exchange_) return Seconds{0};
+  if (self_ == program::Rank(0) || !exchange_) return Seconds{0};
   const auto difference = exchange_->clock_of(0);
   return difference ? difference->ahead : Seconds{0};
 }
@@ -210,9 +183,19 @@ void Synchroniser::abort(std::exception_ptr reason) {
 
 void Synchroniser::contribute(ir::VariableId variable, const torch::Tensor& gradient,
                               std::uint64_t step, std::int64_t samples) {
-  const ir::VariablePlan& plan = program_.plan(variable);
+  const program::VariablePlan& plan = program_.plan(variable);
   if (!plan.slices.empty()) {
-    contributor_->contribute(variable, gradient, step, samples);
+    contributor_->take(variable, gradient, samples);
+    std::vector<program::SliceId> complete;
+    {
+      const Signal::Lock lock = signal_.lock();
+      protocol_.gradient_complete(variable,
+                                  [&](program::SliceId slice) { complete.push_back(slice); });
+    }
+    for (const program::SliceId slice : complete) {
+      send_contribution(slice, step, samples, contributor_->payload(slice, samples));
+    }
+    if (complete.size() == plan.slices.size()) contributor_->drop(variable);
     return;
   }
   {
@@ -227,99 +210,37 @@ void Synchroniser::contribute(ir::VariableId variable, const torch::Tensor& grad
     const auto said = news_.find(variable);
     whole.news = said == news_.end() ? "" : encode_news(*program_.graph, {*said});
     whole.contributed = step + 1;
-    if (!plan.collective) whole.averaged = step + 1;
   }
   signal_.notify();
-  if (!plan.collective) report_whole_norm(variable, step);
+  if (!plan.collective) averaged(variable, step);
 }
 
-void Synchroniser::send_contribution(ir::SliceId id, std::uint64_t step, std::int64_t samples,
+void Synchroniser::send_contribution(program::SliceId id, std::uint64_t step, std::int64_t samples,
                                      const comm::Payload& payload) {
-  const ir::Slice& slice = program_.slice(id);
-  const std::string rider = rider_of(id);
-  for (const ir::Rank to : ways_[id.value].contributes) {
-    if (to == self_) {
-      take_contribution(id, step, self_, samples, payload, rider);
-    } else {
-      exchange_->post(to.value, {comm::FrameKind::kContribute, step, id.value, samples,
-                                 slice.needed, payload, rider});
-    }
+  std::string rider = rider_of(id);
+  if (job_.keeps_own(job_.slice(id), self_)) {
+    owner_->keep(id, step, self_, samples, payload, rider);
   }
-}
-
-void Synchroniser::take_contribution(ir::SliceId slice, std::uint64_t step, ir::Rank from,
-                                     std::int64_t samples, comm::Payload payload,
-                                     std::string rider) {
-  if (owner_->add(slice, step, from, samples, std::move(payload), std::move(rider))) {
-    push_merge(slice, step);
-  }
-}
-
-void Synchroniser::push_merge(ir::SliceId slice, std::uint64_t step) {
-  jobs_->push(step, program_.slice(slice).needed, [this, slice, step] { merge(slice, step); });
-}
-
-void Synchroniser::merge(ir::SliceId slice, std::uint64_t step) {
-  const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
-  const bool next_is_complete = owner_->merge(slice);
-  if (trace_.enabled()) {
-    trace_.add(ir::Activity::kMerge, ir::StreamKind::kTransfer, step, name_of(slice),
-               bytes_of(program_.slice(slice)), start, ir::SliceWay{slice, self_, false});
-  }
-  if (next_is_complete) push_merge(slice, step + 1);
+  tell(protocol::Contributed{id, step}, {samples, payload, std::move(rider), {}});
 }
 
 void Synchroniser::contribute_factors(ir::VariableId variable, const torch::Tensor& left,
                                       const torch::Tensor& right, std::uint64_t step,
                                       std::int64_t samples) {
-  const ir::SliceId id = program_.plan(variable).slices.front();
+  const program::SliceId id = program_.plan(variable).slices.front();
   const torch::ScalarType type = scalar_type_of(program_.slice(id).dtype);
   send_contribution(id, step, samples,
                     samples == 0 ? comm::Payload{} : pack_factors(left, right, type));
 }
 
-// What was combined here: the result, or on the way to the owner a part of it.
-void Synchroniser::send_result(ir::SliceId id, std::uint64_t step, std::int64_t samples,
-                               const comm::Payload& payload, const std::string& rider) {
-  const ir::Slice& slice = program_.slice(id);
-  if (const auto& onward = ways_[id.value].onward) {
-    exchange_->post(onward->value, {comm::FrameKind::kContribute, step, id.value, samples,
-                                    slice.needed, samples == 0 ? comm::Payload{} : payload, rider});
-    return;
-  }
-  take_result(id, step, samples, payload, rider);
-}
-
-void Synchroniser::take_result(ir::SliceId id, std::uint64_t step, std::int64_t samples,
-                               const comm::Payload& payload, const std::string& rider) {
-  const ir::Way& way = ways_[id.value];
-  for (const ir::Rank to : way.returns) {
-    exchange_->post(to.value, {comm::FrameKind::kResult, step, id.value, samples,
-                               program_.slice(id).needed, payload, rider});
-  }
-  if (!way.installs) return;
-  Rider said = decode_rider(rider);
-  if (id == sums_slice_) job_sums_.put(step, std::move(said.sums));
-  variables_->take_result(id, step, samples, payload, std::move(said.news));
-}
-
-void Synchroniser::send_answer(ir::SliceId id, ir::Rank to, std::uint64_t step,
-                               std::int64_t samples, const comm::Payload& payload) {
-  if (to == self_) {
-    variables_->take_result(id, step, samples, payload);
-    return;
-  }
-  exchange_->post(to.value, {comm::FrameKind::kResult, step, id.value, samples,
-                             program_.slice(id).needed, payload});
-}
-
-comm::SliceNumber Synchroniser::note_number(std::size_t block, ir::SliceId slice) const {
+comm::SliceNumber Synchroniser::note_number(std::size_t block, program::SliceId slice) const {
   return static_cast<comm::SliceNumber>(static_cast<std::size_t>(Topic::kStates) +
                                         block * program_.slices.size() + slice.value);
 }
 
-comm::SliceNumber Synchroniser::transfer_number(ir::TransferId transfer) const {
-  return note_number(kSliceBlocks, ir::SliceId(0)) + static_cast<comm::SliceNumber>(transfer.value);
+comm::SliceNumber Synchroniser::transfer_number(program::TransferId transfer) const {
+  return note_number(kSliceBlocks, program::SliceId(0)) +
+         static_cast<comm::SliceNumber>(transfer.value);
 }
 
 void Synchroniser::post_note(std::uint32_t to, comm::SliceNumber topic, std::uint64_t step,
@@ -334,7 +255,7 @@ void Synchroniser::take_note_frame(const comm::Frame& frame) {
     jobs_->push(step, Seconds{}, [this, step] { send_states(step); });
   } else if (topic == static_cast<comm::SliceNumber>(Topic::kParametersWanted)) {
     jobs_->push(step, Seconds{}, [this, step, to = frame.header.from] {
-      send_parameters(to, step, [](const ir::Slice& slice) { return !slice.synchronous; });
+      send_parameters(to, step, [](const program::Slice& slice) { return !slice.synchronous; });
     });
   } else if (topic == static_cast<comm::SliceNumber>(Topic::kRowsWanted)) {
     jobs_->push(step, Seconds{}, [this, step, to = frame.header.from] {
@@ -342,12 +263,12 @@ void Synchroniser::take_note_frame(const comm::Frame& frame) {
     });
   } else if (topic == static_cast<comm::SliceNumber>(Topic::kStagesWanted)) {
     jobs_->push(step, Seconds{}, [this, step, to = frame.header.from] {
-      send_parameters(to, step, elsewhere_than(ir::Rank(to)));
+      send_parameters(to, step, elsewhere_than(program::Rank(to)));
     });
   } else if (topic == static_cast<comm::SliceNumber>(Topic::kSums)) {
     take_sums_note(frame.header.from, step, frame.payload.to_string());
-  } else if (stages_ && topic >= transfer_number(ir::TransferId(0))) {
-    const ir::TransferId id(topic - transfer_number(ir::TransferId(0)));
+  } else if (stages_ && topic >= transfer_number(program::TransferId(0))) {
+    const program::TransferId id(topic - transfer_number(program::TransferId(0)));
     AD_CHECK(id.value < program_.transfers.size()) << "a note on topic " << topic;
     stages_->take(id, step, frame.payload);
   } else if (topic >= static_cast<comm::SliceNumber>(Topic::kStates)) {
@@ -362,15 +283,15 @@ void Synchroniser::take_slice_note(const comm::Frame& frame) {
   const auto slices = static_cast<comm::SliceNumber>(program_.slices.size());
   const comm::SliceNumber number =
       frame.header.slice - static_cast<comm::SliceNumber>(Topic::kStates);
-  const ir::SliceId slice(slices == 0 ? 0 : number % slices);
+  const program::SliceId slice(slices == 0 ? 0 : number % slices);
   const std::size_t block = slices == 0 ? 0 : number / slices;
   if (block == kAskBlock) {
-    jobs_->push(step, Seconds{},
-                [this, slice, step, from = ir::Rank(frame.header.from), numbers = frame.payload] {
-                  owner_->fetch(slice, from, step, numbers);
-                });
+    const program::Rank from(frame.header.from);
+    owner_->keep_ask(slice, from, step, frame.payload);
+    tell(protocol::AskArrived{from, slice, step});
   } else if (block == kRowsBlock) {
     fetcher_->take(slice, step, frame.payload);
+    tell(protocol::RowsArrived{slice});
   } else {
     {
       const Signal::Lock lock = signal_.lock();
@@ -380,21 +301,55 @@ void Synchroniser::take_slice_note(const comm::Frame& frame) {
   }
 }
 
-void Synchroniser::ask_for_rows(ir::SliceId slice, std::uint64_t step,
-                                const comm::Payload& numbers) {
-  const ir::Rank owner = program_.slice(slice).owner;
-  if (owner != self_) return post_note(owner.value, note_number(kAskBlock, slice), step, numbers);
-  jobs_->push(step, Seconds{},
-              [this, slice, step, numbers] { owner_->fetch(slice, self_, step, numbers); });
-}
-
 void Synchroniser::fetch(ir::VariableId variable, const std::vector<torch::Tensor>& numbers,
                          std::uint64_t step) {
-  fetcher_->fetch(variable, numbers, step);
+  for (RowFetcher::Wanted& wanted : fetcher_->want(variable, numbers, step)) {
+    if (program_.slice(wanted.slice).owner == self_) {
+      owner_->keep_ask(wanted.slice, self_, step, wanted.numbers);
+    }
+    tell(protocol::RowsWanted{wanted.slice, step}, {0, std::move(wanted.numbers), {}, {}});
+  }
 }
 
-void Synchroniser::await_rows(ir::VariableId variable) {
-  fetcher_->install(variable, variables_->tensor(variable), options_.wait_limit);
+std::uint64_t Synchroniser::version(ir::VariableId variable) {
+  const Signal::Lock lock = signal_.lock();
+  return protocol_.version(variable);
+}
+
+void Synchroniser::await_version(ir::VariableId variable, std::uint64_t version) {
+  Signal::Lock lock = signal_.lock();
+  signal_.wait(
+      lock, options_.wait_limit, [&] { return protocol_.version(variable) >= version; },
+      [&] { return describe_wait(variable); });
+}
+
+bool Synchroniser::hold(ir::VariableId variable, std::uint64_t step) {
+  bool was_open = false;
+  {
+    Signal::Lock lock = signal_.lock();
+    was_open = protocol_.is_open(variable, step);
+    signal_.wait(
+        lock, options_.wait_limit, [&] { return protocol_.is_open(variable, step); },
+        [&] { return describe_wait(variable); });
+    protocol::Effects none;
+    protocol_.on(protocol::Held{variable}, none);
+  }
+  fetcher_->install(variable, variables_->tensor(variable));
+  return was_open;
+}
+
+std::string Synchroniser::describe_wait(ir::VariableId variable) const {
+  const std::uint64_t version = protocol_.version(variable);
+  std::string rows = fetcher_->missing_rows(variable);
+  return fmt::format("step: variable '{}' still has version {}; {}.",
+                     program_.graph->variable(variable).name, version,
+                     rows.empty() ? variables_->missing_results(variable, version) : rows);
+}
+
+void Synchroniser::release(ir::VariableId variable) {
+  tell(protocol::Released{variable});
+  // An update in another stream may wait for it.
+  if (program_.plan(variable).slices.empty()) signal_.notify();
 }
 
 void Synchroniser::reload(const std::vector<ir::VariableId>& variables, std::uint64_t step) {

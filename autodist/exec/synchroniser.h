@@ -1,9 +1,17 @@
 // The communicating half of a rank: takes gradients, brings new versions. What the compute stream
 // sees of it are gates that open.
 //
+// What follows from what is the protocol's to say (protocol/rank.h), the same code that the
+// simulator drives. Here its effects are performed on bytes (effects.cc): messages go to the
+// exchange, work to the rank's job queue, and the bytes lie in Contributor, Owner and
+// LocalVariables.
+//
 //   contribute ─▶ Contributor ─▶ exchange ─▶ Owner ─▶ exchange ─▶ LocalVariables ─▶ gate
 //
-// Own slices take the same way without the exchange.
+// Threads: compute (the step's stream), side streams, the exchange's receiver and the job queue's
+// one thread feed events. The signal's mutex guards the protocol, the contributions that wait, the
+// results that wait, and whatever gates wait for; bytes are stored before the event that speaks of
+// them, and worked on outside of the mutex.
 
 #pragma once
 
@@ -35,17 +43,17 @@
 #include "autodist/exec/slice_notes.h"
 #include "autodist/exec/stage_link.h"
 #include "autodist/exec/trace_recorder.h"
-#include "autodist/ir/program.h"
-#include "autodist/ir/route.h"
+#include "autodist/program/program.h"
+#include "autodist/protocol/rank.h"
 
 namespace autodist::exec {
 
 class Synchroniser {
  public:
   // `program`, `connections`, `options` and `trace` outlive it.
-  Synchroniser(const ir::Program& program, ir::Rank self, const capture::Bindings& bindings,
-               const RunnerConnections& connections, const RunnerOptions& options,
-               TraceRecorder& trace);
+  Synchroniser(const program::Program& program, program::Rank self,
+               const capture::Bindings& bindings, const RunnerConnections& connections,
+               const RunnerOptions& options, TraceRecorder& trace);
   // Ends the threads.
   ~Synchroniser();
   Synchroniser(const Synchroniser&) = delete;
@@ -58,7 +66,7 @@ class Synchroniser {
   void contribute_factors(ir::VariableId variable, const torch::Tensor& left,
                           const torch::Tensor& right, std::uint64_t step, std::int64_t samples);
   // By whichever thread runs the stream.
-  void all_reduce(ir::CollectiveId collective, std::uint64_t step);
+  void all_reduce(program::CollectiveId collective, std::uint64_t step);
   void update(ir::VariableId variable, std::uint64_t step);
 
   // Loss scaling: whether a gradient of this rank's is not finite in the step, to all ranks. By the
@@ -88,6 +96,18 @@ class Synchroniser {
   [[nodiscard]] JobSums& job_sums() { return job_sums_; }
 
   [[nodiscard]] LocalVariables& variables() { return *variables_; }
+
+  // Version v contains the updates of the steps 0 … v - 1. Any thread; whoever sees a version sees
+  // its values.
+  [[nodiscard]] std::uint64_t version(ir::VariableId variable);
+  // Blocks until the variable has at least this version. Throws as Signal::wait; the time-out's
+  // message names the slices that are missing and their owners.
+  void await_version(ir::VariableId variable, std::uint64_t version);
+  // A gate: blocks until the step may read the variable, which is not written from then on until
+  // release(). Rows that were asked for are in it. Whether it was open at once. By the compute
+  // thread. Throws as await_version().
+  bool hold(ir::VariableId variable, std::uint64_t step);
+  void release(ir::VariableId variable);
   [[nodiscard]] Signal& signal() { return signal_; }
 
   // The run is over, for this rank and its peers, unless it has ended in order. Any thread but the
@@ -99,11 +119,9 @@ class Synchroniser {
   // Leaves in order, once nobody needs this rank any more.
   void finish(std::uint64_t step);
 
-  // Asks for the rows of a variable that the step reads; by the compute thread, as await_rows(),
-  // which puts them into the variable.
+  // Asks for the rows of a variable that the step reads; by the compute thread.
   void fetch(ir::VariableId variable, const std::vector<torch::Tensor>& numbers,
              std::uint64_t step);
-  void await_rows(ir::VariableId variable);
   // All rows of synchronous variables whose rows are fetched, as of this step, into this rank's
   // copies. REQUIRES: they have the step's version here; at most once between two steps.
   void pull_rows(std::uint64_t step);
@@ -147,7 +165,6 @@ class Synchroniser {
   // The gradient of a variable that no slice carries.
   struct Whole {
     std::uint64_t contributed = 0;  // steps; one more than the last step's number
-    std::uint64_t averaged = 0;     // likewise
     torch::Tensor gradient;         // row-major; undefined without samples
     std::int64_t samples = 0;
     std::string news;  // as this rank has it
@@ -156,41 +173,55 @@ class Synchroniser {
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed_of_slices(std::uint64_t step);
 
   // Numbers of norm frames: slices first, then LAMB's, then variables without slices, then a flag.
-  [[nodiscard]] comm::SliceNumber lamb_number(ir::SliceId slice) const;
+  [[nodiscard]] comm::SliceNumber lamb_number(program::SliceId slice) const;
   [[nodiscard]] comm::SliceNumber whole_number(ir::VariableId variable) const;
   [[nodiscard]] comm::SliceNumber flag_number() const;
 
   [[nodiscard]] Notes::Post poster();
   [[nodiscard]] CallPeers call_peers();
   void start_exchange(const RunnerConnections& connections);
-  [[nodiscard]] std::string name_of(ir::SliceId slice) const;  // of its first shard
+  [[nodiscard]] std::string name_of(program::SliceId slice) const;         // of its first shard
+  [[nodiscard]] std::string describe_wait(ir::VariableId variable) const;  // REQUIRES: the lock
   void trace_delivery(const comm::Delivery& delivery);
-  void send_contribution(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
+  void send_contribution(program::SliceId slice, std::uint64_t step, std::int64_t samples,
                          const comm::Payload& payload);
-  [[nodiscard]] std::string rider_of(ir::SliceId slice) const;
-  [[nodiscard]] std::string values_of(const ir::Slice& slice) const;
+  [[nodiscard]] std::string rider_of(program::SliceId slice) const;
+  [[nodiscard]] std::string values_of(const program::Slice& slice) const;
   [[nodiscard]] std::string news_of_whole() const;
   void take_sums_note(std::uint32_t from, std::uint64_t step, std::string note);
-  void take_contribution(ir::SliceId slice, std::uint64_t step, ir::Rank from, std::int64_t samples,
-                         comm::Payload payload, std::string rider);
   void take_norm_frame(const comm::Frame& frame);
   void take_note_frame(const comm::Frame& frame);
   void post_note(std::uint32_t to, comm::SliceNumber topic, std::uint64_t step,
                  comm::Payload payload);
-  void take_sums(std::uint64_t step, const std::vector<std::optional<NormPart>>& parts,
+  // What an event speaks of, for the effects that follow from it.
+  struct EventBytes {
+    std::int64_t samples = 0;
+    comm::Payload payload;
+    std::string rider;
+    std::vector<SquaredSums> sums;
+  };
+  class Performer;
+  // Tells the protocol and performs what follows, on the caller's thread. The bytes are stored.
+  template <typename Event>
+  void tell(const Event& event, const EventBytes& bytes = {});
+  [[nodiscard]] static EventBytes event_bytes(CombinedSlice combined);
+  void merge(program::SliceId slice, std::uint64_t step);
+  void measure(program::SliceId slice, std::uint64_t step);
+  void update_slice(program::SliceId slice, std::uint64_t step);
+  void install(ir::VariableId variable, std::uint64_t step);
+  void give_rows(program::SliceId slice, program::Rank to, std::uint64_t step);
+  void take_result(program::SliceId slice, std::uint64_t step, const EventBytes& bytes);
+  void post_sums(comm::SliceNumber number, std::uint64_t step, Seconds needed,
                  const std::vector<SquaredSums>& sums);
-  void add_part(std::uint64_t step, NormPart part, SquaredSums sums);
-  void send_sums(ir::SliceId slice, std::uint64_t step, bool lamb,
+  void post_sums_to_servers(comm::SliceNumber number, std::uint64_t step,
+                            const std::vector<SquaredSums>& sums);
+  void put_parts(program::SliceId slice, std::uint64_t step, bool lamb,
                  const std::vector<SquaredSums>& sums);
-  void send_answer(ir::SliceId slice, ir::Rank to, std::uint64_t step, std::int64_t samples,
-                   const comm::Payload& payload);
-  void send_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
-                   const comm::Payload& payload, const std::string& rider);
-  void take_result(ir::SliceId slice, std::uint64_t step, std::int64_t samples,
-                   const comm::Payload& payload, const std::string& rider);
-  void merge(ir::SliceId slice, std::uint64_t step);
-  void push_merge(ir::SliceId slice, std::uint64_t step);
-  void report_whole_norm(ir::VariableId variable, std::uint64_t step);
+  // Keeps this rank's parts of norms, before the protocol hears that they are known.
+  void put_sums(program::SliceId slice, std::uint64_t step, bool lamb,
+                const std::vector<SquaredSums>& sums);
+  // The averaged gradient of a variable that no slice carries is here.
+  void averaged(ir::VariableId variable, std::uint64_t step);
   // Calls visit(slice, name, residual) for everything that `rank` may owe; the residual is null at
   // other ranks.
   template <typename Visit>
@@ -199,7 +230,7 @@ class Synchroniser {
   using NoteKey = std::pair<comm::RankNumber, comm::SliceNumber>;
   std::map<NoteKey, comm::Payload> collect(const std::vector<NoteKey>& expected, const char* what);
   // Numbers of notes that belong to a slice: which block of them, from Topic::kStates on.
-  [[nodiscard]] comm::SliceNumber note_number(std::size_t block, ir::SliceId slice) const;
+  [[nodiscard]] comm::SliceNumber note_number(std::size_t block, program::SliceId slice) const;
   void pull_buffers(std::uint64_t step);
   // Parameters of the slices that `wanted` accepts, from their owners into this rank's copies.
   template <typename Wanted>
@@ -207,26 +238,26 @@ class Synchroniser {
   // The same of this owner's, to a rank that wants them.
   template <typename Wanted>
   void send_parameters(std::uint32_t to, std::uint64_t step, Wanted wanted) {
-    for (const ir::SliceId slice : owner_->slices()) {
+    for (const program::SliceId slice : owner_->slices()) {
       if (!wanted(program_.slice(slice))) continue;
       post_note(to, note_number(kParametersBlock, slice), step, owner_->parameters(slice));
     }
   }
-  [[nodiscard]] comm::SliceNumber transfer_number(ir::TransferId transfer) const;
-  void ask_for_rows(ir::SliceId slice, std::uint64_t step, const comm::Payload& numbers);
+  [[nodiscard]] comm::SliceNumber transfer_number(program::TransferId transfer) const;
   void take_slice_note(const comm::Frame& frame);
-  [[nodiscard]] comm::Payload packed_states(ir::SliceId slice);
+  [[nodiscard]] comm::Payload packed_states(program::SliceId slice);
   void send_states(std::uint64_t step);
-  void put_states(ir::SliceId slice, const std::byte* packed,
+  void put_states(program::SliceId slice, const std::byte* packed,
                   std::map<std::string, torch::Tensor>& tensors) const;
 
-  const ir::Program& program_;
-  const ir::Rank self_;
-  std::vector<ir::Way> ways_;  // this rank's, by slice
+  const program::Program& program_;
+  const program::Rank self_;
   const RunnerOptions& options_;
   std::vector<LibraryAllReduce> all_reduces_;  // by collective
   TraceRecorder& trace_;
   Signal signal_;
+  protocol::Job job_;
+  protocol::RankProtocol protocol_;  // guarded by the signal's lock
   NormPlan plan_;
   Norms norms_;
   LossScaler scaler_;
@@ -235,7 +266,7 @@ class Synchroniser {
   News news_;
   std::vector<double> sums_;  // the samples first; none without
   // Whose contributions and results carry the sums, if one has all replicas for members.
-  std::optional<ir::SliceId> sums_slice_;
+  std::optional<program::SliceId> sums_slice_;
   JobSums job_sums_{signal_};
   std::unique_ptr<LocalVariables> variables_;
   std::unique_ptr<Owner> owner_;

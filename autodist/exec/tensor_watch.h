@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "autodist/capture/bindings.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::exec {
 

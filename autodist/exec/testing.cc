@@ -35,7 +35,7 @@ void split_overloads(ir::Graph& graph) {
 }
 
 struct Cut {
-  std::vector<ir::Shard> shards;
+  std::vector<program::Shard> shards;
 };
 
 Cut cut(const ir::Graph& graph, ir::VariableId variable, const Plan& plan) {
@@ -44,7 +44,7 @@ Cut cut(const ir::Graph& graph, ir::VariableId variable, const Plan& plan) {
   const auto parts = static_cast<std::uint32_t>(std::min<std::int64_t>(plan.parts, shape[axis]));
   Cut result;
   for (std::uint32_t part = 0; part < parts; ++part) {
-    const auto [begin, end] = ir::replica_rows(shape[axis], part, parts);
+    const auto [begin, end] = program::replica_rows(shape[axis], part, parts);
     const std::int64_t elements = element_count(graph, variable) / shape[axis] * (end - begin);
     std::string name = graph.variable(variable).name;
     if (parts > 1) name += "/part_" + std::to_string(part);
@@ -53,38 +53,40 @@ Cut cut(const ir::Graph& graph, ir::VariableId variable, const Plan& plan) {
   return result;
 }
 
-void add_slices(ir::Program& program, const Plan& plan, const std::vector<ir::Rank>& members) {
+void add_slices(program::Program& program, const Plan& plan,
+                const std::vector<program::Rank>& members) {
   const ir::Graph& graph = *program.graph;
   for (std::size_t i = 0; i < graph.variables.size(); ++i) {
     const ir::VariableId variable(i);
     if (!graph.variables[i].gradient) continue;
-    for (const ir::Shard& shard : cut(graph, variable, plan).shards) {
-      const ir::ShardId id(program.shards.size());
+    for (const program::Shard& shard : cut(graph, variable, plan).shards) {
+      const program::ShardId id(program.shards.size());
       program.shards.push_back(shard);
       for (std::int64_t begin = 0; begin < shard.elements; begin += plan.slice_elements) {
         const std::int64_t end = std::min(shard.elements, begin + plan.slice_elements);
         if (plan.fuse && !program.slices.empty()) {
           program.slices.front().pieces.push_back({id, begin, end});
         } else {
-          ir::Slice slice;
+          program::Slice slice;
           slice.pieces = {{id, begin, end}};
           slice.dtype = graph.value(graph.variables[i].value).type.dtype;
-          slice.owner = ir::Rank(plan.owner(static_cast<std::uint32_t>(program.slices.size())));
+          slice.owner =
+              program::Rank(plan.owner(static_cast<std::uint32_t>(program.slices.size())));
           slice.needed = Seconds(1e-3 * static_cast<double>(i));
           slice.members = members;
           slice.update_at = plan.update_at;
           program.slices.push_back(slice);
         }
         auto& slices = program.variables[i].slices;
-        const ir::SliceId last(program.slices.size() - 1);
+        const program::SliceId last(program.slices.size() - 1);
         if (slices.empty() || slices.back() != last) slices.push_back(last);
       }
     }
   }
 }
 
-ir::Stream compute_stream(const ir::Graph& graph, bool alone) {
-  ir::Stream stream;
+program::Stream compute_stream(const ir::Graph& graph, bool alone) {
+  program::Stream stream;
   auto& list = stream.instructions;
   const auto each = [&](auto visit) {
     for (std::size_t i = 0; i < graph.variables.size(); ++i) {
@@ -94,20 +96,20 @@ ir::Stream compute_stream(const ir::Graph& graph, bool alone) {
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
     const ir::OpId op(i);
     each([&](ir::VariableId id, const ir::Variable& variable) {
-      if (variable.first_use == op) list.emplace_back(ir::Gate{id});
+      if (variable.first_use == op) list.emplace_back(program::Gate{id});
     });
-    list.emplace_back(ir::Compute{op});
+    list.emplace_back(program::Compute{op});
     each([&](ir::VariableId id, const ir::Variable& variable) {
       if (variable.gradient_complete == op) {
-        list.emplace_back(ir::Contribute{id, *variable.gradient});
+        list.emplace_back(program::Contribute{id, *variable.gradient});
       }
     });
     each([&](ir::VariableId id, const ir::Variable& variable) {
-      if (variable.last_read == op) list.emplace_back(ir::Release{id});
+      if (variable.last_read == op) list.emplace_back(program::Release{id});
     });
   }
   if (alone)
-    each([&](ir::VariableId id, const ir::Variable&) { list.emplace_back(ir::Update{id}); });
+    each([&](ir::VariableId id, const ir::Variable&) { list.emplace_back(program::Update{id}); });
   return stream;
 }
 
@@ -187,36 +189,36 @@ Batch random_batch(std::int64_t samples, std::uint64_t seed) {
 }
 
 Batch rows_of(const Batch& batch, std::uint32_t index, std::uint32_t count) {
-  const auto [begin, end] = ir::replica_rows(batch[0].size(0), index, count);
+  const auto [begin, end] = program::replica_rows(batch[0].size(0), index, count);
   Batch rows;
   for (const torch::Tensor& each : batch) rows.push_back(each.slice(0, begin, end));
   return rows;
 }
 
-std::shared_ptr<const ir::Program> program_of(const std::shared_ptr<ir::Graph>& graph,
-                                              const Plan& plan) {
-  auto program = std::make_shared<ir::Program>();
+std::shared_ptr<const program::Program> program_of(const std::shared_ptr<ir::Graph>& graph,
+                                                   const Plan& plan) {
+  auto program = std::make_shared<program::Program>();
   program->graph = graph;
   program->variables.resize(graph->variables.size());
-  std::vector<ir::Rank> computing;
+  std::vector<program::Rank> computing;
   for (std::uint32_t rank = 0; rank < plan.ranks; ++rank) {
     program->ranks.push_back({"127.0.0.1", "127.0.0.1:CPU:" + std::to_string(rank), rank});
     computing.emplace_back(rank);
   }
   const bool alone = plan.ranks == 1 && !plan.serves;
-  ir::Role role{computing, {compute_stream(*graph, alone && !plan.library)}};
+  program::Role role{computing, {compute_stream(*graph, alone && !plan.library)}};
   if (plan.library) {
-    ir::Collective all;
+    program::Collective all;
     all.dtype = kType;
     all.members = computing;
     all.spec = "AUTO";
-    ir::Stream stream{ir::StreamKind::kCollective, {}};
-    stream.instructions.emplace_back(ir::AllReduce{ir::CollectiveId(0)});
+    program::Stream stream{program::StreamKind::kCollective, {}};
+    stream.instructions.emplace_back(program::AllReduce{program::CollectiveId(0)});
     for (std::size_t i = 0; i < graph->variables.size(); ++i) {
       if (!graph->variables[i].gradient) continue;
       all.variables.emplace_back(i);
-      program->variables[i].collective = ir::CollectiveId(0);
-      stream.instructions.emplace_back(ir::Update{ir::VariableId(i)});
+      program->variables[i].collective = program::CollectiveId(0);
+      stream.instructions.emplace_back(program::Update{ir::VariableId(i)});
     }
     program->collectives.push_back(all);
     role.streams.push_back(stream);
@@ -226,11 +228,11 @@ std::shared_ptr<const ir::Program> program_of(const std::shared_ptr<ir::Graph>& 
   program->roles.push_back(role);
   if (plan.serves) {
     program->ranks.push_back({"127.0.0.1", "127.0.0.1:CPU:" + std::to_string(plan.ranks), {}});
-    program->roles.push_back({{ir::Rank(plan.ranks)}, {}});
+    program->roles.push_back({{program::Rank(plan.ranks)}, {}});
   }
   for (std::size_t clip = 0; clip < graph->clips.size(); ++clip) {
     for (const ir::VariableId variable : graph->clips[clip].variables) {
-      program->variables[variable.value].clip = ir::ClipId(clip);
+      program->variables[variable.value].clip = program::ClipId(clip);
     }
   }
   return program;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "autodist/capture/training_step.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::exec::testing {
 
@@ -31,7 +31,7 @@ Batch rows_of(const Batch& batch, std::uint32_t index, std::uint32_t count);
 struct Plan {
   std::uint32_t ranks = 1;
   bool serves = false;  // one more rank that only serves
-  ir::UpdateAt update_at = ir::UpdateAt::kOwner;
+  program::UpdateAt update_at = program::UpdateAt::kOwner;
   bool library = false;     // one library all-reduce instead of slices
   std::uint32_t axis = 0;   // of the shards
   std::uint32_t parts = 1;  // shards per variable (fewer where the axis is shorter)
@@ -41,7 +41,7 @@ struct Plan {
 };
 
 // Gates, contributions and releases where the graph says they belong.
-std::shared_ptr<const ir::Program> program_of(const std::shared_ptr<ir::Graph>& graph,
-                                              const Plan& plan);
+std::shared_ptr<const program::Program> program_of(const std::shared_ptr<ir::Graph>& graph,
+                                                   const Plan& plan);
 
 }  // namespace autodist::exec::testing

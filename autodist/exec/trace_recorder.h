@@ -11,45 +11,46 @@
 #include <utility>
 
 #include "autodist/base/clock.h"
-#include "autodist/ir/trace.h"
+#include "autodist/program/trace.h"
 
 namespace autodist::exec {
 
 class TraceRecorder {
  public:
   // Keeps rows of the newest `steps` steps; 0: of all.
-  TraceRecorder(const Clock& clock, ir::Rank rank, bool enabled, std::uint64_t steps = 0)
+  TraceRecorder(const Clock& clock, program::Rank rank, bool enabled, std::uint64_t steps = 0)
       : clock_(clock), rank_(rank), enabled_(enabled), steps_(steps), origin_(clock.now()) {}
 
   [[nodiscard]] bool enabled() const { return enabled_; }
   [[nodiscard]] Seconds now() const { return clock_.now() - origin_; }
 
   // A row that ends now. Any thread. REQUIRES: enabled().
-  void add(ir::Activity activity, ir::StreamKind stream, std::uint64_t step, std::string name,
-           Bytes bytes, Seconds start, std::optional<ir::SliceWay> way = std::nullopt) {
+  void add(program::Activity activity, program::StreamKind stream, std::uint64_t step,
+           std::string name, Bytes bytes, Seconds start,
+           std::optional<program::SliceWay> way = std::nullopt) {
     add({activity, rank_, stream, step, std::move(name), bytes, start, now(), way});
   }
   // Times of the clock, not of the trace.
-  void add_between(ir::Activity activity, std::uint64_t step, std::string name, Bytes bytes,
-                   Seconds start, Seconds end, const ir::SliceWay& way) {
-    add({activity, rank_, ir::StreamKind::kTransfer, step, std::move(name), bytes, start - origin_,
-         end - origin_, way});
+  void add_between(program::Activity activity, std::uint64_t step, std::string name, Bytes bytes,
+                   Seconds start, Seconds end, const program::SliceWay& way) {
+    add({activity, rank_, program::StreamKind::kTransfer, step, std::move(name), bytes,
+         start - origin_, end - origin_, way});
   }
 
   // The clock's time at which the trace begins.
   [[nodiscard]] Seconds origin() const { return origin_; }
 
   // Everything since the last call, ordered by start.
-  ir::Trace take() {
-    std::deque<ir::TraceRow> rows;
+  program::Trace take() {
+    std::deque<program::TraceRow> rows;
     std::uint64_t first = 0;  // of a step that came late, rows may stand behind newer ones
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       std::swap(rows, rows_);
       first = kept_from();
     }
-    ir::Trace trace;
-    for (ir::TraceRow& row : rows) {
+    program::Trace trace;
+    for (program::TraceRow& row : rows) {
       if (row.step >= first) trace.rows.push_back(std::move(row));
     }
     std::stable_sort(trace.rows.begin(), trace.rows.end(),
@@ -58,7 +59,7 @@ class TraceRecorder {
   }
 
  private:
-  void add(ir::TraceRow row) {
+  void add(program::TraceRow row) {
     const std::lock_guard<std::mutex> lock(mutex_);
     newest_ = std::max(newest_, row.step);
     rows_.push_back(std::move(row));
@@ -71,13 +72,13 @@ class TraceRecorder {
   }
 
   const Clock& clock_;
-  ir::Rank rank_;
+  program::Rank rank_;
   bool enabled_;
   std::uint64_t steps_;
   Seconds origin_;
   std::mutex mutex_;
   std::uint64_t newest_ = 0;
-  std::deque<ir::TraceRow> rows_;
+  std::deque<program::TraceRow> rows_;
 };
 
 }  // namespace autodist::exec

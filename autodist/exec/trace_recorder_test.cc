@@ -8,18 +8,19 @@ namespace autodist::exec {
 namespace {
 
 void add(TraceRecorder& trace, std::uint64_t step) {
-  trace.add(ir::Activity::kCompute, ir::StreamKind::kCompute, step, "op", Bytes{}, trace.now());
+  trace.add(program::Activity::kCompute, program::StreamKind::kCompute, step, "op", Bytes{},
+            trace.now());
 }
 
 std::map<std::uint64_t, int> rows_by_step(TraceRecorder& trace) {
   std::map<std::uint64_t, int> rows;
-  for (const ir::TraceRow& row : trace.take().rows) ++rows[row.step];
+  for (const program::TraceRow& row : trace.take().rows) ++rows[row.step];
   return rows;
 }
 
 TEST(TraceRecorder, KeepsAllStepsUnlessToldOtherwise) {
   const SteadyClock clock;
-  TraceRecorder trace(clock, ir::Rank(0), true);
+  TraceRecorder trace(clock, program::Rank(0), true);
   for (std::uint64_t step = 0; step < 100; ++step) add(trace, step);
   EXPECT_EQ(rows_by_step(trace).size(), 100u);
   EXPECT_TRUE(rows_by_step(trace).empty()) << "taken already";
@@ -27,7 +28,7 @@ TEST(TraceRecorder, KeepsAllStepsUnlessToldOtherwise) {
 
 TEST(TraceRecorder, KeepsTheLastSteps) {
   const SteadyClock clock;
-  TraceRecorder trace(clock, ir::Rank(0), true, 3);
+  TraceRecorder trace(clock, program::Rank(0), true, 3);
   for (std::uint64_t step = 0; step < 100; ++step) {
     add(trace, step);
     add(trace, step);

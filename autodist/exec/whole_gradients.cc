@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "autodist/base/error.h"
-#include "autodist/exec/synchroniser.h"
+#include "autodist/exec/effects.h"
 
 namespace autodist::exec {
 namespace {
@@ -26,8 +26,8 @@ namespace {
 
 }  // namespace
 
-void Synchroniser::all_reduce(ir::CollectiveId id, std::uint64_t step) {
-  const ir::Collective& collective = program_.collectives[id.value];
+void Synchroniser::all_reduce(program::CollectiveId id, std::uint64_t step) {
+  const program::Collective& collective = program_.collectives[id.value];
   {
     Signal::Lock lock = signal_.lock();
     signal_.wait(
@@ -48,8 +48,8 @@ void Synchroniser::all_reduce(ir::CollectiveId id, std::uint64_t step) {
   try {
     average = all_reduces_[id.value].run(gradients, samples, step);
   } catch (const Error&) {
-    rethrow_with_culprit(signal_, options_.exchange.heartbeat *
-                                      (options_.exchange.missed_heartbeats + 1));
+    rethrow_with_culprit(signal_,
+                         options_.exchange.heartbeat * (options_.exchange.missed_heartbeats + 1));
   }
   {
     const Signal::Lock lock = signal_.lock();
@@ -57,42 +57,36 @@ void Synchroniser::all_reduce(ir::CollectiveId id, std::uint64_t step) {
       Whole& whole = whole_[collective.variables[i].value];
       whole.gradient = average.gradients[i];
       whole.samples = average.samples;
-      whole.averaged = step + 1;
     }
   }
-  signal_.notify();
   if (trace_.enabled()) {
-    trace_.add(ir::Activity::kCollective, ir::StreamKind::kCollective, step,
+    trace_.add(program::Activity::kCollective, program::StreamKind::kCollective, step,
                fmt::format("all-reduce {}", id), average.reduced, start);
   }
-  for (const ir::VariableId v : collective.variables) report_whole_norm(v, step);
+  for (const ir::VariableId v : collective.variables) averaged(v, step);
 }
 
 void Synchroniser::update(ir::VariableId variable, std::uint64_t step) {
   Whole& whole = whole_[variable.value];
   {
-    const auto& clip = program_.plan(variable).clip;
     Signal::Lock lock = signal_.lock();
     signal_.wait(
-        lock, options_.wait_limit,
+        lock, options_.wait_limit, [&] { return protocol_.may_update(variable, step); },
         [&] {
-          return whole.averaged > step && variables_->is_released(variable) &&
-                 (!clip || norms_.total(step, NormPlan::of(*clip))) && scaler_.is_decided(step);
-        },
-        [&] {
-          return fmt::format("update: variable '{}' at step {}: gradient {}, {}.",
-                             program_.graph->variable(variable).name, step,
-                             whole.averaged > step ? "complete" : "missing",
-                             variables_->is_released(variable) ? "released" : "still read");
+          return fmt::format(
+              "update: variable '{}' at step {}: its average, its last reader or what all ranks "
+              "have to say first is missing.",
+              program_.graph->variable(variable).name, step);
         });
   }
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
-  variables_->update_whole(variable, std::move(whole.gradient), whole.samples, whole.news);
+  variables_->update_whole(variable, step, std::move(whole.gradient), whole.samples, whole.news);
   if (trace_.enabled()) {
-    trace_.add(ir::Activity::kUpdate, ir::StreamKind::kCollective, step,
+    trace_.add(program::Activity::kUpdate, program::StreamKind::kCollective, step,
                program_.graph->variable(variable).name, ir::bytes_of(*program_.graph, variable),
                start);
   }
+  tell(protocol::UpdatedHere{variable});
 }
 
 }  // namespace autodist::exec

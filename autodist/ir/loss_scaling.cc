@@ -13,7 +13,6 @@ namespace autodist::ir {
 namespace {
 
 constexpr std::string_view kDynamic = "dynamic";
-constexpr std::string_view kBarrier = "finite gradients, loss scaling ";
 
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {
   fail(ErrorCode::kUsage,
@@ -107,23 +106,6 @@ LossScale next_scale(const LossScaling& scaling, LossScale scale, bool overflow)
 
 bool scales_loss(const Graph& graph) {
   return !graph.inputs.empty() && graph.inputs.back().name == kLossScaleInput;
-}
-
-std::string barrier_of(const LossScaling& scaling) {
-  return std::string(kBarrier) + to_string(scaling);
-}
-
-std::optional<LossScaling> loss_scaling_of(const Program& program) {
-  for (const Role& role : program.roles) {
-    for (const Stream& stream : role.streams) {
-      for (const Instruction& instruction : stream.instructions) {
-        const auto* barrier = std::get_if<Barrier>(&instruction);
-        if (barrier == nullptr || barrier->reason.rfind(kBarrier, 0) != 0) continue;
-        return parse_loss_scaling(barrier->reason.substr(kBarrier.size()));
-      }
-    }
-  }
-  return std::nullopt;
 }
 
 }  // namespace autodist::ir

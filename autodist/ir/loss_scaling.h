@@ -3,16 +3,15 @@
 // any rank is not finite is skipped by all ranks. The scale follows from that, as that of
 // torch.cuda.amp.GradScaler (Micikevicius et al. 2018, "Mixed precision training", section 3.2).
 //
-// In a Program it is a declared barrier: no variable is updated before every rank has said whether
-// its gradients are finite.
+// In a Program it is a declared barrier (AgreeFinite): no variable is updated before every rank has
+// said whether its gradients are finite.
 
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
-#include "autodist/ir/program.h"
+#include "autodist/ir/graph.h"
 
 namespace autodist::ir {
 
@@ -53,9 +52,5 @@ LossScale next_scale(const LossScaling& scaling, LossScale scale, bool overflow)
 // Of the input that holds the scale: the last of a graph's, where it scales the loss.
 inline constexpr const char* kLossScaleInput = "loss_scale";
 bool scales_loss(const Graph& graph);
-
-// The reason of the barrier in a Program, and what a Program's barrier says.
-std::string barrier_of(const LossScaling& scaling);
-std::optional<LossScaling> loss_scaling_of(const Program& program);
 
 }  // namespace autodist::ir

@@ -74,14 +74,5 @@ TEST(LossScaling, FollowsGradScaler) {
   }
 }
 
-TEST(LossScaling, StandsInAProgramAsItsBarrier) {
-  Program program;
-  program.roles = {{{Rank(0)}, {{StreamKind::kCompute, {Barrier{"checkpoint"}}}}}};
-  EXPECT_FALSE(loss_scaling_of(program));
-  const LossScaling scaling = parse_loss_scaling("dynamic:scale=2,interval=5");
-  program.roles[0].streams[0].instructions.push_back(Barrier{barrier_of(scaling)});
-  EXPECT_EQ(loss_scaling_of(program), scaling);
-}
-
 }  // namespace
 }  // namespace autodist::ir

@@ -23,18 +23,19 @@ class Fuser {
     }
   }
 
-  std::vector<ir::Slice> fused() const {
-    std::vector<ir::Slice> slices = state_.program.slices;
-    std::stable_sort(slices.begin(), slices.end(), [&](const ir::Slice& a, const ir::Slice& b) {
-      const Key key_a = key(a);
-      const Key key_b = key(b);
-      return key_a < key_b || (key_a == key_b && place(a.pieces[0]) < place(b.pieces[0]));
-    });
-    std::vector<ir::Slice> result;
+  std::vector<program::Slice> fused() const {
+    std::vector<program::Slice> slices = state_.program.slices;
+    std::stable_sort(
+        slices.begin(), slices.end(), [&](const program::Slice& a, const program::Slice& b) {
+          const Key key_a = key(a);
+          const Key key_b = key(b);
+          return key_a < key_b || (key_a == key_b && place(a.pieces[0]) < place(b.pieces[0]));
+        });
+    std::vector<program::Slice> result;
     bool open = false;  // whether the last of `result` takes more
-    for (ir::Slice& slice : slices) {
-      const bool small = ir::bytes_of(slice) < state_.options.fuse_below &&
-                         slice.rows == ir::RowTransfer::kNone && !slice.sufficient_factors;
+    for (program::Slice& slice : slices) {
+      const bool small = program::bytes_of(slice) < state_.options.fuse_below &&
+                         slice.rows == program::RowTransfer::kNone && !slice.sufficient_factors;
       if (open && small && fits(result.back(), slice)) {
         append(result.back(), slice.pieces[0]);
       } else {
@@ -48,30 +49,30 @@ class Fuser {
 
  private:
   // Only slices that agree in all of this may travel as one.
-  using Key = std::tuple<ir::Rank, ir::UpdateAt, DType, std::int64_t, std::uint32_t, bool,
-                         ir::Codec, bool, double, ir::Route>;
-  Key key(const ir::Slice& slice) const {
+  using Key = std::tuple<program::Rank, program::UpdateAt, DType, std::int64_t, std::uint32_t, bool,
+                         program::Codec, bool, double, program::Route>;
+  Key key(const program::Slice& slice) const {
     const auto& clip = state_.program.plan(variable(slice.pieces[0])).clip;
     return std::make_tuple(
         slice.owner, slice.update_at, slice.dtype, clip ? std::int64_t{clip->value} : -1,
         slice.staleness, slice.synchronous, slice.compression.codec,
         slice.compression.error_feedback, slice.compression.density, slice.route);
   }
-  ir::VariableId variable(const ir::Piece& piece) const {
+  ir::VariableId variable(const program::Piece& piece) const {
     return state_.program.shard(piece.shard).variable;
   }
-  std::size_t place(const ir::Piece& piece) const { return places_[variable(piece).value]; }
+  std::size_t place(const program::Piece& piece) const { return places_[variable(piece).value]; }
 
   // REQUIRES: `next` comes after `slice` in the order above.
-  bool fits(const ir::Slice& slice, const ir::Slice& next) const {
+  bool fits(const program::Slice& slice, const program::Slice& next) const {
     return key(slice) == key(next) && slice.members == next.members &&
            place(next.pieces[0]) - place(slice.pieces[0]) <= kLikePlaces &&
-           ir::bytes_of(slice) + ir::bytes_of(next) <=
+           program::bytes_of(slice) + program::bytes_of(next) <=
                std::min(state_.options.fuse_below, state_.slice_limit());
   }
 
-  static void append(ir::Slice& slice, const ir::Piece& piece) {
-    ir::Piece& last = slice.pieces.back();
+  static void append(program::Slice& slice, const program::Piece& piece) {
+    program::Piece& last = slice.pieces.back();
     if (last.shard == piece.shard && last.end == piece.begin) {
       last.end = piece.end;
     } else {

@@ -22,11 +22,11 @@ struct Job {
 };
 
 std::string text_of(const Job& job, const std::string& name) {
-  const ir::Program program = rewrite(std::make_shared<const ir::Graph>(job.graph), job.strategy,
-                                      job.cluster, job.options, name);
+  const program::Program program = rewrite(std::make_shared<const ir::Graph>(job.graph),
+                                           job.strategy, job.cluster, job.options, name);
   return "# cluster\n" + cluster::to_yaml(job.cluster) + "\n\n# strategy\n" +
          strategy::to_text(job.strategy) + "\n# graph\n" + ir::to_text(job.graph) +
-         "\n# program\n" + ir::to_text(program);
+         "\n# program\n" + program::to_text(program);
 }
 
 void expect_golden(const std::string& name, const Job& job) {

@@ -23,7 +23,7 @@ struct Job {
   strategy::Strategy strategy;
   Options options;
 
-  [[nodiscard]] ir::Program program() const {
+  [[nodiscard]] program::Program program() const {
     return rewrite(graph, strategy, cluster, options, "random");
   }
 };
@@ -82,9 +82,10 @@ class Random {
 };
 
 // REQUIRES: no library collective.
-std::map<ir::Rank, std::int64_t> owned_bytes(const ir::Program& program) {
-  std::map<ir::Rank, std::int64_t> owned;
-  for (const ir::Slice& slice : program.slices) owned[slice.owner] += ir::bytes_of(slice).value;
+std::map<program::Rank, std::int64_t> owned_bytes(const program::Program& program) {
+  std::map<program::Rank, std::int64_t> owned;
+  for (const program::Slice& slice : program.slices)
+    owned[slice.owner] += program::bytes_of(slice).value;
   return owned;
 }
 
@@ -92,16 +93,16 @@ TEST(Programs, CoverEveryElementOfEveryTrainedVariableExactlyOnce) {
   Random random(1);
   for (int round = 0; round < kRounds; ++round) {
     const Job job = random.job(Mix::kAnything);
-    const ir::Program program = job.program();
+    const program::Program program = job.program();
     const auto replicas = program.replica_count();
     for (std::size_t i = 0; i < job.graph->variables.size(); ++i) {
       const ir::VariableId id(i);
-      const ir::VariablePlan& plan = program.plan(id);
+      const program::VariablePlan& plan = program.plan(id);
       std::vector<int> covered(static_cast<std::size_t>(ir::element_count(*job.graph, id)));
       const auto row = covered.size() / static_cast<std::size_t>(ir::shape_of(*job.graph, id)[0]);
-      for (const ir::Slice& slice : program.slices) {
-        for (const ir::Piece& piece : slice.pieces) {
-          const ir::Shard& shard = program.shard(piece.shard);
+      for (const program::Slice& slice : program.slices) {
+        for (const program::Piece& piece : slice.pieces) {
+          const program::Shard& shard = program.shard(piece.shard);
           if (shard.variable != id) continue;
           for (auto e = piece.begin; e < piece.end; ++e) {
             ++covered[static_cast<std::size_t>(shard.begin) * row + static_cast<std::size_t>(e)];
@@ -113,7 +114,7 @@ TEST(Programs, CoverEveryElementOfEveryTrainedVariableExactlyOnce) {
       EXPECT_EQ(std::count(covered.begin(), covered.end(), times),
                 static_cast<std::ptrdiff_t>(covered.size()));
       if (!trained) {
-        EXPECT_TRUE(plan == ir::VariablePlan{});
+        EXPECT_TRUE(plan == program::VariablePlan{});
       } else if (replicas > 1) {
         EXPECT_NE(plan.slices.empty(), !plan.collective.has_value());
       }
@@ -125,11 +126,11 @@ TEST(Programs, AreTheSameWhateverTheOpsCost) {
   Random random(2);
   for (int round = 0; round < kRounds; ++round) {
     Job job = random.job(Mix::kAnything);
-    const ir::Program program = job.program();
-    EXPECT_EQ(ir::to_text(job.program()), ir::to_text(program));
+    const program::Program program = job.program();
+    EXPECT_EQ(program::to_text(job.program()), program::to_text(program));
     job.graph = std::make_shared<const ir::Graph>(random.with_other_costs(*job.graph));
-    const ir::Program other = job.program();
-    EXPECT_EQ(ir::digest_of(other), ir::digest_of(program));
+    const program::Program other = job.program();
+    EXPECT_EQ(program::digest_of(other), program::digest_of(program));
     EXPECT_TRUE(other.slices == program.slices);
     EXPECT_TRUE(other.roles == program.roles);
   }
@@ -139,15 +140,15 @@ TEST(Programs, KeepSlicesWithinTheLimitAndSortedByNeed) {
   Random random(3);
   for (int round = 0; round < kRounds; ++round) {
     const Job job = random.job(Mix::kAnything);
-    const ir::Program program = job.program();
-    std::vector<ir::Rank> members;
+    const program::Program program = job.program();
+    std::vector<program::Rank> members;
     for (std::size_t i = 0; i < program.ranks.size(); ++i) {
       if (program.ranks[i].replica) members.emplace_back(i);
     }
     Seconds last;
-    for (const ir::Slice& slice : program.slices) {
-      if (slice.rows == ir::RowTransfer::kNone) {  // rows stay in one block
-        EXPECT_LE(ir::bytes_of(slice), job.options.slice_bytes);
+    for (const program::Slice& slice : program.slices) {
+      if (slice.rows == program::RowTransfer::kNone) {  // rows stay in one block
+        EXPECT_LE(program::bytes_of(slice), job.options.slice_bytes);
       }
       EXPECT_LE(last, slice.needed);
       EXPECT_EQ(slice.members, members);
@@ -160,18 +161,18 @@ TEST(DirectAllReduce, GivesEveryReplicaTheSameShareButForOneElementOfADtype) {
   Random random(4);
   for (int round = 0; round < kRounds; ++round) {
     const Job job = random.job(Mix::kDirect);
-    const ir::Program program = job.program();
+    const program::Program program = job.program();
     if (program.replica_count() < 2) continue;
-    std::map<DType, std::map<ir::Rank, std::int64_t>> elements;
-    for (const ir::Slice& slice : program.slices) {
+    std::map<DType, std::map<program::Rank, std::int64_t>> elements;
+    for (const program::Slice& slice : program.slices) {
       EXPECT_TRUE(program.ranks[slice.owner.value].replica.has_value());
-      if (slice.rows != ir::RowTransfer::kNone)
+      if (slice.rows != program::RowTransfer::kNone)
         continue;  // whole rows are shared out by themselves
-      elements[slice.dtype][slice.owner] += ir::element_count(slice);
+      elements[slice.dtype][slice.owner] += program::element_count(slice);
     }
     for (auto& [dtype, owned] : elements) {
       for (std::size_t i = 0; i < program.ranks.size(); ++i) {
-        if (program.ranks[i].replica) owned[ir::Rank(i)];
+        if (program.ranks[i].replica) owned[program::Rank(i)];
       }
       const auto [least, most] =
           std::minmax_element(owned.begin(), owned.end(),
@@ -187,7 +188,7 @@ TEST(Programs, SendWhatTheClosedFormSays) {
   Random random(5);
   for (int round = 0; round < kRounds; ++round) {
     const Job job = random.job(round % 2 == 0 ? Mix::kDirect : Mix::kParameterServers);
-    const ir::Program program = job.program();
+    const program::Program program = job.program();
     const std::int64_t members = program.replica_count();
     if (members < 2) continue;
     std::int64_t all = 0;
@@ -196,20 +197,20 @@ TEST(Programs, SendWhatTheClosedFormSays) {
         all += ir::bytes_of(*job.graph, ir::VariableId(i)).value;
       }
     }
-    std::map<ir::Rank, std::int64_t> sent;
-    for (const ir::Slice& slice : program.slices) {
-      for (ir::Rank member : slice.members) {
+    std::map<program::Rank, std::int64_t> sent;
+    for (const program::Slice& slice : program.slices) {
+      for (program::Rank member : slice.members) {
         if (member == slice.owner) continue;
-        sent[member] += ir::bytes_of(slice).value;
-        sent[slice.owner] += ir::bytes_of(slice).value;
+        sent[member] += program::bytes_of(slice).value;
+        sent[slice.owner] += program::bytes_of(slice).value;
       }
     }
     auto owned = owned_bytes(program);
     for (std::size_t i = 0; i < program.ranks.size(); ++i) {
-      const std::int64_t own = owned[ir::Rank(i)];
+      const std::int64_t own = owned[program::Rank(i)];
       const std::int64_t expected =
           program.ranks[i].replica ? (all - own) + (members - 1) * own : members * own;
-      EXPECT_EQ(sent[ir::Rank(i)], expected) << "rank " << i;
+      EXPECT_EQ(sent[program::Rank(i)], expected) << "rank " << i;
     }
   }
 }
@@ -218,19 +219,19 @@ TEST(Programs, OpenEveryGateBeforeTheFirstReadAndReleaseAfterTheLast) {
   Random random(6);
   for (int round = 0; round < kRounds; ++round) {
     const Job job = random.job(Mix::kAnything);
-    const ir::Program program = job.program();
+    const program::Program program = job.program();
     std::vector<std::optional<std::size_t>> gate(job.graph->variables.size());
     std::vector<std::optional<std::size_t>> release(job.graph->variables.size());
     std::vector<std::size_t> computed(job.graph->ops.size());
     const auto& stream = program.roles[0].streams[0].instructions;
     for (std::size_t i = 0; i < stream.size(); ++i) {
-      if (const auto* op = std::get_if<ir::Compute>(&stream[i])) computed[op->op.value] = i;
-      if (const auto* g = std::get_if<ir::Gate>(&stream[i])) gate[g->variable.value] = i;
-      if (const auto* r = std::get_if<ir::Release>(&stream[i])) release[r->variable.value] = i;
+      if (const auto* op = std::get_if<program::Compute>(&stream[i])) computed[op->op.value] = i;
+      if (const auto* g = std::get_if<program::Gate>(&stream[i])) gate[g->variable.value] = i;
+      if (const auto* r = std::get_if<program::Release>(&stream[i])) release[r->variable.value] = i;
     }
     for (std::size_t i = 0; i < job.graph->variables.size(); ++i) {
       const ir::Variable& variable = job.graph->variables[i];
-      const ir::VariablePlan& plan = program.variables[i];
+      const program::VariablePlan& plan = program.variables[i];
       const bool synchronised = !plan.slices.empty() || plan.collective;
       EXPECT_EQ(gate[i].has_value(), synchronised);
       EXPECT_EQ(release[i].has_value(), variable.gradient.has_value());

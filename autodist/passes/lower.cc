@@ -18,7 +18,7 @@ namespace {
 class Lowering {
  public:
   // `by_need`: the trained variables. All outlive it.
-  Lowering(const ir::Program& program, const std::vector<ir::VariableId>& by_need,
+  Lowering(const program::Program& program, const std::vector<ir::VariableId>& by_need,
            const std::optional<ir::LossScaling>& scaling)
       : program_(program),
         by_need_(by_need),
@@ -28,14 +28,16 @@ class Lowering {
         before_(graph_.ops.size() + 1),
         after_(graph_.ops.size() + 1) {}
 
-  ir::Stream compute_stream() {
+  program::Stream compute_stream() {
     for (ir::VariableId id : by_need_) place(id);
     if (scaling_) place_barrier(*scaling_);
     place_local_clips();
-    return {ir::StreamKind::kCompute, compute()};
+    return {program::StreamKind::kCompute, compute()};
   }
 
-  ir::Stream collective_stream() const { return {ir::StreamKind::kCollective, collective()}; }
+  program::Stream collective_stream() const {
+    return {program::StreamKind::kCollective, collective()};
+  }
 
  private:
   // Positions count the ops that are done: 0 is before the first.
@@ -49,18 +51,18 @@ class Lowering {
 
   enum class Way { kLocal, kCollective, kSlices };
   Way way_of(ir::VariableId id) const {
-    const ir::VariablePlan& plan = program_.plan(id);
+    const program::VariablePlan& plan = program_.plan(id);
     if (plan.collective) return Way::kCollective;
     return plan.slices.empty() ? Way::kLocal : Way::kSlices;
   }
 
   void place(ir::VariableId id) {
     const ir::Variable& variable = graph_.variable(id);
-    after_[complete(id)].emplace_back(ir::Contribute{id, *variable.gradient});
-    after_[released(id)].emplace_back(ir::Release{id});
+    after_[complete(id)].emplace_back(program::Contribute{id, *variable.gradient});
+    after_[released(id)].emplace_back(program::Release{id});
     if (way_of(id) == Way::kLocal) {
       if (!program_.plan(id).clip && !scaling_) {
-        after_[released(id)].emplace_back(ir::Update{id});
+        after_[released(id)].emplace_back(program::Update{id});
       }
       return;
     }
@@ -68,17 +70,18 @@ class Lowering {
     const std::size_t own = std::max<std::size_t>(1, complete(id)) - 1;
     const std::size_t first =
         variable.first_use ? std::min<std::size_t>(own, variable.first_use->value) : own;
-    before_[first].emplace_back(ir::Gate{id});
-    if (program_.rows(id) == ir::RowTransfer::kFetch && variable.first_use) place_fetch(id);
+    before_[first].emplace_back(program::Gate{id});
+    if (program_.rows(id) == program::RowTransfer::kFetch && variable.first_use) place_fetch(id);
     if (program_.travels_as_factors(id)) place_factors(id);
   }
 
   // Behind the last gradient. Updates here come after it; others wait for what all ranks say there.
   void place_barrier(const ir::LossScaling& scaling) {
-    std::vector<ir::Instruction>& end = after_[graph_.ops.size()];
-    end.emplace_back(ir::Barrier{ir::barrier_of(scaling)});
+    std::vector<program::Instruction>& end = after_[graph_.ops.size()];
+    end.emplace_back(program::AgreeFinite{scaling});
     for (ir::VariableId id : by_need_) {
-      if (way_of(id) == Way::kLocal && !program_.plan(id).clip) end.emplace_back(ir::Update{id});
+      if (way_of(id) == Way::kLocal && !program_.plan(id).clip)
+        end.emplace_back(program::Update{id});
     }
   }
 
@@ -94,7 +97,7 @@ class Lowering {
     const ir::History history(graph_);
     std::size_t known = 0;
     for (ir::ValueId each : *rows) known = std::max(known, done(history.maker(each)));
-    fetch_[known].emplace_back(ir::Fetch{id, *rows});
+    fetch_[known].emplace_back(program::Fetch{id, *rows});
   }
 
   void place_factors(ir::VariableId id) {
@@ -106,12 +109,12 @@ class Lowering {
            graph_.name, graph_.variable(id).name);
     }
     before_[factors->product.value].emplace_back(
-        ir::KeepFactors{id, factors->left, factors->right});
+        program::KeepFactors{id, factors->left, factors->right});
   }
 
   // The trained variables of a clip that are synchronised in an accepted way.
   template <typename Accept>
-  std::vector<ir::VariableId> clipped(ir::ClipId clip, Accept accept) const {
+  std::vector<ir::VariableId> clipped(program::ClipId clip, Accept accept) const {
     std::vector<ir::VariableId> variables;
     for (ir::VariableId id : by_need_) {
       if (program_.plan(id).clip == clip && accept(way_of(id))) variables.push_back(id);
@@ -119,16 +122,16 @@ class Lowering {
     return variables;
   }
 
-  static void append_updates(ir::ClipId clip, const std::vector<ir::VariableId>& variables,
-                             std::vector<ir::Instruction>& out) {
-    out.emplace_back(ir::Norm{clip});
-    for (ir::VariableId id : variables) out.emplace_back(ir::Update{id});
+  static void append_updates(program::ClipId clip, const std::vector<ir::VariableId>& variables,
+                             std::vector<program::Instruction>& out) {
+    out.emplace_back(program::Norm{clip});
+    for (ir::VariableId id : variables) out.emplace_back(program::Update{id});
   }
 
   // The norm blocks the compute stream, so it stands behind all contributions to it.
   void place_local_clips() {
     for (std::size_t i = 0; i < graph_.clips.size(); ++i) {
-      const ir::ClipId clip(i);
+      const program::ClipId clip(i);
       const auto local = clipped(clip, [](Way way) { return way == Way::kLocal; });
       if (local.empty()) continue;
       std::size_t position = scaling_ ? graph_.ops.size() : 0;
@@ -139,9 +142,9 @@ class Lowering {
     }
   }
 
-  std::vector<ir::Instruction> compute() const {
-    std::vector<ir::Instruction> out;
-    const auto append = [&](const std::vector<ir::Instruction>& more) {
+  std::vector<program::Instruction> compute() const {
+    std::vector<program::Instruction> out;
+    const auto append = [&](const std::vector<program::Instruction>& more) {
       out.insert(out.end(), more.begin(), more.end());
     };
     for (std::size_t i = 0; i <= graph_.ops.size(); ++i) {
@@ -149,7 +152,7 @@ class Lowering {
       append(before_[i]);
       if (i == 0) append(after_[0]);
       if (i == graph_.ops.size()) break;
-      out.emplace_back(ir::Compute{ir::OpId(i)});
+      out.emplace_back(program::Compute{ir::OpId(i)});
       append(after_[i + 1]);
     }
     return out;
@@ -161,19 +164,19 @@ class Lowering {
   struct Entry {
     std::size_t position = 0;
     Kind kind = Kind::kAllReduce;
-    std::vector<ir::Instruction> instructions;
+    std::vector<program::Instruction> instructions;
   };
 
-  std::vector<ir::Instruction> collective() const {
+  std::vector<program::Instruction> collective() const {
     std::vector<Entry> entries;
     for (std::size_t i = 0; i < program_.collectives.size(); ++i) {
-      add_collective(ir::CollectiveId(i), entries);
+      add_collective(program::CollectiveId(i), entries);
     }
-    for (std::size_t i = 0; i < graph_.clips.size(); ++i) add_clip(ir::ClipId(i), entries);
+    for (std::size_t i = 0; i < graph_.clips.size(); ++i) add_clip(program::ClipId(i), entries);
     std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
       return std::tie(a.position, a.kind) < std::tie(b.position, b.kind);
     });
-    std::vector<ir::Instruction> out;
+    std::vector<program::Instruction> out;
     for (const Entry& entry : entries) {
       out.insert(out.end(), entry.instructions.begin(), entry.instructions.end());
     }
@@ -182,24 +185,24 @@ class Lowering {
 
   [[nodiscard]] std::size_t behind_all() const { return graph_.ops.size() + 1; }
 
-  std::size_t complete(const ir::Collective& collective) const {
+  std::size_t complete(const program::Collective& collective) const {
     std::size_t last = 0;
     for (ir::VariableId id : collective.variables) last = std::max(last, complete(id));
     return last;
   }
 
-  void add_collective(ir::CollectiveId id, std::vector<Entry>& entries) const {
-    const ir::Collective& collective = program_.collectives[id.value];
+  void add_collective(program::CollectiveId id, std::vector<Entry>& entries) const {
+    const program::Collective& collective = program_.collectives[id.value];
     const std::size_t last = complete(collective);
-    entries.push_back({last, Kind::kAllReduce, {ir::AllReduce{id}}});
+    entries.push_back({last, Kind::kAllReduce, {program::AllReduce{id}}});
     for (ir::VariableId variable : collective.variables) {
       if (program_.plan(variable).clip) continue;
       const std::size_t position = scaling_ ? behind_all() : std::max(last, released(variable));
-      entries.push_back({position, Kind::kUpdate, {ir::Update{variable}}});
+      entries.push_back({position, Kind::kUpdate, {program::Update{variable}}});
     }
   }
 
-  void add_clip(ir::ClipId clip, std::vector<Entry>& entries) const {
+  void add_clip(program::ClipId clip, std::vector<Entry>& entries) const {
     const auto here = clipped(clip, [](Way way) { return way == Way::kCollective; });
     if (here.empty()) return;
     Entry entry{0, Kind::kNorm, {}};
@@ -215,34 +218,35 @@ class Lowering {
     entries.push_back(std::move(entry));
   }
 
-  const ir::Program& program_;
+  const program::Program& program_;
   const std::vector<ir::VariableId>& by_need_;
   const std::optional<ir::LossScaling>& scaling_;
   const ir::Graph& graph_;
-  std::vector<std::vector<ir::Instruction>> fetch_;   // by number of ops done
-  std::vector<std::vector<ir::Instruction>> before_;  // by op
-  std::vector<std::vector<ir::Instruction>> after_;   // by number of ops done
+  std::vector<std::vector<program::Instruction>> fetch_;   // by number of ops done
+  std::vector<std::vector<program::Instruction>> before_;  // by op
+  std::vector<std::vector<program::Instruction>> after_;   // by number of ops done
 };
 
 }  // namespace
 
 void lower(State& state) {
   if (state.program.is_placed()) return lower_placed(state);
-  ir::Role computes;
-  ir::Role serves;
+  program::Role computes;
+  program::Role serves;
   for (std::size_t i = 0; i < state.program.ranks.size(); ++i) {
     (state.program.ranks[i].replica ? computes : serves).ranks.emplace_back(i);
   }
   Lowering lowering(state.program, state.by_need, state.options.loss_scaling);
   computes.streams.push_back(lowering.compute_stream());
-  ir::Stream collective = lowering.collective_stream();
+  program::Stream collective = lowering.collective_stream();
   if (!collective.instructions.empty()) computes.streams.push_back(std::move(collective));
   state.program.roles = {std::move(computes)};
   if (!serves.ranks.empty()) state.program.roles.push_back(std::move(serves));
 }
 
-ir::Stream compute_stream(const ir::Program& program, const std::vector<ir::VariableId>& by_need,
-                          const std::optional<ir::LossScaling>& scaling) {
+program::Stream compute_stream(const program::Program& program,
+                               const std::vector<ir::VariableId>& by_need,
+                               const std::optional<ir::LossScaling>& scaling) {
   return Lowering(program, by_need, scaling).compute_stream();
 }
 

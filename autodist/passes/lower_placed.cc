@@ -60,7 +60,7 @@ class PlacedLowering {
   using Key = std::pair<ir::ValueId, std::uint32_t>;  // a value of a micro-batch
 
   std::uint32_t stage_of(ir::OpId op) const { return state_.stage_of_op[op.value]; }
-  std::vector<ir::Instruction>& stream(std::uint32_t stage) { return streams_[stage]; }
+  std::vector<program::Instruction>& stream(std::uint32_t stage) { return streams_[stage]; }
 
   std::size_t forward_ops() const {
     const auto first = std::find_if(graph_.ops.begin(), graph_.ops.end(), [](const ir::Op& op) {
@@ -131,7 +131,7 @@ class PlacedLowering {
       receive(value, stage, m);
       gate(value, stage);
     });
-    stream(stage).emplace_back(ir::Compute{op, m});
+    stream(stage).emplace_back(program::Compute{op, m});
     const auto made = made_by_.find(op);
     if (made != made_by_.end()) {
       for (const ir::ValueId value : made->second) send(value, stage, m);
@@ -143,17 +143,17 @@ class PlacedLowering {
 
   void send(ir::ValueId value, std::uint32_t stage, std::uint32_t m) {
     const std::set<std::uint32_t>& to = readers_.at(value);
-    const ir::TransferId id(program_.transfers.size());
+    const program::TransferId id(program_.transfers.size());
     program_.transfers.push_back({value, m, stage, {to.begin(), to.end()}});
     transfers_[{value, m}] = id;
-    stream(stage).emplace_back(ir::Send{id});
+    stream(stage).emplace_back(program::Send{id});
   }
 
   void receive(ir::ValueId value, std::uint32_t stage, std::uint32_t m) {
     const auto found = transfers_.find({value, m});
     if (found == transfers_.end() || program_.transfer(found->second).from == stage) return;
     if (!received_.insert({found->second, stage}).second) return;
-    stream(stage).emplace_back(ir::Receive{found->second});
+    stream(stage).emplace_back(program::Receive{found->second});
   }
 
   // The draws of a step come from one generator, in the graph's order, wherever they happen: its
@@ -161,10 +161,10 @@ class PlacedLowering {
   void pass_generator(std::uint32_t stage, std::uint32_t m) {
     const auto [last, is_first] = generator_at_.emplace(m, stage);
     if (is_first || last->second == stage) return;
-    const ir::TransferId id(program_.transfers.size());
+    const program::TransferId id(program_.transfers.size());
     program_.transfers.push_back({std::nullopt, m, last->second, {stage}});
-    stream(last->second).emplace_back(ir::Send{id});
-    stream(stage).emplace_back(ir::Receive{id});
+    stream(last->second).emplace_back(program::Send{id});
+    stream(stage).emplace_back(program::Receive{id});
     last->second = stage;
   }
 
@@ -172,7 +172,7 @@ class PlacedLowering {
     const auto found = variable_of_.find(graph_.value(value).storage);
     if (found == variable_of_.end() || gated_[found->second.value]) return;
     gated_[found->second.value] = true;
-    stream(stage).emplace_back(ir::Gate{found->second});
+    stream(stage).emplace_back(program::Gate{found->second});
   }
 
   void contribute(ir::VariableId id, std::uint32_t m) {
@@ -182,9 +182,9 @@ class PlacedLowering {
     // Nobody contributes to a version that it has not seen.
     if (!gated_[id.value]) {
       gated_[id.value] = true;
-      stream(stage).emplace_back(ir::Gate{id});
+      stream(stage).emplace_back(program::Gate{id});
     }
-    stream(stage).emplace_back(ir::Contribute{id, gradient, m});
+    stream(stage).emplace_back(program::Contribute{id, gradient, m});
     release(id, m);
   }
 
@@ -203,19 +203,19 @@ class PlacedLowering {
     for (std::uint32_t stage = 0; stage < program_.stages; ++stage) insert_releases(stage);
     if (!state_.options.loss_scaling) return;
     for (auto& each : streams_) {
-      each.emplace_back(ir::Barrier{ir::barrier_of(*state_.options.loss_scaling)});
+      each.emplace_back(program::AgreeFinite{*state_.options.loss_scaling});
     }
   }
 
   void insert_releases(std::uint32_t stage) {
     std::map<std::size_t, std::vector<ir::VariableId>> behind;  // by index of the instruction
     std::map<ir::VariableId, std::size_t> last;
-    const std::vector<ir::Instruction>& all = stream(stage);
+    const std::vector<program::Instruction>& all = stream(stage);
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (const auto* contribute = std::get_if<ir::Contribute>(&all[i])) {
+      if (const auto* contribute = std::get_if<program::Contribute>(&all[i])) {
         last[contribute->variable] = i;
       }
-      const auto* compute = std::get_if<ir::Compute>(&all[i]);
+      const auto* compute = std::get_if<program::Compute>(&all[i]);
       if (compute == nullptr) continue;
       ir::for_each_read(graph_.op(compute->op), [&](ir::ValueId value) {
         const auto found = variable_of_.find(graph_.value(value).storage);
@@ -225,42 +225,42 @@ class PlacedLowering {
     for (const ir::VariableId id : released_) {
       if (state_.stage_of_variable[id.value] == stage) behind[last.at(id)].push_back(id);
     }
-    std::vector<ir::Instruction> with;
+    std::vector<program::Instruction> with;
     for (std::size_t i = 0; i < all.size(); ++i) {
       with.push_back(all[i]);
       const auto found = behind.find(i);
       if (found == behind.end()) continue;
-      for (const ir::VariableId id : found->second) with.emplace_back(ir::Release{id});
+      for (const ir::VariableId id : found->second) with.emplace_back(program::Release{id});
     }
     stream(stage) = std::move(with);
   }
 
   void make_roles() {
-    std::vector<ir::Role> roles(program_.stages);
-    ir::Role serves;
+    std::vector<program::Role> roles(program_.stages);
+    program::Role serves;
     for (std::size_t i = 0; i < program_.ranks.size(); ++i) {
-      const ir::Rank rank(i);
+      const program::Rank rank(i);
       (program_.computes(rank) ? roles[program_.stage(rank)] : serves).ranks.push_back(rank);
     }
     for (std::uint32_t stage = 0; stage < program_.stages; ++stage) {
-      roles[stage].streams = {{ir::StreamKind::kCompute, std::move(streams_[stage])}};
+      roles[stage].streams = {{program::StreamKind::kCompute, std::move(streams_[stage])}};
     }
     if (!serves.ranks.empty()) roles.push_back(std::move(serves));
     program_.roles = std::move(roles);
   }
 
   State& state_;
-  ir::Program& program_;
+  program::Program& program_;
   const ir::Graph& graph_;
   const ir::History history_;
-  std::vector<std::vector<ir::Instruction>> streams_;  // by stage
+  std::vector<std::vector<program::Instruction>> streams_;  // by stage
   std::map<ir::StorageId, ir::VariableId> variable_of_;
   std::map<std::size_t, std::vector<ir::VariableId>> complete_at_;  // by op, at its stage
   std::vector<ir::VariableId> complete_elsewhere_;                  // at another stage
   std::map<ir::ValueId, std::set<std::uint32_t>> readers_;          // stages
   std::map<ir::OpId, std::vector<ir::ValueId>> made_by_;
-  std::map<Key, ir::TransferId> transfers_;
-  std::set<std::pair<ir::TransferId, std::uint32_t>> received_;
+  std::map<Key, program::TransferId> transfers_;
+  std::set<std::pair<program::TransferId, std::uint32_t>> received_;
   std::map<std::uint32_t, std::uint32_t> generator_at_;  // stage, by micro-batch
   std::vector<bool> gated_;                              // by variable
   std::vector<ir::VariableId> released_;

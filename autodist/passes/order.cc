@@ -9,13 +9,14 @@ namespace {
 
 // The ids of slices follow (needed, variable, place in the variable).
 void order_slices(State& state) {
-  const auto key = [&](const ir::Slice& slice) {
-    const ir::Piece& first = slice.pieces.front();
+  const auto key = [&](const program::Slice& slice) {
+    const program::Piece& first = slice.pieces.front();
     return std::make_tuple(slice.needed.value, state.program.shard(first.shard).variable.value,
                            first.shard.value, first.begin, slice.owner.value);
   };
-  std::stable_sort(state.program.slices.begin(), state.program.slices.end(),
-                   [&](const ir::Slice& a, const ir::Slice& b) { return key(a) < key(b); });
+  std::stable_sort(
+      state.program.slices.begin(), state.program.slices.end(),
+      [&](const program::Slice& a, const program::Slice& b) { return key(a) < key(b); });
   name_slices(state.program);
 }
 
@@ -23,7 +24,7 @@ void order_slices(State& state) {
 // that cannot start yet.
 void order_collectives(State& state) {
   auto& collectives = state.program.collectives;
-  const auto key = [&](const ir::Collective& collective) {
+  const auto key = [&](const program::Collective& collective) {
     std::int64_t complete = -1;
     for (ir::VariableId id : collective.variables) {
       const auto& op = state.graph().variable(id).gradient_complete;
@@ -33,10 +34,10 @@ void order_collectives(State& state) {
   };
   std::stable_sort(
       collectives.begin(), collectives.end(),
-      [&](const ir::Collective& a, const ir::Collective& b) { return key(a) < key(b); });
+      [&](const program::Collective& a, const program::Collective& b) { return key(a) < key(b); });
   for (std::size_t i = 0; i < collectives.size(); ++i) {
     for (ir::VariableId id : collectives[i].variables) {
-      state.program.variables[id.value].collective = ir::CollectiveId(i);
+      state.program.variables[id.value].collective = program::CollectiveId(i);
     }
   }
 }

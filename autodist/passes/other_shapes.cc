@@ -58,7 +58,7 @@ void add_zero_gradient(ir::Graph& graph, ir::VariableId id) {
 
 }  // namespace
 
-ir::Program for_other_shapes(const ir::Program& program, ir::Graph graph) {
+program::Program for_other_shapes(const program::Program& program, ir::Graph graph) {
   const ir::Graph& first = *program.graph;
   if (program.is_placed()) {
     fail(ErrorCode::kInfeasible,
@@ -79,7 +79,7 @@ ir::Program for_other_shapes(const ir::Program& program, ir::Graph graph) {
   for (ir::VariableId id : trained) graph.variables[id.value].update = first.variable(id).update;
   ir::analyse(graph);
 
-  ir::Program other = program;
+  program::Program other = program;
   other.graph = std::make_shared<const ir::Graph>(std::move(graph));
   const auto first_use = [&](ir::VariableId id) {
     const auto& op = other.graph->variable(id).first_use;
@@ -87,13 +87,14 @@ ir::Program for_other_shapes(const ir::Program& program, ir::Graph graph) {
   };
   std::stable_sort(trained.begin(), trained.end(),
                    [&](ir::VariableId a, ir::VariableId b) { return first_use(a) < first_use(b); });
-  const std::optional<ir::LossScaling> scaling = ir::loss_scaling_of(program);
-  for (ir::Role& role : other.roles) {
-    for (ir::Stream& stream : role.streams) {
-      if (stream.kind == ir::StreamKind::kCompute) stream = compute_stream(other, trained, scaling);
+  const std::optional<ir::LossScaling> scaling = program::loss_scaling_of(program);
+  for (program::Role& role : other.roles) {
+    for (program::Stream& stream : role.streams) {
+      if (stream.kind == program::StreamKind::kCompute)
+        stream = compute_stream(other, trained, scaling);
     }
   }
-  ir::verify(other);
+  program::verify(other);
   return other;
 }
 

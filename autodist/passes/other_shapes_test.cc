@@ -10,7 +10,7 @@
 namespace autodist::passes {
 namespace {
 
-ir::Program program_of(const ir::Graph& graph, bool collectives) {
+program::Program program_of(const ir::Graph& graph, bool collectives) {
   const cluster::Cluster cluster = hosts(2);
   const strategy::Strategy strategy = plan(
       graph, cluster, [&](std::size_t) { return collectives ? library(0) : ps("10.0.0.1:CPU:0"); });
@@ -24,18 +24,18 @@ ir::Graph without_last_gradient(ir::Graph graph) {
   return graph;
 }
 
-std::size_t contributions(const ir::Program& program) {
+std::size_t contributions(const program::Program& program) {
   std::size_t count = 0;
-  for (const ir::Instruction& each : program.roles.front().streams.front().instructions) {
-    count += std::holds_alternative<ir::Contribute>(each) ? 1 : 0;
+  for (const program::Instruction& each : program.roles.front().streams.front().instructions) {
+    count += std::holds_alternative<program::Contribute>(each) ? 1 : 0;
   }
   return count;
 }
 
 TEST(OtherShapes, KeepsTheTablesAndTheOrderOfCollectives) {
   for (const bool collectives : {false, true}) {
-    const ir::Program program = program_of(two_layers(), collectives);
-    const ir::Program other = for_other_shapes(program, without_last_gradient(two_layers()));
+    const program::Program program = program_of(two_layers(), collectives);
+    const program::Program other = for_other_shapes(program, without_last_gradient(two_layers()));
     EXPECT_EQ(other.slices, program.slices);
     EXPECT_EQ(other.shards, program.shards);
     EXPECT_EQ(other.collectives, program.collectives);
@@ -48,15 +48,15 @@ TEST(OtherShapes, KeepsTheTablesAndTheOrderOfCollectives) {
 }
 
 TEST(OtherShapes, AnUnusedVariableContributesZeros) {
-  const ir::Program program = program_of(two_layers(), false);
-  const ir::Program other = for_other_shapes(program, without_last_gradient(two_layers()));
+  const program::Program program = program_of(two_layers(), false);
+  const program::Program other = for_other_shapes(program, without_last_gradient(two_layers()));
   EXPECT_EQ(contributions(other), contributions(program));
   EXPECT_EQ(other.graph->ops.back().name, "aten::zeros_like");
   EXPECT_EQ(other.graph->variables.back().gradient_complete, ir::OpId(other.graph->ops.size() - 1));
 }
 
 TEST(OtherShapes, RefusesAVariableThatThePlanDoesNotKnow) {
-  const ir::Program program = program_of(without_last_gradient(two_layers()), false);
+  const program::Program program = program_of(without_last_gradient(two_layers()), false);
   try {
     for_other_shapes(program, two_layers());
     FAIL() << "accepted";
@@ -66,7 +66,7 @@ TEST(OtherShapes, RefusesAVariableThatThePlanDoesNotKnow) {
 }
 
 TEST(OtherShapes, RefusesAnotherModel) {
-  const ir::Program program = program_of(two_layers(), false);
+  const program::Program program = program_of(two_layers(), false);
   EXPECT_THROW(for_other_shapes(program, tied_layers()), Error);
 }
 

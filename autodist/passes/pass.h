@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "autodist/ir/program.h"
 #include "autodist/passes/pipeline.h"
+#include "autodist/program/program.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::passes {
@@ -20,7 +20,7 @@ struct State {
   const Options& options;
   const std::string& where;  // names the strategy in messages
 
-  ir::Program program;
+  program::Program program;
 
   // Beside the program's tables: what the strategy says of them.
   std::vector<const strategy::NodeConfig*> nodes;            // by variable
@@ -76,8 +76,9 @@ void lower_placed(State& state);
 
 // What a rank computes in a step of `program`, whose tables are complete; `by_need` are its trained
 // variables, in the order that decides among equals. With `scaling`, its barrier stands in it.
-ir::Stream compute_stream(const ir::Program& program, const std::vector<ir::VariableId>& by_need,
-                          const std::optional<ir::LossScaling>& scaling);
+program::Stream compute_stream(const program::Program& program,
+                               const std::vector<ir::VariableId>& by_need,
+                               const std::optional<ir::LossScaling>& scaling);
 
 struct Pass {
   const char* name;

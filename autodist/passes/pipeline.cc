@@ -26,9 +26,9 @@ std::vector<std::string> pass_names() {
   return names;
 }
 
-ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Strategy& strategy,
-                    const cluster::Cluster& cluster, const Options& options,
-                    const std::string& where) {
+program::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Strategy& strategy,
+                         const cluster::Cluster& cluster, const Options& options,
+                         const std::string& where) {
   strategy::check(strategy, *graph, cluster, where);
   check_supported(strategy, *graph, where);
   if (options.loss_scaling) check_loss_scaling(strategy, where);
@@ -42,11 +42,11 @@ ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Stra
     if (pass.complete && options.verify_each) {
       State whole = state;
       lower(whole);
-      ir::verify(whole.program);
+      program::verify(whole.program);
     }
-    if (options.dump) options.dump(pass.name, ir::to_text(state.program));
+    if (options.dump) options.dump(pass.name, program::to_text(state.program));
   }
-  ir::verify(state.program);
+  program::verify(state.program);
   if (options.encrypted) check_encrypted(state.program, where);
   return std::move(state.program);
 }

@@ -12,7 +12,7 @@
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/graph.h"
 #include "autodist/ir/loss_scaling.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::passes {
@@ -53,9 +53,9 @@ std::vector<std::string> pass_names();
 // are synchronised in different ways, for a replica on a node that only serves, and for a library's
 // all-reduce between ranks whose job is encrypted; kUsage for a
 // priority that is no time, and for a variable in two clips.
-ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Strategy& strategy,
-                    const cluster::Cluster& cluster, const Options& options,
-                    const std::string& where);
+program::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Strategy& strategy,
+                         const cluster::Cluster& cluster, const Options& options,
+                         const std::string& where);
 
 // What the ranks of `program` do with a batch of other shapes, whose graph is `graph`: the tables
 // and the order of collectives are the same, so that ranks may take different shapes in one step;
@@ -64,6 +64,6 @@ ir::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Stra
 //
 // REQUIRES: verify(graph) holds. Throws Error(kUsage) where the graphs' variables differ, or this
 // one trains a variable that the program does not know of; Error(kInfeasible) for a placed graph.
-ir::Program for_other_shapes(const ir::Program& program, ir::Graph graph);
+program::Program for_other_shapes(const program::Program& program, ir::Graph graph);
 
 }  // namespace autodist::passes

@@ -14,8 +14,8 @@ namespace {
 
 GraphPointer shared(ir::Graph graph) { return std::make_shared<const ir::Graph>(std::move(graph)); }
 
-ir::Program rewritten(const ir::Graph& graph, const strategy::Strategy& strategy,
-                      const cluster::Cluster& cluster, const Options& options = {}) {
+program::Program rewritten(const ir::Graph& graph, const strategy::Strategy& strategy,
+                           const cluster::Cluster& cluster, const Options& options = {}) {
   return rewrite(shared(graph), strategy, cluster, options, "plan.strategy");
 }
 
@@ -65,7 +65,7 @@ TEST(Pipeline, DumpsAfterEveryPassItNames) {
   EXPECT_EQ(dumped, pass_names());
   EXPECT_EQ(pass_names(), (std::vector<std::string>{"partition", "replicate", "place",
                                                     "synchronise", "fuse", "order", "lower"}));
-  EXPECT_EQ(last, ir::to_text(program));
+  EXPECT_EQ(last, program::to_text(program));
 }
 
 TEST(Pipeline, RefusesWhatThisBuildDoesNotRun) {
@@ -188,8 +188,9 @@ TEST(Replicate, LetsARankOwnWithoutComputing) {
   EXPECT_EQ(program.ranks[0].replica, 0u);
   EXPECT_EQ(program.ranks[1].replica, std::nullopt);
   EXPECT_EQ(program.ranks[2].replica, 1u);
-  EXPECT_EQ(program.slices[0].owner, ir::Rank(1));
-  EXPECT_EQ(program.slices[0].members, (std::vector<ir::Rank>{ir::Rank(0), ir::Rank(2)}));
+  EXPECT_EQ(program.slices[0].owner, program::Rank(1));
+  EXPECT_EQ(program.slices[0].members,
+            (std::vector<program::Rank>{program::Rank(0), program::Rank(2)}));
 }
 
 TEST(Replicate, NumbersTheChiefsRanksFirst) {
@@ -197,7 +198,7 @@ TEST(Replicate, NumbersTheChiefsRanksFirst) {
   std::swap(cluster.nodes[0].chief, cluster.nodes[1].chief);
   const auto program = rewritten(two_layers(), all_ps(two_layers(), cluster), cluster);
   EXPECT_EQ(program.ranks[0].device, "10.0.0.2:CPU:0");
-  EXPECT_EQ(program.slices[0].owner, ir::Rank(1));
+  EXPECT_EQ(program.slices[0].owner, program::Rank(1));
 }
 
 // Shares are in the order of the strategy's replicas, parts in that of the ranks, which begin with
@@ -215,7 +216,7 @@ TEST(Replicate, GivesEveryReplicaItsShareOfTheBatch) {
   for (const bool cpu_only : {false, true}) {
     Options options;
     options.cpu_only = cpu_only;
-    const ir::Program program = rewritten(two_layers(), strategy, cluster, options);
+    const program::Program program = rewritten(two_layers(), strategy, cluster, options);
     EXPECT_EQ(program.ranks.front().node, "10.0.0.2");
     EXPECT_EQ(program.batch_shares, (std::vector<std::int64_t>{1, 3}));
   }
@@ -244,12 +245,12 @@ TEST(Synchronise, KeepsDifferentSpecsOfOneGroupInCollectivesOfTheirOwn) {
 }
 
 TEST(Cut, MakesTheFewestEvenRanges) {
-  const auto pieces = cut({ir::ShardId(0), 3, 13}, 4);
+  const auto pieces = cut({program::ShardId(0), 3, 13}, 4);
   ASSERT_EQ(pieces.size(), 3u);
-  EXPECT_EQ(pieces[0], (ir::Piece{ir::ShardId(0), 3, 7}));
-  EXPECT_EQ(pieces[1], (ir::Piece{ir::ShardId(0), 7, 10}));
-  EXPECT_EQ(pieces[2], (ir::Piece{ir::ShardId(0), 10, 13}));
-  EXPECT_EQ(cut({ir::ShardId(0), 5, 5}, 4).size(), 1u);
+  EXPECT_EQ(pieces[0], (program::Piece{program::ShardId(0), 3, 7}));
+  EXPECT_EQ(pieces[1], (program::Piece{program::ShardId(0), 7, 10}));
+  EXPECT_EQ(pieces[2], (program::Piece{program::ShardId(0), 10, 13}));
+  EXPECT_EQ(cut({program::ShardId(0), 5, 5}, 4).size(), 1u);
 }
 
 TEST(Window, IsTheStrategysElseTheOptionsButTwoSlicesAtLeast) {
@@ -258,11 +259,11 @@ TEST(Window, IsTheStrategysElseTheOptionsButTwoSlicesAtLeast) {
   Options options;
   const auto window = [&] { return rewritten(graph, strategy, hosts(2), options).window; };
   EXPECT_EQ(window(), Bytes{0});
-  const Digest open = ir::digest_of(rewritten(graph, strategy, hosts(2), options));
+  const Digest open = program::digest_of(rewritten(graph, strategy, hosts(2), options));
   options.slice_bytes = Bytes{1000};
   options.window = Bytes{4096};
   EXPECT_EQ(window(), Bytes{4096});
-  EXPECT_FALSE(ir::digest_of(rewritten(graph, strategy, hosts(2), options)) == open);
+  EXPECT_FALSE(program::digest_of(rewritten(graph, strategy, hosts(2), options)) == open);
   strategy.slice_bytes = Bytes{3000};
   EXPECT_EQ(window(), Bytes{6000});
   strategy.window_bytes = Bytes{512};
@@ -276,9 +277,9 @@ TEST(Fuse, JoinsSmallNeighboursUpToTheLimitAndStopsAtALargeOne) {
     options.slice_bytes = slice_bytes;
     options.fuse_below = fuse_below;
     std::vector<std::int64_t> sizes;
-    for (const ir::Slice& slice :
+    for (const program::Slice& slice :
          rewritten(graph, all_ps(graph, hosts(2)), hosts(2), options).slices) {
-      sizes.push_back(ir::element_count(slice));
+      sizes.push_back(program::element_count(slice));
     }
     return sizes;
   };
@@ -312,8 +313,8 @@ TEST(Order, FollowsTheStrategysPrioritiesAndElseTheFirstUse) {
   options.fuse_below = Bytes{0};
   const auto sizes = [&] {
     std::vector<std::int64_t> sizes;
-    for (const ir::Slice& slice : rewritten(graph, strategy, hosts(2), options).slices) {
-      sizes.push_back(ir::element_count(slice));
+    for (const program::Slice& slice : rewritten(graph, strategy, hosts(2), options).slices) {
+      sizes.push_back(program::element_count(slice));
     }
     return sizes;
   };
@@ -333,7 +334,7 @@ TEST(Lower, EvaluationIsComputeAlone) {
   ASSERT_EQ(program.roles.size(), 1u);
   ASSERT_EQ(program.roles[0].streams.size(), 1u);
   EXPECT_EQ(program.roles[0].streams[0].instructions,
-            (std::vector<ir::Instruction>{ir::Compute{ir::OpId(0)}}));
+            (std::vector<program::Instruction>{program::Compute{ir::OpId(0)}}));
 }
 
 TEST(Lower, PutsTheNormOfALocalClipBehindAllContributions) {
@@ -346,13 +347,13 @@ TEST(Lower, PutsTheNormOfALocalClipBehindAllContributions) {
   strategy.replicas = {"10.0.0.1:CPU:0"};
   const auto program = rewritten(graph, strategy, hosts(2));
   const auto& stream = program.roles[0].streams[0].instructions;
-  const auto find = [&](const ir::Instruction& instruction) {
+  const auto find = [&](const program::Instruction& instruction) {
     return std::find(stream.begin(), stream.end(), instruction) - stream.begin();
   };
   const ir::VariableId w1(0);
-  const auto contributed = find(ir::Contribute{w1, *graph.variable(w1).gradient});
-  const auto norm = find(ir::Norm{ir::ClipId(0)});
-  const auto update = find(ir::Update{ir::VariableId(2)});
+  const auto contributed = find(program::Contribute{w1, *graph.variable(w1).gradient});
+  const auto norm = find(program::Norm{program::ClipId(0)});
+  const auto update = find(program::Update{ir::VariableId(2)});
   EXPECT_LT(contributed, norm);
   EXPECT_EQ(norm + 1, update);
   EXPECT_LT(update, static_cast<std::ptrdiff_t>(stream.size()));
@@ -369,9 +370,9 @@ TEST(Lower, PutsANormThatWaitsForSlicesBehindAllCollectives) {
   ASSERT_EQ(program.roles[0].streams.size(), 2u);
   const auto& stream = program.roles[0].streams[1].instructions;
   ASSERT_EQ(stream.size(), 7u);  // three collectives, the updates of two of them, norm, update
-  EXPECT_EQ(stream[0], ir::Instruction(ir::AllReduce{ir::CollectiveId(0)}));
-  EXPECT_EQ(stream[5], ir::Instruction(ir::Norm{ir::ClipId(0)}));
-  EXPECT_EQ(stream[6], ir::Instruction(ir::Update{ir::VariableId(3)}));
+  EXPECT_EQ(stream[0], program::Instruction(program::AllReduce{program::CollectiveId(0)}));
+  EXPECT_EQ(stream[5], program::Instruction(program::Norm{program::ClipId(0)}));
+  EXPECT_EQ(stream[6], program::Instruction(program::Update{ir::VariableId(3)}));
 }
 
 }  // namespace

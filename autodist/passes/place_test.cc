@@ -43,8 +43,8 @@ strategy::Strategy placed(const ir::Graph& graph, const cluster::Cluster& cluste
   return strategy;
 }
 
-ir::Program rewritten(const ir::Graph& graph, const strategy::Strategy& strategy,
-                      std::int64_t micro_batches = 1) {
+program::Program rewritten(const ir::Graph& graph, const strategy::Strategy& strategy,
+                           std::int64_t micro_batches = 1) {
   Options options;
   options.micro_batches = micro_batches;
   return rewrite(std::make_shared<const ir::Graph>(graph), strategy, hosts(2), options,
@@ -64,33 +64,34 @@ std::string refusal(const ir::Graph& graph, const strategy::Strategy& strategy, 
 TEST(Place, EveryStageHasARoleAndEveryOpAStage) {
   const ir::Graph graph = two_layers();
   const auto stage_of = by_layer(graph);
-  const ir::Program program = rewritten(graph, placed(graph, hosts(2), stage_of));
+  const program::Program program = rewritten(graph, placed(graph, hosts(2), stage_of));
   EXPECT_EQ(program.stages, 2U);
   ASSERT_EQ(program.roles.size(), 2U);
   std::vector<std::uint32_t> found(graph.ops.size(), 9);
   for (std::uint32_t stage = 0; stage < 2; ++stage) {
-    for (const ir::Instruction& each : program.roles[stage].streams.front().instructions) {
-      if (const auto* compute = std::get_if<ir::Compute>(&each)) found[compute->op.value] = stage;
+    for (const program::Instruction& each : program.roles[stage].streams.front().instructions) {
+      if (const auto* compute = std::get_if<program::Compute>(&each))
+        found[compute->op.value] = stage;
     }
   }
   EXPECT_EQ(found, stage_of);
   EXPECT_FALSE(program.transfers.empty());
-  for (const ir::Slice& slice : program.slices) {
-    EXPECT_EQ(slice.members, std::vector<ir::Rank>{slice.owner});
+  for (const program::Slice& slice : program.slices) {
+    EXPECT_EQ(slice.members, std::vector<program::Rank>{slice.owner});
   }
-  EXPECT_EQ(ir::digest_of(program),
-            ir::digest_of(rewritten(graph, placed(graph, hosts(2), stage_of))));
-  EXPECT_NE(ir::to_text(program).find("send        @0"), std::string::npos);
+  EXPECT_EQ(program::digest_of(program),
+            program::digest_of(rewritten(graph, placed(graph, hosts(2), stage_of))));
+  EXPECT_NE(program::to_text(program).find("send        @0"), std::string::npos);
 }
 
 TEST(Place, MicroBatchesGoForwardFirst) {
   const ir::Graph graph = two_layers();
-  const ir::Program program =
+  const program::Program program =
       rewritten(graph, placed(graph, hosts(2), by_layer(graph)), /*micro_batches=*/3);
-  for (const ir::Role& role : program.roles) {
+  for (const program::Role& role : program.roles) {
     std::vector<std::pair<ir::Phase, std::uint32_t>> order;
-    for (const ir::Instruction& each : role.streams.front().instructions) {
-      const auto* compute = std::get_if<ir::Compute>(&each);
+    for (const program::Instruction& each : role.streams.front().instructions) {
+      const auto* compute = std::get_if<program::Compute>(&each);
       if (compute == nullptr) continue;
       order.emplace_back(graph.op(compute->op).phase, compute->micro_batch);
     }
@@ -105,11 +106,11 @@ TEST(Place, AStageThatComesAgainBeginsTheNextMicroBatchMeanwhile) {
   const ir::Graph graph = tied_layers();
   std::vector<std::uint32_t> stage_of;
   for (const ir::Op& op : graph.ops) stage_of.push_back(op.name == "aten::add" ? 1 : 0);
-  const ir::Program program =
+  const program::Program program =
       rewritten(graph, placed(graph, hosts(2), stage_of), /*micro_batches=*/3);
   std::vector<std::pair<ir::OpId, std::uint32_t>> order;  // of stage 0, forward
-  for (const ir::Instruction& each : program.roles[0].streams.front().instructions) {
-    const auto* compute = std::get_if<ir::Compute>(&each);
+  for (const program::Instruction& each : program.roles[0].streams.front().instructions) {
+    const auto* compute = std::get_if<program::Compute>(&each);
     if (compute == nullptr || graph.op(compute->op).phase == ir::Phase::kBackward) continue;
     order.emplace_back(compute->op, compute->micro_batch);
   }
@@ -154,22 +155,22 @@ TEST(Place, RefusesWhatCannotBe) {
 // What verify() catches: a receipt that can never end, and a value that a stage does not have.
 TEST(Place, VerifyRunsTheStreams) {
   const ir::Graph graph = two_layers();
-  const ir::Program good = rewritten(graph, placed(graph, hosts(2), by_layer(graph)));
+  const program::Program good = rewritten(graph, placed(graph, hosts(2), by_layer(graph)));
   const auto is = [](auto kind) {
-    return [](const ir::Instruction& each) {
+    return [](const program::Instruction& each) {
       return std::holds_alternative<std::decay_t<decltype(kind)>>(each);
     };
   };
-  ir::Program stuck = good;
+  program::Program stuck = good;
   auto& first = stuck.roles[0].streams.front().instructions;
-  const auto receive = std::find_if(first.begin(), first.end(), is(ir::Receive{}));
+  const auto receive = std::find_if(first.begin(), first.end(), is(program::Receive{}));
   ASSERT_NE(receive, first.end());
   std::rotate(first.begin(), receive, receive + 1);
-  EXPECT_THROW(ir::verify(stuck), InternalError);
-  ir::Program missing = good;
+  EXPECT_THROW(program::verify(stuck), InternalError);
+  program::Program missing = good;
   auto& all = missing.roles[1].streams.front().instructions;
-  all.erase(std::find_if(all.begin(), all.end(), is(ir::Receive{})));
-  EXPECT_THROW(ir::verify(missing), InternalError);
+  all.erase(std::find_if(all.begin(), all.end(), is(program::Receive{})));
+  EXPECT_THROW(program::verify(missing), InternalError);
 }
 
 }  // namespace

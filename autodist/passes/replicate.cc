@@ -30,7 +30,7 @@ void replicate(State& state) {
   for (std::size_t i = 0; i < places.size(); ++i) {
     const std::string device = cluster::device_name(state.cluster, places[i]);
     const std::string name = cluster::device_name(state.cluster, listed[i]);
-    ir::RankInfo rank{state.cluster.nodes[places[i].node].address, device, std::nullopt};
+    program::RankInfo rank{state.cluster.nodes[places[i].node].address, device, std::nullopt};
     if (replicas.erase(name) + replicas.erase(device) > 0) {
       if (places[i].serves_only) {
         fail(ErrorCode::kInfeasible,

@@ -4,12 +4,12 @@
 
 namespace autodist::passes {
 
-std::vector<ir::Piece> cut(const ir::Piece& whole, std::int64_t limit) {
+std::vector<program::Piece> cut(const program::Piece& whole, std::int64_t limit) {
   const std::int64_t elements = whole.end - whole.begin;
   const std::int64_t count = std::max<std::int64_t>(1, (elements + limit - 1) / limit);
   const std::int64_t share = elements / count;
   const std::int64_t larger = elements % count;
-  std::vector<ir::Piece> pieces;
+  std::vector<program::Piece> pieces;
   for (std::int64_t i = 0, begin = whole.begin; i < count; ++i) {
     const std::int64_t end = begin + share + (i < larger ? 1 : 0);
     pieces.push_back({whole.shard, begin, end});
@@ -18,12 +18,12 @@ std::vector<ir::Piece> cut(const ir::Piece& whole, std::int64_t limit) {
   return pieces;
 }
 
-void name_slices(ir::Program& program) {
-  for (ir::VariablePlan& plan : program.variables) plan.slices.clear();
+void name_slices(program::Program& program) {
+  for (program::VariablePlan& plan : program.variables) plan.slices.clear();
   for (std::size_t i = 0; i < program.slices.size(); ++i) {
-    for (const ir::Piece& piece : program.slices[i].pieces) {
+    for (const program::Piece& piece : program.slices[i].pieces) {
       auto& slices = program.variables[program.shard(piece.shard).variable.value].slices;
-      if (slices.empty() || slices.back() != ir::SliceId(i)) slices.emplace_back(i);
+      if (slices.empty() || slices.back() != program::SliceId(i)) slices.emplace_back(i);
     }
   }
 }

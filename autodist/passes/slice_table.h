@@ -5,15 +5,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::passes {
 
 // Cuts [begin, end) into the fewest ranges of at most `limit`, as even as possible: sizes differ by
 // at most one and there is no small rest. An empty range stays one. REQUIRES: limit >= 1.
-std::vector<ir::Piece> cut(const ir::Piece& whole, std::int64_t limit);
+std::vector<program::Piece> cut(const program::Piece& whole, std::int64_t limit);
 
 // Lets every variable's plan name the slices that hold it, ascending, and no others.
-void name_slices(ir::Program& program);
+void name_slices(program::Program& program);
 
 }  // namespace autodist::passes

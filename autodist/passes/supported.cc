@@ -36,19 +36,19 @@ void check_compression(const strategy::NodeConfig& node,
                        const strategy::AllReduceSynchronizer& all_reduce,
                        const std::string& where) {
   using strategy::AllReduceAlgorithm;
-  const ir::Compression compression = strategy::compression_of(node.synchronizer);
-  if (compression.codec == ir::Codec::kNone ||
+  const program::Compression compression = strategy::compression_of(node.synchronizer);
+  if (compression.codec == program::Codec::kNone ||
       all_reduce.algorithm == AllReduceAlgorithm::kBySpec) {
     return;
   }
-  const bool power_sgd = compression.codec == ir::Codec::kPowerSgd;
+  const bool power_sgd = compression.codec == program::Codec::kPowerSgd;
   const AllReduceAlgorithm fitting =
       power_sgd ? AllReduceAlgorithm::kLibrary : AllReduceAlgorithm::kDirect;
   if (all_reduce.algorithm == fitting) return;
   refuse(
       node,
       fmt::format("{} of an all-reduce with algorithm={}, which {}; use algorithm={}",
-                  ir::to_string(compression), name_of(all_reduce.algorithm),
+                  program::to_string(compression), name_of(all_reduce.algorithm),
                   power_sgd ? "does not sum factors" : "sums what it is given", name_of(fitting)),
       where);
 }
@@ -62,7 +62,7 @@ void check_synchronizer(const strategy::NodeConfig& node, const std::string& whe
   }
   if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&node.synchronizer)) {
     if (kind_of(node.synchronizer) == SynchronizerKind::kLibrary &&
-        all_reduce->update_at == ir::UpdateAt::kOwner) {
+        all_reduce->update_at == program::UpdateAt::kOwner) {
       refuse(node,
              "a library's all-reduce with update_at=owner, and a library's sums have no owner; use "
              "algorithm=direct",
@@ -72,9 +72,9 @@ void check_synchronizer(const strategy::NodeConfig& node, const std::string& whe
   }
 }
 
-ir::UpdateAt update_at(const strategy::Synchronizer& synchronizer) {
+program::UpdateAt update_at(const strategy::Synchronizer& synchronizer) {
   const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&synchronizer);
-  return all_reduce == nullptr ? ir::UpdateAt::kOwner : all_reduce->update_at;
+  return all_reduce == nullptr ? program::UpdateAt::kOwner : all_reduce->update_at;
 }
 
 // How far a variable's ranks may be apart: "" for not at all.
@@ -179,8 +179,8 @@ void check_loss_scaling(const strategy::Strategy& strategy, const std::string& w
   }
 }
 
-void check_encrypted(const ir::Program& program, const std::string& where) {
-  for (const ir::Collective& collective : program.collectives) {
+void check_encrypted(const program::Program& program, const std::string& where) {
+  for (const program::Collective& collective : program.collectives) {
     if (collective.members.size() < 2) continue;
     fail(ErrorCode::kInfeasible,
          "{}: '{}' asks for a library's all-reduce, which sends in clear what this job encrypts. "

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "autodist/ir/graph.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::passes {
@@ -23,6 +23,6 @@ void check_supported(const strategy::Strategy& strategy, const ir::Graph& graph,
 void check_loss_scaling(const strategy::Strategy& strategy, const std::string& where);
 
 // Throws Error(kInfeasible) where ranks all-reduce by a library, which sends in clear.
-void check_encrypted(const ir::Program& program, const std::string& where);
+void check_encrypted(const program::Program& program, const std::string& where);
 
 }  // namespace autodist::passes

@@ -23,31 +23,31 @@ inline SynchronizerKind kind_of(const strategy::Synchronizer& synchronizer) {
   }
   const bool library = std::get<strategy::AllReduceSynchronizer>(synchronizer).algorithm ==
                        strategy::AllReduceAlgorithm::kLibrary;
-  const bool factors = strategy::compression_of(synchronizer).codec == ir::Codec::kPowerSgd;
+  const bool factors = strategy::compression_of(synchronizer).codec == program::Codec::kPowerSgd;
   return library || factors ? SynchronizerKind::kLibrary : SynchronizerKind::kDirect;
 }
 
-// The way that a strategy asks for; ir::effective_route() says where it matters. RING without an
-// algorithm is one, unless what would be added on the way is compressed.
-inline ir::Route route_of(const strategy::Synchronizer& synchronizer) {
+// The way that a strategy asks for; program::effective_route() says where it matters. RING without
+// an algorithm is one, unless what would be added on the way is compressed.
+inline program::Route route_of(const strategy::Synchronizer& synchronizer) {
   if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer)) {
-    return ps->local_replication && ps->sync ? ir::Route::kProxies : ir::Route::kDirect;
+    return ps->local_replication && ps->sync ? program::Route::kProxies : program::Route::kDirect;
   }
   const auto& all_reduce = std::get<strategy::AllReduceSynchronizer>(synchronizer);
   switch (all_reduce.algorithm) {
     case strategy::AllReduceAlgorithm::kRing:
-      return ir::Route::kRing;
+      return program::Route::kRing;
     case strategy::AllReduceAlgorithm::kTree:
-      return ir::Route::kTree;
+      return program::Route::kTree;
     case strategy::AllReduceAlgorithm::kHierarchical:
-      return ir::Route::kNodes;
+      return program::Route::kNodes;
     case strategy::AllReduceAlgorithm::kBySpec: {
-      const bool plain = strategy::compression_of(synchronizer).codec == ir::Codec::kNone;
-      return all_reduce.spec == strategy::AllReduceSpec::kRing && plain ? ir::Route::kRing
-                                                                        : ir::Route::kDirect;
+      const bool plain = strategy::compression_of(synchronizer).codec == program::Codec::kNone;
+      return all_reduce.spec == strategy::AllReduceSpec::kRing && plain ? program::Route::kRing
+                                                                        : program::Route::kDirect;
     }
     default:
-      return ir::Route::kDirect;
+      return program::Route::kDirect;
   }
 }
 

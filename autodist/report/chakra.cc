@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-#include "autodist/ir/wire_bytes.h"
+#include "autodist/program/wire_bytes.h"
 
 namespace autodist::report {
 namespace {
@@ -79,7 +79,7 @@ struct Node {
 
 class Writer {
  public:
-  Writer(const ir::Program& program, ir::Rank rank, const std::vector<Seconds>& ops)
+  Writer(const program::Program& program, program::Rank rank, const std::vector<Seconds>& ops)
       : program_(program), graph_(*program.graph), rank_(rank), ops_(ops) {}
 
   std::string trace() {
@@ -89,9 +89,9 @@ class Writer {
     put(2, int64_attribute("autodist.rank", rank_.value), metadata);
     out_ = delimited(metadata);
     if (program_.computes(rank_)) add_ops();
-    for (std::size_t i = 0; i < program_.slices.size(); ++i) add_slice(ir::SliceId(i));
+    for (std::size_t i = 0; i < program_.slices.size(); ++i) add_slice(program::SliceId(i));
     if (program_.computes(rank_)) {
-      for (const ir::Collective& collective : program_.collectives) add(collective);
+      for (const program::Collective& collective : program_.collectives) add(collective);
     }
     return std::move(out_);
   }
@@ -126,9 +126,9 @@ class Writer {
   }
 
   // What must be done before the gradients of a slice's variables can leave.
-  [[nodiscard]] std::set<std::uint64_t> gradients(const ir::Slice& slice) const {
+  [[nodiscard]] std::set<std::uint64_t> gradients(const program::Slice& slice) const {
     std::set<std::uint64_t> ids;
-    for (const ir::Piece& piece : slice.pieces)
+    for (const program::Piece& piece : slice.pieces)
       add_gradient(program_.shard(piece.shard).variable, ids);
     return ids;
   }
@@ -137,9 +137,9 @@ class Writer {
     if (complete && complete->value < op_ids_.size()) ids.insert(op_ids_[complete->value]);
   }
 
-  Node transfer(NodeType type, ir::SliceId id, Bytes bytes, ir::Rank from, ir::Rank to,
-                bool result) const {
-    const ir::Slice& slice = program_.slice(id);
+  Node transfer(NodeType type, program::SliceId id, Bytes bytes, program::Rank from,
+                program::Rank to, bool result) const {
+    const program::Slice& slice = program_.slice(id);
     const std::string name = program_.shard(slice.pieces.front().shard).name;
     Node node{(result ? "result " : "contribution ") + name, type, {}, {}, {}};
     node.attributes = {int64_attribute("comm_size", bytes.value),
@@ -150,13 +150,13 @@ class Writer {
     return node;
   }
 
-  void add_slice(ir::SliceId id) {
-    const ir::Slice& slice = program_.slice(id);
-    const ir::SliceBytes bytes = ir::wire_bytes(program_, slice, graph_.example_batch);
+  void add_slice(program::SliceId id) {
+    const program::Slice& slice = program_.slice(id);
+    const program::SliceBytes bytes = program::wire_bytes(program_, slice, graph_.example_batch);
     const bool is_member =
         std::find(slice.members.begin(), slice.members.end(), rank_) != slice.members.end();
-    const bool by_all = slice.rows == ir::RowTransfer::kGather;
-    for (ir::Rank to : by_all ? slice.members : std::vector{slice.owner}) {
+    const bool by_all = slice.rows == program::RowTransfer::kGather;
+    for (program::Rank to : by_all ? slice.members : std::vector{slice.owner}) {
       if (!is_member || to == rank_) continue;
       Node send = transfer(kSend, id, bytes.contribution, rank_, to, false);
       send.data = gradients(slice);
@@ -169,16 +169,17 @@ class Writer {
     if (slice.owner == rank_ || (by_all && is_member)) add_owned(id, bytes, by_all, is_member);
   }
 
-  void add_owned(ir::SliceId id, const ir::SliceBytes& bytes, bool by_all, bool is_member) {
-    const ir::Slice& slice = program_.slice(id);
+  void add_owned(program::SliceId id, const program::SliceBytes& bytes, bool by_all,
+                 bool is_member) {
+    const program::Slice& slice = program_.slice(id);
     Node sum{"sum " + program_.shard(slice.pieces.front().shard).name, kComp, {}, {}, {}};
     if (is_member) sum.data = gradients(slice);
-    for (ir::Rank member : slice.members) {
+    for (program::Rank member : slice.members) {
       if (member == rank_) continue;
       sum.data.insert(add(transfer(kRecv, id, bytes.contribution, member, rank_, false)));
     }
     const std::uint64_t summed = add(sum);
-    for (ir::Rank member : slice.members) {
+    for (program::Rank member : slice.members) {
       if (member == rank_ || by_all) continue;
       Node result = transfer(kSend, id, bytes.result + bytes.fetched, rank_, member, true);
       result.data = {summed};
@@ -186,7 +187,7 @@ class Writer {
     }
   }
 
-  void add(const ir::Collective& collective) {
+  void add(const program::Collective& collective) {
     Bytes bytes;
     Node node{"all_reduce", kCollective, {}, {}, {}};
     for (ir::VariableId variable : collective.variables) {
@@ -198,9 +199,9 @@ class Writer {
     add(node);
   }
 
-  const ir::Program& program_;
+  const program::Program& program_;
   const ir::Graph& graph_;
-  ir::Rank rank_;
+  program::Rank rank_;
   const std::vector<Seconds>& ops_;
   std::string out_;
   std::uint64_t next_ = 1;
@@ -209,7 +210,7 @@ class Writer {
 
 }  // namespace
 
-std::string chakra_trace(const ir::Program& program, ir::Rank rank,
+std::string chakra_trace(const program::Program& program, program::Rank rank,
                          const std::vector<Seconds>& ops) {
   return Writer(program, rank, ops).trace();
 }

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "autodist/base/units.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::report {
 
 // The trace of one rank: varint-delimited protobuf messages, GlobalMetadata first. `ops` are the
 // times of the graph's ops. Our own facts are attributes named autodist.*, times in nanoseconds.
-std::string chakra_trace(const ir::Program& program, ir::Rank rank,
+std::string chakra_trace(const program::Program& program, program::Rank rank,
                          const std::vector<Seconds>& ops);
 
 }  // namespace autodist::report

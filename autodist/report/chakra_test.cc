@@ -64,7 +64,7 @@ struct Message {
 };
 
 // x * w, its gradient on two ranks; rank 0 owns it.
-ir::Program program() {
+program::Program program() {
   ir::GraphBuilder step("step");
   const auto x = step.input("x", ir::contiguous({ir::batch(), 4}));
   const auto w = step.variable("w", ir::contiguous({4, 4}), {ir::Rule::kSgd, {{"lr", 0.1}}, ""});
@@ -72,15 +72,15 @@ ir::Program program() {
   step.output(y);
   step.backward();
   step.gradient(w, step.op("aten::mm", {x, y}, ir::contiguous({4, 4})));
-  ir::Program program;
+  program::Program program;
   program.graph = std::make_shared<const ir::Graph>(step.finish());
   program.ranks = {{"a", "a:CPU:0", 0}, {"b", "b:CPU:0", 1}};
   program.shards = {{ir::VariableId(0), "w", 0, 0, 4, 16}};
-  ir::Slice slice;
-  slice.pieces = {{ir::ShardId(0), 0, 16}};
-  slice.members = {ir::Rank(0), ir::Rank(1)};
+  program::Slice slice;
+  slice.pieces = {{program::ShardId(0), 0, 16}};
+  slice.members = {program::Rank(0), program::Rank(1)};
   program.slices = {slice};
-  program.variables = {{{ir::SliceId(0)}, {}, {}}};
+  program.variables = {{{program::SliceId(0)}, {}, {}}};
   return program;
 }
 
@@ -93,7 +93,7 @@ std::vector<Message> read(const std::string& trace) {
 
 TEST(Chakra, HoldsOpsTransfersAndWhatTheyNeed) {
   const std::vector<Seconds> ops{Seconds(1e-3), Seconds(2.5e-6)};
-  const std::vector<Message> member = read(chakra_trace(program(), ir::Rank(1), ops));
+  const std::vector<Message> member = read(chakra_trace(program(), program::Rank(1), ops));
   ASSERT_EQ(member.size(), 5U) << "metadata, two ops, a send, a receive";
   EXPECT_EQ(member[0].texts.find(1)->second, "0.0.4");
   EXPECT_EQ(member[1].numbers.find(3)->second, 4U) << "COMP_NODE";
@@ -115,7 +115,7 @@ TEST(Chakra, RanksAgree) {
   const std::vector<Seconds> ops{Seconds{}, Seconds{}};
   for (const int rank : {0, 1}) {
     std::set<std::uint64_t> ids;
-    const std::vector<Message> messages = read(chakra_trace(program(), ir::Rank(rank), ops));
+    const std::vector<Message> messages = read(chakra_trace(program(), program::Rank(rank), ops));
     for (std::size_t i = 1; i < messages.size(); ++i) {
       EXPECT_TRUE(ids.insert(messages[i].numbers.find(1)->second).second);
       const auto type = messages[i].numbers.find(3)->second;

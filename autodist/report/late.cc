@@ -10,23 +10,23 @@
 namespace autodist::report {
 namespace {
 
-using ir::Activity;
-using ir::TraceRow;
+using program::Activity;
+using program::TraceRow;
 
 // The rows of one slice in one step.
 struct Way {
-  std::map<ir::Rank, const TraceRow*> contribution_queue;  // by sender
-  std::map<ir::Rank, const TraceRow*> contribution_wire;
-  std::map<ir::Rank, const TraceRow*> result_queue;  // by receiver
-  std::map<ir::Rank, const TraceRow*> result_wire;
+  std::map<program::Rank, const TraceRow*> contribution_queue;  // by sender
+  std::map<program::Rank, const TraceRow*> contribution_wire;
+  std::map<program::Rank, const TraceRow*> result_queue;  // by receiver
+  std::map<program::Rank, const TraceRow*> result_wire;
   const TraceRow* merge = nullptr;
 };
 
-using StepSlice = std::pair<std::uint64_t, ir::SliceId>;
+using StepSlice = std::pair<std::uint64_t, program::SliceId>;
 
 class Index {
  public:
-  explicit Index(const ir::Trace& trace) {
+  explicit Index(const program::Trace& trace) {
     for (const TraceRow& row : trace.rows) {
       if (row.activity == Activity::kInstall) installs_[{row.step, row.rank, row.name}] = &row;
       if (row.way) add(row);
@@ -34,17 +34,17 @@ class Index {
   }
 
   // When a rank had what the slice brought it.
-  [[nodiscard]] static Seconds arrival(const Way& way, ir::Rank rank) {
+  [[nodiscard]] static Seconds arrival(const Way& way, program::Rank rank) {
     const auto wire = way.result_wire.find(rank);
     if (wire != way.result_wire.end()) return wire->second->end;
     return way.merge == nullptr ? Seconds{} : way.merge->end;  // its own
   }
 
   // The slice of this variable that was the last to arrive at a rank; nullptr without any.
-  [[nodiscard]] const std::pair<const StepSlice, Way>* last(std::uint64_t step, ir::Rank rank,
+  [[nodiscard]] const std::pair<const StepSlice, Way>* last(std::uint64_t step, program::Rank rank,
                                                             const std::string& variable) const {
     const std::pair<const StepSlice, Way>* last = nullptr;
-    for (auto each = ways_.lower_bound({step, ir::SliceId(0)});
+    for (auto each = ways_.lower_bound({step, program::SliceId(0)});
          each != ways_.end() && each->first.first == step; ++each) {
       const Way& way = each->second;
       if (way.merge == nullptr || variable_of(way.merge->name) != variable) continue;
@@ -53,7 +53,7 @@ class Index {
     return last;
   }
 
-  [[nodiscard]] const TraceRow* install(std::uint64_t step, ir::Rank rank,
+  [[nodiscard]] const TraceRow* install(std::uint64_t step, program::Rank rank,
                                         const std::string& variable) const {
     const auto found = installs_.find({step, rank, variable});
     return found == installs_.end() ? nullptr : found->second;
@@ -78,17 +78,17 @@ class Index {
   }
 
   std::map<StepSlice, Way> ways_;
-  std::map<std::tuple<std::uint64_t, ir::Rank, std::string>, const TraceRow*> installs_;
+  std::map<std::tuple<std::uint64_t, program::Rank, std::string>, const TraceRow*> installs_;
 };
 
 Seconds length(const TraceRow* row) { return row == nullptr ? Seconds{} : row->end - row->start; }
 
-const TraceRow* at(const std::map<ir::Rank, const TraceRow*>& rows, ir::Rank rank) {
+const TraceRow* at(const std::map<program::Rank, const TraceRow*>& rows, program::Rank rank) {
   const auto found = rows.find(rank);
   return found == rows.end() ? nullptr : found->second;
 }
 
-void add_way(LateSlice& late, const Way& way, ir::Rank rank, const TraceRow* install) {
+void add_way(LateSlice& late, const Way& way, program::Rank rank, const TraceRow* install) {
   const TraceRow* slowest = nullptr;  // of the contributions that crossed a wire
   for (const auto& [sender, row] : way.contribution_wire) {
     if (slowest == nullptr || row->end > slowest->end) slowest = row;
@@ -125,7 +125,7 @@ bool operator==(const LateSlice& a, const LateSlice& b) {
   return fields(a) == fields(b);
 }
 
-Seconds waiting(const ir::Trace& trace) {
+Seconds waiting(const program::Trace& trace) {
   Seconds sum;
   for (const TraceRow& row : trace.rows) {
     if (row.activity == Activity::kGate) sum += length(&row);
@@ -134,14 +134,14 @@ Seconds waiting(const ir::Trace& trace) {
 }
 
 // A gate of step k waits for what step k - 1 contributed.
-std::vector<LateSlice> late_slices(const ir::Trace& trace) {
+std::vector<LateSlice> late_slices(const program::Trace& trace) {
   const Index index(trace);
-  std::map<ir::SliceId, LateSlice> found;
+  std::map<program::SliceId, LateSlice> found;
   for (const TraceRow& gate : trace.rows) {
     if (gate.activity != Activity::kGate || gate.step == 0) continue;
     const auto* last = index.last(gate.step - 1, gate.rank, gate.name);
     if (last == nullptr) continue;
-    const ir::SliceId slice = last->first.second;
+    const program::SliceId slice = last->first.second;
     LateSlice& late = found[slice];
     late.slice = slice;
     late.name = last->second.merge->name;
@@ -159,7 +159,7 @@ std::vector<LateSlice> late_slices(const ir::Trace& trace) {
   return all;
 }
 
-std::string late_table(const ir::Trace& trace, std::size_t most) {
+std::string late_table(const program::Trace& trace, std::size_t most) {
   std::vector<LateSlice> all = late_slices(trace);
   const std::size_t count = all.size();
   if (most > 0 && all.size() > most) all.resize(most);
@@ -178,7 +178,7 @@ std::string late_table(const ir::Trace& trace, std::size_t most) {
   return text;
 }
 
-std::string late_json(const ir::Trace& trace, std::size_t most) {
+std::string late_json(const program::Trace& trace, std::size_t most) {
   nlohmann::ordered_json json{{"waiting_seconds", waiting(trace).value}};
   json["slices"] = nlohmann::ordered_json::array();
   for (const LateSlice& each : late_slices(trace)) {

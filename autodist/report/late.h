@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "autodist/ir/trace.h"
+#include "autodist/program/trace.h"
 
 namespace autodist::report {
 
@@ -14,7 +14,7 @@ namespace autodist::report {
 // ranks, and where its way from the contribution to the installation took how long. The parts are
 // means per wait; on the way of a slice the last contribution counts, for all have to be in.
 struct LateSlice {
-  ir::SliceId slice;
+  program::SliceId slice;
   std::string name;  // of the slice's first shard
   std::int64_t waits = 0;
   Seconds waited;              // of all gates together
@@ -29,13 +29,13 @@ struct LateSlice {
 };
 
 // By what they cost, the dearest first. A gate whose slices are not in the trace is passed over.
-std::vector<LateSlice> late_slices(const ir::Trace& trace);
+std::vector<LateSlice> late_slices(const program::Trace& trace);
 
 // All gates' waiting, also that of those that were passed over.
-Seconds waiting(const ir::Trace& trace);
+Seconds waiting(const program::Trace& trace);
 
 // A table of the first `most`, 0 for all.
-std::string late_table(const ir::Trace& trace, std::size_t most);
-std::string late_json(const ir::Trace& trace, std::size_t most);
+std::string late_table(const program::Trace& trace, std::size_t most);
+std::string late_json(const program::Trace& trace, std::size_t most);
 
 }  // namespace autodist::report

@@ -5,20 +5,20 @@
 namespace autodist::report {
 namespace {
 
-using ir::Activity;
-using ir::Rank;
+using program::Activity;
+using program::Rank;
 
 class LateTest : public ::testing::Test {
  protected:
   void add(Activity activity, std::uint32_t rank, std::uint64_t step, const std::string& name,
            double start, double end) {
-    trace.rows.push_back({activity, Rank(rank), ir::StreamKind::kTransfer, step, name, Bytes{4},
-                          Seconds{start}, Seconds{end}});
+    trace.rows.push_back({activity, Rank(rank), program::StreamKind::kTransfer, step, name,
+                          Bytes{4}, Seconds{start}, Seconds{end}});
   }
   void add(Activity activity, std::uint32_t rank, std::uint64_t step, double start, double end,
            std::uint32_t slice, std::uint32_t to, bool result) {
     add(activity, rank, step, slice < 2 ? "a/part_" + std::to_string(slice) : "b", start, end);
-    trace.rows.back().way = ir::SliceWay{ir::SliceId(slice), Rank(to), result};
+    trace.rows.back().way = program::SliceWay{program::SliceId(slice), Rank(to), result};
   }
 
   // Rank 0 owns slice 1 of `a`, rank 1 slice 0; the former waits in the queue of rank 1.
@@ -36,14 +36,14 @@ class LateTest : public ::testing::Test {
     add(Activity::kGate, 1, 1, "a", 1.0, 3.0);
   }
 
-  ir::Trace trace;
+  program::Trace trace;
 };
 
 TEST_F(LateTest, TheLastSliceOfAVariableIsBlamedWithItsWay) {
   one_step();
   const std::vector<LateSlice> late = late_slices(trace);
   ASSERT_EQ(late.size(), 1u);
-  EXPECT_EQ(late[0].slice, ir::SliceId(1));
+  EXPECT_EQ(late[0].slice, program::SliceId(1));
   EXPECT_EQ(late[0].name, "a/part_1");
   EXPECT_EQ(late[0].waits, 2);
   EXPECT_EQ(late[0].waited, Seconds{3});

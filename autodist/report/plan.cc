@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "autodist/ir/route.h"
-#include "autodist/ir/wire_bytes.h"
+#include "autodist/program/route.h"
+#include "autodist/program/wire_bytes.h"
 #include "autodist/report/strategy.h"
 
 namespace autodist::report {
@@ -46,16 +46,16 @@ Bytes total_bytes(const ir::Graph& graph) {
 }
 
 // What a plan adds to a variable's synchronizer: how its rows travel, whether as factors.
-std::string way_of(const ir::Program& program, ir::VariableId id) {
+std::string way_of(const program::Program& program, ir::VariableId id) {
   if (program.travels_as_factors(id)) return ", as two factors";
   switch (program.rows(id)) {
-    case ir::RowTransfer::kNone:
+    case program::RowTransfer::kNone:
       return "";
-    case ir::RowTransfer::kFetch:
+    case program::RowTransfer::kFetch:
       return ", rows fetched";
-    case ir::RowTransfer::kReturn:
+    case program::RowTransfer::kReturn:
       return ", rows returned";
-    case ir::RowTransfer::kGather:
+    case program::RowTransfer::kGather:
       return ", rows to every replica";
   }
   return "";
@@ -67,37 +67,38 @@ struct SliceTraffic {
   Bytes to_member;
 };
 
-SliceTraffic traffic_of(const ir::Program& program, const ir::Slice& slice) {
-  const ir::SliceBytes bytes = ir::wire_bytes(program, slice, program.graph->example_batch);
+SliceTraffic traffic_of(const program::Program& program, const program::Slice& slice) {
+  const program::SliceBytes bytes =
+      program::wire_bytes(program, slice, program.graph->example_batch);
   return {bytes.contribution + bytes.asked, bytes.result + bytes.fetched};
 }
 
 }  // namespace
 
-std::vector<RankTraffic> traffic_of(const ir::Program& program) {
+std::vector<RankTraffic> traffic_of(const program::Program& program) {
   std::vector<RankTraffic> traffic(program.ranks.size());
-  const auto carry = [&](ir::Rank from, ir::Rank to, Bytes bytes) {
+  const auto carry = [&](program::Rank from, program::Rank to, Bytes bytes) {
     if (from == to) return;
     traffic[from.value].sent += bytes;
     traffic[to.value].received += bytes;
   };
-  for (const ir::Slice& slice : program.slices) {
+  for (const program::Slice& slice : program.slices) {
     const SliceTraffic bytes = traffic_of(program, slice);
-    traffic[slice.owner.value].owned += ir::bytes_of(slice);
+    traffic[slice.owner.value].owned += program::bytes_of(slice);
     for (std::size_t i = 0; i < program.ranks.size(); ++i) {
-      const ir::Rank rank(i);
-      const ir::Way way = ir::way_of(program, slice, rank);
-      for (const ir::Rank to : way.contributes) carry(rank, to, bytes.to_owner);
+      const program::Rank rank(i);
+      const program::Way way = program::way_of(program, slice, rank);
+      for (const program::Rank to : way.contributes) carry(rank, to, bytes.to_owner);
       if (way.onward) carry(rank, *way.onward, bytes.to_owner);
-      for (const ir::Rank to : way.returns) carry(rank, to, bytes.to_member);
+      for (const program::Rank to : way.returns) carry(rank, to, bytes.to_member);
     }
   }
-  for (const ir::Collective& collective : program.collectives) {
-    const Bytes size((ir::element_count(*program.graph, collective) - 1) *
+  for (const program::Collective& collective : program.collectives) {
+    const Bytes size((program::element_count(*program.graph, collective) - 1) *
                      static_cast<std::int64_t>(size_of(collective.dtype)));
     const auto members = static_cast<std::int64_t>(collective.members.size());
     const Bytes each(2 * size.value * (members - 1) / members);
-    for (ir::Rank member : collective.members) {
+    for (program::Rank member : collective.members) {
       traffic[member.value].sent += each;
       traffic[member.value].received += each;
     }
@@ -105,7 +106,7 @@ std::vector<RankTraffic> traffic_of(const ir::Program& program) {
   return traffic;
 }
 
-std::string not_reproducible(const ir::Program& program) {
+std::string not_reproducible(const program::Program& program) {
   if (program.reproducible()) return "";
   if (!program.in_step()) {
     return "not reproducible: what a stale or asynchronous variable holds depends on the clock";
@@ -113,7 +114,7 @@ std::string not_reproducible(const ir::Program& program) {
   return "not reproducible: a library's all-reduce adds gradients in an order of its own";
 }
 
-std::string plan_table(const strategy::Strategy& strategy, const ir::Program& program,
+std::string plan_table(const strategy::Strategy& strategy, const program::Program& program,
                        std::size_t most) {
   const ir::Graph& graph = *program.graph;
   const auto nodes = nodes_by_variable(strategy);
@@ -156,11 +157,11 @@ std::string plan_table(const strategy::Strategy& strategy, const ir::Program& pr
   return text;
 }
 
-std::string plan_json(const strategy::Strategy& strategy, const ir::Program& program) {
+std::string plan_json(const strategy::Strategy& strategy, const program::Program& program) {
   const ir::Graph& graph = *program.graph;
   nlohmann::ordered_json json;
   json["strategy_id"] = strategy.id;
-  json["program_digest"] = to_string(ir::digest_of(program));
+  json["program_digest"] = to_string(program::digest_of(program));
   json["reproducible"] = program.reproducible();
   json["ranks"] = nlohmann::ordered_json::array();
   const std::vector<RankTraffic> traffic = traffic_of(program);
@@ -181,7 +182,7 @@ std::string plan_json(const strategy::Strategy& strategy, const ir::Program& pro
                                {"slices", program.plan(id).slices.size()}};
     if (node != nodes.end()) {
       row["synchronizer"] = describe(*node->second);
-      if (program.rows(id) != ir::RowTransfer::kNone) row["rows"] = name_of(program.rows(id));
+      if (program.rows(id) != program::RowTransfer::kNone) row["rows"] = name_of(program.rows(id));
       if (node->second->needed) row["needed_seconds"] = node->second->needed->value;
     }
     json["variables"].push_back(std::move(row));

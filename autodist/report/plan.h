@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::report {
@@ -19,17 +19,17 @@ struct RankTraffic {
   Bytes sent;
   Bytes received;
 };
-std::vector<RankTraffic> traffic_of(const ir::Program& program);
+std::vector<RankTraffic> traffic_of(const program::Program& program);
 
 // What every output says of a job whose runs need not be equal bit for bit: a line, and why; "" of
 // one that is reproducible.
-std::string not_reproducible(const ir::Program& program);
+std::string not_reproducible(const program::Program& program);
 
 // A table of the variables, largest first, at most `most` of them (0: all), then one of the ranks.
-std::string plan_table(const strategy::Strategy& strategy, const ir::Program& program,
+std::string plan_table(const strategy::Strategy& strategy, const program::Program& program,
                        std::size_t most);
 
 // The same facts as one JSON object, units in the names.
-std::string plan_json(const strategy::Strategy& strategy, const ir::Program& program);
+std::string plan_json(const strategy::Strategy& strategy, const program::Program& program);
 
 }  // namespace autodist::report

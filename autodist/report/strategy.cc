@@ -24,15 +24,15 @@ std::string spec_name(strategy::AllReduceSpec spec) {
 }
 
 std::string describe(const strategy::Synchronizer& synchronizer) {
-  const ir::Compression compression = strategy::compression_of(synchronizer);
+  const program::Compression compression = strategy::compression_of(synchronizer);
   const std::string compressed =
-      compression.codec == ir::Codec::kNone ? "" : ", " + ir::to_string(compression);
+      compression.codec == program::Codec::kNone ? "" : ", " + program::to_string(compression);
   if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer)) {
     return "PS at " + ps->reduction_destination + (ps->sync ? "" : ", asynchronous") +
            (ps->staleness == 0 ? "" : fmt::format(", staleness {}", ps->staleness)) + compressed;
   }
   if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&synchronizer)) {
-    const bool at_owner = all_reduce->update_at == ir::UpdateAt::kOwner;
+    const bool at_owner = all_reduce->update_at == program::UpdateAt::kOwner;
     const bool by_spec = all_reduce->algorithm == strategy::AllReduceAlgorithm::kBySpec;
     return fmt::format("all-reduce group {} ({}){}{}", all_reduce->group,
                        by_spec ? spec_name(all_reduce->spec) : name_of(all_reduce->algorithm),

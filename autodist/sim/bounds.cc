@@ -26,7 +26,7 @@ struct Side {
 
 class Bounding {
  public:
-  Bounding(const ir::Program& program, const cluster::Cluster& cluster, const CostModel& costs,
+  Bounding(const program::Program& program, const cluster::Cluster& cluster, const CostModel& costs,
            const JobTables& tables)
       : program_(program), cluster_(cluster), costs_(costs), tables_(tables) {}
 
@@ -59,11 +59,12 @@ class Bounding {
  private:
   // One of those that the problem's bound holds for.
   [[nodiscard]] bool is_lossless_and_synchronous() const {
-    const auto is_plain = [](const ir::Slice& slice) {
-      return slice.rows == ir::RowTransfer::kNone && slice.compression == ir::Compression{};
+    const auto is_plain = [](const program::Slice& slice) {
+      return slice.rows == program::RowTransfer::kNone &&
+             slice.compression == program::Compression{};
     };
-    const auto is_whole = [](const ir::Collective& collective) {
-      return collective.compression == ir::Compression{};
+    const auto is_whole = [](const program::Collective& collective) {
+      return collective.compression == program::Compression{};
     };
     return program_.in_step() &&
            std::all_of(program_.slices.begin(), program_.slices.end(), is_plain) &&
@@ -94,7 +95,7 @@ class Bounding {
   [[nodiscard]] Seconds bare_compute() const {
     Seconds slowest;
     for (std::uint32_t rank : one_per_device()) {
-      slowest = std::max(slowest, compute_seconds(costs_, ir::Rank(rank)));
+      slowest = std::max(slowest, compute_seconds(costs_, program::Rank(rank)));
     }
     return slowest;
   }
@@ -104,8 +105,8 @@ class Bounding {
     if (!program_.graph->batch_fixed_reason.empty()) return false;
     std::set<double> seconds;
     for (std::uint32_t rank : one_per_device()) {
-      if (costs_.device(ir::Rank(rank)).with_more == Seconds{}) return false;  // not known
-      seconds.insert(compute_seconds(costs_, ir::Rank(rank)).value);
+      if (costs_.device(program::Rank(rank)).with_more == Seconds{}) return false;  // not known
+      seconds.insert(compute_seconds(costs_, program::Rank(rank)).value);
     }
     return seconds.size() > 1;
   }
@@ -122,7 +123,7 @@ class Bounding {
       const double middle = (low + high) / 2;
       double more = 0;  // samples than there are
       for (std::uint32_t r = 0; r < program_.ranks.size(); ++r) {
-        if (program_.computes(ir::Rank(r))) more += room_for(ir::Rank(r), middle);
+        if (program_.computes(program::Rank(r))) more += room_for(program::Rank(r), middle);
       }
       (more >= 0 ? high : low) = middle;
     }
@@ -131,7 +132,7 @@ class Bounding {
 
   // Samples that it could have beyond those it has, at most. With fewer samples than micro-batches
   // it has fewer of these and saves what each costs, so these may be computed in no time.
-  [[nodiscard]] double room_for(ir::Rank rank, double seconds) const {
+  [[nodiscard]] double room_for(program::Rank rank, double seconds) const {
     const auto free = static_cast<double>(costs_.micro_batches - 1);
     const auto all = static_cast<double>(costs_.samples_of(rank));
     return std::max(samples_to_add(costs_, rank, seconds), std::min(0.0, free - all));
@@ -142,7 +143,7 @@ class Bounding {
     std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
     std::vector<std::uint32_t> ranks;
     for (std::uint32_t r = 0; r < program_.ranks.size(); ++r) {
-      if (!program_.computes(ir::Rank(r))) continue;
+      if (!program_.computes(program::Rank(r))) continue;
       if (seen.emplace(costs_.device_of_rank[r], tables_.role_of_rank[r]).second) {
         ranks.push_back(r);
       }
@@ -150,7 +151,9 @@ class Bounding {
     return ranks;
   }
 
-  // Ranks of each member list by node: who sends across.
+  using Rules = protocol::Job::Slice;
+  [[nodiscard]] const Rules& rules(std::uint32_t slice) const { return tables_.job.slices[slice]; }
+
   struct Load {
     double sent = 0;
     double received = 0;
@@ -159,7 +162,7 @@ class Bounding {
   [[nodiscard]] Side card() const {
     std::vector<Load> loads(tables_.nodes.size());
     std::vector<double> per_owner(tables_.nodes.size());
-    for (const SliceTable& slice : tables_.slices) add(slice, loads);
+    for (std::uint32_t s = 0; s < tables_.slices.size(); ++s) add(s, loads);
     add_transfers(loads);
     double collectives = 0;
     for (const CollectiveTable& collective : tables_.collectives) {
@@ -202,43 +205,47 @@ class Bounding {
     loads[b].received += costs_.engine.message.value + size / tables_.nodes[b].bytes_per_s;
   }
 
-  void add(const SliceTable& slice, std::vector<Load>& loads) const {
-    const bool by_all = slice.by_all;
+  void add(std::uint32_t s, std::vector<Load>& loads) const {
+    const SliceTable& bytes = tables_.slices[s];
+    const Rules& slice = rules(s);
     const auto move = [&](std::uint32_t from, std::uint32_t to, std::int64_t bytes) {
       this->move(from, to, bytes, loads);
     };
-    const auto exchange = [&](std::uint32_t owner) {
-      for (ir::Rank member : *slice.members) {
-        if (member.value == owner) continue;
-        move(member.value, owner, slice.contribution);
-        if (!by_all) move(owner, member.value, slice.result);
-        if (slice.rows != ir::RowTransfer::kFetch) continue;
-        move(member.value, owner, slice.asked);
-        move(owner, member.value, slice.fetched);
+    const bool fetched = tables_.variables[slice.variables.front()].fetched;
+    const auto exchange = [&](program::Rank owner) {
+      for (program::Rank member : *slice.members) {
+        if (member == owner) continue;
+        move(member.value, owner.value, bytes.contribution);
+        if (!slice.by_all) move(owner.value, member.value, bytes.result);
+        if (!fetched) continue;
+        move(member.value, owner.value, bytes.asked);
+        move(owner.value, member.value, bytes.fetched);
       }
     };
     if (!slice.way.is_direct()) {
       for (std::uint32_t r = 0; r < program_.ranks.size(); ++r) {
-        const WayStop& stop = tables_.stop(slice, r);
-        const auto to = [&](std::uint32_t next) { return tables_.ways.rank_of(slice.way, next); };
-        if (stop.contributes != kNone) move(r, to(stop.contributes), slice.contribution);
-        if (stop.onward != kNone) move(r, to(stop.onward), slice.contribution);
-        for (std::uint32_t next : stop.returns) move(r, to(next), slice.result);
+        const protocol::WayStop& stop = tables_.job.stop(slice, program::Rank(r));
+        const auto to = [&](std::uint32_t next) {
+          return tables_.job.ways.rank_of(slice.way, next);
+        };
+        if (stop.contributes != protocol::kNone) move(r, to(stop.contributes), bytes.contribution);
+        if (stop.onward != protocol::kNone) move(r, to(stop.onward), bytes.contribution);
+        for (std::uint32_t next : stop.returns) move(r, to(next), bytes.result);
       }
       return;
     }
-    if (!by_all) return exchange(slice.owner);
-    for (ir::Rank member : *slice.members) exchange(member.value);
+    if (!slice.by_all) return exchange(slice.owner);
+    for (program::Rank member : *slice.members) exchange(member);
   }
 
   void add_transfers(std::vector<Load>& loads) const {
     if (tables_.transfers.empty()) return;
     for (std::uint32_t r = 0; r < program_.ranks.size(); ++r) {
-      if (!program_.computes(ir::Rank(r))) continue;
+      if (!program_.computes(program::Rank(r))) continue;
       for (const TransferTable& transfer : tables_.transfers) {
-        if (transfer.from != program_.stage(ir::Rank(r))) continue;
+        if (transfer.from != program_.stage(program::Rank(r))) continue;
         for (const std::uint32_t stage : transfer.to) {
-          move(r, program_.stage_mate(ir::Rank(r), stage).value, transfer.bytes, loads);
+          move(r, program_.stage_mate(program::Rank(r), stage).value, transfer.bytes, loads);
         }
       }
     }
@@ -246,24 +253,27 @@ class Bounding {
 
   [[nodiscard]] Side owner() const {
     std::vector<double> loads(program_.ranks.size());
-    for (const SliceTable& slice : tables_.slices) {
-      const double once = slice.sum_seconds + slice.update_seconds;
+    for (std::uint32_t s = 0; s < tables_.slices.size(); ++s) {
+      const SliceTable& costs = tables_.slices[s];
+      const Rules& slice = rules(s);
+      const double once = costs.sum_seconds + costs.update_seconds;
       const double times = slice.synchronous ? 1 : static_cast<double>(slice.members->size());
       if (slice.relays) {
         for (std::uint32_t r = 0; r < loads.size(); ++r) {
-          loads[r] += tables_.sum_seconds(slice, r) + (r == slice.owner ? slice.update_seconds : 0);
+          const bool updates = r == slice.owner.value;
+          loads[r] += tables_.sum_seconds(s, r) + (updates ? costs.update_seconds : 0);
         }
       } else if (slice.by_all) {
-        for (ir::Rank member : *slice.members) loads[member.value] += once;
+        for (program::Rank member : *slice.members) loads[member.value] += once;
       } else {
-        loads[slice.owner] += once * times;
+        loads[slice.owner.value] += once * times;
       }
     }
     double installs = 0;  // where every replica has everything
     for (const VariableTable& variable : tables_.variables) installs += variable.install_seconds;
     Side busiest;
     for (std::uint32_t r = 0; r < loads.size(); ++r) {
-      double own = program_.computes(ir::Rank(r)) ? installs : 0;
+      double own = program_.computes(program::Rank(r)) ? installs : 0;
       if (program_.is_placed()) own = installs_of_stage(r);
       busiest.raise(loads[r] + own, fmt::format("rank {}", r));
     }
@@ -273,7 +283,8 @@ class Bounding {
   [[nodiscard]] double installs_of_stage(std::uint32_t rank) const {
     double sum = 0;
     for (std::uint32_t v = 0; v < tables_.variables.size(); ++v) {
-      if (tables_.holds(rank, v)) sum += tables_.variables[v].install_seconds;
+      if (tables_.job.holds(tables_.job.variables[v], program::Rank(rank)))
+        sum += tables_.variables[v].install_seconds;
     }
     return sum;
   }
@@ -299,7 +310,7 @@ class Bounding {
     for (std::uint32_t rank : one_per_device()) {
       const std::vector<double> spans = this->spans(rank);
       for (std::size_t v = 0; v < spans.size(); ++v) {
-        longest.raise(spans[v] + round_trip(tables_.variables[v], spans[v]),
+        longest.raise(spans[v] + round_trip_of_variable(v, spans[v]),
                       program_.graph->variables[v].name);
       }
     }
@@ -308,15 +319,18 @@ class Bounding {
 
   // Besides the span, divided by the steps that staleness allows to overlap: what is added to the
   // span is negative then.
-  [[nodiscard]] double round_trip(const VariableTable& variable, double span) const {
+  [[nodiscard]] double round_trip_of_variable(std::size_t v, double span) const {
+    const VariableTable& variable = tables_.variables[v];
     double best = 0;
-    if (variable.collective != kNone) {
+    if (variable.collective != protocol::kNone) {
       const CollectiveTable& collective = tables_.collectives[variable.collective];
       const double wire = tables_.mixed ? 0 : collective.wire_seconds;
       return collective.copy_seconds + wire + variable.update_seconds;
     }
-    for (std::uint32_t s : variable.slices) best = std::max(best, round_trip(tables_.slices[s]));
-    const double steps = variable.staleness + 1.0;
+    for (const program::SliceId slice : tables_.job.variables[v].slices) {
+      best = std::max(best, round_trip(slice.value));
+    }
+    const double steps = tables_.job.variables[v].staleness + 1.0;
     return (span + best + variable.install_seconds) / steps - span;
   }
 
@@ -332,36 +346,39 @@ class Bounding {
 
   // Of the member that is farthest from the owner, by time, over all stops of the way. Every stop
   // stands behind the one that it sends to, so walks from the owner meet each once.
-  [[nodiscard]] double round_trip_by_stops(const SliceTable& slice) const {
+  [[nodiscard]] double round_trip_by_stops(std::uint32_t s) const {
+    const SliceTable& costs = tables_.slices[s];
+    const Rules& slice = rules(s);
     const std::size_t ranks = program_.ranks.size();
-    const auto real = [&](std::uint32_t rank) { return tables_.ways.rank_of(slice.way, rank); };
+    const auto real = [&](std::uint32_t rank) { return tables_.job.ways.rank_of(slice.way, rank); };
     std::vector<std::vector<std::uint32_t>> senders(ranks);
     for (std::uint32_t r = 0; r < ranks; ++r) {
-      const WayStop& stop = tables_.stop(slice, r);
-      const std::uint32_t next = stop.onward != kNone ? stop.onward : stop.contributes;
-      if (next != kNone && real(next) != r) senders[real(next)].push_back(r);
+      const protocol::WayStop& stop = tables_.job.stop(slice, program::Rank(r));
+      const std::uint32_t next = stop.onward != protocol::kNone ? stop.onward : stop.contributes;
+      if (next != protocol::kNone && real(next) != r) senders[real(next)].push_back(r);
     }
     std::vector<double> up(ranks, 0);
     std::vector<double> down(ranks, 0);
-    std::vector<std::uint32_t> open{slice.owner};
-    up[slice.owner] = tables_.sum_seconds(slice, slice.owner) + slice.update_seconds;
+    const std::uint32_t owner = slice.owner.value;
+    std::vector<std::uint32_t> open{owner};
+    up[owner] = tables_.sum_seconds(s, owner) + costs.update_seconds;
     while (!open.empty()) {
       const std::uint32_t at = open.back();
       open.pop_back();
       for (std::uint32_t from : senders[at]) {
-        const double here = slice.relays ? tables_.sum_seconds(slice, from) : 0;
-        up[from] = up[at] + hop(from, at, slice.contribution) + here;
+        const double here = slice.relays ? tables_.sum_seconds(s, from) : 0;
+        up[from] = up[at] + hop(from, at, costs.contribution) + here;
         open.push_back(from);
       }
     }
-    open = {slice.owner};
-    double longest = up[slice.owner];
+    open = {owner};
+    double longest = up[owner];
     while (!open.empty()) {
       const std::uint32_t at = open.back();
       open.pop_back();
-      for (std::uint32_t next : tables_.stop(slice, at).returns) {
+      for (std::uint32_t next : tables_.job.stop(slice, program::Rank(at)).returns) {
         const std::uint32_t to = real(next);
-        down[to] = down[at] + hop(at, to, slice.result);
+        down[to] = down[at] + hop(at, to, costs.result);
         longest = std::max(longest, up[to] + down[to]);
         open.push_back(to);
       }
@@ -370,19 +387,21 @@ class Bounding {
   }
 
   // Of a member on another node than the owner's, nothing in its way.
-  [[nodiscard]] double round_trip(const SliceTable& slice) const {
-    if (!slice.way.is_direct()) return round_trip_by_stops(slice);
-    double longest = slice.sum_seconds + slice.update_seconds;
-    if (slice.rows != ir::RowTransfer::kNone) return 0;
-    const NodeTable& owner = tables_.nodes[tables_.node_of_rank[slice.owner]];
-    for (ir::Rank member : *slice.members) {
+  [[nodiscard]] double round_trip(std::uint32_t s) const {
+    const SliceTable& costs = tables_.slices[s];
+    const Rules& slice = rules(s);
+    if (!slice.way.is_direct()) return round_trip_by_stops(s);
+    double longest = costs.sum_seconds + costs.update_seconds;
+    if (costs.by_rows) return 0;
+    const NodeTable& owner = tables_.nodes[tables_.node_of_rank[slice.owner.value]];
+    for (program::Rank member : *slice.members) {
       const NodeTable& node = tables_.nodes[tables_.node_of_rank[member.value]];
       if (&node == &owner) continue;
       const double rate = std::min(node.bytes_per_s, owner.bytes_per_s);
-      const double both = static_cast<double>(slice.contribution + slice.result) / rate;
+      const double both = static_cast<double>(costs.contribution + costs.result) / rate;
       const double trip =
           2 * (std::max(node.latency, owner.latency) + costs_.engine.message.value) + both +
-          slice.sum_seconds + slice.update_seconds;
+          costs.sum_seconds + costs.update_seconds;
       longest = std::max(longest, trip);
       if (same_rates_) break;  // every other member needs as long
     }
@@ -391,11 +410,10 @@ class Bounding {
 
   // What must be summed: rows count as often as a step touches them.
   [[nodiscard]] double needed_bytes(std::uint32_t variable) const {
-    const VariableTable& table = tables_.variables[variable];
-    if (!table.trained) return 0;
-    if (!table.slices.empty() &&
-        tables_.slices[table.slices.front()].rows != ir::RowTransfer::kNone) {
-      return static_cast<double>(table.staged);
+    const protocol::Job::Variable& rules = tables_.job.variables[variable];
+    if (!rules.trained) return 0;
+    if (!rules.slices.empty() && tables_.slices[rules.slices.front().value].by_rows) {
+      return static_cast<double>(tables_.variables[variable].staged);
     }
     return static_cast<double>(ir::bytes_of(*program_.graph, ir::VariableId(variable)).value);
   }
@@ -412,7 +430,7 @@ class Bounding {
       const NodeTable& node = tables_.nodes[i];
       if (node.ranks.empty()) continue;
       const bool computes = std::any_of(node.ranks.begin(), node.ranks.end(), [&](auto rank) {
-        return program_.computes(ir::Rank(rank));
+        return program_.computes(program::Rank(rank));
       });
       (computes ? workers : servers).push_back(node.bytes_per_s);
     }
@@ -434,7 +452,7 @@ class Bounding {
     for (std::uint32_t rank : one_per_device()) {
       const std::vector<double> spans = this->spans(rank);
       for (std::uint32_t v = 0; v < spans.size(); ++v) {
-        if (!tables_.variables[v].trained) continue;
+        if (!tables_.job.variables[v].trained) continue;
         const double bytes = needed_bytes(v);
         Seconds way = least(bytes);
         if (factored[v].saved > 0) {
@@ -446,7 +464,7 @@ class Bounding {
     return longest;
   }
 
-  const ir::Program& program_;
+  const program::Program& program_;
   const cluster::Cluster& cluster_;
   const CostModel& costs_;
   const JobTables& tables_;
@@ -506,12 +524,12 @@ Seconds least_traffic(double bytes, const std::vector<double>& workers,
   return Seconds(low);
 }
 
-Bounds bounds_of(const ir::Program& program, const cluster::Cluster& cluster,
+Bounds bounds_of(const program::Program& program, const cluster::Cluster& cluster,
                  const CostModel& costs) {
   return bounds_of(program, cluster, costs, JobTables(program, cluster, costs));
 }
 
-Bounds bounds_of(const ir::Program& program, const cluster::Cluster& cluster,
+Bounds bounds_of(const program::Program& program, const cluster::Cluster& cluster,
                  const CostModel& costs, const JobTables& tables) {
   return Bounding(program, cluster, costs, tables).all();
 }

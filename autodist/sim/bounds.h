@@ -6,7 +6,7 @@
 
 #include "autodist/base/units.h"
 #include "autodist/cluster/cluster.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 #include "autodist/sim/cost_model.h"
 
 namespace autodist::sim {
@@ -32,14 +32,14 @@ struct Bounds {
   Seconds traffic;
 };
 
-// What sets the plan's bound, as people read it: "compute", "10.0.0.1 sends". A way round a variable
-// is computing for the most part, where it is: "compute, and the way round 'fc.weight'".
+// What sets the plan's bound, as people read it: "compute", "10.0.0.1 sends". A way round a
+// variable is computing for the most part, where it is: "compute, and the way round 'fc.weight'".
 std::string bound_name(const Bounds& bounds);
 
-Bounds bounds_of(const ir::Program& program, const cluster::Cluster& cluster,
+Bounds bounds_of(const program::Program& program, const cluster::Cluster& cluster,
                  const CostModel& costs);
 struct JobTables;
-Bounds bounds_of(const ir::Program& program, const cluster::Cluster& cluster,
+Bounds bounds_of(const program::Program& program, const cluster::Cluster& cluster,
                  const CostModel& costs, const JobTables& tables);
 
 // The least time in which `bytes` of gradients are summed and returned over nodes of these NIC

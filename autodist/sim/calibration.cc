@@ -167,7 +167,7 @@ void apply(const Calibration& calibration, CostModel& costs) {
   if (!missing.empty()) list.push_back(fmt::format("{}", fmt::join(missing, ", ")));
 }
 
-CostModel calibrated_costs(const ir::Program& program, const cluster::Cluster& cluster,
+CostModel calibrated_costs(const program::Program& program, const cluster::Cluster& cluster,
                            const CostOptions& options, const Calibration& calibration) {
   CostModel costs = cost_model(program, cluster, options);
   apply(calibration, costs);

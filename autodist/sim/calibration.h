@@ -36,7 +36,7 @@ std::string to_yaml(const Calibration& calibration);
 void apply(const Calibration& calibration, CostModel& costs);
 
 // What things cost on `cluster`, as cost_model() says, and as was measured there.
-CostModel calibrated_costs(const ir::Program& program, const cluster::Cluster& cluster,
+CostModel calibrated_costs(const program::Program& program, const cluster::Cluster& cluster,
                            const CostOptions& options, const Calibration& calibration);
 
 }  // namespace autodist::sim

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "autodist/base/check.h"
-#include "autodist/sim/engine.h"
+#include "autodist/sim/effects.h"
 
 namespace autodist::sim {
 
@@ -22,17 +22,17 @@ void Engine::advance_collective(std::uint32_t r) {
     if (instruction.kind == StepKind::kReduce) {
       const CollectiveTable& collective = tables_.collectives[instruction.id];
       for (std::uint32_t v : collective.variables) {
-        if (local(r, v).contributed <= stream.step) return;
+        if (ranks_[r].contributed[v] <= stream.step) return;
       }
       stream.phase = Phase::kJoining;
       stream.since = now_;
       schedule_own(now_ + collective.copy_seconds / 2, EventKind::kStreamed, r);
     } else if (instruction.kind == StepKind::kUpdate) {
-      if (!may_update(r, stream, instruction.id)) return;
+      if (!protocols_[r].may_update(ir::VariableId(instruction.id), stream.step)) return;
       stream.phase = Phase::kBusy;
       stream.since = now_;
       const double seconds = tables_.variables[instruction.id].update_seconds;
-      if (costs_.device(ir::Rank(r)).on_host) charge(r, seconds);
+      if (costs_.device(program::Rank(r)).on_host) charge(r, seconds);
       schedule_own(now_ + seconds, EventKind::kStreamed, r);
     } else {
       ++stream.at;
@@ -51,18 +51,17 @@ void Engine::streamed(const Event& event) {
   const std::uint32_t step = stream.step;
   ++stream.at;
   if (instruction.kind == StepKind::kUpdate) {
-    record(ir::Activity::kUpdate, r, step, RawRow::Of::kVariable, instruction.id, 0, stream.since,
-           now_);
+    record(program::Activity::kUpdate, r, step, RawRow::Of::kVariable, instruction.id, 0,
+           stream.since, now_);
     stream.phase = Phase::kReady;
-    publish(r, instruction.id);
+    tell(r, protocol::UpdatedHere{ir::VariableId(instruction.id)});
   } else {
     const CollectiveTable& collective = tables_.collectives[instruction.id];
-    record(ir::Activity::kCollective, r, step, RawRow::Of::kCollective, instruction.id,
+    record(program::Activity::kCollective, r, step, RawRow::Of::kCollective, instruction.id,
            collective.bytes + collective.second_bytes, stream.since, now_);
     stream.phase = Phase::kReady;
     for (std::uint32_t v : collective.variables) {
-      local(r, v).averaged = step + 1;
-      report_whole_norm(r, v, step);
+      tell(r, protocol::Averaged{ir::VariableId(v), step});
     }
   }
   advance_collective(r);
@@ -81,7 +80,7 @@ void Engine::join(std::uint32_t r, std::uint32_t c, std::uint32_t step) {
   Reduction& reduction = reductions_[c];
   const auto& members = *collective.members;
   const auto simulated =
-      std::lower_bound(members.begin(), members.end(), ir::Rank(symmetry_.period));
+      std::lower_bound(members.begin(), members.end(), program::Rank(symmetry_.period));
   if (++reduction.joined < static_cast<std::uint32_t>(simulated - members.begin())) return;
   reduction.joined = 0;
   for (auto member = members.begin(); member != simulated; ++member) {
@@ -100,10 +99,10 @@ void Engine::reduced(const Event& event) {
 // Beside slices a ring is what it is: 2 (n-1) messages, each after the one from the other side.
 void Engine::send_ring(std::uint32_t r, std::uint32_t c, std::uint32_t step) {
   Rank& rank = ranks_[r];
-  const std::vector<ir::Rank>& members = *tables_.collectives[c].members;
+  const std::vector<program::Rank>& members = *tables_.collectives[c].members;
   const auto n = static_cast<std::uint32_t>(members.size());
   while (rank.ring_joined && rank.ring_sent < 2 * (n - 1) && rank.ring_sent <= rank.ring_got) {
-    const auto self = std::lower_bound(members.begin(), members.end(), ir::Rank(r));
+    const auto self = std::lower_bound(members.begin(), members.end(), program::Rank(r));
     const auto place = static_cast<std::uint32_t>(self - members.begin());
     const CollectiveTable& collective = tables_.collectives[c];
     const std::int64_t bytes = rank.ring_second ? collective.second_bytes : collective.bytes;
@@ -113,7 +112,7 @@ void Engine::send_ring(std::uint32_t r, std::uint32_t c, std::uint32_t step) {
     const std::uint32_t to = members[(place + 1) % n].value;
     ++rank.ring_sent;
     const std::uint32_t index =
-        new_message({MessageKind::kRing, r, to, c, step, 1, size, now_, now_, 0, 0});
+        new_message({MessageKind::kRing, r, to, c, step, size, now_, now_, 0, 0});
     depart(index);
   }
 }

@@ -26,7 +26,7 @@ constexpr double kPcieBytesPerS = 12e9;  // PCIe 3.0 x16, as measured by most
 
 // The device that the rank computes on, as the cluster describes it: on a node with GPUs a CPU is
 // not what its `devices:` are about.
-cluster::Device device_at(const ir::RankInfo& rank, const cluster::Node& node) {
+cluster::Device device_at(const program::RankInfo& rank, const cluster::Node& node) {
   const std::size_t last = rank.device.rfind(':');
   const bool is_cpu = rank.device.substr(rank.device.rfind(':', last - 1) + 1, 3) == "CPU";
   const std::vector<cluster::Device>& listed = is_cpu ? node.cpus : node.gpus;
@@ -41,14 +41,14 @@ std::map<std::string, const cluster::Node*> by_address(const cluster::Cluster& c
   return nodes;
 }
 
-const cluster::Node& node_of(const ir::RankInfo& rank,
+const cluster::Node& node_of(const program::RankInfo& rank,
                              const std::map<std::string, const cluster::Node*>& nodes) {
   const auto found = nodes.find(rank.node);
   AD_CHECK(found != nodes.end()) << "no node " << rank.node;
   return *found->second;
 }
 
-std::string place_of(const ir::RankInfo& rank) { return "device of " + rank.device; }
+std::string place_of(const program::RankInfo& rank) { return "device of " + rank.device; }
 
 // Else ops are launched and nothing more, as those of a graph_item.
 bool knows_its_work(const ir::Graph& graph) {
@@ -65,11 +65,9 @@ bool was_measured(const ir::Graph& graph) {
 
 class Model {
  public:
-  Model(const ir::Program& program, const cluster::Cluster& cluster, const CostOptions& options)
-      : program_(program),
-        graph_(*program.graph),
-        options_(options),
-        nodes_(by_address(cluster)) {
+  Model(const program::Program& program, const cluster::Cluster& cluster,
+        const CostOptions& options)
+      : program_(program), graph_(*program.graph), options_(options), nodes_(by_address(cluster)) {
     costs_.batch = options.batch == 0 ? graph_.example_batch : options.batch;
     costs_.micro_batches = program.is_placed() ? program.micro_batches : options.micro_batches;
     check();
@@ -78,7 +76,7 @@ class Model {
   CostModel make() {
     bool on_devices = false;
     for (std::size_t r = 0; r < program_.ranks.size(); ++r) {
-      const ir::Rank rank(r);
+      const program::Rank rank(r);
       costs_.device_of_rank.push_back(device_of(program_.ranks[r], samples_of(rank)));
       on_devices = on_devices || !costs_.devices[costs_.device_of_rank.back()].on_host;
     }
@@ -103,15 +101,15 @@ class Model {
   }
 
   // Of a step; nothing where parts are equal.
-  [[nodiscard]] std::optional<std::int64_t> samples_of(ir::Rank rank) const {
+  [[nodiscard]] std::optional<std::int64_t> samples_of(program::Rank rank) const {
     if (program_.batch_shares.empty() || !program_.computes(rank)) return {};
     const auto [begin, end] =
-        ir::part_rows(program_, costs_.batch * costs_.micro_batches * program_.batch_parts(),
-                      program_.batch_part(rank));
+        program::part_rows(program_, costs_.batch * costs_.micro_batches * program_.batch_parts(),
+                           program_.batch_part(rank));
     return end - begin;
   }
 
-  std::uint32_t device_of(const ir::RankInfo& rank, std::optional<std::int64_t> samples) {
+  std::uint32_t device_of(const program::RankInfo& rank, std::optional<std::int64_t> samples) {
     cluster::Device device = device_at(rank, node_of(rank, nodes_));
     if (!options_.device.empty()) {
       device.figures = {};
@@ -180,8 +178,9 @@ class Model {
           "times and updates on {}: roofline at half of {:g} TFLOP/s and 70 % of {:g} GB/s",
           device.kind, figures.tflops, figures.memory_bandwidth_bytes_per_s / 1e9));
       if (!knows_its_work(graph_)) {
-        say_uncalibrated("the graph says nothing of what its ops compute and keep: only "
-                         "communication is predicted");
+        say_uncalibrated(
+            "the graph says nothing of what its ops compute and keep: only "
+            "communication is predicted");
       }
     }
     costs_.devices.push_back(std::move(device));
@@ -194,7 +193,7 @@ class Model {
     lines.push_back(std::move(line));
   }
 
-  const ir::Program& program_;
+  const program::Program& program_;
   const ir::Graph& graph_;
   const CostOptions& options_;
   std::map<std::string, const cluster::Node*> nodes_;
@@ -214,16 +213,16 @@ Seconds roofline(const ir::Op& op, std::int64_t batch, double tflops, double byt
   return kLaunch + Seconds(std::max(computing, moving));
 }
 
-Seconds compute_seconds(const CostModel& costs, ir::Rank rank) {
+Seconds compute_seconds(const CostModel& costs, program::Rank rank) {
   const std::vector<Seconds>& ops = costs.device(rank).ops;
   return std::accumulate(ops.begin(), ops.end(), Seconds{}) *
          static_cast<double>(costs.micro_batches);
 }
 
-ir::Rank slowest_rank(const ir::Program& program, const CostModel& costs) {
-  std::optional<ir::Rank> slowest;
+program::Rank slowest_rank(const program::Program& program, const CostModel& costs) {
+  std::optional<program::Rank> slowest;
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
-    const ir::Rank rank(r);
+    const program::Rank rank(r);
     if (!program.computes(rank)) continue;
     if (!slowest || compute_seconds(costs, rank) > compute_seconds(costs, *slowest)) slowest = rank;
   }
@@ -236,18 +235,18 @@ double updates_by_memory(double bytes_per_s) {
   return bytes_per_s * kMemoryShare / kStreams;
 }
 
-double update_bytes_per_s(const CostModel& costs, const ir::Program& program) {
+double update_bytes_per_s(const CostModel& costs, const program::Program& program) {
   std::optional<double> least;
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
-    if (!program.computes(ir::Rank(r))) continue;
-    const double own = costs.device(ir::Rank(r)).update_bytes_per_s;
+    if (!program.computes(program::Rank(r))) continue;
+    const double own = costs.device(program::Rank(r)).update_bytes_per_s;
     const double rate = own > 0 ? own : costs.engine.update_bytes_per_s;
     least = std::min(least.value_or(rate), rate);
   }
   return least.value_or(costs.engine.update_bytes_per_s);
 }
 
-double samples_to_add(const CostModel& costs, ir::Rank rank, double seconds) {
+double samples_to_add(const CostModel& costs, program::Rank rank, double seconds) {
   const DeviceCost& device = costs.device(rank);
   const double now = compute_seconds(costs, rank).value;
   if (seconds < now) {
@@ -286,7 +285,7 @@ int state_values(const ir::UpdateRule& rule) {
 double update_weight(const ir::UpdateRule& rule) { return (3.0 + 2.0 * state_values(rule)) / 3.0; }
 
 Seconds multiply_seconds(const CostModel& costs, const ir::Graph& graph, const ir::Factors& factors,
-                         ir::Rank rank) {
+                         program::Rank rank) {
   const DeviceCost& device = costs.device(rank);
   if (device.on_host) {  // everybody's factors, of equal parts
     const Seconds own = device.ops[factors.product.value];
@@ -302,19 +301,19 @@ Seconds multiply_seconds(const CostModel& costs, const ir::Graph& graph, const i
   return Seconds(flop / costs.engine.multiply_flop_per_s);
 }
 
-void check_devices(const ir::Program& program, const cluster::Cluster& cluster) {
+void check_devices(const program::Program& program, const cluster::Cluster& cluster) {
   const auto nodes = by_address(cluster);
-  for (const ir::RankInfo& rank : program.ranks) {
+  for (const program::RankInfo& rank : program.ranks) {
     figures_of(device_at(rank, node_of(rank, nodes)), place_of(rank));
   }
 }
 
-CostModel cost_model(const ir::Program& program, const cluster::Cluster& cluster,
+CostModel cost_model(const program::Program& program, const cluster::Cluster& cluster,
                      const CostOptions& options) {
   return Model(program, cluster, options).make();
 }
 
-ir::Graph with_times(const ir::Program& program, const CostModel& costs) {
+ir::Graph with_times(const program::Program& program, const CostModel& costs) {
   const DeviceCost& device = costs.device(slowest_rank(program, costs));
   ir::Graph timed = *program.graph;
   for (std::size_t i = 0; i < timed.ops.size(); ++i) timed.ops[i].cost = {device.ops[i], Seconds{}};

@@ -14,7 +14,7 @@
 #include "autodist/base/units.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/factors.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 #include "autodist/sim/collective_cost.h"
 
 namespace autodist::sim {
@@ -54,11 +54,11 @@ struct EngineCost {
   Bytes nic_budget{4 << 20};
 
   // Of a Program that says neither, the two above.
-  [[nodiscard]] Bytes window_of(const ir::Program& program) const {
+  [[nodiscard]] Bytes window_of(const program::Program& program) const {
     return program.window > Bytes{0} ? program.window : window;
   }
-  [[nodiscard]] Bytes nic_budget_of(const ir::Program& program) const {
-    return program.window > Bytes{0} ? program.window * ir::kWindowsPerCard : nic_budget;
+  [[nodiscard]] Bytes nic_budget_of(const program::Program& program) const {
+    return program.window > Bytes{0} ? program.window * program::kWindowsPerCard : nic_budget;
   }
 };
 
@@ -74,36 +74,36 @@ struct CostModel {
   std::uint32_t cores = 0;
   // By how much rank `r` computes slower at step `k` than its device says (2: half as fast). Empty:
   // never. With it no two ranks count as equal.
-  std::function<double(ir::Rank, std::uint64_t)> slowness;
+  std::function<double(program::Rank, std::uint64_t)> slowness;
   // What was not measured on the machines in question, one line each. Shown with every prediction.
   std::vector<std::string> uncalibrated;
 
-  [[nodiscard]] const DeviceCost& device(ir::Rank rank) const {
+  [[nodiscard]] const DeviceCost& device(program::Rank rank) const {
     return devices[device_of_rank[rank.value]];
   }
   // Of a step at this rank, and of its largest micro-batch.
-  [[nodiscard]] std::int64_t samples_of(ir::Rank rank) const {
+  [[nodiscard]] std::int64_t samples_of(program::Rank rank) const {
     return device(rank).samples.value_or(batch * micro_batches);
   }
-  [[nodiscard]] std::int64_t batch_of(ir::Rank rank) const {
+  [[nodiscard]] std::int64_t batch_of(program::Rank rank) const {
     return (samples_of(rank) + micro_batches - 1) / micro_batches;
   }
 };
 
 // Of all micro-batches of a step, ops one after another.
-Seconds compute_seconds(const CostModel& costs, ir::Rank rank);
+Seconds compute_seconds(const CostModel& costs, program::Rank rank);
 
 // The rank whose ops take longest; of equals the first. REQUIRES: `costs` is of the program.
-ir::Rank slowest_rank(const ir::Program& program, const CostModel& costs);
+program::Rank slowest_rank(const program::Program& program, const CostModel& costs);
 
 // How many more samples of a step (fewer: negative, down to all it has) the rank could compute in
 // `seconds`; at least as many as it really could, for times are convex in samples.
-double samples_to_add(const CostModel& costs, ir::Rank rank, double seconds);
+double samples_to_add(const CostModel& costs, program::Rank rank, double seconds);
 
 // Bytes per second of parameters that a device of this memory bandwidth updates by plain SGD.
 double updates_by_memory(double bytes_per_s);
 // At which every rank's own update of the plain SGD kind goes: that of the slowest device.
-double update_bytes_per_s(const CostModel& costs, const ir::Program& program);
+double update_bytes_per_s(const CostModel& costs, const program::Program& program);
 
 // 0 where the rate is.
 inline double seconds_for(double amount, double per_s) { return per_s > 0 ? amount / per_s : 0; }
@@ -116,7 +116,7 @@ int state_values(const ir::UpdateRule& rule);
 // In which `rank` multiplies one member's factors of a gradient. Where it computes on the host:
 // what the graph's own product was measured to take.
 Seconds multiply_seconds(const CostModel& costs, const ir::Graph& graph, const ir::Factors& factors,
-                         ir::Rank rank);
+                         program::Rank rank);
 
 // An op on a device of `tflops` and `bytes_per_s` of memory bandwidth: the longer of computing and
 // moving, at the shares of the peak that kernels usually reach, after a launch (Williams et al.,
@@ -131,17 +131,17 @@ struct CostOptions {
 };
 
 // Throws Error(kUsage) for a rank on a device of a kind that nobody knows (figures_of()).
-void check_devices(const ir::Program& program, const cluster::Cluster& cluster);
+void check_devices(const program::Program& program, const cluster::Cluster& cluster);
 
 // The graph's measured times on CPUs that have no figures of their own; else roofline times from
 // the figures (`devices:` in the cluster file, or the table by kind). Throws Error(kUsage) as
 // check_devices() does, for a batch that the graph cannot have, and for a graph without times on a
 // CPU without figures.
-CostModel cost_model(const ir::Program& program, const cluster::Cluster& cluster,
+CostModel cost_model(const program::Program& program, const cluster::Cluster& cluster,
                      const CostOptions& options = {});
 
 // The program's graph with the times that ops take on the slowest rank, whatever the batch: for
 // builders that go by time. REQUIRES: `costs` is of the program.
-ir::Graph with_times(const ir::Program& program, const CostModel& costs);
+ir::Graph with_times(const program::Program& program, const CostModel& costs);
 
 }  // namespace autodist::sim

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "autodist/base/check.h"
 
@@ -13,7 +12,7 @@ constexpr int kCountBits = 40;
 
 }  // namespace
 
-Engine::Engine(const ir::Program& program, const CostModel& costs, const JobTables& tables,
+Engine::Engine(const program::Program& program, const CostModel& costs, const JobTables& tables,
                const Symmetry& symmetry, EngineOptions options)
     : program_(program),
       costs_(costs),
@@ -24,7 +23,6 @@ Engine::Engine(const ir::Program& program, const CostModel& costs, const JobTabl
       ranks_(symmetry.period),
       cards_(tables.nodes.size()),
       uplink_free_(tables.uplinks.size()),
-      locals_(symmetry.period * tables.variables.size()),
       busy_(tables.nodes.size()),
       reductions_(tables.collectives.size()),
       target_(options.least_steps),
@@ -32,52 +30,18 @@ Engine::Engine(const ir::Program& program, const CostModel& costs, const JobTabl
       rank_counters_(symmetry.period),
       node_counters_(tables.nodes.size()),
       waits_(tables.variables.size()) {
-  std::uint32_t next = 0;
-  for (const VariableTable& variable : tables.variables) {
-    arrived_at_.push_back(next);
-    next += variable.staleness + 1;
-  }
-  std::uint32_t owned = 0;
-  for (const SliceTable& slice : tables.slices) {
-    owned_at_.push_back(owned);
-    const std::uint32_t places = meets_anywhere(slice)           ? symmetry.period
-                                 : slice.owner < symmetry.period ? 1
-                                                                 : 0;
-    for (std::uint32_t i = 0; i < places; ++i) {
-      owned_.emplace_back();
-      owned_.back().present_at = static_cast<std::uint32_t>(presents_.size());
-      // Where every member combines, one may be a step ahead of another.
-      presents_.resize(presents_.size() + slice.ring + 1, 0);
-    }
-    owned += places;
-  }
+  protocols_.reserve(symmetry.period);
   for (std::uint32_t r = 0; r < symmetry.period; ++r) {
     Rank& rank = ranks_[r];
     const RoleTable& role = tables.roles[tables.role_of_rank[r]];
     rank.compute.instructions = &role.compute;
     rank.collective.instructions = &role.collective;
-    rank.norms.assign(2 * tables.norm_parts.size(), 0);
-    rank.arrived.assign(next, 0);
+    rank.contributed.assign(tables.variables.size(), 0);
     rank.values.assign(tables.transfers.size(), 0);
-    rank.fused.assign(tables.fused_slices, 0);
-    for (const SliceTable& slice : tables.slices) {
-      if (slice.fused != kNone) {
-        rank.fused[slice.fused] = static_cast<std::uint32_t>(slice.variables.size());
-      }
-    }
+    protocols_.emplace_back(tables.job, program::Rank(r), 0);
     nics_.emplace_back(r, symmetry.ranks, costs.engine.window_of(program),
                        costs.engine.nic_budget_of(program));
     if (!role.compute.empty()) ++computing_ranks_;
-  }
-  if (program.is_placed()) leave_to_other_stages();
-}
-
-// A stage has no version of what others hold, and waits for none.
-void Engine::leave_to_other_stages() {
-  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-    for (std::uint32_t v = 0; v < tables_.variables.size(); ++v) {
-      if (!tables_.holds(r, v)) local(r, v).version = std::numeric_limits<std::uint32_t>::max();
-    }
   }
 }
 

@@ -1,11 +1,12 @@
 // The event core: what every rank, owner and card does, event by event, as exec/ and comm/ do it on
 // real machines. Private to this folder; simulator.h is the door.
 //
-//   streams.cc             a rank's compute stream       exec/runner.cc
-//   collective_streams.cc  and the one beside it         exec/side_streams.cc
-//   owners.cc              merges, norms, installation   exec/synchroniser.cc, owner.cc,
-//                                                        local_variables.cc
-//   network.cc             cards, windows, switches      comm/exchange.cc
+//   streams.cc             a rank's compute stream          exec/runner.cc
+//   collective_streams.cc  and the one beside it            exec/side_streams.cc
+//   effects.cc             what the protocol asks for       exec/effects.cc
+//   network.cc             cards, windows, switches         comm/exchange.cc
+//
+// What a rank does about its slices is protocol/, the same code as the executor's.
 
 #pragma once
 
@@ -15,7 +16,8 @@
 #include <vector>
 
 #include "autodist/comm/schedule/nic_scheduler.h"
-#include "autodist/ir/trace.h"
+#include "autodist/program/trace.h"
+#include "autodist/protocol/rank.h"
 #include "autodist/sim/event_queue.h"
 #include "autodist/sim/job_tables.h"
 #include "autodist/sim/symmetry.h"
@@ -24,7 +26,7 @@ namespace autodist::sim {
 
 // A row of the trace before it gets its name.
 struct RawRow {
-  ir::Activity activity = ir::Activity::kCompute;
+  program::Activity activity = program::Activity::kCompute;
   std::uint32_t rank = 0;
   std::uint32_t step = 0;
   // The slice, variable, op, collective or transfer that the activity is about.
@@ -34,7 +36,8 @@ struct RawRow {
     kVariable,
     kSlice,
     kCollective,
-    kNote,
+    kSums,  // of a slice
+    kFlag,
     kTransfer
   } of = Of::kOp;
   std::int64_t bytes = 0;
@@ -69,7 +72,7 @@ struct EngineOptions {
 
 class Engine {
  public:
-  Engine(const ir::Program& program, const CostModel& costs, const JobTables& tables,
+  Engine(const program::Program& program, const CostModel& costs, const JobTables& tables,
          const Symmetry& symmetry, EngineOptions options);
 
   // Runs until the steps have settled, or `most_steps`, and everything has arrived.
@@ -93,7 +96,10 @@ class Engine {
   enum class MessageKind : std::uint8_t {
     kContribution,
     kResult,
-    kNorm,
+    kClipSums,
+    kLambSums,
+    kWholeSum,
+    kFlag,
     kAsk,
     kRows,
     kRing,
@@ -103,9 +109,9 @@ class Engine {
     MessageKind kind = MessageKind::kContribution;
     std::uint32_t from = 0;
     std::uint32_t to = 0;  // any rank of the job, simulated or not
-    std::uint32_t id = 0;  // slice; collective for kRing; norm for kNorm; transfer for kValue
+    std::uint32_t id =
+        0;  // slice; collective for kRing; variable for kWholeSum; transfer for kValue
     std::uint32_t step = 0;
-    std::uint32_t parts = 1;  // of a norm
     std::int64_t bytes = 0;
     double posted = 0;
     double released = 0;
@@ -120,8 +126,7 @@ class Engine {
     std::uint64_t arrival = 0;
     JobKind kind = JobKind::kMerge;
     std::uint32_t id = 0;
-    std::uint32_t from = 0;   // kGiveRows: who asked
-    std::uint32_t about = 0;  // kGiveRows: the step asked for
+    std::uint32_t from = 0;  // kGiveRows: who asked
 
     friend bool operator<(const Job& a,
                           const Job& b) {  // later is "smaller": a heap's top is first
@@ -148,23 +153,6 @@ class Engine {
     Phase phase = Phase::kReady;
     double since = 0;  // of the phase
   };
-  struct Local {  // a variable at a rank
-    std::uint32_t version = 0;
-    bool released = true;
-    bool announced = false;
-    std::uint32_t contributed = 0;  // steps, where no slice carries it, as below
-    std::uint32_t averaged = 0;
-    std::uint32_t rows_missing = 0;
-  };
-  struct Owned {  // a slice at a rank that combines it
-    std::uint32_t step = 0;
-    std::uint32_t present_at =
-        0;                   // into presents_: members that contributed, by step modulo ring + 1
-    std::uint8_t waits = 0;  // 0: for contributions, 1: for the clip's norm, 2: for LAMB's
-    bool held = false;       // merged, and waiting for a norm
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> queue;  // asynchronous: (from, step)
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> asked;  // (rank, step)
-  };
   struct Reduction {  // a library collective in one step
     std::uint32_t joined = 0;
     std::uint32_t step = 0;
@@ -180,11 +168,9 @@ class Engine {
     double job_since = 0;
     std::uint64_t arrivals = 0;
     double staged_until = 0;
-    std::vector<std::uint32_t> norms;    // present parts by norm and parity of the step
-    std::vector<std::uint32_t> fused;    // missing variables by fused slice
-    std::vector<std::uint32_t> arrived;  // slices' results, by variable and step modulo ring
-    std::vector<std::uint32_t> values;   // steps whose value has come, by transfer
-    std::uint32_t ring_got = 0;          // of the collective under way
+    std::vector<std::uint32_t> contributed;  // steps, by variable, where no slice carries it
+    std::vector<std::uint32_t> values;       // steps whose value has come, by transfer
+    std::uint32_t ring_got = 0;              // of the collective under way
     std::uint32_t ring_sent = 0;
     bool ring_second = false;  // whether the second factors are on their way
     bool ring_joined = false;
@@ -194,8 +180,6 @@ class Engine {
     double receive_free = 0;
     double intra_free = 0;
   };
-
-  void leave_to_other_stages();
 
   // streams.cc
   void advance(std::uint32_t rank);
@@ -208,9 +192,6 @@ class Engine {
   void end_pass(std::uint32_t rank);
   void ended_step(std::uint32_t rank);
   void resume(std::uint32_t rank);
-  [[nodiscard]] bool gate_open(std::uint32_t rank, std::uint32_t variable) const;
-  [[nodiscard]] bool may_update(std::uint32_t rank, const Stream& stream,
-                                std::uint32_t variable) const;
   void wake(std::uint32_t rank);
   void contribute(std::uint32_t rank, std::uint32_t variable, std::uint32_t step);
   void post_contributions(std::uint32_t rank, std::uint32_t variable, std::uint32_t step);
@@ -226,47 +207,14 @@ class Engine {
     return stream.micro + 1 == tables_.passes;
   }
 
-  // owners.cc
-  [[nodiscard]] Owned& owned(std::uint32_t rank, std::uint32_t slice);
-  [[nodiscard]] std::uint32_t& present(const Owned& here, const SliceTable& slice,
-                                       std::uint32_t step) {
-    return presents_[here.present_at + step % (slice.ring + 1)];
-  }
-  void take_contribution(std::uint32_t rank, std::uint32_t slice, std::uint32_t from,
-                         std::uint32_t step);
-  void take_result(std::uint32_t rank, std::uint32_t slice, std::uint32_t step);
-  void take_norm(std::uint32_t rank, std::uint32_t norm, std::uint32_t step, std::uint32_t parts);
-  void take_ask(std::uint32_t rank, std::uint32_t slice, std::uint32_t from, std::uint32_t step);
-  void take_rows(std::uint32_t rank, std::uint32_t slice);
-  [[nodiscard]] bool norms_known(std::uint32_t rank, const std::vector<std::uint32_t>& norms,
-                                 std::uint32_t step) const;
-  [[nodiscard]] bool norm_known(std::uint32_t rank, std::uint32_t norm, std::uint32_t step) const;
-  void send_norms(std::uint32_t rank, std::uint32_t slice, const std::vector<std::uint32_t>& norms,
-                  std::uint32_t step);
-  void report_whole_norm(std::uint32_t rank, std::uint32_t variable, std::uint32_t step);
+  // effects.cc
+  class Performer;
+  // Tells the rank's protocol of an event and performs what follows.
+  template <typename Event>
+  void tell(std::uint32_t rank, const Event& event);
   void push_job(std::uint32_t rank, Job job);
   void start_job(std::uint32_t rank);
   void job_done(const Event& event);
-  void merged(std::uint32_t rank, std::uint32_t slice);
-  void go_on(std::uint32_t rank, std::uint32_t slice);
-  void finish(std::uint32_t rank, std::uint32_t slice);
-  void hand_on(std::uint32_t rank, std::uint32_t slice, std::uint32_t step);
-  // Whether any rank may have to add up the slice, not its owner alone.
-  [[nodiscard]] static bool meets_anywhere(const SliceTable& slice) {
-    return slice.by_all || slice.relays;
-  }
-  [[nodiscard]] std::uint32_t awaited(std::uint32_t rank, const SliceTable& slice) const {
-    return slice.way.is_direct() ? slice.member_count : tables_.stop(slice, rank).combines;
-  }
-  void apply_next(std::uint32_t rank, std::uint32_t slice);
-  void claim(std::uint32_t rank, std::uint32_t variable);
-  void publish(std::uint32_t rank, std::uint32_t variable);
-  void post_results(std::uint32_t rank, std::uint32_t slice, std::uint32_t step);
-  [[nodiscard]] std::uint32_t& arrived(std::uint32_t rank, std::uint32_t variable,
-                                       std::uint32_t step) {
-    return ranks_[rank]
-        .arrived[arrived_at_[variable] + step % (tables_.variables[variable].staleness + 1)];
-  }
 
   // network.cc
   void post(const Message& message, double needed);
@@ -277,6 +225,7 @@ class Engine {
   void delivered(const Event& event);
   void acknowledged(const Event& event);
   void take(const Message& message);
+  [[nodiscard]] static RawRow::Of subject_of(MessageKind kind);
   std::uint32_t new_message(const Message& message);
   [[nodiscard]] std::uint32_t node_of(std::uint32_t rank) const {
     return tables_.node_of_rank[rank];
@@ -292,18 +241,12 @@ class Engine {
     schedule(time, kind, rank, rank, argument);
   }
   void dispatch(const Event& event);
-  [[nodiscard]] Local& local(std::uint32_t rank, std::uint32_t variable) {
-    return locals_[rank * tables_.variables.size() + variable];
-  }
-  [[nodiscard]] const Local& local(std::uint32_t rank, std::uint32_t variable) const {
-    return locals_[rank * tables_.variables.size() + variable];
-  }
-  void record(ir::Activity activity, std::uint32_t rank, std::uint32_t step, RawRow::Of of,
+  void record(program::Activity activity, std::uint32_t rank, std::uint32_t step, RawRow::Of of,
               std::uint32_t id, std::int64_t bytes, double start, double end) {
     if (options_.trace) rows_.push_back({activity, rank, step, id, of, bytes, start, end});
   }
 
-  const ir::Program& program_;
+  const program::Program& program_;
   const CostModel& costs_;
   const JobTables& tables_;
   const Symmetry& symmetry_;
@@ -317,13 +260,10 @@ class Engine {
   std::vector<comm::NicScheduler> nics_;
   std::vector<Card> cards_;  // by node
   std::vector<double> uplink_free_;
-  std::vector<Local> locals_;              // by rank and variable
-  std::vector<std::uint32_t> arrived_at_;  // by variable: into Rank::arrived
-  std::vector<Owned> owned_;
-  std::vector<std::uint32_t> presents_;
-  std::vector<std::uint32_t> busy_;      // ranks that compute on the host now, by node
-  std::vector<std::uint32_t> owned_at_;  // by slice; by rank besides where any of them combines
-  std::vector<Reduction> reductions_;    // by collective
+  std::vector<protocol::RankProtocol> protocols_;  // by simulated rank
+  protocol::Effects effects_;        // of the event under way, and behind them those that it led to
+  std::vector<std::uint32_t> busy_;  // ranks that compute on the host now, by node
+  std::vector<Reduction> reductions_;  // by collective
   std::vector<Message> messages_;
   std::vector<std::uint32_t> unused_;  // rows of messages_
 

@@ -6,7 +6,7 @@
 
 namespace autodist::sim {
 
-std::vector<Factored> factored_gradients(const ir::Program& program, const CostModel& costs) {
+std::vector<Factored> factored_gradients(const program::Program& program, const CostModel& costs) {
   const ir::Graph& graph = *program.graph;
   std::vector<Factored> all(graph.variables.size());
   if (costs.micro_batches > 1) return all;  // sums of products
@@ -20,8 +20,8 @@ std::vector<Factored> factored_gradients(const ir::Program& program, const CostM
     all[i].saved = std::max(0.0, static_cast<double>(bytes_of(graph, id).value) - remain);
     std::optional<Seconds> fastest;  // the simulator has one time for all members, whosever
     for (std::uint32_t r = 0; r < program.ranks.size(); ++r) {
-      if (!program.computes(ir::Rank(r))) continue;
-      const Seconds one = multiply_seconds(costs, graph, factors, ir::Rank(r));
+      if (!program.computes(program::Rank(r))) continue;
+      const Seconds one = multiply_seconds(costs, graph, factors, program::Rank(r));
       fastest = std::min(fastest.value_or(one), one);
     }
     all[i].multiply_one = fastest.value_or(Seconds{}).value;

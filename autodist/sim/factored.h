@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 #include "autodist/sim/cost_model.h"
 
 namespace autodist::sim {
@@ -19,7 +19,7 @@ struct Factored {
 // By variable. n members that send F bytes of factors to n-1 others each send as much as for a
 // gradient of n F / 2 bytes whose sums they share evenly, so that is what remains of its bytes;
 // shared unevenly, a slow card would send less.
-std::vector<Factored> factored_gradients(const ir::Program& program, const CostModel& costs);
+std::vector<Factored> factored_gradients(const program::Program& program, const CostModel& costs);
 
 // The least time, from `low` to `high`, in which what remains of `bytes` crosses the links at
 // `per_byte` and every member multiplies what was saved. Parts of a gradient may go either way

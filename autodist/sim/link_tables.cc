@@ -13,7 +13,7 @@ constexpr double kLeastLatency = 1e-9;  // nothing happens at two nodes at one m
 
 }  // namespace
 
-void JobTables::add_nodes(const ir::Program& program, const cluster::Cluster& cluster,
+void JobTables::add_nodes(const program::Program& program, const cluster::Cluster& cluster,
                           const CostModel& costs) {
   std::map<std::string, std::uint32_t> by_address;
   for (std::size_t i = 0; i < cluster.nodes.size(); ++i) {
@@ -34,10 +34,9 @@ void JobTables::add_nodes(const ir::Program& program, const cluster::Cluster& cl
     node_of_rank.push_back(found->second);
     nodes[found->second].ranks.push_back(static_cast<std::uint32_t>(r));
   }
-  count_ranks_per_node();
   for (NodeTable& node : nodes) {
     const auto computing = std::count_if(node.ranks.begin(), node.ranks.end(), [&](auto rank) {
-      return program.computes(ir::Rank(rank)) && costs.device(ir::Rank(rank)).on_host;
+      return program.computes(program::Rank(rank)) && costs.device(program::Rank(rank)).on_host;
     });
     node.cores = costs.cores != 0 ? costs.cores : static_cast<std::uint32_t>(computing);
   }
@@ -97,23 +96,11 @@ const std::vector<std::uint32_t>& JobTables::path(std::uint32_t from, std::uint3
   return path;
 }
 
-void JobTables::count_ranks_per_node() {
-  const std::size_t each = nodes[node_of_rank.front()].ranks.size();
-  if (node_of_rank.size() % each != 0) return;
-  for (std::size_t r = 0; r < node_of_rank.size(); ++r) {
-    const NodeTable& node = nodes[node_of_rank[r]];
-    const bool starts_node = r % each == 0;
-    if (starts_node && (node.ranks.size() != each || node.ranks.front() != r)) return;
-    if (!starts_node && node_of_rank[r] != node_of_rank[r - 1]) return;
-  }
-  ranks_per_node = static_cast<std::uint32_t>(each);
-}
-
-CollectiveLinks JobTables::links_between(const std::vector<ir::Rank>& members) const {
+CollectiveLinks JobTables::links_between(const std::vector<program::Rank>& members) const {
   CollectiveLinks links;
   links.ranks = static_cast<std::uint32_t>(members.size());
   std::vector<std::uint32_t> used;
-  for (ir::Rank member : members) used.push_back(node_of_rank[member.value]);
+  for (program::Rank member : members) used.push_back(node_of_rank[member.value]);
   std::sort(used.begin(), used.end());
   used.erase(std::unique(used.begin(), used.end()), used.end());
   links.nodes = static_cast<std::uint32_t>(used.size());
@@ -127,16 +114,16 @@ CollectiveLinks JobTables::links_between(const std::vector<ir::Rank>& members) c
   return links;
 }
 
-void JobTables::add_collectives(const ir::Program& program, const CostModel& costs) {
+void JobTables::add_collectives(const program::Program& program, const CostModel& costs) {
   CollectiveLinks links;  // of the members before: most plans have the same everywhere
-  for (const ir::Collective& collective : program.collectives) {
+  for (const program::Collective& collective : program.collectives) {
     CollectiveTable table;
     double factored = 0;  // bytes of gradients that leave as factors
     for (ir::VariableId variable : collective.variables) {
       table.variables.push_back(variable.value);
       const std::int64_t whole = ir::bytes_of(*program.graph, variable).value;
-      const ir::MatrixShape shape = ir::matrix_of(shape_of(*program.graph, variable));
-      const auto rank = ir::factor_rank(collective.compression, shape);
+      const program::MatrixShape shape = program::matrix_of(shape_of(*program.graph, variable));
+      const auto rank = program::factor_rank(collective.compression, shape);
       const auto element = static_cast<std::int64_t>(size_of(collective.dtype));
       table.bytes += rank ? shape.rows * *rank * element : whole;
       if (!rank) continue;

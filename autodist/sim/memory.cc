@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "autodist/ir/liveness.h"
-#include "autodist/ir/wire_bytes.h"
+#include "autodist/program/wire_bytes.h"
 #include "autodist/sim/job_tables.h"
 
 namespace autodist::sim {
@@ -22,24 +22,24 @@ struct Common {
   Bytes factors;    // that PowerSGD keeps from step to step, and what it owes
 };
 
-Bytes gradient_of(const ir::Program& program, ir::VariableId id, const CostModel& costs) {
-  if (program.rows(id) == ir::RowTransfer::kNone) return ir::bytes_of(*program.graph, id);
+Bytes gradient_of(const program::Program& program, ir::VariableId id, const CostModel& costs) {
+  if (program.rows(id) == program::RowTransfer::kNone) return ir::bytes_of(*program.graph, id);
   Bytes bytes;
-  for (const ir::SliceId slice : program.plan(id).slices) {
-    bytes += ir::wire_bytes(program, program.slice(slice), costs.batch * costs.micro_batches)
+  for (const program::SliceId slice : program.plan(id).slices) {
+    bytes += program::wire_bytes(program, program.slice(slice), costs.batch * costs.micro_batches)
                  .contribution;
   }
   return bytes;
 }
 
 // Of results that an op makes, by stage: whose activations they are.
-std::vector<double> results_by_stage(const ir::Program& program, std::int64_t batch) {
+std::vector<double> results_by_stage(const program::Program& program, std::int64_t batch) {
   std::vector<double> bytes(program.stages);
-  for (const ir::Role& role : program.roles) {
+  for (const program::Role& role : program.roles) {
     if (role.ranks.empty() || !program.computes(role.ranks.front())) continue;
     double& own = bytes[program.stage(role.ranks.front())];
-    for (const ir::Instruction& each : role.streams.front().instructions) {
-      const auto* compute = std::get_if<ir::Compute>(&each);
+    for (const program::Instruction& each : role.streams.front().instructions) {
+      const auto* compute = std::get_if<program::Compute>(&each);
       if (compute == nullptr || compute->micro_batch > 0) continue;
       ir::for_each_result(program.graph->op(compute->op), [&](ir::ValueId value) {
         const ir::StorageId storage = program.graph->value(value).storage;
@@ -50,7 +50,7 @@ std::vector<double> results_by_stage(const ir::Program& program, std::int64_t ba
   return bytes;
 }
 
-Common common_of(const ir::Program& program, const CostModel& costs) {
+Common common_of(const program::Program& program, const CostModel& costs) {
   const ir::Graph& graph = *program.graph;
   Common common;
   for (const ir::Storage& storage : graph.storages) {
@@ -67,17 +67,17 @@ Common common_of(const ir::Program& program, const CostModel& costs) {
     common.gradients += gradient;
     const auto& slices = program.plan(id).slices;
     const bool here =
-        slices.empty() || program.slice(slices.front()).update_at == ir::UpdateAt::kEveryRank;
+        slices.empty() || program.slice(slices.front()).update_at == program::UpdateAt::kEveryRank;
     if (here) common.optimizer += bytes * state_values(graph.variable(id).update);
     if (!slices.empty()) common.staging += gradient;
   }
   common.activations = Bytes(ir::activation_bytes(graph, costs.batch));
-  for (const ir::Collective& collective : program.collectives) {
+  for (const program::Collective& collective : program.collectives) {
     const auto element = static_cast<std::int64_t>(size_of(collective.dtype));
-    Bytes bytes((ir::element_count(graph, collective) - 1) * element);
+    Bytes bytes((program::element_count(graph, collective) - 1) * element);
     for (ir::VariableId variable : collective.variables) {
-      const ir::MatrixShape shape = ir::matrix_of(shape_of(graph, variable));
-      const auto rank = ir::factor_rank(collective.compression, shape);
+      const program::MatrixShape shape = program::matrix_of(shape_of(graph, variable));
+      const auto rank = program::factor_rank(collective.compression, shape);
       if (!rank) continue;
       const Bytes matrix(shape.rows * shape.columns * element);
       bytes += matrix;  // the gradient and what is owed, added up
@@ -91,7 +91,7 @@ Common common_of(const ir::Program& program, const CostModel& costs) {
 
 // Of a placed graph: every process has all parameters, and the rest of its stage alone. Activations
 // are those of all micro-batches, whose backward passes come behind the last forward one.
-std::vector<Common> stages_of(const ir::Program& program, const CostModel& costs,
+std::vector<Common> stages_of(const program::Program& program, const CostModel& costs,
                               const Common& whole) {
   const std::vector<double> results = results_by_stage(program, costs.batch);
   const double all = std::max(1.0, std::accumulate(results.begin(), results.end(), 0.0));
@@ -115,13 +115,13 @@ std::vector<Common> stages_of(const ir::Program& program, const CostModel& costs
 
 }  // namespace
 
-std::vector<MemoryUse> memory_of(const ir::Program& program, const cluster::Cluster& /*cluster*/,
-                                 const CostModel& costs) {
+std::vector<MemoryUse> memory_of(const program::Program& program,
+                                 const cluster::Cluster& /*cluster*/, const CostModel& costs) {
   const Common everywhere = common_of(program, costs);
   std::vector<Common> stages;
   if (program.is_placed()) stages = stages_of(program, costs, everywhere);
   std::map<std::int64_t, Bytes> activations{{costs.batch, everywhere.activations}};
-  const auto activations_at = [&](ir::Rank rank) {
+  const auto activations_at = [&](program::Rank rank) {
     const auto [known, is_new] = activations.try_emplace(costs.batch_of(rank));
     if (is_new) known->second = Bytes(ir::activation_bytes(*program.graph, known->first));
     return known->second;
@@ -131,7 +131,7 @@ std::vector<MemoryUse> memory_of(const ir::Program& program, const cluster::Clus
       costs.engine.nic_budget_of(program),
       costs.engine.window_of(program) * static_cast<std::int64_t>(program.ranks.size() - 1));
   for (std::size_t r = 0; r < uses.size(); ++r) {
-    const ir::Rank rank(r);
+    const program::Rank rank(r);
     MemoryUse& use = uses[r];
     use.capacity = costs.device(rank).memory;
     use.on_device = !costs.device(rank).on_host;
@@ -144,14 +144,14 @@ std::vector<MemoryUse> memory_of(const ir::Program& program, const cluster::Clus
     use.optimizer = common.optimizer;
     use.communication += common.staging + common.flat + common.factors;
   }
-  SliceWays ways(program, 0);
-  for (const ir::Slice& slice : program.slices) {
-    const Bytes bytes = ir::bytes_of(slice);
+  protocol::SliceWays ways(program, 0);
+  for (const program::Slice& slice : program.slices) {
+    const Bytes bytes = program::bytes_of(slice);
     const auto steps = static_cast<std::int64_t>(slice.staleness + 1);
     const auto waiting = static_cast<std::int64_t>(slice.members.size() - 1) * steps;
     const Bytes contribution =
-        ir::wire_bytes(program, slice, costs.batch * costs.micro_batches).contribution;
-    const TurnedWay way = ways.add(slice);
+        program::wire_bytes(program, slice, costs.batch * costs.micro_batches).contribution;
+    const protocol::TurnedWay way = ways.add(slice);
     if (!way.is_direct()) {
       for (std::uint32_t r = 0; r < uses.size(); ++r) {
         const std::int64_t meets = ways.at(way, r).combines;
@@ -159,15 +159,15 @@ std::vector<MemoryUse> memory_of(const ir::Program& program, const cluster::Clus
         if (meets > 0 && r != slice.owner.value) uses[r].communication += bytes;  // their mean
       }
     }
-    const std::vector<ir::Rank> owners =
+    const std::vector<program::Rank> owners =
         combined_by_all(slice) ? slice.members : std::vector{slice.owner};
-    for (ir::Rank owner : owners) {
+    for (program::Rank owner : owners) {
       MemoryUse& use = uses[owner.value];
       if (way.is_direct()) use.communication += contribution * waiting;
-      if (slice.update_at != ir::UpdateAt::kOwner) continue;
+      if (slice.update_at != program::UpdateAt::kOwner) continue;
       use.communication += bytes;  // the master copy
       int states = 0;
-      for (const ir::Piece& piece : slice.pieces) {
+      for (const program::Piece& piece : slice.pieces) {
         const ir::VariableId variable = program.shard(piece.shard).variable;
         states = std::max(states, state_values(program.graph->variable(variable).update));
       }

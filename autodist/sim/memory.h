@@ -6,7 +6,7 @@
 
 #include "autodist/base/units.h"
 #include "autodist/cluster/cluster.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 #include "autodist/sim/cost_model.h"
 
 namespace autodist::sim {
@@ -31,7 +31,7 @@ struct MemoryUse {
 };
 
 // By rank.
-std::vector<MemoryUse> memory_of(const ir::Program& program, const cluster::Cluster& cluster,
+std::vector<MemoryUse> memory_of(const program::Program& program, const cluster::Cluster& cluster,
                                  const CostModel& costs);
 
 }  // namespace autodist::sim

@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "autodist/base/check.h"
-#include "autodist/sim/engine.h"
+#include "autodist/sim/effects.h"
 
 namespace autodist::sim {
 namespace {
@@ -129,12 +129,10 @@ void Engine::delivered(const Event& event) {
   }
   rank_counters_[here].received += message.bytes;
   if (options_.trace && !ring) {
-    const RawRow::Of of = message.kind == MessageKind::kNorm    ? RawRow::Of::kNote
-                          : message.kind == MessageKind::kValue ? RawRow::Of::kTransfer
-                                                                : RawRow::Of::kSlice;
-    record(ir::Activity::kQueue, message.from, message.step, of, message.id, message.bytes,
+    const RawRow::Of of = subject_of(message.kind);
+    record(program::Activity::kQueue, message.from, message.step, of, message.id, message.bytes,
            message.posted, message.released);
-    record(ir::Activity::kWire, message.from, message.step, of, message.id, message.bytes,
+    record(program::Activity::kWire, message.from, message.step, of, message.id, message.bytes,
            message.released, now_);
   }
   if (!ring) {
@@ -148,6 +146,22 @@ void Engine::delivered(const Event& event) {
     schedule(now_ + latency, EventKind::kAcknowledged, message.from, message.to, argument);
   }
   take(message);
+}
+
+RawRow::Of Engine::subject_of(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::kClipSums:
+    case MessageKind::kLambSums:
+      return RawRow::Of::kSums;
+    case MessageKind::kWholeSum:
+      return RawRow::Of::kVariable;
+    case MessageKind::kFlag:
+      return RawRow::Of::kFlag;
+    case MessageKind::kValue:
+      return RawRow::Of::kTransfer;
+    default:
+      return RawRow::Of::kSlice;
+  }
 }
 
 void Engine::acknowledged(const Event& event) {
@@ -164,17 +178,24 @@ void Engine::take(const Message& message) {
   const std::uint32_t shift = message.to - here;
   const std::uint32_t from =
       message.from >= shift ? message.from - shift : message.from + symmetry_.ranks - shift;
+  const auto slice = [&] { return program::SliceId(symmetry_.turned(message.id, shift)); };
   switch (message.kind) {
     case MessageKind::kContribution:
-      return take_contribution(here, symmetry_.turned(message.id, shift), from, message.step);
+      return tell(here, protocol::ContributionArrived{program::Rank(from), slice(), message.step});
     case MessageKind::kResult:
-      return take_result(here, symmetry_.turned(message.id, shift), message.step);
-    case MessageKind::kNorm:
-      return take_norm(here, message.id, message.step, message.parts);
+      return tell(here, protocol::ResultArrived{slice(), message.step});
+    case MessageKind::kClipSums:
+    case MessageKind::kLambSums:
+      return tell(here, protocol::SumsArrived{slice(), message.step,
+                                              message.kind == MessageKind::kLambSums});
+    case MessageKind::kWholeSum:
+      return tell(here, protocol::WholeSumArrived{ir::VariableId(message.id), message.step});
+    case MessageKind::kFlag:
+      return tell(here, protocol::Flagged{program::Rank(from), message.step, true});
     case MessageKind::kAsk:
-      return take_ask(here, symmetry_.turned(message.id, shift), from, message.step);
+      return tell(here, protocol::AskArrived{program::Rank(from), slice(), message.step});
     case MessageKind::kRows:
-      return take_rows(here, symmetry_.turned(message.id, shift));
+      return tell(here, protocol::RowsArrived{slice()});
     case MessageKind::kRing:
       ++ranks_[here].ring_got;
       if (ranks_[here].ring_joined) send_ring(here, message.id, message.step);

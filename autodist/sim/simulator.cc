@@ -29,7 +29,7 @@ Seconds mean_so_far(const std::vector<double>& ends) {
   return Seconds((ends.back() - ends.front()) / static_cast<double>(ends.size() - 1));
 }
 
-std::string name_of(const ir::Program& program, const RawRow& row) {
+std::string name_of(const program::Program& program, const RawRow& row) {
   switch (row.of) {
     case RawRow::Of::kOp:
       return program.graph->ops[row.id].name;
@@ -39,39 +39,42 @@ std::string name_of(const ir::Program& program, const RawRow& row) {
       return program.shard(program.slices[row.id].pieces.front().shard).name;
     case RawRow::Of::kCollective:
       return "all-reduce " + std::to_string(row.id);
-    case RawRow::Of::kNote:
-      return "norm " + std::to_string(row.id);
+    case RawRow::Of::kSums:
+      return "norm of " + program.shard(program.slices[row.id].pieces.front().shard).name;
+    case RawRow::Of::kFlag:
+      return "finite gradients";
     case RawRow::Of::kTransfer:
-      return ir::name_of(program.transfers[row.id]);
+      return program::name_of(program.transfers[row.id]);
   }
   return "";
 }
 
 // The streams that the executor's recorder gives its rows (exec/synchroniser.cc).
-ir::StreamKind stream_of(const RawRow& row) {
+program::StreamKind stream_of(const RawRow& row) {
   switch (row.activity) {
-    case ir::Activity::kCompute:
-    case ir::Activity::kGate:
-      return ir::StreamKind::kCompute;
-    case ir::Activity::kCollective:
-      return ir::StreamKind::kCollective;
-    case ir::Activity::kUpdate:
-      return row.of == RawRow::Of::kVariable ? ir::StreamKind::kCollective
-                                             : ir::StreamKind::kTransfer;
+    case program::Activity::kCompute:
+    case program::Activity::kGate:
+      return program::StreamKind::kCompute;
+    case program::Activity::kCollective:
+      return program::StreamKind::kCollective;
+    case program::Activity::kUpdate:
+      return row.of == RawRow::Of::kVariable ? program::StreamKind::kCollective
+                                             : program::StreamKind::kTransfer;
     default:
-      return ir::StreamKind::kTransfer;
+      return program::StreamKind::kTransfer;
   }
 }
 
-ir::Trace named(const ir::Program& program, const std::vector<RawRow>& rows) {
-  ir::Trace trace;
+program::Trace named(const program::Program& program, const std::vector<RawRow>& rows) {
+  program::Trace trace;
   for (const RawRow& row : rows) {
-    trace.rows.push_back({row.activity, ir::Rank(row.rank), stream_of(row), row.step,
+    trace.rows.push_back({row.activity, program::Rank(row.rank), stream_of(row), row.step,
                           name_of(program, row), Bytes(row.bytes), Seconds(row.start),
                           Seconds(row.end)});
   }
-  std::stable_sort(trace.rows.begin(), trace.rows.end(),
-                   [](const ir::TraceRow& a, const ir::TraceRow& b) { return a.start < b.start; });
+  std::stable_sort(
+      trace.rows.begin(), trace.rows.end(),
+      [](const program::TraceRow& a, const program::TraceRow& b) { return a.start < b.start; });
   return trace;
 }
 
@@ -113,8 +116,8 @@ void add_uses(const Engine& engine, const cluster::Cluster& cluster, const JobTa
 
 // What a ring of `bytes` puts on the links: each member passes on every part but one while they are
 // summed, and every part but one when they come back.
-void add_ring(const JobTables& tables, const std::vector<ir::Rank>& members, std::int64_t bytes,
-              Simulation& result) {
+void add_ring(const JobTables& tables, const std::vector<program::Rank>& members,
+              std::int64_t bytes, Simulation& result) {
   const std::size_t n = members.size();
   const auto part = [&](std::size_t i) {
     const auto k = static_cast<std::int64_t>(i % n);
@@ -151,11 +154,11 @@ void add_rings(const JobTables& tables, Simulation& result) {
   }
 }
 
-void add_waits(const Engine& engine, const ir::Program& program, const Symmetry& symmetry,
+void add_waits(const Engine& engine, const program::Program& program, const Symmetry& symmetry,
                Simulation& result) {
   std::uint32_t computing = 0;
   for (std::uint32_t r = 0; r < symmetry.period; ++r) {
-    if (program.computes(ir::Rank(r))) ++computing;
+    if (program.computes(program::Rank(r))) ++computing;
   }
   for (std::size_t v = 0; v < engine.waits().size(); ++v) {
     if (engine.waits()[v] <= 0) continue;
@@ -168,7 +171,7 @@ void add_waits(const Engine& engine, const ir::Program& program, const Symmetry&
 
 }  // namespace
 
-Simulation simulate(const ir::Program& program, const cluster::Cluster& cluster,
+Simulation simulate(const program::Program& program, const cluster::Cluster& cluster,
                     const CostModel& costs, const SimulationOptions& options) {
   AD_CHECK(options.least_steps >= 1 && options.most_steps >= options.least_steps)
       << options.least_steps << " to " << options.most_steps << " steps";
@@ -203,11 +206,11 @@ Simulation simulate(const ir::Program& program, const cluster::Cluster& cluster,
   return result;
 }
 
-ir::Program with_barrier(ir::Program program) {
-  for (ir::Role& role : program.roles) {
-    for (ir::Stream& stream : role.streams) {
-      if (stream.kind != ir::StreamKind::kCompute) continue;
-      stream.instructions.insert(stream.instructions.begin(), ir::Barrier{"every step"});
+program::Program with_barrier(program::Program program) {
+  for (program::Role& role : program.roles) {
+    for (program::Stream& stream : role.streams) {
+      if (stream.kind != program::StreamKind::kCompute) continue;
+      stream.instructions.insert(stream.instructions.begin(), program::StepBarrier{});
     }
   }
   return program;

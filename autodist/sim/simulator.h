@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "autodist/cluster/cluster.h"
-#include "autodist/ir/program.h"
-#include "autodist/ir/trace.h"
+#include "autodist/program/program.h"
+#include "autodist/program/trace.h"
 #include "autodist/sim/bounds.h"
 #include "autodist/sim/cost_model.h"
 #include "autodist/sim/memory.h"
@@ -65,18 +65,18 @@ struct Simulation {
   std::uint32_t steps = 0;        // simulated
   std::uint64_t events = 0;
   std::uint32_t simulated_ranks = 0;
-  ir::Trace trace;
+  program::Trace trace;
 };
 
 // Deterministic: the same arguments give the same bits, with symmetry and without.
 //
 // REQUIRES: verify(program) holds, `costs` is of this program, and the ranks' nodes stand in the
 // cluster.
-Simulation simulate(const ir::Program& program, const cluster::Cluster& cluster,
+Simulation simulate(const program::Program& program, const cluster::Cluster& cluster,
                     const CostModel& costs, const SimulationOptions& options = {});
 
 // The same job with a barrier before every step's first op: no variable may be read before all have
 // their new version. What PyTorch's and TensorFlow's own loops do.
-ir::Program with_barrier(ir::Program program);
+program::Program with_barrier(program::Program program);
 
 }  // namespace autodist::sim

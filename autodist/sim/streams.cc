@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "autodist/base/check.h"
-#include "autodist/sim/engine.h"
+#include "autodist/sim/effects.h"
 
 namespace autodist::sim {
 namespace {
@@ -38,12 +38,12 @@ bool Engine::step_compute(std::uint32_t r, const Instruction& instruction) {
     case StepKind::kCompute: {
       const Segment& segment = tables_.segments[id];
       double seconds = segment.seconds[costs_.device_of_rank[r]];
-      if (costs_.slowness) seconds *= costs_.slowness(ir::Rank(r), stream.step);
+      if (costs_.slowness) seconds *= costs_.slowness(program::Rank(r), stream.step);
       begin_compute(r, seconds + segment.extra);
       return false;
     }
     case StepKind::kGate: {
-      if (!gate_open(r, id)) {
+      if (!protocols_[r].is_open(ir::VariableId(id), stream.step)) {
         wait_for(r);
         return false;
       }
@@ -51,7 +51,7 @@ bool Engine::step_compute(std::uint32_t r, const Instruction& instruction) {
         waits_[id] += now_ - stream.since;
         end_wait(r, RawRow::Of::kVariable, id);
       }
-      local(r, id).released = false;
+      tell(r, protocol::Held{ir::VariableId(id)});
       if (!tables_.variables[id].fetched || tables_.variables[id].rows_seconds == 0) return true;
       begin_compute(r, tables_.variables[id].rows_seconds);
       return false;
@@ -64,17 +64,13 @@ bool Engine::step_compute(std::uint32_t r, const Instruction& instruction) {
       return true;
     case StepKind::kRelease:
       if (last_micro(stream)) {
-        local(r, id).released = true;
-        if (tables_.variables[id].slices.empty()) {
-          advance_collective(r);
-        } else {
-          claim(r, id);
-        }
+        tell(r, protocol::Released{ir::VariableId(id)});
+        if (tables_.job.variables[id].slices.empty()) advance_collective(r);
       }
       return true;
     case StepKind::kUpdate:
       if (!last_micro(stream)) return true;
-      if (!may_update(r, stream, id)) {
+      if (!protocols_[r].may_update(ir::VariableId(id), stream.step)) {
         wait_for(r);
         return false;
       }
@@ -83,7 +79,7 @@ bool Engine::step_compute(std::uint32_t r, const Instruction& instruction) {
       return false;
     case StepKind::kBarrier:
       for (std::uint32_t v = 0; v < tables_.variables.size(); ++v) {
-        if (!tables_.variables[v].trained || local(r, v).version >= stream.step) continue;
+        if (protocols_[r].is_settled(ir::VariableId(v), stream.step)) continue;
         wait_for(r);
         return false;
       }
@@ -93,6 +89,9 @@ bool Engine::step_compute(std::uint32_t r, const Instruction& instruction) {
       }
       return true;
     case StepKind::kNorm:
+      return true;
+    case StepKind::kAgree:
+      if (last_micro(stream)) Performer(*this, r).flag(stream.step);
       return true;
     case StepKind::kSend:
       send_value(r, id, stream.step);
@@ -122,7 +121,7 @@ void Engine::wait_for(std::uint32_t r) {
 void Engine::end_wait(std::uint32_t r, RawRow::Of of, std::uint32_t id) {
   Stream& stream = ranks_[r].compute;
   rank_counters_[r].waiting += now_ - stream.since;
-  record(ir::Activity::kGate, r, stream.step, of, id, 0, stream.since, now_);
+  record(program::Activity::kGate, r, stream.step, of, id, 0, stream.since, now_);
   stream.phase = Phase::kReady;
 }
 
@@ -131,7 +130,7 @@ void Engine::begin_compute(std::uint32_t r, double seconds) {
   rank.compute.phase = Phase::kBusy;
   rank.compute.since = now_;
   rank.debt = 0;
-  if (costs_.device(ir::Rank(r)).on_host) {
+  if (costs_.device(program::Rank(r)).on_host) {
     // With more ranks that compute than cores each gets its share of them, as it stands now.
     const std::uint32_t busy = ++busy_[node_of(r)];
     const std::uint32_t cores = tables_.nodes[node_of(r)].cores;
@@ -148,26 +147,26 @@ void Engine::computed(const Event& event) {
     schedule_own(now_ + late, EventKind::kComputed, event.place);
     return;
   }
-  if (costs_.device(ir::Rank(event.place)).on_host) --busy_[node_of(event.place)];
+  if (costs_.device(program::Rank(event.place)).on_host) --busy_[node_of(event.place)];
   Stream& stream = rank.compute;
   stream.phase = Phase::kReady;
   rank_counters_[event.place].computing += now_ - stream.since;
   const Instruction& done = (*stream.instructions)[stream.at];
   if (done.kind == StepKind::kUpdate) {
-    record(ir::Activity::kUpdate, event.place, stream.step, RawRow::Of::kVariable, done.id, 0,
+    record(program::Activity::kUpdate, event.place, stream.step, RawRow::Of::kVariable, done.id, 0,
            stream.since, now_);
-    publish(event.place, done.id);
+    tell(event.place, protocol::UpdatedHere{ir::VariableId(done.id)});
   } else if (done.kind == StepKind::kCompute && options_.trace) {
     const Segment& segment = tables_.segments[done.id];
-    const DeviceCost& device = costs_.device(ir::Rank(event.place));
+    const DeviceCost& device = costs_.device(program::Rank(event.place));
     double all = segment.extra;
     for (ir::OpId op : segment.ops) all += device.ops[op.value].value;
     double at = stream.since;
     for (ir::OpId op : segment.ops) {  // what the engine took is spread over the ops
       const double share = all > 0 ? device.ops[op.value].value / all : 0;
       const double end = at + share * (now_ - stream.since);
-      record(ir::Activity::kCompute, event.place, stream.step, RawRow::Of::kOp, op.value, 0, at,
-             end);
+      record(program::Activity::kCompute, event.place, stream.step, RawRow::Of::kOp, op.value, 0,
+             at, end);
       at = end;
     }
   }
@@ -224,22 +223,6 @@ void Engine::resume(std::uint32_t r) {
   advance(r);
 }
 
-bool Engine::gate_open(std::uint32_t r, std::uint32_t id) const {
-  const VariableTable& variable = tables_.variables[id];
-  if (!variable.trained) return true;
-  const Local& here = local(r, id);
-  const std::uint32_t step = ranks_[r].compute.step;
-  const std::uint32_t oldest = step - std::min(step, variable.staleness);
-  return here.version >= oldest && !here.announced && here.rows_missing == 0;
-}
-
-bool Engine::may_update(std::uint32_t r, const Stream& stream, std::uint32_t id) const {
-  const Local& here = local(r, id);
-  const VariableTable& variable = tables_.variables[id];
-  return here.averaged > stream.step && here.released &&
-         (variable.clip == kNone || norm_known(r, variable.clip, stream.step));
-}
-
 // Something that a stream may wait for has changed.
 void Engine::wake(std::uint32_t r) {
   if (ranks_[r].compute.phase == Phase::kWaiting) advance(r);
@@ -248,13 +231,11 @@ void Engine::wake(std::uint32_t r) {
 
 void Engine::contribute(std::uint32_t r, std::uint32_t v, std::uint32_t step) {
   const VariableTable& variable = tables_.variables[v];
-  const double rate = costs_.device(ir::Rank(r)).staging_bytes_per_s;
-  if (variable.slices.empty()) {
-    Local& here = local(r, v);
-    here.contributed = step + 1;
-    if (variable.collective == kNone) {
-      here.averaged = step + 1;
-      report_whole_norm(r, v, step);
+  const double rate = costs_.device(program::Rank(r)).staging_bytes_per_s;
+  if (tables_.job.variables[v].slices.empty()) {
+    ranks_[r].contributed[v] = step + 1;
+    if (variable.collective == protocol::kNone) {
+      tell(r, protocol::Averaged{ir::VariableId(v), step});
     }
     advance_collective(r);
     return;
@@ -268,47 +249,15 @@ void Engine::contribute(std::uint32_t r, std::uint32_t v, std::uint32_t step) {
 
 // Everything is handed over before anything leaves, so that nobody turns to rank 0 first.
 void Engine::post_contributions(std::uint32_t r, std::uint32_t v, std::uint32_t step) {
-  Rank& rank = ranks_[r];
-  for (std::uint32_t s : tables_.variables[v].slices) {
-    const SliceTable& slice = tables_.slices[s];
-    if (slice.fused != kNone) {
-      if (--rank.fused[slice.fused] != 0) continue;
-      rank.fused[slice.fused] = static_cast<std::uint32_t>(slice.variables.size());
-    }
-    Message message{MessageKind::kContribution, r,    slice.owner, s, step, 1,
-                    slice.contribution,         now_, 0,           0, 0};
-    if (!slice.way.is_direct()) {
-      message.to = tables_.ways.rank_of(slice.way, tables_.stop(slice, r).contributes);
-    }
-    if (!slice.by_all) {
-      if (message.to == r) {
-        take_contribution(r, s, r, step);
-      } else {
-        post(message, slice.needed);
-      }
-      continue;
-    }
-    for (ir::Rank member : *slice.members) {
-      if (member.value == r) continue;
-      Message to_member = message;
-      to_member.to = member.value;
-      post(to_member, slice.needed);
-    }
-    take_contribution(r, s, r, step);
-  }
+  protocols_[r].gradient_complete(ir::VariableId(v), [&](program::SliceId slice) {
+    tell(r, protocol::Contributed{slice, step});
+  });
   pump(r);
 }
 
 void Engine::ask_rows(std::uint32_t r, std::uint32_t v, std::uint32_t step) {
-  const VariableTable& variable = tables_.variables[v];
-  local(r, v).rows_missing = static_cast<std::uint32_t>(variable.slices.size());
-  for (std::uint32_t s : variable.slices) {
-    const SliceTable& slice = tables_.slices[s];
-    if (slice.owner == r) {
-      take_ask(r, s, r, step);
-    } else {
-      post({MessageKind::kAsk, r, slice.owner, s, step, 1, slice.asked, now_, 0, 0, 0}, 0);
-    }
+  for (const program::SliceId slice : tables_.job.variables[v].slices) {
+    tell(r, protocol::RowsWanted{slice, step});
   }
   pump(r);
 }
@@ -317,8 +266,8 @@ void Engine::ask_rows(std::uint32_t r, std::uint32_t v, std::uint32_t step) {
 void Engine::send_value(std::uint32_t r, std::uint32_t t, std::uint32_t step) {
   const TransferTable& transfer = tables_.transfers[t];
   for (const std::uint32_t stage : transfer.to) {
-    const std::uint32_t to = program_.stage_mate(ir::Rank(r), stage).value;
-    post({MessageKind::kValue, r, to, t, step, 1, transfer.bytes, now_, 0, 0, 0}, 0);
+    const std::uint32_t to = program_.stage_mate(program::Rank(r), stage).value;
+    post({MessageKind::kValue, r, to, t, step, transfer.bytes, now_, 0, 0, 0}, 0);
   }
   pump(r);
 }
@@ -331,7 +280,7 @@ void Engine::charge(std::uint32_t r, double cpu_seconds) {
   node_counters_[node_of(r)].stolen += cpu_seconds;
   for (std::uint32_t other : node.ranks) {
     const bool computes =
-        ranks_[other].compute.phase == Phase::kBusy && costs_.device(ir::Rank(other)).on_host;
+        ranks_[other].compute.phase == Phase::kBusy && costs_.device(program::Rank(other)).on_host;
     if (computes) ranks_[other].debt += cpu_seconds / busy;
   }
 }

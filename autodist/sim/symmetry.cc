@@ -13,8 +13,11 @@ auto figures(const NodeTable& node) {
 
 auto figures(const SliceTable& slice) {
   return std::tie(slice.needed, slice.contribution, slice.result, slice.asked, slice.fetched,
-                  slice.sum_seconds, slice.update_seconds, slice.ring, slice.synchronous,
-                  slice.at_owner, slice.rows, slice.by_all, slice.way.way, slice.sum_one,
+                  slice.sum_seconds, slice.sum_one, slice.update_seconds, slice.by_rows);
+}
+
+auto rules(const protocol::Job::Slice& slice) {
+  return std::tie(slice.ring, slice.synchronous, slice.at_owner, slice.by_all, slice.way.way,
                   slice.variables, slice.clip_norms, slice.lamb_norms);
 }
 
@@ -24,7 +27,7 @@ class Finder {
       : costs_(costs), tables_(tables), ranks_(ranks) {
     by_owner_.resize(ranks_);
     for (std::size_t i = 0; i < tables.slices.size(); ++i) {
-      by_owner_[tables.slices[i].owner].push_back(static_cast<std::uint32_t>(i));
+      by_owner_[tables.job.slices[i].owner.value].push_back(static_cast<std::uint32_t>(i));
     }
   }
 
@@ -52,12 +55,12 @@ class Finder {
 
  private:
   // Whether `a`, turned by `shift`, is `b`.
-  [[nodiscard]] bool turns(const std::vector<ir::Rank>& a, const std::vector<ir::Rank>& b,
+  [[nodiscard]] bool turns(const std::vector<program::Rank>& a, const std::vector<program::Rank>& b,
                            std::size_t shift) const {
     if (a.size() != b.size()) return false;
     if (a.size() == ranks_) return true;
-    std::vector<ir::Rank> turned;
-    for (ir::Rank rank : a) turned.emplace_back((rank.value + shift) % ranks_);
+    std::vector<program::Rank> turned;
+    for (program::Rank rank : a) turned.emplace_back((rank.value + shift) % ranks_);
     std::sort(turned.begin(), turned.end());
     return turned == b;
   }
@@ -66,9 +69,10 @@ class Finder {
                                  const std::vector<std::uint32_t>& b, std::size_t shift) const {
     if (a.size() != b.size()) return false;
     for (std::size_t i = 0; i < a.size(); ++i) {
-      const SliceTable& one = tables_.slices[a[i]];
-      const SliceTable& other = tables_.slices[b[i]];
-      if (figures(one) != figures(other) || !turns(*one.members, *other.members, shift)) {
+      const protocol::Job::Slice& one = tables_.job.slices[a[i]];
+      const protocol::Job::Slice& other = tables_.job.slices[b[i]];
+      if (figures(tables_.slices[a[i]]) != figures(tables_.slices[b[i]]) ||
+          rules(one) != rules(other) || !turns(*one.members, *other.members, shift)) {
         return false;
       }
     }
@@ -83,24 +87,24 @@ class Finder {
 
 }  // namespace
 
-Symmetry no_symmetry(const ir::Program& program) {
+Symmetry no_symmetry(const program::Program& program) {
   Symmetry symmetry;
   symmetry.ranks = static_cast<std::uint32_t>(program.ranks.size());
   symmetry.period = symmetry.ranks;
   return symmetry;
 }
 
-Symmetry find_symmetry(const ir::Program& program, const CostModel& costs,
+Symmetry find_symmetry(const program::Program& program, const CostModel& costs,
                        const JobTables& tables) {
   Symmetry symmetry = no_symmetry(program);
   if (costs.slowness || !tables.uplinks.empty() || symmetry.ranks < 2) return symmetry;
   Finder finder(program.ranks.size(), costs, tables);
-  const std::size_t per_node = tables.ranks_per_node;
+  const std::size_t per_node = protocol::ranks_per_node(program);
   if (per_node == 0) return symmetry;
   for (std::size_t shift = per_node; shift < symmetry.ranks; shift += per_node) {
     if (symmetry.ranks % shift != 0 || !finder.turns_by(shift)) continue;
     symmetry.period = static_cast<std::uint32_t>(shift);
-    symmetry.ranks_per_node = tables.ranks_per_node;
+    symmetry.ranks_per_node = static_cast<std::uint32_t>(per_node);
     symmetry.by_owner = finder.take_owners();
     symmetry.places.resize(tables.slices.size());
     for (std::uint32_t owner = 0; owner < symmetry.ranks; ++owner) {

@@ -45,9 +45,10 @@ struct Symmetry {
 };
 
 // The smallest period. REQUIRES: the tables are of `program` and `costs`.
-Symmetry find_symmetry(const ir::Program& program, const CostModel& costs, const JobTables& tables);
+Symmetry find_symmetry(const program::Program& program, const CostModel& costs,
+                       const JobTables& tables);
 
 // Every rank for itself.
-Symmetry no_symmetry(const ir::Program& program);
+Symmetry no_symmetry(const program::Program& program);
 
 }  // namespace autodist::sim

@@ -39,7 +39,7 @@ bool operator==(const Strategy& a, const Strategy& b) {
   return tied(a) == tied(b);
 }
 
-ir::Compression compression_of(const Synchronizer& synchronizer) {
+program::Compression compression_of(const Synchronizer& synchronizer) {
   if (const auto* ps = std::get_if<PsSynchronizer>(&synchronizer)) return ps->compression;
   const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&synchronizer);
   if (all_reduce == nullptr) return {};
@@ -47,11 +47,11 @@ ir::Compression compression_of(const Synchronizer& synchronizer) {
     case Compressor::kNone:
       break;
     case Compressor::kHorovod:
-      return {ir::Codec::kFp16, false};
+      return {program::Codec::kFp16, false};
     case Compressor::kHorovodEf:
-      return {ir::Codec::kFp16, true};
+      return {program::Codec::kFp16, true};
     case Compressor::kPowerSgd:
-      return {ir::Codec::kPowerSgd, true, 0, 1};
+      return {program::Codec::kPowerSgd, true, 0, 1};
   }
   return all_reduce->compression;
 }
@@ -280,7 +280,7 @@ class Check {
         fail(ErrorCode::kUsage, "{}: staleness {} needs sync: true", here, ps->staleness);
       }
       check_compression(ps->compression, here);
-      if (ps->compression.codec == ir::Codec::kPowerSgd) {
+      if (ps->compression.codec == program::Codec::kPowerSgd) {
         fail(ErrorCode::kUsage,
              "{}: PowerSGD at a parameter server, and it sums factors of a matrix, which takes an "
              "all-reduce. Use fp16, bf16 or topk.",
@@ -290,7 +290,7 @@ class Check {
       if (all_reduce->group < 0) fail(ErrorCode::kUsage, "{}: group {}", here, all_reduce->group);
       check_compression(all_reduce->compression, here);
       if (all_reduce->compressor != Compressor::kNone &&
-          all_reduce->compression.codec != ir::Codec::kNone) {
+          all_reduce->compression.codec != program::Codec::kNone) {
         fail(ErrorCode::kUsage, "{}: both a compressor and a compression, one expected", here);
       }
     } else {
@@ -298,13 +298,13 @@ class Check {
     }
   }
 
-  static void check_compression(const ir::Compression& compression, const std::string& here) {
-    const bool top_k = compression.codec == ir::Codec::kTopK;
+  static void check_compression(const program::Compression& compression, const std::string& here) {
+    const bool top_k = compression.codec == program::Codec::kTopK;
     if (top_k && !(compression.density > 0 && compression.density <= 1)) {
       fail(ErrorCode::kUsage, "{}: top-k with density {}, a share above 0 and up to 1 expected",
            here, compression.density);
     }
-    const bool power_sgd = compression.codec == ir::Codec::kPowerSgd;
+    const bool power_sgd = compression.codec == program::Codec::kPowerSgd;
     if (power_sgd && compression.rank < 1) {
       fail(ErrorCode::kUsage, "{}: PowerSGD of rank {}, a whole number of at least 1 expected",
            here, compression.rank);

@@ -13,9 +13,9 @@
 
 #include "autodist/base/units.h"
 #include "autodist/cluster/cluster.h"
-#include "autodist/ir/compression.h"
 #include "autodist/ir/graph.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/compression.h"
+#include "autodist/program/program.h"
 
 namespace autodist::strategy {
 
@@ -24,7 +24,7 @@ struct PsSynchronizer {
   bool local_replication = false;
   bool sync = true;
   std::int32_t staleness = 0;
-  ir::Compression compression = {};  // field 100: of the gradients, not of what comes back
+  program::Compression compression = {};  // field 100: of the gradients, not of what comes back
 
   friend bool operator==(const PsSynchronizer&, const PsSynchronizer&);
 };
@@ -60,10 +60,10 @@ struct AllReduceSynchronizer {
   std::int32_t group = 0;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::kBySpec;  // field 100
   // Field 101: in the place of `compressor`, for what that cannot say.
-  ir::Compression compression = {};
+  program::Compression compression = {};
   // Field 102: where the update rule runs. At the owner, each member keeps the optimizer's state of
   // its own slices alone, and parameters come back in the place of sums.
-  ir::UpdateAt update_at = ir::UpdateAt::kEveryRank;
+  program::UpdateAt update_at = program::UpdateAt::kEveryRank;
 
   friend bool operator==(const AllReduceSynchronizer&, const AllReduceSynchronizer&);
 };
@@ -73,7 +73,7 @@ using Synchronizer = std::variant<std::monostate, PsSynchronizer, AllReduceSynch
 // What the synchronizer asks for, in either field: HorovodCompressor is a cast to fp16 (which
 // AutoDist's own leaves out), HorovodCompressorEF the same with error feedback, PowerSGDCompressor
 // PowerSGD of rank 1 with error feedback.
-ir::Compression compression_of(const Synchronizer& synchronizer);
+program::Compression compression_of(const Synchronizer& synchronizer);
 
 // One variable, or one shard of it.
 struct NodeConfig {

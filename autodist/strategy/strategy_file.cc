@@ -19,7 +19,7 @@ constexpr std::int64_t kLargestFile = std::int64_t{64} << 20;
 constexpr int kDeepestParts = 1;  // a shard has no shards
 constexpr int kDeepestText = 16;  // a file of braces would overflow the stack
 
-void write(const ir::Compression& from, proto::Compression& to) {
+void write(const program::Compression& from, proto::Compression& to) {
   to.set_codec(static_cast<proto::Compression::Codec>(from.codec));
   to.set_error_feedback(from.error_feedback);
   to.set_density(from.density);
@@ -35,7 +35,8 @@ void write(const NodeConfig& node, proto::Strategy::Node& out) {
     to.set_local_replication(ps->local_replication);
     to.set_sync(ps->sync);
     to.set_staleness(ps->staleness);
-    if (ps->compression != ir::Compression{}) write(ps->compression, *to.mutable_compression());
+    if (ps->compression != program::Compression{})
+      write(ps->compression, *to.mutable_compression());
   }
   if (const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&node.synchronizer)) {
     proto::AllReduceSynchronizer& to = *out.mutable_allreducesynchronizer();
@@ -44,10 +45,10 @@ void write(const NodeConfig& node, proto::Strategy::Node& out) {
         static_cast<proto::AllReduceSynchronizer::Compressor>(all_reduce->compressor));
     to.set_group(all_reduce->group);
     to.set_algorithm(static_cast<proto::AllReduceSynchronizer::Algorithm>(all_reduce->algorithm));
-    if (all_reduce->compression != ir::Compression{}) {
+    if (all_reduce->compression != program::Compression{}) {
       write(all_reduce->compression, *to.mutable_compression());
     }
-    if (all_reduce->update_at == ir::UpdateAt::kOwner) {
+    if (all_reduce->update_at == program::UpdateAt::kOwner) {
       to.set_update_at(proto::AllReduceSynchronizer::OWNER);
     }
   }
@@ -90,9 +91,9 @@ Enum checked(int value, int largest, const std::string& what, const std::string&
   return static_cast<Enum>(value);
 }
 
-ir::Compression read(const proto::Compression& from, const std::string& where) {
-  ir::Compression to;
-  to.codec = checked<ir::Codec>(from.codec(), 4, "codec", where);
+program::Compression read(const proto::Compression& from, const std::string& where) {
+  program::Compression to;
+  to.codec = checked<program::Codec>(from.codec(), 4, "codec", where);
   to.error_feedback = from.error_feedback();
   to.density = from.density();
   to.rank = from.rank();
@@ -122,7 +123,7 @@ NodeConfig read(const proto::Strategy::Node& node, const std::string& where, int
     to.algorithm = checked<AllReduceAlgorithm>(from.algorithm(), 6, "algorithm", here);
     to.compression = read(from.compression(), here);
     const auto at_owner = checked<std::uint8_t>(from.update_at(), 1, "update_at", here);
-    to.update_at = at_owner == 1 ? ir::UpdateAt::kOwner : ir::UpdateAt::kEveryRank;
+    to.update_at = at_owner == 1 ? program::UpdateAt::kOwner : program::UpdateAt::kEveryRank;
     result.synchronizer = to;
   }
   result.partitioner = node.partitioner();

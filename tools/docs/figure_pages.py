@@ -56,7 +56,7 @@ FIGURES = (
     Figures("compressors", "docs/compression.md", MEASURED,
             ("autodist", "train", "digits", "--cluster", "local:2", "--batch", "64", "--steps", "400",
              "--optimizer", "adam:lr=1e-3", "--builder", "AllReduce:compressor=…"),
-            ("data/digits", "autodist/ir/compression.cc", "autodist/exec/codec.cc",
+            ("data/digits", "autodist/program/compression.cc", "autodist/exec/codec.cc",
              "autodist/exec/factors.cc", "autodist/exec/contributor.cc"), whole=False),
     Figures("slice-costs", "docs/tuning.md", MEASURED, (), ENGINE, whole=False),
 )

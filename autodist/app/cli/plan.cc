@@ -78,7 +78,7 @@ bool encrypts(const PlanArguments& arguments, const cluster::Cluster& cluster) {
 
 void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                   const cluster::Cluster& cluster, const strategy::Strategy& strategy,
-                  const ir::Program& program, const SearchedPlan* searched) {
+                  const program::Program& program, const SearchedPlan* searched) {
   if (arguments.report.empty()) return;
   PlanPageRequest request;
   request.chosen_by = searched != nullptr ? "search" : "builder " + arguments.builder;
@@ -101,10 +101,10 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
   std::vector<std::string> warnings;
   const strategy::Strategy strategy = choose_strategy(request, *graph, cluster, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
-  const ir::Program program =
+  const program::Program program =
       passes::rewrite(graph, strategy, cluster, options, source_of(request));
-  const Predicted predicted = predict(
-      program, cluster, sim::read_calibration(arguments.cluster, arguments.calibration));
+  const Predicted predicted =
+      predict(program, cluster, sim::read_calibration(arguments.cluster, arguments.calibration));
   write(arguments, strategy);
   write_report(arguments, graph, cluster, strategy, program, nullptr);
   if (console.json) {

@@ -22,8 +22,8 @@ struct ReportArguments {
 };
 
 int say_late(const ReportArguments& arguments, Console& console) {
-  const ir::Trace trace =
-      ir::read_chrome_json(read_file(arguments.late, kLargestTrace), arguments.late);
+  const program::Trace trace =
+      program::read_chrome_json(read_file(arguments.late, kLargestTrace), arguments.late);
   if (console.json) {
     console.out << report::late_json(trace, arguments.top) << "\n";
   } else {

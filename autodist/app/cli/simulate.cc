@@ -34,11 +34,11 @@ struct SimulateArguments {
 };
 
 // One file per rank, as other simulators expect them: step.0.et, step.1.et, …
-void write_chakra(const std::string& folder, const ir::Program& program,
+void write_chakra(const std::string& folder, const program::Program& program,
                   const sim::CostModel& costs) {
   std::filesystem::create_directories(folder);
   for (std::size_t i = 0; i < program.ranks.size(); ++i) {
-    const ir::Rank rank(i);
+    const program::Rank rank(i);
     write_file_atomically(fmt::format("{}/step.{}.et", folder, i),
                           report::chakra_trace(program, rank, costs.device(rank).ops));
   }
@@ -68,18 +68,17 @@ int simulate(const SimulateArguments& arguments, Console& console) {
   options.micro_batches = arguments.micro_batches;
   options.verify_each = false;
   tune_to(declared_links(cluster), options);
-  ir::Program program =
+  program::Program program =
       passes::rewrite(graph, strategy, cluster, options, source_of(arguments.strategy));
   if (arguments.barrier) program = sim::with_barrier(std::move(program));
 
-  const sim::CostModel costs =
-      sim::calibrated_costs(program, cluster,
-                            {what_if.batch, arguments.micro_batches, what_if.device}, calibration);
+  const sim::CostModel costs = sim::calibrated_costs(
+      program, cluster, {what_if.batch, arguments.micro_batches, what_if.device}, calibration);
   sim::SimulationOptions how;
   how.trace = !arguments.trace.empty();
   how.symmetry = !how.trace;  // a trace shows every rank
   const sim::Simulation simulation = sim::simulate(program, cluster, costs, how);
-  if (how.trace) write_file_atomically(arguments.trace, ir::to_chrome_json(simulation.trace));
+  if (how.trace) write_file_atomically(arguments.trace, program::to_chrome_json(simulation.trace));
 
   if (!arguments.chakra.empty()) write_chakra(arguments.chakra, program, costs);
 

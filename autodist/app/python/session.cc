@@ -5,7 +5,7 @@
 #include "autodist/base/file.h"
 #include "autodist/ir/loss_scaling.h"
 #include "autodist/ir/optimizer.h"
-#include "autodist/ir/trace.h"
+#include "autodist/program/trace.h"
 #include "autodist/report/html/run_log.h"
 
 namespace autodist::python {
@@ -161,7 +161,7 @@ void bind_session(py::module_& module) {
       .def("write_trace",
            [](SessionHandle& handle, const std::string& path) {
              handle.call([&](Session& s) {
-               write_file_atomically(path, ir::to_chrome_json(s.take_trace()));
+               write_file_atomically(path, program::to_chrome_json(s.take_trace()));
              });
            })
       .def("outputs", [](SessionHandle& handle) { return handle.get().outputs(); })

@@ -20,13 +20,13 @@ using strategy::PsSynchronizer;
 using strategy::Strategy;
 using Nodes = std::vector<NodeConfig>;
 
-ir::Compression compression(const std::string& codec, bool error_feedback, double density,
-                            std::int32_t rank = 0) {
-  const std::pair<const char*, ir::Codec> known[] = {{"", ir::Codec::kNone},
-                                                     {"fp16", ir::Codec::kFp16},
-                                                     {"bf16", ir::Codec::kBf16},
-                                                     {"topk", ir::Codec::kTopK},
-                                                     {"powersgd", ir::Codec::kPowerSgd}};
+program::Compression compression(const std::string& codec, bool error_feedback, double density,
+                                 std::int32_t rank = 0) {
+  const std::pair<const char*, program::Codec> known[] = {{"", program::Codec::kNone},
+                                                          {"fp16", program::Codec::kFp16},
+                                                          {"bf16", program::Codec::kBf16},
+                                                          {"topk", program::Codec::kTopK},
+                                                          {"powersgd", program::Codec::kPowerSgd}};
   for (const auto& [name, value] : known) {
     if (codec == name) return {value, error_feedback, density, rank};
   }
@@ -44,7 +44,7 @@ strategy::AllReduceAlgorithm algorithm_named(const std::string& name) {
 }
 
 std::string compression_text(const strategy::Synchronizer& synchronizer) {
-  return ir::to_string(strategy::compression_of(synchronizer));
+  return program::to_string(strategy::compression_of(synchronizer));
 }
 
 NodeConfig& node_named(Strategy& strategy, const std::string& name) {

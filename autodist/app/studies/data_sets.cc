@@ -191,7 +191,7 @@ std::size_t generate_simulated(const std::string& folder, const Generation& gene
         if (stop && stop()) return written;
         passes::Options options;
         options.verify_each = false;
-        const ir::Program program =
+        const program::Program program =
             passes::rewrite(graph, each.strategy, cell.machines, options, each.name);
         const sim::Simulation simulation =
             sim::simulate(program, cell.machines, sim::cost_model(program, cell.machines));

@@ -69,7 +69,7 @@ strategy::Strategy plain(const ir::Graph& graph, const cluster::Cluster& cluster
   return strategy;
 }
 
-sim::CostModel p3_costs(const ir::Program& program, const cluster::Cluster& cluster,
+sim::CostModel p3_costs(const program::Program& program, const cluster::Cluster& cluster,
                         const P3Model& model, const P3Setting& setting, P3Way way) {
   sim::CostModel costs = sim::cost_model(program, cluster, {model.batch, 1, ""});
   for (sim::DeviceCost& device : costs.devices) {
@@ -129,7 +129,7 @@ sim::Simulation simulate_p3(const std::shared_ptr<const ir::Graph>& graph, const
   options.verify_each = false;
   options.fuse_below = Bytes{0};
   if (way != P3Way::kPlain) options.slice_bytes = Bytes(4 * setting.slice_parameters);
-  ir::Program program = passes::rewrite(graph, strategy, cluster, options, "P3's study");
+  program::Program program = passes::rewrite(graph, strategy, cluster, options, "P3's study");
   if (setting.barrier) program = sim::with_barrier(std::move(program));
   sim::SimulationOptions how;
   how.trace = trace;
@@ -286,8 +286,7 @@ std::string p3_page() {
       "*plain*: whole tensors, those above a million parameters in even parts, first in, first "
       "out. *slices*: 50,000 parameters each, first in, first out. *P3*: the same slices by first "
       "use. Samples per second and machine.\n\n## Gains\n\n" +
-      gain_rows() +
-      "\nVGG-19 at 15 Gbit/s with constants of its own (published: 1.66):\n\n" +
+      gain_rows() + "\nVGG-19 at 15 Gbit/s with constants of its own (published: 1.66):\n\n" +
       vgg_rows();
   for (const Study& study : studies()) {
     text += fmt::format("\n## {}\n\n{}", study.title, speed_rows(study));

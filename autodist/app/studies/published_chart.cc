@@ -12,8 +12,8 @@
 #include "autodist/app/archive.h"
 #include "autodist/app/studies/figures.h"
 #include "autodist/base/error.h"
-#include "autodist/ir/route.h"
 #include "autodist/passes/pipeline.h"
+#include "autodist/program/route.h"
 #include "autodist/search/builders/builders.h"
 #include "autodist/sim/device_table.h"
 #include "autodist/sim/simulator.h"
@@ -90,16 +90,16 @@ const ir::Graph& graph_of(const ChartModel& model) {
 
 // All tensors travel at once, each at most at its call's rate; a session sends, accumulates and
 // updates every shard by ops of its own, which take their time from the step.
-void set_servers(sim::CostModel& costs, const ir::Program& program, const ChartCosts& chart) {
+void set_servers(sim::CostModel& costs, const program::Program& program, const ChartCosts& chart) {
   costs.engine.window = kWhole;
   costs.engine.nic_budget = kWhole;
   costs.engine.stream_bytes_per_s = chart.tensor_bytes_per_s;
-  std::set<ir::ShardId> shards;
-  for (const ir::Slice& slice : program.slices) {
-    for (const ir::Piece& piece : slice.pieces) shards.insert(piece.shard);
+  std::set<program::ShardId> shards;
+  for (const program::Slice& slice : program.slices) {
+    for (const program::Piece& piece : slice.pieces) shards.insert(piece.shard);
   }
   for (sim::DeviceCost& device : costs.devices) {
-    for (const ir::ShardId shard : shards) {
+    for (const program::ShardId shard : shards) {
       const ir::Variable& variable = program.graph->variable(program.shard(shard).variable);
       const auto& complete = variable.gradient_complete;
       if (complete) device.ops[complete->value] += chart.shard;
@@ -182,10 +182,10 @@ double predicted_rate(const std::string& name, const std::string& system, int gp
   passes::Options options;
   options.verify_each = false;
   options.fuse_below = Bytes{0};
-  ir::Program program = passes::rewrite(graph, strategy, cluster, options, "chart");
+  program::Program program = passes::rewrite(graph, strategy, cluster, options, "chart");
   // One process per machine: its replicas' gradients are added before they leave it.
-  for (ir::Slice& slice : program.slices) {
-    slice.route = ir::effective_route(program, slice, ir::Route::kNodes);
+  for (program::Slice& slice : program.slices) {
+    slice.route = program::effective_route(program, slice, program::Route::kNodes);
   }
   program = sim::with_barrier(std::move(program));  // a session's run() ends for all at once
 

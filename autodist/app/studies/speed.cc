@@ -73,7 +73,7 @@ Graph tensors161() {
 }
 
 struct Job {
-  ir::Program program;
+  program::Program program;
   cluster::Cluster cluster;
   sim::CostModel costs;
 };
@@ -206,10 +206,10 @@ class Measuring {
       sim::CostOptions how;
       how.device = each.device;
       const search::Space space(*graph, cluster);
-      const search::Judge judge(graph, cluster, {}, [&](const ir::Program& program) {
+      const search::Judge judge(graph, cluster, {}, [&](const program::Program& program) {
         return sim::cost_model(program, cluster, how);
       });
-      const ir::Program program =
+      const program::Program program =
           judge.program_of(search::build_strategy("PSLoadBalancing", *graph, cluster));
       const sim::CostModel costs = judge.costs_of(program);
       const search::Analytic analytic(space, program, costs);

@@ -29,7 +29,7 @@ Seconds step_of(const OwnSystem& system, const std::shared_ptr<const ir::Graph>&
                 const cluster::Cluster& cluster, const sim::CostOptions& how) {
   passes::Options options;
   options.verify_each = false;
-  const ir::Program program = sim::with_barrier(
+  const program::Program program = sim::with_barrier(
       passes::rewrite(graph, strategy_of(system, *graph, cluster), cluster, options, system.name));
   return sim::simulate(program, cluster, sim::cost_model(program, cluster, how)).step;
 }
@@ -64,9 +64,9 @@ std::string systems_table(const std::vector<StrategyRow>& rows, bool with_second
   for (const StrategyRow& row : rows) {
     text += fmt::format("| {} | {} |", row.cluster, row.of.model);
     for (const Seconds& step : row.own) text += " " + milliseconds(step) + " |";
-    text += fmt::format(" {} | {} | {} | {} |", milliseconds(row.found_step),
-                        milliseconds(row.plan_bound), milliseconds(row.problem_bound),
-                        row.simulations);
+    text +=
+        fmt::format(" {} | {} | {} | {} |", milliseconds(row.found_step),
+                    milliseconds(row.plan_bound), milliseconds(row.problem_bound), row.simulations);
     text += with_seconds ? fmt::format(" {:.1f} |\n", row.search_seconds.value) : "\n";
   }
   return text;
@@ -110,10 +110,10 @@ std::vector<BuilderStep> builder_steps(const std::shared_ptr<const ir::Graph>& g
                                        const cluster::Cluster& cluster,
                                        const SearchRequest& request,
                                        const std::vector<std::string>& builders) {
-  const search::Judge judge(graph, cluster, request.passes, [&](const ir::Program& program) {
+  const search::Judge judge(graph, cluster, request.passes, [&](const program::Program& program) {
     return sim::calibrated_costs(program, cluster, request.costs, request.calibration);
   });
-  const ir::Program program = search::seed_program(judge, *graph, cluster);
+  const program::Program program = search::seed_program(judge, *graph, cluster);
   const ir::Graph timed = sim::with_times(program, judge.costs_of(program));
   std::vector<BuilderStep> steps;
   for (const std::string& builder : builders) {
@@ -139,10 +139,10 @@ StrategyRow compare_strategies(const StrategyCase& of, const cluster::Cluster& c
   StrategyRow row;
   row.cluster = name;
   row.of = of;
-  const search::Judge judge(graph, cluster, request.passes, [&](const ir::Program& program) {
+  const search::Judge judge(graph, cluster, request.passes, [&](const program::Program& program) {
     return sim::cost_model(program, cluster, request.costs);
   });
-  const ir::Program program = search::seed_program(judge, *graph, cluster);
+  const program::Program program = search::seed_program(judge, *graph, cluster);
   const auto timed =
       std::make_shared<const ir::Graph>(sim::with_times(program, judge.costs_of(program)));
   for (const OwnSystem& system : own_systems()) {

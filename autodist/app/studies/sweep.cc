@@ -63,7 +63,7 @@ Chance chance_of(const StrategyCase& of, const cluster::Cluster& cluster, std::u
   request.options = options;
   request.costs.batch = of.batch;
   request = with_links(request, cluster);
-  const search::Judge judge(graph, cluster, request.passes, [&](const ir::Program& program) {
+  const search::Judge judge(graph, cluster, request.passes, [&](const program::Program& program) {
     return sim::cost_model(program, cluster, request.costs);
   });
   std::string why_not;

@@ -187,8 +187,8 @@ int bench_sync_rank(const SyncArguments& arguments, Console& console) {
   const std::int64_t memory = resident().peak - before.anonymous;
   session.synchronize();
   if (!arguments.trace.empty()) {
-    const ir::Trace trace = session.gather_trace();
-    if (session.is_chief()) write_file_atomically(arguments.trace, ir::to_chrome_json(trace));
+    const program::Trace trace = session.gather_trace();
+    if (session.is_chief()) write_file_atomically(arguments.trace, program::to_chrome_json(trace));
   }
   const double checksum = checksum_of(step);
   session.finish();

@@ -70,7 +70,7 @@ void TrainingJob::prepare_evaluation(Statistics statistics) {
   start();
   save_what_is_due();
   exec::Runner& runner = current();
-  const ir::Program& program = steps_[current_.value_or(0)]->program();
+  const program::Program& program = steps_[current_.value_or(0)]->program();
   const std::vector<NamedTensor> buffers =
       program.replica_count() > 1 ? buffers_written() : std::vector<NamedTensor>{};
   if (statistics_at_ != steps_done()) statistics_.clear();
@@ -92,7 +92,7 @@ void TrainingJob::prepare_evaluation(Statistics statistics) {
   for (const auto& [rank, bytes] :
        runner.of_all(exec::Topic::kAllStatistics, statistics_bytes(buffers))) {
     // The stages of a replica have the same by now.
-    if (program.stage(ir::Rank(rank)) == 0) parts.push_back(tensors_of(bytes, rank, buffers));
+    if (program.stage(program::Rank(rank)) == 0) parts.push_back(tensors_of(bytes, rank, buffers));
   }
   statistics_[statistics] = mean_of(std::move(parts));
 }

@@ -101,9 +101,9 @@ std::vector<double> evaluate(
   check("batch", batch);
   check("samples", samples.size);
   // Every rank that computes has all variables now, also where its steps are one stage of several.
-  const ir::Program& program = session.program();
-  const auto [begin, end] = ir::replica_rows(samples.size, *program.ranks[session.rank()].replica,
-                                             program.replica_count());
+  const program::Program& program = session.program();
+  const auto [begin, end] = program::replica_rows(
+      samples.size, *program.ranks[session.rank()].replica, program.replica_count());
   std::vector<double> total;
   session.prepare_evaluation();  // also by a rank without rows
   for (std::int64_t first = begin; first < end; first += batch) {

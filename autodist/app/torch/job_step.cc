@@ -154,12 +154,12 @@ JobStep::JobStep(JoinedJob& job, NamedStep step, std::uint32_t index)
   choose_strategy();
   job_.show("");
   const std::string what = name().empty() ? "program" : fmt::format("program of '{}'", name());
-  comm::agree(job_.transport(), what, ir::digest_of(*program_),
+  comm::agree(job_.transport(), what, program::digest_of(*program_),
               fmt::format("graph '{}' {}, strategy {}", graph_->name,
                           to_string(ir::structural_digest(*graph_)).substr(0, 8), strategy_.id),
               job_options().join_limit);
   shapes_ = std::make_unique<ShapeCache>(captured_, trains(), std::move(captured.tensors), program_,
-                                         ir::Rank(job_.rank()), seed);
+                                         program::Rank(job_.rank()), seed);
 }
 
 JobStep::~JobStep() = default;
@@ -184,14 +184,15 @@ void JobStep::choose_strategy() {
                               job_options().join_limit);
   }
   if (request.builder == kSearch && request.file.empty() && job_.size() > 1) {
-    const TrialStep what{graph_, &captured_, &bindings_, pass_options_, job_options().seed + index_};
+    const TrialStep what{graph_, &captured_, &bindings_, pass_options_,
+                         job_options().seed + index_};
     strategy_ = search_together(job_, what, links, name().empty(), trial_epochs_);
   } else {
     if (request.builder == kSearch) request.builder = kDefaultBuilder;  // nobody to talk to
     strategy_ = build_together(request, links);
   }
   chosen_by_ = source_of(request);
-  program_ = std::make_shared<const ir::Program>(
+  program_ = std::make_shared<const program::Program>(
       passes::rewrite(graph_, strategy_, job_.cluster(), pass_options_, chosen_by_));
   if (program_->is_placed()) check_placed();
 }
@@ -250,7 +251,7 @@ void JobStep::start(comm::Transport& transport, comm::Collectives* collectives) 
   options.device_time = job_options().device_time;
   options.initial_values = std::move(initial_values_);
   runner_ = std::make_shared<exec::Runner>(
-      program_, ir::Rank(job_.rank()), bindings_,
+      program_, program::Rank(job_.rank()), bindings_,
       exec::RunnerConnections{&transport, collectives, &job_.clock()}, options);
   if (scaling_ && !initial_scale_.empty()) {
     runner_->set_loss_scale({static_cast<float>(initial_scale_.at(kScale)),
@@ -319,13 +320,13 @@ std::int64_t JobStep::step() const {
 }
 
 std::uint32_t JobStep::replica() const {
-  const ir::Rank rank(job_.rank());
+  const program::Rank rank(job_.rank());
   AD_CHECK(program_->computes(rank)) << "a rank that only serves computes no part of a batch";
   return program_->batch_part(rank);
 }
 
 std::pair<std::int64_t, std::int64_t> JobStep::rows_of(std::int64_t batch) const {
-  return ir::part_rows(*program_, batch, replica());
+  return program::part_rows(*program_, batch, replica());
 }
 
 double JobStep::run_local(const Batch& rows) { return run_rows(with_scale(rows)); }
@@ -359,7 +360,7 @@ std::vector<Batch> JobStep::micro_batches(const Batch& rows) const {
   std::vector<Batch> parts;
   const auto count = static_cast<std::uint32_t>(job_options().accumulate);
   for (std::uint32_t i = 0; !rows.empty() && i < count; ++i) {
-    const Rows which = [&](std::int64_t all) { return ir::replica_rows(all, i, count); };
+    const Rows which = [&](std::int64_t all) { return program::replica_rows(all, i, count); };
     Batch part = count == 1 ? rows : part_of(rows, *graph_, which);
     if (has_rows(part, *graph_)) parts.push_back(std::move(part));
   }
@@ -392,8 +393,9 @@ double JobStep::run(const Batch& batch) {
   const Batch whole = with_scale(batch);
   const std::uint32_t part = replica();
   if (program_->batch_parts() == 1) return run_rows(whole);
-  return run_rows(part_of(whole, *graph_,
-                          [&](std::int64_t rows) { return ir::part_rows(*program_, rows, part); }));
+  return run_rows(part_of(whole, *graph_, [&](std::int64_t rows) {
+    return program::part_rows(*program_, rows, part);
+  }));
 }
 
 exec::Calls::Scope JobStep::begin(exec::Call call) {
@@ -404,7 +406,7 @@ StepSummary JobStep::summarise(bool stop, bool save) {
   const auto call = begin(exec::Call::kSummarise);
   StepReport told = report_;
   // The stages of a replica have the same samples and the same loss: one of them tells.
-  if (program_->stage(ir::Rank(job_.rank())) != 0) told.samples = 0;
+  if (program_->stage(program::Rank(job_.rank())) != 0) told.samples = 0;
   runner_->tell(note_of(told, graph_->reduction, stop, save));
   untold_.push_back(report_.step);
   // All ranks read a step's notes after the same number of steps, and none waits for what a rank

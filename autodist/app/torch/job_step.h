@@ -42,7 +42,7 @@ class JobStep {
   [[nodiscard]] bool trains() const { return named_.optimizer.has_value(); }
   [[nodiscard]] std::string optimizer() const;
   [[nodiscard]] const ir::Graph& graph() const { return *graph_; }
-  [[nodiscard]] const ir::Program& program() const { return *program_; }
+  [[nodiscard]] const program::Program& program() const { return *program_; }
   [[nodiscard]] const strategy::Strategy& strategy() const { return strategy_; }
   [[nodiscard]] const capture::Bindings& bindings() const { return bindings_; }
 
@@ -80,7 +80,7 @@ class JobStep {
   [[nodiscard]] const passes::Options& pass_options() const { return pass_options_; }
   [[nodiscard]] const std::string& chosen_by() const { return chosen_by_; }
   void gather_trace() { final_trace_ = runner_->gather_trace(); }
-  [[nodiscard]] const ir::Trace& final_trace() const { return final_trace_; }
+  [[nodiscard]] const program::Trace& final_trace() const { return final_trace_; }
   // Of the last step.
   [[nodiscard]] JobLoss job_number(std::size_t number) const;
   void set_options(const std::map<std::string, std::map<std::string, double>>& options);
@@ -111,17 +111,17 @@ class JobStep {
   std::uint32_t trial_epochs_ = 0;  // of the transport, used before the training
   std::shared_ptr<const ir::Graph> graph_;
   strategy::Strategy strategy_;
-  std::shared_ptr<const ir::Program> program_;
+  std::shared_ptr<const program::Program> program_;
   capture::Bindings bindings_;
   std::unique_ptr<ShapeCache> shapes_;
   std::shared_ptr<exec::Runner> runner_;  // a JobLoss may ask it for as long as it lives
   passes::Options pass_options_;
   std::string chosen_by_;
-  ir::Trace final_trace_;
+  program::Trace final_trace_;
   StepReport report_;
   std::shared_ptr<const exec::StepSums> sums_;  // of the last step
   std::vector<std::uint64_t> initial_values_;   // digests, by variable
-  std::vector<torch::Tensor> outputs_;  // of the last step
+  std::vector<torch::Tensor> outputs_;          // of the last step
   std::int64_t first_step_ = 0;
   std::vector<NamedTensor> initial_state_;
   std::vector<NamedTensor> initial_owed_;

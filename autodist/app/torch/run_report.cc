@@ -12,18 +12,17 @@ void write_report(const JoinedJob& job, const JobStep& step, const RunReport& wh
   page.title = what.title;
   if (!what.run.steps.empty()) page.run = what.run;
   if (!what.trace.rows.empty()) {
-    page.traces.push_back({"this run", ir::to_chrome_json(what.trace), false});
+    page.traces.push_back({"this run", program::to_chrome_json(what.trace), false});
   }
   PlanPageRequest request;
   const std::string& file = job.options().strategy_file;
-  request.chosen_by = step.chosen_by() == file
-                          ? std::filesystem::path(file).filename().string()
-                          : step.chosen_by();
+  request.chosen_by =
+      step.chosen_by() == file ? std::filesystem::path(file).filename().string() : step.chosen_by();
   request.how.passes = step.pass_options();
   request.how.costs.micro_batches = step.pass_options().micro_batches;
   request.how.calibration = sim::read_calibration(job.specification());
   request.how.options.budget = {kReportBudget, 0};
-  const ir::Program& program = step.program();
+  const program::Program& program = step.program();
   add_plan(page, program.graph, job.cluster(), step.strategy(), program, request);
   report::write_page(page, what.path);
 }

@@ -8,7 +8,7 @@
 
 #include "autodist/app/torch/job_step.h"
 #include "autodist/app/torch/joined_job.h"
-#include "autodist/ir/trace.h"
+#include "autodist/program/trace.h"
 #include "autodist/report/html/run_log.h"
 
 namespace autodist::app {
@@ -16,8 +16,8 @@ namespace autodist::app {
 struct RunReport {
   std::string path;
   std::string title;
-  const report::RunLog& run;  // no steps: left out
-  const ir::Trace& trace;     // no rows: left out
+  const report::RunLog& run;    // no steps: left out
+  const program::Trace& trace;  // no rows: left out
 };
 
 // At the chief. Throws Error(kEnvironment) where it cannot be written.

@@ -195,10 +195,10 @@ std::int64_t Session::step() const { return impl_->step().step(); }
 std::uint32_t Session::rank() const { return impl_->job().joined().rank(); }
 std::uint32_t Session::size() const { return impl_->job().joined().size(); }
 const ir::Graph& Session::graph() const { return impl_->step().graph(); }
-const ir::Program& Session::program() const { return impl_->step().program(); }
+const program::Program& Session::program() const { return impl_->step().program(); }
 const strategy::Strategy& Session::strategy() const { return impl_->step().strategy(); }
 std::uint64_t Session::bytes_sent() const { return impl_->step().bytes_sent(); }
-ir::Trace Session::gather_trace() {
+program::Trace Session::gather_trace() {
   return impl_->together([&] {
     exec::Runner& runner = impl_->turn().runner();
     const auto call = runner.calls().begin(exec::Call::kGatherTrace, runner.steps_done());
@@ -206,10 +206,10 @@ ir::Trace Session::gather_trace() {
     return runner.gather_trace();
   });
 }
-ir::Trace Session::take_trace() { return impl_->turn().runner().take_trace(); }
-const ir::Trace& Session::final_trace() const { return impl_->step().final_trace(); }
+program::Trace Session::take_trace() { return impl_->turn().runner().take_trace(); }
+const program::Trace& Session::final_trace() const { return impl_->step().final_trace(); }
 void Session::write_report(const std::string& path, const std::string& title,
-                           const report::RunLog& run, const ir::Trace& trace) const {
+                           const report::RunLog& run, const program::Trace& trace) const {
   app::write_report(impl_->job().joined(), impl_->step(), {path, title, run, trace});
 }
 void Session::wish_for_the_end() { impl_->job().wish_for_the_end(); }

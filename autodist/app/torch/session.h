@@ -31,8 +31,8 @@
 #include "autodist/ir/graph.h"
 #include "autodist/ir/loss_scaling.h"
 #include "autodist/ir/optimizer.h"
-#include "autodist/ir/program.h"
-#include "autodist/ir/trace.h"
+#include "autodist/program/program.h"
+#include "autodist/program/trace.h"
 #include "autodist/search/builders/builders.h"
 #include "autodist/strategy/strategy.h"
 
@@ -135,8 +135,8 @@ struct JobOptions {
   // and while a chief whose job is over waits for the ranks that it started. What it throws (an
   // Error, from then on whenever it is called) ends the job, and those that still run are stopped.
   std::function<void()> while_waiting;
-  // At the chief, often: what distribute() is doing, as one line without an end, in the place of the
-  // last one. Empty: it is done.
+  // At the chief, often: what distribute() is doing, as one line without an end, in the place of
+  // the last one. Empty: it is done.
   std::function<void(const std::string& line)> progress;
   // The command that goes on from the newest checkpoint of a folder, for the message after a lost
   // rank. Default: load() is named.
@@ -162,10 +162,10 @@ struct StepReport {
 // whoever does not ask for it pays nothing, and to ask is no collective operation. A copy is cheap.
 class JobLoss {
  public:
-  // The mean over all samples of the step (their sum for a summed loss), the same at every rank; NaN
-  // where no replica had rows. With asynchronous variables this rank's own. Waits until the other
-  // ranks have computed the step. Throws Error: kPeersLost, kTimeout; kUsage where the job has ended
-  // before it was known.
+  // The mean over all samples of the step (their sum for a summed loss), the same at every rank;
+  // NaN where no replica had rows. With asynchronous variables this rank's own. Waits until the
+  // other ranks have computed the step. Throws Error: kPeersLost, kTimeout; kUsage where the job
+  // has ended before it was known.
   [[nodiscard]] double value() const;
   // Whether value() would wait.
   [[nodiscard]] bool known() const;
@@ -304,8 +304,8 @@ class Session {
   // Writes a checkpoint step-N below `directory`, at the chief, with the original names; at most
   // once between two steps. By every rank; or by the chief alone: then at once where the owners
   // hold all of it, else (statistics, compression, stages) by all ranks after the step that they
-  // can still reach together, or in finish(), where variables are asynchronous always there. Where it
-  // cannot be written, or another job writes into `directory`, all who call it get
+  // can still reach together, or in finish(), where variables are asynchronous always there. Where
+  // it cannot be written, or another job writes into `directory`, all who call it get
   // Error(kCheckpoint), and the session goes on: it may be called again after the same step. One
   // that waits for the others is warned of on standard error then, and tried again in finish().
   // Throws Error(kUsage) the second time, and where some ranks beside the chief call it.
@@ -327,33 +327,34 @@ class Session {
   // for parts that are not equal. REQUIRES: as replica().
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> rows_of(std::int64_t batch) const;
   [[nodiscard]] const ir::Graph& graph() const;
-  [[nodiscard]] const ir::Program& program() const;
+  [[nodiscard]] const program::Program& program() const;
   [[nodiscard]] const strategy::Strategy& strategy() const;
   // Rows since the last call, of at most JobOptions::trace_steps steps; empty unless asked for in
   // the options.
-  ir::Trace take_trace();
+  program::Trace take_trace();
   // Those of all ranks, at the chief, in its time; every rank calls it, once after its last step.
-  ir::Trace gather_trace();
+  program::Trace gather_trace();
   // What finish() has gathered (JobOptions::trace_at_end); else empty.
-  [[nodiscard]] const ir::Trace& final_trace() const;
+  [[nodiscard]] const program::Trace& final_trace() const;
   // A page for a browser, at the chief: the plan with its prediction and what else there was to
   // choose, the run, and a timeline. An empty run or trace is left out. Throws Error(kEnvironment)
   // where it cannot be written.
   void write_report(const std::string& path, const std::string& title, const report::RunLog& run,
-                    const ir::Trace& trace) const;
+                    const program::Trace& trace) const;
   // Of slices, those sent again included, since the first step.
   [[nodiscard]] std::uint64_t bytes_sent() const;
 
-  // For a rank that was told to stop (a signal): wishes that the job ends in order. The chief learns
-  // so within about a second, and is to leave its loop and call finish(). After the first step.
+  // For a rank that was told to stop (a signal): wishes that the job ends in order. The chief
+  // learns so within about a second, and is to leave its loop and call finish(). After the first
+  // step.
   void wish_for_the_end();
   // At the chief: a rank that wishes so, as far as is known.
   [[nodiscard]] std::optional<std::uint32_t> who_wishes_for_the_end() const;
 
   // Ends the job in order: every rank has finished its steps when it returns. Where the chief calls
   // it before the others, run() of these throws JobEnded in place of a further step; they call
-  // finish() then, or end, with exit code 0 (base/job_ended.h). Afterwards Error(kCheckpoint) at the
-  // chief, where the last checkpoint that waited for the others could not be written.
+  // finish() then, or end, with exit code 0 (base/job_ended.h). Afterwards Error(kCheckpoint) at
+  // the chief, where the last checkpoint that waited for the others could not be written.
   void finish();
 
   class Impl;

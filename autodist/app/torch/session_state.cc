@@ -87,20 +87,20 @@ std::map<std::string, std::string> steps_done(const exec::Checkpoint& checkpoint
 
 }  // namespace
 
-bool replicas_differ(const ir::Program& program) {
+bool replicas_differ(const program::Program& program) {
   return std::any_of(program.graph->buffers.begin(), program.graph->buffers.end(),
                      [](const ir::Buffer& buffer) { return buffer.mutated; }) ||
          std::any_of(program.slices.begin(), program.slices.end(), exec::feeds_back) ||
          std::any_of(program.collectives.begin(), program.collectives.end(),
-                     [](const ir::Collective& collective) {
-                       return collective.compression.codec != ir::Codec::kNone;
+                     [](const program::Collective& collective) {
+                       return collective.compression.codec != program::Codec::kNone;
                      });
 }
 
 void gather(JobStep& step, exec::Checkpoint& checkpoint) {
   for (const auto& [rank, buffers] : step.runner().gather_buffers()) {
     // Of a placed graph all stages of a replica have the same by now.
-    if (step.program().stage(ir::Rank(rank)) != 0) continue;
+    if (step.program().stage(program::Rank(rank)) != 0) continue;
     for (exec::TensorData& each : to_data(buffers)) {  // steps may write the same ones
       if (rank == 0 || find(checkpoint.replicas[rank], each.name) != nullptr) continue;
       checkpoint.replicas[rank].push_back(std::move(each));

@@ -12,7 +12,7 @@
 #include "autodist/capture/training_step.h"
 #include "autodist/exec/checkpoint.h"
 #include "autodist/exec/safetensors.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::app {
 
@@ -20,7 +20,7 @@ std::vector<exec::TensorData> to_data(const std::vector<NamedTensor>& tensors);
 
 // Whether replicas have something of their own that a checkpoint keeps: buffers that they write, or
 // what compression owes.
-bool replicas_differ(const ir::Program& program);
+bool replicas_differ(const program::Program& program);
 
 // What differs between replicas, of one step, at the chief; by all ranks, which have the newest
 // variables.

@@ -30,7 +30,7 @@ bool is_another_shape(const Batch& rows, const Batch& example) {
 }  // namespace
 
 ShapeCache::ShapeCache(const TrainingStep& step, bool trains, capture::Bindings tensors,
-                       std::shared_ptr<const ir::Program> program, ir::Rank rank,
+                       std::shared_ptr<const program::Program> program, program::Rank rank,
                        std::uint64_t seed)
     : step_(step),
       trains_(trains),
@@ -82,7 +82,8 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
       trains_ ? capture::capture(step, options) : capture::capture_evaluation(step, options);
   ++captures_;
   const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
-  auto program = std::make_shared<const ir::Program>(passes::for_other_shapes(*program_, *graph));
+  auto program =
+      std::make_shared<const program::Program>(passes::for_other_shapes(*program_, *graph));
   capture::Bindings bindings =
       capture::bind(*program->graph, step, torch::kCPU, captured.tensors.constants);
   return {graph, std::move(captured.tensors),

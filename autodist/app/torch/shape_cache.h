@@ -11,7 +11,7 @@
 
 #include "autodist/capture/capture.h"
 #include "autodist/exec/runner.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::app {
 
@@ -21,7 +21,8 @@ class ShapeCache {
   // agreed on that. Where it does not train, its `evaluate` was captured. `step` outlives the
   // cache.
   ShapeCache(const TrainingStep& step, bool trains, capture::Bindings tensors,
-             std::shared_ptr<const ir::Program> program, ir::Rank rank, std::uint64_t seed);
+             std::shared_ptr<const program::Program> program, program::Rank rank,
+             std::uint64_t seed);
 
   // One step of `runner` on this rank's rows. Where their shapes are new, the step is captured with
   // them first; that costs as much as the capture at the start, and happens at this rank alone.
@@ -50,8 +51,8 @@ class ShapeCache {
   const TrainingStep& step_;
   bool trains_;
   capture::Bindings tensors_;
-  std::shared_ptr<const ir::Program> program_;
-  ir::Rank rank_;
+  std::shared_ptr<const program::Program> program_;
+  program::Rank rank_;
   std::uint64_t seed_;
   std::list<Shape> shapes_;  // most recently used first
   std::int64_t captures_ = 0;

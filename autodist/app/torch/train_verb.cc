@@ -88,7 +88,7 @@ nlohmann::ordered_json result_json(const TrainArguments& arguments, const Sessio
       {"cluster", arguments.cluster},
       {"ranks", session.size()},
       {"strategy_id", session.strategy().id},
-      {"program_digest", to_string(ir::digest_of(session.program()))},
+      {"program_digest", to_string(program::digest_of(session.program()))},
       {"reproducible", session.program().reproducible()},
       {"batch_samples", arguments.training.batch},
       {"steps", result.steps},
@@ -344,10 +344,10 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
     json["loss_scale"] = scale.scale;
     json["skipped_steps"] = scale.skipped;
   }
-  ir::Trace trace;
+  program::Trace trace;
   if (options.trace) trace = session.gather_trace();
   if (!arguments.trace.empty() && speak) {
-    write_file_atomically(arguments.trace, ir::to_chrome_json(trace));
+    write_file_atomically(arguments.trace, program::to_chrome_json(trace));
     if (arguments.trace_steps > 0 && result.steps > arguments.trace_steps) {
       console.err << fmt::format("trace: the last {} of {} steps (--trace-steps)\n",
                                  arguments.trace_steps, result.steps);

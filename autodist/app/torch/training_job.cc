@@ -68,17 +68,17 @@ std::vector<NamedTensor> with_prefix(const std::vector<NamedTensor>& tensors,
 // A step that trains a variable of several takes its values from this rank's tensors, which must
 // hold all of them before any rank contributes.
 void check_shareable(const JobStep& step, ir::VariableId id) {
-  const ir::Program& program = step.program();
+  const program::Program& program = step.program();
   const std::string& variable = program.graph->variable(id).name;
   const auto refuse = [&](const char* why) {
     fail(ErrorCode::kInfeasible, "step '{}': '{}' is trained by other steps, too, and {}",
          step.name(), variable, why);
   };
   if (!program.synchronous(id)) refuse("is asynchronous here; use sync=true");
-  if (program.rows(id) == ir::RowTransfer::kFetch) {
+  if (program.rows(id) == program::RowTransfer::kFetch) {
     refuse("its rows are fetched here; use local_proxy_variable=true");
   }
-  for (const ir::SliceId slice : program.plan(id).slices) {
+  for (const program::SliceId slice : program.plan(id).slices) {
     if (!program.computes(program.slice(slice).owner)) {
       refuse("lies at a node that only serves; use one that computes");
     }
@@ -248,7 +248,7 @@ std::int64_t TrainingJob::steps_done() const {
 // between replicas only their own code can give.
 bool TrainingJob::owners_hold_everything() const {
   return std::all_of(steps_.begin(), steps_.end(), [](const auto& step) {
-    const ir::Program& program = step->program();
+    const program::Program& program = step->program();
     const bool apart = program.replica_count() > 1 && replicas_differ(program);
     return program.synchronous() && !program.is_placed() && !apart;
   });
@@ -368,7 +368,7 @@ exec::Checkpoint TrainingJob::gather_all(bool with_the_others) {
   std::vector<std::string> optimizers;
   for (const auto& step : steps_) {
     if (!step->name().empty()) checkpoint.steps[step->name()] = step->step();
-    digests.push_back(to_string(ir::digest_of(step->program())));
+    digests.push_back(to_string(program::digest_of(step->program())));
     optimizers.push_back(step->prefix() + step->optimizer());
     for (exec::TensorData& each : to_data(step->state())) {
       each.name = step->prefix() + each.name;
@@ -438,9 +438,9 @@ void TrainingJob::load(const std::string& directory) {
       comm::broadcast(transport, 0, state.optimizer, "checkpoint", limit), directory);
   exec::broadcast_initial(transport, initial_tensors(), limit);
   // The stages of a replica have one set of buffers, which its first rank saved.
-  const ir::Program& program = steps_.front()->program();
-  const ir::Rank self(job_->rank());
-  const ir::Rank saved = program.is_placed() ? program.stage_mate(self, 0) : self;
+  const program::Program& program = steps_.front()->program();
+  const program::Rank self(job_->rank());
+  const program::Rank saved = program.is_placed() ? program.stage_mate(self, 0) : self;
   const std::vector<NamedTensor> owed =
       put_replica(comm::broadcast(transport, 0, state.replicas, "replicas", limit), saved.value,
                   model_, directory);

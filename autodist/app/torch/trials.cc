@@ -20,17 +20,18 @@ std::vector<torch::Tensor> changed_by_training(const capture::Bindings& bindings
 
 // The micro-batches of `rank`: the example over and over, or, where parts of a batch differ, as
 // many samples as it should have, dealt out as JobStep does.
-std::vector<Batch> batches_of(const TrialStep& step, const ir::Program& program, ir::Rank rank) {
+std::vector<Batch> batches_of(const TrialStep& step, const program::Program& program,
+                              program::Rank rank) {
   const Batch& example = step.step->example;
   const auto count = static_cast<std::uint32_t>(step.passes.micro_batches);
   if (program.batch_shares.empty() || !program.computes(rank)) {
     return std::vector<Batch>(count, example);
   }
-  const auto [begin, end] = ir::part_rows(
+  const auto [begin, end] = program::part_rows(
       program, step.graph->example_batch * count * program.batch_parts(), program.batch_part(rank));
   std::vector<Batch> batches;
   for (std::uint32_t i = 0; i < count; ++i) {
-    const auto [first, last] = ir::replica_rows(end - begin, i, count);
+    const auto [first, last] = program::replica_rows(end - begin, i, count);
     if (first == last && i > 0) break;
     const torch::Tensor rows = torch::arange(last - first);
     Batch batch;
@@ -92,9 +93,9 @@ std::vector<Trial> Trials::run(const std::vector<strategy::Strategy>& strategies
 Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) {
   Trial trial;
   trial.strategy = std::move(strategy);
-  std::shared_ptr<const ir::Program> program;
+  std::shared_ptr<const program::Program> program;
   try {
-    program = std::make_shared<const ir::Program>(
+    program = std::make_shared<const program::Program>(
         passes::rewrite(step_.graph, trial.strategy, job_.cluster(), step_.passes, "trial"));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInfeasible) throw;
@@ -102,7 +103,7 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
     return trial;
   }
   const Seconds limit = job_.options().join_limit;
-  comm::agree(job_.transport(), "trial", ir::digest_of(*program), trial.strategy.id, limit);
+  comm::agree(job_.transport(), "trial", program::digest_of(*program), trial.strategy.id, limit);
   if (!program->collectives.empty() && !collectives_) {
     collectives_ = comm::make_gloo(job_.transport(), job_.own_address(), limit);
   }
@@ -115,9 +116,9 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
   options.user_rules = &job_.options().user_rules;
   options.device_time = job_.options().device_time;
   put_back();  // all trials compute the same
-  exec::Runner runner(program, ir::Rank(job_.rank()), *step_.bindings,
+  exec::Runner runner(program, program::Rank(job_.rank()), *step_.bindings,
                       {&job_.transport(), collectives_.get(), &job_.clock()}, options);
-  const std::vector<Batch> batches = batches_of(step_, *program, ir::Rank(job_.rank()));
+  const std::vector<Batch> batches = batches_of(step_, *program, program::Rank(job_.rank()));
   const auto step = [&] {
     job_.look_around();
     for (std::size_t i = 0; i + 1 < batches.size(); ++i) runner.accumulate(batches[i]);

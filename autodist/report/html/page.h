@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "autodist/ir/graph.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 #include "autodist/report/html/placement_section.h"
 #include "autodist/report/html/plan_section.h"
 #include "autodist/report/html/run_log.h"
@@ -21,7 +21,7 @@ namespace autodist::report {
 
 struct PageTrace {
   std::string title;        // a file's name
-  std::string chrome_json;  // as ir::to_chrome_json writes it
+  std::string chrome_json;  // as program::to_chrome_json writes it
   bool predicted = false;   // by the simulator
   // In the place of "rank 0", "rank 1", …, for what is no rank; a trace of a placement is no step
   // of a job, so nothing is said of where its time went.
@@ -48,7 +48,7 @@ struct PageInputs {
   std::string chosen_by;  // "builder PSLoadBalancing", "plan.strategy"
   std::shared_ptr<const ir::Graph> graph;
   std::optional<strategy::Strategy> strategy;
-  std::optional<ir::Program> program;  // of the graph
+  std::optional<program::Program> program;  // of the graph
   std::vector<Alternative> alternatives;
   NextBestByName next_best;  // by variable
   std::vector<PageTrace> traces;

@@ -6,7 +6,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/ir/graph_builder.h"
-#include "autodist/ir/trace.h"
+#include "autodist/program/trace.h"
 
 namespace autodist::report {
 namespace {
@@ -26,15 +26,16 @@ ir::Graph graph() {
 }
 
 std::string trace(std::uint64_t steps, std::size_t ops) {
-  ir::Trace trace;
+  program::Trace trace;
   double at = 0;
   for (std::uint64_t step = 0; step < steps; ++step) {
     for (std::size_t op = 0; op < ops; ++op, at += 1e-4) {
-      trace.rows.push_back({ir::Activity::kCompute, ir::Rank(0), ir::StreamKind::kCompute, step,
-                            kPlanted, Bytes(0), Seconds(at), Seconds(at + 1e-4)});
+      trace.rows.push_back({program::Activity::kCompute, program::Rank(0),
+                            program::StreamKind::kCompute, step, kPlanted, Bytes(0), Seconds(at),
+                            Seconds(at + 1e-4)});
     }
   }
-  return ir::to_chrome_json(trace);
+  return program::to_chrome_json(trace);
 }
 
 PageInputs everything() {

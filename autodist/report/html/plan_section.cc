@@ -55,44 +55,45 @@ class Priorities {
   std::set<double> times_;
 };
 
-std::string rows_reason(ir::RowTransfer rows) {
+std::string rows_reason(program::RowTransfer rows) {
   switch (rows) {
-    case ir::RowTransfer::kNone:
+    case program::RowTransfer::kNone:
       return "";
-    case ir::RowTransfer::kFetch:
+    case program::RowTransfer::kFetch:
       return "Its gradient is sparse: rows that a batch touched go to the owner, and those that "
              "the next one reads are fetched.";
-    case ir::RowTransfer::kReturn:
+    case program::RowTransfer::kReturn:
       return "Its gradient is sparse: rows that a batch touched go to the owner, which sends those "
              "that changed to all.";
-    case ir::RowTransfer::kGather:
+    case program::RowTransfer::kGather:
       return "Its gradient is sparse: every replica gets the rows that a batch touched.";
   }
   return "";
 }
 
 // "rank 2", "ranks 0, 3", "9 ranks".
-std::string ranks_text(const std::set<ir::Rank>& ranks) {
+std::string ranks_text(const std::set<program::Rank>& ranks) {
   constexpr std::size_t kNamed = 6;
   if (ranks.size() > kNamed) return fmt::format("{} ranks", ranks.size());
   std::vector<std::string> names;
-  for (const ir::Rank rank : ranks) names.push_back(fmt::format("{}", rank));
+  for (const program::Rank rank : ranks) names.push_back(fmt::format("{}", rank));
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(names, ", "));
 }
 
-std::string slices_reason(const ir::Program& program, ir::VariableId id) {
-  const ir::VariablePlan& plan = program.plan(id);
+std::string slices_reason(const program::Program& program, ir::VariableId id) {
+  const program::VariablePlan& plan = program.plan(id);
   if (plan.collective) return "A library reduces it together with its group.";
   if (plan.slices.empty()) return "";
-  std::set<ir::Rank> owners;
+  std::set<program::Rank> owners;
   std::size_t neighbours = 0;
   Bytes largest;
-  for (const ir::SliceId slice_id : plan.slices) {
-    const ir::Slice& slice = program.slice(slice_id);
+  for (const program::SliceId slice_id : plan.slices) {
+    const program::Slice& slice = program.slice(slice_id);
     owners.insert(slice.owner);
-    if (ir::bytes_of(slice) > largest) largest = ir::bytes_of(slice);
+    if (program::bytes_of(slice) > largest) largest = program::bytes_of(slice);
     std::set<ir::VariableId> others;
-    for (const ir::Piece& piece : slice.pieces) others.insert(program.shard(piece.shard).variable);
+    for (const program::Piece& piece : slice.pieces)
+      others.insert(program.shard(piece.shard).variable);
     neighbours = std::max(neighbours, others.size() - 1);
   }
   std::string text = "Owned by " + ranks_text(owners) + ".";
@@ -107,7 +108,7 @@ std::string slices_reason(const ir::Program& program, ir::VariableId id) {
 }
 
 Json variable_row(const ir::Graph& graph, ir::VariableId id, const strategy::NodeConfig* node,
-                  const ir::Program* program, const Priorities& priorities) {
+                  const program::Program* program, const Priorities& priorities) {
   const ir::Variable& variable = graph.variable(id);
   Json row{{"name", variable.name},
            {"shape", ir::shape_of(graph, id)},
@@ -146,12 +147,12 @@ void add_next_best(const NextBestByName& next_best, const std::string& name, Jso
                       {"waited_seconds", found->second.waited.value}};
 }
 
-Json ranks_of(const ir::Program& program) {
+Json ranks_of(const program::Program& program) {
   Json ranks = Json::array();
   const std::vector<RankTraffic> traffic = traffic_of(program);
   for (std::size_t rank = 0; rank < traffic.size(); ++rank) {
     ranks.push_back({{"device", program.ranks[rank].device},
-                     {"computes", program.computes(ir::Rank(rank))},
+                     {"computes", program.computes(program::Rank(rank))},
                      {"owned_bytes", traffic[rank].owned.value},
                      {"sent_bytes", traffic[rank].sent.value},
                      {"received_bytes", traffic[rank].received.value}});
@@ -187,7 +188,7 @@ Json head_of(const strategy::Strategy* strategy) {
 
 }  // namespace
 
-Bytes busiest_rank(const ir::Program& program) {
+Bytes busiest_rank(const program::Program& program) {
   Bytes most;
   for (const RankTraffic& each : traffic_of(program)) {
     if (each.sent + each.received > most) most = each.sent + each.received;
@@ -196,7 +197,8 @@ Bytes busiest_rank(const ir::Program& program) {
 }
 
 std::string plan_section(const ir::Graph& graph, const strategy::Strategy* strategy,
-                         const ir::Program* program, const std::vector<Alternative>& alternatives,
+                         const program::Program* program,
+                         const std::vector<Alternative>& alternatives,
                          const NextBestByName& next_best, std::size_t most) {
   Json json = head_of(strategy);
   const auto nodes = strategy == nullptr ? std::map<std::string, const strategy::NodeConfig*>{}
@@ -229,7 +231,7 @@ std::string plan_section(const ir::Graph& graph, const strategy::Strategy* strat
     json["collectives"] = program->collectives.size();
     json["reproducible"] = program->reproducible();
     json["not_reproducible"] = not_reproducible(*program);
-    json["program_digest"] = to_string(ir::digest_of(*program));
+    json["program_digest"] = to_string(program::digest_of(*program));
   }
   json["alternatives"] = alternatives_of(alternatives);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);

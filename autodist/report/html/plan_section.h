@@ -10,7 +10,7 @@
 
 #include "autodist/base/units.h"
 #include "autodist/ir/graph.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::report {
@@ -37,12 +37,13 @@ struct NextBest {
 using NextBestByName = std::map<std::string, NextBest>;
 
 // Of a Program, the busiest rank's payload of a step, both ways (report/plan.h).
-Bytes busiest_rank(const ir::Program& program);
+Bytes busiest_rank(const program::Program& program);
 
 // One JSON object, units in the names; what is not there is null. At most `most` variables, the
 // largest ones. `strategy` and `program` may be null; REQUIRES: the program is of this graph.
 std::string plan_section(const ir::Graph& graph, const strategy::Strategy* strategy,
-                         const ir::Program* program, const std::vector<Alternative>& alternatives,
+                         const program::Program* program,
+                         const std::vector<Alternative>& alternatives,
                          const NextBestByName& next_best, std::size_t most);
 
 // Where there is a strategy and no graph: its variables in its own order, without sizes.

@@ -177,7 +177,7 @@ std::vector<RankTimes> ranks_of(const Parts& parts, const std::vector<StepTime>&
     const Part& part = sum.part;
     const std::int64_t between =
         std::max<std::int64_t>(0, sum.period - part.computing - part.waiting - part.handing_over);
-    ranks.push_back({ir::Rank(rank), mean(part.computing), mean(part.waiting),
+    ranks.push_back({program::Rank(rank), mean(part.computing), mean(part.waiting),
                      mean(part.handing_over), mean(between), mean(covered(part.owning)),
                      mean(covered(part.sending)), mean(sum.behind), sum.last});
   }

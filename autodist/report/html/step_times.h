@@ -22,7 +22,7 @@ struct StepTime {
 
 // Means per step of a rank. The first four add up to the step.
 struct RankTimes {
-  ir::Rank rank;
+  program::Rank rank;
   Seconds computing;      // ops
   Seconds waiting;        // at gates, for variables
   Seconds handing_over;   // gradients, to the engine
@@ -38,7 +38,7 @@ struct WaitedFor {
   std::int64_t waits = 0;  // longer than nothing
   Seconds per_step;        // mean over the ranks
   Seconds longest;
-  ir::Rank rank;  // where the longest was
+  program::Rank rank;  // where the longest was
 };
 
 struct StepTimes {

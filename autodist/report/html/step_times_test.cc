@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "autodist/ir/trace.h"
+#include "autodist/program/trace.h"
 
 namespace autodist::report {
 namespace {
@@ -11,21 +11,24 @@ constexpr double kMs = 1e-3;
 
 class Steps {
  public:
-  void add(ir::Activity activity, std::uint32_t rank, std::uint64_t step, const char* name,
+  void add(program::Activity activity, std::uint32_t rank, std::uint64_t step, const char* name,
            double start_ms, double end_ms) {
-    trace_.rows.push_back({activity, ir::Rank(rank), ir::StreamKind::kCompute, step, name, Bytes(0),
-                           Seconds(start_ms * kMs), Seconds(end_ms * kMs)});
+    trace_.rows.push_back({activity, program::Rank(rank), program::StreamKind::kCompute, step, name,
+                           Bytes(0), Seconds(start_ms * kMs), Seconds(end_ms * kMs)});
   }
   // A gate for `waiting` ms and then ops for `computing` ms, in steps of 10 ms.
   void step(std::uint32_t rank, std::uint64_t step, double waiting, double computing) {
     const double start = 10.0 * static_cast<double>(step);
-    add(ir::Activity::kGate, rank, step, "w", start, start + waiting);
-    add(ir::Activity::kCompute, rank, step, "op", start + waiting, start + waiting + computing);
+    add(program::Activity::kGate, rank, step, "w", start, start + waiting);
+    add(program::Activity::kCompute, rank, step, "op", start + waiting,
+        start + waiting + computing);
   }
-  StepTimes times() const { return times_of(read_timeline(ir::to_chrome_json(trace_), "test")); }
+  StepTimes times() const {
+    return times_of(read_timeline(program::to_chrome_json(trace_), "test"));
+  }
 
  private:
-  ir::Trace trace_;
+  program::Trace trace_;
 };
 
 TEST(StepTimes, PartsOfAStepAddUpWithoutTheFirstAndTheLast) {
@@ -57,9 +60,9 @@ TEST(StepTimes, WhatIsOnTheWayAtOnceCountsOnce) {
   for (std::uint64_t step = 0; step < 4; ++step) {
     const double start = 10.0 * static_cast<double>(step);
     steps.step(0, step, 0, 9);
-    steps.add(ir::Activity::kWire, 0, step, "a", start, start + 4);
-    steps.add(ir::Activity::kWire, 0, step, "b", start + 2, start + 6);
-    steps.add(ir::Activity::kMerge, 0, step, "a", start + 1, start + 2);
+    steps.add(program::Activity::kWire, 0, step, "a", start, start + 4);
+    steps.add(program::Activity::kWire, 0, step, "b", start + 2, start + 6);
+    steps.add(program::Activity::kMerge, 0, step, "a", start + 1, start + 2);
   }
   const StepTimes times = steps.times();
   EXPECT_NEAR(times.ranks[0].sending.value, 6 * kMs, 1e-9);
@@ -109,7 +112,7 @@ TEST(StepTimes, CountsWhoEndsLast) {
 
 TEST(StepTimes, RowsOfAnOwnerAloneMakeNoStep) {
   Steps steps;
-  steps.add(ir::Activity::kMerge, 0, 0, "w", 0, 1);
+  steps.add(program::Activity::kMerge, 0, 0, "w", 0, 1);
   EXPECT_TRUE(steps.times().steps.empty());
   EXPECT_TRUE(steps.times().ranks.empty());
 }

@@ -115,7 +115,7 @@ class Reader {
     for (const auto& [key, name] : seen) {
       const auto number = static_cast<std::uint32_t>(timeline_.tracks.size());
       if (tracks_.try_emplace({key.first, name}, number).second) {
-        timeline_.tracks.push_back({ir::Rank(key.first), name, 1});
+        timeline_.tracks.push_back({program::Rank(key.first), name, 1});
       }
     }
   }

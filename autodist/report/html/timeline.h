@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "autodist/base/units.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::report {
 
 // Rows that overlap on a track lie on lanes of their own.
 struct TimelineTrack {
-  ir::Rank rank;
+  program::Rank rank;
   std::string name;  // "compute", "owner", "wire"
   std::uint32_t lanes = 1;
 };

@@ -3,25 +3,25 @@
 #include <gtest/gtest.h>
 
 #include "autodist/base/error.h"
-#include "autodist/ir/trace.h"
+#include "autodist/program/trace.h"
 
 namespace autodist::report {
 namespace {
 
-ir::TraceRow row(ir::Activity activity, std::uint32_t rank, std::uint64_t step, const char* name,
-                 double start, double end) {
-  return {activity, ir::Rank(rank), ir::StreamKind::kCompute, step,
-          name,     Bytes(8),       Seconds(start),           Seconds(end)};
+program::TraceRow row(program::Activity activity, std::uint32_t rank, std::uint64_t step,
+                      const char* name, double start, double end) {
+  return {activity,       program::Rank(rank), program::StreamKind::kCompute, step, name, Bytes(8),
+          Seconds(start), Seconds(end)};
 }
 
 TEST(Timeline, ReadsWhatTracesWrite) {
-  ir::Trace trace;
-  trace.rows = {row(ir::Activity::kCompute, 1, 3, "aten::mm", 0.001, 0.002),
-                row(ir::Activity::kMerge, 0, 3, "w", 0.0015, 0.003)};
-  const Timeline timeline = read_timeline(ir::to_chrome_json(trace), "a trace");
+  program::Trace trace;
+  trace.rows = {row(program::Activity::kCompute, 1, 3, "aten::mm", 0.001, 0.002),
+                row(program::Activity::kMerge, 0, 3, "w", 0.0015, 0.003)};
+  const Timeline timeline = read_timeline(program::to_chrome_json(trace), "a trace");
   ASSERT_EQ(timeline.rows.size(), 2U);
   ASSERT_EQ(timeline.tracks.size(), 2U);
-  EXPECT_EQ(timeline.tracks[0].rank, ir::Rank(0));
+  EXPECT_EQ(timeline.tracks[0].rank, program::Rank(0));
   EXPECT_EQ(timeline.tracks[0].name, "owner");
   const TimelineRow& op = timeline.rows[0];
   EXPECT_EQ(timeline.activity(op), "compute");
@@ -80,14 +80,14 @@ TEST(Timeline, RefusesWhatIsNoTrace) {
 }
 
 Timeline steps(std::uint64_t count, std::int64_t ops) {
-  ir::Trace trace;
+  program::Trace trace;
   double at = 0;
   for (std::uint64_t step = 0; step < count; ++step) {
     for (std::int64_t op = 0; op < ops; ++op, at += 1e-6) {
-      trace.rows.push_back(row(ir::Activity::kCompute, 0, step, "op", at, at + 1e-6));
+      trace.rows.push_back(row(program::Activity::kCompute, 0, step, "op", at, at + 1e-6));
     }
   }
-  return read_timeline(ir::to_chrome_json(trace), "a trace");
+  return read_timeline(program::to_chrome_json(trace), "a trace");
 }
 
 TEST(Timeline, ThinsByWholeStepsInTheOrderThatIsWanted) {
@@ -107,11 +107,11 @@ TEST(Timeline, JoinsNeighboursWhereOneStepIsTooMuchAndSaysOfHowMany) {
 }
 
 TEST(Timeline, LeavesTheShortestOutWhereNothingJoins) {
-  ir::Trace trace;
+  program::Trace trace;
   for (std::uint32_t rank = 0; rank < 30; ++rank) {
-    trace.rows.push_back(row(ir::Activity::kCompute, rank, 0, "op", 0, 1e-3 * (rank + 1)));
+    trace.rows.push_back(row(program::Activity::kCompute, rank, 0, "op", 0, 1e-3 * (rank + 1)));
   }
-  const Timeline whole = read_timeline(ir::to_chrome_json(trace), "a trace");
+  const Timeline whole = read_timeline(program::to_chrome_json(trace), "a trace");
   const Timeline part = thinned(whole, {0}, 10);
   ASSERT_EQ(part.rows.size(), 10U);
   EXPECT_EQ(part.left_out, 20U);

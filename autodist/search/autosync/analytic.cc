@@ -39,7 +39,7 @@ std::pair<double, double> touched(const ir::Graph& graph, ir::VariableId id, std
 
 }  // namespace
 
-Analytic::Analytic(const Space& space, const ir::Program& program, const sim::CostModel& costs,
+Analytic::Analytic(const Space& space, const program::Program& program, const sim::CostModel& costs,
                    const passes::Options& passes)
     : space_(space),
       costs_(costs),
@@ -63,7 +63,7 @@ Analytic::Analytic(const Space& space, const ir::Program& program, const sim::Co
     const std::uint32_t node = by_address.at(program.ranks[rank].node);
     node_of_rank_.push_back(node);
     nodes_[node].lowest = std::min(nodes_[node].lowest, rank);
-    if (!program.computes(ir::Rank(rank))) continue;
+    if (!program.computes(program::Rank(rank))) continue;
     members_.push_back(rank);
     if (nodes_[node].members == 0) nodes_with_members_ += 1;
     nodes_[node].members += 1;
@@ -80,9 +80,9 @@ Analytic::Analytic(const Space& space, const ir::Program& program, const sim::Co
   read_times(program);
 }
 
-void Analytic::read_variables(const ir::Program& program) {
+void Analytic::read_variables(const program::Program& program) {
   const ir::Graph& graph = *program.graph;
-  const double staging = costs_.device(ir::Rank(members_.front())).staging_bytes_per_s;
+  const double staging = costs_.device(program::Rank(members_.front())).staging_bytes_per_s;
   const double updating = sim::update_bytes_per_s(costs_, program);
   for (std::size_t i = 0; i < graph.variables.size(); ++i) {
     const ir::VariableId id(i);
@@ -103,7 +103,7 @@ void Analytic::read_variables(const ir::Program& program) {
       const ir::Factors factors = *ir::factors_of(graph, id);
       fixed.factor_bytes = static_cast<double>(bytes_of(graph, factors, costs_.batch).value);
       fixed.multiply_seconds =
-          multiply_seconds(costs_, graph, factors, ir::Rank(members_.front())).value;
+          multiply_seconds(costs_, graph, factors, program::Rank(members_.front())).value;
     }
     fixed.install =
         seconds_for(copied, costs_.engine.install_bytes_per_s) + seconds_for(copied, staging);
@@ -126,19 +126,19 @@ void Analytic::read_library_links() {
   }
 }
 
-void Analytic::read_relays(const ir::Program& program) {
+void Analytic::read_relays(const program::Program& program) {
   if (members_.size() < 3) return;  // nobody would pass anything on
   for (const auto& [algorithm, route] :
-       {std::pair(strategy::AllReduceAlgorithm::kRing, ir::Route::kRing),
-        std::pair(strategy::AllReduceAlgorithm::kTree, ir::Route::kTree)}) {
+       {std::pair(strategy::AllReduceAlgorithm::kRing, program::Route::kRing),
+        std::pair(strategy::AllReduceAlgorithm::kTree, program::Route::kTree)}) {
     relays_.emplace(algorithm, relay_of(program, route, members_, node_of_rank_, nodes_.size()));
   }
 }
 
 // Ops one after another on the slowest rank.
-void Analytic::read_times(const ir::Program& program) {
+void Analytic::read_times(const program::Program& program) {
   const ir::Graph& graph = *program.graph;
-  const ir::Rank slowest = sim::slowest_rank(program, costs_);
+  const program::Rank slowest = sim::slowest_rank(program, costs_);
   compute_ = sim::compute_seconds(costs_, slowest).value;
   const std::vector<Seconds>& ops = costs_.device(slowest).ops;
   std::vector<double> starts{0};
@@ -221,7 +221,7 @@ double Analytic::busy_in(const Point& point, Loads& loads, double step, double b
   }
   double most = compute_;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].members == 0 || !costs_.device(ir::Rank(nodes_[i].lowest)).on_host) continue;
+    if (nodes_[i].members == 0 || !costs_.device(program::Rank(nodes_[i].lowest)).on_host) continue;
     const double cores = costs_.cores != 0 ? costs_.cores : nodes_[i].members;
     const double computing = compute_ * nodes_[i].members / std::max(cores, nodes_[i].members);
     most = std::max(most, computing + works[i] / cores);

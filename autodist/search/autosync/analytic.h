@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "autodist/ir/program.h"
 #include "autodist/passes/pipeline.h"
+#include "autodist/program/program.h"
 #include "autodist/search/autosync/relays.h"
 #include "autodist/search/autosync/space.h"
 #include "autodist/sim/cost_model.h"
@@ -33,7 +33,7 @@ class Analytic {
  public:
   // `program` is any strategy's for the same graph and cluster; it says who the ranks are. `space`
   // and `costs` must outlive this. `slice`: of points that leave it open.
-  Analytic(const Space& space, const ir::Program& program, const sim::CostModel& costs,
+  Analytic(const Space& space, const program::Program& program, const sim::CostModel& costs,
            const passes::Options& passes = {});
 
   // What a point loads, a row per variable, filled by score(). Sides: per node sends, receives and
@@ -124,9 +124,9 @@ class Analytic {
     }
   };
 
-  void read_times(const ir::Program& program);
-  void read_variables(const ir::Program& program);
-  void read_relays(const ir::Program& program);
+  void read_times(const program::Program& program);
+  void read_variables(const program::Program& program);
+  void read_relays(const program::Program& program);
   void read_library_links();
 
   // analytic_loads.cc

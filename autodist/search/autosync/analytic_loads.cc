@@ -37,10 +37,10 @@ Analytic::Traffic Analytic::traffic_of(const Point& point, std::size_t variable)
   if (reduces && !traffic.rows && relay != relays_.end()) traffic.relay = &relay->second;
   const bool copies = choice.way == Way::kServers && choice.proxy;
   traffic.fetches = traffic.rows && !traffic.gathers && !copies && fixed.fetchable;
-  traffic.at_owner = !reduces || traffic.rows || choice.update_at == ir::UpdateAt::kOwner;
-  traffic.codes = choice.compression.codec != ir::Codec::kNone;
+  traffic.at_owner = !reduces || traffic.rows || choice.update_at == program::UpdateAt::kOwner;
+  traffic.codes = choice.compression.codec != program::Codec::kNone;
   traffic.up = traffic.rows ? fixed.row_bytes : fixed.bytes;
-  if (choice.compression.codec == ir::Codec::kTopK) {
+  if (choice.compression.codec == program::Codec::kTopK) {
     traffic.up *= 2 * choice.compression.density;
   } else if (traffic.codes) {
     traffic.up /= 2;
@@ -204,7 +204,7 @@ void Analytic::add_passage(std::size_t i, std::size_t variable, const Passage& p
 void Analytic::share_groups(const Point& point, std::vector<double>& owned) const {
   struct Shard {
     std::uint32_t group = 0;
-    ir::UpdateAt update_at = ir::UpdateAt::kOwner;
+    program::UpdateAt update_at = program::UpdateAt::kOwner;
     std::uint32_t variable = 0;
     double part = 1;
   };

@@ -78,9 +78,9 @@ cluster::Cluster random_machines(std::mt19937_64& random) {
 
 Allowed all_allowed() {
   Allowed allowed;
-  ir::Compression largest{ir::Codec::kTopK};
+  program::Compression largest{program::Codec::kTopK};
   largest.density = 0.1;
-  allowed.compressions = {ir::Compression{ir::Codec::kBf16}, largest};
+  allowed.compressions = {program::Compression{program::Codec::kBf16}, largest};
   allowed.most_staleness = 2;
   return allowed;
 }
@@ -113,7 +113,7 @@ TEST(Analytic, GivesTheSameBitsByKeepingRows) {
     const Space space(*graph, cluster, all_allowed());
     const Neighbourhood neighbourhood(space);
     const Judge judge(graph, cluster, {}, costs_on(cluster));
-    const ir::Program program = judge.program_of(build_strategy("PS", *graph, cluster));
+    const program::Program program = judge.program_of(build_strategy("PS", *graph, cluster));
     const sim::CostModel costs = judge.costs_of(program);
     const Analytic analytic(space, program, costs);
     Analytic::Loads loads;
@@ -138,7 +138,7 @@ TEST(Analytic, CountsWhatEveryAlgorithmSendsAsTheSimulatorDoes) {
     const Space space(*graph, cluster, one_slice_size());
     const Neighbourhood neighbourhood(space);
     const Judge judge(graph, cluster, {}, costs_on(cluster));
-    const ir::Program program = judge.program_of(build_strategy("PS", *graph, cluster));
+    const program::Program program = judge.program_of(build_strategy("PS", *graph, cluster));
     const sim::CostModel costs = judge.costs_of(program);
     const Analytic analytic(space, program, costs);
     std::set<strategy::AllReduceAlgorithm> seen;
@@ -168,8 +168,8 @@ TEST(Analytic, CountsGatheredRowsAsTheSimulatorDoes) {
     const Space space(*shared, cluster, one_slice_size());
     const Judge judge(shared, cluster, {}, costs_on(cluster));
     const strategy::Strategy strategy = build_strategy("AllReduce", *shared, cluster);
-    const ir::Program program = judge.program_of(strategy);
-    ASSERT_EQ(program.rows(ir::VariableId(0)), ir::RowTransfer::kGather);
+    const program::Program program = judge.program_of(strategy);
+    ASSERT_EQ(program.rows(ir::VariableId(0)), program::RowTransfer::kGather);
     const sim::CostModel costs = judge.costs_of(program);
     const Analytic analytic(space, program, costs);
     std::string why_not;
@@ -189,7 +189,7 @@ TEST(Analytic, CountsTheEnginesWorkWhereItIsBesideOps) {
     const cluster::Cluster cluster = machines({1, 1, 1, 1});
     const Space space(*graph, cluster, one_slice_size());
     const Judge judge(graph, cluster, {}, costs_on(cluster));
-    const ir::Program program = judge.program_of(build_strategy("PS", *graph, cluster));
+    const program::Program program = judge.program_of(build_strategy("PS", *graph, cluster));
     const sim::CostModel costs = judge.costs_of(program);
     const Analytic analytic(space, program, costs);
     std::mt19937_64 random(3);
@@ -216,7 +216,7 @@ TEST(Analytic, AgreesWithTheSimulatorOnFactors) {
     const Judge judge(graph, cluster, {}, costs_on(cluster));
     const strategy::Strategy strategy =
         build_strategy("AllReduce:algorithm=sufficient_factors", *graph, cluster);
-    const ir::Program program = judge.program_of(strategy);
+    const program::Program program = judge.program_of(strategy);
     ASSERT_TRUE(program.travels_as_factors(ir::VariableId(0)));
     const sim::CostModel costs = judge.costs_of(program);
     const Analytic analytic(space, program, costs);

@@ -75,7 +75,7 @@ class Search {
         random_(options.seed) {}
 
   Found run() {
-    ir::Program program = seed_program(judge_, *graph_, cluster_);
+    program::Program program = seed_program(judge_, *graph_, cluster_);
     costs_ = judge_.costs_of(program);
     candidates_ = seed_candidates(sim::with_times(program, costs_), cluster_, space_);
     analytic_.emplace(space_, program, costs_, passes_);
@@ -92,8 +92,8 @@ class Search {
  private:
   // Devices that are not alike get the parts of the batch for which they compute as long, unless
   // one lacks the memory; refine_shared() looks whether these are worse.
-  void share_batch(ir::Program program) {
-    const auto lacks = [this](const ir::Program& any, const sim::CostModel& costs) {
+  void share_batch(program::Program program) {
+    const auto lacks = [this](const program::Program& any, const sim::CostModel& costs) {
       Bytes most;
       for (const sim::MemoryUse& use : sim::memory_of(any, cluster_, costs)) {
         most = std::max(most, use.missing());
@@ -101,8 +101,8 @@ class Search {
       return most;
     };
     const Bytes missing = lacks(program, costs_);
-    program.batch_shares =
-        balanced_parts(program, [this](const ir::Program& any) { return judge_.costs_of(any); });
+    program.batch_shares = balanced_parts(
+        program, [this](const program::Program& any) { return judge_.costs_of(any); });
     if (program.batch_shares.empty()) return;
     shared_costs_ = judge_.costs_of(program);
     if (lacks(program, shared_costs_) > missing) return;
@@ -370,7 +370,8 @@ class Search {
     }
     // Changed one after the other, variables of a group would leave it.
     for (const AllReduceAlgorithm algorithm : space_.allowed().algorithms) {
-      for (const ir::UpdateAt at : {ir::UpdateAt::kOwner, ir::UpdateAt::kEveryRank}) {
+      for (const program::UpdateAt at :
+           {program::UpdateAt::kOwner, program::UpdateAt::kEveryRank}) {
         Point next = *candidates_[*best_].point;
         reduce_by(space_, algorithm, at, next);
         if (!try_point(next)) return false;

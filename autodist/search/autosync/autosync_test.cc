@@ -71,7 +71,8 @@ TEST(Climb, LeavesNoGapToAllPointsByArithmetic) {
   for (const Case& each : small_cases()) {
     const Space space(*each.graph, each.cluster, one_slice_size());
     const Judge judge(each.graph, each.cluster, {}, costs_on(each.cluster));
-    const ir::Program program = judge.program_of(build_strategy("PS", *each.graph, each.cluster));
+    const program::Program program =
+        judge.program_of(build_strategy("PS", *each.graph, each.cluster));
     const sim::CostModel costs = judge.costs_of(program);
     const Analytic analytic(space, program, costs);
     const Cost cost = [&](const Point& point) -> std::optional<double> {
@@ -149,7 +150,7 @@ TEST(Search, SendsFactorsInTheGradientsPlace) {
 TEST(Search, LeavesGradientsWholeWhereMultiplyingIsDear) {
   const auto graph = layers({800, 800}, 1e-3);
   const cluster::Cluster cluster = machines({20, 20, 20, 20});
-  const auto costs = [&](const ir::Program& program) {
+  const auto costs = [&](const program::Program& program) {
     sim::CostModel model = sim::cost_model(program, cluster);
     for (sim::DeviceCost& device : model.devices) device.on_host = false;
     model.engine.multiply_flop_per_s = 1e3;

@@ -17,18 +17,18 @@ constexpr std::int64_t kFinest = 1'000'000;  // shares are ratios: no more are t
 constexpr int kRounds = 4;  // times are not linear in samples, so once is not enough
 
 struct Part {
-  ir::Rank rank;
+  program::Rank rank;
   std::int64_t samples = 0;
 };
 
 // By batch part, as the program has them now.
-std::vector<Part> parts_of(const ir::Program& program, std::int64_t samples) {
+std::vector<Part> parts_of(const program::Program& program, std::int64_t samples) {
   std::vector<Part> parts(program.batch_parts());
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
-    if (!program.computes(ir::Rank(r))) continue;
-    const std::uint32_t part = program.batch_part(ir::Rank(r));
-    const auto [begin, end] = ir::part_rows(program, samples, part);
-    parts[part] = {ir::Rank(r), end - begin};
+    if (!program.computes(program::Rank(r))) continue;
+    const std::uint32_t part = program.batch_part(program::Rank(r));
+    const auto [begin, end] = program::part_rows(program, samples, part);
+    parts[part] = {program::Rank(r), end - begin};
   }
   return parts;
 }
@@ -88,7 +88,8 @@ std::vector<std::int64_t> rounded(const std::vector<double>& samples, std::int64
 }  // namespace
 
 std::vector<std::int64_t> balanced_parts(
-    ir::Program program, const std::function<sim::CostModel(const ir::Program&)>& costs_of) {
+    program::Program program,
+    const std::function<sim::CostModel(const program::Program&)>& costs_of) {
   if (program.is_placed() || program.batch_parts() < 2) return {};
   if (!program.graph->batch_fixed_reason.empty()) return {};
   program.batch_shares.clear();
@@ -109,15 +110,16 @@ std::vector<std::int64_t> balanced_parts(
 }
 
 std::vector<std::int64_t> by_replica(const std::vector<std::int64_t>& parts,
-                                     const ir::Program& program, const cluster::Cluster& cluster) {
+                                     const program::Program& program,
+                                     const cluster::Cluster& cluster) {
   if (parts.empty()) return {};
   std::map<std::string, std::int64_t> by_name;
   const std::vector<cluster::Place> places = cluster::ranks_of(cluster);
   AD_CHECK(places.size() == program.ranks.size()) << places.size() << " places";
   for (std::size_t r = 0; r < places.size(); ++r) {
-    if (!program.computes(ir::Rank(r))) continue;
+    if (!program.computes(program::Rank(r))) continue;
     by_name.emplace(cluster::device_name(cluster, places[r]),
-                    parts[program.batch_part(ir::Rank(r))]);
+                    parts[program.batch_part(program::Rank(r))]);
   }
   std::vector<std::int64_t> shares;
   for (const std::string& replica : with_replicas(cluster).replicas) {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 #include "autodist/sim/cost_model.h"
 
 namespace autodist::search {
@@ -16,10 +16,12 @@ namespace autodist::search {
 // batch cannot be split otherwise. `costs_of` gives a Program's costs, its `batch_shares` included.
 // `program`: any of the graph and cluster.
 std::vector<std::int64_t> balanced_parts(
-    ir::Program program, const std::function<sim::CostModel(const ir::Program&)>& costs_of);
+    program::Program program,
+    const std::function<sim::CostModel(const program::Program&)>& costs_of);
 
 // Such shares in the order of a strategy's replicas on the cluster.
 std::vector<std::int64_t> by_replica(const std::vector<std::int64_t>& parts,
-                                     const ir::Program& program, const cluster::Cluster& cluster);
+                                     const program::Program& program,
+                                     const cluster::Cluster& cluster);
 
 }  // namespace autodist::search

@@ -40,8 +40,8 @@ cluster::Cluster devices(const std::vector<double>& tflops, std::size_t chief = 
   return cluster::parse_resource_spec(text, "test");
 }
 
-ir::Program program_on(const std::shared_ptr<const ir::Graph>& graph,
-                       const cluster::Cluster& cluster, const Shares& shares = {}) {
+program::Program program_on(const std::shared_ptr<const ir::Graph>& graph,
+                            const cluster::Cluster& cluster, const Shares& shares = {}) {
   strategy::Strategy strategy = build_strategy("PSLoadBalancing", *graph, cluster);
   strategy.batch_shares = shares;
   return passes::rewrite(graph, strategy, cluster, {}, "test");
@@ -81,18 +81,18 @@ TEST(BatchShares, NeverMakeTheSlowestSlower) {
   for (const std::int64_t micro_batches : {1, 2, 4, 5}) {
     for (const double speed : {1.2, 1.5, 2.0, 7.0, 1000.0}) {
       const cluster::Cluster cluster = devices({speed, 1});
-      const auto costs_of = [&](const ir::Program& program) {
+      const auto costs_of = [&](const program::Program& program) {
         sim::CostOptions options;
         options.batch = 1;
         options.micro_batches = micro_batches;
         return sim::cost_model(program, cluster, options);
       };
-      const auto slowest = [&](const ir::Program& program) {
+      const auto slowest = [&](const program::Program& program) {
         const sim::CostModel costs = costs_of(program);
-        return std::max(sim::compute_seconds(costs, ir::Rank(0)),
-                        sim::compute_seconds(costs, ir::Rank(1)));
+        return std::max(sim::compute_seconds(costs, program::Rank(0)),
+                        sim::compute_seconds(costs, program::Rank(1)));
       };
-      ir::Program program = program_on(by_sample(), cluster);
+      program::Program program = program_on(by_sample(), cluster);
       const Seconds equal = slowest(program);
       program.batch_shares = balanced_parts(program, costs_of);
       EXPECT_LE(slowest(program), equal) << speed << " times, " << micro_batches;
@@ -102,7 +102,7 @@ TEST(BatchShares, NeverMakeTheSlowestSlower) {
       // No division of the samples computes in less than the bound says.
       const Seconds bound = sim::bounds_of(program, cluster, costs_of(program)).problem;
       for (std::int64_t first = 0; first <= 2 * micro_batches; ++first) {
-        ir::Program other = program_on(by_sample(), cluster);
+        program::Program other = program_on(by_sample(), cluster);
         other.batch_shares = {1 + 1000 * first, 1 + 1000 * (2 * micro_batches - first)};
         EXPECT_LE(bound,
                   std::max(slowest(other), sim::bounds_of(other, cluster, costs_of(other)).card) *
@@ -117,7 +117,7 @@ TEST(BatchShares, NeverMakeTheSlowestSlower) {
 TEST(BatchShares, AreOfTheReplicasThatTheStrategyLists) {
   const auto graph = by_sample();
   const cluster::Cluster cluster = devices({1, 3}, /*chief=*/1);
-  const ir::Program program = program_on(graph, cluster);
+  const program::Program program = program_on(graph, cluster);
   const Shares parts = balanced_parts(program, costs_on(cluster));
   EXPECT_EQ(parts, (Shares{6, 2})) << "the chief is the faster one";
   const Shares shares = by_replica(parts, program, cluster);

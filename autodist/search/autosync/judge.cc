@@ -16,14 +16,14 @@ Judge::Judge(std::shared_ptr<const ir::Graph> graph, const cluster::Cluster& clu
   options_.dump = nullptr;
 }
 
-ir::Program Judge::program_of(strategy::Strategy strategy) const {
+program::Program Judge::program_of(strategy::Strategy strategy) const {
   strategy::fix_priorities(strategy, *graph_);
   return passes::rewrite(graph_, strategy, cluster_, options_, "search");
 }
 
 std::optional<Judgement> Judge::operator()(const strategy::Strategy& strategy, std::string& why_not,
                                            Seconds hopeless) const {
-  ir::Program program;
+  program::Program program;
   try {
     program = program_of(strategy);
   } catch (const Error& error) {

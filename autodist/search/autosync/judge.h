@@ -38,10 +38,10 @@ struct Judgement {
 
 class Judge {
  public:
-  using Costs = std::function<sim::CostModel(const ir::Program&)>;
+  using Costs = std::function<sim::CostModel(const program::Program&)>;
   // What a plan will take, from what was measured of others (learning/residual.h).
-  using Correct =
-      std::function<Seconds(const strategy::Strategy&, const ir::Program&, const sim::Simulation&)>;
+  using Correct = std::function<Seconds(const strategy::Strategy&, const program::Program&,
+                                        const sim::Simulation&)>;
 
   // `cluster` must outlive the judge. `costs` may throw as sim::cost_model does.
   Judge(std::shared_ptr<const ir::Graph> graph, const cluster::Cluster& cluster,
@@ -55,8 +55,8 @@ class Judge {
   std::optional<Judgement> operator()(const strategy::Strategy& strategy, std::string& why_not,
                                       Seconds hopeless = {}) const;
 
-  [[nodiscard]] ir::Program program_of(strategy::Strategy strategy) const;
-  [[nodiscard]] sim::CostModel costs_of(const ir::Program& program) const {
+  [[nodiscard]] program::Program program_of(strategy::Strategy strategy) const;
+  [[nodiscard]] sim::CostModel costs_of(const program::Program& program) const {
     return costs_(program);
   }
 

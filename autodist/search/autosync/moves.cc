@@ -164,7 +164,7 @@ void regroup(const Space& space, double bytes, Point& point) {
   }
 }
 
-void reduce_by(const Space& space, AllReduceAlgorithm algorithm, ir::UpdateAt at, Point& point,
+void reduce_by(const Space& space, AllReduceAlgorithm algorithm, program::UpdateAt at, Point& point,
                std::optional<std::uint32_t> group) {
   for_each_variable(space.graph(), [&](ir::VariableId id) {
     const Choice& old = point.choices[id.value];
@@ -206,13 +206,13 @@ Neighbourhood::Neighbourhood(const Space& space)
 }
 
 Choice Neighbourhood::all_reduce(ir::VariableId id, AllReduceAlgorithm algorithm,
-                                 ir::UpdateAt at) const {
+                                 program::UpdateAt at) const {
   Choice choice;
   choice.way = Way::kAllReduce;
   choice.places = {id.value};
   for (const AllReduceAlgorithm by : {algorithm, AllReduceAlgorithm::kDirect}) {
     choice.algorithm = by;
-    for (const ir::UpdateAt where : {at, ir::UpdateAt::kEveryRank}) {
+    for (const program::UpdateAt where : {at, program::UpdateAt::kEveryRank}) {
       choice.update_at = where;
       if (!space_.why_not(id, choice)) return choice;
     }
@@ -223,7 +223,7 @@ Choice Neighbourhood::all_reduce(ir::VariableId id, AllReduceAlgorithm algorithm
 std::vector<Point> Neighbourhood::uniform_points() const {
   std::vector<Point> points;
   for (const AllReduceAlgorithm algorithm : space_.allowed().algorithms) {
-    for (const ir::UpdateAt at : {ir::UpdateAt::kOwner, ir::UpdateAt::kEveryRank}) {
+    for (const program::UpdateAt at : {program::UpdateAt::kOwner, program::UpdateAt::kEveryRank}) {
       Point point;
       for_each_variable(space_.graph(), [&](ir::VariableId id) {
         point.choices.push_back(all_reduce(id, algorithm, at));
@@ -253,7 +253,8 @@ Point Neighbourhood::draw_one(const Point& point, const std::vector<double>& wei
     move_place(space_, variable, next, random);
   } else if (kind == 14 && point.choices[variable].way == Way::kAllReduce) {
     const auto& algorithms = space_.allowed().algorithms;
-    const auto at = draw(random, 2) == 0 ? ir::UpdateAt::kOwner : ir::UpdateAt::kEveryRank;
+    const auto at =
+        draw(random, 2) == 0 ? program::UpdateAt::kOwner : program::UpdateAt::kEveryRank;
     reduce_by(space_, algorithms[draw(random, algorithms.size())], at, next,
               point.choices[variable].places.front());
   } else if (kind == 14) {

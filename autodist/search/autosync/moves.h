@@ -34,7 +34,7 @@ void regroup(const Space& space, double bytes, Point& point);
 
 // This algorithm, with this place of the update, for every all-reduced variable of `group`
 // (nothing: of any) for which that is legal.
-void reduce_by(const Space& space, strategy::AllReduceAlgorithm algorithm, ir::UpdateAt at,
+void reduce_by(const Space& space, strategy::AllReduceAlgorithm algorithm, program::UpdateAt at,
                Point& point, std::optional<std::uint32_t> group = {});
 
 // A random legal point.
@@ -64,7 +64,7 @@ class Neighbourhood {
 
  private:
   [[nodiscard]] Choice all_reduce(ir::VariableId id, strategy::AllReduceAlgorithm algorithm,
-                                  ir::UpdateAt at) const;
+                                  program::UpdateAt at) const;
 
   const Space& space_;
   std::vector<std::vector<ir::VariableId>> classes_;

@@ -4,13 +4,13 @@
 #include <optional>
 
 #include "autodist/base/check.h"
-#include "autodist/ir/route.h"
+#include "autodist/program/route.h"
 
 namespace autodist::search {
 namespace {
 
 // Where a member's contribution goes first, or what meets there; nothing at the owner.
-std::optional<ir::Rank> next_of(const ir::Way& way, ir::Rank rank) {
+std::optional<program::Rank> next_of(const program::Way& way, program::Rank rank) {
   if (way.onward) return way.onward;
   if (way.contributes.front() != rank) return way.contributes.front();
   return {};
@@ -18,25 +18,25 @@ std::optional<ir::Rank> next_of(const ir::Way& way, ir::Rank rank) {
 
 }  // namespace
 
-Relay relay_of(const ir::Program& program, ir::Route route,
+Relay relay_of(const program::Program& program, program::Route route,
                const std::vector<std::uint32_t>& members,
                const std::vector<std::uint32_t>& node_of_rank, std::size_t nodes) {
-  AD_CHECK((route == ir::Route::kRing || route == ir::Route::kTree) && members.size() > 2)
+  AD_CHECK((route == program::Route::kRing || route == program::Route::kTree) && members.size() > 2)
       << members.size() << " members";
   const std::size_t n = members.size();
-  ir::Slice slice;
+  program::Slice slice;
   slice.route = route;
-  slice.owner = ir::Rank(members.front());
+  slice.owner = program::Rank(members.front());
   for (const std::uint32_t member : members) slice.members.emplace_back(member);
-  const std::vector<ir::Way> ways = ir::ways_of(program, slice);
+  const std::vector<program::Way> ways = program::ways_of(program, slice);
 
   // Of the first member's slices; every other member's are these, turned.
   std::vector<std::optional<std::size_t>> next(n);
   double summed = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    const ir::Way& way = ways[members[i]];
+    const program::Way& way = ways[members[i]];
     summed += static_cast<double>(way.combines.size());
-    if (const auto to = next_of(way, ir::Rank(members[i]))) {
+    if (const auto to = next_of(way, program::Rank(members[i]))) {
       const auto found = std::lower_bound(members.begin(), members.end(), to->value);
       next[i] = static_cast<std::size_t>(found - members.begin());
     }

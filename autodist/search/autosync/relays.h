@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 
 namespace autodist::search {
 
@@ -23,7 +23,7 @@ struct Relay {
 
 // Of slices that are spread evenly over `members`, which are ranks of `program`, ascending.
 // `node_of_rank` counts below `nodes`. REQUIRES: kRing or kTree, three members or more.
-Relay relay_of(const ir::Program& program, ir::Route route,
+Relay relay_of(const program::Program& program, program::Route route,
                const std::vector<std::uint32_t>& members,
                const std::vector<std::uint32_t>& node_of_rank, std::size_t nodes);
 

@@ -24,8 +24,8 @@ std::vector<std::string> seeds() {
   return specifications;
 }
 
-ir::Program seed_program(const Judge& judge, const ir::Graph& graph,
-                         const cluster::Cluster& cluster) {
+program::Program seed_program(const Judge& judge, const ir::Graph& graph,
+                              const cluster::Cluster& cluster) {
   std::string reason;
   for (const std::string& specification : seeds()) {
     try {
@@ -42,8 +42,8 @@ std::vector<Candidate> seed_candidates(const ir::Graph& graph, const cluster::Cl
                                        const Space& space) {
   std::vector<Candidate> candidates;
   const auto& known = space.allowed().algorithms;
-  const bool with_library = std::find(known.begin(), known.end(),
-                                      strategy::AllReduceAlgorithm::kLibrary) != known.end();
+  const bool with_library =
+      std::find(known.begin(), known.end(), strategy::AllReduceAlgorithm::kLibrary) != known.end();
   for (const std::string& specification : seeds()) {
     if (!with_library && specification.find("algorithm=library") != std::string::npos) continue;
     Candidate candidate;

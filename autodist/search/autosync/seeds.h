@@ -15,8 +15,8 @@ std::vector<std::string> seeds();
 
 // The first seed's that the passes accept: for those who want to know the ranks and what their
 // devices take. Throws Error(kInfeasible) where there is none.
-ir::Program seed_program(const Judge& judge, const ir::Graph& graph,
-                         const cluster::Cluster& cluster);
+program::Program seed_program(const Judge& judge, const ir::Graph& graph,
+                              const cluster::Cluster& cluster);
 
 // Every seed's strategy. Some go by the times of `graph`, which are of the machine that captured
 // it: sim::with_times gives it the devices'.

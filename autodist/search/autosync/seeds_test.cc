@@ -29,7 +29,7 @@ TEST(Seeds, GoByTheTimesOfTheDevices) {
       "devices: {kind: fast, tflops: 100, memory_gib: 16, memory_bandwidth_gb_per_s: 900}}]",
       "test");
   const Judge judge(graph, cluster, {}, costs_on(cluster));
-  const ir::Program program = seed_program(judge, *graph, cluster);
+  const program::Program program = seed_program(judge, *graph, cluster);
   const ir::Graph timed = sim::with_times(program, judge.costs_of(program));
   const std::string name = "Horovod-like";
   EXPECT_EQ(groups_of(build_strategy(name, *graph, cluster)), 3U);

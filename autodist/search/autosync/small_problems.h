@@ -53,7 +53,7 @@ inline cluster::Cluster machines(const std::vector<double>& gbit_per_s,
 }
 
 inline Judge::Costs costs_on(const cluster::Cluster& cluster) {
-  return [&cluster](const ir::Program& program) {
+  return [&cluster](const program::Program& program) {
     sim::CostModel costs = sim::cost_model(program, cluster);
     // On a GPU of no kind an op takes what the graph says, whatever such a GPU counts as.
     for (sim::DeviceCost& device : costs.devices) {

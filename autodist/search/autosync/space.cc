@@ -41,14 +41,14 @@ struct AlgorithmRow {
 const char* lacks_for_whole(const Choice& choice, Reduced variable) {
   if (variable.by_rows) return "a dense gradient";
   if (choice.places.size() > 1) return "the variable in one piece";
-  if (choice.update_at == ir::UpdateAt::kOwner) return "update_at=every_rank";
-  return choice.compression.codec == ir::Codec::kNone ? "" : "no compression";
+  if (choice.update_at == program::UpdateAt::kOwner) return "update_at=every_rank";
+  return choice.compression.codec == program::Codec::kNone ? "" : "no compression";
 }
 
 // Where gradients are added on the way.
 const char* lacks_for_adding(const Choice& choice, Reduced variable) {
   if (variable.by_rows) return "a dense gradient";
-  return choice.compression.codec == ir::Codec::kNone ? "" : "no compression";
+  return choice.compression.codec == program::Codec::kNone ? "" : "no compression";
 }
 
 const AlgorithmRow kAlgorithms[] = {
@@ -173,7 +173,7 @@ std::optional<std::string> Space::why_not_reduce(ir::VariableId variable,
                        strategy::name_of(choice.algorithm));
   }
   const bool rows = by_rows(graph_, variable);
-  if (rows && choice.update_at == ir::UpdateAt::kOwner) {
+  if (rows && choice.update_at == program::UpdateAt::kOwner) {
     return fmt::format("'{}' is trained by rows, which their owners update anyway", name);
   }
   const std::string lacks = row->lacks(choice, {rows, has_factors(variable)});
@@ -201,10 +201,10 @@ std::optional<std::string> Space::why_not(ir::VariableId variable, const Choice&
   const ir::Variable& of = graph_.variable(variable);
   if (auto reason = why_not_split(variable, choice)) return reason;
   const auto& codecs = allowed_.compressions;
-  if (choice.compression.codec != ir::Codec::kNone &&
+  if (choice.compression.codec != program::Codec::kNone &&
       std::find(codecs.begin(), codecs.end(), choice.compression) == codecs.end()) {
     return fmt::format("'{}': {} changes what is computed and was not allowed", of.name,
-                       ir::to_string(choice.compression));
+                       program::to_string(choice.compression));
   }
   if (choice.way == Way::kAllReduce) return why_not_reduce(variable, choice);
   for (std::uint32_t place : choice.places) {
@@ -259,7 +259,7 @@ std::vector<Choice> Space::options(ir::VariableId variable) const {
     }
   }
   for (AllReduceAlgorithm algorithm : allowed_.algorithms) {
-    for (const ir::UpdateAt at : {ir::UpdateAt::kEveryRank, ir::UpdateAt::kOwner}) {
+    for (const program::UpdateAt at : {program::UpdateAt::kEveryRank, program::UpdateAt::kOwner}) {
       Choice reduce;
       reduce.way = Way::kAllReduce;
       reduce.algorithm = algorithm;
@@ -278,7 +278,7 @@ std::vector<Choice> Space::options(ir::VariableId variable) const {
     changed.proxy = true;
     keep(changed);
     changed = choice;
-    for (const ir::Compression& compression : allowed_.compressions) {
+    for (const program::Compression& compression : allowed_.compressions) {
       changed.compression = compression;
       keep(changed);
     }

@@ -27,8 +27,8 @@ struct Choice {
   bool proxy = false;          // kServers: a full local copy of a sparse variable
   std::int32_t staleness = 0;  // kServers
   strategy::AllReduceAlgorithm algorithm = strategy::AllReduceAlgorithm::kDirect;
-  ir::UpdateAt update_at = ir::UpdateAt::kEveryRank;  // kAllReduce
-  ir::Compression compression = {};
+  program::UpdateAt update_at = program::UpdateAt::kEveryRank;  // kAllReduce
+  program::Compression compression = {};
 
   friend bool operator==(const Choice&, const Choice&);
 };
@@ -56,7 +56,7 @@ struct Allowed {
       strategy::AllReduceAlgorithm::kRing, strategy::AllReduceAlgorithm::kTree,
       // where it pays (ir/factors.h)
       strategy::AllReduceAlgorithm::kSufficientFactors};
-  std::vector<ir::Compression> compressions;  // beside none
+  std::vector<program::Compression> compressions;  // beside none
   std::int32_t most_staleness = 0;
 };
 

@@ -45,12 +45,12 @@ TEST(Space, SaysWhyAChoiceIsNotLegal) {
   choice.staleness = 1;
   EXPECT_EQ(reason(space, choice), "'w0' with staleness 1, at most 0 allowed");
   choice = reduced(0);
-  choice.compression.codec = ir::Codec::kFp16;
+  choice.compression.codec = program::Codec::kFp16;
   EXPECT_EQ(reason(space, choice), "'w0': fp16 changes what is computed and was not allowed");
   choice = reduced(0);
   choice.algorithm = strategy::AllReduceAlgorithm::kLibrary;
   EXPECT_EQ(reason(space, choice), "legal");
-  choice.update_at = ir::UpdateAt::kOwner;
+  choice.update_at = program::UpdateAt::kOwner;
   EXPECT_EQ(reason(space, choice), "'w0': this algorithm needs update_at=every_rank");
   Allowed direct;
   direct.algorithms = {strategy::AllReduceAlgorithm::kDirect};
@@ -63,7 +63,7 @@ TEST(Space, AddsOnANodeWhereReplicasShareOne) {
   const cluster::Cluster shared = machines({1, 1}, "0, 1");
   Choice choice = reduced(0);
   choice.algorithm = strategy::AllReduceAlgorithm::kHierarchical;
-  choice.update_at = ir::UpdateAt::kOwner;
+  choice.update_at = program::UpdateAt::kOwner;
   EXPECT_EQ(reason(Space(*graph, shared), choice), "legal");
   EXPECT_EQ(reason(Space(*graph, alone), choice),
             "'w0': algorithm=hierarchical is not among those allowed");
@@ -82,7 +82,7 @@ TEST(Space, TakesFactorsWhereTheyAreSmallerThanTheGradient) {
   choice.places = {0, 1};
   EXPECT_EQ(reason(space, choice), "'w0': this algorithm needs the variable in one piece");
   choice.places = {0};
-  choice.update_at = ir::UpdateAt::kOwner;
+  choice.update_at = program::UpdateAt::kOwner;
   EXPECT_EQ(reason(space, choice), "'w0': this algorithm needs update_at=every_rank");
   EXPECT_EQ(reason(Space(*layers({4}, 1e-3), cluster), choice),
             "'w0': algorithm=sufficient_factors is not among those allowed")
@@ -99,7 +99,7 @@ TEST(Space, KeepsTheRowsOfSparseVariablesTogether) {
   EXPECT_EQ(reason(space, choice),
             "'w0' has a sparse gradient, whose rows travel whole: split axis 0");
   choice = reduced(0);
-  choice.update_at = ir::UpdateAt::kOwner;
+  choice.update_at = program::UpdateAt::kOwner;
   EXPECT_EQ(reason(space, choice), "'w0' is trained by rows, which their owners update anyway");
 }
 
@@ -109,8 +109,8 @@ TEST(Space, OptsInToWhatChangesNumbers) {
   const std::size_t before = Space(*graph, cluster).options(ir::VariableId(0)).size();
   Allowed allowed;
   allowed.most_staleness = 2;
-  ir::Compression half;
-  half.codec = ir::Codec::kFp16;
+  program::Compression half;
+  half.codec = program::Codec::kFp16;
   allowed.compressions = {half};
   const Space space(*graph, cluster, allowed);
   EXPECT_GT(space.options(ir::VariableId(0)).size(), 2 * before);
@@ -145,15 +145,15 @@ TEST(Moves, ChangeTheAlgorithmOfAGroupWhereThatIsLegal) {
   point.choices = {reduced(0), reduced(0), reduced(0), reduced(3)};
   point.choices[1] = on_servers({1});
   const Point before = point;
-  reduce_by(space, strategy::AllReduceAlgorithm::kSufficientFactors, ir::UpdateAt::kEveryRank,
+  reduce_by(space, strategy::AllReduceAlgorithm::kSufficientFactors, program::UpdateAt::kEveryRank,
             point, 0);
   EXPECT_EQ(point.choices[0].algorithm, strategy::AllReduceAlgorithm::kSufficientFactors);
   EXPECT_EQ(point.choices[1], before.choices[1]) << "is on a server";
   EXPECT_EQ(point.choices[2], before.choices[2]) << "is smaller than its factors";
   EXPECT_EQ(point.choices[3], before.choices[3]) << "is in another group";
-  reduce_by(space, strategy::AllReduceAlgorithm::kDirect, ir::UpdateAt::kOwner, point);
+  reduce_by(space, strategy::AllReduceAlgorithm::kDirect, program::UpdateAt::kOwner, point);
   for (const std::size_t each : {0U, 2U, 3U}) {
-    EXPECT_EQ(point.choices[each].update_at, ir::UpdateAt::kOwner) << each;
+    EXPECT_EQ(point.choices[each].update_at, program::UpdateAt::kOwner) << each;
   }
 }
 

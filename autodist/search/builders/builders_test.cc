@@ -61,10 +61,10 @@ void expect_golden(const std::string& specification) {
 
 TEST(Builders, OfOtherSystemsNameSaySoBesideTheirTimes) {
   EXPECT_EQ(shown_name("DDP-like"), "DDP-like (as AutoDist runs it)");
-  EXPECT_EQ(shown_name("Horovod-like:cycle_ms=5"),
-            "Horovod-like:cycle_ms=5 (as AutoDist runs it)");
+  EXPECT_EQ(shown_name("Horovod-like:cycle_ms=5"), "Horovod-like:cycle_ms=5 (as AutoDist runs it)");
   EXPECT_EQ(shown_name("builder DDP-like"), "builder DDP-like (as AutoDist runs it)");
-  for (const char* other : {"PartitionedPS", "AllReduce:algorithm=library", "found 3", "a.strategy"}) {
+  for (const char* other :
+       {"PartitionedPS", "AllReduce:algorithm=library", "found 3", "a.strategy"}) {
     EXPECT_EQ(shown_name(other), other);
   }
 }
@@ -123,9 +123,9 @@ TEST(Builders, CompressWhatEveryBuilderPlans) {
     const strategy::Strategy strategy =
         build_strategy(builder.name + ":compressor=fp16", small(), two_servers());
     const strategy::NodeConfig& node = strategy.nodes.front();
-    const ir::Compression compression = strategy::compression_of(
+    const program::Compression compression = strategy::compression_of(
         node.parts.empty() ? node.synchronizer : node.parts.front().synchronizer);
-    EXPECT_EQ(ir::to_string(compression), "fp16") << builder.name;
+    EXPECT_EQ(program::to_string(compression), "fp16") << builder.name;
   }
 }
 

@@ -60,10 +60,13 @@ const std::vector<std::pair<std::string, strategy::Compressor>> kTheirs{
     {"HorovodCompressor", strategy::Compressor::kHorovod},
     {"HorovodCompressorEF", strategy::Compressor::kHorovodEf},
     {"PowerSGDCompressor", strategy::Compressor::kPowerSgd}};
-const std::vector<std::pair<std::string, ir::Compression>> kOurs{
-    {"fp16", {ir::Codec::kFp16, false, 0}}, {"fp16+ef", {ir::Codec::kFp16, true, 0}},
-    {"bf16", {ir::Codec::kBf16, false, 0}}, {"bf16+ef", {ir::Codec::kBf16, true, 0}},
-    {"topk", {ir::Codec::kTopK, true, 0}},  {"powersgd", {ir::Codec::kPowerSgd, true, 0, 1}}};
+const std::vector<std::pair<std::string, program::Compression>> kOurs{
+    {"fp16", {program::Codec::kFp16, false, 0}},
+    {"fp16+ef", {program::Codec::kFp16, true, 0}},
+    {"bf16", {program::Codec::kBf16, false, 0}},
+    {"bf16+ef", {program::Codec::kBf16, true, 0}},
+    {"topk", {program::Codec::kTopK, true, 0}},
+    {"powersgd", {program::Codec::kPowerSgd, true, 0, 1}}};
 
 double density(const BuilderOptions& options) {
   const std::string& text = options.at("density");
@@ -87,8 +90,8 @@ void set_compression(const BuilderOptions& options, strategy::AllReduceSynchroni
     names.push_back(name);
     if (name != options.at("compressor")) continue;
     to.compression = value;
-    if (value.codec == ir::Codec::kTopK) to.compression.density = density(options);
-    if (value.codec == ir::Codec::kPowerSgd && options.count("rank") > 0) {
+    if (value.codec == program::Codec::kTopK) to.compression.density = density(options);
+    if (value.codec == program::Codec::kPowerSgd && options.count("rank") > 0) {
       to.compression.rank = whole(options, "rank", 1);
       to.compression.warm_start = truth(options, "warm_start");
     }
@@ -105,7 +108,7 @@ PsSynchronizer ps_of(const BuilderOptions& options) {
   strategy::AllReduceSynchronizer compressed;
   set_compression(options, compressed);
   ps.compression = strategy::compression_of(compressed);
-  if (ps.compression.codec == ir::Codec::kPowerSgd) {
+  if (ps.compression.codec == program::Codec::kPowerSgd) {
     fail(ErrorCode::kUsage,
          "builder: compressor={} sums factors of a matrix, which takes an all-reduce",
          options.at("compressor"));
@@ -136,9 +139,9 @@ strategy::AllReduceSynchronizer all_reduce_of(const BuilderOptions& options) {
     algorithms.emplace_back(name_of(algorithm), algorithm);
   }
   all_reduce.algorithm = one_of<AllReduceAlgorithm>(options, "algorithm", algorithms);
-  all_reduce.update_at = one_of<ir::UpdateAt>(
+  all_reduce.update_at = one_of<program::UpdateAt>(
       options, "update_at",
-      {{"every_rank", ir::UpdateAt::kEveryRank}, {"owner", ir::UpdateAt::kOwner}});
+      {{"every_rank", program::UpdateAt::kEveryRank}, {"owner", program::UpdateAt::kOwner}});
   return all_reduce;
 }
 

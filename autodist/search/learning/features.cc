@@ -84,19 +84,19 @@ struct Traffic {
   std::vector<double> owned;  // by rank
 };
 
-Traffic traffic_of(const ir::Program& program) {
+Traffic traffic_of(const program::Program& program) {
   Traffic traffic;
   traffic.owned.resize(program.ranks.size());
-  for (const ir::Slice& slice : program.slices) {
-    const auto bytes = static_cast<double>(ir::bytes_of(slice).value);
+  for (const program::Slice& slice : program.slices) {
+    const auto bytes = static_cast<double>(program::bytes_of(slice).value);
     traffic.bytes += bytes;
     traffic.owned[slice.owner.value] += bytes;
-    if (slice.update_at == ir::UpdateAt::kEveryRank) traffic.every_rank += bytes;
-    if (slice.rows != ir::RowTransfer::kNone) traffic.rows += bytes;
-    if (slice.route != ir::Route::kDirect) traffic.routed += bytes;
+    if (slice.update_at == program::UpdateAt::kEveryRank) traffic.every_rank += bytes;
+    if (slice.rows != program::RowTransfer::kNone) traffic.rows += bytes;
+    if (slice.route != program::Route::kDirect) traffic.routed += bytes;
     traffic.messages += 2 * (static_cast<double>(slice.members.size()) - 1);
   }
-  for (const ir::Collective& collective : program.collectives) {
+  for (const program::Collective& collective : program.collectives) {
     double bytes = 0;
     for (const ir::VariableId id : collective.variables) {
       bytes += static_cast<double>(ir::bytes_of(*program.graph, id).value);
@@ -213,8 +213,8 @@ const std::vector<std::string>& feature_names() {
   return names;
 }
 
-std::vector<double> plan_features(const strategy::Strategy& strategy, const ir::Program& program,
-                                  const cluster::Cluster& cluster,
+std::vector<double> plan_features(const strategy::Strategy& strategy,
+                                  const program::Program& program, const cluster::Cluster& cluster,
                                   const sim::Simulation& simulation) {
   const double step = simulation.step.value;
   const sim::Bounds& bounds = simulation.bounds;

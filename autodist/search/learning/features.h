@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "autodist/cluster/cluster.h"
-#include "autodist/ir/program.h"
+#include "autodist/program/program.h"
 #include "autodist/sim/simulator.h"
 #include "autodist/strategy/strategy.h"
 
@@ -25,8 +25,8 @@ PaperFeatures paper_features(const strategy::Strategy& strategy, const ir::Graph
 // are and of what size, who owns how much, what the links are. Shares and logarithms, so that what
 // was learned on one model and cluster says something of another. Parallel to feature_names().
 const std::vector<std::string>& feature_names();
-std::vector<double> plan_features(const strategy::Strategy& strategy, const ir::Program& program,
-                                  const cluster::Cluster& cluster,
+std::vector<double> plan_features(const strategy::Strategy& strategy,
+                                  const program::Program& program, const cluster::Cluster& cluster,
                                   const sim::Simulation& simulation);
 
 }  // namespace autodist::search

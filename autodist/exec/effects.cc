@@ -1,0 +1,172 @@
+// What the protocol asks for, on bytes. Messages are posted to the exchange; work goes to the
+// rank's job queue, most urgent first; sim/effects.cc has the table of what runs where and what it
+// costs.
+
+#include <utility>
+
+#include "autodist/exec/effects.h"
+#include "autodist/exec/rider.h"
+#include "autodist/exec/slice_notes.h"
+
+namespace autodist::exec {
+
+void Synchroniser::Performer::post(comm::FrameKind kind, program::Rank to, program::SliceId slice,
+                                   std::uint64_t step, const comm::Payload& payload,
+                                   const std::string& rider) const {
+  rank_.exchange_->post(to.value, {kind, step, slice.value, bytes_.samples,
+                                   rank_.program_.slice(slice).needed, payload, rider});
+}
+
+void Synchroniser::Performer::operator()(const protocol::Contribute& effect) const {
+  rank_.job_.for_each_contributed_to(rules(effect.slice), rank_.self_, [&](program::Rank to) {
+    post(comm::FrameKind::kContribute, to, effect.slice, effect.step, bytes_.payload, bytes_.rider);
+  });
+}
+
+void Synchroniser::Performer::operator()(const protocol::HandOn& effect) const {
+  const program::Rank to = rank_.job_.onward(rules(effect.slice), rank_.self_);
+  post(comm::FrameKind::kContribute, to, effect.slice, effect.step,
+       bytes_.samples == 0 ? comm::Payload{} : bytes_.payload, bytes_.rider);
+}
+
+void Synchroniser::Performer::operator()(const protocol::Return& effect) const {
+  rank_.job_.for_each_returned_to(rules(effect.slice), rank_.self_, [&](program::Rank to) {
+    post(comm::FrameKind::kResult, to, effect.slice, effect.step, bytes_.payload, bytes_.rider);
+  });
+}
+
+void Synchroniser::Performer::operator()(const protocol::Answer& effect) const {
+  post(comm::FrameKind::kResult, effect.to, effect.slice, effect.step, bytes_.payload, {});
+}
+
+void Synchroniser::Performer::operator()(const protocol::TellSums& effect) const {
+  rank_.post_sums(effect.lamb ? rank_.lamb_number(effect.slice) : effect.slice.value, effect.step,
+                  rank_.program_.slice(effect.slice).needed, bytes_.sums);
+}
+
+void Synchroniser::Performer::operator()(const protocol::TellServers& effect) const {
+  rank_.post_sums_to_servers(rank_.whole_number(effect.variable), effect.step, bytes_.sums);
+}
+
+void Synchroniser::Performer::operator()(const protocol::Ask& effect) const {
+  rank_.post_note(rules(effect.slice).owner.value, rank_.note_number(kAskBlock, effect.slice),
+                  effect.step, bytes_.payload);
+}
+
+void Synchroniser::Performer::operator()(const protocol::SendRows& effect) const {
+  rank_.post_note(effect.to.value, rank_.note_number(kRowsBlock, effect.slice), effect.step,
+                  bytes_.payload);
+}
+
+void Synchroniser::Performer::operator()(const protocol::TakeRows& effect) const {
+  rank_.fetcher_->take(effect.slice, effect.step, bytes_.payload);
+  rank_.tell(protocol::RowsArrived{effect.slice});
+}
+
+void Synchroniser::Performer::operator()(const protocol::Merge& effect) const {
+  rank_.jobs_->push(effect.step, rank_.program_.slice(effect.slice).needed,
+                    [&rank = rank_, effect] { rank.merge(effect.slice, effect.step); });
+}
+
+void Synchroniser::Performer::operator()(const protocol::Measure& effect) const {
+  rank_.jobs_->push(effect.step, Seconds{},
+                    [&rank = rank_, effect] { rank.measure(effect.slice, effect.step); });
+}
+
+void Synchroniser::Performer::operator()(const protocol::Update& effect) const {
+  rank_.jobs_->push(effect.step, Seconds{},
+                    [&rank = rank_, effect] { rank.update_slice(effect.slice, effect.step); });
+}
+
+void Synchroniser::Performer::operator()(const protocol::Install& effect) const {
+  rank_.jobs_->push(effect.step, rank_.needed_[effect.variable.value],
+                    [&rank = rank_, effect] { rank.install(effect.variable, effect.step); });
+}
+
+void Synchroniser::Performer::operator()(const protocol::GiveRows& effect) const {
+  rank_.jobs_->push(effect.step, Seconds{}, [&rank = rank_, effect] {
+    rank.give_rows(effect.slice, effect.to, effect.step);
+  });
+}
+
+void Synchroniser::Performer::operator()(const protocol::Take& effect) const {
+  rank_.take_result(effect.slice, effect.step, bytes_);
+}
+
+void Synchroniser::Performer::operator()(const protocol::Open& /*effect*/) const {
+  rank_.signal_.notify();
+}
+
+void Synchroniser::Performer::operator()(const protocol::Agreed& /*effect*/) const {
+  rank_.signal_.notify();
+}
+
+void Synchroniser::Performer::operator()(const protocol::NormKnown& /*effect*/) const {
+  rank_.signal_.notify();
+}
+
+Synchroniser::EventBytes Synchroniser::event_bytes(CombinedSlice combined) {
+  return {combined.samples, std::move(combined.payload), std::move(combined.rider),
+          std::move(combined.sums)};
+}
+
+void Synchroniser::merge(program::SliceId slice, std::uint64_t step) {
+  const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
+  const EventBytes bytes = event_bytes(owner_->merge(slice, step));
+  if (trace_.enabled()) {
+    trace_.add(program::Activity::kMerge, program::StreamKind::kTransfer, step, name_of(slice),
+               program::bytes_of(program_.slice(slice)), start,
+               program::SliceWay{slice, self_, false});
+  }
+  put_sums(slice, step, /*lamb=*/false, bytes.sums);
+  tell(protocol::Merged{slice}, bytes);
+}
+
+void Synchroniser::measure(program::SliceId slice, std::uint64_t step) {
+  EventBytes bytes;
+  bytes.sums = owner_->measure(slice, step);
+  put_sums(slice, step, /*lamb=*/true, bytes.sums);
+  tell(protocol::Measured{slice}, bytes);
+}
+
+void Synchroniser::update_slice(program::SliceId slice, std::uint64_t step) {
+  const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
+  const EventBytes bytes = event_bytes(owner_->update(slice, step));
+  if (trace_.enabled()) {
+    trace_.add(program::Activity::kUpdate, program::StreamKind::kTransfer, step, name_of(slice),
+               program::bytes_of(program_.slice(slice)), start);
+  }
+  tell(protocol::Updated{slice}, bytes);
+}
+
+void Synchroniser::install(ir::VariableId variable, std::uint64_t step) {
+  const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
+  variables_->install(variable, step);
+  if (trace_.enabled()) {
+    trace_.add(program::Activity::kInstall, program::StreamKind::kTransfer, step,
+               program_.graph->variable(variable).name, ir::bytes_of(*program_.graph, variable),
+               start);
+  }
+  tell(protocol::Installed{variable});
+}
+
+void Synchroniser::give_rows(program::SliceId slice, program::Rank to, std::uint64_t step) {
+  EventBytes bytes;
+  bytes.payload = owner_->give_rows(slice, to, step);
+  tell(protocol::RowsGiven{to, slice, step}, bytes);
+}
+
+void Synchroniser::take_result(program::SliceId slice, std::uint64_t step,
+                               const EventBytes& bytes) {
+  Rider said = decode_rider(bytes.rider);
+  if (slice == sums_slice_) job_sums_.put(step, std::move(said.sums));
+  bool goes_in = false;
+  {
+    const Signal::Lock lock = signal_.lock();
+    goes_in = protocol_.may_go_in(slice, step);
+  }
+  variables_->take(slice, step, bytes.samples, bytes.payload, std::move(said.news), goes_in);
+  tell(protocol::Taken{slice, step});
+}
+
+}  // namespace autodist::exec

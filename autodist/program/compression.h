@@ -1,0 +1,62 @@
+// How a gradient is made smaller on the wire. Parameters that come back are never compressed: an
+// owner's master copy keeps its bits.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autodist/base/dtype.h"
+
+namespace autodist::program {
+
+enum class Codec : std::uint8_t {
+  kNone,
+  kFp16,  // IEEE half precision; what is larger becomes the largest finite value
+  kBf16,  // float's exponent, 8 bits of significand
+  kTopK,  // the elements of largest magnitude, with their places
+  // Two thin matrices whose product is near the gradient: one step of a power iteration (Vogels et
+  // al., "PowerSGD", NeurIPS 2019). Sums of factors are factors of sums, so all-reduces only.
+  kPowerSgd,
+};
+
+struct Compression {
+  Codec codec = Codec::kNone;
+  // What the codec loses is added to the next step's gradient before it is encoded (Karimireddy et
+  // al., "Error feedback fixes SignSGD", ICML 2019).
+  bool error_feedback = false;
+  double density = 0;      // kTopK: share of the elements that leave, in (0, 1]; 0 for the others
+  std::int32_t rank = 0;   // kPowerSgd: columns of each factor, from 1 on; 0 for the others
+  bool warm_start = true;  // kPowerSgd: iterate on from the last step's factor
+
+  friend bool operator==(const Compression& a, const Compression& b) {
+    return a.codec == b.codec && a.error_feedback == b.error_feedback && a.density == b.density &&
+           a.rank == b.rank && a.warm_start == b.warm_start;
+  }
+  friend bool operator!=(const Compression& a, const Compression& b) { return !(a == b); }
+};
+
+// "fp16", "bf16+ef", "topk(0.01)+ef", "powersgd(2)+ef", "powersgd(2,cold)"; "" for none.
+std::string to_string(const Compression& compression);
+
+// Elements that leave of `elements` under kTopK: at least one.
+std::int64_t kept(const Compression& compression, std::int64_t elements);
+
+// A gradient as the matrix that kPowerSgd factors: the first dimension by all others. Without
+// elements for less than two dimensions.
+struct MatrixShape {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+MatrixShape matrix_of(const std::vector<std::int64_t>& shape);
+// The columns of its factors; nothing where both together would not have less than half of its
+// elements, so that it travels as it is.
+std::optional<std::int64_t> factor_rank(const Compression& compression, MatrixShape shape);
+
+// Bytes of one contribution of `elements` elements of `dtype`. Never more than uncompressed: where
+// the codec would not gain, the elements travel as they are.
+std::int64_t contribution_bytes(const Compression& compression, DType dtype, std::int64_t elements);
+
+}  // namespace autodist::program

@@ -1,0 +1,337 @@
+// A Program is what the whole job does in one step: one table of slices, and one list of streams
+// per role (a set of ranks that do the same). Passes write it; the simulator and the executor read
+// it.
+//
+// No measured figure stands in it but those that the Strategy fixes (`needed`), so every rank that
+// rewrites the same Graph, Strategy and Cluster gets the same Program, and digest_of() proves it.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "autodist/base/dtype.h"
+#include "autodist/base/id.h"
+#include "autodist/base/units.h"
+#include "autodist/ir/graph.h"
+#include "autodist/ir/loss_scaling.h"
+#include "autodist/program/compression.h"
+
+namespace autodist::program {
+
+// A process with one device (or a node that only serves). 0 is the chief.
+using Rank = Id<struct RankTag>;
+using ShardId = Id<struct ShardTag>;
+using SliceId = Id<struct SliceTag>;
+using CollectiveId = Id<struct CollectiveTag>;
+using ClipId = Id<struct ClipTag>;
+using TransferId = Id<struct TransferTag>;
+
+struct RankInfo {
+  std::string node;    // address
+  std::string device;  // "10.0.0.1:CPU:0"
+  // Its place among the ranks that compute; nothing for a rank that only serves. Each computes a
+  // part of the batch or, of a placed graph, a stage of a part (Program::stages).
+  std::optional<std::uint32_t> replica;
+
+  friend bool operator==(const RankInfo&, const RankInfo&);
+};
+
+// Rows [begin, end) of a variable along `axis`; the whole variable when it is not partitioned.
+struct Shard {
+  ir::VariableId variable;
+  std::string name;  // "fc1.weight" or "fc1.weight/part_0"
+  std::uint32_t axis = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t elements = 0;
+
+  friend bool operator==(const Shard&, const Shard&);
+};
+
+// Elements [begin, end) of a shard, in the shard's own row-major order.
+struct Piece {
+  ShardId shard;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  friend bool operator==(const Piece&, const Piece&);
+};
+
+// Who applies the update rule: the owner (what comes back are parameters) or every rank (what comes
+// back is the averaged gradient).
+enum class UpdateAt : std::uint8_t { kOwner, kEveryRank };
+
+// How the rows of a variable that is trained by rows travel (ir/rows.h). Its slices are blocks of
+// whole rows, and a contribution is a list of the rows that the step touched.
+enum class RowTransfer : std::uint8_t {
+  kNone,    // not by rows: all elements
+  kFetch,   // to the owner; a member asks it for the rows that its next batch reads
+  kReturn,  // to the owner, which sends the rows that changed to every member
+  kGather,  // to every member, each of which updates a copy of its own
+};
+std::string name_of(RowTransfer rows);  // "none", "fetch", "return", "gather"
+
+// The way of contributions to the owner, and back of what it makes of them (program/route.h). All
+// of them carry the same bytes in all; what differs is over which links.
+enum class Route : std::uint8_t {
+  kDirect,   // every member to the owner, and back
+  kProxies,  // to the owner likewise; what comes back crosses to each node once, and is passed on
+  kNodes,    // the members of a node meet at one of them, in both directions
+  kTree,     // a binary tree with the owner at its root
+  kRing,     // a chain from owner + 1 around to the owner, each adding its own; and back
+};
+std::string name_of(Route route);  // "direct", "proxies", "nodes", "tree", "ring"
+
+// A scheduling piece on the wire. Members send their gradients to the owner, which sums them in
+// rank order once the last is in, and sends the result back to all of them.
+struct Slice {
+  std::vector<Piece> pieces;  // one dtype; several: small neighbours fused
+  DType dtype = DType::kFloat32;
+  Rank owner;
+  Seconds needed;  // first use after the step's start: the priority; smaller leaves first
+  std::vector<Rank> members;  // ascending
+  UpdateAt update_at = UpdateAt::kOwner;
+  // Steps by which a gate may lag: at step k it opens from version k - staleness on. The owner sums
+  // step by step all the same. Above 0 only where the owner updates.
+  std::uint32_t staleness = 0;
+  // False: the owner applies each contribution as it comes and answers its sender alone. No
+  // versions, no bound. Only where the owner updates; staleness is 0 then.
+  bool synchronous = true;
+  // Of contributions; and of the averaged gradient, where every rank updates.
+  Compression compression = {};
+  RowTransfer rows = RowTransfer::kNone;  // else one piece, updated at the owner, uncompressed
+  // Other than kDirect only where whole elements travel; kNodes, kTree and kRing: synchronous and
+  // uncompressed, for what meets on the way is added there.
+  Route route = Route::kDirect;
+  // A contribution is two matrices whose product is the gradient of the one piece, a whole
+  // variable. It goes to every member; each multiplies and adds up, and updates its own copy
+  // ("sufficient factor broadcasting", Xie et al., UAI 2016).
+  bool sufficient_factors = false;
+
+  friend bool operator==(const Slice&, const Slice&);
+};
+std::int64_t element_count(const Slice& slice);
+// Whether contributions go to every member, each of which makes the result for itself.
+bool combined_by_all(const Slice& slice);
+// Whether this rank makes the result of a slice: sums the contributions and, where owners update,
+// applies the update.
+bool combines(const Slice& slice, Rank rank);
+Bytes bytes_of(const Slice& slice);
+// Of a member's contribution and of what comes back, compressed. An average of top-k contributions
+// has places of its own: at most as many as all members sent.
+Bytes contribution_bytes(const Slice& slice);
+Bytes result_bytes(const Slice& slice);
+
+// One library all-reduce over the concatenated gradients of its variables.
+struct Collective {
+  std::vector<ir::VariableId> variables;
+  DType dtype = DType::kFloat32;
+  std::vector<Rank> members;
+  std::string spec;  // "AUTO", "NCCL", "RING": what the Strategy asks for
+  // kPowerSgd or none: two all-reduces, of the one factors and of the others. Variables that it
+  // does not pay for (factor_rank) go with the first as they are.
+  Compression compression = {};
+
+  friend bool operator==(const Collective&, const Collective&);
+};
+
+// Elements that a member of the collective brings to it: of gradients, or of both factors, and one
+// for the samples.
+std::int64_t element_count(const ir::Graph& graph, const Collective& collective);
+
+// Of a placed graph: a value that a stage makes and others of its replica read, or the state of the
+// random generator, which the stages of a replica share.
+struct Transfer {
+  std::optional<ir::ValueId> value;  // nothing: the generator's state
+  std::uint32_t micro_batch = 0;
+  std::uint32_t from = 0;         // stage
+  std::vector<std::uint32_t> to;  // stages, ascending
+
+  friend bool operator==(const Transfer&, const Transfer&);
+};
+
+// As traces call it: "%12 of stage 0", "the generator of stage 1".
+std::string name_of(const Transfer& transfer);
+
+// How a variable is synchronised: its slices, or a library collective, or neither (one rank alone,
+// or unused by the step).
+struct VariablePlan {
+  std::vector<SliceId> slices;
+  std::optional<CollectiveId> collective;
+  std::optional<ClipId> clip;  // its update waits for this norm
+
+  friend bool operator==(const VariablePlan&, const VariablePlan&);
+};
+
+// Instructions. Within a stream they are issued in order; across streams only stated dependencies
+// hold.
+struct Gate {  // waits for the version of the variable that this step may use
+  ir::VariableId variable;
+};
+// Asks the owners for the rows that the step reads, by the values that hold their numbers; the
+// variable's gate waits for them.
+struct Fetch {
+  ir::VariableId variable;
+  std::vector<ir::ValueId> rows;
+};
+struct Compute {
+  ir::OpId op;
+  std::uint32_t micro_batch = 0;
+};
+// The gradient is complete: hand it over, do not wait. Of a micro-batch before the last: add it up.
+struct Contribute {
+  ir::VariableId variable;
+  ir::ValueId gradient;
+  std::uint32_t micro_batch = 0;
+};
+struct Release {  // last read of this step: a newer version may be installed from here on
+  ir::VariableId variable;
+};
+// Keeps the two matrices whose product will be the gradient, for its Contribute: before the op that
+// multiplies them, which may be the last to read them.
+struct KeepFactors {
+  ir::VariableId variable;
+  ir::ValueId left;
+  ir::ValueId right;
+};
+struct AllReduce {  // a library collective; the order of these is the same on all ranks
+  CollectiveId collective;
+};
+// Applies the rule at this rank: after a collective, or when the rank is alone. What slices bring
+// is applied as it is installed, without an instruction.
+struct Update {
+  ir::VariableId variable;
+};
+// A declared barrier: the joint norm of a clip's averaged gradients, before the first Update here
+// of a variable of the clip. Owners and installations wait for it by VariablePlan::clip.
+struct Norm {
+  ClipId clip;
+};
+// A declared barrier behind the last gradient: no variable of this step is updated before every
+// rank that computes has said whether its gradients are finite. Where one is not, nobody updates.
+struct AgreeFinite {
+  ir::LossScaling scaling;
+};
+// A declared barrier that only the simulator performs: the stream waits until every variable has
+// the step's version, as the loops of other systems do (docs/decisions/032). A Program that is
+// executed has none.
+struct StepBarrier {};
+struct Send {  // its value is there: hand it over, do not wait
+  TransferId transfer;
+};
+struct Receive {  // waits for it
+  TransferId transfer;
+};
+using Instruction = std::variant<Gate, Compute, Contribute, Release, AllReduce, Update, Norm,
+                                 AgreeFinite, Fetch, KeepFactors, Send, Receive, StepBarrier>;
+bool operator==(const Instruction& a, const Instruction& b);
+
+enum class StreamKind : std::uint8_t { kCompute, kCollective, kTransfer };
+std::string name_of(StreamKind kind);  // "compute", "collective", "transfer"
+
+struct Stream {
+  StreamKind kind = StreamKind::kCompute;
+  std::vector<Instruction> instructions;
+
+  friend bool operator==(const Stream&, const Stream&);
+};
+
+// Ranks that do the same.
+struct Role {
+  std::vector<Rank> ranks;
+  std::vector<Stream> streams;  // empty for ranks that only serve
+
+  friend bool operator==(const Role&, const Role&);
+};
+
+// What may be on its way over one network card, in windows: more than one, so that a slow
+// destination does not hold up the others.
+inline constexpr std::int64_t kWindowsPerCard = 4;
+
+struct Program {
+  std::shared_ptr<const ir::Graph> graph;
+  std::vector<RankInfo> ranks;
+  std::vector<Shard> shards;
+  std::vector<Slice> slices;
+  std::vector<Collective> collectives;
+  std::vector<VariablePlan> variables;  // parallel to graph->variables
+  std::vector<Role> roles;
+  // Ranks that share the ops of one replica: `stages` consecutive RankInfo::replica. Above 1 the
+  // graph is placed: every stage has a role, and every op stands in one of them.
+  std::uint32_t stages = 1;
+  std::uint32_t micro_batches = 1;  // of a placed graph's step
+  std::vector<Transfer> transfers;  // of a placed graph
+  // On its way from a rank to one other at most; 0: as whoever runs it has it by default.
+  Bytes window;
+  // What each part of a batch is in relation to the others; empty: they are equal.
+  std::vector<std::int64_t> batch_shares;
+
+  [[nodiscard]] const Transfer& transfer(TransferId id) const { return transfers[id.value]; }
+  [[nodiscard]] bool is_placed() const { return stages > 1; }
+  // Parts of the batch, and which one a rank works on with which stage. REQUIRES: it computes.
+  [[nodiscard]] std::uint32_t batch_parts() const { return replica_count() / stages; }
+  [[nodiscard]] std::uint32_t batch_part(Rank rank) const {
+    return *ranks[rank.value].replica / stages;
+  }
+  [[nodiscard]] std::uint32_t stage(Rank rank) const { return *ranks[rank.value].replica % stages; }
+  // The rank of a stage of the same replica.
+  [[nodiscard]] Rank stage_mate(Rank rank, std::uint32_t stage) const;
+
+  [[nodiscard]] const Slice& slice(SliceId id) const { return slices[id.value]; }
+  [[nodiscard]] const Shard& shard(ShardId id) const { return shards[id.value]; }
+  [[nodiscard]] const VariablePlan& plan(ir::VariableId id) const { return variables[id.value]; }
+  [[nodiscard]] std::uint32_t replica_count() const;  // ranks that compute
+  [[nodiscard]] bool computes(Rank rank) const { return ranks[rank.value].replica.has_value(); }
+  // Of all slices of the variable; 0 where it has none.
+  [[nodiscard]] std::uint32_t staleness(ir::VariableId id) const;
+  // The largest of all variables.
+  [[nodiscard]] std::uint32_t staleness() const;
+  [[nodiscard]] bool synchronous(ir::VariableId id) const;
+  // How the rows of the variable travel; kNone where it has no slices.
+  [[nodiscard]] RowTransfer rows(ir::VariableId id) const;
+  // Whether contributions to it are two matrices each (Slice::sufficient_factors).
+  [[nodiscard]] bool travels_as_factors(ir::VariableId id) const;
+  // Whether some variable's copies hold only the rows that were fetched.
+  [[nodiscard]] bool fetches_rows() const;
+  [[nodiscard]] bool synchronous() const;  // all variables are
+  // Whether every gate waits for the version of its own step. Else it depends on the clock which
+  // values it finds.
+  [[nodiscard]] bool in_step() const { return staleness() == 0 && synchronous(); }
+  // Whether a run repeats bit for bit: a library adds up in an order of its own.
+  [[nodiscard]] bool reproducible() const { return in_step() && collectives.empty(); }
+};
+
+// What the Program agrees on finiteness for; nothing without loss scaling.
+std::optional<ir::LossScaling> loss_scaling_of(const Program& program);
+
+// The part that one rank runs. REQUIRES: rank < program.ranks.size().
+const Role& role_of(const Program& program, Rank rank);
+
+// Samples of a global batch of `batch` that replica `index` of `count` takes, as NumPy's
+// array_split: the first batch % count replicas take one more. [begin, end)
+std::pair<std::int64_t, std::int64_t> replica_rows(std::int64_t batch, std::uint32_t index,
+                                                   std::uint32_t count);
+
+// Samples of a global batch of `batch` that a part of it has: as `batch_shares` say, down to whole
+// samples, else as above. [begin, end). REQUIRES: part < program.batch_parts().
+std::pair<std::int64_t, std::int64_t> part_rows(const Program& program, std::int64_t batch,
+                                                std::uint32_t part);
+
+// Covers the graph's structure and update rules, ranks, slices, collectives, streams.
+Digest digest_of(const Program& program);
+
+// The text form of docs/formats/program.md.
+std::string to_text(const Program& program);
+
+// Throws InternalError (a pass is wrong): ids out of range, slices that overlap or leave elements
+// of a used variable uncovered, an op missing or twice, a gate after a read, a contribute before
+// the gradient is complete, a release before the last read; of a placed graph also a value that is
+// read where it is not, and a storage that two stages touch and one writes.
+void verify(const Program& program);
+
+}  // namespace autodist::program
