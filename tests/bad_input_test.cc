@@ -154,6 +154,8 @@ TEST(BadInput, ALabelThatIsNoClass) {
   EXPECT_GT(job.wait(60s), 0) << job.err();
   EXPECT_EQ(lines_of(job.err()).size(), 2U) << job.err();
   EXPECT_NE(job.err().find("left: Target 12 is out of bounds."), std::string::npos) << job.err();
+  EXPECT_TRUE(std::regex_search(
+      job.err(), std::regex("train: step [0-3]: sample 63: libtorch refuses "))) << job.err();
 }
 
 TEST(BadInput, MoreRanksThanOpenFilesHold) {

@@ -1,11 +1,14 @@
 #include "autodist/app/torch/training.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <deque>
 #include <memory>
 #include <numeric>
+#include <regex>
 
 #include "autodist/app/metrics.h"
 #include "autodist/app/torch/sample_order.h"
@@ -90,6 +93,32 @@ void write(Logs& logs, const Progress& progress, const TrainingOptions& options)
   }
 }
 
+// Which of these samples has the label that libtorch refuses: "sample 47: "; empty where another
+// thing is refused.
+std::string refused_sample(const std::string& refusal, const torch::Tensor& labels,
+                           const std::vector<std::int64_t>& samples) {
+  std::smatch found;
+  const bool is_label =
+      std::regex_search(refusal, found, std::regex("Target (-?[0-9]+) is out of bounds"));
+  if (!is_label || !torch::isIntegralType(labels.scalar_type(), /*includeBool=*/false)) return "";
+  const torch::Tensor rows = labels.eq(std::int64_t{std::stol(found[1])}).nonzero();
+  const auto most = static_cast<std::int64_t>(samples.size());
+  if (rows.size(0) == 0 || rows[0][0].item<std::int64_t>() >= most) return "";
+  return fmt::format("sample {}: ",
+                     samples[static_cast<std::size_t>(rows[0][0].item<std::int64_t>())]);
+}
+
+void run_step(Session& session, const Batch& batch, const std::vector<std::int64_t>& samples) {
+  try {
+    session.run(batch);
+  } catch (const c10::Error& error) {
+    const std::string refusal = error.what_without_backtrace();
+    fail(ErrorCode::kUsage, "train: step {}: {}libtorch refuses what model and data ask for: {}",
+         session.step(), refused_sample(refusal, batch.back(), samples),
+         refusal.substr(0, refusal.find('\n')));
+  }
+}
+
 // Checkpoints: where one cannot be written, the next one is tried.
 class Saver {
  public:
@@ -143,7 +172,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
   while (session.step() < options.steps && !result.interrupted) {
     const std::vector<std::int64_t> rows = order.rows(session.step());
     const auto samples = static_cast<std::int64_t>(rows.size());
-    session.run(data.batch(rows));
+    run_step(session, data.batch(rows), rows);
     const StepReport report = session.last();
     const bool due = options.save_every > 0 && session.step() % options.save_every == 0;
     // To stop and to save by the clock is decided alike by all ranks, one step after one asked for
