@@ -87,6 +87,12 @@ def logs(autodist, disk):
     for option in ("--log", "--tensorboard"):
         assert len(complaints(done.stderr, f"{option} ")) == 2, done.stderr  # once, and at the end
     assert '"steps":5' in done.stdout, done.stdout
+    done = run([autodist, "train", "digits", "--cluster", "local:2", "--builder", "PS", "--steps", "5", "--trace",
+                disk / "trace.json", "--report", disk / "page.html"], 6)
+    assert "done after step 5" in done.stdout and "report: " not in done.stdout, done.stdout
+    for option in ("--trace", "--report"):
+        assert len(complaints(done.stderr, f"{option} {disk}")) == 1, done.stderr
+    assert not [each for each in disk.iterdir() if "trace" in each.name or "page" in each.name], list(disk.iterdir())
     done = run([autodist, "run", "--cluster", "local:2", "--logs", disk, "--", "/bin/sh", "-c", "echo a; echo b"], 6)
     assert len(done.stdout.splitlines()) == 4, done.stdout
     assert len(complaints(done.stderr, "rank-")) == 2, done.stderr

@@ -257,6 +257,13 @@ std::uint32_t rank_in(const cluster::Cluster& cluster, bool cpu_only, const Laun
   fail(ErrorCode::kUsage, "this machine is none of the cluster's {}", fmt::join(addresses, ", "));
 }
 
+bool becomes_chief(const std::string& specification, bool cpu_only,
+                   const Environment& environment) {
+  const auto launched = launcher_of(environment);
+  if (!launched) return environment("AUTODIST_RANK").value_or("0") == "0";
+  return rank_in(cluster_of(specification, launched), cpu_only, *launched) == 0;
+}
+
 std::vector<std::string> expand_node_list(const std::string& list) {
   std::vector<std::string> nodes;
   std::size_t begin = 0;

@@ -48,6 +48,10 @@ cluster::Cluster cluster_of(const std::string& specification,
 // of the cluster's.
 std::uint32_t rank_in(const cluster::Cluster& cluster, bool cpu_only, const Launched& launched);
 
+// Whether this process becomes the job's rank 0: what that one alone reads and writes is looked at
+// before the ranks meet. Throws as cluster_of() and rank_in().
+bool becomes_chief(const std::string& specification, bool cpu_only, const Environment& environment);
+
 // Slurm's short form, "gpu[01-03,7],head" -> gpu01 gpu02 gpu03 gpu7 head. Throws Error(kUsage).
 std::vector<std::string> expand_node_list(const std::string& list);
 

@@ -134,5 +134,17 @@ TEST(Launcher, SlurmsCountsAreExpanded) {
   }
 }
 
+TEST(Launcher, WhoBecomesTheChiefIsKnownBeforeTheRanksMeet) {
+  EXPECT_TRUE(becomes_chief("local:2", false, of({})));
+  EXPECT_TRUE(becomes_chief("local:2", false, of({{"AUTODIST_RANK", "0"}})));
+  EXPECT_FALSE(becomes_chief("local:2", false, of({{"AUTODIST_RANK", "1"}})));
+  for (const char* rank : {"0", "1"}) {
+    const auto environment = of({{"TORCHELASTIC_RUN_ID", "a"}, {"MASTER_ADDR", "127.0.0.1"},
+                                 {"MASTER_PORT", "4711"}, {"RANK", rank}, {"WORLD_SIZE", "2"},
+                                 {"LOCAL_RANK", rank}, {"LOCAL_WORLD_SIZE", "2"}});
+    EXPECT_EQ(becomes_chief("", false, environment), std::string(rank) == "0");
+  }
+}
+
 }  // namespace
 }  // namespace autodist::app

@@ -16,6 +16,9 @@ namespace {
 // What begins an empty file goes with its first step.
 class Log : public MetricsLog {
  public:
+  Log(const std::string& option, const std::string& path)
+      : file_(path, option + " " + path), begun_(!file_.began_empty()) {}
+
   bool write(const StepMetrics& metrics) final {
     const std::string record = (begun_ ? "" : beginning(metrics)) + step(metrics);
     const bool written = file_.append(record);
@@ -25,9 +28,6 @@ class Log : public MetricsLog {
   [[nodiscard]] const std::string& failure() const final { return file_.failure(); }
 
  protected:
-  Log(const std::string& path, const std::string& option)
-      : file_(path, option + " " + path), begun_(!file_.began_empty()) {}
-
   virtual std::string beginning(const StepMetrics& /*metrics*/) { return ""; }
   virtual std::string step(const StepMetrics& metrics) = 0;
 
@@ -38,7 +38,7 @@ class Log : public MetricsLog {
 
 class JsonLines final : public Log {
  public:
-  explicit JsonLines(const std::string& path) : Log(path, "--log") {}
+  using Log::Log;
 
  private:
   std::string step(const StepMetrics& metrics) override {
@@ -50,7 +50,7 @@ class JsonLines final : public Log {
 
 class Csv final : public Log {
  public:
-  explicit Csv(const std::string& path) : Log(path, "--log") {}
+  using Log::Log;
 
  private:
   std::string beginning(const StepMetrics& metrics) override {
@@ -98,8 +98,8 @@ std::string event_file(const std::string& folder, double unix_seconds) {
 
 class TensorBoard final : public Log {
  public:
-  TensorBoard(const std::string& folder, double unix_seconds)
-      : Log(event_file(folder, unix_seconds), "--tensorboard"), began_(unix_seconds) {}
+  TensorBoard(const std::string& option, const std::string& folder, double unix_seconds)
+      : Log(option, event_file(folder, unix_seconds)), began_(unix_seconds) {}
 
  private:
   std::string beginning(const StepMetrics& /*metrics*/) override {
@@ -125,15 +125,16 @@ class TensorBoard final : public Log {
 
 }  // namespace
 
-std::unique_ptr<MetricsLog> open_lines(const std::string& path) {
+std::unique_ptr<MetricsLog> open_lines(const std::string& option, const std::string& path) {
   constexpr std::string_view kCsv = ".csv";
   const bool csv = path.size() > kCsv.size() && path.substr(path.size() - kCsv.size()) == kCsv;
-  if (csv) return std::make_unique<Csv>(path);
-  return std::make_unique<JsonLines>(path);
+  if (csv) return std::make_unique<Csv>(option, path);
+  return std::make_unique<JsonLines>(option, path);
 }
 
-std::unique_ptr<MetricsLog> open_tensorboard(const std::string& folder, double unix_seconds) {
-  return std::make_unique<TensorBoard>(folder, unix_seconds);
+std::unique_ptr<MetricsLog> open_tensorboard(const std::string& option, const std::string& folder,
+                                             double unix_seconds) {
+  return std::make_unique<TensorBoard>(option, folder, unix_seconds);
 }
 
 std::string tensorboard_record(const std::string& bytes) {

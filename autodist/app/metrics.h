@@ -29,11 +29,12 @@ class MetricsLog {
 };
 
 // One line per step, appended: CSV where the name ends in .csv (with a head where the file is
-// empty), else JSON. Throws Error(kUsage) where it cannot be written.
-std::unique_ptr<MetricsLog> open_lines(const std::string& path);
+// empty), else JSON. Throws Error(kUsage) where it cannot be written. `option` names it in messages.
+std::unique_ptr<MetricsLog> open_lines(const std::string& option, const std::string& path);
 
 // A new event file in `folder`, which is made where it is missing. Throws Error(kUsage).
-std::unique_ptr<MetricsLog> open_tensorboard(const std::string& folder, double unix_seconds);
+std::unique_ptr<MetricsLog> open_tensorboard(const std::string& option, const std::string& folder,
+                                             double unix_seconds);
 
 // One record of an event file: its length, its bytes, a masked CRC-32C of each.
 std::string tensorboard_record(const std::string& bytes);

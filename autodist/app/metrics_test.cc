@@ -41,22 +41,22 @@ class Metrics : public ::testing::Test {
 
 TEST_F(Metrics, JsonLinesAndCsvGoByTheName) {
   for (const std::int64_t step : {3, 4}) {  // each run appends
-    open_lines(folder_ / "log.jsonl")->write(at(step));
-    open_lines(folder_ / "log.csv")->write(at(step));
+    open_lines("--log", folder_ / "log.jsonl")->write(at(step));
+    open_lines("--log", folder_ / "log.csv")->write(at(step));
   }
   EXPECT_EQ(slurp(folder_ / "log.jsonl"),
             "{\"step\":3,\"loss\":0.75,\"samples_per_second\":1000.0}\n"
             "{\"step\":4,\"loss\":1.0,\"samples_per_second\":1000.0}\n");
   EXPECT_EQ(slurp(folder_ / "log.csv"), "step,loss,samples_per_second\n3,0.75,1000\n4,1,1000\n");
-  EXPECT_THROW(open_lines(folder_ / "no/such/folder/log.csv"), Error);
+  EXPECT_THROW(open_lines("--log", folder_ / "no/such/folder/log.csv"), Error);
 }
 
 TEST_F(Metrics, AFullDiskIsSaidAndLeavesWholeRows) {
-  const auto full = open_lines("/dev/full");
+  const auto full = open_lines("log=", "/dev/full");
   EXPECT_EQ(full->failure(), "");
   EXPECT_FALSE(full->write(at(1)));
   EXPECT_FALSE(full->write(at(2)));
-  EXPECT_EQ(full->failure(), "--log /dev/full: No space left on device");
+  EXPECT_EQ(full->failure(), "log= /dev/full: No space left on device");
 
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
@@ -65,7 +65,7 @@ TEST_F(Metrics, AFullDiskIsSaidAndLeavesWholeRows) {
     const rlimit low{bytes, before.rlim_max};
     ::setrlimit(RLIMIT_FSIZE, &low);
   };
-  const auto csv = open_lines(folder_ / "log.csv");
+  const auto csv = open_lines("--log", folder_ / "log.csv");
   limit(10);  // the head fits, its row does not
   EXPECT_FALSE(csv->write(at(1)));
   limit(before.rlim_cur);
@@ -92,7 +92,7 @@ TEST(TensorBoardRecord, HasLengthAndMaskedChecksums) {
 
 TEST_F(Metrics, TensorBoardsEventsSayStepAndValues) {
   {
-    const auto log = open_tensorboard(folder_ / "runs/a", 1.5e9);
+    const auto log = open_tensorboard("--tensorboard", folder_ / "runs/a", 1.5e9);
     log->write(at(0));
     log->write(at(7));
   }

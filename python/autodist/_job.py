@@ -43,7 +43,7 @@ def _own_command():
     repeatable = not script.startswith("<") or sys.argv[:1] == ["-c"]
     if not repeatable or "--multiprocessing-fork" in arguments or not sys.executable:
         return None
-    return [sys.executable, *arguments]
+    return [os.fsencode(each) for each in (sys.executable, *arguments)]
 
 
 class AutoDist:
@@ -170,7 +170,7 @@ class AutoDist:
         options = _autodist.JobOptions()
         options.builder, own = chosen_builder(builder or "auto", builders)
         options.set_builders(own)
-        options.strategy_file = "" if strategy_file is None else os.fspath(strategy_file)
+        options.strategy_file = "" if strategy_file is None else os.fsencode(strategy_file)
         options.seed = seed
         options.cpu_only = cpu_only
         options.accumulate = accumulate
@@ -188,16 +188,16 @@ class AutoDist:
         options.trace = trace or report is not None
         options.trace_steps = trace_steps if trace else min(trace_steps, _REPORTED_STEPS)
         options.trace_at_end = report is not None
-        options.initial_weights = "" if initial_weights is None else os.fspath(initial_weights)
+        options.initial_weights = "" if initial_weights is None else os.fsencode(initial_weights)
         options.measure = measure
         options.set_limits(join_limit, stall_limit, silence_limit)
+        if _autodist.becomes_chief(specification, cpu_only):
+            self._files.check()
         options.command = _command_for(specification)
         self._calls_python = bool(update_rules)
         _signals.watch(self)
         try:
             self._job = _autodist.Job(specification, options)
-            if self.is_chief:
-                self._files.check()
         except BaseException:
             _signals.forget(self)
             raise
@@ -330,8 +330,8 @@ def _specification(cluster):
     if isinstance(cluster, _autodist.Cluster):
         if not cluster.source:
             raise UsageError("cluster: it is from a text; write that to a file, and name the file")
-        return cluster.source
-    return os.fspath(cluster)
+        return os.fsencode(cluster.source)
+    return os.fsencode(cluster)
 
 
 def _command_for(specification):

@@ -7,7 +7,7 @@ import sys
 import time
 
 from . import _autodist
-from ._errors import UsageError
+from ._errors import CheckpointError, MachineError, UsageError
 
 _NAMES = ["loss", "lr", "step_seconds", "samples_per_second", "computing_seconds",
           "waiting_seconds"]
@@ -24,7 +24,7 @@ class Files:
     @classmethod
     def of(cls, log, tensorboard, report):
         """Of paths."""
-        return cls(*(None if each is None else os.fspath(each) for each in (log, tensorboard, report)))
+        return cls(*(None if each is None else os.fsdecode(each) for each in (log, tensorboard, report)))
 
     def check(self):
         """That they can be written is said before the work."""
@@ -35,7 +35,7 @@ class Files:
         ):
             if path == "":
                 raise UsageError(f"{option}'': a path expected, or None for no file")
-            expect(option, path or "")
+            expect(option, os.fsencode(path or ""))
 
     def of_step(self, name):
         """One of several steps has files of its own: run-critic.csv, and a folder critic/."""
@@ -61,9 +61,10 @@ class Records:
         self._report = files.report
         self._logs = []
         if files.log:
-            self._logs.append(_autodist.open_lines(files.log))
+            self._logs.append(_autodist.open_lines("log=", os.fsencode(files.log)))
         if files.tensorboard:
-            self._logs.append(_autodist.open_tensorboard(files.tensorboard, time.time()))
+            folder = os.fsencode(files.tensorboard)
+            self._logs.append(_autodist.open_tensorboard("tensorboard=", folder, time.time()))
         self._run = _autodist.RunLog(_NAMES)
         self._untold = collections.deque()
         self._ended = None  # when the last step was
@@ -107,6 +108,18 @@ class Records:
         self._tell(wait=False)
 
     def end(self):
-        """After the job has ended."""
+        """After the job has ended.
+
+        Raises
+        ------
+        CheckpointError
+            For what is missing on disk.
+        """
+        missing = [log.failure for log in self._logs if log.failure]
         if self._report:
-            self._handle.write_report(self._report, self._title, self._run)
+            try:
+                self._handle.write_report(os.fsencode(self._report), self._title, self._run)
+            except MachineError as error:
+                missing.append(f"report= {error}")
+        if missing:
+            raise CheckpointError("; ".join(missing))

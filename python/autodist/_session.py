@@ -5,7 +5,7 @@ import os
 import sys
 import weakref
 
-from . import _signals
+from . import _autodist, _signals
 from ._errors import Error
 from ._guards import Guard
 from ._loss import Loss
@@ -17,8 +17,14 @@ _live = weakref.WeakSet()
 
 @atexit.register
 def _end():
-    """Before the interpreter goes: what was not ended is, by the exit code that it ends with."""
-    failed = getattr(sys, "last_value", None) is not None
+    """Before the interpreter goes: what was not ended is, by the exit code that it ends with.
+
+    That code is the error's, where one was not caught or the end is not in order.
+    """
+    uncaught = getattr(sys, "last_value", None)
+    failed = uncaught is not None
+    if isinstance(uncaught, Error):
+        _autodist.exit_with(uncaught.code, instead_of=1)
     for each in list(_live):
         if each._process != os.getpid():
             continue
@@ -31,6 +37,7 @@ def _end():
                 each.finish()
         except Error as error:
             print(f"autodist: {error}", file=sys.stderr)
+            _autodist.exit_with(error.code, instead_of=0)
         each.close()
 
 
@@ -225,7 +232,7 @@ class Session:
         owes, stages), all ranks write it two steps later (and as many as staleness allows), or in
         :meth:`finish`, and it is named by that step; asynchronous variables: in :meth:`finish`.
         """
-        self._handle.save(os.fspath(directory))
+        self._handle.save(os.fsencode(directory))
 
     def load(self, directory):
         """Load the newest sound checkpoint before the first step; every rank calls it.
@@ -235,7 +242,7 @@ class Session:
         int
             Its step.
         """
-        return self._handle.load(os.fspath(directory))
+        return self._handle.load(os.fsencode(directory))
 
     def summarise(self, stop=False, save=False):
         """Tell the others this rank's part of the step; every rank calls it after every step.
@@ -293,14 +300,14 @@ class Session:
         """
         self._step.forward = forward
         with self._settler.step():
-            self._handle.export_torchscript(os.fspath(path))
+            self._handle.export_torchscript(os.fsencode(path))
 
     def write_trace(self, path):
         """Write what this rank's steps did since the last call, for Chrome or Perfetto.
 
         Empty unless the job was made with ``trace=True``.
         """
-        self._handle.write_trace(os.fspath(path))
+        self._handle.write_trace(os.fsencode(path))
 
     @property
     def last(self):
@@ -390,6 +397,12 @@ class Session:
         A chief that comes here before the others ends the job for them, too: a further step of
         theirs raises :class:`JobEnded`. What the script does afterwards the chief does last: it
         waits for the ranks that it started to end.
+
+        Raises
+        ------
+        CheckpointError
+            At the chief, when the job has ended: for a checkpoint that was due, rows of a log or a
+            report that could not be written.
         """
         if not self._ended and self._process == os.getpid():
             if self._records is not None:
@@ -397,10 +410,10 @@ class Session:
             self._handle.finish()
             self._ended = True
             _signals.forget(self)
-            if self._records is not None:
-                self._records.end()
             self._guard.end()
             self._settler.end()
+            if self._records is not None:
+                self._records.end()
 
     def close(self):
         """Leave the job, also when it is under way: the other ranks are told."""

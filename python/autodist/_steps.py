@@ -1,6 +1,7 @@
 """Several steps over one set of variables."""
 
 import collections.abc
+import contextlib
 import difflib
 
 from . import _optimizers
@@ -146,8 +147,7 @@ class Steps(collections.abc.Mapping):
 
     def finish(self):
         """End the job in order: every rank has finished its steps when it returns."""
-        for each in self._sessions.values():
-            each.finish()
+        self._all("finish")
 
     def close(self):
         """Leave the job, also when it is under way: the other ranks are told."""
@@ -158,8 +158,13 @@ class Steps(collections.abc.Mapping):
         return self
 
     def __exit__(self, kind, error, trace):
-        for each in self._sessions.values():
-            each.__exit__(kind, error, trace)
+        self._all("__exit__", kind, error, trace)
+
+    def _all(self, method, *arguments):
+        """Of every session, whether one of them raises or not."""
+        with contextlib.ExitStack() as calls:
+            for each in reversed(self._sessions.values()):
+                calls.callback(getattr(each, method), *arguments)
 
     def __repr__(self):
         return f"<autodist.Steps {', '.join(self._sessions)}>"

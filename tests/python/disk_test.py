@@ -18,10 +18,16 @@ def test():
             comparing.run(__file__, "all", builder, os.path.join(folder, builder.replace(":", "-")))
             print(f"{builder}: as said")
         comparing.run(__file__, "alone", "PS", os.path.join(folder, "alone"))
-        done = subprocess.run([sys.executable, __file__, "log", "PS", folder], stderr=subprocess.PIPE, text=True)
-        missing = [line for line in done.stderr.splitlines() if "is missing in it" in line]
-        assert done.returncode == 0 and len(missing) == 1, done.stderr
-        assert "/dev/full: No space left on device; step 0 is missing in it, the training goes on" in missing[0], missing
+        # Said once at its first step, and at the end, which has the exit code of what is missing.
+        full = "log= /dev/full: No space left on device"
+        for case in ("log", "log-left-open"):
+            done = subprocess.run([sys.executable, __file__, case, "PS", folder], stderr=subprocess.PIPE, text=True)
+            missing = [line for line in done.stderr.splitlines() if line.startswith("autodist: ") and full in line]
+            assert done.returncode == 6 and done.stderr.count(full) == 2, (case, done.returncode, done.stderr)
+            assert missing[0] == f"autodist: {full}; step 0 is missing in it, the training goes on", missing
+            report = "report= /dev/full: cannot be written: write: No space left on device"
+            assert done.stderr.splitlines()[-1].endswith(f": {full}; {report}"), done.stderr
+            print(f"{case}: as said")
         for case in ("late", "never"):
             at = os.path.join(folder, case)
             done = subprocess.run([sys.executable, __file__, case, "PS", at], stdout=subprocess.PIPE,
@@ -85,7 +91,8 @@ torch.manual_seed(1)
 norm = [nn.BatchNorm1d(32)] if case in ("late", "never") else []
 model = nn.Sequential(nn.Linear(8, 32), *norm, nn.Tanh(), nn.Linear(32, 2))
 x, y = torch.randn(8, 8), torch.randn(8, 2)
-ad = autodist.AutoDist("local:2", builder=builder, log="/dev/full" if case == "log" else None)
+full = "/dev/full" if case.startswith("log") else None
+ad = autodist.AutoDist("local:2", builder=builder, log=full, report=full)
 step = ad.distribute(model, loss_fn, torch.optim.Adam(model.parameters()), (x[:4], y[:4]))
 expected = ["step-3", "step-5"]
 if case == "all":
@@ -100,6 +107,9 @@ if case == "all":
 elif case == "log":
     with step:
         train(3)
+    expected = None
+elif case == "log-left-open":
+    train(3)
     expected = None
 elif case == "alone":
     # The owners hold all of it: nobody else takes part.

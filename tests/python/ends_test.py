@@ -116,7 +116,7 @@ def main():
 
         # A rank that dies before its first step: at once, with its last line.
         for word, line in (("raise", "after AutoDist"), ("raise-in-loss", "in the loss")):
-            done = run(path, word, 1, 40)
+            done = run(path, word, 5, 40)
             last = done.stderr.strip().splitlines()[-1]
             assert "PeersLostError: rank 1 (pid" in last, done
             assert f"ended with exit code 1; its last line: KeyError: '{line}'" in last, done
@@ -137,12 +137,12 @@ def main():
         assert "[rank 1] second: AutoDist:" in done.stderr, done
 
         # sys.exit() outside of a `with` block ends the job at once; its code is the process's.
-        done = run(path, "exit", 1, 60)
+        done = run(path, "exit", 5, 60)
         assert "PeersLostError" in done.stderr and "rank 1" in done.stderr, done
         run(path, "exit-chief", 4, 60)
 
         # Without an exit, as if it were killed; and an exception of the chief's.
-        done = run(path, "vanish", 1, 60)
+        done = run(path, "vanish", 5, 60)
         assert "PeersLostError" in done.stderr and "rank 1" in done.stderr, done
         done = run(path, "raise-late", 1, 60)
         assert "KeyError: 'late'" in done.stderr, done

@@ -50,7 +50,7 @@ def main():
             assert done.stdout.startswith("rank 0 of 2 is through"), done
             assert done.stderr.startswith("[rank 1] rank 1 of 2 is through"), done
         piped = python(input=SCRIPT)
-        assert piped.returncode == 1 and "Write it to a file." in piped.stderr, piped
+        assert piped.returncode == 2 and "Write it to a file." in piped.stderr, piped
         # A rank that fails is named; what it says is told.
         bad = python(path, "fail")
         assert bad.returncode == 5 and "rank 1" in bad.stdout, bad

@@ -40,6 +40,7 @@ def train(folder):
             losses.append(float(step(*data(8))))
             rates.append(step.lr)
             schedule.step()
+        step.save(os.fsencode(f"{folder}/model"))
     if ad.is_chief:
         with open(f"{folder}/seen.json", "w") as file:
             json.dump([losses, rates], file)
@@ -69,6 +70,7 @@ def expect_files(folder):
         assert abs(row["samples_per_second"] * row["step_seconds"] - 8) < 1e-6
     events = os.listdir(f"{folder}/board")
     assert len(events) == 1 and os.path.getsize(f"{folder}/board/{events[0]}") > STEPS * 100
+    assert os.listdir(f"{folder}/model") == [f"step-{STEPS}"]
     with open(f"{folder}/page.html") as file:
         page = file.read()
     assert "Sequential on 2 ranks" in page and "PSLoadBalancing" in page
@@ -97,12 +99,25 @@ def expect_refusals():
             assert f"{option}=" in str(error) and text in str(error), error
         else:
             raise AssertionError(option)
+    # Before the ranks meet: nobody else comes here.
+    place = {"TORCHELASTIC_RUN_ID": str(os.getpid()), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4711",
+             "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    job = "import autodist; autodist.AutoDist(log=b'/nowhere/caf\\xe9', join_limit=5)"
+    done = subprocess.run([sys.executable, "-c", job], env={**os.environ, **place},
+                          stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 3, done
+    expected = "MachineError: log= /nowhere/caf\\xe9: there is no folder /nowhere. Make it first."
+    assert expected in done.stderr, done.stderr
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, os.path.abspath(__file__), folder], check=True)
-        expect_files(folder)
+        # Names of files need not be UTF-8, nor does what a rank is started with.
+        for name in ("plain", os.fsdecode(b"caf\xe9")):
+            files = os.path.join(folder, name)
+            os.mkdir(files)
+            subprocess.run([sys.executable, os.path.abspath(__file__), files], check=True)
+            expect_files(files)
         expect_several(folder)
     expect_refusals()
     print("records: as said")

@@ -34,8 +34,12 @@ void bind_strategy(py::module_& module);
 void bind_builders(py::module_& module);
 void bind_capture(py::module_& module);
 void bind_job(py::module_& module);
+void bind_process_end(py::module_& module);
 void bind_records(py::module_& module);
 void bind_session(py::module_& module);
+
+// For people to read: what is not UTF-8 in it (a file's name) is escaped.
+py::object text_of(const std::string& text);
 
 // A cluster and what it was read from: what a job is told.
 struct SourcedCluster : cluster::Cluster {

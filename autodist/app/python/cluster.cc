@@ -108,9 +108,9 @@ void bind_specs(py::module_& module) {
       });
 }
 
-std::string represent(const SourcedCluster& cluster) {
-  return fmt::format("<autodist.Cluster '{}': {} nodes, {} ranks>", cluster.source,
-                     cluster.nodes.size(), cluster::ranks_of(cluster).size());
+py::object represent(const SourcedCluster& cluster) {
+  return text_of(fmt::format("<autodist.Cluster '{}': {} nodes, {} ranks>", cluster.source,
+                             cluster.nodes.size(), cluster::ranks_of(cluster).size()));
 }
 
 void bind_node(py::module_& module) {
@@ -156,7 +156,13 @@ UsageError
       .def(py::init(&read), py::arg("specification"))
       .def(py::init(&read), py::arg("resource_file"))
       .def_static("from_yaml", &parse, py::arg("text"), "The cluster that the YAML text describes.")
-      .def_readonly("source", &SourcedCluster::source, "What it was read from; '' for a text.")
+      .def_property_readonly(
+          "source",
+          [](const SourcedCluster& cluster) {
+            return py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefaultAndSize(
+                cluster.source.data(), static_cast<Py_ssize_t>(cluster.source.size())));
+          },
+          "What it was read from; '' for a text.")
       .def_property_readonly(
           "nodes", [](const SourcedCluster& cluster) { return cluster.nodes; },
           "The machines, as in the file.")

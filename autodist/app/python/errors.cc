@@ -12,7 +12,7 @@ namespace {
 void raise(const Error& error) {
   const py::object type =
       py::module_::import("autodist._errors").attr("of_code")(static_cast<int>(error.code()));
-  PyErr_SetObject(type.ptr(), type(error.what()).ptr());
+  PyErr_SetObject(type.ptr(), type(text_of(error.what())).ptr());
 }
 
 bool interpreter_ends() {
@@ -25,6 +25,14 @@ bool interpreter_ends() {
 }
 
 }  // namespace
+
+py::object text_of(const std::string& text) {
+  const auto size = static_cast<Py_ssize_t>(text.size());
+  auto decoded = py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(text.data(), size, "backslashreplace"));
+  if (!decoded) throw py::error_already_set();
+  return decoded;
+}
 
 Kept keep(py::object object) {
   return {new py::object(std::move(object)), [](py::object* kept) {

@@ -14,6 +14,7 @@ PYBIND11_MODULE(_autodist, module) {
   bind_builders(module);
   bind_capture(module);
   bind_job(module);
+  bind_process_end(module);
   bind_records(module);
   bind_session(module);
 }

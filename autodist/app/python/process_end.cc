@@ -46,7 +46,29 @@ void at_process_end(int code, void* of) {
   }
 }
 
+// Of a process that would end with another one.
+struct ExitCode {
+  pid_t process;
+  int instead_of;
+  int code;
+};
+
+void replace_code(int code, void* by) {
+  const auto* wanted = static_cast<const ExitCode*>(by);
+  if (::getpid() == wanted->process && code == wanted->instead_of) end_now(wanted->code);
+}
+
 }  // namespace
+
+void bind_process_end(py::module_& module) {
+  // An interpreter's own cannot be changed at its end any more.
+  module.def(
+      "exit_with",
+      [](int code, int instead_of) {
+        ::on_exit(replace_code, new ExitCode{::getpid(), instead_of, code});  // for good
+      },
+      py::arg("code"), py::arg("instead_of"));
+}
 
 void SessionHandle::end_with_process() {
   if (!session_) return;

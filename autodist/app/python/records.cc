@@ -1,5 +1,6 @@
 // The files in which a session keeps what its steps were. The package's Records fills them.
 
+#include "autodist/app/launcher.h"
 #include "autodist/app/metrics.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/python/bindings.h"
@@ -14,11 +15,15 @@ void bind_records(py::module_& module) {
               const std::vector<std::pair<std::string, double>>& values) {
              return log.write({step, unix_seconds, values});
            })
-      .def_property_readonly("failure", &app::MetricsLog::failure);
+      .def_property_readonly("failure",
+                             [](const app::MetricsLog& log) { return text_of(log.failure()); });
   module.def("open_lines", &app::open_lines);
   module.def("open_tensorboard", &app::open_tensorboard);
   module.def("expect_writable", &app::expect_writable);
   module.def("expect_folder", &app::expect_folder);
+  module.def("becomes_chief", [](const std::string& specification, bool cpu_only) {
+    return app::becomes_chief(specification, cpu_only, app::process_environment());
+  });
   py::class_<report::RunLog>(module, "RunLog")
       .def(py::init([](const std::vector<std::string>& names) {
         report::RunLog run;

@@ -169,6 +169,19 @@ class StepTimes {
   std::vector<Seconds> times_;
 };
 
+// A file that cannot be written when the training is over ends nothing; whether it could.
+bool or_missing(const char* option, std::vector<std::string>& missing,
+                const std::function<void()>& write) {
+  try {
+    write();
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kEnvironment) throw;
+    missing.push_back(fmt::format("{} {}", option, error.what()));
+    return false;
+  }
+}
+
 // What a report needs without --trace.
 constexpr std::int64_t kReportSteps = 16;
 
@@ -279,19 +292,18 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   if (!options.loss_scaling.empty()) ir::parse_loss_scaling(options.loss_scaling);
   arguments.training.seed = arguments.model.seed;
 
-  expect_writable("--log", arguments.training.log);
-  expect_folder("--tensorboard", arguments.training.tensorboard);
-  expect_writable("--write-strategy", arguments.strategy_output);
-  expect_writable("--trace", arguments.trace);
-  expect_writable("--report", arguments.report);
   const auto launched = launcher_of(process_environment());
-  // Before a search, not after it; other ranks neither read nor write checkpoints.
-  const std::string rank = process_environment()("AUTODIST_RANK").value_or("");
-  const bool begins_here = !launched && rank.empty();
+  const bool begins_here = !launched && !process_environment()("AUTODIST_RANK");
+  // Before a search, not after it; other ranks write nothing, and their machines may lack the
+  // folders.
   std::optional<exec::CheckpointFolder> folder;
-  if (!arguments.training.save_to.empty() &&
-      (begins_here || rank == "0" || (launched && launched->rank == 0))) {
-    folder.emplace("--save", arguments.training.save_to);
+  if (becomes_chief(arguments.cluster, arguments.cpu_only, process_environment())) {
+    expect_writable("--log", arguments.training.log);
+    expect_folder("--tensorboard", arguments.training.tensorboard);
+    expect_writable("--write-strategy", arguments.strategy_output);
+    expect_writable("--trace", arguments.trace);
+    expect_writable("--report", arguments.report);
+    if (!arguments.training.save_to.empty()) folder.emplace("--save", arguments.training.save_to);
   }
   options.resume_command = [begins_here](const std::string& from) {
     return resume_command(from, begins_here);
@@ -344,10 +356,12 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
     json["loss_scale"] = scale.scale;
     json["skipped_steps"] = scale.skipped;
   }
+  std::vector<std::string> missing = result.missing;
   program::Trace trace;
   if (options.trace) trace = session.gather_trace();
   if (!arguments.trace.empty() && speak) {
-    write_file_atomically(arguments.trace, program::to_chrome_json(trace));
+    or_missing("--trace", missing,
+               [&] { write_file_atomically(arguments.trace, program::to_chrome_json(trace)); });
     if (arguments.trace_steps > 0 && result.steps > arguments.trace_steps) {
       console.err << fmt::format("trace: the last {} of {} steps (--trace-steps)\n",
                                  arguments.trace_steps, result.steps);
@@ -359,16 +373,15 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   if (!arguments.report.empty()) {
     const std::string title = fmt::format("{} on {} rank{}", arguments.model.name, session.size(),
                                           session.size() == 1 ? "" : "s");
-    session.write_report(arguments.report, title, run, trace);
+    const auto write = [&] { session.write_report(arguments.report, title, run, trace); };
+    if (!or_missing("--report", missing, write)) arguments.report.clear();
   }
   if (console.json) {
     console.out << json.dump() << "\n";
   } else {
     print_end(console, arguments, session, source, result, json);
   }
-  if (!result.missing.empty()) {
-    fail(ErrorCode::kCheckpoint, "{}", fmt::join(result.missing, "; "));
-  }
+  if (!missing.empty()) fail(ErrorCode::kCheckpoint, "{}", fmt::join(missing, "; "));
   return 0;
 }
 

@@ -70,9 +70,9 @@ double unix_seconds() {
 Logs open_logs(const TrainingOptions& options, const Session& session) {
   Logs logs;
   if (!session.is_chief()) return logs;
-  if (!options.log.empty()) logs.push_back(open_lines(options.log));
+  if (!options.log.empty()) logs.push_back(open_lines("--log", options.log));
   if (!options.tensorboard.empty()) {
-    logs.push_back(open_tensorboard(options.tensorboard, unix_seconds()));
+    logs.push_back(open_tensorboard("--tensorboard", options.tensorboard, unix_seconds()));
   }
   return logs;
 }

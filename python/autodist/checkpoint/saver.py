@@ -31,7 +31,7 @@ class Saver:
         if global_step is not None and not isinstance(global_step, int):
             raise UsageError(f"Saver: global_step={global_step!r}, a whole number expected")
         sess.save(save_path)
-        return os.path.join(os.fspath(save_path), f"step-{sess.step}")
+        return os.path.join(os.fsdecode(save_path), f"step-{sess.step}")
 
     def restore(self, sess, save_path):
         """Load a checkpoint before the first step; every rank calls it.
@@ -48,7 +48,7 @@ class Saver:
         UsageError
             Where a newer one than the one that was named has been loaded.
         """
-        folder, name = os.path.split(os.fspath(save_path).rstrip("/"))
+        folder, name = os.path.split(os.fsdecode(save_path).rstrip("/"))
         named = re.fullmatch(r"step-(\d+)", name)
         step = sess.load(folder or ".") if named else sess.load(save_path)
         if named and step != int(named[1]):
