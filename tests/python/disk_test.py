@@ -17,7 +17,9 @@ def test():
         for builder in ("PS", "AllReduce", "PS:staleness=2", "PS:sync=False"):
             comparing.run(__file__, "all", builder, os.path.join(folder, builder.replace(":", "-")))
             print(f"{builder}: as said")
-        comparing.run(__file__, "alone", "PS", os.path.join(folder, "alone"))
+        for case in ("alone", "two", "two-norm"):
+            comparing.run(__file__, case, "PS", os.path.join(folder, case))
+            print(f"{case}: as said")
         # Said once at its first step, and at the end, which has the exit code of what is missing.
         full = "log= /dev/full: No space left on device"
         for case in ("log", "log-left-open"):
@@ -79,7 +81,38 @@ def saves_again():
         step.save(folder)
         raise AssertionError("saved twice")
     except autodist.UsageError as error:
-        assert "step 3 was saved already" in str(error), error
+        assert "step 3 was saved there already" in str(error), error
+
+
+def export_raises():
+    """Where only the chief writes, at all who call it."""
+    try:
+        step.export_torchscript("/dev/full")
+        raise AssertionError("it was written")
+    except autodist.MachineError as error:
+        assert "/dev/full: cannot be written" in str(error), error
+
+
+def saves_two():
+    """The last values, and an average of some, between the same two steps."""
+    step.save(os.path.join(folder, "last"))
+    last = [each.detach().clone() for each in model.parameters()]
+    with torch.no_grad():
+        for each in model.parameters():
+            each.mul_(0.5)
+    step.save(os.path.join(folder, "average"))
+    with torch.no_grad():
+        for each, own in zip(model.parameters(), last):
+            each.copy_(own)
+    return last
+
+
+def expect_saved(name, values):
+    one = autodist.AutoDist()
+    with one.distribute(model, loss_fn, torch.optim.Adam(model.parameters()), (x, y)) as other:
+        assert other.load(os.path.join(folder, name)) == 3
+        for each, value in zip(model.parameters(), values):
+            assert torch.equal(each, value), name
 
 
 def train(count):
@@ -88,7 +121,7 @@ def train(count):
 
 
 torch.manual_seed(1)
-norm = [nn.BatchNorm1d(32)] if case in ("late", "never") else []
+norm = [nn.BatchNorm1d(32)] if case in ("late", "never", "two-norm") else []
 model = nn.Sequential(nn.Linear(8, 32), *norm, nn.Tanh(), nn.Linear(32, 2))
 x, y = torch.randn(8, 8), torch.randn(8, 2)
 full = "/dev/full" if case.startswith("log") else None
@@ -100,10 +133,20 @@ if case == "all":
         train(3)
         raises_as_on_a_full_disk()
         raises_as_on_a_full_disk()
+        export_raises()
         saves_again()
         train(2)
         step.save(folder)
         train(1)
+elif case.startswith("two"):
+    with step:
+        train(3)
+        last = saves_two()
+        train(1)
+    if step.is_chief:
+        expect_saved("last", last)
+        expect_saved("average", [each * 0.5 for each in last])
+    expected = None
 elif case == "log":
     with step:
         train(3)
@@ -116,6 +159,7 @@ elif case == "alone":
     with step:
         train(3)
         if step.is_chief:
+            export_raises()
             raises_as_on_a_full_disk()
             saves_again()
         train(2)

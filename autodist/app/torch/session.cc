@@ -53,6 +53,7 @@ class Session::Impl {
       : job_(std::move(job)), index_(index) {}
 
   app::JobStep& turn() { return job_->turn(index_); }
+  app::JobStep& turn_to_step() { return job_->turn_to_step(index_); }
   [[nodiscard]] app::JobStep& step() const { return job_->step(index_); }
   [[nodiscard]] app::TrainingJob& job() const { return *job_; }
   [[nodiscard]] std::weak_ptr<const app::TrainingJob> weak_job() const { return job_; }
@@ -125,10 +126,10 @@ Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
 double Session::run(const Batch& batch) {
-  return impl_->together([&] { return impl_->turn().run(batch); });
+  return impl_->together([&] { return impl_->turn_to_step().run(batch); });
 }
 double Session::run_local(const Batch& rows) {
-  return impl_->together([&] { return impl_->turn().run_local(rows); });
+  return impl_->together([&] { return impl_->turn_to_step().run_local(rows); });
 }
 const StepReport& Session::last() const { return impl_->step().last(); }
 const std::vector<torch::Tensor>& Session::outputs() const { return impl_->step().outputs(); }
@@ -140,7 +141,7 @@ StepSummary Session::last_summary() {
 }
 std::map<std::string, torch::Tensor> Session::run_and_fetch(const Batch& batch,
                                                             const std::vector<std::string>& names) {
-  return impl_->together([&] { return impl_->turn().run_and_fetch(batch, names); });
+  return impl_->together([&] { return impl_->turn_to_step().run_and_fetch(batch, names); });
 }
 std::vector<double> Session::sum_over_ranks(const std::vector<double>& values) {
   return impl_->together([&] { return impl_->turn().sum_over_ranks(values); });

@@ -302,10 +302,10 @@ class Session {
 
   // Of all steps of the job, where it has several: this and what follows to load() and finish().
   // Writes a checkpoint step-N below `directory`, at the chief, with the original names; at most
-  // once between two steps. By every rank; or by the chief alone: then at once where the owners
-  // hold all of it, else (statistics, compression, stages) by all ranks after the step that they
-  // can still reach together, or in finish(), where variables are asynchronous always there. Where
-  // it cannot be written, or another job writes into `directory`, all who call it get
+  // once per directory between two steps. By every rank; or by the chief alone: then at once where
+  // the owners hold all of it, else (statistics, compression, stages) by all ranks after the step
+  // that they can still reach together, or in finish(), where variables are asynchronous always
+  // there. Where it cannot be written, or another job writes into `directory`, all who call it get
   // Error(kCheckpoint), and the session goes on: it may be called again after the same step. One
   // that waits for the others is warned of on standard error then, and tried again in finish().
   // Throws Error(kUsage) the second time, and where some ranks beside the chief call it.

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "autodist/app/torch/session_state.h"
-#include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/export.h"
 #include "autodist/comm/agreement.h"
@@ -194,7 +193,6 @@ void TrainingJob::start() {
 
 JobStep& TrainingJob::turn(std::size_t index) {
   start();
-  if (!is_gathered()) gathered_.reset();
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     if (i != index) steps_[i]->runner().forget_changes(shared_[i]);
   }
@@ -208,6 +206,12 @@ JobStep& TrainingJob::turn(std::size_t index) {
   }
   current_ = index;
   return *steps_[index];
+}
+
+JobStep& TrainingJob::turn_to_step(std::size_t index) {
+  JobStep& step = turn(index);
+  gathered_.reset();  // its memory is the step's
+  return step;
 }
 
 void TrainingJob::make_newest() {
@@ -260,8 +264,8 @@ void TrainingJob::save(const std::string& directory) {
   const bool saved = is_gathered() && !saved_in_.empty();
   const bool there = std::find(saved_in_.begin(), saved_in_.end(), directory) != saved_in_.end();
   if (saved && there && said_due_) return;
-  if (saved) {
-    fail(ErrorCode::kUsage, "save: {}: step {} was saved already; once between two steps",
+  if (saved && there) {
+    fail(ErrorCode::kUsage, "save: {}: step {} was saved there already; once between two steps",
          directory, steps_done());
   }
   const auto call = current().calls().enter(exec::Call::kSave, current().steps_done());
@@ -316,24 +320,33 @@ void TrainingJob::save_what_is_due() {
                        steps_done(), failure));
 }
 
+// What the chief says of a work that it has done alone: at whoever calls it for the same kind of
+// work. The chief may have done others that this rank had no part in.
+std::string TrainingJob::outcome(const char* of, const std::string& failure) {
+  const std::string head = std::string(of) + ":";
+  while (true) {
+    const std::string said = current().outcome(head + failure);
+    if (said.rfind(head, 0) == 0) return said.substr(head.size());
+  }
+}
+
 // Returns why the chief could not write it, at all ranks that come here; else nothing.
 std::string TrainingJob::save_into(const std::vector<std::string>& directories,
                                    bool with_the_others) {
   if (!is_gathered()) {
     gathered_at_ = steps_done();
     gathered_ = gather_all(with_the_others);
+    saved_in_.clear();
   }
-  saved_in_.clear();
   std::string failure;
   try {
     if (is_chief()) write(directories);
   } catch (const Error& error) {
     failure = error.what();
   }
-  failure = current().outcome(failure);
+  failure = outcome("save", failure);
   if (!failure.empty()) return failure;
-  gathered_.reset();
-  saved_in_ = directories;
+  saved_in_.insert(saved_in_.end(), directories.begin(), directories.end());
   newest_.emplace(directories.front(), steps_done());
   late_.clear();
   return "";
@@ -363,7 +376,6 @@ exec::Checkpoint TrainingJob::gather_all(bool with_the_others) {
   }
   if (!is_chief()) return checkpoint;
   checkpoint.step = steps_done();
-  checkpoint.model = model_tensors(model_);
   std::vector<std::string> digests;
   std::vector<std::string> optimizers;
   for (const auto& step : steps_) {
@@ -381,7 +393,8 @@ exec::Checkpoint TrainingJob::gather_all(bool with_the_others) {
 }
 
 void TrainingJob::write(const std::vector<std::string>& directories) {
-  AD_CHECK(gathered_) << "step " << steps_done() << " is written already";
+  if (!gathered_) fail(ErrorCode::kUsage, "save: the step after {} has begun", steps_done());
+  gathered_->model = model_tensors(model_);  // which the program may write to between two of them
   exec::RealFileSystem files;
   for (const std::string& directory : directories) {
     hold(directory);
@@ -410,12 +423,24 @@ std::string TrainingJob::where_to_go_on() const {
 
 void TrainingJob::export_torchscript(std::size_t index, const std::string& path) {
   start();
-  std::optional<exec::Calls::Scope> call;
-  if (current().meets_to_synchronize()) {
-    call.emplace(current().calls().begin(exec::Call::kExport, current().steps_done()));
-  }
+  const bool meets = current().meets_to_synchronize();
+  exec::Calls& calls = current().calls();
+  const std::uint64_t step = current().steps_done();
+  const auto call =
+      meets ? calls.begin(exec::Call::kExport, step) : calls.enter(exec::Call::kExport, step);
   make_newest();
-  if (is_chief()) capture::export_torchscript(steps_[index]->declared(), path);
+  std::string failure;  // its code, and its words
+  try {
+    if (is_chief()) capture::export_torchscript(steps_[index]->declared(), path);
+  } catch (const Error& error) {
+    failure = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
+  } catch (const std::exception& error) {  // of the model's own code
+    outcome("export", fmt::format("{} {}", static_cast<int>(ErrorCode::kUsage), error.what()));
+    throw;
+  }
+  failure = outcome("export", failure);
+  if (failure.empty()) return;
+  throw Error(static_cast<ErrorCode>(std::stoi(failure)), failure.substr(failure.find(' ') + 1));
 }
 
 void TrainingJob::load(const std::string& directory) {
@@ -489,6 +514,7 @@ void TrainingJob::finish() {
   }
   for (const auto& step : steps_) step->runner().finish();
   finished_ = true;
+  gathered_.reset();
   // All ranks have said goodbye, and so are through with their collectives; but a step that the
   // chief did not take part in may still wait in one until the chief closes its own.
   if (in_order || is_chief()) collectives_.reset();

@@ -43,6 +43,7 @@ class TrainingJob {
   [[nodiscard]] JobStep& step(std::size_t index) { return *steps_[index]; }
   // The step, which may run from here on. By all ranks in the same order.
   JobStep& turn(std::size_t index);
+  JobStep& turn_to_step(std::size_t index);  // which runs at once
 
   // What Session says of them.
   void synchronize();  // of all variables, which may be written to then
@@ -77,6 +78,7 @@ class TrainingJob {
   [[nodiscard]] bool owners_hold_everything() const;
   [[nodiscard]] bool comes_to_save(const std::string& directory);
   void save_what_is_due();
+  std::string outcome(const char* of, const std::string& failure);
   std::string save_into(const std::vector<std::string>& directories, bool with_the_others);
   std::string save_at_the_end(bool with_the_others);
   [[nodiscard]] bool is_gathered() const { return gathered_at_ == steps_done(); }
@@ -93,11 +95,11 @@ class TrainingJob {
   std::optional<std::size_t> current_;               // whose turn it is
   bool started_ = false;
   bool finished_ = false;
-  // What is saved of a step is gathered once; where it cannot be written, the chief keeps it until
-  // the next step, so that save() may be tried again.
-  std::optional<std::int64_t> gathered_at_;   // steps done
-  std::optional<exec::Checkpoint> gathered_;  // at the chief; nothing once it is written
-  std::vector<std::string> saved_in_;         // directories, then; none where it was not written
+  // What is saved of a step is gathered once; the chief keeps it until the next step begins, so
+  // that save() may be called for another directory, and tried again where it could not be written.
+  std::optional<std::int64_t> gathered_at_;  // steps done
+  std::optional<exec::Checkpoint> gathered_;
+  std::vector<std::string> saved_in_;  // directories, then
   bool said_due_ = false;
   std::vector<std::string> late_;  // directories, of checkpoints that were due and not written
   // The newest checkpoint that was saved or loaded: its folder, and its step.
