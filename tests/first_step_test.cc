@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "tests/process.h"
 
@@ -54,8 +55,10 @@ std::vector<std::string> slow_to_begin(std::vector<std::string> more = {}) {
 }
 
 TEST(FirstStep, ASignalBeforeItEndsTheJobAtOnceAndInOrder) {
-  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
-    const bool to_chief = number != SIGTERM;
+  // And whether it goes to the chief.
+  constexpr std::pair<int, bool> kSignals[] = {
+      {SIGTERM, false}, {SIGTERM, true}, {SIGINT, true}, {SIGHUP, true}, {SIGUSR1, true}};
+  for (const auto& [number, to_chief] : kSignals) {
     const Scratch scratch;
     Process job(slow_to_begin(number == SIGHUP ? std::vector<std::string>{"--json"}
                                                : std::vector<std::string>{}),
@@ -66,7 +69,8 @@ TEST(FirstStep, ASignalBeforeItEndsTheJobAtOnceAndInOrder) {
     const auto start = Clock::now();
     ::kill(to_chief ? job.pid() : children[0], number);
     EXPECT_EQ(job.wait(30s), 0) << job.err();
-    EXPECT_LT(Clock::now() - start, kSlower * 10s);
+    // Within 2 s, of which it waits for most of one; others may want the machine's cores, too.
+    EXPECT_LT(Clock::now() - start, kSlower * 3s);
     EXPECT_TRUE(is_gone(children[0]));
     if (number == SIGHUP) {
       EXPECT_EQ(job.out(), "{\"steps\":0,\"interrupted\":true}\n");

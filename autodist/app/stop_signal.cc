@@ -30,7 +30,14 @@ std::int64_t now_in_ms() {
   return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
 }
 
-extern "C" void on_passed_signal(int number) {
+void note_wish(int number, const siginfo_t& about, std::int64_t now_ms) {
+  wished_by = number;
+  wished_from = about.si_code == SI_USER ? about.si_pid : 0;
+  wished_at_ms = now_ms;
+  wished = true;
+}
+
+extern "C" void on_passed_signal(int number, siginfo_t* about, void* /*context*/) {
   const std::int64_t now_ms = now_in_ms();
   std::int64_t first_ms = 0;
   if (!passed_at_ms.compare_exchange_strong(first_ms, now_ms) && now_ms - first_ms >= 1000) {
@@ -38,15 +45,14 @@ extern "C" void on_passed_signal(int number) {
     ::raise(number);
     return;
   }
+  if (first_ms == 0) note_wish(number, *about, now_ms);
   if (const auto handler = passed_to.load()) handler(number);
 }
 
 extern "C" void on_stop_signal(int number, siginfo_t* about, void* /*context*/) {
   const std::int64_t now_ms = now_in_ms();
-  if (!wished.exchange(true)) {
-    wished_by = number;
-    wished_from = about->si_code == SI_USER ? about->si_pid : 0;
-    wished_at_ms = now_ms;
+  if (!wished) {
+    note_wish(number, *about, now_ms);
   } else if (now_ms - wished_at_ms >= 1000) {
     ::signal(number, SIG_DFL);
     ::raise(number);
@@ -78,14 +84,24 @@ void end_at_second_signal(int number) {
   ::sigaction(number, nullptr, &action);
   const bool handled = (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler != SIG_DFL &&
                        action.sa_handler != SIG_IGN;
-  if (!handled || action.sa_handler == on_passed_signal) return;
+  if (!handled) return;
   passed_to = action.sa_handler;
   passed_at_ms = 0;
-  action.sa_handler = on_passed_signal;
+  action.sa_sigaction = on_passed_signal;
+  action.sa_flags |= SA_SIGINFO;
   ::sigaction(number, &action, nullptr);
 }
 
-bool stop_signal_is_from(std::int64_t process) { return wished_from == process; }
+std::string stopped_early() {
+  return "stopped by " + stop_signal() + " before the first step: nothing was trained or saved";
+}
+
+void tell_chief_to_stop(const Environment& environment) {
+  const auto chief = environment("AUTODIST_STARTED_BY");
+  const pid_t parent = ::getppid();
+  const bool is_ours = chief && *chief == std::to_string(parent);
+  if (is_ours && wished_from != parent) ::kill(parent, SIGTERM);
+}
 
 EndsEarly::EndsEarly(std::function<void()> last_words)
     : thread_([this, words = std::move(last_words)] { watch(words); }) {}

@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 
+#include "autodist/app/job.h"
 #include "autodist/base/error.h"
 
 namespace autodist::app {
@@ -25,12 +26,17 @@ const std::atomic<bool>& watch_stop_signals(bool user_signal = false);
 
 // "SIGTERM": the signal that set the flag.
 std::string stop_signal();
-// Whether that process sent it.
-bool stop_signal_is_from(std::int64_t process);
 
-// Of a signal that has a handler which takes its time (an interpreter's): another one of it, a second
-// after the first or more, ends the process as usual. Those before come to the handler. Until the
-// signal gets another handler.
+// What to say of a job that it ended before the first step.
+std::string stopped_early();
+
+// A rank that a signal ends before the first step tells the chief that started it, which ends the
+// others. A chief that ends for another reason stops its ranks, and is not to be stopped by them.
+void tell_chief_to_stop(const Environment& environment);
+
+// Of a signal that has a handler which takes its time (an interpreter's): another one of it, a
+// second after the first or more, ends the process as usual. Those before come to the handler, and
+// the first is a wish to EndsEarly, too. Until the signal gets another handler.
 void end_at_second_signal(int number);
 
 // What who waits throws when the flag is set before anything has begun that is worth an end in

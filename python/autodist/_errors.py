@@ -60,8 +60,8 @@ class TimeoutError(Error, builtins.TimeoutError):
 class JobEnded(SystemExit):
     """The chief has finished, and with it the job: a rank that would have gone on.
 
-    At the chief itself: SIGTERM came to a rank, and the job is to end; its session is open until the
-    script finishes it, or ends. Before the first step at any rank that SIGTERM came to.
+    At the chief itself: SIGTERM or SIGHUP came to a rank, and the job is to end; its session is open
+    until the script finishes it, or ends. Before the first step at any rank that it came to.
 
     Not an :class:`Error`: nothing went wrong. As a ``SystemExit`` it passes ``except Exception``,
     and a script that does not catch it ends with exit code 0.

@@ -6,7 +6,7 @@ import sys
 import weakref
 
 from . import _autodist, _signals
-from ._errors import Error
+from ._errors import Error, PeersLostError
 from ._guards import Guard
 from ._loss import Loss
 from ._optimizers import Followed, of_names
@@ -64,7 +64,7 @@ class Session:
         # In ending, too: update rules, or files of steps.
         self._calls_python = calls_python or (records is not None and records.wanted)
         self._process = os.getpid()  # a fork has a copy that is not its own to end
-        self._begun = False
+        self._first_loss = None
         self._told_stop = False
         _live.add(self)
 
@@ -99,13 +99,12 @@ class Session:
             were not changed alike at all ranks; for a rank that makes another call than the others,
             which the message names.
         JobEnded
-            When the chief has finished, and at the chief, before it has, when SIGTERM came to a
-            rank; exit code 0 where it is not caught.
+            When the chief has finished, and at the chief, before it has, when SIGTERM or SIGHUP came
+            to a rank; exit code 0 where it is not caught.
         """
         return self._stepped(self._handle.run, batch, "batch")
 
     def _begin_step(self):
-        self._begun = True
         _signals.heed(self)
         self._optimizer.tell(self._handle)
         self._rate = self._optimizer.lr
@@ -113,12 +112,22 @@ class Session:
     def _stepped(self, run, batch, what):
         tensors = self._step.fitting(batch, what)
         self._begin_step()
-        with self._settler.step():
-            run(tensors)
+        self._run(run, tensors)
         self._end_step()
         return self._step.result(Loss(self._handle.job_loss()), self._others())
 
+    def _run(self, run, *arguments):
+        try:
+            with self._settler.step():
+                return run(*arguments)
+        except PeersLostError:
+            _signals.heed_early()
+            raise
+
     def _end_step(self):
+        if self._first_loss is None:
+            self._first_loss = self._handle.job_loss()
+        _signals.stepped()
         self._optimizer.count()
         if self._records is not None:
             self._records.add(self.lr)
@@ -163,8 +172,7 @@ class Session:
         """
         tensors = self._step.fitting(batch, "batch")
         self._begin_step()
-        with self._settler.step():
-            fetched = self._handle.run_and_fetch(list(names), tensors)
+        fetched = self._run(self._handle.run_and_fetch, list(names), tensors)
         self._end_step()
         return fetched
 

@@ -1,4 +1,4 @@
-"""SIGTERM of a training: the job ends in order, as `autodist train` does."""
+"""SIGTERM and SIGHUP of a training: the job ends in order, as `autodist train` does."""
 
 import os
 import signal
@@ -9,27 +9,39 @@ import weakref
 from . import _autodist
 from ._errors import JobEnded
 
+_WISHES = (signal.SIGTERM, signal.SIGHUP)
+
 _preparing = weakref.WeakSet()  # jobs without a session
 _sessions = weakref.WeakSet()
-_wished = False
-_stopped_early = False
+_wished = ""  # the signal's name
+_stopped_early = ""
+_early = None  # until all have done a step: ends the process where the interpreter can run no handler
 
 
 def watch(job):
     """From the main thread, unless the script has a handler of its own: that one stays."""
+    global _early
     _preparing.add(job)
     if threading.current_thread() is not threading.main_thread():
         return
-    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _on_sigterm)
-        # Also where the interpreter cannot run a handler: in a step that hangs.
-        _autodist.end_at_second_signal(signal.SIGTERM)
+    for each in _WISHES:
+        if signal.getsignal(each) == signal.SIG_DFL:
+            signal.signal(each, _on_wish)
+            # Also where the interpreter cannot run a handler: in a step that hangs.
+            _autodist.end_at_second_signal(each)
+            _early = _early or _autodist.EarlyEnd()
 
 
 def watch_session(job, session):
     """In the place of its job, until `forget`."""
     _preparing.discard(job)
     _sessions.add(session)
+
+
+def stepped():
+    """A step of this rank is done."""
+    if _early is not None and _has_begun():
+        _leave_it_to_handlers()
 
 
 def forget(ended):
@@ -41,7 +53,8 @@ def forget(ended):
 
 
 def stopped_early():
-    """Whether a signal came before the first step: then nobody waits for an end in order."""
+    """What is to say where a signal came before the first step, else '': then nobody waits for an
+    end in order."""
     return _stopped_early
 
 
@@ -60,35 +73,64 @@ def heed(session):
     rank = 0 if _wished else session._handle.who_wishes_for_the_end()
     if rank is None:
         return
-    whose = f" (rank {rank})" if rank else ""
-    what = f"stopped by SIGTERM{whose} after step {session.step - 1}"
+    by = f"a signal to rank {rank}" if rank else _wished
+    what = f"stopped by {by} after step {session.step - 1}"
     if not session._told_stop:
         print(f"autodist: {what}", file=sys.stderr, flush=True)
     session._told_stop = True
     raise JobEnded(what)
 
 
+def heed_early():
+    """After a rank was lost: where a signal came before all had done a step, that is why.
+
+    Raises
+    ------
+    JobEnded
+    """
+    if _wished and not _has_begun():
+        _end_early()
+
+
+def _has_begun():
+    """Whether all ranks have done a step."""
+    return any(each._first_loss is not None and each._first_loss.known for each in _sessions)
+
+
+def _leave_it_to_handlers():
+    global _early
+    _early = None
+
+
+def _end_early():
+    global _stopped_early
+    _stopped_early = f"stopped by {_wished} before the first step: nothing was trained or saved"
+    _autodist.tell_chief_to_stop()
+    print(f"autodist: {_stopped_early}", file=sys.stderr, flush=True)
+    raise JobEnded(_stopped_early)
+
+
 def _default():
-    mine = threading.current_thread() is threading.main_thread()
-    if mine and signal.getsignal(signal.SIGTERM) is _on_sigterm:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if threading.current_thread() is not threading.main_thread():
+        return
+    _leave_it_to_handlers()
+    for each in _WISHES:
+        if signal.getsignal(each) is _on_wish:
+            signal.signal(each, signal.SIG_DFL)
 
 
-def _on_sigterm(number, frame):
-    global _wished, _stopped_early
+def _on_wish(number, frame):
+    global _wished
     if not _preparing and not _sessions:
         _default()
         os.kill(os.getpid(), number)
         return
+    _leave_it_to_handlers()
     if _wished:
         return
-    _wished = True
-    if any(each._begun for each in _sessions):
-        return
-    _stopped_early = True
-    what = "stopped by SIGTERM before the first step: nothing was trained or saved"
-    print(f"autodist: {what}", file=sys.stderr, flush=True)
-    raise JobEnded(what)
+    _wished = signal.Signals(number).name
+    if not _has_begun():
+        _end_early()
 
 
 # A fork (a worker that loads data) has no part in the job.

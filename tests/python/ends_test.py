@@ -49,7 +49,14 @@ if word == "second":
 step = ad.distribute(model, loss, "sgd:lr=0.1", (torch.ones(2, 4),), batched=None)
 if word == "sleep-before-step" and ad.is_chief:
     time.sleep(6)
-for _ in range(3):
+if word == "raise-before-step" and ad.rank == 1:
+    raise KeyError("before the step")
+if word == "sigterm-before-step":
+    if ad.is_chief:
+        print("begins", flush=True)
+    else:
+        time.sleep(60)
+for number in range(3):
     step(torch.ones(4, 4))
 if word == "exit" and ad.rank == 1:
     sys.exit(3)
@@ -82,8 +89,8 @@ print("through", flush=True)
 """
 
 
-def told_to_end(path, word, code, said, seconds=20, to_chief=True, more=()):
-    """Its stderr, after SIGTERM once it has `said` so."""
+def told_to_end(path, word, code, said, seconds=20, to_chief=True, more=(), number=signal.SIGTERM):
+    """Its stderr, after the signal, once it has `said` so."""
     process = subprocess.Popen([sys.executable, path, word, *more], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline() == said, process.communicate()
@@ -92,7 +99,7 @@ def told_to_end(path, word, code, said, seconds=20, to_chief=True, more=()):
         with open(f"/proc/{target}/task/{target}/children", encoding="utf-8") as children:
             target = int(children.read().split()[0])
     began = time.monotonic()
-    os.kill(target, signal.SIGTERM)
+    os.kill(target, number)
     out, errors = process.communicate(timeout=100)
     assert process.returncode == code, (word, process.returncode, out, errors)
     assert time.monotonic() - began < seconds, (word, time.monotonic() - began, errors)
@@ -155,9 +162,14 @@ def main():
         out, errors = told_to_end(path, "sigterm", 0, "training\n")
         assert out == "" and "autodist: stopped by SIGTERM after step" in errors, (out, errors)
         out, errors = told_to_end(path, "sigterm", 0, "training\n", to_chief=False)
-        assert out == "" and "stopped by SIGTERM (rank 1) after step" in errors, (out, errors)
-        _, errors = told_to_end(path, "sigterm-early", 0, "capturing\n")
-        assert "stopped by SIGTERM before the first step" in errors, errors
+        assert out == "" and "stopped by a signal to rank 1 after step" in errors, (out, errors)
+        _, errors = told_to_end(path, "sigterm", 0, "training\n", number=signal.SIGHUP)
+        assert "autodist: stopped by SIGHUP after step" in errors, errors
+        for word, said in (("sigterm-early", "capturing\n"), ("sigterm-before-step", "begins\n")):
+            for to_chief in (True, False):
+                # Within 2 s; others may want the machine's cores, too.
+                _, errors = told_to_end(path, word, 0, said, seconds=5, to_chief=to_chief)
+                assert "\nautodist: stopped by SIGTERM before the first step" in "\n" + errors, errors
         saved = os.path.join(folder, "saved")
         told_to_end(path, "sigterm-save", 0, "training\n", more=[saved])
         assert any(each.startswith("step-") for each in os.listdir(saved)), os.listdir(saved)

@@ -3,6 +3,7 @@
 #include "autodist/app/python/job.h"
 
 #include <chrono>
+#include <iostream>
 
 #include "autodist/app/history.h"
 #include "autodist/app/job.h"
@@ -114,6 +115,28 @@ std::function<void()> handlers_of_signals() {
   };
 }
 
+void tell_chief_to_stop() { app::tell_chief_to_stop(app::process_environment()); }
+
+// While it lives, a signal whose handler cannot run (an op that takes long, a step that waits) ends
+// the process as before the first step.
+class EarlyEnd {
+ public:
+  EarlyEnd()
+      : ends_(std::make_unique<app::EndsEarly>([] {
+          tell_chief_to_stop();
+          std::cerr << "autodist: " << app::stopped_early() << std::endl;
+        })) {}
+  ~EarlyEnd() {
+    if (!process_.is_this()) static_cast<void>(ends_.release());  // its thread is not here
+  }
+  EarlyEnd(const EarlyEnd&) = delete;
+  EarlyEnd& operator=(const EarlyEnd&) = delete;
+
+ private:
+  OwnProcess process_;
+  std::unique_ptr<app::EndsEarly> ends_;
+};
+
 void bind_options(py::module_& module) {
   py::class_<JobOptions>(module, "JobOptions")
       .def(py::init([] {
@@ -203,6 +226,8 @@ void bind_job(py::module_& module) {
       .def("distribute_steps", &distribute_steps)
       .def("close", &JobHandle::close);
   module.def("end_at_second_signal", &app::end_at_second_signal);
+  module.def("tell_chief_to_stop", &tell_chief_to_stop);
+  py::class_<EarlyEnd>(module, "EarlyEnd").def(py::init<>());
   module.def(
       "optimizer_text",
       [](const std::string& text) { return ir::to_string(ir::parse_optimizer(text)); },

@@ -1,8 +1,6 @@
 // `autodist train`: a model, a cluster, a trained model.
 
-#include <signal.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -244,23 +242,15 @@ std::string resume_command(const std::string& folder, bool begins_here) {
   return command + " --resume " + as_typed(folder);
 }
 
-// A run that was stopped before its first step. A rank tells the chief that started it, which ends
-// the others; the chief says it.
+// A run that was stopped before its first step; the chief says it.
 void say_stopped_early(Console& console) {
   const Environment environment = process_environment();
-  const auto chief = environment("AUTODIST_STARTED_BY");
-  const bool is_ours = chief && *chief == std::to_string(::getppid());
-  // A chief that ends for another reason stops its ranks, and is not to be stopped by them.
-  if (is_ours && !stop_signal_is_from(::getppid())) ::kill(::getppid(), SIGTERM);
+  tell_chief_to_stop(environment);
   if (environment("AUTODIST_RANK").value_or("0") != "0") return;
   if (console.json) {
     console.out << nlohmann::ordered_json{{"steps", 0}, {"interrupted", true}}.dump() << std::endl;
   } else {
-    console.err << fmt::format(
-                       "autodist: stopped by {} before the first step: nothing was trained or "
-                       "saved",
-                       stop_signal())
-                << std::endl;
+    console.err << "autodist: " << stopped_early() << std::endl;
   }
 }
 
