@@ -321,6 +321,17 @@ std::optional<std::string> StartedRanks::ended() {
   return std::nullopt;
 }
 
+std::optional<std::string> StartedRanks::end_of(std::uint32_t rank, Seconds limit) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
+  while (runs(rank) && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kPollChild);
+  }
+  for (const Child& child : children_) {
+    if (child.rank == rank && child.ended) return account(child);
+  }
+  return std::nullopt;
+}
+
 bool StartedRanks::wait(Seconds limit) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
   while (true) {

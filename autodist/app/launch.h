@@ -73,6 +73,8 @@ class StartedRanks {
   std::optional<std::string> failure();
   // The same of a rank that ended at all, where it is too early for that.
   std::optional<std::string> ended();
+  // The same of this rank, when it has ended; nothing where it still runs after `limit`.
+  std::optional<std::string> end_of(std::uint32_t rank, Seconds limit);
 
   // Waits for all to end; false where some still run after `limit`. Throws Error(kPeersLost) with
   // failure().

@@ -31,6 +31,15 @@ constexpr Seconds kUnread{2};  // the last frame of a rank that has gone is read
 
 ControlRole role_of(const Frame& frame) { return static_cast<ControlRole>(frame.header.step); }
 
+void say_goodbye(Transport& transport, RankNumber to, std::uint32_t exchange,
+                 const std::string& reason) {
+  Frame goodbye;
+  goodbye.header.kind = FrameKind::kGoodbye;
+  goodbye.header.epoch = exchange;
+  goodbye.payload = Payload::copy_of(reason);
+  transport.send(to, std::move(goodbye));
+}
+
 // One collective exchange at one rank: keeps the frames that are not its own and gives them back.
 class Conversation {
  public:
@@ -227,11 +236,7 @@ void Conversation::check_stays(const FrameHeader& header, const std::vector<Rank
   const std::string reason = fmt::format(
       "rank {} called {}, rank {} is at its first step. Every rank calls it before that.",
       transport_.self(), what_, header.from);
-  Frame goodbye;
-  goodbye.header.kind = FrameKind::kGoodbye;
-  goodbye.header.epoch = header.epoch;
-  goodbye.payload = Payload::copy_of(reason);
-  transport_.send(header.from, std::move(goodbye));
+  say_goodbye(transport_, header.from, header.epoch, reason);
   fail(ErrorCode::kUsage, "{}", reason);
 }
 
@@ -324,6 +329,12 @@ void meet(Transport& transport, const std::string& what, std::uint32_t exchange,
   const std::vector<RankNumber> others = all_but(kHub, transport.size());
   conversation.receive(others);
   conversation.send(others, "");
+}
+
+void leave(Transport& transport, std::uint32_t exchange, const std::string& reason) {
+  for (RankNumber rank = 0; rank < transport.size(); ++rank) {
+    if (rank != transport.self()) say_goodbye(transport, rank, exchange, reason);
+  }
 }
 
 void agree(Transport& transport, const std::string& what, const Digest& digest,

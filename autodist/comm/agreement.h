@@ -38,4 +38,8 @@ void meet(Transport& transport, const std::string& what, std::uint32_t exchange,
 void agree(Transport& transport, const std::string& what, const Digest& digest,
            const std::string& summary, Seconds limit);
 
+// Tells the others why this rank leaves: those that wait for it here, and those that are in the
+// exchange of this epoch already. Does not wait.
+void leave(Transport& transport, std::uint32_t exchange, const std::string& reason);
+
 }  // namespace autodist::comm

@@ -126,7 +126,7 @@ TEST(Agreement, ARankThatLeftForAReasonEndsTheWaitWithIt) {
   InProcessHub hub(2);
   const auto chief = hub.connect(0);
   const auto other = hub.connect(1);
-  other->send(0, {{FrameKind::kGoodbye, 1, 0, 0, 1, 0}, Payload::copy_of("disk full")});
+  leave(*other, 1, "disk full");
   try {
     all_gather(*chief, "x", "plan", kLimit);
     FAIL();

@@ -734,6 +734,7 @@ void Runner::come_to_finish() { impl_->come_to_finish(); }
 bool Runner::all_finish() { return impl_->all_finish(); }
 void Runner::serve() { impl_->serve(); }
 void Runner::finish() { impl_->finish(); }
+void Runner::leave(const std::string& reason) { impl_->synchroniser().leave(reason); }
 std::uint64_t Runner::steps_done() const { return impl_->steps_done(); }
 
 std::vector<NamedTensor> Runner::gather_state() {

@@ -221,6 +221,8 @@ class Runner {
   // The same where it was not done, says goodbye and waits for the peers' goodbyes. Ranks other
   // than the chief first wait for the chief to come here. The last call.
   void finish();
+  // In its place, before the end of the job: the peers are told why.
+  void leave(const std::string& reason);
 
   [[nodiscard]] std::uint64_t steps_done() const;
 

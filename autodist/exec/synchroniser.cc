@@ -181,6 +181,11 @@ void Synchroniser::abort(std::exception_ptr reason) {
   if (exchange_ && !exchange_->failure()) exchange_->abort(text_of(reason));
 }
 
+void Synchroniser::leave(const std::string& reason) {
+  signal_.fail(std::make_exception_ptr(Error(ErrorCode::kPeersLost, reason)));
+  if (exchange_) exchange_->abort(reason);
+}
+
 void Synchroniser::contribute(ir::VariableId variable, const torch::Tensor& gradient,
                               std::uint64_t step, std::int64_t samples) {
   const program::VariablePlan& plan = program_.plan(variable);

@@ -113,6 +113,9 @@ class Synchroniser {
   // The run is over, for this rank and its peers, unless it has ended in order. Any thread but the
   // exchange's.
   void abort(std::exception_ptr reason);
+  // By the compute thread, for good: the peers are told why, and nothing is sent or received any
+  // more when it returns.
+  void leave(const std::string& reason);
 
   [[nodiscard]] Notes& notes() { return notes_; }
   [[nodiscard]] Calls& calls() { return calls_; }

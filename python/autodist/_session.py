@@ -38,7 +38,12 @@ def _end():
         except Error as error:
             print(f"autodist: {error}", file=sys.stderr)
             _autodist.exit_with(error.code, instead_of=0)
-        each.close()
+        each.close(_words_of(uncaught) or _signals.stopped_early())
+
+
+def _words_of(error):
+    """As its traceback ends, in one line; '' for none."""
+    return "" if error is None else f"{type(error).__name__}: {error}".split("\n")[0]
 
 
 class Session:
@@ -423,8 +428,8 @@ class Session:
             if self._records is not None:
                 self._records.end()
 
-    def close(self):
-        """Leave the job, also when it is under way: the other ranks are told."""
+    def close(self, reason=""):
+        """Leave the job, also when it is under way: the other ranks are told, and why."""
         if self._records is not None and not self._ended and self._process == os.getpid():
             self._records.leave()
         self._ended = True
@@ -432,7 +437,7 @@ class Session:
         self._guard.end()
         self._settler.end()
         _live.discard(self)
-        self._handle.close()
+        self._handle.close(reason)
 
     def __enter__(self):
         return self
@@ -442,7 +447,7 @@ class Session:
         if orderly and not _signals.stopped_early():
             self.finish()
         else:
-            self.close()
+            self.close(_words_of(error))
 
     def __repr__(self):
         return f"<autodist.Session of '{self._step.name}'>"

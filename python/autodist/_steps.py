@@ -149,10 +149,10 @@ class Steps(collections.abc.Mapping):
         """End the job in order: every rank has finished its steps when it returns."""
         self._all("finish")
 
-    def close(self):
-        """Leave the job, also when it is under way: the other ranks are told."""
+    def close(self, reason=""):
+        """Leave the job, also when it is under way: the other ranks are told, and why."""
         for each in self._sessions.values():
-            each.close()
+            each.close(reason)
 
     def __enter__(self):
         return self

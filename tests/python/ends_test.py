@@ -18,6 +18,8 @@ if word == "sigterm-own":
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(9))
 rank = int(os.environ.get("AUTODIST_RANK", "0"))
 made = []
+if word == "alone-first":
+    autodist.AutoDist("local:1")
 def make():
     made.append(autodist.AutoDist("local:2", join_limit=2.0 if "sleep" in word else 60.0))
 if word == "thread":
@@ -39,6 +41,11 @@ def loss(m, x):
     return m(x).square().mean()
 if word == "raise" and ad.rank == 1:
     raise KeyError("after AutoDist")
+if word == "second-size":
+    try:
+        autodist.AutoDist("local:3")
+    except autodist.UsageError as error:
+        print("second:", error, flush=True)
 if word == "sleep" and ad.is_chief:
     time.sleep(6)
 if word == "second":
@@ -58,6 +65,8 @@ if word == "sigterm-before-step":
         time.sleep(60)
 for number in range(3):
     step(torch.ones(4, 4))
+    if word == "raise-in-step" and ad.rank == 1 and number == 1:
+        raise KeyError("in the step")
 if word == "exit" and ad.rank == 1:
     sys.exit(3)
 if word == "exit-chief" and ad.is_chief:
@@ -115,6 +124,12 @@ def run(path, word, code, seconds):
     return done
 
 
+def loss_told_by_chief(done):
+    """The chief's line; those of other ranks, with their prefixes, may come after it."""
+    start = "autodist._errors.PeersLostError: rank 1 ("
+    return next(line for line in done.stderr.splitlines() if line.startswith(start))
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "script.py")
@@ -124,9 +139,27 @@ def main():
         # A rank that dies before its first step: at once, with its last line.
         for word, line in (("raise", "after AutoDist"), ("raise-in-loss", "in the loss")):
             done = run(path, word, 5, 40)
-            last = done.stderr.strip().splitlines()[-1]
-            assert "PeersLostError: rank 1 (pid" in last, done
-            assert f"ended with exit code 1; its last line: KeyError: '{line}'" in last, done
+            assert f") ended with exit code 1; its last line: KeyError: '{line}'" in loss_told_by_chief(done), done
+
+        # Later, too; whether it tells the others itself or is only gone.
+        for word, line in (("raise-before-step", "KeyError: 'before the step'"),
+                           ("raise-in-step", "KeyError: 'in the step'"),
+                           ("exit", "its program ended with exit code 3")):
+            done = run(path, word, 5, 40)
+            assert loss_told_by_chief(done).endswith(f" left: {line}"), done
+        done = run(path, "vanish", 5, 40)
+        assert loss_told_by_chief(done).endswith(") ended with exit code 3"), done
+
+        # Whoever started it.
+        place = {"TORCHELASTIC_RUN_ID": str(os.getpid()), "MASTER_ADDR": "127.0.0.1",
+                 "MASTER_PORT": "4711", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        ranks = [subprocess.Popen([sys.executable, path, "exit"], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE, text=True,
+                                  env={**os.environ, **place, "RANK": rank, "LOCAL_RANK": rank})
+                 for rank in "01"]
+        errors = [each.communicate(timeout=100)[1] for each in ranks]
+        assert [each.returncode for each in ranks] == [5, 3], errors
+        assert errors[0].endswith(" left: its program ended with exit code 3\n"), errors
 
         # One that is alive is waited for beyond the limit, which is for silence.
         for word in ("sleep", "sleep-before-step"):
@@ -142,15 +175,16 @@ def main():
         assert done.stdout.startswith("second: AutoDist: this program has a job already"), done
         assert done.stdout.endswith("through\n"), done
         assert "[rank 1] second: AutoDist:" in done.stderr, done
+        done = run(path, "second-size", 0, 100)
+        for where in (done.stdout, done.stderr):
+            assert "second: AutoDist: this program has a job already" in where, done
+        # Nor can the ranks begin with another one.
+        done = run(path, "alone-first", 5, 60)
+        assert "AutoDist: rank 1 was started for a job of 2 ranks, and the first one" in loss_told_by_chief(done), done
 
         # sys.exit() outside of a `with` block ends the job at once; its code is the process's.
-        done = run(path, "exit", 5, 60)
-        assert "PeersLostError" in done.stderr and "rank 1" in done.stderr, done
         run(path, "exit-chief", 4, 60)
-
-        # Without an exit, as if it were killed; and an exception of the chief's.
-        done = run(path, "vanish", 5, 60)
-        assert "PeersLostError" in done.stderr and "rank 1" in done.stderr, done
+        # An exception of the chief's.
         done = run(path, "raise-late", 1, 60)
         assert "KeyError: 'late'" in done.stderr, done
 

@@ -63,14 +63,16 @@ class SessionHandle {
   SessionHandle(const SessionHandle&) = delete;
   SessionHandle& operator=(const SessionHandle&) = delete;
 
-  // Leaves the job. REQUIRES: the interpreter's lock.
-  void close() {
+  // Leaves the job, and tells the others why where there is a reason. REQUIRES: the interpreter's
+  // lock.
+  void close(const std::string& reason = "") {
     if (!session_) return;
     if (!process_.is_this()) {
       static_cast<void>(session_.release());
       return;
     }
     const py::gil_scoped_release unlocked;
+    if (!reason.empty() && !finished_) session_->leave(reason);
     session_.reset();
   }
 

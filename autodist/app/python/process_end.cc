@@ -33,9 +33,12 @@ void at_process_end(int code, void* of) {
   if (left_open().empty() || ::getpid() != static_cast<pid_t>(reinterpret_cast<intptr_t>(of))) {
     return;
   }
-  // Its connections end with the process, which the others notice at once.
-  if (code != 0) end_now(code);
   try {
+    if (code != 0) {
+      const std::string reason = fmt::format("its program ended with exit code {}", code);
+      for (Session* session : left_open()) session->leave(reason);
+      end_now(code);
+    }
     for (Session* session : left_open()) session->finish();
   } catch (const Error& error) {
     std::cerr << "autodist: " << error.what() << "\n";

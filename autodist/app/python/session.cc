@@ -178,7 +178,7 @@ void bind_session(py::module_& module) {
            [](SessionHandle& handle) { handle.call([](Session& s) { s.wish_for_the_end(); }); })
       .def("who_wishes_for_the_end",
            [](SessionHandle& handle) { return handle.get().who_wishes_for_the_end(); })
-      .def("close", &SessionHandle::close)
+      .def("close", &SessionHandle::close, py::arg("reason") = "")
       .def_property_readonly("last", [](SessionHandle& handle) { return handle.get().last(); })
       .def_property_readonly("step", [](SessionHandle& handle) { return handle.get().step(); })
       .def_property_readonly("rank", [](SessionHandle& handle) { return handle.get().rank(); })

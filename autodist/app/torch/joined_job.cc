@@ -38,12 +38,17 @@ struct MeetingMoved {};
 // begin, and are ranks of that job alone.
 std::atomic<bool> has_such_a_job{false};
 
-void claim_the_one_job() {
-  if (!has_such_a_job.exchange(true)) return;
+void check_is_first_job() {
+  if (!has_such_a_job) return;
   fail(ErrorCode::kUsage,
        "AutoDist: this program has a job already, whose ranks the chief started for it alone. Give "
        "several steps to one job (distribute_steps), run a program for each job, or let a launcher "
        "start the ranks (autodist run, torchrun, mpirun)");
+}
+
+void claim_the_one_job() {
+  check_is_first_job();
+  has_such_a_job = true;
 }
 
 // Every rank's lines, whole, on standard error.
@@ -77,6 +82,7 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options)
     place_.rank = rank_in(cluster_, options_.cpu_only, *launched);
     place_.size = size_;
   } else if (const auto place = job_from_environment(environment)) {
+    if (place->started_by != 0) check_is_first_job();
     check_size(*place, specification);
     place_ = *place;
   } else {
@@ -110,6 +116,17 @@ void JoinedJob::look_around() const {
   if (options_.while_waiting) options_.while_waiting();
   const auto ended = children_ ? children_->ended() : std::nullopt;
   if (ended) throw Error(ErrorCode::kPeersLost, *ended);
+}
+
+std::string JoinedJob::end_of_lost(const std::string& message) const {
+  constexpr Seconds kItsLastWords{2};  // after its connections, a process may take its time to end
+  for (std::uint32_t rank = 1; children_ && rank < size_; ++rank) {
+    const std::string name = transport_->describe(rank);
+    const bool is_lost = message.find(name) != std::string::npos &&
+                         message.find(name + " left: ") == std::string::npos;
+    if (is_lost) return children_->end_of(rank, kItsLastWords).value_or("");
+  }
+  return "";
 }
 
 void JoinedJob::wait(const std::string& what, const std::string& whom, Seconds since) {
@@ -218,6 +235,13 @@ void JoinedJob::keep_freed_memory() {
 }
 
 void JoinedJob::check_size(const JobPlace& place, const std::string& specification) const {
+  if (place.size != size_ && place.started_by != 0) {
+    fail(ErrorCode::kUsage,
+         "AutoDist: rank {} was started for a job of {} ranks, and the first one that its program "
+         "makes is '{}' with {}. Ranks that a chief starts run its program from the begin: make one "
+         "job in it, or let a launcher start the ranks (autodist run, torchrun, mpirun)",
+         place.rank, place.size, specification, size_);
+  }
   if (place.size != size_) {
     fail(ErrorCode::kUsage, "environment: AUTODIST_SIZE={}, but {} has {} ranks", place.size,
          specification, size_);

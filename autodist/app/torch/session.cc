@@ -29,7 +29,8 @@ struct AutoDist::Impl : app::JoinedJob {
 
 namespace {
 
-// What may wait for other ranks. After a lost one its message says where to go on from.
+// What may wait for other ranks. Its message about a lost one says how that ended, where that is
+// known, and where to go on from.
 template <typename Call>
 auto together(const app::TrainingJob* job, const Call& call) {
   try {
@@ -37,10 +38,12 @@ auto together(const app::TrainingJob* job, const Call& call) {
   } catch (const Error& error) {
     const bool interrupted = typeid(error) != typeid(Error);  // by a signal: a class of its own
     if (error.code() != ErrorCode::kPeersLost || interrupted || job == nullptr) throw;
+    std::string what = error.what();
+    const std::string end = job->joined().end_of_lost(what);
+    if (!end.empty()) what += "; " + end;
     const std::string where = job->where_to_go_on();
-    if (where.empty()) throw;
-    const std::string what = error.what();
-    throw Error(error.code(), what + (what.back() == '.' ? " " : ". ") + where);
+    if (!where.empty()) what += (what.back() == '.' ? " " : ". ") + where;
+    throw Error(error.code(), what);
   }
 }
 
@@ -213,6 +216,7 @@ void Session::write_report(const std::string& path, const std::string& title,
                            const report::RunLog& run, const program::Trace& trace) const {
   app::write_report(impl_->job().joined(), impl_->step(), {path, title, run, trace});
 }
+void Session::leave(const std::string& reason) { impl_->job().leave(reason); }
 void Session::wish_for_the_end() { impl_->job().wish_for_the_end(); }
 std::optional<std::uint32_t> Session::who_wishes_for_the_end() const {
   return impl_->job().who_wishes_for_the_end();

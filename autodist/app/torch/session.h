@@ -344,9 +344,12 @@ class Session {
   // Of slices, those sent again included, since the first step.
   [[nodiscard]] std::uint64_t bytes_sent() const;
 
-  // For a rank that was told to stop (a signal): wishes that the job ends in order. The chief
-  // learns so within about a second, and is to leave its loop and call finish(). After the first
-  // step.
+  // Leaves the job before its end, at once; the others are told why, and end. What is left is to
+  // destroy the session.
+  void leave(const std::string& reason);
+
+  // For a rank that was told to stop (a signal): wishes that the job ends in order. The chief learns
+  // so within about a second, and is to leave its loop and call finish(). After the first step.
   void wish_for_the_end();
   // At the chief: a rank that wishes so, as far as is known.
   [[nodiscard]] std::optional<std::uint32_t> who_wishes_for_the_end() const;

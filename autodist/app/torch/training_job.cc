@@ -116,16 +116,19 @@ TrainingJob::TrainingJob(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> 
 // Without finish() the runners' destructors tell the peers that this rank leaves early, unless the
 // chief has ended the job; they go before what they use.
 TrainingJob::~TrainingJob() {
-  const bool ended =
-      started_ && !finished_ && std::any_of(steps_.begin(), steps_.end(), [](const auto& step) {
-        return step->runner().calls().has_ended();
-      });
   try {
-    if (ended) finish();
+    if (has_ended()) finish();
   } catch (const std::exception&) {
     // Whoever wanted to know has called finish().
   }
   steps_.clear();
+}
+
+// By the chief, and this rank has not come to it yet.
+bool TrainingJob::has_ended() const {
+  return started_ && !finished_ && std::any_of(steps_.begin(), steps_.end(), [](const auto& step) {
+           return step->runner().calls().has_ended();
+         });
 }
 
 void TrainingJob::unite_models() {
@@ -493,6 +496,17 @@ std::optional<std::uint32_t> TrainingJob::who_wishes_for_the_end() const {
     if (const auto rank = step->runner().calls().who_wishes_for_the_end()) return rank;
   }
   return std::nullopt;
+}
+
+// Those that have begun to train are in an exchange; one that has not may still be waited for.
+void TrainingJob::leave(const std::string& reason) {
+  constexpr Seconds kUntilItIsSent{1};
+  if (finished_ || has_ended()) return;
+  for (const auto& step : steps_) {
+    if (started_) step->runner().leave(reason);
+  }
+  if (!started_) comm::leave(job_->transport(), steps_.front()->epoch(), reason);
+  job_->transport().close(kUntilItIsSent);
 }
 
 void TrainingJob::finish() {

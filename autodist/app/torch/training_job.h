@@ -56,6 +56,7 @@ class TrainingJob {
   void export_torchscript(std::size_t index, const std::string& path);
   void load(const std::string& directory);
   void finish();
+  void leave(const std::string& reason);
   void wish_for_the_end();
   [[nodiscard]] std::optional<std::uint32_t> who_wishes_for_the_end() const;
 
@@ -68,6 +69,7 @@ class TrainingJob {
   [[nodiscard]] bool is_chief() const { return job_->is_chief(); }
   void start();
   void make_newest();
+  [[nodiscard]] bool has_ended() const;
   void note_values();
   void unite_models();
   void find_shared();
