@@ -171,7 +171,9 @@ Calls::Scope Calls::begin(Call call, std::uint64_t step) {
   std::uint64_t number = 0;
   or_abort([&] {
     const Signal::Lock lock = signal_.lock();
-    if (chief_finished_ && call != Call::kFinish) {
+    // Calls that the chief made before its end are this rank's to make, too, however late it is.
+    const bool was_made = chief_finished_ && count_ + 1 < chief_finished_call_;
+    if (chief_finished_ && call != Call::kFinish && (!was_made || is_past_the_end())) {
       if (is_of_a_loop(call) || is_past_the_end()) {
         fail_ended(fmt::format("called {} at step {}", name_of(call), step));
       }
@@ -500,6 +502,7 @@ void Calls::take_end_of_chief(const Announced& theirs, std::uint64_t number) {
   {
     const Signal::Lock lock = signal_.lock();
     chief_finished_ = theirs.made;
+    chief_finished_call_ = number;
     const Made* ours = made(number);
     if (!made_.empty() && made_.back().call == Call::kFinish) return;
     if (is_past_the_end()) {

@@ -206,6 +206,7 @@ class Calls {
   std::map<std::uint64_t, std::uint32_t> summaries_;  // by steps done, by whom; not by this rank
   std::uint64_t summarised_until_;                    // steps done
   std::optional<Made> chief_finished_;
+  std::uint64_t chief_finished_call_ = 0;             // the number of that call
   std::map<std::uint32_t, std::uint64_t> finished_;  // by rank: its steps
   Verdict verdict_ = Verdict::kUnknown;
   bool away_ = false;

@@ -275,6 +275,21 @@ TEST(Calls, AChiefThatFinishesEndsTheStepsOfTheOthersInOrder) {
   for (const std::uint32_t rank : {1u, 2u}) EXPECT_FALSE(ranks[rank].all_finish(2));
 }
 
+TEST(Calls, ARankMayComeLateToACallThatTheChiefMadeBeforeItsEnd) {
+  Ranks ranks(2);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) ranks.step(rank, 0);
+  { const auto evaluates = ranks[0].begin(Call::kEvaluate, 1); }
+  { const auto fetches = ranks[0].begin(Call::kRunAndFetch, 1); }
+  ranks[0].come_to_finish(1);
+  ranks.deliver();
+  { const auto evaluates = ranks[1].begin(Call::kEvaluate, 1); }
+  { const auto fetches = ranks[1].begin(Call::kRunAndFetch, 1); }
+  const Outcome expected{static_cast<int>(ErrorCode::kUsage),
+                         "rank 0 called finish() at step 1, rank 1 called evaluate() at step 1. "
+                         "Every rank makes the same calls in the same order."};
+  EXPECT_EQ(error_of([&] { (void)ranks[1].begin(Call::kEvaluate, 1); }), expected);
+}
+
 TEST(Calls, RanksThatFinishAfterTheSameStepDoSoInOrder) {
   Ranks ranks(2);
   for (const std::uint32_t rank : {1u, 0u}) {
