@@ -126,8 +126,10 @@ def run(path, word, code, seconds):
 
 def loss_told_by_chief(done):
     """The chief's line; those of other ranks, with their prefixes, may come after it."""
-    start = "autodist._errors.PeersLostError: rank 1 ("
-    return next(line for line in done.stderr.splitlines() if line.startswith(start))
+    start = "autodist._errors.PeersLostError: "
+    lines = [line for line in done.stderr.splitlines() if line.startswith(start)]
+    assert len(lines) == 1 and "rank 1 (" in lines[0], done
+    return lines[0]
 
 
 def main():

@@ -119,12 +119,12 @@ void JoinedJob::look_around() const {
 }
 
 std::string JoinedJob::end_of_lost(const std::string& message) const {
-  constexpr Seconds kItsLastWords{2};  // after its connections, a process may take its time to end
+  constexpr Seconds kItsLastWords{5};  // after its connections, a process may take its time to end
   for (std::uint32_t rank = 1; children_ && rank < size_; ++rank) {
-    const std::string name = transport_->describe(rank);
-    const bool is_lost = message.find(name) != std::string::npos &&
-                         message.find(name + " left: ") == std::string::npos;
-    if (is_lost) return children_->end_of(rank, kItsLastWords).value_or("");
+    const std::string gone = transport_->describe(rank) + " is lost: its connection ended";
+    if (message.find(gone) == std::string::npos) continue;
+    const auto end = children_->end_of(rank, kItsLastWords);
+    return end ? "; " + *end : "";
   }
   return "";
 }

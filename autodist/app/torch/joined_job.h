@@ -45,8 +45,8 @@ class JoinedJob {
   void check_children() const;
   // Before the first step: likewise where one has ended at all, and JobOptions::while_waiting.
   void look_around() const;
-  // Of a message about a lost rank: how that one has ended, where this one started it. Nothing
-  // where it said itself why it leaves, or still runs.
+  // Behind a message about a rank whose connection ended: how that one has ended, where this one
+  // started it. Nothing where it still runs.
   [[nodiscard]] std::string end_of_lost(const std::string& message) const;
   // After the job has ended in order: nobody waits for signs of life any more, and the ranks that
   // this one started are waited for, however long they go on.

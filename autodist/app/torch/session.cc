@@ -39,8 +39,7 @@ auto together(const app::TrainingJob* job, const Call& call) {
     const bool interrupted = typeid(error) != typeid(Error);  // by a signal: a class of its own
     if (error.code() != ErrorCode::kPeersLost || interrupted || job == nullptr) throw;
     std::string what = error.what();
-    const std::string end = job->joined().end_of_lost(what);
-    if (!end.empty()) what += "; " + end;
+    what += job->joined().end_of_lost(what);
     const std::string where = job->where_to_go_on();
     if (!where.empty()) what += (what.back() == '.' ? " " : ". ") + where;
     throw Error(error.code(), what);

@@ -94,6 +94,16 @@ TrainingJob::TrainingJob(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> 
   }
   if (steps.size() != 1 || !steps.front().name.empty()) check_names(steps);
   if (steps.empty()) fail(ErrorCode::kUsage, "distribute: no step");
+  try {
+    prepare(std::move(steps));
+  } catch (const Error& error) {
+    const std::string end = job_->end_of_lost(error.what());
+    if (end.empty()) throw;
+    throw Error(error.code(), error.what() + end);
+  }
+}
+
+void TrainingJob::prepare(std::vector<NamedStep> steps) {
   for (NamedStep& step : steps) {
     const auto index = static_cast<std::uint32_t>(steps_.size());
     steps_.push_back(std::make_unique<JobStep>(*job_, std::move(step), index));

@@ -67,6 +67,7 @@ class TrainingJob {
 
  private:
   [[nodiscard]] bool is_chief() const { return job_->is_chief(); }
+  void prepare(std::vector<NamedStep> steps);
   void start();
   void make_newest();
   [[nodiscard]] bool has_ended() const;
