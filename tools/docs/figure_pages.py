@@ -3,8 +3,10 @@
 from figures import DETERMINISTIC, MEASURED, SAMPLED, Figures
 
 # What a step of a job goes through, and what says how long one takes.
-ENGINE = ("autodist/exec", "autodist/comm", "autodist/passes", "autodist/ir")
-SIMULATOR = ("autodist/sim", "autodist/comm/schedule", "autodist/passes", "autodist/ir")
+ENGINE = ("autodist/exec", "autodist/protocol", "autodist/comm", "autodist/passes",
+          "autodist/program", "autodist/ir")
+SIMULATOR = ("autodist/sim", "autodist/protocol", "autodist/comm/schedule", "autodist/passes",
+             "autodist/program", "autodist/ir")
 SEARCH = ("autodist/search/autosync", "autodist/search/builders", "data/graphs", "data/clusters",
           *SIMULATOR)
 STUDIES = "autodist/app/studies/"
