@@ -46,7 +46,10 @@ class Contributor {
   // `samples` is 0. REQUIRES: all of them were taken, and once per step.
   [[nodiscard]] comm::Payload payload(program::SliceId slice, std::int64_t samples);
   // All slices of the variable have left: their payloads keep what they need.
-  void drop(ir::VariableId variable) { gradients_[variable.value].reset(); }
+  void drop(ir::VariableId variable) {
+    gradients_[variable.value].reset();
+    rows_.reset();
+  }
 
   // What compression has lost of a slice so far, to be sent with the next step; null without error
   // feedback. Between steps only.

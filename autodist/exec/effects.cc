@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "autodist/base/check.h"
 #include "autodist/exec/effects.h"
 #include "autodist/exec/rider.h"
 #include "autodist/exec/slice_notes.h"
@@ -65,7 +66,7 @@ void Synchroniser::Performer::operator()(const protocol::TakeRows& effect) const
 
 void Synchroniser::Performer::operator()(const protocol::Merge& effect) const {
   rank_.jobs_->push(effect.step, rank_.program_.slice(effect.slice).needed,
-                    [&rank = rank_, effect] { rank.merge(effect.slice, effect.step); });
+                    [&rank = rank_, effect] { rank.merge(effect); });
 }
 
 void Synchroniser::Performer::operator()(const protocol::Measure& effect) const {
@@ -110,22 +111,24 @@ Synchroniser::EventBytes Synchroniser::event_bytes(CombinedSlice combined) {
           std::move(combined.sums)};
 }
 
-void Synchroniser::merge(program::SliceId slice, std::uint64_t step) {
+void Synchroniser::merge(const protocol::Merge& effect) {
+  const program::SliceId slice = effect.slice;
+  const std::uint64_t step = effect.step;
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
-  const EventBytes bytes = event_bytes(owner_->merge(slice, step));
+  const EventBytes bytes = event_bytes(owner_->merge(slice, step, effect.from));
   if (trace_.enabled()) {
     trace_.add(program::Activity::kMerge, program::StreamKind::kTransfer, step, name_of(slice),
                program::bytes_of(program_.slice(slice)), start,
                program::SliceWay{slice, self_, false});
   }
-  put_sums(slice, step, /*lamb=*/false, bytes.sums);
+  put_own_parts(slice, step, /*lamb=*/false, bytes.sums);
   tell(protocol::Merged{slice}, bytes);
 }
 
 void Synchroniser::measure(program::SliceId slice, std::uint64_t step) {
   EventBytes bytes;
   bytes.sums = owner_->measure(slice, step);
-  put_sums(slice, step, /*lamb=*/true, bytes.sums);
+  put_own_parts(slice, step, /*lamb=*/true, bytes.sums);
   tell(protocol::Measured{slice}, bytes);
 }
 
@@ -163,6 +166,8 @@ void Synchroniser::take_result(program::SliceId slice, std::uint64_t step,
   bool goes_in = false;
   {
     const Signal::Lock lock = signal_.lock();
+    AD_CHECK(protocol_.expects(slice, step))
+        << "a result of slice " << slice << " is of step " << step << ", which is not its turn";
     goes_in = protocol_.may_go_in(slice, step);
   }
   variables_->take(slice, step, bytes.samples, bytes.payload, std::move(said.news), goes_in);

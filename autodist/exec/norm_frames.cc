@@ -89,8 +89,8 @@ void Synchroniser::put_parts(program::SliceId slice, std::uint64_t step, bool la
 }
 
 // Members that each combine a slice all have its sums: the owner tells, and keeps them.
-void Synchroniser::put_sums(program::SliceId slice, std::uint64_t step, bool lamb,
-                            const std::vector<SquaredSums>& sums) {
+void Synchroniser::put_own_parts(program::SliceId slice, std::uint64_t step, bool lamb,
+                                 const std::vector<SquaredSums>& sums) {
   if (program_.slice(slice).owner == self_) put_parts(slice, step, lamb, sums);
 }
 

@@ -51,6 +51,10 @@ void Norms::put(std::uint64_t step, NormPart part, SquaredSums sums) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Entry& entry = entries_[step % 2].at(part.norm.value);
   if (entry.step != step) {
+    const bool complete = std::all_of(entry.present.begin(), entry.present.end(),
+                                      [](bool present) { return present; });
+    AD_CHECK(entry.step == kNoStep || complete) << "norm " << part.norm << " of step " << entry.step
+                                                << " is incomplete when step " << step << " comes";
     entry.step = step;
     entry.present.assign(entry.parts.size(), false);
   }

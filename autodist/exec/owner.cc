@@ -55,6 +55,8 @@ Owner::Owner(const program::Program& program, const protocol::Job& job, program:
     owned.id = program::SliceId(i);
     owned.from = std::move(way.combines);
     owned.relays = way.onward.has_value();
+    AD_CHECK(owned.from.size() == job.awaited(job.slices[i], self))
+        << "slice " << i << ": " << owned.from.size() << " contributions meet here";
     owned.pieces = layout_of(program, slice);
     for (const PieceLayout& piece : owned.pieces) owned.rules.push_back(declared(piece));
     owned.elements = element_count(slice);
@@ -122,9 +124,9 @@ void Owner::keep(program::SliceId id, std::uint64_t step, program::Rank from, st
   contribution = {true, samples, std::move(payload), std::move(rider)};
 }
 
-CombinedSlice Owner::merge(program::SliceId id, std::uint64_t step) {
+CombinedSlice Owner::merge(program::SliceId id, std::uint64_t step, program::Rank from) {
   Owned& slice = owned(id);
-  if (!in_program(slice).synchronous) return apply_next(slice);
+  if (!in_program(slice).synchronous) return apply_one(slice, step, from);
   average(slice, step);
   if (slice.relays) return averaged(slice);
   encode_average(slice);
@@ -149,7 +151,13 @@ CombinedSlice Owner::averaged(Owned& slice) {
       slice.encoded.keep ? std::exchange(slice.encoded, {}) : lent(slice, slice.averaged);
   combined.rider = std::exchange(slice.rider, {});
   averages(slice).give_back(std::move(slice.averaged));
+  next_step(slice);
   return combined;
+}
+
+void Owner::next_step(Owned& slice) {
+  const Signal::Lock lock = signal_.lock();
+  if (in_program(slice).synchronous) ++slice.step;
 }
 
 CombinedSlice Owner::updated(Owned& slice) {
@@ -159,15 +167,21 @@ CombinedSlice Owner::updated(Owned& slice) {
   combined.payload = result_of(slice);
   combined.rider = std::exchange(slice.rider, {});
   slice.row_sum = {};
+  next_step(slice);
   return combined;
 }
 
-CombinedSlice Owner::apply_next(Owned& slice) {
+CombinedSlice Owner::apply_one(Owned& slice, std::uint64_t step, program::Rank from) {
   Queued next;
   {
     const Signal::Lock lock = signal_.lock();
-    next = std::move(slice.queue.front());
-    slice.queue.pop_front();
+    const auto found =
+        std::find_if(slice.queue.begin(), slice.queue.end(),
+                     [&](const Queued& each) { return each.from == from && each.step == step; });
+    AD_CHECK(found != slice.queue.end())
+        << "slice " << slice.id << " has no contribution of rank " << from << " to step " << step;
+    next = std::move(*found);
+    slice.queue.erase(found);
   }
   slice.samples = next.contribution.samples;
   if (slice.samples != 0) {
@@ -228,7 +242,6 @@ void Owner::average(Owned& slice, std::uint64_t step) {
   {
     const Signal::Lock lock = signal_.lock();
     contributions.swap(this->contributions(slice, step));
-    slice.step = step + 1;
   }
   combine_riders(slice, step, contributions);
   slice.samples = 0;

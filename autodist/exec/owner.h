@@ -62,10 +62,11 @@ class Owner {
             comm::Payload payload, std::string rider = "");
 
   // Sums the step's contributions and, where the update waits for nothing, updates; of an
-  // asynchronous slice it applies the one that came first. Throws Error(kUsage) where the
+  // asynchronous slice it applies that of `from`. Throws Error(kUsage) where the
   // contributors say different things of its variables (rider.h); then nothing was updated. One
   // thread, the same as that of measure(), update() and give_rows().
-  [[nodiscard]] CombinedSlice merge(program::SliceId slice, std::uint64_t step);
+  [[nodiscard]] CombinedSlice merge(program::SliceId slice, std::uint64_t step,
+                                    program::Rank from = {});
   // LAMB: clips the summed gradient and returns both sums of squares, by piece.
   [[nodiscard]] std::vector<SquaredSums> measure(program::SliceId slice, std::uint64_t step);
   // Clips what measure() has not, and updates, unless all skip the step.
@@ -149,6 +150,7 @@ class Owner {
   };
 
   Owned& owned(program::SliceId slice);
+  void next_step(Owned& slice);
   static std::vector<Contribution>& contributions(Owned& slice, std::uint64_t step) {
     return slice.contributions[step % slice.contributions.size()];
   }
@@ -162,7 +164,7 @@ class Owner {
   [[nodiscard]] BufferPool& averages(Owned& slice);
   void clip(Owned& slice, std::uint64_t step);
   [[nodiscard]] std::vector<SquaredSums> clip_sums(const Owned& slice) const;
-  [[nodiscard]] CombinedSlice apply_next(Owned& slice);
+  [[nodiscard]] CombinedSlice apply_one(Owned& slice, std::uint64_t step, program::Rank from);
   // `updates_before` counts the rule's updates; the schedule goes by the step of the gradient.
   void apply_rule(Owned& slice, std::uint64_t step, std::int64_t updates_before);
   [[nodiscard]] CombinedSlice averaged(Owned& slice);

@@ -84,7 +84,9 @@ class OwnerTest : public ::testing::Test {
     owner_->keep(program::SliceId(0), step, program::Rank(from), samples,
                  samples == 0 ? comm::Payload{} : payload_of(gradient), encode(rider));
   }
-  void merge(std::uint64_t step = 0) { keep(owner_->merge(program::SliceId(0), step)); }
+  void merge(std::uint64_t step = 0, std::uint32_t from = 0) {
+    keep(owner_->merge(program::SliceId(0), step, program::Rank(from)));
+  }
   void update(std::uint64_t step = 0) { keep(owner_->update(program::SliceId(0), step)); }
 
   // What a rank says of the one variable.
@@ -120,21 +122,22 @@ TEST_F(OwnerTest, WeighsByTheSamplesBehindEachGradient) {
   EXPECT_EQ(samples_, 4);
 }
 
-TEST_F(OwnerTest, AnAsynchronousOneAppliesOneAfterTheOtherAsTheyCame) {
+TEST_F(OwnerTest, AnAsynchronousOneAppliesTheContributionThatItIsTold) {
   synchronous_ = false;
   make(program::UpdateAt::kOwner);
   add(2, 3, {1, 0, 0, 0, 0});
   add(0, 1, {0, 1, 0, 0, 0});
-  merge();
+  merge(0, 2);
   const Numbers after_one = result_;
   EXPECT_LT(after_one[0], initial_[0]);
   EXPECT_EQ(after_one[1], initial_[1]);
-  merge();
+  merge(0, 0);
   EXPECT_EQ(result_[0], after_one[0]);
   EXPECT_LT(result_[1], initial_[1]);
   add(2, 0, {}, 1);  // no samples: it only wants to know
-  merge(1);
+  merge(1, 2);
   EXPECT_EQ(samples_, 0);
+  EXPECT_THROW(merge(1, 0), InternalError) << "rank 0 has not contributed to step 1";
   EXPECT_THROW(add(2, 1, {1, 1, 1, 1, 1}, 1), InternalError);
 }
 

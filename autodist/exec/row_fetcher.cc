@@ -72,16 +72,14 @@ std::vector<RowFetcher::Wanted> RowFetcher::want(ir::VariableId variable,
 }
 
 void RowFetcher::take(program::SliceId slice, std::uint64_t step, comm::Payload rows) {
-  {
-    const Signal::Lock lock = signal_.lock();
-    Asked& asked = asked_.at(slice.value);
-    AD_CHECK(!asked.numbers.empty() && asked.step == step && !asked.answered &&
-             rows.size == asked.numbers.size() * asked.block.row_bytes())
-        << "the owner of slice " << slice << " sent " << rows.size << " bytes of rows of step "
-        << step << " for " << asked.numbers.size() << " rows of step " << asked.step;
-    asked.rows = std::move(rows);
-    asked.answered = true;
-  }
+  const Signal::Lock lock = signal_.lock();
+  Asked& asked = asked_.at(slice.value);
+  AD_CHECK(!asked.numbers.empty() && asked.step == step && !asked.answered &&
+           rows.size == asked.numbers.size() * asked.block.row_bytes())
+      << "the owner of slice " << slice << " sent " << rows.size << " bytes of rows of step "
+      << step << " for " << asked.numbers.size() << " rows of step " << asked.step;
+  asked.rows = std::move(rows);
+  asked.answered = true;
 }
 
 void RowFetcher::install(ir::VariableId variable, torch::Tensor table) {

@@ -564,10 +564,9 @@ class Runner::Impl {
     const Seconds start = clock_.now();
     const Seconds traced = trace_.enabled() ? trace_.now() : Seconds{};
     const bool was_open = synchroniser_.hold(variable, step_);
-    if (program_->rows(variable) == program::RowTransfer::kFetch) {
-      synchroniser_.variables().watch().accept(variable);
-    }
-    if (was_open) return Seconds{};
+    const bool fetched = program_->rows(variable) == program::RowTransfer::kFetch;
+    if (fetched) synchroniser_.variables().watch().accept(variable);
+    if (was_open && !fetched) return Seconds{};
     const Seconds waited = clock_.now() - start;
     if (trace_.enabled()) {
       trace_.add(program::Activity::kGate, program::StreamKind::kCompute, step_,

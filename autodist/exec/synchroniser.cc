@@ -316,11 +316,6 @@ void Synchroniser::fetch(ir::VariableId variable, const std::vector<torch::Tenso
   }
 }
 
-std::uint64_t Synchroniser::version(ir::VariableId variable) {
-  const Signal::Lock lock = signal_.lock();
-  return protocol_.version(variable);
-}
-
 void Synchroniser::await_version(ir::VariableId variable, std::uint64_t version) {
   Signal::Lock lock = signal_.lock();
   signal_.wait(

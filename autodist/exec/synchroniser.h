@@ -97,11 +97,9 @@ class Synchroniser {
 
   [[nodiscard]] LocalVariables& variables() { return *variables_; }
 
-  // Version v contains the updates of the steps 0 … v - 1. Any thread; whoever sees a version sees
-  // its values.
-  [[nodiscard]] std::uint64_t version(ir::VariableId variable);
-  // Blocks until the variable has at least this version. Throws as Signal::wait; the time-out's
-  // message names the slices that are missing and their owners.
+  // Blocks until the variable has at least this version, which holds the updates of the steps
+  // before it. Any thread. Throws as Signal::wait; the time-out's message names the slices that are
+  // missing and their owners.
   void await_version(ir::VariableId variable, std::uint64_t version);
   // A gate: blocks until the step may read the variable, which is not written from then on until
   // release(). Rows that were asked for are in it. Whether it was open at once. By the compute
@@ -208,7 +206,7 @@ class Synchroniser {
   template <typename Event>
   void tell(const Event& event, const EventBytes& bytes = {});
   [[nodiscard]] static EventBytes event_bytes(CombinedSlice combined);
-  void merge(program::SliceId slice, std::uint64_t step);
+  void merge(const protocol::Merge& effect);
   void measure(program::SliceId slice, std::uint64_t step);
   void update_slice(program::SliceId slice, std::uint64_t step);
   void install(ir::VariableId variable, std::uint64_t step);
@@ -221,8 +219,8 @@ class Synchroniser {
   void put_parts(program::SliceId slice, std::uint64_t step, bool lamb,
                  const std::vector<SquaredSums>& sums);
   // Keeps this rank's parts of norms, before the protocol hears that they are known.
-  void put_sums(program::SliceId slice, std::uint64_t step, bool lamb,
-                const std::vector<SquaredSums>& sums);
+  void put_own_parts(program::SliceId slice, std::uint64_t step, bool lamb,
+                     const std::vector<SquaredSums>& sums);
   // The averaged gradient of a variable that no slice carries is here.
   void averaged(ir::VariableId variable, std::uint64_t step);
   // Calls visit(slice, name, residual) for everything that `rank` may owe; the residual is null at

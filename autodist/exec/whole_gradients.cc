@@ -73,10 +73,10 @@ void Synchroniser::update(ir::VariableId variable, std::uint64_t step) {
     signal_.wait(
         lock, options_.wait_limit, [&] { return protocol_.may_update(variable, step); },
         [&] {
-          return fmt::format(
-              "update: variable '{}' at step {}: its average, its last reader or what all ranks "
-              "have to say first is missing.",
-              program_.graph->variable(variable).name, step);
+          return fmt::format("update: variable '{}' at step {}: gradient {}, {}.",
+                             program_.graph->variable(variable).name, step,
+                             protocol_.is_averaged(variable, step) ? "complete" : "missing",
+                             protocol_.is_released(variable) ? "released" : "still read");
         });
   }
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};

@@ -9,7 +9,10 @@ void RankProtocol::apply_next(SliceId id, Effects& effects) {
   Combined& here = combined(id);
   const auto [from, step] = here.queue.front();
   here.queue.erase(here.queue.begin());
-  if (!here.queue.empty()) effects.add(Merge{id, here.queue.front().second});
+  if (!here.queue.empty()) {
+    const auto [next, its_step] = here.queue.front();
+    effects.add(Merge{id, its_step, next});
+  }
   if (from == self_) {
     effects.add(Take{id, step});
   } else {

@@ -20,7 +20,7 @@ void RankProtocol::contribution_is_here(SliceId id, Rank from, Step step, Effect
   Combined& here = combined(id);
   if (!slice.synchronous) {
     here.queue.emplace_back(from, step);
-    if (here.queue.size() == 1) effects.add(Merge{id, step});
+    if (here.queue.size() == 1) effects.add(Merge{id, step, from});
     return;
   }
   // The sum is formed once, when the last contribution is in: then it can add in rank order,

@@ -118,7 +118,8 @@ using Event =
 
 // ---- Effects
 
-// Sends this rank's contribution to whom it goes to (Job::contributes_to), itself left out.
+// Sends this rank's contribution to whom it goes to (Job::for_each_contributed_to), itself left
+// out.
 struct Contribute {
   SliceId slice;
   Step step = 0;
@@ -128,7 +129,7 @@ struct HandOn {
   SliceId slice;
   Step step = 0;
 };
-// Sends a result to those who get it from this rank (Job::returns_to).
+// Sends a result to those who get it from this rank (Job::for_each_returned_to).
 struct Return {
   SliceId slice;
   Step step = 0;
@@ -168,11 +169,12 @@ struct TakeRows {
 };
 
 // Work. Adds up contributions in rank order; where the owner updates and nothing is awaited
-// (Job::Slice::updates_at_once), it updates in the same piece of work. Of an asynchronous slice:
-// applies the one contribution that is next. The rank's own contributions are among them.
+// (Job::updates_at_once), it updates in the same piece of work. Of an asynchronous slice it applies
+// the contribution of `from` to the step. The rank's own contributions are among them.
 struct Merge {
   SliceId slice;
   Step step = 0;
+  Rank from = {};  // of an asynchronous slice
 };
 // LAMB: both sums of squares of the slice, from the clipped gradient.
 struct Measure {

@@ -109,7 +109,8 @@ std::uint32_t Job::awaited(const Slice& slice, Rank rank) const {
 bool Job::keeps_own(const Slice& slice, Rank rank) const {
   if (slice.by_all) return true;
   if (slice.way.is_direct()) return slice.owner == rank;
-  return ways.rank_of(slice.way, stop(slice, rank).contributes) == rank.value;
+  const std::uint32_t to = stop(slice, rank).contributes;
+  return to != kNone && ways.rank_of(slice.way, to) == rank.value;
 }
 
 }  // namespace autodist::protocol

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -40,9 +41,6 @@ class Job {
     // Of the gradient, before the update: the clips' norms, one entry per part. And LAMB's.
     std::vector<NormId> clip_norms;
     std::vector<NormId> lamb_norms;
-
-    // Whether any rank may have to add up the slice, not its owner alone.
-    [[nodiscard]] bool meets_anywhere() const { return by_all || relays; }
   };
   struct Variable {
     std::vector<SliceId> slices;
@@ -80,7 +78,8 @@ class Job {
   // Whether the rank's own contribution is one of those that it combines itself.
   [[nodiscard]] bool keeps_own(const Slice& slice, Rank rank) const;
 
-  // Calls visit(rank) for whom a contribution of `self` goes to, for whom it sends results to.
+  // Calls visit(rank) for each other rank that gets the contribution of `self`; and for each that
+  // gets results from it. Nearest behind it first, so that no rank is first for all.
   template <typename Visit>
   void for_each_contributed_to(const Slice& slice, Rank self, Visit visit) const {
     if (slice.by_all) return for_each_other_member(slice, self, visit);
@@ -103,8 +102,11 @@ class Job {
  private:
   template <typename Visit>
   static void for_each_other_member(const Slice& slice, Rank self, Visit visit) {
-    for (const Rank member : *slice.members) {
-      if (member != self) visit(member);
+    const std::vector<Rank>& members = *slice.members;
+    const auto behind = std::upper_bound(members.begin(), members.end(), self);
+    for (auto member = behind; member != members.end(); ++member) visit(*member);
+    for (auto member = members.begin(); member != behind; ++member) {
+      if (*member != self) visit(*member);
     }
   }
   void add_norms(const program::Program& program);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "autodist/base/check.h"
 #include "autodist/protocol/rank.h"
 
 namespace autodist::protocol {
@@ -80,7 +81,13 @@ void RankProtocol::on(const Flagged& event, Effects& effects) {
 
 void RankProtocol::parts_are_known(NormId norm, Step step, std::uint32_t parts, Effects& effects) {
   NormState& state = norms_[step % 2][norm.value];
-  if (state.step != step) state = {step, job_->norms.parts[norm.value]};
+  if (state.step != step) {
+    AD_CHECK(state.missing == 0 && step == state.step + 2)
+        << "norm " << norm << " of step " << step << " comes while that of step " << state.step
+        << " lacks " << state.missing << " parts";
+    state = {step, job_->norms.parts[norm.value]};
+  }
+  AD_CHECK(state.missing >= parts) << "norm " << norm << " of step " << step << " came twice";
   state.missing -= parts;
   if (state.missing != 0) return;
   const bool agreed_now = job_->norms.flags == norm;

@@ -6,6 +6,7 @@
 // time and charges for the effects. So both follow one protocol, and a test walks through every
 // order of events (walk_test.cc).
 //
+//   rank.cc          its beginning, and when two are alike
 //   dense.cc         contributions, merges, results        versions.cc  gates and installs
 //   asynchronous.cc  one contribution at a time            norms.cc     norms and the flags
 //   rows.cc          rows that are asked for
@@ -43,7 +44,8 @@ class RankProtocol {
 
   // Each appends what follows. REQUIRES: contributions and results of one slice come in the order
   // of their steps per sender, as a transport with order per pair of ranks delivers them; work is
-  // done that was asked for; otherwise in any order.
+  // done that was asked for; otherwise in any order. Throws InternalError for parts of a norm that
+  // are of a step out of reach, or too many.
   void on(const Contributed& event, Effects& effects);
   void on(const ContributionArrived& event, Effects& effects);
   void on(const Merged& event, Effects& effects);
@@ -88,8 +90,15 @@ class RankProtocol {
   [[nodiscard]] bool is_known(NormId norm, Step step) const;
   // Whether some rank's gradients of the step were not finite. REQUIRES: the flags are known.
   [[nodiscard]] bool skips(Step step) const { return flags_[step % 2].overflow; }
-  // The step of a slice that this rank combines next.
-  [[nodiscard]] Step open_step(SliceId slice) const { return combined(slice).step; }
+  // Whether a result of the step may come to this rank now: it is a member, and has room for it.
+  [[nodiscard]] bool expects(SliceId slice, Step step) const;
+  // Of a variable that no slice carries, for messages: what may_update() waits for.
+  [[nodiscard]] bool is_averaged(VariableId variable, Step step) const {
+    return variables_[variable.value].averaged > step;
+  }
+  [[nodiscard]] bool is_released(VariableId variable) const {
+    return variables_[variable.value].released;
+  }
 
   // Whether both would answer alike from here on. A rank to which nothing of the steps before v is
   // still to come, and which has begun nothing after, equals a new one that begins at v: a job can
@@ -152,7 +161,6 @@ class RankProtocol {
   }
 
   void contribution_is_here(SliceId id, Rank from, Step step, Effects& effects);
-  void merge_if_complete(SliceId id, Effects& effects);
   void combine(SliceId id, Effects& effects);
   void result_is_made(SliceId id, Step step, Effects& effects);
   void apply_next(SliceId id, Effects& effects);

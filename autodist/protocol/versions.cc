@@ -77,8 +77,17 @@ void RankProtocol::on(const Averaged& event, Effects& effects) {
 bool RankProtocol::may_update(VariableId id, Step step) const {
   const Job::Variable& variable = job_->variable(id);
   const VariableState& here = variables_[id.value];
-  return here.averaged > step && here.released &&
+  return is_averaged(id, step) && here.released &&
          (!variable.clip || is_known(NormId(variable.clip->value), step)) && agreed(step);
+}
+
+bool RankProtocol::expects(SliceId id, Step step) const {
+  const Job::Slice& slice = job_->slice(id);
+  if (!job_->is_member(slice, self_)) return false;
+  return std::all_of(slice.variables.begin(), slice.variables.end(), [&](std::uint32_t each) {
+    const Step version = variables_[each].version;
+    return version <= step && step <= version + job_->variables[each].staleness;
+  });
 }
 
 bool RankProtocol::may_go_in(SliceId id, Step step) const {
