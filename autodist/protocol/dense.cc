@@ -54,7 +54,7 @@ void RankProtocol::combine(SliceId id, Effects& effects) {
     result_is_made(id, here.step, effects);
   }
   ++here.step;
-  give_rows_if_there(id, effects);
+  give_early_asks(id, effects);
   if (present(here, slice, here.step) == here.awaited) {
     effects.add(Merge{id, here.step});
   }

@@ -43,8 +43,6 @@ void RankProtocol::on(const Measured& event, Effects& effects) {
   Combined& here = combined(event.slice);
   here.awaits = Awaits::kLambNorms;
   tell(event.slice, here.step, /*lamb=*/true, effects);
-  // The last part may have been this rank's own, and then the update is on its way.
-  go_on(event.slice, effects);
 }
 
 // All members that combine a slice have its sums: the owner tells the others.

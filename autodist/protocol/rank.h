@@ -166,7 +166,7 @@ class RankProtocol {
   void apply_next(SliceId id, Effects& effects);
   void install_if_ready(VariableId id, Effects& effects);
   void publish(VariableId id, Effects& effects);
-  void give_rows_if_there(SliceId id, Effects& effects);
+  void give_early_asks(SliceId id, Effects& effects);
 
   void go_on(SliceId id, Effects& effects);
   void tell(SliceId id, Step step, bool lamb, Effects& effects);

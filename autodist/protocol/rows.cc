@@ -25,19 +25,12 @@ void RankProtocol::on(const AskArrived& event, Effects& effects) {
   effects.add(GiveRows{event.from, event.slice, event.step});
 }
 
-// Those that were asked for too early, now that the owner has a newer version.
-void RankProtocol::give_rows_if_there(SliceId id, Effects& effects) {
-  const Job::Slice& slice = job_->slice(id);
+// Those that were asked for too early, now that the owner has a newer version. Whoever asks has
+// passed the gate of the step before, and so is no more than one version ahead.
+void RankProtocol::give_early_asks(SliceId id, Effects& effects) {
   Combined& here = combined(id);
-  for (auto asked = here.asked.begin(); asked != here.asked.end();) {
-    const auto [from, step] = *asked;
-    if (step > here.step + slice.ring - 1) {
-      ++asked;
-      continue;
-    }
-    asked = here.asked.erase(asked);
-    effects.add(GiveRows{from, id, step});
-  }
+  for (const auto& [from, step] : here.asked) effects.add(GiveRows{from, id, step});
+  here.asked.clear();
 }
 
 void RankProtocol::on(const RowsGiven& event, Effects& effects) {

@@ -1,6 +1,7 @@
 // Walks through every order in which the events of small jobs can happen, for every way to
 // synchronise, and holds the laws of the protocol against each.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "autodist/base/check.h"
 #include "autodist/ir/loss_scaling.h"
 #include "autodist/protocol/rank.h"
 
@@ -24,8 +26,8 @@ struct SmallSlice {
   program::Slice rules = {};  // what is not as by default
 };
 
-// `members` of the ranks compute; the others only serve. Every slice goes to all members; a variable
-// behind those of the slices has none where `one_whole` is true.
+// `members` of the ranks compute; the others only serve. Every slice goes to all members; a
+// variable behind those of the slices has none where `one_whole` is true.
 program::Program small_program(std::uint32_t ranks, std::uint32_t members,
                                const std::vector<SmallSlice>& slices, bool clipped = false,
                                ir::Rule rule = ir::Rule::kSgd, bool scaled = false,
@@ -86,8 +88,9 @@ struct World {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<Message>> links;
   std::vector<std::pair<std::uint32_t, Event>> started;  // as the events that will end it
   std::vector<std::size_t> at;                           // by rank: of its script
-  std::vector<std::vector<bool>> reads;                  // by rank and variable
-  std::map<std::string, int> done;                       // what must happen once, how often
+  std::vector<bool> sleeps;              // by rank: at something that was closed, until it is woken
+  std::vector<std::vector<bool>> reads;  // by rank and variable
+  std::map<std::string, int> done;       // what must happen once, how often
 };
 
 std::string text_of(const Event& event) {
@@ -191,6 +194,15 @@ class Performing {
   void operator()(const Install& e) const {
     ASSERT_FALSE(world_.reads[rank_][e.variable.value]) << "installed while it is read";
     ASSERT_EQ(world_.ranks[rank_].version(e.variable), e.step) << "one version after the other";
+    const Job::Variable& variable = job_.variable(e.variable);
+    const RankProtocol& rank = world_.ranks[rank_];
+    if (variable.updates_here && variable.clip) {
+      ASSERT_TRUE(rank.is_known(NormId(variable.clip->value), e.step))
+          << "before it can be clipped";
+    }
+    if (variable.updates_here && job_.norms.flags) {
+      ASSERT_TRUE(rank.is_known(*job_.norms.flags, e.step)) << "before all ranks agree";
+    }
     once("install", e.variable.value, e.step);
     world_.started.push_back({rank_, Installed{e.variable}});
   }
@@ -200,9 +212,12 @@ class Performing {
   void operator()(const Take& e) const {
     world_.started.push_back({rank_, Taken{e.slice, e.step}});
   }
-  void operator()(const Open& /*e*/) const {}
+  void operator()(const Open& /*e*/) const { world_.sleeps[rank_] = false; }
   void operator()(const Agreed& e) const { once("agree", 0, e.step); }
-  void operator()(const NormKnown& e) const { once("norm", e.norm.value, e.step); }
+  void operator()(const NormKnown& e) const {
+    world_.sleeps[rank_] = false;
+    once("norm", e.norm.value, e.step);
+  }
 
  private:
   [[nodiscard]] Rank self() const { return Rank(rank_); }
@@ -226,8 +241,8 @@ class Walk {
  public:
   struct Options {
     Step steps = 2;
-    bool fetches = false;                    // rows are asked for
-    std::set<std::uint32_t> overflows = {};  // ranks whose gradients are not finite
+    bool fetches = false;                                     // rows are asked for
+    std::set<std::pair<std::uint32_t, Step>> overflows = {};  // whose gradients are not finite
   };
 
   Walk(const program::Program& program, Options options)
@@ -239,6 +254,7 @@ class Walk {
       if (!program_.computes(Rank(r))) servers_.push_back(r);
     }
     world.at.assign(job_.ranks, 0);
+    world.sleeps.assign(job_.ranks, false);
     world.reads.assign(job_.ranks, std::vector<bool>(job_.variables.size()));
     visit(world);
   }
@@ -266,7 +282,7 @@ class Walk {
         if (job_.variables[v].slices.empty()) script.push_back(Averaged{VariableId(v), step});
       }
       if (job_.norms.flags) {
-        script.push_back(Flagged{rank, step, options_.overflows.count(rank.value) == 0});
+        script.push_back(Flagged{rank, step, options_.overflows.count({rank.value, step}) == 0});
       }
       for (std::uint32_t v = 0; v < job_.variables.size(); ++v) {
         script.push_back(Released{VariableId(v)});
@@ -284,7 +300,6 @@ class Walk {
 
   [[nodiscard]] bool may_go_on(const World& world, std::uint32_t rank) const {
     const std::size_t next = world.at[rank];
-    if (next == scripts_[rank].size()) return false;
     const Event& event = scripts_[rank][next];
     const Step step = step_at(rank, next);
     if (const auto* held = std::get_if<Held>(&event)) {
@@ -326,10 +341,14 @@ class Walk {
     ASSERT_LT(states, 2'000'000U) << "too large for a walk";
     bool moved = false;
     for (std::uint32_t r = 0; r < job_.ranks; ++r) {
-      if (!may_go_on(world, r)) continue;
+      if (world.sleeps[r] || world.at[r] == scripts_[r].size()) continue;
       moved = true;
       World next = world;
-      advance(next, r);
+      if (may_go_on(world, r)) {
+        advance(next, r);
+      } else {
+        next.sleeps[r] = true;
+      }
       visit(next);
     }
     for (const auto& [link, messages] : world.links) {
@@ -358,6 +377,9 @@ class Walk {
     done = world.done;
     for (std::uint32_t r = 0; r < job_.ranks; ++r) {
       EXPECT_EQ(world.at[r], scripts_[r].size()) << "rank " << r << " stops before its end";
+      for (Step step = kFirst; job_.norms.flags && step < kFirst + options_.steps; ++step) {
+        EXPECT_EQ(world.done.count(fmt::format("agree{}.0@{}", r, step)), 1U);
+      }
       if (!program_.computes(Rank(r))) continue;
       for (std::uint32_t v = 0; v < job_.variables.size(); ++v) {
         EXPECT_EQ(world.ranks[r].version(VariableId(v)), kFirst + options_.steps)
@@ -373,6 +395,7 @@ class Walk {
   bool is_new(const World& world) {
     std::string key;
     for (const std::size_t at : world.at) key += std::to_string(at) + ',';
+    for (const bool sleeps : world.sleeps) key += sleeps ? 's' : '.';
     for (const auto& [link, messages] : world.links) {
       key += '|' + std::to_string(link.first) + '>' + std::to_string(link.second);
       for (const Message& each : messages) key += ' ' + text_of(each);
@@ -442,11 +465,20 @@ TEST(EveryOrder, OfChainsTreesAndProxiesEndsWithTheNewestVersions) {
   EXPECT_EQ(Walk(small_program(4, 4, {owned_by(0, proxies)}), {1}).ends, 1U);
 }
 
+// A rank on the way hands on and waits for no norm.
+TEST(EveryOrder, OfARouteWhoseOwnerClipsWaitsAtTheOwnerAlone) {
+  program::Slice ring;
+  ring.route = program::Route::kRing;
+  EXPECT_EQ(Walk(small_program(3, 3, {owned_by(1, ring)}, /*clipped=*/true), {1}).ends, 1U);
+}
+
 TEST(EveryOrder, OfFactorsCombinesThemAtEveryMember) {
   program::Slice factors = every_rank();
   factors.sufficient_factors = true;
   EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, factors)}), {3}).ends, 1U);
   EXPECT_EQ(Walk(small_program(3, 3, {owned_by(0, factors)}), {1}).ends, 1U);
+  EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, factors)}, /*clipped=*/true), {2}).ends, 1U)
+      << "the owner tells the sums that all have";
 }
 
 TEST(EveryOrder, OfStaleVersionsLagsByNoMoreThanItMay) {
@@ -498,7 +530,15 @@ TEST(EveryOrder, OfAVariableThatNoSliceCarriesIsUpdatedByItsStream) {
   EXPECT_EQ(Walk(job(false, true, 0), {1}).ends, 1U);
 }
 
+TEST(EveryOrder, OfAClippedSliceOfTwoVariablesTellsTheirSumsTogether) {
+  EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, {}, {0, 1})}, /*clipped=*/true), {2}).ends, 1U);
+}
+
 TEST(EveryOrder, OfLambMeasuresBeforeItUpdates) {
+  EXPECT_EQ(
+      Walk(small_program(2, 2, {owned_by(0), owned_by(1, {}, {1})}, true, ir::Rule::kLamb), {1})
+          .ends,
+      1U);
   const Walk walk(small_program(2, 2, {owned_by(0), owned_by(1)}, true, ir::Rule::kLamb), {1});
   EXPECT_EQ(walk.ends, 1U);
   EXPECT_EQ(walk.done.at("measure0.0@4"), 1);
@@ -513,11 +553,70 @@ TEST(EveryOrder, OfFlagsMakesAllRanksAgree) {
   EXPECT_EQ(scaled(ir::Rule::kSgd, {}).ends, 1U);
   EXPECT_EQ(scaled(ir::Rule::kSgd, every_rank()).ends, 1U);
   EXPECT_EQ(scaled(ir::Rule::kLamb, {}).done.count("measure0.0@5"), 1U);
-  options.overflows = {1};
+  options.overflows = {{1, 4}, {1, 5}};
   const Walk skipped = scaled(ir::Rule::kLamb, {});
   EXPECT_EQ(skipped.ends, 1U);
   EXPECT_EQ(skipped.done.count("measure0.0@5"), 0U) << "nobody measures what all skip";
   EXPECT_EQ(skipped.done.at("update0.0@5"), 1);
+  options = {3, false, {{1, 4}}};
+  EXPECT_EQ(scaled(ir::Rule::kLamb, {}).done.count("measure0.0@6"), 1U)
+      << "step 4 alone is skipped";
+}
+
+// What needs no order of events.
+
+TEST(RankProtocol, WhatIsNotTrainedOrIsAnotherStagesIsAlwaysOpen) {
+  program::Program program = small_program(2, 2, {owned_by(0), owned_by(0, {}, {1})});
+  auto graph = std::make_shared<ir::Graph>(*program.graph);
+  graph->variables[1].gradient.reset();
+  program.graph = graph;
+  program.stages = 2;
+  program.slices[0].members = {Rank(0)};
+  const Job job(program);
+  const RankProtocol rank(job, Rank(1), kFirst);
+  EXPECT_TRUE(rank.is_open(VariableId(0), kFirst + 9)) << "the first stage's";
+  EXPECT_TRUE(rank.is_open(VariableId(1), kFirst + 9)) << "not trained";
+  EXPECT_FALSE(RankProtocol(job, Rank(0), kFirst).is_open(VariableId(0), kFirst + 1));
+}
+
+TEST(RankProtocol, ExpectsResultsOfItsOwnSlicesAndOfTheStepsThatItHasRoomFor) {
+  program::Slice stale;
+  stale.staleness = 1;
+  const program::Program program = small_program(3, 2, {owned_by(2, stale)});
+  const Job job(program);
+  const RankProtocol member(job, Rank(0), kFirst);
+  EXPECT_FALSE(member.expects(SliceId(0), kFirst - 1));
+  EXPECT_TRUE(member.expects(SliceId(0), kFirst));
+  EXPECT_TRUE(member.expects(SliceId(0), kFirst + 1));
+  EXPECT_FALSE(member.expects(SliceId(0), kFirst + 2));
+  EXPECT_FALSE(RankProtocol(job, Rank(2), kFirst).expects(SliceId(0), kFirst)) << "it only serves";
+}
+
+TEST(RankProtocol, ParametersGoInAsTheyComeWhereNobodyReadsTheOldOnes) {
+  program::Slice asynchronous;
+  asynchronous.synchronous = false;
+  const program::Program program = small_program(
+      2, 2, {owned_by(0), owned_by(0, every_rank(), {1}), owned_by(0, asynchronous, {2})});
+  const Job job(program);
+  RankProtocol rank(job, Rank(1), kFirst);
+  EXPECT_TRUE(rank.may_go_in(SliceId(0), kFirst));
+  EXPECT_FALSE(rank.may_go_in(SliceId(0), kFirst + 1)) << "not the next version";
+  EXPECT_FALSE(rank.may_go_in(SliceId(1), kFirst)) << "a gradient";
+  EXPECT_FALSE(rank.may_go_in(SliceId(2), kFirst)) << "it has no versions";
+  Effects effects;
+  rank.on(Held{VariableId(0)}, effects);
+  EXPECT_FALSE(rank.may_go_in(SliceId(0), kFirst)) << "the step reads it";
+}
+
+TEST(RankProtocol, RefusesPartsOfANormThatAreTooManyOrOfAStepOutOfReach) {
+  const program::Program program = small_program(2, 2, {owned_by(0), owned_by(1, {}, {1})}, true);
+  const Job job(program);
+  RankProtocol rank(job, Rank(0), kFirst);
+  Effects effects;
+  rank.on(SumsArrived{SliceId(1), kFirst, false}, effects);
+  EXPECT_THROW(rank.on(SumsArrived{SliceId(1), kFirst + 2, false}, effects), InternalError);
+  rank.on(SumsArrived{SliceId(0), kFirst, false}, effects);
+  EXPECT_THROW(rank.on(SumsArrived{SliceId(1), kFirst, false}, effects), InternalError);
 }
 
 }  // namespace
