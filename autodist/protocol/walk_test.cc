@@ -6,77 +6,15 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <unordered_map>
 
-#include "autodist/base/check.h"
-#include "autodist/ir/loss_scaling.h"
 #include "autodist/protocol/rank.h"
+#include "autodist/protocol/small_program.h"
 
 namespace autodist::protocol {
 namespace {
-
-constexpr Step kFirst = 4;
-
-struct SmallSlice {
-  std::vector<std::uint32_t> variables{0};
-  std::uint32_t owner = 0;
-  program::Slice rules = {};  // what is not as by default
-};
-
-// `members` of the ranks compute; the others only serve. Every slice goes to all members; a
-// variable behind those of the slices has none where `one_whole` is true.
-program::Program small_program(std::uint32_t ranks, std::uint32_t members,
-                               const std::vector<SmallSlice>& slices, bool clipped = false,
-                               ir::Rule rule = ir::Rule::kSgd, bool scaled = false,
-                               bool one_whole = false) {
-  program::Program program;
-  auto graph = std::make_shared<ir::Graph>();
-  std::uint32_t variables = 1;
-  for (const SmallSlice& slice : slices) {
-    variables = std::max(variables, slice.variables.back() + 1);
-  }
-  if (one_whole) ++variables;
-  for (std::uint32_t v = 0; v < variables; ++v) {
-    ir::Variable variable;
-    variable.name = "w" + std::to_string(v);
-    variable.gradient = ir::ValueId(v);
-    variable.update = ir::default_rule(rule);
-    graph->variables.push_back(variable);
-    program.shards.push_back({ir::VariableId(v), variable.name, 0, 0, 8, 8});
-  }
-  program.variables.resize(variables);
-  if (clipped) {
-    graph->clips = {{1.0, {}}};
-    for (std::uint32_t v = 0; v < variables; ++v) {
-      graph->clips[0].variables.emplace_back(v);
-      program.variables[v].clip = program::ClipId(0);
-    }
-  }
-  program.graph = graph;
-  std::vector<Rank> all;
-  for (std::uint32_t r = 0; r < ranks; ++r) {
-    program.ranks.push_back({"10.0.0." + std::to_string(r / 2 + 1), "", std::nullopt});
-    if (r < members) program.ranks.back().replica = r;
-    if (r < members) all.emplace_back(r);
-  }
-  for (std::size_t i = 0; i < slices.size(); ++i) {
-    program::Slice slice = slices[i].rules;
-    slice.owner = Rank(slices[i].owner);
-    slice.members = all;
-    for (const std::uint32_t variable : slices[i].variables) {
-      slice.pieces.push_back({program::ShardId(variable), 0, 8});
-      program.variables[variable].slices.emplace_back(i);
-    }
-    program.slices.push_back(slice);
-  }
-  program::Stream stream{program::StreamKind::kCompute, {}};
-  if (scaled) stream.instructions.push_back(program::AgreeFinite{});
-  program.roles = {{all, {stream}}};
-  return program;
-}
 
 // A message on its way: what it is to whoever gets it.
 using Message = Event;
@@ -419,21 +357,6 @@ class Walk {
   std::unordered_map<std::string, std::vector<std::vector<RankProtocol>>> seen_;
 };
 
-SmallSlice owned_by(std::uint32_t owner, program::Slice rules = {},
-                    std::vector<std::uint32_t> variables = {0}) {
-  return {std::move(variables), owner, std::move(rules)};
-}
-program::Slice every_rank() {
-  program::Slice slice;
-  slice.update_at = program::UpdateAt::kEveryRank;
-  return slice;
-}
-program::Slice by_route(program::Route route) {
-  program::Slice slice = every_rank();
-  slice.route = route;
-  return slice;
-}
-
 TEST(EveryOrder, OfTwoOwnersEndsWithTheNewestVersions) {
   const Walk walk(small_program(2, 2, {owned_by(0), owned_by(1)}), {});
   EXPECT_EQ(walk.ends, 1U);
@@ -561,62 +484,6 @@ TEST(EveryOrder, OfFlagsMakesAllRanksAgree) {
   options = {3, false, {{1, 4}}};
   EXPECT_EQ(scaled(ir::Rule::kLamb, {}).done.count("measure0.0@6"), 1U)
       << "step 4 alone is skipped";
-}
-
-// What needs no order of events.
-
-TEST(RankProtocol, WhatIsNotTrainedOrIsAnotherStagesIsAlwaysOpen) {
-  program::Program program = small_program(2, 2, {owned_by(0), owned_by(0, {}, {1})});
-  auto graph = std::make_shared<ir::Graph>(*program.graph);
-  graph->variables[1].gradient.reset();
-  program.graph = graph;
-  program.stages = 2;
-  program.slices[0].members = {Rank(0)};
-  const Job job(program);
-  const RankProtocol rank(job, Rank(1), kFirst);
-  EXPECT_TRUE(rank.is_open(VariableId(0), kFirst + 9)) << "the first stage's";
-  EXPECT_TRUE(rank.is_open(VariableId(1), kFirst + 9)) << "not trained";
-  EXPECT_FALSE(RankProtocol(job, Rank(0), kFirst).is_open(VariableId(0), kFirst + 1));
-}
-
-TEST(RankProtocol, ExpectsResultsOfItsOwnSlicesAndOfTheStepsThatItHasRoomFor) {
-  program::Slice stale;
-  stale.staleness = 1;
-  const program::Program program = small_program(3, 2, {owned_by(2, stale)});
-  const Job job(program);
-  const RankProtocol member(job, Rank(0), kFirst);
-  EXPECT_FALSE(member.expects(SliceId(0), kFirst - 1));
-  EXPECT_TRUE(member.expects(SliceId(0), kFirst));
-  EXPECT_TRUE(member.expects(SliceId(0), kFirst + 1));
-  EXPECT_FALSE(member.expects(SliceId(0), kFirst + 2));
-  EXPECT_FALSE(RankProtocol(job, Rank(2), kFirst).expects(SliceId(0), kFirst)) << "it only serves";
-}
-
-TEST(RankProtocol, ParametersGoInAsTheyComeWhereNobodyReadsTheOldOnes) {
-  program::Slice asynchronous;
-  asynchronous.synchronous = false;
-  const program::Program program = small_program(
-      2, 2, {owned_by(0), owned_by(0, every_rank(), {1}), owned_by(0, asynchronous, {2})});
-  const Job job(program);
-  RankProtocol rank(job, Rank(1), kFirst);
-  EXPECT_TRUE(rank.may_go_in(SliceId(0), kFirst));
-  EXPECT_FALSE(rank.may_go_in(SliceId(0), kFirst + 1)) << "not the next version";
-  EXPECT_FALSE(rank.may_go_in(SliceId(1), kFirst)) << "a gradient";
-  EXPECT_FALSE(rank.may_go_in(SliceId(2), kFirst)) << "it has no versions";
-  Effects effects;
-  rank.on(Held{VariableId(0)}, effects);
-  EXPECT_FALSE(rank.may_go_in(SliceId(0), kFirst)) << "the step reads it";
-}
-
-TEST(RankProtocol, RefusesPartsOfANormThatAreTooManyOrOfAStepOutOfReach) {
-  const program::Program program = small_program(2, 2, {owned_by(0), owned_by(1, {}, {1})}, true);
-  const Job job(program);
-  RankProtocol rank(job, Rank(0), kFirst);
-  Effects effects;
-  rank.on(SumsArrived{SliceId(1), kFirst, false}, effects);
-  EXPECT_THROW(rank.on(SumsArrived{SliceId(1), kFirst + 2, false}, effects), InternalError);
-  rank.on(SumsArrived{SliceId(0), kFirst, false}, effects);
-  EXPECT_THROW(rank.on(SumsArrived{SliceId(1), kFirst, false}, effects), InternalError);
 }
 
 }  // namespace
