@@ -451,6 +451,9 @@ TEST(EveryOrder, OfAVariableThatNoSliceCarriesIsUpdatedByItsStream) {
   EXPECT_EQ(Walk(job(true, false, 2), {1}).ends, 1U);
   EXPECT_EQ(Walk(job(true, false, 0), {1}).ends, 1U);
   EXPECT_EQ(Walk(job(false, true, 0), {1}).ends, 1U);
+  const program::Program whole = small_program(2, 2, {}, false, ir::Rule::kSgd, /*scaled=*/true,
+                                               /*one_whole=*/true);
+  EXPECT_EQ(Walk(whole, {2}).ends, 1U) << "nothing but the flags wakes them";
 }
 
 TEST(EveryOrder, OfAClippedSliceOfTwoVariablesTellsTheirSumsTogether) {
