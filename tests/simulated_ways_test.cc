@@ -7,7 +7,7 @@
 #include <string>
 
 #include "autodist/program/route.h"
-#include "autodist/program/wire_bytes.h"
+#include "autodist/program/slice_size.h"
 #include "autodist/report/plan.h"
 #include "autodist/sim/simulator.h"
 #include "tests/simulated_jobs.h"
@@ -66,7 +66,7 @@ TEST(WaysBytes, ThatCrossBetweenNodes) {
       if (from.value / 2 != to.value / 2) sent[from.value / 2] += bytes;
     };
     for (const program::Slice& slice : job.program.slices) {
-      const program::SliceBytes bytes = program::wire_bytes(job.program, slice, 4);
+      const program::Loads bytes = loads_of(job.program, slice, 4);
       for (std::size_t i = 0; i < job.program.ranks.size(); ++i) {
         const program::Way way = program::way_of(job.program, slice, program::Rank(i));
         for (const program::Rank to : way.contributes)
@@ -89,7 +89,7 @@ SimulatedJob one_slice(program::Route route, int nodes, int ranks_per_node) {
   SimulatedJob job = job_on(stack(1, 500, 10e-3), "PS", machines(nodes, ranks_per_node), options);
   only_the_wire(job.costs);
   EXPECT_EQ(job.program.slices.size(), 1U);
-  job.program.slices.front().route = route;
+  job.program.slices.front().exchange.payload = program::Dense{route};
   return job;
 }
 
@@ -129,7 +129,7 @@ TEST(WaysByHand, AProxy) {
   const sim::Simulation proxy = job.simulate();
   EXPECT_NEAR(proxy.step.value, kForwardAndGradient + there + kHop, 1e-9);
   EXPECT_EQ(proxy.nodes[0].sent.value, static_cast<std::int64_t>(kBytes));
-  job.program.slices.front().route = program::Route::kDirect;
+  job.program.slices.front().exchange.payload = program::Dense{};
   EXPECT_EQ(job.simulate().nodes[0].sent.value, static_cast<std::int64_t>(2 * kBytes));
 }
 
@@ -158,7 +158,7 @@ TEST(WaysByHand, SumsAreMadeWhereContributionsMeet) {
 // that this product was measured to take: 10 ms each.
 TEST(Factors, LeaveInTheGradientsPlace) {
   SimulatedJob job = job_of(stack(1, 500, 10e-3), "AllReduce:algorithm=sufficient_factors", 2);
-  ASSERT_TRUE(job.program.slices.front().sufficient_factors);
+  ASSERT_TRUE(goes_to_all(job.program.slices.front().exchange));
   only_the_wire(job.costs);
   job.costs.cores = 2;
   const double bytes = 2 * 500 * 4 * 4;

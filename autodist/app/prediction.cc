@@ -89,7 +89,7 @@ std::string header(const sim::Simulation& simulation, const program::Program& pr
   std::string text = memory_lines(simulation, program);
   text += fmt::format("step           {}, {:.1f} samples/s{}\n", to_string(simulation.step),
                       samples / simulation.step.value,
-                      simulation.settled || !program.synchronous() ? "" : " (steps vary)");
+                      simulation.settled || !program.lag() ? "" : " (steps vary)");
   text += fmt::format("plan's bound   {}: {}; the step is {}\n", to_string(bounds.plan),
                       sim::bound_name(bounds), above(simulation.step, bounds.plan));
   text += fmt::format("problem's      {}; the step is {}\n", to_string(bounds.problem),

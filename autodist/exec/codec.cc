@@ -11,6 +11,7 @@
 #include "autodist/base/check.h"
 #include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/half_float.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::exec {
 namespace {
@@ -185,12 +186,13 @@ bool encodes(const Compression& compression, DType dtype) {
 }
 
 bool feeds_back(const program::Slice& slice) {
-  return slice.compression.error_feedback && encodes(slice.compression, slice.dtype);
+  const Compression codec = contribution_form(slice.exchange).codec;
+  return codec.error_feedback && encodes(codec, slice.dtype);
 }
 
 bool loses_averages(const program::Slice& slice) {
-  return feeds_back(slice) && slice.update_at == program::UpdateAt::kEveryRank &&
-         slice.compression.codec != Codec::kTopK;
+  const Compression codec = result_form(slice.exchange).codec;
+  return codec.error_feedback && encodes(codec, slice.dtype) && codec.codec != Codec::kTopK;
 }
 
 comm::Payload encode(const Compression& compression, DType dtype, std::int64_t count,

@@ -9,6 +9,7 @@
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/codec.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::exec {
 namespace {
@@ -56,9 +57,9 @@ Rows GradientRows::in(const RowBlock& block) const {
 Contributor::Contributor(const program::Program& program)
     : program_(program), gradients_(program.variables.size()) {
   for (const program::Slice& slice : program.slices) {
-    Slice own{slice.dtype, element_count(slice), layout_of(program, slice), slice.compression,
-              nullptr};
-    if (!encodes(slice.compression, slice.dtype)) own.compression = {};
+    const program::MessageForm form = contribution_form(slice.exchange);
+    Slice own{slice.dtype, element_count(slice), layout_of(program, slice), form, nullptr};
+    if (!encodes(form.codec, slice.dtype)) own.form.codec = {};
     if (feeds_back(slice)) own.residual = allocate_zeros(program::bytes_of(slice).value);
     slices_.push_back(std::move(own));
   }
@@ -70,7 +71,7 @@ void Contributor::take(ir::VariableId variable, const torch::Tensor& gradient,
   AD_CHECK(!plan.slices.empty()) << "variable " << variable << " has no slices";
   if (samples == 0) return;
   const torch::ScalarType type = scalar_type_of(program_.slice(plan.slices.front()).dtype);
-  if (program_.rows(variable) != program::RowTransfer::kNone) {
+  if (slices_[plan.slices.front().value].form.layout == program::Layout::kRows) {
     rows_.emplace(gradient, type);
   } else {
     gradients_[variable.value] = row_major(gradient, type);
@@ -79,14 +80,14 @@ void Contributor::take(ir::VariableId variable, const torch::Tensor& gradient,
 
 comm::Payload Contributor::payload(program::SliceId id, std::int64_t samples) {
   if (samples == 0) return {};
-  if (program_.slice(id).rows != program::RowTransfer::kNone) {
+  Slice& slice = slices_[id.value];
+  if (slice.form.layout == program::Layout::kRows) {
     const RowBlock block = block_of(program_, program_.slice(id));
     return pack_rows(block, rows_->in(block));
   }
-  Slice& slice = slices_[id.value];
   comm::Payload payload = packed(slice);
-  if (slice.compression.codec == program::Codec::kNone) return payload;
-  return encode(slice.compression, slice.dtype, slice.elements, payload.data, slice.residual.get());
+  if (slice.form.codec.codec == program::Codec::kNone) return payload;
+  return encode(slice.form.codec, slice.dtype, slice.elements, payload.data, slice.residual.get());
 }
 
 comm::Payload Contributor::packed(const Slice& slice) const {

@@ -15,6 +15,7 @@
 #include "autodist/comm/transport.h"
 #include "autodist/exec/slice_layout.h"
 #include "autodist/exec/sparse_rows.h"
+#include "autodist/program/loads.h"
 #include "autodist/program/program.h"
 
 namespace autodist::exec {
@@ -62,7 +63,7 @@ class Contributor {
     DType dtype = DType::kFloat32;
     std::int64_t elements = 0;
     std::vector<PieceLayout> pieces;
-    program::Compression compression;
+    program::MessageForm form;
     std::shared_ptr<std::byte> residual;  // of the slice's elements, with error feedback
   };
 

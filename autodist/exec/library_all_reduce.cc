@@ -66,8 +66,8 @@ LibraryAllReduce::LibraryAllReduce(const program::Program& program, program::Col
     part.elements = element_count(*program.graph, variable);
     part.type = scalar_type_of(collective_.dtype);
     part.shape = program::matrix_of(part.sizes);
-    part.rank = program::factor_rank(collective_.compression, part.shape).value_or(0);
-    if (part.rank > 0 && collective_.compression.error_feedback) {
+    part.rank = program::factor_rank(collective_.exchange.codec, part.shape).value_or(0);
+    if (part.rank > 0 && collective_.exchange.codec.error_feedback) {
       part.owed = torch::zeros({part.shape.rows, part.shape.columns}, type_);
     }
     parts_.push_back(std::move(part));
@@ -87,7 +87,7 @@ torch::Tensor LibraryAllReduce::drawn(const Part& part, std::uint64_t step) cons
 
 // A column that came out zero would stay so for ever.
 void LibraryAllReduce::renew(Part& part, std::uint64_t step) const {
-  if (!part.factor.defined() || !collective_.compression.warm_start) {
+  if (!part.factor.defined() || !collective_.exchange.codec.warm_start) {
     part.factor = drawn(part, step);
     return;
   }

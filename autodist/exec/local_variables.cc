@@ -13,18 +13,17 @@
 #include "autodist/exec/row_update.h"
 #include "autodist/exec/weighted_sum.h"
 #include "autodist/ir/rows.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::exec {
 namespace {
 
-// Averages are compressed as the contributions were; parameters never are.
-comm::Payload decoded(const program::Slice& slice, comm::Payload payload) {
-  if (slice.update_at == program::UpdateAt::kOwner || !encodes(slice.compression, slice.dtype)) {
-    return payload;
-  }
+comm::Payload decoded(const program::Slice& slice, const program::Compression& codec,
+                      comm::Payload payload) {
+  if (!encodes(codec, slice.dtype)) return payload;
   const auto size = static_cast<std::size_t>(bytes_of(slice).value);
   std::shared_ptr<std::byte> values = allocate_aligned(size);
-  decode(slice.compression, slice.dtype, element_count(slice), payload, values.get());
+  decode(codec, slice.dtype, element_count(slice), payload, values.get());
   return {values.get(), size, values};
 }
 
@@ -47,11 +46,11 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
       results_(program.slices.size()),
       pieces_(program.slices.size()) {
   for (std::size_t i = 0; i < program.slices.size(); ++i) {
-    results_[i].assign(program.slices[i].staleness + 1,
+    results_[i].assign(open_steps(program.slices[i].exchange),
                        {0, {}, {}, variables_of(program, program.slices[i]), 0, false});
     for (PieceLayout& piece : layout_of(program, program.slices[i])) {
       Local& local = locals_[piece.variable.value];
-      local.update_at = program.slices[i].update_at;
+      local.gets_parameters = makes_parameters(program.slices[i].exchange);
       local.sources.push_back({program::SliceId(i), std::move(piece)});
     }
   }
@@ -71,7 +70,7 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
     const DType dtype = dtype_of(local.tensor.scalar_type());
     if (variable.slices.empty() && program.graph->variables[i].gradient) {
       local.states.emplace_back(rule, local.tensor.numel(), dtype, user_rules);
-    } else if (local.update_at == program::UpdateAt::kEveryRank) {
+    } else if (!local.gets_parameters) {
       for (const Source& source : local.sources) {
         local.states.emplace_back(rule, source.piece.count, dtype, user_rules);
       }
@@ -103,8 +102,9 @@ void LocalVariables::take(program::SliceId slice, std::uint64_t step, std::int64
                           comm::Payload payload, std::string news, bool goes_in) {
   AD_CHECK(slice.value < results_.size()) << "slice " << slice << " of " << results_.size();
   Result& result = this->result(slice, step);
-  payload = decoded(program_.slice(slice), std::move(payload));
-  const bool by_rows = program_.slice(slice).rows != program::RowTransfer::kNone;
+  const program::MessageForm form = result_form(program_.slice(slice).exchange);
+  payload = decoded(program_.slice(slice), form.codec, std::move(payload));
+  const bool by_rows = form.layout != program::Layout::kElements;
   const auto expected = static_cast<std::size_t>(bytes_of(program_.slice(slice)).value);
   AD_CHECK(by_rows || payload.size == expected) << "the result of slice " << slice << " has "
                                                 << payload.size << " bytes, expected " << expected;
@@ -143,20 +143,19 @@ double LocalVariables::clip_factor_of(const Local& local, std::uint64_t step) co
 void LocalVariables::copy_results(Local& local, std::uint64_t step, std::size_t element_bytes) {
   for (const Source& source : local.sources) {
     if (result(source.slice, step).is_in) continue;
-    if (program_.slice(source.slice).rows != program::RowTransfer::kNone) {
+    const program::Layout layout = result_form(program_.slice(source.slice).exchange).layout;
+    if (layout == program::Layout::kRows) {
       copy_rows(local, source.slice, result(source.slice, step).payload);
-      continue;
     }
+    // Rows that are fetched come by another way, when a batch asks for them.
+    if (layout != program::Layout::kElements) continue;
     unpack(source.piece, element_bytes, result(source.slice, step).payload.data, bytes(local));
   }
 }
 
-// Rows that are fetched come by another way, when a batch asks for them.
 void LocalVariables::copy_rows(Local& local, program::SliceId id,
                                const comm::Payload& payload) const {
-  const program::Slice& slice = program_.slice(id);
-  if (slice.rows == program::RowTransfer::kFetch) return;
-  const RowBlock block = block_of(program_, slice);
+  const RowBlock block = block_of(program_, program_.slice(id));
   put_rows(block, unpack_rows(block, payload), bytes(local) + block.first * block.row_bytes());
 }
 
@@ -241,7 +240,7 @@ void LocalVariables::update_pieces(Local& local, std::uint64_t step) {
 void LocalVariables::install(ir::VariableId variable, std::uint64_t step) {
   Local& local = locals_[variable.value];
   check_untouched(variable);
-  if (local.update_at == program::UpdateAt::kOwner) {
+  if (local.gets_parameters) {
     copy_results(local, step, size_of(dtype_of(local.tensor.scalar_type())));
   } else if (result(local.sources.front().slice, step).samples != 0 && !scaler_.skips(step)) {
     follow(variable, result(local.sources.front().slice, step).news);

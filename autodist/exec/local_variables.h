@@ -89,9 +89,9 @@ class LocalVariables {
     torch::Tensor shadow;  // dense and on the host, where the tensor is not
     std::vector<Source> sources;
     std::vector<UpdateState> states;
-    program::UpdateAt update_at = program::UpdateAt::kOwner;
-    ir::UpdateRule rule;  // as declared, or as the news has it; where it runs here
-    std::string news;     // that it follows
+    bool gets_parameters = true;  // else averaged gradients, which it applies
+    ir::UpdateRule rule;          // as declared, or as the news has it; where it runs here
+    std::string news;             // that it follows
     std::optional<NormId> clip;
   };
   // Guarded by the signal's lock.

@@ -51,7 +51,7 @@ void Notes::keep(Topic topic, std::uint64_t step, std::uint32_t from, std::strin
 
 // Those of steps that every rank has done, by now: nobody has asked for them. REQUIRES: the lock.
 void Notes::forget_outcomes(std::uint64_t step) {
-  const std::uint64_t open = program_.staleness() + 2;
+  const std::uint64_t open = program_.open_steps() + 1;
   for (auto note = notes_.lower_bound({Topic::kOutcome, 0});
        note != notes_.end() && note->first.first < Topic::kStates;) {
     note = note->first.second + open < step ? notes_.erase(note) : std::next(note);

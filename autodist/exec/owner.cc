@@ -17,12 +17,13 @@ namespace {
 // A payload whose elements can be read in place: decoded, and aligned, for frames of a socket may
 // lie anywhere.
 comm::Payload readable(const program::Slice& slice, std::int64_t elements, comm::Payload payload) {
-  const std::size_t element_bytes =
-      slice.rows == program::RowTransfer::kNone ? size_of(slice.dtype) : sizeof(std::int64_t);
-  if (payload.size != 0 && encodes(slice.compression, slice.dtype)) {
+  const program::MessageForm form = contribution_form(slice.exchange);
+  const bool by_rows = form.layout == program::Layout::kRows;
+  const std::size_t element_bytes = by_rows ? sizeof(std::int64_t) : size_of(slice.dtype);
+  if (payload.size != 0 && encodes(form.codec, slice.dtype)) {
     const std::size_t size = elements * element_bytes;
     std::shared_ptr<std::byte> decoded = allocate_aligned(size);
-    decode(slice.compression, slice.dtype, elements, payload, decoded.get());
+    decode(form.codec, slice.dtype, elements, payload, decoded.get());
     return {decoded.get(), size, decoded};
   }
   if (reinterpret_cast<std::uintptr_t>(payload.data) % element_bytes == 0)
@@ -61,19 +62,21 @@ Owner::Owner(const program::Program& program, const protocol::Job& job, program:
     for (const PieceLayout& piece : owned.pieces) owned.rules.push_back(declared(piece));
     owned.elements = element_count(slice);
     owned.step = first_step;
-    if (!slice.synchronous) {
+    if (!job.slices[i].synchronous) {
       owned.updates = static_cast<std::int64_t>(first_step * owned.from.size());
       owned.next_step.assign(owned.from.size(), first_step);
     }
-    owned.contributions.assign(slice.staleness + 2, std::vector<Contribution>(owned.from.size()));
+    owned.contributions.assign(open_steps(slice.exchange) + 1,
+                               std::vector<Contribution>(owned.from.size()));
     const std::size_t element_bytes = size_of(slice.dtype);
-    if (slice.rows != program::RowTransfer::kNone) owned.block = block_of(program, slice);
-    if (slice.sufficient_factors) {
+    const program::Layout layout = contribution_form(slice.exchange).layout;
+    if (layout == program::Layout::kRows) owned.block = block_of(program, slice);
+    if (layout == program::Layout::kMatrices) {
       owned.matrix = program::matrix_of(shape_of(*program.graph, owned.pieces.front().variable));
     }
     owned.buffers = std::make_unique<BufferPool>(owned.elements * element_bytes);
     if (loses_averages(slice)) owned.residual = allocate_zeros(owned.buffers->bytes());
-    if (slice.update_at == program::UpdateAt::kOwner && !owned.relays) {
+    if (makes_parameters(slice.exchange) && !owned.relays) {
       owned.master = owned.buffers->take();
       for (const PieceLayout& piece : owned.pieces) {
         pack(piece, element_bytes, variables[piece.variable.value], owned.master->data());
@@ -96,18 +99,21 @@ void Owner::keep(program::SliceId id, std::uint64_t step, program::Rank from, st
   const auto member = std::lower_bound(slice.from.begin(), slice.from.end(), from);
   AD_CHECK(member != slice.from.end() && *member == from)
       << "rank " << from << " does not contribute to slice " << id << " here";
-  const bool any_size = by_rows(slice) || in_program(slice).sufficient_factors;
-  const auto expected = samples == 0 ? std::size_t{0}
-                        : any_size
-                            ? payload.size  // unpack_rows() and multiply() check it
-                            : static_cast<std::size_t>(contribution_bytes(in_program(slice)).value);
+  const program::Slice& plan = in_program(slice);
+  const program::MessageForm form = contribution_form(plan.exchange);
+  std::size_t expected = payload.size;  // unpack_rows() and multiply() check theirs
+  if (form.layout == program::Layout::kElements) {
+    expected = static_cast<std::size_t>(
+        program::contribution_bytes(form.codec, plan.dtype, slice.elements));
+  }
+  if (samples == 0) expected = 0;
   AD_CHECK(samples >= 0 && payload.size == expected)
       << "slice " << id << " from rank " << from << ": " << payload.size << " bytes for " << samples
       << " samples, expected " << expected;
-  payload = readable(in_program(slice), slice.elements, std::move(payload));
+  payload = readable(plan, slice.elements, std::move(payload));
 
   const Signal::Lock lock = signal_.lock();
-  if (!in_program(slice).synchronous) {
+  if (!job_.slice(id).synchronous) {
     std::uint64_t& next = slice.next_step[member - slice.from.begin()];
     AD_CHECK(step == next) << "slice " << id << " from rank " << from << " is of step " << step
                            << " after " << next;
@@ -126,14 +132,14 @@ void Owner::keep(program::SliceId id, std::uint64_t step, program::Rank from, st
 
 CombinedSlice Owner::merge(program::SliceId id, std::uint64_t step, program::Rank from) {
   Owned& slice = owned(id);
-  if (!in_program(slice).synchronous) return apply_one(slice, step, from);
+  if (!job_.slice(id).synchronous) return apply_one(slice, step, from);
   average(slice, step);
   if (slice.relays) return averaged(slice);
   encode_average(slice);
   std::vector<SquaredSums> sums;
   if (!job_.slice(id).clip_norms.empty()) sums = clip_sums(slice);
   CombinedSlice combined;
-  if (in_program(slice).update_at == program::UpdateAt::kEveryRank) {
+  if (!job_.slice(id).at_owner) {
     combined = averaged(slice);
   } else if (job_.updates_at_once(job_.slice(id))) {
     apply_rule(slice, step, scaler_.updates_before(step));
@@ -157,7 +163,7 @@ CombinedSlice Owner::averaged(Owned& slice) {
 
 void Owner::next_step(Owned& slice) {
   const Signal::Lock lock = signal_.lock();
-  if (in_program(slice).synchronous) ++slice.step;
+  if (job_.slice(slice.id).synchronous) ++slice.step;
 }
 
 CombinedSlice Owner::updated(Owned& slice) {
@@ -230,7 +236,7 @@ CombinedSlice Owner::update(program::SliceId id, std::uint64_t step) {
 }
 
 BufferPool& Owner::averages(Owned& slice) {
-  if (in_program(slice).update_at == program::UpdateAt::kEveryRank) return *slice.buffers;
+  if (!job_.slice(slice.id).at_owner) return *slice.buffers;
   constexpr std::size_t kSizes = 16 << 10;  // slices differ by an element or so
   const std::size_t bytes = (slice.buffers->bytes() + kSizes - 1) / kSizes * kSizes;
   return scratch_.try_emplace(bytes, bytes).first->second;
@@ -262,7 +268,7 @@ void Owner::average(Owned& slice, std::uint64_t step) {
     factors.push_back({contributions[i].payload, weights[i]});
   }
   const program::Slice& plan = in_program(slice);
-  if (plan.sufficient_factors) {
+  if (contribution_form(plan.exchange).layout == program::Layout::kMatrices) {
     multiply_factors(factors, slice.matrix, plan.dtype, slice.averaged->data());
   } else {
     weighted_sum(terms, plan.dtype, slice.elements, slice.averaged->data());
@@ -292,7 +298,7 @@ void Owner::combine_riders(Owned& slice, std::uint64_t step,
   if (!slice.relays) {
     if (!whole.values.empty()) put_values(slice, std::exchange(whole.values, {}));
     // Whoever updates by itself goes by what the contributors said.
-    if (in_program(slice).update_at == program::UpdateAt::kOwner) whole.news.clear();
+    if (job_.slice(slice.id).at_owner) whole.news.clear();
   }
   slice.rider = encode(whole);
 }
@@ -338,13 +344,13 @@ void Owner::average_rows(Owned& slice, const std::vector<Contribution>& contribu
 // Whoever goes on with the average, the norm of a clip too, sees what every rank will decode.
 void Owner::encode_average(Owned& slice) {
   const program::Slice& plan = in_program(slice);
-  if (plan.update_at != program::UpdateAt::kEveryRank || !encodes(plan.compression, plan.dtype))
-    return;
+  const program::Compression codec = result_form(plan.exchange).codec;
+  if (!encodes(codec, plan.dtype)) return;
   std::byte* average = slice.averaged->data();
   // Without samples nobody updates: what was lost before waits for the next step.
   std::byte* residual = slice.samples == 0 ? nullptr : slice.residual.get();
-  slice.encoded = encode_sum(plan.compression, plan.dtype, slice.elements, average, residual);
-  decode(plan.compression, plan.dtype, slice.elements, slice.encoded, average);
+  slice.encoded = encode_sum(codec, plan.dtype, slice.elements, average, residual);
+  decode(codec, plan.dtype, slice.elements, slice.encoded, average);
 }
 
 std::vector<SquaredSums> Owner::clip_sums(const Owned& slice) const {
@@ -418,13 +424,13 @@ comm::Payload Owner::lent(const Owned& slice, const std::shared_ptr<Buffer>& buf
 
 // Where rows are fetched nothing but the new version's number goes out.
 comm::Payload Owner::result_of(const Owned& slice) const {
-  switch (in_program(slice).rows) {
-    case program::RowTransfer::kNone:
+  switch (result_form(in_program(slice).exchange).layout) {
+    case program::Layout::kElements:
       return lent(slice, slice.master);
-    case program::RowTransfer::kFetch:
+    case program::Layout::kNothing:
+    case program::Layout::kMatrices:
       return {};
-    case program::RowTransfer::kReturn:
-    case program::RowTransfer::kGather:
+    case program::Layout::kRows:
       return pack_rows(slice.block,
                        rows_of(slice.block, slice.row_sum.numbers, slice.master->data()));
   }
@@ -434,7 +440,7 @@ comm::Payload Owner::result_of(const Owned& slice) const {
 void Owner::keep_ask(program::SliceId id, program::Rank from, std::uint64_t step,
                      comm::Payload numbers) {
   Owned& slice = owned(id);
-  AD_CHECK(in_program(slice).rows == program::RowTransfer::kFetch)
+  AD_CHECK(!keeps_whole_copies(in_program(slice).exchange))
       << "slice " << id << " is not fetched by rows";
   const Signal::Lock lock = signal_.lock();
   slice.asked.push_back({from, step, std::move(numbers)});

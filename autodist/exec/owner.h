@@ -26,6 +26,7 @@
 #include "autodist/exec/slice_layout.h"
 #include "autodist/exec/sparse_rows.h"
 #include "autodist/exec/weighted_sum.h"
+#include "autodist/program/loads.h"
 #include "autodist/program/program.h"
 #include "autodist/protocol/job.h"
 
@@ -174,7 +175,7 @@ class Owner {
                     const std::vector<double>& weights);
   [[nodiscard]] comm::Payload result_of(const Owned& slice) const;
   [[nodiscard]] bool by_rows(const Owned& slice) const {
-    return in_program(slice).rows != program::RowTransfer::kNone;
+    return contribution_form(in_program(slice).exchange).layout == program::Layout::kRows;
   }
   static comm::Payload lent(const Owned& slice, const std::shared_ptr<Buffer>& buffer);
   void make_master_writable(Owned& slice);

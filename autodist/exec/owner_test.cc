@@ -50,8 +50,8 @@ class OwnerTest : public ::testing::Test {
     slice.pieces = {{program::ShardId(0), 0, kElements}};
     slice.dtype = DType::kFloat64;
     slice.members = {program::Rank(0), program::Rank(1), program::Rank(2)};
-    slice.update_at = update_at;
-    slice.synchronous = synchronous_;
+    slice.exchange.order = program::Versions{0, update_at};
+    if (!synchronous_) slice.exchange.order = program::Asynchronous{};
     program_.slices = {slice};
     program_.variables[0].slices = {program::SliceId(0)};
     if (scaling_) {

@@ -10,6 +10,7 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/buffer_pool.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::exec {
 namespace {
@@ -39,7 +40,7 @@ RowFetcher::RowFetcher(const program::Program& program, Signal& signal)
     : program_(program), signal_(signal), asked_(program.slices.size()) {
   for (std::size_t i = 0; i < asked_.size(); ++i) {
     const program::Slice& slice = program.slices[i];
-    if (slice.rows == program::RowTransfer::kFetch) asked_[i].block = block_of(program, slice);
+    if (!keeps_whole_copies(slice.exchange)) asked_[i].block = block_of(program, slice);
   }
 }
 

@@ -18,6 +18,7 @@
 #include "autodist/exec/synchroniser.h"
 #include "autodist/exec/tensor_data.h"
 #include "autodist/ir/history.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::exec {
 namespace {
@@ -200,7 +201,7 @@ std::vector<NamedTensor> Synchroniser::gather_state(std::uint64_t step) {
   std::vector<NoteKey> expected;
   for (std::size_t i = 0; i < program_.slices.size(); ++i) {
     const program::Slice& slice = program_.slices[i];
-    if (program::combines(slice, self_) || slice.update_at != program::UpdateAt::kOwner) continue;
+    if (program::combines(slice, self_) || !makes_parameters(slice.exchange)) continue;
     expected.emplace_back(slice.owner.value, kStates + i);
     if (asked[slice.owner.value]) continue;
     asked[slice.owner.value] = true;
@@ -211,7 +212,7 @@ std::vector<NamedTensor> Synchroniser::gather_state(std::uint64_t step) {
     put_states(program::SliceId(key.second - kStates), packed.data, tensors);
   }
   for (const program::SliceId slice : owner_->slices()) {
-    if (program_.slice(slice).update_at != program::UpdateAt::kOwner) continue;
+    if (!makes_parameters(program_.slice(slice).exchange)) continue;
     put_states(slice, packed_states(slice).data, tensors);
   }
   for (std::size_t i = 0; i < program_.variables.size(); ++i) {
@@ -246,7 +247,7 @@ void Synchroniser::load_state(const std::vector<NamedTensor>& state) {
 void Synchroniser::pull(std::uint64_t step) {
   notes_.meet(Topic::kMet, step);
   pull_parameters(Topic::kParametersWanted, step,
-                  [](const program::Slice& slice) { return !slice.synchronous; });
+                  [](const program::Slice& slice) { return !lag_of(slice.exchange); });
   notes_.meet(Topic::kParted, step);
 }
 
@@ -255,7 +256,7 @@ void Synchroniser::pull_alone(std::uint64_t step) {
     return pull_parameters(Topic::kStagesWanted, step, elsewhere_than(self_));
   }
   pull_parameters(Topic::kParametersWanted, step,
-                  [](const program::Slice& slice) { return !slice.synchronous; });
+                  [](const program::Slice& slice) { return !lag_of(slice.exchange); });
 }
 
 // The owner has this step's version, for it said so; and no later one before this rank contributes.

@@ -22,6 +22,7 @@
 #include "autodist/exec/trace_recorder.h"
 #include "autodist/exec/watching.h"
 #include "autodist/ir/rule_check.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::exec {
 namespace {
@@ -62,7 +63,7 @@ class Runner::Impl {
         clock_(*connections.clock),
         step_(options_.first_step),
         sums_(*program_->graph),
-        needs_all_(!program_->synchronous() || program_->is_placed()),
+        needs_all_(!program_->lag() || program_->is_placed()),
         synchroniser_(*program_, rank, bindings, connections, options_, trace_),
         streams_(*program_, rank, options_.first_step, synchroniser_) {
     factors_.resize(program_->variables.size());
@@ -103,7 +104,7 @@ class Runner::Impl {
     TensorWatch& watch = synchroniser_.variables().watch();
     if (watch.is_noted(variable)) return;
     synchroniser_.await_version(variable, step_);
-    if (program_->rows(variable) == program::RowTransfer::kFetch) pull_rows();
+    if (!keeps_whole_copies(program_->exchange(variable))) pull_rows();
     rethrow_failure();
     watch.note(variable);
   }
@@ -141,7 +142,7 @@ class Runner::Impl {
 
   [[nodiscard]] bool meets_to_synchronize() const {
     return own_shape_ && pulled_ != step_ && program_->ranks.size() > 1 &&
-           (!program_->synchronous() || program_->is_placed());
+           (!program_->lag() || program_->is_placed());
   }
 
   void synchronize() {
@@ -149,8 +150,8 @@ class Runner::Impl {
     if (!own_shape_ || pulled_ == step_) return;
     std::optional<Calls::Scope> call;
     if (meets_to_synchronize()) call.emplace(calls().begin(Call::kSynchronize, step_));
-    if (program_->fetches_rows()) pull_rows();
-    if (!program_->synchronous()) synchroniser_.pull(step_);
+    if (!program_->keeps_whole_copies()) pull_rows();
+    if (!program_->lag()) synchroniser_.pull(step_);
     if (program_->is_placed()) synchroniser_.pull_stages(step_);
     pulled_ = step_;
   }
@@ -183,7 +184,7 @@ class Runner::Impl {
     const bool all = all_finish();
     const Calls::Scope end = calls().enter(Call::kFinish, step_);
     // Nobody leaves while another one still asks it for rows.
-    if (all && own_shape_ && program_->fetches_rows()) {
+    if (all && own_shape_ && !program_->keeps_whole_copies()) {
       synchroniser_.notes().meet(Topic::kFetched, step_);
     }
     synchroniser_.finish(step_);
@@ -320,7 +321,8 @@ class Runner::Impl {
       }
       if (!hand_over) return;
       rank.let_device_finish();
-      if (rank.program_->travels_as_factors(contribute.variable)) {
+      if (contribution_form(rank.program_->exchange(contribute.variable)).layout ==
+          program::Layout::kMatrices) {
         return rank.contribute_factors(contribute.variable, micro.samples);
       }
       rank.synchroniser_.contribute(contribute.variable, gradient, rank.step_,
@@ -564,7 +566,7 @@ class Runner::Impl {
     const Seconds start = clock_.now();
     const Seconds traced = trace_.enabled() ? trace_.now() : Seconds{};
     const bool was_open = synchroniser_.hold(variable, step_);
-    const bool fetched = program_->rows(variable) == program::RowTransfer::kFetch;
+    const bool fetched = !keeps_whole_copies(program_->exchange(variable));
     if (fetched) synchroniser_.variables().watch().accept(variable);
     if (was_open && !fetched) return Seconds{};
     const Seconds waited = clock_.now() - start;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "autodist/program/loads.h"
 #include "autodist/program/program.h"
 
 namespace autodist::exec {
@@ -20,7 +21,7 @@ inline constexpr std::size_t kSliceBlocks = 6;       // behind them transfers, b
 
 // Whose rows a step fetches, and that have versions.
 inline bool fetched_in_step(const program::Slice& slice) {
-  return slice.rows == program::RowTransfer::kFetch && slice.synchronous;
+  return !keeps_whole_copies(slice.exchange) && lag_of(slice.exchange);
 }
 
 // Of a placed graph: what another stage than this rank's has. Accepts slices.

@@ -6,6 +6,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/exec/synchroniser.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::exec {
 namespace {
@@ -58,7 +59,7 @@ void Synchroniser::add_sums(std::vector<double> sums, std::int64_t samples) {
 // What only concerns the step that ends is forgotten; where no slice carries its sums, they go out.
 void Synchroniser::end_step(std::uint64_t step) {
   std::vector<double> sums = std::exchange(sums_, {});
-  const bool alone = program_.batch_parts() == 1 || !program_.synchronous();
+  const bool alone = program_.batch_parts() == 1 || !program_.lag();
   if (!sums_slice_ && alone) {
     job_sums_.put(step, std::move(sums));
   } else if (!sums_slice_) {
@@ -134,7 +135,7 @@ std::string Synchroniser::rider_of(program::SliceId id) const {
 // An owner that is no member has no tensor that somebody could have changed.
 std::string Synchroniser::values_of(const program::Slice& slice) const {
   const std::vector<program::Rank>& members = slice.members;
-  if (slice.update_at != program::UpdateAt::kOwner || members.front() != self_ ||
+  if (!makes_parameters(slice.exchange) || members.front() != self_ ||
       std::binary_search(members.begin(), members.end(), slice.owner)) {
     return "";
   }

@@ -9,6 +9,7 @@
 #include "autodist/exec/factors.h"
 #include "autodist/exec/slice_notes.h"
 #include "autodist/ir/rows.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::exec {
 namespace {
@@ -40,7 +41,7 @@ std::string text_of(const std::exception_ptr& reason) {
 // One that all replicas contribute to and get back. The stages of a placed graph know the loss only
 // when some of them have contributed already.
 std::optional<program::SliceId> slice_of_sums(const program::Program& program) {
-  if (program.is_placed() || !program.synchronous()) return std::nullopt;
+  if (program.is_placed() || !program.lag()) return std::nullopt;
   for (std::size_t i = 0; i < program.slices.size(); ++i) {
     if (program.slices[i].members.size() == program.batch_parts()) return program::SliceId(i);
   }
@@ -260,7 +261,8 @@ void Synchroniser::take_note_frame(const comm::Frame& frame) {
     jobs_->push(step, Seconds{}, [this, step] { send_states(step); });
   } else if (topic == static_cast<comm::SliceNumber>(Topic::kParametersWanted)) {
     jobs_->push(step, Seconds{}, [this, step, to = frame.header.from] {
-      send_parameters(to, step, [](const program::Slice& slice) { return !slice.synchronous; });
+      send_parameters(to, step,
+                      [](const program::Slice& slice) { return !lag_of(slice.exchange); });
     });
   } else if (topic == static_cast<comm::SliceNumber>(Topic::kRowsWanted)) {
     jobs_->push(step, Seconds{}, [this, step, to = frame.header.from] {

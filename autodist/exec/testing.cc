@@ -74,7 +74,7 @@ void add_slices(program::Program& program, const Plan& plan,
               program::Rank(plan.owner(static_cast<std::uint32_t>(program.slices.size())));
           slice.needed = Seconds(1e-3 * static_cast<double>(i));
           slice.members = members;
-          slice.update_at = plan.update_at;
+          slice.exchange.order = program::Versions{0, plan.update_at};
           program.slices.push_back(slice);
         }
         auto& slices = program.variables[i].slices;

@@ -6,6 +6,7 @@
 
 #include "autodist/passes/pass.h"
 #include "autodist/passes/slice_table.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::passes {
 namespace {
@@ -35,7 +36,7 @@ class Fuser {
     bool open = false;  // whether the last of `result` takes more
     for (program::Slice& slice : slices) {
       const bool small = program::bytes_of(slice) < state_.options.fuse_below &&
-                         slice.rows == program::RowTransfer::kNone && !slice.sufficient_factors;
+                         std::holds_alternative<program::Dense>(slice.exchange.payload);
       if (open && small && fits(result.back(), slice)) {
         append(result.back(), slice.pieces[0]);
       } else {
@@ -49,14 +50,16 @@ class Fuser {
 
  private:
   // Only slices that agree in all of this may travel as one.
-  using Key = std::tuple<program::Rank, program::UpdateAt, DType, std::int64_t, std::uint32_t, bool,
+  using Key = std::tuple<program::Rank, bool, DType, std::int64_t, std::uint32_t, bool,
                          program::Codec, bool, double, program::Route>;
   Key key(const program::Slice& slice) const {
     const auto& clip = state_.program.plan(variable(slice.pieces[0])).clip;
-    return std::make_tuple(
-        slice.owner, slice.update_at, slice.dtype, clip ? std::int64_t{clip->value} : -1,
-        slice.staleness, slice.synchronous, slice.compression.codec,
-        slice.compression.error_feedback, slice.compression.density, slice.route);
+    const auto* found = std::get_if<program::Dense>(&slice.exchange.payload);
+    const program::Dense dense = found == nullptr ? program::Dense{} : *found;
+    const std::optional<std::uint32_t> lag = lag_of(slice.exchange);
+    return std::make_tuple(slice.owner, !makes_parameters(slice.exchange), slice.dtype,
+                           clip ? std::int64_t{clip->value} : -1, lag.value_or(0), lag.has_value(),
+                           dense.up.codec, dense.up.error_feedback, dense.up.density, dense.route);
   }
   ir::VariableId variable(const program::Piece& piece) const {
     return state_.program.shard(piece.shard).variable;

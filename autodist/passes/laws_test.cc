@@ -147,7 +147,8 @@ TEST(Programs, KeepSlicesWithinTheLimitAndSortedByNeed) {
     }
     Seconds last;
     for (const program::Slice& slice : program.slices) {
-      if (slice.rows == program::RowTransfer::kNone) {  // rows stay in one block
+      if (!std::holds_alternative<program::Rows>(
+              slice.exchange.payload)) {  // rows stay in one block
         EXPECT_LE(program::bytes_of(slice), job.options.slice_bytes);
       }
       EXPECT_LE(last, slice.needed);
@@ -166,8 +167,8 @@ TEST(DirectAllReduce, GivesEveryReplicaTheSameShareButForOneElementOfADtype) {
     std::map<DType, std::map<program::Rank, std::int64_t>> elements;
     for (const program::Slice& slice : program.slices) {
       EXPECT_TRUE(program.ranks[slice.owner.value].replica.has_value());
-      if (slice.rows != program::RowTransfer::kNone)
-        continue;  // whole rows are shared out by themselves
+      // Whole rows are shared out by themselves.
+      if (std::holds_alternative<program::Rows>(slice.exchange.payload)) continue;
       elements[slice.dtype][slice.owner] += program::element_count(slice);
     }
     for (auto& [dtype, owned] : elements) {

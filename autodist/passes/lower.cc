@@ -11,6 +11,7 @@
 #include "autodist/ir/history.h"
 #include "autodist/ir/rows.h"
 #include "autodist/passes/pass.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::passes {
 namespace {
@@ -71,8 +72,9 @@ class Lowering {
     const std::size_t first =
         variable.first_use ? std::min<std::size_t>(own, variable.first_use->value) : own;
     before_[first].emplace_back(program::Gate{id});
-    if (program_.rows(id) == program::RowTransfer::kFetch && variable.first_use) place_fetch(id);
-    if (program_.travels_as_factors(id)) place_factors(id);
+    const program::Exchange exchange = program_.exchange(id);
+    if (!keeps_whole_copies(exchange) && variable.first_use) place_fetch(id);
+    if (contribution_form(exchange).layout == program::Layout::kMatrices) place_factors(id);
   }
 
   // Behind the last gradient. Updates here come after it; others wait for what all ranks say there.

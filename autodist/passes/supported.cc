@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "autodist/base/error.h"
-#include "autodist/passes/synchronizer_kind.h"
+#include "autodist/passes/exchange_choice.h"
 
 namespace autodist::passes {
 namespace {

@@ -9,9 +9,10 @@
 #include "autodist/base/error.h"
 #include "autodist/ir/factors.h"
 #include "autodist/ir/rows.h"
+#include "autodist/passes/exchange_choice.h"
 #include "autodist/passes/pass.h"
 #include "autodist/passes/slice_table.h"
-#include "autodist/passes/synchronizer_kind.h"
+#include "autodist/program/loads.h"
 #include "autodist/program/route.h"
 
 namespace autodist::passes {
@@ -34,47 +35,62 @@ class Synchroniser {
     name_ranks();
     find_locals();
     using Group = std::tuple<std::int32_t, DType, program::UpdateAt, program::Route>;
-    std::map<Group, std::vector<program::ShardId>> direct;
+    std::map<Group, std::vector<Part>> direct;
     for (std::size_t i = 0; i < program_.shards.size(); ++i) {
       const ir::VariableId variable = program_.shards[i].variable;
       if (!state_.graph().variable(variable).gradient || local_[variable.value]) continue;
-      const strategy::Synchronizer& synchronizer = *state_.synchronizers[i];
-      if (ir::trained_by_rows(state_.graph().variable(variable))) {
-        add_rows(program::ShardId(i), synchronizer);
+      const program::ShardId shard(i);
+      const program::Exchange exchange = exchange_of(*state_.synchronizers[i], facts_of(shard));
+      if (const auto* library = std::get_if<program::Library>(&exchange)) {
+        add_to_collective(shard, *library);
         continue;
       }
-      switch (kind_of(synchronizer)) {
-        case SynchronizerKind::kParameterServer:
-          add_slices({program::ShardId(i), 0, program_.shards[i].elements},
-                     destination(synchronizer), program::UpdateAt::kOwner);
-          break;
-        case SynchronizerKind::kDirect:
-          if (sends_factors(program::ShardId(i))) {
-            add_factors(program::ShardId(i));
-            break;
-          }
-          direct[{all_reduce(i).group, dtype_of(program::ShardId(i)), all_reduce(i).update_at,
-                  route_of(synchronizer)}]
-              .emplace_back(i);
-          break;
-        case SynchronizerKind::kLibrary:
-          add_to_collective(program::ShardId(i));
-          break;
+      const auto& slices = std::get<program::Slices>(exchange);
+      const auto* dense = std::get_if<program::Dense>(&slices.payload);
+      if (std::holds_alternative<program::Rows>(slices.payload)) {
+        add_rows(shard, slices);
+      } else if (dense == nullptr) {
+        add_factors(shard, slices);
+      } else if (server_of(shard) != nullptr) {
+        add_slices({shard, 0, program_.shards[i].elements}, destination(shard), slices);
+      } else {
+        const auto update_at = std::get<program::Versions>(slices.order).update_at;
+        direct[{all_reduce(i).group, dtype_of(shard), update_at, dense->route}].push_back(
+            {shard, slices});
       }
     }
-    for (const auto& [group, shards] : direct) {
-      spread(shards, std::get<DType>(group), std::get<program::UpdateAt>(group));
-    }
+    for (const auto& [group, parts] : direct) spread(parts, std::get<DType>(group));
     name_slices(program_);
   }
 
  private:
+  struct Part {
+    program::ShardId shard;
+    program::Slices exchange;
+  };
+
   DType dtype_of(program::ShardId id) const {
     const ir::Variable& variable = state_.graph().variable(program_.shard(id).variable);
     return state_.graph().value(variable.value).type.dtype;
   }
   const strategy::AllReduceSynchronizer& all_reduce(std::size_t shard) const {
     return std::get<strategy::AllReduceSynchronizer>(*state_.synchronizers[shard]);
+  }
+  // Null of an all-reduce.
+  const strategy::PsSynchronizer* server_of(program::ShardId shard) const {
+    return std::get_if<strategy::PsSynchronizer>(state_.synchronizers[shard.value]);
+  }
+
+  ExchangeFacts facts_of(program::ShardId id) const {
+    const program::Shard& shard = program_.shard(id);
+    ExchangeFacts facts =
+        passes::facts_of(state_.graph(), shard.variable, static_cast<std::int64_t>(members_.size()),
+                         state_.options.micro_batches);
+    if (program_.is_placed()) facts.fetchable = false;
+    if (ir::element_count(state_.graph(), shard.variable) != shard.elements) {
+      facts.factors_pay = false;
+    }
+    return facts;
   }
 
   // Who computes with the variable: of a placed graph one stage of every replica.
@@ -120,9 +136,9 @@ class Synchroniser {
     }
   }
 
-  program::Rank destination(const strategy::Synchronizer& synchronizer) const {
-    const std::string& device =
-        std::get<strategy::PsSynchronizer>(synchronizer).reduction_destination;
+  // REQUIRES: a parameter server has it.
+  program::Rank destination(program::ShardId shard) const {
+    const std::string& device = server_of(shard)->reduction_destination;
     const auto exact = rank_of_device_.find(device);
     if (exact != rank_of_device_.end()) return exact->second;
     const std::string node = device.substr(0, device.rfind(':', device.rfind(':') - 1));
@@ -131,60 +147,41 @@ class Synchroniser {
     return lowest->second;
   }
 
-  // A whole variable whose gradient is a product of two matrices that are worth sending.
-  bool sends_factors(program::ShardId id) const {
-    if (all_reduce(id.value).algorithm != strategy::AllReduceAlgorithm::kSufficientFactors ||
-        state_.options.micro_batches != 1) {
-      return false;
-    }
-    const ir::Graph& graph = state_.graph();
+  // What all slices of a shard have in common.
+  program::Slice slice_of(program::ShardId id, program::Rank owner,
+                          const program::Slices& exchange) const {
     const ir::VariableId variable = program_.shard(id).variable;
-    return ir::element_count(graph, variable) == program_.shard(id).elements &&
-           ir::factors_pay(graph, variable, static_cast<std::int64_t>(members_.size()));
+    program::Slice slice;
+    slice.dtype = dtype_of(id);
+    slice.owner = owner;
+    slice.needed = state_.needed[variable.value];
+    slice.members = members_of(variable);
+    slice.exchange = exchange;
+    check_owner(variable, owner, slice.members);
+    return slice;
   }
 
-  void add_factors(program::ShardId id) {
-    const program::Shard& shard = program_.shard(id);
-    program::Slice slice;
-    slice.pieces = {{id, 0, shard.elements}};
-    slice.dtype = dtype_of(id);
-    slice.owner = members_[factor_slices_++ % members_.size()];
-    slice.needed = state_.needed[shard.variable.value];
-    slice.members = members_;
-    slice.update_at = program::UpdateAt::kEveryRank;
-    slice.sufficient_factors = true;
+  void add_factors(program::ShardId id, const program::Slices& exchange) {
+    const program::Rank owner = members_[factor_slices_++ % members_.size()];
+    program::Slice slice = slice_of(id, owner, exchange);
+    slice.pieces = {{id, 0, program_.shard(id).elements}};
     program_.slices.push_back(std::move(slice));
   }
 
-  // A cast to 16 bits leaves what has 16 bits.
-  program::Compression compression_of(program::ShardId shard, DType dtype) const {
-    const program::Compression asked = strategy::compression_of(*state_.synchronizers[shard.value]);
-    return asked.codec != program::Codec::kTopK && size_of(dtype) <= 2 ? program::Compression{}
-                                                                       : asked;
-  }
-
-  // Rows go to one block per owner. A parameter server without local replication keeps them until
-  // somebody needs them. Of an all-reduce each member sends r bytes of rows to every other one, or
-  // every member owns a part and 2(n-1)/n r bytes travel, which is less from three members on.
-  void add_rows(program::ShardId shard, const strategy::Synchronizer& synchronizer) {
-    const ir::VariableId variable = program_.shard(shard).variable;
-    const bool fetchable = state_.options.micro_batches == 1 && !program_.is_placed() &&
-                           ir::rows_read(state_.graph(), variable).has_value();
-    const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer);
-    if (ps != nullptr) {
-      const bool fetch = fetchable && !ps->local_replication;
-      add_row_blocks(shard, 0, rows_of(shard), destination(synchronizer),
-                     fetch ? program::RowTransfer::kFetch : program::RowTransfer::kReturn);
-      return;
+  // Rows go to one block per owner: a parameter server, a member for all, or every member for its
+  // part.
+  void add_rows(program::ShardId shard, const program::Slices& exchange) {
+    if (server_of(shard) != nullptr) {
+      return add_row_blocks(shard, 0, rows_of(shard), destination(shard), exchange);
     }
     const auto count = static_cast<std::uint32_t>(members_.size());
-    if (!fetchable || count <= 2) {
+    if (goes_to_all(exchange)) {
       const program::Rank owner = members_[all_reduce(shard.value).group % count];
-      return add_row_blocks(shard, 0, rows_of(shard), owner, program::RowTransfer::kGather);
+      return add_row_blocks(shard, 0, rows_of(shard), owner, exchange);
     }
     for (std::uint32_t i = 0; i < count; ++i) {
       const auto [begin, end] = program::replica_rows(rows_of(shard), i, count);
-      if (begin < end) add_row_blocks(shard, begin, end, members_[i], program::RowTransfer::kFetch);
+      if (begin < end) add_row_blocks(shard, begin, end, members_[i], exchange);
     }
   }
 
@@ -193,31 +190,16 @@ class Synchroniser {
   }
 
   void add_row_blocks(program::ShardId id, std::int64_t begin, std::int64_t end,
-                      program::Rank owner, program::RowTransfer rows) {
+                      program::Rank owner, const program::Slices& exchange) {
     const std::int64_t width = program_.shard(id).elements / std::max<std::int64_t>(1, rows_of(id));
     const auto row_bytes =
         std::max<std::int64_t>(1, width * static_cast<std::int64_t>(size_of(dtype_of(id))));
     const std::int64_t most = std::max<std::int64_t>(1, kRowBlockBytes / row_bytes);
+    program::Slice slice = slice_of(id, owner, exchange);
     for (const program::Piece& block : cut({id, begin, end}, most)) {
-      add_row_block({id, block.begin * width, block.end * width}, owner, rows);
+      slice.pieces = {{id, block.begin * width, block.end * width}};
+      program_.slices.push_back(slice);
     }
-  }
-
-  void add_row_block(const program::Piece& piece, program::Rank owner, program::RowTransfer rows) {
-    const program::ShardId id = piece.shard;
-    program::Slice slice;
-    slice.pieces = {piece};
-    slice.dtype = dtype_of(id);
-    slice.owner = owner;
-    slice.needed = state_.needed[program_.shard(id).variable.value];
-    slice.members = members_of(program_.shard(id).variable);
-    check_owner(program_.shard(id).variable, owner, slice.members);
-    if (const auto* ps = std::get_if<strategy::PsSynchronizer>(state_.synchronizers[id.value])) {
-      slice.staleness = static_cast<std::uint32_t>(ps->staleness);
-      slice.synchronous = ps->sync;
-    }
-    slice.rows = rows;
-    program_.slices.push_back(std::move(slice));
   }
 
   // Local: the only replica would send all of it to itself.
@@ -225,34 +207,21 @@ class Synchroniser {
     local_.assign(program_.variables.size(), members_.size() == 1);
     if (members_.size() != 1) return;  // a stage is never alone
     for (std::size_t i = 0; i < program_.shards.size(); ++i) {
-      const strategy::Synchronizer& synchronizer = *state_.synchronizers[i];
-      if (kind_of(synchronizer) == SynchronizerKind::kParameterServer &&
-          destination(synchronizer) != members_.front()) {
+      const program::ShardId shard(i);
+      if (server_of(shard) != nullptr && destination(shard) != members_.front()) {
         local_[program_.shards[i].variable.value] = false;
       }
     }
   }
 
-  void add_slices(const program::Piece& range, program::Rank owner, program::UpdateAt update_at) {
-    const auto* ps = std::get_if<strategy::PsSynchronizer>(state_.synchronizers[range.shard.value]);
-    const std::uint32_t staleness = ps == nullptr ? 0 : static_cast<std::uint32_t>(ps->staleness);
-    const bool synchronous = ps == nullptr || ps->sync;
-    const DType dtype = dtype_of(range.shard);
-    const Bytes limit = state_.slice_limit();
-    const auto size = static_cast<std::int64_t>(size_of(dtype));
-    program::Slice slice;
-    slice.dtype = dtype;
-    slice.owner = owner;
-    slice.needed = state_.needed[program_.shard(range.shard).variable.value];
-    slice.members = members_of(program_.shard(range.shard).variable);
-    check_owner(program_.shard(range.shard).variable, owner, slice.members);
-    slice.update_at = update_at;
-    slice.staleness = staleness;
-    slice.synchronous = synchronous;
-    slice.compression = compression_of(range.shard, dtype);
-    slice.route = program::effective_route(program_, slice,
-                                           route_of(*state_.synchronizers[range.shard.value]));
-    for (const program::Piece& piece : cut(range, std::max<std::int64_t>(1, limit.value / size))) {
+  void add_slices(const program::Piece& range, program::Rank owner,
+                  const program::Slices& exchange) {
+    program::Slice slice = slice_of(range.shard, owner, exchange);
+    auto& dense = std::get<program::Dense>(slice.exchange.payload);
+    dense.route = program::effective_route(program_, slice, dense.route);
+    const auto size = static_cast<std::int64_t>(size_of(slice.dtype));
+    const std::int64_t most = std::max<std::int64_t>(1, state_.slice_limit().value / size);
+    for (const program::Piece& piece : cut(range, most)) {
       slice.pieces = {piece};
       program_.slices.push_back(slice);
     }
@@ -260,10 +229,9 @@ class Synchroniser {
 
   // The shards, one after another, in as many contiguous parts as there are members. Whose part is
   // one element larger goes round, so that all groups of a dtype together are even, too.
-  void spread(const std::vector<program::ShardId>& shards, DType dtype,
-              program::UpdateAt update_at) {
+  void spread(const std::vector<Part>& parts, DType dtype) {
     std::int64_t total = 0;
-    for (program::ShardId shard : shards) total += program_.shard(shard).elements;
+    for (const Part& part : parts) total += program_.shard(part.shard).elements;
     const auto count = static_cast<std::int64_t>(members_.size());
     const std::int64_t larger = total % count;
     std::int64_t& first_larger = first_larger_[dtype];
@@ -272,12 +240,12 @@ class Synchroniser {
     };
     std::int64_t member = 0;
     std::int64_t room = part_of(0);
-    for (program::ShardId shard : shards) {
+    for (const auto& [shard, exchange] : parts) {
       std::int64_t begin = 0;
       do {
         while (room == 0 && member + 1 < count) room = part_of(++member);
         const std::int64_t end = std::min(begin + room, program_.shard(shard).elements);
-        add_slices({shard, begin, end}, members_[static_cast<std::size_t>(member)], update_at);
+        add_slices({shard, begin, end}, members_[static_cast<std::size_t>(member)], exchange);
         room -= end - begin;
         begin = end;
       } while (begin < program_.shard(shard).elements);
@@ -287,17 +255,16 @@ class Synchroniser {
 
   // A library reduces whole gradients: a partitioned variable goes with the group of its first
   // shard.
-  void add_to_collective(program::ShardId shard) {
+  void add_to_collective(program::ShardId shard, const program::Library& library) {
     const ir::VariableId variable = program_.shard(shard).variable;
     if (program_.plan(variable).collective) return;
     const auto& synchronizer = all_reduce(shard.value);
-    const program::Compression compression = strategy::compression_of(synchronizer);
     const auto key = std::make_tuple(synchronizer.group, dtype_of(shard), synchronizer.spec,
-                                     program::to_string(compression));
+                                     program::to_string(library.codec));
     const auto [found, is_new] = collectives_.emplace(key, program_.collectives.size());
     if (is_new) {
       program_.collectives.push_back(
-          {{}, dtype_of(shard), members_, spec_name(synchronizer.spec), compression});
+          {{}, dtype_of(shard), members_, spec_name(synchronizer.spec), library});
     }
     program_.collectives[found->second.value].variables.push_back(variable);
     program_.variables[variable.value].collective = found->second;

@@ -8,7 +8,7 @@ class ProgramEncoder {
  public:
   Digest digest(const Program& program) {
     const auto add = [&](const auto& item) { encode(item); };
-    placed_ = program.is_placed();
+    out_.add(std::uint64_t{kProgramFormat});
     out_.add(structural_digest(*program.graph));
     out_.add_all(program.ranks, add);
     out_.add_all(program.shards, add);
@@ -16,15 +16,11 @@ class ProgramEncoder {
     out_.add_all(program.collectives, add);
     out_.add_all(program.variables, add);
     out_.add_all(program.roles, add);
-    if (program.is_placed()) {
-      out_.add(std::uint64_t{program.stages});
-      out_.add(std::uint64_t{program.micro_batches});
-      out_.add_all(program.transfers, add);
-    }
-    if (program.window > Bytes{0}) out_.add(program.window);
-    if (!program.batch_shares.empty()) {
-      out_.add_all(program.batch_shares, [&](std::int64_t share) { out_.add(share); });
-    }
+    out_.add(std::uint64_t{program.stages});
+    out_.add(std::uint64_t{program.micro_batches});
+    out_.add_all(program.transfers, add);
+    out_.add(program.window);
+    out_.add_all(program.batch_shares, [&](std::int64_t share) { out_.add(share); });
     return out_.digest();
   }
 
@@ -59,20 +55,33 @@ class ProgramEncoder {
     out_.add(slice.owner);
     out_.add(slice.needed);
     out_.add(slice.members);
-    out_.add(slice.update_at);
-    out_.add(std::uint64_t{slice.staleness});
-    out_.add(slice.synchronous);
-    encode(slice.compression);
-    out_.add(slice.rows);
-    out_.add(slice.route);
-    out_.add(slice.sufficient_factors);
+    encode(slice.exchange);
   }
+  void encode(const Slices& exchange) {
+    const auto add = [&](const auto& each) { encode(each); };
+    out_.add(std::uint64_t{exchange.payload.index()});
+    std::visit(add, exchange.payload);
+    out_.add(std::uint64_t{exchange.order.index()});
+    std::visit(add, exchange.order);
+  }
+  void encode(const Dense& dense) {
+    out_.add(dense.route);
+    encode(dense.up);
+    encode(dense.down);
+  }
+  void encode(const Rows& rows) { out_.add(rows.transfer); }
+  void encode(const Factors& /*factors*/) {}
+  void encode(const Versions& versions) {
+    out_.add(std::uint64_t{versions.staleness});
+    out_.add(versions.update_at);
+  }
+  void encode(const Asynchronous& /*order*/) {}
   void encode(const Collective& collective) {
     out_.add(collective.variables);
     out_.add(collective.dtype);
     out_.add(collective.members);
     out_.add(collective.spec);
-    encode(collective.compression);
+    encode(collective.exchange.codec);
   }
   void encode(const VariablePlan& plan) {
     out_.add(plan.slices);
@@ -98,12 +107,12 @@ class ProgramEncoder {
   }
   void encode(const Compute& compute) {
     out_.add(compute.op);
-    add_micro_batch(compute.micro_batch);
+    out_.add(std::uint64_t{compute.micro_batch});
   }
   void encode(const Contribute& contribute) {
     out_.add(contribute.variable);
     out_.add(contribute.gradient);
-    add_micro_batch(contribute.micro_batch);
+    out_.add(std::uint64_t{contribute.micro_batch});
   }
   void encode(const Send& send) { out_.add(send.transfer); }
   void encode(const Receive& receive) { out_.add(receive.transfer); }
@@ -123,12 +132,6 @@ class ProgramEncoder {
     out_.add(fetch.rows);
   }
 
-  // Of a graph that is not placed there is one alone, and its digest is what it always was.
-  void add_micro_batch(std::uint32_t micro_batch) {
-    if (placed_) out_.add(std::uint64_t{micro_batch});
-  }
-
-  bool placed_ = false;
   ir::Canonical out_;
 };
 

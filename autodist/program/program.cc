@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "autodist/base/check.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::program {
 
@@ -22,15 +23,13 @@ bool operator==(const Piece& a, const Piece& b) {
 }
 
 bool operator==(const Slice& a, const Slice& b) {
-  return std::tie(a.pieces, a.dtype, a.owner, a.needed, a.members, a.update_at, a.staleness,
-                  a.synchronous, a.compression, a.rows, a.route, a.sufficient_factors) ==
-         std::tie(b.pieces, b.dtype, b.owner, b.needed, b.members, b.update_at, b.staleness,
-                  b.synchronous, b.compression, b.rows, b.route, b.sufficient_factors);
+  return std::tie(a.pieces, a.dtype, a.owner, a.needed, a.members, a.exchange) ==
+         std::tie(b.pieces, b.dtype, b.owner, b.needed, b.members, b.exchange);
 }
 
 bool operator==(const Collective& a, const Collective& b) {
-  return std::tie(a.variables, a.dtype, a.members, a.spec, a.compression) ==
-         std::tie(b.variables, b.dtype, b.members, b.spec, b.compression);
+  return std::tie(a.variables, a.dtype, a.members, a.spec, a.exchange) ==
+         std::tie(b.variables, b.dtype, b.members, b.spec, b.exchange);
 }
 
 bool operator==(const Transfer& a, const Transfer& b) {
@@ -85,38 +84,13 @@ std::int64_t element_count(const Slice& slice) {
   return count;
 }
 
-bool combined_by_all(const Slice& slice) {
-  return slice.rows == RowTransfer::kGather || slice.sufficient_factors;
-}
-
 bool combines(const Slice& slice, Rank rank) {
-  if (!combined_by_all(slice)) return slice.owner == rank;
+  if (!goes_to_all(slice.exchange)) return slice.owner == rank;
   return std::binary_search(slice.members.begin(), slice.members.end(), rank);
 }
 
 Bytes bytes_of(const Slice& slice) {
   return Bytes(element_count(slice) * static_cast<std::int64_t>(size_of(slice.dtype)));
-}
-
-Bytes contribution_bytes(const Slice& slice) {
-  return Bytes(contribution_bytes(slice.compression, slice.dtype, element_count(slice)));
-}
-
-Bytes result_bytes(const Slice& slice) {
-  if (slice.update_at == UpdateAt::kOwner) return bytes_of(slice);
-  if (slice.compression.codec != Codec::kTopK) return contribution_bytes(slice);
-  const auto members = static_cast<std::int64_t>(slice.members.size());
-  return Bytes(std::min(bytes_of(slice).value, contribution_bytes(slice).value * members));
-}
-
-std::int64_t element_count(const ir::Graph& graph, const Collective& collective) {
-  std::int64_t count = 1;
-  for (const ir::VariableId id : collective.variables) {
-    const MatrixShape shape = matrix_of(ir::shape_of(graph, id));
-    const auto rank = factor_rank(collective.compression, shape);
-    count += rank ? (shape.rows + shape.columns) * *rank : element_count(graph, id);
-  }
-  return count;
 }
 
 std::uint32_t Program::replica_count() const {
@@ -139,40 +113,32 @@ Rank Program::stage_mate(Rank rank, std::uint32_t stage) const {
   return rank;
 }
 
-std::uint32_t Program::staleness(ir::VariableId id) const {
-  const std::vector<SliceId>& slices = plan(id).slices;
-  return slices.empty() ? 0 : slice(slices.front()).staleness;
+Exchange Program::exchange(ir::VariableId id) const {
+  const VariablePlan& plan = this->plan(id);
+  if (!plan.slices.empty()) return slice(plan.slices.front()).exchange;
+  if (plan.collective) return collectives[plan.collective->value].exchange;
+  return Alone{};
 }
 
-bool Program::synchronous(ir::VariableId id) const {
-  const auto& slices = plan(id).slices;
-  return slices.empty() || slice(slices.front()).synchronous;
-}
-
-RowTransfer Program::rows(ir::VariableId id) const {
-  const auto& slices = plan(id).slices;
-  return slices.empty() ? RowTransfer::kNone : slice(slices.front()).rows;
-}
-
-bool Program::travels_as_factors(ir::VariableId id) const {
-  const auto& slices = plan(id).slices;
-  return !slices.empty() && slice(slices.front()).sufficient_factors;
-}
-
-bool Program::fetches_rows() const {
-  return std::any_of(slices.begin(), slices.end(),
-                     [](const Slice& each) { return each.rows == RowTransfer::kFetch; });
-}
-
-bool Program::synchronous() const {
-  return std::all_of(slices.begin(), slices.end(),
-                     [](const Slice& each) { return each.synchronous; });
-}
-
-std::uint32_t Program::staleness() const {
+std::optional<std::uint32_t> Program::lag() const {
   std::uint32_t most = 0;
-  for (const Slice& each : slices) most = std::max(most, each.staleness);
+  for (const Slice& each : slices) {
+    const std::optional<std::uint32_t> lag = lag_of(each.exchange);
+    if (!lag) return std::nullopt;
+    most = std::max(most, *lag);
+  }
   return most;
+}
+
+std::uint32_t Program::open_steps() const {
+  std::uint32_t most = 1;
+  for (const Slice& each : slices) most = std::max(most, program::open_steps(each.exchange));
+  return most;
+}
+
+bool Program::keeps_whole_copies() const {
+  return std::all_of(slices.begin(), slices.end(),
+                     [](const Slice& each) { return program::keeps_whole_copies(each.exchange); });
 }
 
 std::optional<ir::LossScaling> loss_scaling_of(const Program& program) {

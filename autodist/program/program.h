@@ -19,7 +19,7 @@
 #include "autodist/base/units.h"
 #include "autodist/ir/graph.h"
 #include "autodist/ir/loss_scaling.h"
-#include "autodist/program/compression.h"
+#include "autodist/program/exchange.h"
 
 namespace autodist::program {
 
@@ -62,31 +62,6 @@ struct Piece {
   friend bool operator==(const Piece&, const Piece&);
 };
 
-// Who applies the update rule: the owner (what comes back are parameters) or every rank (what comes
-// back is the averaged gradient).
-enum class UpdateAt : std::uint8_t { kOwner, kEveryRank };
-
-// How the rows of a variable that is trained by rows travel (ir/rows.h). Its slices are blocks of
-// whole rows, and a contribution is a list of the rows that the step touched.
-enum class RowTransfer : std::uint8_t {
-  kNone,    // not by rows: all elements
-  kFetch,   // to the owner; a member asks it for the rows that its next batch reads
-  kReturn,  // to the owner, which sends the rows that changed to every member
-  kGather,  // to every member, each of which updates a copy of its own
-};
-std::string name_of(RowTransfer rows);  // "none", "fetch", "return", "gather"
-
-// The way of contributions to the owner, and back of what it makes of them (program/route.h). All
-// of them carry the same bytes in all; what differs is over which links.
-enum class Route : std::uint8_t {
-  kDirect,   // every member to the owner, and back
-  kProxies,  // to the owner likewise; what comes back crosses to each node once, and is passed on
-  kNodes,    // the members of a node meet at one of them, in both directions
-  kTree,     // a binary tree with the owner at its root
-  kRing,     // a chain from owner + 1 around to the owner, each adding its own; and back
-};
-std::string name_of(Route route);  // "direct", "proxies", "nodes", "tree", "ring"
-
 // A scheduling piece on the wire. Members send their gradients to the owner, which sums them in
 // rank order once the last is in, and sends the result back to all of them.
 struct Slice {
@@ -95,37 +70,15 @@ struct Slice {
   Rank owner;
   Seconds needed;  // first use after the step's start: the priority; smaller leaves first
   std::vector<Rank> members;  // ascending
-  UpdateAt update_at = UpdateAt::kOwner;
-  // Steps by which a gate may lag: at step k it opens from version k - staleness on. The owner sums
-  // step by step all the same. Above 0 only where the owner updates.
-  std::uint32_t staleness = 0;
-  // False: the owner applies each contribution as it comes and answers its sender alone. No
-  // versions, no bound. Only where the owner updates; staleness is 0 then.
-  bool synchronous = true;
-  // Of contributions; and of the averaged gradient, where every rank updates.
-  Compression compression = {};
-  RowTransfer rows = RowTransfer::kNone;  // else one piece, updated at the owner, uncompressed
-  // Other than kDirect only where whole elements travel; kNodes, kTree and kRing: synchronous and
-  // uncompressed, for what meets on the way is added there.
-  Route route = Route::kDirect;
-  // A contribution is two matrices whose product is the gradient of the one piece, a whole
-  // variable. It goes to every member; each multiplies and adds up, and updates its own copy
-  // ("sufficient factor broadcasting", Xie et al., UAI 2016).
-  bool sufficient_factors = false;
+  Slices exchange = {};
 
   friend bool operator==(const Slice&, const Slice&);
 };
 std::int64_t element_count(const Slice& slice);
-// Whether contributions go to every member, each of which makes the result for itself.
-bool combined_by_all(const Slice& slice);
 // Whether this rank makes the result of a slice: sums the contributions and, where owners update,
 // applies the update.
 bool combines(const Slice& slice, Rank rank);
 Bytes bytes_of(const Slice& slice);
-// Of a member's contribution and of what comes back, compressed. An average of top-k contributions
-// has places of its own: at most as many as all members sent.
-Bytes contribution_bytes(const Slice& slice);
-Bytes result_bytes(const Slice& slice);
 
 // One library all-reduce over the concatenated gradients of its variables.
 struct Collective {
@@ -133,16 +86,10 @@ struct Collective {
   DType dtype = DType::kFloat32;
   std::vector<Rank> members;
   std::string spec;  // "AUTO", "NCCL", "RING": what the Strategy asks for
-  // kPowerSgd or none: two all-reduces, of the one factors and of the others. Variables that it
-  // does not pay for (factor_rank) go with the first as they are.
-  Compression compression = {};
+  Library exchange = {};
 
   friend bool operator==(const Collective&, const Collective&);
 };
-
-// Elements that a member of the collective brings to it: of gradients, or of both factors, and one
-// for the samples.
-std::int64_t element_count(const ir::Graph& graph, const Collective& collective);
 
 // Of a placed graph: a value that a stage makes and others of its replica read, or the state of the
 // random generator, which the stages of a replica share.
@@ -287,21 +234,17 @@ struct Program {
   [[nodiscard]] const VariablePlan& plan(ir::VariableId id) const { return variables[id.value]; }
   [[nodiscard]] std::uint32_t replica_count() const;  // ranks that compute
   [[nodiscard]] bool computes(Rank rank) const { return ranks[rank.value].replica.has_value(); }
-  // Of all slices of the variable; 0 where it has none.
-  [[nodiscard]] std::uint32_t staleness(ir::VariableId id) const;
-  // The largest of all variables.
-  [[nodiscard]] std::uint32_t staleness() const;
-  [[nodiscard]] bool synchronous(ir::VariableId id) const;
-  // How the rows of the variable travel; kNone where it has no slices.
-  [[nodiscard]] RowTransfer rows(ir::VariableId id) const;
-  // Whether contributions to it are two matrices each (Slice::sufficient_factors).
-  [[nodiscard]] bool travels_as_factors(ir::VariableId id) const;
-  // Whether some variable's copies hold only the rows that were fetched.
-  [[nodiscard]] bool fetches_rows() const;
-  [[nodiscard]] bool synchronous() const;  // all variables are
+  // Of all slices of the variable.
+  [[nodiscard]] Exchange exchange(ir::VariableId id) const;
+  // The most steps by which a gate may lag behind; nothing where some gate has no bound.
+  [[nodiscard]] std::optional<std::uint32_t> lag() const;
+  // Steps whose contributions may be on their way at once.
+  [[nodiscard]] std::uint32_t open_steps() const;
   // Whether every gate waits for the version of its own step. Else it depends on the clock which
   // values it finds.
-  [[nodiscard]] bool in_step() const { return staleness() == 0 && synchronous(); }
+  [[nodiscard]] bool in_step() const { return lag() == 0; }
+  // Whether copies of all variables have all their elements between steps.
+  [[nodiscard]] bool keeps_whole_copies() const;
   // Whether a run repeats bit for bit: a library adds up in an order of its own.
   [[nodiscard]] bool reproducible() const { return in_step() && collectives.empty(); }
 };
@@ -321,6 +264,9 @@ std::pair<std::int64_t, std::int64_t> replica_rows(std::int64_t batch, std::uint
 // samples, else as above. [begin, end). REQUIRES: part < program.batch_parts().
 std::pair<std::int64_t, std::int64_t> part_rows(const Program& program, std::int64_t batch,
                                                 std::uint32_t part);
+
+// Of the text form and the digest. Processes whose formats differ have other digests, too.
+inline constexpr std::uint32_t kProgramFormat = 2;
 
 // Covers the graph's structure and update rules, ranks, slices, collectives, streams.
 Digest digest_of(const Program& program);

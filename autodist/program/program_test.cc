@@ -42,14 +42,12 @@ Program small_program() {
   const ir::VariableId b(1);
   program.shards = {{w, "fc.weight/part_0", 0, 0, 5, 20}, {w, "fc.weight/part_1", 0, 5, 8, 12}};
   const std::vector<Rank> workers{Rank(0), Rank(1)};
-  program.slices = {
-      {{{ShardId(0), 0, 16}}, DType::kFloat32, Rank(2), Seconds{0}, workers, UpdateAt::kOwner},
-      {{{ShardId(0), 16, 20}, {ShardId(1), 0, 12}},
-       DType::kFloat32,
-       Rank(0),
-       Seconds{0.0005},
-       workers,
-       UpdateAt::kOwner}};
+  program.slices = {{{{ShardId(0), 0, 16}}, DType::kFloat32, Rank(2), Seconds{0}, workers},
+                    {{{ShardId(0), 16, 20}, {ShardId(1), 0, 12}},
+                     DType::kFloat32,
+                     Rank(0),
+                     Seconds{0.0005},
+                     workers}};
   program.collectives = {{{b}, DType::kFloat32, workers, "AUTO"}};
   program.variables = {{{SliceId(0), SliceId(1)}, std::nullopt, std::nullopt},
                        {{}, CollectiveId(0), std::nullopt}};
@@ -161,7 +159,22 @@ TEST(ProgramDigest, TellsEveryFieldApartAndRepeats) {
       [](Program& p) { p.shards[0].end = 6; },
       [](Program& p) { p.slices[0].owner = Rank(1); },
       [](Program& p) { p.slices[0].needed = Seconds{1}; },
-      [](Program& p) { p.slices[0].update_at = UpdateAt::kEveryRank; },
+      [](Program& p) {
+        p.slices[0].exchange.order = Versions{0, UpdateAt::kEveryRank};
+      },
+      [](Program& p) { p.slices[0].exchange.order = Versions{1}; },
+      [](Program& p) { p.slices[0].exchange.order = Asynchronous{}; },
+      [](Program& p) { p.slices[0].exchange.payload = Dense{Route::kRing}; },
+      [](Program& p) {
+        p.slices[0].exchange.payload = Dense{Route::kDirect, {Codec::kFp16}};
+      },
+      [](Program& p) {
+        p.slices[0].exchange.payload = Dense{Route::kDirect, {}, {Codec::kFp16}};
+      },
+      [](Program& p) { p.slices[0].exchange.payload = Rows{RowTransfer::kFetch}; },
+      [](Program& p) { p.slices[0].exchange.payload = Rows{RowTransfer::kGather}; },
+      [](Program& p) { p.slices[0].exchange.payload = Factors{}; },
+      [](Program& p) { p.collectives[0].exchange.codec.codec = Codec::kPowerSgd; },
       [](Program& p) { p.collectives[0].spec = "RING"; },
       [](Program& p) { p.variables[0].clip = ClipId(0); },
       [](Program& p) { std::swap(compute_stream(p)[0], compute_stream(p)[1]); },
@@ -216,7 +229,7 @@ TEST(Reproducible, IsWhatIsInStepAndAddedUpInRankOrder) {
   EXPECT_FALSE(program.reproducible()) << "a library adds up fc.bias";
   program.collectives.clear();
   EXPECT_TRUE(program.reproducible());
-  program.slices.front().staleness = 1;
+  program.slices.front().exchange.order = Versions{1};
   EXPECT_FALSE(program.in_step());
   EXPECT_FALSE(program.reproducible());
 }
@@ -239,7 +252,7 @@ TEST(Instruction, IsEqualWhenKindAndFieldsAre) {
 
 TEST(ProgramText, ShowsTheWholeJob) {
   const Program program = small_program();
-  const std::string expected = "program digest=" + to_string(digest_of(program)) +
+  const std::string expected = "program format=2 digest=" + to_string(digest_of(program)) +
                                R"( graph="linear" ranks=3 replicas=2
 
 ranks:
@@ -248,11 +261,11 @@ ranks:
   2  10.0.0.3:CPU:0  serves
 
 slices:
-  #0  fc.weight/part_0[0, 16)                             f32  64 B  owner=2  needed=0.0 us    members={0, 1}  update=owner
-  #1  fc.weight/part_0[16, 20) + fc.weight/part_1[0, 12)  f32  64 B  owner=0  needed=500.0 us  members={0, 1}  update=owner
+  #0  fc.weight/part_0[0, 16)                             f32  64 B  owner=2  needed=0.0 us    members={0, 1}  dense update=owner
+  #1  fc.weight/part_0[16, 20) + fc.weight/part_1[0, 12)  f32  64 B  owner=0  needed=500.0 us  members={0, 1}  dense update=owner
 
 collectives:
-  group=0  {fc.bias}  f32  spec=AUTO  members={0, 1}
+  group=0  {fc.bias}  f32  spec=AUTO  members={0, 1}  library
 
 variables:
   fc.weight  f32[8, 4]  sgd lr=0.1  slices=#0,#1  fc.weight/part_0=[0, 5) of axis 0 fc.weight/part_1=[5, 8) of axis 0

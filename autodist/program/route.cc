@@ -5,6 +5,7 @@
 #include <string>
 
 #include "autodist/base/check.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::program {
 namespace {
@@ -63,7 +64,7 @@ Parents by_node(const Program& program, const Slice& slice) {
 }
 
 Parents contributions(const Program& program, const Slice& slice) {
-  switch (slice.route) {
+  switch (route_of(slice.exchange)) {
     case Route::kDirect:
     case Route::kProxies:
       return star(slice);
@@ -79,7 +80,8 @@ Parents contributions(const Program& program, const Slice& slice) {
 }
 
 Parents results(const Program& program, const Slice& slice) {
-  return slice.route == Route::kProxies ? by_node(program, slice) : contributions(program, slice);
+  return route_of(slice.exchange) == Route::kProxies ? by_node(program, slice)
+                                                     : contributions(program, slice);
 }
 
 }  // namespace
@@ -88,7 +90,7 @@ Way way_of(const Program& program, const Slice& slice, Rank rank) {
   Way way;
   const bool member = std::binary_search(slice.members.begin(), slice.members.end(), rank);
   way.installs = member;
-  if (combined_by_all(slice)) {  // everybody to everybody, and nothing comes back
+  if (goes_to_all(slice.exchange)) {  // everybody to everybody, and nothing comes back
     if (!member) return way;
     way.combines = slice.members;
     way.contributes = behind(slice, rank);
@@ -113,7 +115,7 @@ Way way_of(const Program& program, const Slice& slice, Rank rank) {
 }
 
 std::vector<Way> ways_of(const Program& program, const Slice& slice) {
-  AD_CHECK(!combined_by_all(slice)) << "nothing of this slice has a tree for a way";
+  AD_CHECK(!goes_to_all(slice.exchange)) << "nothing of this slice has a tree for a way";
   std::vector<Way> ways(program.ranks.size());
   const Parents up = contributions(program, slice);
   for (const auto& [child, parent] : up) ways[parent.value].combines.push_back(child);
@@ -149,6 +151,12 @@ Route effective_route(const Program& program, const Slice& slice, Route route) {
   std::sort(nodes.begin(), nodes.end());
   const bool shared = std::adjacent_find(nodes.begin(), nodes.end()) != nodes.end();
   return shared ? route : Route::kDirect;
+}
+
+void meet_on_nodes(Program& program) {
+  for (Slice& slice : program.slices) {
+    std::get<Dense>(slice.exchange.payload).route = effective_route(program, slice, Route::kNodes);
+  }
 }
 
 }  // namespace autodist::program

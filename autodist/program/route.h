@@ -33,11 +33,15 @@ struct Way {
 Way way_of(const Program& program, const Slice& slice, Rank rank);
 
 // Of all ranks at once, in the time that two or three single ones take. REQUIRES:
-// !combined_by_all(slice).
+// !goes_to_all(slice.exchange).
 std::vector<Way> ways_of(const Program& program, const Slice& slice);
 
 // The route, or kDirect where the slice's members cannot tell the difference: two of them or fewer,
 // or (for those that go by node) no two on one node.
 Route effective_route(const Program& program, const Slice& slice, Route route);
+
+// Sends every slice by way of its members' nodes, where that makes a difference. REQUIRES: all of
+// them are dense, synchronous and uncompressed.
+void meet_on_nodes(Program& program);
 
 }  // namespace autodist::program

@@ -27,7 +27,7 @@ Program job(const std::vector<int>& nodes) {
 Slice slice_of(const Program& program, std::uint32_t owner, Route route) {
   Slice slice;
   slice.owner = Rank(owner);
-  slice.route = route;
+  slice.exchange.payload = Dense{route};
   for (std::size_t i = 0; i < program.ranks.size(); ++i) slice.members.emplace_back(i);
   return slice;
 }
@@ -174,7 +174,7 @@ TEST(Route, IsDirectWhereNobodyCanTell) {
 TEST(Route, ToAllWhereEverybodyCombines) {
   const Program program = job({1, 2, 3});
   Slice slice = slice_of(program, 0, Route::kDirect);
-  slice.sufficient_factors = true;
+  slice.exchange.payload = Factors{};
   const Way way = way_of(program, slice, Rank(1));
   EXPECT_EQ(way.contributes, (std::vector<Rank>{Rank(2), Rank(0), Rank(1)}));
   EXPECT_EQ(way.combines, slice.members);

@@ -29,23 +29,18 @@ class ProgramPrinter {
       : program_(program), graph_(*program.graph), names_(graph_) {}
 
   std::string print() {
-    text_ = fmt::format("program digest={} graph=\"{}\" ranks={} replicas={}\n",
-                        to_string(digest_of(program_)), graph_.name, program_.ranks.size(),
-                        program_.replica_count());
+    text_ = fmt::format("program format={} digest={} graph=\"{}\" ranks={} replicas={}\n",
+                        kProgramFormat, to_string(digest_of(program_)), graph_.name,
+                        program_.ranks.size(), program_.replica_count());
     section("ranks", program_.ranks, [&](std::size_t i, const RankInfo& rank) {
       return Row{std::to_string(i), rank.device, rank.replica ? place_of(Rank(i)) : "serves"};
     });
     section("slices", program_.slices,
             [&](std::size_t i, const Slice& each) { return row(i, each); });
     section("collectives", program_.collectives, [&](std::size_t i, const Collective& each) {
-      return Row{fmt::format("group={}", i),
-                 variables(each.variables),
-                 std::string(name_of(each.dtype)),
-                 "spec=" + each.spec,
-                 "members=" + set_of(each.members),
-                 each.compression.codec == Codec::kNone
-                     ? ""
-                     : fmt::format("compression={}", to_string(each.compression))};
+      return Row{fmt::format("group={}", i),        variables(each.variables),
+                 std::string(name_of(each.dtype)),  "spec=" + each.spec,
+                 "members=" + set_of(each.members), to_string(each.exchange)};
     });
     section("variables", program_.variables,
             [&](std::size_t i, const VariablePlan& each) { return row(ir::VariableId(i), each); });
@@ -92,16 +87,7 @@ class ProgramPrinter {
             fmt::format("owner={}", slice.owner),
             "needed=" + to_string(slice.needed),
             "members=" + set_of(slice.members),
-            slice.update_at == UpdateAt::kOwner ? "update=owner" : "update=every_rank",
-            !slice.synchronous     ? "asynchronous"
-            : slice.staleness == 0 ? ""
-                                   : fmt::format("staleness={}", slice.staleness),
-            slice.compression.codec == Codec::kNone
-                ? ""
-                : fmt::format("compression={}", to_string(slice.compression)),
-            slice.rows == RowTransfer::kNone ? "" : fmt::format("rows={}", name_of(slice.rows)),
-            slice.route == Route::kDirect ? "" : fmt::format("route={}", name_of(slice.route)),
-            slice.sufficient_factors ? "sufficient_factors" : ""};
+            to_string(slice.exchange)};
   }
 
   Row row(ir::VariableId id, const VariablePlan& plan) const {
@@ -199,36 +185,6 @@ class ProgramPrinter {
 };
 
 }  // namespace
-
-std::string name_of(RowTransfer rows) {
-  switch (rows) {
-    case RowTransfer::kNone:
-      return "none";
-    case RowTransfer::kFetch:
-      return "fetch";
-    case RowTransfer::kReturn:
-      return "return";
-    case RowTransfer::kGather:
-      return "gather";
-  }
-  return "";
-}
-
-std::string name_of(Route route) {
-  switch (route) {
-    case Route::kDirect:
-      return "direct";
-    case Route::kProxies:
-      return "proxies";
-    case Route::kNodes:
-      return "nodes";
-    case Route::kTree:
-      return "tree";
-    case Route::kRing:
-      return "ring";
-  }
-  return "";
-}
 
 std::string name_of(StreamKind kind) {
   switch (kind) {

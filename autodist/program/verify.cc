@@ -9,6 +9,7 @@
 #include "autodist/ir/factors.h"
 #include "autodist/ir/history.h"
 #include "autodist/ir/rows.h"
+#include "autodist/program/loads.h"
 #include "autodist/program/placed_verify.h"
 #include "autodist/program/program.h"
 
@@ -97,25 +98,34 @@ class TableVerifier {
     const std::string& first = program_.shard(slice.pieces.front().shard).name;
     AD_CHECK(slice.owner.value < program_.ranks.size()) << first << " owned by " << slice.owner;
     check_members(slice.members, "a slice of " + first);
-    AD_CHECK(slice.staleness == 0 || slice.update_at == UpdateAt::kOwner)
+    AD_CHECK(lag_of(slice.exchange).value_or(0) == 0 || makes_parameters(slice.exchange))
         << first << " is stale and updated at every rank";
-    AD_CHECK(slice.synchronous || (slice.staleness == 0 && slice.update_at == UpdateAt::kOwner))
-        << first << " is asynchronous, and stale or updated at every rank";
-    if (slice.rows != RowTransfer::kNone) check_rows(slice, first);
-    if (slice.route != Route::kDirect) check_route(slice, first);
-    if (slice.sufficient_factors) check_factors(slice, first);
-    const Compression& compression = slice.compression;
-    AD_CHECK(compression.codec != Codec::kPowerSgd) << first << " has a slice of two factors";
-    AD_CHECK(compression.codec != Codec::kTopK ||
-             (compression.density > 0 && compression.density <= 1))
-        << first << " has density " << compression.density;
+    std::visit([&](const auto& payload) { check(payload, slice, first); }, slice.exchange.payload);
   }
 
-  void check_rows(const Slice& slice, const std::string& name) const {
+  static void check(const Dense& dense, const Slice& slice, const std::string& name) {
+    check(dense.up, name);
+    check(dense.down, name);
+    AD_CHECK(dense.down == Compression{} || !makes_parameters(slice.exchange))
+        << name << " has parameters that come back compressed";
+    if (dense.route == Route::kDirect) return;
+    const std::optional<std::uint32_t> lag = lag_of(slice.exchange);
+    AD_CHECK(lag) << name << " travels asynchronously, and not directly";
+    AD_CHECK(dense.route == Route::kProxies || (lag == 0 && dense.up == Compression{}))
+        << name << " is stale or compressed, and added up on its way";
+  }
+
+  static void check(const Compression& compression, const std::string& name) {
+    AD_CHECK(compression.codec != Codec::kPowerSgd) << name << " has a slice of two factors";
+    AD_CHECK(compression.codec != Codec::kTopK ||
+             (compression.density > 0 && compression.density <= 1))
+        << name << " has density " << compression.density;
+  }
+
+  void check(const Rows& rows, const Slice& slice, const std::string& name) const {
     const Shard& shard = program_.shard(slice.pieces.front().shard);
-    AD_CHECK(slice.pieces.size() == 1 && slice.update_at == UpdateAt::kOwner &&
-             slice.compression == Compression{})
-        << name << " travels by rows, fused, compressed or updated at every rank";
+    AD_CHECK(slice.pieces.size() == 1 && makes_parameters(slice.exchange))
+        << name << " travels by rows, fused or updated at every rank";
     AD_CHECK(ir::trained_by_rows(graph_.variable(shard.variable)) && shard.axis == 0)
         << name << " travels by rows, but is not trained by rows";
     const auto shape = ir::shape_of(graph_, shard.variable);
@@ -123,26 +133,16 @@ class TableVerifier {
     const Piece& piece = slice.pieces.front();
     AD_CHECK(width == 0 || (piece.begin % width == 0 && piece.end % width == 0))
         << name << " travels by rows of " << width << " elements, cut at " << piece.begin;
-    AD_CHECK(slice.rows != RowTransfer::kGather ||
-             (slice.synchronous && combines(slice, slice.owner)))
+    AD_CHECK(rows.transfer != RowTransfer::kGather ||
+             (lag_of(slice.exchange) && combines(slice, slice.owner)))
         << name << " is gathered, and asynchronous or owned by no member";
   }
 
-  static void check_route(const Slice& slice, const std::string& name) {
-    AD_CHECK(slice.rows == RowTransfer::kNone && slice.synchronous)
-        << name << " travels by rows or asynchronously, and not directly";
-    AD_CHECK(slice.route == Route::kProxies ||
-             (slice.staleness == 0 && slice.compression == Compression{}))
-        << name << " is stale or compressed, and added up on its way";
-  }
-
-  void check_factors(const Slice& slice, const std::string& name) const {
+  void check(const Factors& /*factors*/, const Slice& slice, const std::string& name) const {
     const Piece& piece = slice.pieces.front();
     const Shard& shard = program_.shard(piece.shard);
-    AD_CHECK(slice.pieces.size() == 1 && slice.update_at == UpdateAt::kEveryRank &&
-             slice.synchronous && slice.compression == Compression{} &&
-             slice.route == Route::kDirect && slice.rows == RowTransfer::kNone)
-        << name << " travels as two factors, and fused, compressed, by rows or updated at an owner";
+    AD_CHECK(slice.pieces.size() == 1 && !makes_parameters(slice.exchange))
+        << name << " travels as two factors, and fused or updated at an owner";
     AD_CHECK(piece.begin == 0 && piece.end == element_count(graph_, shard.variable))
         << name << " travels as two factors in part";
     AD_CHECK(ir::factors_of(graph_, shard.variable))
@@ -150,9 +150,9 @@ class TableVerifier {
   }
 
   void check(const Collective& collective) const {
-    AD_CHECK(collective.compression.codec == Codec::kNone ||
-             (collective.compression.codec == Codec::kPowerSgd && collective.compression.rank > 0))
-        << "a collective with compression " << to_string(collective.compression);
+    const Compression& codec = collective.exchange.codec;
+    AD_CHECK(codec.codec == Codec::kNone || (codec.codec == Codec::kPowerSgd && codec.rank > 0))
+        << "a collective with compression " << to_string(codec);
     AD_CHECK(!collective.variables.empty()) << "a collective without variables";
     for (ir::VariableId variable : collective.variables) {
       AD_CHECK(variable.value < graph_.variables.size()) << "a collective of " << variable;
@@ -168,15 +168,14 @@ class TableVerifier {
           << variable << " has slices and a collective";
       for (SliceId slice : plan.slices) {
         AD_CHECK(slice.value < program_.slices.size()) << variable << " has slice " << slice;
-        AD_CHECK(program_.slice(slice).staleness == program_.staleness(ir::VariableId(i)))
-            << variable << " has slices of two stalenesses";
-        AD_CHECK(program_.slice(slice).synchronous == program_.synchronous(ir::VariableId(i)))
-            << variable << " is asynchronous in part";
-        AD_CHECK(program_.slice(slice).rows == program_.rows(ir::VariableId(i)))
-            << variable << " has rows that travel in two ways";
+        const Slices& part = program_.slice(slice).exchange;
+        const Slices& first = program_.slice(plan.slices.front()).exchange;
+        AD_CHECK(lag_of(part) == lag_of(first)) << variable << " has parts of two lags";
+        AD_CHECK(part.payload == first.payload || (std::holds_alternative<Dense>(part.payload) &&
+                                                   std::holds_alternative<Dense>(first.payload)))
+            << variable << " has parts that travel in two ways";
       }
-      AD_CHECK(!plan.clip || (program_.staleness(ir::VariableId(i)) == 0 &&
-                              program_.synchronous(ir::VariableId(i))))
+      AD_CHECK(!plan.clip || lag_of(program_.exchange(ir::VariableId(i))) == 0)
           << variable << " is stale or asynchronous, and clipped by a norm";
       AD_CHECK(!plan.clip || plan.clip->value < graph_.clips.size())
           << variable << " waits for clip " << *plan.clip;
@@ -275,7 +274,7 @@ class RoleVerifier {
   void check(const Fetch& fetch) {
     in_range(fetch.variable);
     const std::string& variable = name(fetch.variable);
-    AD_CHECK(program_.rows(fetch.variable) == RowTransfer::kFetch) << variable << " is fetched";
+    AD_CHECK(!keeps_whole_copies(program_.exchange(fetch.variable))) << variable << " is fetched";
     AD_CHECK(!gate_[fetch.variable.value]) << variable << " is fetched behind its gate";
     AD_CHECK(rows_read(graph_, fetch.variable) == fetch.rows)
         << "the fetch of " << variable << " names other rows than the step reads";
@@ -367,10 +366,12 @@ class RoleVerifier {
       if (!synchronised(ir::VariableId(i)) || !graph_.variables[i].gradient) continue;
       AD_CHECK(contribute_[i]) << name(ir::VariableId(i)) << " never contributes";
       AD_CHECK(release_[i]) << name(ir::VariableId(i)) << " is never released";
-      AD_CHECK(!program_.travels_as_factors(ir::VariableId(i)) || kept_.count(ir::VariableId(i)))
+      const Exchange exchange = program_.exchange(ir::VariableId(i));
+      AD_CHECK(contribution_form(exchange).layout != Layout::kMatrices ||
+               kept_.count(ir::VariableId(i)))
           << "the factors of " << name(ir::VariableId(i)) << " are never kept";
-      AD_CHECK(program_.rows(ir::VariableId(i)) != RowTransfer::kFetch ||
-               !graph_.variables[i].first_use || fetched_.count(ir::VariableId(i)))
+      AD_CHECK(keeps_whole_copies(exchange) || !graph_.variables[i].first_use ||
+               fetched_.count(ir::VariableId(i)))
           << name(ir::VariableId(i)) << " is never fetched";
     }
   }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "autodist/base/check.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::protocol {
 
@@ -20,6 +21,14 @@ std::uint32_t ranks_per_node(const program::Program& program) {
   return static_cast<std::uint32_t>(each);
 }
 
+namespace {
+
+bool adds_on_the_way(const program::Slice& slice) {
+  return std::get<program::Dense>(slice.exchange.payload).route != program::Route::kProxies;
+}
+
+}  // namespace
+
 Job::Job(const program::Program& program)
     : ways(program, ranks_per_node(program)),
       ranks(static_cast<std::uint32_t>(program.ranks.size())),
@@ -27,12 +36,12 @@ Job::Job(const program::Program& program)
   for (const program::Slice& slice : program.slices) {
     Slice table;
     table.owner = slice.owner;
-    table.ring = slice.staleness + 1;
-    table.synchronous = slice.synchronous;
-    table.at_owner = slice.update_at == program::UpdateAt::kOwner;
-    table.by_all = combined_by_all(slice);
+    table.ring = open_steps(slice.exchange);
+    table.synchronous = lag_of(slice.exchange).has_value();
+    table.at_owner = makes_parameters(slice.exchange);
+    table.by_all = goes_to_all(slice.exchange);
     table.way = ways.add(slice);
-    table.relays = !table.way.is_direct() && slice.route != program::Route::kProxies;
+    table.relays = !table.way.is_direct() && adds_on_the_way(slice);
     table.member_count = static_cast<std::uint32_t>(slice.members.size());
     table.members = &slice.members;
     for (const program::Piece& piece : slice.pieces) {
@@ -47,7 +56,7 @@ Job::Job(const program::Program& program)
     Variable table;
     table.slices = plan.slices;
     table.clip = plan.clip;
-    table.staleness = program.staleness(VariableId(i));
+    table.staleness = lag_of(program.exchange(VariableId(i))).value_or(0);
     table.trained = program.graph->variables[i].gradient.has_value();
     table.updates_here = !plan.slices.empty() && !slices[plan.slices.front().value].at_owner;
     variables.push_back(std::move(table));

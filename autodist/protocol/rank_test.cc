@@ -27,8 +27,7 @@ TEST(RankProtocol, WhatIsNotTrainedOrIsAnotherStagesIsAlwaysOpen) {
 }
 
 TEST(RankProtocol, ExpectsResultsOfItsOwnSlicesAndOfTheStepsThatItHasRoomFor) {
-  program::Slice stale;
-  stale.staleness = 1;
+  const program::Slice stale = exchanged(program::Dense{}, program::Versions{1});
   const program::Program program = small_program(3, 2, {owned_by(2, stale)});
   const Job job(program);
   const RankProtocol member(job, Rank(0), kFirst);
@@ -40,8 +39,7 @@ TEST(RankProtocol, ExpectsResultsOfItsOwnSlicesAndOfTheStepsThatItHasRoomFor) {
 }
 
 TEST(RankProtocol, ParametersGoInAsTheyComeWhereNobodyReadsTheOldOnes) {
-  program::Slice asynchronous;
-  asynchronous.synchronous = false;
+  const program::Slice asynchronous = exchanged(program::Dense{}, program::Asynchronous{});
   const program::Program program = small_program(
       2, 2, {owned_by(0), owned_by(0, every_rank(), {1}), owned_by(0, asynchronous, {2})});
   const Job job(program);

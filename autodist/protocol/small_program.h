@@ -80,12 +80,17 @@ inline SmallSlice owned_by(std::uint32_t owner, program::Slice rules = {},
 }
 inline program::Slice every_rank() {
   program::Slice slice;
-  slice.update_at = program::UpdateAt::kEveryRank;
+  slice.exchange.order = program::Versions{0, program::UpdateAt::kEveryRank};
+  return slice;
+}
+inline program::Slice exchanged(const program::Payload& payload, const program::Order& order = {}) {
+  program::Slice slice;
+  slice.exchange = {payload, order};
   return slice;
 }
 inline program::Slice by_route(program::Route route) {
   program::Slice slice = every_rank();
-  slice.route = route;
+  slice.exchange.payload = program::Dense{route};
   return slice;
 }
 

@@ -383,21 +383,19 @@ TEST(EveryOrder, OfChainsTreesAndProxiesEndsWithTheNewestVersions) {
     EXPECT_EQ(Walk(small_program(3, 3, {owned_by(1, by_route(route))}), {}).ends, 1U)
         << name_of(route);
   }
-  program::Slice proxies;
-  proxies.route = program::Route::kProxies;
+  const program::Slice proxies = exchanged(program::Dense{program::Route::kProxies});
   EXPECT_EQ(Walk(small_program(4, 4, {owned_by(0, proxies)}), {1}).ends, 1U);
 }
 
 // A rank on the way hands on and waits for no norm.
 TEST(EveryOrder, OfARouteWhoseOwnerClipsWaitsAtTheOwnerAlone) {
-  program::Slice ring;
-  ring.route = program::Route::kRing;
+  const program::Slice ring = exchanged(program::Dense{program::Route::kRing});
   EXPECT_EQ(Walk(small_program(3, 3, {owned_by(1, ring)}, /*clipped=*/true), {1}).ends, 1U);
 }
 
 TEST(EveryOrder, OfFactorsCombinesThemAtEveryMember) {
   program::Slice factors = every_rank();
-  factors.sufficient_factors = true;
+  factors.exchange.payload = program::Factors{};
   EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, factors)}), {3}).ends, 1U);
   EXPECT_EQ(Walk(small_program(3, 3, {owned_by(0, factors)}), {1}).ends, 1U);
   EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, factors)}, /*clipped=*/true), {2}).ends, 1U)
@@ -405,25 +403,22 @@ TEST(EveryOrder, OfFactorsCombinesThemAtEveryMember) {
 }
 
 TEST(EveryOrder, OfStaleVersionsLagsByNoMoreThanItMay) {
-  program::Slice stale;
-  stale.staleness = 1;
+  const program::Slice stale = exchanged(program::Dense{}, program::Versions{1});
   EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, stale)}), {3}).ends, 1U);
 }
 
 TEST(EveryOrder, OfAsynchronousSlicesAnswersEveryContribution) {
-  program::Slice asynchronous;
-  asynchronous.synchronous = false;
+  const program::Slice asynchronous = exchanged(program::Dense{}, program::Asynchronous{});
   EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, asynchronous)}), {2}).ends, 1U);
   EXPECT_EQ(Walk(small_program(3, 2, {owned_by(2, asynchronous)}), {2}).ends, 1U);
 }
 
 TEST(EveryOrder, OfFetchedRowsGivesThemOnceTheOwnerHasTheVersion) {
-  program::Slice rows;
-  rows.rows = program::RowTransfer::kFetch;
+  program::Slice rows = exchanged(program::Rows{program::RowTransfer::kFetch});
   Walk::Options options;
   options.fetches = true;
   EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, rows)}), options).ends, 1U);
-  rows.synchronous = false;
+  rows.exchange.order = program::Asynchronous{};
   options.steps = 1;
   EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, rows)}), options).ends, 1U);
 }

@@ -22,18 +22,19 @@ bool goes_by_node(program::Route route) {
 }  // namespace
 
 TurnedWay SliceWays::add(const program::Slice& slice) {
-  if (slice.route == program::Route::kDirect || combined_by_all(slice)) return {};
+  const auto* dense = std::get_if<program::Dense>(&slice.exchange.payload);
+  if (dense == nullptr || dense->route == program::Route::kDirect) return {};
   // Chains and trees know members alone; by node whole nodes may be turned.
   TurnedWay added;
   const bool all = slice.members.size() == ranks_;
-  if (all && !goes_by_node(slice.route)) {
+  if (all && !goes_by_node(dense->route)) {
     added.turned = slice.owner.value;
   } else if (all && ranks_per_node_ != 0) {
     added.turned = slice.owner.value - slice.owner.value % ranks_per_node_;
   }
   program::Slice in_table = slice;
   in_table.owner = program::Rank(slice.owner.value - added.turned);
-  const Key key{slice.route, in_table.owner.value,
+  const Key key{dense->route, in_table.owner.value,
                 all ? std::vector<program::Rank>{} : slice.members};
   const auto [number, is_new] = numbers_.emplace(key, static_cast<std::uint32_t>(ways_.size()));
   if (is_new) {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-#include "autodist/program/wire_bytes.h"
+#include "autodist/program/slice_size.h"
 
 namespace autodist::report {
 namespace {
@@ -152,10 +152,10 @@ class Writer {
 
   void add_slice(program::SliceId id) {
     const program::Slice& slice = program_.slice(id);
-    const program::SliceBytes bytes = program::wire_bytes(program_, slice, graph_.example_batch);
+    const program::Loads bytes = loads_of(program_, slice, graph_.example_batch);
     const bool is_member =
         std::find(slice.members.begin(), slice.members.end(), rank_) != slice.members.end();
-    const bool by_all = slice.rows == program::RowTransfer::kGather;
+    const bool by_all = goes_to_all(slice.exchange);
     for (program::Rank to : by_all ? slice.members : std::vector{slice.owner}) {
       if (!is_member || to == rank_) continue;
       Node send = transfer(kSend, id, bytes.contribution, rank_, to, false);
@@ -169,8 +169,7 @@ class Writer {
     if (slice.owner == rank_ || (by_all && is_member)) add_owned(id, bytes, by_all, is_member);
   }
 
-  void add_owned(program::SliceId id, const program::SliceBytes& bytes, bool by_all,
-                 bool is_member) {
+  void add_owned(program::SliceId id, const program::Loads& bytes, bool by_all, bool is_member) {
     const program::Slice& slice = program_.slice(id);
     Node sum{"sum " + program_.shard(slice.pieces.front().shard).name, kComp, {}, {}, {}};
     if (is_member) sum.data = gradients(slice);

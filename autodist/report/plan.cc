@@ -8,7 +8,8 @@
 #include <numeric>
 
 #include "autodist/program/route.h"
-#include "autodist/program/wire_bytes.h"
+#include "autodist/program/slice_size.h"
+#include "autodist/program/words.h"
 #include "autodist/report/strategy.h"
 
 namespace autodist::report {
@@ -45,20 +46,10 @@ Bytes total_bytes(const ir::Graph& graph) {
   return total;
 }
 
-// What a plan adds to a variable's synchronizer: how its rows travel, whether as factors.
-std::string way_of(const program::Program& program, ir::VariableId id) {
-  if (program.travels_as_factors(id)) return ", as two factors";
-  switch (program.rows(id)) {
-    case program::RowTransfer::kNone:
-      return "";
-    case program::RowTransfer::kFetch:
-      return ", rows fetched";
-    case program::RowTransfer::kReturn:
-      return ", rows returned";
-    case program::RowTransfer::kGather:
-      return ", rows to every replica";
-  }
-  return "";
+// What a plan adds to a variable's synchronizer.
+std::string added_words(const program::Program& program, ir::VariableId id) {
+  const std::string words = program::short_words(program.exchange(id));
+  return words.empty() ? "" : ", " + words;
 }
 
 // Of a step, between a slice's owner and another member.
@@ -68,9 +59,8 @@ struct SliceTraffic {
 };
 
 SliceTraffic traffic_of(const program::Program& program, const program::Slice& slice) {
-  const program::SliceBytes bytes =
-      program::wire_bytes(program, slice, program.graph->example_batch);
-  return {bytes.contribution + bytes.asked, bytes.result + bytes.fetched};
+  const program::Loads loads = loads_of(program, slice, program.graph->example_batch);
+  return {loads.contribution + loads.asked, loads.result + loads.fetched};
 }
 
 }  // namespace
@@ -94,7 +84,8 @@ std::vector<RankTraffic> traffic_of(const program::Program& program) {
     }
   }
   for (const program::Collective& collective : program.collectives) {
-    const Bytes size((program::element_count(*program.graph, collective) - 1) *
+    const program::LibraryLoads loads = loads_of(*program.graph, collective);
+    const Bytes size((loads.first + loads.second) *
                      static_cast<std::int64_t>(size_of(collective.dtype)));
     const auto members = static_cast<std::int64_t>(collective.members.size());
     const Bytes each(2 * size.value * (members - 1) / members);
@@ -136,7 +127,7 @@ std::string plan_table(const strategy::Strategy& strategy, const program::Progra
                         program.plan(id).slices.size(),
                         !used                 ? "unused by the step"
                         : node == nodes.end() ? "-"
-                                              : describe(*node->second) + way_of(program, id));
+                                              : describe(*node->second) + added_words(program, id));
   }
   if (shown < graph.variables.size()) {
     text +=
@@ -182,7 +173,8 @@ std::string plan_json(const strategy::Strategy& strategy, const program::Program
                                {"slices", program.plan(id).slices.size()}};
     if (node != nodes.end()) {
       row["synchronizer"] = describe(*node->second);
-      if (program.rows(id) != program::RowTransfer::kNone) row["rows"] = name_of(program.rows(id));
+      const std::string rows = program::rows_name(program.exchange(id));
+      if (!rows.empty()) row["rows"] = rows;
       if (node->second->needed) row["needed_seconds"] = node->second->needed->value;
     }
     json["variables"].push_back(std::move(row));

@@ -32,7 +32,7 @@ std::string describe(const strategy::Synchronizer& synchronizer) {
            (ps->staleness == 0 ? "" : fmt::format(", staleness {}", ps->staleness)) + compressed;
   }
   if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&synchronizer)) {
-    const bool at_owner = all_reduce->update_at == program::UpdateAt::kOwner;
+    const bool at_owner = strategy::updates_at_owner(synchronizer);
     const bool by_spec = all_reduce->algorithm == strategy::AllReduceAlgorithm::kBySpec;
     return fmt::format("all-reduce group {} ({}){}{}", all_reduce->group,
                        by_spec ? spec_name(all_reduce->spec) : name_of(all_reduce->algorithm),

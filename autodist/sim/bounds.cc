@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "autodist/program/loads.h"
 #include "autodist/sim/factored.h"
 #include "autodist/sim/job_tables.h"
 
@@ -59,16 +60,12 @@ class Bounding {
  private:
   // One of those that the problem's bound holds for.
   [[nodiscard]] bool is_lossless_and_synchronous() const {
-    const auto is_plain = [](const program::Slice& slice) {
-      return slice.rows == program::RowTransfer::kNone &&
-             slice.compression == program::Compression{};
-    };
-    const auto is_whole = [](const program::Collective& collective) {
-      return collective.compression == program::Compression{};
-    };
     return program_.in_step() &&
-           std::all_of(program_.slices.begin(), program_.slices.end(), is_plain) &&
-           std::all_of(program_.collectives.begin(), program_.collectives.end(), is_whole);
+           std::all_of(program_.slices.begin(), program_.slices.end(),
+                       [](const auto& slice) { return program::is_lossless(slice.exchange); }) &&
+           std::all_of(
+               program_.collectives.begin(), program_.collectives.end(),
+               [](const auto& collective) { return program::is_lossless(collective.exchange); });
   }
 
   [[nodiscard]] double seconds(const Segment& segment, std::uint32_t rank) const {
@@ -257,7 +254,6 @@ class Bounding {
       const SliceTable& costs = tables_.slices[s];
       const Rules& slice = rules(s);
       const double once = costs.sum_seconds + costs.update_seconds;
-      const double times = slice.synchronous ? 1 : static_cast<double>(slice.members->size());
       if (slice.relays) {
         for (std::uint32_t r = 0; r < loads.size(); ++r) {
           const bool updates = r == slice.owner.value;
@@ -266,7 +262,7 @@ class Bounding {
       } else if (slice.by_all) {
         for (program::Rank member : *slice.members) loads[member.value] += once;
       } else {
-        loads[slice.owner.value] += once * times;
+        loads[slice.owner.value] += once * costs.merges;
       }
     }
     double installs = 0;  // where every replica has everything

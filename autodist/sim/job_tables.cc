@@ -5,16 +5,15 @@
 
 #include "autodist/base/check.h"
 #include "autodist/ir/factors.h"
-#include "autodist/program/wire_bytes.h"
+#include "autodist/program/slice_size.h"
 
 namespace autodist::sim {
 namespace {
 
 constexpr std::int64_t kGeneratorState = 5056;  // bytes of libtorch's for CPUs
 
-bool is_compressed(const program::Slice& slice) {
-  return slice.rows == program::RowTransfer::kNone &&
-         slice.compression.codec != program::Codec::kNone;
+bool is_product(const program::Slice& slice) {
+  return contribution_form(slice.exchange).layout == program::Layout::kMatrices;
 }
 
 // Every member multiplies what each of them sent.
@@ -49,35 +48,31 @@ void JobTables::add_slices(const program::Program& program, const CostModel& cos
   for (std::size_t i = 0; i < program.slices.size(); ++i) {
     const program::Slice& slice = program.slices[i];
     SliceTable& table = slices[i];
-    const program::SliceBytes bytes =
-        program::wire_bytes(program, slice, costs.batch * costs.micro_batches);
+    const program::Loads loads = loads_of(program, slice, costs.batch * costs.micro_batches);
+    const bool multiplies = is_product(slice);
     table.needed = slice.needed.value;
-    table.contribution = bytes.contribution.value;
-    table.result = bytes.result.value;
-    table.asked = bytes.asked.value;
-    table.fetched = bytes.fetched.value;
-    table.by_rows = slice.rows != program::RowTransfer::kNone;
-    const double whole = table.by_rows ? static_cast<double>(table.contribution)
-                                       : static_cast<double>(program::bytes_of(slice).value);
-    const double contributions =
-        slice.synchronous ? static_cast<double>(slice.members.size()) : 1.0;
-    table.sum_one = slice.sufficient_factors ? multiply_seconds(program, slice, costs)
-                                             : seconds_for(whole, engine.sum_bytes_per_s);
-    table.sum_seconds = slice.sufficient_factors
-                            ? table.sum_one * contributions
-                            : seconds_for(whole * contributions, engine.sum_bytes_per_s);
-    if (is_compressed(slice)) {
-      const double coded = whole * (contributions + (job.slices[i].at_owner ? 0 : 1));
-      table.sum_seconds += seconds_for(coded, engine.encode_bytes_per_s);
-    }
+    table.contribution = loads.contribution.value;
+    table.result = loads.result.value;
+    table.asked = loads.asked.value;
+    table.fetched = loads.fetched.value;
+    table.encoded = static_cast<double>(loads.decoded.value);
+    table.by_rows = contribution_form(slice.exchange).layout == program::Layout::kRows;
+    table.merges = static_cast<double>(slice.members.size()) / static_cast<double>(loads.together);
+    const auto whole = static_cast<double>(loads.summed.value);
+    const auto contributions = static_cast<double>(loads.together);
+    table.sum_one = multiplies ? multiply_seconds(program, slice, costs)
+                               : seconds_for(whole, engine.sum_bytes_per_s);
+    table.sum_seconds = multiplies ? table.sum_one * contributions
+                                   : seconds_for(whole * contributions, engine.sum_bytes_per_s);
+    const double coded = table.encoded * contributions + static_cast<double>(loads.encoded.value);
+    if (coded > 0) table.sum_seconds += seconds_for(coded, engine.encode_bytes_per_s);
     double weight = 0;
     for (const program::Piece& piece : slice.pieces) {
       const ir::VariableId variable = program.shard(piece.shard).variable;
       weight = std::max(weight, update_weight(program.graph->variable(variable).update));
     }
-    if (job.slices[i].at_owner) {
-      table.update_seconds = seconds_for(whole * weight, engine.update_bytes_per_s);
-    }
+    table.update_seconds =
+        seconds_for(static_cast<double>(loads.updated.value) * weight, engine.update_bytes_per_s);
   }
 }
 
@@ -94,12 +89,15 @@ void JobTables::add_variables(const program::Program& program, const CostModel& 
     const program::VariablePlan& plan = program.variables[i];
     VariableTable& table = variables[i];
     if (plan.collective) table.collective = plan.collective->value;
-    table.fetched = program.rows(id) == program::RowTransfer::kFetch;
+    const program::Exchange exchange = program.exchange(id);
+    const program::Layout layout = contribution_form(exchange).layout;
+    table.fetched = !keeps_whole_copies(exchange);
     const auto bytes = static_cast<double>(ir::bytes_of(*program.graph, id).value);
     const double weight = update_weight(program.graph->variable(id).update);
     if (job.variables[i].trained) table.staged = static_cast<std::int64_t>(bytes);
-    if (program.travels_as_factors(id))
+    if (layout == program::Layout::kMatrices) {
       table.staged = slices[plan.slices.front().value].contribution;
+    }
     table.update_seconds = seconds_for(bytes * weight, updating);
     if (plan.slices.empty()) continue;
     table.needed = slices[plan.slices.front().value].needed;
@@ -107,7 +105,7 @@ void JobTables::add_variables(const program::Program& program, const CostModel& 
       table.needed = std::min(table.needed, slices[slice.value].needed);
     }
     double copied = bytes;
-    if (program.rows(id) != program::RowTransfer::kNone) {
+    if (layout == program::Layout::kRows) {
       copied = 0;
       double fetched = 0;
       double contributed = 0;
@@ -229,11 +227,9 @@ std::vector<Instruction> JobTables::flatten(const program::Program& program,
     }
     if (flat.kind == StepKind::kContribute) {
       for (const program::SliceId slice : job.variables[flat.id].slices) {
-        const program::Slice& plan = program.slice(slice);
-        if (!is_compressed(plan)) continue;
         const auto pieces = static_cast<double>(job.slice(slice).variables.size());
-        open.extra += seconds_for(static_cast<double>(program::bytes_of(plan).value) / pieces,
-                                  costs.engine.encode_bytes_per_s);
+        open.extra +=
+            seconds_for(slices[slice.value].encoded / pieces, costs.engine.encode_bytes_per_s);
       }
     }
     // A value is copied out of its tensor, and into one.

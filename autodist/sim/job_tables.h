@@ -48,10 +48,12 @@ struct SliceTable {
   std::int64_t result = 0;
   std::int64_t asked = 0;
   std::int64_t fetched = 0;
-  double sum_seconds = 0;     // where all of them meet
+  double encoded = 0;         // bytes of each contribution, by its sender
+  double merges = 1;          // pieces of work that the contributions of a step make
+  double sum_seconds = 0;     // of one, where all of its contributions meet
   double sum_one = 0;         // of one contribution, where some of them meet on the way
   double update_seconds = 0;  // 0 where every rank updates
-  bool by_rows = false;       // not all elements travel
+  bool by_rows = false;       // only rows that the step touched travel
 };
 
 struct VariableTable {

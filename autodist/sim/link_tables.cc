@@ -4,6 +4,7 @@
 #include <map>
 
 #include "autodist/base/check.h"
+#include "autodist/program/slice_size.h"
 #include "autodist/sim/job_tables.h"
 
 namespace autodist::sim {
@@ -118,18 +119,12 @@ void JobTables::add_collectives(const program::Program& program, const CostModel
   CollectiveLinks links;  // of the members before: most plans have the same everywhere
   for (const program::Collective& collective : program.collectives) {
     CollectiveTable table;
-    double factored = 0;  // bytes of gradients that leave as factors
-    for (ir::VariableId variable : collective.variables) {
-      table.variables.push_back(variable.value);
-      const std::int64_t whole = ir::bytes_of(*program.graph, variable).value;
-      const program::MatrixShape shape = program::matrix_of(shape_of(*program.graph, variable));
-      const auto rank = program::factor_rank(collective.compression, shape);
-      const auto element = static_cast<std::int64_t>(size_of(collective.dtype));
-      table.bytes += rank ? shape.rows * *rank * element : whole;
-      if (!rank) continue;
-      table.second_bytes += shape.columns * *rank * element;
-      factored += static_cast<double>(whole);
-    }
+    for (ir::VariableId variable : collective.variables) table.variables.push_back(variable.value);
+    const program::LibraryLoads loads = loads_of(*program.graph, collective);
+    const auto element = static_cast<std::int64_t>(size_of(collective.dtype));
+    table.bytes = loads.first * element;
+    table.second_bytes = loads.second * element;
+    const auto factored = static_cast<double>(loads.factored * element);
     table.members = &collective.members;
     if (collectives.empty() || collective.members != *collectives.back().members) {
       links = links_between(collective.members);

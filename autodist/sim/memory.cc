@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "autodist/ir/liveness.h"
-#include "autodist/program/wire_bytes.h"
+#include "autodist/program/slice_size.h"
 #include "autodist/sim/job_tables.h"
 
 namespace autodist::sim {
@@ -23,11 +23,13 @@ struct Common {
 };
 
 Bytes gradient_of(const program::Program& program, ir::VariableId id, const CostModel& costs) {
-  if (program.rows(id) == program::RowTransfer::kNone) return ir::bytes_of(*program.graph, id);
+  if (contribution_form(program.exchange(id)).layout != program::Layout::kRows) {
+    return ir::bytes_of(*program.graph, id);
+  }
   Bytes bytes;
   for (const program::SliceId slice : program.plan(id).slices) {
-    bytes += program::wire_bytes(program, program.slice(slice), costs.batch * costs.micro_batches)
-                 .contribution;
+    bytes +=
+        loads_of(program, program.slice(slice), costs.batch * costs.micro_batches).contribution;
   }
   return bytes;
 }
@@ -66,24 +68,17 @@ Common common_of(const program::Program& program, const CostModel& costs) {
     const Bytes gradient = gradient_of(program, id, costs);
     common.gradients += gradient;
     const auto& slices = program.plan(id).slices;
-    const bool here =
-        slices.empty() || program.slice(slices.front()).update_at == program::UpdateAt::kEveryRank;
+    const bool here = slices.empty() || !makes_parameters(program.slice(slices.front()).exchange);
     if (here) common.optimizer += bytes * state_values(graph.variable(id).update);
     if (!slices.empty()) common.staging += gradient;
   }
   common.activations = Bytes(ir::activation_bytes(graph, costs.batch));
   for (const program::Collective& collective : program.collectives) {
     const auto element = static_cast<std::int64_t>(size_of(collective.dtype));
-    Bytes bytes((program::element_count(graph, collective) - 1) * element);
-    for (ir::VariableId variable : collective.variables) {
-      const program::MatrixShape shape = program::matrix_of(shape_of(graph, variable));
-      const auto rank = program::factor_rank(collective.compression, shape);
-      if (!rank) continue;
-      const Bytes matrix(shape.rows * shape.columns * element);
-      bytes += matrix;  // the gradient and what is owed, added up
-      common.factors += Bytes(shape.columns * *rank * element);
-      if (collective.compression.error_feedback) common.factors += matrix;
-    }
+    const program::LibraryLoads loads = loads_of(graph, collective);
+    // Of factored gradients the gradient and what is owed, added up.
+    const Bytes bytes((loads.first + loads.second + loads.factored) * element);
+    common.factors += Bytes(loads.kept * element);
     common.flat = std::max(common.flat, bytes);
   }
   return common;
@@ -147,10 +142,10 @@ std::vector<MemoryUse> memory_of(const program::Program& program,
   protocol::SliceWays ways(program, 0);
   for (const program::Slice& slice : program.slices) {
     const Bytes bytes = program::bytes_of(slice);
-    const auto steps = static_cast<std::int64_t>(slice.staleness + 1);
+    const auto steps = static_cast<std::int64_t>(open_steps(slice.exchange));
     const auto waiting = static_cast<std::int64_t>(slice.members.size() - 1) * steps;
     const Bytes contribution =
-        program::wire_bytes(program, slice, costs.batch * costs.micro_batches).contribution;
+        loads_of(program, slice, costs.batch * costs.micro_batches).contribution;
     const protocol::TurnedWay way = ways.add(slice);
     if (!way.is_direct()) {
       for (std::uint32_t r = 0; r < uses.size(); ++r) {
@@ -160,11 +155,11 @@ std::vector<MemoryUse> memory_of(const program::Program& program,
       }
     }
     const std::vector<program::Rank> owners =
-        combined_by_all(slice) ? slice.members : std::vector{slice.owner};
+        goes_to_all(slice.exchange) ? slice.members : std::vector{slice.owner};
     for (program::Rank owner : owners) {
       MemoryUse& use = uses[owner.value];
       if (way.is_direct()) use.communication += contribution * waiting;
-      if (slice.update_at != program::UpdateAt::kOwner) continue;
+      if (!makes_parameters(slice.exchange)) continue;
       use.communication += bytes;  // the master copy
       int states = 0;
       for (const program::Piece& piece : slice.pieces) {

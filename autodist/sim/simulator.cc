@@ -196,9 +196,9 @@ Simulation simulate(const program::Program& program, const cluster::Cluster& clu
   result.steps = static_cast<std::uint32_t>(engine.step_ends().size());
   if (result.steps == 0) return result;  // nobody computes
   result.first_step = Seconds(engine.step_ends().front());
-  result.step = engine.abandoned()      ? mean_so_far(engine.step_ends())
-                : program.synchronous() ? period_of(engine.step_ends(), engine.settled())
-                                        : mean_period(engine);
+  result.step = engine.abandoned() ? mean_so_far(engine.step_ends())
+                : program.lag()    ? period_of(engine.step_ends(), engine.settled())
+                                   : mean_period(engine);
   add_uses(engine, cluster, tables, symmetry, result);
   add_rings(tables, result);
   add_waits(engine, program, symmetry, result);

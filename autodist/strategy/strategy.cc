@@ -39,6 +39,11 @@ bool operator==(const Strategy& a, const Strategy& b) {
   return tied(a) == tied(b);
 }
 
+bool updates_at_owner(const Synchronizer& synchronizer) {
+  const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&synchronizer);
+  return all_reduce == nullptr || all_reduce->update_at == program::UpdateAt::kOwner;
+}
+
 program::Compression compression_of(const Synchronizer& synchronizer) {
   if (const auto* ps = std::get_if<PsSynchronizer>(&synchronizer)) return ps->compression;
   const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&synchronizer);

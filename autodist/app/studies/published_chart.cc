@@ -184,9 +184,7 @@ double predicted_rate(const std::string& name, const std::string& system, int gp
   options.fuse_below = Bytes{0};
   program::Program program = passes::rewrite(graph, strategy, cluster, options, "chart");
   // One process per machine: its replicas' gradients are added before they leave it.
-  for (program::Slice& slice : program.slices) {
-    slice.route = program::effective_route(program, slice, program::Route::kNodes);
-  }
+  program::meet_on_nodes(program);
   program = sim::with_barrier(std::move(program));  // a session's run() ends for all at once
 
   sim::CostModel costs = sim::cost_model(program, cluster, {model.batch, 1, ""});

@@ -411,7 +411,7 @@ StepSummary JobStep::summarise(bool stop, bool save) {
   untold_.push_back(report_.step);
   // All ranks read a step's notes after the same number of steps, and none waits for what a rank
   // that may be behind has not done yet.
-  const std::size_t lag = program_->synchronous() ? program_->staleness() : kAsynchronousLag;
+  const std::size_t lag = program_->lag().value_or(kAsynchronousLag);
   if (untold_.size() > 1 + lag) read_notes();
   return summary_;
 }

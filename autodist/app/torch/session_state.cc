@@ -8,6 +8,7 @@
 #include "autodist/base/error.h"
 #include "autodist/exec/codec.h"
 #include "autodist/exec/tensor_data.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::app {
 namespace {
@@ -93,7 +94,7 @@ bool replicas_differ(const program::Program& program) {
          std::any_of(program.slices.begin(), program.slices.end(), exec::feeds_back) ||
          std::any_of(program.collectives.begin(), program.collectives.end(),
                      [](const program::Collective& collective) {
-                       return collective.compression.codec != program::Codec::kNone;
+                       return !is_lossless(collective.exchange);
                      });
 }
 

@@ -13,6 +13,7 @@
 #include "autodist/comm/c10d/gloo.h"
 #include "autodist/exec/start.h"
 #include "autodist/exec/tensor_data.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::app {
 namespace {
@@ -73,8 +74,9 @@ void check_shareable(const JobStep& step, ir::VariableId id) {
     fail(ErrorCode::kInfeasible, "step '{}': '{}' is trained by other steps, too, and {}",
          step.name(), variable, why);
   };
-  if (!program.synchronous(id)) refuse("is asynchronous here; use sync=true");
-  if (program.rows(id) == program::RowTransfer::kFetch) {
+  const program::Exchange exchange = program.exchange(id);
+  if (!lag_of(exchange)) refuse("is asynchronous here; use sync=true");
+  if (!keeps_whole_copies(exchange)) {
     refuse("its rows are fetched here; use local_proxy_variable=true");
   }
   for (const program::SliceId slice : program.plan(id).slices) {
@@ -267,7 +269,7 @@ bool TrainingJob::owners_hold_everything() const {
   return std::all_of(steps_.begin(), steps_.end(), [](const auto& step) {
     const program::Program& program = step->program();
     const bool apart = program.replica_count() > 1 && replicas_differ(program);
-    return program.synchronous() && !program.is_placed() && !apart;
+    return program.lag() && !program.is_placed() && !apart;
   });
 }
 
@@ -301,8 +303,8 @@ bool TrainingJob::comes_to_save(const std::string& directory) {
   }
   // Nobody passes step + staleness before the chief contributes again.
   const JobStep& only = *steps_.front();
-  const bool by_steps = steps_.size() == 1 && only.trains() && only.program().synchronous();
-  const std::uint64_t due = by_steps ? step + 2 + only.program().staleness() : exec::kAtTheEnd;
+  const bool by_steps = steps_.size() == 1 && only.trains() && only.program().lag();
+  const std::uint64_t due = by_steps ? step + 2 + *only.program().lag() : exec::kAtTheEnd;
   if (calls.meet_to_save(step, {due, directory})) return true;
   if (!said_due_) {
     say_line(fmt::format(

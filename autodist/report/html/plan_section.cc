@@ -9,6 +9,7 @@
 #include <set>
 
 #include "autodist/ir/graph_builder.h"
+#include "autodist/program/words.h"
 #include "autodist/report/plan.h"
 #include "autodist/report/strategy.h"
 
@@ -55,22 +56,6 @@ class Priorities {
   std::set<double> times_;
 };
 
-std::string rows_reason(program::RowTransfer rows) {
-  switch (rows) {
-    case program::RowTransfer::kNone:
-      return "";
-    case program::RowTransfer::kFetch:
-      return "Its gradient is sparse: rows that a batch touched go to the owner, and those that "
-             "the next one reads are fetched.";
-    case program::RowTransfer::kReturn:
-      return "Its gradient is sparse: rows that a batch touched go to the owner, which sends those "
-             "that changed to all.";
-    case program::RowTransfer::kGather:
-      return "Its gradient is sparse: every replica gets the rows that a batch touched.";
-  }
-  return "";
-}
-
 // "rank 2", "ranks 0, 3", "9 ranks".
 std::string ranks_text(const std::set<program::Rank>& ranks) {
   constexpr std::size_t kNamed = 6;
@@ -82,7 +67,6 @@ std::string ranks_text(const std::set<program::Rank>& ranks) {
 
 std::string slices_reason(const program::Program& program, ir::VariableId id) {
   const program::VariablePlan& plan = program.plan(id);
-  if (plan.collective) return "A library reduces it together with its group.";
   if (plan.slices.empty()) return "";
   std::set<program::Rank> owners;
   std::size_t neighbours = 0;
@@ -127,10 +111,7 @@ Json variable_row(const ir::Graph& graph, ir::VariableId id, const strategy::Nod
   row["choice"] = describe(*node);
   std::vector<std::string> why;
   if (program != nullptr) {
-    why = {slices_reason(*program, id), rows_reason(program->rows(id))};
-    if (program->travels_as_factors(id)) {
-      why.emplace_back("Its gradient is a product: two factors travel in its place.");
-    }
+    why = {slices_reason(*program, id), program::reason(program->exchange(id))};
   }
   why.push_back(priorities.of(*node));
   why.erase(std::remove(why.begin(), why.end(), ""), why.end());

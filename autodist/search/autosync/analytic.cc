@@ -10,32 +10,14 @@
 #include "autodist/ir/factors.h"
 #include "autodist/ir/rows.h"
 #include "autodist/passes/pipeline.h"
+#include "autodist/program/slice_size.h"
 
 namespace autodist::search {
 namespace {
 
 constexpr double kPlateau = 0.02;  // the weight of all loads beside the largest
-constexpr double kRowNumber = 8;   // bytes
 
 using sim::seconds_for;
-
-// Rows that one replica touches of a table in a step, and bytes of one.
-std::pair<double, double> touched(const ir::Graph& graph, ir::VariableId id, std::int64_t batch,
-                                  double bytes) {
-  const std::vector<std::int64_t> shape = ir::shape_of(graph, id);
-  const double rows = shape.empty() ? 1 : static_cast<double>(std::max<std::int64_t>(1, shape[0]));
-  const auto read = ir::rows_read(graph, id);
-  if (!read) return {rows, bytes / rows};
-  double lookups = 0;
-  for (ir::ValueId numbers : *read) {
-    double count = 1;
-    for (const ir::Affine& size : graph.value(numbers).type.sizes) {
-      count *= static_cast<double>(size.at(batch));
-    }
-    lookups += count;
-  }
-  return {std::min(rows, lookups), bytes / rows};
-}
 
 }  // namespace
 
@@ -76,7 +58,7 @@ Analytic::Analytic(const Space& space, const program::Program& program, const si
   }
   read_variables(program);
   read_library_links();
-  read_relays(program);
+  relays_ = program::relays_of(program, members_, node_of_rank_, nodes_.size());
   read_times(program);
 }
 
@@ -91,19 +73,18 @@ void Analytic::read_variables(const program::Program& program) {
     fixed.bytes = static_cast<double>(ir::bytes_of(graph, id).value);
     fixed.trained = variable.gradient.has_value();
     fixed.weight = sim::update_weight(variable.update);
+    const auto members = static_cast<std::int64_t>(members_.size());
+    fixed.facts = passes::facts_of(graph, id, members, costs_.micro_batches);
+    fixed.size = program::size_of(graph, id, members, costs_.batch * costs_.micro_batches);
     double copied = fixed.bytes;
-    if (fixed.trained && ir::trained_by_rows(variable)) {
-      const auto [rows, row] = touched(graph, id, costs_.batch * costs_.micro_batches, fixed.bytes);
-      fixed.row_bytes = rows * (row + kRowNumber);
-      fixed.fetched = rows * row;
-      fixed.fetchable = costs_.micro_batches == 1 && ir::rows_read(graph, id).has_value();
-      copied = fixed.fetched;
+    if (fixed.facts.by_rows) {
+      const double touched = static_cast<double>(fixed.size.touched_rows * fixed.size.row_elements);
+      copied = touched * static_cast<double>(size_of(fixed.size.dtype));
     }
-    if (space_.has_factors(id) && costs_.micro_batches == 1) {
-      const ir::Factors factors = *ir::factors_of(graph, id);
-      fixed.factor_bytes = static_cast<double>(bytes_of(graph, factors, costs_.batch).value);
-      fixed.multiply_seconds =
-          multiply_seconds(costs_, graph, factors, program::Rank(members_.front())).value;
+    if (fixed.facts.factors_pay) {
+      fixed.multiply_seconds = multiply_seconds(costs_, graph, *ir::factors_of(graph, id),
+                                                program::Rank(members_.front()))
+                                   .value;
     }
     fixed.install =
         seconds_for(copied, costs_.engine.install_bytes_per_s) + seconds_for(copied, staging);
@@ -123,15 +104,6 @@ void Analytic::read_library_links() {
     all.node_bytes_per_s = first ? node.rate : std::min(all.node_bytes_per_s, node.rate);
     all.intra_bytes_per_s = first ? node.intra : std::min(all.intra_bytes_per_s, node.intra);
     all.node_latency = std::max(all.node_latency, Seconds(node.latency));
-  }
-}
-
-void Analytic::read_relays(const program::Program& program) {
-  if (members_.size() < 3) return;  // nobody would pass anything on
-  for (const auto& [algorithm, route] :
-       {std::pair(strategy::AllReduceAlgorithm::kRing, program::Route::kRing),
-        std::pair(strategy::AllReduceAlgorithm::kTree, program::Route::kTree)}) {
-    relays_.emplace(algorithm, relay_of(program, route, members_, node_of_rank_, nodes_.size()));
   }
 }
 

@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "autodist/passes/pipeline.h"
+#include "autodist/program/loads.h"
 #include "autodist/program/program.h"
-#include "autodist/search/autosync/relays.h"
+#include "autodist/program/relays.h"
 #include "autodist/search/autosync/space.h"
 #include "autodist/sim/cost_model.h"
 
@@ -47,6 +48,7 @@ class Analytic {
     std::vector<double> cores;  // seconds of the engine's work, by variable and node
     // What a variable's row follows from; empty before the first.
     std::vector<Choice> choices;
+    std::vector<program::Exchange> exchanges;  // what they mean
     Bytes slice;
     std::vector<double> owned;    // by variable and rank: which part of it the rank owns
     std::vector<double> fused;    // by rank: messages per piece fused with others of its owner
@@ -69,17 +71,15 @@ class Analytic {
  private:
   struct Fixed {  // of one variable
     double bytes = 0;
-    double row_bytes = 0;  // listed rows of one contribution; 0: dense
-    double fetched = 0;    // bytes of rows
-    double weight = 1;     // of its update
-    double install = 0;    // seconds at every computing rank, updated by the owner
+    double weight = 1;   // of its update
+    double install = 0;  // seconds at every computing rank, updated by the owner
     double install_updating = 0;
-    double factor_bytes = 0;      // of both factors that one member sends; 0: it sends gradients
     double multiply_seconds = 0;  // of one member's factors
     double needed = 0;
     double complete = 0;
     bool trained = false;
-    bool fetchable = false;
+    passes::ExchangeFacts facts;
+    program::SliceSize size;  // all of it in one slice
   };
   struct Node {
     double rate = 0;
@@ -89,17 +89,18 @@ class Analytic {
     std::uint32_t lowest = 0;
     std::string name;
   };
-  struct Traffic {    // of one variable at a point
-    double up = 0;    // bytes of one contribution
-    double down = 0;  // and of what comes back
-    double slice = 0;
-    bool rows = false;
-    bool gathers = false;  // rows, to every member
-    bool fetches = false;  // rows, when they are needed
-    bool at_owner = false;
-    bool codes = false;
-    bool by_node = false;  // each node's contributions are added on it, and it gets one result
-    const Relay* relay = nullptr;  // passed on from rank to rank
+  struct Traffic {    // of one variable at a point, as if it were one slice
+    double up = 0;    // bytes from one member to the owner, or to each other member
+    double down = 0;  // and back
+    double summed = 0;
+    double decoded = 0;
+    double encoded = 0;
+    double updated = 0;
+    double fetched = 0;
+    double slice = 0;       // bytes of the largest
+    bool at_owner = false;  // updated there
+    bool by_node = false;   // each node's contributions are added on it, and it gets one result
+    const program::Relay* relay = nullptr;  // passed on from rank to rank
   };
   struct Passage {  // in a step, over a node's card and between its own ranks
     double bytes_out = 0;
@@ -126,29 +127,29 @@ class Analytic {
 
   void read_times(const program::Program& program);
   void read_variables(const program::Program& program);
-  void read_relays(const program::Program& program);
   void read_library_links();
 
   // analytic_loads.cc
   void load(const Point& point, Loads& loads) const;
   [[nodiscard]] std::vector<bool> take_inputs(const Point& point, Loads& loads) const;
-  [[nodiscard]] std::vector<double> owners_of(const Point& point) const;
-  void share_groups(const Point& point, std::vector<double>& owned) const;
+  [[nodiscard]] std::vector<double> owners_of(const Point& point, const Loads& loads) const;
+  void share_groups(const Point& point, const Loads& loads, std::vector<double>& owned) const;
   [[nodiscard]] std::vector<double> fused_messages(const std::vector<double>& owned) const;
   // Whether a part of a variable is fused with others of its owner.
   [[nodiscard]] bool is_small(const Fixed& fixed, double part) const {
-    return part > 0 && part * fixed.bytes < fuse_below_ && fixed.row_bytes <= 0;
+    return part > 0 && part * fixed.bytes < fuse_below_ && !fixed.facts.by_rows;
   }
-  [[nodiscard]] std::vector<double> library_groups(const Point& point) const;
+  [[nodiscard]] std::vector<double> library_groups(const Point& point, const Loads& loads) const;
   void add_library(std::size_t variable, double group, Loads& loads) const;
   void add_to_all(std::size_t variable, double bytes, double messages, double work,
                   Loads& loads) const;
-  void add_factors(std::size_t variable, Loads& loads) const;
+  void add_slices(const Point& point, std::size_t variable, Loads& loads) const;
+  void add_factors(std::size_t variable, const Traffic& traffic, Loads& loads) const;
   void add_gathered(const Point& point, std::size_t variable, const Traffic& traffic,
                     Loads& loads) const;
-  void add_variable(const Point& point, std::size_t variable, Loads& loads) const;
-  [[nodiscard]] bool by_factors(std::size_t variable, const Choice& choice) const;
-  [[nodiscard]] Traffic traffic_of(const Point& point, std::size_t variable) const;
+  void add_variable(std::size_t variable, const Traffic& traffic, Loads& loads) const;
+  [[nodiscard]] bool by_library(std::size_t variable, const Loads& loads) const;
+  [[nodiscard]] Traffic traffic_of(std::size_t variable, const Loads& loads) const;
   [[nodiscard]] double work_of(const Fixed& fixed, const Traffic& traffic, double part) const;
   void add_card(std::size_t node, const Traffic& traffic, double own, double messages,
                 double all_messages, std::size_t variable, Loads& loads) const;
@@ -172,7 +173,7 @@ class Analytic {
   std::vector<std::uint32_t> node_of_rank_;
   std::vector<std::uint32_t> members_;  // ranks that compute
   std::vector<std::uint32_t> rank_of_server_;
-  std::map<strategy::AllReduceAlgorithm, Relay> relays_;
+  std::map<program::Route, program::Relay> relays_;
   sim::CollectiveLinks library_links_;
   double nodes_with_members_ = 0;
   double members_count_ = 0;

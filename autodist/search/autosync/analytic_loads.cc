@@ -15,68 +15,51 @@ constexpr double kMostBlock = 32 << 20;  // of rows in one slice
 
 using sim::seconds_for;
 
-bool reduces_by(const Choice& choice, strategy::AllReduceAlgorithm algorithm) {
-  return choice.way == Way::kAllReduce && choice.algorithm == algorithm;
-}
-
-bool by_library(const Choice& choice) {
-  return reduces_by(choice, strategy::AllReduceAlgorithm::kLibrary);
-}
+double to_double(Bytes bytes) { return static_cast<double>(bytes.value); }
 
 }  // namespace
 
-Analytic::Traffic Analytic::traffic_of(const Point& point, std::size_t variable) const {
-  const Fixed& fixed = variables_[variable];
-  const Choice& choice = point.choices[variable];
-  Traffic traffic;
-  traffic.rows = fixed.row_bytes > 0;
-  const bool reduces = choice.way == Way::kAllReduce;
-  traffic.gathers = traffic.rows && reduces && (!fixed.fetchable || members_count_ <= 2);
-  traffic.by_node = reduces_by(choice, strategy::AllReduceAlgorithm::kHierarchical);
-  const auto relay = relays_.find(choice.algorithm);
-  if (reduces && !traffic.rows && relay != relays_.end()) traffic.relay = &relay->second;
-  const bool copies = choice.way == Way::kServers && choice.proxy;
-  traffic.fetches = traffic.rows && !traffic.gathers && !copies && fixed.fetchable;
-  traffic.at_owner = !reduces || traffic.rows || choice.update_at == program::UpdateAt::kOwner;
-  traffic.codes = choice.compression.codec != program::Codec::kNone;
-  traffic.up = traffic.rows ? fixed.row_bytes : fixed.bytes;
-  if (choice.compression.codec == program::Codec::kTopK) {
-    traffic.up *= 2 * choice.compression.density;
-  } else if (traffic.codes) {
-    traffic.up /= 2;
-  }
-  traffic.down = fixed.bytes;
-  if (traffic.rows) traffic.down = std::min(fixed.bytes, fixed.row_bytes * members_count_);
-  if (traffic.fetches) traffic.down = fixed.fetched;
-  const Bytes slice = point.slice_bytes > Bytes{0} ? point.slice_bytes : slice_;
-  traffic.slice = traffic.rows ? kMostBlock : static_cast<double>(slice.value);
-  return traffic;
+bool Analytic::by_library(std::size_t variable, const Loads& loads) const {
+  return contribution_form(loads.exchanges[variable]).layout == program::Layout::kNothing;
 }
 
-bool Analytic::by_factors(std::size_t variable, const Choice& choice) const {
-  return variables_[variable].factor_bytes > 0 &&
-         reduces_by(choice, strategy::AllReduceAlgorithm::kSufficientFactors);
+Analytic::Traffic Analytic::traffic_of(std::size_t variable, const Loads& loads) const {
+  const program::Exchange& exchange = loads.exchanges[variable];
+  const program::Loads each = program::loads_of(exchange, variables_[variable].size);
+  Traffic traffic;
+  traffic.up = to_double(each.contribution + each.asked);
+  traffic.down = to_double(each.result + each.fetched);
+  traffic.summed = to_double(each.summed);
+  traffic.decoded = to_double(each.decoded);
+  traffic.encoded = to_double(each.encoded);
+  traffic.updated = to_double(each.updated);
+  traffic.fetched = to_double(each.fetched);
+  const bool rows = contribution_form(exchange).layout == program::Layout::kRows;
+  traffic.slice = rows ? kMostBlock : to_double(loads.slice);
+  traffic.at_owner = makes_parameters(exchange);
+  traffic.by_node = meets_on_nodes(exchange);
+  const auto relay = relays_.find(route_of(exchange));
+  if (relay != relays_.end()) traffic.relay = &relay->second;
+  return traffic;
 }
 
 // What an owner adds up, updates and hands out, in seconds.
 double Analytic::work_of(const Fixed& fixed, const Traffic& traffic, double part) const {
   const sim::EngineCost& engine = costs_.engine;
-  const double whole = part * (traffic.rows ? traffic.up : fixed.bytes);
   double work = 0;
-  if (!traffic.relay) work += seconds_for(whole * members_count_, engine.sum_bytes_per_s);
-  if (traffic.codes) work += seconds_for(whole * members_count_, engine.encode_bytes_per_s);
-  if (traffic.at_owner) work += seconds_for(whole * fixed.weight, engine.update_bytes_per_s);
-  if (traffic.fetches) {
-    work += seconds_for(part * fixed.fetched * members_count_, engine.install_bytes_per_s);
+  if (!traffic.relay) {
+    work += seconds_for(part * traffic.summed * members_count_, engine.sum_bytes_per_s);
   }
+  work += seconds_for(part * (traffic.decoded * members_count_ + traffic.encoded),
+                      engine.encode_bytes_per_s);
+  work += seconds_for(part * traffic.updated * fixed.weight, engine.update_bytes_per_s);
+  work += seconds_for(part * traffic.fetched * members_count_, engine.install_bytes_per_s);
   return work;
 }
 
 // Every member sends its part of what a rank owns there and gets the result back.
-void Analytic::add_variable(const Point& point, std::size_t variable, Loads& loads) const {
+void Analytic::add_variable(std::size_t variable, const Traffic& traffic, Loads& loads) const {
   const Fixed& fixed = variables_[variable];
-  const Traffic traffic = traffic_of(point, variable);
-  if (traffic.gathers) return add_gathered(point, variable, traffic, loads);
   const std::size_t n = nodes_.size();
   const std::size_t ranks = node_of_rank_.size();
   const double* owned = &loads.owned[variable * ranks];
@@ -114,7 +97,19 @@ void Analytic::add_variable(const Point& point, std::size_t variable, Loads& loa
     loads.core(variable, node_of_rank_[rank]) += work;
   }
   const double there = traffic.relay ? traffic.relay->hops : traffic.by_node ? 2 : 1;
-  loads.trip[variable] = 2 * (traffic.fetches ? 2 : there) * worst + install;
+  loads.trip[variable] = 2 * (traffic.fetched > 0 ? 2 : there) * worst + install;
+}
+
+void Analytic::add_slices(const Point& point, std::size_t variable, Loads& loads) const {
+  const program::Exchange& exchange = loads.exchanges[variable];
+  const Traffic traffic = traffic_of(variable, loads);
+  if (!goes_to_all(exchange)) {
+    add_variable(variable, traffic, loads);
+  } else if (contribution_form(exchange).layout == program::Layout::kMatrices) {
+    add_factors(variable, traffic, loads);
+  } else {
+    add_gathered(point, variable, traffic, loads);
+  }
 }
 
 // Every member sends `bytes` in so many messages to all others, and works with everyone's.
@@ -136,10 +131,10 @@ void Analytic::add_to_all(std::size_t variable, double bytes, double messages, d
   loads.trip[variable] = worst + work;
 }
 
-void Analytic::add_factors(std::size_t variable, Loads& loads) const {
+void Analytic::add_factors(std::size_t variable, const Traffic& traffic, Loads& loads) const {
   const Fixed& fixed = variables_[variable];
   const double work = fixed.multiply_seconds * members_count_ + fixed.install_updating;
-  add_to_all(variable, fixed.factor_bytes, 1, work, loads);
+  add_to_all(variable, traffic.up, 1, work, loads);
 }
 
 // Rows that every member adds up and updates for itself.
@@ -159,7 +154,7 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
   const double here = traffic.by_node ? std::min(node.members, 1.0) : node.members;
   const double others = (traffic.by_node ? nodes_with_members_ : members_count_) - here;
   // Asking for rows is a message, too, and so is the answer.
-  const double trips = traffic.fetches ? 2 : 1;
+  const double trips = traffic.fetched > 0 ? 2 : 1;
   const double away = all_messages - messages;
   const double count = trips * (here * away + others * messages);
   const double mates = std::max(0.0, node.members - 1);
@@ -174,7 +169,7 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
 // What others pass on crosses a node's card, whoever owns it.
 void Analytic::add_relayed(std::size_t i, const Traffic& traffic, double messages,
                            std::size_t variable, Loads& loads) const {
-  const Relay::Node& way = traffic.relay->nodes[i];
+  const program::Relay::Node& way = traffic.relay->nodes[i];
   const double count = (way.sent + way.received) * messages;
   add_passage(i, variable,
               {way.sent * traffic.up + way.received * traffic.down, count,
@@ -201,10 +196,11 @@ void Analytic::add_passage(std::size_t i, std::size_t variable, const Passage& p
 }
 
 // The shards of a group, one after another, in as many contiguous parts as there are members.
-void Analytic::share_groups(const Point& point, std::vector<double>& owned) const {
+void Analytic::share_groups(const Point& point, const Loads& loads,
+                            std::vector<double>& owned) const {
   struct Shard {
     std::uint32_t group = 0;
-    program::UpdateAt update_at = program::UpdateAt::kOwner;
+    bool at_every_rank = false;  // updated there
     std::uint32_t variable = 0;
     double part = 1;
   };
@@ -212,11 +208,13 @@ void Analytic::share_groups(const Point& point, std::vector<double>& owned) cons
   for (std::uint32_t i = 0; i < variables_.size(); ++i) {
     const Choice& choice = point.choices[i];
     if (choice.way != Way::kAllReduce || !variables_[i].trained) continue;
-    if (by_library(choice) || by_factors(i, choice)) continue;
+    const program::Layout layout = contribution_form(loads.exchanges[i]).layout;
+    if (layout == program::Layout::kNothing || layout == program::Layout::kMatrices) continue;
     const double part = 1 / static_cast<double>(choice.places.size());
-    for (std::uint32_t place : choice.places) shards.push_back({place, choice.update_at, i, part});
+    const bool at_every_rank = !makes_parameters(loads.exchanges[i]);
+    for (std::uint32_t place : choice.places) shards.push_back({place, at_every_rank, i, part});
   }
-  const auto group = [](const Shard& shard) { return std::pair(shard.group, shard.update_at); };
+  const auto group = [](const Shard& shard) { return std::pair(shard.group, shard.at_every_rank); };
   std::stable_sort(shards.begin(), shards.end(),
                    [&](const Shard& a, const Shard& b) { return group(a) < group(b); });
   const std::size_t ranks = node_of_rank_.size();
@@ -232,7 +230,7 @@ void Analytic::share_groups(const Point& point, std::vector<double>& owned) cons
     for (; first != last; ++first) {
       double* own = &owned[first->variable * ranks];
       const double bytes = variables_[first->variable].bytes * first->part;
-      if (variables_[first->variable].row_bytes > 0 || total <= 0) {  // rows: a block per member
+      if (variables_[first->variable].facts.by_rows || total <= 0) {  // rows: a block per member
         for (std::uint32_t rank : members_) own[rank] += first->part / members_count_;
         continue;
       }
@@ -269,7 +267,7 @@ void Analytic::add_library(std::size_t variable, double group, Loads& loads) con
 }
 
 // By variable and rank.
-std::vector<double> Analytic::owners_of(const Point& point) const {
+std::vector<double> Analytic::owners_of(const Point& point, const Loads& loads) const {
   const std::size_t ranks = node_of_rank_.size();
   std::vector<double> owned(variables_.size() * ranks);
   for (std::size_t i = 0; i < variables_.size(); ++i) {
@@ -279,7 +277,7 @@ std::vector<double> Analytic::owners_of(const Point& point) const {
       owned[i * ranks + rank_of_server_[place]] += 1 / static_cast<double>(choice.places.size());
     }
   }
-  share_groups(point, owned);
+  share_groups(point, loads, owned);
   return owned;
 }
 
@@ -303,15 +301,15 @@ std::vector<double> Analytic::fused_messages(const std::vector<double>& owned) c
 }
 
 // By variable: bytes of all that a library reduces with it.
-std::vector<double> Analytic::library_groups(const Point& point) const {
+std::vector<double> Analytic::library_groups(const Point& point, const Loads& loads) const {
   std::map<std::uint32_t, double> groups;
   std::vector<double> of(variables_.size());
   for (std::size_t i = 0; i < variables_.size(); ++i) {
-    if (!variables_[i].trained || !by_library(point.choices[i])) continue;
+    if (!variables_[i].trained || !by_library(i, loads)) continue;
     groups[point.choices[i].places.front()] += variables_[i].bytes;
   }
   for (std::size_t i = 0; i < variables_.size() && !groups.empty(); ++i) {
-    if (!variables_[i].trained || !by_library(point.choices[i])) continue;
+    if (!variables_[i].trained || !by_library(i, loads)) continue;
     of[i] = groups.at(point.choices[i].places.front());
   }
   return of;
@@ -325,14 +323,16 @@ std::vector<bool> Analytic::take_inputs(const Point& point, Loads& loads) const 
   const bool all = loads.choices.empty() || loads.slice != slice;
   std::vector<bool> changed(variables_.size(), all);
   bool any = all;
-  for (std::size_t i = 0; i < variables_.size() && !all; ++i) {
-    if (loads.choices[i] == point.choices[i]) continue;
+  loads.exchanges.resize(variables_.size());
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    if (!loads.choices.empty() && loads.choices[i] == point.choices[i]) continue;
+    loads.exchanges[i] = space_.exchange_of(point.choices[i], variables_[i].facts);
     changed[i] = any = true;
   }
   if (!any) return changed;
-  std::vector<double> owned = owners_of(point);
+  std::vector<double> owned = owners_of(point, loads);
   std::vector<double> fused = fused_messages(owned);
-  std::vector<double> library = library_groups(point);
+  std::vector<double> library = library_groups(point, loads);
   for (std::size_t i = 0; i < variables_.size() && !all; ++i) {
     if (library[i] != loads.library[i]) changed[i] = true;
     for (std::size_t rank = 0; rank < ranks && !changed[i]; ++rank) {
@@ -365,12 +365,10 @@ void Analytic::load(const Point& point, Loads& loads) const {
     if (!changed[i] || !variables_[i].trained) continue;
     std::fill_n(&loads.at(i, 0), loads.sides, 0.0);
     std::fill_n(&loads.core(i, 0), loads.nodes, 0.0);
-    if (by_library(point.choices[i])) {
+    if (by_library(i, loads)) {
       add_library(i, loads.library[i], loads);
-    } else if (by_factors(i, point.choices[i])) {
-      add_factors(i, loads);
     } else {
-      add_variable(point, i, loads);
+      add_slices(point, i, loads);
     }
   }
 }

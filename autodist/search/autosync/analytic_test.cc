@@ -169,7 +169,7 @@ TEST(Analytic, CountsGatheredRowsAsTheSimulatorDoes) {
     const Judge judge(shared, cluster, {}, costs_on(cluster));
     const strategy::Strategy strategy = build_strategy("AllReduce", *shared, cluster);
     const program::Program program = judge.program_of(strategy);
-    ASSERT_EQ(program.rows(ir::VariableId(0)), program::RowTransfer::kGather);
+    ASSERT_TRUE(goes_to_all(program.exchange(ir::VariableId(0))));
     const sim::CostModel costs = judge.costs_of(program);
     const Analytic analytic(space, program, costs);
     std::string why_not;
@@ -217,7 +217,7 @@ TEST(Analytic, AgreesWithTheSimulatorOnFactors) {
     const strategy::Strategy strategy =
         build_strategy("AllReduce:algorithm=sufficient_factors", *graph, cluster);
     const program::Program program = judge.program_of(strategy);
-    ASSERT_TRUE(program.travels_as_factors(ir::VariableId(0)));
+    ASSERT_TRUE(goes_to_all(program.exchange(ir::VariableId(0))));
     const sim::CostModel costs = judge.costs_of(program);
     const Analytic analytic(space, program, costs);
     std::string why_not;

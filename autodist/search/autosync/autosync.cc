@@ -370,8 +370,7 @@ class Search {
     }
     // Changed one after the other, variables of a group would leave it.
     for (const AllReduceAlgorithm algorithm : space_.allowed().algorithms) {
-      for (const program::UpdateAt at :
-           {program::UpdateAt::kOwner, program::UpdateAt::kEveryRank}) {
+      for (const program::UpdateAt at : kPlacesOfUpdates) {
         Point next = *candidates_[*best_].point;
         reduce_by(space_, algorithm, at, next);
         if (!try_point(next)) return false;

@@ -223,7 +223,7 @@ Choice Neighbourhood::all_reduce(ir::VariableId id, AllReduceAlgorithm algorithm
 std::vector<Point> Neighbourhood::uniform_points() const {
   std::vector<Point> points;
   for (const AllReduceAlgorithm algorithm : space_.allowed().algorithms) {
-    for (const program::UpdateAt at : {program::UpdateAt::kOwner, program::UpdateAt::kEveryRank}) {
+    for (const program::UpdateAt at : kPlacesOfUpdates) {
       Point point;
       for_each_variable(space_.graph(), [&](ir::VariableId id) {
         point.choices.push_back(all_reduce(id, algorithm, at));

@@ -32,6 +32,10 @@ bool set_class(const Space& space, const std::vector<ir::VariableId>& variables,
 // Groups of about `bytes`, in the order in which gradients become complete (last variable first).
 void regroup(const Space& space, double bytes, Point& point);
 
+// In the order in which they are tried.
+inline constexpr program::UpdateAt kPlacesOfUpdates[] = {program::UpdateAt::kOwner,
+                                                         program::UpdateAt::kEveryRank};
+
 // This algorithm, with this place of the update, for every all-reduced variable of `group`
 // (nothing: of any) for which that is legal.
 void reduce_by(const Space& space, strategy::AllReduceAlgorithm algorithm, program::UpdateAt at,

@@ -315,6 +315,23 @@ double Space::log10_points() const {
   return digits;
 }
 
+strategy::Synchronizer Space::synchronizer_of(const Choice& choice, std::uint32_t place) const {
+  if (choice.way == Way::kAllReduce) {
+    AllReduceSynchronizer reduce;
+    reduce.group = static_cast<std::int32_t>(place);
+    reduce.algorithm = choice.algorithm;
+    reduce.compression = choice.compression;
+    reduce.update_at = choice.update_at;
+    return reduce;
+  }
+  PsSynchronizer ps;
+  ps.reduction_destination = servers_[place];
+  ps.local_replication = choice.proxy;
+  ps.staleness = choice.staleness;
+  ps.compression = choice.compression;
+  return ps;
+}
+
 strategy::Strategy Space::strategy_of(const Point& point) const {
   strategy::Strategy strategy = with_replicas(cluster_);
   strategy.slice_bytes = point.slice_bytes;
@@ -324,21 +341,7 @@ strategy::Strategy Space::strategy_of(const Point& point) const {
     const Cut cut{choice.axis, static_cast<std::int64_t>(choice.places.size())};
     strategy.nodes.push_back(
         node_of(graph_, id, cut, [&](std::int64_t shard) -> strategy::Synchronizer {
-          const std::uint32_t place = choice.places[static_cast<std::size_t>(shard)];
-          if (choice.way == Way::kAllReduce) {
-            AllReduceSynchronizer reduce;
-            reduce.group = static_cast<std::int32_t>(place);
-            reduce.algorithm = choice.algorithm;
-            reduce.compression = choice.compression;
-            reduce.update_at = choice.update_at;
-            return reduce;
-          }
-          PsSynchronizer ps;
-          ps.reduction_destination = servers_[place];
-          ps.local_replication = choice.proxy;
-          ps.staleness = choice.staleness;
-          ps.compression = choice.compression;
-          return ps;
+          return synchronizer_of(choice, choice.places[static_cast<std::size_t>(shard)]);
         }));
   });
   return strategy;

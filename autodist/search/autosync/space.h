@@ -12,6 +12,7 @@
 
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/graph.h"
+#include "autodist/passes/exchange_choice.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::search {
@@ -94,10 +95,17 @@ class Space {
   [[nodiscard]] double log10_points() const;
 
   [[nodiscard]] strategy::Strategy strategy_of(const Point& point) const;
+  // How a variable with these properties is exchanged.
+  [[nodiscard]] program::Exchange exchange_of(const Choice& choice,
+                                              const passes::ExchangeFacts& facts) const {
+    return passes::exchange_of(synchronizer_of(choice, choice.places.front()), facts);
+  }
   // Nothing where the space cannot say what the strategy says (sync=false, shards that differ).
   [[nodiscard]] std::optional<Point> point_of(const strategy::Strategy& strategy) const;
 
  private:
+  [[nodiscard]] strategy::Synchronizer synchronizer_of(const Choice& choice,
+                                                       std::uint32_t place) const;
   [[nodiscard]] std::optional<std::string> why_not_split(ir::VariableId variable,
                                                          const Choice& choice) const;
   [[nodiscard]] std::optional<std::string> why_not_reduce(ir::VariableId variable,

@@ -139,9 +139,9 @@ strategy::AllReduceSynchronizer all_reduce_of(const BuilderOptions& options) {
     algorithms.emplace_back(name_of(algorithm), algorithm);
   }
   all_reduce.algorithm = one_of<AllReduceAlgorithm>(options, "algorithm", algorithms);
-  all_reduce.update_at = one_of<program::UpdateAt>(
-      options, "update_at",
-      {{"every_rank", program::UpdateAt::kEveryRank}, {"owner", program::UpdateAt::kOwner}});
+  std::vector<std::pair<std::string, program::UpdateAt>> places;
+  for (const program::UpdateAt at : program::kUpdatePlaces) places.emplace_back(name_of(at), at);
+  all_reduce.update_at = one_of<program::UpdateAt>(options, "update_at", places);
   return all_reduce;
 }
 

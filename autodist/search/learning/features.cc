@@ -5,6 +5,7 @@
 #include <map>
 
 #include "autodist/base/check.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::search {
 namespace {
@@ -91,9 +92,10 @@ Traffic traffic_of(const program::Program& program) {
     const auto bytes = static_cast<double>(program::bytes_of(slice).value);
     traffic.bytes += bytes;
     traffic.owned[slice.owner.value] += bytes;
-    if (slice.update_at == program::UpdateAt::kEveryRank) traffic.every_rank += bytes;
-    if (slice.rows != program::RowTransfer::kNone) traffic.rows += bytes;
-    if (slice.route != program::Route::kDirect) traffic.routed += bytes;
+    const program::Exchange exchange = slice.exchange;
+    if (!makes_parameters(exchange)) traffic.every_rank += bytes;
+    if (contribution_form(exchange).layout == program::Layout::kRows) traffic.rows += bytes;
+    if (route_of(exchange) != program::Route{}) traffic.routed += bytes;
     traffic.messages += 2 * (static_cast<double>(slice.members.size()) - 1);
   }
   for (const program::Collective& collective : program.collectives) {

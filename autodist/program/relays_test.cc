@@ -1,13 +1,13 @@
-#include "autodist/search/autosync/relays.h"
+#include "autodist/program/relays.h"
 
 #include <gtest/gtest.h>
 
-namespace autodist::search {
+namespace autodist::program {
 namespace {
 
 // So many ranks on every node, and who is where.
 struct Ranks {
-  program::Program program;
+  Program program;
   std::vector<std::uint32_t> members;
   std::vector<std::uint32_t> node_of_rank;
 };
@@ -23,14 +23,14 @@ Ranks ranks_on(const std::vector<int>& nodes) {
   }
   return ranks;
 }
-Relay relay_on(const std::vector<int>& nodes, program::Route route) {
+Relay relay_on(const std::vector<int>& nodes, Route route) {
   const Ranks ranks = ranks_on(nodes);
-  return relay_of(ranks.program, route, ranks.members, ranks.node_of_rank, nodes.size());
+  return relays_of(ranks.program, ranks.members, ranks.node_of_rank, nodes.size()).at(route);
 }
 
 // Each of four machines hands on three of four slices, and what is added meets three times.
 TEST(Relay, ARingOfMachinesSendsAllButItsOwnSlices) {
-  const Relay ring = relay_on({1, 1, 1, 1}, program::Route::kRing);
+  const Relay ring = relay_on({1, 1, 1, 1}, Route::kRing);
   for (const Relay::Node& node : ring.nodes) {
     EXPECT_DOUBLE_EQ(node.sent, 0.75);
     EXPECT_DOUBLE_EQ(node.received, 0.75);
@@ -43,7 +43,7 @@ TEST(Relay, ARingOfMachinesSendsAllButItsOwnSlices) {
 // A chain leaves a node once, unless the gap behind its owner is there: of two nodes with two
 // ranks each a quarter of the gaps.
 TEST(Relay, ARingLeavesANodeOnce) {
-  const Relay ring = relay_on({2, 2}, program::Route::kRing);
+  const Relay ring = relay_on({2, 2}, Route::kRing);
   for (const Relay::Node& node : ring.nodes) {
     EXPECT_DOUBLE_EQ(node.sent, 0.75);
     EXPECT_DOUBLE_EQ(node.received, 0.75);
@@ -53,7 +53,7 @@ TEST(Relay, ARingLeavesANodeOnce) {
 
 // Every slice crosses n - 1 links, whatever the tree; a binary one is not as deep as a chain.
 TEST(Relay, ATreeIsNotAsDeep) {
-  const Relay tree = relay_on({1, 1, 1, 1, 1, 1, 1, 1}, program::Route::kTree);
+  const Relay tree = relay_on({1, 1, 1, 1, 1, 1, 1, 1}, Route::kTree);
   double sent = 0;
   for (const Relay::Node& node : tree.nodes) sent += node.sent;
   EXPECT_DOUBLE_EQ(sent, 7);
@@ -62,4 +62,4 @@ TEST(Relay, ATreeIsNotAsDeep) {
 }
 
 }  // namespace
-}  // namespace autodist::search
+}  // namespace autodist::program

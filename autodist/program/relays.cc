@@ -1,42 +1,37 @@
-#include "autodist/search/autosync/relays.h"
+#include "autodist/program/relays.h"
 
 #include <algorithm>
 #include <optional>
 
-#include "autodist/base/check.h"
 #include "autodist/program/route.h"
 
-namespace autodist::search {
+namespace autodist::program {
 namespace {
 
 // Where a member's contribution goes first, or what meets there; nothing at the owner.
-std::optional<program::Rank> next_of(const program::Way& way, program::Rank rank) {
+std::optional<Rank> next_of(const Way& way, Rank rank) {
   if (way.onward) return way.onward;
   if (way.contributes.front() != rank) return way.contributes.front();
   return {};
 }
 
-}  // namespace
-
-Relay relay_of(const program::Program& program, program::Route route,
+Relay relay_of(const Program& program, Route route,
                const std::vector<std::uint32_t>& members,
                const std::vector<std::uint32_t>& node_of_rank, std::size_t nodes) {
-  AD_CHECK((route == program::Route::kRing || route == program::Route::kTree) && members.size() > 2)
-      << members.size() << " members";
   const std::size_t n = members.size();
-  program::Slice slice;
-  slice.route = route;
-  slice.owner = program::Rank(members.front());
+  Slice slice;
+  slice.exchange.payload = Dense{route};
+  slice.owner = Rank(members.front());
   for (const std::uint32_t member : members) slice.members.emplace_back(member);
-  const std::vector<program::Way> ways = program::ways_of(program, slice);
+  const std::vector<Way> ways = ways_of(program, slice);
 
   // Of the first member's slices; every other member's are these, turned.
   std::vector<std::optional<std::size_t>> next(n);
   double summed = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    const program::Way& way = ways[members[i]];
+    const Way& way = ways[members[i]];
     summed += static_cast<double>(way.combines.size());
-    if (const auto to = next_of(way, program::Rank(members[i]))) {
+    if (const auto to = next_of(way, Rank(members[i]))) {
       const auto found = std::lower_bound(members.begin(), members.end(), to->value);
       next[i] = static_cast<std::size_t>(found - members.begin());
     }
@@ -63,4 +58,18 @@ Relay relay_of(const program::Program& program, program::Route route,
   return relay;
 }
 
-}  // namespace autodist::search
+}  // namespace
+
+std::map<Route, Relay> relays_of(const Program& program,
+                                 const std::vector<std::uint32_t>& members,
+                                 const std::vector<std::uint32_t>& node_of_rank,
+                                 std::size_t nodes) {
+  std::map<Route, Relay> relays;
+  if (members.size() < 3) return relays;
+  for (const Route route : {Route::kRing, Route::kTree}) {
+    relays.emplace(route, relay_of(program, route, members, node_of_rank, nodes));
+  }
+  return relays;
+}
+
+}  // namespace autodist::program

@@ -4,11 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "autodist/program/program.h"
 
-namespace autodist::search {
+namespace autodist::program {
 
 struct Relay {
   struct Node {  // slices that cross its card on their way to the owner, per slice of the job
@@ -22,9 +23,11 @@ struct Relay {
 };
 
 // Of slices that are spread evenly over `members`, which are ranks of `program`, ascending.
-// `node_of_rank` counts below `nodes`. REQUIRES: kRing or kTree, three members or more.
-Relay relay_of(const program::Program& program, program::Route route,
-               const std::vector<std::uint32_t>& members,
-               const std::vector<std::uint32_t>& node_of_rank, std::size_t nodes);
+// `node_of_rank` counts below `nodes`. By every route on which members pass on what others send;
+// none of fewer than three members.
+std::map<Route, Relay> relays_of(const Program& program,
+                                 const std::vector<std::uint32_t>& members,
+                                 const std::vector<std::uint32_t>& node_of_rank,
+                                 std::size_t nodes);
 
-}  // namespace autodist::search
+}  // namespace autodist::program
