@@ -9,6 +9,7 @@
 #include "autodist/passes/pipeline.h"
 #include "autodist/report/plan.h"
 #include "autodist/search/builders/builders.h"
+#include "autodist/sim/simulator.h"
 #include "tests/threaded_job.h"
 
 namespace autodist {
@@ -65,27 +66,27 @@ Trained train(const std::string& model, const std::string& builder, const std::v
   return trained;
 }
 
-// What `plan` prints of each rank's sending, per step.
-std::vector<std::int64_t> planned_bytes(const std::string& model, const std::string& builder,
-                                        const std::vector<int>& nodes, std::int64_t batch) {
+struct Planned {
+  program::Program program;
+  cluster::Cluster cluster;
+  std::int64_t replica_batch;
+};
+
+Planned plan_of(const std::string& model, const std::string& builder, const std::vector<int>& nodes,
+                std::int64_t batch) {
   const JobPlace place = place_of(nodes);
   const auto ranks = static_cast<std::int64_t>(cluster::ranks_of(place.cluster, true).size());
+  const std::int64_t replica_batch = (batch + ranks - 1) / ranks;
   capture::Options options;
   options.cost_repetitions = 0;
-  capture::CapturedStep captured =
-      capture::capture(make_step(model, (batch + ranks - 1) / ranks), options);
+  capture::CapturedStep captured = capture::capture(make_step(model, replica_batch), options);
   ir::declare_updates(captured.graph, ir::parse_optimizer(optimizer_of(model)));
   const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
   passes::Options rewriting;
   rewriting.cpu_only = true;
-  const program::Program program =
-      passes::rewrite(graph, search::build_strategy(builder, *graph, place.cluster), place.cluster,
-                      rewriting, builder);
-  std::vector<std::int64_t> bytes;
-  for (const report::RankTraffic& rank : report::traffic_of(program)) {
-    bytes.push_back(rank.sent.value);
-  }
-  return bytes;
+  return {passes::rewrite(graph, search::build_strategy(builder, *graph, place.cluster),
+                          place.cluster, rewriting, builder),
+          place.cluster, replica_batch};
 }
 
 class EveryWay : public ::testing::TestWithParam<RoutesCase> {};
@@ -98,9 +99,9 @@ TEST_P(EveryWay, EqualsPlainLibtorchAndThePlansBytes) {
   for (std::size_t i = 0; i < plain.size(); ++i) {
     EXPECT_TRUE(torch::allclose(whole.parameters[i], plain[i], kTolerance, kTolerance)) << i;
   }
-  const std::vector<std::int64_t> planned = planned_bytes("digits", builder, nodes, kBatch);
+  const auto planned = report::traffic_of(plan_of("digits", builder, nodes, kBatch).program);
   for (std::uint32_t rank = 0; rank < whole.ranks; ++rank) {
-    EXPECT_EQ(whole.bytes_sent[rank], static_cast<std::uint64_t>(kSteps * planned[rank]))
+    EXPECT_EQ(whole.bytes_sent[rank], static_cast<std::uint64_t>(kSteps * planned[rank].sent.value))
         << "rank " << rank;
   }
   const Trained again = train("digits", builder, nodes);
@@ -126,6 +127,31 @@ INSTANTIATE_TEST_SUITE_P(
                       RoutesCase{"AllReduce:algorithm=sufficient_factors", {1, 1}},
                       RoutesCase{"AllReduce:algorithm=sufficient_factors", {2, 1}}),
     name_of);
+
+// All of them count with program/loads.h. A node per rank: the simulator counts what leaves nodes.
+TEST(Bytes, ThatArePlannedAreSentAndSimulated) {
+  const std::vector<int> nodes{1, 1, 1};
+  for (const char* builder :
+       {"PS", "PSLoadBalancing", "PartitionedPS", "PS:staleness=1", "PS:compressor=fp16+ef",
+        "PSLoadBalancing:compressor=topk,density=0.1", "PS:local_proxy_variable=true",
+        "AllReduce:algorithm=direct", "AllReduce:algorithm=direct,update_at=owner",
+        "AllReduce:algorithm=direct,compressor=bf16",
+        "AllReduce:algorithm=direct,compressor=fp16+ef,update_at=owner", "AllReduce:algorithm=ring",
+        "AllReduce:algorithm=tree,update_at=owner", "AllReduce:algorithm=sufficient_factors"}) {
+    const Planned job = plan_of("digits", builder, nodes, kBatch);
+    const auto planned = report::traffic_of(job.program);
+    const Trained trained = train("digits", builder, nodes);
+    const sim::Simulation simulation =
+        sim::simulate(job.program, job.cluster,
+                      sim::cost_model(job.program, job.cluster, {job.replica_batch, 1, "V100"}));
+    for (std::uint32_t rank = 0; rank < trained.ranks; ++rank) {
+      const std::int64_t sent = planned[rank].sent.value;
+      EXPECT_EQ(trained.bytes_sent[rank], static_cast<std::uint64_t>(kSteps * sent))
+          << builder << ", rank " << rank;
+      EXPECT_EQ(simulation.nodes[rank].sent.value, sent) << builder << ", rank " << rank;
+    }
+  }
+}
 
 // Rows that are not the same at every rank, and an empty one.
 TEST(Routes, WeighUnevenRanksBySamples) {
