@@ -133,6 +133,7 @@ TEST(Bytes, ThatArePlannedAreSentAndSimulated) {
   const std::vector<int> nodes{1, 1, 1};
   for (const char* builder :
        {"PS", "PSLoadBalancing", "PartitionedPS", "PS:staleness=1", "PS:compressor=fp16+ef",
+        "PS:results=asked", "PartitionedPS:results=asked",
         "PSLoadBalancing:compressor=topk,density=0.1", "PS:local_proxy_variable=true",
         "AllReduce:algorithm=direct", "AllReduce:algorithm=direct,update_at=owner",
         "AllReduce:algorithm=direct,compressor=bf16",
@@ -178,6 +179,19 @@ TEST(Routes, ProxiesSaveTheServersLink) {
     EXPECT_TRUE(with.parameters[i].equal(without.parameters[i])) << i;
   }
   EXPECT_EQ(without.bytes_sent[0], 3 * with.bytes_sent[0]);
+}
+
+// What travels when is no part of what is computed.
+TEST(Results, ThatAreAskedForTrainAsThoseThatArePushed) {
+  for (const char* builder : {"PS", "PartitionedPS", "PSLoadBalancing:compressor=fp16+ef"}) {
+    const bool options = std::string(builder).find(':') != std::string::npos;
+    const Trained pushed = train("digits", builder, {1, 2});
+    const Trained asked =
+        train("digits", std::string(builder) + (options ? "," : ":") + "results=asked", {1, 2});
+    for (std::size_t i = 0; i < pushed.parameters.size(); ++i) {
+      EXPECT_TRUE(asked.parameters[i].equal(pushed.parameters[i])) << builder << ", " << i;
+    }
+  }
 }
 
 // digits at three samples a rank: its linear layers have far larger gradients than factors.

@@ -70,7 +70,8 @@ Owner::Owner(const program::Program& program, const protocol::Job& job, program:
                                std::vector<Contribution>(owned.from.size()));
     const std::size_t element_bytes = size_of(slice.dtype);
     const program::Layout layout = contribution_form(slice.exchange).layout;
-    if (layout == program::Layout::kRows) owned.block = block_of(program, slice);
+    if (layout == program::Layout::kRows || !keeps_whole_copies(slice.exchange))
+      owned.block = block_of(program, slice);
     if (layout == program::Layout::kMatrices) {
       owned.matrix = program::matrix_of(shape_of(*program.graph, owned.pieces.front().variable));
     }

@@ -10,6 +10,7 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/buffer_pool.h"
+#include "autodist/exec/slice_layout.h"
 #include "autodist/program/loads.h"
 
 namespace autodist::exec {
@@ -48,8 +49,9 @@ std::vector<RowFetcher::Wanted> RowFetcher::want(ir::VariableId variable,
                                                  const std::vector<torch::Tensor>& numbers,
                                                  std::uint64_t step) {
   std::vector<Wanted> wanted;
-  const std::vector<std::int64_t> rows = each_once(numbers);
-  const std::int64_t table = shape_of(*program_.graph, variable)[0];
+  const bool whole = is_whole(variable);
+  const std::vector<std::int64_t> rows = whole ? std::vector<std::int64_t>{0} : each_once(numbers);
+  const std::int64_t table = whole ? 1 : shape_of(*program_.graph, variable)[0];
   if (!rows.empty() && (rows.front() < 0 || rows.back() >= table)) {
     fail(ErrorCode::kUsage, "step {}: '{}' has {} rows, the batch asks for row {}", step,
          program_.graph->variable(variable).name, table,
@@ -95,6 +97,10 @@ void RowFetcher::install(ir::VariableId variable, torch::Tensor table) {
       rows = std::exchange(asked.rows, {});
       numbers = std::exchange(asked.numbers, {});
     }
+    if (is_whole(variable)) {
+      install_whole(id, rows, table);
+      continue;
+    }
     for (std::int64_t& row : numbers) row += asked.block.first;
     const auto count = static_cast<std::int64_t>(numbers.size());
     std::vector<std::int64_t> shape = table.sizes().vec();
@@ -103,6 +109,19 @@ void RowFetcher::install(ir::VariableId variable, torch::Tensor table) {
     table.index_copy_(0, torch::from_blob(numbers.data(), {count}, torch::kInt64),
                       torch::from_blob(data, shape, table.scalar_type()));
   }
+}
+
+bool RowFetcher::is_whole(ir::VariableId variable) const {
+  return contribution_form(program_.exchange(variable)).layout == program::Layout::kElements;
+}
+
+void RowFetcher::install_whole(program::SliceId id, const comm::Payload& elements,
+                               torch::Tensor tensor) const {
+  torch::Tensor dense = tensor.to(torch::kCPU).contiguous();  // itself where it is that
+  for (const PieceLayout& piece : layout_of(program_, program_.slice(id))) {
+    unpack(piece, dense.element_size(), elements.data, static_cast<std::byte*>(dense.data_ptr()));
+  }
+  if (!dense.is_same(tensor)) tensor.copy_(dense);
 }
 
 std::string RowFetcher::missing_rows(ir::VariableId variable) const {

@@ -53,6 +53,11 @@ class RowFetcher {
     comm::Payload rows;
   };
 
+  // Whether all elements of the variable are asked for.
+  [[nodiscard]] bool is_whole(ir::VariableId variable) const;
+  void install_whole(program::SliceId id, const comm::Payload& elements,
+                     torch::Tensor tensor) const;
+
   const program::Program& program_;
   Signal& signal_;
   std::vector<Asked> asked_;  // by slice

@@ -31,7 +31,7 @@ struct RowBlock {
   [[nodiscard]] std::size_t row_bytes() const { return width * size_of(dtype); }
 };
 
-// Of a slice that travels by rows.
+// Of a slice that travels by rows; one whose elements are asked for is one row.
 RowBlock block_of(const program::Program& program, const program::Slice& slice);
 
 struct Rows {

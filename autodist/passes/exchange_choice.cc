@@ -45,8 +45,10 @@ program::Slices of_server(const strategy::PsSynchronizer& ps, const ExchangeFact
         program::Rows{fetch ? program::RowTransfer::kFetch : program::RowTransfer::kReturn};
   } else {
     const bool proxies = ps.local_replication && ps.sync;
-    exchange.payload = program::Dense{proxies ? program::Route::kProxies : program::Route::kDirect,
-                                      codec_of(ps, facts.dtype)};
+    program::Dense dense{proxies ? program::Route::kProxies : program::Route::kDirect,
+                         codec_of(ps, facts.dtype)};
+    dense.delivery = ps.delivery;
+    exchange.payload = dense;
   }
   if (ps.sync) {
     exchange.order = program::Versions{static_cast<std::uint32_t>(ps.staleness)};

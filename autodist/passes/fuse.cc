@@ -36,7 +36,8 @@ class Fuser {
     bool open = false;  // whether the last of `result` takes more
     for (program::Slice& slice : slices) {
       const bool small = program::bytes_of(slice) < state_.options.fuse_below &&
-                         std::holds_alternative<program::Dense>(slice.exchange.payload);
+                         std::holds_alternative<program::Dense>(slice.exchange.payload) &&
+                         keeps_whole_copies(slice.exchange);
       if (open && small && fits(result.back(), slice)) {
         append(result.back(), slice.pieces[0]);
       } else {

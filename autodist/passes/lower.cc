@@ -73,7 +73,11 @@ class Lowering {
         variable.first_use ? std::min<std::size_t>(own, variable.first_use->value) : own;
     before_[first].emplace_back(program::Gate{id});
     const program::Exchange exchange = program_.exchange(id);
-    if (!keeps_whole_copies(exchange) && variable.first_use) place_fetch(id);
+    if (!keeps_whole_copies(exchange) && variable.first_use) {
+      const bool rows = contribution_form(exchange).layout == program::Layout::kRows;
+      if (rows) place_fetch(id);
+      if (!rows) fetch_.front().emplace_back(program::Fetch{id, {}});  // all of it, at once
+    }
     if (contribution_form(exchange).layout == program::Layout::kMatrices) place_factors(id);
   }
 

@@ -95,7 +95,8 @@ class Placer {
     const auto check_one = [&](const strategy::NodeConfig& each) {
       const auto* ps = std::get_if<strategy::PsSynchronizer>(&each.synchronizer);
       const bool plain = ps != nullptr && ps->sync && ps->staleness == 0 &&
-                         ps->compression.codec == program::Codec::kNone;
+                         ps->compression.codec == program::Codec::kNone &&
+                         ps->delivery == program::Delivery::kPushed;
       if (plain) return;
       fail(ErrorCode::kInfeasible,
            "{}: '{}' has another synchronizer than a synchronous parameter server without "

@@ -59,6 +59,12 @@ void check_synchronizer(const strategy::NodeConfig& node, const std::string& whe
       fail(ErrorCode::kInfeasible, "{}: '{}' has staleness={}, at most {} expected", where,
            strategy::variable_name(node.name), ps->staleness, kMostStaleness);
     }
+    if (ps->local_replication && ps->delivery == program::Delivery::kAsked) {
+      refuse(node,
+             "results that are asked for and a proxy, to which they are pushed; use "
+             "local_proxy_variable=false or results=pushed",
+             where);
+    }
   }
   if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&node.synchronizer)) {
     if (kind_of(node.synchronizer) == SynchronizerKind::kLibrary &&
@@ -97,6 +103,11 @@ void check_norm(const std::string& variable, const std::string& lag, const std::
        where, variable, lag, what);
 }
 
+bool asks(const strategy::Synchronizer& synchronizer) {
+  const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer);
+  return ps != nullptr && ps->delivery == program::Delivery::kAsked;
+}
+
 void check_node(const strategy::NodeConfig& node, const std::string& where) {
   if (node.needed && !(std::isfinite(node.needed->value) && node.needed->value >= 0)) {
     fail(ErrorCode::kUsage, "{}: '{}' is needed at {} s, a time from 0 on expected", where,
@@ -123,6 +134,12 @@ void check_node(const strategy::NodeConfig& node, const std::string& where) {
       fail(ErrorCode::kInfeasible,
            "{}: shards '{}' and '{}' are updated at different places. Use one update_at for all "
            "shards of a variable.",
+           where, part.name, node.parts.front().name);
+    }
+    if (asks(part.synchronizer) != asks(node.parts.front().synchronizer)) {
+      fail(ErrorCode::kInfeasible,
+           "{}: the results of shards '{}' and '{}' are asked for in part. Use results=asked for "
+           "all shards of a variable or for none.",
            where, part.name, node.parts.front().name);
     }
     if (strategy::compression_of(part.synchronizer) !=

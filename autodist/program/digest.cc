@@ -68,6 +68,7 @@ class ProgramEncoder {
     out_.add(dense.route);
     encode(dense.up);
     encode(dense.down);
+    out_.add(dense.delivery);
   }
   void encode(const Rows& rows) { out_.add(rows.transfer); }
   void encode(const Factors& /*factors*/) {}

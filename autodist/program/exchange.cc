@@ -13,7 +13,8 @@ std::string codec(const char* key, const Compression& compression) {
 std::string text_of(const Dense& dense) {
   const std::string route =
       dense.route == Route::kDirect ? "" : fmt::format(" route={}", name_of(dense.route));
-  return "dense" + route + codec("up", dense.up) + codec("down", dense.down);
+  return "dense" + route + codec("up", dense.up) + codec("down", dense.down) +
+         (dense.delivery == Delivery::kAsked ? " asked" : "");
 }
 std::string text_of(const Rows& rows) { return "rows=" + name_of(rows.transfer); }
 std::string text_of(const Factors& /*factors*/) { return "factors"; }

@@ -25,14 +25,19 @@ enum class Route : std::uint8_t {
 };
 std::string name_of(Route route);  // "direct", "proxies", "nodes", "tree", "ring"
 
+// How results get to the members: sent as soon as they are made, or asked for by each member before
+// a step's first use, so that nobody needs room for them before.
+enum class Delivery : std::uint8_t { kPushed, kAsked };
+
 // All elements of the slice.
 struct Dense {
   Route route = Route::kDirect;
-  Compression up = {};    // of contributions
-  Compression down = {};  // of the averaged gradient, where every rank updates
+  Compression up = {};                    // of contributions
+  Compression down = {};                  // of the averaged gradient, where every rank updates
+  Delivery delivery = Delivery::kPushed;  // kAsked: of parameters, on the direct route
 
   friend bool operator==(const Dense& a, const Dense& b) {
-    return a.route == b.route && a.up == b.up && a.down == b.down;
+    return a.route == b.route && a.up == b.up && a.down == b.down && a.delivery == b.delivery;
   }
 };
 

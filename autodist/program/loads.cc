@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 namespace autodist::program {
 namespace {
@@ -32,6 +33,10 @@ Bytes averaged_bytes(const Compression& down, const SliceSize& size) {
   return std::min(size.bytes(), one * size.members);
 }
 
+bool is_asked(const Dense* dense) {
+  return dense != nullptr && dense->delivery == Delivery::kAsked;
+}
+
 Loads loads_of(const Dense& dense, bool makes_parameters, const SliceSize& size) {
   const Bytes whole = size.bytes();
   Loads loads;
@@ -40,6 +45,10 @@ Loads loads_of(const Dense& dense, bool makes_parameters, const SliceSize& size)
   loads.summed = whole;
   if (has_codec(dense.up)) loads.decoded = whole;
   if (has_codec(dense.down)) loads.encoded = whole;
+  if (is_asked(&dense)) {
+    loads.asked = Bytes(kRowNumber);  // the slice is one row
+    loads.fetched = std::exchange(loads.result, Bytes{});
+  }
   return loads;
 }
 
@@ -93,7 +102,9 @@ MessageForm contribution_form(const Exchange& exchange) {
 }
 
 MessageForm result_form(const Exchange& exchange) {
-  if (const auto* dense = payload<Dense>(exchange)) return {Layout::kElements, dense->down};
+  const auto* dense = payload<Dense>(exchange);
+  if (is_asked(dense)) return {Layout::kNothing};
+  if (dense != nullptr) return {Layout::kElements, dense->down};
   if (payload<Factors>(exchange) != nullptr) return {Layout::kElements};
   const auto* rows = payload<Rows>(exchange);
   const bool fetched = rows != nullptr && rows->transfer == RowTransfer::kFetch;
@@ -114,7 +125,8 @@ bool makes_parameters(const Exchange& exchange) {
 
 bool keeps_whole_copies(const Exchange& exchange) {
   const auto* rows = payload<Rows>(exchange);
-  return rows == nullptr || rows->transfer != RowTransfer::kFetch;
+  const bool fetched = rows != nullptr && rows->transfer == RowTransfer::kFetch;
+  return !fetched && !is_asked(payload<Dense>(exchange));
 }
 
 std::optional<std::uint32_t> lag_of(const Exchange& exchange) {

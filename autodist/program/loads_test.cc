@@ -33,6 +33,19 @@ TEST(Loads, OfAllElementsAreTheirBytesBothWays) {
   EXPECT_EQ(loads.together, 4);
 }
 
+TEST(Loads, OfResultsThatAreAskedForComeAsAnAnswer) {
+  Dense dense;
+  dense.delivery = Delivery::kAsked;
+  const Slices exchange = by_versions(dense);
+  const Loads loads = loads_of(exchange, table());
+  EXPECT_EQ(loads.contribution, Bytes(3200));
+  EXPECT_EQ(loads.result, Bytes(0));
+  EXPECT_EQ(loads.asked, Bytes(8));
+  EXPECT_EQ(loads.fetched, Bytes(3200));
+  EXPECT_FALSE(keeps_whole_copies(exchange));
+  EXPECT_EQ(to_string(exchange), "dense asked update=owner");
+}
+
 TEST(Loads, OfACodecComeBackEncodedWhereAveragesDo) {
   const Loads parameters = loads_of(by_versions(Dense{Route::kDirect, kHalf}), table());
   EXPECT_EQ(parameters.contribution, Bytes(1600));

@@ -120,8 +120,8 @@ struct VariablePlan {
 struct Gate {  // waits for the version of the variable that this step may use
   ir::VariableId variable;
 };
-// Asks the owners for the rows that the step reads, by the values that hold their numbers; the
-// variable's gate waits for them.
+// Asks the owners for the rows that the step reads, by the values that hold their numbers, or for
+// the whole variable (no values); the variable's gate waits for them.
 struct Fetch {
   ir::VariableId variable;
   std::vector<ir::ValueId> rows;

@@ -138,7 +138,8 @@ class ProgramPrinter {
   std::string line(const Fetch& fetch) const {
     std::vector<std::string> rows;
     for (ir::ValueId value : fetch.rows) rows.push_back(names_.of(value));
-    return fmt::format("fetch       {} rows {}", name(fetch.variable), fmt::join(rows, ", "));
+    const char* which = rows.empty() ? "" : " rows ";
+    return fmt::format("fetch       {}{}{}", name(fetch.variable), which, fmt::join(rows, ", "));
   }
   std::string line(const KeepFactors& keep) const {
     return fmt::format("keep        {} = {} x {}", name(keep.variable), names_.of(keep.left),

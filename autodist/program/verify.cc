@@ -108,6 +108,10 @@ class TableVerifier {
     check(dense.down, name);
     AD_CHECK(dense.down == Compression{} || !makes_parameters(slice.exchange))
         << name << " has parameters that come back compressed";
+    AD_CHECK(dense.delivery == Delivery::kPushed ||
+             (dense.route == Route::kDirect && makes_parameters(slice.exchange) &&
+              slice.pieces.size() == 1))
+        << name << " is asked for, and fused, passed on or updated at every rank";
     if (dense.route == Route::kDirect) return;
     const std::optional<std::uint32_t> lag = lag_of(slice.exchange);
     AD_CHECK(lag) << name << " travels asynchronously, and not directly";
@@ -174,6 +178,8 @@ class TableVerifier {
         AD_CHECK(part.payload == first.payload || (std::holds_alternative<Dense>(part.payload) &&
                                                    std::holds_alternative<Dense>(first.payload)))
             << variable << " has parts that travel in two ways";
+        AD_CHECK(keeps_whole_copies(part) == keeps_whole_copies(first))
+            << variable << " is asked for in part";
       }
       AD_CHECK(!plan.clip || lag_of(program_.exchange(ir::VariableId(i))) == 0)
           << variable << " is stale or asynchronous, and clipped by a norm";
@@ -276,7 +282,9 @@ class RoleVerifier {
     const std::string& variable = name(fetch.variable);
     AD_CHECK(!keeps_whole_copies(program_.exchange(fetch.variable))) << variable << " is fetched";
     AD_CHECK(!gate_[fetch.variable.value]) << variable << " is fetched behind its gate";
-    AD_CHECK(rows_read(graph_, fetch.variable) == fetch.rows)
+    const bool whole =
+        contribution_form(program_.exchange(fetch.variable)).layout == Layout::kElements;
+    AD_CHECK(whole ? fetch.rows.empty() : rows_read(graph_, fetch.variable) == fetch.rows)
         << "the fetch of " << variable << " names other rows than the step reads";
     const ir::History history(graph_);
     for (ir::ValueId rows : fetch.rows) {

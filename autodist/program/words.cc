@@ -19,6 +19,7 @@ constexpr Words kReturned{"rows returned",
 constexpr Words kGathered{"rows to every replica",
                           "Its gradient is sparse: every replica gets the rows that a batch "
                           "touched."};
+constexpr Words kAsked{"asked for", "Ranks ask its owner for it before a step's first use."};
 constexpr Words kFactors{"as two factors",
                          "Its gradient is a product: two factors travel in its place."};
 constexpr Words kLibrary{"", "A library reduces it together with its group."};
@@ -35,6 +36,8 @@ Words words_of(const Exchange& exchange) {
   const auto* slices = std::get_if<Slices>(&exchange);
   if (slices == nullptr) return {};
   if (std::holds_alternative<Factors>(slices->payload)) return kFactors;
+  const auto* dense = std::get_if<Dense>(&slices->payload);
+  if (dense != nullptr && dense->delivery == Delivery::kAsked) return kAsked;
   const std::optional<RowTransfer> transfer = transfer_of(exchange);
   if (!transfer) return {};
   switch (*transfer) {

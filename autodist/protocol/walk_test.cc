@@ -423,6 +423,18 @@ TEST(EveryOrder, OfFetchedRowsGivesThemOnceTheOwnerHasTheVersion) {
   EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, rows)}), options).ends, 1U);
 }
 
+TEST(EveryOrder, OfResultsThatAreAskedForGivesThemOnceTheOwnerHasTheVersion) {
+  program::Dense dense;
+  dense.delivery = program::Delivery::kAsked;
+  Walk::Options options;
+  options.fetches = true;
+  EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, exchanged(dense))}), options).ends, 1U);
+  EXPECT_EQ(
+      Walk(small_program(2, 2, {owned_by(0, exchanged(dense, program::Versions{1}))}), options)
+          .ends,
+      1U);
+}
+
 TEST(EveryOrder, OfAClipUpdatesEachSliceOnceAfterAllSumsAreKnown) {
   const Walk walk(small_program(2, 2, {owned_by(0), owned_by(1, {}, {1})}, /*clipped=*/true), {1});
   EXPECT_EQ(walk.ends, 1U);

@@ -105,7 +105,7 @@ void JobTables::add_variables(const program::Program& program, const CostModel& 
       table.needed = std::min(table.needed, slices[slice.value].needed);
     }
     double copied = bytes;
-    if (layout == program::Layout::kRows) {
+    if (layout == program::Layout::kRows || table.fetched) {
       copied = 0;
       double fetched = 0;
       double contributed = 0;
@@ -115,7 +115,7 @@ void JobTables::add_variables(const program::Program& program, const CostModel& 
         contributed += static_cast<double>(slices[slice.value].contribution);
       }
       table.rows_seconds = seconds_for(fetched, engine.install_bytes_per_s);
-      table.staged = static_cast<std::int64_t>(contributed);
+      if (layout == program::Layout::kRows) table.staged = static_cast<std::int64_t>(contributed);
     }
     table.install_seconds = job.variables[i].updates_here
                                 ? table.update_seconds

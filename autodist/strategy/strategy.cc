@@ -16,9 +16,9 @@
 namespace autodist::strategy {
 
 bool operator==(const PsSynchronizer& a, const PsSynchronizer& b) {
-  return std::tie(a.reduction_destination, a.local_replication, a.sync, a.staleness,
-                  a.compression) ==
-         std::tie(b.reduction_destination, b.local_replication, b.sync, b.staleness, b.compression);
+  return std::tie(a.reduction_destination, a.local_replication, a.sync, a.staleness, a.compression,
+                  a.delivery) == std::tie(b.reduction_destination, b.local_replication, b.sync,
+                                          b.staleness, b.compression, b.delivery);
 }
 
 bool operator==(const AllReduceSynchronizer& a, const AllReduceSynchronizer& b) {

@@ -25,6 +25,8 @@ struct PsSynchronizer {
   bool sync = true;
   std::int32_t staleness = 0;
   program::Compression compression = {};  // field 100: of the gradients, not of what comes back
+  // Field 101: of a dense variable.
+  program::Delivery delivery = program::Delivery::kPushed;
 
   friend bool operator==(const PsSynchronizer&, const PsSynchronizer&);
 };

@@ -37,6 +37,7 @@ void write(const NodeConfig& node, proto::Strategy::Node& out) {
     to.set_staleness(ps->staleness);
     if (ps->compression != program::Compression{})
       write(ps->compression, *to.mutable_compression());
+    to.set_results_asked(ps->delivery == program::Delivery::kAsked);
   }
   if (const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&node.synchronizer)) {
     proto::AllReduceSynchronizer& to = *out.mutable_allreducesynchronizer();
@@ -111,9 +112,13 @@ NodeConfig read(const proto::Strategy::Node& node, const std::string& where, int
   result.name = node.var_name();
   if (node.has_pssynchronizer()) {
     const proto::PSSynchronizer& from = node.pssynchronizer();
-    result.synchronizer =
-        PsSynchronizer{from.reduction_destination(), from.local_replication(), from.sync(),
-                       from.staleness(), read(from.compression(), here)};
+    result.synchronizer = PsSynchronizer{
+        from.reduction_destination(),
+        from.local_replication(),
+        from.sync(),
+        from.staleness(),
+        read(from.compression(), here),
+        from.results_asked() ? program::Delivery::kAsked : program::Delivery::kPushed};
   } else if (node.has_allreducesynchronizer()) {
     const proto::AllReduceSynchronizer& from = node.allreducesynchronizer();
     AllReduceSynchronizer to;

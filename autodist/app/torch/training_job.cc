@@ -77,7 +77,8 @@ void check_shareable(const JobStep& step, ir::VariableId id) {
   const program::Exchange exchange = program.exchange(id);
   if (!lag_of(exchange)) refuse("is asynchronous here; use sync=true");
   if (!keeps_whole_copies(exchange)) {
-    refuse("its rows are fetched here; use local_proxy_variable=true");
+    refuse(
+        "is asked for before each step here; use local_proxy_variable=true or results=pushed");
   }
   for (const program::SliceId slice : program.plan(id).slices) {
     if (!program.computes(program.slice(slice).owner)) {

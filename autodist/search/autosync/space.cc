@@ -80,9 +80,9 @@ Choice choice_of(const strategy::Synchronizer& synchronizer) {
   return choice;
 }
 
-bool is_asynchronous(const strategy::Synchronizer& synchronizer) {
+bool is_beyond_choices(const strategy::Synchronizer& synchronizer) {
   const auto* ps = std::get_if<PsSynchronizer>(&synchronizer);
-  return ps != nullptr && !ps->sync;
+  return ps != nullptr && (!ps->sync || ps->delivery != program::Delivery{});
 }
 
 }  // namespace
@@ -375,7 +375,7 @@ std::optional<Point> Space::point_of(const strategy::Strategy& strategy) const {
     for (const strategy::Synchronizer* shard : shards) {
       Choice same = choice_of(*shard);
       const auto place = place_of(*shard);
-      if (is_asynchronous(*shard) || !place || same.way != choice.way ||
+      if (is_beyond_choices(*shard) || !place || same.way != choice.way ||
           same.update_at != choice.update_at || same.staleness != choice.staleness ||
           !(same.compression == choice.compression)) {
         return {};

@@ -100,7 +100,8 @@ class Space {
                                               const passes::ExchangeFacts& facts) const {
     return passes::exchange_of(synchronizer_of(choice, choice.places.front()), facts);
   }
-  // Nothing where the space cannot say what the strategy says (sync=false, shards that differ).
+  // Nothing where the space cannot say what the strategy says (sync=false, results that are asked
+  // for, shards that differ).
   [[nodiscard]] std::optional<Point> point_of(const strategy::Strategy& strategy) const;
 
  private:

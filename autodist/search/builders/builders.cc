@@ -62,7 +62,8 @@ Options operator+(Options options, const Options& more) {
 }
 
 const Options kCompressor{{"compressor", "NoneCompressor"}, {"density", "0.01"}};
-const Options kPs{{"local_proxy_variable", "false"}, {"sync", "true"}, {"staleness", "0"}};
+const Options kPs{
+    {"local_proxy_variable", "false"}, {"sync", "true"}, {"staleness", "0"}, {"results", "pushed"}};
 const Options kChunk{{"chunk_size", "128"}};
 const Options kAlgorithm{{"algorithm", "by_spec"},
                          {"update_at", "every_rank"},
@@ -102,7 +103,8 @@ const std::vector<Builder>& builders() {
        Options{{"partition_bytes", "4096000"}} + kCompressor, build_byteps},
       {"P3", "shards of at most slice_parameters, dealt out to the servers in turn",
        Options{{"slice_parameters", "50000"}} + kCompressor, build_p3},
-      {"DDP-like", "all-reduce in buckets, the last variables first: PyTorch's DDP's, as AutoDist runs it",
+      {"DDP-like",
+       "all-reduce in buckets, the last variables first: PyTorch's DDP's, as AutoDist runs it",
        Options{{"bucket_mib", "25"}, {"first_bucket_mib", "1"}} + kAlgorithm + kCompressor,
        build_ddp_like},
       {"Horovod-like",

@@ -117,6 +117,9 @@ PsSynchronizer ps_of(const BuilderOptions& options) {
   ps.local_replication = truth(options, "local_proxy_variable");
   ps.sync = truth(options, "sync");
   ps.staleness = whole(options, "staleness", 0);
+  ps.delivery = one_of<program::Delivery>(
+      options, "results",
+      {{"pushed", program::Delivery::kPushed}, {"asked", program::Delivery::kAsked}});
   if (ps.staleness > 0 && !ps.sync) {
     fail(ErrorCode::kUsage, "builder: staleness={} needs sync=true", ps.staleness);
   }
