@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "autodist/app/planning.h"
+#include "autodist/app/defaults.h"
 #include "autodist/base/error.h"
 
 namespace autodist::app {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/archive.h"
-#include "autodist/app/planning.h"
+#include "autodist/app/defaults.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"

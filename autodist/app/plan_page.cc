@@ -5,10 +5,11 @@
 #include <utility>
 
 #include "autodist/app/alternatives.h"
+#include "autodist/app/defaults.h"
 #include "autodist/app/explanation.h"
-#include "autodist/app/planning.h"
 #include "autodist/app/prediction.h"
 #include "autodist/base/error.h"
+#include "autodist/search/builders/builders.h"
 
 namespace autodist::app {
 namespace {

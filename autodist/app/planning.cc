@@ -1,8 +1,8 @@
 #include "autodist/app/planning.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "autodist/app/encryption.h"
 #include "autodist/app/searching.h"
 #include "autodist/base/error.h"
 
@@ -28,7 +28,7 @@ strategy::Strategy searched(const StrategyRequest& request, const ir::Graph& gra
                             const cluster::Cluster& cluster) {
   SearchRequest how;
   how.passes.cpu_only = request.cpu_only;
-  how.passes.encrypted = encrypts_by_default(cluster);
+  how.passes.encrypted = encrypts(Encryption::kAuto, cluster);
   how.calibration = request.calibration;
   return search_plan(std::make_shared<const ir::Graph>(graph), cluster, how).strategy;
 }
@@ -41,15 +41,6 @@ strategy::Strategy made(const StrategyRequest& request, const ir::Graph& graph,
 }
 
 }  // namespace
-
-void set_id(strategy::Strategy& strategy) {
-  if (!strategy.id.empty()) return;
-  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
-  strategy.id =
-      strategy::make_id(std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count());
-}
-
-bool encrypts_by_default(const cluster::Cluster& cluster) { return cluster.nodes.size() > 1; }
 
 std::string source_of(const StrategyRequest& request) {
   if (!request.file.empty()) return request.file;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "autodist/app/defaults.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/graph.h"
 #include "autodist/search/builders/builders.h"
@@ -15,11 +16,6 @@
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::app {
-
-// AutoDist's default.
-inline const std::string kDefaultBuilder = "PSLoadBalancing";
-// What stands in a builder's place for the search (docs/autosync.md).
-inline const std::string kSearch = "auto";
 
 struct StrategyRequest {
   std::string builder = kDefaultBuilder;  // "NAME" or "NAME:key=value,…", or kSearch
@@ -32,9 +28,6 @@ struct StrategyRequest {
   bool cpu_only = false;
 };
 
-// Whether a job there encrypts what its ranks say to each other, unless it is told.
-bool encrypts_by_default(const cluster::Cluster& cluster);
-
 // Where a strategy comes from, for messages: the file's path, "search" or "builder NAME".
 std::string source_of(const StrategyRequest& request);
 
@@ -43,9 +36,6 @@ std::string source_of(const StrategyRequest& request);
 strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Graph& graph,
                                    const cluster::Cluster& cluster,
                                    std::vector<std::string>& warnings);
-
-// A new id, where the strategy has none.
-void set_id(strategy::Strategy& strategy);
 
 // A step of the plan as it stands, or why there is no prediction: a graph that was read without
 // times, on devices that the cluster does not describe. Throws as sim::check_devices does.

@@ -5,6 +5,7 @@
 
 #include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/encryption.h"
 #include "autodist/app/explanation.h"
 #include "autodist/app/planning.h"
 #include "autodist/app/stop_signal.h"
@@ -36,7 +37,7 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
   const std::atomic<bool>& stop = watch_stop_signals();
   request.options.stop = [&stop] { return stop.load(); };
   request.passes.cpu_only = arguments.cpu_only;
-  request.passes.encrypted = encrypts_by_default(cluster);
+  request.passes.encrypted = encrypts(Encryption::kAuto, cluster);
   request.calibration = chosen.calibration;
   const Explanation explanation = explain(graph, cluster, strategy, request);
   if (console.json) {

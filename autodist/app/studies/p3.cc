@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "autodist/app/archive.h"
+#include "autodist/app/studies/strategies.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/search/builders/builders.h"
 #include "autodist/sim/device_table.h"
@@ -31,14 +32,6 @@ cluster::Cluster machines(std::int64_t count, double gbit_per_s) {
     cluster.nodes.push_back(node);
   }
   return cluster;
-}
-
-// First in, first out: what is complete first is needed first.
-void forget_priorities(strategy::Strategy& strategy, const ir::Graph& graph) {
-  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
-    const auto& complete = graph.variables[i].gradient_complete;
-    strategy.nodes[i].needed = Seconds(complete ? static_cast<double>(complete->value) : 0);
-  }
 }
 
 // Whole tensors, each to the server with the fewest bytes so far; big ones in even parts, one per

@@ -17,14 +17,6 @@ namespace {
 
 constexpr Bytes kUncutMessages{std::int64_t{1} << 40};
 
-// What is complete first leaves first.
-void forget_priorities(strategy::Strategy& strategy, const ir::Graph& graph) {
-  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
-    const auto& complete = graph.variables[i].gradient_complete;
-    strategy.nodes[i].needed = Seconds(complete ? static_cast<double>(complete->value) : 0);
-  }
-}
-
 Seconds step_of(const OwnSystem& system, const std::shared_ptr<const ir::Graph>& graph,
                 const cluster::Cluster& cluster, const sim::CostOptions& how) {
   passes::Options options;
@@ -73,6 +65,13 @@ std::string systems_table(const std::vector<StrategyRow>& rows, bool with_second
 }
 
 }  // namespace
+
+void forget_priorities(strategy::Strategy& strategy, const ir::Graph& graph) {
+  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+    const auto& complete = graph.variables[i].gradient_complete;
+    strategy.nodes[i].needed = Seconds(complete ? static_cast<double>(complete->value) : 0);
+  }
+}
 
 const std::vector<StrategyCase>& strategy_cases() {
   static const std::vector<StrategyCase> cases{{"ncf", "ncf", 256, true},

@@ -27,6 +27,9 @@ struct StrategyCase {
 };
 const std::vector<StrategyCase>& strategy_cases();
 
+// First in, first out: what is complete first is needed first.
+void forget_priorities(strategy::Strategy& strategy, const ir::Graph& graph);
+
 // A system as it runs by itself.
 struct OwnSystem {
   std::string name;
@@ -87,8 +90,8 @@ std::vector<StrategyRow> compare_all(const std::string& folder,
 // The figures of docs/benchmarks/search.md by name.
 std::map<std::string, double> strategy_figures(const std::vector<StrategyRow>& rows);
 std::string strategy_table(const std::vector<StrategyRow>& rows);
-// `timed`: the budget is a time, so the page says what each search took. One in simulations makes the
-// same page on every machine.
+// `timed`: the budget is a time, so the page says what each search took. One in simulations makes
+// the same page on every machine.
 std::string strategy_page(const std::vector<StrategyRow>& rows, const std::string& budget,
                           bool timed);
 

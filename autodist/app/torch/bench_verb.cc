@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/cli/plan.h"
 #include "autodist/app/subprocess.h"
 #include "autodist/app/torch/bench.h"
 #include "autodist/app/torch/torch_verbs.h"
@@ -84,7 +85,7 @@ void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
       ->group(kRankOptions);
   verb.add_option("--slice-bytes", sync.slice_bytes, "sync-rank: 0 for the default")
       ->group(kRankOptions);
-  declare_encryption(verb, sync.encryption);
+  declare_encryption(verb, sync.encryption, "as of train");
   verb.add_option("--window-bytes", sync.window_bytes, "sync-rank: 0 for the default")
       ->group(kRankOptions);
   verb.add_option("--warmup", sync.warmup, "steps that are not counted")->group(kRankOptions);

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "autodist/app/defaults.h"
 #include "autodist/app/history.h"
 #include "autodist/app/link_tuning.h"
-#include "autodist/app/planning.h"
 #include "autodist/app/prediction.h"
 #include "autodist/app/searching.h"
 #include "autodist/comm/agreement.h"
@@ -37,7 +37,9 @@ class JobSearch {
     };
     request.passes = what_.passes;
     request.costs.micro_batches = what_.passes.micro_batches;
-    request.calibration = sim::read_calibration(job_.specification());
+    request.calibration = settings_.calibration ? *settings_.calibration
+                                                : sim::read_calibration(job_.specification());
+    request.ranker = settings_.ranker;
     request.history = settings_.history;
     request.links = links_;
     SearchedPlan plan = search_plan(what_.graph, job_.cluster(), request);

@@ -16,7 +16,6 @@
 #include "autodist/app/machine.h"
 #include "autodist/app/meeting_point.h"
 #include "autodist/app/open_files.h"
-#include "autodist/app/planning.h"
 #include "autodist/base/digest.h"
 #include "autodist/base/error.h"
 #include "autodist/cluster/address.h"
@@ -61,11 +60,6 @@ StartedRanks::Output prefixed_lines() {
 }
 
 }  // namespace
-
-bool encrypts(Encryption encryption, const cluster::Cluster& cluster) {
-  if (encryption != Encryption::kAuto) return encryption == Encryption::kOn;
-  return encrypts_by_default(cluster);
-}
 
 void say_line(const std::string& line) { std::cerr << "autodist: " + line + "\n"; }
 
@@ -236,11 +230,12 @@ void JoinedJob::keep_freed_memory() {
 
 void JoinedJob::check_size(const JobPlace& place, const std::string& specification) const {
   if (place.size != size_ && place.started_by != 0) {
-    fail(ErrorCode::kUsage,
-         "AutoDist: rank {} was started for a job of {} ranks, and the first one that its program "
-         "makes is '{}' with {}. Ranks that a chief starts run its program from the begin: make one "
-         "job in it, or let a launcher start the ranks (autodist run, torchrun, mpirun)",
-         place.rank, place.size, specification, size_);
+    fail(
+        ErrorCode::kUsage,
+        "AutoDist: rank {} was started for a job of {} ranks, and the first one that its program "
+        "makes is '{}' with {}. Ranks that a chief starts run its program from the begin: make one "
+        "job in it, or let a launcher start the ranks (autodist run, torchrun, mpirun)",
+        place.rank, place.size, specification, size_);
   }
   if (place.size != size_) {
     fail(ErrorCode::kUsage, "environment: AUTODIST_SIZE={}, but {} has {} ranks", place.size,
@@ -358,13 +353,13 @@ void JoinedJob::join_launched(const Launched& launched, const Environment& envir
 void JoinedJob::join_at_meeting(const std::string& folder, const std::string& job_id) {
   std::optional<Meeting> stale;
   while (true) {
-    const Meeting meeting = wait_for_meeting(folder, job_id, options_.join_limit, stale,
-                                             [this] { look_around(); });
+    const Meeting meeting =
+        wait_for_meeting(folder, job_id, options_.join_limit, stale, [this] { look_around(); });
     place_.chief_port = meeting.port;
     place_.key = meeting.key;
     place_.chief_address = meeting.address;
-    place_.own_address = is_this_machine(meeting.address) ? meeting.address
-                                                          : address_towards(meeting.address);
+    place_.own_address =
+        is_this_machine(meeting.address) ? meeting.address : address_towards(meeting.address);
     comm::RendezvousOptions options = rendezvous();
     bool in_vain = true;
     options.while_waiting = [&](const std::string&, Seconds) {

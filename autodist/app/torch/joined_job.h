@@ -24,9 +24,6 @@
 
 namespace autodist::app {
 
-// Whether what ranks say to each other is encrypted.
-bool encrypts(Encryption encryption, const cluster::Cluster& cluster);
-
 // A whole line for the user, on standard error.
 void say_line(const std::string& line);
 
@@ -105,7 +102,7 @@ class JoinedJob {
   std::unique_ptr<comm::Transport> transport_;
   comm::LiveTransport* live_ = nullptr;  // the same, where there are others
   std::shared_ptr<const void> one_job_;  // while it lives, no other may start ranks
-  Seconds told_;  // for how long we had waited when we said so
+  Seconds told_;                         // for how long we had waited when we said so
 };
 
 }  // namespace autodist::app

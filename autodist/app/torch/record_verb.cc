@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "autodist/app/cli/plan.h"
 #include "autodist/app/data_set.h"
 #include "autodist/app/history.h"
 #include "autodist/app/launcher.h"
@@ -154,7 +155,7 @@ Action declare_record(CLI::App& verb) {
       ->check(CLI::Range(std::int64_t{0}, kMostCount));
   verb.add_option("--steps", arguments->lengths.steps, "steps that do (default 40)")
       ->check(CLI::Range(std::int64_t{1}, kMostCount));
-  declare_encryption(verb, arguments->encryption);
+  declare_encryption(verb, arguments->encryption, "as of train");
   verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));

@@ -16,13 +16,6 @@
 
 namespace autodist {
 
-Encryption encryption_from_name(const std::string& name) {
-  if (name == "auto") return Encryption::kAuto;
-  if (name == "on") return Encryption::kOn;
-  if (name == "off") return Encryption::kOff;
-  fail(ErrorCode::kUsage, "encrypt '{}': auto, on or off expected", name);
-}
-
 struct AutoDist::Impl : app::JoinedJob {
   using JoinedJob::JoinedJob;
 };

@@ -23,6 +23,8 @@
 #include <utility>
 #include <vector>
 
+#include "autodist/app/encryption.h"
+#include "autodist/app/search_settings.h"
 #include "autodist/base/job_ended.h"
 #include "autodist/base/units.h"
 #include "autodist/capture/training_step.h"
@@ -59,28 +61,6 @@ struct Adam : ir::Optimizer {
 };
 struct AdamW : ir::Optimizer {
   explicit AdamW(double lr = 1e-3, double weight_decay = 1e-2);
-};
-
-enum class Encryption : std::uint8_t { kAuto, kOn, kOff };
-// "auto", "on" or "off"; throws Error(kUsage) for another word.
-Encryption encryption_from_name(const std::string& name);
-
-// Of the search that finds a job's strategy (docs/autosync.md).
-struct SearchSettings {
-  std::string budget = "10s";  // a time, or a number of simulations
-  std::uint64_t seed = 0;
-  // Whether a plan may have all-reduces by a library, whose sums are not reproducible.
-  bool library = true;
-  // So many of the best plans run for real before the training, and the fastest is taken. The
-  // model's tensors are afterwards as they were.
-  std::int64_t trials = 0;
-  std::int64_t trial_warmup = 10;  // steps that are not counted
-  std::int64_t trial_steps = 40;   // steps that are
-  // A folder in which trials are kept, and from which the search learns; empty: none.
-  std::string history;
-  std::function<bool()> stop;  // asked often, at the chief: true takes the best so far
-  // At the chief: what was found, and what trials took, in lines that end.
-  std::function<void(const std::string& lines)> found;
 };
 
 struct JobOptions {
@@ -348,8 +328,9 @@ class Session {
   // destroy the session.
   void leave(const std::string& reason);
 
-  // For a rank that was told to stop (a signal): wishes that the job ends in order. The chief learns
-  // so within about a second, and is to leave its loop and call finish(). After the first step.
+  // For a rank that was told to stop (a signal): wishes that the job ends in order. The chief
+  // learns so within about a second, and is to leave its loop and call finish(). After the first
+  // step.
   void wish_for_the_end();
   // At the chief: a rank that wishes so, as far as is known.
   [[nodiscard]] std::optional<std::uint32_t> who_wishes_for_the_end() const;
