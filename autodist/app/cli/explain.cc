@@ -3,12 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
-#include "autodist/app/encryption.h"
-#include "autodist/app/explanation.h"
-#include "autodist/app/planning.h"
 #include "autodist/app/stop_signal.h"
+#include "autodist/planning/archive.h"
+#include "autodist/planning/encryption.h"
+#include "autodist/planning/explanation.h"
+#include "autodist/planning/planning.h"
 
 namespace autodist::app {
 namespace {

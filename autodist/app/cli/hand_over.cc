@@ -9,8 +9,8 @@
 #include <iostream>
 
 #include "autodist/app/blas_kernels.h"
-#include "autodist/app/wait_policy.h"
 #include "autodist/base/error.h"
+#include "autodist/job/wait_policy.h"
 
 namespace autodist::app {
 

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "autodist/app/cli/program.h"
-#include "autodist/app/defaults.h"
-#include "autodist/app/encryption.h"
-#include "autodist/app/search_settings.h"
+#include "autodist/planning/defaults.h"
+#include "autodist/planning/encryption.h"
+#include "autodist/planning/search_settings.h"
 
 namespace autodist::app {
 

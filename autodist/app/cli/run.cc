@@ -13,15 +13,15 @@
 #include <thread>
 
 #include "autodist/app/cli/light_verbs.h"
-#include "autodist/app/job.h"
-#include "autodist/app/launch.h"
-#include "autodist/app/machine.h"
-#include "autodist/app/remote.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/comm/rendezvous.h"
+#include "autodist/job/launch.h"
+#include "autodist/job/machine.h"
+#include "autodist/job/place.h"
+#include "autodist/job/remote.h"
 
 namespace autodist::app {
 namespace {

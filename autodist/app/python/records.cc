@@ -1,9 +1,9 @@
 // The files in which a session keeps what its steps were. The package's Records fills them.
 
-#include "autodist/app/launcher.h"
 #include "autodist/app/metrics.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/python/bindings.h"
+#include "autodist/job/launcher.h"
 #include "autodist/report/html/run_log.h"
 
 namespace autodist::python {

@@ -6,9 +6,9 @@
 
 #include "autodist/app/output_file.h"
 #include "autodist/app/torch/model_source.h"
-#include "autodist/app/torch/session_state.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/capture/export.h"
+#include "autodist/job/torch/session_state.h"
 
 namespace autodist::app {
 namespace {

@@ -10,14 +10,14 @@
 #include <utility>
 
 #include "autodist/app/cli/plan.h"
-#include "autodist/app/data_set.h"
-#include "autodist/app/history.h"
-#include "autodist/app/launcher.h"
-#include "autodist/app/link_tuning.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/app/torch/trial_subject.h"
 #include "autodist/base/error.h"
+#include "autodist/job/launcher.h"
+#include "autodist/planning/data_set.h"
+#include "autodist/planning/history.h"
+#include "autodist/planning/link_tuning.h"
 #include "autodist/search/learning/propose.h"
 
 namespace autodist::app {

@@ -18,7 +18,6 @@ Action declare_train(CLI::App& verb);
 Action declare_plan_by_trials(CLI::App& verb);
 Action declare_export(CLI::App& verb);
 Action declare_ckpt(CLI::App& verb);
-Action declare_bench(CLI::App& verb);
 Action declare_record(CLI::App& verb);
 
 }  // namespace autodist::app

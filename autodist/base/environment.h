@@ -1,0 +1,14 @@
+// The variables of a process, as a value: whoever reads them is told where they come from.
+
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace autodist {
+
+// What a variable holds; nothing where it is not set.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+
+}  // namespace autodist
