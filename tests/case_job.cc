@@ -8,8 +8,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "autodist/app/torch/session.h"
 #include "autodist/base/error.h"
-#include "autodist/job/torch/session.h"
 #include "tests/autodist_cases.h"
 
 namespace autodist {

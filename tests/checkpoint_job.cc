@@ -6,8 +6,8 @@
 
 #include <cstdio>
 
+#include "autodist/app/torch/session.h"
 #include "autodist/base/error.h"
-#include "autodist/job/torch/session.h"
 #include "tests/reference.h"
 
 namespace autodist {

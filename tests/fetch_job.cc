@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "autodist/job/torch/fit.h"
+#include "autodist/app/torch/fit.h"
 #include "tests/reference.h"
 
 namespace autodist {

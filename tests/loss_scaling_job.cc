@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "autodist/app/torch/session.h"
 #include "autodist/base/error.h"
-#include "autodist/job/torch/session.h"
 #include "tests/reference.h"
 
 namespace autodist {

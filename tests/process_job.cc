@@ -5,9 +5,9 @@
 
 #include <cstdio>
 
+#include "autodist/app/torch/session.h"
 #include "autodist/base/digest.h"
 #include "autodist/base/error.h"
-#include "autodist/job/torch/session.h"
 #include "tests/reference.h"
 
 namespace autodist {

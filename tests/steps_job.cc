@@ -10,9 +10,9 @@
 #include <cstdlib>
 #include <map>
 
+#include "autodist/app/torch/session.h"
 #include "autodist/base/error.h"
 #include "autodist/exec/replay.h"
-#include "autodist/job/torch/session.h"
 #include "tests/reference.h"
 
 namespace autodist {

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "autodist/app/blas_kernels.h"
+#include "autodist/app/this_process.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/units.h"

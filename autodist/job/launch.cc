@@ -171,18 +171,19 @@ CommandLine own_command_line() {
   return command;
 }
 
-RankProcess here(const CommandLine& command, const JobPlace& place) {
+RankProcess here(const CommandLine& command, const JobPlace& place,
+                 const std::vector<std::string>& inherited) {
   constexpr int kKeyDescriptor = 3;
   RankProcess process;
   process.rank = place.rank;
   process.command = command;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (!names_a_place(*entry)) process.environment.emplace_back(*entry);
+  for (const std::string& each : inherited) {
+    if (!names_a_place(each)) process.environment.push_back(each);
   }
   for (const std::string& each : place_variables(place, kKeyDescriptor)) {
     process.environment.push_back(each);
   }
-  if (!says_how_to_wait(process_environment())) {
+  if (!says_how_to_wait(environment_of(inherited))) {
     process.environment.push_back(std::string(kWaitPolicy) + "=" + kPassive);
   }
   process.input = place.key;

@@ -36,8 +36,10 @@ struct RankProcess {
   int input_descriptor = 0;
 };
 
-// A rank on this machine; the key goes by descriptor.
-RankProcess here(const CommandLine& command, const JobPlace& place);
+// A rank on this machine; the key goes by descriptor. It inherits these variables, but for another
+// rank's place.
+RankProcess here(const CommandLine& command, const JobPlace& place,
+                 const std::vector<std::string>& inherited = {});
 
 class Guardian;
 

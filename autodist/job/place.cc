@@ -6,7 +6,6 @@
 
 #include <array>
 #include <charconv>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -58,14 +57,6 @@ std::string read_key(int descriptor) {
 }
 
 }  // namespace
-
-Environment process_environment() {
-  return [](const std::string& name) -> std::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    if (value == nullptr) return std::nullopt;
-    return value;
-  };
-}
 
 std::uint32_t number_of(const std::string& name, const std::string& text, std::uint32_t largest) {
   std::uint32_t value = 0;

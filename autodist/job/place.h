@@ -34,9 +34,6 @@ struct JobPlace {
   std::uint32_t started_by = 0;  // the process of the chief that started this rank for its one job
 };
 
-// The process's own environment.
-Environment process_environment();
-
 // `text`, which variable `name` holds, as a number. Throws Error(kUsage).
 std::uint32_t number_of(const std::string& name, const std::string& text, std::uint32_t largest);
 

@@ -10,8 +10,6 @@
 #include "autodist/job/subprocess.h"
 #include "autodist/job/wait_policy.h"
 
-extern char** environ;
-
 namespace autodist::app {
 namespace {
 
@@ -88,11 +86,11 @@ std::vector<std::string> ssh_command(const cluster::Node& node, const cluster::S
   return command;
 }
 
-RemoteProgram this_program() {
-  RemoteProgram program{own_command_line(), std::filesystem::current_path().string(), {}};
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (is_carried(*entry)) program.environment.emplace_back(*entry);
-  }
+RemoteProgram this_program(const std::vector<std::string>& variables) {
+  RemoteProgram program{
+      own_command_line(), std::filesystem::current_path().string(), {}, variables};
+  std::copy_if(variables.begin(), variables.end(), std::back_inserter(program.environment),
+               is_carried);
   return program;
 }
 
@@ -163,7 +161,7 @@ std::vector<RankProcess> rank_processes(const cluster::Cluster& cluster, bool cp
     JobPlace place = chief;
     place.rank = static_cast<std::uint32_t>(processes.size());
     if (cluster.nodes.size() == 1 || is_this_machine(node.address)) {
-      processes.push_back(here(program.command, place));
+      processes.push_back(here(program.command, place, program.inherited));
       continue;
     }
     place.own_address.clear();  // it knows better from where it reaches the chief

@@ -24,13 +24,14 @@ std::vector<std::string> ssh_command(const cluster::Node& node, const cluster::S
 // What every rank of a job is started as.
 struct RemoteProgram {
   CommandLine command;
-  std::string folder;                    // working directory
-  std::vector<std::string> environment;  // "NAME=value"
+  std::string folder;                       // working directory
+  std::vector<std::string> environment;     // "NAME=value", on other machines
+  std::vector<std::string> inherited = {};  // the same on this one
 };
-// This process, its folder, and what it carries along of its environment: AUTODIST_*, OMP_*, MKL_*,
-// OPENBLAS_*, NCCL_*, GLOO_*, TORCH_*, LD_LIBRARY_PATH and PYTHONPATH; not a rank's place, nor
-// OPENBLAS_CORETYPE, which is this CPU's.
-RemoteProgram this_program();
+// This process, its folder, and of its environment (`variables`) what it carries along to other
+// machines: AUTODIST_*, OMP_*, MKL_*, OPENBLAS_*, NCCL_*, GLOO_*, TORCH_*, LD_LIBRARY_PATH and
+// PYTHONPATH; not a rank's place, nor OPENBLAS_CORETYPE, which is this CPU's.
+RemoteProgram this_program(const std::vector<std::string>& variables);
 
 // The script of one rank. `key` stands in it; for people it is shown as dots.
 std::string script_of(const RemoteProgram& program, const cluster::SshConfig& ssh,

@@ -2,6 +2,7 @@
 // other benchmarks are autodist-torch's.
 
 #include "autodist/studies/bench.h"
+#include "autodist/app/this_process.h"
 
 #include <unistd.h>
 
@@ -14,7 +15,6 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
-#include "autodist/job/place.h"
 #include "autodist/planning/archive.h"
 #include "autodist/studies/p3.h"
 #include "autodist/studies/placement_speed.h"

@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "autodist/app/blas_kernels.h"
+#include "autodist/app/this_process.h"
 #include "autodist/base/error.h"
 #include "autodist/job/wait_policy.h"
 

@@ -1,6 +1,7 @@
 // `autodist plan`: a strategy for a graph on a cluster, shown and written.
 
 #include "autodist/app/cli/plan.h"
+#include "autodist/app/this_process.h"
 
 #include <CLI/CLI.hpp>
 #include <filesystem>

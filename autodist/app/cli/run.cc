@@ -14,6 +14,7 @@
 
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/stop_signal.h"
+#include "autodist/app/this_process.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"
@@ -140,7 +141,7 @@ int run_all(const std::vector<RankProcess>& processes, RankLogs& logs) {
 int run(const RunArguments& arguments, Console& console) {
   const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
   const std::size_t size = cluster::ranks_of(cluster, arguments.cpu_only).size();
-  RemoteProgram program = this_program();
+  RemoteProgram program = this_program(process_variables());
   program.command = command_of(arguments.program);
   const std::vector<cluster::Node> remote = remote_nodes(cluster);
 

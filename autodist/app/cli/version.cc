@@ -10,6 +10,7 @@
 
 #include "autodist/app/blas_kernels.h"
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/this_process.h"
 #include "autodist/planning/archive.h"
 
 namespace autodist::app {

@@ -1,6 +1,7 @@
 // A process's place in a job, until its session takes it over.
 
 #include "autodist/app/python/job.h"
+#include "autodist/app/this_process.h"
 
 #include <chrono>
 #include <iostream>

@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "autodist/app/python/bindings.h"
+#include "autodist/app/torch/session.h"
 #include "autodist/base/error.h"
-#include "autodist/job/torch/session.h"
 
 namespace autodist::python {
 

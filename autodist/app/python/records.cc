@@ -3,6 +3,7 @@
 #include "autodist/app/metrics.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/python/bindings.h"
+#include "autodist/app/this_process.h"
 #include "autodist/job/launcher.h"
 #include "autodist/report/html/run_log.h"
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/output_file.h"
+#include "autodist/app/this_process.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/base/error.h"
 #include "autodist/exec/checkpoint.h"

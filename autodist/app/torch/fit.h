@@ -2,4 +2,5 @@
 
 #pragma once
 
+#include "autodist/app/torch/session.h"
 #include "autodist/job/torch/fit.h"

@@ -11,6 +11,7 @@
 
 #include "autodist/app/cli/plan.h"
 #include "autodist/app/stop_signal.h"
+#include "autodist/app/this_process.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/app/torch/trial_subject.h"
 #include "autodist/base/error.h"
@@ -110,7 +111,7 @@ int record(RecordArguments arguments, Console& console) {
   options.cpu_only = arguments.cpu_only;
   options.encryption = arguments.encryption;
   const std::atomic<bool>& interrupted = watch_stop_signals();
-  JoinedJob job(arguments.cluster, options);
+  JoinedJob job(arguments.cluster, options, this_process());
   if (job.size() < 2) {
     fail(ErrorCode::kUsage, "dataset record: a job of one rank synchronises nothing. Use two.");
   }

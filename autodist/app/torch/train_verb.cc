@@ -17,7 +17,9 @@
 #include "autodist/app/cli/plan.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/stop_signal.h"
+#include "autodist/app/this_process.h"
 #include "autodist/app/torch/model_source.h"
+#include "autodist/app/torch/session.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/app/torch/training.h"
 #include "autodist/base/error.h"
@@ -27,7 +29,6 @@
 #include "autodist/job/launcher.h"
 #include "autodist/job/remote.h"
 #include "autodist/job/torch/joined_job.h"
-#include "autodist/job/torch/session.h"
 #include "autodist/planning/history.h"
 #include "autodist/planning/planning.h"
 #include "autodist/report/html/page.h"
@@ -231,7 +232,7 @@ std::string as_typed(const std::string& word) {
 // typed is not known.
 std::string resume_command(const std::string& folder, bool begins_here) {
   if (!begins_here) return "the same command again, with --resume " + as_typed(folder);
-  const std::vector<std::string> words = this_program().command.arguments;
+  const std::vector<std::string> words = own_command_line().arguments;
   std::string command = "autodist";
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (words[i] == "--resume") {

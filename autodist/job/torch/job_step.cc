@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iostream>
 #include <limits>
 #include <utility>
 
@@ -206,7 +205,7 @@ strategy::Strategy JobStep::build_together(const StrategyRequest& request,
     strategy::Strategy chosen = app::choose_strategy(request, *graph_, job_.cluster(), warnings);
     if (links) put_tuning(*links, chosen);
     document = strategy::serialize(chosen);
-    for (const std::string& warning : warnings) std::cerr << "autodist: " << warning << "\n";
+    for (const std::string& warning : warnings) job_.say(warning);
   }
   document = comm::broadcast(job_.transport(), 0, document, "strategy", job_options().join_limit);
   return strategy::deserialize(document, "the chief's strategy");

@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <iostream>
 #include <limits>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -50,24 +48,15 @@ void claim_the_one_job() {
   has_such_a_job = true;
 }
 
-// Every rank's lines, whole, on standard error.
-StartedRanks::Output prefixed_lines() {
-  auto mutex = std::make_shared<std::mutex>();
-  return [mutex](std::uint32_t rank, const std::string& line) {
-    const std::lock_guard<std::mutex> lock(*mutex);
-    std::cerr << "[rank " << rank << "] " << line << "\n";
-  };
-}
-
 }  // namespace
 
-void say_line(const std::string& line) { std::cerr << "autodist: " + line + "\n"; }
-
-JoinedJob::JoinedJob(const std::string& specification, JobOptions options)
-    : options_(std::move(options)), specification_(specification) {
+JoinedJob::JoinedJob(const std::string& specification, JobOptions options, ProcessContext process)
+    : options_(std::move(options)),
+      process_(std::move(process)),
+      environment_(environment_of(process_.variables)),
+      specification_(specification) {
   check_options();
-  const Environment environment = process_environment();
-  const std::optional<Launched> launched = launcher_of(environment);
+  const std::optional<Launched> launched = launcher_of(environment_);
   cluster_ = cluster_of(specification, launched);
   check_devices();
   size_ = static_cast<std::uint32_t>(cluster::ranks_of(cluster_, options_.cpu_only).size());
@@ -75,7 +64,7 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options)
     launcher_ = launched->by;
     place_.rank = rank_in(cluster_, options_.cpu_only, *launched);
     place_.size = size_;
-  } else if (const auto place = job_from_environment(environment)) {
+  } else if (const auto place = job_from_environment(environment_)) {
     if (place->started_by != 0) check_is_first_job();
     check_size(*place, specification);
     place_ = *place;
@@ -89,7 +78,7 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options)
     alone_ = std::make_unique<comm::InProcessHub>(1);
     transport_ = alone_->connect(0);
   } else if (launched) {
-    join_launched(*launched, environment);
+    join_launched(*launched);
   } else if (place_.chief_port != 0) {
     join_started();
   } else {
@@ -128,7 +117,7 @@ void JoinedJob::wait(const std::string& what, const std::string& whom, Seconds s
   if (since < told_) told_ = Seconds{0};  // another wait
   if (since - told_ < kSayEvery) return;
   told_ = since;
-  std::cerr << fmt::format("autodist: {}: waiting for {} since {}\n", what, whom, to_string(since));
+  say(fmt::format("{}: waiting for {} since {}", what, whom, to_string(since)));
 }
 
 void JoinedJob::connect(std::unique_ptr<comm::Transport> transport) {
@@ -154,8 +143,7 @@ void JoinedJob::end() {
   if (!children_) return;
   for (int looks = 1; !children_->wait(kLookAround); ++looks) {
     if (looks == kBeforeItIsSaid) {
-      std::cerr << fmt::format("autodist: the job is over, {} still works; waiting for it\n",
-                               children_->running());
+      say(fmt::format("the job is over, {} still works; waiting for it", children_->running()));
     }
     if (options_.while_waiting) options_.while_waiting();
   }
@@ -164,7 +152,7 @@ void JoinedJob::end() {
 
 void JoinedJob::set_pulse(comm::ExchangeOptions& exchange) const {
   exchange.silence_limit = options_.silence_limit;
-  exchange.say = say_line;
+  exchange.say = process_.say;
 }
 
 void JoinedJob::check_options() const {
@@ -197,7 +185,7 @@ void JoinedJob::share_cores() const {
   const Cores own = own_cores();
   const std::vector<std::string> all =
       comm::all_gather(*transport_, to_string(own), "cores", options_.join_limit);
-  if (process_environment()("OMP_NUM_THREADS")) return;
+  if (environment_("OMP_NUM_THREADS")) return;
   const std::vector<cluster::Place> places = cluster::ranks_of(cluster_, options_.cpu_only);
   std::vector<Cores> here;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -216,11 +204,11 @@ void JoinedJob::share_cores() const {
 // the wire. What glibc gives back to the kernel in between is cleared page by page when it comes
 // again, a quarter of the time of a step of few samples. What is too large for glibc's heaps keeps
 // its pages in exec/kept_pages.h. Whoever sets glibc's own variables knows better.
-void JoinedJob::keep_freed_memory() {
+void JoinedJob::keep_freed_memory() const {
   constexpr int kLargestInHeap = 32 << 20;  // glibc's own limit for M_MMAP_THRESHOLD
   constexpr int kGrowBy = 64 << 20;
   for (const char* name : {"GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}) {
-    if (process_environment()(name)) return;
+    if (environment_(name)) return;
   }
   ::mallopt(M_MMAP_THRESHOLD, kLargestInHeap);
   ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
@@ -245,8 +233,8 @@ void JoinedJob::check_size(const JobPlace& place, const std::string& specificati
 
 comm::ChiefListener JoinedJob::listener(std::uint16_t port) const {
   if (!encrypts() && cluster_.nodes.size() > 1) {
-    std::cerr << "autodist: NOT ENCRYPTED: whoever is on the network reads and alters what the "
-                 "machines say to each other (--encrypt off)\n";
+    say("NOT ENCRYPTED: whoever is on the network reads and alters what the machines say to each "
+        "other (--encrypt off)");
   }
   return {place_.chief_address, port,
           encrypts() ? std::optional(place_.key) : std::optional<std::string>()};
@@ -263,7 +251,7 @@ comm::RendezvousOptions JoinedJob::rendezvous() {
   options.encrypt = encrypts();
   options.build = AUTODIST_VERSION;
   options.limit = options_.join_limit;
-  if (const auto shared = process_environment()("AUTODIST_SHARED_MEMORY")) {
+  if (const auto shared = environment_("AUTODIST_SHARED_MEMORY")) {
     if (*shared != "off") {
       fail(ErrorCode::kUsage, "environment: AUTODIST_SHARED_MEMORY='{}', off or nothing expected",
            *shared);
@@ -282,7 +270,7 @@ comm::RendezvousOptions JoinedJob::rendezvous() {
 
 void JoinedJob::join_started() {
   if (place_.started_by != 0) claim_the_one_job();  // for good
-  listen_where_others_reach_us(process_environment()("AUTODIST_ADDRESS").has_value());
+  listen_where_others_reach_us(environment_("AUTODIST_ADDRESS").has_value());
   if (!is_chief()) return connect(comm::join(rendezvous(), nullptr));
   comm::ChiefListener listener = this->listener(place_.chief_port);
   connect(comm::join(rendezvous(), &listener));
@@ -303,7 +291,7 @@ void JoinedJob::listen_where_others_reach_us(bool own_is_given) {
 
 // The launcher gave out ranks; where the chief listens and the job's key come from the user's
 // variables, or through a file that the chief leaves.
-void JoinedJob::join_launched(const Launched& launched, const Environment& environment) {
+void JoinedJob::join_launched(const Launched& launched) {
   const bool one_machine = cluster_.nodes.size() == 1;
   const auto others = [&] {  // the first node that is not the chief's
     const auto other = std::find_if(cluster_.nodes.begin(), cluster_.nodes.end(),
@@ -314,8 +302,8 @@ void JoinedJob::join_launched(const Launched& launched, const Environment& envir
     place_.own_address = address_towards(others());
     place_.chief_address = place_.own_address;
   }
-  if (environment("AUTODIST_KEY_FILE")) {
-    if (launched.chief_port == 0 && !environment("AUTODIST_CHIEF")) {
+  if (environment_("AUTODIST_KEY_FILE")) {
+    if (launched.chief_port == 0 && !environment_("AUTODIST_CHIEF")) {
       fail(ErrorCode::kUsage,
            "environment: AUTODIST_KEY_FILE is set but AUTODIST_CHIEF is not, and {} names no port: "
            "set it to ADDRESS:PORT of rank 0",
@@ -324,22 +312,22 @@ void JoinedJob::join_launched(const Launched& launched, const Environment& envir
     place_ = *job_from_environment([&](const std::string& name) -> std::optional<std::string> {
       if (name == "AUTODIST_RANK") return std::to_string(place_.rank);
       if (name == "AUTODIST_SIZE") return std::to_string(place_.size);
-      const bool told = launched.chief_port != 0 && !environment(name);
+      const bool told = launched.chief_port != 0 && !environment_(name);
       if (name == "AUTODIST_CHIEF" && told) {
         return with_port(launched.chief_address, launched.chief_port);
       }
-      return environment(name);
+      return environment_(name);
     });
     return join_started();
   }
-  const std::string job_id = environment("AUTODIST_JOB_ID").value_or(launched.job_id);
+  const std::string job_id = environment_("AUTODIST_JOB_ID").value_or(launched.job_id);
   if (job_id.empty()) {
     fail(ErrorCode::kUsage,
          "started by {}, which has no name for the job. Set AUTODIST_JOB_ID for all ranks to "
          "something that no other job has, or AUTODIST_CHIEF=ADDRESS:PORT and AUTODIST_KEY_FILE.",
          launched.by);
   }
-  const std::string folder = meeting_folder(environment, one_machine);
+  const std::string folder = meeting_folder(environment_, one_machine);
   if (!is_chief()) return join_at_meeting(folder, job_id);
   place_.key = make_job_key();
   comm::ChiefListener listener = this->listener(0);
@@ -388,7 +376,7 @@ void JoinedJob::join_at_meeting(const std::string& folder, const std::string& jo
 }
 
 RemoteProgram JoinedJob::program() const {
-  RemoteProgram program = this_program();
+  RemoteProgram program = this_program(process_.variables);
   if (!options_.command.empty()) program.command = {options_.command.front(), options_.command};
   return program;
 }
@@ -409,7 +397,7 @@ void JoinedJob::start_and_join() {
   std::vector<RankProcess> others = rank_processes(cluster_, options_.cpu_only, program(), place_);
   others.erase(others.begin());  // this process
   children_ =
-      std::make_unique<StartedRanks>(others, options_.output ? options_.output : prefixed_lines());
+      std::make_unique<StartedRanks>(others, options_.output ? options_.output : process_.output);
   connect(comm::join(rendezvous(), &listener));
 }
 

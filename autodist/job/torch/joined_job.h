@@ -19,13 +19,11 @@
 #include "autodist/job/launch.h"
 #include "autodist/job/launcher.h"
 #include "autodist/job/place.h"
+#include "autodist/job/process_context.h"
 #include "autodist/job/remote.h"
 #include "autodist/job/torch/session.h"
 
 namespace autodist::app {
-
-// A whole line for the user, on standard error.
-void say_line(const std::string& line);
 
 class JoinedJob {
  public:
@@ -35,7 +33,7 @@ class JoinedJob {
   // Throws Error(kUsage) for a cluster file or an environment that does not fit,
   // Error(kEnvironment) for a node that cannot be used, Error(kPeersLost) where the others do not
   // come within options.join_limit.
-  JoinedJob(const std::string& specification, JobOptions options);
+  JoinedJob(const std::string& specification, JobOptions options, ProcessContext process);
 
   // Throws Error(kPeersLost) when a rank that this one started has died: sooner than heartbeats
   // notice it.
@@ -53,6 +51,8 @@ class JoinedJob {
   // How long a silent rank is waited for, and that its silence is said.
   void set_pulse(comm::ExchangeOptions& exchange) const;
 
+  // To the user of this process.
+  void say(const std::string& line) const { process_.say(line); }
   // JobOptions::progress, at the chief.
   void show(const std::string& line) const {
     if (options_.progress && is_chief()) options_.progress(line);
@@ -77,12 +77,12 @@ class JoinedJob {
   // For a chief: where the others will knock.
   [[nodiscard]] comm::ChiefListener listener(std::uint16_t port) const;
   void share_cores() const;
-  static void keep_freed_memory();
+  void keep_freed_memory() const;
   void check_size(const JobPlace& place, const std::string& specification) const;
   [[nodiscard]] comm::RendezvousOptions rendezvous();
   [[nodiscard]] RemoteProgram program() const;
   void join_started();
-  void join_launched(const Launched& launched, const Environment& environment);
+  void join_launched(const Launched& launched);
   void join_at_meeting(const std::string& folder, const std::string& job_id);
   void start_and_join();
   void listen_where_others_reach_us(bool own_is_given);
@@ -91,6 +91,8 @@ class JoinedJob {
   void connect(std::unique_ptr<comm::Transport> transport);
 
   JobOptions options_;
+  ProcessContext process_;
+  Environment environment_;
   std::string specification_;
   cluster::Cluster cluster_;
   std::uint32_t size_ = 1;

@@ -8,17 +8,12 @@
 #include <limits>
 #include <typeinfo>
 
-#include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
 #include "autodist/job/torch/run_report.h"
 #include "autodist/job/torch/training_job.h"
 
 namespace autodist {
-
-struct AutoDist::Impl : app::JoinedJob {
-  using JoinedJob::JoinedJob;
-};
 
 namespace {
 
@@ -82,38 +77,28 @@ bool JobLoss::known() const { return sums_->known(); }
 std::int64_t JobLoss::samples() const { return sums_->samples(); }
 std::int64_t JobLoss::step() const { return static_cast<std::int64_t>(sums_->step()); }
 
-Session AutoDist::distribute(TrainingStep step, const ir::Optimizer& optimizer) {
-  AD_CHECK(impl_ != nullptr) << "distribute() was called before";
+Session app::distribute(std::unique_ptr<JoinedJob> job, TrainingStep step,
+                        const ir::Optimizer& optimizer) {
   std::vector<NamedStep> steps;
   steps.push_back({"", std::move(step), optimizer, ""});
-  auto job = std::make_shared<app::TrainingJob>(std::move(impl_), std::move(steps));
-  return Session(std::make_unique<Session::Impl>(std::move(job), 0));
+  auto training = std::make_shared<TrainingJob>(std::move(job), std::move(steps));
+  return Session(std::make_unique<Session::Impl>(std::move(training), 0));
 }
 
-Steps AutoDist::distribute(std::vector<NamedStep> steps) {
-  AD_CHECK(impl_ != nullptr) << "distribute() was called before";
+Steps app::distribute(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> steps) {
   std::vector<std::string> names;
   for (const NamedStep& step : steps) names.push_back(step.name);
   // An unnamed one would be taken for a job of one step.
   if (names.size() == 1 && names.front().empty()) {
     fail(ErrorCode::kUsage, "distribute: a step without a name");
   }
-  const auto job = std::make_shared<app::TrainingJob>(std::move(impl_), std::move(steps));
-  Steps result;
+  const auto training = std::make_shared<TrainingJob>(std::move(job), std::move(steps));
+  std::vector<std::pair<std::string, Session>> sessions;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    result.sessions_.emplace_back(names[i], Session(std::make_unique<Session::Impl>(job, i)));
+    sessions.emplace_back(names[i], Session(std::make_unique<Session::Impl>(training, i)));
   }
-  return result;
+  return Steps(std::move(sessions));
 }
-
-AutoDist::AutoDist(const std::string& cluster, JobOptions options)
-    : impl_(std::make_unique<Impl>(cluster, std::move(options))) {
-  rank_ = impl_->rank();
-  size_ = impl_->size();
-  launcher_ = impl_->launcher();
-}
-AutoDist::~AutoDist() = default;
-AutoDist::AutoDist(AutoDist&&) noexcept = default;
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::Session(Session&&) noexcept = default;

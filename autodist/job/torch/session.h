@@ -1,12 +1,5 @@
-// AutoDist as a C++ library: hand over a model, a step and a cluster; train.
-//
-//   autodist::AutoDist ad{"cluster.yml"};
-//   auto session = ad.distribute(model, step_fn, autodist::Adam{1e-3}, example_batch);
-//   for (auto& batch : loader) loss = session.run(batch);
-//   session.save("ckpt");                                  // loads in plain PyTorch
-//
-// Every rank runs the same program: the first process becomes the chief and starts the others with
-// the same arguments (or they are started by other means, see job/place.h and job/launcher.h).
+// A training of this rank with the others: sessions, their steps, and what a job is asked for. A
+// program begins with AutoDist (app/torch/session.h).
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -42,6 +35,7 @@ namespace autodist {
 
 namespace app {
 class JobStep;
+class JoinedJob;
 class TrainingJob;
 }  // namespace app
 namespace exec {
@@ -369,58 +363,21 @@ class Steps {
   [[nodiscard]] std::uint32_t size() const;
   [[nodiscard]] bool is_chief() const { return rank() == 0; }
 
+  explicit Steps(std::vector<std::pair<std::string, Session>> sessions)
+      : sessions_(std::move(sessions)) {}
+
  private:
-  friend class AutoDist;
   std::vector<std::pair<std::string, Session>> sessions_;  // in the order of declaration
 };
 
-class AutoDist {
- public:
-  // `cluster`: a resource specification, a host file or `local:N`; empty: the ranks that a launcher
-  // started, else this process alone. Where nobody else started the ranks, the chief does, here and
-  // over ssh.
-  explicit AutoDist(const std::string& cluster, JobOptions options = {});
-  ~AutoDist();
-  AutoDist(AutoDist&&) noexcept;
+namespace app {
 
-  // Captures the step, chooses a strategy, rewrites and agrees with the other ranks. Called once.
-  Session distribute(TrainingStep step, const ir::Optimizer& optimizer);
+// Captures the step, chooses a strategy, rewrites and agrees with the other ranks, by all of them
+// at the same point. What is returned owns the job.
+Session distribute(std::unique_ptr<JoinedJob> job, TrainingStep step,
+                   const ir::Optimizer& optimizer);
+// The same for several steps over one set of variables (AutoDist::distribute).
+Steps distribute(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> steps);
 
-  // The same for several steps over one set of variables: a generator's and its critic's, training
-  // and evaluation. Parameters and buffers go by name: a name means one tensor in all steps. Where
-  // several train a variable, each keeps its own optimizer state for it. Throws Error(kInfeasible)
-  // where they do so and it is asynchronous, or its rows are fetched.
-  Steps distribute(std::vector<NamedStep> steps);
-
-  // The same from a module holder (TORCH_MODULE) or a shared_ptr to a module, and a function
-  // (module&, batch) -> scalar loss, the mean over the batch.
-  template <typename Module, typename Loss>
-  Session distribute(std::shared_ptr<Module> module, Loss loss, const ir::Optimizer& optimizer,
-                     Batch example) {
-    return distribute(
-        make_training_step("model", std::move(module), std::move(loss), std::move(example)),
-        optimizer);
-  }
-  template <typename Module, typename Loss>
-  Session distribute(torch::nn::ModuleHolder<Module>& module, Loss loss,
-                     const ir::Optimizer& optimizer, Batch example) {
-    return distribute(module.ptr(), std::move(loss), optimizer, std::move(example));
-  }
-
-  [[nodiscard]] std::uint32_t rank() const { return rank_; }
-  [[nodiscard]] std::uint32_t size() const { return size_; }
-  [[nodiscard]] bool is_chief() const { return rank_ == 0; }
-  // "Open MPI", "torchrun", …; empty where AutoDist started the ranks, or its own variables name
-  // them.
-  [[nodiscard]] const std::string& launcher() const { return launcher_; }
-
-  struct Impl;
-
- private:
-  std::unique_ptr<Impl> impl_;  // the job; the session's after distribute()
-  std::uint32_t rank_ = 0;
-  std::uint32_t size_ = 1;
-  std::string launcher_;
-};
-
+}  // namespace app
 }  // namespace autodist

@@ -1,7 +1,6 @@
 #include "autodist/job/torch/session_state.h"
 
 #include <algorithm>
-#include <iostream>
 #include <map>
 #include <set>
 
@@ -19,8 +18,6 @@ const exec::TensorData* find(const std::vector<exec::TensorData>& tensors,
   return found == tensors.end() ? nullptr : &*found;
 }
 
-void warn(const std::string& message) { std::cerr << "autodist: " << message << "\n"; }
-
 void put_model(const exec::Checkpoint& checkpoint, const TrainingStep& step,
                const std::string& where) {
   std::vector<NamedTensor> wanted = step.parameters;
@@ -36,7 +33,8 @@ void put_model(const exec::Checkpoint& checkpoint, const TrainingStep& step,
 }
 
 std::string pack_replicas(const exec::Checkpoint& checkpoint,
-                          const std::vector<const JobStep*>& steps, const std::string& where) {
+                          const std::vector<const JobStep*>& steps, const std::string& where,
+                          const Warn& warn) {
   const std::uint32_t replicas = steps.front()->program().batch_parts();
   const bool differ = std::any_of(steps.begin(), steps.end(), [](const JobStep* step) {
     return replicas_differ(step->program());
@@ -64,7 +62,7 @@ std::string pack_replicas(const exec::Checkpoint& checkpoint,
 // How far each of the job's steps is, as metadata.
 std::map<std::string, std::string> steps_done(const exec::Checkpoint& checkpoint,
                                               const std::vector<const JobStep*>& steps,
-                                              const std::string& where) {
+                                              const std::string& where, const Warn& warn) {
   std::map<std::string, std::string> done;
   std::map<std::string, std::int64_t> rest = checkpoint.steps;
   if (rest.empty()) rest[""] = checkpoint.step;
@@ -129,7 +127,7 @@ std::vector<exec::TensorData> model_tensors(const TrainingStep& step) {
   return tensors;
 }
 
-void put_weights(const std::string& path, const TrainingStep& step) {
+void put_weights(const std::string& path, const TrainingStep& step, const Warn& warn) {
   exec::RealFileSystem files;
   const std::vector<exec::TensorData> tensors =
       exec::read_safetensors(files.read(path), path).tensors;
@@ -159,7 +157,8 @@ void put_weights(const std::string& path, const TrainingStep& step) {
   }
 }
 
-exec::Checkpoint read_into(const TrainingStep& step, const std::string& directory) {
+exec::Checkpoint read_into(const TrainingStep& step, const std::string& directory,
+                           const Warn& warn) {
   exec::RealFileSystem files;
   std::vector<std::string> warnings;
   exec::Checkpoint checkpoint = exec::read_checkpoint(files, directory, &warnings);
@@ -169,11 +168,11 @@ exec::Checkpoint read_into(const TrainingStep& step, const std::string& director
 }
 
 LoadedState load_at_chief(const std::string& directory, const TrainingStep& model,
-                          const std::vector<const JobStep*>& steps) {
-  const exec::Checkpoint checkpoint = read_into(model, directory);
+                          const std::vector<const JobStep*>& steps, const Warn& warn) {
+  const exec::Checkpoint checkpoint = read_into(model, directory, warn);
   return {exec::write_safetensors(
-              {checkpoint.optimizer_state, steps_done(checkpoint, steps, directory)}),
-          pack_replicas(checkpoint, steps, directory)};
+              {checkpoint.optimizer_state, steps_done(checkpoint, steps, directory, warn)}),
+          pack_replicas(checkpoint, steps, directory, warn)};
 }
 
 std::vector<NamedTensor> put_replica(const std::string& replicas, std::uint32_t rank,

@@ -113,7 +113,7 @@ void TrainingJob::prepare(std::vector<NamedStep> steps) {
   comm::Transport& transport = job_->transport();
   const Seconds limit = job_->options().join_limit;
   if (is_chief() && !job_->options().initial_weights.empty()) {
-    put_weights(job_->options().initial_weights, model_);
+    put_weights(job_->options().initial_weights, model_, warn());
   }
   exec::broadcast_initial(transport, initial_tensors(), limit);
   note_values();
@@ -305,7 +305,7 @@ bool TrainingJob::comes_to_save(const std::string& directory) {
   const std::uint64_t due = by_steps ? step + 2 + only.program().staleness() : exec::kAtTheEnd;
   if (calls.meet_to_save(step, {due, directory})) return true;
   if (!said_due_) {
-    say_line(fmt::format(
+    job_->say(fmt::format(
         "rank 0 alone called save() at step {}. The checkpoint needs all ranks, "
         "which write it {}.",
         step,
@@ -329,8 +329,8 @@ void TrainingJob::save_what_is_due() {
   if (failure.empty()) return;
   late_ = directories;
   if (!is_chief()) return;
-  say_line(fmt::format("no checkpoint of step {}: {}; the job goes on, and tries again at its end",
-                       steps_done(), failure));
+  job_->say(fmt::format("no checkpoint of step {}: {}; the job goes on, and tries again at its end",
+                        steps_done(), failure));
 }
 
 // What the chief says of a work that it has done alone: at whoever calls it for the same kind of
@@ -470,7 +470,7 @@ void TrainingJob::load(const std::string& directory) {
   if (is_chief()) {
     std::vector<const JobStep*> steps;
     for (const auto& step : steps_) steps.push_back(step.get());
-    state = load_at_chief(directory, model_, steps);
+    state = load_at_chief(directory, model_, steps, warn());
   }
   const exec::Safetensors optimizer = exec::read_safetensors(
       comm::broadcast(transport, 0, state.optimizer, "checkpoint", limit), directory);

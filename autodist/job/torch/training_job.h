@@ -24,6 +24,7 @@
 #include "autodist/exec/checkpoint_folder.h"
 #include "autodist/job/torch/job_step.h"
 #include "autodist/job/torch/joined_job.h"
+#include "autodist/job/torch/session_state.h"
 
 namespace autodist::app {
 
@@ -67,6 +68,9 @@ class TrainingJob {
 
  private:
   [[nodiscard]] bool is_chief() const { return job_->is_chief(); }
+  [[nodiscard]] Warn warn() const {
+    return [this](const std::string& line) { job_->say(line); };
+  }
   void prepare(std::vector<NamedStep> steps);
   void start();
   void make_newest();

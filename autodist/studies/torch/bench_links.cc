@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/this_process.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/comm/link_probe.h"
@@ -35,7 +36,7 @@ int bench_links(const SyncArguments& arguments, Console& console) {
   JobOptions options;
   options.cpu_only = true;  // nothing is computed
   options.encryption = arguments.encryption;
-  JoinedJob job(arguments.cluster, options);
+  JoinedJob job(arguments.cluster, options, this_process());
   const std::map<comm::RankNumber, std::string> machines = one_per_machine(job.cluster());
   if (machines.size() < 2) {
     fail(ErrorCode::kUsage, "bench links: '{}' is one machine; two or more expected",

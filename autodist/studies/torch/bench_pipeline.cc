@@ -12,10 +12,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/torch/session.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
-#include "autodist/job/torch/session.h"
 #include "autodist/models/catalogue.h"
 #include "autodist/planning/archive.h"
 #include "autodist/planning/placing.h"

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "autodist/app/this_process.h"
 #include "autodist/app/torch/trial_subject.h"
 #include "autodist/base/error.h"
 #include "autodist/planning/link_tuning.h"
@@ -187,7 +188,7 @@ std::string table_of(const std::vector<Contestant>& all) {
 int bench_plans(const SyncArguments& arguments, Console& console) {
   JobOptions options;
   options.encryption = arguments.encryption;
-  JoinedJob job(arguments.cluster, options);
+  JoinedJob job(arguments.cluster, options, this_process());
   if (job.size() < 2) {
     fail(ErrorCode::kUsage, "bench plans: a job of one rank synchronises nothing. Use two.");
   }

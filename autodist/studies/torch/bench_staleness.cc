@@ -9,8 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/torch/session.h"
 #include "autodist/base/clock.h"
-#include "autodist/job/torch/session.h"
 #include "autodist/models/catalogue.h"
 #include "autodist/studies/torch/bench.h"
 

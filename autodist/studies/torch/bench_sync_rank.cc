@@ -19,10 +19,10 @@
 #include <thread>
 
 #include "autodist/app/torch/model_source.h"
+#include "autodist/app/torch/session.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
-#include "autodist/job/torch/session.h"
 #include "autodist/studies/torch/bench.h"
 
 namespace autodist::app {
