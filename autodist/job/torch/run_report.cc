@@ -16,14 +16,15 @@ void write_report(const JoinedJob& job, const JobStep& step, const RunReport& wh
   }
   PlanPageRequest request;
   const std::string& file = job.options().strategy_file;
-  request.chosen_by =
-      step.chosen_by() == file ? std::filesystem::path(file).filename().string() : step.chosen_by();
-  request.how.passes = step.pass_options();
-  request.how.costs.micro_batches = step.pass_options().micro_batches;
+  request.chosen_by = step.plan().chosen_by == file
+                          ? std::filesystem::path(file).filename().string()
+                          : step.plan().chosen_by;
+  request.how.passes = step.plan().passes;
+  request.how.costs.micro_batches = step.plan().passes.micro_batches;
   request.how.calibration = sim::read_calibration(job.specification());
   request.how.options.budget = {kReportBudget, 0};
   const program::Program& program = step.program();
-  add_plan(page, program.graph, job.cluster(), step.strategy(), program, request);
+  add_plan(page, program.graph, job.cluster(), step.plan().strategy, program, request);
   report::write_page(page, what.path);
 }
 

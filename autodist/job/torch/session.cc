@@ -42,8 +42,8 @@ class Session::Impl {
   Impl(std::shared_ptr<app::TrainingJob> job, std::size_t index)
       : job_(std::move(job)), index_(index) {}
 
-  app::JobStep& turn() { return job_->turn(index_); }
-  app::JobStep& turn_to_step() { return job_->turn_to_step(index_); }
+  app::StepRun& turn() { return job_->turn(index_).run(); }
+  app::StepRun& turn_to_step() { return job_->turn_to_step(index_).run(); }
   [[nodiscard]] app::JobStep& step() const { return job_->step(index_); }
   [[nodiscard]] app::TrainingJob& job() const { return *job_; }
   [[nodiscard]] std::weak_ptr<const app::TrainingJob> weak_job() const { return job_; }
@@ -177,7 +177,7 @@ std::uint32_t Session::rank() const { return impl_->job().joined().rank(); }
 std::uint32_t Session::size() const { return impl_->job().joined().size(); }
 const ir::Graph& Session::graph() const { return impl_->step().graph(); }
 const program::Program& Session::program() const { return impl_->step().program(); }
-const strategy::Strategy& Session::strategy() const { return impl_->step().strategy(); }
+const strategy::Strategy& Session::strategy() const { return impl_->step().plan().strategy; }
 std::uint64_t Session::bytes_sent() const { return impl_->step().bytes_sent(); }
 program::Trace Session::gather_trace() {
   return impl_->together([&] {

@@ -34,8 +34,8 @@
 namespace autodist {
 
 namespace app {
-class JobStep;
 class JoinedJob;
+class StepRun;
 class TrainingJob;
 }  // namespace app
 namespace exec {
@@ -148,7 +148,7 @@ class JobLoss {
   [[nodiscard]] std::int64_t step() const;
 
  private:
-  friend class app::JobStep;
+  friend class app::StepRun;
   friend class Session;
   JobLoss(std::shared_ptr<const exec::StepSums> sums, std::weak_ptr<exec::Runner> runner, bool mean,
           std::size_t number)

@@ -200,7 +200,7 @@ void TrainingJob::start() {
   const auto count = static_cast<std::uint32_t>(steps_.size());
   if (count > 1) channels_ = std::make_unique<comm::Channels>(transport, count);
   for (std::uint32_t i = 0; i < count; ++i) {
-    steps_[i]->start(channels_ ? channels_->at(i + 1) : transport, collectives_.get());
+    steps_[i]->start({channels_ ? &channels_->at(i + 1) : &transport, collectives_.get()});
   }
 }
 
@@ -395,7 +395,7 @@ exec::Checkpoint TrainingJob::gather_all(bool with_the_others) {
     if (!step->name().empty()) checkpoint.steps[step->name()] = step->step();
     digests.push_back(to_string(program::digest_of(step->program())));
     optimizers.push_back(step->prefix() + step->optimizer());
-    for (exec::TensorData& each : to_data(step->state())) {
+    for (exec::TensorData& each : to_data(step->run().state())) {
       each.name = step->prefix() + each.name;
       checkpoint.optimizer_state.push_back(std::move(each));
     }
@@ -532,7 +532,7 @@ void TrainingJob::finish() {
     if (in_order && job_->options().trace_at_end) {
       for (const auto& step : steps_) {
         step->runner().synchronize();
-        step->gather_trace();
+        step->run().gather_trace();
       }
     }
   }
