@@ -46,16 +46,8 @@ struct TrainArguments {
   std::string optimizer = "adam:lr=1e-3";
   std::string resume;
   std::string trace;
-  std::string strategy_file;
+  JobOptions job;  // but for what `plan` and `model` say
   TrainingOptions training;
-  double join_seconds = 60;
-  double silence_seconds = 20;
-  std::int64_t trace_steps = 200;
-  std::int64_t verify_every = 0;
-  std::int64_t accumulate = 1;
-  std::string on_nonfinite = "stop";
-  std::string loss_scaling;
-  std::string init;
 };
 
 void show_progress(Console& console, const Progress& progress, std::int64_t steps) {
@@ -99,7 +91,8 @@ nlohmann::ordered_json result_json(const TrainArguments& arguments, const Sessio
 // Where the strategy came from. One rank has nothing to choose.
 std::string chosen_by(const TrainArguments& arguments, const Session& session) {
   const bool alone = arguments.plan.builder == kSearch && session.size() == 1;
-  return source_of({alone ? kDefaultBuilder : arguments.plan.builder, arguments.strategy_file, {}});
+  return source_of(
+      {alone ? kDefaultBuilder : arguments.plan.builder, arguments.job.strategy_file, {}});
 }
 
 void print_start(Console& console, const TrainArguments& arguments, const Session& session,
@@ -260,9 +253,8 @@ void say_stopped_early(Console& console) {
 int train_job(TrainArguments arguments, Console& console, const std::atomic<bool>& interrupted,
               const std::function<void()>& begin) {
   const ir::Optimizer optimizer = ir::parse_optimizer(arguments.optimizer);
-  JobOptions options;
+  JobOptions options = arguments.job;
   options.builder = arguments.plan.builder;
-  options.strategy_file = arguments.strategy_file;
   options.search = arguments.plan.search;
   search::parse_budget(options.search.budget);
   if (!arguments.plan.no_history) options.search.history = history_folder(process_environment());
@@ -271,16 +263,9 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   };
   options.seed = arguments.model.seed;
   options.cpu_only = arguments.plan.cpu_only;
-  options.join_limit = Seconds{arguments.join_seconds};
-  options.silence_limit = Seconds{arguments.silence_seconds};
   options.trace = !arguments.trace.empty() || !arguments.plan.report.empty();
-  options.trace_steps = arguments.trace.empty() ? kReportSteps : arguments.trace_steps;
-  options.verify_every = arguments.verify_every;
-  options.accumulate = arguments.accumulate;
-  options.initial_weights = arguments.init;
+  if (arguments.trace.empty()) options.trace_steps = kReportSteps;
   options.encryption = arguments.plan.encryption;
-  options.on_nonfinite = exec::on_nonfinite_from_name(arguments.on_nonfinite);
-  options.loss_scaling = arguments.loss_scaling;
   if (!options.loss_scaling.empty()) ir::parse_loss_scaling(options.loss_scaling);
   arguments.training.seed = arguments.model.seed;
 
@@ -312,7 +297,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   if (arguments.plan.cluster.empty() && !launched) arguments.plan.cluster = "local:2";
   const cluster::Cluster cluster = cluster_of(arguments.plan.cluster, launched);
   const auto ranks = cluster::ranks_of(cluster, arguments.plan.cpu_only);
-  const std::int64_t parts = static_cast<std::int64_t>(ranks.size()) * arguments.accumulate;
+  const std::int64_t parts = static_cast<std::int64_t>(ranks.size()) * options.accumulate;
   arguments.model.batch = (arguments.training.batch + parts - 1) / parts;
   ModelSource source = open_model(arguments.model, arguments.data);
 
@@ -346,7 +331,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   if (source.held_out != nullptr && !arguments.plan_alone) {
     json["held_out_accuracy"] = accuracy_of(session, *source.held_out, 256);
   }
-  if (!arguments.loss_scaling.empty()) {
+  if (!options.loss_scaling.empty()) {
     const ir::LossScale scale = session.loss_scale();
     json["loss_scale"] = scale.scale;
     json["skipped_steps"] = scale.skipped;
@@ -357,9 +342,9 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   if (!arguments.trace.empty() && speak) {
     or_missing("--trace", missing,
                [&] { write_file_atomically(arguments.trace, program::to_chrome_json(trace)); });
-    if (arguments.trace_steps > 0 && result.steps > arguments.trace_steps) {
+    if (options.trace_steps > 0 && result.steps > options.trace_steps) {
       console.err << fmt::format("trace: the last {} of {} steps (--trace-steps)\n",
-                                 arguments.trace_steps, result.steps);
+                                 options.trace_steps, result.steps);
     }
   }
   session.finish();
@@ -392,6 +377,12 @@ int train_verb(const TrainArguments& arguments, Console& console) {
     say_stopped_early(console);
     return 0;
   }
+}
+
+CLI::Option* declare_seconds(CLI::App& verb, const std::string& name, Seconds& seconds,
+                             const std::string& help) {
+  const auto set = [&seconds](double number) { seconds = Seconds{number}; };
+  return verb.add_option_function<double>(name, set, help);
 }
 
 // A training of no steps, for what comes before them.
@@ -432,7 +423,7 @@ Action declare_train(CLI::App& verb) {
   verb.add_flag(
       "--no-history", arguments->plan.no_history,
       "neither learn from what was measured here before, nor keep what this run measures");
-  verb.add_option("--strategy", arguments->strategy_file,
+  verb.add_option("--strategy", arguments->job.strategy_file,
                   "a strategy file, in the builder's place");
   verb.add_option("--write-strategy", arguments->plan.output,
                   "write the strategy that the job takes here");
@@ -440,7 +431,7 @@ Action declare_train(CLI::App& verb) {
                   "for example adamw:lr=1e-3,decay=0.01,clip=1");
   verb.add_option("--batch", arguments->training.batch, "samples per step, all replicas together")
       ->check(CLI::Range(std::int64_t{1}, kMostCount));
-  verb.add_option("--accumulate", arguments->accumulate,
+  verb.add_option("--accumulate", arguments->job.accumulate,
                   "micro-batches per step: less memory, the same sums")
       ->check(CLI::Range(std::int64_t{1}, kMostCount));
   verb.add_option("--steps", arguments->training.steps, "train up to this step")
@@ -451,7 +442,7 @@ Action declare_train(CLI::App& verb) {
       ->check(CLI::Range(std::int64_t{0}, kMostCount));
   verb.add_option("--resume", arguments->resume,
                   "continue from the newest checkpoint of this directory");
-  verb.add_option("--init", arguments->init,
+  verb.add_option("--init", arguments->job.initial_weights,
                   "first values of parameters and buffers, by name, from a safetensors file");
   verb.add_option(
       "--log", arguments->training.log,
@@ -460,29 +451,33 @@ Action declare_train(CLI::App& verb) {
                   "write an event file for TensorBoard into this folder");
   verb.add_option("--trace", arguments->trace,
                   "write one Chrome/Perfetto trace of all ranks (see report --late)");
-  verb.add_option("--trace-steps", arguments->trace_steps,
+  verb.add_option("--trace-steps", arguments->job.trace_steps,
                   "of the last so many steps (default 200; 0: of all, in memory)")
       ->check(CLI::Range(std::int64_t{0}, kMostCount));
   verb.add_option("--report", arguments->plan.report,
                   "write a page for a browser here: the plan, the run, and the timeline of a step, "
                   "predicted and measured");
-  verb.add_option("--verify-every", arguments->verify_every,
+  verb.add_option("--verify-every", arguments->job.verify_every,
                   "steps between comparisons of the step with its replay (0: never)")
       ->check(CLI::Range(std::int64_t{0}, kMostCount));
-  verb.add_option("--on-nonfinite", arguments->on_nonfinite,
-                  "a loss or gradient that is not finite: stop (naming it) or ignore");
-  verb.add_option("--loss-scale", arguments->loss_scaling,
+  const auto on_nonfinite = [arguments](const std::string& name) {
+    arguments->job.on_nonfinite = exec::on_nonfinite_from_name(name);
+  };
+  verb.add_option_function<std::string>(
+      "--on-nonfinite", on_nonfinite,
+      "a loss or gradient that is not finite: stop (naming it) or ignore");
+  verb.add_option("--loss-scale", arguments->job.loss_scaling,
                   "dynamic (dynamic:scale=65536,growth=2,backoff=0.5,interval=2000) or a number: "
                   "scale the loss, and skip steps whose gradients are not finite");
   declare_encryption(verb, arguments->plan.encryption,
                      "what ranks say to each other: on, off, or auto (the default: on where they "
                      "are on more than one machine). The same for every rank; all-reduces by a "
                      "library need off");
-  verb.add_option("--join-timeout", arguments->join_seconds,
+  declare_seconds(verb, "--join-timeout", arguments->job.join_limit,
                   "seconds of silence before the first step after which a rank is given up; one "
                   "that is alive is waited for (default 60)")
       ->check(CLI::Range(1e-3, 1e6));
-  verb.add_option("--silence-timeout", arguments->silence_seconds,
+  declare_seconds(verb, "--silence-timeout", arguments->job.silence_limit,
                   "seconds for which a rank that says nothing is waited for (default 20)")
       ->check(CLI::Range(4.0, 1e6));
   verb.add_option("--devices", arguments->plan.cpu_only, "cpu: one CPU rank for each listed GPU")
