@@ -18,7 +18,8 @@ else()
 endif()
 
 get_property(layers GLOBAL PROPERTY AUTODIST_LAYER_TARGETS)
-list(REMOVE_ITEM layers autodist_app_python)  # pip installs it
+# pip installs the Python module; studies are no part of the package.
+list(REMOVE_ITEM layers autodist_app_python autodist_studies autodist_studies_torch)
 install(TARGETS ${layers} autodist_package EXPORT AutoDistTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -26,7 +27,8 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/data/graphs ${CMAKE_SOURCE_DIR}/data/autos
   ${CMAKE_SOURCE_DIR}/data/clusters
   DESTINATION share/autodist)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/autodist DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h" PATTERN "testdata" EXCLUDE PATTERN "python" EXCLUDE)
+  FILES_MATCHING PATTERN "*.h" PATTERN "testdata" EXCLUDE PATTERN "python" EXCLUDE
+  PATTERN "studies" EXCLUDE)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/AutoDist)
 install(EXPORT AutoDistTargets NAMESPACE AutoDist:: DESTINATION ${package})

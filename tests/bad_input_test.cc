@@ -48,9 +48,14 @@ TEST(BadInput, NamesAndFilesThatAreNotThere) {
   expect_complaint({"train", "digits", "--builder", "AllReduc"}, 2, "AllReduce");
 }
 
-TEST(BadInput, OptionsThatTrialsDoNotHave) {
-  for (const char* option : {"--report", "--calibration", "--ranker", "--builder"}) {
+TEST(BadInput, OptionsOfPlansByTrials) {
+  for (const char* option : {"--builder", "--dump-after"}) {
     expect_complaint({"plan", "digits", "--trials", "2", option, "x"}, 2, " excludes --");
+  }
+  expect_complaint({"plan", "digits", "--trials", "2", "--report", "/no/such/page"}, 3,
+                   "there is no folder /no/such");
+  for (const char* option : {"--calibration", "--ranker"}) {
+    expect_complaint({"plan", "digits", "--trials", "2", option, "/no/such"}, 2, "/no/such");
   }
 }
 
@@ -154,8 +159,9 @@ TEST(BadInput, ALabelThatIsNoClass) {
   EXPECT_GT(job.wait(60s), 0) << job.err();
   EXPECT_EQ(lines_of(job.err()).size(), 2U) << job.err();
   EXPECT_NE(job.err().find("left: Target 12 is out of bounds."), std::string::npos) << job.err();
-  EXPECT_TRUE(std::regex_search(
-      job.err(), std::regex("train: step [0-3]: sample 63: libtorch refuses "))) << job.err();
+  EXPECT_TRUE(
+      std::regex_search(job.err(), std::regex("train: step [0-3]: sample 63: libtorch refuses ")))
+      << job.err();
 }
 
 TEST(BadInput, MoreRanksThanOpenFilesHold) {

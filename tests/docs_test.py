@@ -149,9 +149,9 @@ def check_page(path, programs):
 
 
 def variables_read():
-    """Names that the code asks the environment for: it does so in autodist/app alone."""
+    """Names that the code asks the environment for."""
     names = set()
-    for path in (ROOT / "autodist/app").rglob("*"):
+    for path in [each for room in ("app", "job", "studies") for each in (ROOT / "autodist" / room).rglob("*")]:
         if path.suffix not in (".cc", ".h") or path.stem.endswith("_test"):
             continue
         text = path.read_text()

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <thread>
 
-#include "autodist/app/torch/shape_cache.h"
 #include "autodist/base/error.h"
+#include "autodist/job/torch/shape_cache.h"
 #include "autodist/models/catalogue.h"
 #include "tests/threaded_job.h"
 

@@ -6,7 +6,6 @@
 #include <memory>
 #include <thread>
 
-#include "autodist/app/torch/shape_cache.h"
 #include "autodist/base/clock.h"
 #include "autodist/capture/capture.h"
 #include "autodist/comm/agreement.h"
@@ -14,6 +13,7 @@
 #include "autodist/comm/in_process.h"
 #include "autodist/exec/runner.h"
 #include "autodist/exec/start.h"
+#include "autodist/job/torch/shape_cache.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/search/builders/builders.h"
 

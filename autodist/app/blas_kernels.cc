@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "autodist/app/this_process.h"
+
 namespace autodist::app {
 
 VectorUnits vector_units_of_this_cpu() {

@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "autodist/app/job.h"
+#include "autodist/job/place.h"
 
 namespace autodist::app {
 

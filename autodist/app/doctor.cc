@@ -19,11 +19,12 @@
 #include <thread>
 
 #include "autodist/app/blas_kernels.h"
-#include "autodist/app/machine.h"
-#include "autodist/app/open_files.h"
+#include "autodist/app/this_process.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/units.h"
+#include "autodist/job/machine.h"
+#include "autodist/job/open_files.h"
 
 namespace autodist::app {
 namespace {

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/doctor.h"
-#include "autodist/app/subprocess.h"
 #include "autodist/base/error.h"
 #include "autodist/base/units.h"
+#include "autodist/job/subprocess.h"
 
 namespace autodist::app {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "autodist/app/placing.h"
+#include "autodist/planning/placing.h"
 #include "autodist/report/html/page.h"
 
 namespace autodist::app {

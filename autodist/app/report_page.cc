@@ -5,14 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "autodist/app/archive.h"
 #include "autodist/app/file_kind.h"
-#include "autodist/app/link_tuning.h"
-#include "autodist/app/plan_page.h"
-#include "autodist/app/planning.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/passes/pipeline.h"
+#include "autodist/planning/archive.h"
+#include "autodist/planning/link_tuning.h"
+#include "autodist/planning/plan_page.h"
+#include "autodist/planning/planning.h"
 
 namespace autodist::app {
 namespace {

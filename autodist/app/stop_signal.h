@@ -16,8 +16,8 @@
 #include <string>
 #include <thread>
 
-#include "autodist/app/job.h"
 #include "autodist/base/error.h"
+#include "autodist/job/place.h"
 
 namespace autodist::app {
 

@@ -69,7 +69,7 @@ class Runner::Impl {
     factors_.resize(program_->variables.size());
     note_initial_values();
     if (program_->ranks[rank.value].replica) {
-      own_shape_.emplace(program_, rank, std::move(bindings), options_.device);
+      own_shape_.emplace(program_, rank, std::move(bindings), torch::kCPU);
     }
   }
 

@@ -38,7 +38,6 @@ struct RunnerOptions {
   // digest_of_values() of the variables as all ranks got them, by variable: a tensor may have been
   // written to since. Empty: as they are now.
   std::vector<std::uint64_t> initial_values{};
-  torch::Device device = torch::kCPU;
   // A gate, a norm or a peer's goodbye that takes longer ends the run: Error(kTimeout).
   Seconds wait_limit{120};
   comm::ExchangeOptions exchange;

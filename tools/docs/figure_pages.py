@@ -9,12 +9,12 @@ SIMULATOR = ("autodist/sim", "autodist/protocol", "autodist/comm/schedule", "aut
              "autodist/program", "autodist/ir")
 SEARCH = ("autodist/search/autosync", "autodist/search/builders", "data/graphs", "data/clusters",
           *SIMULATOR)
-STUDIES = "autodist/app/studies/"
+STUDIES = "autodist/studies/"
 
 FIGURES = (
     Figures("rankers", "docs/benchmarks/rankers.md", DETERMINISTIC,
             ("autodist", "dataset", "eval", "data/autosync"),
-            ("data/autosync", "autodist/search/learning", STUDIES + "data_sets.cc", *SIMULATOR)),
+            ("data/autosync", "autodist/search/learning", "autodist/app/data_sets.cc", *SIMULATOR)),
     Figures("search", "docs/benchmarks/search.md", DETERMINISTIC, ("autodist", "bench", "search"),
             (STUDIES + "strategies.cc", *SEARCH)),
     Figures("p3", "docs/studies/p3.md", DETERMINISTIC, ("autodist", "bench", "p3"),
@@ -34,16 +34,16 @@ FIGURES = (
             whole=False),
     Figures("plans", "docs/benchmarks/plans.md", MEASURED, ("tools/bench-plans",),
             ("tools/bench-plans", "tools/hosts/cluster.py", "benchmarks/models.py",
-             "autodist/app/torch/bench_plans.cc", "autodist/exec", "autodist/comm", *SEARCH)),
+             STUDIES + "torch/bench_plans.cc", "autodist/exec", "autodist/comm", *SEARCH)),
     Figures("slow-links", "docs/studies/autosync.md", MEASURED, (),
-            ("autodist/app/torch/bench_plans.cc", "autodist/exec", "autodist/comm", *SEARCH),
+            (STUDIES + "torch/bench_plans.cc", "autodist/exec", "autodist/comm", *SEARCH),
             whole=False),
     Figures("predict", "docs/benchmarks/predict.md", MEASURED, ("autodist", "bench", "predict"),
             ("tools/bench-predict", "tools/hosts/cluster.py", "tools/hosts/fitting.py",
              "benchmarks/models.py", "autodist/capture", "autodist/sim", *ENGINE)),
     Figures("sync", "docs/benchmarks/sync.md", MEASURED, ("tools/bench-sync",),
             ("tools/bench-sync", "tools/hosts/cluster.py", "tools/hosts/goodput.py", "benchmarks",
-             "autodist/app/torch/bench_sync_rank.cc", *ENGINE)),
+             STUDIES + "torch/bench_sync_rank.cc", *ENGINE)),
     Figures("simulator", "docs/benchmarks/simulator.md", MEASURED, ("autodist", "bench", "sim"),
             (STUDIES + "speed.cc", "autodist/search/autosync", *SIMULATOR)),
     Figures("placement", "docs/benchmarks/placement.md", MEASURED, ("tools/bench-placement",),
@@ -52,9 +52,9 @@ FIGURES = (
             ("autodist", "bench", "place"),
             (STUDIES + "placement_speed.cc", "autodist/search/placement")),
     Figures("pipeline", "docs/placement.md", MEASURED, ("autodist", "bench", "pipeline"),
-            ("autodist/app/torch/bench_pipeline.cc", *ENGINE), whole=False),
+            (STUDIES + "torch/bench_pipeline.cc", *ENGINE), whole=False),
     Figures("staleness", "docs/consistency.md", MEASURED, ("autodist", "bench", "staleness"),
-            ("autodist/app/torch/bench_staleness.cc", *ENGINE), whole=False),
+            (STUDIES + "torch/bench_staleness.cc", *ENGINE), whole=False),
     Figures("compressors", "docs/compression.md", MEASURED,
             ("autodist", "train", "digits", "--cluster", "local:2", "--batch", "64", "--steps", "400",
              "--optimizer", "adam:lr=1e-3", "--builder", "AllReduce:compressor=…"),

@@ -11,9 +11,9 @@
 #include <iostream>
 
 #include "autodist/app/output_file.h"
-#include "autodist/app/placing.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/planning/placing.h"
 #include "tools/learned_placer/reinforce.h"
 
 namespace autodist::learned {

@@ -6,14 +6,14 @@
 #include <filesystem>
 #include <memory>
 
-#include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
-#include "autodist/app/data_set.h"
-#include "autodist/app/measured.h"
+#include "autodist/app/data_sets.h"
 #include "autodist/app/stop_signal.h"
-#include "autodist/app/studies/data_sets.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/planning/archive.h"
+#include "autodist/planning/data_set.h"
+#include "autodist/planning/measured.h"
 
 namespace autodist::app {
 namespace {

@@ -3,11 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
-#include "autodist/app/explanation.h"
-#include "autodist/app/planning.h"
 #include "autodist/app/stop_signal.h"
+#include "autodist/planning/archive.h"
+#include "autodist/planning/encryption.h"
+#include "autodist/planning/explanation.h"
+#include "autodist/planning/planning.h"
 
 namespace autodist::app {
 namespace {
@@ -36,7 +37,7 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
   const std::atomic<bool>& stop = watch_stop_signals();
   request.options.stop = [&stop] { return stop.load(); };
   request.passes.cpu_only = arguments.cpu_only;
-  request.passes.encrypted = encrypts_by_default(cluster);
+  request.passes.encrypted = encrypts(Encryption::kAuto, cluster);
   request.calibration = chosen.calibration;
   const Explanation explanation = explain(graph, cluster, strategy, request);
   if (console.json) {

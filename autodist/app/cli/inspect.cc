@@ -6,15 +6,15 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/file_kind.h"
-#include "autodist/app/runtimes.h"
 #include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/graph_file.h"
 #include "autodist/ir/graph_item.h"
 #include "autodist/ir/graph_text.h"
+#include "autodist/planning/archive.h"
+#include "autodist/planning/runtimes.h"
 #include "autodist/report/graph_item.h"
 #include "autodist/report/inspect.h"
 #include "autodist/report/strategy.h"

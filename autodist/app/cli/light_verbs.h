@@ -2,17 +2,16 @@
 
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "autodist/app/cli/program.h"
 
 namespace autodist::app {
 
-// The benchmarks among them; `autodist bench` hands the others over.
-const std::vector<std::string>& light_benchmarks();
-
 // The parts of `autodist dataset` among them.
 const std::vector<std::string>& light_data_set_parts();
 
-Action declare_bench_light(CLI::App& verb);
 Action declare_compare(CLI::App& verb);
 Action declare_completion(CLI::App& verb);
 Action declare_data_set(CLI::App& verb);

@@ -6,13 +6,13 @@
 #include <map>
 #include <memory>
 
-#include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/placement_page.h"
-#include "autodist/app/placing.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/planning/archive.h"
+#include "autodist/planning/placing.h"
 
 namespace autodist::app {
 namespace {

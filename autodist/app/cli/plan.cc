@@ -1,55 +1,35 @@
 // `autodist plan`: a strategy for a graph on a cluster, shown and written.
 
-#include <unistd.h>
+#include "autodist/app/cli/plan.h"
+#include "autodist/app/this_process.h"
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "autodist/app/archive.h"
+#include "autodist/app/cli/hand_over.h"
 #include "autodist/app/cli/light_verbs.h"
-#include "autodist/app/history.h"
-#include "autodist/app/link_tuning.h"
 #include "autodist/app/output_file.h"
-#include "autodist/app/plan_page.h"
-#include "autodist/app/planning.h"
-#include "autodist/app/prediction.h"
-#include "autodist/app/searching.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/base/nearest.h"
+#include "autodist/job/launch.h"
 #include "autodist/passes/pipeline.h"
+#include "autodist/planning/archive.h"
+#include "autodist/planning/history.h"
+#include "autodist/planning/link_tuning.h"
+#include "autodist/planning/plan_page.h"
+#include "autodist/planning/planning.h"
+#include "autodist/planning/prediction.h"
+#include "autodist/planning/searching.h"
 #include "autodist/report/html/page.h"
 #include "autodist/report/plan.h"
 #include "autodist/search/builders/builders.h"
 
 namespace autodist::app {
 namespace {
-
-struct PlanArguments {
-  std::string graph;
-  std::string cluster = "local:2";
-  std::string builder = kSearch;
-  std::string budget = "10s";
-  std::uint64_t seed = 0;
-  std::string calibration;
-  std::string ranker;
-  std::int64_t trials = 0;
-  bool no_history = false;
-  bool from_history = false;
-  bool placed = false;
-  std::string output;
-  std::string dump_after;
-  std::string report;
-  bool all = false;
-  bool as_text = false;
-  bool cpu_only = false;
-  std::string encrypt = "auto";
-};
 
 std::string builder_help() {
   std::string text = "auto (the default) searches; or a builder, as NAME or NAME:key=value,…:";
@@ -66,16 +46,6 @@ void check_pass_name(const std::string& name) {
        fmt::join(known, ", "), nearest(name, known));
 }
 
-void write(const PlanArguments& arguments, const strategy::Strategy& strategy) {
-  if (arguments.output.empty()) return;
-  write_file_atomically(arguments.output, arguments.as_text ? strategy::to_text(strategy)
-                                                            : strategy::serialize(strategy));
-}
-
-bool encrypts(const PlanArguments& arguments, const cluster::Cluster& cluster) {
-  return arguments.encrypt == "auto" ? encrypts_by_default(cluster) : arguments.encrypt == "on";
-}
-
 void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                   const cluster::Cluster& cluster, const strategy::Strategy& strategy,
                   const program::Program& program, const SearchedPlan* searched) {
@@ -83,7 +53,7 @@ void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir
   PlanPageRequest request;
   request.chosen_by = searched != nullptr ? "search" : "builder " + arguments.builder;
   request.how.passes.cpu_only = arguments.cpu_only;
-  request.how.passes.encrypted = encrypts(arguments, cluster);
+  request.how.passes.encrypted = encrypts(arguments.encryption, cluster);
   request.how.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
   request.how.options.budget = {kReportBudget, 0};
   if (searched != nullptr && searched->placed_because.empty()) request.found = &searched->found;
@@ -105,7 +75,7 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
       passes::rewrite(graph, strategy, cluster, options, source_of(request));
   const Predicted predicted =
       predict(program, cluster, sim::read_calibration(arguments.cluster, arguments.calibration));
-  write(arguments, strategy);
+  write_strategy(arguments, strategy);
   write_report(arguments, graph, cluster, strategy, program, nullptr);
   if (console.json) {
     auto json = nlohmann::ordered_json::parse(report::plan_json(strategy, program));
@@ -155,18 +125,18 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
                    const cluster::Cluster& cluster, const passes::Options& options,
                    Console& console) {
   SearchRequest request;
-  request.options.budget = search::parse_budget(arguments.budget);
-  request.options.seed = arguments.seed;
+  request.options.budget = search::parse_budget(arguments.search.budget);
+  request.options.seed = arguments.search.seed;
   const std::atomic<bool>& stop = watch_stop_signals();
   request.options.stop = [&stop] { return stop.load(); };
   request.options.progress = [&console](const search::Progress& progress) {
     if (console.terminal) console.err << "\r" << progress_line(progress) << "\033[K" << std::flush;
   };
   request.passes = options;
-  request.passes.encrypted = encrypts(arguments, cluster);
+  request.passes.encrypted = encrypts(arguments.encryption, cluster);
   request.passes.dump = nullptr;  // of the answer alone, below
   request.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
-  request.ranker = arguments.ranker;
+  request.ranker = arguments.search.ranker;
   if (!arguments.no_history) request.history = history_folder(process_environment());
   request.placing_share = arguments.placed ? 0.5 : 0;
   SearchedPlan plan = search_plan(graph, cluster, request);
@@ -176,7 +146,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   passes::Options as_taken = options;
   as_taken.micro_batches = plan.costs.micro_batches;
   if (options.dump) passes::rewrite(graph, plan.strategy, cluster, as_taken, "search");
-  write(arguments, plan.strategy);
+  write_strategy(arguments, plan.strategy);
   write_report(arguments, graph, cluster, plan.strategy, plan.program, &plan);
   if (console.json) {
     auto json = nlohmann::ordered_json::parse(report::plan_json(plan.strategy, plan.program));
@@ -208,42 +178,9 @@ std::shared_ptr<const ir::Graph> measured_step(std::shared_ptr<const ir::Graph> 
   return graph;
 }
 
-// Trials run the model, which libtorch does: as a training of no steps.
-int plan_by_trials(const PlanArguments& arguments, bool json) {
-  const auto beside = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  std::vector<std::string> words{(beside / "autodist-torch").string(),
-                                 "train",
-                                 arguments.graph,
-                                 "--cluster",
-                                 arguments.cluster,
-                                 "--steps",
-                                 "0",
-                                 "--budget",
-                                 arguments.budget,
-                                 "--search-seed",
-                                 std::to_string(arguments.seed),
-                                 "--trials",
-                                 std::to_string(arguments.trials),
-                                 "--encrypt",
-                                 arguments.encrypt};
-  if (arguments.no_history) words.emplace_back("--no-history");
-  if (arguments.cpu_only) words.insert(words.end(), {"--devices", "cpu"});
-  if (json) words.emplace_back("--json");
-  if (!arguments.output.empty()) {
-    words.insert(words.end(), {"--write-strategy", arguments.output});
-  }
-  std::vector<char*> raw;
-  for (std::string& word : words) raw.push_back(word.data());
-  raw.push_back(nullptr);
-  ::execv(raw.front(), raw.data());
-  fail(ErrorCode::kEnvironment, "plan --trials: {}: {}. Build AutoDist with libtorch.",
-       words.front(), std::strerror(errno));
-}
-
 int plan(const PlanArguments& arguments, Console& console) {
   expect_writable("--output", arguments.output);
   expect_writable("--report", arguments.report);
-  if (arguments.trials > 0) return plan_by_trials(arguments, console.json);
   check_pass_name(arguments.dump_after);
   std::shared_ptr<const ir::Graph> graph =
       std::make_shared<const ir::Graph>(load_graph(arguments.graph));
@@ -272,7 +209,29 @@ int plan(const PlanArguments& arguments, Console& console) {
 
 }  // namespace
 
+void write_strategy(const PlanArguments& arguments, const strategy::Strategy& strategy) {
+  if (arguments.output.empty()) return;
+  write_file_atomically(arguments.output, arguments.as_text ? strategy::to_text(strategy)
+                                                            : strategy::serialize(strategy));
+}
+
+void declare_encryption(CLI::App& verb, Encryption& encryption, const std::string& help) {
+  const auto set = [&encryption](const std::string& word) {
+    encryption = encryption_from_name(word);
+  };
+  verb.add_option_function<std::string>("--encrypt", set, help)
+      ->check(CLI::IsMember({"auto", "on", "off"}));
+}
+
 Action declare_plan(CLI::App& verb) {
+  return declare_plan_with(verb, [](const PlanArguments& arguments, Console&) {
+    expect_writable("--output", arguments.output);
+    expect_writable("--report", arguments.report);
+    return hand_over(own_command_line().arguments);
+  });
+}
+
+Action declare_plan_with(CLI::App& verb, PlanByTrials trials) {
   auto arguments = std::make_shared<PlanArguments>();
   verb.add_option("graph", arguments->graph,
                   "a captured graph, the name of a shipped one, or AutoDist's graph_item")
@@ -280,17 +239,17 @@ Action declare_plan(CLI::App& verb) {
   verb.add_option("--cluster", arguments->cluster,
                   "resource specification, host file, or local:N (default local:2)");
   verb.add_option("--builder", arguments->builder, builder_help());
-  verb.add_option("--budget", arguments->budget,
+  verb.add_option("--budget", arguments->search.budget,
                   "of the search: a time (10s, the default; 2m) or a number of simulations (40), "
                   "which gives the same plan every time");
-  verb.add_option("--seed", arguments->seed, "of the search (default 0)");
+  verb.add_option("--seed", arguments->search.seed, "of the search (default 0)");
   verb.add_option("--calibration", arguments->calibration,
                   "what was measured here (default: FILE.calibration.yml beside the cluster)");
   verb.add_option(
-      "--ranker", arguments->ranker,
+      "--ranker", arguments->search.ranker,
       "a trained ranker (dataset train) that corrects the simulator, where fewer than a "
       "dozen plans were measured on this cluster");
-  verb.add_option("--trials", arguments->trials,
+  verb.add_option("--trials", arguments->search.trials,
                   "run so many of the most promising plans of a built-in model or TorchScript file "
                   "on the cluster, and take the fastest (default 0)")
       ->check(CLI::Range(0, 1000));
@@ -310,19 +269,19 @@ Action declare_plan(CLI::App& verb) {
   verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
-  verb.add_option("--encrypt", arguments->encrypt,
-                  "what ranks will say to each other: on, off, or auto (the default: on where they "
-                  "are on more than one machine); all-reduces by a library, which are not, are "
-                  "searched only where it is off")
-      ->check(CLI::IsMember({"auto", "on", "off"}));
+  declare_encryption(verb, arguments->encryption,
+                     "what ranks will say to each other: on, off, or auto (the default: on where "
+                     "they are on more than one machine); all-reduces by a library, which are "
+                     "not, are searched only where it is off");
   verb.add_option("--dump-after", arguments->dump_after,
                   "print the program after this pass (or all) to standard error");
-  // What a training does not take.
-  for (const char* other : {"--builder", "--calibration", "--ranker", "--from-history", "--report",
-                            "--text", "--all", "--dump-after"}) {
+  // Trials are of what was searched, of a graph that the job captures.
+  for (const char* other : {"--builder", "--from-history", "--dump-after"}) {
     verb.get_option("--trials")->excludes(verb.get_option(other));
   }
-  return [arguments](Console& console) { return plan(*arguments, console); };
+  return [arguments, trials = std::move(trials)](Console& console) {
+    return arguments->search.trials > 0 ? trials(*arguments, console) : plan(*arguments, console);
+  };
 }
 
 }  // namespace autodist::app

@@ -13,15 +13,16 @@
 #include <thread>
 
 #include "autodist/app/cli/light_verbs.h"
-#include "autodist/app/job.h"
-#include "autodist/app/launch.h"
-#include "autodist/app/machine.h"
-#include "autodist/app/remote.h"
 #include "autodist/app/stop_signal.h"
+#include "autodist/app/this_process.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/comm/rendezvous.h"
+#include "autodist/job/launch.h"
+#include "autodist/job/machine.h"
+#include "autodist/job/place.h"
+#include "autodist/job/remote.h"
 
 namespace autodist::app {
 namespace {
@@ -140,7 +141,7 @@ int run_all(const std::vector<RankProcess>& processes, RankLogs& logs) {
 int run(const RunArguments& arguments, Console& console) {
   const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
   const std::size_t size = cluster::ranks_of(cluster, arguments.cpu_only).size();
-  RemoteProgram program = this_program();
+  RemoteProgram program = this_program(process_variables());
   program.command = command_of(arguments.program);
   const std::vector<cluster::Node> remote = remote_nodes(cluster);
 

@@ -4,14 +4,14 @@
 #include <filesystem>
 #include <memory>
 
-#include "autodist/app/archive.h"
 #include "autodist/app/cli/light_verbs.h"
-#include "autodist/app/link_tuning.h"
-#include "autodist/app/planning.h"
-#include "autodist/app/prediction.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/passes/pipeline.h"
+#include "autodist/planning/archive.h"
+#include "autodist/planning/link_tuning.h"
+#include "autodist/planning/planning.h"
+#include "autodist/planning/prediction.h"
 #include "autodist/report/chakra.h"
 #include "autodist/sim/simulator.h"
 #include "autodist/sim/what_if.h"

@@ -8,9 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "autodist/app/archive.h"
 #include "autodist/app/blas_kernels.h"
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/this_process.h"
+#include "autodist/planning/archive.h"
 
 namespace autodist::app {
 namespace {

@@ -1,18 +1,19 @@
 // A process's place in a job, until its session takes it over.
 
 #include "autodist/app/python/job.h"
+#include "autodist/app/this_process.h"
 
 #include <chrono>
 #include <iostream>
 
-#include "autodist/app/history.h"
-#include "autodist/app/job.h"
 #include "autodist/app/python/training_step.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/ir/optimizer.h"
+#include "autodist/job/place.h"
+#include "autodist/planning/history.h"
 #include "autodist/search/autosync/autosync.h"
 
 namespace autodist::python {

@@ -1,9 +1,10 @@
 // The files in which a session keeps what its steps were. The package's Records fills them.
 
-#include "autodist/app/launcher.h"
 #include "autodist/app/metrics.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/python/bindings.h"
+#include "autodist/app/this_process.h"
+#include "autodist/job/launcher.h"
 #include "autodist/report/html/run_log.h"
 
 namespace autodist::python {

@@ -9,12 +9,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "autodist/app/job.h"
 #include "autodist/app/output_file.h"
-#include "autodist/app/subprocess.h"
+#include "autodist/app/this_process.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/base/error.h"
 #include "autodist/exec/checkpoint.h"
+#include "autodist/job/place.h"
+#include "autodist/job/subprocess.h"
 
 namespace autodist::app {
 namespace {
@@ -105,9 +106,7 @@ double Demo::train(const Way& way) {
                   rate.is_null() ? "" : fmt::format("{:.0f} samples/s, ", rate.get<double>()),
                   100 * accuracy));
   result_["ways"].push_back(
-      {{"name", way.title},
-       {"held_out_accuracy", accuracy},
-       {"average_samples_per_second", rate}});
+      {{"name", way.title}, {"held_out_accuracy", accuracy}, {"average_samples_per_second", rate}});
   return accuracy;
 }
 

@@ -5,10 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/output_file.h"
+#include "autodist/app/this_process.h"
 #include "autodist/app/torch/model_source.h"
-#include "autodist/app/torch/session_state.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/capture/export.h"
+#include "autodist/job/torch/session_state.h"
 
 namespace autodist::app {
 namespace {
@@ -22,7 +23,7 @@ struct ExportArguments {
 int export_verb(const ExportArguments& arguments, Console& console) {
   expect_writable("--output", arguments.output);
   const ModelSource source = open_model(arguments.model, "");
-  if (!arguments.resume.empty()) read_into(source.step, arguments.resume);
+  if (!arguments.resume.empty()) read_into(source.step, arguments.resume, say_line);
   const capture::ExportedSignatures signatures =
       capture::export_torchscript(source.step, arguments.output);
   if (console.json) {

@@ -9,14 +9,16 @@
 #include <memory>
 #include <utility>
 
-#include "autodist/app/data_set.h"
-#include "autodist/app/history.h"
-#include "autodist/app/launcher.h"
-#include "autodist/app/link_tuning.h"
+#include "autodist/app/cli/plan.h"
 #include "autodist/app/stop_signal.h"
+#include "autodist/app/this_process.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/app/torch/trial_subject.h"
 #include "autodist/base/error.h"
+#include "autodist/job/launcher.h"
+#include "autodist/planning/data_set.h"
+#include "autodist/planning/history.h"
+#include "autodist/planning/link_tuning.h"
 #include "autodist/search/learning/propose.h"
 
 namespace autodist::app {
@@ -109,7 +111,7 @@ int record(RecordArguments arguments, Console& console) {
   options.cpu_only = arguments.cpu_only;
   options.encryption = arguments.encryption;
   const std::atomic<bool>& interrupted = watch_stop_signals();
-  JoinedJob job(arguments.cluster, options);
+  JoinedJob job(arguments.cluster, options, this_process());
   if (job.size() < 2) {
     fail(ErrorCode::kUsage, "dataset record: a job of one rank synchronises nothing. Use two.");
   }
@@ -154,7 +156,7 @@ Action declare_record(CLI::App& verb) {
       ->check(CLI::Range(std::int64_t{0}, kMostCount));
   verb.add_option("--steps", arguments->lengths.steps, "steps that do (default 40)")
       ->check(CLI::Range(std::int64_t{1}, kMostCount));
-  declare_encryption(verb, arguments->encryption);
+  declare_encryption(verb, arguments->encryption, "as of train");
   verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));

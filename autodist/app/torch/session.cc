@@ -1,253 +1,28 @@
-// The story, in code: capture, choose, rewrite and agree (job_step.h), start and take turns
-// (training_job.h), run.
-
 #include "autodist/app/torch/session.h"
 
-#include <fmt/ranges.h>
-
-#include <limits>
-#include <typeinfo>
-
-#include "autodist/app/torch/run_report.h"
-#include "autodist/app/torch/training_job.h"
+#include "autodist/app/this_process.h"
 #include "autodist/base/check.h"
-#include "autodist/base/error.h"
-#include "autodist/base/nearest.h"
+#include "autodist/job/torch/joined_job.h"
 
 namespace autodist {
 
-Encryption encryption_from_name(const std::string& name) {
-  if (name == "auto") return Encryption::kAuto;
-  if (name == "on") return Encryption::kOn;
-  if (name == "off") return Encryption::kOff;
-  fail(ErrorCode::kUsage, "encrypt '{}': auto, on or off expected", name);
-}
-
-struct AutoDist::Impl : app::JoinedJob {
-  using JoinedJob::JoinedJob;
-};
-
-namespace {
-
-// What may wait for other ranks. Its message about a lost one says how that ended, where that is
-// known, and where to go on from.
-template <typename Call>
-auto together(const app::TrainingJob* job, const Call& call) {
-  try {
-    return call();
-  } catch (const Error& error) {
-    const bool interrupted = typeid(error) != typeid(Error);  // by a signal: a class of its own
-    if (error.code() != ErrorCode::kPeersLost || interrupted || job == nullptr) throw;
-    std::string what = error.what();
-    what += job->joined().end_of_lost(what);
-    const std::string where = job->where_to_go_on();
-    if (!where.empty()) what += (what.back() == '.' ? " " : ". ") + where;
-    throw Error(error.code(), what);
-  }
-}
-
-}  // namespace
-
-// One of the job's steps; whoever comes last ends the job.
-class Session::Impl {
- public:
-  Impl(std::shared_ptr<app::TrainingJob> job, std::size_t index)
-      : job_(std::move(job)), index_(index) {}
-
-  app::JobStep& turn() { return job_->turn(index_); }
-  app::JobStep& turn_to_step() { return job_->turn_to_step(index_); }
-  [[nodiscard]] app::JobStep& step() const { return job_->step(index_); }
-  [[nodiscard]] app::TrainingJob& job() const { return *job_; }
-  [[nodiscard]] std::weak_ptr<const app::TrainingJob> weak_job() const { return job_; }
-  [[nodiscard]] std::size_t index() const { return index_; }
-
-  template <typename Call>
-  auto together(const Call& call) {
-    return autodist::together(job_.get(), call);
-  }
-
- private:
-  std::shared_ptr<app::TrainingJob> job_;
-  std::size_t index_;
-};
-
-double JobLoss::value() const {
-  if (!sums_->known()) {
-    const auto job = job_.lock();  // goes after the runner
-    const std::shared_ptr<exec::Runner> runner = runner_.lock();
-    if (!runner) {
-      fail(ErrorCode::kUsage, "loss: the job ended before the loss of step {} was known", step());
-    }
-    together(job.get(), [&] { runner->await(*sums_); });
-  }
-  if (sums_->sums().empty()) return std::numeric_limits<double>::quiet_NaN();
-  const double sum = sums_->sums().at(number_);
-  return mean_ ? sum / static_cast<double>(sums_->samples()) : sum;
-}
-
-bool JobLoss::known() const { return sums_->known(); }
-std::int64_t JobLoss::samples() const { return sums_->samples(); }
-std::int64_t JobLoss::step() const { return static_cast<std::int64_t>(sums_->step()); }
-
-Session AutoDist::distribute(TrainingStep step, const ir::Optimizer& optimizer) {
-  AD_CHECK(impl_ != nullptr) << "distribute() was called before";
-  std::vector<NamedStep> steps;
-  steps.push_back({"", std::move(step), optimizer, ""});
-  auto job = std::make_shared<app::TrainingJob>(std::move(impl_), std::move(steps));
-  return Session(std::make_unique<Session::Impl>(std::move(job), 0));
-}
-
-Steps AutoDist::distribute(std::vector<NamedStep> steps) {
-  AD_CHECK(impl_ != nullptr) << "distribute() was called before";
-  std::vector<std::string> names;
-  for (const NamedStep& step : steps) names.push_back(step.name);
-  // An unnamed one would be taken for a job of one step.
-  if (names.size() == 1 && names.front().empty()) {
-    fail(ErrorCode::kUsage, "distribute: a step without a name");
-  }
-  const auto job = std::make_shared<app::TrainingJob>(std::move(impl_), std::move(steps));
-  Steps result;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    result.sessions_.emplace_back(names[i], Session(std::make_unique<Session::Impl>(job, i)));
-  }
-  return result;
-}
-
 AutoDist::AutoDist(const std::string& cluster, JobOptions options)
-    : impl_(std::make_unique<Impl>(cluster, std::move(options))) {
-  rank_ = impl_->rank();
-  size_ = impl_->size();
-  launcher_ = impl_->launcher();
+    : job_(std::make_unique<app::JoinedJob>(cluster, std::move(options), app::this_process())) {
+  rank_ = job_->rank();
+  size_ = job_->size();
+  launcher_ = job_->launcher();
 }
 AutoDist::~AutoDist() = default;
 AutoDist::AutoDist(AutoDist&&) noexcept = default;
 
-Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Session::Session(Session&&) noexcept = default;
-Session& Session::operator=(Session&&) noexcept = default;
-Session::~Session() = default;
-
-double Session::run(const Batch& batch) {
-  return impl_->together([&] { return impl_->turn_to_step().run(batch); });
-}
-double Session::run_local(const Batch& rows) {
-  return impl_->together([&] { return impl_->turn_to_step().run_local(rows); });
-}
-const StepReport& Session::last() const { return impl_->step().last(); }
-const std::vector<torch::Tensor>& Session::outputs() const { return impl_->step().outputs(); }
-StepSummary Session::summarise(bool stop, bool save) {
-  return impl_->together([&] { return impl_->turn().summarise(stop, save); });
-}
-StepSummary Session::last_summary() {
-  return impl_->together([&] { return impl_->turn().last_summary(); });
-}
-std::map<std::string, torch::Tensor> Session::run_and_fetch(const Batch& batch,
-                                                            const std::vector<std::string>& names) {
-  return impl_->together([&] { return impl_->turn_to_step().run_and_fetch(batch, names); });
-}
-std::vector<double> Session::sum_over_ranks(const std::vector<double>& values) {
-  return impl_->together([&] { return impl_->turn().sum_over_ranks(values); });
-}
-ir::LossScale Session::loss_scale() {
-  return impl_->together([&] { return impl_->turn().loss_scale(); });
-}
-std::vector<StepSummary> Session::remaining_summaries() {
-  return impl_->together([&] { return impl_->turn().remaining_summaries(); });
-}
-std::uint32_t Session::replica() const { return impl_->step().replica(); }
-std::uint32_t Session::replicas() const { return impl_->step().program().batch_parts(); }
-std::pair<std::int64_t, std::int64_t> Session::rows_of(std::int64_t batch) const {
-  return impl_->step().rows_of(batch);
-}
-void Session::synchronize() {
-  impl_->together([&] { impl_->job().synchronize(); });
-}
-void Session::settle(const torch::Tensor& parameter) {
-  impl_->together([&] { impl_->job().settle(parameter); });
-}
-JobLoss Session::job_loss() const { return job_number(0); }
-JobLoss Session::job_number(std::size_t number) const {
-  JobLoss loss = impl_->step().job_number(number);
-  loss.job_ = impl_->weak_job();
-  return loss;
-}
-void Session::set_options(const std::map<std::string, std::map<std::string, double>>& options) {
-  impl_->turn().set_options(options);
-}
-std::vector<torch::Tensor> Session::evaluate(const Batch& batch, Statistics statistics) {
-  return impl_->together([&] { return impl_->job().evaluate(impl_->index(), batch, statistics); });
-}
-void Session::prepare_evaluation(Statistics statistics) {
-  impl_->together([&] { impl_->job().prepare_evaluation(statistics); });
-}
-void Session::begin_evaluation(Statistics statistics) {
-  impl_->together([&] { impl_->job().begin_evaluation(statistics); });
-}
-void Session::end_evaluation() { impl_->job().end_evaluation(); }
-void Session::save(const std::string& directory) {
-  impl_->together([&] { impl_->job().save(directory); });
-}
-void Session::export_torchscript(const std::string& path) {
-  impl_->together([&] { impl_->job().export_torchscript(impl_->index(), path); });
-}
-std::int64_t Session::load(const std::string& directory) {
-  impl_->together([&] { impl_->job().load(directory); });
-  return step();
-}
-std::int64_t Session::step() const { return impl_->step().step(); }
-std::uint32_t Session::rank() const { return impl_->job().joined().rank(); }
-std::uint32_t Session::size() const { return impl_->job().joined().size(); }
-const ir::Graph& Session::graph() const { return impl_->step().graph(); }
-const program::Program& Session::program() const { return impl_->step().program(); }
-const strategy::Strategy& Session::strategy() const { return impl_->step().strategy(); }
-std::uint64_t Session::bytes_sent() const { return impl_->step().bytes_sent(); }
-program::Trace Session::gather_trace() {
-  return impl_->together([&] {
-    exec::Runner& runner = impl_->turn().runner();
-    const auto call = runner.calls().begin(exec::Call::kGatherTrace, runner.steps_done());
-    impl_->job().synchronize();
-    return runner.gather_trace();
-  });
-}
-program::Trace Session::take_trace() { return impl_->turn().runner().take_trace(); }
-const program::Trace& Session::final_trace() const { return impl_->step().final_trace(); }
-void Session::write_report(const std::string& path, const std::string& title,
-                           const report::RunLog& run, const program::Trace& trace) const {
-  app::write_report(impl_->job().joined(), impl_->step(), {path, title, run, trace});
-}
-void Session::leave(const std::string& reason) { impl_->job().leave(reason); }
-void Session::wish_for_the_end() { impl_->job().wish_for_the_end(); }
-std::optional<std::uint32_t> Session::who_wishes_for_the_end() const {
-  return impl_->job().who_wishes_for_the_end();
-}
-void Session::finish() {
-  impl_->together([&] { impl_->job().finish(); });
+Session AutoDist::distribute(TrainingStep step, const ir::Optimizer& optimizer) {
+  AD_CHECK(job_ != nullptr) << "distribute() was called before";
+  return app::distribute(std::move(job_), std::move(step), optimizer);
 }
 
-Session& Steps::at(const std::string& name) {
-  std::vector<std::string> names;
-  for (auto& [known, session] : sessions_) {
-    if (known == name) return session;
-    names.push_back(known);
-  }
-  const std::string near = nearest(name, names);
-  fail(ErrorCode::kUsage, "steps: the job has no '{}'; it has {}.{}", name, fmt::join(names, ", "),
-       near.empty() ? "" : fmt::format(" Did you mean '{}'?", near));
+Steps AutoDist::distribute(std::vector<NamedStep> steps) {
+  AD_CHECK(job_ != nullptr) << "distribute() was called before";
+  return app::distribute(std::move(job_), std::move(steps));
 }
-
-void Steps::synchronize() { sessions_.front().second.synchronize(); }
-void Steps::save(const std::string& directory) { sessions_.front().second.save(directory); }
-std::int64_t Steps::load(const std::string& directory) {
-  sessions_.front().second.load(directory);
-  return step();
-}
-void Steps::finish() { sessions_.front().second.finish(); }
-std::int64_t Steps::step() const {
-  std::int64_t sum = 0;
-  for (const auto& [name, session] : sessions_) sum += session.step();
-  return sum;
-}
-std::uint32_t Steps::rank() const { return sessions_.front().second.rank(); }
-std::uint32_t Steps::size() const { return sessions_.front().second.size(); }
 
 }  // namespace autodist

@@ -6,14 +6,7 @@
 
 #include "autodist/app/cli/program.h"
 
-namespace autodist {
-enum class Encryption : std::uint8_t;
-}
-
 namespace autodist::app {
-
-// --encrypt auto|on|off.
-void declare_encryption(CLI::App& verb, Encryption& encryption);
 
 // The largest number of steps or samples that an option takes.
 inline constexpr std::int64_t kMostCount = 1'000'000'000;
@@ -21,9 +14,10 @@ inline constexpr std::int64_t kMostCount = 1'000'000'000;
 Action declare_demo(CLI::App& verb);
 Action declare_capture(CLI::App& verb);
 Action declare_train(CLI::App& verb);
+// `plan`, whose --trials are a training of no steps.
+Action declare_plan_by_trials(CLI::App& verb);
 Action declare_export(CLI::App& verb);
 Action declare_ckpt(CLI::App& verb);
-Action declare_bench(CLI::App& verb);
 Action declare_record(CLI::App& verb);
 
 }  // namespace autodist::app

@@ -14,13 +14,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "autodist/app/history.h"
-#include "autodist/app/launcher.h"
+#include "autodist/app/cli/plan.h"
 #include "autodist/app/output_file.h"
-#include "autodist/app/planning.h"
-#include "autodist/app/remote.h"
 #include "autodist/app/stop_signal.h"
-#include "autodist/app/torch/joined_job.h"
+#include "autodist/app/this_process.h"
 #include "autodist/app/torch/model_source.h"
 #include "autodist/app/torch/session.h"
 #include "autodist/app/torch/torch_verbs.h"
@@ -29,6 +26,11 @@
 #include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/exec/checkpoint_folder.h"
+#include "autodist/job/launcher.h"
+#include "autodist/job/remote.h"
+#include "autodist/job/torch/joined_job.h"
+#include "autodist/planning/history.h"
+#include "autodist/planning/planning.h"
 #include "autodist/report/html/page.h"
 #include "autodist/report/plan.h"
 #include "autodist/search/autosync/autosync.h"
@@ -39,27 +41,13 @@ namespace {
 struct TrainArguments {
   ModelRequest model;
   std::string data = "";
-  std::string cluster;
+  PlanArguments plan;       // but for its graph, and what `plan` alone shows
+  bool plan_alone = false;  // the plan is what was asked for, and is shown
   std::string optimizer = "adam:lr=1e-3";
   std::string resume;
   std::string trace;
-  std::string report;
-  bool cpu_only = false;
-  std::string builder = kSearch;
-  std::string strategy_file;
-  std::string strategy_output;
-  SearchSettings search;
-  bool no_history = false;
+  JobOptions job;  // but for what `plan` and `model` say
   TrainingOptions training;
-  double join_seconds = 60;
-  double silence_seconds = 20;
-  std::int64_t trace_steps = 200;
-  std::int64_t verify_every = 0;
-  std::int64_t accumulate = 1;
-  std::string on_nonfinite = "stop";
-  std::string loss_scaling;
-  std::string init;
-  Encryption encryption = Encryption::kAuto;
 };
 
 void show_progress(Console& console, const Progress& progress, std::int64_t steps) {
@@ -83,7 +71,7 @@ nlohmann::ordered_json result_json(const TrainArguments& arguments, const Sessio
   return {
       {"model", arguments.model.name},
       {"data", source.data_description},
-      {"cluster", arguments.cluster},
+      {"cluster", arguments.plan.cluster},
       {"ranks", session.size()},
       {"strategy_id", session.strategy().id},
       {"program_digest", to_string(program::digest_of(session.program()))},
@@ -102,8 +90,9 @@ nlohmann::ordered_json result_json(const TrainArguments& arguments, const Sessio
 
 // Where the strategy came from. One rank has nothing to choose.
 std::string chosen_by(const TrainArguments& arguments, const Session& session) {
-  const bool alone = arguments.builder == kSearch && session.size() == 1;
-  return source_of({alone ? kDefaultBuilder : arguments.builder, arguments.strategy_file, {}});
+  const bool alone = arguments.plan.builder == kSearch && session.size() == 1;
+  return source_of(
+      {alone ? kDefaultBuilder : arguments.plan.builder, arguments.job.strategy_file, {}});
 }
 
 void print_start(Console& console, const TrainArguments& arguments, const Session& session,
@@ -187,7 +176,13 @@ void print_end(Console& console, const TrainArguments& arguments, const Session&
                const ModelSource& source, const TrainingResult& result,
                const nlohmann::ordered_json& json) {
   if (console.terminal) console.err << "\n";
-  if (result.steps == 0) {
+  if (arguments.plan_alone) {
+    console.out << report::plan_table(session.strategy(), session.program(),
+                                      arguments.plan.all ? 0 : 20);
+    if (!arguments.plan.output.empty()) {
+      console.out << "\nWritten to " << arguments.plan.output;
+    }
+  } else if (result.steps == 0) {
     console.out << fmt::format("nothing to train: it is at step {} already, and --steps is {}",
                                session.step(), arguments.training.steps);
   } else {
@@ -211,7 +206,7 @@ void print_end(Console& console, const TrainArguments& arguments, const Session&
                                source.held_out->size(),
                                100 * json["held_out_accuracy"].get<double>());
   }
-  if (!arguments.report.empty()) console.out << "report: " << arguments.report << "\n";
+  if (!arguments.plan.report.empty()) console.out << "report: " << arguments.plan.report << "\n";
   if (!arguments.training.save_to.empty() && result.saved) {
     console.out << "checkpoint: " << arguments.training.save_to << "/step-" << session.step()
                 << "\n";
@@ -230,7 +225,7 @@ std::string as_typed(const std::string& word) {
 // typed is not known.
 std::string resume_command(const std::string& folder, bool begins_here) {
   if (!begins_here) return "the same command again, with --resume " + as_typed(folder);
-  const std::vector<std::string> words = this_program().command.arguments;
+  const std::vector<std::string> words = own_command_line().arguments;
   std::string command = "autodist";
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (words[i] == "--resume") {
@@ -258,27 +253,19 @@ void say_stopped_early(Console& console) {
 int train_job(TrainArguments arguments, Console& console, const std::atomic<bool>& interrupted,
               const std::function<void()>& begin) {
   const ir::Optimizer optimizer = ir::parse_optimizer(arguments.optimizer);
-  JobOptions options;
-  options.builder = arguments.builder;
-  options.strategy_file = arguments.strategy_file;
-  options.search = arguments.search;
+  JobOptions options = arguments.job;
+  options.builder = arguments.plan.builder;
+  options.search = arguments.plan.search;
   search::parse_budget(options.search.budget);
-  if (!arguments.no_history) options.search.history = history_folder(process_environment());
+  if (!arguments.plan.no_history) options.search.history = history_folder(process_environment());
   options.search.found = [&console](const std::string& lines) {
     if (!console.json) console.err << lines << std::flush;
   };
   options.seed = arguments.model.seed;
-  options.cpu_only = arguments.cpu_only;
-  options.join_limit = Seconds{arguments.join_seconds};
-  options.silence_limit = Seconds{arguments.silence_seconds};
-  options.trace = !arguments.trace.empty() || !arguments.report.empty();
-  options.trace_steps = arguments.trace.empty() ? kReportSteps : arguments.trace_steps;
-  options.verify_every = arguments.verify_every;
-  options.accumulate = arguments.accumulate;
-  options.initial_weights = arguments.init;
-  options.encryption = arguments.encryption;
-  options.on_nonfinite = exec::on_nonfinite_from_name(arguments.on_nonfinite);
-  options.loss_scaling = arguments.loss_scaling;
+  options.cpu_only = arguments.plan.cpu_only;
+  options.trace = !arguments.trace.empty() || !arguments.plan.report.empty();
+  if (arguments.trace.empty()) options.trace_steps = kReportSteps;
+  options.encryption = arguments.plan.encryption;
   if (!options.loss_scaling.empty()) ir::parse_loss_scaling(options.loss_scaling);
   arguments.training.seed = arguments.model.seed;
 
@@ -287,13 +274,16 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   // Before a search, not after it; other ranks write nothing, and their machines may lack the
   // folders.
   std::optional<exec::CheckpointFolder> folder;
-  if (becomes_chief(arguments.cluster, arguments.cpu_only, process_environment())) {
+  if (becomes_chief(arguments.plan.cluster, arguments.plan.cpu_only, process_environment())) {
     expect_writable("--log", arguments.training.log);
     expect_folder("--tensorboard", arguments.training.tensorboard);
-    expect_writable("--write-strategy", arguments.strategy_output);
+    expect_writable("--write-strategy", arguments.plan.output);
     expect_writable("--trace", arguments.trace);
-    expect_writable("--report", arguments.report);
+    expect_writable("--report", arguments.plan.report);
     if (!arguments.training.save_to.empty()) folder.emplace("--save", arguments.training.save_to);
+    if (!arguments.plan.calibration.empty()) {
+      options.search.calibration = sim::read_calibration("", arguments.plan.calibration);
+    }
   }
   options.resume_command = [begins_here](const std::string& from) {
     return resume_command(from, begins_here);
@@ -304,10 +294,10 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   if (begins_here && !arguments.resume.empty() && !std::filesystem::exists(arguments.resume)) {
     fail(ErrorCode::kCheckpoint, "{}: no such checkpoint", arguments.resume);
   }
-  if (arguments.cluster.empty() && !launched) arguments.cluster = "local:2";
-  const cluster::Cluster cluster = cluster_of(arguments.cluster, launched);
-  const auto ranks = cluster::ranks_of(cluster, arguments.cpu_only);
-  const std::int64_t parts = static_cast<std::int64_t>(ranks.size()) * arguments.accumulate;
+  if (arguments.plan.cluster.empty() && !launched) arguments.plan.cluster = "local:2";
+  const cluster::Cluster cluster = cluster_of(arguments.plan.cluster, launched);
+  const auto ranks = cluster::ranks_of(cluster, arguments.plan.cpu_only);
+  const std::int64_t parts = static_cast<std::int64_t>(ranks.size()) * options.accumulate;
   arguments.model.batch = (arguments.training.batch + parts - 1) / parts;
   ModelSource source = open_model(arguments.model, arguments.data);
 
@@ -316,13 +306,13 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   options.while_waiting = [&interrupted, &begun] {
     if (interrupted && !begun) throw StoppedEarly();
   };
-  AutoDist autodist(arguments.cluster, options);
+  AutoDist autodist(arguments.plan.cluster, options);
   const std::string launcher = autodist.launcher();
   Session session = autodist.distribute(std::move(source.step), optimizer);
   const bool speak = session.is_chief();
   if (!arguments.resume.empty()) session.load(arguments.resume);
-  if (speak && !arguments.strategy_output.empty()) {
-    write_file_atomically(arguments.strategy_output, strategy::serialize(session.strategy()));
+  if (speak && !arguments.plan.output.empty()) {
+    write_strategy(arguments.plan, session.strategy());
   }
   if (speak && !console.json) print_start(console, arguments, session, source, launcher);
 
@@ -333,15 +323,15 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   const TrainingResult result = train(
       session, *source.training, arguments.training, interrupted, [&](const Progress& progress) {
         if (speak) show_progress(console, progress, arguments.training.steps);
-        if (speak && !arguments.report.empty()) add_step(run, progress);
+        if (speak && !arguments.plan.report.empty()) add_step(run, progress);
         if (speak) times.add(progress);
       });
   session.synchronize();
   nlohmann::ordered_json json = result_json(arguments, session, source, result);
-  if (source.held_out != nullptr) {
+  if (source.held_out != nullptr && !arguments.plan_alone) {
     json["held_out_accuracy"] = accuracy_of(session, *source.held_out, 256);
   }
-  if (!arguments.loss_scaling.empty()) {
+  if (!options.loss_scaling.empty()) {
     const ir::LossScale scale = session.loss_scale();
     json["loss_scale"] = scale.scale;
     json["skipped_steps"] = scale.skipped;
@@ -352,19 +342,19 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   if (!arguments.trace.empty() && speak) {
     or_missing("--trace", missing,
                [&] { write_file_atomically(arguments.trace, program::to_chrome_json(trace)); });
-    if (arguments.trace_steps > 0 && result.steps > arguments.trace_steps) {
+    if (options.trace_steps > 0 && result.steps > options.trace_steps) {
       console.err << fmt::format("trace: the last {} of {} steps (--trace-steps)\n",
-                                 arguments.trace_steps, result.steps);
+                                 options.trace_steps, result.steps);
     }
   }
   session.finish();
   if (!speak) return 0;
-  times.keep(options.search.history, session, cluster_of(arguments.cluster, launched));
-  if (!arguments.report.empty()) {
+  times.keep(options.search.history, session, cluster_of(arguments.plan.cluster, launched));
+  if (!arguments.plan.report.empty()) {
     const std::string title = fmt::format("{} on {} rank{}", arguments.model.name, session.size(),
                                           session.size() == 1 ? "" : "s");
-    const auto write = [&] { session.write_report(arguments.report, title, run, trace); };
-    if (!or_missing("--report", missing, write)) arguments.report.clear();
+    const auto write = [&] { session.write_report(arguments.plan.report, title, run, trace); };
+    if (!or_missing("--report", missing, write)) arguments.plan.report.clear();
   }
   if (console.json) {
     console.out << json.dump() << "\n";
@@ -389,51 +379,59 @@ int train_verb(const TrainArguments& arguments, Console& console) {
   }
 }
 
+CLI::Option* declare_seconds(CLI::App& verb, const std::string& name, Seconds& seconds,
+                             const std::string& help) {
+  const auto set = [&seconds](double number) { seconds = Seconds{number}; };
+  return verb.add_option_function<double>(name, set, help);
+}
+
+// A training of no steps, for what comes before them.
+int plan_by_trials(const PlanArguments& plan, Console& console) {
+  TrainArguments arguments;
+  arguments.model.name = plan.graph;
+  arguments.plan = plan;
+  arguments.plan_alone = true;
+  arguments.training.steps = 0;
+  return train_verb(arguments, console);
+}
+
 }  // namespace
 
-void declare_encryption(CLI::App& verb, Encryption& encryption) {
-  const auto set = [&encryption](const std::string& word) {
-    encryption = encryption_from_name(word);
-  };
-  verb.add_option_function<std::string>(
-          "--encrypt", set,
-          "what ranks say to each other: on, off, or auto (the default: on where they are on more "
-          "than one machine). The same for every rank; all-reduces by a library need off")
-      ->check(CLI::IsMember({"auto", "on", "off"}));
-}
+Action declare_plan_by_trials(CLI::App& verb) { return declare_plan_with(verb, plan_by_trials); }
 
 Action declare_train(CLI::App& verb) {
   auto arguments = std::make_shared<TrainArguments>();
+  arguments->plan.cluster.clear();
   declare_model_options(verb, arguments->model);
   verb.add_option(
       "--data", arguments->data,
       "synthetic, or a directory of x0.npy, x1.npy, … (default: the model's own data where "
       "it has some, else synthetic)");
-  verb.add_option("--cluster", arguments->cluster,
+  verb.add_option("--cluster", arguments->plan.cluster,
                   "resource specification, host file, or local:N (default: the ranks that mpirun, "
                   "torchrun or srun started, else local:2)");
-  verb.add_option("--builder", arguments->builder,
+  verb.add_option("--builder", arguments->plan.builder,
                   "how to choose the strategy: auto (the default) searches, as plan does; or a "
                   "builder, as NAME or NAME:key=value,…");
-  verb.add_option("--budget", arguments->search.budget,
+  verb.add_option("--budget", arguments->plan.search.budget,
                   "of the search: a time (10s, the default; 2m) or a number of simulations (40)");
-  verb.add_option("--search-seed", arguments->search.seed, "of the search (default 0)");
-  verb.add_option("--trials", arguments->search.trials,
+  verb.add_option("--search-seed", arguments->plan.search.seed, "of the search (default 0)");
+  verb.add_option("--trials", arguments->plan.search.trials,
                   "run so many of the most promising plans for 50 steps each before the training, "
                   "and take the fastest (default 0)")
       ->check(CLI::Range(0, 1000));
   verb.add_flag(
-      "--no-history", arguments->no_history,
+      "--no-history", arguments->plan.no_history,
       "neither learn from what was measured here before, nor keep what this run measures");
-  verb.add_option("--strategy", arguments->strategy_file,
+  verb.add_option("--strategy", arguments->job.strategy_file,
                   "a strategy file, in the builder's place");
-  verb.add_option("--write-strategy", arguments->strategy_output,
+  verb.add_option("--write-strategy", arguments->plan.output,
                   "write the strategy that the job takes here");
   verb.add_option("--optimizer", arguments->optimizer,
                   "for example adamw:lr=1e-3,decay=0.01,clip=1");
   verb.add_option("--batch", arguments->training.batch, "samples per step, all replicas together")
       ->check(CLI::Range(std::int64_t{1}, kMostCount));
-  verb.add_option("--accumulate", arguments->accumulate,
+  verb.add_option("--accumulate", arguments->job.accumulate,
                   "micro-batches per step: less memory, the same sums")
       ->check(CLI::Range(std::int64_t{1}, kMostCount));
   verb.add_option("--steps", arguments->training.steps, "train up to this step")
@@ -444,7 +442,7 @@ Action declare_train(CLI::App& verb) {
       ->check(CLI::Range(std::int64_t{0}, kMostCount));
   verb.add_option("--resume", arguments->resume,
                   "continue from the newest checkpoint of this directory");
-  verb.add_option("--init", arguments->init,
+  verb.add_option("--init", arguments->job.initial_weights,
                   "first values of parameters and buffers, by name, from a safetensors file");
   verb.add_option(
       "--log", arguments->training.log,
@@ -453,29 +451,36 @@ Action declare_train(CLI::App& verb) {
                   "write an event file for TensorBoard into this folder");
   verb.add_option("--trace", arguments->trace,
                   "write one Chrome/Perfetto trace of all ranks (see report --late)");
-  verb.add_option("--trace-steps", arguments->trace_steps,
+  verb.add_option("--trace-steps", arguments->job.trace_steps,
                   "of the last so many steps (default 200; 0: of all, in memory)")
       ->check(CLI::Range(std::int64_t{0}, kMostCount));
-  verb.add_option("--report", arguments->report,
+  verb.add_option("--report", arguments->plan.report,
                   "write a page for a browser here: the plan, the run, and the timeline of a step, "
                   "predicted and measured");
-  verb.add_option("--verify-every", arguments->verify_every,
+  verb.add_option("--verify-every", arguments->job.verify_every,
                   "steps between comparisons of the step with its replay (0: never)")
       ->check(CLI::Range(std::int64_t{0}, kMostCount));
-  verb.add_option("--on-nonfinite", arguments->on_nonfinite,
-                  "a loss or gradient that is not finite: stop (naming it) or ignore");
-  verb.add_option("--loss-scale", arguments->loss_scaling,
+  const auto on_nonfinite = [arguments](const std::string& name) {
+    arguments->job.on_nonfinite = exec::on_nonfinite_from_name(name);
+  };
+  verb.add_option_function<std::string>(
+      "--on-nonfinite", on_nonfinite,
+      "a loss or gradient that is not finite: stop (naming it) or ignore");
+  verb.add_option("--loss-scale", arguments->job.loss_scaling,
                   "dynamic (dynamic:scale=65536,growth=2,backoff=0.5,interval=2000) or a number: "
                   "scale the loss, and skip steps whose gradients are not finite");
-  declare_encryption(verb, arguments->encryption);
-  verb.add_option("--join-timeout", arguments->join_seconds,
+  declare_encryption(verb, arguments->plan.encryption,
+                     "what ranks say to each other: on, off, or auto (the default: on where they "
+                     "are on more than one machine). The same for every rank; all-reduces by a "
+                     "library need off");
+  declare_seconds(verb, "--join-timeout", arguments->job.join_limit,
                   "seconds of silence before the first step after which a rank is given up; one "
                   "that is alive is waited for (default 60)")
       ->check(CLI::Range(1e-3, 1e6));
-  verb.add_option("--silence-timeout", arguments->silence_seconds,
+  declare_seconds(verb, "--silence-timeout", arguments->job.silence_limit,
                   "seconds for which a rank that says nothing is waited for (default 20)")
       ->check(CLI::Range(4.0, 1e6));
-  verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
+  verb.add_option("--devices", arguments->plan.cpu_only, "cpu: one CPU rank for each listed GPU")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
   return [arguments](Console& console) { return train_verb(*arguments, console); };

@@ -11,9 +11,9 @@
 #include <regex>
 
 #include "autodist/app/metrics.h"
-#include "autodist/app/torch/sample_order.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
+#include "autodist/job/torch/sample_order.h"
 
 namespace autodist::app {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "autodist/app/torch/session.h"
+#include "autodist/job/torch/session.h"
 #include "autodist/models/data.h"
 
 namespace autodist::app {
@@ -33,7 +33,7 @@ struct Progress {
   std::int64_t step = 0;
   double ended = 0;  // seconds since 1970
   double loss = 0;
-  Seconds wall;  // from step to step, with all that the loop does in between
+  Seconds wall;                   // from step to step, with all that the loop does in between
   double samples_per_second = 0;  // by it
   Seconds computing;
   Seconds waiting;

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "autodist/app/link_tuning.h"
 #include "autodist/capture/capture.h"
 #include "autodist/ir/optimizer.h"
+#include "autodist/planning/link_tuning.h"
 
 namespace autodist::app {
 

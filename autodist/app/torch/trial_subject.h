@@ -8,10 +8,10 @@
 #include <optional>
 #include <string>
 
-#include "autodist/app/torch/joined_job.h"
 #include "autodist/app/torch/model_source.h"
-#include "autodist/app/torch/trials.h"
 #include "autodist/comm/link_probe.h"
+#include "autodist/job/torch/joined_job.h"
+#include "autodist/job/torch/trials.h"
 
 namespace autodist::app {
 

@@ -1,0 +1,34 @@
+#include "autodist/app/cli/hand_over.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+
+#include "autodist/app/blas_kernels.h"
+#include "autodist/app/this_process.h"
+#include "autodist/base/error.h"
+#include "autodist/job/wait_policy.h"
+
+namespace autodist::app {
+
+int hand_over(std::vector<std::string> arguments) {
+  const auto beside = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::string program = (beside / "autodist-torch").string();
+  // OpenMP reads it when it is loaded, so this is the time to say it for a chief, too.
+  if (!says_how_to_wait(process_environment())) ::setenv(kWaitPolicy, kPassive, 1);
+  choose_blas_kernels();
+  std::vector<char*> raw;
+  for (std::string& argument : arguments) raw.push_back(argument.data());
+  raw.push_back(nullptr);
+  ::execv(program.c_str(), raw.data());
+  std::cerr << "autodist: " << arguments.at(1) << " needs " << program
+            << ", which cannot be started: " << std::strerror(errno)
+            << ". Build AutoDist with libtorch (AUTODIST_TORCH=ON).\n";
+  return static_cast<int>(ErrorCode::kEnvironment);
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,42 @@
+#include "autodist/app/this_process.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <mutex>
+
+namespace autodist::app {
+namespace {
+
+// Every rank's lines, whole, on standard error.
+StartedRanks::Output prefixed_lines() {
+  auto mutex = std::make_shared<std::mutex>();
+  return [mutex](std::uint32_t rank, const std::string& line) {
+    const std::lock_guard<std::mutex> lock(*mutex);
+    std::cerr << "[rank " << rank << "] " << line << "\n";
+  };
+}
+
+}  // namespace
+
+Environment process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr) return std::nullopt;
+    return value;
+  };
+}
+
+std::vector<std::string> process_variables() {
+  std::vector<std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) variables.emplace_back(*entry);
+  return variables;
+}
+
+void say_line(const std::string& line) { std::cerr << "autodist: " + line + "\n"; }
+
+ProcessContext this_process() { return {process_variables(), say_line, prefixed_lines()}; }
+
+}  // namespace autodist::app

@@ -1,0 +1,164 @@
+#include "autodist/job/cores.h"
+
+#include <fmt/ranges.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <thread>
+
+#include "autodist/base/check.h"
+
+namespace autodist::app {
+namespace {
+
+constexpr const char* kMount = "/sys/fs/cgroup";
+
+// The numbers of a line, "max" or what else is none of them as 0.
+std::vector<double> numbers_in(const std::optional<std::string>& text) {
+  std::vector<double> numbers;
+  std::istringstream words(text.value_or(""));
+  for (std::string word; words >> word;) {
+    char* end = nullptr;
+    const double number = std::strtod(word.c_str(), &end);
+    numbers.push_back(*end == '\0' ? number : 0);
+  }
+  return numbers;
+}
+
+void limit(double quota, double period, Cores& cores) {
+  if (quota <= 0 || period <= 0) return;
+  const double limit = quota / period;
+  cores.quota = cores.quota == 0 ? limit : std::min(cores.quota, limit);
+}
+
+// The group's folder and those above it, up to the mount.
+template <typename Visit>
+void for_each_folder(const std::string& mount, std::string group, Visit visit) {
+  while (true) {
+    visit(mount + (group == "/" ? "" : group));
+    if (group.size() <= 1) return;
+    group = group.substr(0, std::max<std::size_t>(group.rfind('/'), 1));
+  }
+}
+
+bool names_cpu(const std::string& controllers) {
+  std::istringstream names(controllers);
+  for (std::string name; std::getline(names, name, ',');) {
+    if (name == "cpu") return true;
+  }
+  return false;
+}
+
+std::vector<std::uint32_t> affinity() {
+  // Larger machines have larger masks.
+  for (int count = 1024; count <= 1 << 20; count *= 2) {
+    cpu_set_t* set = CPU_ALLOC(count);
+    const std::size_t size = CPU_ALLOC_SIZE(count);
+    std::vector<std::uint32_t> cores;
+    const bool known = ::sched_getaffinity(0, size, set) == 0;
+    for (int i = 0; known && i < count; ++i) {
+      if (CPU_ISSET_S(static_cast<unsigned>(i), size, set)) {
+        cores.push_back(static_cast<std::uint32_t>(i));
+      }
+    }
+    CPU_FREE(set);
+    if (known) return cores;
+    if (errno != EINVAL) break;
+  }
+  std::vector<std::uint32_t> all(std::max(1U, std::thread::hardware_concurrency()));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint32_t>(i);
+  return all;
+}
+
+std::optional<std::string> read_if_there(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+bool share(const Cores& a, const Cores& b) {
+  return std::any_of(a.allowed.begin(), a.allowed.end(), [&](std::uint32_t core) {
+    return std::binary_search(b.allowed.begin(), b.allowed.end(), core);
+  });
+}
+
+}  // namespace
+
+std::string to_string(const Cores& cores) {
+  return fmt::format("{}\n{}\n{}", fmt::join(cores.allowed, " "), cores.quota, cores.group);
+}
+
+Cores parse_cores(const std::string& text) {
+  Cores cores;
+  std::istringstream lines(text);
+  std::string allowed;
+  std::string quota;
+  std::getline(lines, allowed);
+  std::getline(lines, quota);
+  std::getline(lines, cores.group);
+  for (const double each : numbers_in(allowed)) {
+    cores.allowed.push_back(static_cast<std::uint32_t>(each));
+  }
+  const std::vector<double> numbers = numbers_in(quota);
+  AD_CHECK(numbers.size() == 1) << "cores: '" << text << "'";
+  cores.quota = numbers.front();
+  return cores;
+}
+
+// Lines are "0::/path" (version 2) or "4:cpu,cpuacct:/path".
+void read_quota(const std::string& groups, const ReadFile& read, Cores& cores) {
+  std::istringstream lines(groups);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string group = line.substr(second + 1);
+    if (controllers.empty()) {
+      cores.group = group;
+      for_each_folder(kMount, group, [&](const std::string& folder) {
+        const std::vector<double> numbers = numbers_in(read(folder + "/cpu.max"));
+        if (numbers.size() == 2) limit(numbers[0], numbers[1], cores);
+      });
+    } else if (names_cpu(controllers)) {
+      cores.group = group;
+      for (const std::string& mount :
+           {std::string(kMount) + "/" + controllers, std::string(kMount) + "/cpu"}) {
+        for_each_folder(mount, group, [&](const std::string& folder) {
+          const std::vector<double> quota = numbers_in(read(folder + "/cpu.cfs_quota_us"));
+          const std::vector<double> period = numbers_in(read(folder + "/cpu.cfs_period_us"));
+          if (quota.size() == 1 && period.size() == 1) limit(quota[0], period[0], cores);
+        });
+      }
+    }
+  }
+}
+
+Cores own_cores() {
+  Cores cores;
+  cores.allowed = affinity();
+  read_quota(read_if_there("/proc/self/cgroup").value_or(""), read_if_there, cores);
+  return cores;
+}
+
+int threads_for(const Cores& own, const std::vector<Cores>& here) {
+  const auto on_them = std::count_if(here.begin(), here.end(),
+                                     [&](const Cores& other) { return share(own, other); });
+  const auto in_group = std::count_if(here.begin(), here.end(),
+                                      [&](const Cores& other) { return other.group == own.group; });
+  double threads = static_cast<double>(own.allowed.size()) /
+                   static_cast<double>(std::max<std::ptrdiff_t>(on_them, 1));
+  if (own.quota > 0) {
+    threads =
+        std::min(threads, own.quota / static_cast<double>(std::max<std::ptrdiff_t>(in_group, 1)));
+  }
+  return std::max(1, static_cast<int>(std::floor(threads)));
+}
+
+}  // namespace autodist::app

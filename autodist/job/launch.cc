@@ -1,0 +1,377 @@
+#include "autodist/job/launch.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <utility>
+
+#include "autodist/base/error.h"
+#include "autodist/job/wait_policy.h"
+
+extern char** environ;
+
+namespace autodist::app {
+namespace {
+
+constexpr auto kPollChild = std::chrono::milliseconds(20);
+constexpr std::chrono::seconds kGrace{2};
+constexpr std::chrono::milliseconds kLastLine{300};  // at most, for what a rank said at its end
+
+struct Pipe {
+  int read_end = -1;
+  int write_end = -1;
+
+  Pipe() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) {
+      fail(ErrorCode::kEnvironment, "a pipe to a rank cannot be made: {}", std::strerror(errno));
+    }
+    read_end = ends[0];
+    write_end = ends[1];
+  }
+};
+
+// False when the reader's pipe is full or gone.
+bool write_all(int descriptor, const std::string& bytes) {
+  return ::write(descriptor, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+}
+
+std::vector<char*> pointers(std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (std::string& text : strings) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+// Hands complete lines on until the writers have closed their ends.
+void read_lines(int descriptor, const std::function<void(const std::string& line)>& take) {
+  std::string pending;
+  char buffer[4096];
+  while (true) {
+    const ssize_t got = ::read(descriptor, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    pending.append(buffer, static_cast<std::size_t>(got));
+    for (std::size_t end; (end = pending.find('\n')) != std::string::npos;) {
+      take(pending.substr(0, end));
+      pending.erase(0, end + 1);
+    }
+  }
+  if (!pending.empty()) take(pending);
+  ::close(descriptor);
+}
+
+}  // namespace
+
+// A shell that outlives this process for a moment: when the pipe from us ends, however we ended, it
+// kills the process groups that it was told of. It is no program of ours, so that it takes no
+// memory of ours along.
+class Guardian {
+ public:
+  Guardian() {
+    const Pipe pipe;
+    static const char* const kScript =
+        "groups=; while read -r group; do groups=\"$groups -$group\"; done; "
+        "[ -z \"$groups\" ] || kill -s KILL -- $groups";
+    pid_ = ::fork();
+    if (pid_ < 0) {
+      fail(ErrorCode::kEnvironment, "a guardian of ranks: fork: {}", std::strerror(errno));
+    }
+    if (pid_ == 0) {
+      ::setsid();  // no terminal's signal is for it
+      const int nothing = ::open("/dev/null", O_WRONLY);
+      const int in = ::fcntl(pipe.read_end, F_DUPFD_CLOEXEC, 10);
+      ::dup2(in, STDIN_FILENO);
+      ::dup2(nothing, STDOUT_FILENO);  // who reads ours need not wait for its end
+      ::dup2(nothing, STDERR_FILENO);
+      ::execl("/bin/sh", "sh", "-c", kScript, nullptr);
+      ::_exit(127);
+    }
+    ::close(pipe.read_end);
+    write_end_ = pipe.write_end;
+  }
+  // After the ranks and their groups.
+  ~Guardian() {
+    ::kill(pid_, SIGKILL);
+    ::close(write_end_);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Guardian(const Guardian&) = delete;
+  Guardian& operator=(const Guardian&) = delete;
+
+  void guard(pid_t group) { write_all(write_end_, fmt::format("{}\n", group)); }
+
+ private:
+  pid_t pid_ = 0;
+  int write_end_ = -1;
+};
+
+class StartedRanks::LastingThread {
+ public:
+  LastingThread() : thread_([this] { work(); }) {}
+  ~LastingThread() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  LastingThread(const LastingThread&) = delete;
+  LastingThread& operator=(const LastingThread&) = delete;
+
+  // Runs it there, and throws here what it throws.
+  void run(std::function<void()> task) {
+    std::packaged_task<void()> work(std::move(task));
+    auto done = work.get_future();
+    {
+      const std::lock_guard lock(mutex_);
+      task_ = std::move(work);
+    }
+    changed_.notify_all();
+    done.get();
+  }
+
+ private:
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return over_ || task_.valid(); });
+      if (over_) return;
+      std::exchange(task_, {})();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::packaged_task<void()> task_;
+  bool over_ = false;
+  std::thread thread_;  // the last to begin
+};
+
+CommandLine own_command_line() {
+  CommandLine command;
+  command.program = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  for (std::string argument; std::getline(in, argument, '\0');) {
+    command.arguments.push_back(argument);
+  }
+  return command;
+}
+
+RankProcess here(const CommandLine& command, const JobPlace& place,
+                 const std::vector<std::string>& inherited) {
+  constexpr int kKeyDescriptor = 3;
+  RankProcess process;
+  process.rank = place.rank;
+  process.command = command;
+  for (const std::string& each : inherited) {
+    if (!names_a_place(each)) process.environment.push_back(each);
+  }
+  for (const std::string& each : place_variables(place, kKeyDescriptor)) {
+    process.environment.push_back(each);
+  }
+  if (!says_how_to_wait(environment_of(inherited))) {
+    process.environment.push_back(std::string(kWaitPolicy) + "=" + kPassive);
+  }
+  process.input = place.key;
+  process.input_descriptor = kKeyDescriptor;
+  return process;
+}
+
+StartedRanks::StartedRanks(const std::vector<RankProcess>& ranks, Output output, DiesWithUs dies)
+    : output_(std::move(output)) {
+  if (dies == DiesWithUs::kGroups) guardian_ = std::make_unique<Guardian>();
+  const auto start_all = [&] {
+    for (const RankProcess& rank : ranks) start(rank);
+  };
+  // The first thread lasts as long as the process.
+  const bool is_first = ::syscall(SYS_gettid) == ::getpid();
+  if (is_first) {
+    start_all();
+  } else {
+    forks_ = std::make_unique<LastingThread>();
+    forks_->run(start_all);
+  }
+}
+
+void StartedRanks::start(const RankProcess& rank) {
+  const Pipe input;
+  const Pipe lines;
+  // Everything that allocates happens before the fork: the child of a process with threads may only
+  // call what is safe in a signal handler.
+  std::vector<std::string> variables = rank.environment;
+  std::vector<std::string> arguments = rank.command.arguments;
+  std::vector<char*> environment = pointers(variables);
+  const std::vector<char*> argv = pointers(arguments);
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) fail(ErrorCode::kEnvironment, "rank {}: fork: {}", rank.rank, std::strerror(errno));
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);  // the parent died before prctl took hold
+    ::setpgid(0, 0);                        // Ctrl-C is for us to pass on
+    const int nothing = ::open("/dev/null", O_RDONLY);
+    // Away from where they go to: the ends of pipes may be any of the first descriptors.
+    const int in = ::fcntl(input.read_end, F_DUPFD_CLOEXEC, 10);
+    const int out = ::fcntl(lines.write_end, F_DUPFD_CLOEXEC, 10);
+    ::dup2(nothing, STDIN_FILENO);
+    ::dup2(in, rank.input_descriptor);
+    ::dup2(out, STDOUT_FILENO);
+    ::dup2(out, STDERR_FILENO);
+    if (!rank.environment.empty()) environ = environment.data();
+    ::execvp(rank.command.program.c_str(), argv.data());
+    ::_exit(127);
+  }
+  ::setpgid(pid, pid);  // as the child does, whoever is first
+  // While we hold the other end, too: a rank that ends at once would leave us a broken pipe.
+  const bool written = write_all(input.write_end, rank.input);
+  ::close(input.read_end);
+  ::close(lines.write_end);
+  const bool stays_open = rank.input_descriptor == STDIN_FILENO;
+  if (!stays_open) ::close(input.write_end);
+  if (guardian_) guardian_->guard(pid);
+  auto said = std::make_shared<Lines>();
+  children_.push_back(
+      {rank.rank, rank.node, pid, stays_open ? input.write_end : -1, false, 0, said});
+  readers_.emplace_back([this, said, descriptor = lines.read_end, number = rank.rank] {
+    read_lines(descriptor, [&](const std::string& line) {
+      output_(number, line);
+      const std::lock_guard lock(said->mutex);
+      if (line.find_first_not_of(" \t\r") != std::string::npos) said->last = line;
+    });
+    const std::lock_guard lock(said->mutex);
+    said->over = true;
+  });
+  if (!written) {
+    fail(ErrorCode::kEnvironment, "rank {}: its {} bytes of input could not be handed over",
+         rank.rank, rank.input.size());
+  }
+}
+
+void StartedRanks::reap() {
+  for (Child& child : children_) {
+    if (child.ended) continue;
+    if (::waitpid(child.pid, &child.status, WNOHANG) == child.pid) child.ended = true;
+  }
+}
+
+bool StartedRanks::any_runs() {
+  reap();
+  return std::any_of(children_.begin(), children_.end(),
+                     [](const Child& child) { return !child.ended; });
+}
+
+std::string StartedRanks::describe(const Child& child) {
+  return child.node.empty() ? fmt::format("rank {} (pid {})", child.rank, child.pid)
+                            : fmt::format("rank {} (on {})", child.rank, child.node);
+}
+
+bool StartedRanks::runs(std::uint32_t rank) {
+  reap();
+  return std::any_of(children_.begin(), children_.end(),
+                     [&](const Child& child) { return child.rank == rank && !child.ended; });
+}
+
+// How it ended, and its last line, which may still be on its way here.
+std::string StartedRanks::account(const Child& child) {
+  std::string text =
+      WIFSIGNALED(child.status)
+          ? fmt::format("{} was killed by signal {}", describe(child), WTERMSIG(child.status))
+          : fmt::format("{} ended with exit code {}", describe(child), WEXITSTATUS(child.status));
+  const auto end = std::chrono::steady_clock::now() + kLastLine;
+  while (true) {
+    {
+      const std::lock_guard lock(child.lines->mutex);
+      const bool late = std::chrono::steady_clock::now() > end;
+      if (child.lines->over || late) {
+        if (!child.lines->last.empty()) text += "; its last line: " + child.lines->last;
+        return text;
+      }
+    }
+    std::this_thread::sleep_for(kPollChild);
+  }
+}
+
+std::optional<std::string> StartedRanks::failure() {
+  reap();
+  for (const Child& child : children_) {
+    if (child.ended && child.status != 0) return account(child);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> StartedRanks::ended() {
+  if (const auto bad = failure()) return bad;
+  for (const Child& child : children_) {
+    if (child.ended) return account(child);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> StartedRanks::end_of(std::uint32_t rank, Seconds limit) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
+  while (runs(rank) && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kPollChild);
+  }
+  for (const Child& child : children_) {
+    if (child.rank == rank && child.ended) return account(child);
+  }
+  return std::nullopt;
+}
+
+bool StartedRanks::wait(Seconds limit) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
+  while (true) {
+    const bool runs = any_runs();
+    if (const auto bad = failure()) throw Error(ErrorCode::kPeersLost, *bad);
+    if (!runs) return true;
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(kPollChild);
+  }
+}
+
+std::string StartedRanks::running() const {
+  const auto found = std::find_if(children_.begin(), children_.end(),
+                                  [](const Child& child) { return !child.ended; });
+  return found == children_.end() ? "no rank" : describe(*found);
+}
+
+void StartedRanks::stop() {
+  for (Child& child : children_) {
+    if (child.input >= 0) {
+      ::close(std::exchange(child.input, -1));
+    } else if (!child.ended && child.node.empty()) {
+      ::kill(child.pid, SIGTERM);
+    }
+  }
+}
+
+StartedRanks::~StartedRanks() {
+  const auto end = std::chrono::steady_clock::now() + kGrace;
+  if (any_runs()) stop();
+  while (any_runs() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kPollChild);
+  }
+  for (Child& child : children_) {
+    if (child.input >= 0) ::close(child.input);
+    // Its whole group: what a rank has started may hold on to its output, and go on for ever.
+    ::kill(-child.pid, SIGKILL);
+    if (!child.ended) ::waitpid(child.pid, &child.status, 0);
+  }
+  for (std::thread& reader : readers_) reader.join();
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,118 @@
+// Starts ranks of a job, and never leaves one behind.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "autodist/base/units.h"
+#include "autodist/job/place.h"
+
+namespace autodist::app {
+
+// The program of this process and its arguments, as it was started.
+struct CommandLine {
+  std::string program;
+  std::vector<std::string> arguments;  // arguments[0] is the name
+};
+CommandLine own_command_line();
+
+// A process of this machine that is a rank, or stands for one elsewhere.
+struct RankProcess {
+  std::uint32_t rank = 0;
+  std::string node;                      // where the rank is, in messages; empty: here
+  CommandLine command;                   // the program may be a name on PATH
+  std::vector<std::string> environment;  // in the place of ours where it is not empty
+  // Handed over on this descriptor; on standard input, which else holds nothing, it ends only when
+  // the rank is to end.
+  std::string input;
+  int input_descriptor = 0;
+};
+
+// A rank on this machine; the key goes by descriptor. It inherits these variables, but for another
+// rank's place.
+RankProcess here(const CommandLine& command, const JobPlace& place,
+                 const std::vector<std::string>& inherited = {});
+
+class Guardian;
+
+// Ranks as child processes. What they write on standard output or standard error is handed, line by
+// line, to `output` (from threads of this object). A child dies with its parent, also when the
+// parent is killed, but not with the thread that made this object.
+class StartedRanks {
+ public:
+  using Output = std::function<void(std::uint32_t rank, const std::string& line)>;
+  // Who dies with this process when it is killed: the ranks alone, or (a process more, which waits
+  // for that) whatever they have started in their process groups, too.
+  enum class DiesWithUs { kRanks, kGroups };
+
+  // Throws Error(kEnvironment).
+  StartedRanks(const std::vector<RankProcess>& ranks, Output output,
+               DiesWithUs dies = DiesWithUs::kRanks);
+  // Those that still run are stopped, after two seconds by force.
+  ~StartedRanks();
+  StartedRanks(const StartedRanks&) = delete;
+  StartedRanks& operator=(const StartedRanks&) = delete;
+
+  // Tells those that run to end: SIGTERM, or the end of the input.
+  void stop();
+
+  // Whether some have not ended yet. Does not block.
+  [[nodiscard]] bool any_runs();
+
+  // Whether this rank has been started and has not ended yet. Does not block.
+  [[nodiscard]] bool runs(std::uint32_t rank);
+
+  // The first rank that ended badly, and what it wrote last: "rank 1 (pid 4711) ended with exit
+  // code 1; its last line: KeyError: 'x'". Blocks no longer than its last line takes.
+  std::optional<std::string> failure();
+  // The same of a rank that ended at all, where it is too early for that.
+  std::optional<std::string> ended();
+  // The same of this rank, when it has ended; nothing where it still runs after `limit`.
+  std::optional<std::string> end_of(std::uint32_t rank, Seconds limit);
+
+  // Waits for all to end; false where some still run after `limit`. Throws Error(kPeersLost) with
+  // failure().
+  bool wait(Seconds limit);
+  // The first of those that run: "rank 1 (pid 4711)".
+  [[nodiscard]] std::string running() const;
+
+ private:
+  // What a rank writes, as its reader knows it.
+  struct Lines {
+    std::mutex mutex;
+    std::string last;
+    bool over = false;
+  };
+  struct Child {
+    std::uint32_t rank = 0;
+    std::string node;
+    pid_t pid = 0;
+    int input = -1;  // our end, where it stays open
+    bool ended = false;
+    int status = 0;
+    std::shared_ptr<Lines> lines;
+  };
+
+  void start(const RankProcess& rank);
+  void reap();
+  static std::string describe(const Child& child);
+  static std::string account(const Child& child);
+
+  std::vector<Child> children_;
+  std::vector<std::thread> readers_;
+  Output output_;
+  std::unique_ptr<Guardian> guardian_;
+  // The kernel kills a child when the thread that forked it ends.
+  class LastingThread;
+  std::unique_ptr<LastingThread> forks_;
+};
+
+}  // namespace autodist::app

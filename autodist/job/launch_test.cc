@@ -1,0 +1,210 @@
+#include "autodist/job/launch.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "autodist/base/error.h"
+
+namespace autodist::app {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Collects what the ranks write.
+struct Lines {
+  std::mutex mutex;
+  std::map<std::uint32_t, std::vector<std::string>> by_rank;
+
+  StartedRanks::Output output() {
+    return [this](std::uint32_t rank, const std::string& line) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      by_rank[rank].push_back(line);
+    };
+  }
+};
+
+CommandLine shell(const std::string& script) { return {"/bin/sh", {"sh", "-c", script}}; }
+
+// Gone, or a zombie that nobody has waited for.
+bool has_ended(const std::string& pid) {
+  for (int i = 0; i < 400; ++i) {
+    std::ifstream stat("/proc/" + pid + "/stat");
+    std::string line;
+    if (!std::getline(stat, line) || line.find(") Z ") != std::string::npos) return true;
+    std::this_thread::sleep_for(5ms);
+  }
+  return false;
+}
+
+JobPlace job_of(std::uint32_t size) {
+  JobPlace job;
+  job.size = size;
+  job.chief_port = 4711;
+  job.key = make_job_key();
+  return job;
+}
+
+// All ranks but the chief, here.
+std::vector<RankProcess> local_ranks(const std::string& script, JobPlace job) {
+  std::vector<RankProcess> ranks;
+  for (job.rank = 1; job.rank < job.size; ++job.rank) ranks.push_back(here(shell(script), job));
+  return ranks;
+}
+
+TEST(StartedRanks, EveryRankLearnsItsPlaceAndTheKeyByDescriptor) {
+  Lines lines;
+  const JobPlace job = job_of(3);
+  {
+    StartedRanks ranks(local_ranks("echo $AUTODIST_RANK of $AUTODIST_SIZE at $AUTODIST_CHIEF; "
+                                   "head -c 64 <&$AUTODIST_KEY_FD",
+                                   job),
+                       lines.output());
+    ranks.wait(Seconds{10});
+  }
+  EXPECT_EQ(lines.by_rank[1], (std::vector<std::string>{"1 of 3 at 127.0.0.1:4711", job.key}));
+  EXPECT_EQ(lines.by_rank[2], (std::vector<std::string>{"2 of 3 at 127.0.0.1:4711", job.key}));
+}
+
+TEST(StartedRanks, TheKeyIsNeitherInTheEnvironmentNorInTheArguments) {
+  Lines lines;
+  const JobPlace job = job_of(2);
+  {
+    StartedRanks ranks(local_ranks("env; cat /proc/self/cmdline", job), lines.output());
+    ranks.wait(Seconds{10});
+  }
+  EXPECT_GT(lines.by_rank[1].size(), 3u);
+  for (const std::string& line : lines.by_rank[1]) {
+    EXPECT_EQ(line.find(job.key), std::string::npos) << line;
+  }
+}
+
+TEST(StartedRanks, ARankThatWorksOnIsNamedAndNotEnded) {
+  Lines lines;
+  {
+    StartedRanks ranks(local_ranks("sleep 1; echo through", job_of(2)), lines.output());
+    EXPECT_FALSE(ranks.wait(Seconds{0.05}));
+    EXPECT_EQ(ranks.running().find("rank 1 (pid "), 0u) << ranks.running();
+    EXPECT_TRUE(ranks.wait(Seconds{60}));
+    EXPECT_EQ(ranks.running(), "no rank");
+  }
+  EXPECT_EQ(lines.by_rank[1], std::vector<std::string>{"through"});
+}
+
+TEST(StartedRanks, ARankThatEndsBadlyIsNamed) {
+  Lines lines;
+  StartedRanks ranks(local_ranks("exit 3", job_of(2)), lines.output());
+  try {
+    ranks.wait(Seconds{10});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kPeersLost);
+    EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("exit code 3"), std::string::npos);
+  }
+}
+
+TEST(StartedRanks, NoneIsLeftRunning) {
+  Lines lines;
+  pid_t pid = 0;
+  {
+    StartedRanks ranks(local_ranks("trap '' TERM; echo $$; while :; do sleep 0.1; done", job_of(2)),
+                       lines.output());
+    while (pid == 0) {
+      std::this_thread::sleep_for(5ms);
+      const std::lock_guard<std::mutex> lock(lines.mutex);
+      if (!lines.by_rank[1].empty()) pid = std::stoi(lines.by_rank[1].front());
+    }
+    EXPECT_EQ(::kill(pid, 0), 0);
+  }
+  EXPECT_NE(::kill(pid, 0), 0);
+}
+
+TEST(StartedRanks, WhatARankHasStartedEndsWithIt) {
+  Lines lines;
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    StartedRanks ranks(local_ranks("sleep 60 & echo $!; exit 0", job_of(2)), lines.output());
+    ranks.wait(Seconds{10});
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+  ASSERT_EQ(lines.by_rank[1].size(), 1U);
+  EXPECT_TRUE(has_ended(lines.by_rank[1].front()));
+}
+
+TEST(StartedRanks, WhatARankSaidLastIsTold) {
+  Lines lines;
+  StartedRanks ranks(local_ranks("echo 'KeyError: x'; echo; exit 1", job_of(2)), lines.output());
+  while (ranks.any_runs()) std::this_thread::sleep_for(5ms);
+  const std::string failure = ranks.failure().value_or("none");
+  EXPECT_NE(failure.find("ended with exit code 1; its last line: KeyError: x"), std::string::npos)
+      << failure;
+  EXPECT_EQ(ranks.ended(), failure);
+}
+
+// The kernel ends a child with the thread that forked it.
+TEST(StartedRanks, RanksOutliveTheThreadThatStartedThem) {
+  Lines lines;
+  std::unique_ptr<StartedRanks> ranks;
+  std::thread([&] {
+    ranks = std::make_unique<StartedRanks>(local_ranks("sleep 0.5; echo done", job_of(2)),
+                                           lines.output());
+  }).join();
+  ranks->wait(Seconds{10});
+  ranks.reset();
+  EXPECT_EQ(lines.by_rank[1], std::vector<std::string>{"done"});
+}
+
+// A launcher that is killed can kill nobody itself.
+TEST(StartedRanks, WhatARankHasStartedDiesWithALauncherThatIsKilled) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t launcher = ::fork();
+  ASSERT_GE(launcher, 0);
+  if (launcher == 0) {
+    StartedRanks ranks(
+        local_ranks("trap '' TERM HUP; sleep 61 & echo $!; wait", job_of(3)),
+        [&](std::uint32_t, const std::string& line) {
+          (void)!::write(ends[1], (line + " ").data(), line.size() + 1);
+        },
+        StartedRanks::DiesWithUs::kGroups);
+    while (true) ::pause();
+  }
+  std::vector<std::string> grandchildren(1);
+  while (grandchildren.size() < 3) {
+    char c = 0;
+    ASSERT_EQ(::read(ends[0], &c, 1), 1);
+    if (c == ' ') grandchildren.emplace_back();
+    if (c != ' ') grandchildren.back() += c;
+  }
+  grandchildren.pop_back();
+  ::kill(launcher, SIGKILL);
+  ::waitpid(launcher, nullptr, 0);
+  for (const std::string& pid : grandchildren) EXPECT_TRUE(has_ended(pid)) << pid;
+}
+
+TEST(StartedRanks, AProcessThatStandsForAnotherEndsWithItsInput) {
+  Lines lines;
+  {
+    RankProcess remote;
+    remote.rank = 1;
+    remote.node = "10.0.0.2";
+    remote.command = {"sh", {"sh", "-c", "read first; echo $first; cat; echo over"}};
+    remote.input = "script\n";
+    StartedRanks ranks({remote}, lines.output());
+    EXPECT_FALSE(ranks.failure());
+    ranks.stop();
+    ranks.wait(Seconds{10});
+  }
+  EXPECT_EQ(lines.by_rank[1], (std::vector<std::string>{"script", "over"}));
+}
+
+}  // namespace
+}  // namespace autodist::app

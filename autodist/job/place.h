@@ -1,0 +1,52 @@
+// What a process needs to know to be one rank of a job, and where it gets it from.
+//
+// The first process of a job is the chief; it starts the other ranks with the same program and
+// arguments (launch.h) and these environment variables. Whoever starts ranks by other means (a
+// scheduler, a script) sets the same for every rank, the chief included:
+//
+//   AUTODIST_RANK      this rank
+//   AUTODIST_SIZE      number of ranks
+//   AUTODIST_CHIEF     ADDRESS:PORT where the chief listens
+//   AUTODIST_ADDRESS   where this rank listens (default: the address from which it reaches the
+//                      chief)
+//   AUTODIST_STARTED_BY  where a chief started this rank, for one job: the chief's process
+//   AUTODIST_KEY_FD    descriptor from which the job's key is read, or
+//   AUTODIST_KEY_FILE  file that holds it. The key itself is never in the environment.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autodist/base/environment.h"
+
+namespace autodist::app {
+
+struct JobPlace {
+  std::uint32_t rank = 0;
+  std::uint32_t size = 1;
+  std::string chief_address = "127.0.0.1";
+  std::uint16_t chief_port = 0;
+  std::string own_address = "127.0.0.1";
+  std::string key;
+  std::uint32_t started_by = 0;  // the process of the chief that started this rank for its one job
+};
+
+// `text`, which variable `name` holds, as a number. Throws Error(kUsage).
+std::uint32_t number_of(const std::string& name, const std::string& text, std::uint32_t largest);
+
+// Nothing when AUTODIST_RANK is not set: this process is the chief and starts the others. Throws
+// Error(kUsage) naming the variable that is missing or wrong.
+std::optional<JobPlace> job_from_environment(const Environment& environment);
+
+// "NAME=value" for a rank that reads its key from `key_descriptor`; and whether a variable is one
+// of these, which a rank must not inherit from another.
+std::vector<std::string> place_variables(const JobPlace& place, int key_descriptor);
+bool names_a_place(const std::string& variable);
+
+// 32 random bytes in hexadecimal.
+std::string make_job_key();
+
+}  // namespace autodist::app

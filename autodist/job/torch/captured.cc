@@ -1,0 +1,76 @@
+#include "autodist/job/torch/captured.h"
+
+#include <utility>
+
+#include "autodist/capture/capture.h"
+
+namespace autodist::app {
+namespace {
+
+// While the step is captured, between ops.
+constexpr Seconds kBetweenOps{0.1};
+
+std::optional<ir::LossScaling> scaling_of(const NamedStep& step, const JobOptions& options) {
+  if (!step.optimizer || options.loss_scaling.empty()) return std::nullopt;
+  return ir::parse_loss_scaling(options.loss_scaling);
+}
+
+// The step as it is captured: one that trains nothing has its loss for output, without gradients;
+// one whose loss is scaled takes the scale as a further input, which goes whole to every replica.
+TrainingStep as_captured(const NamedStep& named, const std::optional<ir::LossScaling>& scaling) {
+  TrainingStep step = named.step;
+  if (!named.name.empty()) step.name = named.name;
+  if (scaling) {
+    step.batched.clear();
+    for (std::size_t i = 0; i < named.step.example.size(); ++i) {
+      step.batched.push_back(is_batched(named.step, i));
+    }
+    step.batched.push_back(false);
+    step.example.push_back(as_input(scaling->scale));
+  }
+  if (named.optimizer) return step;
+  step.evaluate = [declared = named.step](const Batch& batch) {
+    return returned_by(declared, batch);
+  };
+  return step;
+}
+
+capture::Options options_of(JoinedJob& job, const Captured& step) {
+  capture::Options options;
+  options.seed = step.seed;
+  options.scaled_loss = step.scaling.has_value();
+  options.look_around = [&job, before = Seconds{0}]() mutable {
+    const Seconds now = job.clock().now();
+    if (now - before < kBetweenOps) return;
+    before = now;
+    job.look_around();
+  };
+  const bool measures = job.options().measure && job.is_chief() && job.size() > 1;
+  if (!measures) options.cost_repetitions = 0;
+  return options;
+}
+
+}  // namespace
+
+torch::Tensor as_input(float scale) { return torch::full({}, scale, torch::kFloat32); }
+
+Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
+  Captured result;
+  result.named = std::move(step);
+  result.scaling = scaling_of(result.named, job.options());
+  result.step = as_captured(result.named, result.scaling);
+  result.seed = job.options().seed + index;
+  job.show(fmt::format("capturing {}", result.step.name));
+  const capture::Options options = options_of(job, result);
+  capture::CapturedStep captured = result.trains()
+                                       ? capture::capture(result.step, options)
+                                       : capture::capture_evaluation(result.step, options);
+  if (result.trains()) ir::declare_updates(captured.graph, *result.named.optimizer);
+  result.graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
+  result.bindings =
+      capture::bind(*result.graph, result.step, torch::kCPU, captured.tensors.constants);
+  result.tensors = std::move(captured.tensors);
+  return result;
+}
+
+}  // namespace autodist::app

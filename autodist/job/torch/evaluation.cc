@@ -1,0 +1,131 @@
+// A job's evaluations: the variables that all ranks have, and one rank's statistics for all.
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "autodist/base/error.h"
+#include "autodist/exec/notes.h"
+#include "autodist/exec/safetensors.h"
+#include "autodist/exec/tensor_data.h"
+#include "autodist/job/torch/session_state.h"
+#include "autodist/job/torch/training_job.h"
+
+namespace autodist::app {
+namespace {
+
+std::string statistics_bytes(const std::vector<NamedTensor>& tensors) {
+  exec::Safetensors all;
+  all.tensors = to_data(tensors);
+  return exec::write_safetensors(all);
+}
+
+std::vector<torch::Tensor> tensors_of(const std::string& bytes, std::uint32_t rank,
+                                      const std::vector<NamedTensor>& like) {
+  const std::string where = fmt::format("the statistics of rank {}", rank);
+  const exec::Safetensors read = exec::read_safetensors(bytes, where);
+  std::vector<torch::Tensor> tensors;
+  for (std::size_t i = 0; i < like.size(); ++i) {
+    tensors.push_back(torch::empty_like(like[i].tensor));
+    exec::copy_into(read.tensors.at(i), {like[i].name, tensors.back()}, where);
+  }
+  return tensors;
+}
+
+void put(const std::vector<torch::Tensor>& values, const std::vector<NamedTensor>& buffers) {
+  const torch::NoGradGuard no_gradients;
+  for (std::size_t i = 0; i < values.size(); ++i) buffers[i].tensor.copy_(values[i]);
+}
+
+// The mean over parts of the batch, added in their order; of buffers that count, the first.
+std::vector<torch::Tensor> mean_of(std::vector<std::vector<torch::Tensor>> parts) {
+  std::vector<torch::Tensor> means = std::move(parts.front());
+  for (std::size_t i = 0; i < means.size(); ++i) {
+    if (!means[i].is_floating_point()) continue;
+    for (std::size_t part = 1; part < parts.size(); ++part) means[i].add_(parts[part][i]);
+    means[i].div_(static_cast<double>(parts.size()));
+  }
+  return means;
+}
+
+}  // namespace
+
+// Of all steps: one may train what another evaluates.
+std::vector<NamedTensor> TrainingJob::buffers_written() const {
+  std::set<std::string> written;
+  for (const auto& step : steps_) {
+    for (const ir::Buffer& buffer : step->graph().buffers) {
+      if (buffer.mutated) written.insert(buffer.name);
+    }
+  }
+  std::vector<NamedTensor> buffers;
+  std::copy_if(model_.buffers.begin(), model_.buffers.end(), std::back_inserter(buffers),
+               [&](const NamedTensor& each) { return written.count(each.name) != 0; });
+  return buffers;
+}
+
+void TrainingJob::prepare_evaluation(Statistics statistics) {
+  start();
+  save_what_is_due();
+  exec::Runner& runner = current();
+  const program::Program& program = steps_[current_.value_or(0)]->program();
+  const std::vector<NamedTensor> buffers =
+      program.replica_count() > 1 ? buffers_written() : std::vector<NamedTensor>{};
+  if (statistics_at_ != steps_done()) statistics_.clear();
+  statistics_at_ = steps_done();
+  const bool shares = !buffers.empty() && statistics_.count(statistics) == 0;
+  std::optional<exec::Calls::Scope> call;
+  if (shares || runner.meets_to_synchronize()) {
+    call.emplace(runner.calls().begin(exec::Call::kEvaluate, runner.steps_done()));
+  }
+  runner.synchronize();
+  if (!shares) return;
+  if (statistics == Statistics::kChief) {
+    const std::string own = is_chief() ? statistics_bytes(buffers) : "";
+    const std::string chiefs = runner.of_chief(exec::Topic::kStatistics, own);
+    statistics_[statistics] = tensors_of(chiefs, 0, buffers);
+    return;
+  }
+  std::vector<std::vector<torch::Tensor>> parts;
+  for (const auto& [rank, bytes] :
+       runner.of_all(exec::Topic::kAllStatistics, statistics_bytes(buffers))) {
+    // The stages of a replica have the same by now.
+    if (program.stage(program::Rank(rank)) == 0) parts.push_back(tensors_of(bytes, rank, buffers));
+  }
+  statistics_[statistics] = mean_of(std::move(parts));
+}
+
+void TrainingJob::begin_evaluation(Statistics statistics) {
+  if (!own_statistics_.empty()) {
+    fail(ErrorCode::kUsage, "evaluate: called from inside of an evaluation");
+  }
+  prepare_evaluation(statistics);
+  const auto found = statistics_.find(statistics);
+  if (found == statistics_.end()) return;
+  const std::vector<NamedTensor> buffers = buffers_written();
+  for (const NamedTensor& each : buffers) own_statistics_.push_back(each.tensor.detach().clone());
+  put(found->second, buffers);
+}
+
+void TrainingJob::end_evaluation() {
+  if (own_statistics_.empty()) return;
+  put(std::exchange(own_statistics_, {}), buffers_written());
+}
+
+std::vector<torch::Tensor> TrainingJob::evaluate(std::size_t index, const Batch& batch,
+                                                 Statistics statistics) {
+  const TrainingStep& step = steps_[index]->declared();
+  if (!step.evaluate) {
+    fail(ErrorCode::kUsage, "evaluate: the step '{}' has no evaluation function", step.name);
+  }
+  begin_evaluation(statistics);
+  struct End {
+    TrainingJob& job;
+    ~End() { job.end_evaluation(); }
+  } const end{*this};
+  return step.evaluate(batch);
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,127 @@
+#include "autodist/job/torch/job_search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "autodist/comm/agreement.h"
+#include "autodist/planning/defaults.h"
+#include "autodist/planning/history.h"
+#include "autodist/planning/link_tuning.h"
+#include "autodist/planning/prediction.h"
+#include "autodist/planning/searching.h"
+#include "autodist/search/autosync/diverse.h"
+
+namespace autodist::app {
+namespace {
+
+class JobSearch {
+ public:
+  JobSearch(JoinedJob& job, const TrialStep& what, const std::optional<comm::LinkFigures>& links)
+      : job_(job), what_(what), links_(links), settings_(job.options().search) {}
+
+  // The chosen one first, at the chief; then the others that are worth a trial.
+  std::vector<strategy::Strategy> search(std::size_t trials) {
+    SearchRequest request;
+    request.options.budget = search::parse_budget(settings_.budget);
+    request.options.seed = settings_.seed;
+    request.options.stop = settings_.stop;
+    if (!settings_.library) {
+      auto& known = request.options.allowed.algorithms;
+      known.erase(std::remove(known.begin(), known.end(), strategy::AllReduceAlgorithm::kLibrary),
+                  known.end());
+    }
+    request.options.progress = [this](const search::Progress& progress) {
+      job_.show("searching: " + progress_line(progress));
+    };
+    request.passes = what_.passes;
+    request.costs.micro_batches = what_.passes.micro_batches;
+    request.calibration = settings_.calibration ? *settings_.calibration
+                                                : sim::read_calibration(job_.specification());
+    request.ranker = settings_.ranker;
+    request.history = settings_.history;
+    request.links = links_;
+    SearchedPlan plan = search_plan(what_.graph, job_.cluster(), request);
+    job_.show("");
+    say(fmt::format("{} on {} by search: {}\n\n", what_.graph->name,
+                    job_.specification().empty() ? job_.launcher() : job_.specification(),
+                    plan.name) +
+        prediction_lines(plan.simulation, plan.program, plan.costs) + search_lines(plan));
+    std::vector<strategy::Strategy> all{ready(plan.strategy)};
+    names_ = {plan.name};
+    for (const std::size_t i : search::diverse(plan.found, trials)) {
+      const search::Candidate& candidate = plan.found.candidates[i];
+      if (all.size() >= trials || candidate.name == plan.name) continue;
+      all.push_back(ready(candidate.strategy));
+      names_.push_back(candidate.name);
+    }
+    return all;
+  }
+
+  // The fastest of `strategies`, at the chief.
+  strategy::Strategy try_out(Trials& trials, const std::vector<strategy::Strategy>& strategies) {
+    const TrialLengths lengths{settings_.trial_warmup, settings_.trial_steps};
+    std::size_t next = 0;
+    const auto done = [&](const Trial& trial) {
+      const std::string& name = names_[next++];
+      if (!trial.refused.empty()) return;
+      say(fmt::format("trial          {}, {}\n", to_string(trial.step()), name));
+      if (settings_.history.empty()) return;
+      add_to_history(settings_.history, *what_.graph, job_.cluster(), trial.strategy,
+                     trial.runtimes);
+    };
+    const std::vector<Trial> ran = trials.run(strategies, lengths, settings_.stop, done);
+    std::optional<std::size_t> best;
+    for (std::size_t i = 0; i < ran.size(); ++i) {
+      if (!ran[i].refused.empty()) continue;
+      if (!best || ran[i].step() < ran[*best].step()) best = i;
+    }
+    if (!job_.is_chief() || !best) return strategies.empty() ? strategy::Strategy{} : strategies[0];
+    say(fmt::format("measured best  {}, {}\n", to_string(ran[*best].step()), names_[*best]));
+    return ran[*best].strategy;
+  }
+
+ private:
+  void say(const std::string& lines) const {
+    if (settings_.found) settings_.found(lines);
+  }
+
+  [[nodiscard]] strategy::Strategy ready(strategy::Strategy strategy) {
+    set_id(strategy);
+    strategy::fix_priorities(strategy, *what_.graph);
+    if (links_) put_tuning(*links_, strategy);
+    return strategy;
+  }
+
+  JoinedJob& job_;
+  const TrialStep& what_;
+  const std::optional<comm::LinkFigures>& links_;
+  const SearchSettings& settings_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace
+
+strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
+                                   const std::optional<comm::LinkFigures>& links, bool may_try,
+                                   std::uint32_t& epochs) {
+  const auto count = static_cast<std::size_t>(may_try ? job.options().search.trials : 0);
+  JobSearch search(job, what, links);
+  std::vector<strategy::Strategy> strategies;
+  if (job.is_chief()) strategies = search.search(count);
+  if (count > 0) {
+    // The others come here while the chief still searches.
+    comm::broadcast(job.transport(), 0, "searched", "search", job.options().join_limit);
+    Trials trials(job, what);
+    const strategy::Strategy best = search.try_out(trials, strategies);
+    epochs = trials.epochs();
+    strategies = {best};
+  }
+  std::string document;
+  if (job.is_chief()) document = strategy::serialize(strategies.front());
+  document = comm::broadcast(job.transport(), 0, document, "strategy", job.options().join_limit);
+  return strategy::deserialize(document, "the chief's strategy");
+}
+
+}  // namespace autodist::app

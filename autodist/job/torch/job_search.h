@@ -1,0 +1,24 @@
+// The search in a job that has met: the chief searches, and where trials are asked for, all ranks
+// run the most promising plans and the fastest is taken.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "autodist/comm/link_probe.h"
+#include "autodist/job/torch/trials.h"
+
+namespace autodist::app {
+
+// By all ranks at the same point; JobOptions::search says how. `links` fill in what strategies
+// leave open. Without `may_try` there are no trials. `epochs` becomes the number of exchanges that
+// trials have used. Throws as search_plan and Trials do; other ranks wait as long as the budget
+// says, or an hour where it counts simulations.
+strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
+                                   const std::optional<comm::LinkFigures>& links, bool may_try,
+                                   std::uint32_t& epochs);
+
+}  // namespace autodist::app

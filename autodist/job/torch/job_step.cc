@@ -1,0 +1,67 @@
+#include "autodist/job/torch/job_step.h"
+
+#include "autodist/base/error.h"
+#include "autodist/exec/tensor_watch.h"
+
+namespace autodist::app {
+
+JobStep::JobStep(JoinedJob& job, NamedStep step, std::uint32_t index)
+    : job_(job),
+      captured_(capture_step(job, std::move(step), index)),
+      plan_(plan_step(job, captured_)) {
+  start_.epoch = index + 1 + plan_.trial_epochs;
+}
+
+std::string JobStep::optimizer() const {
+  return trains() ? ir::to_string(*captured_.named.optimizer) : "none";
+}
+
+void JobStep::resume(std::int64_t step, std::vector<NamedTensor> state,
+                     std::vector<NamedTensor> owed) {
+  start_.step = step;
+  start_.state = std::move(state);
+  start_.owed = std::move(owed);
+}
+
+void JobStep::note_values() {
+  start_.values.clear();
+  for (const torch::Tensor& tensor : bindings().variables) {
+    start_.values.push_back(exec::digest_of_values(tensor));
+  }
+}
+
+void JobStep::start(const RunConnections& connections) {
+  RunStart start = std::move(start_);
+  start_ = {start.step, {}, {}, {}, start.epoch};
+  run_ = std::make_unique<StepRun>(job_, captured_, plan_, std::move(start), connections);
+}
+
+std::int64_t JobStep::step() const { return run_ ? run_->step() : start_.step; }
+
+std::uint32_t JobStep::replica() const { return replica_of(program(), program::Rank(job_.rank())); }
+
+std::pair<std::int64_t, std::int64_t> JobStep::rows_of(std::int64_t batch) const {
+  return program::part_rows(program(), batch, replica());
+}
+
+const StepReport& JobStep::last() const {
+  static const StepReport kNone;
+  return run_ ? run_->last() : kNone;
+}
+
+const std::vector<torch::Tensor>& JobStep::outputs() const {
+  static const std::vector<torch::Tensor> kNone;
+  return run_ ? run_->outputs() : kNone;
+}
+
+const program::Trace& JobStep::final_trace() const {
+  static const program::Trace kNone;
+  return run_ ? run_->final_trace() : kNone;
+}
+
+JobLoss JobStep::job_number(std::size_t number) const {
+  if (!run_) fail(ErrorCode::kUsage, "job_loss: no step was run yet");
+  return run_->job_number(number);
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,404 @@
+#include "autodist/job/torch/joined_job.h"
+
+#include <dlfcn.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "autodist/base/digest.h"
+#include "autodist/base/error.h"
+#include "autodist/cluster/address.h"
+#include "autodist/comm/agreement.h"
+#include "autodist/exec/large_tensors.h"
+#include "autodist/job/cores.h"
+#include "autodist/job/machine.h"
+#include "autodist/job/meeting_point.h"
+#include "autodist/job/open_files.h"
+
+namespace autodist::app {
+namespace {
+
+// A rank that is busy says that it is alive so often.
+constexpr Seconds kSignOfLife{1};
+// Who waits says so so often.
+constexpr Seconds kSayEvery{30};
+
+// What the chief left is of another job than before: of a chief that was started again.
+struct MeetingMoved {};
+
+// A process has one job at a time whose ranks are started by a chief: they run its program from the
+// begin, and are ranks of that job alone.
+std::atomic<bool> has_such_a_job{false};
+
+void check_is_first_job() {
+  if (!has_such_a_job) return;
+  fail(ErrorCode::kUsage,
+       "AutoDist: this program has a job already, whose ranks the chief started for it alone. Give "
+       "several steps to one job (distribute_steps), run a program for each job, or let a launcher "
+       "start the ranks (autodist run, torchrun, mpirun)");
+}
+
+void claim_the_one_job() {
+  check_is_first_job();
+  has_such_a_job = true;
+}
+
+}  // namespace
+
+JoinedJob::JoinedJob(const std::string& specification, JobOptions options, ProcessContext process)
+    : options_(std::move(options)),
+      process_(std::move(process)),
+      environment_(environment_of(process_.variables)),
+      specification_(specification) {
+  check_options();
+  const std::optional<Launched> launched = launcher_of(environment_);
+  cluster_ = cluster_of(specification, launched);
+  check_devices();
+  size_ = static_cast<std::uint32_t>(cluster::ranks_of(cluster_, options_.cpu_only).size());
+  if (launched) {
+    launcher_ = launched->by;
+    place_.rank = rank_in(cluster_, options_.cpu_only, *launched);
+    place_.size = size_;
+  } else if (const auto place = job_from_environment(environment_)) {
+    if (place->started_by != 0) check_is_first_job();
+    check_size(*place, specification);
+    place_ = *place;
+  } else {
+    place_.size = size_;
+  }
+  check_open_files(size_, raise_open_files());
+  keep_freed_memory();
+  if (size_ == 1) {
+    if (!launched && place_.chief_port == 0) remote_nodes(cluster_);  // refuses another machine
+    alone_ = std::make_unique<comm::InProcessHub>(1);
+    transport_ = alone_->connect(0);
+  } else if (launched) {
+    join_launched(*launched);
+  } else if (place_.chief_port != 0) {
+    join_started();
+  } else {
+    start_and_join();
+  }
+  share_cores();
+  // Random numbers and the order of samples follow from it.
+  comm::agree(*transport_, "seed", digest_of(std::to_string(options_.seed)),
+              std::to_string(options_.seed), options_.join_limit);
+}
+
+void JoinedJob::check_children() const {
+  if (!children_) return;
+  if (const auto failure = children_->failure()) throw Error(ErrorCode::kPeersLost, *failure);
+}
+
+void JoinedJob::look_around() const {
+  if (options_.while_waiting) options_.while_waiting();
+  const auto ended = children_ ? children_->ended() : std::nullopt;
+  if (ended) throw Error(ErrorCode::kPeersLost, *ended);
+}
+
+std::string JoinedJob::end_of_lost(const std::string& message) const {
+  constexpr Seconds kItsLastWords{5};  // after its connections, a process may take its time to end
+  for (std::uint32_t rank = 1; children_ && rank < size_; ++rank) {
+    const std::string gone = transport_->describe(rank) + " is lost: its connection ended";
+    if (message.find(gone) == std::string::npos) continue;
+    const auto end = children_->end_of(rank, kItsLastWords);
+    return end ? "; " + *end : "";
+  }
+  return "";
+}
+
+void JoinedJob::wait(const std::string& what, const std::string& whom, Seconds since) {
+  look_around();
+  if (since < told_) told_ = Seconds{0};  // another wait
+  if (since - told_ < kSayEvery) return;
+  told_ = since;
+  say(fmt::format("{}: waiting for {} since {}", what, whom, to_string(since)));
+}
+
+void JoinedJob::connect(std::unique_ptr<comm::Transport> transport) {
+  auto live = std::make_unique<comm::LiveTransport>(
+      std::move(transport), kSignOfLife, [this](const comm::Wait& waiting) {
+        // One line for all: the chief's, and where all wait for the chief the next rank's.
+        const bool speaks = is_chief() || place_.rank == 1;
+        if (!speaks || waiting.whom.empty()) return look_around();
+        const std::string others =
+            waiting.whom.size() > 1 ? fmt::format(" and {} more", waiting.whom.size() - 1) : "";
+        wait(std::string(waiting.what), transport_->describe(waiting.whom.front()) + others,
+             waiting.since);
+      });
+  live_ = live.get();
+  transport_ = std::move(live);
+}
+
+// A rank may do what it wants after the job: it is waited for as long as it lives.
+void JoinedJob::end() {
+  constexpr Seconds kLookAround{0.2};
+  constexpr int kBeforeItIsSaid = 15;
+  if (live_ != nullptr) live_->rest();
+  if (!children_) return;
+  for (int looks = 1; !children_->wait(kLookAround); ++looks) {
+    if (looks == kBeforeItIsSaid) {
+      say(fmt::format("the job is over, {} still works; waiting for it", children_->running()));
+    }
+    if (options_.while_waiting) options_.while_waiting();
+  }
+  one_job_.reset();
+}
+
+void JoinedJob::set_pulse(comm::ExchangeOptions& exchange) const {
+  exchange.silence_limit = options_.silence_limit;
+  exchange.say = process_.say;
+}
+
+void JoinedJob::check_options() const {
+  const comm::ExchangeOptions pulse;
+  const Seconds least = pulse.heartbeat * (pulse.missed_heartbeats + 1);
+  if (options_.silence_limit < least) {
+    fail(ErrorCode::kUsage,
+         "silence_limit (--silence-timeout): {}, {} or more expected; ranks say every {} that they "
+         "are there",
+         to_string(options_.silence_limit), to_string(least), to_string(pulse.heartbeat));
+  }
+  if (options_.trace_steps < 0) {
+    fail(ErrorCode::kUsage, "trace_steps (--trace-steps): {}, 0 or more expected",
+         options_.trace_steps);
+  }
+}
+
+void JoinedJob::check_devices() const {
+  for (const cluster::Node& node : cluster_.nodes) {
+    if (node.gpus.empty() || options_.cpu_only) continue;
+    fail(ErrorCode::kEnvironment,
+         "cluster: node {} lists {} GPUs, and this version computes on CPUs. Use --devices cpu (in "
+         "a program: JobOptions::cpu_only) for one CPU rank in the place of each.",
+         node.address, node.gpus.size());
+  }
+}
+
+// By all ranks: each tells the others what it has.
+void JoinedJob::share_cores() const {
+  const Cores own = own_cores();
+  const std::vector<std::string> all =
+      comm::all_gather(*transport_, to_string(own), "cores", options_.join_limit);
+  if (environment_("OMP_NUM_THREADS")) return;
+  const std::vector<cluster::Place> places = cluster::ranks_of(cluster_, options_.cpu_only);
+  std::vector<Cores> here;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (places[rank].node == places[place_.rank].node) here.push_back(parse_cores(all[rank]));
+  }
+  const int threads = threads_for(own, here);
+  torch::set_num_threads(threads);
+  // Debian's OpenBLAS has threads of its own, which libtorch's setting does not reach.
+  using SetThreads = void (*)(int);
+  const auto set_blas_threads =
+      reinterpret_cast<SetThreads>(::dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
+  if (set_blas_threads != nullptr) set_blas_threads(threads);
+}
+
+// A step allocates and frees the same memory again and again: gradients, activations, slices off
+// the wire. What glibc gives back to the kernel in between is cleared page by page when it comes
+// again, a quarter of the time of a step of few samples. What is too large for glibc's heaps keeps
+// its pages in exec/kept_pages.h. Whoever sets glibc's own variables knows better.
+void JoinedJob::keep_freed_memory() const {
+  constexpr int kLargestInHeap = 32 << 20;  // glibc's own limit for M_MMAP_THRESHOLD
+  constexpr int kGrowBy = 64 << 20;
+  for (const char* name : {"GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}) {
+    if (environment_(name)) return;
+  }
+  ::mallopt(M_MMAP_THRESHOLD, kLargestInHeap);
+  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  ::mallopt(M_TOP_PAD, kGrowBy);
+  exec::keep_large_tensors(kLargestInHeap);
+}
+
+void JoinedJob::check_size(const JobPlace& place, const std::string& specification) const {
+  if (place.size != size_ && place.started_by != 0) {
+    fail(
+        ErrorCode::kUsage,
+        "AutoDist: rank {} was started for a job of {} ranks, and the first one that its program "
+        "makes is '{}' with {}. Ranks that a chief starts run its program from the begin: make one "
+        "job in it, or let a launcher start the ranks (autodist run, torchrun, mpirun)",
+        place.rank, place.size, specification, size_);
+  }
+  if (place.size != size_) {
+    fail(ErrorCode::kUsage, "environment: AUTODIST_SIZE={}, but {} has {} ranks", place.size,
+         specification, size_);
+  }
+}
+
+comm::ChiefListener JoinedJob::listener(std::uint16_t port) const {
+  if (!encrypts() && cluster_.nodes.size() > 1) {
+    say("NOT ENCRYPTED: whoever is on the network reads and alters what the machines say to each "
+        "other (--encrypt off)");
+  }
+  return {place_.chief_address, port,
+          encrypts() ? std::optional(place_.key) : std::optional<std::string>()};
+}
+
+comm::RendezvousOptions JoinedJob::rendezvous() {
+  comm::RendezvousOptions options;
+  options.rank = place_.rank;
+  options.size = place_.size;
+  options.chief_address = place_.chief_address;
+  options.chief_port = place_.chief_port;
+  options.own_address = place_.own_address;
+  options.job_key = place_.key;
+  options.encrypt = encrypts();
+  options.build = AUTODIST_VERSION;
+  options.limit = options_.join_limit;
+  if (const auto shared = environment_("AUTODIST_SHARED_MEMORY")) {
+    if (*shared != "off") {
+      fail(ErrorCode::kUsage, "environment: AUTODIST_SHARED_MEMORY='{}', off or nothing expected",
+           *shared);
+    }
+    options.shared_memory = Bytes{0};
+  }
+  if (children_) {
+    options.runs = [this](comm::RankNumber rank) { return children_->runs(rank); };
+  }
+  options.while_waiting = [this](const std::string& whom, Seconds since) {
+    if (!is_chief()) return look_around();
+    wait("meeting", whom, since);
+  };
+  return options;
+}
+
+void JoinedJob::join_started() {
+  if (place_.started_by != 0) claim_the_one_job();  // for good
+  listen_where_others_reach_us(environment_("AUTODIST_ADDRESS").has_value());
+  if (!is_chief()) return connect(comm::join(rendezvous(), nullptr));
+  comm::ChiefListener listener = this->listener(place_.chief_port);
+  connect(comm::join(rendezvous(), &listener));
+}
+
+// A machine's own name often stands for its loopback (127.0.1.1 in Debian's /etc/hosts), where no
+// other machine reaches it.
+void JoinedJob::listen_where_others_reach_us(bool own_is_given) {
+  if (!cluster::is_loopback(place_.chief_address)) return;
+  for (const cluster::Node& node : cluster_.nodes) {
+    if (is_this_machine(node.address)) continue;
+    const std::string own = address_towards(node.address);
+    place_.chief_address = own;
+    if (!own_is_given) place_.own_address = own;
+    return;
+  }
+}
+
+// The launcher gave out ranks; where the chief listens and the job's key come from the user's
+// variables, or through a file that the chief leaves.
+void JoinedJob::join_launched(const Launched& launched) {
+  const bool one_machine = cluster_.nodes.size() == 1;
+  const auto others = [&] {  // the first node that is not the chief's
+    const auto other = std::find_if(cluster_.nodes.begin(), cluster_.nodes.end(),
+                                    [](const cluster::Node& node) { return !node.chief; });
+    return other->address;
+  };
+  if (!one_machine && is_chief()) {
+    place_.own_address = address_towards(others());
+    place_.chief_address = place_.own_address;
+  }
+  if (environment_("AUTODIST_KEY_FILE")) {
+    if (launched.chief_port == 0 && !environment_("AUTODIST_CHIEF")) {
+      fail(ErrorCode::kUsage,
+           "environment: AUTODIST_KEY_FILE is set but AUTODIST_CHIEF is not, and {} names no port: "
+           "set it to ADDRESS:PORT of rank 0",
+           launched.by);
+    }
+    place_ = *job_from_environment([&](const std::string& name) -> std::optional<std::string> {
+      if (name == "AUTODIST_RANK") return std::to_string(place_.rank);
+      if (name == "AUTODIST_SIZE") return std::to_string(place_.size);
+      const bool told = launched.chief_port != 0 && !environment_(name);
+      if (name == "AUTODIST_CHIEF" && told) {
+        return with_port(launched.chief_address, launched.chief_port);
+      }
+      return environment_(name);
+    });
+    return join_started();
+  }
+  const std::string job_id = environment_("AUTODIST_JOB_ID").value_or(launched.job_id);
+  if (job_id.empty()) {
+    fail(ErrorCode::kUsage,
+         "started by {}, which has no name for the job. Set AUTODIST_JOB_ID for all ranks to "
+         "something that no other job has, or AUTODIST_CHIEF=ADDRESS:PORT and AUTODIST_KEY_FILE.",
+         launched.by);
+  }
+  const std::string folder = meeting_folder(environment_, one_machine);
+  if (!is_chief()) return join_at_meeting(folder, job_id);
+  place_.key = make_job_key();
+  comm::ChiefListener listener = this->listener(0);
+  place_.chief_port = listener.port();
+  const MeetingPoint until_all_are_there(folder, job_id,
+                                         {place_.chief_port, place_.key, place_.chief_address});
+  connect(comm::join(rendezvous(), &listener));
+}
+
+// Where the chief's word says; where that changes meanwhile, it was of a chief that is no more.
+void JoinedJob::join_at_meeting(const std::string& folder, const std::string& job_id) {
+  std::optional<Meeting> stale;
+  while (true) {
+    const Meeting meeting =
+        wait_for_meeting(folder, job_id, options_.join_limit, stale, [this] { look_around(); });
+    place_.chief_port = meeting.port;
+    place_.key = meeting.key;
+    place_.chief_address = meeting.address;
+    place_.own_address =
+        is_this_machine(meeting.address) ? meeting.address : address_towards(meeting.address);
+    comm::RendezvousOptions options = rendezvous();
+    bool in_vain = true;
+    options.while_waiting = [&](const std::string&, Seconds) {
+      in_vain = false;
+      look_around();
+      in_vain = true;
+      const auto now = meeting_at(folder, job_id);
+      if (now && !(*now == meeting)) throw MeetingMoved{};
+    };
+    try {
+      return connect(comm::join(options, nullptr));
+    } catch (const MeetingMoved&) {
+      stale.reset();
+    } catch (const Error& error) {
+      const bool strange = error.code() == ErrorCode::kAuthentication;  // another job has the port
+      if (in_vain && strange && meeting_at(folder, job_id) == meeting && !(stale == meeting)) {
+        stale = meeting;
+        continue;
+      }
+      if (!in_vain || error.code() == ErrorCode::kUsage) throw;
+      throw Error(error.code(), fmt::format("{} (where the chief listens stands in {}; without a "
+                                            "chief that runs it is stale, and may be removed)",
+                                            error.what(), meeting_file(folder, job_id)));
+    }
+  }
+}
+
+RemoteProgram JoinedJob::program() const {
+  RemoteProgram program = this_program(process_.variables);
+  if (!options_.command.empty()) program.command = {options_.command.front(), options_.command};
+  return program;
+}
+
+void JoinedJob::start_and_join() {
+  claim_the_one_job();
+  one_job_ = std::shared_ptr<const void>(nullptr, [](const void*) { has_such_a_job = false; });
+  place_.started_by = static_cast<std::uint32_t>(::getpid());
+  const std::vector<cluster::Node> remote = remote_nodes(cluster_);
+  if (!remote.empty()) {
+    check_nodes(cluster_, remote, program());
+    place_.chief_address = address_towards(remote.front().address);
+    place_.own_address = place_.chief_address;
+  }
+  place_.key = make_job_key();
+  comm::ChiefListener listener = this->listener(0);
+  place_.chief_port = listener.port();
+  std::vector<RankProcess> others = rank_processes(cluster_, options_.cpu_only, program(), place_);
+  others.erase(others.begin());  // this process
+  children_ =
+      std::make_unique<StartedRanks>(others, options_.output ? options_.output : process_.output);
+  connect(comm::join(rendezvous(), &listener));
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,110 @@
+// This process's place in a job: which ranks there are, how this one became one of them, and how it
+// reaches the others.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "autodist/base/clock.h"
+#include "autodist/cluster/cluster.h"
+#include "autodist/comm/exchange.h"
+#include "autodist/comm/in_process.h"
+#include "autodist/comm/live_transport.h"
+#include "autodist/comm/rendezvous.h"
+#include "autodist/comm/transport.h"
+#include "autodist/job/launch.h"
+#include "autodist/job/launcher.h"
+#include "autodist/job/place.h"
+#include "autodist/job/process_context.h"
+#include "autodist/job/remote.h"
+#include "autodist/job/torch/session.h"
+
+namespace autodist::app {
+
+class JoinedJob {
+ public:
+  // Reads the cluster file and meets the other ranks: as the rank that the environment names, as
+  // one that a launcher started, or as a chief that starts the others, here and over ssh. Sets the
+  // number of threads that this process computes with, and that its allocator keeps what is freed.
+  // Throws Error(kUsage) for a cluster file or an environment that does not fit,
+  // Error(kEnvironment) for a node that cannot be used, Error(kPeersLost) where the others do not
+  // come within options.join_limit.
+  JoinedJob(const std::string& specification, JobOptions options, ProcessContext process);
+
+  // Throws Error(kPeersLost) when a rank that this one started has died: sooner than heartbeats
+  // notice it.
+  void check_children() const;
+  // Before the first step: likewise where one has ended at all, and JobOptions::while_waiting.
+  void look_around() const;
+  // Behind a message about a rank whose connection ended: how that one has ended, where this one
+  // started it. Nothing where it still runs.
+  [[nodiscard]] std::string end_of_lost(const std::string& message) const;
+  // After the job has ended in order: nobody waits for signs of life any more, and the ranks that
+  // this one started are waited for, however long they go on.
+  void end();
+
+  [[nodiscard]] bool encrypts() const { return app::encrypts(options_.encryption, cluster_); }
+  // How long a silent rank is waited for, and that its silence is said.
+  void set_pulse(comm::ExchangeOptions& exchange) const;
+
+  // To the user of this process.
+  void say(const std::string& line) const { process_.say(line); }
+  // JobOptions::progress, at the chief.
+  void show(const std::string& line) const {
+    if (options_.progress && is_chief()) options_.progress(line);
+  }
+
+  [[nodiscard]] const JobOptions& options() const { return options_; }
+  [[nodiscard]] const cluster::Cluster& cluster() const { return cluster_; }
+  // As it was given: a file's path, "local:2", or nothing where a launcher's ranks are the cluster.
+  [[nodiscard]] const std::string& specification() const { return specification_; }
+  [[nodiscard]] std::uint32_t rank() const { return place_.rank; }
+  [[nodiscard]] std::uint32_t size() const { return size_; }
+  [[nodiscard]] bool is_chief() const { return place_.rank == 0; }
+  [[nodiscard]] const std::string& own_address() const { return place_.own_address; }
+  // "torchrun", …; empty where the ranks were started by AutoDist or by hand.
+  [[nodiscard]] const std::string& launcher() const { return launcher_; }
+  comm::Transport& transport() { return *transport_; }
+  Clock& clock() { return clock_; }
+
+ private:
+  void check_options() const;
+  void check_devices() const;
+  // For a chief: where the others will knock.
+  [[nodiscard]] comm::ChiefListener listener(std::uint16_t port) const;
+  void share_cores() const;
+  void keep_freed_memory() const;
+  void check_size(const JobPlace& place, const std::string& specification) const;
+  [[nodiscard]] comm::RendezvousOptions rendezvous();
+  [[nodiscard]] RemoteProgram program() const;
+  void join_started();
+  void join_launched(const Launched& launched);
+  void join_at_meeting(const std::string& folder, const std::string& job_id);
+  void start_and_join();
+  void listen_where_others_reach_us(bool own_is_given);
+  // By whom all wait for; says so from time to time.
+  void wait(const std::string& what, const std::string& whom, Seconds since);
+  void connect(std::unique_ptr<comm::Transport> transport);
+
+  JobOptions options_;
+  ProcessContext process_;
+  Environment environment_;
+  std::string specification_;
+  cluster::Cluster cluster_;
+  std::uint32_t size_ = 1;
+  JobPlace place_;
+  std::string launcher_;
+  SteadyClock clock_;
+  std::unique_ptr<StartedRanks> children_;
+  std::unique_ptr<comm::InProcessHub> alone_;  // a job of one rank
+  std::unique_ptr<comm::Transport> transport_;
+  comm::LiveTransport* live_ = nullptr;  // the same, where there are others
+  std::shared_ptr<const void> one_job_;  // while it lives, no other may start ranks
+  Seconds told_;                         // for how long we had waited when we said so
+};
+
+}  // namespace autodist::app

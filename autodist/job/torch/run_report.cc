@@ -1,0 +1,31 @@
+#include "autodist/job/torch/run_report.h"
+
+#include <filesystem>
+
+#include "autodist/planning/plan_page.h"
+#include "autodist/report/html/page.h"
+
+namespace autodist::app {
+
+void write_report(const JoinedJob& job, const JobStep& step, const RunReport& what) {
+  report::PageInputs page;
+  page.title = what.title;
+  if (!what.run.steps.empty()) page.run = what.run;
+  if (!what.trace.rows.empty()) {
+    page.traces.push_back({"this run", program::to_chrome_json(what.trace), false});
+  }
+  PlanPageRequest request;
+  const std::string& file = job.options().strategy_file;
+  request.chosen_by = step.plan().chosen_by == file
+                          ? std::filesystem::path(file).filename().string()
+                          : step.plan().chosen_by;
+  request.how.passes = step.plan().passes;
+  request.how.costs.micro_batches = step.plan().passes.micro_batches;
+  request.how.calibration = sim::read_calibration(job.specification());
+  request.how.options.budget = {kReportBudget, 0};
+  const program::Program& program = step.program();
+  add_plan(page, program.graph, job.cluster(), step.plan().strategy, program, request);
+  report::write_page(page, what.path);
+}
+
+}  // namespace autodist::app

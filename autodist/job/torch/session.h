@@ -1,0 +1,383 @@
+// A training of this rank with the others: sessions, their steps, and what a job is asked for. A
+// program begins with AutoDist (app/torch/session.h).
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autodist/base/job_ended.h"
+#include "autodist/base/units.h"
+#include "autodist/capture/training_step.h"
+#include "autodist/exec/finite.h"
+#include "autodist/exec/optimizer_kernels.h"
+#include "autodist/ir/graph.h"
+#include "autodist/ir/loss_scaling.h"
+#include "autodist/ir/optimizer.h"
+#include "autodist/planning/encryption.h"
+#include "autodist/planning/search_settings.h"
+#include "autodist/program/program.h"
+#include "autodist/program/trace.h"
+#include "autodist/search/builders/builders.h"
+#include "autodist/strategy/strategy.h"
+
+namespace autodist {
+
+namespace app {
+class JoinedJob;
+class StepRun;
+class TrainingJob;
+}  // namespace app
+namespace exec {
+class Runner;
+class StepSums;
+}  // namespace exec
+namespace report {
+struct RunLog;
+}  // namespace report
+
+// The optimizers by name; further options through ir::parse_optimizer("adamw:lr=1e-3,clip=1").
+struct Sgd : ir::Optimizer {
+  explicit Sgd(double lr, double momentum = 0, double weight_decay = 0);
+};
+struct Adam : ir::Optimizer {
+  explicit Adam(double lr = 1e-3, double weight_decay = 0);
+};
+struct AdamW : ir::Optimizer {
+  explicit AdamW(double lr = 1e-3, double weight_decay = 1e-2);
+};
+
+struct JobOptions {
+  // "NAME:key=value", or "auto" for the search; empty: AutoDist's default, PSLoadBalancing.
+  std::string builder;
+  SearchSettings search;
+  std::string strategy_file;              // takes the builder's place
+  std::vector<search::Builder> builders;  // your own, beside AutoDist's
+  std::uint64_t seed = 0;                 // of generators; every replica and step derives its own
+  bool cpu_only = false;                  // one CPU rank for each listed GPU
+  // For the silence of a rank that is waited for before the first step. One that is alive
+  // (captures, plans, reads data) is waited for.
+  Seconds join_limit{60};
+  Seconds stall_limit{300};  // for a wait within a step; lost peers are noticed long before
+  // For a rank that says nothing (a machine that is paused, a link that is down); a line names it
+  // after 3 s. One whose connection is closed is lost at once. 4 or more.
+  Seconds silence_limit{20};
+  bool trace = false;  // keep Trace rows of steps
+  // The last so many steps; 0: of all, which takes memory without end unless they are taken.
+  std::int64_t trace_steps = 200;
+  // finish() gathers the traces of all ranks, where all have come to it (Session::final_trace).
+  bool trace_at_end = false;
+  bool measure = true;  // time every op at capture (fixes priorities)
+  // Of what ranks say to each other: kAuto where they are on more than one machine. Where it is
+  // encrypted, a plan with all-reduces by a library, which are not, is refused.
+  Encryption encryption = Encryption::kAuto;
+  // Measure the links between machines (slice and window sizes that the strategy leaves open).
+  bool tune_links = true;
+  // Micro-batches per step: a replica's rows are split like those of a job, their gradients added
+  // up, and one contribution per variable leaves with the last.
+  std::int64_t accumulate = 1;
+  // Every so many steps, before the step: compare it with its replay on the same rows. 0: never.
+  std::int64_t verify_every = 0;
+  // The same at each of this run's first so many steps, where the graph is not placed.
+  std::int64_t verify_first = 0;
+  exec::OnNonFinite on_nonfinite = exec::OnNonFinite::kStop;
+  // "dynamic", "dynamic:scale=…,growth=…,backoff=…,interval=…" or a fixed scale
+  // (ir/loss_scaling.h): the loss is scaled for the backward pass, and a step in which a gradient
+  // of any rank is not finite is skipped by all. Empty: not so. Takes the place of on_nonfinite.
+  std::string loss_scaling;
+  // A safetensors file whose tensors take the place of the model's own first values, by name. What
+  // only one side has is listed on standard error; another shape is refused.
+  std::string initial_weights;
+  exec::UserRules user_rules;  // for optimizers "user:rule=NAME,lr=…"
+  // What an op of so many samples takes on a device that this machine does not have: beside
+  // computing it, a rank sleeps for so long, which takes no core. To rehearse a plan.
+  std::function<Seconds(const ir::Op&, std::int64_t samples)> device_time;
+  // What a chief starts the other ranks as: a program and its arguments. Empty: as this process was
+  // started. An interpreter knows better where it is and what it was given than the system does.
+  std::vector<std::string> command;
+  // Called several times a second by who waits or captures before the first step, on its thread,
+  // and while a chief whose job is over waits for the ranks that it started. What it throws (an
+  // Error, from then on whenever it is called) ends the job, and those that still run are stopped.
+  std::function<void()> while_waiting;
+  // At the chief, often: what distribute() is doing, as one line without an end, in the place of
+  // the last one. Empty: it is done.
+  std::function<void(const std::string& line)> progress;
+  // The command that goes on from the newest checkpoint of a folder, for the message after a lost
+  // rank. Default: load() is named.
+  std::function<std::string(const std::string& folder)> resume_command;
+  // Lines that other ranks on this machine print. Default: standard error, prefixed.
+  std::function<void(std::uint32_t rank, const std::string& line)> output;
+};
+
+// What one step of this rank was.
+struct StepReport {
+  std::int64_t step = 0;     // counts from 0
+  double loss = 0;           // of this replica's rows; NaN for a replica without rows
+  std::int64_t samples = 0;  // of this replica
+  Seconds total;
+  Seconds waiting;  // of it, in gates, collectives and norms
+  // The rows had shapes that were new to this rank: the step was captured with them first.
+  bool captured = false;
+  // With loss scaling: a gradient of this rank was not finite, so no rank updates anything.
+  bool overflow = false;
+};
+
+// The loss of a step over all replicas, which becomes known a little after the step at every rank:
+// whoever does not ask for it pays nothing, and to ask is no collective operation. A copy is cheap.
+class JobLoss {
+ public:
+  // The mean over all samples of the step (their sum for a summed loss), the same at every rank;
+  // NaN where no replica had rows. With asynchronous variables this rank's own. Waits until the
+  // other ranks have computed the step. Throws Error: kPeersLost, kTimeout; kUsage where the job
+  // has ended before it was known.
+  [[nodiscard]] double value() const;
+  // Whether value() would wait.
+  [[nodiscard]] bool known() const;
+  // Of all replicas; with asynchronous variables of this rank. REQUIRES: known().
+  [[nodiscard]] std::int64_t samples() const;
+  [[nodiscard]] std::int64_t step() const;
+
+ private:
+  friend class app::StepRun;
+  friend class Session;
+  JobLoss(std::shared_ptr<const exec::StepSums> sums, std::weak_ptr<exec::Runner> runner, bool mean,
+          std::size_t number)
+      : sums_(std::move(sums)), runner_(std::move(runner)), mean_(mean), number_(number) {}
+  std::shared_ptr<const exec::StepSums> sums_;
+  std::weak_ptr<exec::Runner> runner_;
+  std::weak_ptr<const app::TrainingJob> job_;
+  bool mean_;
+  std::size_t number_;
+};
+
+// What all ranks know of a step, one step later (with staleness s: s + 1 steps; with asynchronous
+// variables: 33): the same at every rank.
+struct StepSummary {
+  std::int64_t step = -1;    // -1: nothing yet
+  double loss = 0;           // mean over all samples of the step (their sum for a summed loss)
+  std::int64_t samples = 0;  // of all replicas
+  bool stop = false;         // some rank asked to stop
+  bool save = false;         // some rank asked for a checkpoint
+  bool skipped = false;      // with loss scaling: a gradient was not finite, nothing was updated
+};
+
+// Whose batch-norm statistics (buffers that steps write, each rank its own) an evaluation uses.
+enum class Statistics : std::uint8_t {
+  kChief,
+  kMean,  // of all replicas; the chief's of buffers that are no floating-point numbers
+};
+
+// One of several steps that a job has over the same variables.
+struct NamedStep {
+  std::string name;   // not empty, without '/'
+  TrainingStep step;  // its `trains` says which of its parameters it changes
+  // Nothing: the step trains nothing. It computes its loss without gradients, on the newest
+  // variables; whether the model is in evaluation mode is up to the loss function.
+  std::optional<ir::Optimizer> optimizer = std::nullopt;
+  std::string builder = "";  // in the place of the job's
+};
+
+class Session {
+ public:
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  // Leaves the job in order when finish() was not called; never throws.
+  ~Session();
+
+  // One step on the whole job's batch, which every rank passes: each replica takes its rows, as
+  // NumPy's array_split. Inputs whose first dimension is not the batch go whole to every replica.
+  // Returns the loss of this replica's rows. Throws Error: kPeersLost with the culprit, kUsage for
+  // a batch that the step cannot take, and where ranks do not make the same calls; JobEnded when
+  // the chief has finished.
+  double run(const Batch& batch);
+
+  // One step on rows that only this rank has; their number and their shapes (sequence lengths) may
+  // differ between ranks and from step to step, also zero rows. New shapes are captured when they
+  // first come.
+  double run_local(const Batch& rows);
+
+  // One step as run(), and values of it by name, the same at every rank; every rank asks for the
+  // same names. Names are `loss`; a parameter or buffer ("fc1.weight": whole, after the step; of
+  // buffers the chief's); its gradient ("fc1.weight.grad": dense, averaged over all samples); a
+  // layer ("features.0": what the last op that reads its parameters made). What has the batch as
+  // its first dimension comes from all replicas, in the order of the batch; of other values the
+  // first replica's. Throws as run(), and Error(kUsage) for a name that the step has not, with the
+  // nearest it has.
+  std::map<std::string, torch::Tensor> run_and_fetch(const Batch& batch,
+                                                     const std::vector<std::string>& names);
+
+  // Sums over all ranks, of what each passes, added in rank order; missing ones count as 0. Every
+  // rank calls it, at most six times between two steps (run_and_fetch counts).
+  std::vector<double> sum_over_ranks(const std::vector<double>& values);
+
+  [[nodiscard]] const StepReport& last() const;
+  // What the last step returned beside its loss (TrainingStep::loss_and_more), of this replica's
+  // rows; without gradients. Of micro-batches, rows follow on rows, and single numbers are averaged
+  // over samples.
+  [[nodiscard]] const std::vector<torch::Tensor>& outputs() const;
+
+  // After a step: tells the others this rank's part of it, and what it asks for. Returns the
+  // summary of the step before (with staleness s: of the s-th before that; with asynchronous
+  // variables: of the 32nd), so that nobody waits for the slowest's end of this one. Every rank
+  // calls it after every step, or none does.
+  StepSummary summarise(bool stop = false, bool save = false);
+  // The summary of the last step for which summarise() was called.
+  StepSummary last_summary();
+  // Those that summarise() has not returned yet, up to that step.
+  std::vector<StepSummary> remaining_summaries();
+
+  // With loss scaling: the scale of the next step, and how many steps were skipped so far. Waits
+  // until all ranks have computed the last step. Error(kUsage) without.
+  ir::LossScale loss_scale();
+
+  // Until it returns, variables may be of any version; afterwards they are the newest, at every
+  // rank. With asynchronous variables every rank calls it (and evaluate()), after the same step.
+  // What is then written into parameters before the next step becomes their new values, where every
+  // rank writes the same (the next step, or the owner that finds it, throws Error(kUsage) with the
+  // ranks where not). A write to a parameter without it is an error of the step, too.
+  void synchronize();
+  // The same of one parameter of the model, at this rank alone; of asynchronous or placed variables
+  // it does nothing.
+  void settle(const torch::Tensor& parameter);
+
+  // The loss of the last step over all replicas. Throws Error(kUsage) before the first one.
+  [[nodiscard]] JobLoss job_loss() const;
+  // The same of the number-th single number among outputs(), counted from 1: its mean over all
+  // samples. Throws Error(kUsage) where there is none.
+  [[nodiscard]] JobLoss job_number(std::size_t number) const;
+  // Options of update rules from the next step on, by the parameter's name: {"fc.weight": {"lr":
+  // 0.1}}; what is not named is as the optimizer was declared. Every rank sets the same, which is
+  // checked before anything is updated; of asynchronous variables each its own. Throws
+  // Error(kUsage) for a name or an option that there is not, or that needs other state.
+  void set_options(const std::map<std::string, std::map<std::string, double>>& options);
+
+  // The model's outputs in evaluation mode on the newest variables, the same at every rank. Where
+  // steps write buffers (batch norm), all ranks use the chief's or their mean, get their own back
+  // afterwards, and every rank calls it, after the same step; as where synchronize() needs all.
+  // REQUIRES: the step has an `evaluate` function.
+  std::vector<torch::Tensor> evaluate(const Batch& batch,
+                                      Statistics statistics = Statistics::kChief);
+  // The part of evaluate() that needs the other ranks; until the next step it is this rank's alone.
+  void prepare_evaluation(Statistics statistics = Statistics::kChief);
+  // evaluate() around something else than the step's function: the model's buffers are those of an
+  // evaluation from one to the other.
+  void begin_evaluation(Statistics statistics = Statistics::kChief);
+  void end_evaluation();
+
+  // Of all steps of the job, where it has several: this and what follows to load() and finish().
+  // Writes a checkpoint step-N below `directory`, at the chief, with the original names; at most
+  // once per directory between two steps. By every rank; or by the chief alone: then at once where
+  // the owners hold all of it, else (statistics, compression, stages) by all ranks after the step
+  // that they can still reach together, or in finish(), where variables are asynchronous always
+  // there. Where it cannot be written, or another job writes into `directory`, all who call it get
+  // Error(kCheckpoint), and the session goes on: it may be called again after the same step. One
+  // that waits for the others is warned of on standard error then, and tried again in finish().
+  // Throws Error(kUsage) the second time, and where some ranks beside the chief call it.
+  void save(const std::string& directory);
+  // Writes the model as a TorchScript file (capture/export.h), at the chief; every rank calls it.
+  void export_torchscript(const std::string& path);
+  // Loads the newest sound checkpoint and returns its step; every rank calls it, before the first
+  // step. A checkpoint of any strategy and size fits.
+  std::int64_t load(const std::string& directory);
+
+  [[nodiscard]] std::int64_t step() const;  // of the next run()
+  [[nodiscard]] std::uint32_t rank() const;
+  [[nodiscard]] std::uint32_t size() const;
+  [[nodiscard]] bool is_chief() const { return rank() == 0; }
+  // Which part of a batch this rank computes, of how many. REQUIRES: it does not only serve.
+  [[nodiscard]] std::uint32_t replica() const;
+  [[nodiscard]] std::uint32_t replicas() const;
+  // The rows [begin, end) of a batch of so many that run() gives this rank; its strategy may ask
+  // for parts that are not equal. REQUIRES: as replica().
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> rows_of(std::int64_t batch) const;
+  [[nodiscard]] const ir::Graph& graph() const;
+  [[nodiscard]] const program::Program& program() const;
+  [[nodiscard]] const strategy::Strategy& strategy() const;
+  // Rows since the last call, of at most JobOptions::trace_steps steps; empty unless asked for in
+  // the options.
+  program::Trace take_trace();
+  // Those of all ranks, at the chief, in its time; every rank calls it, once after its last step.
+  program::Trace gather_trace();
+  // What finish() has gathered (JobOptions::trace_at_end); else empty.
+  [[nodiscard]] const program::Trace& final_trace() const;
+  // A page for a browser, at the chief: the plan with its prediction and what else there was to
+  // choose, the run, and a timeline. An empty run or trace is left out. Throws Error(kEnvironment)
+  // where it cannot be written.
+  void write_report(const std::string& path, const std::string& title, const report::RunLog& run,
+                    const program::Trace& trace) const;
+  // Of slices, those sent again included, since the first step.
+  [[nodiscard]] std::uint64_t bytes_sent() const;
+
+  // Leaves the job before its end, at once; the others are told why, and end. What is left is to
+  // destroy the session.
+  void leave(const std::string& reason);
+
+  // For a rank that was told to stop (a signal): wishes that the job ends in order. The chief
+  // learns so within about a second, and is to leave its loop and call finish(). After the first
+  // step.
+  void wish_for_the_end();
+  // At the chief: a rank that wishes so, as far as is known.
+  [[nodiscard]] std::optional<std::uint32_t> who_wishes_for_the_end() const;
+
+  // Ends the job in order: every rank has finished its steps when it returns. Where the chief calls
+  // it before the others, run() of these throws JobEnded in place of a further step; they call
+  // finish() then, or end, with exit code 0 (base/job_ended.h). Afterwards Error(kCheckpoint) at
+  // the chief, where the last checkpoint that waited for the others could not be written.
+  void finish();
+
+  class Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// The steps of a job that has several, by name. They take turns: every rank runs the same ones in
+// the same order, one after the other. A step reads what the others have trained, and a step's
+// turn begins when all that the one before it changed has arrived at this rank. Each has its own
+// Graph, Strategy and Program, its own optimizer state and its own count of steps. The random
+// numbers of the i-th (from 0) are those of a job with the seed JobOptions::seed + i.
+class Steps {
+ public:
+  // Throws Error(kUsage) with the nearest name for one that the job has not.
+  Session& at(const std::string& name);
+  Session& operator[](const std::string& name) { return at(name); }
+
+  // Of all steps together: as Session's. A checkpoint is named after the sum of their counts.
+  void synchronize();
+  void save(const std::string& directory);
+  std::int64_t load(const std::string& directory);  // returns that sum
+  void finish();
+  [[nodiscard]] std::int64_t step() const;
+  [[nodiscard]] std::uint32_t rank() const;
+  [[nodiscard]] std::uint32_t size() const;
+  [[nodiscard]] bool is_chief() const { return rank() == 0; }
+
+  explicit Steps(std::vector<std::pair<std::string, Session>> sessions)
+      : sessions_(std::move(sessions)) {}
+
+ private:
+  std::vector<std::pair<std::string, Session>> sessions_;  // in the order of declaration
+};
+
+namespace app {
+
+// Captures the step, chooses a strategy, rewrites and agrees with the other ranks, by all of them
+// at the same point. What is returned owns the job.
+Session distribute(std::unique_ptr<JoinedJob> job, TrainingStep step,
+                   const ir::Optimizer& optimizer);
+// The same for several steps over one set of variables (AutoDist::distribute).
+Steps distribute(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> steps);
+
+}  // namespace app
+}  // namespace autodist

@@ -1,0 +1,199 @@
+#include "autodist/job/torch/session_state.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "autodist/base/error.h"
+#include "autodist/exec/codec.h"
+#include "autodist/exec/tensor_data.h"
+#include "autodist/program/loads.h"
+
+namespace autodist::app {
+namespace {
+
+const exec::TensorData* find(const std::vector<exec::TensorData>& tensors,
+                             const std::string& name) {
+  const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                  [&](const exec::TensorData& each) { return each.name == name; });
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+void put_model(const exec::Checkpoint& checkpoint, const TrainingStep& step,
+               const std::string& where) {
+  std::vector<NamedTensor> wanted = step.parameters;
+  wanted.insert(wanted.end(), step.buffers.begin(), step.buffers.end());
+  for (const NamedTensor& each : wanted) {
+    const exec::TensorData* found = find(checkpoint.model, each.name);
+    if (found == nullptr) {
+      fail(ErrorCode::kCheckpoint, "{}: no tensor '{}', which the model has. Another model's?",
+           where, each.name);
+    }
+    exec::copy_into(*found, each, where);
+  }
+}
+
+std::string pack_replicas(const exec::Checkpoint& checkpoint,
+                          const std::vector<const JobStep*>& steps, const std::string& where,
+                          const Warn& warn) {
+  const std::uint32_t replicas = steps.front()->program().batch_parts();
+  const bool differ = std::any_of(steps.begin(), steps.end(), [](const JobStep* step) {
+    return replicas_differ(step->program());
+  });
+  if (replicas == 1 || !differ) return "";
+  const std::size_t saved =
+      checkpoint.replicas.size() + (checkpoint.replicas.count(0) == 0 ? 1 : 0);
+  if (saved != replicas) {
+    warn(
+        fmt::format("{}: statistics of {} replicas, the job has {}: all start from the chief's, "
+                    "and what compression owed is dropped",
+                    where, saved, replicas));
+    return "";
+  }
+  exec::Safetensors all;
+  for (const auto& [rank, buffers] : checkpoint.replicas) {
+    for (exec::TensorData each : buffers) {
+      each.name = fmt::format("{}/{}", rank, each.name);
+      all.tensors.push_back(std::move(each));
+    }
+  }
+  return exec::write_safetensors(all);
+}
+
+// How far each of the job's steps is, as metadata.
+std::map<std::string, std::string> steps_done(const exec::Checkpoint& checkpoint,
+                                              const std::vector<const JobStep*>& steps,
+                                              const std::string& where, const Warn& warn) {
+  std::map<std::string, std::string> done;
+  std::map<std::string, std::int64_t> rest = checkpoint.steps;
+  if (rest.empty()) rest[""] = checkpoint.step;
+  std::vector<std::string> saved;
+  for (const auto& [name, step] : rest) saved.push_back("'" + name + "'");
+  for (const JobStep* step : steps) {
+    const auto found = rest.find(step->name());
+    if (found == rest.end() && step->trains()) {
+      fail(ErrorCode::kCheckpoint, "{}: of a job with the steps {}; this one trains '{}'", where,
+           fmt::join(saved, ", "), step->name());
+    }
+    done["step" + step->name()] = std::to_string(found == rest.end() ? 0 : found->second);
+    if (found != rest.end()) rest.erase(found);
+  }
+  for (const auto& [name, step] : rest) {
+    warn(fmt::format("{}: the job has no step '{}', whose state is left out", where, name));
+  }
+  return done;
+}
+
+}  // namespace
+
+bool replicas_differ(const program::Program& program) {
+  return std::any_of(program.graph->buffers.begin(), program.graph->buffers.end(),
+                     [](const ir::Buffer& buffer) { return buffer.mutated; }) ||
+         std::any_of(program.slices.begin(), program.slices.end(), exec::feeds_back) ||
+         std::any_of(program.collectives.begin(), program.collectives.end(),
+                     [](const program::Collective& collective) {
+                       return !is_lossless(collective.exchange);
+                     });
+}
+
+void gather(JobStep& step, exec::Checkpoint& checkpoint) {
+  for (const auto& [rank, buffers] : step.runner().gather_buffers()) {
+    // Of a placed graph all stages of a replica have the same by now.
+    if (step.program().stage(program::Rank(rank)) != 0) continue;
+    for (exec::TensorData& each : to_data(buffers)) {  // steps may write the same ones
+      if (rank == 0 || find(checkpoint.replicas[rank], each.name) != nullptr) continue;
+      checkpoint.replicas[rank].push_back(std::move(each));
+    }
+  }
+  for (const auto& [rank, owed] : step.runner().gather_owed()) {
+    for (exec::TensorData& each : to_data(owed)) {
+      each.name = step.prefix() + each.name;
+      checkpoint.replicas[rank].push_back(std::move(each));
+    }
+  }
+}
+
+std::vector<exec::TensorData> to_data(const std::vector<NamedTensor>& tensors) {
+  std::vector<exec::TensorData> data;
+  for (const NamedTensor& each : tensors) data.push_back(exec::to_data(each));
+  return data;
+}
+
+std::vector<exec::TensorData> model_tensors(const TrainingStep& step) {
+  std::vector<exec::TensorData> tensors;
+  for (const NamedTensor& each : step.parameters) {
+    if (find(tensors, each.name) == nullptr) tensors.push_back(exec::to_data(each));
+  }
+  for (const NamedTensor& each : step.buffers) tensors.push_back(exec::to_data(each));
+  return tensors;
+}
+
+void put_weights(const std::string& path, const TrainingStep& step, const Warn& warn) {
+  exec::RealFileSystem files;
+  const std::vector<exec::TensorData> tensors =
+      exec::read_safetensors(files.read(path), path).tensors;
+  std::vector<NamedTensor> wanted = step.parameters;
+  wanted.insert(wanted.end(), step.buffers.begin(), step.buffers.end());
+  std::set<std::string> unused;
+  for (const exec::TensorData& each : tensors) unused.insert(each.name);
+  std::vector<std::string> missing;
+  for (const NamedTensor& each : wanted) {
+    const exec::TensorData* found = find(tensors, each.name);
+    if (found == nullptr) {
+      missing.push_back(each.name);
+      continue;
+    }
+    exec::copy_into(*found, each, path);
+    unused.erase(each.name);
+  }
+  if (missing.size() == wanted.size()) {
+    fail(ErrorCode::kCheckpoint, "{}: none of its {} tensors has a name of the model's ('{}', …)",
+         path, tensors.size(), wanted.empty() ? "" : wanted.front().name);
+  }
+  if (!missing.empty()) {
+    warn(fmt::format("{}: keeps their own first values: {}", path, fmt::join(missing, ", ")));
+  }
+  if (!unused.empty()) {
+    warn(fmt::format("{}: the model has no {}", path, fmt::join(unused, ", ")));
+  }
+}
+
+exec::Checkpoint read_into(const TrainingStep& step, const std::string& directory,
+                           const Warn& warn) {
+  exec::RealFileSystem files;
+  std::vector<std::string> warnings;
+  exec::Checkpoint checkpoint = exec::read_checkpoint(files, directory, &warnings);
+  for (const std::string& warning : warnings) warn(warning);
+  put_model(checkpoint, step, directory);
+  return checkpoint;
+}
+
+LoadedState load_at_chief(const std::string& directory, const TrainingStep& model,
+                          const std::vector<const JobStep*>& steps, const Warn& warn) {
+  const exec::Checkpoint checkpoint = read_into(model, directory, warn);
+  return {exec::write_safetensors(
+              {checkpoint.optimizer_state, steps_done(checkpoint, steps, directory, warn)}),
+          pack_replicas(checkpoint, steps, directory, warn)};
+}
+
+std::vector<NamedTensor> put_replica(const std::string& replicas, std::uint32_t rank,
+                                     const TrainingStep& step, const std::string& where) {
+  if (replicas.empty()) return {};
+  std::map<std::string, const NamedTensor*> buffers;
+  for (const NamedTensor& each : step.buffers) buffers.emplace(each.name, &each);
+  const std::string own = fmt::format("{}/", rank);
+  std::vector<NamedTensor> rest;
+  for (exec::TensorData& each : exec::read_safetensors(replicas, where).tensors) {
+    if (each.name.rfind(own, 0) != 0) continue;
+    each.name = each.name.substr(own.size());
+    const auto buffer = buffers.find(each.name);
+    if (buffer == buffers.end()) {
+      rest.push_back(exec::to_tensor(each));
+    } else {
+      exec::copy_into(each, *buffer->second, where);
+    }
+  }
+  return rest;
+}
+
+}  // namespace autodist::app

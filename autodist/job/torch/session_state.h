@@ -1,0 +1,65 @@
+// What a job saves, and how it is put back. Private to the session.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "autodist/capture/training_step.h"
+#include "autodist/exec/checkpoint.h"
+#include "autodist/exec/safetensors.h"
+#include "autodist/job/torch/job_step.h"
+#include "autodist/program/program.h"
+
+namespace autodist::app {
+
+// Told of what is passed over, a line each.
+using Warn = std::function<void(const std::string& line)>;
+
+std::vector<exec::TensorData> to_data(const std::vector<NamedTensor>& tensors);
+
+// Whether replicas have something of their own that a checkpoint keeps: buffers that they write, or
+// what compression owes.
+bool replicas_differ(const program::Program& program);
+
+// What differs between replicas, of one step, at the chief; by all ranks, which have the newest
+// variables.
+void gather(JobStep& step, exec::Checkpoint& checkpoint);
+
+// Parameters (a tied one once) and buffers, under the model's names.
+std::vector<exec::TensorData> model_tensors(const TrainingStep& step);
+
+// Values for the model from a safetensors file, by name; warns of names that only one side has.
+// Throws Error(kCheckpoint) for a file that cannot be read, has no name in common with the model,
+// or another shape of one.
+void put_weights(const std::string& path, const TrainingStep& step, const Warn& warn);
+
+// Parameters and buffers of the newest sound checkpoint of `directory`, by name, into the model's
+// own. Warns of damaged newer ones. Throws Error(kCheckpoint).
+exec::Checkpoint read_into(const TrainingStep& step, const std::string& directory,
+                           const Warn& warn);
+
+// What the chief read of a checkpoint for all ranks, as safetensors.
+struct LoadedState {
+  // With the steps among its metadata: "step" where a job has one alone, else "stepNAME".
+  std::string optimizer;
+  std::string replicas;  // "<rank>/<tensor>"; nothing where all start from the chief's
+};
+
+// Reads the newest sound checkpoint of `directory` into the chief's tensors. Warns of damaged newer
+// ones, of steps that the job has not, and where the other replicas' statistics are missing or were
+// saved by a job of another size. Throws Error(kCheckpoint), also for names that do not fit the
+// model, and where a step that trains is not in it.
+LoadedState load_at_chief(const std::string& directory, const TrainingStep& model,
+                          const std::vector<const JobStep*>& steps, const Warn& warn);
+
+// This rank's own buffers, once it has the chief's; returns what else was saved of it: what
+// compression owes. `where` names the checkpoint in messages.
+std::vector<NamedTensor> put_replica(const std::string& replicas, std::uint32_t rank,
+                                     const TrainingStep& step, const std::string& where);
+
+}  // namespace autodist::app

@@ -1,0 +1,93 @@
+#include "autodist/job/torch/shape_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "autodist/base/error.h"
+#include "autodist/capture/bindings.h"
+#include "autodist/ir/loss_scaling.h"
+#include "autodist/passes/pipeline.h"
+
+namespace autodist::app {
+namespace {
+
+// Each keeps a graph and its prepared calls, some megabytes for a large model. Sequences of more
+// lengths than this are captured again and again; padding them to fewer is faster anyway.
+constexpr std::size_t kMaxShapes = 64;
+
+// Another size in some dimension is another shape; another number of tensors, of dimensions or
+// another element type is a mistake, for which the runner has the words.
+bool is_another_shape(const Batch& rows, const Batch& example) {
+  if (rows.size() != example.size()) return false;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].dim() != example[i].dim() || rows[i].scalar_type() != example[i].scalar_type()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+ShapeCache::ShapeCache(const TrainingStep& step, bool trains, capture::Bindings tensors,
+                       std::shared_ptr<const program::Program> program, program::Rank rank,
+                       std::uint64_t seed)
+    : step_(step),
+      trains_(trains),
+      tensors_(std::move(tensors)),
+      program_(std::move(program)),
+      rank_(rank),
+      seed_(seed) {}
+
+exec::StepResult ShapeCache::step(exec::Runner& runner, const Batch& rows, bool last) {
+  if (runner.accepts(rows) || !is_another_shape(rows, step_.example)) {
+    return last ? runner.step(rows) : runner.accumulate(rows);
+  }
+  exec::ShapedStep& code = find_or_capture(runner, rows).code;
+  return last ? runner.step(rows, code) : runner.accumulate(rows, code);
+}
+
+void ShapeCache::verify(exec::Runner& runner, const Batch& rows) {
+  if (rows.empty() || (rows.front().dim() > 0 && rows.front().size(0) == 0)) return;
+  runner.settle();  // the step itself reads the variables, which must stand still
+  if (runner.accepts(rows)) {
+    capture::verify_replay(step_, *program_->graph, tensors_, rows, seed_);
+  } else if (is_another_shape(rows, step_.example)) {
+    const Shape& shape = find_or_capture(runner, rows);
+    capture::verify_replay(step_, *shape.captured, shape.tensors, rows, seed_);
+  }
+}
+
+ShapeCache::Shape& ShapeCache::find_or_capture(exec::Runner& runner, const Batch& rows) {
+  const auto found = std::find_if(shapes_.begin(), shapes_.end(),
+                                  [&](const Shape& shape) { return shape.code.accepts(rows); });
+  if (found != shapes_.end()) {
+    shapes_.splice(shapes_.begin(), shapes_, found);
+  } else {
+    shapes_.push_front(capture_shape(runner, rows));
+    if (shapes_.size() > kMaxShapes) shapes_.pop_back();
+  }
+  return shapes_.front();
+}
+
+ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& rows) {
+  runner.settle();  // as in verify()
+  TrainingStep step = step_;
+  step.example = rows;
+  capture::Options options;
+  options.seed = seed_;
+  options.cost_repetitions = 0;
+  options.scaled_loss = ir::scales_loss(*program_->graph);
+  capture::CapturedStep captured =
+      trains_ ? capture::capture(step, options) : capture::capture_evaluation(step, options);
+  ++captures_;
+  const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
+  auto program =
+      std::make_shared<const program::Program>(passes::for_other_shapes(*program_, *graph));
+  capture::Bindings bindings =
+      capture::bind(*program->graph, step, torch::kCPU, captured.tensors.constants);
+  return {graph, std::move(captured.tensors),
+          exec::ShapedStep(std::move(program), rank_, std::move(bindings), torch::kCPU)};
+}
+
+}  // namespace autodist::app

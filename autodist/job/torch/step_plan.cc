@@ -1,0 +1,98 @@
+#include "autodist/job/torch/step_plan.h"
+
+#include <optional>
+#include <vector>
+
+#include "autodist/comm/agreement.h"
+#include "autodist/comm/link_probe.h"
+#include "autodist/job/torch/job_search.h"
+#include "autodist/planning/link_tuning.h"
+#include "autodist/planning/planning.h"
+
+namespace autodist::app {
+namespace {
+
+passes::Options pass_options(const JoinedJob& job, const Captured& step) {
+  passes::Options options;
+  options.cpu_only = job.options().cpu_only;
+  options.micro_batches = job.options().accumulate;
+  options.loss_scaling = step.scaling;
+  options.encrypted = job.encrypts();
+  return options;
+}
+
+StrategyRequest request_of(const JoinedJob& job, const Captured& step) {
+  const std::string& own = step.named.builder.empty() ? job.options().builder : step.named.builder;
+  return {own.empty() ? kDefaultBuilder : own,
+          step.named.builder.empty() ? job.options().strategy_file : "", job.options().builders,
+          !step.name().empty()};
+}
+
+// A builder's or a file's, by the chief.
+strategy::Strategy build_together(JoinedJob& job, const ir::Graph& graph,
+                                  const StrategyRequest& request,
+                                  const std::optional<comm::LinkFigures>& links) {
+  std::string document;
+  if (job.is_chief()) {
+    std::vector<std::string> warnings;
+    strategy::Strategy chosen = choose_strategy(request, graph, job.cluster(), warnings);
+    if (links) put_tuning(*links, chosen);
+    document = strategy::serialize(chosen);
+    for (const std::string& warning : warnings) job.say(warning);
+  }
+  document = comm::broadcast(job.transport(), 0, document, "strategy", job.options().join_limit);
+  return strategy::deserialize(document, "the chief's strategy");
+}
+
+// Sets the strategy and where it came from.
+void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
+  StrategyRequest request = request_of(job, step);
+  // Ranks of one machine have no link to be careful with.
+  std::optional<comm::LinkFigures> links;
+  if (job.options().tune_links && job.cluster().nodes.size() > 1 && job.size() > 1) {
+    links = comm::probe_links(job.transport(), job.clock(), ProcessCpuClock(),
+                              job.options().join_limit);
+  }
+  if (request.builder == kSearch && request.file.empty() && job.size() > 1) {
+    const TrialStep what{step.graph, &step.step, &step.bindings, plan.passes, step.seed};
+    plan.strategy = search_together(job, what, links, step.name().empty(), plan.trial_epochs);
+  } else {
+    if (request.builder == kSearch) request.builder = kDefaultBuilder;  // nobody to talk to
+    plan.strategy = build_together(job, *step.graph, request, links);
+  }
+  plan.chosen_by = source_of(request);
+}
+
+// What needs the whole graph, or all variables, at every rank.
+void check_placed(const JobOptions& options, const Captured& step) {
+  const auto refuse = [&](const std::string& what) {
+    fail(ErrorCode::kUsage, "{}: a placed graph, and {}", options.strategy_file, what);
+  };
+  if (options.verify_every > 0) refuse("verify_every; its steps cannot be compared at a rank");
+  if (!step.name().empty()) refuse("a job of several steps; one expected");
+  if (!step.trains()) refuse("a step that trains nothing");
+}
+
+}  // namespace
+
+StepPlan plan_step(JoinedJob& job, const Captured& step) {
+  const ir::Graph& graph = *step.graph;
+  job.show(fmt::format("captured {}: {} ops, {} variables; choosing a strategy", graph.name,
+                       graph.ops.size(), graph.variables.size()));
+  StepPlan plan;
+  plan.passes = pass_options(job, step);
+  choose_together(job, step, plan);
+  plan.program = std::make_shared<const program::Program>(
+      passes::rewrite(step.graph, plan.strategy, job.cluster(), plan.passes, plan.chosen_by));
+  if (plan.program->is_placed()) check_placed(job.options(), step);
+  job.show("");
+  const std::string what =
+      step.name().empty() ? "program" : fmt::format("program of '{}'", step.name());
+  comm::agree(job.transport(), what, program::digest_of(*plan.program),
+              fmt::format("graph '{}' {}, strategy {}", graph.name,
+                          to_string(ir::structural_digest(graph)).substr(0, 8), plan.strategy.id),
+              job.options().join_limit);
+  return plan;
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,32 @@
+// What all ranks of a job have agreed to do about a captured step.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "autodist/job/torch/captured.h"
+#include "autodist/passes/pipeline.h"
+#include "autodist/program/program.h"
+#include "autodist/strategy/strategy.h"
+
+namespace autodist::app {
+
+struct StepPlan {
+  strategy::Strategy strategy;
+  std::shared_ptr<const program::Program> program;
+  // How the program was made of the strategy, and where that came from.
+  passes::Options passes;
+  std::string chosen_by;
+  std::uint32_t trial_epochs = 0;  // of the transport, used by trials
+};
+
+// By all ranks at the same point: the chief's choice, rewritten by every rank, and compared. Throws
+// Error(kInfeasible) where they arrive at different Programs, and as choose_strategy() and
+// search_together() do.
+StepPlan plan_step(JoinedJob& job, const Captured& step);
+
+}  // namespace autodist::app

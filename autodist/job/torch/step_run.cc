@@ -1,0 +1,334 @@
+#include "autodist/job/torch/step_run.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/base/nearest.h"
+#include "autodist/exec/outputs.h"
+#include "autodist/exec/tensor_watch.h"
+#include "autodist/ir/names.h"
+#include "autodist/job/torch/fetching.h"
+#include "autodist/job/torch/step_notes.h"
+
+namespace autodist::app {
+namespace {
+
+// A trained variable by any of its names.
+ir::VariableId trained(const ir::Graph& graph, const std::string& name) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+    const ir::Variable& variable = graph.variables[i];
+    if (!variable.gradient) continue;
+    const auto& aliases = variable.aliases;
+    if (variable.name == name || std::count(aliases.begin(), aliases.end(), name) != 0) {
+      return ir::VariableId(i);
+    }
+    names.push_back(variable.name);
+  }
+  const std::string near = nearest(name, names);
+  fail(ErrorCode::kUsage, "optimizer: the step trains no '{}'{}", name,
+       near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+}
+
+// Steps by which summaries lag where no version ties the ranks together: far enough that nobody
+// waits for a rank that is slow for a while.
+constexpr std::size_t kAsynchronousLag = 32;
+
+// [begin, end) of so many rows.
+using Rows = std::function<std::pair<std::int64_t, std::int64_t>(std::int64_t rows)>;
+
+// Those rows of a batch; what is not batched goes whole.
+Batch part_of(const Batch& batch, const ir::Graph& graph, const Rows& which) {
+  if (batch.size() != graph.inputs.size()) {
+    const std::size_t ours = ir::scales_loss(graph) ? 1 : 0;
+    fail(ErrorCode::kUsage, "batch: {} tensors, the step was captured with {}", batch.size() - ours,
+         graph.inputs.size() - ours);
+  }
+  Batch part;
+  std::int64_t rows = -1;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (!graph.inputs[i].batched) {
+      part.push_back(batch[i]);
+      continue;
+    }
+    if (batch[i].dim() == 0 || (rows >= 0 && batch[i].size(0) != rows)) {
+      fail(ErrorCode::kUsage, "batch: input '{}' has {} rows, the others {}", graph.inputs[i].name,
+           batch[i].dim() == 0 ? 0 : batch[i].size(0), rows);
+    }
+    rows = batch[i].size(0);
+    const auto [begin, end] = which(rows);
+    part.push_back(batch[i].slice(0, begin, end));
+  }
+  return part;
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool has_rows(const Batch& batch, const ir::Graph& graph) {
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (graph.inputs[i].batched) return batch[i].size(0) > 0;
+  }
+  return true;
+}
+
+// Names of the state of loss scaling in a checkpoint.
+const std::string kScale = "loss_scaling.scale";
+const std::string kGoodSteps = "loss_scaling.good_steps";
+const std::string kSkipped = "loss_scaling.skipped";
+
+}  // namespace
+
+std::uint32_t replica_of(const program::Program& program, program::Rank rank) {
+  AD_CHECK(program.computes(rank)) << "a rank that only serves computes no part of a batch";
+  return program.batch_part(rank);
+}
+
+StepRun::StepRun(JoinedJob& job, const Captured& captured, const StepPlan& plan, RunStart start,
+                 const RunConnections& connections)
+    : job_(job),
+      captured_(captured),
+      plan_(plan),
+      first_step_(start.step),
+      shapes_(captured.step, captured.trains(), captured.tensors, plan.program,
+              program::Rank(job.rank()), captured.seed),
+      runner_(std::make_shared<exec::Runner>(
+          plan.program, program::Rank(job.rank()), captured.bindings,
+          exec::RunnerConnections{connections.transport, connections.collectives, &job.clock()},
+          runner_options(start))) {
+  load(start);
+}
+
+StepRun::~StepRun() = default;
+
+exec::RunnerOptions StepRun::runner_options(RunStart& start) const {
+  exec::RunnerOptions options;
+  options.job_seed = captured_.seed;
+  options.first_step = static_cast<std::uint64_t>(start.step);
+  options.wait_limit = job_options().stall_limit;
+  options.exchange.epoch = start.epoch;
+  job_.set_pulse(options.exchange);
+  options.exchange.first_contact = job_options().join_limit;
+  options.trace = job_options().trace;
+  options.trace_steps = job_options().trace_steps;
+  options.on_nonfinite = job_options().on_nonfinite;
+  options.user_rules = &job_options().user_rules;
+  options.device_time = job_options().device_time;
+  options.initial_values = std::move(start.values);
+  return options;
+}
+
+void StepRun::load(const RunStart& start) {
+  std::vector<NamedTensor> of_rules;
+  std::map<std::string, double> of_scaling;
+  for (const NamedTensor& each : start.state) {
+    if (each.name.rfind("loss_scaling.", 0) == 0) {
+      of_scaling[each.name] = each.tensor.item<double>();
+    } else {
+      of_rules.push_back(each);
+    }
+  }
+  if (captured_.scaling && !of_scaling.empty()) {
+    runner_->set_loss_scale({static_cast<float>(of_scaling.at(kScale)),
+                             static_cast<std::int64_t>(of_scaling.at(kGoodSteps)),
+                             static_cast<std::int64_t>(of_scaling.at(kSkipped))});
+  }
+  if (!of_rules.empty()) runner_->load_state(of_rules);
+  runner_->load_owed(start.owed);
+}
+
+std::vector<NamedTensor> StepRun::state() {
+  std::vector<NamedTensor> state = runner_->gather_state();
+  if (captured_.scaling) {
+    const ir::LossScale scale = runner_->loss_scale();
+    state.push_back({kScale, torch::full({1}, scale.scale, torch::kFloat32)});
+    state.push_back({kGoodSteps, torch::full({1}, scale.good_steps, torch::kInt64)});
+    state.push_back({kSkipped, torch::full({1}, scale.skipped, torch::kInt64)});
+  }
+  return state;
+}
+
+JobLoss StepRun::job_number(std::size_t number) const {
+  if (!sums_) fail(ErrorCode::kUsage, "job_loss: no step was run yet");
+  const std::size_t known = exec::numbers_of(graph()).size();
+  if (number >= known) {
+    fail(ErrorCode::kUsage, "job_number: {} of {}, the loss counted; the step returns no more",
+         number, known);
+  }
+  return {sums_, runner_, number > 0 || graph().reduction == ir::Reduction::kMean, number};
+}
+
+void StepRun::set_options(const std::map<std::string, std::map<std::string, double>>& options) {
+  std::map<ir::VariableId, std::map<std::string, double>> known;
+  for (const auto& [name, values] : options) known[trained(graph(), name)] = values;
+  for (std::size_t i = 0; i < graph().variables.size(); ++i) {
+    const ir::VariableId id(i);
+    if (graph().variables[i].gradient) runner_->set_options(id, known[id]);
+  }
+}
+
+ir::LossScale StepRun::loss_scale() {
+  if (!captured_.scaling) fail(ErrorCode::kUsage, "loss_scale: the job does not scale its loss");
+  return runner_->loss_scale();
+}
+
+Batch StepRun::with_scale(Batch batch) {
+  if (captured_.scaling && !batch.empty()) batch.push_back(as_input(runner_->loss_scale().scale));
+  return batch;
+}
+
+double StepRun::run_local(const Batch& rows) { return run_rows(with_scale(rows)); }
+
+// Before the next step.
+bool StepRun::verifies() const {
+  if (!captured_.trains()) return false;
+  const std::int64_t every = job_options().verify_every;
+  if (every > 0 && step() % every == 0) return true;
+  return !program().is_placed() && step() - first_step_ < job_options().verify_first;
+}
+
+double StepRun::run_rows(const Batch& rows) {
+  job_.check_children();
+  const std::int64_t captures = shapes_.captures();
+  if (verifies()) shapes_.verify(*runner_, rows);
+  const exec::StepResult result = run_parts(rows);
+  sums_ = result.sums;
+  report_.captured = shapes_.captures() > captures;
+  report_.step = step() - 1;
+  report_.samples = result.samples;
+  report_.overflow = result.overflow;
+  report_.loss = result.samples > 0 ? result.loss : std::numeric_limits<double>::quiet_NaN();
+  report_.waiting = result.waiting;
+  report_.total = result.compute + result.waiting;
+  outputs_ = result.samples > 0 ? result.outputs : exec::no_outputs(graph());
+  return report_.loss;
+}
+
+std::vector<Batch> StepRun::micro_batches(const Batch& rows) const {
+  std::vector<Batch> parts;
+  const auto count = static_cast<std::uint32_t>(job_options().accumulate);
+  for (std::uint32_t i = 0; !rows.empty() && i < count; ++i) {
+    const Rows which = [&](std::int64_t all) { return program::replica_rows(all, i, count); };
+    Batch part = count == 1 ? rows : part_of(rows, graph(), which);
+    if (has_rows(part, graph())) parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+// The micro-batches of a step as one result.
+exec::StepResult StepRun::run_parts(const Batch& rows) {
+  const std::vector<Batch> parts = micro_batches(rows);
+  if (program().is_placed()) return runner_->step_of_stage(parts);
+  if (parts.empty() || job_options().accumulate == 1) return shapes_.step(*runner_, rows);
+  exec::StepResult whole;
+  double loss = 0;
+  const bool mean = graph().reduction == ir::Reduction::kMean;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const exec::StepResult part = shapes_.step(*runner_, parts[i], i + 1 == parts.size());
+    loss += part.loss * (mean ? static_cast<double>(part.samples) : 1);
+    exec::add_outputs(graph(), part.outputs, part.samples, whole.samples, whole.outputs);
+    whole.samples += part.samples;
+    whole.compute += part.compute;
+    whole.waiting += part.waiting;
+    whole.overflow = part.overflow;  // of all so far
+    whole.sums = part.sums;
+  }
+  whole.loss = mean ? loss / static_cast<double>(whole.samples) : loss;
+  return whole;
+}
+
+double StepRun::run(const Batch& batch) {
+  const Batch whole = with_scale(batch);
+  const std::uint32_t part = replica_of(program(), program::Rank(job_.rank()));
+  if (program().batch_parts() == 1) return run_rows(whole);
+  return run_rows(part_of(whole, graph(), [&](std::int64_t rows) {
+    return program::part_rows(program(), rows, part);
+  }));
+}
+
+exec::Calls::Scope StepRun::begin(exec::Call call) {
+  return runner_->calls().begin(call, runner_->steps_done());
+}
+
+StepSummary StepRun::summarise(bool stop, bool save) {
+  const auto call = begin(exec::Call::kSummarise);
+  StepReport told = report_;
+  // The stages of a replica have the same samples and the same loss: one of them tells.
+  if (program().stage(program::Rank(job_.rank())) != 0) told.samples = 0;
+  runner_->tell(note_of(told, graph().reduction, stop, save));
+  untold_.push_back(report_.step);
+  // All ranks read a step's notes after the same number of steps, and none waits for what a rank
+  // that may be behind has not done yet.
+  const std::size_t lag = program().lag().value_or(kAsynchronousLag);
+  if (untold_.size() > 1 + lag) read_notes();
+  return summary_;
+}
+
+std::map<std::string, torch::Tensor> StepRun::run_and_fetch(const Batch& batch,
+                                                            const std::vector<std::string>& names) {
+  if (program().is_placed()) {
+    fail(ErrorCode::kUsage,
+         "run: values of a placed graph are at its stages; they cannot be asked for");
+  }
+  const FetchNames sorted = sort_names(names, graph(), captured_.named.step);
+  runner_->watch(sorted.watched);
+  run(batch);
+  const auto call = begin(exec::Call::kRunAndFetch);
+  std::vector<exec::Watched> own = runner_->take_watched();
+  for (const NamedTensor& buffer : captured_.named.step.buffers) {
+    if (!contains(sorted.tensors, buffer.name)) continue;
+    own.push_back({buffer.name, buffer.tensor.detach().clone(), false, false});
+  }
+  std::map<std::string, torch::Tensor> whole =
+      join_parts(runner_->share(pack_part(own, report_.samples, report_.loss)), graph().reduction);
+  if (!sorted.tensors.empty()) runner_->synchronize();
+  for (const NamedTensor& parameter : captured_.named.step.parameters) {
+    if (!contains(sorted.tensors, parameter.name)) continue;
+    whole[parameter.name] = parameter.tensor.detach().clone();
+  }
+  if (!contains(names, ir::kLossName)) whole.erase(ir::kLossName);
+  return whole;
+}
+
+std::vector<double> StepRun::sum_over_ranks(const std::vector<double>& values) {
+  const auto call = begin(exec::Call::kSumOverRanks);
+  std::vector<double> sums;
+  const std::string own(reinterpret_cast<const char*>(values.data()),  // NOLINT: as they are
+                        values.size() * sizeof(double));
+  for (const std::string& each : runner_->share(own)) {
+    std::vector<double> theirs(each.size() / sizeof(double));
+    std::memcpy(theirs.data(), each.data(), theirs.size() * sizeof(double));
+    sums.resize(std::max(sums.size(), theirs.size()));
+    for (std::size_t i = 0; i < theirs.size(); ++i) sums[i] += theirs[i];
+  }
+  return sums;
+}
+
+std::vector<StepSummary> StepRun::remaining_summaries() {
+  std::vector<StepSummary> summaries;
+  while (!untold_.empty()) {
+    read_notes();
+    summaries.push_back(summary_);
+  }
+  return summaries;
+}
+
+StepSummary StepRun::last_summary() {
+  while (!untold_.empty()) read_notes();
+  return summary_;
+}
+
+// A step's notes can be read once; what they said is kept.
+void StepRun::read_notes() {
+  const auto call = runner_->calls().enter(exec::Call::kSummarise, runner_->steps_done());
+  const std::int64_t step = untold_.front();
+  untold_.pop_front();
+  summary_ = summary_of(step, runner_->told(static_cast<std::uint64_t>(step)), graph().reduction);
+}
+
+}  // namespace autodist::app

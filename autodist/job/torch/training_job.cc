@@ -1,0 +1,555 @@
+#include "autodist/job/torch/training_job.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "autodist/base/error.h"
+#include "autodist/capture/export.h"
+#include "autodist/comm/agreement.h"
+#include "autodist/comm/c10d/gloo.h"
+#include "autodist/exec/start.h"
+#include "autodist/exec/tensor_data.h"
+#include "autodist/job/torch/session_state.h"
+#include "autodist/program/loads.h"
+
+namespace autodist::app {
+namespace {
+
+void check_names(const std::vector<NamedStep>& steps) {
+  std::set<std::string> names;
+  for (const NamedStep& step : steps) {
+    if (step.name.empty() || step.name.find('/') != std::string::npos) {
+      fail(ErrorCode::kUsage, "distribute: a step is named '{}'; a name without '/' expected",
+           step.name);
+    }
+    if (!names.insert(step.name).second) {
+      fail(ErrorCode::kUsage, "distribute: two steps are named '{}'", step.name);
+    }
+  }
+}
+
+bool is_same(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.unsafeGetTensorImpl() == b.unsafeGetTensorImpl() ||
+         (a.numel() > 0 && a.data_ptr() == b.data_ptr() && a.sizes() == b.sizes());
+}
+
+// Adds what is not there yet; a name means one tensor in all steps.
+void unite(const std::vector<NamedTensor>& more, const std::string& step,
+           std::vector<NamedTensor>& all) {
+  for (const NamedTensor& each : more) {
+    const auto found = std::find_if(
+        all.begin(), all.end(), [&](const NamedTensor& other) { return other.name == each.name; });
+    if (found == all.end()) {
+      all.push_back(each);
+    } else if (!is_same(found->tensor, each.tensor)) {
+      fail(
+          ErrorCode::kUsage,
+          "distribute: step '{}' has another '{}' than a step before it. Give the steps one model, "
+          "or tensors names that say whose they are.",
+          step, each.name);
+    }
+  }
+}
+
+// What belongs to a step, without its prefix.
+std::vector<NamedTensor> with_prefix(const std::vector<NamedTensor>& tensors,
+                                     const std::string& prefix) {
+  std::vector<NamedTensor> own;
+  for (const NamedTensor& each : tensors) {
+    if (each.name.rfind(prefix, 0) != 0) continue;
+    own.push_back({each.name.substr(prefix.size()), each.tensor});
+  }
+  return own;
+}
+
+// A step that trains a variable of several takes its values from this rank's tensors, which must
+// hold all of them before any rank contributes.
+void check_shareable(const JobStep& step, ir::VariableId id) {
+  const program::Program& program = step.program();
+  const std::string& variable = program.graph->variable(id).name;
+  const auto refuse = [&](const char* why) {
+    fail(ErrorCode::kInfeasible, "step '{}': '{}' is trained by other steps, too, and {}",
+         step.name(), variable, why);
+  };
+  const program::Exchange exchange = program.exchange(id);
+  if (!lag_of(exchange)) refuse("is asynchronous here; use sync=true");
+  if (!keeps_whole_copies(exchange)) {
+    refuse(
+        "is asked for before each step here; use local_proxy_variable=true or results=pushed");
+  }
+  for (const program::SliceId slice : program.plan(id).slices) {
+    if (!program.computes(program.slice(slice).owner)) {
+      refuse("lies at a node that only serves; use one that computes");
+    }
+  }
+}
+
+}  // namespace
+
+TrainingJob::TrainingJob(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> steps)
+    : job_(std::move(job)) {
+  if (job_->options().accumulate < 1) {
+    fail(ErrorCode::kUsage, "JobOptions: accumulate={}, 1 or more micro-batches expected",
+         job_->options().accumulate);
+  }
+  if (steps.size() != 1 || !steps.front().name.empty()) check_names(steps);
+  if (steps.empty()) fail(ErrorCode::kUsage, "distribute: no step");
+  try {
+    prepare(std::move(steps));
+  } catch (const Error& error) {
+    const std::string end = job_->end_of_lost(error.what());
+    if (end.empty()) throw;
+    throw Error(error.code(), error.what() + end);
+  }
+}
+
+void TrainingJob::prepare(std::vector<NamedStep> steps) {
+  for (NamedStep& step : steps) {
+    const auto index = static_cast<std::uint32_t>(steps_.size());
+    steps_.push_back(std::make_unique<JobStep>(*job_, std::move(step), index));
+  }
+  unite_models();
+  find_shared();
+  comm::Transport& transport = job_->transport();
+  const Seconds limit = job_->options().join_limit;
+  if (is_chief() && !job_->options().initial_weights.empty()) {
+    put_weights(job_->options().initial_weights, model_, warn());
+  }
+  exec::broadcast_initial(transport, initial_tensors(), limit);
+  note_values();
+  const bool has_collectives = std::any_of(steps_.begin(), steps_.end(), [](const auto& step) {
+    return !step->program().collectives.empty();
+  });
+  if (has_collectives) collectives_ = comm::make_gloo(transport, job_->own_address(), limit);
+}
+
+// Without finish() the runners' destructors tell the peers that this rank leaves early, unless the
+// chief has ended the job; they go before what they use.
+TrainingJob::~TrainingJob() {
+  try {
+    if (has_ended()) finish();
+  } catch (const std::exception&) {
+    // Whoever wanted to know has called finish().
+  }
+  steps_.clear();
+}
+
+// By the chief, and this rank has not come to it yet.
+bool TrainingJob::has_ended() const {
+  return started_ && !finished_ && std::any_of(steps_.begin(), steps_.end(), [](const auto& step) {
+           return step->runner().calls().has_ended();
+         });
+}
+
+void TrainingJob::unite_models() {
+  for (const auto& step : steps_) {
+    unite(step->declared().parameters, step->name(), model_.parameters);
+    unite(step->declared().buffers, step->name(), model_.buffers);
+  }
+}
+
+void TrainingJob::find_shared() {
+  const auto trained = [&](std::size_t index) {
+    std::vector<ir::VariableId> variables;
+    const ir::Graph& graph = steps_[index]->graph();
+    for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+      if (graph.variables[i].gradient) variables.emplace_back(i);
+    }
+    return variables;
+  };
+  const auto tensor = [&](std::size_t index, ir::VariableId variable) {
+    return steps_[index]->bindings().variables[variable.value];
+  };
+  shared_.resize(steps_.size());
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    for (const ir::VariableId own : trained(i)) {
+      for (std::size_t j = 0; j < steps_.size(); ++j) {
+        const auto others = trained(j);
+        const bool too = j != i && std::any_of(others.begin(), others.end(), [&](auto other) {
+                           return is_same(tensor(i, own), tensor(j, other));
+                         });
+        if (!too) continue;
+        check_shareable(*steps_[i], own);
+        shared_[i].push_back(own);
+        break;
+      }
+    }
+  }
+}
+
+// Those of all steps, each once.
+std::vector<NamedTensor> TrainingJob::initial_tensors() const {
+  std::vector<NamedTensor> all;
+  for (const auto& step : steps_) {
+    for (const NamedTensor& each : exec::initial_tensors(step->graph(), step->bindings())) {
+      const bool known = std::any_of(all.begin(), all.end(), [&](const NamedTensor& other) {
+        return is_same(other.tensor, each.tensor);
+      });
+      if (!known) all.push_back(each);
+    }
+  }
+  return all;
+}
+
+// When the first step is due: a checkpoint is loaded before, while the transport is still free for
+// agreements. All at once, for the peers' exchanges expect a sign of life.
+void TrainingJob::start() {
+  if (started_) return;
+  started_ = true;
+  comm::Transport& transport = job_->transport();
+  const auto count = static_cast<std::uint32_t>(steps_.size());
+  if (count > 1) channels_ = std::make_unique<comm::Channels>(transport, count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    steps_[i]->start({channels_ ? &channels_->at(i + 1) : &transport, collectives_.get()});
+  }
+}
+
+JobStep& TrainingJob::turn(std::size_t index) {
+  start();
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    if (i != index) steps_[i]->runner().forget_changes(shared_[i]);
+  }
+  save_what_is_due();
+  if (current_ == index) return *steps_[index];
+  if (current_) {
+    steps_[*current_]->runner().synchronize();
+    if (!shared_[index].empty()) steps_[index]->runner().reload(shared_[index]);
+    steps_[*current_]->runner().calls().set_away(true);
+    steps_[index]->runner().calls().set_away(false);
+  }
+  current_ = index;
+  return *steps_[index];
+}
+
+JobStep& TrainingJob::turn_to_step(std::size_t index) {
+  JobStep& step = turn(index);
+  gathered_.reset();  // its memory is the step's
+  return step;
+}
+
+void TrainingJob::make_newest() {
+  start();
+  save_what_is_due();
+  current().synchronize();
+}
+
+void TrainingJob::note_values() {
+  for (const auto& step : steps_) step->note_values();
+}
+
+void TrainingJob::synchronize() {
+  make_newest();
+  for (const auto& step : steps_) step->runner().open_to_changes();
+}
+
+// Before the first step there is nothing to wait for, and what is written is found when it begins.
+void TrainingJob::settle(const torch::Tensor& parameter) {
+  if (!started_ || finished_) return;
+  for (const auto& step : steps_) {
+    const std::vector<torch::Tensor>& model = step->bindings().of_model;
+    for (std::size_t i = 0; i < model.size(); ++i) {
+      if (model[i].unsafeGetTensorImpl() == parameter.unsafeGetTensorImpl()) {
+        step->runner().settle(ir::VariableId(i));
+      }
+    }
+  }
+}
+
+std::int64_t TrainingJob::steps_done() const {
+  std::int64_t done = 0;
+  for (const auto& step : steps_) done += step->step();
+  return done;
+}
+
+// The optimizers' state lies with the owners, whose threads give it to the chief; what differs
+// between replicas only their own code can give.
+bool TrainingJob::owners_hold_everything() const {
+  return std::all_of(steps_.begin(), steps_.end(), [](const auto& step) {
+    const program::Program& program = step->program();
+    const bool apart = program.replica_count() > 1 && replicas_differ(program);
+    return program.lag() && !program.is_placed() && !apart;
+  });
+}
+
+void TrainingJob::save(const std::string& directory) {
+  start();
+  save_what_is_due();
+  const bool saved = is_gathered() && !saved_in_.empty();
+  const bool there = std::find(saved_in_.begin(), saved_in_.end(), directory) != saved_in_.end();
+  if (saved && there && said_due_) return;
+  if (saved && there) {
+    fail(ErrorCode::kUsage, "save: {}: step {} was saved there already; once between two steps",
+         directory, steps_done());
+  }
+  const auto call = current().calls().enter(exec::Call::kSave, current().steps_done());
+  if (!is_gathered() && !comes_to_save(directory)) return;
+  const std::string failure = save_into({directory}, !owners_hold_everything());
+  if (!failure.empty()) throw Error(ErrorCode::kCheckpoint, failure);
+}
+
+// Whether this rank saves now; else the chief alone wants to, and needs the others.
+bool TrainingJob::comes_to_save(const std::string& directory) {
+  exec::Calls& calls = current().calls();
+  const std::uint64_t step = current().steps_done();
+  if (!is_chief()) {
+    calls.come_to_save(step);
+    return true;
+  }
+  if (owners_hold_everything()) {
+    calls.save_alone(step);
+    return true;
+  }
+  // Nobody passes step + staleness before the chief contributes again.
+  const JobStep& only = *steps_.front();
+  const bool by_steps = steps_.size() == 1 && only.trains() && only.program().lag();
+  const std::uint64_t due = by_steps ? step + 2 + *only.program().lag() : exec::kAtTheEnd;
+  if (calls.meet_to_save(step, {due, directory})) return true;
+  if (!said_due_) {
+    job_->say(fmt::format(
+        "rank 0 alone called save() at step {}. The checkpoint needs all ranks, "
+        "which write it {}.",
+        step,
+        by_steps ? fmt::format("after step {}, and name it by that", due) : "when the job ends"));
+  }
+  said_due_ = true;
+  return false;
+}
+
+// What the chief asked for by itself some steps ago.
+void TrainingJob::save_what_is_due() {
+  if (steps_.size() > 1) return;  // then in finish()
+  std::vector<std::string> directories;
+  for (exec::DueSave& due : current().calls().take_due(current().steps_done())) {
+    directories.push_back(std::move(due.directory));
+  }
+  if (directories.empty()) return;
+  said_due_ = true;
+  const auto call = current().calls().enter(exec::Call::kSave, current().steps_done());
+  const std::string failure = save_into(directories, /*with_the_others=*/true);
+  if (failure.empty()) return;
+  late_ = directories;
+  if (!is_chief()) return;
+  job_->say(fmt::format("no checkpoint of step {}: {}; the job goes on, and tries again at its end",
+                        steps_done(), failure));
+}
+
+// What the chief says of a work that it has done alone: at whoever calls it for the same kind of
+// work. The chief may have done others that this rank had no part in.
+std::string TrainingJob::outcome(const char* of, const std::string& failure) {
+  const std::string head = std::string(of) + ":";
+  while (true) {
+    const std::string said = current().outcome(head + failure);
+    if (said.rfind(head, 0) == 0) return said.substr(head.size());
+  }
+}
+
+// Returns why the chief could not write it, at all ranks that come here; else nothing.
+std::string TrainingJob::save_into(const std::vector<std::string>& directories,
+                                   bool with_the_others) {
+  if (!is_gathered()) {
+    gathered_at_ = steps_done();
+    gathered_ = gather_all(with_the_others);
+    saved_in_.clear();
+  }
+  std::string failure;
+  try {
+    if (is_chief()) write(directories);
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  failure = outcome("save", failure);
+  if (!failure.empty()) return failure;
+  saved_in_.insert(saved_in_.end(), directories.begin(), directories.end());
+  newest_.emplace(directories.front(), steps_done());
+  late_.clear();
+  return "";
+}
+
+// Without the others, the chief has what the owners hold: all start from its statistics then.
+std::string TrainingJob::save_at_the_end(bool with_the_others) {
+  std::vector<std::string> directories = late_;
+  for (const auto& step : steps_) {
+    for (exec::DueSave& due : step->runner().calls().take_due(exec::kAtTheEnd)) {
+      directories.push_back(std::move(due.directory));
+    }
+  }
+  std::sort(directories.begin(), directories.end());
+  directories.erase(std::unique(directories.begin(), directories.end()), directories.end());
+  const bool saved = is_gathered() && !saved_in_.empty();
+  if (directories.empty() || saved || (!with_the_others && !is_chief())) return "";
+  return save_into(directories, with_the_others);
+}
+
+exec::Checkpoint TrainingJob::gather_all(bool with_the_others) {
+  if (with_the_others) make_newest();
+  exec::Checkpoint checkpoint;
+  for (const auto& step : steps_) {
+    step->runner().synchronize();
+    if (with_the_others) gather(*step, checkpoint);
+  }
+  if (!is_chief()) return checkpoint;
+  checkpoint.step = steps_done();
+  std::vector<std::string> digests;
+  std::vector<std::string> optimizers;
+  for (const auto& step : steps_) {
+    if (!step->name().empty()) checkpoint.steps[step->name()] = step->step();
+    digests.push_back(to_string(program::digest_of(step->program())));
+    optimizers.push_back(step->prefix() + step->optimizer());
+    for (exec::TensorData& each : to_data(step->run().state())) {
+      each.name = step->prefix() + each.name;
+      checkpoint.optimizer_state.push_back(std::move(each));
+    }
+  }
+  checkpoint.program_digest = fmt::format("{}", fmt::join(digests, " "));
+  checkpoint.optimizer = fmt::format("{}", fmt::join(optimizers, "; "));
+  return checkpoint;
+}
+
+void TrainingJob::write(const std::vector<std::string>& directories) {
+  if (!gathered_) fail(ErrorCode::kUsage, "save: the step after {} has begun", steps_done());
+  gathered_->model = model_tensors(model_);  // which the program may write to between two of them
+  exec::RealFileSystem files;
+  for (const std::string& directory : directories) {
+    hold(directory);
+    exec::write_checkpoint(files, directory, *gathered_);
+  }
+}
+
+// Until the job ends, or has saved into many others since.
+void TrainingJob::hold(const std::string& directory) {
+  constexpr std::size_t kMostHeld = 16;
+  const auto held = std::any_of(held_.begin(), held_.end(),
+                                [&](const auto& each) { return each.first == directory; });
+  if (held) return;
+  held_.emplace_back(directory, exec::CheckpointFolder("save:", directory));
+  if (held_.size() > kMostHeld) held_.pop_front();
+}
+
+std::string TrainingJob::where_to_go_on() const {
+  if (!newest_) return "";
+  const auto& [directory, step] = *newest_;
+  const auto& command = job_->options().resume_command;
+  return fmt::format("The newest checkpoint is {}. To go on from it: {}",
+                     exec::folder_of(directory, step),
+                     command ? command(directory) : "load() it before the first step.");
+}
+
+void TrainingJob::export_torchscript(std::size_t index, const std::string& path) {
+  start();
+  const bool meets = current().meets_to_synchronize();
+  exec::Calls& calls = current().calls();
+  const std::uint64_t step = current().steps_done();
+  const auto call =
+      meets ? calls.begin(exec::Call::kExport, step) : calls.enter(exec::Call::kExport, step);
+  make_newest();
+  std::string failure;  // its code, and its words
+  try {
+    if (is_chief()) capture::export_torchscript(steps_[index]->declared(), path);
+  } catch (const Error& error) {
+    failure = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
+  } catch (const std::exception& error) {  // of the model's own code
+    outcome("export", fmt::format("{} {}", static_cast<int>(ErrorCode::kUsage), error.what()));
+    throw;
+  }
+  failure = outcome("export", failure);
+  if (failure.empty()) return;
+  throw Error(static_cast<ErrorCode>(std::stoi(failure)), failure.substr(failure.find(' ') + 1));
+}
+
+void TrainingJob::load(const std::string& directory) {
+  if (started_) {
+    fail(ErrorCode::kUsage, "load: {}: the training is under way; load before the first step",
+         directory);
+  }
+  comm::Transport& transport = job_->transport();
+  const Seconds limit = job_->options().join_limit;
+  comm::meet(transport, "load()", steps_.front()->epoch(), limit);
+  // One reader: every rank starts from the same checkpoint, also when a newer one appears
+  // meanwhile.
+  LoadedState state;
+  if (is_chief()) {
+    std::vector<const JobStep*> steps;
+    for (const auto& step : steps_) steps.push_back(step.get());
+    state = load_at_chief(directory, model_, steps, warn());
+  }
+  const exec::Safetensors optimizer = exec::read_safetensors(
+      comm::broadcast(transport, 0, state.optimizer, "checkpoint", limit), directory);
+  exec::broadcast_initial(transport, initial_tensors(), limit);
+  // The stages of a replica have one set of buffers, which its first rank saved.
+  const program::Program& program = steps_.front()->program();
+  const program::Rank self(job_->rank());
+  const program::Rank saved = program.is_placed() ? program.stage_mate(self, 0) : self;
+  const std::vector<NamedTensor> owed =
+      put_replica(comm::broadcast(transport, 0, state.replicas, "replicas", limit), saved.value,
+                  model_, directory);
+  std::vector<NamedTensor> states;
+  for (const exec::TensorData& each : optimizer.tensors) states.push_back(exec::to_tensor(each));
+  for (const auto& step : steps_) {
+    const std::string prefix = step->prefix();
+    step->resume(std::stoll(optimizer.metadata.at("step" + step->name())),
+                 with_prefix(states, prefix), with_prefix(owed, prefix));
+  }
+  newest_.emplace(directory, steps_done());
+  note_values();
+}
+
+// In the exchanges of all steps: the chief may be in another one than this rank.
+void TrainingJob::wish_for_the_end() {
+  for (const auto& step : steps_) {
+    if (started_ && !finished_) step->runner().calls().wish_for_the_end();
+  }
+}
+
+std::optional<std::uint32_t> TrainingJob::who_wishes_for_the_end() const {
+  for (const auto& step : steps_) {
+    if (!started_ || finished_) break;
+    if (const auto rank = step->runner().calls().who_wishes_for_the_end()) return rank;
+  }
+  return std::nullopt;
+}
+
+// Those that have begun to train are in an exchange; one that has not may still be waited for.
+void TrainingJob::leave(const std::string& reason) {
+  constexpr Seconds kUntilItIsSent{1};
+  if (finished_ || has_ended()) return;
+  for (const auto& step : steps_) {
+    if (started_) step->runner().leave(reason);
+  }
+  if (!started_) comm::leave(job_->transport(), steps_.front()->epoch(), reason);
+  job_->transport().close(kUntilItIsSent);
+}
+
+void TrainingJob::finish() {
+  if (finished_) return;
+  start();
+  for (const auto& step : steps_) step->runner().come_to_finish();
+  bool in_order = true;
+  for (const auto& step : steps_) in_order = step->runner().all_finish() && in_order;
+  std::string failure;
+  {
+    const auto call = current().calls().enter(exec::Call::kFinish, current().steps_done());
+    failure = save_at_the_end(in_order);
+    if (in_order && job_->options().trace_at_end) {
+      for (const auto& step : steps_) {
+        step->runner().synchronize();
+        step->run().gather_trace();
+      }
+    }
+  }
+  for (const auto& step : steps_) step->runner().finish();
+  finished_ = true;
+  gathered_.reset();
+  // All ranks have said goodbye, and so are through with their collectives; but a step that the
+  // chief did not take part in may still wait in one until the chief closes its own.
+  if (in_order || is_chief()) collectives_.reset();
+  held_.clear();
+  job_->end();
+  if (is_chief() && !failure.empty()) {
+    fail(ErrorCode::kCheckpoint, "no checkpoint of step {}: {}", steps_done(), failure);
+  }
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,121 @@
+// A job at this rank: its steps, whose turn it is, and what they have in common. Private to the
+// session.
+//
+// Steps share variables through the model's own tensors. A step begins its turn when all that the
+// step before it changed has arrived at this rank; then it reads those tensors as they are. Where
+// several steps train one variable, each takes its values from the tensors when its turn begins.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autodist/comm/channels.h"
+#include "autodist/comm/collectives.h"
+#include "autodist/exec/checkpoint.h"
+#include "autodist/exec/checkpoint_folder.h"
+#include "autodist/job/torch/job_step.h"
+#include "autodist/job/torch/joined_job.h"
+#include "autodist/job/torch/session_state.h"
+
+namespace autodist::app {
+
+class TrainingJob {
+ public:
+  // Captures and plans all steps and agrees on them; every rank starts from the chief's values.
+  // Throws Error(kUsage) for names of steps that are empty, doubled or hold a slash, and for
+  // tensors whose names do not agree; Error(kInfeasible) where several steps train a variable in a
+  // way that does not let them.
+  TrainingJob(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> steps);
+  ~TrainingJob();
+  TrainingJob(const TrainingJob&) = delete;
+  TrainingJob& operator=(const TrainingJob&) = delete;
+
+  [[nodiscard]] const JoinedJob& joined() const { return *job_; }
+  [[nodiscard]] std::size_t size() const { return steps_.size(); }
+  [[nodiscard]] JobStep& step(std::size_t index) { return *steps_[index]; }
+  // The step, which may run from here on. By all ranks in the same order.
+  JobStep& turn(std::size_t index);
+  JobStep& turn_to_step(std::size_t index);  // which runs at once
+
+  // What Session says of them.
+  void synchronize();  // of all variables, which may be written to then
+  void settle(const torch::Tensor& parameter);
+  std::vector<torch::Tensor> evaluate(std::size_t index, const Batch& batch, Statistics statistics);
+  void prepare_evaluation(Statistics statistics);
+  void begin_evaluation(Statistics statistics);
+  void end_evaluation();
+  void save(const std::string& directory);
+  void export_torchscript(std::size_t index, const std::string& path);
+  void load(const std::string& directory);
+  void finish();
+  void leave(const std::string& reason);
+  void wish_for_the_end();
+  [[nodiscard]] std::optional<std::uint32_t> who_wishes_for_the_end() const;
+
+  // Of all steps together.
+  [[nodiscard]] std::int64_t steps_done() const;
+  // "The newest checkpoint is …", to end a message with; empty where this rank knows of none.
+  [[nodiscard]] std::string where_to_go_on() const;
+
+ private:
+  [[nodiscard]] bool is_chief() const { return job_->is_chief(); }
+  [[nodiscard]] Warn warn() const {
+    return [this](const std::string& line) { job_->say(line); };
+  }
+  void prepare(std::vector<NamedStep> steps);
+  void start();
+  void make_newest();
+  [[nodiscard]] bool has_ended() const;
+  void note_values();
+  void unite_models();
+  void find_shared();
+  [[nodiscard]] std::vector<NamedTensor> initial_tensors() const;
+  // Whose turn it is, or would be.
+  [[nodiscard]] exec::Runner& current() { return steps_[current_.value_or(0)]->runner(); }
+  [[nodiscard]] std::vector<NamedTensor> buffers_written() const;
+  [[nodiscard]] bool owners_hold_everything() const;
+  [[nodiscard]] bool comes_to_save(const std::string& directory);
+  void save_what_is_due();
+  std::string outcome(const char* of, const std::string& failure);
+  std::string save_into(const std::vector<std::string>& directories, bool with_the_others);
+  std::string save_at_the_end(bool with_the_others);
+  [[nodiscard]] bool is_gathered() const { return gathered_at_ == steps_done(); }
+  exec::Checkpoint gather_all(bool with_the_others);
+  void write(const std::vector<std::string>& directories);
+  void hold(const std::string& directory);
+
+  std::unique_ptr<JoinedJob> job_;
+  std::unique_ptr<comm::Channels> channels_;  // where there are several steps
+  std::unique_ptr<comm::Collectives> collectives_;
+  std::vector<std::unique_ptr<JobStep>> steps_;
+  TrainingStep model_;                               // of all steps: parameters and buffers
+  std::vector<std::vector<ir::VariableId>> shared_;  // by step: those that others train, too
+  std::optional<std::size_t> current_;               // whose turn it is
+  bool started_ = false;
+  bool finished_ = false;
+  // What is saved of a step is gathered once; the chief keeps it until the next step begins, so
+  // that save() may be called for another directory, and tried again where it could not be written.
+  std::optional<std::int64_t> gathered_at_;  // steps done
+  std::optional<exec::Checkpoint> gathered_;
+  std::vector<std::string> saved_in_;  // directories, then
+  bool said_due_ = false;
+  std::vector<std::string> late_;  // directories, of checkpoints that were due and not written
+  // The newest checkpoint that was saved or loaded: its folder, and its step.
+  std::optional<std::pair<std::string, std::int64_t>> newest_;
+  std::deque<std::pair<std::string, exec::CheckpointFolder>> held_;  // at the chief
+  // Of an evaluation: the buffers that steps write, by whose they are, and this rank's meanwhile.
+  std::map<Statistics, std::vector<torch::Tensor>> statistics_;
+  std::int64_t statistics_at_ = -1;  // steps done
+  std::vector<torch::Tensor> own_statistics_;
+};
+
+}  // namespace autodist::app

@@ -1,0 +1,39 @@
+#include "autodist/planning/alternatives.h"
+
+#include "autodist/base/error.h"
+#include "autodist/passes/pipeline.h"
+#include "autodist/planning/link_tuning.h"
+#include "autodist/planning/planning.h"
+#include "autodist/search/builders/builders.h"
+
+namespace autodist::app {
+
+std::vector<report::Alternative> alternatives_of(std::shared_ptr<const ir::Graph> graph,
+                                                 const cluster::Cluster& cluster, bool cpu_only,
+                                                 const std::string& chosen) {
+  passes::Options options;
+  options.cpu_only = cpu_only;
+  options.verify_each = false;
+  tune_to(declared_links(cluster), options);
+  std::vector<report::Alternative> alternatives;
+  for (const search::Builder& builder : search::builders()) {
+    report::Alternative each;
+    each.name = builder.name;
+    each.description = builder.description;
+    each.chosen = chosen.substr(0, chosen.find(':')) == builder.name;
+    // With its own options where it is the chosen one.
+    const StrategyRequest request{each.chosen ? chosen : builder.name, "", {}};
+    std::vector<std::string> warnings;
+    try {
+      const strategy::Strategy strategy = choose_strategy(request, *graph, cluster, warnings);
+      each.busiest = report::busiest_rank(
+          passes::rewrite(graph, strategy, cluster, options, source_of(request)));
+    } catch (const Error& error) {
+      each.refused = error.what();
+    }
+    alternatives.push_back(std::move(each));
+  }
+  return alternatives;
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,76 @@
+#include "autodist/planning/link_tuning.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "autodist/sim/cost_model.h"
+
+namespace autodist::app {
+namespace {
+
+constexpr double kCostOfWire = 0.03;
+constexpr Bytes kSmallestSlice{64 << 10};
+constexpr Bytes kLargestSlice{1 << 20};
+constexpr Bytes kLargestWindow{16 << 20};
+// Until a thread that has something to receive gets a core on which another one computes: the
+// kernel's time slice (3 ms for two cores), and as much again for the answer.
+constexpr Seconds kTurnAround{0.006};
+constexpr Seconds kMessageCost{70e-6};  // at both ends, where nobody has measured it
+
+Bytes power_of_two(double at_least, Bytes smallest, Bytes largest) {
+  Bytes size = smallest;
+  while (size < largest && static_cast<double>(size.value) < at_least) size += size;
+  return size;
+}
+
+}  // namespace
+
+LinkTuning tune(const comm::LinkFigures& figures) {
+  const double rate = figures.bandwidth_bytes_per_s;
+  LinkTuning tuning;
+  tuning.slice =
+      power_of_two(rate * figures.message_cost.value / kCostOfWire, kSmallestSlice, kLargestSlice);
+  tuning.window = power_of_two(rate * (figures.round_trip + kTurnAround).value,
+                               tuning.slice + tuning.slice, kLargestWindow);
+  return tuning;
+}
+
+std::optional<comm::LinkFigures> declared_links(const cluster::Cluster& cluster) {
+  if (cluster.nodes.size() < 2) return {};
+  comm::LinkFigures figures;
+  figures.message_cost = kMessageCost;
+  Seconds latency;
+  double rate = std::numeric_limits<double>::infinity();
+  for (const cluster::Node& node : cluster.nodes) {
+    rate = std::min(rate, node.bandwidth_bytes_per_s);
+    latency = std::max(latency, node.latency);
+  }
+  figures.bandwidth_bytes_per_s = rate * sim::EngineCost{}.goodput;
+  figures.round_trip = latency + latency + figures.message_cost;
+  return figures;
+}
+
+void tune_to(const std::optional<comm::LinkFigures>& figures, passes::Options& options) {
+  if (!figures) return;
+  const LinkTuning tuning = tune(*figures);
+  options.slice_bytes = tuning.slice;
+  options.window = tuning.window;
+}
+
+void put_tuning(const comm::LinkFigures& figures, strategy::Strategy& strategy) {
+  const LinkTuning tuning = tune(figures);
+  if (strategy.slice_bytes == Bytes{0}) strategy.slice_bytes = tuning.slice;
+  if (strategy.window_bytes == Bytes{0}) {
+    strategy.window_bytes = std::max(tuning.window, strategy.slice_bytes + strategy.slice_bytes);
+  }
+}
+
+Seconds ProcessCpuClock::now() const {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return Seconds{static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9};
+}
+
+}  // namespace autodist::app

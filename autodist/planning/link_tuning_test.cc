@@ -1,0 +1,65 @@
+#include "autodist/planning/link_tuning.h"
+
+#include <gtest/gtest.h>
+
+namespace autodist::app {
+namespace {
+
+comm::LinkFigures link(double bits_per_s, Seconds message_cost) {
+  return {bits_per_s / 8, Seconds{0.0002}, message_cost};
+}
+
+TEST(LinkTuning, SlicesGrowWithTheRateAndWithWhatAMessageCosts) {
+  const Seconds cost{60e-6};
+  EXPECT_EQ(tune(link(50e6, cost)), (LinkTuning{Bytes{64 << 10}, Bytes{128 << 10}}));
+  EXPECT_EQ(tune(link(250e6, cost)), (LinkTuning{Bytes{64 << 10}, Bytes{256 << 10}}));
+  EXPECT_EQ(tune(link(1e9, cost)), (LinkTuning{Bytes{256 << 10}, Bytes{1 << 20}}));
+  EXPECT_EQ(tune(link(1e9, cost * 2)).slice, Bytes{512 << 10});
+}
+
+TEST(LinkTuning, SizesStayWithinBounds) {
+  const LinkTuning fast = tune(link(1e12, Seconds{1e-3}));
+  EXPECT_EQ(fast.slice, Bytes{1 << 20});
+  EXPECT_EQ(fast.window, Bytes{16 << 20});
+  EXPECT_EQ(tune(link(1e6, Seconds{0})).slice, Bytes{64 << 10});
+}
+
+TEST(LinkTuning, WhatAStrategySaysStays) {
+  strategy::Strategy strategy;
+  strategy.slice_bytes = Bytes{1 << 20};
+  put_tuning(link(250e6, Seconds{60e-6}), strategy);
+  EXPECT_EQ(strategy.slice_bytes, Bytes{1 << 20});
+  EXPECT_EQ(strategy.window_bytes, Bytes{2 << 20});  // never below two slices
+  strategy.window_bytes = Bytes{4096};
+  put_tuning(link(1e9, Seconds{60e-6}), strategy);
+  EXPECT_EQ(strategy.window_bytes, Bytes{4096});
+}
+
+cluster::Cluster two_nodes(double slow_bits_per_s) {
+  cluster::Cluster cluster;
+  cluster.nodes.resize(2);
+  cluster.nodes[1].bandwidth_bytes_per_s = slow_bits_per_s / 8;
+  return cluster;
+}
+
+TEST(LinkTuning, PredictionsTakeTheSlowestDeclaredLink) {
+  const auto links = declared_links(two_nodes(250e6));
+  ASSERT_TRUE(links.has_value());
+  EXPECT_LT(links->bandwidth_bytes_per_s, 250e6 / 8);  // payload
+  passes::Options options;
+  tune_to(links, options);
+  EXPECT_EQ(options.slice_bytes, Bytes{128 << 10});
+  EXPECT_EQ(options.window, Bytes{256 << 10});
+}
+
+TEST(LinkTuning, RanksOfOneMachineKeepTheDefaults) {
+  cluster::Cluster cluster;
+  cluster.nodes.resize(1);
+  passes::Options options;
+  tune_to(declared_links(cluster), options);
+  EXPECT_EQ(options.slice_bytes, passes::Options{}.slice_bytes);
+  EXPECT_EQ(options.window, Bytes{0});
+}
+
+}  // namespace
+}  // namespace autodist::app

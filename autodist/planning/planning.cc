@@ -1,0 +1,75 @@
+#include "autodist/planning/planning.h"
+
+#include <algorithm>
+
+#include "autodist/base/error.h"
+#include "autodist/planning/encryption.h"
+#include "autodist/planning/searching.h"
+
+namespace autodist::app {
+namespace {
+
+bool has_priorities(const strategy::Strategy& strategy) {
+  return std::any_of(strategy.nodes.begin(), strategy.nodes.end(),
+                     [](const strategy::NodeConfig& node) { return node.needed.has_value(); });
+}
+
+void keep_variables_of(const ir::Graph& graph, strategy::Strategy& strategy) {
+  const auto is_other = [&](const strategy::NodeConfig& node) {
+    return std::none_of(graph.variables.begin(), graph.variables.end(), [&](const auto& variable) {
+      return variable.name == strategy::variable_name(node.name);
+    });
+  };
+  strategy.nodes.erase(std::remove_if(strategy.nodes.begin(), strategy.nodes.end(), is_other),
+                       strategy.nodes.end());
+}
+
+strategy::Strategy searched(const StrategyRequest& request, const ir::Graph& graph,
+                            const cluster::Cluster& cluster) {
+  SearchRequest how;
+  how.passes.cpu_only = request.cpu_only;
+  how.passes.encrypted = encrypts(Encryption::kAuto, cluster);
+  how.calibration = request.calibration;
+  return search_plan(std::make_shared<const ir::Graph>(graph), cluster, how).strategy;
+}
+
+strategy::Strategy made(const StrategyRequest& request, const ir::Graph& graph,
+                        const cluster::Cluster& cluster, std::vector<std::string>& warnings) {
+  if (!request.file.empty()) return strategy::read_strategy(request.file, &warnings);
+  if (request.builder == kSearch) return searched(request, graph, cluster);
+  return search::build_strategy(request.builder, graph, cluster, request.own);
+}
+
+}  // namespace
+
+std::string source_of(const StrategyRequest& request) {
+  if (!request.file.empty()) return request.file;
+  return request.builder == kSearch ? "search" : "builder " + request.builder;
+}
+
+strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Graph& graph,
+                                   const cluster::Cluster& cluster,
+                                   std::vector<std::string>& warnings) {
+  strategy::Strategy strategy = made(request, graph, cluster, warnings);
+  if (request.one_of_several) keep_variables_of(graph, strategy);
+  set_id(strategy);
+  strategy::check(strategy, graph, cluster, source_of(request));
+  // A file that carries priorities keeps them: they were fixed when it was planned.
+  if (!has_priorities(strategy)) strategy::fix_priorities(strategy, graph);
+  return strategy;
+}
+
+Predicted predict(const program::Program& program, const cluster::Cluster& cluster,
+                  const sim::Calibration& calibration) {
+  sim::check_devices(program, cluster);
+  Predicted predicted;
+  try {
+    predicted.costs = sim::calibrated_costs(program, cluster, {}, calibration);
+    predicted.simulation = sim::simulate(program, cluster, predicted.costs);
+  } catch (const Error& error) {
+    predicted.why_not = error.what();
+  }
+  return predicted;
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,214 @@
+#include "autodist/planning/prediction.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "autodist/report/plan.h"
+
+namespace autodist::app {
+namespace {
+
+std::string share(Seconds part, Seconds of) {
+  return of > Seconds{} ? fmt::format("{:.1f} %", 100 * (part / of)) : "-";
+}
+
+// "1.08 times": how far above a bound.
+std::string above(Seconds step, Seconds bound) {
+  return bound > Seconds{} ? fmt::format("{:.3f} times", step / bound) : "-";
+}
+
+std::string memory_lines(const sim::Simulation& simulation, const program::Program& program) {
+  std::string text;
+  for (std::size_t rank = 0; rank < simulation.memory.size(); ++rank) {
+    const sim::MemoryUse& use = simulation.memory[rank];
+    if (use.fits()) continue;
+    text += fmt::format("does not fit: rank {} ({}) needs {}, has {}: {} too much\n", rank,
+                        program.ranks[rank].device, to_string(use.device()),
+                        to_string(use.capacity), to_string(use.missing()));
+  }
+  return text;
+}
+
+std::size_t fullest(const sim::Simulation& simulation) {
+  std::size_t best = 0;
+  for (std::size_t rank = 1; rank < simulation.memory.size(); ++rank) {
+    if (simulation.memory[rank].device() > simulation.memory[best].device()) best = rank;
+  }
+  return best;
+}
+
+std::string memory_summary(const sim::Simulation& simulation) {
+  if (simulation.memory.empty()) return "";
+  const std::size_t rank = fullest(simulation);
+  const sim::MemoryUse& use = simulation.memory[rank];
+  return fmt::format(
+      "memory         {} at rank {}: parameters {}, gradients {}, activations {}, optimizer {}, "
+      "communication {}{}\n",
+      to_string(use.device()), rank, to_string(use.parameters), to_string(use.gradients),
+      to_string(use.activations), to_string(use.optimizer), to_string(use.communication),
+      use.on_device ? " (in the host's memory)" : "");
+}
+
+// Samples per step by rank, 0 of one that only serves; nothing where all have as many.
+std::vector<std::int64_t> samples_by_rank(const program::Program& program,
+                                          const sim::CostModel& costs) {
+  std::vector<std::int64_t> samples;
+  if (program.batch_shares.empty()) return samples;
+  for (std::size_t r = 0; r < program.ranks.size(); ++r) {
+    samples.push_back(program.computes(program::Rank(r)) ? costs.samples_of(program::Rank(r)) : 0);
+  }
+  return samples;
+}
+
+// "batch  52 samples at 2 ranks, 12 at 1"
+std::string batch_line(const program::Program& program, const sim::CostModel& costs) {
+  std::map<std::int64_t, int, std::greater<>> ranks;
+  for (const std::int64_t samples : samples_by_rank(program, costs)) ++ranks[samples];
+  ranks.erase(0);
+  std::vector<std::string> parts;
+  for (const auto& [samples, count] : ranks) {
+    const bool first = parts.empty();
+    parts.push_back(fmt::format("{}{} at {}{}", samples, first ? " samples" : "", count,
+                                !first       ? ""
+                                : count == 1 ? " rank"
+                                             : " ranks"));
+  }
+  return parts.empty() ? "" : fmt::format("batch          {}\n", fmt::join(parts, ", "));
+}
+
+std::string header(const sim::Simulation& simulation, const program::Program& program,
+                   const sim::CostModel& costs) {
+  const sim::Bounds& bounds = simulation.bounds;
+  const auto samples = static_cast<double>(costs.batch * costs.micro_batches *
+                                           static_cast<std::int64_t>(program.batch_parts()));
+  std::string text = memory_lines(simulation, program);
+  text += fmt::format("step           {}, {:.1f} samples/s{}\n", to_string(simulation.step),
+                      samples / simulation.step.value,
+                      simulation.settled || !program.lag() ? "" : " (steps vary)");
+  text += fmt::format("plan's bound   {}: {}; the step is {}\n", to_string(bounds.plan),
+                      sim::bound_name(bounds), above(simulation.step, bounds.plan));
+  text += fmt::format("problem's      {}; the step is {}\n", to_string(bounds.problem),
+                      above(simulation.step, bounds.problem));
+  return text + batch_line(program, costs) + memory_summary(simulation);
+}
+
+std::string uncalibrated(const sim::CostModel& costs) {
+  std::string text;
+  for (const std::string& line : costs.uncalibrated) {
+    text += fmt::format("uncalibrated:  {}\n", line);
+  }
+  return text;
+}
+
+nlohmann::ordered_json memory_json(const sim::MemoryUse& use) {
+  return {
+      {"device_bytes", use.device().value},     {"parameter_bytes", use.parameters.value},
+      {"gradient_bytes", use.gradients.value},  {"activation_bytes", use.activations.value},
+      {"optimizer_bytes", use.optimizer.value}, {"communication_bytes", use.communication.value},
+      {"capacity_bytes", use.capacity.value},   {"missing_bytes", use.missing().value}};
+}
+
+}  // namespace
+
+std::string prediction_lines(const sim::Simulation& simulation, const program::Program& program,
+                             const sim::CostModel& costs) {
+  return header(simulation, program, costs) + uncalibrated(costs);
+}
+
+std::string prediction_table(const sim::Simulation& simulation, const program::Program& program,
+                             const sim::CostModel& costs, std::size_t most) {
+  std::string text = header(simulation, program, costs);
+  text += fmt::format("first step     {}\n", to_string(simulation.first_step));
+  text += uncalibrated(costs);
+  if (!program.reproducible()) text += report::not_reproducible(program) + "\n";
+  const auto shown = [&](std::size_t i) { return most == 0 || i < most; };
+  text += fmt::format("\n{:<24} {:>10} {:>10} {:>9} {:>9} {:>12}\n", "node", "sends", "receives",
+                      "sending", "receiving", "engine's CPU");
+  for (std::size_t i = 0; i < simulation.nodes.size() && shown(i); ++i) {
+    const sim::NodeUse& use = simulation.nodes[i];
+    text += fmt::format("{:<24} {:>10} {:>10} {:>7.1f} % {:>7.1f} % {:>12}\n", use.node,
+                        to_string(use.sent), to_string(use.received), 100 * use.sending,
+                        100 * use.receiving, to_string(use.stolen));
+  }
+  text += fmt::format("\n{:<5} {:<24} {:>18} {:>18} {:>18}\n", "rank", "device", "computing",
+                      "waiting", "owner's work");
+  const auto cell = [&](Seconds part) {
+    return fmt::format("{} {:>7}", to_string(part), share(part, simulation.step));
+  };
+  for (std::size_t i = 0; i < simulation.ranks.size() && shown(i); ++i) {
+    const sim::RankUse& use = simulation.ranks[i];
+    text += fmt::format("{:<5} {:<24} {:>18} {:>18} {:>18}\n", i, program.ranks[i].device,
+                        cell(use.computing), cell(use.waiting), cell(use.owning));
+  }
+  if (simulation.waits.empty()) return text;
+  text += "\nwaited for\n";
+  for (std::size_t i = 0; i < simulation.waits.size() && shown(i); ++i) {
+    const sim::Waited& wait = simulation.waits[i];
+    text += fmt::format("  {:>18}  {}\n", cell(wait.seconds),
+                        program.graph->variable(wait.variable).name);
+  }
+  return text;
+}
+
+std::string prediction_json(const sim::Simulation& simulation, const program::Program& program,
+                            const sim::CostModel& costs) {
+  const sim::Bounds& bounds = simulation.bounds;
+  nlohmann::ordered_json json{
+      {"step_seconds", simulation.step.value},
+      {"first_step_seconds", simulation.first_step.value},
+      {"samples_per_second",
+       static_cast<double>(costs.batch * costs.micro_batches * program.batch_parts()) /
+           simulation.step.value},
+      {"settled", simulation.settled},
+      {"reproducible", program.reproducible()},
+      {"bound_seconds", bounds.plan.value},
+      {"problem_bound_seconds", bounds.problem.value},
+      {"compute_bound_seconds", bounds.compute.value},
+      {"card_bound_seconds", bounds.card.value},
+      {"owner_bound_seconds", bounds.owner.value},
+      {"chain_bound_seconds", bounds.chain.value},
+      {"bound_reason", sim::bound_name(bounds)},
+      {"batch", costs.batch},
+      {"samples_by_rank", samples_by_rank(program, costs)},
+      {"uncalibrated", costs.uncalibrated},
+      {"simulated_steps", simulation.steps},
+      {"simulated_ranks", simulation.simulated_ranks},
+      {"events", simulation.events}};
+  json["fits"] = std::all_of(simulation.memory.begin(), simulation.memory.end(),
+                             [](const sim::MemoryUse& use) { return use.fits(); });
+  if (!simulation.memory.empty()) {
+    json["peak_bytes"] = simulation.memory[fullest(simulation)].device().value;
+  }
+  json["nodes"] = nlohmann::ordered_json::array();
+  for (const sim::NodeUse& use : simulation.nodes) {
+    json["nodes"].push_back({{"node", use.node},
+                             {"sent_bytes", use.sent.value},
+                             {"received_bytes", use.received.value},
+                             {"sending_share", use.sending},
+                             {"receiving_share", use.receiving},
+                             {"engine_cpu_seconds", use.stolen.value}});
+  }
+  json["ranks"] = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < simulation.ranks.size(); ++i) {
+    const sim::RankUse& use = simulation.ranks[i];
+    nlohmann::ordered_json row{{"device", program.ranks[i].device},
+                               {"computing_seconds", use.computing.value},
+                               {"waiting_seconds", use.waiting.value},
+                               {"owner_seconds", use.owning.value}};
+    row["memory"] = memory_json(simulation.memory[i]);
+    json["ranks"].push_back(std::move(row));
+  }
+  json["waits"] = nlohmann::ordered_json::array();
+  for (const sim::Waited& wait : simulation.waits) {
+    json["waits"].push_back({{"variable", program.graph->variable(wait.variable).name},
+                             {"seconds", wait.seconds.value}});
+  }
+  return json.dump();
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,238 @@
+// `autodist bench sim`, `place`, `p3`, `chart`, `predict` and `search`: what needs no libtorch. The
+// other benchmarks are autodist-torch's.
+
+#include "autodist/studies/bench.h"
+#include "autodist/app/this_process.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "autodist/base/error.h"
+#include "autodist/base/file.h"
+#include "autodist/planning/archive.h"
+#include "autodist/studies/p3.h"
+#include "autodist/studies/placement_speed.h"
+#include "autodist/studies/published_chart.h"
+#include "autodist/studies/speed.h"
+#include "autodist/studies/strategies.h"
+#include "autodist/studies/sweep.h"
+
+namespace autodist::app {
+namespace {
+
+struct BenchArguments {
+  std::string name;
+  std::string output;
+  std::string data;
+  std::string clusters;
+  std::string budget;
+  std::vector<std::string> models;
+  std::string results;
+  std::int64_t most = 0;
+  bool report_only = false;
+  bool quick = false;
+};
+
+// Measured tables that may not be copied into the project.
+std::string data_folder(const BenchArguments& arguments) {
+  if (!arguments.data.empty()) return arguments.data;
+  return process_environment()("AUTODIST_DATA").value_or("../shared/data");
+}
+
+// Budgets in simulations, so that a page can be made again bit for bit.
+int bench_search(const BenchArguments& arguments, Console& console) {
+  const std::string budget =
+      !arguments.budget.empty() ? arguments.budget : std::string(arguments.quick ? "12" : "40");
+  search::SearchOptions options;
+  options.budget = search::parse_budget(budget);
+  const auto done = [&console](const StrategyRow& row) {
+    console.err << fmt::format("{} {}: {} of {} by {}, problem's bound {}\n", row.cluster,
+                               row.of.model, to_string(row.found_step),
+                               to_string(row.own[row.best_own()]),
+                               own_systems()[row.best_own()].name, to_string(row.problem_bound))
+                << std::flush;
+  };
+  const std::vector<StrategyRow> rows =
+      compare_all(arguments.clusters, options, arguments.models, done);
+  if (!arguments.output.empty()) {
+    const bool timed = options.budget.simulations == 0;
+    write_file_atomically(arguments.output,
+                          strategy_page(rows, timed ? budget : budget + " simulations", timed));
+  }
+  if (!console.json) {
+    console.out << strategy_table(rows);
+    return 0;
+  }
+  nlohmann::ordered_json raw = nlohmann::ordered_json::array();
+  for (const StrategyRow& row : rows) {
+    nlohmann::ordered_json entry{{"cluster", row.cluster},
+                                 {"model", row.of.model},
+                                 {"batch", row.of.batch},
+                                 {"found", row.found},
+                                 {"step_seconds", row.found_step.value},
+                                 {"best_builder", row.best_builder},
+                                 {"best_builder_step_seconds", row.builder_step.value},
+                                 {"bound_seconds", row.plan_bound.value},
+                                 {"problem_bound_seconds", row.problem_bound.value},
+                                 {"ideal_gain", row.ideal_gain()},
+                                 {"search_seconds", row.search_seconds.value}};
+    for (std::size_t i = 0; i < row.own.size(); ++i) {
+      entry["own_step_seconds"][own_systems()[i].name] = row.own[i].value;
+    }
+    raw.push_back(std::move(entry));
+  }
+  console.out << nlohmann::ordered_json{{"figures", strategy_figures(rows)}, {"raw", raw}}.dump()
+              << "\n";
+  return 0;
+}
+
+int bench_sweep(const BenchArguments& arguments, Console& console) {
+  const std::string budget =
+      !arguments.budget.empty() ? arguments.budget : std::string(arguments.quick ? "12" : "40");
+  search::SearchOptions options;
+  options.budget = search::parse_budget(budget);
+  const cluster::Cluster cluster = cluster::read_cluster(arguments.clusters + "/autosync-a.yml");
+  std::vector<SweepCase> cases = sweep_cases(arguments.quick);
+  std::vector<Chance> chances;
+  const auto wanted = [&](const StrategyCase& of) {
+    return arguments.models.empty() || std::find(arguments.models.begin(), arguments.models.end(),
+                                                 of.model) != arguments.models.end();
+  };
+  cases.erase(std::remove_if(cases.begin(), cases.end(),
+                             [&](const SweepCase& each) { return !wanted(each.of); }),
+              cases.end());
+  if (cases.empty()) {
+    fail(ErrorCode::kUsage,
+         "--models: none of '{}' is in the sweep. Use ncf, resnet101, vgg16 or "
+         "bert-large.",
+         fmt::join(arguments.models, ","));
+  }
+  const auto done = [&console](const SweepRow& row) {
+    console.err << fmt::format("{} {} at {} Gbit/s: {:.2f} of {:.2f}\n", row.of.of.model,
+                               row.of.of.batch, row.of.gbit_per_s, row.row.gain_over_own(),
+                               row.row.ideal_gain())
+                << std::flush;
+  };
+  const std::vector<SweepRow> rows = sweep(cases, cluster, options, done);
+  for (const StrategyCase& of : strategy_cases()) {
+    if (!wanted(of) || of.model == "bert-large") continue;  // a second each
+    chances.push_back(chance_of(of, cluster, arguments.quick ? 20 : 1000, options));
+  }
+  const bool timed = options.budget.simulations == 0;
+  const std::string page = sweep_page(rows, chances, timed ? budget : budget + " simulations");
+  if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
+  console.out << (console.json ? sweep_json(rows, chances) + "\n" : page);
+  return 0;
+}
+
+// Hosts are namespaces: a script in the place of this process.
+int bench_predict(const BenchArguments& arguments, const Console& console) {
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  std::vector<std::string> words{
+      (folder.parent_path() / "share/autodist/tools/bench-predict").string(), "--autodist",
+      (folder / "autodist").string()};
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {option, value});
+  };
+  add("--output", arguments.output);
+  add("--results", arguments.results);
+  add("--most", arguments.most > 0 ? std::to_string(arguments.most) : "");
+  if (arguments.report_only) words.emplace_back("--report-only");
+  if (console.json) words.emplace_back("--json");
+  std::vector<char*> raw;
+  for (std::string& word : words) raw.push_back(word.data());
+  raw.push_back(nullptr);
+  ::execv(raw.front(), raw.data());
+  fail(ErrorCode::kEnvironment, "bench predict: {}: {}. It comes with the source tree.",
+       words.front(), std::strerror(errno));
+}
+
+int bench_chart(const BenchArguments& arguments, Console& console) {
+  const std::string path = data_folder(arguments) + "/autodist/figure1.tsv";
+  const ChartStudy study = study_chart(parse_chart(read_file(path), path));
+  const std::string page = chart_page(study);
+  if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
+  console.out << (console.json ? chart_json(study) + "\n" : page);
+  return 0;
+}
+
+int show(const Figures& figures, const std::string& page, const std::string& table,
+         const BenchArguments& arguments, Console& console) {
+  if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
+  if (console.json) {
+    console.out << nlohmann::ordered_json{{"figures", figures.figures}, {"raw", figures.raw}}.dump()
+                << "\n";
+  } else {
+    console.out << table;
+  }
+  return 0;
+}
+
+int bench(const BenchArguments& arguments, Console& console) {
+  if (arguments.name == "search") return bench_search(arguments, console);
+  if (arguments.name == "sweep") return bench_sweep(arguments, console);
+  if (arguments.name == "predict") return bench_predict(arguments, console);
+  if (arguments.name == "chart") return bench_chart(arguments, console);
+  if (arguments.name == "p3") {
+    if (console.json)
+      fail(ErrorCode::kUsage, "bench p3: a page of tables, which --json has no form for");
+    const std::string page = p3_page();
+    if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
+    console.out << page;
+    return 0;
+  }
+  if (arguments.name == "place") {
+    const Figures figures = measure_placement(arguments.quick);
+    return show(figures, placement_speed_page(figures), placement_speed_table(figures), arguments,
+                console);
+  }
+  const Figures figures = measure_simulator(data_folder(arguments), arguments.quick);
+  return show(figures, speed_page(figures), speed_table(figures), arguments, console);
+}
+
+}  // namespace
+
+const std::vector<std::string>& light_benchmarks() {
+  static const std::vector<std::string> names{"sim",     "place",  "p3",   "chart",
+                                              "predict", "search", "sweep"};
+  return names;
+}
+
+Action declare_bench_light(CLI::App& verb) {
+  auto arguments = std::make_shared<BenchArguments>();
+  verb.add_option(
+          "name", arguments->name,
+          "sim: speed and scale of the simulator; place: of evaluating placements; p3: P3's study; "
+          "chart: AutoDist's published "
+          "chart; "
+          "predict: predictions beside real runs on this machine (needs root); search: searched "
+          "strategies against other systems' on AutoSync's two clusters; sweep: the same over "
+          "links and batches, and against strategies drawn at random")
+      ->required()
+      ->check(CLI::IsMember(light_benchmarks()));
+  verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");
+  verb.add_option("-o,--output", arguments->output, "write the page of figures here");
+  verb.add_option("--data", arguments->data,
+                  "folder of measured tables (default: AUTODIST_DATA, then ../shared/data)");
+  verb.add_option("--results", arguments->results,
+                  "of predict: folder of what was measured, so that it may be interrupted");
+  verb.add_option("--most", arguments->most, "of predict: cases to measure now (default: all)");
+  verb.add_flag("--report-only", arguments->report_only, "of predict: measure nothing");
+  verb.add_option(
+          "--clusters", arguments->clusters,
+          "of search and sweep: folder of autosync-a.yml and autosync-b.yml (default: the shipped)")
+      ->default_val(shipped_clusters());
+  verb.add_option("--budget", arguments->budget,
+                  "of search and sweep: of each search, as of plan (default 40 simulations)");
+  verb.add_option("--models", arguments->models, "of search and sweep: these alone")
+      ->delimiter(',');
+  return [arguments](Console& console) { return bench(*arguments, console); };
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,17 @@
+// `autodist bench` and what of it needs no libtorch.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autodist/app/cli/program.h"
+
+namespace autodist::app {
+
+// The benchmarks among them; `autodist bench` hands the others over.
+const std::vector<std::string>& light_benchmarks();
+
+Action declare_bench_light(CLI::App& verb);
+
+}  // namespace autodist::app

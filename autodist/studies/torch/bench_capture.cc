@@ -1,0 +1,184 @@
+// `autodist bench capture`: replayed against eager steps, and what capturing costs.
+
+#include <sys/resource.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "autodist/base/clock.h"
+#include "autodist/capture/bindings.h"
+#include "autodist/capture/capture.h"
+#include "autodist/exec/replay.h"
+#include "autodist/models/catalogue.h"
+#include "autodist/studies/torch/bench.h"
+
+namespace autodist::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Forward and backward with autograd, gradients dropped.
+void eager_step(const TrainingStep& step) {
+  for (const NamedTensor& each : step.parameters) each.tensor.mutable_grad() = torch::Tensor();
+  step.loss(step.example).backward();
+}
+
+class Replayed {
+ public:
+  explicit Replayed(const TrainingStep& step) : example_(step.example) {
+    capture::Options options;
+    options.cost_repetitions = 0;
+    capture::CapturedStep captured = capture::capture(step, options);
+    graph_ = std::make_shared<const ir::Graph>(std::move(captured.graph));
+    replay_ = std::make_unique<exec::Replay>(
+        graph_, capture::bind(*graph_, step, torch::kCPU, captured.tensors.constants), torch::kCPU);
+  }
+
+  void run() {
+    const capture::BelowAutograd below_autograd;
+    replay_->begin(example_, 1);
+    for (std::size_t op = 0; op < graph_->ops.size(); ++op) replay_->run(ir::OpId(op));
+    for (std::size_t i = 0; i < graph_->variables.size(); ++i) {
+      if (graph_->variables[i].gradient) replay_->take_gradient(ir::VariableId(i));
+    }
+    replay_->end();
+  }
+
+ private:
+  Batch example_;
+  std::shared_ptr<const ir::Graph> graph_;
+  std::unique_ptr<exec::Replay> replay_;
+};
+
+template <typename Action>
+double seconds_of(const Action& action) {
+  const SteadyClock clock;
+  const Seconds start = clock.now();
+  action();
+  return (clock.now() - start).value;
+}
+
+struct ModelFigures {
+  double replay_over_eager = 0;  // median of the ratios of neighbouring runs
+  double capture_over_eager = 0;
+};
+
+// What a capture costs in eager steps: median of neighbouring runs.
+double capture_over_eager(const TrainingStep& step, int repetitions) {
+  const auto capture = [&] {
+    capture::Options options;
+    options.cost_repetitions = 0;
+    capture::capture(step, options);
+  };
+  std::vector<double> ratios;
+  for (int i = 0; i < repetitions; ++i) {
+    const double before = seconds_of([&] { eager_step(step); });
+    ratios.push_back(seconds_of(capture) / before);
+  }
+  return median(ratios);
+}
+
+// Of a published size, at a batch that people train with.
+double capture_of_full_size(const std::string& model, bool quick) {
+  models::ModelOptions options;
+  options.batch = 16;
+  const TrainingStep step = models::make_model(model, options);
+  eager_step(step);
+  return capture_over_eager(step, quick ? 1 : 3);
+}
+
+ModelFigures measure(const std::string& model, bool quick) {
+  const TrainingStep step = models::make_model(model, {});
+  const auto eager = [&] { eager_step(step); };
+  for (int i = 0; i < 3; ++i) eager();
+  const double capture_ratio = capture_over_eager(step, quick ? 3 : 7);
+  Replayed replayed(step);
+  const auto replay = [&] { replayed.run(); };
+  for (int i = 0; i < 3; ++i) replay();
+  std::vector<double> ratios;
+  for (int i = 0; i < (quick ? 40 : 200); ++i) {
+    const double before = seconds_of(eager);
+    ratios.push_back(seconds_of(replay) / before);
+  }
+  return {median(ratios), capture_ratio};
+}
+
+std::int64_t peak_bytes_of_this_process() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{usage.ru_maxrss} * 1024;
+}
+
+// Peak memory of one step, plain or captured, in a process of its own. The batch is the one of the
+// example, as a capture of a full-size model for planning is made.
+int probe(const BenchArguments& arguments, Console& console) {
+  models::ModelOptions options;
+  options.batch = 1;
+  const TrainingStep step = models::make_model(arguments.probe_model, options);
+  if (arguments.probe == "plain") {
+    eager_step(step);
+  } else {
+    capture::Options capture_options;
+    capture_options.symbolic_batch = false;
+    capture_options.cost_repetitions = 0;
+    capture::capture(step, capture_options);
+  }
+  console.out << peak_bytes_of_this_process() << "\n";
+  return 0;
+}
+
+double memory_ratio(const BenchArguments& arguments, const std::string& model) {
+  return run_probe(arguments, "capture", model) / run_probe(arguments, "plain", model);
+}
+
+}  // namespace
+
+int bench_capture(const BenchArguments& arguments, Console& console) {
+  if (!arguments.probe.empty()) return probe(arguments, console);
+  torch::set_num_threads(1);
+  Json raw = Json::object();
+  double log_sum = 0;
+  double worst = 0;
+  double worst_capture = 0;
+  int count = 0;
+  for (const models::ModelInfo& model : models::catalogue()) {
+    if (!model.small) continue;
+    const ModelFigures figures = measure(model.name, arguments.quick);
+    raw[model.name] = {{"replay_over_eager", figures.replay_over_eager},
+                       {"capture_over_eager_step", figures.capture_over_eager}};
+    if (!console.json) {
+      console.out << fmt::format("{:<20} replay/eager {:.3f}   capture/eager step {:.2f}\n",
+                                 model.name, figures.replay_over_eager, figures.capture_over_eager)
+                  << std::flush;
+    }
+    log_sum += std::log(figures.replay_over_eager);
+    worst = std::max(worst, figures.replay_over_eager);
+    worst_capture = std::max(worst_capture, figures.capture_over_eager);
+    ++count;
+  }
+  double memory = 0;
+  double worst_full = 0;
+  for (const char* model : {"resnet50", "bert-base"}) {
+    const double ratio = memory_ratio(arguments, model);
+    const double cost = capture_of_full_size(model, arguments.quick);
+    raw[model] = {{"capture_memory_over_step", ratio}, {"capture_over_eager_step", cost}};
+    if (!console.json) {
+      console.out << fmt::format("{:<20} capture memory/step {:.3f}   capture/eager step {:.2f}\n",
+                                 model, ratio, cost)
+                  << std::flush;
+    }
+    memory = std::max(memory, ratio);
+    worst_full = std::max(worst_full, cost);
+  }
+  const Json figures{{"replay_over_eager_geomean", std::exp(log_sum / count)},
+                     {"replay_over_eager_max", worst},
+                     {"capture_over_eager_step", worst_full},
+                     {"capture_over_eager_step_small", worst_capture},
+                     {"capture_memory_over_step", memory}};
+  return show_figures(figures, raw, console);
+}
+
+}  // namespace autodist::app

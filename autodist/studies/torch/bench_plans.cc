@@ -1,0 +1,213 @@
+// `autodist bench plans`: what the search finds, beside every builder on the same engine and beside
+// other systems as they run by themselves, all measured in turn in one job.
+//
+// What a plan takes is the median over rounds of a round's median step. Other systems are imitated
+// as in docs/decisions/082: their strategies, first in, first out, and a barrier after every step.
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "autodist/app/this_process.h"
+#include "autodist/app/torch/trial_subject.h"
+#include "autodist/base/error.h"
+#include "autodist/planning/link_tuning.h"
+#include "autodist/planning/planning.h"
+#include "autodist/planning/searching.h"
+#include "autodist/search/builders/builders.h"
+#include "autodist/studies/strategies.h"
+#include "autodist/studies/torch/bench.h"
+
+namespace autodist::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kSearched = "searched";
+constexpr const char* kBuilder = "builder";
+constexpr const char* kSystem = "system";
+
+struct Contestant {
+  std::string name;
+  std::string kind;
+  strategy::Strategy strategy;
+  std::optional<Seconds> predicted;
+  std::vector<double> rounds = {};  // seconds per step
+  std::string refused = "";
+
+  [[nodiscard]] double step() const { return median(rounds); }
+};
+
+class Contest {
+ public:
+  Contest(const SyncArguments& arguments, JoinedJob& job)
+      : arguments_(arguments), job_(job), subject_(job, model_of(arguments), arguments.optimizer) {
+    if (!job.is_chief()) return;
+    add_plans();
+    for (const OwnSystem& system : own_systems()) {
+      add(systems_, system.name, kSystem, strategy_of(system, *subject_.graph(), job.cluster()),
+          {});
+    }
+  }
+
+  void run(const Console& console) {
+    Trials trials(job_, subject_.step({}));
+    for (std::int64_t round = 1; round <= arguments_.rounds; ++round) {
+      if (job_.is_chief() && !console.json) {
+        console.err << fmt::format("round {} of {}\n", round, arguments_.rounds) << std::flush;
+      }
+      measure(trials, plans_, round, false);
+      measure(trials, systems_, round, true);
+    }
+  }
+
+  [[nodiscard]] std::vector<Contestant> result() const {
+    std::vector<Contestant> all = plans_;
+    all.insert(all.end(), systems_.begin(), systems_.end());
+    return all;
+  }
+
+  [[nodiscard]] const std::string& found() const { return found_; }
+
+ private:
+  static ModelRequest model_of(const SyncArguments& arguments) {
+    ModelRequest request;
+    request.name = arguments.model;
+    request.batch = arguments.rows;
+    request.loss = arguments.loss;
+    request.inputs = arguments.inputs;
+    return request;
+  }
+
+  void add(std::vector<Contestant>& to, const std::string& name, const std::string& kind,
+           strategy::Strategy strategy, std::optional<Seconds> predicted) const {
+    set_id(strategy);
+    if (subject_.links()) put_tuning(*subject_.links(), strategy);
+    to.push_back({name, kind, std::move(strategy), predicted});
+  }
+
+  // The searched one and every builder, with what the search's judge says of them.
+  void add_plans() {
+    SearchRequest request;
+    request.options.budget = search::parse_budget(arguments_.budget);
+    request.calibration = sim::read_calibration(job_.specification());
+    request.links = subject_.links();
+    const SearchedPlan plan = search_plan(subject_.graph(), job_.cluster(), request);
+    found_ = plan.name;
+    add(plans_, kSearched, kSearched, plan.strategy, plan.simulation.step);
+    std::vector<std::string> builders;
+    for (const search::Builder& builder : search::builders()) builders.push_back(builder.name);
+    for (BuilderStep& each : builder_steps(subject_.graph(), job_.cluster(),
+                                           with_links(request, job_.cluster()), builders)) {
+      strategy::fix_priorities(each.strategy, *subject_.graph());
+      add(plans_, each.builder, kBuilder, std::move(each.strategy), each.step);
+    }
+  }
+
+  // Every round begins with another one. `contestants` are the chief's, elsewhere none.
+  void measure(Trials& trials, std::vector<Contestant>& contestants, std::int64_t round,
+               bool barrier) {
+    const std::size_t count = contestants.size();
+    const auto first =
+        static_cast<std::size_t>(round - 1) * count / static_cast<std::size_t>(arguments_.rounds);
+    std::vector<strategy::Strategy> strategies;
+    for (std::size_t i = 0; i < count; ++i) {
+      strategies.push_back(contestants[(first + i) % count].strategy);
+    }
+    const std::vector<Trial> ran =
+        trials.run(strategies, {arguments_.warmup, arguments_.steps, barrier});
+    for (std::size_t i = 0; i < count; ++i) {
+      Contestant& contestant = contestants[(first + i) % count];
+      contestant.refused = ran[i].refused;
+      if (ran[i].refused.empty()) contestant.rounds.push_back(ran[i].step().value);
+    }
+  }
+
+  const SyncArguments& arguments_;
+  JoinedJob& job_;
+  TrialSubject subject_;
+  std::vector<Contestant> plans_;
+  std::vector<Contestant> systems_;
+  std::string found_;
+};
+
+// The fastest of a kind; nullptr where none could be carried out.
+const Contestant* best_of(const std::vector<Contestant>& all, const std::string& kind) {
+  const Contestant* best = nullptr;
+  for (const Contestant& each : all) {
+    if (each.kind != kind || each.rounds.empty()) continue;
+    if (best == nullptr || each.step() < best->step()) best = &each;
+  }
+  return best;
+}
+
+Json to_json(const std::vector<Contestant>& all, const std::string& found) {
+  Json rows = Json::array();
+  for (const Contestant& each : all) {
+    Json row{{"name", each.name}, {"kind", each.kind}};
+    if (each.predicted) row["predicted_s"] = each.predicted->value;
+    if (each.refused.empty()) {
+      row["measured_s"] = each.step();
+      row["rounds_s"] = each.rounds;
+    } else {
+      row["refused"] = each.refused;
+    }
+    rows.push_back(std::move(row));
+  }
+  Json json{{"found", found}, {"plans", std::move(rows)}};
+  const double searched = best_of(all, kSearched)->step();
+  for (const char* kind : {kBuilder, kSystem}) {
+    const Contestant* best = best_of(all, kind);
+    if (best == nullptr) continue;
+    json[fmt::format("best_{}", kind)] = best->name;
+    json[fmt::format("gain_over_best_{}", kind)] = best->step() / searched;
+  }
+  return json;
+}
+
+std::string table_of(const std::vector<Contestant>& all) {
+  const double searched = best_of(all, kSearched)->step();
+  std::string text = fmt::format("{:<24} {:<9} {:>12} {:>12} {:>10}\n", "plan", "", "predicted",
+                                 "measured", "searched =");
+  for (const Contestant& each : all) {
+    const std::string predicted = each.predicted ? to_string(*each.predicted) : "";
+    if (!each.refused.empty()) {
+      text += fmt::format("{:<24} {:<9} {}\n", each.name, each.kind, each.refused);
+      continue;
+    }
+    text += fmt::format("{:<24} {:<9} {:>12} {:>12} {:>9.2f}\n", each.name, each.kind, predicted,
+                        to_string(Seconds(each.step())), each.step() / searched);
+  }
+  return text;
+}
+
+}  // namespace
+
+int bench_plans(const SyncArguments& arguments, Console& console) {
+  JobOptions options;
+  options.encryption = arguments.encryption;
+  JoinedJob job(arguments.cluster, options, this_process());
+  if (job.size() < 2) {
+    fail(ErrorCode::kUsage, "bench plans: a job of one rank synchronises nothing. Use two.");
+  }
+  std::vector<Contestant> all;
+  std::string found;
+  {
+    Contest contest(arguments, job);
+    contest.run(console);
+    all = contest.result();
+    found = contest.found();
+  }
+  job.end();
+  if (!job.is_chief()) return 0;
+  if (best_of(all, kSearched) == nullptr) {
+    fail(ErrorCode::kInfeasible, "bench plans: the searched plan cannot run: {}",
+         all.front().refused);
+  }
+  console.out << (console.json ? to_json(all, found).dump() + "\n" : table_of(all));
+  return 0;
+}
+
+}  // namespace autodist::app

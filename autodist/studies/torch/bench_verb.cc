@@ -1,0 +1,130 @@
+// `autodist bench`: measurements, as ratios within one run.
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "autodist/app/cli/plan.h"
+#include "autodist/app/torch/torch_verbs.h"
+#include "autodist/base/error.h"
+#include "autodist/job/subprocess.h"
+#include "autodist/studies/torch/bench.h"
+
+namespace autodist::app {
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+int show_figures(const nlohmann::ordered_json& figures, const nlohmann::ordered_json& raw,
+                 Console& console) {
+  if (console.json) {
+    nlohmann::ordered_json all{{"figures", figures}};
+    if (!raw.is_null()) all["raw"] = raw;
+    console.out << all.dump() << "\n";
+    return 0;
+  }
+  for (const auto& [name, value] : figures.items()) {
+    console.out << fmt::format("{:<36} {:.3f}\n", name, value.get<double>());
+  }
+  return 0;
+}
+
+double run_probe(const BenchArguments& arguments, const std::string& probe,
+                 const std::string& model) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const Finished finished =
+      run_to_end({self, "bench", arguments.name, "--probe", probe, "--probe-model", model});
+  if (finished.exit_code != 0) {
+    fail(ErrorCode::kUsage, "bench {}: the probe '{}' of {} failed", arguments.name, probe, model);
+  }
+  return std::stod(finished.output);
+}
+
+namespace {
+
+// Hosts are namespaces and the peer is PyTorch's: a script in the place of this process.
+int bench_sync(const BenchArguments& arguments, const Console& console) {
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  std::string script = (folder.parent_path() / "share/autodist/tools/bench-sync").string();
+  std::string autodist = (folder / "autodist").string();
+  std::string named = "--autodist";
+  std::string quick = "--quick";
+  std::string json = "--json";
+  std::vector<char*> words{script.data(), named.data(), autodist.data()};
+  if (arguments.quick) words.push_back(quick.data());
+  if (console.json) words.push_back(json.data());
+  words.push_back(nullptr);
+  ::execv(script.c_str(), words.data());
+  fail(ErrorCode::kEnvironment, "bench sync: {}: {}. It comes with the source tree.", script,
+       std::strerror(errno));
+}
+
+constexpr const char* kRankOptions = "links, plans and sync-rank";
+
+void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
+  verb.add_option("--cluster", sync.cluster, "cluster file")->group(kRankOptions);
+  verb.add_option("--model", sync.model, "a TorchScript file; of plans, a built-in model too")
+      ->group(kRankOptions);
+  verb.add_option("--loss", sync.loss, "as of train")->group(kRankOptions);
+  verb.add_option("--input", sync.inputs, "as of train")->group(kRankOptions);
+  verb.add_option("--optimizer", sync.optimizer, "as of train")->group(kRankOptions);
+  verb.add_option("--rows", sync.rows, "samples per rank and step")->group(kRankOptions);
+  verb.add_option("--setting", sync.setting, "sync-rank: fifo-barrier, fifo or priority")
+      ->group(kRankOptions)
+      ->check(CLI::IsMember({"fifo-barrier", "fifo", "priority"}));
+  verb.add_option("--builder", sync.builder, "sync-rank: whose strategy the settings vary")
+      ->group(kRankOptions);
+  verb.add_option("--slice-bytes", sync.slice_bytes, "sync-rank: 0 for the default")
+      ->group(kRankOptions);
+  declare_encryption(verb, sync.encryption, "as of train");
+  verb.add_option("--window-bytes", sync.window_bytes, "sync-rank: 0 for the default")
+      ->group(kRankOptions);
+  verb.add_option("--warmup", sync.warmup, "steps that are not counted")->group(kRankOptions);
+  verb.add_option("--steps", sync.steps, "steps that are")->group(kRankOptions);
+  verb.add_option("--trace", sync.trace, "sync-rank: write the trace of all ranks")
+      ->group(kRankOptions);
+  verb.add_option("--rounds", sync.rounds, "plans: every plan runs so many times (default 3)")
+      ->group(kRankOptions)
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1000}));
+  verb.add_option("--budget", sync.budget, "plans: of the search, as of plan (default 10s)")
+      ->group(kRankOptions);
+}
+
+}  // namespace
+
+Action declare_bench(CLI::App& verb) {
+  auto arguments = std::make_shared<BenchArguments>();
+  auto sync = std::make_shared<SyncArguments>();
+  verb.add_option(
+          "name", arguments->name,
+          "capture, links (between the machines of a cluster), pipeline, plans, staleness, sync "
+          "(docs/testbed.md), sync-rank (a rank of it); and without libtorch, with a --help of "
+          "their own: sim, place, p3, chart, predict, search, sweep")
+      ->required()
+      ->check(CLI::IsMember(
+          {"capture", "links", "pipeline", "plans", "staleness", "sync", "sync-rank"}));
+  verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");
+  verb.add_option("--probe", arguments->probe)->group("");
+  verb.add_option("--probe-model", arguments->probe_model)->group("");
+  declare_sync_options(verb, *sync);
+  return [arguments, sync](Console& console) {
+    if (arguments->name == "capture") return bench_capture(*arguments, console);
+    if (arguments->name == "links") return bench_links(*sync, console);
+    if (arguments->name == "pipeline") return bench_pipeline(*arguments, console);
+    if (arguments->name == "plans") return bench_plans(*sync, console);
+    if (arguments->name == "staleness") return bench_staleness(*arguments, console);
+    if (arguments->name == "sync") return bench_sync(*arguments, console);
+    return bench_sync_rank(*sync, console);
+  };
+}
+
+}  // namespace autodist::app
