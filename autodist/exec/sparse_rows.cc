@@ -7,6 +7,7 @@
 #include "autodist/base/check.h"
 #include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/weighted_sum.h"
+#include "autodist/program/loads.h"
 
 namespace autodist::exec {
 namespace {
