@@ -18,7 +18,7 @@ namespace autodist::comm {
 
 class Channels::Channel final : public Transport {
  public:
-  Channel(Shared& shared, std::uint32_t epoch) : shared_(shared), epoch_(epoch) {}
+  Channel(Shared& shared, std::uint16_t number) : shared_(shared), number_(number) {}
 
   [[nodiscard]] RankNumber self() const override;
   [[nodiscard]] RankNumber size() const override;
@@ -31,13 +31,13 @@ class Channels::Channel final : public Transport {
 
  private:
   Shared& shared_;
-  std::uint32_t epoch_;
+  std::uint16_t number_;
 };
 
 class Channels::Shared {
  public:
-  Shared(Transport& transport, std::uint32_t count) : transport_(transport), inboxes_(count) {
-    for (std::uint32_t i = 1; i <= count; ++i) {
+  Shared(Transport& transport, std::uint16_t count) : transport_(transport), inboxes_(count) {
+    for (std::uint16_t i = 0; i < count; ++i) {
       channels_.push_back(std::make_unique<Channel>(*this, i));
     }
   }
@@ -50,9 +50,9 @@ class Channels::Shared {
   Shared& operator=(const Shared&) = delete;
 
   [[nodiscard]] const Transport& transport() const { return transport_; }
-  Channel& channel(std::uint32_t epoch) {
-    AD_CHECK(1 <= epoch && epoch <= channels_.size()) << "channel " << epoch;
-    return *channels_[epoch - 1];
+  Channel& channel(std::uint16_t number) {
+    AD_CHECK(number < channels_.size()) << "channel " << number;
+    return *channels_[number];
   }
 
   void send(RankNumber to, Frame frame) {
@@ -60,9 +60,9 @@ class Channels::Shared {
     transport_.send(to, std::move(frame));
   }
 
-  std::optional<Frame> receive(std::uint32_t epoch, Seconds timeout) {
+  std::optional<Frame> receive(std::uint16_t channel, Seconds timeout) {
     const Seconds end = clock_.now() + timeout;
-    std::deque<Frame>& inbox = inboxes_[epoch - 1];
+    std::deque<Frame>& inbox = inboxes_[channel];
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       if (!inbox.empty()) {
@@ -96,16 +96,15 @@ class Channels::Shared {
     }
     lock.lock();
     reading_ = false;
-    if (frame && frame->header.kind == FrameKind::kHeartbeat && frame->header.epoch == 0) {
-      // Of the rank, not of one of its steps: news only where nothing else waits.
+    if (frame && frame->header.kind == FrameKind::kAlive) {
+      // Of the rank, not of one of its exchanges: news only where nothing else waits.
       for (std::deque<Frame>& inbox : inboxes_) {
         if (inbox.empty()) inbox.push_back(*frame);
       }
     } else if (frame) {
-      const std::uint32_t epoch = frame->header.epoch;
-      const bool ours =
-          frame->header.kind != FrameKind::kControl && 1 <= epoch && epoch <= inboxes_.size();
-      (ours ? inboxes_[epoch - 1] : others_).push_back(std::move(*frame));
+      const std::uint16_t channel = frame->header.channel;
+      const bool ours = frame->header.kind != FrameKind::kControl && channel < inboxes_.size();
+      (ours ? inboxes_[channel] : others_).push_back(std::move(*frame));
     }
     arrived_.notify_all();  // for whom it is, and for who reads next
   }
@@ -116,7 +115,7 @@ class Channels::Shared {
   std::mutex mutex_;
   std::condition_variable arrived_;
   bool reading_ = false;
-  std::vector<std::deque<Frame>> inboxes_;  // by epoch - 1
+  std::vector<std::deque<Frame>> inboxes_;  // by channel
   std::deque<Frame> others_;
   std::vector<std::unique_ptr<Channel>> channels_;
 };
@@ -126,15 +125,18 @@ RankNumber Channels::Channel::size() const { return shared_.transport().size(); 
 std::string Channels::Channel::describe(RankNumber rank) const {
   return shared_.transport().describe(rank);
 }
-void Channels::Channel::send(RankNumber to, Frame frame) { shared_.send(to, std::move(frame)); }
+void Channels::Channel::send(RankNumber to, Frame frame) {
+  frame.header.channel = number_;
+  shared_.send(to, std::move(frame));
+}
 std::optional<Frame> Channels::Channel::receive_next(Seconds timeout) {
-  return shared_.receive(epoch_, timeout);
+  return shared_.receive(number_, timeout);
 }
 
-Channels::Channels(Transport& transport, std::uint32_t count)
+Channels::Channels(Transport& transport, std::uint16_t count)
     : shared_(std::make_unique<Shared>(transport, count)) {}
 Channels::~Channels() = default;
 
-Transport& Channels::at(std::uint32_t epoch) { return shared_->channel(epoch); }
+Transport& Channels::at(std::uint16_t channel) { return shared_->channel(channel); }
 
 }  // namespace autodist::comm

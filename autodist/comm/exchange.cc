@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -33,8 +34,11 @@ constexpr int kLongestBurst = 8;       // of frames, before the sender hears of 
 constexpr Seconds kLongestWait{0.02};  // of the receiving thread, before it looks around
 
 // Acknowledgements carry the kind of what they answer; these bytes live as long as the program.
-constexpr std::array<std::byte, kDeliveryKinds> kKinds{std::byte{0}, std::byte{1}, std::byte{2},
-                                                       std::byte{3}, std::byte{4}};
+constexpr std::array<std::byte, kKindLimit> kKinds = [] {
+  std::array<std::byte, kKindLimit> kinds{};
+  for (std::size_t i = 0; i < kinds.size(); ++i) kinds[i] = static_cast<std::byte>(i);
+  return kinds;
+}();
 
 std::string reason_of(const std::exception_ptr& failure) {
   try {
@@ -74,15 +78,14 @@ class Exchange::Impl {
   // The receiving thread.
   void receive_loop();
   void take(Frame frame, Seconds now);
-  void take_slice(Frame frame, Seconds now);
-  // True where a frame, or with it the last piece of a slice, came for the first time: then
-  // `frame` is the slice.
+  void take_message(Frame frame, Seconds now);
+  // True where a frame, or with it the last piece of a message, came for the first time: then
+  // `frame` is the whole message.
   bool admit(Frame& frame);
   void take_acknowledgement(const Frame& frame, Seconds now);
   void compare_clocks(RankNumber peer, Seconds left, Seconds there,
                       Seconds now);  // REQUIRES: mutex_
   void take_goodbye(const Frame& frame);
-  void hand_over(const Frame& frame) const;
   void check_pulse(Seconds now);
   void say_news(Seconds now);
 
@@ -105,8 +108,8 @@ class Exchange::Impl {
   ExchangeCounters counters_;
   std::vector<std::optional<ClockDifference>> clocks_;  // by peer
   Position position_;
-  std::vector<std::optional<Position>> positions_;      // by peer
-  bool finishing_ = false;                              // say goodbye when the outbox is empty
+  std::vector<std::optional<Position>> positions_;  // by peer
+  bool finishing_ = false;                          // say goodbye when the outbox is empty
   bool said_goodbye_ = false;
   std::vector<bool> peer_said_goodbye_;
   bool stop_ = false;
@@ -119,7 +122,7 @@ class Exchange::Impl {
 
   // Used by the receiving thread alone.
   Pulse pulse_;
-  std::vector<std::array<Admission, kDeliveryKinds>> admissions_;  // by peer and kind
+  std::vector<std::map<FrameKind, Admission>> admissions_;  // by peer and kind
   Assembly assembly_;
   std::vector<Frame> for_later_readers_;
   int untold_ = 0;  // frames that give the sender something to do
@@ -142,7 +145,7 @@ Exchange::Impl::Impl(Transport& transport, const Clock& clock, ExchangeOptions o
       peer_said_goodbye_(transport.size(), false),
       next_heartbeat_(clock.now()),
       pulse_(transport.self(), transport.size(), options.silence_limit, options.first_contact,
-             clock.now()),
+             clock.now(), options.name),
       admissions_(transport.size()),
       assembly_(options.piece) {
   AD_CHECK(options.heartbeat > Seconds{0} && options.missed_heartbeats > 0) << "no pulse";
@@ -165,7 +168,7 @@ void Exchange::Impl::post(RankNumber to, Outgoing outgoing) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_ || farewell_) return;
-    AD_CHECK(!said_goodbye_) << "a slice is posted after goodbye";
+    AD_CHECK(!said_goodbye_) << "a message is posted after goodbye";
     outbox_.post(to, std::move(outgoing), clock_.now());
   }
   work_.notify_one();
@@ -275,7 +278,7 @@ std::string Exchange::Impl::whom_we_wait_for() const {
     if (rank == transport_.self()) continue;
     const std::size_t pending = outbox_.pending(rank);
     if (pending > 0) {
-      names.push_back(fmt::format("{} to take {} slices", transport_.describe(rank), pending));
+      names.push_back(fmt::format("{} to take {} messages", transport_.describe(rank), pending));
     } else if (!peer_said_goodbye_[rank]) {
       names.push_back(fmt::format("the goodbye of {}", transport_.describe(rank)));
     }
@@ -332,11 +335,11 @@ std::vector<Addressed> Exchange::Impl::to_all(FrameKind kind, const std::string&
     if (rank == transport_.self()) continue;
     Frame frame;
     frame.header.kind = kind;
-    frame.header.epoch = options_.epoch;
+    frame.header.generation = options_.generation;
     frame.header.from = transport_.self();
     if (kind == FrameKind::kHeartbeat) {
       frame.header.step = position_.step;
-      frame.header.slice = position_.place;
+      frame.header.id = position_.place;
     }
     frame.payload = Payload::copy_of(payload);
     batch.push_back({rank, std::move(frame)});
@@ -348,7 +351,7 @@ void Exchange::Impl::send(std::vector<Addressed> batch) {
   ExchangeCounters sent;
   for (Addressed& addressed : batch) {
     ++sent.frames_sent;
-    if (is_delivery(addressed.frame.header.kind)) {
+    if (is_message(addressed.frame.header.kind)) {
       sent.payload_bytes_sent += addressed.frame.payload.size;
     }
     transport_.send(addressed.to, std::move(addressed.frame));
@@ -403,15 +406,16 @@ void Exchange::Impl::take(Frame frame, Seconds now) {
   const FrameHeader& header = frame.header;
   AD_CHECK(header.from < transport_.size() && header.from != transport_.self())
       << "frame from rank " << header.from;
-  // Of the rank, whichever exchange it is in.
-  const bool is_life = header.kind == FrameKind::kHeartbeat && header.epoch != options_.epoch;
+  const bool ours = header.generation == options_.generation;
+  const bool is_life =
+      header.kind == FrameKind::kAlive || (header.kind == FrameKind::kHeartbeat && !ours);
   if (is_life) return pulse_.heard(header, now);
-  if (header.kind == FrameKind::kControl || header.epoch > options_.epoch) {
+  if (header.kind == FrameKind::kControl || header.generation > options_.generation) {
     pulse_.heard(header, now);
     for_later_readers_.push_back(std::move(frame));
     return;
   }
-  if (header.epoch < options_.epoch || header.slice >= kSliceLimit) {
+  if (!ours || header.id >= kIdLimit) {
     const std::lock_guard lock(mutex_);
     ++counters_.frames_refused;
     return;
@@ -419,28 +423,28 @@ void Exchange::Impl::take(Frame frame, Seconds now) {
   pulse_.heard(header, now);
   if (header.kind == FrameKind::kHeartbeat) {
     const std::lock_guard lock(mutex_);
-    positions_[header.from] = Position{header.step, header.slice};
+    positions_[header.from] = Position{header.step, header.id};
   }
   if (header.kind == FrameKind::kAcknowledge) take_acknowledgement(frame, now);
   if (header.kind == FrameKind::kGoodbye) take_goodbye(frame);
-  if (is_delivery(header.kind)) take_slice(std::move(frame), now);
+  if (is_message(header.kind)) take_message(std::move(frame), now);
 }
 
 bool Exchange::Impl::admit(Frame& frame) {
   FrameHeader& header = frame.header;
-  Admission& admission = admissions_[header.from][static_cast<std::size_t>(header.kind)];
-  if (header.pieces == 1) return admission.admit(header.step, header.slice);
-  if (admission.came(header.step, header.slice)) return false;
+  Admission& admission = admissions_[header.from][header.kind];
+  if (header.pieces == 1) return admission.admit(header.step, header.id);
+  if (admission.came(header.step, header.id)) return false;
   Assembly::Taken taken = assembly_.add(frame);
   if (!taken.whole) return taken.first;
   header.piece = 0;
   header.pieces = 1;
   frame.payload = std::move(*taken.whole);
   frame.rider = std::move(taken.rider);
-  return admission.admit(header.step, header.slice);
+  return admission.admit(header.step, header.id);
 }
 
-void Exchange::Impl::take_slice(Frame frame, Seconds now) {
+void Exchange::Impl::take_message(Frame frame, Seconds now) {
   const auto kind = static_cast<std::size_t>(frame.header.kind);
   Addressed acknowledgement{frame.header.from, {frame.header, {&kKinds[kind], 1, nullptr}}};
   const std::size_t bytes = frame.payload.size;
@@ -455,16 +459,9 @@ void Exchange::Impl::take_slice(Frame frame, Seconds now) {
     counters_.duplicates_dropped += first ? 0 : 1;
   }
   ++untold_;
-  if (first && frame.header.pieces == 1) hand_over(frame);
-}
-
-void Exchange::Impl::hand_over(const Frame& frame) const {
-  const auto& handler = frame.header.kind == FrameKind::kContribute ? handlers_.contribution
-                        : frame.header.kind == FrameKind::kResult   ? handlers_.result
-                        : frame.header.kind == FrameKind::kNorm     ? handlers_.norm
-                                                                    : handlers_.note;
-  AD_CHECK(handler) << "nobody handles a " << name_of(frame.header.kind);
-  handler(frame);
+  if (!first || frame.header.pieces != 1) return;
+  AD_CHECK(handlers_.message) << "nobody handles messages";
+  handlers_.message(frame);
 }
 
 void Exchange::Impl::take_acknowledgement(const Frame& frame, Seconds now) {
@@ -474,7 +471,7 @@ void Exchange::Impl::take_acknowledgement(const Frame& frame, Seconds now) {
   std::optional<Delivered> delivered;  // its payload is let go of after the lock
   {
     const std::lock_guard lock(mutex_);
-    delivered = outbox_.acknowledge(header.from, kind, header.step, header.slice, header.piece);
+    delivered = outbox_.acknowledge(header.from, kind, header.step, header.id, header.piece);
     // Which of two copies was acknowledged is not known.
     if (delivered && !delivered->again) {
       const Seconds there{static_cast<double>(header.samples) / kNanoseconds};
@@ -483,7 +480,7 @@ void Exchange::Impl::take_acknowledgement(const Frame& frame, Seconds now) {
   }
   ++untold_;
   if (!delivered || !delivered->whole || !handlers_.delivered) return;
-  handlers_.delivered({kind, header.from, header.step, header.slice, delivered->bytes,
+  handlers_.delivered({kind, header.from, header.step, header.id, delivered->bytes,
                        delivered->posted, delivered->left, now});
 }
 

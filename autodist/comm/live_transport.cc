@@ -37,7 +37,7 @@ void LiveTransport::beat() {
     for (RankNumber rank = 0; rank < size(); ++rank) {
       if (rank == self() || now - sent_[rank] < interval_) continue;
       Frame frame;
-      frame.header.kind = FrameKind::kHeartbeat;
+      frame.header.kind = FrameKind::kAlive;
       transport_->send(rank, std::move(frame));
       sent_[rank] = now;
     }

@@ -10,7 +10,6 @@
 #include "autodist/base/error.h"
 #include "autodist/base/job_ended.h"
 #include "autodist/comm/bytes.h"
-#include "autodist/exec/notes.h"
 
 namespace autodist::exec {
 namespace {
@@ -21,8 +20,9 @@ constexpr Seconds kLookAgain{1};                      // how often the others' p
 constexpr std::size_t kRemembered = 256;              // calls
 constexpr std::uint32_t kWishesForTheEnd = 1U << 16;  // beside a call's number
 
-Topic topic_of(Topic first, std::uint64_t number) {
-  return static_cast<Topic>(static_cast<std::uint64_t>(first) + number);
+// Of the answer to a save() of the chief.
+Subject answer_of(std::uint64_t step) {
+  return {Topic::kSaveAnswered, static_cast<comm::MessageId>(step % kMostSavesOnTheWay)};
 }
 
 bool is_of_a_loop(Call call) { return call == Call::kRunAndFetch || call == Call::kSummarise; }
@@ -209,7 +209,7 @@ void Calls::tell(const Made& made, std::uint64_t number, const std::vector<std::
   comm::ByteWriter note;
   const std::string bytes = note.u32(static_cast<std::uint32_t>(made.call)).u64(number).take();
   for (const std::uint32_t rank : ranks) {
-    peers_.post(rank, topic_of(Topic::kCalled, ordinal_), made.step, bytes);
+    peers_.post(rank, {Topic::kCalled, static_cast<comm::MessageId>(ordinal_)}, made.step, bytes);
   }
   ++ordinal_;
 }
@@ -321,8 +321,7 @@ void Calls::post_passed() {
   for (const std::uint64_t step : steps) {
     comm::ByteWriter note;
     note.u64(step).u64(0).u32(0);
-    peers_.post(kTheChief, topic_of(Topic::kSaveAnswered, step % kMostSavesOnTheWay), own,
-                note.take());
+    peers_.post(kTheChief, answer_of(step), own, note.take());
   }
 }
 
@@ -380,8 +379,7 @@ void Calls::come_to_save(std::uint64_t step) {
     wishes_.erase(step);
     note.u64(step).u64(count_).u32(1);
   });
-  peers_.post(kTheChief, topic_of(Topic::kSaveAnswered, step % kMostSavesOnTheWay), step,
-              note.take());
+  peers_.post(kTheChief, answer_of(step), step, note.take());
 }
 
 void Calls::save_alone(std::uint64_t step) {
@@ -464,16 +462,21 @@ bool Calls::all_finish(std::uint64_t step) {
 // The receiving thread.
 
 void Calls::take(const comm::Frame& frame) {
-  const Topic topic{frame.header.slice};
-  if (topic < Topic::kSaveWanted) {
-    take_call(frame);
-  } else if (topic == Topic::kSaveWanted) {
-    take_wish(frame);
-  } else if (topic < Topic::kEnded) {
-    take_answer(frame);
-  } else {
-    const Signal::Lock lock = signal_.lock();
-    verdict_ = frame.payload.to_string() == "1" ? Verdict::kInOrder : Verdict::kLate;
+  switch (topic_of(frame.header)) {
+    case Topic::kCalled:
+      take_call(frame);
+      break;
+    case Topic::kSaveWanted:
+      take_wish(frame);
+      break;
+    case Topic::kSaveAnswered:
+      take_answer(frame);
+      break;
+    default: {
+      AD_CHECK(topic_of(frame.header) == Topic::kEnded) << name_of(frame.header.kind);
+      const Signal::Lock lock = signal_.lock();
+      verdict_ = frame.payload.to_string() == "1" ? Verdict::kInOrder : Verdict::kLate;
+    }
   }
   signal_.notify();
 }

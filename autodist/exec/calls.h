@@ -1,7 +1,7 @@
 // The calls of a session that all computing ranks make, in the same order: who has made which, who
 // is missing, and what the chief may do without the others.
 //
-// A call has a number, and says so to the other ranks when it begins (exec/notes.h). A rank that
+// A call has a number, and says so to the other ranks when it begins (exec/topic.h). A rank that
 // makes another call under that number, or goes on with a step beyond it, ends the job with both
 // names. A rank that comes to nothing is waited for: it is named after some seconds, and the wait
 // ends when it has come no further for the limit. What has no number: save(), of which there is at
@@ -21,11 +21,13 @@
 
 #include "autodist/comm/exchange.h"
 #include "autodist/exec/signal.h"
+#include "autodist/exec/topic.h"
 #include "autodist/program/program.h"
 
 namespace autodist::exec {
 
-enum class Topic : comm::SliceNumber;
+inline constexpr std::uint64_t kMostCalls = 32;          // between two steps
+inline constexpr std::uint64_t kMostSavesOnTheWay = 32;  // of the chief, that a rank has not met
 
 enum class Call : std::uint32_t {
   kNone,  // the rank is in its own code
@@ -55,7 +57,8 @@ inline constexpr std::uint64_t kAtTheEnd = ~std::uint64_t{0};
 
 // How a rank reaches the others. Nothing in it blocks.
 struct CallPeers {
-  std::function<void(std::uint32_t to, Topic topic, std::uint64_t step, const std::string& note)>
+  std::function<void(std::uint32_t to, Subject subject, std::uint64_t step,
+                     const std::string& note)>
       post;
   // Where this rank is, for whoever waits for it; and where another one was some time ago.
   std::function<void(comm::Position)> show;
@@ -206,7 +209,7 @@ class Calls {
   std::map<std::uint64_t, std::uint32_t> summaries_;  // by steps done, by whom; not by this rank
   std::uint64_t summarised_until_;                    // steps done
   std::optional<Made> chief_finished_;
-  std::uint64_t chief_finished_call_ = 0;             // the number of that call
+  std::uint64_t chief_finished_call_ = 0;            // the number of that call
   std::map<std::uint32_t, std::uint64_t> finished_;  // by rank: its steps
   Verdict verdict_ = Verdict::kUnknown;
   bool away_ = false;

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "autodist/base/error.h"
-#include "autodist/exec/notes.h"
 
 namespace autodist::exec {
 namespace {
@@ -26,12 +25,13 @@ class Ranks {
     positions_.resize(count);
     for (std::uint32_t i = 0; i < count; ++i) {
       CallPeers peers;
-      peers.post = [this, i](std::uint32_t to, Topic topic, std::uint64_t step,
+      peers.post = [this, i](std::uint32_t to, Subject subject, std::uint64_t step,
                              const std::string& note) {
         comm::Frame frame;
         frame.header.from = i;
         frame.header.step = step;
-        frame.header.slice = static_cast<comm::SliceNumber>(topic);
+        frame.header.kind = subject.kind();
+        frame.header.id = subject.id;
         frame.payload = comm::Payload::copy_of(note);
         const std::lock_guard<std::mutex> lock(mutex_);
         queue_.emplace_back(to, std::move(frame));

@@ -7,56 +7,59 @@
 #include "autodist/base/check.h"
 #include "autodist/exec/effects.h"
 #include "autodist/exec/rider.h"
-#include "autodist/exec/slice_notes.h"
+#include "autodist/exec/wanted_slices.h"
 
 namespace autodist::exec {
 
-void Synchroniser::Performer::post(comm::FrameKind kind, program::Rank to, program::SliceId slice,
+void Synchroniser::Performer::post(Topic topic, program::Rank to, program::SliceId slice,
                                    std::uint64_t step, const comm::Payload& payload,
                                    const std::string& rider) const {
-  rank_.exchange_->post(to.value, {kind, step, slice.value, bytes_.samples,
+  rank_.exchange_->post(to.value, {Subject(topic).kind(), step, slice.value, bytes_.samples,
                                    rank_.program_.slice(slice).needed, payload, rider});
 }
 
 void Synchroniser::Performer::operator()(const protocol::Contribute& effect) const {
   rank_.job_.for_each_contributed_to(rules(effect.slice), rank_.self_, [&](program::Rank to) {
-    post(comm::FrameKind::kContribute, to, effect.slice, effect.step, bytes_.payload, bytes_.rider);
+    post(Topic::kContribution, to, effect.slice, effect.step, bytes_.payload, bytes_.rider);
   });
 }
 
 void Synchroniser::Performer::operator()(const protocol::HandOn& effect) const {
   const program::Rank to = rank_.job_.onward(rules(effect.slice), rank_.self_);
-  post(comm::FrameKind::kContribute, to, effect.slice, effect.step,
+  post(Topic::kContribution, to, effect.slice, effect.step,
        bytes_.samples == 0 ? comm::Payload{} : bytes_.payload, bytes_.rider);
 }
 
 void Synchroniser::Performer::operator()(const protocol::Return& effect) const {
   rank_.job_.for_each_returned_to(rules(effect.slice), rank_.self_, [&](program::Rank to) {
-    post(comm::FrameKind::kResult, to, effect.slice, effect.step, bytes_.payload, bytes_.rider);
+    post(Topic::kResult, to, effect.slice, effect.step, bytes_.payload, bytes_.rider);
   });
 }
 
 void Synchroniser::Performer::operator()(const protocol::Answer& effect) const {
-  post(comm::FrameKind::kResult, effect.to, effect.slice, effect.step, bytes_.payload, {});
+  post(Topic::kResult, effect.to, effect.slice, effect.step, bytes_.payload, {});
 }
 
 void Synchroniser::Performer::operator()(const protocol::TellSums& effect) const {
-  rank_.post_sums(effect.lamb ? rank_.lamb_number(effect.slice) : effect.slice.value, effect.step,
+  rank_.post_sums({effect.lamb ? Topic::kLambSums : Topic::kSums, effect.slice}, effect.step,
                   rank_.program_.slice(effect.slice).needed, bytes_.sums);
 }
 
 void Synchroniser::Performer::operator()(const protocol::TellServers& effect) const {
-  rank_.post_sums_to_servers(rank_.whole_number(effect.variable), effect.step, bytes_.sums);
+  for (std::uint32_t rank = 0; rank < rank_.program_.ranks.size(); ++rank) {
+    if (rank_.program_.computes(program::Rank(rank))) continue;
+    rank_.post_note(rank, {Topic::kWholeSum, effect.variable}, effect.step,
+                    payload_of(bytes_.sums));
+  }
 }
 
 void Synchroniser::Performer::operator()(const protocol::Ask& effect) const {
-  rank_.post_note(rules(effect.slice).owner.value, rank_.note_number(kAskBlock, effect.slice),
-                  effect.step, bytes_.payload);
+  rank_.post_note(rules(effect.slice).owner.value, {Topic::kAsk, effect.slice}, effect.step,
+                  bytes_.payload);
 }
 
 void Synchroniser::Performer::operator()(const protocol::SendRows& effect) const {
-  rank_.post_note(effect.to.value, rank_.note_number(kRowsBlock, effect.slice), effect.step,
-                  bytes_.payload);
+  rank_.post_note(effect.to.value, {Topic::kRows, effect.slice}, effect.step, bytes_.payload);
 }
 
 void Synchroniser::Performer::operator()(const protocol::TakeRows& effect) const {

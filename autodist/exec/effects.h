@@ -35,7 +35,7 @@ class Synchroniser::Performer {
   [[nodiscard]] const protocol::Job::Slice& rules(program::SliceId slice) const {
     return rank_.job_.slice(slice);
   }
-  void post(comm::FrameKind kind, program::Rank to, program::SliceId slice, std::uint64_t step,
+  void post(Topic topic, program::Rank to, program::SliceId slice, std::uint64_t step,
             const comm::Payload& payload, const std::string& rider) const;
 
   Synchroniser& rank_;

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <memory>
+#include <utility>
 
 #include "autodist/base/check.h"
+#include "autodist/exec/topic.h"
 
 namespace autodist::exec {
 namespace {
@@ -33,6 +37,22 @@ NormPlan::NormPlan(const program::Program& program, const protocol::Job& job)
   for (std::size_t i = 0; i < program.variables.size(); ++i) {
     if (job.variables[i].whole_norm) whole[i] = next_part(of(*program.variables[i].clip));
   }
+}
+
+comm::Payload payload_of(const std::vector<SquaredSums>& sums) {
+  auto keep = std::make_shared<std::vector<SquaredSums>>(sums);
+  const auto* data = reinterpret_cast<const std::byte*>(keep->data());  // NOLINT: two doubles each
+  const std::size_t size = keep->size() * sizeof(SquaredSums);
+  return {data, size, std::move(keep)};
+}
+
+std::vector<SquaredSums> sums_of(const comm::Frame& frame, std::size_t expected) {
+  AD_CHECK(frame.payload.size == expected * sizeof(SquaredSums))
+      << name_of(topic_of(frame.header), frame.header.id) << " from rank " << frame.header.from
+      << " has " << frame.payload.size << " bytes";
+  std::vector<SquaredSums> sums(expected);
+  if (expected != 0) std::memcpy(sums.data(), frame.payload.data, frame.payload.size);
+  return sums;
 }
 
 double clip_factor(double max_norm, double sum_of_squares) {

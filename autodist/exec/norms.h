@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "autodist/comm/transport.h"
 #include "autodist/protocol/job.h"
 
 namespace autodist::exec {
@@ -43,6 +44,10 @@ struct SquaredSums {
     return a.first == b.first && a.second == b.second;
   }
 };
+
+// As they travel. The second throws InternalError unless the frame has so many.
+comm::Payload payload_of(const std::vector<SquaredSums>& sums);
+std::vector<SquaredSums> sums_of(const comm::Frame& frame, std::size_t expected);
 
 // min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ has it.
 double clip_factor(double max_norm, double sum_of_squares);

@@ -14,9 +14,9 @@
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/codec.h"
 #include "autodist/exec/safetensors.h"
-#include "autodist/exec/slice_notes.h"
 #include "autodist/exec/synchroniser.h"
 #include "autodist/exec/tensor_data.h"
+#include "autodist/exec/wanted_slices.h"
 #include "autodist/ir/history.h"
 
 namespace autodist::exec {
@@ -154,7 +154,7 @@ void Synchroniser::send_states(std::uint64_t step) {
     if (program::combines(program_.slice(slice), program::Rank(0)))
       continue;  // the chief has them itself
     if (program_.slice(slice).owner != self_) continue;
-    post_note(0, note_number(kStatesBlock, slice), step, packed_states(slice));
+    post_note(0, {Topic::kStates, slice}, step, packed_states(slice));
   }
 }
 
@@ -195,20 +195,19 @@ void Synchroniser::put_states(program::SliceId id, const std::byte* packed,
 
 std::vector<NamedTensor> Synchroniser::gather_state(std::uint64_t step) {
   AD_CHECK(self_.value == 0) << "rank " << self_ << " is not the chief";
-  constexpr auto kStates = static_cast<comm::SliceNumber>(Topic::kStates);
   std::vector<bool> asked(program_.ranks.size());
   std::vector<NoteKey> expected;
   for (std::size_t i = 0; i < program_.slices.size(); ++i) {
     const program::Slice& slice = program_.slices[i];
     if (program::combines(slice, self_) || slice.update_at != program::UpdateAt::kOwner) continue;
-    expected.emplace_back(slice.owner.value, kStates + i);
+    expected.emplace_back(slice.owner.value, Subject(Topic::kStates, program::SliceId(i)));
     if (asked[slice.owner.value]) continue;
     asked[slice.owner.value] = true;
-    post_note(slice.owner.value, static_cast<comm::SliceNumber>(Topic::kStatesWanted), step, {});
+    post_note(slice.owner.value, Topic::kStatesWanted, step, {});
   }
   Tensors tensors;
   for (const auto& [key, packed] : collect(expected, "optimizer state")) {
-    put_states(program::SliceId(key.second - kStates), packed.data, tensors);
+    put_states(program::SliceId(key.second.id), packed.data, tensors);
   }
   for (const program::SliceId slice : owner_->slices()) {
     if (program_.slice(slice).update_at != program::UpdateAt::kOwner) continue;
@@ -274,14 +273,13 @@ void Synchroniser::pull_parameters(Topic topic, std::uint64_t step, Wanted wante
       variables_->overwrite(program::SliceId(i), owner_->parameters(program::SliceId(i)));
       continue;
     }
-    expected.emplace_back(slice.owner.value, note_number(kParametersBlock, program::SliceId(i)));
+    expected.emplace_back(slice.owner.value, Subject(Topic::kParameters, program::SliceId(i)));
     if (asked[slice.owner.value]) continue;
     asked[slice.owner.value] = true;
-    post_note(slice.owner.value, static_cast<comm::SliceNumber>(topic), step, {});
+    post_note(slice.owner.value, topic, step, {});
   }
   for (const auto& [key, parameters] : collect(expected, "parameters")) {
-    const comm::SliceNumber first = note_number(kParametersBlock, program::SliceId(0));
-    variables_->overwrite(program::SliceId(key.second - first), parameters);
+    variables_->overwrite(program::SliceId(key.second.id), parameters);
   }
 }
 
@@ -361,22 +359,22 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_owed(std:
 
 std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_owed_of_slices(
     std::uint64_t step) {
-  const auto number_of = [&](program::SliceId slice, const std::string& name) {
-    return note_number(name == "owed" ? kOwedBlock : kOwedAverageBlock, slice);
+  const auto subject_of = [](program::SliceId slice, const std::string& name) {
+    return Subject(name == "owed" ? Topic::kOwedGradients : Topic::kOwedAverages, slice);
   };
   if (self_.value != 0) {
     for_each_owed(self_.value, [&](program::SliceId slice, const char* name, std::byte* residual) {
       const auto size = static_cast<std::size_t>(bytes_of(program_.slice(slice)).value);
       std::shared_ptr<std::byte> copy = allocate_aligned(size);  // the next step changes it
       std::memcpy(copy.get(), residual, size);
-      post_note(0, number_of(slice, name), step, {copy.get(), size, copy});
+      post_note(0, subject_of(slice, name), step, {copy.get(), size, copy});
     });
     return {};
   }
   std::vector<NoteKey> expected;
   for (std::uint32_t rank = 1; rank < program_.ranks.size(); ++rank) {
     for_each_owed(rank, [&](program::SliceId slice, const char* name, std::byte*) {
-      expected.emplace_back(rank, number_of(slice, name));
+      expected.emplace_back(rank, subject_of(slice, name));
     });
   }
   const std::map<NoteKey, comm::Payload> notes = collect(expected, "what compression owes");
@@ -386,7 +384,7 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_owed_of_s
     for_each_owed(rank, [&](program::SliceId id, const char* name, const std::byte* residual) {
       const program::Slice& slice = program_.slice(id);
       if (rank != 0) {
-        const comm::Payload& note = notes.at({rank, number_of(id, name)});
+        const comm::Payload& note = notes.at({rank, subject_of(id, name)});
         AD_CHECK(note.size == static_cast<std::size_t>(bytes_of(slice).value)) << note.size;
         residual = note.data;
       }

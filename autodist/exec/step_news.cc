@@ -69,8 +69,7 @@ void Synchroniser::end_step(std::uint64_t step) {
     const std::string note = encode({news_of_whole(), std::move(sums), ""});
     for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
       if (program::Rank(rank) == self_ || !program_.computes(program::Rank(rank))) continue;
-      post_note(rank, static_cast<comm::SliceNumber>(Topic::kSums), step,
-                comm::Payload::copy_of(note));
+      post_note(rank, Topic::kStepSums, step, comm::Payload::copy_of(note));
     }
     take_sums_note(self_.value, step, note);
   }

@@ -7,7 +7,7 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/factors.h"
-#include "autodist/exec/slice_notes.h"
+#include "autodist/exec/wanted_slices.h"
 #include "autodist/ir/rows.h"
 
 namespace autodist::exec {
@@ -84,11 +84,12 @@ Synchroniser::Synchroniser(const program::Program& program, program::Rank self,
   fetcher_ = std::make_unique<RowFetcher>(program, signal_);
   contributor_ = std::make_unique<Contributor>(program);
   if (program.is_placed()) {
-    stages_ = std::make_unique<StageLink>(program, self, options.wait_limit, signal_,
-                                          [this](program::Rank to, program::TransferId id,
-                                                 std::uint64_t step, const comm::Payload& payload) {
-                                            post_note(to.value, transfer_number(id), step, payload);
-                                          });
+    stages_ =
+        std::make_unique<StageLink>(program, self, options.wait_limit, signal_,
+                                    [this](program::Rank to, program::TransferId id,
+                                           std::uint64_t step, const comm::Payload& payload) {
+                                      post_note(to.value, {Topic::kTransfer, id}, step, payload);
+                                    });
   }
   jobs_ = std::make_unique<JobQueue>([this](const std::exception_ptr& reason) { abort(reason); });
   if (program.ranks.size() > 1) start_exchange(connections);
@@ -96,9 +97,9 @@ Synchroniser::Synchroniser(const program::Program& program, program::Rank self,
 }
 
 Notes::Post Synchroniser::poster() {
-  return [this](std::uint32_t to, Topic topic, std::uint64_t step, const std::string& note) {
+  return [this](std::uint32_t to, Subject subject, std::uint64_t step, const std::string& note) {
     note_bytes_ += note.size();
-    post_note(to, static_cast<comm::SliceNumber>(topic), step, comm::Payload::copy_of(note));
+    post_note(to, subject, step, comm::Payload::copy_of(note));
   };
 }
 
@@ -122,23 +123,14 @@ void Synchroniser::start_exchange(const RunnerConnections& connections) {
          program_.ranks.size());
   }
   comm::Handlers handlers;
-  handlers.contribution = [this](const comm::Frame& frame) {
-    const program::Rank from(frame.header.from);
-    const program::SliceId slice(frame.header.slice);
-    owner_->keep(slice, frame.header.step, from, frame.header.samples, frame.payload, frame.rider);
-    tell(protocol::ContributionArrived{from, slice, frame.header.step});
-  };
-  handlers.result = [this](const comm::Frame& frame) {
-    AD_CHECK(frame.header.slice < program_.slices.size()) << "a result of no slice";
-    tell(protocol::ResultArrived{program::SliceId(frame.header.slice), frame.header.step},
-         {frame.header.samples, frame.payload, frame.rider, {}});
-  };
-  handlers.norm = [this](const comm::Frame& frame) { take_norm_frame(frame); };
-  handlers.note = [this](const comm::Frame& frame) { take_note_frame(frame); };
+  handlers.message = [this](const comm::Frame& frame) { take_frame(frame); };
   if (trace_.enabled()) {
     handlers.delivered = [this](const comm::Delivery& delivery) { trace_delivery(delivery); };
   }
   comm::ExchangeOptions how = options_.exchange;
+  how.name = [](comm::FrameKind kind, comm::MessageId id) {
+    return exec::name_of(static_cast<Topic>(kind), id);
+  };
   if (program_.window > Bytes{0}) {
     how.window = program_.window;
     how.nic_budget = program_.window * program::kWindowsPerCard;
@@ -153,9 +145,10 @@ std::string Synchroniser::name_of(program::SliceId slice) const {
 }
 
 void Synchroniser::trace_delivery(const comm::Delivery& delivery) {
-  const bool result = delivery.kind == comm::FrameKind::kResult;
-  if (!result && delivery.kind != comm::FrameKind::kContribute) return;
-  const program::SliceWay way{program::SliceId(delivery.slice), program::Rank(delivery.to), result};
+  const auto topic = static_cast<Topic>(delivery.kind);
+  const bool result = topic == Topic::kResult;
+  if (!result && topic != Topic::kContribution) return;
+  const program::SliceWay way{program::SliceId(delivery.id), program::Rank(delivery.to), result};
   const Bytes bytes(static_cast<std::int64_t>(delivery.bytes));
   const std::string name = name_of(way.slice);
   trace_.add_between(program::Activity::kQueue, delivery.step, name, bytes, delivery.posted,
@@ -238,71 +231,67 @@ void Synchroniser::contribute_factors(ir::VariableId variable, const torch::Tens
                     samples == 0 ? comm::Payload{} : pack_factors(left, right, type));
 }
 
-comm::SliceNumber Synchroniser::note_number(std::size_t block, program::SliceId slice) const {
-  return static_cast<comm::SliceNumber>(static_cast<std::size_t>(Topic::kStates) +
-                                        block * program_.slices.size() + slice.value);
-}
-
-comm::SliceNumber Synchroniser::transfer_number(program::TransferId transfer) const {
-  return note_number(kSliceBlocks, program::SliceId(0)) +
-         static_cast<comm::SliceNumber>(transfer.value);
-}
-
-void Synchroniser::post_note(std::uint32_t to, comm::SliceNumber topic, std::uint64_t step,
+void Synchroniser::post_note(std::uint32_t to, Subject subject, std::uint64_t step,
                              comm::Payload payload) {
-  exchange_->post(to, {comm::FrameKind::kNote, step, topic, 0, Seconds{}, std::move(payload)});
+  exchange_->post(to, {subject.kind(), step, subject.id, 0, Seconds{}, std::move(payload)});
 }
 
-void Synchroniser::take_note_frame(const comm::Frame& frame) {
+void Synchroniser::take_frame(const comm::Frame& frame) {
+  const Topic topic = topic_of(frame.header);
   const std::uint64_t step = frame.header.step;
-  const comm::SliceNumber topic = frame.header.slice;
-  if (topic == static_cast<comm::SliceNumber>(Topic::kStatesWanted)) {
-    jobs_->push(step, Seconds{}, [this, step] { send_states(step); });
-  } else if (topic == static_cast<comm::SliceNumber>(Topic::kParametersWanted)) {
-    jobs_->push(step, Seconds{}, [this, step, to = frame.header.from] {
-      send_parameters(to, step, [](const program::Slice& slice) { return !slice.synchronous; });
-    });
-  } else if (topic == static_cast<comm::SliceNumber>(Topic::kRowsWanted)) {
-    jobs_->push(step, Seconds{}, [this, step, to = frame.header.from] {
-      send_parameters(to, step, fetched_in_step);
-    });
-  } else if (topic == static_cast<comm::SliceNumber>(Topic::kStagesWanted)) {
-    jobs_->push(step, Seconds{}, [this, step, to = frame.header.from] {
-      send_parameters(to, step, elsewhere_than(program::Rank(to)));
-    });
-  } else if (topic == static_cast<comm::SliceNumber>(Topic::kSums)) {
-    take_sums_note(frame.header.from, step, frame.payload.to_string());
-  } else if (stages_ && topic >= transfer_number(program::TransferId(0))) {
-    const program::TransferId id(topic - transfer_number(program::TransferId(0)));
-    AD_CHECK(id.value < program_.transfers.size()) << "a note on topic " << topic;
-    stages_->take(id, step, frame.payload);
-  } else if (topic >= static_cast<comm::SliceNumber>(Topic::kStates)) {
-    take_slice_note(frame);
-  } else {
-    notes_.take(frame);
-  }
-}
-
-void Synchroniser::take_slice_note(const comm::Frame& frame) {
-  const std::uint64_t step = frame.header.step;
-  const auto slices = static_cast<comm::SliceNumber>(program_.slices.size());
-  const comm::SliceNumber number =
-      frame.header.slice - static_cast<comm::SliceNumber>(Topic::kStates);
-  const program::SliceId slice(slices == 0 ? 0 : number % slices);
-  const std::size_t block = slices == 0 ? 0 : number / slices;
-  if (block == kAskBlock) {
-    const program::Rank from(frame.header.from);
-    owner_->keep_ask(slice, from, step, frame.payload);
-    tell(protocol::AskArrived{from, slice, step});
-  } else if (block == kRowsBlock) {
-    fetcher_->take(slice, step, frame.payload);
-    tell(protocol::RowsArrived{slice});
-  } else {
-    {
-      const Signal::Lock lock = signal_.lock();
-      gathered_[{frame.header.from, frame.header.slice}] = frame.payload;
+  const program::Rank from(frame.header.from);
+  const program::SliceId slice(frame.header.id);
+  const auto send_wanted = [&](auto wanted) {
+    jobs_->push(step, Seconds{},
+                [this, step, from, wanted] { send_parameters(from.value, step, wanted); });
+  };
+  switch (topic) {
+    case Topic::kContribution:
+      owner_->keep(slice, step, from, frame.header.samples, frame.payload, frame.rider);
+      return tell(protocol::ContributionArrived{from, slice, step});
+    case Topic::kResult:
+      AD_CHECK(slice.value < program_.slices.size()) << "a result of no slice";
+      return tell(protocol::ResultArrived{slice, step},
+                  {frame.header.samples, frame.payload, frame.rider, {}});
+    case Topic::kSums:
+    case Topic::kLambSums:
+      return take_sums(slice, topic == Topic::kLambSums, frame);
+    case Topic::kWholeSum:
+      return take_whole_sum(ir::VariableId(frame.header.id), frame);
+    case Topic::kFlag:
+      return take_flag(frame);
+    case Topic::kAsk:
+      owner_->keep_ask(slice, from, step, frame.payload);
+      return tell(protocol::AskArrived{from, slice, step});
+    case Topic::kRows:
+      fetcher_->take(slice, step, frame.payload);
+      return tell(protocol::RowsArrived{slice});
+    case Topic::kTransfer:
+      AD_CHECK(stages_ && frame.header.id < program_.transfers.size())
+          << "transfer " << frame.header.id;
+      return stages_->take(program::TransferId(frame.header.id), step, frame.payload);
+    case Topic::kStepSums:
+      return take_sums_note(from.value, step, frame.payload.to_string());
+    case Topic::kStatesWanted:
+      return jobs_->push(step, Seconds{}, [this, step] { send_states(step); });
+    case Topic::kParametersWanted:
+      return send_wanted([](const program::Slice& each) { return !each.synchronous; });
+    case Topic::kRowsWanted:
+      return send_wanted(fetched_in_step);
+    case Topic::kStagesWanted:
+      return send_wanted(elsewhere_than(from));
+    case Topic::kStates:
+    case Topic::kOwedGradients:
+    case Topic::kOwedAverages:
+    case Topic::kParameters: {
+      {
+        const Signal::Lock lock = signal_.lock();
+        gathered_[{from.value, Subject(topic, slice)}] = frame.payload;
+      }
+      return signal_.notify();
     }
-    signal_.notify();
+    default:
+      notes_.take(frame);
   }
 }
 

@@ -40,9 +40,9 @@
 #include "autodist/exec/row_fetcher.h"
 #include "autodist/exec/runner.h"
 #include "autodist/exec/signal.h"
-#include "autodist/exec/slice_notes.h"
 #include "autodist/exec/stage_link.h"
 #include "autodist/exec/trace_recorder.h"
+#include "autodist/exec/wanted_slices.h"
 #include "autodist/program/program.h"
 #include "autodist/protocol/rank.h"
 
@@ -173,11 +173,6 @@ class Synchroniser {
 
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed_of_slices(std::uint64_t step);
 
-  // Numbers of norm frames: slices first, then LAMB's, then variables without slices, then a flag.
-  [[nodiscard]] comm::SliceNumber lamb_number(program::SliceId slice) const;
-  [[nodiscard]] comm::SliceNumber whole_number(ir::VariableId variable) const;
-  [[nodiscard]] comm::SliceNumber flag_number() const;
-
   [[nodiscard]] Notes::Post poster();
   [[nodiscard]] CallPeers call_peers();
   void start_exchange(const RunnerConnections& connections);
@@ -190,10 +185,11 @@ class Synchroniser {
   [[nodiscard]] std::string values_of(const program::Slice& slice) const;
   [[nodiscard]] std::string news_of_whole() const;
   void take_sums_note(std::uint32_t from, std::uint64_t step, std::string note);
-  void take_norm_frame(const comm::Frame& frame);
-  void take_note_frame(const comm::Frame& frame);
-  void post_note(std::uint32_t to, comm::SliceNumber topic, std::uint64_t step,
-                 comm::Payload payload);
+  void take_sums(program::SliceId slice, bool lamb, const comm::Frame& frame);
+  void take_whole_sum(ir::VariableId variable, const comm::Frame& frame);
+  void take_flag(const comm::Frame& frame);
+  void take_frame(const comm::Frame& frame);
+  void post_note(std::uint32_t to, Subject subject, std::uint64_t step, comm::Payload payload);
   // What an event speaks of, for the effects that follow from it.
   struct EventBytes {
     std::int64_t samples = 0;
@@ -212,10 +208,8 @@ class Synchroniser {
   void install(ir::VariableId variable, std::uint64_t step);
   void give_rows(program::SliceId slice, program::Rank to, std::uint64_t step);
   void take_result(program::SliceId slice, std::uint64_t step, const EventBytes& bytes);
-  void post_sums(comm::SliceNumber number, std::uint64_t step, Seconds needed,
+  void post_sums(Subject subject, std::uint64_t step, Seconds needed,
                  const std::vector<SquaredSums>& sums);
-  void post_sums_to_servers(comm::SliceNumber number, std::uint64_t step,
-                            const std::vector<SquaredSums>& sums);
   void put_parts(program::SliceId slice, std::uint64_t step, bool lamb,
                  const std::vector<SquaredSums>& sums);
   // Keeps this rank's parts of norms, before the protocol hears that they are known.
@@ -227,11 +221,9 @@ class Synchroniser {
   // other ranks.
   template <typename Visit>
   void for_each_owed(std::uint32_t rank, Visit visit);
-  // Waits for notes of these senders and numbers and takes them out.
-  using NoteKey = std::pair<comm::RankNumber, comm::SliceNumber>;
+  // Waits for notes of these senders and subjects and takes them out.
+  using NoteKey = std::pair<comm::RankNumber, Subject>;
   std::map<NoteKey, comm::Payload> collect(const std::vector<NoteKey>& expected, const char* what);
-  // Numbers of notes that belong to a slice: which block of them, from Topic::kStates on.
-  [[nodiscard]] comm::SliceNumber note_number(std::size_t block, program::SliceId slice) const;
   void pull_buffers(std::uint64_t step);
   // Parameters of the slices that `wanted` accepts, from their owners into this rank's copies.
   template <typename Wanted>
@@ -241,11 +233,9 @@ class Synchroniser {
   void send_parameters(std::uint32_t to, std::uint64_t step, Wanted wanted) {
     for (const program::SliceId slice : owner_->slices()) {
       if (!wanted(program_.slice(slice))) continue;
-      post_note(to, note_number(kParametersBlock, slice), step, owner_->parameters(slice));
+      post_note(to, {Topic::kParameters, slice}, step, owner_->parameters(slice));
     }
   }
-  [[nodiscard]] comm::SliceNumber transfer_number(program::TransferId transfer) const;
-  void take_slice_note(const comm::Frame& frame);
   [[nodiscard]] comm::Payload packed_states(program::SliceId slice);
   void send_states(std::uint64_t step);
   void put_states(program::SliceId slice, const std::byte* packed,

@@ -186,7 +186,7 @@ void JobStep::choose_strategy() {
   if (request.builder == kSearch && request.file.empty() && job_.size() > 1) {
     const TrialStep what{graph_, &captured_, &bindings_, pass_options_,
                          job_options().seed + index_};
-    strategy_ = search_together(job_, what, links, name().empty(), trial_epochs_);
+    strategy_ = search_together(job_, what, links, name().empty(), trials_);
   } else {
     if (request.builder == kSearch) request.builder = kDefaultBuilder;  // nobody to talk to
     strategy_ = build_together(request, links);
@@ -241,7 +241,7 @@ void JobStep::start(comm::Transport& transport, comm::Collectives* collectives) 
   options.job_seed = job_options().seed + index_;
   options.first_step = static_cast<std::uint64_t>(first_step_);
   options.wait_limit = job_options().stall_limit;
-  options.exchange.epoch = epoch();
+  options.exchange.generation = generation();
   job_.set_pulse(options.exchange);
   options.exchange.first_contact = job_options().join_limit;
   options.trace = job_options().trace;

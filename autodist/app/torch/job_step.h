@@ -52,15 +52,15 @@ class JobStep {
   // What a checkpoint keeps of it beside the variables, at the chief: the state of the update
   // rules, and of loss scaling. REQUIRES: started.
   std::vector<NamedTensor> state();
-  // Once, before the first step. `transport` is this step's own, whose exchange has the epoch
-  // index + 1; both outlive the step.
+  // Once, before the first step. `transport` is this step's own (comm/channels.h, where there are
+  // several); both outlive the step.
   void start(comm::Transport& transport, comm::Collectives* collectives);
   // All ranks have got the same values of the variables: what is written to them from here on are
   // changes, which all make. Before start().
   void note_values();
   [[nodiscard]] exec::Runner& runner() { return *runner_; }
   // Of its exchange.
-  [[nodiscard]] std::uint32_t epoch() const { return index_ + 1 + trial_epochs_; }
+  [[nodiscard]] std::uint32_t generation() const { return 1 + trials_; }
   [[nodiscard]] std::int64_t step() const;  // of the next run
   [[nodiscard]] std::uint64_t bytes_sent() const;
   [[nodiscard]] std::uint32_t replica() const;
@@ -108,7 +108,7 @@ class JobStep {
   std::optional<ir::LossScaling> scaling_;
   TrainingStep captured_;  // named_.step as it is captured
   std::uint32_t index_;
-  std::uint32_t trial_epochs_ = 0;  // of the transport, used before the training
+  std::uint32_t trials_ = 0;  // each a generation of the transport, before the training's
   std::shared_ptr<const ir::Graph> graph_;
   strategy::Strategy strategy_;
   std::shared_ptr<const program::Program> program_;
