@@ -4,15 +4,13 @@
 #include "autodist/comm/channels.h"
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "autodist/base/check.h"
 #include "autodist/base/clock.h"
+#include "autodist/base/mutex.h"
 
 namespace autodist::comm {
 
@@ -56,14 +54,14 @@ class Channels::Shared {
   }
 
   void send(RankNumber to, Frame frame) {
-    const std::lock_guard<std::mutex> one_at_a_time(sending_);
+    const MutexLock one_at_a_time(sending_);
     transport_.send(to, std::move(frame));
   }
 
   std::optional<Frame> receive(std::uint16_t channel, Seconds timeout) {
     const Seconds end = clock_.now() + timeout;
+    MutexLock lock(mutex_);
     std::deque<Frame>& inbox = inboxes_[channel];
-    std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       if (!inbox.empty()) {
         Frame frame = std::move(inbox.front());
@@ -73,50 +71,55 @@ class Channels::Shared {
       const Seconds left = end - clock_.now();
       if (left < Seconds{0}) return std::nullopt;
       if (reading_) {
-        arrived_.wait_for(lock, std::chrono::duration<double>(left.value));
+        arrived_.wait_for(mutex_, left);
       } else {
-        read(lock, left);
+        reading_ = true;
+        lock.unlock();
+        const Arrival arrival = read(left);
+        lock.lock();
+        reading_ = false;
+        arrived_.notify_all();  // for whom it is, and for who reads next
+        if (arrival.failure) std::rethrow_exception(arrival.failure);
+        if (arrival.frame) sort_in(*arrival.frame);
       }
     }
   }
 
  private:
-  // One frame, or none within `limit`, by this thread.
-  void read(std::unique_lock<std::mutex>& lock, Seconds limit) {
-    reading_ = true;
-    lock.unlock();
+  struct Arrival {
     std::optional<Frame> frame;
+    std::exception_ptr failure;
+  };
+  // One frame, or none within `limit`, by this thread.
+  Arrival read(Seconds limit) AD_EXCLUDES(mutex_) {
     try {
-      frame = transport_.receive(limit);
+      return {transport_.receive(limit), nullptr};
     } catch (...) {
-      lock.lock();
-      reading_ = false;
-      arrived_.notify_all();
-      throw;
+      return {std::nullopt, std::current_exception()};
     }
-    lock.lock();
-    reading_ = false;
-    if (frame && frame->header.kind == FrameKind::kAlive) {
+  }
+
+  void sort_in(const Frame& frame) AD_REQUIRES(mutex_) {
+    if (frame.header.kind == FrameKind::kAlive) {
       // Of the rank, not of one of its exchanges: news only where nothing else waits.
       for (std::deque<Frame>& inbox : inboxes_) {
-        if (inbox.empty()) inbox.push_back(*frame);
+        if (inbox.empty()) inbox.push_back(frame);
       }
-    } else if (frame) {
-      const std::uint16_t channel = frame->header.channel;
-      const bool ours = frame->header.kind != FrameKind::kControl && channel < inboxes_.size();
-      (ours ? inboxes_[channel] : others_).push_back(std::move(*frame));
+      return;
     }
-    arrived_.notify_all();  // for whom it is, and for who reads next
+    const std::uint16_t channel = frame.header.channel;
+    const bool ours = frame.header.kind != FrameKind::kControl && channel < inboxes_.size();
+    (ours ? inboxes_[channel] : others_).push_back(frame);
   }
 
   Transport& transport_;
   SteadyClock clock_;
-  std::mutex sending_;
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  bool reading_ = false;
-  std::vector<std::deque<Frame>> inboxes_;  // by channel
-  std::deque<Frame> others_;
+  Mutex sending_;
+  Mutex mutex_;
+  ConditionVariable arrived_;
+  bool reading_ AD_GUARDED_BY(mutex_) = false;
+  std::vector<std::deque<Frame>> inboxes_ AD_GUARDED_BY(mutex_);  // by channel
+  std::deque<Frame> others_ AD_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Channel>> channels_;
 };
 

@@ -8,11 +8,8 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -21,6 +18,7 @@
 #include "autodist/base/background.h"
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/base/mutex.h"
 #include "autodist/comm/admission.h"
 #include "autodist/comm/assembly.h"
 #include "autodist/comm/outbox.h"
@@ -70,7 +68,7 @@ class Exchange::Impl {
  private:
   // The sending thread.
   void send_loop();
-  [[nodiscard]] std::vector<Addressed> due(Seconds now);
+  [[nodiscard]] std::vector<Addressed> due(Seconds now) AD_REQUIRES(mutex_);
   [[nodiscard]] std::vector<Addressed> to_all(FrameKind kind, const std::string& payload) const;
   void send(std::vector<Addressed> batch);
   void say_farewell();
@@ -83,8 +81,8 @@ class Exchange::Impl {
   // `frame` is the whole message.
   bool admit(Frame& frame);
   void take_acknowledgement(const Frame& frame, Seconds now);
-  void compare_clocks(RankNumber peer, Seconds left, Seconds there,
-                      Seconds now);  // REQUIRES: mutex_
+  void compare_clocks(RankNumber peer, Seconds left, Seconds there, Seconds now)
+      AD_REQUIRES(mutex_);
   void take_goodbye(const Frame& frame);
   void check_pulse(Seconds now);
   void say_news(Seconds now);
@@ -92,30 +90,31 @@ class Exchange::Impl {
   void fail_with(const std::exception_ptr& failure);
   void stop();
   [[nodiscard]] bool stopping() const;
-  [[nodiscard]] bool all_said_goodbye() const;         // REQUIRES: mutex_
-  [[nodiscard]] std::string whom_we_wait_for() const;  // REQUIRES: mutex_
+  [[nodiscard]] bool all_said_goodbye() const AD_REQUIRES(mutex_);
+  [[nodiscard]] std::string whom_we_wait_for() const AD_REQUIRES(mutex_);
 
   Transport& transport_;
   const Clock& clock_;
   const ExchangeOptions options_;
   const Handlers handlers_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable work_;   // for the sending thread
-  std::condition_variable ended_;  // for finish()
-  Outbox outbox_;
-  std::vector<Addressed> urgent_;  // acknowledgements: they bypass the window
-  ExchangeCounters counters_;
-  std::vector<std::optional<ClockDifference>> clocks_;  // by peer
-  Position position_;
-  std::vector<std::optional<Position>> positions_;  // by peer
-  bool finishing_ = false;                          // say goodbye when the outbox is empty
-  bool said_goodbye_ = false;
-  std::vector<bool> peer_said_goodbye_;
-  bool stop_ = false;
-  std::optional<std::string> farewell_;  // the reason to tell the peers when stopping
-  std::exception_ptr failure_;
-  std::function<void()> wake_;
+  mutable Mutex mutex_;
+  ConditionVariable work_;   // for the sending thread
+  ConditionVariable ended_;  // for finish()
+  Outbox outbox_ AD_GUARDED_BY(mutex_);
+  std::vector<Addressed> urgent_ AD_GUARDED_BY(mutex_);  // acknowledgements: bypass the window
+  ExchangeCounters counters_ AD_GUARDED_BY(mutex_);
+  std::vector<std::optional<ClockDifference>> clocks_ AD_GUARDED_BY(mutex_);  // by peer
+  Position position_ AD_GUARDED_BY(mutex_);
+  std::vector<std::optional<Position>> positions_ AD_GUARDED_BY(mutex_);  // by peer
+  bool finishing_ AD_GUARDED_BY(mutex_) = false;  // say goodbye when the outbox is empty
+  bool said_goodbye_ AD_GUARDED_BY(mutex_) = false;
+  std::vector<bool> peer_said_goodbye_ AD_GUARDED_BY(mutex_);
+  bool stop_ AD_GUARDED_BY(mutex_) = false;
+  // The reason to tell the peers when stopping.
+  std::optional<std::string> farewell_ AD_GUARDED_BY(mutex_);
+  std::exception_ptr failure_ AD_GUARDED_BY(mutex_);
+  std::function<void()> wake_ AD_GUARDED_BY(mutex_);
 
   // Used by the sending thread alone.
   Seconds next_heartbeat_;
@@ -127,7 +126,7 @@ class Exchange::Impl {
   std::vector<Frame> for_later_readers_;
   int untold_ = 0;  // frames that give the sender something to do
 
-  std::mutex joining_;  // a stream and the compute thread may both give up
+  Mutex joining_;  // a stream and the compute thread may both give up
   std::thread sender_;
   std::thread receiver_;
 };
@@ -166,7 +165,7 @@ Exchange::Impl::~Impl() {
 
 void Exchange::Impl::post(RankNumber to, Outgoing outgoing) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (failure_ || farewell_) return;
     AD_CHECK(!said_goodbye_) << "a message is posted after goodbye";
     outbox_.post(to, std::move(outgoing), clock_.now());
@@ -175,13 +174,13 @@ void Exchange::Impl::post(RankNumber to, Outgoing outgoing) {
 }
 
 std::exception_ptr Exchange::Impl::failure() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
 void Exchange::Impl::on_failure(std::function<void()> wake) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!failure_) {
       wake_ = std::move(wake);
       return;
@@ -191,35 +190,39 @@ void Exchange::Impl::on_failure(std::function<void()> wake) {
 }
 
 ExchangeCounters Exchange::Impl::counters() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return counters_;
 }
 
 std::optional<ClockDifference> Exchange::Impl::clock_of(RankNumber peer) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return clocks_.at(peer);
 }
 
 void Exchange::Impl::set_position(Position position) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   position_ = position;
 }
 
 std::optional<Position> Exchange::Impl::position_of(RankNumber peer) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return positions_.at(peer);
 }
 
 void Exchange::Impl::finish(Seconds limit) {
-  std::unique_lock lock(mutex_);
-  finishing_ = true;
-  work_.notify_one();
-  const bool ended = ended_.wait_for(lock, std::chrono::duration<double>(limit.value), [this] {
-    return failure_ != nullptr || (said_goodbye_ && all_said_goodbye());
-  });
-  const std::exception_ptr failure = failure_;
-  const std::string missing = ended ? "" : whom_we_wait_for();
-  lock.unlock();
+  bool ended = false;
+  std::exception_ptr failure;
+  std::string missing;
+  {
+    const MutexLock lock(mutex_);
+    finishing_ = true;
+    work_.notify_one();
+    ended = ended_.wait_for(mutex_, limit, [this]() AD_REQUIRES(mutex_) {
+      return failure_ != nullptr || (said_goodbye_ && all_said_goodbye());
+    });
+    failure = failure_;
+    if (!ended) missing = whom_we_wait_for();
+  }
   if (failure || ended) stop();
   if (failure) std::rethrow_exception(failure);
   if (ended) return;
@@ -230,7 +233,7 @@ void Exchange::Impl::finish(Seconds limit) {
 
 void Exchange::Impl::leave(const std::string& reason) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!stop_) farewell_ = reason;
   }
   stop();
@@ -238,11 +241,11 @@ void Exchange::Impl::leave(const std::string& reason) {
 
 void Exchange::Impl::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   work_.notify_one();
-  const std::lock_guard joining(joining_);
+  const MutexLock joining(joining_);
   if (sender_.joinable()) sender_.join();
   if (receiver_.joinable()) receiver_.join();
 }
@@ -250,7 +253,7 @@ void Exchange::Impl::stop() {
 void Exchange::Impl::fail_with(const std::exception_ptr& failure) {
   std::function<void()> wake;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stop_) return;
     failure_ = failure;
     farewell_ = reason_of(failure);
@@ -263,7 +266,7 @@ void Exchange::Impl::fail_with(const std::exception_ptr& failure) {
 }
 
 bool Exchange::Impl::stopping() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stop_;
 }
 
@@ -290,13 +293,12 @@ std::string Exchange::Impl::whom_we_wait_for() const {
 
 void Exchange::Impl::send_loop() {
   try {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (!stop_) {
       const Seconds now = clock_.now();
       std::vector<Addressed> batch = due(now);
       if (batch.empty()) {
-        const double wait = std::max(0.0, (next_heartbeat_ - now).value);
-        work_.wait_for(lock, std::chrono::duration<double>(wait));
+        work_.wait_for(mutex_, std::max(Seconds{0}, next_heartbeat_ - now));
         continue;
       }
       lock.unlock();
@@ -315,7 +317,11 @@ std::vector<Addressed> Exchange::Impl::due(Seconds now) {
   std::vector<Addressed> batch = std::exchange(urgent_, {});
   if (now >= next_heartbeat_) {
     next_heartbeat_ = now + options_.heartbeat;
-    for (Addressed& beat : to_all(FrameKind::kHeartbeat, "")) batch.push_back(std::move(beat));
+    for (Addressed& beat : to_all(FrameKind::kHeartbeat, "")) {
+      beat.frame.header.step = position_.step;
+      beat.frame.header.id = position_.place;
+      batch.push_back(std::move(beat));
+    }
     for (Addressed& late : outbox_.overdue(now)) batch.push_back(std::move(late));
   }
   if (!batch.empty()) return batch;
@@ -337,10 +343,6 @@ std::vector<Addressed> Exchange::Impl::to_all(FrameKind kind, const std::string&
     frame.header.kind = kind;
     frame.header.generation = options_.generation;
     frame.header.from = transport_.self();
-    if (kind == FrameKind::kHeartbeat) {
-      frame.header.step = position_.step;
-      frame.header.id = position_.place;
-    }
     frame.payload = Payload::copy_of(payload);
     batch.push_back({rank, std::move(frame)});
   }
@@ -356,7 +358,7 @@ void Exchange::Impl::send(std::vector<Addressed> batch) {
     }
     transport_.send(addressed.to, std::move(addressed.frame));
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   counters_.frames_sent += sent.frames_sent;
   counters_.payload_bytes_sent += sent.payload_bytes_sent;
 }
@@ -364,7 +366,7 @@ void Exchange::Impl::send(std::vector<Addressed> batch) {
 void Exchange::Impl::say_farewell() {
   std::optional<std::string> reason;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     reason = farewell_;
   }
   if (!reason) return;
@@ -416,13 +418,13 @@ void Exchange::Impl::take(Frame frame, Seconds now) {
     return;
   }
   if (!ours || header.id >= kIdLimit) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++counters_.frames_refused;
     return;
   }
   pulse_.heard(header, now);
   if (header.kind == FrameKind::kHeartbeat) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     positions_[header.from] = Position{header.step, header.id};
   }
   if (header.kind == FrameKind::kAcknowledge) take_acknowledgement(frame, now);
@@ -453,7 +455,7 @@ void Exchange::Impl::take_message(Frame frame, Seconds now) {
   acknowledgement.frame.header.from = transport_.self();
   acknowledgement.frame.header.samples = std::llround(now.value * kNanoseconds);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     urgent_.push_back(std::move(acknowledgement));  // for a copy too: the first may have been lost
     counters_.payload_bytes_received += first ? bytes : 0;
     counters_.duplicates_dropped += first ? 0 : 1;
@@ -470,7 +472,7 @@ void Exchange::Impl::take_acknowledgement(const Frame& frame, Seconds now) {
   const auto kind = static_cast<FrameKind>(frame.payload.data[0]);
   std::optional<Delivered> delivered;  // its payload is let go of after the lock
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     delivered = outbox_.acknowledge(header.from, kind, header.step, header.id, header.piece);
     // Which of two copies was acknowledged is not known.
     if (delivered && !delivered->again) {
@@ -497,7 +499,7 @@ void Exchange::Impl::take_goodbye(const Frame& frame) {
          frame.payload.to_string());
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     peer_said_goodbye_[frame.header.from] = true;
   }
   ended_.notify_all();
@@ -522,7 +524,7 @@ void Exchange::Impl::check_pulse(Seconds now) {
   const std::optional<RankNumber> lost = gone ? gone : pulse_.lost(now);
   if (!lost) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // When both have said goodbye, the peer may be gone while we wait for others.
     if (said_goodbye_ && peer_said_goodbye_[*lost]) {
       pulse_.excuse(*lost);

@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/base/mutex.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/exchange.h"
 
@@ -48,11 +46,11 @@ class Probe {
     Handlers handlers;
     handlers.message = [this](const Frame& frame) {
       const FrameHeader& header = frame.header;
-      if (header.kind == kAnswer) return count(answers_);
-      if (header.kind == kTell) return count(told_);
+      if (header.kind == kAnswer) return count(&Counts::answers);
+      if (header.kind == kTell) return count(&Counts::told);
       exchange().post(header.from, {kAnswer, header.step, header.id, 0, Seconds{}, frame.payload});
     };
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     exchange_ = std::make_unique<Exchange>(transport, clock, options, std::move(handlers));
     exchange_->on_failure([this] { changed_.notify_all(); });
   }
@@ -83,7 +81,7 @@ class Probe {
   // Answers until somebody tells this rank; as many pairs may be measured before.
   void wait_until_told(std::size_t pairs) {
     ++expected_;
-    wait_for(told_, expected_, limit_ * static_cast<double>(pairs));
+    wait_for(&Counts::told, expected_, limit_ * static_cast<double>(pairs));
   }
 
   // The last rank that measures tells the others.
@@ -101,6 +99,13 @@ class Probe {
  private:
   static constexpr std::size_t kPayload = 8;
 
+  // Of messages from other ranks.
+  struct Counts {
+    std::uint64_t answers = 0;
+    std::uint64_t told = 0;
+  };
+  using Count = std::uint64_t Counts::*;
+
   // Sends so many slices and waits until all are back.
   Seconds echo(RankNumber peer, MessageId slices, std::size_t bytes) {
     const std::uint64_t target = (asked_ += slices);
@@ -109,29 +114,29 @@ class Probe {
     for (MessageId slice = 0; slice < slices; ++slice) {
       exchange_->post(peer, {kAsk, step_, slice, 0, Seconds{}, payload});
     }
-    wait_for(answers_, target, limit_);
+    wait_for(&Counts::answers, target, limit_);
     ++step_;
     return clock_.now() - start;
   }
 
   // Not before it is made: its threads are faster than its constructor.
   Exchange& exchange() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return *exchange_;
   }
 
-  void count(std::uint64_t& counter) {
+  void count(Count which) {
     {
-      const std::lock_guard lock(mutex_);
-      ++counter;
+      const MutexLock lock(mutex_);
+      ++(counts_.*which);
     }
     changed_.notify_all();
   }
 
-  void wait_for(const std::uint64_t& counter, std::uint64_t target, Seconds limit) {
-    std::unique_lock lock(mutex_);
-    const bool came = changed_.wait_for(lock, std::chrono::duration<double>(limit.value), [&] {
-      return counter >= target || exchange_->failure() != nullptr;
+  void wait_for(Count which, std::uint64_t target, Seconds limit) {
+    const MutexLock lock(mutex_);
+    const bool came = changed_.wait_for(mutex_, limit, [&]() AD_REQUIRES(mutex_) {
+      return counts_.*which >= target || exchange_->failure() != nullptr;
     });
     if (exchange_->failure()) std::rethrow_exception(exchange_->failure());
     if (!came) {
@@ -147,10 +152,9 @@ class Probe {
   std::uint64_t step_ = 0;
   std::uint64_t asked_ = 0;     // slices, of all answers
   std::uint64_t expected_ = 0;  // to be told
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::uint64_t answers_ = 0;
-  std::uint64_t told_ = 0;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  Counts counts_ AD_GUARDED_BY(mutex_);
   std::unique_ptr<Exchange> exchange_;  // its threads use everything above
 };
 

@@ -109,7 +109,7 @@ void Synchroniser::Performer::operator()(const protocol::NormKnown& /*effect*/) 
   rank_.signal_.notify();
 }
 
-Synchroniser::EventBytes Synchroniser::event_bytes(CombinedSlice combined) {
+EventBytes event_bytes(CombinedSlice combined) {
   return {combined.samples, std::move(combined.payload), std::move(combined.rider),
           std::move(combined.sums)};
 }
@@ -168,7 +168,7 @@ void Synchroniser::take_result(program::SliceId slice, std::uint64_t step,
   if (slice == sums_slice_) job_sums_.put(step, std::move(said.sums));
   bool goes_in = false;
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     AD_CHECK(protocol_.expects(slice, step))
         << "a result of slice " << slice << " is of step " << step << ", which is not its turn";
     goes_in = protocol_.may_go_in(slice, step);

@@ -46,7 +46,7 @@ template <typename Event>
 void Synchroniser::tell(const Event& event, const EventBytes& bytes) {
   protocol::Effects effects;
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     protocol_.on(event, effects);
     // Whoever learns from the protocol that all ranks agree, finds what they agree on.
     for (std::size_t i = 0; i < effects.size(); ++i) {

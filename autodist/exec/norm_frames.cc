@@ -60,15 +60,18 @@ void Synchroniser::raise_flag(std::uint64_t step, bool overflow) {
 }
 
 ir::LossScale Synchroniser::await_scale(std::uint64_t step) {
-  Signal::Lock lock = signal_.lock();
-  signal_.wait(
-      lock, options_.wait_limit, [&] { return step == 0 || scaler_.is_decided(step - 1); },
-      [&] {
-        return fmt::format(
-            "step {}: not all ranks have said whether their gradients of the step "
-            "before are finite.",
-            step);
-      });
+  {
+    const MutexLock lock(signal_);
+    signal_.wait(
+        options_.wait_limit,
+        [&]() AD_REQUIRES(signal_) { return step == 0 || scaler_.is_decided(step - 1); },
+        [&] {
+          return fmt::format(
+              "step {}: not all ranks have said whether their gradients of the step "
+              "before are finite.",
+              step);
+        });
+  }
   return scaler_.scale();
 }
 
@@ -77,7 +80,11 @@ void Synchroniser::averaged(ir::VariableId variable, std::uint64_t step) {
   EventBytes bytes;
   if (const auto& part = plan_.whole[variable.value]) {
     SquaredSums sums;
-    torch::Tensor gradient = whole_[variable.value].gradient;
+    torch::Tensor gradient;
+    {
+      const MutexLock lock(signal_);
+      gradient = whole_[variable.value].gradient;
+    }
     if (gradient.defined()) {
       if (gradient.is_sparse()) gradient = gradient._values().contiguous();
       sums.first = sum_of_squares(static_cast<const std::byte*>(gradient.data_ptr()),

@@ -59,7 +59,7 @@ double clip_factor(double max_norm, double sum_of_squares) {
   return std::min(1.0, max_norm / (std::sqrt(sum_of_squares) + 1e-6));
 }
 
-Norms::Norms(std::vector<std::uint32_t> parts) {
+Norms::Norms(std::vector<std::uint32_t> parts, Signal& signal) : signal_(signal) {
   for (std::vector<Entry>& entries : entries_) {
     for (const std::uint32_t count : parts) {
       entries.push_back({kNoStep, std::vector<SquaredSums>(count), std::vector<bool>(count)});
@@ -68,7 +68,7 @@ Norms::Norms(std::vector<std::uint32_t> parts) {
 }
 
 void Norms::put(std::uint64_t step, NormPart part, SquaredSums sums) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(signal_);
   Entry& entry = entries_[step % 2].at(part.norm.value);
   if (entry.step != step) {
     const bool complete = std::all_of(entry.present.begin(), entry.present.end(),
@@ -85,7 +85,7 @@ void Norms::put(std::uint64_t step, NormPart part, SquaredSums sums) {
 }
 
 SquaredSums Norms::total(std::uint64_t step, NormId norm) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(signal_);
   const Entry& entry = entries_[step % 2].at(norm.value);
   const bool complete =
       std::all_of(entry.present.begin(), entry.present.end(), [](bool present) { return present; });

@@ -31,7 +31,7 @@ void Notes::take(const comm::Frame& frame) {
     return;
   }
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     done_.insert(frame.header.from);
   }
   signal_.notify();
@@ -39,14 +39,14 @@ void Notes::take(const comm::Frame& frame) {
 
 void Notes::keep(Subject subject, std::uint64_t step, std::uint32_t from, std::string note) {
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     if (subject.topic == Topic::kOutcome) forget_outcomes(step);
     notes_[{subject, step}][from] = std::move(note);
   }
   signal_.notify();
 }
 
-// Those of steps that every rank has done, by now: nobody has asked for them. REQUIRES: the lock.
+// Those of steps that every rank has done, by now: nobody has asked for them.
 void Notes::forget_outcomes(std::uint64_t step) {
   const std::uint64_t open = program_.staleness() + 2;
   for (auto note = notes_.lower_bound({Topic::kOutcome, 0});
@@ -57,9 +57,9 @@ void Notes::forget_outcomes(std::uint64_t step) {
 
 std::map<std::uint32_t, std::string> Notes::collect(Subject subject, std::uint64_t step,
                                                     const std::vector<std::uint32_t>& ranks) {
-  Signal::Lock lock = signal_.lock();
+  MutexLock lock(signal_);
   const auto key = std::make_pair(subject, step);
-  calls_.wait(lock, [&] {
+  calls_.wait(lock, [&]() AD_REQUIRES(signal_) {
     std::vector<std::uint32_t> missing;
     const auto& there = notes_[key];
     std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(missing),
@@ -157,12 +157,13 @@ void Notes::wait_for_the_end() { wait_until_done(computing_); }
 
 // Training takes as long as it takes; a peer that is lost ends the wait.
 void Notes::wait_until_done(const std::vector<std::uint32_t>& ranks) {
-  Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   signal_.wait(
-      lock, kYears,
-      [&] {
+      kYears,
+      [&]() AD_REQUIRES(signal_) {
         return std::all_of(ranks.begin(), ranks.end(),
-                           [&](std::uint32_t rank) { return done_.count(rank) != 0; });
+                           [&](std::uint32_t rank)
+                               AD_REQUIRES(signal_) { return done_.count(rank) != 0; });
       },
       [] { return std::string("run: nobody finished."); });
 }

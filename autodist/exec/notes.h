@@ -76,7 +76,7 @@ class Notes {
   // To every other computing rank, and to itself.
   void give_all(Subject subject, std::uint64_t step, const std::string& note);
   void keep(Subject subject, std::uint64_t step, std::uint32_t from, std::string note);
-  void forget_outcomes(std::uint64_t step);
+  void forget_outcomes(std::uint64_t step) AD_REQUIRES(signal_);
   // Those of these ranks, by rank; waits for the last.
   std::map<std::uint32_t, std::string> collect(Subject subject, std::uint64_t step,
                                                const std::vector<std::uint32_t>& ranks);
@@ -88,10 +88,10 @@ class Notes {
   Calls& calls_;
   Post post_;
   std::vector<std::uint32_t> computing_;  // ranks
-  // Guarded by the signal's lock. Open at a time: two steps, and as many more as the program's
-  // staleness.
-  std::map<std::pair<Subject, std::uint64_t>, std::map<std::uint32_t, std::string>> notes_;
-  std::set<std::uint32_t> done_;  // ranks
+  // Open at a time: two steps, and as many more as the program's staleness.
+  std::map<std::pair<Subject, std::uint64_t>, std::map<std::uint32_t, std::string>> notes_
+      AD_GUARDED_BY(signal_);
+  std::set<std::uint32_t> done_ AD_GUARDED_BY(signal_);  // ranks
   // By the calling thread alone.
   std::uint64_t shared_step_ = 0;
   std::uint32_t shares_ = 0;  // at that step

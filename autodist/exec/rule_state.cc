@@ -160,14 +160,14 @@ void Synchroniser::send_states(std::uint64_t step) {
 
 std::map<Synchroniser::NoteKey, comm::Payload> Synchroniser::collect(
     const std::vector<NoteKey>& expected, const char* what) {
-  Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   std::size_t there = 0;
   signal_.wait(
-      lock, options_.wait_limit,
-      [&] {
-        there = static_cast<std::size_t>(
-            std::count_if(expected.begin(), expected.end(),
-                          [&](const NoteKey& key) { return gathered_.count(key) != 0; }));
+      options_.wait_limit,
+      [&]() AD_REQUIRES(signal_) {
+        there = static_cast<std::size_t>(std::count_if(
+            expected.begin(), expected.end(),
+            [&](const NoteKey& key) AD_REQUIRES(signal_) { return gathered_.count(key) != 0; }));
         return there == expected.size();
       },
       [&] {

@@ -32,7 +32,8 @@ class SideStreams {
   void wait_for_start(std::uint64_t step);
 
   Synchroniser& synchroniser_;
-  std::uint64_t steps_started_ = 0;  // guarded by the signal's lock
+  Signal& signal_;  // the synchroniser's
+  std::uint64_t steps_started_ AD_GUARDED_BY(signal_) = 0;
   std::vector<std::thread> threads_;
 };
 

@@ -59,8 +59,8 @@ Synchroniser::Synchroniser(const program::Program& program, program::Rank self,
       job_(program),
       protocol_(job_, self, options.first_step),
       plan_(program, job_),
-      norms_(job_.norms.parts),
-      scaler_(program::loss_scaling_of(program), options.first_step),
+      norms_(job_.norms.parts, signal_),
+      scaler_(program::loss_scaling_of(program), options.first_step, signal_),
       needed_(first_needs(program)),
       whole_(program.variables.size()),
       calls_(program, self, options.first_step, options.wait_limit, signal_, call_peers()),
@@ -186,7 +186,7 @@ void Synchroniser::contribute(ir::VariableId variable, const torch::Tensor& grad
     contributor_->take(variable, gradient, samples);
     std::vector<program::SliceId> complete;
     {
-      const Signal::Lock lock = signal_.lock();
+      const MutexLock lock(signal_);
       protocol_.gradient_complete(variable,
                                   [&](program::SliceId slice) { complete.push_back(slice); });
     }
@@ -197,7 +197,7 @@ void Synchroniser::contribute(ir::VariableId variable, const torch::Tensor& grad
     return;
   }
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     Whole& whole = whole_[variable.value];
     const bool rows = ir::trained_by_rows(program_.graph->variable(variable));
     whole.gradient = samples == 0 ? torch::Tensor()
@@ -285,7 +285,7 @@ void Synchroniser::take_frame(const comm::Frame& frame) {
     case Topic::kOwedAverages:
     case Topic::kParameters: {
       {
-        const Signal::Lock lock = signal_.lock();
+        const MutexLock lock(signal_);
         gathered_[{from.value, Subject(topic, slice)}] = frame.payload;
       }
       return signal_.notify();
@@ -306,20 +306,22 @@ void Synchroniser::fetch(ir::VariableId variable, const std::vector<torch::Tenso
 }
 
 void Synchroniser::await_version(ir::VariableId variable, std::uint64_t version) {
-  Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   signal_.wait(
-      lock, options_.wait_limit, [&] { return protocol_.version(variable) >= version; },
-      [&] { return describe_wait(variable); });
+      options_.wait_limit,
+      [&]() AD_REQUIRES(signal_) { return protocol_.version(variable) >= version; },
+      [&]() AD_REQUIRES(signal_) { return describe_wait(variable); });
 }
 
 bool Synchroniser::hold(ir::VariableId variable, std::uint64_t step) {
   bool was_open = false;
   {
-    Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     was_open = protocol_.is_open(variable, step);
     signal_.wait(
-        lock, options_.wait_limit, [&] { return protocol_.is_open(variable, step); },
-        [&] { return describe_wait(variable); });
+        options_.wait_limit,
+        [&]() AD_REQUIRES(signal_) { return protocol_.is_open(variable, step); },
+        [&]() AD_REQUIRES(signal_) { return describe_wait(variable); });
     protocol::Effects none;
     protocol_.on(protocol::Held{variable}, none);
   }
@@ -350,14 +352,14 @@ void Synchroniser::reload(const std::vector<ir::VariableId>& variables, std::uin
       owner_->reload(variable, static_cast<const std::byte*>(values.data_ptr()));
     }
     {
-      const Signal::Lock lock = signal_.lock();
+      const MutexLock lock(signal_);
       *done = true;
     }
     signal_.notify();
   });
-  Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   signal_.wait(
-      lock, options_.wait_limit, [&] { return *done; },
+      options_.wait_limit, [&] { return *done; },
       [] { return std::string("run: the merging thread does not come to new values."); });
 }
 

@@ -48,6 +48,14 @@
 
 namespace autodist::exec {
 
+// What an event speaks of, for the effects that follow from it.
+struct EventBytes {
+  std::int64_t samples = 0;
+  comm::Payload payload;
+  std::string rider;
+  std::vector<SquaredSums> sums;
+};
+
 class Synchroniser {
  public:
   // `program`, `connections`, `options` and `trace` outlive it.
@@ -176,8 +184,8 @@ class Synchroniser {
   [[nodiscard]] Notes::Post poster();
   [[nodiscard]] CallPeers call_peers();
   void start_exchange(const RunnerConnections& connections);
-  [[nodiscard]] std::string name_of(program::SliceId slice) const;         // of its first shard
-  [[nodiscard]] std::string describe_wait(ir::VariableId variable) const;  // REQUIRES: the lock
+  [[nodiscard]] std::string name_of(program::SliceId slice) const;  // of its first shard
+  [[nodiscard]] std::string describe_wait(ir::VariableId variable) const AD_REQUIRES(signal_);
   void trace_delivery(const comm::Delivery& delivery);
   void send_contribution(program::SliceId slice, std::uint64_t step, std::int64_t samples,
                          const comm::Payload& payload);
@@ -190,18 +198,10 @@ class Synchroniser {
   void take_flag(const comm::Frame& frame);
   void take_frame(const comm::Frame& frame);
   void post_note(std::uint32_t to, Subject subject, std::uint64_t step, comm::Payload payload);
-  // What an event speaks of, for the effects that follow from it.
-  struct EventBytes {
-    std::int64_t samples = 0;
-    comm::Payload payload;
-    std::string rider;
-    std::vector<SquaredSums> sums;
-  };
   class Performer;
   // Tells the protocol and performs what follows, on the caller's thread. The bytes are stored.
   template <typename Event>
   void tell(const Event& event, const EventBytes& bytes = {});
-  [[nodiscard]] static EventBytes event_bytes(CombinedSlice combined);
   void merge(const protocol::Merge& effect);
   void measure(program::SliceId slice, std::uint64_t step);
   void update_slice(program::SliceId slice, std::uint64_t step);
@@ -248,7 +248,7 @@ class Synchroniser {
   TraceRecorder& trace_;
   Signal signal_;
   protocol::Job job_;
-  protocol::RankProtocol protocol_;  // guarded by the signal's lock
+  protocol::RankProtocol protocol_ AD_GUARDED_BY(signal_);
   NormPlan plan_;
   Norms norms_;
   LossScaler scaler_;
@@ -263,8 +263,8 @@ class Synchroniser {
   std::unique_ptr<Owner> owner_;
   std::unique_ptr<Contributor> contributor_;
   std::unique_ptr<RowFetcher> fetcher_;
-  std::vector<Whole> whole_;                   // by variable; guarded by the signal's lock
-  std::map<NoteKey, comm::Payload> gathered_;  // states and what is owed; likewise
+  std::vector<Whole> whole_ AD_GUARDED_BY(signal_);                   // by variable
+  std::map<NoteKey, comm::Payload> gathered_ AD_GUARDED_BY(signal_);  // states, what is owed
   std::atomic<std::uint64_t> note_bytes_{0};  // of notes that are no slice's; no part of counters()
   Calls calls_;
   Notes notes_;

@@ -15,7 +15,7 @@ namespace {
 
 // A lost peer ends the library's connections at once; which one it was the exchange says some
 // heartbeats later, and that is the better answer.
-[[noreturn]] void rethrow_with_culprit(const Signal& signal, Seconds patience) {
+[[noreturn]] void rethrow_with_culprit(Signal& signal, Seconds patience) {
   constexpr Seconds kPause{0.01};
   for (Seconds waited; waited < patience && !signal.failure(); waited += kPause) {
     std::this_thread::sleep_for(std::chrono::duration<double>(kPause.value));
@@ -28,22 +28,25 @@ namespace {
 
 void Synchroniser::all_reduce(program::CollectiveId id, std::uint64_t step) {
   const program::Collective& collective = program_.collectives[id.value];
+  std::vector<torch::Tensor> gradients;
+  std::int64_t samples = 0;
   {
-    Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     signal_.wait(
-        lock, options_.wait_limit,
-        [&] {
+        options_.wait_limit,
+        [&]() AD_REQUIRES(signal_) {
           return std::all_of(collective.variables.begin(), collective.variables.end(),
-                             [&](ir::VariableId v) { return whole_[v.value].contributed > step; });
+                             [&](ir::VariableId v) AD_REQUIRES(signal_) {
+                               return whole_[v.value].contributed > step;
+                             });
         },
         [&] { return fmt::format("all-reduce {}: gradients are missing at step {}.", id, step); });
+    for (const ir::VariableId v : collective.variables) {
+      gradients.push_back(whole_[v.value].gradient);
+    }
+    samples = whole_[collective.variables.front().value].samples;
   }
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
-  std::vector<torch::Tensor> gradients;
-  for (const ir::VariableId v : collective.variables) {
-    gradients.push_back(whole_[v.value].gradient);
-  }
-  const std::int64_t samples = whole_[collective.variables.front().value].samples;
   LibraryAllReduce::Average average;
   try {
     average = all_reduces_[id.value].run(gradients, samples, step);
@@ -52,7 +55,7 @@ void Synchroniser::all_reduce(program::CollectiveId id, std::uint64_t step) {
                          options_.exchange.heartbeat * (options_.exchange.missed_heartbeats + 1));
   }
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       Whole& whole = whole_[collective.variables[i].value];
       whole.gradient = average.gradients[i];
@@ -67,17 +70,20 @@ void Synchroniser::all_reduce(program::CollectiveId id, std::uint64_t step) {
 }
 
 void Synchroniser::update(ir::VariableId variable, std::uint64_t step) {
-  Whole& whole = whole_[variable.value];
+  Whole whole;
   {
-    Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     signal_.wait(
-        lock, options_.wait_limit, [&] { return protocol_.may_update(variable, step); },
-        [&] {
+        options_.wait_limit,
+        [&]() AD_REQUIRES(signal_) { return protocol_.may_update(variable, step); },
+        [&]() AD_REQUIRES(signal_) {
           return fmt::format("update: variable '{}' at step {}: gradient {}, {}.",
                              program_.graph->variable(variable).name, step,
                              protocol_.is_averaged(variable, step) ? "complete" : "missing",
                              protocol_.is_released(variable) ? "released" : "still read");
         });
+    Whole& here = whole_[variable.value];
+    whole = std::exchange(here, {here.contributed, {}, 0, {}});
   }
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
   variables_->update_whole(variable, step, std::move(whole.gradient), whole.samples, whole.news);
