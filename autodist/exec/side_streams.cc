@@ -10,8 +10,8 @@
 namespace autodist::exec {
 
 SideStreams::SideStreams(const program::Program& program, program::Rank rank,
-                         std::uint64_t first_step, Synchroniser& synchroniser)
-    : synchroniser_(synchroniser), signal_(synchroniser.signal()) {
+                         std::uint64_t first_step, Engine& engine)
+    : engine_(engine), signal_(engine.signal()) {
   for (const program::Stream& stream : role_of(program, rank).streams) {
     if (stream.kind == program::StreamKind::kCompute || stream.instructions.empty()) continue;
     threads_.emplace_back([this, &stream, first_step] { run(stream, first_step); });
@@ -39,15 +39,15 @@ void SideStreams::run(const program::Stream& stream, std::uint64_t first_step) {
       wait_for_start(step);
       for (const program::Instruction& instruction : stream.instructions) {
         if (const auto* reduce = std::get_if<program::AllReduce>(&instruction)) {
-          synchroniser_.all_reduce(reduce->collective, step);
+          engine_.whole().all_reduce(reduce->collective, step);
         } else if (const auto* update = std::get_if<program::Update>(&instruction)) {
-          synchroniser_.update(update->variable, step);
+          engine_.whole().update(update->variable, step);
         }
       }
     }
   } catch (...) {
     // The failure that ended the wait, or the first one.
-    if (!signal_.failure()) synchroniser_.abort(std::current_exception());
+    if (!signal_.failure()) engine_.abort(std::current_exception());
   }
 }
 

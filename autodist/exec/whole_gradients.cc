@@ -1,5 +1,4 @@
-// The synchroniser's gradients that no slice carries: a library all-reduces them, in the Program's
-// order, and every rank updates the variable by itself.
+#include "autodist/exec/whole_gradients.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,7 +7,10 @@
 #include <utility>
 
 #include "autodist/base/error.h"
-#include "autodist/exec/effects.h"
+#include "autodist/capture/torch_types.h"
+#include "autodist/exec/contributor.h"
+#include "autodist/exec/optimizer_kernels.h"
+#include "autodist/ir/rows.h"
 
 namespace autodist::exec {
 namespace {
@@ -26,7 +28,60 @@ namespace {
 
 }  // namespace
 
-void Synchroniser::all_reduce(program::CollectiveId id, std::uint64_t step) {
+WholeGradients::WholeGradients(const program::Program& program,
+                               const RunnerConnections& connections, const RunnerOptions& options,
+                               RankSlices& slices, const StepNews& news, SliceDriver& driver,
+                               Signal& signal, TraceRecorder& trace)
+    : program_(program),
+      options_(options),
+      slices_(slices),
+      news_(news),
+      driver_(driver),
+      signal_(signal),
+      trace_(trace),
+      whole_(program.variables.size()) {
+  for (std::size_t i = 0; i < program.collectives.size(); ++i) {
+    all_reduces_.emplace_back(program, program::CollectiveId(i), connections.collectives,
+                              options.job_seed);
+  }
+}
+
+void WholeGradients::contribute(ir::VariableId variable, const torch::Tensor& gradient,
+                                std::uint64_t step, std::int64_t samples) {
+  {
+    const MutexLock lock(signal_);
+    Whole& whole = whole_[variable.value];
+    const bool rows = ir::trained_by_rows(program_.graph->variable(variable));
+    whole.gradient = samples == 0 ? torch::Tensor()
+                     : rows && gradient.is_sparse()
+                         ? gradient.coalesce()
+                         : row_major(gradient, slices_.variables.tensor(variable).scalar_type());
+    whole.samples = samples;
+    whole.news = news_.news_of(variable);
+    whole.contributed = step + 1;
+  }
+  signal_.notify();
+  if (!program_.plan(variable).collective) averaged(variable, step);
+}
+
+// Every computing rank has the same averaged gradient, and adds its part of the norm by itself.
+void WholeGradients::averaged(ir::VariableId variable, std::uint64_t step) {
+  if (!slices_.plan.whole[variable.value]) return driver_.averaged(variable, step, {});
+  torch::Tensor gradient;
+  {
+    const MutexLock lock(signal_);
+    gradient = whole_[variable.value].gradient;
+  }
+  SquaredSums sums;
+  if (gradient.defined()) {
+    if (gradient.is_sparse()) gradient = gradient._values().contiguous();
+    sums.first = sum_of_squares(static_cast<const std::byte*>(gradient.data_ptr()),
+                                dtype_of(gradient.scalar_type()), gradient.numel());
+  }
+  driver_.averaged(variable, step, {sums});
+}
+
+void WholeGradients::all_reduce(program::CollectiveId id, std::uint64_t step) {
   const program::Collective& collective = program_.collectives[id.value];
   std::vector<torch::Tensor> gradients;
   std::int64_t samples = 0;
@@ -69,30 +124,23 @@ void Synchroniser::all_reduce(program::CollectiveId id, std::uint64_t step) {
   for (const ir::VariableId v : collective.variables) averaged(v, step);
 }
 
-void Synchroniser::update(ir::VariableId variable, std::uint64_t step) {
+void WholeGradients::update(ir::VariableId variable, std::uint64_t step) {
+  driver_.await_update(variable, step);
   Whole whole;
   {
     const MutexLock lock(signal_);
-    signal_.wait(
-        options_.wait_limit,
-        [&]() AD_REQUIRES(signal_) { return protocol_.may_update(variable, step); },
-        [&]() AD_REQUIRES(signal_) {
-          return fmt::format("update: variable '{}' at step {}: gradient {}, {}.",
-                             program_.graph->variable(variable).name, step,
-                             protocol_.is_averaged(variable, step) ? "complete" : "missing",
-                             protocol_.is_released(variable) ? "released" : "still read");
-        });
     Whole& here = whole_[variable.value];
     whole = std::exchange(here, {here.contributed, {}, 0, {}});
   }
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
-  variables_->update_whole(variable, step, std::move(whole.gradient), whole.samples, whole.news);
+  slices_.variables.update_whole(variable, step, std::move(whole.gradient), whole.samples,
+                                 whole.news);
   if (trace_.enabled()) {
     trace_.add(program::Activity::kUpdate, program::StreamKind::kCollective, step,
                program_.graph->variable(variable).name, ir::bytes_of(*program_.graph, variable),
                start);
   }
-  tell(protocol::UpdatedHere{variable});
+  driver_.updated(variable);
 }
 
 }  // namespace autodist::exec
