@@ -6,8 +6,8 @@
 
 namespace autodist::comm {
 
-bool Admission::admit(std::uint64_t step, SliceNumber slice) {
-  AD_CHECK(slice < kSliceLimit) << "slice " << slice;
+bool Admission::admit(std::uint64_t step, MessageId id) {
+  AD_CHECK(id < kIdLimit) << "id " << id;
   if (came_.empty() || step >= oldest_ + came_.size() + kStepsApart) {
     came_.clear();
     oldest_ = step < kStepsApart ? 0 : step - kStepsApart + 1;
@@ -18,18 +18,18 @@ bool Admission::admit(std::uint64_t step, SliceNumber slice) {
     came_.pop_front();
     ++oldest_;
   }
-  std::vector<bool>& slices = came_[step - oldest_];
-  if (slice >= slices.size()) slices.resize(std::max<std::size_t>(slice + 1, 64));
-  const bool first = !slices[slice];
-  slices[slice] = true;
+  std::vector<bool>& ids = came_[step - oldest_];
+  if (id >= ids.size()) ids.resize(std::max<std::size_t>(id + 1, 64));
+  const bool first = !ids[id];
+  ids[id] = true;
   return first;
 }
 
-bool Admission::came(std::uint64_t step, SliceNumber slice) const {
+bool Admission::came(std::uint64_t step, MessageId id) const {
   if (came_.empty() || step >= oldest_ + came_.size()) return false;
   if (step < oldest_) return true;
-  const std::vector<bool>& slices = came_[step - oldest_];
-  return slice < slices.size() && slices[slice];
+  const std::vector<bool>& ids = came_[step - oldest_];
+  return id < ids.size() && ids[id];
 }
 
 }  // namespace autodist::comm

@@ -37,13 +37,13 @@ TEST(Admission, AJumpFarAheadForgetsEverythingBefore) {
 TEST(Admission, AgreesWithASetThatNeverForgets) {
   std::mt19937 random(5);
   Admission admission;
-  std::set<std::pair<std::uint64_t, SliceNumber>> all;
+  std::set<std::pair<std::uint64_t, MessageId>> all;
   std::uint64_t newest = 0;
   for (int frame = 0; frame < 20'000; ++frame) {
     if (random() % 50 == 0) newest += random() % 5;
     const std::uint64_t back = random() % kStepsApart;
     const std::uint64_t step = newest < back ? 0 : newest - back;
-    const SliceNumber slice = random() % 200;
+    const MessageId slice = random() % 200;
     EXPECT_EQ(admission.admit(step, slice), all.insert({step, slice}).second);
   }
 }

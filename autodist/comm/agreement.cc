@@ -26,16 +26,17 @@ constexpr std::size_t kChunksOnTheWay = 8;
 constexpr std::uint64_t kLargestMessage = std::uint64_t{1} << 40;
 constexpr RankNumber kHub = 0;
 constexpr Seconds kNextLook{0.2};
-constexpr Seconds kDeaf{1};      // between two looks
+constexpr Seconds kDeaf{1};    // between two looks
 constexpr Seconds kUnread{2};  // the last frame of a rank that has gone is read sooner
 
 ControlRole role_of(const Frame& frame) { return static_cast<ControlRole>(frame.header.step); }
 
-void say_goodbye(Transport& transport, RankNumber to, std::uint32_t exchange,
-                 const std::string& reason) {
+void say_goodbye(Transport& transport, RankNumber to, std::uint32_t generation,
+                 std::uint16_t channel, const std::string& reason) {
   Frame goodbye;
   goodbye.header.kind = FrameKind::kGoodbye;
-  goodbye.header.epoch = exchange;
+  goodbye.header.generation = generation;
+  goodbye.header.channel = channel;
   goodbye.payload = Payload::copy_of(reason);
   transport.send(to, std::move(goodbye));
 }
@@ -44,8 +45,8 @@ void say_goodbye(Transport& transport, RankNumber to, std::uint32_t exchange,
 class Conversation {
  public:
   Conversation(Transport& transport, const std::string& what, Seconds limit,
-               std::uint32_t exchange = 0)
-      : transport_(transport), what_(what), limit_(limit), exchange_(exchange) {}
+               std::uint32_t generation = 0)
+      : transport_(transport), what_(what), limit_(limit), generation_(generation) {}
   Conversation(const Conversation&) = delete;
   Conversation& operator=(const Conversation&) = delete;
   ~Conversation() {
@@ -85,7 +86,7 @@ class Conversation {
   Transport& transport_;
   const std::string& what_;
   Seconds limit_;
-  std::uint32_t exchange_;  // epoch that none of the others may have come to; 0: whichever
+  std::uint32_t generation_;  // that none of the others may have come to; 0: whichever
   SteadyClock clock_;
   std::vector<Frame> later_;
 };
@@ -203,7 +204,7 @@ Frame Conversation::next(Want want, const std::vector<RankNumber>& accepted,
                       std::find(accepted.begin(), accepted.end(), header.from) != accepted.end();
     if (ours) return std::move(*frame);
     check_stays(header, missing);
-    if (header.kind != FrameKind::kHeartbeat) later_.push_back(std::move(*frame));
+    if (!is_sign_of_life(header.kind)) later_.push_back(std::move(*frame));
   }
 }
 
@@ -229,14 +230,14 @@ void Conversation::check_life(const std::map<RankNumber, Seconds>& heard,
 // Frames of a rank keep their order, so one whose exchange is heard does not come here any more.
 // It is told why this rank leaves, which is not in that exchange.
 void Conversation::check_stays(const FrameHeader& header, const std::vector<RankNumber>& missing) {
-  const bool went_on = exchange_ != 0 && header.kind != FrameKind::kControl &&
-                       header.epoch >= exchange_ &&
+  const bool went_on = generation_ != 0 && header.kind != FrameKind::kControl &&
+                       header.generation >= generation_ &&
                        std::find(missing.begin(), missing.end(), header.from) != missing.end();
   if (!went_on) return;
   const std::string reason = fmt::format(
       "rank {} called {}, rank {} is at its first step. Every rank calls it before that.",
       transport_.self(), what_, header.from);
-  say_goodbye(transport_, header.from, header.epoch, reason);
+  say_goodbye(transport_, header.from, header.generation, header.channel, reason);
   fail(ErrorCode::kUsage, "{}", reason);
 }
 
@@ -319,8 +320,8 @@ std::vector<std::string> all_gather(Transport& transport, const std::string& byt
   return messages;
 }
 
-void meet(Transport& transport, const std::string& what, std::uint32_t exchange, Seconds limit) {
-  Conversation conversation(transport, what, limit, exchange);
+void meet(Transport& transport, const std::string& what, std::uint32_t generation, Seconds limit) {
+  Conversation conversation(transport, what, limit, generation);
   if (transport.self() != kHub) {
     conversation.send({kHub}, "");
     conversation.receive({kHub});
@@ -331,9 +332,9 @@ void meet(Transport& transport, const std::string& what, std::uint32_t exchange,
   conversation.send(others, "");
 }
 
-void leave(Transport& transport, std::uint32_t exchange, const std::string& reason) {
+void leave(Transport& transport, std::uint32_t generation, const std::string& reason) {
   for (RankNumber rank = 0; rank < transport.size(); ++rank) {
-    if (rank != transport.self()) say_goodbye(transport, rank, exchange, reason);
+    if (rank != transport.self()) say_goodbye(transport, rank, generation, 0, reason);
   }
 }
 

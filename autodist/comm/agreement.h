@@ -29,9 +29,9 @@ std::string broadcast(Transport& transport, RankNumber root, const std::string& 
 std::vector<std::string> all_gather(Transport& transport, const std::string& bytes,
                                     const std::string& what, Seconds limit);
 
-// Returns when all ranks have called it. A rank that is heard in an exchange of the epoch
-// `exchange` or a later one will not: Error(kUsage) that names both and `what`, at that rank, too.
-void meet(Transport& transport, const std::string& what, std::uint32_t exchange, Seconds limit);
+// Returns when all ranks have called it. A rank that is heard in an exchange of this generation
+// or a later one will not: Error(kUsage) that names both and `what`, at that rank, too.
+void meet(Transport& transport, const std::string& what, std::uint32_t generation, Seconds limit);
 
 // Throws Error(kUsage) at every rank, with both sides' digest and summary and the ranks that hold
 // them, unless all ranks give the same digest.
@@ -39,7 +39,7 @@ void agree(Transport& transport, const std::string& what, const Digest& digest,
            const std::string& summary, Seconds limit);
 
 // Tells the others why this rank leaves: those that wait for it here, and those that are in the
-// exchange of this epoch already. Does not wait.
-void leave(Transport& transport, std::uint32_t exchange, const std::string& reason);
+// exchange of this generation already. Does not wait.
+void leave(Transport& transport, std::uint32_t generation, const std::string& reason);
 
 }  // namespace autodist::comm

@@ -140,7 +140,7 @@ TEST(Agreement, SlicesOfARankThatIsAlreadyFurtherWaitForTheirReader) {
   InProcessHub hub(2);
   const auto chief = hub.connect(0);
   const auto other = hub.connect(1);
-  other->send(0, {{FrameKind::kContribute, 1, 0, 1, 1, 1}, Payload::copy_of("early")});
+  other->send(0, {{FrameKind::kFirstMessage, 1, 0, 1, 1, 1}, Payload::copy_of("early")});
   auto there = std::async(std::launch::async, [&] { all_gather(*other, "b", "plan", kLimit); });
   EXPECT_EQ(all_gather(*chief, "a", "plan", kLimit), (std::vector<std::string>{"a", "b"}));
   there.get();

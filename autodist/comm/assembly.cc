@@ -26,7 +26,7 @@ std::uint16_t pieces_of(std::size_t bytes, Bytes piece) {
 
 Assembly::Taken Assembly::add(const Frame& frame) {
   const FrameHeader& header = frame.header;
-  const auto entry = wholes_.try_emplace({header.from, header.kind, header.step, header.slice});
+  const auto entry = wholes_.try_emplace({header.from, header.kind, header.step, header.id});
   Whole& whole = entry.first->second;
   if (entry.second) {
     // Not written to before a piece comes: what is only announced takes no memory.

@@ -36,7 +36,7 @@ class Assembly {
   Taken add(const Frame& frame);
 
  private:
-  using Key = std::tuple<RankNumber, FrameKind, std::uint64_t, SliceNumber>;
+  using Key = std::tuple<RankNumber, FrameKind, std::uint64_t, MessageId>;
   struct Whole {
     std::shared_ptr<std::byte[]> bytes;
     std::size_t size = 0;    // known with the last piece

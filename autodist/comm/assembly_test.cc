@@ -14,7 +14,7 @@ constexpr Bytes kPiece{4};
 
 Frame piece(std::uint16_t number, std::uint16_t pieces, const std::string& bytes,
             RankNumber from = 1) {
-  FrameHeader header{FrameKind::kNote, 1, 3, 7, from, 0};
+  FrameHeader header{FrameKind{19}, 1, 3, 7, from, 0};
   header.piece = number;
   header.pieces = pieces;
   return {header, Payload::copy_of(bytes)};

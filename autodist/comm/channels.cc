@@ -4,21 +4,19 @@
 #include "autodist/comm/channels.h"
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "autodist/base/check.h"
 #include "autodist/base/clock.h"
+#include "autodist/base/mutex.h"
 
 namespace autodist::comm {
 
 class Channels::Channel final : public Transport {
  public:
-  Channel(Shared& shared, std::uint32_t epoch) : shared_(shared), epoch_(epoch) {}
+  Channel(Shared& shared, std::uint16_t number) : shared_(shared), number_(number) {}
 
   [[nodiscard]] RankNumber self() const override;
   [[nodiscard]] RankNumber size() const override;
@@ -31,13 +29,13 @@ class Channels::Channel final : public Transport {
 
  private:
   Shared& shared_;
-  std::uint32_t epoch_;
+  std::uint16_t number_;
 };
 
 class Channels::Shared {
  public:
-  Shared(Transport& transport, std::uint32_t count) : transport_(transport), inboxes_(count) {
-    for (std::uint32_t i = 1; i <= count; ++i) {
+  Shared(Transport& transport, std::uint16_t count) : transport_(transport), inboxes_(count) {
+    for (std::uint16_t i = 0; i < count; ++i) {
       channels_.push_back(std::make_unique<Channel>(*this, i));
     }
   }
@@ -50,20 +48,20 @@ class Channels::Shared {
   Shared& operator=(const Shared&) = delete;
 
   [[nodiscard]] const Transport& transport() const { return transport_; }
-  Channel& channel(std::uint32_t epoch) {
-    AD_CHECK(1 <= epoch && epoch <= channels_.size()) << "channel " << epoch;
-    return *channels_[epoch - 1];
+  Channel& channel(std::uint16_t number) {
+    AD_CHECK(number < channels_.size()) << "channel " << number;
+    return *channels_[number];
   }
 
   void send(RankNumber to, Frame frame) {
-    const std::lock_guard<std::mutex> one_at_a_time(sending_);
+    const MutexLock one_at_a_time(sending_);
     transport_.send(to, std::move(frame));
   }
 
-  std::optional<Frame> receive(std::uint32_t epoch, Seconds timeout) {
+  std::optional<Frame> receive(std::uint16_t channel, Seconds timeout) {
     const Seconds end = clock_.now() + timeout;
-    std::deque<Frame>& inbox = inboxes_[epoch - 1];
-    std::unique_lock<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
+    std::deque<Frame>& inbox = inboxes_[channel];
     for (;;) {
       if (!inbox.empty()) {
         Frame frame = std::move(inbox.front());
@@ -73,51 +71,55 @@ class Channels::Shared {
       const Seconds left = end - clock_.now();
       if (left < Seconds{0}) return std::nullopt;
       if (reading_) {
-        arrived_.wait_for(lock, std::chrono::duration<double>(left.value));
+        arrived_.wait_for(mutex_, left);
       } else {
-        read(lock, left);
+        reading_ = true;
+        lock.unlock();
+        const Arrival arrival = read(left);
+        lock.lock();
+        reading_ = false;
+        arrived_.notify_all();  // for whom it is, and for who reads next
+        if (arrival.failure) std::rethrow_exception(arrival.failure);
+        if (arrival.frame) sort_in(*arrival.frame);
       }
     }
   }
 
  private:
-  // One frame, or none within `limit`, by this thread.
-  void read(std::unique_lock<std::mutex>& lock, Seconds limit) {
-    reading_ = true;
-    lock.unlock();
+  struct Arrival {
     std::optional<Frame> frame;
+    std::exception_ptr failure;
+  };
+  // One frame, or none within `limit`, by this thread.
+  Arrival read(Seconds limit) AD_EXCLUDES(mutex_) {
     try {
-      frame = transport_.receive(limit);
+      return {transport_.receive(limit), nullptr};
     } catch (...) {
-      lock.lock();
-      reading_ = false;
-      arrived_.notify_all();
-      throw;
+      return {std::nullopt, std::current_exception()};
     }
-    lock.lock();
-    reading_ = false;
-    if (frame && frame->header.kind == FrameKind::kHeartbeat && frame->header.epoch == 0) {
-      // Of the rank, not of one of its steps: news only where nothing else waits.
+  }
+
+  void sort_in(const Frame& frame) AD_REQUIRES(mutex_) {
+    if (frame.header.kind == FrameKind::kAlive) {
+      // Of the rank, not of one of its exchanges: news only where nothing else waits.
       for (std::deque<Frame>& inbox : inboxes_) {
-        if (inbox.empty()) inbox.push_back(*frame);
+        if (inbox.empty()) inbox.push_back(frame);
       }
-    } else if (frame) {
-      const std::uint32_t epoch = frame->header.epoch;
-      const bool ours =
-          frame->header.kind != FrameKind::kControl && 1 <= epoch && epoch <= inboxes_.size();
-      (ours ? inboxes_[epoch - 1] : others_).push_back(std::move(*frame));
+      return;
     }
-    arrived_.notify_all();  // for whom it is, and for who reads next
+    const std::uint16_t channel = frame.header.channel;
+    const bool ours = frame.header.kind != FrameKind::kControl && channel < inboxes_.size();
+    (ours ? inboxes_[channel] : others_).push_back(frame);
   }
 
   Transport& transport_;
   SteadyClock clock_;
-  std::mutex sending_;
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  bool reading_ = false;
-  std::vector<std::deque<Frame>> inboxes_;  // by epoch - 1
-  std::deque<Frame> others_;
+  Mutex sending_;
+  Mutex mutex_;
+  ConditionVariable arrived_;
+  bool reading_ AD_GUARDED_BY(mutex_) = false;
+  std::vector<std::deque<Frame>> inboxes_ AD_GUARDED_BY(mutex_);  // by channel
+  std::deque<Frame> others_ AD_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Channel>> channels_;
 };
 
@@ -126,15 +128,18 @@ RankNumber Channels::Channel::size() const { return shared_.transport().size(); 
 std::string Channels::Channel::describe(RankNumber rank) const {
   return shared_.transport().describe(rank);
 }
-void Channels::Channel::send(RankNumber to, Frame frame) { shared_.send(to, std::move(frame)); }
+void Channels::Channel::send(RankNumber to, Frame frame) {
+  frame.header.channel = number_;
+  shared_.send(to, std::move(frame));
+}
 std::optional<Frame> Channels::Channel::receive_next(Seconds timeout) {
-  return shared_.receive(epoch_, timeout);
+  return shared_.receive(number_, timeout);
 }
 
-Channels::Channels(Transport& transport, std::uint32_t count)
+Channels::Channels(Transport& transport, std::uint16_t count)
     : shared_(std::make_unique<Shared>(transport, count)) {}
 Channels::~Channels() = default;
 
-Transport& Channels::at(std::uint32_t epoch) { return shared_->channel(epoch); }
+Transport& Channels::at(std::uint16_t channel) { return shared_->channel(channel); }
 
 }  // namespace autodist::comm

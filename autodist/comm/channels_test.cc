@@ -13,28 +13,28 @@
 namespace autodist::comm {
 namespace {
 
-Frame note(std::uint32_t epoch, std::uint64_t step) {
+Frame message(std::uint16_t channel, std::uint64_t step) {
   Frame frame;
-  frame.header.kind = FrameKind::kNote;
-  frame.header.epoch = epoch;
+  frame.header.kind = FrameKind{19};
+  frame.header.channel = channel;
   frame.header.step = step;
   return frame;
 }
 
-TEST(Channels, HandFramesToTheChannelOfTheirEpochInOrder) {
+TEST(Channels, HandFramesToTheirChannelInOrder) {
   InProcessHub hub(2);
   const auto there = hub.connect(0);
   const auto here = hub.connect(1);
   Channels channels(*here, 2);
-  there->send(1, note(2, 7));
-  there->send(1, note(1, 8));
-  there->send(1, note(2, 9));
-  EXPECT_EQ(channels.at(1).receive(Seconds{1})->header.step, 8U);
-  EXPECT_EQ(channels.at(2).receive(Seconds{1})->header.step, 7U);
-  EXPECT_EQ(channels.at(2).receive(Seconds{1})->header.step, 9U);
-  EXPECT_FALSE(channels.at(1).receive(Seconds{0.01}));
-  EXPECT_EQ(channels.at(2).self(), 1U);
-  EXPECT_EQ(channels.at(2).describe(0), here->describe(0));
+  there->send(1, message(1, 7));
+  there->send(1, message(0, 8));
+  there->send(1, message(1, 9));
+  EXPECT_EQ(channels.at(0).receive(Seconds{1})->header.step, 8U);
+  EXPECT_EQ(channels.at(1).receive(Seconds{1})->header.step, 7U);
+  EXPECT_EQ(channels.at(1).receive(Seconds{1})->header.step, 9U);
+  EXPECT_FALSE(channels.at(0).receive(Seconds{0.01}));
+  EXPECT_EQ(channels.at(1).self(), 1U);
+  EXPECT_EQ(channels.at(1).describe(0), here->describe(0));
 }
 
 TEST(Channels, GiveBackWhatBelongsToNone) {
@@ -43,12 +43,12 @@ TEST(Channels, GiveBackWhatBelongsToNone) {
   const auto here = hub.connect(1);
   {
     Channels channels(*here, 1);
-    Frame control = note(1, 1);
+    Frame control = message(0, 1);
     control.header.kind = FrameKind::kControl;
     there->send(1, control);
-    there->send(1, note(2, 2));
-    there->send(1, note(1, 3));
-    EXPECT_EQ(channels.at(1).receive(Seconds{1})->header.step, 3U);
+    there->send(1, message(1, 2));
+    there->send(1, message(0, 3));
+    EXPECT_EQ(channels.at(0).receive(Seconds{1})->header.step, 3U);
   }
   EXPECT_EQ(here->receive(Seconds{1})->header.step, 1U);
   EXPECT_EQ(here->receive(Seconds{1})->header.step, 2U);
@@ -66,20 +66,18 @@ TEST(Channels, CarryExchangesSideBySide) {
       const auto transport = hub.connect(rank);
       Channels channels(*transport, 2);
       std::vector<std::unique_ptr<Exchange>> exchanges;
-      for (std::uint32_t epoch = 1; epoch <= 2; ++epoch) {
-        ExchangeOptions options;
-        options.epoch = epoch;
+      for (std::uint16_t channel = 0; channel < 2; ++channel) {
         Handlers handlers;
-        handlers.note = [&sum = sums[2 * rank + epoch - 1], epoch](const Frame& frame) {
-          EXPECT_EQ(frame.header.epoch, epoch);
-          sum += frame.header.step * epoch;
+        handlers.message = [&sum = sums[2 * rank + channel], channel](const Frame& frame) {
+          EXPECT_EQ(frame.header.channel, channel);
+          sum += frame.header.step * (channel + 1);
         };
         exchanges.push_back(
-            std::make_unique<Exchange>(channels.at(epoch), clock, options, handlers));
+            std::make_unique<Exchange>(channels.at(channel), clock, ExchangeOptions{}, handlers));
       }
       for (std::uint64_t step = 0; step < kNotes; ++step) {
         for (auto& exchange : exchanges) {
-          exchange->post(1 - rank, {FrameKind::kNote, step, 0, 0, Seconds{}, {}});
+          exchange->post(1 - rank, {FrameKind{19}, step, 0, 0, Seconds{}, {}});
         }
       }
       for (auto& exchange : exchanges) exchange->finish(Seconds{30});

@@ -8,10 +8,8 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
-#include <condition_variable>
-#include <mutex>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -20,6 +18,7 @@
 #include "autodist/base/background.h"
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/base/mutex.h"
 #include "autodist/comm/admission.h"
 #include "autodist/comm/assembly.h"
 #include "autodist/comm/outbox.h"
@@ -33,8 +32,11 @@ constexpr int kLongestBurst = 8;       // of frames, before the sender hears of 
 constexpr Seconds kLongestWait{0.02};  // of the receiving thread, before it looks around
 
 // Acknowledgements carry the kind of what they answer; these bytes live as long as the program.
-constexpr std::array<std::byte, kDeliveryKinds> kKinds{std::byte{0}, std::byte{1}, std::byte{2},
-                                                       std::byte{3}, std::byte{4}};
+constexpr std::array<std::byte, kKindLimit> kKinds = [] {
+  std::array<std::byte, kKindLimit> kinds{};
+  for (std::size_t i = 0; i < kinds.size(); ++i) kinds[i] = static_cast<std::byte>(i);
+  return kinds;
+}();
 
 std::string reason_of(const std::exception_ptr& failure) {
   try {
@@ -66,7 +68,7 @@ class Exchange::Impl {
  private:
   // The sending thread.
   void send_loop();
-  [[nodiscard]] std::vector<Addressed> due(Seconds now);
+  [[nodiscard]] std::vector<Addressed> due(Seconds now) AD_REQUIRES(mutex_);
   [[nodiscard]] std::vector<Addressed> to_all(FrameKind kind, const std::string& payload) const;
   void send(std::vector<Addressed> batch);
   void say_farewell();
@@ -74,57 +76,57 @@ class Exchange::Impl {
   // The receiving thread.
   void receive_loop();
   void take(Frame frame, Seconds now);
-  void take_slice(Frame frame, Seconds now);
-  // True where a frame, or with it the last piece of a slice, came for the first time: then
-  // `frame` is the slice.
+  void take_message(Frame frame, Seconds now);
+  // True where a frame, or with it the last piece of a message, came for the first time: then
+  // `frame` is the whole message.
   bool admit(Frame& frame);
   void take_acknowledgement(const Frame& frame, Seconds now);
-  void compare_clocks(RankNumber peer, Seconds left, Seconds there,
-                      Seconds now);  // REQUIRES: mutex_
+  void compare_clocks(RankNumber peer, Seconds left, Seconds there, Seconds now)
+      AD_REQUIRES(mutex_);
   void take_goodbye(const Frame& frame);
-  void hand_over(const Frame& frame) const;
   void check_pulse(Seconds now);
   void say_news(Seconds now);
 
   void fail_with(const std::exception_ptr& failure);
   void stop();
   [[nodiscard]] bool stopping() const;
-  [[nodiscard]] bool all_said_goodbye() const;         // REQUIRES: mutex_
-  [[nodiscard]] std::string whom_we_wait_for() const;  // REQUIRES: mutex_
+  [[nodiscard]] bool all_said_goodbye() const AD_REQUIRES(mutex_);
+  [[nodiscard]] std::string whom_we_wait_for() const AD_REQUIRES(mutex_);
 
   Transport& transport_;
   const Clock& clock_;
   const ExchangeOptions options_;
   const Handlers handlers_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable work_;   // for the sending thread
-  std::condition_variable ended_;  // for finish()
-  Outbox outbox_;
-  std::vector<Addressed> urgent_;  // acknowledgements: they bypass the window
-  ExchangeCounters counters_;
-  std::vector<std::optional<ClockDifference>> clocks_;  // by peer
-  Position position_;
-  std::vector<std::optional<Position>> positions_;      // by peer
-  bool finishing_ = false;                              // say goodbye when the outbox is empty
-  bool said_goodbye_ = false;
-  std::vector<bool> peer_said_goodbye_;
-  bool stop_ = false;
-  std::optional<std::string> farewell_;  // the reason to tell the peers when stopping
-  std::exception_ptr failure_;
-  std::function<void()> wake_;
+  mutable Mutex mutex_;
+  ConditionVariable work_;   // for the sending thread
+  ConditionVariable ended_;  // for finish()
+  Outbox outbox_ AD_GUARDED_BY(mutex_);
+  std::vector<Addressed> urgent_ AD_GUARDED_BY(mutex_);  // acknowledgements: bypass the window
+  ExchangeCounters counters_ AD_GUARDED_BY(mutex_);
+  std::vector<std::optional<ClockDifference>> clocks_ AD_GUARDED_BY(mutex_);  // by peer
+  Position position_ AD_GUARDED_BY(mutex_);
+  std::vector<std::optional<Position>> positions_ AD_GUARDED_BY(mutex_);  // by peer
+  bool finishing_ AD_GUARDED_BY(mutex_) = false;  // say goodbye when the outbox is empty
+  bool said_goodbye_ AD_GUARDED_BY(mutex_) = false;
+  std::vector<bool> peer_said_goodbye_ AD_GUARDED_BY(mutex_);
+  bool stop_ AD_GUARDED_BY(mutex_) = false;
+  // The reason to tell the peers when stopping.
+  std::optional<std::string> farewell_ AD_GUARDED_BY(mutex_);
+  std::exception_ptr failure_ AD_GUARDED_BY(mutex_);
+  std::function<void()> wake_ AD_GUARDED_BY(mutex_);
 
   // Used by the sending thread alone.
   Seconds next_heartbeat_;
 
   // Used by the receiving thread alone.
   Pulse pulse_;
-  std::vector<std::array<Admission, kDeliveryKinds>> admissions_;  // by peer and kind
+  std::vector<std::map<FrameKind, Admission>> admissions_;  // by peer and kind
   Assembly assembly_;
   std::vector<Frame> for_later_readers_;
   int untold_ = 0;  // frames that give the sender something to do
 
-  std::mutex joining_;  // a stream and the compute thread may both give up
+  Mutex joining_;  // a stream and the compute thread may both give up
   std::thread sender_;
   std::thread receiver_;
 };
@@ -142,7 +144,7 @@ Exchange::Impl::Impl(Transport& transport, const Clock& clock, ExchangeOptions o
       peer_said_goodbye_(transport.size(), false),
       next_heartbeat_(clock.now()),
       pulse_(transport.self(), transport.size(), options.silence_limit, options.first_contact,
-             clock.now()),
+             clock.now(), options.name),
       admissions_(transport.size()),
       assembly_(options.piece) {
   AD_CHECK(options.heartbeat > Seconds{0} && options.missed_heartbeats > 0) << "no pulse";
@@ -163,22 +165,22 @@ Exchange::Impl::~Impl() {
 
 void Exchange::Impl::post(RankNumber to, Outgoing outgoing) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (failure_ || farewell_) return;
-    AD_CHECK(!said_goodbye_) << "a slice is posted after goodbye";
+    AD_CHECK(!said_goodbye_) << "a message is posted after goodbye";
     outbox_.post(to, std::move(outgoing), clock_.now());
   }
   work_.notify_one();
 }
 
 std::exception_ptr Exchange::Impl::failure() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
 void Exchange::Impl::on_failure(std::function<void()> wake) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!failure_) {
       wake_ = std::move(wake);
       return;
@@ -188,35 +190,39 @@ void Exchange::Impl::on_failure(std::function<void()> wake) {
 }
 
 ExchangeCounters Exchange::Impl::counters() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return counters_;
 }
 
 std::optional<ClockDifference> Exchange::Impl::clock_of(RankNumber peer) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return clocks_.at(peer);
 }
 
 void Exchange::Impl::set_position(Position position) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   position_ = position;
 }
 
 std::optional<Position> Exchange::Impl::position_of(RankNumber peer) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return positions_.at(peer);
 }
 
 void Exchange::Impl::finish(Seconds limit) {
-  std::unique_lock lock(mutex_);
-  finishing_ = true;
-  work_.notify_one();
-  const bool ended = ended_.wait_for(lock, std::chrono::duration<double>(limit.value), [this] {
-    return failure_ != nullptr || (said_goodbye_ && all_said_goodbye());
-  });
-  const std::exception_ptr failure = failure_;
-  const std::string missing = ended ? "" : whom_we_wait_for();
-  lock.unlock();
+  bool ended = false;
+  std::exception_ptr failure;
+  std::string missing;
+  {
+    const MutexLock lock(mutex_);
+    finishing_ = true;
+    work_.notify_one();
+    ended = ended_.wait_for(mutex_, limit, [this]() AD_REQUIRES(mutex_) {
+      return failure_ != nullptr || (said_goodbye_ && all_said_goodbye());
+    });
+    failure = failure_;
+    if (!ended) missing = whom_we_wait_for();
+  }
   if (failure || ended) stop();
   if (failure) std::rethrow_exception(failure);
   if (ended) return;
@@ -227,7 +233,7 @@ void Exchange::Impl::finish(Seconds limit) {
 
 void Exchange::Impl::leave(const std::string& reason) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!stop_) farewell_ = reason;
   }
   stop();
@@ -235,11 +241,11 @@ void Exchange::Impl::leave(const std::string& reason) {
 
 void Exchange::Impl::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   work_.notify_one();
-  const std::lock_guard joining(joining_);
+  const MutexLock joining(joining_);
   if (sender_.joinable()) sender_.join();
   if (receiver_.joinable()) receiver_.join();
 }
@@ -247,7 +253,7 @@ void Exchange::Impl::stop() {
 void Exchange::Impl::fail_with(const std::exception_ptr& failure) {
   std::function<void()> wake;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stop_) return;
     failure_ = failure;
     farewell_ = reason_of(failure);
@@ -260,7 +266,7 @@ void Exchange::Impl::fail_with(const std::exception_ptr& failure) {
 }
 
 bool Exchange::Impl::stopping() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stop_;
 }
 
@@ -275,7 +281,7 @@ std::string Exchange::Impl::whom_we_wait_for() const {
     if (rank == transport_.self()) continue;
     const std::size_t pending = outbox_.pending(rank);
     if (pending > 0) {
-      names.push_back(fmt::format("{} to take {} slices", transport_.describe(rank), pending));
+      names.push_back(fmt::format("{} to take {} messages", transport_.describe(rank), pending));
     } else if (!peer_said_goodbye_[rank]) {
       names.push_back(fmt::format("the goodbye of {}", transport_.describe(rank)));
     }
@@ -287,13 +293,12 @@ std::string Exchange::Impl::whom_we_wait_for() const {
 
 void Exchange::Impl::send_loop() {
   try {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (!stop_) {
       const Seconds now = clock_.now();
       std::vector<Addressed> batch = due(now);
       if (batch.empty()) {
-        const double wait = std::max(0.0, (next_heartbeat_ - now).value);
-        work_.wait_for(lock, std::chrono::duration<double>(wait));
+        work_.wait_for(mutex_, std::max(Seconds{0}, next_heartbeat_ - now));
         continue;
       }
       lock.unlock();
@@ -312,7 +317,11 @@ std::vector<Addressed> Exchange::Impl::due(Seconds now) {
   std::vector<Addressed> batch = std::exchange(urgent_, {});
   if (now >= next_heartbeat_) {
     next_heartbeat_ = now + options_.heartbeat;
-    for (Addressed& beat : to_all(FrameKind::kHeartbeat, "")) batch.push_back(std::move(beat));
+    for (Addressed& beat : to_all(FrameKind::kHeartbeat, "")) {
+      beat.frame.header.step = position_.step;
+      beat.frame.header.id = position_.place;
+      batch.push_back(std::move(beat));
+    }
     for (Addressed& late : outbox_.overdue(now)) batch.push_back(std::move(late));
   }
   if (!batch.empty()) return batch;
@@ -332,12 +341,8 @@ std::vector<Addressed> Exchange::Impl::to_all(FrameKind kind, const std::string&
     if (rank == transport_.self()) continue;
     Frame frame;
     frame.header.kind = kind;
-    frame.header.epoch = options_.epoch;
+    frame.header.generation = options_.generation;
     frame.header.from = transport_.self();
-    if (kind == FrameKind::kHeartbeat) {
-      frame.header.step = position_.step;
-      frame.header.slice = position_.place;
-    }
     frame.payload = Payload::copy_of(payload);
     batch.push_back({rank, std::move(frame)});
   }
@@ -348,12 +353,12 @@ void Exchange::Impl::send(std::vector<Addressed> batch) {
   ExchangeCounters sent;
   for (Addressed& addressed : batch) {
     ++sent.frames_sent;
-    if (is_delivery(addressed.frame.header.kind)) {
+    if (is_message(addressed.frame.header.kind)) {
       sent.payload_bytes_sent += addressed.frame.payload.size;
     }
     transport_.send(addressed.to, std::move(addressed.frame));
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   counters_.frames_sent += sent.frames_sent;
   counters_.payload_bytes_sent += sent.payload_bytes_sent;
 }
@@ -361,7 +366,7 @@ void Exchange::Impl::send(std::vector<Addressed> batch) {
 void Exchange::Impl::say_farewell() {
   std::optional<std::string> reason;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     reason = farewell_;
   }
   if (!reason) return;
@@ -403,44 +408,45 @@ void Exchange::Impl::take(Frame frame, Seconds now) {
   const FrameHeader& header = frame.header;
   AD_CHECK(header.from < transport_.size() && header.from != transport_.self())
       << "frame from rank " << header.from;
-  // Of the rank, whichever exchange it is in.
-  const bool is_life = header.kind == FrameKind::kHeartbeat && header.epoch != options_.epoch;
+  const bool ours = header.generation == options_.generation;
+  const bool is_life =
+      header.kind == FrameKind::kAlive || (header.kind == FrameKind::kHeartbeat && !ours);
   if (is_life) return pulse_.heard(header, now);
-  if (header.kind == FrameKind::kControl || header.epoch > options_.epoch) {
+  if (header.kind == FrameKind::kControl || header.generation > options_.generation) {
     pulse_.heard(header, now);
     for_later_readers_.push_back(std::move(frame));
     return;
   }
-  if (header.epoch < options_.epoch || header.slice >= kSliceLimit) {
-    const std::lock_guard lock(mutex_);
+  if (!ours || header.id >= kIdLimit) {
+    const MutexLock lock(mutex_);
     ++counters_.frames_refused;
     return;
   }
   pulse_.heard(header, now);
   if (header.kind == FrameKind::kHeartbeat) {
-    const std::lock_guard lock(mutex_);
-    positions_[header.from] = Position{header.step, header.slice};
+    const MutexLock lock(mutex_);
+    positions_[header.from] = Position{header.step, header.id};
   }
   if (header.kind == FrameKind::kAcknowledge) take_acknowledgement(frame, now);
   if (header.kind == FrameKind::kGoodbye) take_goodbye(frame);
-  if (is_delivery(header.kind)) take_slice(std::move(frame), now);
+  if (is_message(header.kind)) take_message(std::move(frame), now);
 }
 
 bool Exchange::Impl::admit(Frame& frame) {
   FrameHeader& header = frame.header;
-  Admission& admission = admissions_[header.from][static_cast<std::size_t>(header.kind)];
-  if (header.pieces == 1) return admission.admit(header.step, header.slice);
-  if (admission.came(header.step, header.slice)) return false;
+  Admission& admission = admissions_[header.from][header.kind];
+  if (header.pieces == 1) return admission.admit(header.step, header.id);
+  if (admission.came(header.step, header.id)) return false;
   Assembly::Taken taken = assembly_.add(frame);
   if (!taken.whole) return taken.first;
   header.piece = 0;
   header.pieces = 1;
   frame.payload = std::move(*taken.whole);
   frame.rider = std::move(taken.rider);
-  return admission.admit(header.step, header.slice);
+  return admission.admit(header.step, header.id);
 }
 
-void Exchange::Impl::take_slice(Frame frame, Seconds now) {
+void Exchange::Impl::take_message(Frame frame, Seconds now) {
   const auto kind = static_cast<std::size_t>(frame.header.kind);
   Addressed acknowledgement{frame.header.from, {frame.header, {&kKinds[kind], 1, nullptr}}};
   const std::size_t bytes = frame.payload.size;
@@ -449,22 +455,15 @@ void Exchange::Impl::take_slice(Frame frame, Seconds now) {
   acknowledgement.frame.header.from = transport_.self();
   acknowledgement.frame.header.samples = std::llround(now.value * kNanoseconds);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     urgent_.push_back(std::move(acknowledgement));  // for a copy too: the first may have been lost
     counters_.payload_bytes_received += first ? bytes : 0;
     counters_.duplicates_dropped += first ? 0 : 1;
   }
   ++untold_;
-  if (first && frame.header.pieces == 1) hand_over(frame);
-}
-
-void Exchange::Impl::hand_over(const Frame& frame) const {
-  const auto& handler = frame.header.kind == FrameKind::kContribute ? handlers_.contribution
-                        : frame.header.kind == FrameKind::kResult   ? handlers_.result
-                        : frame.header.kind == FrameKind::kNorm     ? handlers_.norm
-                                                                    : handlers_.note;
-  AD_CHECK(handler) << "nobody handles a " << name_of(frame.header.kind);
-  handler(frame);
+  if (!first || frame.header.pieces != 1) return;
+  AD_CHECK(handlers_.message) << "nobody handles messages";
+  handlers_.message(frame);
 }
 
 void Exchange::Impl::take_acknowledgement(const Frame& frame, Seconds now) {
@@ -473,8 +472,8 @@ void Exchange::Impl::take_acknowledgement(const Frame& frame, Seconds now) {
   const auto kind = static_cast<FrameKind>(frame.payload.data[0]);
   std::optional<Delivered> delivered;  // its payload is let go of after the lock
   {
-    const std::lock_guard lock(mutex_);
-    delivered = outbox_.acknowledge(header.from, kind, header.step, header.slice, header.piece);
+    const MutexLock lock(mutex_);
+    delivered = outbox_.acknowledge(header.from, kind, header.step, header.id, header.piece);
     // Which of two copies was acknowledged is not known.
     if (delivered && !delivered->again) {
       const Seconds there{static_cast<double>(header.samples) / kNanoseconds};
@@ -483,7 +482,7 @@ void Exchange::Impl::take_acknowledgement(const Frame& frame, Seconds now) {
   }
   ++untold_;
   if (!delivered || !delivered->whole || !handlers_.delivered) return;
-  handlers_.delivered({kind, header.from, header.step, header.slice, delivered->bytes,
+  handlers_.delivered({kind, header.from, header.step, header.id, delivered->bytes,
                        delivered->posted, delivered->left, now});
 }
 
@@ -500,7 +499,7 @@ void Exchange::Impl::take_goodbye(const Frame& frame) {
          frame.payload.to_string());
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     peer_said_goodbye_[frame.header.from] = true;
   }
   ended_.notify_all();
@@ -525,7 +524,7 @@ void Exchange::Impl::check_pulse(Seconds now) {
   const std::optional<RankNumber> lost = gone ? gone : pulse_.lost(now);
   if (!lost) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // When both have said goodbye, the peer may be gone while we wait for others.
     if (said_goodbye_ && peer_said_goodbye_[*lost]) {
       pulse_.excuse(*lost);

@@ -1,8 +1,8 @@
-// Slices between ranks: ordered by need, bounded in flight, admitted once, with a pulse.
+// Messages between ranks: ordered by need, bounded in flight, admitted once, with a pulse.
 //
-// comm admits, orders and moves; it never adds and knows no tensors: what arrives goes to a
-// handler. Every rank owns one Exchange with one sending and one receiving thread over one
-// Transport.
+// comm admits, orders and moves; of a message it sees the kind, the step, the id and the bytes, and
+// what arrives goes to a handler. Every rank owns one Exchange with one sending and one receiving
+// thread over one Transport.
 
 #pragma once
 
@@ -19,7 +19,7 @@
 namespace autodist::comm {
 
 struct ExchangeOptions {
-  std::uint32_t epoch = 1;
+  std::uint32_t generation = 1;
   Bytes window{1 << 20};      // in flight per destination
   Bytes nic_budget{4 << 20};  // in flight over all destinations
   // A larger payload than 16 of these travels in such pieces. The same at all ranks.
@@ -33,14 +33,16 @@ struct ExchangeOptions {
   // Gets a line when a peer falls silent and when it is heard again, on the receiving thread, and
   // of whoever waits for others, on its own; may be empty.
   std::function<void(const std::string& line)> say = {};
+  // What a message is, for messages to the user: "contribution of slice 17"; may be empty.
+  std::function<std::string(FrameKind kind, MessageId id)> name = {};
 };
 
-// A slice's way to another rank, in times of this rank's clock.
+// A message's way to another rank, in times of this rank's clock.
 struct Delivery {
-  FrameKind kind = FrameKind::kContribute;
+  FrameKind kind = FrameKind::kFirstMessage;
   RankNumber to = 0;
   std::uint64_t step = 0;
-  SliceNumber slice = 0;
+  MessageId id = 0;
   std::size_t bytes = 0;
   Seconds posted;
   Seconds left;          // for the last time
@@ -59,23 +61,20 @@ struct Position {
   std::uint32_t place = 0;
 };
 
-// Called on the receiving thread, one at a time, once for every slice whatever the network did to
+// Called on the receiving thread, one at a time, once for every message whatever the network did to
 // it. A handler that takes long holds up what comes after it, not this rank's heartbeats. One that
 // throws ends the exchange: peers are told, and failure() gives the reason.
 struct Handlers {
-  std::function<void(const Frame&)> contribution;
-  std::function<void(const Frame&)> result;
-  std::function<void(const Frame&)> norm;
-  std::function<void(const Frame&)> note;
-  // Once for every slice of ours that has arrived; may be empty.
+  std::function<void(const Frame&)> message;
+  // Once for every message of ours that has arrived; may be empty.
   std::function<void(const Delivery&)> delivered = {};
 };
 
 // What a rank hands over. `needed` orders it: (step, needed, arrival).
 struct Outgoing {
-  FrameKind kind = FrameKind::kContribute;
+  FrameKind kind = FrameKind::kFirstMessage;
   std::uint64_t step = 0;
-  SliceNumber slice = 0;
+  MessageId id = 0;
   std::int64_t samples = 0;
   Seconds needed;
   Payload payload;
@@ -84,18 +83,18 @@ struct Outgoing {
 
 // What was counted since the start; for --json, tests and reports.
 struct ExchangeCounters {
-  std::uint64_t payload_bytes_sent = 0;      // of slices, those sent again included
-  std::uint64_t payload_bytes_received = 0;  // of slices, each once
+  std::uint64_t payload_bytes_sent = 0;      // of messages, those sent again included
+  std::uint64_t payload_bytes_received = 0;  // of messages, each once
   std::uint64_t frames_sent = 0;
   std::uint64_t duplicates_dropped = 0;
-  std::uint64_t frames_refused = 0;  // of an earlier epoch, or with a slice number out of range
+  std::uint64_t frames_refused = 0;  // of an earlier generation, or with an id out of range
 };
 
 class Exchange {
  public:
   // Starts the threads. `transport` and `clock` outlive the exchange, and nobody else uses the
-  // transport meanwhile. What comes for a later reader (control frames, a later epoch) is given
-  // back to the transport in the end.
+  // transport meanwhile. What comes for a later reader (control frames, a later generation) is
+  // given back to the transport in the end.
   Exchange(Transport& transport, const Clock& clock, ExchangeOptions options, Handlers handlers);
   // Stops without waiting for what is queued; without finish() or abort() before, the peers are
   // told that this rank left early.
@@ -103,11 +102,10 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  // Queues a slice for `to`. The payload's bytes stay unchanged until its `keep` is let go, which
-  // is after `to` has acknowledged the slice. Any thread; never blocks; does nothing after a
-  // failure or abort(). REQUIRES: to != self, finish() has not said goodbye; a slice of one kind
-  // goes to one rank once per step, and the steps on their way lie less than 64 apart
-  // (admission.h).
+  // Queues a message for `to`. The payload's bytes stay unchanged until its `keep` is let go, which
+  // is after `to` has acknowledged the message. Any thread; never blocks; does nothing after a
+  // failure or abort(). REQUIRES: to != self, finish() has not said goodbye; an id of one kind goes
+  // to one rank once per step, and the steps on their way lie less than 64 apart (admission.h).
   void post(RankNumber to, Outgoing outgoing);
 
   // Why the exchange ended, or nullptr while it runs: an Error(kPeersLost) that names rank, host
@@ -115,12 +113,12 @@ class Exchange {
   [[nodiscard]] std::exception_ptr failure() const;
 
   // Called once when failure() becomes non-null, on an exchange thread (or at once on the caller's,
-  // when it already is): wakes whoever waits for slices. It must not call finish or abort.
+  // when it already is): wakes whoever waits for messages. It must not call finish or abort.
   void on_failure(std::function<void()> wake);
 
   [[nodiscard]] ExchangeCounters counters() const;
 
-  // From the slice to `peer` whose acknowledgement came back fastest (which carries the peer's
+  // From the message to `peer` whose acknowledgement came back fastest (which carries the peer's
   // time; Mills, "Internet time synchronization", 1991, section IV); nothing before the first.
   [[nodiscard]] std::optional<ClockDifference> clock_of(RankNumber peer) const;
 

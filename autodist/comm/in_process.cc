@@ -1,15 +1,13 @@
 #include "autodist/comm/in_process.h"
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/base/clock.h"
+#include "autodist/base/mutex.h"
 
 namespace autodist::comm {
 
@@ -18,7 +16,7 @@ class InProcessHub::Mailbox {
  public:
   void put(Frame frame, Seconds due) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       frames_.emplace(due.value, std::move(frame));
     }
     arrived_.notify_one();
@@ -26,7 +24,7 @@ class InProcessHub::Mailbox {
 
   std::optional<Frame> take(Seconds timeout) {
     const double until = clock_.now().value + timeout.value;
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     for (;;) {
       const double now = clock_.now().value;
       const bool waits = !frames_.empty() && !silenced_;
@@ -37,22 +35,22 @@ class InProcessHub::Mailbox {
       }
       if (now >= until) return std::nullopt;
       const double wake = waits ? std::min(until, frames_.begin()->first) : until;
-      arrived_.wait_for(lock, std::chrono::duration<double>(wake - now));
+      arrived_.wait_for(mutex_, Seconds{wake - now});
     }
   }
 
   void silence() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     silenced_ = true;
     frames_.clear();
   }
 
  private:
   SteadyClock clock_;
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::multimap<double, Frame> frames_;
-  bool silenced_ = false;
+  Mutex mutex_;
+  ConditionVariable arrived_;
+  std::multimap<double, Frame> frames_ AD_GUARDED_BY(mutex_);
+  bool silenced_ AD_GUARDED_BY(mutex_) = false;
 };
 
 class InProcessHub::State {
@@ -63,7 +61,7 @@ class InProcessHub::State {
   Mailbox& mailbox(RankNumber rank) { return mailboxes_[rank]; }
 
   void connect(RankNumber rank) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     AD_CHECK(rank < size() && !connected_[rank]) << "rank " << rank << " of " << size();
     connected_[rank] = true;
   }
@@ -75,13 +73,13 @@ class InProcessHub::State {
   }
 
   void bend(Fate fate) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     fate_ = std::make_shared<const Fate>(std::move(fate));
   }
 
   void kill(RankNumber rank) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       dead_[rank] = true;
     }
     mailboxes_[rank].silence();
@@ -91,7 +89,7 @@ class InProcessHub::State {
   std::vector<Seconds> fate_of(RankNumber to, const Frame& frame) {
     std::shared_ptr<const Fate> fate;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (dead_[frame.header.from] || dead_[to]) return {};
       fate = fate_;
     }
@@ -99,11 +97,11 @@ class InProcessHub::State {
   }
 
   SteadyClock clock_;
-  std::mutex mutex_;
   std::deque<Mailbox> mailboxes_;
-  std::vector<bool> dead_;
-  std::vector<bool> connected_;
-  std::shared_ptr<const Fate> fate_;
+  Mutex mutex_;
+  std::vector<bool> dead_ AD_GUARDED_BY(mutex_);
+  std::vector<bool> connected_ AD_GUARDED_BY(mutex_);
+  std::shared_ptr<const Fate> fate_ AD_GUARDED_BY(mutex_);
 };
 
 class InProcessHub::Endpoint final : public Transport {

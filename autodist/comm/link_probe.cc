@@ -3,28 +3,32 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/base/mutex.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/exchange.h"
 
 namespace autodist::comm {
 namespace {
 
-constexpr std::uint32_t kProbeEpoch = 0;  // jobs count from 1
+constexpr std::uint32_t kProbeGeneration = 0;  // plans count from 1
+
+// What ranks say while they measure, with the number of the message for an id.
+constexpr FrameKind kAsk{16};
+constexpr FrameKind kAnswer{17};
+constexpr FrameKind kTell{18};
+
 constexpr std::size_t kMostPeers = 16;
-constexpr SliceNumber kPings = 64;
+constexpr MessageId kPings = 64;
 constexpr std::size_t kPiece = 128 << 10;
-constexpr SliceNumber kFirstPieces = 8;  // doubled until they take long enough
-constexpr SliceNumber kMostPieces = 512;
+constexpr MessageId kFirstPieces = 8;  // doubled until they take long enough
+constexpr MessageId kMostPieces = 512;
 // Long against a shaper's bucket and TCP's start, which let the first bytes through faster or more
 // slowly than the rest.
 constexpr Seconds kLongEnough{0.04};
@@ -35,19 +39,18 @@ class Probe {
   Probe(Transport& transport, const Clock& clock, const Clock& cpu, Seconds limit)
       : transport_(transport), clock_(clock), cpu_(cpu), limit_(limit) {
     ExchangeOptions options;
-    options.epoch = kProbeEpoch;
+    options.generation = kProbeGeneration;
     options.window = Bytes{2 * std::int64_t{kMostPieces} * std::int64_t{kPiece}};
     options.nic_budget = options.window;
     options.first_contact = limit;
     Handlers handlers;
-    handlers.contribution = [this](const Frame& frame) {
+    handlers.message = [this](const Frame& frame) {
       const FrameHeader& header = frame.header;
-      exchange().post(header.from,
-                      {FrameKind::kResult, header.step, header.slice, 0, Seconds{}, frame.payload});
+      if (header.kind == kAnswer) return count(&Counts::answers);
+      if (header.kind == kTell) return count(&Counts::told);
+      exchange().post(header.from, {kAnswer, header.step, header.id, 0, Seconds{}, frame.payload});
     };
-    handlers.result = [this](const Frame&) { count(answers_); };
-    handlers.note = [this](const Frame&) { count(told_); };
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     exchange_ = std::make_unique<Exchange>(transport, clock, options, std::move(handlers));
     exchange_->on_failure([this] { changed_.notify_all(); });
   }
@@ -57,13 +60,12 @@ class Probe {
     echo(peer, 1, kPayload);  // connects
     std::vector<double> trips;
     const Seconds cpu_before = cpu_.now();
-    for (SliceNumber ping = 0; ping < kPings; ++ping)
-      trips.push_back(echo(peer, 1, kPayload).value);
+    for (MessageId ping = 0; ping < kPings; ++ping) trips.push_back(echo(peer, 1, kPayload).value);
     // This rank's part of a slice there and of one back: both ends of one.
     figures.message_cost = (cpu_.now() - cpu_before) * (1.0 / kPings);
     std::nth_element(trips.begin(), trips.begin() + kPings / 2, trips.end());
     figures.round_trip = Seconds{trips[kPings / 2]};
-    SliceNumber pieces = kFirstPieces;
+    MessageId pieces = kFirstPieces;
     Seconds took = echo(peer, pieces, kPiece);
     while (took < kLongEnough && pieces < kMostPieces) {
       pieces *= 2;
@@ -75,13 +77,11 @@ class Probe {
   }
 
   // It may measure, or all is done.
-  void tell(RankNumber rank) {
-    exchange_->post(rank, {FrameKind::kNote, step_, 0, 0, Seconds{}, {}});
-  }
+  void tell(RankNumber rank) { exchange_->post(rank, {kTell, step_, 0, 0, Seconds{}, {}}); }
   // Answers until somebody tells this rank; as many pairs may be measured before.
   void wait_until_told(std::size_t pairs) {
     ++expected_;
-    wait_for(told_, expected_, limit_ * static_cast<double>(pairs));
+    wait_for(&Counts::told, expected_, limit_ * static_cast<double>(pairs));
   }
 
   // The last rank that measures tells the others.
@@ -99,37 +99,44 @@ class Probe {
  private:
   static constexpr std::size_t kPayload = 8;
 
+  // Of messages from other ranks.
+  struct Counts {
+    std::uint64_t answers = 0;
+    std::uint64_t told = 0;
+  };
+  using Count = std::uint64_t Counts::*;
+
   // Sends so many slices and waits until all are back.
-  Seconds echo(RankNumber peer, SliceNumber slices, std::size_t bytes) {
+  Seconds echo(RankNumber peer, MessageId slices, std::size_t bytes) {
     const std::uint64_t target = (asked_ += slices);
     const Payload payload{bytes_.data(), bytes, nullptr};
     const Seconds start = clock_.now();
-    for (SliceNumber slice = 0; slice < slices; ++slice) {
-      exchange_->post(peer, {FrameKind::kContribute, step_, slice, 0, Seconds{}, payload});
+    for (MessageId slice = 0; slice < slices; ++slice) {
+      exchange_->post(peer, {kAsk, step_, slice, 0, Seconds{}, payload});
     }
-    wait_for(answers_, target, limit_);
+    wait_for(&Counts::answers, target, limit_);
     ++step_;
     return clock_.now() - start;
   }
 
   // Not before it is made: its threads are faster than its constructor.
   Exchange& exchange() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return *exchange_;
   }
 
-  void count(std::uint64_t& counter) {
+  void count(Count which) {
     {
-      const std::lock_guard lock(mutex_);
-      ++counter;
+      const MutexLock lock(mutex_);
+      ++(counts_.*which);
     }
     changed_.notify_all();
   }
 
-  void wait_for(const std::uint64_t& counter, std::uint64_t target, Seconds limit) {
-    std::unique_lock lock(mutex_);
-    const bool came = changed_.wait_for(lock, std::chrono::duration<double>(limit.value), [&] {
-      return counter >= target || exchange_->failure() != nullptr;
+  void wait_for(Count which, std::uint64_t target, Seconds limit) {
+    const MutexLock lock(mutex_);
+    const bool came = changed_.wait_for(mutex_, limit, [&]() AD_REQUIRES(mutex_) {
+      return counts_.*which >= target || exchange_->failure() != nullptr;
     });
     if (exchange_->failure()) std::rethrow_exception(exchange_->failure());
     if (!came) {
@@ -145,10 +152,9 @@ class Probe {
   std::uint64_t step_ = 0;
   std::uint64_t asked_ = 0;     // slices, of all answers
   std::uint64_t expected_ = 0;  // to be told
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::uint64_t answers_ = 0;
-  std::uint64_t told_ = 0;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  Counts counts_ AD_GUARDED_BY(mutex_);
   std::unique_ptr<Exchange> exchange_;  // its threads use everything above
 };
 

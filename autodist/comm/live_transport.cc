@@ -1,7 +1,6 @@
 #include "autodist/comm/live_transport.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "autodist/base/background.h"
@@ -21,7 +20,7 @@ LiveTransport::LiveTransport(std::unique_ptr<Transport> transport, Seconds inter
 LiveTransport::~LiveTransport() { close(Seconds{0}); }
 
 void LiveTransport::send(RankNumber to, Frame frame) {
-  const std::lock_guard lock(sending_);
+  const MutexLock lock(sending_);
   transport_->send(to, std::move(frame));
   sent_[to] = clock_.now();
 }
@@ -31,23 +30,23 @@ void LiveTransport::look_around(const Wait& wait) {
 }
 
 void LiveTransport::beat() {
-  std::unique_lock lock(sending_);
+  const MutexLock lock(sending_);
   while (!rests_) {
     const Seconds now = clock_.now();
     for (RankNumber rank = 0; rank < size(); ++rank) {
       if (rank == self() || now - sent_[rank] < interval_) continue;
       Frame frame;
-      frame.header.kind = FrameKind::kHeartbeat;
+      frame.header.kind = FrameKind::kAlive;
       transport_->send(rank, std::move(frame));
       sent_[rank] = now;
     }
-    rest_.wait_for(lock, std::chrono::duration<double>(interval_.value / 4));
+    rest_.wait_for(sending_, interval_ * 0.25);
   }
 }
 
 void LiveTransport::rest() {
   {
-    const std::lock_guard lock(sending_);
+    const MutexLock lock(sending_);
     rests_ = true;
   }
   rest_.notify_all();

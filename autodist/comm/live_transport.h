@@ -4,16 +4,15 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "autodist/base/clock.h"
+#include "autodist/base/mutex.h"
 #include "autodist/comm/transport.h"
 
 namespace autodist::comm {
@@ -52,10 +51,10 @@ class LiveTransport final : public Transport {
   Seconds interval_;
   LookAround look_around_;
   SteadyClock clock_;
-  std::mutex sending_;
-  std::vector<Seconds> sent_;  // by peer: when it was sent something
-  bool rests_ = false;
-  std::condition_variable rest_;
+  Mutex sending_;
+  std::vector<Seconds> sent_ AD_GUARDED_BY(sending_);  // by peer: when it was sent something
+  bool rests_ AD_GUARDED_BY(sending_) = false;
+  ConditionVariable rest_;
   std::thread heart_;
 };
 

@@ -11,16 +11,16 @@ namespace autodist::comm {
 
 Outbox::Outbox(RankNumber self, RankNumber size, const ExchangeOptions& options, Seconds patience)
     : self_(self),
-      epoch_(options.epoch),
+      generation_(options.generation),
       patience_(patience),
       piece_(options.piece),
       nic_(self, size, options.window, options.nic_budget),
       newest_step_(size, 0) {}
 
 void Outbox::post(RankNumber to, Outgoing outgoing, Seconds now) {
-  AD_CHECK(to < newest_step_.size() && to != self_) << "slice posted to rank " << to;
-  AD_CHECK(is_delivery(outgoing.kind)) << name_of(outgoing.kind);
-  AD_CHECK(outgoing.slice < kSliceLimit) << "slice " << outgoing.slice;
+  AD_CHECK(to < newest_step_.size() && to != self_) << "message posted to rank " << to;
+  AD_CHECK(is_message(outgoing.kind)) << name_of(outgoing.kind);
+  AD_CHECK(outgoing.id < kIdLimit) << "id " << outgoing.id;
   const std::uint64_t step = outgoing.step;
   const auto oldest = live_.lower_bound(Key{to, 0, FrameKind{}, 0, 0});
   const bool others = oldest != live_.end() && std::get<0>(oldest->first) == to;
@@ -35,7 +35,7 @@ void Outbox::post(RankNumber to, Outgoing outgoing, Seconds now) {
   for (std::uint16_t i = 0; i < pieces; ++i) {
     const std::size_t begin = i * size;
     outgoing.payload = {whole.data + begin, std::min(size, whole.size - begin), whole.keep};
-    post_piece({to, step, outgoing.kind, outgoing.slice, i}, outgoing, slice, now);
+    post_piece({to, step, outgoing.kind, outgoing.id, i}, outgoing, slice, now);
     outgoing.rider.clear();  // the first piece has it
   }
   newest_step_[to] = std::max(newest_step_[to], step);
@@ -50,7 +50,7 @@ void Outbox::post_piece(const Key& key, Outgoing outgoing, std::shared_ptr<Slice
   }
   const TransferId id = unused_.back();
   AD_CHECK(live_.emplace(key, id).second)
-      << name_of(outgoing.kind) << " of slice " << outgoing.slice << ", step " << outgoing.step
+      << name_of(outgoing.kind) << ", id " << outgoing.id << ", step " << outgoing.step
       << " posted twice to rank " << to;
   unused_.pop_back();
   nic_.add(to, {id, Bytes{static_cast<std::int64_t>(outgoing.payload.size)}, outgoing.step,
@@ -62,7 +62,7 @@ void Outbox::post_piece(const Key& key, Outgoing outgoing, std::shared_ptr<Slice
 Addressed Outbox::address(const Item& item) const {
   const Outgoing& out = item.outgoing;
   return {std::get<0>(item.key),
-          {{out.kind, epoch_, out.step, out.slice, self_, out.samples, std::get<4>(item.key),
+          {{out.kind, generation_, out.step, out.id, self_, out.samples, std::get<4>(item.key),
             item.slice->pieces},
            out.payload,
            out.rider}};
@@ -93,8 +93,8 @@ std::vector<Addressed> Outbox::overdue(Seconds now) {
 }
 
 std::optional<Delivered> Outbox::acknowledge(RankNumber from, FrameKind kind, std::uint64_t step,
-                                             SliceNumber slice, std::uint16_t piece) {
-  const auto found = live_.find(Key{from, step, kind, slice, piece});
+                                             MessageId id, std::uint16_t piece) {
+  const auto found = live_.find(Key{from, step, kind, id, piece});
   if (found == live_.end()) return std::nullopt;
   Item& item = items_[found->second.value];
   if (!item.in_flight) return std::nullopt;  // nobody can have what has not left

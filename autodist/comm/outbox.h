@@ -40,8 +40,8 @@ class Outbox {
   Outbox(RankNumber self, RankNumber size, const ExchangeOptions& options, Seconds patience);
 
   // Throws Error(kUsage) for a payload larger than all the pieces that it may have. REQUIRES: a
-  // kind that carries slices; (kind, step, slice) is not on its way to `to` already;
-  // the steps on their way to `to` lie less than kStepsApart apart; slice < kSliceLimit.
+  // message's kind; (kind, step, id) is not on its way to `to` already; the steps on their way to
+  // `to` lie less than kStepsApart apart; id < kIdLimit.
   void post(RankNumber to, Outgoing outgoing, Seconds now = {});
 
   // The slice to send now, if a window has room.
@@ -52,7 +52,7 @@ class Outbox {
 
   // `from` has the slice, or that piece of it. Nothing for an acknowledgement that comes twice.
   std::optional<Delivered> acknowledge(RankNumber from, FrameKind kind, std::uint64_t step,
-                                       SliceNumber slice, std::uint16_t piece = 0);
+                                       MessageId id, std::uint16_t piece = 0);
 
   // True when every slice has arrived.
   [[nodiscard]] bool empty() const { return live_.empty(); }
@@ -60,8 +60,8 @@ class Outbox {
   [[nodiscard]] std::size_t pending(RankNumber rank) const;
 
  private:
-  using Key = std::tuple<RankNumber, std::uint64_t, FrameKind, SliceNumber,
-                         std::uint16_t>;  // to, step, kind, slice, piece
+  using Key = std::tuple<RankNumber, std::uint64_t, FrameKind, MessageId,
+                         std::uint16_t>;  // to, step, kind, id, piece
   struct Slice {
     std::uint16_t pieces = 1;
     std::uint16_t missing = 1;  // pieces that have not arrived
@@ -83,7 +83,7 @@ class Outbox {
   [[nodiscard]] Addressed address(const Item& item) const;
 
   RankNumber self_;
-  std::uint32_t epoch_;
+  std::uint32_t generation_;
   Seconds patience_;
   Bytes piece_;
   NicScheduler nic_;

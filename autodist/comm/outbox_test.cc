@@ -8,14 +8,14 @@
 namespace autodist::comm {
 namespace {
 
-Outgoing slice(SliceNumber number, double needed, std::uint64_t step = 0,
+Outgoing slice(MessageId number, double needed, std::uint64_t step = 0,
                const std::string& bytes = "0123456789") {
-  return {FrameKind::kContribute, step, number, 3, Seconds{needed}, Payload::copy_of(bytes)};
+  return {FrameKind::kFirstMessage, step, number, 3, Seconds{needed}, Payload::copy_of(bytes)};
 }
 
 Outbox outbox_with_window(std::int64_t bytes) {
   ExchangeOptions options;
-  options.epoch = 9;
+  options.generation = 9;
   options.window = options.nic_budget = Bytes{bytes};
   return {0, 3, options, Seconds{1}};
 }
@@ -25,7 +25,7 @@ TEST(Outbox, ASliceLeavesWithEverythingThatItsOwnerNeeds) {
   outbox.post(2, slice(5, 1, 7));
   const auto out = outbox.next(Seconds{0});
   EXPECT_EQ(out->to, 2u);
-  EXPECT_EQ(out->frame.header, (FrameHeader{FrameKind::kContribute, 9, 7, 5, 0, 3}));
+  EXPECT_EQ(out->frame.header, (FrameHeader{FrameKind::kFirstMessage, 9, 7, 5, 0, 3}));
   EXPECT_EQ(out->frame.payload.to_string(), "0123456789");
 }
 
@@ -35,24 +35,24 @@ TEST(Outbox, IsEmptyOnlyWhenEverythingIsAcknowledged) {
   EXPECT_EQ(outbox.pending(1), 1u);
   EXPECT_TRUE(outbox.next(Seconds{0}));
   EXPECT_FALSE(outbox.empty());
-  EXPECT_EQ(outbox.acknowledge(1, FrameKind::kContribute, 0, 5)->payload.size, 10u);
+  EXPECT_EQ(outbox.acknowledge(1, FrameKind::kFirstMessage, 0, 5)->payload.size, 10u);
   EXPECT_TRUE(outbox.empty());
   EXPECT_EQ(outbox.pending(1), 0u);
-  EXPECT_FALSE(outbox.acknowledge(1, FrameKind::kContribute, 0, 5)) << "a second time";
+  EXPECT_FALSE(outbox.acknowledge(1, FrameKind::kFirstMessage, 0, 5)) << "a second time";
 }
 
 TEST(Outbox, WhatHasArrivedSaysWhenItWasPostedAndWhenItLeft) {
   Outbox outbox = outbox_with_window(100);
   outbox.post(1, slice(5, 1), Seconds{3});
   EXPECT_TRUE(outbox.next(Seconds{4}));
-  const auto once = outbox.acknowledge(1, FrameKind::kContribute, 0, 5);
+  const auto once = outbox.acknowledge(1, FrameKind::kFirstMessage, 0, 5);
   EXPECT_EQ(once->posted, Seconds{3});
   EXPECT_EQ(once->left, Seconds{4});
   EXPECT_FALSE(once->again);
   outbox.post(1, slice(6, 1), Seconds{5});
   EXPECT_TRUE(outbox.next(Seconds{5}));
   EXPECT_EQ(outbox.overdue(Seconds{7}).size(), 1u);
-  const auto twice = outbox.acknowledge(1, FrameKind::kContribute, 0, 6);
+  const auto twice = outbox.acknowledge(1, FrameKind::kFirstMessage, 0, 6);
   EXPECT_EQ(twice->left, Seconds{7});
   EXPECT_TRUE(twice->again);
 }
@@ -96,11 +96,11 @@ TEST(Outbox, ASliceThatIsTooLargeLeavesInPiecesAndHasArrivedWithItsLast) {
   EXPECT_FALSE(outbox.next(Seconds{0}));
   for (std::uint16_t i = 17; i-- > 0;) {
     EXPECT_FALSE(outbox.empty());
-    const auto delivered = outbox.acknowledge(1, FrameKind::kContribute, 7, 5, i);
+    const auto delivered = outbox.acknowledge(1, FrameKind::kFirstMessage, 7, 5, i);
     ASSERT_TRUE(delivered);
     EXPECT_EQ(delivered->whole, i == 0);
     EXPECT_EQ(delivered->bytes, bytes.size());
-    EXPECT_FALSE(outbox.acknowledge(1, FrameKind::kContribute, 7, 5, i)) << "a second time";
+    EXPECT_FALSE(outbox.acknowledge(1, FrameKind::kFirstMessage, 7, 5, i)) << "a second time";
   }
   EXPECT_TRUE(outbox.empty());
 }
@@ -111,7 +111,7 @@ TEST(Outbox, RefusesWhatBreaksExactlyOnce) {
   EXPECT_THROW(outbox.post(1, slice(5, 1, 0)), InternalError) << "posted twice";
   EXPECT_THROW(outbox.post(1, slice(5, 1, kStepsApart)), InternalError) << "too far ahead";
   EXPECT_THROW(outbox.post(0, slice(5, 1)), InternalError) << "to itself";
-  EXPECT_THROW(outbox.post(1, slice(kSliceLimit, 1)), InternalError);
+  EXPECT_THROW(outbox.post(1, slice(kIdLimit, 1)), InternalError);
   outbox.post(2, slice(5, 1, kStepsApart));
   EXPECT_THROW(outbox.post(2, slice(5, 1, 0)), InternalError) << "too far back";
 }

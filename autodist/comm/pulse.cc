@@ -1,13 +1,19 @@
 #include "autodist/comm/pulse.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
 namespace autodist::comm {
 
-Pulse::Pulse(RankNumber self, RankNumber size, Seconds silence, Seconds first_contact, Seconds now)
-    : silence_(silence), first_contact_(first_contact), listening_since_(now), peers_(size) {
+Pulse::Pulse(RankNumber self, RankNumber size, Seconds silence, Seconds first_contact, Seconds now,
+             Name name)
+    : name_(std::move(name)),
+      silence_(silence),
+      first_contact_(first_contact),
+      listening_since_(now),
+      peers_(size) {
   for (Peer& peer : peers_) peer.last = now;
   excuse(self);
 }
@@ -18,9 +24,9 @@ void Pulse::heard(const FrameHeader& header, Seconds now) {
   peer.last = now;
   peer.header = header;
   peer.spoke = true;
-  if (is_delivery(header.kind)) {
-    peer.payload = header;
-    peer.sent_slices = true;
+  if (is_message(header.kind)) {
+    peer.message = header;
+    peer.sent_messages = true;
   }
 }
 
@@ -55,12 +61,17 @@ std::string Pulse::account(RankNumber rank, Seconds now) const {
   const Peer& peer = peers_[rank];
   const std::string silent = "silent for " + to_string(now - peer.last);
   if (!peer.spoke) return silent + "; it was never heard";
-  std::string text = silent + "; last heard: " + std::string(name_of(peer.header.kind));
-  if (!peer.sent_slices) return text + ", before its first slice";
-  if (!is_delivery(peer.header.kind)) {
-    text += ", and before that: " + std::string(name_of(peer.payload.kind));
-  }
-  return text + fmt::format(" of slice {}, step {}", peer.payload.slice, peer.payload.step);
+  const std::string heard = silent + "; last heard: ";
+  if (is_message(peer.header.kind)) return heard + text_of(peer.message);
+  const std::string last = heard + name_of(peer.header.kind);
+  if (!peer.sent_messages) return last + ", before its first message";
+  return last + ", and before that: " + text_of(peer.message);
+}
+
+std::string Pulse::text_of(const FrameHeader& message) const {
+  const std::string what = name_ ? name_(message.kind, message.id)
+                                 : fmt::format("{}, id {}", name_of(message.kind), message.id);
+  return fmt::format("{}, step {}", what, message.step);
 }
 
 }  // namespace autodist::comm

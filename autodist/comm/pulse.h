@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,8 +17,10 @@ namespace autodist::comm {
 class Pulse {
  public:
   // A peer is lost after `silence`, or, before its first frame, after `first_contact`: ranks do not
-  // start at the same moment.
-  Pulse(RankNumber self, RankNumber size, Seconds silence, Seconds first_contact, Seconds now);
+  // start at the same moment. `name` says what a message is (ExchangeOptions::name); may be empty.
+  using Name = std::function<std::string(FrameKind kind, MessageId id)>;
+  Pulse(RankNumber self, RankNumber size, Seconds silence, Seconds first_contact, Seconds now,
+        Name name = {});
 
   // Any frame is a sign of life.
   void heard(const FrameHeader& header, Seconds now);
@@ -48,14 +51,17 @@ class Pulse {
   struct Peer {
     Seconds last;
     FrameHeader header;   // of the last frame
-    FrameHeader payload;  // of the last frame that carried a slice
+    FrameHeader message;  // of the last message
     bool spoke = false;
-    bool sent_slices = false;
+    bool sent_messages = false;
     bool excused = false;
     bool missed = false;                // its silence is known
     std::optional<Seconds> was_silent;  // heard again after that, which is not known yet
   };
 
+  [[nodiscard]] std::string text_of(const FrameHeader& message) const;
+
+  Name name_;
   Seconds silence_;
   Seconds first_contact_;
   Seconds listening_since_;

@@ -5,8 +5,8 @@
 namespace autodist::comm {
 namespace {
 
-FrameHeader from(RankNumber rank, FrameKind kind, std::uint64_t step = 0, SliceNumber slice = 0) {
-  return {kind, 1, step, slice, rank, 0};
+FrameHeader from(RankNumber rank, FrameKind kind, std::uint64_t step = 0, MessageId id = 0) {
+  return {kind, 1, step, id, rank, 0};
 }
 
 TEST(Pulse, APeerIsLostAfterItsSilenceAndNotBefore) {
@@ -33,9 +33,12 @@ TEST(Pulse, SilenceThatThisRankSleptThroughDoesNotCount) {
   EXPECT_EQ(pulse.lost(Seconds{23.5}), 1u);
 }
 
-TEST(Pulse, TellsTheLastSliceEvenWhenHeartbeatsFollowedIt) {
-  Pulse pulse(0, 2, Seconds{3}, Seconds{3}, Seconds{0});
-  pulse.heard(from(1, FrameKind::kContribute, 4, 17), Seconds{1});
+TEST(Pulse, TellsTheLastMessageEvenWhenHeartbeatsFollowedIt) {
+  Pulse pulse(0, 2, Seconds{3}, Seconds{3}, Seconds{0}, [](FrameKind kind, MessageId id) {
+    EXPECT_EQ(kind, FrameKind::kFirstMessage);
+    return "contribution of slice " + std::to_string(id);
+  });
+  pulse.heard(from(1, FrameKind::kFirstMessage, 4, 17), Seconds{1});
   EXPECT_EQ(pulse.account(1, Seconds{3}),
             "silent for 2.00 s; last heard: contribution of slice 17, step 4");
   pulse.heard(from(1, FrameKind::kHeartbeat), Seconds{2});

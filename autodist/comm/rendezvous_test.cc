@@ -245,7 +245,7 @@ TEST(Rendezvous, AProcessThatIsKilledIsNamedWithItsPid) {
     const auto transport = join(options_of(1, 2, port), nullptr);
     const SteadyClock clock;
     Exchange exchange(*transport, clock, {}, {});
-    exchange.post(0, {FrameKind::kContribute, 6, 3, 1, Seconds{0}, Payload::copy_of("x")});
+    exchange.post(0, {FrameKind::kFirstMessage, 6, 3, 1, Seconds{0}, Payload::copy_of("x")});
     pause();
     _exit(0);
   }
@@ -258,8 +258,7 @@ TEST(Rendezvous, AProcessThatIsKilledIsNamedWithItsPid) {
   options.heartbeat = Seconds{0.4};
   std::promise<void> arrived;
   std::promise<void> failed;
-  Exchange exchange(*transport, clock, options,
-                    {[&](const Frame&) { arrived.set_value(); }, {}, {}, {}});
+  Exchange exchange(*transport, clock, options, {[&](const Frame&) { arrived.set_value(); }, {}});
   exchange.on_failure([&] { failed.set_value(); });
   arrived.get_future().wait();
   kill(child, SIGKILL);
@@ -272,7 +271,7 @@ TEST(Rendezvous, AProcessThatIsKilledIsNamedWithItsPid) {
     EXPECT_EQ(error.code(), ErrorCode::kPeersLost);
     EXPECT_NE(message.find("rank 1 (127.0.0.1"), std::string::npos) << message;
     EXPECT_NE(message.find("pid " + std::to_string(child)), std::string::npos) << message;
-    EXPECT_NE(message.find("contribution of slice 3, step 6"), std::string::npos) << message;
+    EXPECT_NE(message.find("message of kind 16, id 3, step 6"), std::string::npos) << message;
   }
   close(pipe_ends[0]);
   close(pipe_ends[1]);

@@ -3,36 +3,31 @@
 #include <tuple>
 #include <utility>
 
-#include "autodist/base/check.h"
-
 namespace autodist::comm {
 
-std::string_view name_of(FrameKind kind) {
+std::string name_of(FrameKind kind) {
   switch (kind) {
-    case FrameKind::kContribute:
-      return "contribution";
-    case FrameKind::kResult:
-      return "result";
-    case FrameKind::kNorm:
-      return "norm";
-    case FrameKind::kNote:
-      return "note";
     case FrameKind::kAcknowledge:
       return "acknowledgement";
     case FrameKind::kHeartbeat:
       return "heartbeat";
+    case FrameKind::kAlive:
+      return "sign of life";
     case FrameKind::kControl:
       return "control";
     case FrameKind::kGoodbye:
       return "goodbye";
+    default:
+      return "message of kind " + std::to_string(static_cast<int>(kind));
   }
-  AD_CHECK(false) << "frame kind " << static_cast<int>(kind);
-  return "";
 }
 
 bool operator==(const FrameHeader& a, const FrameHeader& b) {
-  return std::tie(a.kind, a.epoch, a.step, a.slice, a.from, a.samples, a.piece, a.pieces) ==
-         std::tie(b.kind, b.epoch, b.step, b.slice, b.from, b.samples, b.piece, b.pieces);
+  const auto fields = [](const FrameHeader& each) {
+    return std::tie(each.kind, each.generation, each.step, each.id, each.from, each.samples,
+                    each.piece, each.pieces, each.channel);
+  };
+  return fields(a) == fields(b);
 }
 
 Payload Payload::copy_of(const std::string& bytes) {

@@ -19,38 +19,45 @@
 
 namespace autodist::comm {
 
-// The same ids as ir's, by structure: comm knows no graphs, only numbers of ranks and slices.
 using RankNumber = std::uint32_t;
-using SliceNumber = std::uint32_t;
+using MessageId = std::uint32_t;
 
+// comm's own kinds, and behind them those of messages: each is ordered by need, acknowledged and
+// handed over exactly once by its kind, step and id. What kinds and ids of messages mean is up to
+// the code that sends them (exec/topic.h).
 enum class FrameKind : std::uint8_t {
-  kContribute = 1,  // a gradient slice, member -> owner
-  kResult,          // the combined slice, owner -> member
-  kNorm,            // partial sums of squares, owner -> every rank
-  kNote,            // a message about a step between the ranks' own code; `slice` is its topic
-  kAcknowledge,     // `payload` bytes arrived; bypasses the window
-  kHeartbeat,
-  kControl,  // agreement before the first step and between steps: opaque bytes
+  kAcknowledge = 1,  // a message arrived; bypasses the window
+  kHeartbeat,        // of an exchange: where its rank's own code is
+  kAlive,            // of a rank, whichever exchange it is in
+  kControl,          // agreement before the first step and between steps: opaque bytes
   kGoodbye,  // a rank leaves in order; detail in the payload when it leaves because of an error
+  kFirstMessage = 16,
 };
+inline constexpr std::size_t kKindLimit = 64;
 
-// "contribution", "result", …: for messages.
-std::string_view name_of(FrameKind kind);
+inline bool is_message(FrameKind kind) { return kind >= FrameKind::kFirstMessage; }
+// Whether it says nothing to who is in no exchange but that the rank is there.
+inline bool is_sign_of_life(FrameKind kind) {
+  return kind == FrameKind::kHeartbeat || kind == FrameKind::kAlive;
+}
 
-// Whether frames of this kind are ordered by need, acknowledged, and handed over exactly once.
-inline bool is_delivery(FrameKind kind) { return kind <= FrameKind::kNote; }
-inline constexpr std::size_t kDeliveryKinds = 1 + static_cast<std::size_t>(FrameKind::kNote);
+// "heartbeat"; of messages "message of kind 3".
+std::string name_of(FrameKind kind);
 
 struct FrameHeader {
   FrameKind kind = FrameKind::kControl;
-  std::uint32_t epoch = 0;  // generation of the job; frames of another one are refused
+  // Which plan of which members the frame belongs to, counted over the transport's life: an
+  // exchange refuses earlier ones and keeps later ones for who reads next.
+  std::uint32_t generation = 0;
   std::uint64_t step = 0;
-  SliceNumber slice = 0;
+  MessageId id = 0;
   RankNumber from = 0;
   std::int64_t samples = 0;  // that the gradient stands for
   // A payload that is too large for one frame: which piece of how many this is (assembly.h).
   std::uint16_t piece = 0;
   std::uint16_t pieces = 1;
+  // Which of several exchanges over one transport (channels.h).
+  std::uint16_t channel = 0;
 
   friend bool operator==(const FrameHeader& a, const FrameHeader& b);
 };

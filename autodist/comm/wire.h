@@ -12,7 +12,7 @@
 
 namespace autodist::comm {
 
-inline constexpr std::uint16_t kWireVersion = 3;
+inline constexpr std::uint16_t kWireVersion = 4;
 inline constexpr std::size_t kWireHeaderSize = 48;
 // Of one frame; larger ones are refused by sender and receiver.
 inline constexpr std::size_t kLargestPayload = std::size_t{256} << 20;
@@ -35,8 +35,8 @@ struct Malformed {
   std::string reason;
 };
 
-// The header of a frame's first part, where a rider may follow it; a payload of `payload_size` bytes
-// came with it. Never throws on bytes.
+// The header of a frame's first part, where a rider may follow it; a payload of `payload_size`
+// bytes came with it. Never throws on bytes.
 std::variant<FrameHeader, Malformed> decode(const void* bytes, std::size_t size,
                                             std::size_t payload_size);
 // Of a header that decode() accepted.

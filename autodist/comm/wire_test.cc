@@ -10,7 +10,7 @@
 namespace autodist::comm {
 namespace {
 
-const FrameHeader kHeader{FrameKind::kResult, 2, 0x0102030405060708, 17, 3, -5};
+const FrameHeader kHeader{FrameKind{17}, 2, 0x0102030405060708, 17, 3, -5, 0, 1, 6};
 
 std::string reason(WireHeader bytes, std::size_t size, std::size_t payload) {
   const auto decoded = decode(bytes.data(), size, payload);
@@ -20,9 +20,9 @@ std::string reason(WireHeader bytes, std::size_t size, std::size_t payload) {
 // The example of docs/formats/wire.md.
 TEST(Wire, TheLayoutIsTheDocumentedOne) {
   const std::vector<int> expected{
-      0x41, 0x44, 0x46, 0x57, 3,    0,    2,    0,    3,  0, 0, 0, 2, 0, 0, 0,
+      0x41, 0x44, 0x46, 0x57, 4,    0,    17,   0,    3,  0, 0, 0, 2, 0, 0, 0,
       0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, 17, 0, 0, 0, 0, 0, 0, 0,
-      0xfb, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 12, 0, 0, 0, 0, 0, 0, 0};
+      0xfb, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 12, 0, 0, 0, 6, 0, 0, 0};
   std::vector<int> bytes;
   for (const std::byte b : encode(kHeader, 12)) bytes.push_back(std::to_integer<int>(b));
   EXPECT_EQ(bytes, expected);
@@ -59,8 +59,8 @@ TEST(Wire, RefusesWithAReason) {
   EXPECT_EQ(reason(bad, 48, 12), "not a frame of AutoDist");
   bad = good;
   bad[4] = std::byte{9};
-  EXPECT_EQ(reason(bad, 48, 12), "protocol version 9, expected 3");
-  for (const int kind : {0, 9, 255}) {
+  EXPECT_EQ(reason(bad, 48, 12), "protocol version 9, expected 4");
+  for (const int kind : {0, 6, 15, 64, 255}) {
     bad = good;
     bad[6] = static_cast<std::byte>(kind);
     EXPECT_EQ(reason(bad, 48, 12), "unknown kind " + std::to_string(kind));
@@ -74,7 +74,10 @@ TEST(Wire, RefusesWithAReason) {
   bad[31] = std::byte{0xff};
   EXPECT_EQ(reason(bad, 48, 12), "piece 1 of 65281");
   bad = good;
-  bad[47] = std::byte{0x80};
+  bad[46] = std::byte{1};
+  EXPECT_EQ(reason(bad, 48, 12), "1 where a header has 0");
+  bad = good;
+  bad[43] = std::byte{0x80};
   EXPECT_NE(reason(bad, 48, 12).find("at most"), std::string::npos);
 }
 

@@ -10,7 +10,6 @@
 #include "autodist/base/error.h"
 #include "autodist/base/job_ended.h"
 #include "autodist/comm/bytes.h"
-#include "autodist/exec/notes.h"
 
 namespace autodist::exec {
 namespace {
@@ -21,8 +20,9 @@ constexpr Seconds kLookAgain{1};                      // how often the others' p
 constexpr std::size_t kRemembered = 256;              // calls
 constexpr std::uint32_t kWishesForTheEnd = 1U << 16;  // beside a call's number
 
-Topic topic_of(Topic first, std::uint64_t number) {
-  return static_cast<Topic>(static_cast<std::uint64_t>(first) + number);
+// Of the answer to a save() of the chief.
+Subject answer_of(std::uint64_t step) {
+  return {Topic::kSaveAnswered, static_cast<comm::MessageId>(step % kMostSavesOnTheWay)};
 }
 
 bool is_of_a_loop(Call call) { return call == Call::kRunAndFetch || call == Call::kSummarise; }
@@ -106,7 +106,7 @@ void Calls::fail_differ(const Announced& theirs, const Made& ours) const {
 }
 
 void Calls::check_step() const {
-  const auto check = [&](const Announced& call) {
+  const auto check = [&](const Announced& call) AD_REQUIRES(signal_) {
     if (call.made.step >= begun_) return;
     fail(ErrorCode::kUsage, "{}, rank {} is at step {}. Every rank calls it.",
          text(call.from, call.made), self_, begun_);
@@ -149,7 +149,7 @@ void Calls::check_call(const Made& made, std::uint64_t number) {
 
 void Calls::begin_step(std::uint64_t step) {
   or_abort([&] {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     begun_ = step + 1;
     if (is_past_the_end()) fail_ended(fmt::format("is at step {}", begun_));
     check_step();
@@ -162,6 +162,7 @@ void Calls::begin_step(std::uint64_t step) {
 
 void Calls::end_step() {
   current_ = {};
+  const MutexLock lock(signal_);
   show();
 }
 
@@ -170,7 +171,7 @@ Calls::Scope Calls::begin(Call call, std::uint64_t step) {
   const Made made{call, step};
   std::uint64_t number = 0;
   or_abort([&] {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     // Calls that the chief made before its end are this rank's to make, too, however late it is.
     const bool was_made = chief_finished_ && count_ + 1 < chief_finished_call_;
     if (chief_finished_ && call != Call::kFinish && (!was_made || is_past_the_end())) {
@@ -209,7 +210,7 @@ void Calls::tell(const Made& made, std::uint64_t number, const std::vector<std::
   comm::ByteWriter note;
   const std::string bytes = note.u32(static_cast<std::uint32_t>(made.call)).u64(number).take();
   for (const std::uint32_t rank : ranks) {
-    peers_.post(rank, topic_of(Topic::kCalled, ordinal_), made.step, bytes);
+    peers_.post(rank, {Topic::kCalled, static_cast<comm::MessageId>(ordinal_)}, made.step, bytes);
   }
   ++ordinal_;
 }
@@ -218,6 +219,7 @@ Calls::Scope Calls::enter(Call call, std::uint64_t step) {
   if (depth_ > 0) return Scope(nullptr);
   ++depth_;
   current_ = {call, step};
+  const MutexLock lock(signal_);
   show();
   return Scope(this);
 }
@@ -267,7 +269,7 @@ bool Calls::are_busy(const std::vector<std::uint32_t>& ranks) const {
   });
 }
 
-void Calls::wait(Signal::Lock& lock, const std::function<std::vector<std::uint32_t>()>& missing) {
+void Calls::wait(MutexLock& lock, const std::function<std::vector<std::uint32_t>()>& missing) {
   using Clock = std::chrono::steady_clock;
   const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
   const Clock::time_point start = Clock::now();
@@ -275,7 +277,7 @@ void Calls::wait(Signal::Lock& lock, const std::function<std::vector<std::uint32
   std::uint64_t steps = 0;
   bool said = false;
   const auto nobody = [&] { return missing().empty(); };
-  while (!signal_.wait_for(lock, std::min(kLookAgain, limit_), nobody)) {
+  while (!signal_.wait_for(std::min(kLookAgain, limit_), nobody)) {
     const std::vector<std::uint32_t> ranks = missing();
     const bool busy = are_busy(ranks);
     const bool forever = busy || current_.call == Call::kFinish;  // alive, they do something else
@@ -314,21 +316,20 @@ void Calls::post_passed() {
   std::vector<std::uint64_t> steps;
   std::uint64_t own = 0;
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     steps.swap(unsent_);
     own = begun_;
   }
   for (const std::uint64_t step : steps) {
     comm::ByteWriter note;
     note.u64(step).u64(0).u32(0);
-    peers_.post(kTheChief, topic_of(Topic::kSaveAnswered, step % kMostSavesOnTheWay), own,
-                note.take());
+    peers_.post(kTheChief, answer_of(step), own, note.take());
   }
 }
 
 bool Calls::meet_to_save(std::uint64_t step, const DueSave& due) {
   const std::vector<std::uint32_t> ranks = others();
-  Signal::Lock lock = signal_.lock();
+  MutexLock lock(signal_);
   saved_until_ = step + 1;
   answers_.erase(answers_.begin(), answers_.lower_bound(step));
   comm::ByteWriter wish;
@@ -337,7 +338,7 @@ bool Calls::meet_to_save(std::uint64_t step, const DueSave& due) {
   lock.unlock();
   for (const std::uint32_t rank : ranks) peers_.post(rank, Topic::kSaveWanted, step, bytes);
   lock.lock();
-  wait(lock, [&] {
+  wait(lock, [&]() AD_REQUIRES(signal_) {
     std::vector<std::uint32_t> missing;
     const auto& answers = answers_[step];
     std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(missing),
@@ -368,7 +369,7 @@ bool Calls::meet_to_save(std::uint64_t step, const DueSave& due) {
 void Calls::come_to_save(std::uint64_t step) {
   comm::ByteWriter note;
   or_abort([&] {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     saved_until_ = step + 1;
     const auto wish = wishes_.find(step);
     if (wish != wishes_.end() && wish->second.passed) {
@@ -380,19 +381,18 @@ void Calls::come_to_save(std::uint64_t step) {
     wishes_.erase(step);
     note.u64(step).u64(count_).u32(1);
   });
-  peers_.post(kTheChief, topic_of(Topic::kSaveAnswered, step % kMostSavesOnTheWay), step,
-              note.take());
+  peers_.post(kTheChief, answer_of(step), step, note.take());
 }
 
 void Calls::save_alone(std::uint64_t step) {
-  const Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   saved_until_ = step + 1;
   answers_.erase(answers_.begin(), answers_.upper_bound(step));
 }
 
 void Calls::set_away(bool away) {
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     away_ = away;
     pass_wishes();
   }
@@ -400,7 +400,7 @@ void Calls::set_away(bool away) {
 }
 
 std::vector<DueSave> Calls::take_due(std::uint64_t step) {
-  const Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   std::vector<DueSave> now;
   const auto rest = std::stable_partition(due_.begin(), due_.end(), [&](const DueSave& each) {
     return each.step != step && step != kAtTheEnd;
@@ -414,6 +414,7 @@ std::vector<DueSave> Calls::take_due(std::uint64_t step) {
 
 void Calls::wish_for_the_end() {
   wishes_for_the_end_ = true;
+  const MutexLock lock(signal_);
   show();
 }
 
@@ -427,7 +428,7 @@ std::optional<std::uint32_t> Calls::who_wishes_for_the_end() const {
 }
 
 bool Calls::has_ended() const {
-  const Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   return is_past_the_end();
 }
 
@@ -439,17 +440,18 @@ void Calls::come_to_finish(std::uint64_t step) {
 bool Calls::all_finish(std::uint64_t step) {
   const std::vector<std::uint32_t> ranks = others();
   const Scope scope = enter(Call::kFinish, step);
-  Signal::Lock lock = signal_.lock();
+  MutexLock lock(signal_);
   if (self_.value != kTheChief) {
-    wait(lock, [&] {
+    wait(lock, [&]() AD_REQUIRES(signal_) {
       return std::vector<std::uint32_t>(verdict_ == Verdict::kUnknown ? 1 : 0, kTheChief);
     });
     return verdict_ == Verdict::kInOrder;
   }
-  wait(lock, [&] {
+  wait(lock, [&]() AD_REQUIRES(signal_) {
     std::vector<std::uint32_t> missing;
     std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(missing),
-                 [&](std::uint32_t rank) { return finished_.count(rank) == 0; });
+                 [&](std::uint32_t rank)
+                     AD_REQUIRES(signal_) { return finished_.count(rank) == 0; });
     return missing;
   });
   const bool all = std::all_of(finished_.begin(), finished_.end(),
@@ -464,16 +466,21 @@ bool Calls::all_finish(std::uint64_t step) {
 // The receiving thread.
 
 void Calls::take(const comm::Frame& frame) {
-  const Topic topic{frame.header.slice};
-  if (topic < Topic::kSaveWanted) {
-    take_call(frame);
-  } else if (topic == Topic::kSaveWanted) {
-    take_wish(frame);
-  } else if (topic < Topic::kEnded) {
-    take_answer(frame);
-  } else {
-    const Signal::Lock lock = signal_.lock();
-    verdict_ = frame.payload.to_string() == "1" ? Verdict::kInOrder : Verdict::kLate;
+  switch (topic_of(frame.header)) {
+    case Topic::kCalled:
+      take_call(frame);
+      break;
+    case Topic::kSaveWanted:
+      take_wish(frame);
+      break;
+    case Topic::kSaveAnswered:
+      take_answer(frame);
+      break;
+    default: {
+      AD_CHECK(topic_of(frame.header) == Topic::kEnded) << name_of(frame.header.kind);
+      const MutexLock lock(signal_);
+      verdict_ = frame.payload.to_string() == "1" ? Verdict::kInOrder : Verdict::kLate;
+    }
   }
   signal_.notify();
 }
@@ -487,7 +494,7 @@ void Calls::take_call(const comm::Frame& frame) {
     return theirs.from == kTheChief ? take_end_of_chief(theirs, number)
                                     : take_end_of(theirs, number);
   }
-  const Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   if (const Made* ours = made(number)) {
     if (!(*ours == theirs.made)) fail_differ(theirs, *ours);
   } else if (number > count_) {
@@ -500,7 +507,7 @@ void Calls::take_call(const comm::Frame& frame) {
 void Calls::take_end_of_chief(const Announced& theirs, std::uint64_t number) {
   std::exception_ptr ended;
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     chief_finished_ = theirs.made;
     chief_finished_call_ = number;
     const Made* ours = made(number);
@@ -520,7 +527,7 @@ void Calls::take_end_of_chief(const Announced& theirs, std::uint64_t number) {
 
 // At the chief: it may be at the end already, or come to it later, but with no further step.
 void Calls::take_end_of(const Announced& theirs, std::uint64_t number) {
-  const Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   finished_[theirs.from] = theirs.made.step;
   const Made* ours = made_.empty() ? nullptr : &made_.back();
   if (ours != nullptr && ours->call == Call::kFinish) {
@@ -540,7 +547,7 @@ void Calls::take_wish(const comm::Frame& frame) {
   wish.due.step = in.u64();
   wish.due.directory = in.raw(in.left());
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     if (step < saved_until_) return;  // this rank saves, too
     wishes_.erase(wishes_.begin(),
                   wishes_.lower_bound(step - std::min<std::uint64_t>(step, kRemembered)));
@@ -556,14 +563,14 @@ void Calls::take_answer(const comm::Frame& frame) {
   const std::uint64_t step = in.u64();
   const std::uint64_t calls = in.u64();
   const bool here = in.u32() == 1;
-  const Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   answers_[step][frame.header.from] = {here, calls};
   const bool called = count_ > calls && !made_.empty();
   check_save(called ? std::optional(made_.back()) : std::nullopt);
 }
 
 void Calls::summarised(std::uint32_t from, std::uint64_t step) {
-  const Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   if (step < summarised_until_ || chief_finished_) return;
   summaries_.emplace(step + 1, from);
   check_step();

@@ -1,7 +1,7 @@
 // The calls of a session that all computing ranks make, in the same order: who has made which, who
 // is missing, and what the chief may do without the others.
 //
-// A call has a number, and says so to the other ranks when it begins (exec/notes.h). A rank that
+// A call has a number, and says so to the other ranks when it begins (exec/topic.h). A rank that
 // makes another call under that number, or goes on with a step beyond it, ends the job with both
 // names. A rank that comes to nothing is waited for: it is named after some seconds, and the wait
 // ends when it has come no further for the limit. What has no number: save(), of which there is at
@@ -21,11 +21,13 @@
 
 #include "autodist/comm/exchange.h"
 #include "autodist/exec/signal.h"
+#include "autodist/exec/topic.h"
 #include "autodist/program/program.h"
 
 namespace autodist::exec {
 
-enum class Topic : comm::SliceNumber;
+inline constexpr std::uint64_t kMostCalls = 32;          // between two steps
+inline constexpr std::uint64_t kMostSavesOnTheWay = 32;  // of the chief, that a rank has not met
 
 enum class Call : std::uint32_t {
   kNone,  // the rank is in its own code
@@ -55,7 +57,8 @@ inline constexpr std::uint64_t kAtTheEnd = ~std::uint64_t{0};
 
 // How a rank reaches the others. Nothing in it blocks.
 struct CallPeers {
-  std::function<void(std::uint32_t to, Topic topic, std::uint64_t step, const std::string& note)>
+  std::function<void(std::uint32_t to, Subject subject, std::uint64_t step,
+                     const std::string& note)>
       post;
   // Where this rank is, for whoever waits for it; and where another one was some time ago.
   std::function<void(comm::Position)> show;
@@ -101,7 +104,8 @@ class Calls {
   // Under the signal's lock, until missing() has no ranks. Says after some seconds whom this rank
   // waits for, and where that one is; not of those that are in the same save() or finish(), which
   // are waited for as long as they live. Throws as Signal::wait.
-  void wait(Signal::Lock& lock, const std::function<std::vector<std::uint32_t>()>& missing);
+  void wait(MutexLock& lock,
+            const std::function<std::vector<std::uint32_t>()>& missing) AD_UNCHECKED_THREADS;
 
   // save() at a rank. For the chief alone, where the checkpoint needs the others: true if they all
   // call it, too, after this step; false if none does, and then each of them knows `due` as one to
@@ -160,21 +164,20 @@ class Calls {
   template <typename Function>
   void or_abort(Function function);
   void end();
-  void show() const;
+  void show() const AD_REQUIRES(signal_);
   [[nodiscard]] std::vector<std::uint32_t> others() const;
   [[nodiscard]] std::string text(std::uint32_t rank, const Made& made) const;
   [[nodiscard]] std::string where(std::uint32_t rank) const;
   [[nodiscard]] std::string waits_for(const std::vector<std::uint32_t>& ranks) const;
   [[nodiscard]] bool are_busy(const std::vector<std::uint32_t>& ranks) const;
   [[nodiscard]] std::uint64_t steps_of(const std::vector<std::uint32_t>& ranks) const;
-  // REQUIRES: the signal's lock.
-  [[nodiscard]] bool is_past_the_end() const;
-  [[nodiscard]] const Made* made(std::uint64_t number) const;
-  void check_call(const Made& made, std::uint64_t number);
-  void check_step() const;
-  void check_save(const std::optional<Made>& now) const;
-  void pass_wishes();
-  [[noreturn]] void fail_ended(const std::string& here) const;
+  [[nodiscard]] bool is_past_the_end() const AD_REQUIRES(signal_);
+  [[nodiscard]] const Made* made(std::uint64_t number) const AD_REQUIRES(signal_);
+  void check_call(const Made& made, std::uint64_t number) AD_REQUIRES(signal_);
+  void check_step() const AD_REQUIRES(signal_);
+  void check_save(const std::optional<Made>& now) const AD_REQUIRES(signal_);
+  void pass_wishes() AD_REQUIRES(signal_);
+  [[noreturn]] void fail_ended(const std::string& here) const AD_REQUIRES(signal_);
   [[noreturn]] void fail_differ(const Announced& theirs, const Made& ours) const;
 
   void tell(const Made& made, std::uint64_t number, const std::vector<std::uint32_t>& ranks);
@@ -198,23 +201,24 @@ class Calls {
   std::uint64_t ordinal_ = 0;  // of calls told of at this step
   std::uint64_t told_step_ = 0;
 
-  // Guarded by the signal's lock.
-  std::uint64_t begun_;  // steps
-  std::uint64_t count_ = 0;
-  std::deque<Made> made_;                             // the last ones, up to number count_
-  std::map<std::uint64_t, Announced> awaited_;        // by number, above count_
-  std::map<std::uint64_t, std::uint32_t> summaries_;  // by steps done, by whom; not by this rank
-  std::uint64_t summarised_until_;                    // steps done
-  std::optional<Made> chief_finished_;
-  std::uint64_t chief_finished_call_ = 0;             // the number of that call
-  std::map<std::uint32_t, std::uint64_t> finished_;  // by rank: its steps
-  Verdict verdict_ = Verdict::kUnknown;
-  bool away_ = false;
-  std::map<std::uint64_t, Wish> wishes_;  // by the step
-  std::vector<std::uint64_t> unsent_;     // wishes that this rank has passed
-  std::map<std::uint64_t, std::map<std::uint32_t, Answer>> answers_;  // likewise, at the chief
-  std::uint64_t saved_until_ = 0;                                     // 1 + the last save()'s step
-  std::vector<DueSave> due_;
+  std::uint64_t begun_ AD_GUARDED_BY(signal_);  // steps
+  std::uint64_t count_ AD_GUARDED_BY(signal_) = 0;
+  std::deque<Made> made_ AD_GUARDED_BY(signal_);  // the last ones, up to number count_
+  std::map<std::uint64_t, Announced> awaited_ AD_GUARDED_BY(signal_);  // by number, above count_
+  std::map<std::uint64_t, std::uint32_t> summaries_
+      AD_GUARDED_BY(signal_);  // by steps done, by whom; not by this rank
+  std::uint64_t summarised_until_ AD_GUARDED_BY(signal_);  // steps done
+  std::optional<Made> chief_finished_ AD_GUARDED_BY(signal_);
+  std::uint64_t chief_finished_call_ AD_GUARDED_BY(signal_) = 0;  // the number of that call
+  std::map<std::uint32_t, std::uint64_t> finished_ AD_GUARDED_BY(signal_);  // by rank: its steps
+  Verdict verdict_ AD_GUARDED_BY(signal_) = Verdict::kUnknown;
+  bool away_ AD_GUARDED_BY(signal_) = false;
+  std::map<std::uint64_t, Wish> wishes_ AD_GUARDED_BY(signal_);  // by the step
+  std::vector<std::uint64_t> unsent_ AD_GUARDED_BY(signal_);     // wishes that this rank has passed
+  std::map<std::uint64_t, std::map<std::uint32_t, Answer>> answers_
+      AD_GUARDED_BY(signal_);                             // likewise, at the chief
+  std::uint64_t saved_until_ AD_GUARDED_BY(signal_) = 0;  // 1 + the last save()'s step
+  std::vector<DueSave> due_ AD_GUARDED_BY(signal_);
 };
 
 }  // namespace autodist::exec

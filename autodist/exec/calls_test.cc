@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "autodist/base/error.h"
-#include "autodist/exec/notes.h"
 
 namespace autodist::exec {
 namespace {
@@ -26,12 +25,13 @@ class Ranks {
     positions_.resize(count);
     for (std::uint32_t i = 0; i < count; ++i) {
       CallPeers peers;
-      peers.post = [this, i](std::uint32_t to, Topic topic, std::uint64_t step,
+      peers.post = [this, i](std::uint32_t to, Subject subject, std::uint64_t step,
                              const std::string& note) {
         comm::Frame frame;
         frame.header.from = i;
         frame.header.step = step;
-        frame.header.slice = static_cast<comm::SliceNumber>(topic);
+        frame.header.kind = subject.kind();
+        frame.header.id = subject.id;
         frame.payload = comm::Payload::copy_of(note);
         const std::lock_guard<std::mutex> lock(mutex_);
         queue_.emplace_back(to, std::move(frame));
@@ -169,7 +169,7 @@ TEST(Calls, WhoIsWaitedForIsSaidOnceAndEndsTheWaitAtTheLimit) {
   ranks.step(1, 0);
   const auto call = ranks[0].begin(Call::kSumOverRanks, 0);
   const auto there = ranks[2].enter(Call::kSave, 0);
-  Signal::Lock lock = ranks.signal(0).lock();
+  MutexLock lock(ranks.signal(0));
   const std::string whom =
       " in sum_over_ranks() at step 0 for rank 1, which is at step 1 and in no call, rank 2, which "
       "is in save() at step 0";
@@ -239,7 +239,7 @@ TEST(Calls, AChiefThatWritesIsWaitedForAsLongAsItTakes) {
   for (std::uint32_t rank = 0; rank < 2; ++rank) ranks.step(rank, 0);
   const auto own = ranks[1].enter(Call::kSave, 1);
   const auto wait = [&](int looks) {
-    Signal::Lock lock = ranks.signal(1).lock();
+    MutexLock lock(ranks.signal(1));
     ranks[1].wait(lock, [&] { return looks-- > 0 ? Numbers{0} : Numbers{}; });
   };
   {

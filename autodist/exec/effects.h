@@ -1,16 +1,16 @@
-// How the synchroniser performs what the protocol asks for. Private to this folder.
+// How the driver performs what the protocol asks for. Private to this folder.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
 #pragma once
 
-#include "autodist/exec/synchroniser.h"
+#include "autodist/exec/slice_driver.h"
 
 namespace autodist::exec {
 
-class Synchroniser::Performer {
+class SliceDriver::Performer {
  public:
-  Performer(Synchroniser& rank, const EventBytes& bytes) : rank_(rank), bytes_(bytes) {}
+  Performer(SliceDriver& rank, const EventBytes& bytes) : rank_(rank), bytes_(bytes) {}
 
   void operator()(const protocol::Contribute& effect) const;
   void operator()(const protocol::HandOn& effect) const;
@@ -33,25 +33,25 @@ class Synchroniser::Performer {
 
  private:
   [[nodiscard]] const protocol::Job::Slice& rules(program::SliceId slice) const {
-    return rank_.job_.slice(slice);
+    return rank_.slices_.job.slice(slice);
   }
-  void post(comm::FrameKind kind, program::Rank to, program::SliceId slice, std::uint64_t step,
+  void post(Topic topic, program::Rank to, program::SliceId slice, std::uint64_t step,
             const comm::Payload& payload, const std::string& rider) const;
 
-  Synchroniser& rank_;
+  SliceDriver& rank_;
   const EventBytes& bytes_;
 };
 
 template <typename Event>
-void Synchroniser::tell(const Event& event, const EventBytes& bytes) {
+void SliceDriver::tell(const Event& event, const EventBytes& bytes) {
   protocol::Effects effects;
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     protocol_.on(event, effects);
     // Whoever learns from the protocol that all ranks agree, finds what they agree on.
     for (std::size_t i = 0; i < effects.size(); ++i) {
       const auto* agreed = std::get_if<protocol::Agreed>(&effects[i]);
-      if (agreed != nullptr) scaler_.decide(agreed->step, agreed->overflow);
+      if (agreed != nullptr) slices_.scaler.decide(agreed->step, agreed->overflow);
     }
   }
   const Performer perform(*this, bytes);

@@ -23,7 +23,7 @@ void JobQueue::start() {
 
 void JobQueue::push(std::uint64_t step, Seconds needed, std::function<void()> job) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopping_) return;
     jobs_.push({step, needed, arrivals_++, std::move(job)});
   }
@@ -32,7 +32,7 @@ void JobQueue::push(std::uint64_t step, Seconds needed, std::function<void()> jo
 
 void JobQueue::stop() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_one();
@@ -40,9 +40,9 @@ void JobQueue::stop() {
 }
 
 void JobQueue::work() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
+    changed_.wait(mutex_, [&]() AD_REQUIRES(mutex_) { return stopping_ || !jobs_.empty(); });
     if (stopping_) return;
     const std::function<void()> job = jobs_.top().run;
     jobs_.pop();

@@ -3,14 +3,13 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <queue>
 #include <thread>
 #include <vector>
 
+#include "autodist/base/mutex.h"
 #include "autodist/base/units.h"
 
 namespace autodist::exec {
@@ -46,11 +45,11 @@ class JobQueue {
   void work();
 
   std::function<void(std::exception_ptr)> on_error_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::priority_queue<Job, std::vector<Job>, Later> jobs_;
-  std::uint64_t arrivals_ = 0;
-  bool stopping_ = false;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::priority_queue<Job, std::vector<Job>, Later> jobs_ AD_GUARDED_BY(mutex_);
+  std::uint64_t arrivals_ AD_GUARDED_BY(mutex_) = 0;
+  bool stopping_ AD_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -8,14 +8,14 @@ namespace autodist::exec {
 
 std::shared_ptr<const StepSums> JobSums::open(std::uint64_t step) {
   auto sums = std::make_shared<StepSums>(step);
-  const Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   open_[step] = sums;
   return sums;
 }
 
 void JobSums::put(std::uint64_t step, std::vector<double> sums) {
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     const auto found = open_.find(step);
     if (found == open_.end()) return;
     StepSums& filled = *found->second;
@@ -31,10 +31,10 @@ void JobSums::put(std::uint64_t step, std::vector<double> sums) {
 }
 
 void JobSums::await_all_before(std::uint64_t step, Seconds limit) {
-  Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   signal_.wait(
-      lock, limit, [&] { return open_.empty() || open_.begin()->first >= step; },
-      [&] {
+      limit, [&]() AD_REQUIRES(signal_) { return open_.empty() || open_.begin()->first >= step; },
+      [&]() AD_REQUIRES(signal_) {
         return fmt::format(
             "step {}: another rank has not computed it, and this one is {} steps on.",
             open_.begin()->first, step - open_.begin()->first);
@@ -42,9 +42,9 @@ void JobSums::await_all_before(std::uint64_t step, Seconds limit) {
 }
 
 void JobSums::await(const StepSums& sums, Seconds limit) {
-  Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   signal_.wait(
-      lock, limit, [&] { return sums.known(); },
+      limit, [&] { return sums.known(); },
       [&] {
         return fmt::format("step {}: another rank's part of the loss is missing.", sums.step());
       });
@@ -52,7 +52,7 @@ void JobSums::await(const StepSums& sums, Seconds limit) {
 
 bool JobSums::take_note(std::uint64_t step, std::uint32_t from, std::size_t ranks, std::string note,
                         std::map<std::uint32_t, std::string>& all) {
-  const Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   auto& notes = notes_[step];
   notes[from] = std::move(note);
   if (notes.size() < ranks) return false;

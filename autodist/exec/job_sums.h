@@ -55,9 +55,8 @@ class JobSums {
 
  private:
   Signal& signal_;
-  // Guarded by the signal's lock.
-  std::map<std::uint64_t, std::shared_ptr<StepSums>> open_;
-  std::map<std::uint64_t, std::map<std::uint32_t, std::string>> notes_;
+  std::map<std::uint64_t, std::shared_ptr<StepSums>> open_ AD_GUARDED_BY(signal_);
+  std::map<std::uint64_t, std::map<std::uint32_t, std::string>> notes_ AD_GUARDED_BY(signal_);
 };
 
 }  // namespace autodist::exec

@@ -26,7 +26,7 @@ KeptPages::~KeptPages() {
 
 void* KeptPages::take(std::size_t bytes) {
   const std::size_t size = whole_pages(bytes);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   std::byte* memory = cut_kept(size);
   if (memory == nullptr) memory = grow_kept(size);
   if (memory == nullptr) memory = map_pages(size);
@@ -40,7 +40,7 @@ void* KeptPages::take(std::size_t bytes) {
 }
 
 bool KeptPages::give_back(void* memory) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = in_use_.find(memory);
   if (found == in_use_.end()) return false;
   const Range range{static_cast<std::byte*>(memory), found->second};
@@ -52,13 +52,13 @@ bool KeptPages::give_back(void* memory) {
 }
 
 void KeptPages::start_over() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   forget(use_.kept);
   use_.most_in_use = use_.in_use;
 }
 
 KeptPages::Use KeptPages::use() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return use_;
 }
 

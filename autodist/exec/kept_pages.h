@@ -9,9 +9,10 @@
 #pragma once
 
 #include <cstddef>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
+
+#include "autodist/base/mutex.h"
 
 namespace autodist::exec {
 
@@ -44,8 +45,8 @@ class KeptPages {
   [[nodiscard]] Use use() const;
 
   // Around a fork(): no other thread may be inside when the process is copied.
-  void lock() { mutex_.lock(); }
-  void unlock() { mutex_.unlock(); }
+  void lock() AD_ACQUIRE(mutex_) { mutex_.lock(); }
+  void unlock() AD_RELEASE(mutex_) { mutex_.unlock(); }
 
  private:
   struct Range {  // within one mapping
@@ -53,14 +54,14 @@ class KeptPages {
     std::size_t bytes = 0;
   };
 
-  std::byte* cut_kept(std::size_t bytes);
-  std::byte* grow_kept(std::size_t bytes);
-  void forget(std::size_t bytes);
+  std::byte* cut_kept(std::size_t bytes) AD_REQUIRES(mutex_);
+  std::byte* grow_kept(std::size_t bytes) AD_REQUIRES(mutex_);
+  void forget(std::size_t bytes) AD_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  std::unordered_map<const void*, std::size_t> in_use_;
-  std::vector<Range> kept_;  // what came back first is first
-  Use use_;
+  mutable Mutex mutex_;
+  std::unordered_map<const void*, std::size_t> in_use_ AD_GUARDED_BY(mutex_);
+  std::vector<Range> kept_ AD_GUARDED_BY(mutex_);  // what came back first is first
+  Use use_ AD_GUARDED_BY(mutex_);
 };
 
 }  // namespace autodist::exec

@@ -40,6 +40,9 @@ class LargeTensors final : public c10::Allocator {
   std::size_t large_;
   c10::Allocator& small_;
 };
+
+void lock_pages() AD_UNCHECKED_THREADS { pages().lock(); }
+void unlock_pages() AD_UNCHECKED_THREADS { pages().unlock(); }
 #endif
 
 }  // namespace
@@ -51,7 +54,7 @@ void keep_large_tensors([[maybe_unused]] std::size_t bytes) {
     static auto& allocator = *new LargeTensors(bytes, *c10::GetCPUAllocator());
     c10::SetCPUAllocator(&allocator);
     // A data loader's workers are forked, and take and free tensors of their own.
-    ::pthread_atfork([] { pages().lock(); }, [] { pages().unlock(); }, [] { pages().unlock(); });
+    ::pthread_atfork(lock_pages, unlock_pages, unlock_pages);
   });
 #endif
 }

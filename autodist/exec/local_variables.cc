@@ -83,6 +83,7 @@ torch::Tensor LocalVariables::dense(ir::VariableId variable) const {
 }
 
 std::string LocalVariables::missing_results(ir::VariableId variable, std::uint64_t step) const {
+  signal_.assert_held();
   const std::vector<program::SliceId>& slices = program_.plan(variable).slices;
   std::string missing;
   std::size_t count = 0;
@@ -109,7 +110,7 @@ void LocalVariables::take(program::SliceId slice, std::uint64_t step, std::int64
   AD_CHECK(by_rows || payload.size == expected) << "the result of slice " << slice << " has "
                                                 << payload.size << " bytes, expected " << expected;
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     AD_CHECK(result.uninstalled == 0) << "slice " << slice << " came back twice";
   }
   goes_in = goes_in && !by_rows;
@@ -121,7 +122,7 @@ void LocalVariables::take(program::SliceId slice, std::uint64_t step, std::int64
     }
     payload = {};
   }
-  const Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   result.is_in = goes_in;
   result.samples = samples;
   result.payload = std::move(payload);
@@ -247,7 +248,7 @@ void LocalVariables::install(ir::VariableId variable, std::uint64_t step) {
     update_pieces(local, step);
   }
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     for (const program::SliceId slice : program_.plan(variable).slices) {
       Result& installed = result(slice, step);
       if (--installed.uninstalled == 0) installed.payload = {};

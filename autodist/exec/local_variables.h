@@ -46,9 +46,9 @@ class LocalVariables {
   // Error(kUsage) where somebody has written to the variable.
   void install(ir::VariableId variable, std::uint64_t step);
 
-  // Whose slices are not here yet: "slice 3 of rank 1 (10.0.0.2)", for messages. REQUIRES: the
-  // signal's lock.
-  [[nodiscard]] std::string missing_results(ir::VariableId variable, std::uint64_t step) const;
+  // Whose slices are not here yet: "slice 3 of rank 1 (10.0.0.2)", for messages.
+  [[nodiscard]] std::string missing_results(ir::VariableId variable, std::uint64_t step) const
+      AD_ASSERTS_HELD(signal_);
 
   // Writes a slice of parameters into its variables, whose versions stay. By the compute thread,
   // between steps, while no result is on its way.

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <memory>
+#include <utility>
 
 #include "autodist/base/check.h"
+#include "autodist/exec/topic.h"
 
 namespace autodist::exec {
 namespace {
@@ -35,11 +39,27 @@ NormPlan::NormPlan(const program::Program& program, const protocol::Job& job)
   }
 }
 
+comm::Payload payload_of(const std::vector<SquaredSums>& sums) {
+  auto keep = std::make_shared<std::vector<SquaredSums>>(sums);
+  const auto* data = reinterpret_cast<const std::byte*>(keep->data());  // NOLINT: two doubles each
+  const std::size_t size = keep->size() * sizeof(SquaredSums);
+  return {data, size, std::move(keep)};
+}
+
+std::vector<SquaredSums> sums_of(const comm::Frame& frame, std::size_t expected) {
+  AD_CHECK(frame.payload.size == expected * sizeof(SquaredSums))
+      << name_of(topic_of(frame.header), frame.header.id) << " from rank " << frame.header.from
+      << " has " << frame.payload.size << " bytes";
+  std::vector<SquaredSums> sums(expected);
+  if (expected != 0) std::memcpy(sums.data(), frame.payload.data, frame.payload.size);
+  return sums;
+}
+
 double clip_factor(double max_norm, double sum_of_squares) {
   return std::min(1.0, max_norm / (std::sqrt(sum_of_squares) + 1e-6));
 }
 
-Norms::Norms(std::vector<std::uint32_t> parts) {
+Norms::Norms(std::vector<std::uint32_t> parts, Signal& signal) : signal_(signal) {
   for (std::vector<Entry>& entries : entries_) {
     for (const std::uint32_t count : parts) {
       entries.push_back({kNoStep, std::vector<SquaredSums>(count), std::vector<bool>(count)});
@@ -48,7 +68,7 @@ Norms::Norms(std::vector<std::uint32_t> parts) {
 }
 
 void Norms::put(std::uint64_t step, NormPart part, SquaredSums sums) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(signal_);
   Entry& entry = entries_[step % 2].at(part.norm.value);
   if (entry.step != step) {
     const bool complete = std::all_of(entry.present.begin(), entry.present.end(),
@@ -65,7 +85,7 @@ void Norms::put(std::uint64_t step, NormPart part, SquaredSums sums) {
 }
 
 SquaredSums Norms::total(std::uint64_t step, NormId norm) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(signal_);
   const Entry& entry = entries_[step % 2].at(norm.value);
   const bool complete =
       std::all_of(entry.present.begin(), entry.present.end(), [](bool present) { return present; });

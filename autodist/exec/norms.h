@@ -5,10 +5,11 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "autodist/comm/transport.h"
+#include "autodist/exec/signal.h"
 #include "autodist/protocol/job.h"
 
 namespace autodist::exec {
@@ -44,6 +45,10 @@ struct SquaredSums {
   }
 };
 
+// As they travel. The second throws InternalError unless the frame has so many.
+comm::Payload payload_of(const std::vector<SquaredSums>& sums);
+std::vector<SquaredSums> sums_of(const comm::Frame& frame, std::size_t expected);
+
 // min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ has it.
 double clip_factor(double max_norm, double sum_of_squares);
 
@@ -51,14 +56,14 @@ double clip_factor(double max_norm, double sum_of_squares);
 // everybody has used the norms of step k.
 class Norms {
  public:
-  // By norm: how many parts it has.
-  explicit Norms(std::vector<std::uint32_t> parts);
+  // By norm: how many parts it has. `signal` outlives it.
+  Norms(std::vector<std::uint32_t> parts, Signal& signal);
 
   // Throws InternalError for a part that came twice.
-  void put(std::uint64_t step, NormPart part, SquaredSums sums);
+  void put(std::uint64_t step, NormPart part, SquaredSums sums) AD_EXCLUDES(signal_);
 
   // The sum of the parts, in their order. REQUIRES: all are there, which the protocol knows.
-  [[nodiscard]] SquaredSums total(std::uint64_t step, NormId norm) const;
+  [[nodiscard]] SquaredSums total(std::uint64_t step, NormId norm) const AD_EXCLUDES(signal_);
 
  private:
   struct Entry {
@@ -67,8 +72,8 @@ class Norms {
     std::vector<bool> present;
   };
 
-  mutable std::mutex mutex_;
-  std::vector<Entry> entries_[2];  // by parity of the step
+  Signal& signal_;
+  std::vector<Entry> entries_[2] AD_GUARDED_BY(signal_);  // by parity of the step
 };
 
 }  // namespace autodist::exec

@@ -13,8 +13,9 @@ TEST(Norms, AddTheirPartsInOneOrderWhateverComesFirst) {
   const std::vector<double> squares = {1e16, 1, -1e16, 1};
   double expected = 0;
   for (const double each : squares) expected += each;
-  Norms forwards({4});
-  Norms backwards({4});
+  Signal signal;
+  Norms forwards({4}, signal);
+  Norms backwards({4}, signal);
   for (std::uint32_t i = 0; i < 4; ++i) {
     forwards.put(0, {NormId(0), i}, {squares[i], 0});
     backwards.put(0, {NormId(0), 3 - i}, {squares[3 - i], 0});
@@ -24,7 +25,8 @@ TEST(Norms, AddTheirPartsInOneOrderWhateverComesFirst) {
 }
 
 TEST(Norms, HoldTwoStepsAtATime) {
-  Norms norms({1});
+  Signal signal;
+  Norms norms({1}, signal);
   for (std::uint64_t step = 0; step < 5; ++step) {
     norms.put(step, {NormId(0), 0}, {static_cast<double>(step), 1});
     EXPECT_EQ(norms.total(step, NormId(0)).first, static_cast<double>(step));
@@ -35,7 +37,8 @@ TEST(Norms, HoldTwoStepsAtATime) {
 }
 
 TEST(Norms, RefuseAPartThatCameTwiceAndATotalThatIsIncomplete) {
-  Norms norms({2});
+  Signal signal;
+  Norms norms({2}, signal);
   norms.put(0, {NormId(0), 1}, {1, 0});
   EXPECT_THROW(norms.put(0, {NormId(0), 1}, {1, 0}), InternalError);
   EXPECT_THROW((void)norms.total(0, NormId(0)), InternalError);

@@ -23,46 +23,43 @@ Notes::Notes(const program::Program& program, program::Rank self, Signal& signal
 }
 
 void Notes::take(const comm::Frame& frame) {
-  const Topic topic{frame.header.slice};
-  const bool answered = topic == Topic::kStatesWanted || topic == Topic::kParametersWanted ||
-                        topic == Topic::kRowsWanted || topic == Topic::kStagesWanted;
-  AD_CHECK(topic < Topic::kStates && !answered) << "a note on topic " << frame.header.slice;
-  if (Topic::kCalled <= topic && topic <= Topic::kEnded) return calls_.take(frame);
+  const Topic topic = topic_of(frame.header);
+  if (topic >= Topic::kCalled) return calls_.take(frame);
   if (topic != Topic::kDone) {
-    keep(topic, frame.header.step, frame.header.from, frame.payload.to_string());
+    keep({topic, frame.header.id}, frame.header.step, frame.header.from, frame.payload.to_string());
     if (topic == Topic::kStep) calls_.summarised(frame.header.from, frame.header.step);
     return;
   }
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     done_.insert(frame.header.from);
   }
   signal_.notify();
 }
 
-void Notes::keep(Topic topic, std::uint64_t step, std::uint32_t from, std::string note) {
+void Notes::keep(Subject subject, std::uint64_t step, std::uint32_t from, std::string note) {
   {
-    const Signal::Lock lock = signal_.lock();
-    if (Topic::kOutcome <= topic && topic < Topic::kStates) forget_outcomes(step);
-    notes_[{topic, step}][from] = std::move(note);
+    const MutexLock lock(signal_);
+    if (subject.topic == Topic::kOutcome) forget_outcomes(step);
+    notes_[{subject, step}][from] = std::move(note);
   }
   signal_.notify();
 }
 
-// Those of steps that every rank has done, by now: nobody has asked for them. REQUIRES: the lock.
+// Those of steps that every rank has done, by now: nobody has asked for them.
 void Notes::forget_outcomes(std::uint64_t step) {
   const std::uint64_t open = program_.open_steps() + 1;
   for (auto note = notes_.lower_bound({Topic::kOutcome, 0});
-       note != notes_.end() && note->first.first < Topic::kStates;) {
+       note != notes_.end() && note->first.first.topic == Topic::kOutcome;) {
     note = note->first.second + open < step ? notes_.erase(note) : std::next(note);
   }
 }
 
-std::map<std::uint32_t, std::string> Notes::collect(Topic topic, std::uint64_t step,
+std::map<std::uint32_t, std::string> Notes::collect(Subject subject, std::uint64_t step,
                                                     const std::vector<std::uint32_t>& ranks) {
-  Signal::Lock lock = signal_.lock();
-  const auto key = std::make_pair(topic, step);
-  calls_.wait(lock, [&] {
+  MutexLock lock(signal_);
+  const auto key = std::make_pair(subject, step);
+  calls_.wait(lock, [&]() AD_REQUIRES(signal_) {
     std::vector<std::uint32_t> missing;
     const auto& there = notes_[key];
     std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(missing),
@@ -72,12 +69,12 @@ std::map<std::uint32_t, std::string> Notes::collect(Topic topic, std::uint64_t s
   return std::move(notes_.extract(key).mapped());
 }
 
-void Notes::give_all(Topic topic, std::uint64_t step, const std::string& note) {
+void Notes::give_all(Subject subject, std::uint64_t step, const std::string& note) {
   for (std::size_t i = 1; i < program_.ranks.size(); ++i) {
     const auto to = static_cast<std::uint32_t>((self_.value + i) % program_.ranks.size());
-    if (program_.computes(program::Rank(to))) post_(to, topic, step, note);
+    if (program_.computes(program::Rank(to))) post_(to, subject, step, note);
   }
-  keep(topic, step, self_.value, note);
+  keep(subject, step, self_.value, note);
 }
 
 void Notes::tell(std::uint64_t step, const std::string& note) {
@@ -91,10 +88,10 @@ std::vector<std::string> Notes::share(std::uint64_t step, const std::string& byt
     fail(ErrorCode::kUsage, "step {}: ranks share values {} times between two steps, no more", step,
          kMostShares);
   }
-  const auto topic = static_cast<Topic>(static_cast<comm::SliceNumber>(Topic::kShared) + shares_++);
-  give_all(topic, step, bytes);
+  const Subject subject{Topic::kShared, shares_++};
+  give_all(subject, step, bytes);
   std::vector<std::string> all;
-  for (auto& [rank, theirs] : collect(topic, step, computing_)) {
+  for (auto& [rank, theirs] : collect(subject, step, computing_)) {
     all.push_back(std::move(theirs));
   }
   return all;
@@ -124,10 +121,10 @@ std::map<std::uint32_t, std::string> Notes::exchange(Topic topic, std::uint64_t 
   return collect(topic, step, computing_);
 }
 
-std::string Notes::of_chief(Topic topic, std::uint64_t step, const std::string& bytes) {
-  if (self_.value != kChief) return collect(topic, step, {kChief}).at(kChief);
+std::string Notes::of_chief(Subject subject, std::uint64_t step, const std::string& bytes) {
+  if (self_.value != kChief) return collect(subject, step, {kChief}).at(kChief);
   for (const std::uint32_t rank : computing_) {
-    if (rank != kChief) post_(rank, topic, step, bytes);
+    if (rank != kChief) post_(rank, subject, step, bytes);
   }
   return bytes;
 }
@@ -139,8 +136,7 @@ std::string Notes::outcome(std::uint64_t step, const std::string& of_chief) {
     fail(ErrorCode::kUsage, "save: tried {} times after step {}; no more before the next one",
          kMostOutcomes, step);
   }
-  const auto first = static_cast<comm::SliceNumber>(Topic::kOutcome);
-  return this->of_chief(static_cast<Topic>(first + outcomes_++), step, of_chief);
+  return this->of_chief({Topic::kOutcome, outcomes_++}, step, of_chief);
 }
 
 void Notes::meet(Topic topic, std::uint64_t step) {
@@ -161,12 +157,13 @@ void Notes::wait_for_the_end() { wait_until_done(computing_); }
 
 // Training takes as long as it takes; a peer that is lost ends the wait.
 void Notes::wait_until_done(const std::vector<std::uint32_t>& ranks) {
-  Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   signal_.wait(
-      lock, kYears,
-      [&] {
+      kYears,
+      [&]() AD_REQUIRES(signal_) {
         return std::all_of(ranks.begin(), ranks.end(),
-                           [&](std::uint32_t rank) { return done_.count(rank) != 0; });
+                           [&](std::uint32_t rank)
+                               AD_REQUIRES(signal_) { return done_.count(rank) != 0; });
       },
       [] { return std::string("run: nobody finished."); });
 }

@@ -14,57 +14,25 @@
 #include "autodist/comm/transport.h"
 #include "autodist/exec/calls.h"
 #include "autodist/exec/signal.h"
+#include "autodist/exec/topic.h"
 #include "autodist/program/program.h"
 
 namespace autodist::exec {
 
-// Of a note frame: the number in its slice field (docs/formats/wire.md).
-enum class Topic : comm::SliceNumber {
-  kStep = 0,
-  kGathering = 1,
-  kDone = 2,
-  kStatesWanted = 3,
-  kParametersWanted = 4,  // of asynchronous slices
-  kMet = 5,
-  kParted = 6,
-  kRowsWanted = 8,  // all rows of slices whose rows are fetched
-  kFetched = 9,
-  kShared = 10,        // and the five after it
-  kOwed = 16,          // by library all-reduces, to the chief
-  kStagesWanted = 17,  // of a placed graph: variables of other stages
-  kBuffers = 18,       // of a placed graph: those that a stage writes
-  kSums = 19,          // of a step, where no slice carries them
-  kChanges = 20,       // which variables have got other values, where all must agree
-  kChanged = 21,       // these values are in place
-  // Of exec/calls.h, all that it adds to a step's messages:
-  kCalled = 22,         // a rank begins a call; and the others of the same step after it
-  kSaveWanted = 54,     // the chief saves, and needs the others
-  kSaveAnswered = 55,   // whether the rank saves after the same step; by that step's number
-  kEnded = 87,          // by the chief: whether all came to the end in order
-  kStatistics = 88,     // the buffers that the step writes: the chief's, for an evaluation
-  kAllStatistics = 89,  // and everyone's
-  kOutcome = 90,        // of a save(), by the chief; and of the seven after it
-  // + slice; after all slices what contributors owe, then what owners owe, then parameters, then
-  // numbers of rows to fetch, then those rows; then transfers between stages.
-  kStates = 98,
-};
-inline constexpr std::uint64_t kMostCalls = 32;          // between two steps
-inline constexpr std::uint64_t kMostSavesOnTheWay = 32;  // of the chief, that a rank has not met
-
-inline constexpr std::uint32_t kMostShares = 6;
-inline constexpr std::uint32_t kMostOutcomes = 8;  // between two steps
+inline constexpr std::uint32_t kMostShares = 6;    // between two steps
+inline constexpr std::uint32_t kMostOutcomes = 8;  // likewise
 
 class Notes {
  public:
   // Sends a note about a step to another rank; does not block.
-  using Post = std::function<void(std::uint32_t to, Topic topic, std::uint64_t step,
+  using Post = std::function<void(std::uint32_t to, Subject subject, std::uint64_t step,
                                   const std::string& note)>;
 
   // `program`, `signal` and `calls` outlive it. `calls` waits, except for the end.
   Notes(const program::Program& program, program::Rank self, Signal& signal, Calls& calls,
         Post post);
 
-  // A note of another rank, on a topic below kStates that nobody answers. By the receiving thread.
+  // A note of another rank on one of the topics below, or of Calls. By the receiving thread.
   void take(const comm::Frame& frame);
 
   // Small bytes about a step from every computing rank to every other (a loss, a wish to stop).
@@ -88,7 +56,7 @@ class Notes {
                                                 const std::string& bytes);
 
   // The chief's bytes at every computing rank; the others' count for nothing.
-  std::string of_chief(Topic topic, std::uint64_t step, const std::string& bytes);
+  std::string of_chief(Subject subject, std::uint64_t step, const std::string& bytes);
 
   // What the chief says of a work that it alone has done after the step, at whoever asks: the n-th
   // call between two steps returns its n-th. The chief does not wait for those who ask, and some
@@ -106,11 +74,11 @@ class Notes {
 
  private:
   // To every other computing rank, and to itself.
-  void give_all(Topic topic, std::uint64_t step, const std::string& note);
-  void keep(Topic topic, std::uint64_t step, std::uint32_t from, std::string note);
-  void forget_outcomes(std::uint64_t step);
+  void give_all(Subject subject, std::uint64_t step, const std::string& note);
+  void keep(Subject subject, std::uint64_t step, std::uint32_t from, std::string note);
+  void forget_outcomes(std::uint64_t step) AD_REQUIRES(signal_);
   // Those of these ranks, by rank; waits for the last.
-  std::map<std::uint32_t, std::string> collect(Topic topic, std::uint64_t step,
+  std::map<std::uint32_t, std::string> collect(Subject subject, std::uint64_t step,
                                                const std::vector<std::uint32_t>& ranks);
   void wait_until_done(const std::vector<std::uint32_t>& ranks);
 
@@ -120,10 +88,10 @@ class Notes {
   Calls& calls_;
   Post post_;
   std::vector<std::uint32_t> computing_;  // ranks
-  // Guarded by the signal's lock. Open at a time: two steps, and as many more as the program's
-  // staleness.
-  std::map<std::pair<Topic, std::uint64_t>, std::map<std::uint32_t, std::string>> notes_;
-  std::set<std::uint32_t> done_;  // ranks
+  // Open at a time: two steps, and as many more as the program's staleness.
+  std::map<std::pair<Subject, std::uint64_t>, std::map<std::uint32_t, std::string>> notes_
+      AD_GUARDED_BY(signal_);
+  std::set<std::uint32_t> done_ AD_GUARDED_BY(signal_);  // ranks
   // By the calling thread alone.
   std::uint64_t shared_step_ = 0;
   std::uint32_t shares_ = 0;  // at that step

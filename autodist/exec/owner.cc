@@ -9,6 +9,7 @@
 #include "autodist/exec/factors.h"
 #include "autodist/exec/rider.h"
 #include "autodist/exec/row_update.h"
+#include "autodist/program/loads.h"
 #include "autodist/program/route.h"
 
 namespace autodist::exec {
@@ -54,6 +55,8 @@ Owner::Owner(const program::Program& program, const protocol::Job& job, program:
     position_[i] = static_cast<std::int64_t>(owned_.size());
     Owned owned;
     owned.id = program::SliceId(i);
+    owned.index = owned_.size();
+    Waiting waiting;
     owned.from = std::move(way.combines);
     owned.relays = way.onward.has_value();
     AD_CHECK(owned.from.size() == job.awaited(job.slices[i], self))
@@ -61,13 +64,13 @@ Owner::Owner(const program::Program& program, const protocol::Job& job, program:
     owned.pieces = layout_of(program, slice);
     for (const PieceLayout& piece : owned.pieces) owned.rules.push_back(declared(piece));
     owned.elements = element_count(slice);
-    owned.step = first_step;
+    waiting.step = first_step;
     if (!job.slices[i].synchronous) {
       owned.updates = static_cast<std::int64_t>(first_step * owned.from.size());
-      owned.next_step.assign(owned.from.size(), first_step);
+      waiting.next_step.assign(owned.from.size(), first_step);
     }
-    owned.contributions.assign(open_steps(slice.exchange) + 1,
-                               std::vector<Contribution>(owned.from.size()));
+    waiting.contributions.assign(open_steps(slice.exchange) + 1,
+                                 std::vector<Contribution>(owned.from.size()));
     const std::size_t element_bytes = size_of(slice.dtype);
     const program::Layout layout = contribution_form(slice.exchange).layout;
     if (layout == program::Layout::kRows || !keeps_whole_copies(slice.exchange))
@@ -85,6 +88,7 @@ Owner::Owner(const program::Program& program, const protocol::Job& job, program:
       }
     }
     owned_.push_back(std::move(owned));
+    waiting_.push_back(std::move(waiting));
   }
 }
 
@@ -113,19 +117,20 @@ void Owner::keep(program::SliceId id, std::uint64_t step, program::Rank from, st
       << " samples, expected " << expected;
   payload = readable(plan, slice.elements, std::move(payload));
 
-  const Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
+  Waiting& waiting = waiting_[slice.index];
   if (!job_.slice(id).synchronous) {
-    std::uint64_t& next = slice.next_step[member - slice.from.begin()];
+    std::uint64_t& next = waiting.next_step[member - slice.from.begin()];
     AD_CHECK(step == next) << "slice " << id << " from rank " << from << " is of step " << step
                            << " after " << next;
     ++next;
-    slice.queue.push_back({from, step, {true, samples, std::move(payload), std::move(rider)}});
+    waiting.queue.push_back({from, step, {true, samples, std::move(payload), std::move(rider)}});
     return;
   }
-  AD_CHECK(slice.step <= step && step < slice.step + slice.contributions.size())
+  AD_CHECK(waiting.step <= step && step < waiting.step + waiting.contributions.size())
       << "slice " << id << " from rank " << from << " is of step " << step << " while step "
-      << slice.step << " is open";
-  Contribution& contribution = contributions(slice, step)[member - slice.from.begin()];
+      << waiting.step << " is open";
+  Contribution& contribution = waiting.of(step)[member - slice.from.begin()];
   AD_CHECK(!contribution.present) << "slice " << id << " from rank " << from << " of step " << step
                                   << " came twice";
   contribution = {true, samples, std::move(payload), std::move(rider)};
@@ -163,8 +168,8 @@ CombinedSlice Owner::averaged(Owned& slice) {
 }
 
 void Owner::next_step(Owned& slice) {
-  const Signal::Lock lock = signal_.lock();
-  if (job_.slice(slice.id).synchronous) ++slice.step;
+  const MutexLock lock(signal_);
+  if (job_.slice(slice.id).synchronous) ++waiting_[slice.index].step;
 }
 
 CombinedSlice Owner::updated(Owned& slice) {
@@ -181,14 +186,15 @@ CombinedSlice Owner::updated(Owned& slice) {
 CombinedSlice Owner::apply_one(Owned& slice, std::uint64_t step, program::Rank from) {
   Queued next;
   {
-    const Signal::Lock lock = signal_.lock();
-    const auto found =
-        std::find_if(slice.queue.begin(), slice.queue.end(),
-                     [&](const Queued& each) { return each.from == from && each.step == step; });
-    AD_CHECK(found != slice.queue.end())
+    const MutexLock lock(signal_);
+    std::deque<Queued>& queue = waiting_[slice.index].queue;
+    const auto found = std::find_if(queue.begin(), queue.end(), [&](const Queued& each) {
+      return each.from == from && each.step == step;
+    });
+    AD_CHECK(found != queue.end())
         << "slice " << slice.id << " has no contribution of rank " << from << " to step " << step;
     next = std::move(*found);
-    slice.queue.erase(found);
+    queue.erase(found);
   }
   slice.samples = next.contribution.samples;
   if (slice.samples != 0) {
@@ -247,8 +253,8 @@ BufferPool& Owner::averages(Owned& slice) {
 void Owner::average(Owned& slice, std::uint64_t step) {
   std::vector<Contribution> contributions(slice.from.size());
   {
-    const Signal::Lock lock = signal_.lock();
-    contributions.swap(this->contributions(slice, step));
+    const MutexLock lock(signal_);
+    contributions.swap(waiting_[slice.index].of(step));
   }
   combine_riders(slice, step, contributions);
   slice.samples = 0;
@@ -443,22 +449,23 @@ void Owner::keep_ask(program::SliceId id, program::Rank from, std::uint64_t step
   Owned& slice = owned(id);
   AD_CHECK(!keeps_whole_copies(in_program(slice).exchange))
       << "slice " << id << " is not fetched by rows";
-  const Signal::Lock lock = signal_.lock();
-  slice.asked.push_back({from, step, std::move(numbers)});
+  const MutexLock lock(signal_);
+  waiting_[slice.index].asked.push_back({from, step, std::move(numbers)});
 }
 
 comm::Payload Owner::give_rows(program::SliceId id, program::Rank to, std::uint64_t step) {
   Owned& slice = owned(id);
   comm::Payload packed;
   {
-    const Signal::Lock lock = signal_.lock();
-    const auto asked = std::find_if(slice.asked.begin(), slice.asked.end(), [&](const Asked& each) {
+    const MutexLock lock(signal_);
+    std::vector<Asked>& all = waiting_[slice.index].asked;
+    const auto asked = std::find_if(all.begin(), all.end(), [&](const Asked& each) {
       return each.from == to && each.step == step;
     });
-    AD_CHECK(asked != slice.asked.end())
-        << "rank " << to << " has not asked for rows of slice " << id << " in step " << step;
+    AD_CHECK(asked != all.end()) << "rank " << to << " has not asked for rows of slice " << id
+                                 << " in step " << step;
     packed = std::move(asked->numbers);
-    slice.asked.erase(asked);
+    all.erase(asked);
   }
   std::vector<std::int64_t> numbers(packed.size / sizeof(std::int64_t));
   std::memcpy(numbers.data(), packed.data, numbers.size() * sizeof(std::int64_t));

@@ -110,22 +110,29 @@ class Owner {
     std::uint64_t step = 0;
     comm::Payload numbers;
   };
+  // What has come for a slice that is owned here and was not worked on yet.
+  struct Waiting {
+    std::uint64_t step = 0;                // that is combined next
+    std::deque<Queued> queue;              // of an asynchronous slice, in the order of arrival
+    std::vector<std::uint64_t> next_step;  // likewise, by position in Owned::from
+    // By step, cyclically: whoever may be ahead by the staleness has got this step's result already
+    // while it is still counted as open. Each by position in Owned::from.
+    std::vector<std::vector<Contribution>> contributions;
+    std::vector<Asked> asked;
+
+    [[nodiscard]] std::vector<Contribution>& of(std::uint64_t of_step) {
+      return contributions[of_step % contributions.size()];
+    }
+  };
   struct Owned {
     program::SliceId id;
+    std::size_t index = 0;            // in waiting_
     std::vector<program::Rank> from;  // whose contributions meet here, ascending
     bool relays = false;              // what meets here goes on to another rank
     std::vector<PieceLayout> pieces;
     std::vector<ir::UpdateRule> rules;  // per piece: as declared, or as the news has it
     std::string news;                   // that they follow
     std::int64_t elements = 0;
-    // Guarded by the signal's lock.
-    std::uint64_t step = 0;                // that is combined next
-    std::deque<Queued> queue;              // of an asynchronous slice, in the order of arrival
-    std::vector<std::uint64_t> next_step;  // likewise, by position in `from`
-    // By step, cyclically: whoever may be ahead by the staleness has got this step's result already
-    // while it is still counted as open. Each by position in `from`.
-    std::vector<std::vector<Contribution>> contributions;
-    std::vector<Asked> asked;
     // Below: touched by the merging thread only.
     std::unique_ptr<BufferPool> buffers;
     std::shared_ptr<Buffer> master;    // parameters, where the owner updates
@@ -152,9 +159,6 @@ class Owner {
 
   Owned& owned(program::SliceId slice);
   void next_step(Owned& slice);
-  static std::vector<Contribution>& contributions(Owned& slice, std::uint64_t step) {
-    return slice.contributions[step % slice.contributions.size()];
-  }
   void average(Owned& slice, std::uint64_t step);
   void combine_riders(Owned& slice, std::uint64_t step,
                       const std::vector<Contribution>& contributions);
@@ -195,7 +199,8 @@ class Owner {
   Signal& signal_;
   std::map<std::size_t, BufferPool> scratch_;  // by size; of the merging thread
   std::vector<Owned> owned_;
-  std::vector<std::int64_t> position_;  // by slice: in owned_, or -1
+  std::vector<Waiting> waiting_ AD_GUARDED_BY(signal_);  // by position in owned_
+  std::vector<std::int64_t> position_;                   // by slice: in owned_, or -1
 };
 
 }  // namespace autodist::exec

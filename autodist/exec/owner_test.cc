@@ -60,10 +60,10 @@ class OwnerTest : public ::testing::Test {
       program_.roles = {{slice.members, {stream}}};
       for (std::uint32_t rank : {0, 1, 2}) program_.ranks[rank].replica = rank;
     }
-    scaler_ = std::make_unique<LossScaler>(scaling_, 0);
+    scaler_ = std::make_unique<LossScaler>(scaling_, 0, signal_);
     job_ = std::make_unique<protocol::Job>(program_);
     plan_ = std::make_unique<NormPlan>(program_, *job_);
-    norms_ = std::make_unique<Norms>(job_->norms.parts);
+    norms_ = std::make_unique<Norms>(job_->norms.parts, signal_);
     owner_ = std::make_unique<Owner>(
         program_, *job_, program::Rank(0), 0,
         std::vector<const std::byte*>{reinterpret_cast<const std::byte*>(initial_.data())}, *plan_,

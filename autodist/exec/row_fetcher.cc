@@ -38,10 +38,13 @@ comm::Payload payload_of(const std::vector<std::int64_t>& numbers) {
 }  // namespace
 
 RowFetcher::RowFetcher(const program::Program& program, Signal& signal)
-    : program_(program), signal_(signal), asked_(program.slices.size()) {
-  for (std::size_t i = 0; i < asked_.size(); ++i) {
+    : program_(program),
+      signal_(signal),
+      blocks_(program.slices.size()),
+      asked_(program.slices.size()) {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const program::Slice& slice = program.slices[i];
-    if (!keeps_whole_copies(slice.exchange)) asked_[i].block = block_of(program, slice);
+    if (!keeps_whole_copies(slice.exchange)) blocks_[i] = block_of(program, slice);
   }
 }
 
@@ -58,27 +61,24 @@ std::vector<RowFetcher::Wanted> RowFetcher::want(ir::VariableId variable,
          rows.front() < 0 ? rows.front() : rows.back());
   }
   for (const program::SliceId id : program_.plan(variable).slices) {
-    Asked& asked = asked_[id.value];
-    const std::int64_t first = asked.block.first;
-    const auto begin = std::lower_bound(rows.begin(), rows.end(), first);
-    const auto end = std::lower_bound(begin, rows.end(), first + asked.block.rows);
+    const RowBlock& block = blocks_[id.value];
+    const auto begin = std::lower_bound(rows.begin(), rows.end(), block.first);
+    const auto end = std::lower_bound(begin, rows.end(), block.first + block.rows);
     if (begin == end) continue;
-    {
-      const Signal::Lock lock = signal_.lock();
-      asked.step = step;
-      asked.answered = false;
-      for (auto row = begin; row != end; ++row) asked.numbers.push_back(*row - first);
-    }
-    wanted.push_back({id, payload_of(asked.numbers)});
+    std::vector<std::int64_t> in_slice;
+    for (auto row = begin; row != end; ++row) in_slice.push_back(*row - block.first);
+    wanted.push_back({id, payload_of(in_slice)});
+    const MutexLock lock(signal_);
+    asked_[id.value] = {step, std::move(in_slice), false, {}};
   }
   return wanted;
 }
 
 void RowFetcher::take(program::SliceId slice, std::uint64_t step, comm::Payload rows) {
-  const Signal::Lock lock = signal_.lock();
+  const MutexLock lock(signal_);
   Asked& asked = asked_.at(slice.value);
   AD_CHECK(!asked.numbers.empty() && asked.step == step && !asked.answered &&
-           rows.size == asked.numbers.size() * asked.block.row_bytes())
+           rows.size == asked.numbers.size() * blocks_[slice.value].row_bytes())
       << "the owner of slice " << slice << " sent " << rows.size << " bytes of rows of step "
       << step << " for " << asked.numbers.size() << " rows of step " << asked.step;
   asked.rows = std::move(rows);
@@ -87,12 +87,12 @@ void RowFetcher::take(program::SliceId slice, std::uint64_t step, comm::Payload 
 
 void RowFetcher::install(ir::VariableId variable, torch::Tensor table) {
   for (const program::SliceId id : program_.plan(variable).slices) {
-    Asked& asked = asked_[id.value];
-    if (asked.numbers.empty()) continue;
     comm::Payload rows;
     std::vector<std::int64_t> numbers;
     {
-      const Signal::Lock lock = signal_.lock();
+      const MutexLock lock(signal_);
+      Asked& asked = asked_[id.value];
+      if (asked.numbers.empty()) continue;
       AD_CHECK(asked.answered) << "rows of slice " << id << " are not here";
       rows = std::exchange(asked.rows, {});
       numbers = std::exchange(asked.numbers, {});
@@ -101,7 +101,7 @@ void RowFetcher::install(ir::VariableId variable, torch::Tensor table) {
       install_whole(id, rows, table);
       continue;
     }
-    for (std::int64_t& row : numbers) row += asked.block.first;
+    for (std::int64_t& row : numbers) row += blocks_[id.value].first;
     const auto count = static_cast<std::int64_t>(numbers.size());
     std::vector<std::int64_t> shape = table.sizes().vec();
     shape[0] = count;
@@ -125,6 +125,7 @@ void RowFetcher::install_whole(program::SliceId id, const comm::Payload& element
 }
 
 std::string RowFetcher::missing_rows(ir::VariableId variable) const {
+  signal_.assert_held();
   for (const program::SliceId id : program_.plan(variable).slices) {
     const Asked& asked = asked_[id.value];
     if (asked.numbers.empty() || asked.answered) continue;

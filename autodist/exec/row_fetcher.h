@@ -40,16 +40,14 @@ class RowFetcher {
   // none were asked for. By the compute thread. REQUIRES: all answers are here.
   void install(ir::VariableId variable, torch::Tensor table);
 
-  // What a variable waits for: "12 rows of rank 1 (10.0.0.2) are missing", or nothing. REQUIRES:
-  // the signal's lock.
-  [[nodiscard]] std::string missing_rows(ir::VariableId variable) const;
+  // What a variable waits for: "12 rows of rank 1 (10.0.0.2) are missing", or nothing.
+  [[nodiscard]] std::string missing_rows(ir::VariableId variable) const AD_ASSERTS_HELD(signal_);
 
  private:
   struct Asked {
-    RowBlock block;
     std::uint64_t step = 0;
     std::vector<std::int64_t> numbers;  // empty: nothing is asked for
-    bool answered = false;              // guarded by the signal's lock, as is `rows`
+    bool answered = false;
     comm::Payload rows;
   };
 
@@ -60,7 +58,8 @@ class RowFetcher {
 
   const program::Program& program_;
   Signal& signal_;
-  std::vector<Asked> asked_;  // by slice
+  std::vector<RowBlock> blocks_;                     // by slice
+  std::vector<Asked> asked_ AD_GUARDED_BY(signal_);  // by slice
 };
 
 }  // namespace autodist::exec

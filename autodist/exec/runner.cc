@@ -9,6 +9,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/exec/engine.h"
 #include "autodist/exec/gradient_sums.h"
 #include "autodist/exec/large_tensors.h"
 #include "autodist/exec/nonfinite.h"
@@ -16,7 +17,6 @@
 #include "autodist/exec/replay.h"
 #include "autodist/exec/safetensors.h"
 #include "autodist/exec/side_streams.h"
-#include "autodist/exec/synchroniser.h"
 #include "autodist/exec/tensor_data.h"
 #include "autodist/exec/tensor_watch.h"
 #include "autodist/exec/trace_recorder.h"
@@ -64,8 +64,8 @@ class Runner::Impl {
         step_(options_.first_step),
         sums_(*program_->graph),
         needs_all_(!program_->lag() || program_->is_placed()),
-        synchroniser_(*program_, rank, bindings, connections, options_, trace_),
-        streams_(*program_, rank, options_.first_step, synchroniser_) {
+        engine_(*program_, rank, bindings, connections, options_, trace_),
+        streams_(*program_, rank, options_.first_step, engine_) {
     factors_.resize(program_->variables.size());
     note_initial_values();
     if (program_->ranks[rank.value].replica) {
@@ -91,19 +91,16 @@ class Runner::Impl {
   void settle() {
     if (!own_shape_) return;
     for (std::size_t i = 0; i < program_->variables.size(); ++i) {
-      const ir::VariableId variable(i);
-      if (is_trained(variable) && is_held(variable)) {
-        synchroniser_.await_version(variable, step_);
-      }
+      engine_.driver().await_settled(ir::VariableId(i), step_);
     }
     rethrow_failure();
   }
 
   void settle(ir::VariableId variable) {
     if (!own_shape_ || needs_all_ || !is_trained(variable)) return;
-    TensorWatch& watch = synchroniser_.variables().watch();
+    TensorWatch& watch = engine_.slices().variables.watch();
     if (watch.is_noted(variable)) return;
-    synchroniser_.await_version(variable, step_);
+    engine_.driver().await_settled(variable, step_);
     if (!keeps_whole_copies(program_->exchange(variable))) pull_rows();
     rethrow_failure();
     watch.note(variable);
@@ -112,7 +109,7 @@ class Runner::Impl {
   void open_to_changes() {
     synchronize();
     if (!own_shape_) return;
-    TensorWatch& watch = synchroniser_.variables().watch();
+    TensorWatch& watch = engine_.slices().variables.watch();
     for (std::size_t i = 0; i < program_->variables.size(); ++i) {
       if (is_trained(ir::VariableId(i))) watch.note(ir::VariableId(i));
     }
@@ -133,11 +130,11 @@ class Runner::Impl {
       declared->second = value;
     }
     check_settable(variable, rule);
-    synchroniser_.set_options(id, others);
+    engine_.news().set_options(id, others);
   }
 
   void await(const StepSums& sums) {
-    if (!sums.known()) synchroniser_.job_sums().await(sums, options_.wait_limit);
+    if (!sums.known()) engine_.news().job_sums().await(sums, options_.wait_limit);
   }
 
   [[nodiscard]] bool meets_to_synchronize() const {
@@ -151,14 +148,14 @@ class Runner::Impl {
     std::optional<Calls::Scope> call;
     if (meets_to_synchronize()) call.emplace(calls().begin(Call::kSynchronize, step_));
     if (!program_->keeps_whole_copies()) pull_rows();
-    if (!program_->lag()) synchroniser_.pull(step_);
-    if (program_->is_placed()) synchroniser_.pull_stages(step_);
+    if (!program_->lag()) engine_.gathering().pull(step_);
+    if (program_->is_placed()) engine_.gathering().pull_stages(step_);
     pulled_ = step_;
   }
 
   void serve() {
     AD_CHECK(!own_shape_) << "rank " << rank_ << " computes; serve() is for ranks that do not";
-    synchroniser_.notes().wait_for_the_end();
+    engine_.notes().wait_for_the_end();
   }
 
   void come_to_finish() {
@@ -174,7 +171,7 @@ class Runner::Impl {
       synchronize();
     } else if (rank_ == program::Rank(0)) {
       settle();
-      synchroniser_.pull_alone(step_);
+      engine_.gathering().pull_alone(step_);
       pulled_ = step_;
     }
     return *all_finished_;
@@ -185,12 +182,12 @@ class Runner::Impl {
     const Calls::Scope end = calls().enter(Call::kFinish, step_);
     // Nobody leaves while another one still asks it for rows.
     if (all && own_shape_ && !program_->keeps_whole_copies()) {
-      synchroniser_.notes().meet(Topic::kFetched, step_);
+      engine_.notes().meet(Topic::kFetched, step_);
     }
-    synchroniser_.finish(step_);
+    engine_.finish(step_);
   }
 
-  Calls& calls() { return synchroniser_.calls(); }
+  Calls& calls() { return engine_.calls(); }
 
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_buffers() {
     AD_CHECK(own_shape_) << "rank " << rank_ << " only serves";
@@ -199,18 +196,18 @@ class Runner::Impl {
     for (const ir::Buffer& buffer : graph.buffers) {
       if (buffer.mutated) own.push_back({buffer.name, own_shape_->replay_->tensor(buffer.value)});
     }
-    return synchroniser_.gather_tensors(Topic::kGathering, step_, own);
+    return engine_.gathering().gather_tensors(Topic::kGathering, step_, own);
   }
 
   // Times leave this rank as times of the chief's clock; there they count from the trace's start.
   program::Trace gather_trace() {
     program::Trace own = trace_.take();
-    const Seconds to_chief = trace_.origin() + synchroniser_.chief_is_ahead();
+    const Seconds to_chief = trace_.origin() + engine_.link().chief_is_ahead();
     shift(own, to_chief);
     std::vector<program::Trace> all;
     // The step after the last: at that step the buffers may have been gathered.
-    const auto gathered = synchroniser_.notes().gather_at_chief(Topic::kGathering, step_ + 1,
-                                                                program::to_chrome_json(own));
+    const auto gathered =
+        engine_.notes().gather_at_chief(Topic::kGathering, step_ + 1, program::to_chrome_json(own));
     for (const auto& [rank, theirs] : gathered) {
       const std::string from = fmt::format("the trace of rank {}", rank);
       all.push_back(program::read_chrome_json(theirs, from));
@@ -221,7 +218,7 @@ class Runner::Impl {
 
   Watching& watching() { return watching_; }
 
-  Synchroniser& synchroniser() { return synchroniser_; }
+  Engine& engine() { return engine_; }
   TraceRecorder& trace() { return trace_; }
   [[nodiscard]] std::uint64_t steps_done() const { return step_; }
 
@@ -254,7 +251,7 @@ class Runner::Impl {
       for (const ir::ValueId each : fetch.rows) {
         numbers.push_back(shape.replay_->tensor(each));
       }
-      rank.synchroniser_.fetch(fetch.variable, numbers, rank.step_);
+      rank.engine_.driver().fetch(fetch.variable, numbers, rank.step_);
     }
     void operator()(const program::KeepFactors& keep) {
       if (with_rows(0) == nullptr) return;
@@ -274,9 +271,9 @@ class Runner::Impl {
       const Micro* micro = with_rows(transfer.micro_batch);
       if (micro == nullptr) return;
       rank.let_device_finish();
-      rank.synchroniser_.stages().send(send.transfer, rank.step_,
-                                       transfer.value ? micro->replay->take_sent(*transfer.value)
-                                                      : micro->replay->generator_state());
+      rank.engine_.stages().send(send.transfer, rank.step_,
+                                 transfer.value ? micro->replay->take_sent(*transfer.value)
+                                                : micro->replay->generator_state());
     }
     void operator()(const program::Receive& receive) {
       const program::Transfer& transfer = rank.program_->transfer(receive.transfer);
@@ -287,7 +284,7 @@ class Runner::Impl {
       const Seconds start = rank.clock_.now();
       const Seconds traced = trace.enabled() ? trace.now() : Seconds{};
       torch::Tensor value =
-          rank.synchroniser_.stages().receive(receive.transfer, rank.step_, micro->samples);
+          rank.engine_.stages().receive(receive.transfer, rank.step_, micro->samples);
       waiting += rank.clock_.now() - start;
       if (trace.enabled()) {
         trace.add(program::Activity::kGate, program::StreamKind::kCompute, rank.step_,
@@ -310,7 +307,7 @@ class Runner::Impl {
       torch::Tensor gradient;
       if (micro.samples != 0) {
         gradient = micro.replay->take_gradient(contribute.variable);
-        if (rank.synchroniser_.scaler().is_on()) {
+        if (rank.engine_.slices().scaler.is_on()) {
           gradient = rank.unscaled(gradient);
         } else {
           rank.check_gradient(*micro.replay, contribute.variable, gradient);
@@ -325,27 +322,26 @@ class Runner::Impl {
           program::Layout::kMatrices) {
         return rank.contribute_factors(contribute.variable, micro.samples);
       }
-      rank.synchroniser_.contribute(contribute.variable, gradient, rank.step_,
-                                    micro.samples_before + micro.samples);
+      rank.contribute(contribute.variable, gradient, micro.samples_before + micro.samples);
       if (trace.enabled()) {
         trace.add(program::Activity::kContribute, program::StreamKind::kCompute, rank.step_,
                   rank.program_->graph->variable(contribute.variable).name, Bytes{}, start);
       }
     }
     void operator()(const program::Release& release) {
-      if (last) rank.synchroniser_.release(release.variable);
+      if (last) rank.engine_.driver().release(release.variable);
     }
     void operator()(const program::AllReduce& reduce) {
-      if (last) rank.synchroniser_.all_reduce(reduce.collective, rank.step_);
+      if (last) rank.engine_.whole().all_reduce(reduce.collective, rank.step_);
     }
     void operator()(const program::Update& update) {
-      if (last) rank.synchroniser_.update(update.variable, rank.step_);
+      if (last) rank.engine_.whole().update(update.variable, rank.step_);
     }
     // Whoever updates waits for its norm; the stream need not.
     void operator()(const program::Norm& /*norm*/) {}
     // Whoever updates waits for all ranks' flags; the stream need not.
     void operator()(const program::AgreeFinite& /*agree*/) {
-      if (last) rank.synchroniser_.raise_flag(rank.step_, rank.overflow_);
+      if (last) rank.engine_.driver().raise_flag(rank.step_, rank.overflow_);
     }
     void operator()(const program::StepBarrier& /*barrier*/) {
       AD_CHECK(false) << "a step's barrier, which only the simulator performs";
@@ -354,14 +350,14 @@ class Runner::Impl {
 
   void pull_rows() {
     if (pulled_rows_ == step_) return;
-    synchroniser_.pull_rows(step_);
+    engine_.gathering().pull_rows(step_);
     pulled_rows_ = step_;
-    TensorWatch& watch = synchroniser_.variables().watch();
+    TensorWatch& watch = engine_.slices().variables.watch();
     for (std::size_t i = 0; i < program_->variables.size(); ++i) watch.accept(ir::VariableId(i));
   }
 
   void note_initial_values() {
-    TensorWatch& watch = synchroniser_.variables().watch();
+    TensorWatch& watch = engine_.slices().variables.watch();
     for (std::size_t i = 0; i < options_.initial_values.size(); ++i) {
       if (is_trained(ir::VariableId(i))) {
         watch.note(ir::VariableId(i), options_.initial_values[i]);
@@ -388,7 +384,7 @@ class Runner::Impl {
 
   // What somebody has written into variables since the step before; the step goes on from it.
   void take_changes() {
-    LocalVariables& variables = synchroniser_.variables();
+    LocalVariables& variables = engine_.slices().variables;
     std::map<ir::VariableId, std::uint64_t> changes;
     for (std::size_t i = 0; i < program_->variables.size(); ++i) {
       const ir::VariableId id(i);
@@ -400,11 +396,15 @@ class Runner::Impl {
         variables.check_untouched(id);
       }
     }
-    if (std::exchange(asks_all_, false)) {
-      synchroniser_.change_together(changes, step_);
-    } else {
-      synchroniser_.change(changes, step_);
-    }
+    const bool together = std::exchange(asks_all_, false);
+    if (together) engine_.news().agree_on_changes(changes, step_);
+    if (changes.empty()) return;
+    engine_.news().change(changes);
+    std::vector<ir::VariableId> changed;
+    for (const auto& [variable, digest] : changes) changed.push_back(variable);
+    engine_.driver().reload(changed, step_);
+    // An owner applies what comes of asynchronous variables at once: to the new values.
+    if (together) engine_.notes().meet(Topic::kChanged, step_);
   }
 
   void add_losses(const std::vector<Micro>& micros) {
@@ -427,24 +427,17 @@ class Runner::Impl {
   void add_sums(const std::vector<Micro>& micros) {
     if (std::exchange(added_sums_, true)) return;
     add_losses(micros);
-    synchroniser_.add_sums(number_sums_, loss_samples_);
+    engine_.news().add_sums(number_sums_, loss_samples_);
   }
 
   void rethrow_failure() {
-    if (const std::exception_ptr failure = synchroniser_.signal().failure()) {
+    if (const std::exception_ptr failure = engine_.signal().failure()) {
       std::rethrow_exception(failure);
     }
   }
 
   [[nodiscard]] bool is_trained(ir::VariableId variable) const {
     return program_->graph->variable(variable).gradient.has_value();
-  }
-
-  // Of a placed graph a variable is at one stage, whose ranks are the members of its slices.
-  [[nodiscard]] bool is_held(ir::VariableId variable) const {
-    if (!program_->is_placed()) return true;
-    const auto& members = program_->slice(program_->plan(variable).slices.front()).members;
-    return std::binary_search(members.begin(), members.end(), rank_);
   }
 
   // As GradScaler.unscale_: divided by the scale, as its reciprocal in 32 bits; that a gradient is
@@ -455,12 +448,20 @@ class Runner::Impl {
     return factor == 1 ? gradient : gradient * static_cast<double>(factor);
   }
 
+  void contribute(ir::VariableId variable, const torch::Tensor& gradient, std::int64_t samples) {
+    if (program_->plan(variable).slices.empty()) {
+      engine_.whole().contribute(variable, gradient, step_, samples);
+    } else {
+      engine_.driver().contribute(variable, gradient, step_, samples);
+    }
+  }
+
   void contribute_factors(ir::VariableId variable, std::int64_t samples) {
     AD_CHECK(samples_before_ == 0)
         << "factors of several micro-batches are no factors of their sum";
     auto [left, right] = std::exchange(factors_[variable.value], {});
-    if (samples != 0 && synchroniser_.scaler().is_on()) left = unscaled(left);
-    synchroniser_.contribute_factors(variable, left, right, step_, samples);
+    if (samples != 0 && engine_.slices().scaler.is_on()) left = unscaled(left);
+    engine_.driver().contribute_factors(variable, left, right, step_, samples);
   }
 
   template <typename Run>
@@ -470,7 +471,7 @@ class Runner::Impl {
     try {
       return run();
     } catch (...) {
-      synchroniser_.abort(std::current_exception());
+      engine_.abort(std::current_exception());
       throw;
     }
   }
@@ -482,8 +483,8 @@ class Runner::Impl {
     number_sums_.clear();
     loss_samples_ = 0;
     take_changes();
-    open_sums_ = synchroniser_.open_sums(step_);
-    if (synchroniser_.scaler().is_on()) scale_ = synchroniser_.await_scale(step_).scale;
+    open_sums_ = engine_.news().open_sums(step_);
+    if (engine_.slices().scaler.is_on()) scale_ = engine_.driver().await_scale(step_).scale;
     streams_.start(step_);
   }
 
@@ -528,7 +529,7 @@ class Runner::Impl {
     const StepResult result =
         run_stream(shape, {{shape.replay_.get(), &rows, samples, samples_before_}}, last, start);
     if (last) {
-      synchroniser_.end_step(step_++);
+      engine_.news().end_step(step_++);
       calls().end_step();
       micro_batch_ = 0;
       samples_before_ = 0;
@@ -556,7 +557,7 @@ class Runner::Impl {
     if (micros.empty()) micros.push_back({own_shape_->replay_.get(), &none, 0, 0});
     begin_step();
     const StepResult result = run_stream(*own_shape_, std::move(micros), /*last=*/true, start);
-    synchroniser_.end_step(step_++);
+    engine_.news().end_step(step_++);
     calls().end_step();
     return result;
   }
@@ -565,9 +566,9 @@ class Runner::Impl {
   Seconds pass(ir::VariableId variable) {
     const Seconds start = clock_.now();
     const Seconds traced = trace_.enabled() ? trace_.now() : Seconds{};
-    const bool was_open = synchroniser_.hold(variable, step_);
+    const bool was_open = engine_.driver().hold(variable, step_);
     const bool fetched = !keeps_whole_copies(program_->exchange(variable));
-    if (fetched) synchroniser_.variables().watch().accept(variable);
+    if (fetched) engine_.slices().variables.watch().accept(variable);
     if (was_open && !fetched) return Seconds{};
     const Seconds waited = clock_.now() - start;
     if (trace_.enabled()) {
@@ -607,7 +608,7 @@ class Runner::Impl {
   // Both before anything of this step leaves the rank: the loss when it is known, every gradient
   // when it is complete.
   void check_loss(ShapedStep& shape, const Micro& micro) {
-    if (options_.on_nonfinite == OnNonFinite::kIgnore || synchroniser_.scaler().is_on()) return;
+    if (options_.on_nonfinite == OnNonFinite::kIgnore || engine_.slices().scaler.is_on()) return;
     const auto loss = micro.replay->output(0).item<double>();
     if (std::isfinite(loss)) return;
     micro.replay->end();
@@ -659,7 +660,7 @@ class Runner::Impl {
   Seconds device_debt_;    // time of the imitated device that was not slept yet
   float scale_ = 1;        // of this step's loss
   bool overflow_ = false;  // in one of its gradients
-  Synchroniser synchroniser_;
+  Engine engine_;
   std::optional<ShapedStep> own_shape_;  // nothing for a rank that only serves
   SideStreams streams_;                  // ends first
 };
@@ -694,7 +695,7 @@ void Runner::settle() { impl_->settle(); }
 void Runner::settle(ir::VariableId variable) { impl_->settle(variable); }
 void Runner::forget_changes(const std::vector<ir::VariableId>& variables) {
   for (const ir::VariableId each : variables)
-    impl_->synchroniser().variables().watch().forget(each);
+    impl_->engine().slices().variables.watch().forget(each);
 }
 void Runner::open_to_changes() { impl_->open_to_changes(); }
 void Runner::set_options(ir::VariableId variable, const std::map<std::string, double>& options) {
@@ -702,32 +703,32 @@ void Runner::set_options(ir::VariableId variable, const std::map<std::string, do
 }
 void Runner::await(const StepSums& sums) { impl_->await(sums); }
 ir::LossScale Runner::loss_scale() {
-  return impl_->synchroniser().await_scale(impl_->steps_done());
+  return impl_->engine().driver().await_scale(impl_->steps_done());
 }
 void Runner::set_loss_scale(const ir::LossScale& scale) {
-  impl_->synchroniser().scaler().set_scale(scale);
+  impl_->engine().slices().scaler.set_scale(scale);
 }
 void Runner::reload(const std::vector<ir::VariableId>& variables) {
   impl_->settle();
-  impl_->synchroniser().reload(variables, impl_->steps_done());
+  impl_->engine().driver().reload(variables, impl_->steps_done());
 }
 void Runner::tell(const std::string& note) {
   AD_CHECK(impl_->steps_done() > 0) << "no step to tell of";
-  impl_->synchroniser().notes().tell(impl_->steps_done() - 1, note);
+  impl_->engine().notes().tell(impl_->steps_done() - 1, note);
 }
 std::vector<std::string> Runner::told(std::uint64_t step) {
-  return impl_->synchroniser().notes().told(step);
+  return impl_->engine().notes().told(step);
 }
 void Runner::watch(std::vector<std::string> names) { impl_->watching().watch(std::move(names)); }
 std::vector<Watched> Runner::take_watched() { return impl_->watching().take(); }
 std::vector<std::string> Runner::share(const std::string& bytes) {
-  return impl_->synchroniser().notes().share(impl_->steps_done(), bytes);
+  return impl_->engine().notes().share(impl_->steps_done(), bytes);
 }
 std::string Runner::of_chief(Topic topic, const std::string& bytes) {
-  return impl_->synchroniser().notes().of_chief(topic, impl_->steps_done(), bytes);
+  return impl_->engine().notes().of_chief(topic, impl_->steps_done(), bytes);
 }
 std::map<std::uint32_t, std::string> Runner::of_all(Topic topic, const std::string& bytes) {
-  return impl_->synchroniser().notes().exchange(topic, impl_->steps_done(), bytes);
+  return impl_->engine().notes().exchange(topic, impl_->steps_done(), bytes);
 }
 Calls& Runner::calls() { return impl_->calls(); }
 bool Runner::meets_to_synchronize() const { return impl_->meets_to_synchronize(); }
@@ -735,15 +736,15 @@ void Runner::come_to_finish() { impl_->come_to_finish(); }
 bool Runner::all_finish() { return impl_->all_finish(); }
 void Runner::serve() { impl_->serve(); }
 void Runner::finish() { impl_->finish(); }
-void Runner::leave(const std::string& reason) { impl_->synchroniser().leave(reason); }
+void Runner::leave(const std::string& reason) { impl_->engine().leave(reason); }
 std::uint64_t Runner::steps_done() const { return impl_->steps_done(); }
 
 std::vector<NamedTensor> Runner::gather_state() {
   impl_->synchronize();
-  return impl_->synchroniser().gather_state(impl_->steps_done());
+  return impl_->engine().gathering().gather_state(impl_->steps_done());
 }
 void Runner::load_state(const std::vector<NamedTensor>& state) {
-  impl_->synchroniser().load_state(state);
+  impl_->engine().gathering().load_state(state);
 }
 
 std::map<std::uint32_t, std::vector<NamedTensor>> Runner::gather_buffers() {
@@ -753,17 +754,17 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Runner::gather_buffers() {
 
 std::map<std::uint32_t, std::vector<NamedTensor>> Runner::gather_owed() {
   impl_->synchronize();
-  return impl_->synchroniser().gather_owed(impl_->steps_done());
+  return impl_->engine().gathering().gather_owed(impl_->steps_done());
 }
 std::string Runner::outcome(const std::string& of_chief) {
-  return impl_->synchroniser().notes().outcome(impl_->steps_done(), of_chief);
+  return impl_->engine().notes().outcome(impl_->steps_done(), of_chief);
 }
 void Runner::load_owed(const std::vector<NamedTensor>& owed) {
-  impl_->synchroniser().load_owed(owed);
+  impl_->engine().gathering().load_owed(owed);
 }
 
 program::Trace Runner::take_trace() { return impl_->trace().take(); }
 program::Trace Runner::gather_trace() { return impl_->gather_trace(); }
-comm::ExchangeCounters Runner::counters() const { return impl_->synchroniser().counters(); }
+comm::ExchangeCounters Runner::counters() const { return impl_->engine().link().counters(); }
 
 }  // namespace autodist::exec

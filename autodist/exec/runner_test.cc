@@ -565,7 +565,7 @@ TEST(Runner, DelaysAndDuplicatesChangeNothing) {
   job.plan.owner = spread_over(3);
   const Values expected = train(job).variables[0];
   job.fate = [](comm::RankNumber to, const comm::Frame& frame) -> std::vector<Seconds> {
-    const std::uint32_t mixed = (frame.header.slice * 7 + to * 3 + frame.header.from) % 5;
+    const std::uint32_t mixed = (frame.header.id * 7 + to * 3 + frame.header.from) % 5;
     const Seconds late(1e-3 * mixed);
     return mixed == 1 ? std::vector<Seconds>{late, late * 2.0} : std::vector<Seconds>{late};
   };

@@ -10,8 +10,8 @@
 namespace autodist::exec {
 
 SideStreams::SideStreams(const program::Program& program, program::Rank rank,
-                         std::uint64_t first_step, Synchroniser& synchroniser)
-    : synchroniser_(synchroniser) {
+                         std::uint64_t first_step, Engine& engine)
+    : engine_(engine), signal_(engine.signal()) {
   for (const program::Stream& stream : role_of(program, rank).streams) {
     if (stream.kind == program::StreamKind::kCompute || stream.instructions.empty()) continue;
     threads_.emplace_back([this, &stream, first_step] { run(stream, first_step); });
@@ -19,18 +19,17 @@ SideStreams::SideStreams(const program::Program& program, program::Rank rank,
 }
 
 SideStreams::~SideStreams() {
-  synchroniser_.signal().fail(
-      std::make_exception_ptr(Error(ErrorCode::kPeersLost, "run: this rank is leaving.")));
+  signal_.fail(std::make_exception_ptr(Error(ErrorCode::kPeersLost, "run: this rank is leaving.")));
   for (std::thread& thread : threads_) thread.join();
 }
 
 void SideStreams::start(std::uint64_t step) {
   if (threads_.empty()) return;
   {
-    const Signal::Lock lock = synchroniser_.signal().lock();
+    const MutexLock lock(signal_);
     steps_started_ = step + 1;
   }
-  synchroniser_.signal().notify();
+  signal_.notify();
 }
 
 void SideStreams::run(const program::Stream& stream, std::uint64_t first_step) {
@@ -40,23 +39,23 @@ void SideStreams::run(const program::Stream& stream, std::uint64_t first_step) {
       wait_for_start(step);
       for (const program::Instruction& instruction : stream.instructions) {
         if (const auto* reduce = std::get_if<program::AllReduce>(&instruction)) {
-          synchroniser_.all_reduce(reduce->collective, step);
+          engine_.whole().all_reduce(reduce->collective, step);
         } else if (const auto* update = std::get_if<program::Update>(&instruction)) {
-          synchroniser_.update(update->variable, step);
+          engine_.whole().update(update->variable, step);
         }
       }
     }
   } catch (...) {
     // The failure that ended the wait, or the first one.
-    if (!synchroniser_.signal().failure()) synchroniser_.abort(std::current_exception());
+    if (!signal_.failure()) engine_.abort(std::current_exception());
   }
 }
 
 void SideStreams::wait_for_start(std::uint64_t step) {
   constexpr Seconds kYears{1e8};  // the user decides when the next step begins
-  Signal::Lock lock = synchroniser_.signal().lock();
-  synchroniser_.signal().wait(
-      lock, kYears, [&] { return steps_started_ > step; },
+  const MutexLock lock(signal_);
+  signal_.wait(
+      kYears, [&]() AD_REQUIRES(signal_) { return steps_started_ > step; },
       [] { return std::string("run: no further step."); });
 }
 

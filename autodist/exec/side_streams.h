@@ -9,17 +9,17 @@
 #include <thread>
 #include <vector>
 
-#include "autodist/exec/synchroniser.h"
+#include "autodist/exec/engine.h"
 #include "autodist/program/program.h"
 
 namespace autodist::exec {
 
 class SideStreams {
  public:
-  // This rank's; the first step will be `first_step`. `program` and `synchroniser` outlive it.
+  // This rank's; the first step will be `first_step`. `program` and `engine` outlive it.
   SideStreams(const program::Program& program, program::Rank rank, std::uint64_t first_step,
-              Synchroniser& synchroniser);
-  // Ends the threads, and with them whatever waits for the synchroniser.
+              Engine& engine);
+  // Ends the threads, and with them whatever waits for the signal.
   ~SideStreams();
   SideStreams(const SideStreams&) = delete;
   SideStreams& operator=(const SideStreams&) = delete;
@@ -31,8 +31,9 @@ class SideStreams {
   void run(const program::Stream& stream, std::uint64_t first_step);
   void wait_for_start(std::uint64_t step);
 
-  Synchroniser& synchroniser_;
-  std::uint64_t steps_started_ = 0;  // guarded by the signal's lock
+  Engine& engine_;
+  Signal& signal_;  // the engine's
+  std::uint64_t steps_started_ AD_GUARDED_BY(signal_) = 0;
   std::vector<std::thread> threads_;
 };
 

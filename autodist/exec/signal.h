@@ -1,88 +1,83 @@
-// What the threads of one rank wait on: something changed, or the run has failed.
+// What the threads of one rank wait on: something changed, or the run has failed. It is the mutex
+// of the rank's protocol, of what the protocol decides about, and of all that conditions of waits
+// read.
 
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <string>
+#include <utility>
 
+#include "autodist/base/clock.h"
 #include "autodist/base/error.h"
+#include "autodist/base/mutex.h"
 #include "autodist/base/units.h"
 
 namespace autodist::exec {
 
-class Signal {
+class AD_CAPABILITY("signal") Signal : public Mutex {
  public:
-  using Lock = std::unique_lock<std::mutex>;
-
-  // Guards whatever wait()'s conditions read.
-  [[nodiscard]] Lock lock() { return Lock(mutex_); }
-
   void notify() { changed_.notify_all(); }
 
   // Ends all waits, present and future, with `reason`. The first reason stays.
-  void fail(std::exception_ptr reason) {
+  void fail(std::exception_ptr reason) AD_EXCLUDES(this) {
     {
-      const Lock lock(mutex_);
+      const MutexLock lock(*this);
       if (!failure_) failure_ = std::move(reason);
     }
-    changed_.notify_all();
+    notify();
   }
 
   // The same for an end that is none: a failure may still come, and resume() goes on waiting.
-  void end(std::exception_ptr reason) {
+  void end(std::exception_ptr reason) AD_EXCLUDES(this) {
     {
-      const Lock lock(mutex_);
+      const MutexLock lock(*this);
       if (!end_) end_ = std::move(reason);
     }
-    changed_.notify_all();
+    notify();
   }
-  void resume() {
-    const Lock lock(mutex_);
+  void resume() AD_EXCLUDES(this) {
+    const MutexLock lock(*this);
     end_ = nullptr;
   }
 
   // Why fail() or end() was called, or nullptr.
-  [[nodiscard]] std::exception_ptr failure() const {
-    const Lock lock(mutex_);
+  [[nodiscard]] std::exception_ptr failure() AD_EXCLUDES(this) {
+    const MutexLock lock(*this);
     return failure_ ? failure_ : end_;
   }
 
   // Until condition() holds, which is called under the lock. Throws the failure, or after `limit`
   // Error(kTimeout) with the text of describe(), which is called under the lock.
   template <typename Condition, typename Describe>
-  void wait(Lock& lock, Seconds limit, Condition condition, Describe describe) {
-    if (!wait_for(lock, limit, condition)) throw Error(ErrorCode::kTimeout, describe());
+  void wait(Seconds limit, Condition condition, Describe describe)
+      AD_REQUIRES(this) AD_UNCHECKED_THREADS {
+    if (!wait_for(limit, condition)) throw Error(ErrorCode::kTimeout, describe());
   }
 
   // The same; false after `limit`.
   template <typename Condition>
-  bool wait_for(Lock& lock, Seconds limit, Condition condition) {
-    const auto deadline = std::chrono::steady_clock::now() +
-                          std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                              std::chrono::duration<double>(limit.value));
+  bool wait_for(Seconds limit, Condition condition) AD_REQUIRES(this) AD_UNCHECKED_THREADS {
+    const SteadyClock clock;
+    const Seconds deadline = clock.now() + limit;
     while (!condition()) {
       rethrow();
-      if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && !condition()) {
-        rethrow();
-        return false;
-      }
+      const Seconds left = deadline - clock.now();
+      if (left <= Seconds{0}) return false;
+      changed_.wait_for(*this, left);
     }
     return true;
   }
 
  private:
-  void rethrow() const {  // REQUIRES: the lock
+  void rethrow() const AD_REQUIRES(this) {
     if (failure_) std::rethrow_exception(failure_);
     if (end_) std::rethrow_exception(end_);
   }
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::exception_ptr failure_;
-  std::exception_ptr end_;
+  ConditionVariable changed_;
+  std::exception_ptr failure_ AD_GUARDED_BY(this);
+  std::exception_ptr end_ AD_GUARDED_BY(this);
 };
 
 }  // namespace autodist::exec

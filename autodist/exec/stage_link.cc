@@ -52,7 +52,7 @@ void StageLink::send(program::TransferId id, std::uint64_t step, const torch::Te
 
 void StageLink::take(program::TransferId transfer, std::uint64_t step, comm::Payload payload) {
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     arrived_[{step, transfer}] = std::move(payload);
   }
   signal_.notify();
@@ -74,10 +74,10 @@ std::string StageLink::describe(program::TransferId id, std::uint64_t step) cons
 torch::Tensor StageLink::receive(program::TransferId id, std::uint64_t step, std::int64_t samples) {
   comm::Payload payload;
   {
-    Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     const auto key = std::make_pair(step, id);
     signal_.wait(
-        lock, limit_, [&] { return arrived_.count(key) != 0; },
+        limit_, [&]() AD_REQUIRES(signal_) { return arrived_.count(key) != 0; },
         [&] { return "step: " + describe(id, step) + " does not come."; });
     payload = std::move(arrived_.extract(key).mapped());
   }

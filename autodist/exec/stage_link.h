@@ -47,8 +47,9 @@ class StageLink {
   const Seconds limit_;
   Signal& signal_;
   Post post_;
-  // Guarded by the signal's lock. Of this step and, where another stage is ahead, the next.
-  std::map<std::pair<std::uint64_t, program::TransferId>, comm::Payload> arrived_;
+  // Of this step and, where another stage is ahead, the next.
+  std::map<std::pair<std::uint64_t, program::TransferId>, comm::Payload> arrived_
+      AD_GUARDED_BY(signal_);
 };
 
 }  // namespace autodist::exec

@@ -1,11 +1,11 @@
-// The synchroniser's riders: what this rank says beside its gradients, and the sums of a step.
+#include "autodist/exec/step_news.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
-#include "autodist/exec/synchroniser.h"
+#include "autodist/exec/slice_layout.h"
 #include "autodist/program/loads.h"
 
 namespace autodist::exec {
@@ -14,66 +14,76 @@ namespace {
 // Of a rank before the slowest, where the sums of steps travel as notes.
 constexpr std::uint64_t kMostStepsAhead = 32;
 
+// One that all replicas contribute to and get back. The stages of a placed graph know the loss only
+// when some of them have contributed already.
+std::optional<program::SliceId> slice_of_sums(const program::Program& program) {
+  if (program.is_placed() || !program.lag()) return std::nullopt;
+  for (std::size_t i = 0; i < program.slices.size(); ++i) {
+    if (program.slices[i].members.size() == program.batch_parts()) return program::SliceId(i);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-void Synchroniser::set_options(ir::VariableId variable,
-                               const std::map<std::string, double>& options) {
+StepNews::StepNews(const program::Program& program, program::Rank self,
+                   const LocalVariables& variables, Notes& notes, Link& link, Seconds limit,
+                   Signal& signal)
+    : program_(program),
+      self_(self),
+      variables_(variables),
+      notes_(notes),
+      link_(link),
+      limit_(limit),
+      sums_slice_(slice_of_sums(program)),
+      job_sums_(signal) {}
+
+void StepNews::set_options(ir::VariableId variable, const std::map<std::string, double>& options) {
   news_[variable].options = options;
   if (news_[variable].empty()) news_.erase(variable);
 }
 
-void Synchroniser::change(const std::map<ir::VariableId, std::uint64_t>& digests,
-                          std::uint64_t step) {
-  if (digests.empty()) return;
-  std::vector<ir::VariableId> variables;
-  for (const auto& [variable, digest] : digests) {
-    variables.push_back(variable);
-    news_[variable].values = digest;
-  }
-  reload(variables, step);
+void StepNews::change(const std::map<ir::VariableId, std::uint64_t>& digests) {
+  for (const auto& [variable, digest] : digests) news_[variable].values = digest;
 }
 
-void Synchroniser::change_together(const std::map<ir::VariableId, std::uint64_t>& digests,
-                                   std::uint64_t step) {
+void StepNews::agree_on_changes(const std::map<ir::VariableId, std::uint64_t>& digests,
+                                std::uint64_t step) {
   News own;
   for (const auto& [variable, digest] : digests) own[variable].values = digest;
   const auto all = notes_.exchange(Topic::kChanges, step, encode_news(*program_.graph, own));
   std::vector<Said> said;
   for (const auto& [rank, news] : all) said.push_back({program::Rank(rank), &news});
   check_agreement(*program_.graph, step, said);
-  if (digests.empty()) return;
-  change(digests, step);
-  // An owner applies what comes of asynchronous variables at once: to the new values.
-  notes_.meet(Topic::kChanged, step);
 }
 
-std::shared_ptr<const StepSums> Synchroniser::open_sums(std::uint64_t step) {
+std::shared_ptr<const StepSums> StepNews::open_sums(std::uint64_t step) {
   return job_sums_.open(step);
 }
 
-void Synchroniser::add_sums(std::vector<double> sums, std::int64_t samples) {
+void StepNews::add_sums(std::vector<double> sums, std::int64_t samples) {
   sums_ = std::move(sums);
   if (samples > 0) sums_.insert(sums_.begin(), static_cast<double>(samples));
 }
 
 // What only concerns the step that ends is forgotten; where no slice carries its sums, they go out.
-void Synchroniser::end_step(std::uint64_t step) {
+void StepNews::end_step(std::uint64_t step) {
   std::vector<double> sums = std::exchange(sums_, {});
   const bool alone = program_.batch_parts() == 1 || !program_.lag();
   if (!sums_slice_ && alone) {
     job_sums_.put(step, std::move(sums));
   } else if (!sums_slice_) {
     // Ranks that train nothing, and so wait for nobody, stay within what the exchange has room for.
-    job_sums_.await_all_before(step - std::min(step, kMostStepsAhead), options_.wait_limit);
+    job_sums_.await_all_before(step - std::min(step, kMostStepsAhead), limit_);
     // The stages of a replica have the same samples and the same loss: one of them tells.
     if (program_.stage(self_) != 0) sums.clear();
     const std::string note = encode({news_of_whole(), std::move(sums), ""});
-    for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
-      if (program::Rank(rank) == self_ || !program_.computes(program::Rank(rank))) continue;
-      post_note(rank, static_cast<comm::SliceNumber>(Topic::kSums), step,
-                comm::Payload::copy_of(note));
+    for (std::uint32_t i = 0; i < program_.ranks.size(); ++i) {
+      const program::Rank rank(i);
+      if (rank == self_ || !program_.computes(rank)) continue;
+      link_.post(rank, Topic::kStepSums, step, comm::Payload::copy_of(note));
     }
-    take_sums_note(self_.value, step, note);
+    take_note(self_, step, note);
   }
   for (auto each = news_.begin(); each != news_.end();) {
     each->second.values.reset();
@@ -81,13 +91,17 @@ void Synchroniser::end_step(std::uint64_t step) {
   }
 }
 
-void Synchroniser::take_sums_note(std::uint32_t from, std::uint64_t step, std::string note) {
+void StepNews::take_sums(program::SliceId slice, std::uint64_t step, std::vector<double> sums) {
+  if (slice == sums_slice_) job_sums_.put(step, std::move(sums));
+}
+
+void StepNews::take_note(program::Rank from, std::uint64_t step, std::string note) {
   std::size_t computing = 0;
   for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
     if (program_.computes(program::Rank(rank))) ++computing;
   }
   std::map<std::uint32_t, std::string> all;
-  if (!job_sums_.take_note(step, from, computing, std::move(note), all)) return;
+  if (!job_sums_.take_note(step, from.value, computing, std::move(note), all)) return;
   std::vector<double> sums;
   std::map<std::uint32_t, Rider> riders;
   std::vector<Said> said;
@@ -101,8 +115,13 @@ void Synchroniser::take_sums_note(std::uint32_t from, std::uint64_t step, std::s
   job_sums_.put(step, std::move(sums));
 }
 
+std::string StepNews::news_of(ir::VariableId variable) const {
+  const auto said = news_.find(variable);
+  return said == news_.end() ? "" : encode_news(*program_.graph, {*said});
+}
+
 // Of variables that no slice carries, and so no contribution.
-std::string Synchroniser::news_of_whole() const {
+std::string StepNews::news_of_whole() const {
   News whole;
   for (const auto& [variable, news] : news_) {
     if (program_.plan(variable).slices.empty()) whole[variable] = news;
@@ -110,7 +129,7 @@ std::string Synchroniser::news_of_whole() const {
   return encode_news(*program_.graph, whole);
 }
 
-std::string Synchroniser::rider_of(program::SliceId id) const {
+std::string StepNews::rider_of(program::SliceId id) const {
   const bool sums = id == sums_slice_;
   if (news_.empty() && !sums) return "";
   const program::Slice& slice = program_.slice(id);
@@ -133,7 +152,7 @@ std::string Synchroniser::rider_of(program::SliceId id) const {
 }
 
 // An owner that is no member has no tensor that somebody could have changed.
-std::string Synchroniser::values_of(const program::Slice& slice) const {
+std::string StepNews::values_of(const program::Slice& slice) const {
   const std::vector<program::Rank>& members = slice.members;
   if (!makes_parameters(slice.exchange) || members.front() != self_ ||
       std::binary_search(members.begin(), members.end(), slice.owner)) {
@@ -145,7 +164,7 @@ std::string Synchroniser::values_of(const program::Slice& slice) const {
     const auto found = news_.find(piece.variable);
     if (found == news_.end() || !found->second.values) continue;
     std::vector<std::byte> packed((piece.slice_begin + piece.count) * width);
-    const torch::Tensor dense = variables_->dense(piece.variable);
+    const torch::Tensor dense = variables_.dense(piece.variable);
     pack(piece, width, static_cast<const std::byte*>(dense.data_ptr()), packed.data());
     values.append(reinterpret_cast<const char*>(packed.data()) + piece.slice_begin * width,
                   piece.count * width);

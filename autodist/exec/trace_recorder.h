@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "autodist/base/clock.h"
+#include "autodist/base/mutex.h"
 #include "autodist/program/trace.h"
 
 namespace autodist::exec {
@@ -45,7 +45,7 @@ class TraceRecorder {
     std::deque<program::TraceRow> rows;
     std::uint64_t first = 0;  // of a step that came late, rows may stand behind newer ones
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       std::swap(rows, rows_);
       first = kept_from();
     }
@@ -60,14 +60,13 @@ class TraceRecorder {
 
  private:
   void add(program::TraceRow row) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     newest_ = std::max(newest_, row.step);
     rows_.push_back(std::move(row));
     while (rows_.front().step < kept_from()) rows_.pop_front();
   }
 
-  // REQUIRES: mutex_.
-  [[nodiscard]] std::uint64_t kept_from() const {
+  [[nodiscard]] std::uint64_t kept_from() const AD_REQUIRES(mutex_) {
     return steps_ == 0 || newest_ < steps_ ? 0 : newest_ - steps_ + 1;
   }
 
@@ -76,9 +75,9 @@ class TraceRecorder {
   bool enabled_;
   std::uint64_t steps_;
   Seconds origin_;
-  std::mutex mutex_;
-  std::uint64_t newest_ = 0;
-  std::deque<program::TraceRow> rows_;
+  Mutex mutex_;
+  std::uint64_t newest_ AD_GUARDED_BY(mutex_) = 0;
+  std::deque<program::TraceRow> rows_ AD_GUARDED_BY(mutex_);
 };
 
 }  // namespace autodist::exec

@@ -1,5 +1,4 @@
-// The synchroniser's gradients that no slice carries: a library all-reduces them, in the Program's
-// order, and every rank updates the variable by itself.
+#include "autodist/exec/whole_gradients.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,14 +7,17 @@
 #include <utility>
 
 #include "autodist/base/error.h"
-#include "autodist/exec/effects.h"
+#include "autodist/capture/torch_types.h"
+#include "autodist/exec/contributor.h"
+#include "autodist/exec/optimizer_kernels.h"
+#include "autodist/ir/rows.h"
 
 namespace autodist::exec {
 namespace {
 
 // A lost peer ends the library's connections at once; which one it was the exchange says some
 // heartbeats later, and that is the better answer.
-[[noreturn]] void rethrow_with_culprit(const Signal& signal, Seconds patience) {
+[[noreturn]] void rethrow_with_culprit(Signal& signal, Seconds patience) {
   constexpr Seconds kPause{0.01};
   for (Seconds waited; waited < patience && !signal.failure(); waited += kPause) {
     std::this_thread::sleep_for(std::chrono::duration<double>(kPause.value));
@@ -26,24 +28,80 @@ namespace {
 
 }  // namespace
 
-void Synchroniser::all_reduce(program::CollectiveId id, std::uint64_t step) {
-  const program::Collective& collective = program_.collectives[id.value];
+WholeGradients::WholeGradients(const program::Program& program,
+                               const RunnerConnections& connections, const RunnerOptions& options,
+                               RankSlices& slices, const StepNews& news, SliceDriver& driver,
+                               Signal& signal, TraceRecorder& trace)
+    : program_(program),
+      options_(options),
+      slices_(slices),
+      news_(news),
+      driver_(driver),
+      signal_(signal),
+      trace_(trace),
+      whole_(program.variables.size()) {
+  for (std::size_t i = 0; i < program.collectives.size(); ++i) {
+    all_reduces_.emplace_back(program, program::CollectiveId(i), connections.collectives,
+                              options.job_seed);
+  }
+}
+
+void WholeGradients::contribute(ir::VariableId variable, const torch::Tensor& gradient,
+                                std::uint64_t step, std::int64_t samples) {
   {
-    Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
+    Whole& whole = whole_[variable.value];
+    const bool rows = ir::trained_by_rows(program_.graph->variable(variable));
+    whole.gradient = samples == 0 ? torch::Tensor()
+                     : rows && gradient.is_sparse()
+                         ? gradient.coalesce()
+                         : row_major(gradient, slices_.variables.tensor(variable).scalar_type());
+    whole.samples = samples;
+    whole.news = news_.news_of(variable);
+    whole.contributed = step + 1;
+  }
+  signal_.notify();
+  if (!program_.plan(variable).collective) averaged(variable, step);
+}
+
+// Every computing rank has the same averaged gradient, and adds its part of the norm by itself.
+void WholeGradients::averaged(ir::VariableId variable, std::uint64_t step) {
+  if (!slices_.plan.whole[variable.value]) return driver_.averaged(variable, step, {});
+  torch::Tensor gradient;
+  {
+    const MutexLock lock(signal_);
+    gradient = whole_[variable.value].gradient;
+  }
+  SquaredSums sums;
+  if (gradient.defined()) {
+    if (gradient.is_sparse()) gradient = gradient._values().contiguous();
+    sums.first = sum_of_squares(static_cast<const std::byte*>(gradient.data_ptr()),
+                                dtype_of(gradient.scalar_type()), gradient.numel());
+  }
+  driver_.averaged(variable, step, {sums});
+}
+
+void WholeGradients::all_reduce(program::CollectiveId id, std::uint64_t step) {
+  const program::Collective& collective = program_.collectives[id.value];
+  std::vector<torch::Tensor> gradients;
+  std::int64_t samples = 0;
+  {
+    const MutexLock lock(signal_);
     signal_.wait(
-        lock, options_.wait_limit,
-        [&] {
+        options_.wait_limit,
+        [&]() AD_REQUIRES(signal_) {
           return std::all_of(collective.variables.begin(), collective.variables.end(),
-                             [&](ir::VariableId v) { return whole_[v.value].contributed > step; });
+                             [&](ir::VariableId v) AD_REQUIRES(signal_) {
+                               return whole_[v.value].contributed > step;
+                             });
         },
         [&] { return fmt::format("all-reduce {}: gradients are missing at step {}.", id, step); });
+    for (const ir::VariableId v : collective.variables) {
+      gradients.push_back(whole_[v.value].gradient);
+    }
+    samples = whole_[collective.variables.front().value].samples;
   }
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
-  std::vector<torch::Tensor> gradients;
-  for (const ir::VariableId v : collective.variables) {
-    gradients.push_back(whole_[v.value].gradient);
-  }
-  const std::int64_t samples = whole_[collective.variables.front().value].samples;
   LibraryAllReduce::Average average;
   try {
     average = all_reduces_[id.value].run(gradients, samples, step);
@@ -52,7 +110,7 @@ void Synchroniser::all_reduce(program::CollectiveId id, std::uint64_t step) {
                          options_.exchange.heartbeat * (options_.exchange.missed_heartbeats + 1));
   }
   {
-    const Signal::Lock lock = signal_.lock();
+    const MutexLock lock(signal_);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       Whole& whole = whole_[collective.variables[i].value];
       whole.gradient = average.gradients[i];
@@ -66,27 +124,23 @@ void Synchroniser::all_reduce(program::CollectiveId id, std::uint64_t step) {
   for (const ir::VariableId v : collective.variables) averaged(v, step);
 }
 
-void Synchroniser::update(ir::VariableId variable, std::uint64_t step) {
-  Whole& whole = whole_[variable.value];
+void WholeGradients::update(ir::VariableId variable, std::uint64_t step) {
+  driver_.await_update(variable, step);
+  Whole whole;
   {
-    Signal::Lock lock = signal_.lock();
-    signal_.wait(
-        lock, options_.wait_limit, [&] { return protocol_.may_update(variable, step); },
-        [&] {
-          return fmt::format("update: variable '{}' at step {}: gradient {}, {}.",
-                             program_.graph->variable(variable).name, step,
-                             protocol_.is_averaged(variable, step) ? "complete" : "missing",
-                             protocol_.is_released(variable) ? "released" : "still read");
-        });
+    const MutexLock lock(signal_);
+    Whole& here = whole_[variable.value];
+    whole = std::exchange(here, {here.contributed, {}, 0, {}});
   }
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
-  variables_->update_whole(variable, step, std::move(whole.gradient), whole.samples, whole.news);
+  slices_.variables.update_whole(variable, step, std::move(whole.gradient), whole.samples,
+                                 whole.news);
   if (trace_.enabled()) {
     trace_.add(program::Activity::kUpdate, program::StreamKind::kCollective, step,
                program_.graph->variable(variable).name, ir::bytes_of(*program_.graph, variable),
                start);
   }
-  tell(protocol::UpdatedHere{variable});
+  driver_.updated(variable);
 }
 
 }  // namespace autodist::exec

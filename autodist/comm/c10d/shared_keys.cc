@@ -63,7 +63,7 @@ bool SharedKeys::take(Seconds until) {
   if (left <= Seconds{0}) return false;
   transport_.look_around({"collectives", {}, limit_ - left});
   std::optional<Frame> frame = transport_.receive(std::min(left, kLookAround));
-  if (!frame || frame->header.kind == FrameKind::kHeartbeat) return true;
+  if (!frame || is_sign_of_life(frame->header.kind)) return true;
   const FrameHeader& header = frame->header;
   const auto role = static_cast<ControlRole>(header.step);
   if (header.kind == FrameKind::kGoodbye && frame->payload.size > 0) {

@@ -37,8 +37,8 @@ std::vector<std::unique_ptr<ZmqTransport>> job_of(RankNumber size) {
   return transports;
 }
 
-Frame contribution(SliceNumber slice, const std::string& bytes) {
-  return {{FrameKind::kContribute, 1, 4, slice, 0, 8}, Payload::copy_of(bytes)};
+Frame contribution(MessageId slice, const std::string& bytes) {
+  return {{FrameKind::kFirstMessage, 1, 4, slice, 0, 8}, Payload::copy_of(bytes)};
 }
 
 TEST(ZmqTransport, CarriesHeaderAndPayload) {
@@ -46,7 +46,7 @@ TEST(ZmqTransport, CarriesHeaderAndPayload) {
   job[1]->send(0, contribution(7, "gradient"));
   const auto frame = job[0]->receive(kLimit);
   ASSERT_TRUE(frame);
-  EXPECT_EQ(frame->header, (FrameHeader{FrameKind::kContribute, 1, 4, 7, 1, 8}));
+  EXPECT_EQ(frame->header, (FrameHeader{FrameKind::kFirstMessage, 1, 4, 7, 1, 8}));
   EXPECT_EQ(frame->payload.to_string(), "gradient");
   EXPECT_EQ(job[0]->describe(1), "rank 1 (127.0.0.1, here, pid 101)");
 }
@@ -74,13 +74,13 @@ TEST(ZmqTransport, SharesLargePayloadsWithItsNeighbours) {
   auto job = neighbours();
   const std::string large(300'000, 'l');
   // More than the memory holds at once: the rest goes over the socket, in order all the same.
-  for (SliceNumber slice = 0; slice < 10; ++slice) job[1]->send(0, contribution(slice, large));
+  for (MessageId slice = 0; slice < 10; ++slice) job[1]->send(0, contribution(slice, large));
   job[1]->send(0, contribution(10, "small"));
   EXPECT_EQ(job[1]->shared_frames(), 3);
-  for (SliceNumber slice = 0; slice < 10; ++slice) {
+  for (MessageId slice = 0; slice < 10; ++slice) {
     const auto frame = job[0]->receive(kLimit);
     ASSERT_TRUE(frame);
-    EXPECT_EQ(frame->header.slice, slice);
+    EXPECT_EQ(frame->header.id, slice);
     EXPECT_EQ(frame->payload.to_string(), large);
   }
   EXPECT_EQ(job[0]->receive(kLimit)->payload.to_string(), "small");
@@ -104,10 +104,10 @@ TEST(ZmqTransport, AnExchangeCarriesWhatIsLargerThanAFrame) {
   for (std::size_t i = 0; i < large.size(); i += 4001) large[i] = static_cast<char>(i);
   std::promise<std::string> came;
   Handlers handlers;
-  handlers.note = [&](const Frame& frame) { came.set_value(frame.payload.to_string()); };
+  handlers.message = [&](const Frame& frame) { came.set_value(frame.payload.to_string()); };
   Exchange sender(*job[0], clock, {}, {});
   Exchange receiver(*job[1], clock, {}, std::move(handlers));
-  sender.post(1, {FrameKind::kNote, 3, 7, 0, Seconds{}, Payload::copy_of(large)});
+  sender.post(1, {FrameKind{19}, 3, 7, 0, Seconds{}, Payload::copy_of(large)});
   auto result = came.get_future();
   ASSERT_EQ(result.wait_for(std::chrono::seconds(60)), std::future_status::ready);
   EXPECT_TRUE(result.get() == large);
@@ -118,15 +118,15 @@ TEST(ZmqTransport, AnExchangeCarriesWhatIsLargerThanAFrame) {
 
 TEST(ZmqTransport, KeepsTheOrderOfAPairBeyondItsHighWaterMark) {
   auto job = job_of(2);
-  constexpr SliceNumber kFrames = 5000;  // more than libzmq queues
+  constexpr MessageId kFrames = 5000;  // more than libzmq queues
   auto receiver = std::async(std::launch::async, [&] {
-    for (SliceNumber slice = 0; slice < kFrames; ++slice) {
+    for (MessageId slice = 0; slice < kFrames; ++slice) {
       const auto frame = job[0]->receive(kLimit);
-      if (!frame || frame->header.slice != slice) return slice;
+      if (!frame || frame->header.id != slice) return slice;
     }
     return kFrames;
   });
-  for (SliceNumber slice = 0; slice < kFrames; ++slice) {
+  for (MessageId slice = 0; slice < kFrames; ++slice) {
     job[1]->send(0, contribution(slice, std::string(2000, 'x')));
   }
   job[1]->close(kLimit);
@@ -139,7 +139,7 @@ TEST(ZmqTransport, SendsFromTheCallersBytesAndLetsGoOfThem) {
   const std::weak_ptr<std::string> watch = bytes;
   Payload payload{reinterpret_cast<const std::byte*>(bytes->data()), bytes->size(), bytes};
   bytes.reset();
-  job[1]->send(0, {{FrameKind::kContribute, 1, 0, 0, 0, 1}, std::move(payload)});
+  job[1]->send(0, {{FrameKind::kFirstMessage, 1, 0, 0, 0, 1}, std::move(payload)});
   const auto frame = job[0]->receive(kLimit);
   ASSERT_TRUE(frame);
   EXPECT_EQ(frame->payload.to_string(), std::string(1'000'000, 'q'));
@@ -185,7 +185,7 @@ TEST(ZmqTransport, RefusesStrangersAndNoise) {
     }
   };
   const auto wire = [](RankNumber from, std::size_t size) {
-    const WireHeader header = encode({FrameKind::kContribute, 1, 0, 0, from, 0}, size);
+    const WireHeader header = encode({FrameKind::kFirstMessage, 1, 0, 0, from, 0}, size);
     return std::string(reinterpret_cast<const char*>(header.data()), header.size());
   };
   say({"noise"});
@@ -219,7 +219,7 @@ TEST(ZmqTransport, ClosesInTimeWhenAPeerNeverComes) {
   auto listener = ZmqListener(kLoopback);
   const std::uint16_t port = listener.port();
   ZmqTransport transport(std::move(listener), 0, {{kLoopback, port, "", 1}, {kLoopback, 1, "", 2}});
-  for (SliceNumber slice = 0; slice < 3000; ++slice) transport.send(1, contribution(slice, "x"));
+  for (MessageId slice = 0; slice < 3000; ++slice) transport.send(1, contribution(slice, "x"));
   const SteadyClock clock;
   const Seconds before = clock.now();
   transport.close(Seconds{0.2});
@@ -239,11 +239,11 @@ TEST(ZmqTransport, CarriesAnAgreementAndThenAnExchange) {
       const SteadyClock clock;
       ExchangeOptions options;
       options.window = Bytes{1 << 16};
-      Exchange exchange(transport, clock, options, {[&](const Frame&) { ++received; }, {}, {}, {}});
-      for (SliceNumber slice = 0; slice < 100; ++slice) {
+      Exchange exchange(transport, clock, options, {[&](const Frame&) { ++received; }, {}});
+      for (MessageId slice = 0; slice < 100; ++slice) {
         for (RankNumber to = 0; to < 3; ++to) {
           if (to == rank) continue;
-          exchange.post(to, {FrameKind::kContribute, 0, slice, 1, Seconds{1.0 * slice},
+          exchange.post(to, {FrameKind::kFirstMessage, 0, slice, 1, Seconds{1.0 * slice},
                              Payload::copy_of(std::string(10'000, 'g'))});
         }
       }

@@ -105,7 +105,7 @@ class JobSearch {
 
 strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
                                    const std::optional<comm::LinkFigures>& links, bool may_try,
-                                   std::uint32_t& epochs) {
+                                   std::uint32_t& trial_count) {
   const auto count = static_cast<std::size_t>(may_try ? job.options().search.trials : 0);
   JobSearch search(job, what, links);
   std::vector<strategy::Strategy> strategies;
@@ -115,7 +115,7 @@ strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
     comm::broadcast(job.transport(), 0, "searched", "search", job.options().join_limit);
     Trials trials(job, what);
     const strategy::Strategy best = search.try_out(trials, strategies);
-    epochs = trials.epochs();
+    trial_count = trials.generations();
     strategies = {best};
   }
   std::string document;

@@ -14,11 +14,11 @@
 namespace autodist::app {
 
 // By all ranks at the same point; JobOptions::search says how. `links` fill in what strategies
-// leave open. Without `may_try` there are no trials. `epochs` becomes the number of exchanges that
-// trials have used. Throws as search_plan and Trials do; other ranks wait as long as the budget
-// says, or an hour where it counts simulations.
+// leave open. Without `may_try` there are no trials. `trial_count` becomes the number of exchanges
+// that trials have used. Throws as search_plan and Trials do; other ranks wait as long as the
+// budget says, or an hour where it counts simulations.
 strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
                                    const std::optional<comm::LinkFigures>& links, bool may_try,
-                                   std::uint32_t& epochs);
+                                   std::uint32_t& trial_count);
 
 }  // namespace autodist::app

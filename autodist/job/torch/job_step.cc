@@ -9,7 +9,7 @@ JobStep::JobStep(JoinedJob& job, NamedStep step, std::uint32_t index)
     : job_(job),
       captured_(capture_step(job, std::move(step), index)),
       plan_(plan_step(job, captured_)) {
-  start_.epoch = index + 1 + plan_.trial_epochs;
+  start_.generation = 1 + plan_.trials;
 }
 
 std::string JobStep::optimizer() const {
@@ -32,7 +32,7 @@ void JobStep::note_values() {
 
 void JobStep::start(const RunConnections& connections) {
   RunStart start = std::move(start_);
-  start_ = {start.step, {}, {}, {}, start.epoch};
+  start_ = {start.step, {}, {}, {}, start.generation};
   run_ = std::make_unique<StepRun>(job_, captured_, plan_, std::move(start), connections);
 }
 

@@ -49,7 +49,7 @@ class JobStep {
   [[nodiscard]] exec::Runner& runner() { return run_->runner(); }
 
   // Of its exchange.
-  [[nodiscard]] std::uint32_t epoch() const { return start_.epoch; }
+  [[nodiscard]] std::uint32_t generation() const { return start_.generation; }
   [[nodiscard]] std::int64_t step() const;  // of the next run
   [[nodiscard]] std::uint64_t bytes_sent() const { return run_ ? run_->bytes_sent() : 0; }
   [[nodiscard]] std::uint32_t replica() const;

@@ -55,7 +55,7 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   }
   if (request.builder == kSearch && request.file.empty() && job.size() > 1) {
     const TrialStep what{step.graph, &step.step, &step.bindings, plan.passes, step.seed};
-    plan.strategy = search_together(job, what, links, step.name().empty(), plan.trial_epochs);
+    plan.strategy = search_together(job, what, links, step.name().empty(), plan.trials);
   } else {
     if (request.builder == kSearch) request.builder = kDefaultBuilder;  // nobody to talk to
     plan.strategy = build_together(job, *step.graph, request, links);

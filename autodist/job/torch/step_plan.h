@@ -21,7 +21,7 @@ struct StepPlan {
   // How the program was made of the strategy, and where that came from.
   passes::Options passes;
   std::string chosen_by;
-  std::uint32_t trial_epochs = 0;  // of the transport, used by trials
+  std::uint32_t trials = 0;  // each a generation of the transport, before the training's
 };
 
 // By all ranks at the same point: the chief's choice, rewritten by every rank, and compared. Throws

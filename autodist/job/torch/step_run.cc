@@ -111,7 +111,7 @@ exec::RunnerOptions StepRun::runner_options(RunStart& start) const {
   options.job_seed = captured_.seed;
   options.first_step = static_cast<std::uint64_t>(start.step);
   options.wait_limit = job_options().stall_limit;
-  options.exchange.epoch = start.epoch;
+  options.exchange.generation = start.generation;
   job_.set_pulse(options.exchange);
   options.exchange.first_contact = job_options().join_limit;
   options.trace = job_options().trace;

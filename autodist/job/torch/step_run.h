@@ -25,7 +25,7 @@ struct RunStart {
   std::vector<NamedTensor> state;     // of the update rules, and of loss scaling
   std::vector<NamedTensor> owed;      // by compression
   std::vector<std::uint64_t> values;  // digests of the variables as all ranks have them
-  std::uint32_t epoch = 0;            // of its exchange
+  std::uint32_t generation = 0;       // of its exchange
 };
 
 // What a run talks through. All outlive it.

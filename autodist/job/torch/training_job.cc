@@ -200,10 +200,10 @@ void TrainingJob::start() {
   if (started_) return;
   started_ = true;
   comm::Transport& transport = job_->transport();
-  const auto count = static_cast<std::uint32_t>(steps_.size());
+  const auto count = static_cast<std::uint16_t>(steps_.size());
   if (count > 1) channels_ = std::make_unique<comm::Channels>(transport, count);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    steps_[i]->start({channels_ ? &channels_->at(i + 1) : &transport, collectives_.get()});
+  for (std::uint16_t i = 0; i < count; ++i) {
+    steps_[i]->start({channels_ ? &channels_->at(i) : &transport, collectives_.get()});
   }
 }
 
@@ -466,7 +466,7 @@ void TrainingJob::load(const std::string& directory) {
   }
   comm::Transport& transport = job_->transport();
   const Seconds limit = job_->options().join_limit;
-  comm::meet(transport, "load()", steps_.front()->epoch(), limit);
+  comm::meet(transport, "load()", steps_.front()->generation(), limit);
   // One reader: every rank starts from the same checkpoint, also when a newer one appears
   // meanwhile.
   LoadedState state;
@@ -518,7 +518,7 @@ void TrainingJob::leave(const std::string& reason) {
   for (const auto& step : steps_) {
     if (started_) step->runner().leave(reason);
   }
-  if (!started_) comm::leave(job_->transport(), steps_.front()->epoch(), reason);
+  if (!started_) comm::leave(job_->transport(), steps_.front()->generation(), reason);
   job_->transport().close(kUntilItIsSent);
 }
 

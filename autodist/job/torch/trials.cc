@@ -110,7 +110,7 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
   exec::RunnerOptions options;
   options.job_seed = step_.seed;
   options.wait_limit = job_.options().stall_limit;
-  options.exchange.epoch = ++epochs_;
+  options.exchange.generation = ++generations_;
   job_.set_pulse(options.exchange);
   options.on_nonfinite = exec::OnNonFinite::kIgnore;  // the same batch over and over may diverge
   options.user_rules = &job_.options().user_rules;

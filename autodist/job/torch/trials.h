@@ -61,8 +61,8 @@ class Trials {
                          const TrialLengths& lengths, const std::function<bool()>& stop = {},
                          const std::function<void(const Trial&)>& done = {});
 
-  // Exchanges used so far: whoever comes after has a larger epoch.
-  [[nodiscard]] std::uint32_t epochs() const { return epochs_; }
+  // Of exchanges, used so far: whoever comes after has a larger one.
+  [[nodiscard]] std::uint32_t generations() const { return generations_; }
 
  private:
   void put_back() const;
@@ -70,7 +70,7 @@ class Trials {
 
   JoinedJob& job_;
   TrialStep step_;
-  std::uint32_t epochs_ = 0;
+  std::uint32_t generations_ = 0;
   std::unique_ptr<comm::Collectives> collectives_;
   std::vector<torch::Tensor> before_;  // of variables, then of buffers
 };

@@ -1,6 +1,4 @@
-// What a checkpoint needs beside the model, as full tensors: the state of the update rules,
-// gathered from the owners, and what compression still owes, gathered from all; and how each gets
-// it back.
+#include "autodist/exec/gathering.h"
 
 #include <algorithm>
 #include <cstring>
@@ -14,9 +12,8 @@
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/codec.h"
 #include "autodist/exec/safetensors.h"
-#include "autodist/exec/slice_notes.h"
-#include "autodist/exec/synchroniser.h"
 #include "autodist/exec/tensor_data.h"
+#include "autodist/exec/wanted_slices.h"
 #include "autodist/ir/history.h"
 #include "autodist/program/loads.h"
 
@@ -75,11 +72,13 @@ PieceLayout alone(PieceLayout piece) {
   return piece;
 }
 
-std::byte* bytes_of(const torch::Tensor& tensor) {
+std::byte* data_of(const torch::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data_ptr());
 }
 
 using Tensors = std::map<std::string, torch::Tensor>;
+
+constexpr program::Rank kChiefRank(0);
 
 std::vector<NamedTensor> named(const Tensors& tensors) {
   std::vector<NamedTensor> list;
@@ -103,12 +102,12 @@ void put(const ir::Graph& graph, const PieceLayout& piece, const UpdateState& st
     torch::Tensor& full =
         full_tensor(graph, piece.variable, state.names()[i], state.dtype(), tensors);
     unpack(alone(piece), size_of(state.dtype()), static_cast<const std::byte*>(state.data(i)),
-           bytes_of(full));
+           data_of(full));
   }
 }
 
-void take(const ir::Graph& graph, const PieceLayout& piece, const Tensors& tensors,
-          UpdateState& state) {
+void take_state(const ir::Graph& graph, const PieceLayout& piece, const Tensors& tensors,
+                UpdateState& state) {
   for (std::size_t i = 0; i < state.names().size(); ++i) {
     const std::string name = name_of_state(graph.variable(piece.variable), state.names()[i]);
     const auto found = tensors.find(name);
@@ -123,22 +122,79 @@ void take(const ir::Graph& graph, const PieceLayout& piece, const Tensors& tenso
       fail(ErrorCode::kCheckpoint, "checkpoint: optimizer state '{}' is {}, expected {} [{}].",
            name, describe(full), autodist::name_of(state.dtype()), fmt::join(shape, ", "));
     }
-    pack(alone(piece), size_of(state.dtype()), bytes_of(full.contiguous()),
+    pack(alone(piece), size_of(state.dtype()), data_of(full.contiguous()),
          static_cast<std::byte*>(state.data(i)));
   }
 }
 
 }  // namespace
 
+Gathering::Gathering(const program::Program& program, program::Rank self,
+                     const RunnerOptions& options, std::vector<torch::Tensor> buffers,
+                     RankSlices& slices, std::vector<LibraryAllReduce>& all_reduces, Notes& notes,
+                     Link& link, JobQueue& jobs, Signal& signal)
+    : program_(program),
+      self_(self),
+      options_(options),
+      buffers_(std::move(buffers)),
+      slices_(slices),
+      all_reduces_(all_reduces),
+      notes_(notes),
+      link_(link),
+      jobs_(jobs),
+      signal_(signal) {}
+
+bool Gathering::takes(Topic topic) {
+  switch (topic) {
+    case Topic::kStatesWanted:
+    case Topic::kStates:
+    case Topic::kOwedGradients:
+    case Topic::kOwedAverages:
+    case Topic::kParametersWanted:
+    case Topic::kRowsWanted:
+    case Topic::kStagesWanted:
+    case Topic::kParameters:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Gathering::take(const comm::Frame& frame) {
+  const std::uint64_t step = frame.header.step;
+  const program::Rank from(frame.header.from);
+  const auto send_wanted = [&](auto wanted) {
+    jobs_.push(step, Seconds{},
+               [this, step, from, wanted] { send_parameters(from, step, wanted); });
+  };
+  switch (topic_of(frame.header)) {
+    case Topic::kStatesWanted:
+      return jobs_.push(step, Seconds{}, [this, step] { send_states(step); });
+    case Topic::kParametersWanted:
+      return send_wanted([](const program::Slice& each) { return !lag_of(each.exchange); });
+    case Topic::kRowsWanted:
+      return send_wanted(fetched_in_step);
+    case Topic::kStagesWanted:
+      return send_wanted(elsewhere_than(from));
+    default: {
+      {
+        const MutexLock lock(signal_);
+        gathered_[{from, {topic_of(frame.header), frame.header.id}}] = frame.payload;
+      }
+      signal_.notify();
+    }
+  }
+}
+
 // On the wire: per piece its states, one after the other.
-comm::Payload Synchroniser::packed_states(program::SliceId slice) {
+comm::Payload Gathering::packed_states(program::SliceId slice) {
   std::size_t size = 0;
-  for (const UpdateState& state : owner_->states(slice)) {
+  for (const UpdateState& state : slices_.owner.states(slice)) {
     size += state.names().size() * state.bytes_per_state();
   }
   std::shared_ptr<std::byte> packed = allocate_aligned(size);
   std::size_t at = 0;
-  for (const UpdateState& state : owner_->states(slice)) {
+  for (const UpdateState& state : slices_.owner.states(slice)) {
     for (std::size_t i = 0; i < state.names().size(); ++i) {
       std::memcpy(packed.get() + at, state.data(i), state.bytes_per_state());
       at += state.bytes_per_state();
@@ -150,38 +206,54 @@ comm::Payload Synchroniser::packed_states(program::SliceId slice) {
 
 // The chief has every variable's newest version, so all its slices are merged, and none is again
 // before the chief contributes.
-void Synchroniser::send_states(std::uint64_t step) {
-  for (const program::SliceId slice : owner_->slices()) {
-    if (program::combines(program_.slice(slice), program::Rank(0)))
-      continue;  // the chief has them itself
-    if (program_.slice(slice).owner != self_) continue;
-    post_note(0, note_number(kStatesBlock, slice), step, packed_states(slice));
+void Gathering::send_states(std::uint64_t step) {
+  for (const program::SliceId slice : slices_.owner.slices()) {
+    if (holders_of(program_.slice(slice), SliceState::kRule).empty()) continue;
+    link_.post(kChiefRank, {Topic::kStates, slice}, step, packed_states(slice));
   }
 }
 
-std::map<Synchroniser::NoteKey, comm::Payload> Synchroniser::collect(
-    const std::vector<NoteKey>& expected, const char* what) {
-  Signal::Lock lock = signal_.lock();
+template <typename Wanted>
+std::vector<Gathering::Key> Gathering::keys_of(SliceState state, Wanted wanted) const {
+  std::vector<Key> keys;
+  for (std::size_t i = 0; i < program_.slices.size(); ++i) {
+    if (!wanted(program_.slices[i])) continue;
+    for (const program::Rank holder : holders_of(program_.slices[i], state)) {
+      if (holder != self_) keys.emplace_back(holder, Subject(topic_of(state), program::SliceId(i)));
+    }
+  }
+  return keys;
+}
+
+void Gathering::ask(Topic topic, std::uint64_t step, const std::vector<Key>& expected) {
+  std::set<program::Rank> asked;
+  for (const Key& key : expected) {
+    if (asked.insert(key.first).second) link_.post(key.first, topic, step, comm::Payload{});
+  }
+}
+
+std::map<Gathering::Key, comm::Payload> Gathering::collect(const std::vector<Key>& expected,
+                                                           const char* what) {
+  const MutexLock lock(signal_);
   std::size_t there = 0;
   signal_.wait(
-      lock, options_.wait_limit,
-      [&] {
-        there = static_cast<std::size_t>(
-            std::count_if(expected.begin(), expected.end(),
-                          [&](const NoteKey& key) { return gathered_.count(key) != 0; }));
+      options_.wait_limit,
+      [&]() AD_REQUIRES(signal_) {
+        there = static_cast<std::size_t>(std::count_if(
+            expected.begin(), expected.end(),
+            [&](const Key& key) AD_REQUIRES(signal_) { return gathered_.count(key) != 0; }));
         return there == expected.size();
       },
       [&] {
         return fmt::format("checkpoint: {} of {} slices of {} came in.", there, expected.size(),
                            what);
       });
-  std::map<NoteKey, comm::Payload> notes;
-  for (const NoteKey& key : expected) notes.insert(gathered_.extract(key));
+  std::map<Key, comm::Payload> notes;
+  for (const Key& key : expected) notes.insert(gathered_.extract(key));
   return notes;
 }
 
-void Synchroniser::put_states(program::SliceId id, const std::byte* packed,
-                              Tensors& tensors) const {
+void Gathering::put_states(program::SliceId id, const std::byte* packed, Tensors& tensors) const {
   const ir::Graph& graph = *program_.graph;
   for (const PieceLayout& piece : layout_of(program_, program_.slice(id))) {
     UpdateState state(graph.variable(piece.variable).update, piece.count, program_.slice(id).dtype,
@@ -194,29 +266,21 @@ void Synchroniser::put_states(program::SliceId id, const std::byte* packed,
   }
 }
 
-std::vector<NamedTensor> Synchroniser::gather_state(std::uint64_t step) {
-  AD_CHECK(self_.value == 0) << "rank " << self_ << " is not the chief";
-  constexpr auto kStates = static_cast<comm::SliceNumber>(Topic::kStates);
-  std::vector<bool> asked(program_.ranks.size());
-  std::vector<NoteKey> expected;
-  for (std::size_t i = 0; i < program_.slices.size(); ++i) {
-    const program::Slice& slice = program_.slices[i];
-    if (program::combines(slice, self_) || !makes_parameters(slice.exchange)) continue;
-    expected.emplace_back(slice.owner.value, kStates + i);
-    if (asked[slice.owner.value]) continue;
-    asked[slice.owner.value] = true;
-    post_note(slice.owner.value, static_cast<comm::SliceNumber>(Topic::kStatesWanted), step, {});
-  }
+std::vector<NamedTensor> Gathering::gather_state(std::uint64_t step) {
+  AD_CHECK(self_ == kChiefRank) << "rank " << self_ << " is not the chief";
+  const std::vector<Key> expected =
+      keys_of(SliceState::kRule, [](const program::Slice&) { return true; });
+  ask(Topic::kStatesWanted, step, expected);
   Tensors tensors;
   for (const auto& [key, packed] : collect(expected, "optimizer state")) {
-    put_states(program::SliceId(key.second - kStates), packed.data, tensors);
+    put_states(program::SliceId(key.second.id), packed.data, tensors);
   }
-  for (const program::SliceId slice : owner_->slices()) {
-    if (!makes_parameters(program_.slice(slice).exchange)) continue;
+  for (const program::SliceId slice : slices_.owner.slices()) {
+    if (holders_of(program_.slice(slice), SliceState::kRule).empty()) continue;
     put_states(slice, packed_states(slice).data, tensors);
   }
   for (std::size_t i = 0; i < program_.variables.size(); ++i) {
-    for_each_local_state(program_, *variables_, ir::VariableId(i),
+    for_each_local_state(program_, slices_.variables, ir::VariableId(i),
                          [&](const PieceLayout& piece, const UpdateState& state) {
                            put(*program_.graph, piece, state, tensors);
                          });
@@ -224,34 +288,34 @@ std::vector<NamedTensor> Synchroniser::gather_state(std::uint64_t step) {
   return named(tensors);
 }
 
-void Synchroniser::load_state(const std::vector<NamedTensor>& state) {
+void Gathering::load_state(const std::vector<NamedTensor>& state) {
   Tensors tensors;
   for (const NamedTensor& each : state) tensors.emplace(each.name, each.tensor.to(torch::kCPU));
-  for (const program::SliceId slice : owner_->slices()) {
+  for (const program::SliceId slice : slices_.owner.slices()) {
     const std::vector<PieceLayout> pieces = layout_of(program_, program_.slice(slice));
-    std::vector<UpdateState>& states = owner_->states(slice);
+    std::vector<UpdateState>& states = slices_.owner.states(slice);
     for (std::size_t i = 0; i < states.size(); ++i) {
-      take(*program_.graph, pieces[i], tensors, states[i]);
+      take_state(*program_.graph, pieces[i], tensors, states[i]);
     }
   }
   for (std::size_t i = 0; i < program_.variables.size(); ++i) {
-    for_each_local_state(program_, *variables_, ir::VariableId(i),
+    for_each_local_state(program_, slices_.variables, ir::VariableId(i),
                          [&](const PieceLayout& piece, UpdateState& own) {
-                           take(*program_.graph, piece, tensors, own);
+                           take_state(*program_.graph, piece, tensors, own);
                          });
   }
 }
 
 // Whoever has met the others knows that all their contributions were answered, and so applied; and
 // until all part nobody contributes again.
-void Synchroniser::pull(std::uint64_t step) {
+void Gathering::pull(std::uint64_t step) {
   notes_.meet(Topic::kMet, step);
   pull_parameters(Topic::kParametersWanted, step,
                   [](const program::Slice& slice) { return !lag_of(slice.exchange); });
   notes_.meet(Topic::kParted, step);
 }
 
-void Synchroniser::pull_alone(std::uint64_t step) {
+void Gathering::pull_alone(std::uint64_t step) {
   if (program_.is_placed()) {
     return pull_parameters(Topic::kStagesWanted, step, elsewhere_than(self_));
   }
@@ -260,33 +324,32 @@ void Synchroniser::pull_alone(std::uint64_t step) {
 }
 
 // The owner has this step's version, for it said so; and no later one before this rank contributes.
-void Synchroniser::pull_rows(std::uint64_t step) {
+void Gathering::pull_rows(std::uint64_t step) {
   pull_parameters(Topic::kRowsWanted, step, fetched_in_step);
 }
 
 template <typename Wanted>
-void Synchroniser::pull_parameters(Topic topic, std::uint64_t step, Wanted wanted) {
-  std::vector<bool> asked(program_.ranks.size());
-  std::vector<NoteKey> expected;
-  for (std::size_t i = 0; i < program_.slices.size(); ++i) {
-    const program::Slice& slice = program_.slices[i];
-    if (!wanted(slice)) continue;
-    if (slice.owner == self_) {
-      variables_->overwrite(program::SliceId(i), owner_->parameters(program::SliceId(i)));
-      continue;
-    }
-    expected.emplace_back(slice.owner.value, note_number(kParametersBlock, program::SliceId(i)));
-    if (asked[slice.owner.value]) continue;
-    asked[slice.owner.value] = true;
-    post_note(slice.owner.value, static_cast<comm::SliceNumber>(topic), step, {});
+void Gathering::pull_parameters(Topic topic, std::uint64_t step, Wanted wanted) {
+  const std::vector<Key> expected = keys_of(SliceState::kParameters, wanted);
+  ask(topic, step, expected);
+  for (const program::SliceId slice : slices_.owner.slices()) {
+    if (!wanted(program_.slice(slice)) || program_.slice(slice).owner != self_) continue;
+    slices_.variables.overwrite(slice, slices_.owner.parameters(slice));
   }
   for (const auto& [key, parameters] : collect(expected, "parameters")) {
-    const comm::SliceNumber first = note_number(kParametersBlock, program::SliceId(0));
-    variables_->overwrite(program::SliceId(key.second - first), parameters);
+    slices_.variables.overwrite(program::SliceId(key.second.id), parameters);
   }
 }
 
-void Synchroniser::pull_stages(std::uint64_t step) {
+template <typename Wanted>
+void Gathering::send_parameters(program::Rank to, std::uint64_t step, Wanted wanted) {
+  for (const program::SliceId slice : slices_.owner.slices()) {
+    if (!wanted(program_.slice(slice))) continue;
+    link_.post(to, {Topic::kParameters, slice}, step, slices_.owner.parameters(slice));
+  }
+}
+
+void Gathering::pull_stages(std::uint64_t step) {
   notes_.meet(Topic::kMet, step);
   pull_parameters(Topic::kStagesWanted, step, elsewhere_than(self_));
   pull_buffers(step);
@@ -294,7 +357,7 @@ void Synchroniser::pull_stages(std::uint64_t step) {
 }
 
 // The stage that writes a buffer knows it; of several replicas each keeps its own.
-void Synchroniser::pull_buffers(std::uint64_t step) {
+void Gathering::pull_buffers(std::uint64_t step) {
   const ir::Graph& graph = *program_.graph;
   const auto any = std::any_of(graph.buffers.begin(), graph.buffers.end(),
                                [](const ir::Buffer& buffer) { return buffer.mutated; });
@@ -319,22 +382,23 @@ void Synchroniser::pull_buffers(std::uint64_t step) {
 }
 
 template <typename Visit>
-void Synchroniser::for_each_owed(std::uint32_t rank, Visit visit) {
+void Gathering::for_each_owed(program::Rank rank, Visit visit) const {
   for (std::size_t i = 0; i < program_.slices.size(); ++i) {
-    const program::SliceId id(i);
-    const program::Slice& slice = program_.slices[i];
-    if (!feeds_back(slice)) continue;
-    const bool here = rank == self_.value;
-    if (std::binary_search(slice.members.begin(), slice.members.end(), program::Rank(rank))) {
-      visit(id, "owed", here ? contributor_->residual(id) : nullptr);
-    }
-    if (slice.owner.value == rank && loses_averages(slice)) {
-      visit(id, "owed_average", here ? owner_->residual(id) : nullptr);
+    for (const SliceState state : {SliceState::kOwed, SliceState::kOwedAverage}) {
+      const std::vector<program::Rank> holders = holders_of(program_.slices[i], state);
+      if (std::binary_search(holders.begin(), holders.end(), rank)) {
+        visit(program::SliceId(i), state);
+      }
     }
   }
 }
 
-std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_tensors(
+std::byte* Gathering::residual(program::SliceId slice, SliceState state) {
+  return state == SliceState::kOwed ? slices_.contributor.residual(slice)
+                                    : slices_.owner.residual(slice);
+}
+
+std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_tensors(
     Topic topic, std::uint64_t step, const std::vector<NamedTensor>& own) {
   Safetensors bytes;
   for (const NamedTensor& each : own) bytes.tensors.push_back(to_data(each));
@@ -348,7 +412,7 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_tensors(
   return all;
 }
 
-std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_owed(std::uint64_t step) {
+std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_owed(std::uint64_t step) {
   std::vector<NamedTensor> by_libraries;
   for (const LibraryAllReduce& each : all_reduces_) {
     for (NamedTensor& tensor : each.state()) by_libraries.push_back(std::move(tensor));
@@ -360,57 +424,55 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_owed(std:
   return owed;
 }
 
-std::map<std::uint32_t, std::vector<NamedTensor>> Synchroniser::gather_owed_of_slices(
+std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_owed_of_slices(
     std::uint64_t step) {
-  const auto number_of = [&](program::SliceId slice, const std::string& name) {
-    return note_number(name == "owed" ? kOwedBlock : kOwedAverageBlock, slice);
-  };
-  if (self_.value != 0) {
-    for_each_owed(self_.value, [&](program::SliceId slice, const char* name, std::byte* residual) {
+  if (self_ != kChiefRank) {
+    for_each_owed(self_, [&](program::SliceId slice, SliceState state) {
       const auto size = static_cast<std::size_t>(bytes_of(program_.slice(slice)).value);
       std::shared_ptr<std::byte> copy = allocate_aligned(size);  // the next step changes it
-      std::memcpy(copy.get(), residual, size);
-      post_note(0, number_of(slice, name), step, {copy.get(), size, copy});
+      std::memcpy(copy.get(), residual(slice, state), size);
+      link_.post(kChiefRank, {topic_of(state), slice}, step, {copy.get(), size, copy});
     });
     return {};
   }
-  std::vector<NoteKey> expected;
-  for (std::uint32_t rank = 1; rank < program_.ranks.size(); ++rank) {
-    for_each_owed(rank, [&](program::SliceId slice, const char* name, std::byte*) {
-      expected.emplace_back(rank, number_of(slice, name));
-    });
-  }
-  const std::map<NoteKey, comm::Payload> notes = collect(expected, "what compression owes");
+  const auto all = [](const program::Slice&) { return true; };
+  std::vector<Key> expected = keys_of(SliceState::kOwed, all);
+  for (const Key& key : keys_of(SliceState::kOwedAverage, all)) expected.push_back(key);
+  const std::map<Key, comm::Payload> notes = collect(expected, "what compression owes");
   std::map<std::uint32_t, std::vector<NamedTensor>> owed;
-  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
+  for (std::size_t i = 0; i < program_.ranks.size(); ++i) {
+    const program::Rank rank(i);
     Tensors tensors;
-    for_each_owed(rank, [&](program::SliceId id, const char* name, const std::byte* residual) {
+    for_each_owed(rank, [&](program::SliceId id, SliceState state) {
       const program::Slice& slice = program_.slice(id);
-      if (rank != 0) {
-        const comm::Payload& note = notes.at({rank, number_of(id, name)});
+      const std::byte* values = nullptr;
+      if (rank == self_) {
+        values = residual(id, state);
+      } else {
+        const comm::Payload& note = notes.at({rank, {topic_of(state), id}});
         AD_CHECK(note.size == static_cast<std::size_t>(bytes_of(slice).value)) << note.size;
-        residual = note.data;
+        values = note.data;
       }
       for (const PieceLayout& piece : layout_of(program_, slice)) {
         torch::Tensor& full =
-            full_tensor(*program_.graph, piece.variable, name, slice.dtype, tensors);
-        unpack(piece, size_of(slice.dtype), residual, bytes_of(full));
+            full_tensor(*program_.graph, piece.variable, suffix_of(state), slice.dtype, tensors);
+        unpack(piece, size_of(slice.dtype), values, data_of(full));
       }
     });
-    if (!tensors.empty()) owed[rank] = named(tensors);
+    if (!tensors.empty()) owed[rank.value] = named(tensors);
   }
   return owed;
 }
 
-void Synchroniser::load_owed(const std::vector<NamedTensor>& owed) {
+void Gathering::load_owed(const std::vector<NamedTensor>& owed) {
   for (LibraryAllReduce& each : all_reduces_) each.load(owed);
   Tensors tensors;
   for (const NamedTensor& each : owed) tensors.emplace(each.name, each.tensor.to(torch::kCPU));
-  for_each_owed(self_.value, [&](program::SliceId id, const char* name, std::byte* residual) {
+  for_each_owed(self_, [&](program::SliceId id, SliceState state) {
     const program::Slice& slice = program_.slice(id);
     for (const PieceLayout& piece : layout_of(program_, slice)) {
       const ir::Variable& variable = program_.graph->variable(piece.variable);
-      const auto found = tensors.find(name_of_state(variable, name));
+      const auto found = tensors.find(name_of_state(variable, suffix_of(state)));
       if (found == tensors.end()) continue;
       const std::vector<std::int64_t> shape = shape_of(*program_.graph, piece.variable);
       const torch::Tensor full = found->second.to(scalar_type_of(slice.dtype)).contiguous();
@@ -418,7 +480,7 @@ void Synchroniser::load_owed(const std::vector<NamedTensor>& owed) {
         fail(ErrorCode::kCheckpoint, "checkpoint: '{}' is {}, expected [{}].", found->first,
              describe(full), fmt::join(shape, ", "));
       }
-      pack(piece, size_of(slice.dtype), bytes_of(full), residual);
+      pack(piece, size_of(slice.dtype), data_of(full), residual(id, state));
     }
   });
 }

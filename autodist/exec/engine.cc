@@ -1,0 +1,104 @@
+#include "autodist/exec/engine.h"
+
+#include <c10/util/Exception.h>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+
+namespace autodist::exec {
+namespace {
+
+std::string text_of(const std::exception_ptr& reason) {
+  try {
+    std::rethrow_exception(reason);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "unknown exception";
+  }
+}
+
+}  // namespace
+
+Engine::Engine(const program::Program& program, program::Rank self,
+               const capture::Bindings& bindings, const RunnerConnections& connections,
+               const RunnerOptions& options, TraceRecorder& trace)
+    : program_(program),
+      link_(program, self, options, signal_, trace),
+      calls_(program, self, options.first_step, options.wait_limit, signal_, call_peers(options)),
+      notes_(program, self, signal_, calls_, poster()),
+      slices_(program, self, bindings, options, signal_),
+      news_(program, self, slices_.variables, notes_, link_, options.wait_limit, signal_),
+      jobs_([this](const std::exception_ptr& reason) { abort(reason); }),
+      driver_(program, self, options.first_step, options.wait_limit, slices_, news_, link_, jobs_,
+              signal_, trace),
+      whole_(program, connections, options, slices_, news_, driver_, signal_, trace),
+      gathering_(program, self, options, bindings.buffers, slices_, whole_.all_reduces(), notes_,
+                 link_, jobs_, signal_) {
+  if (program.is_placed()) {
+    stages_.emplace(program, self, options.wait_limit, signal_,
+                    [this](program::Rank to, program::TransferId id, std::uint64_t step,
+                           const comm::Payload& payload) {
+                      link_.post(to, {Topic::kTransfer, id}, step, payload);
+                    });
+  }
+  link_.start(connections, [this](const comm::Frame& frame) { take(frame); });
+  jobs_.start();  // now that there is an exchange to post to
+}
+
+// What the threads use is there until they have ended.
+Engine::~Engine() {
+  jobs_.stop();
+  link_.stop();
+}
+
+Notes::Post Engine::poster() {
+  return [this](std::uint32_t to, Subject subject, std::uint64_t step, const std::string& note) {
+    link_.post_note(program::Rank(to), subject, step, note);
+  };
+}
+
+CallPeers Engine::call_peers(const RunnerOptions& options) {
+  CallPeers peers;
+  peers.post = poster();
+  peers.show = [this](comm::Position position) { link_.show(position); };
+  peers.where = [this](std::uint32_t rank) { return link_.position_of(program::Rank(rank)); };
+  peers.say = options.exchange.say;
+  peers.abort = [this](const std::exception_ptr& reason) { abort(reason); };
+  return peers;
+}
+
+void Engine::take(const comm::Frame& frame) {
+  const Topic topic = topic_of(frame.header);
+  const std::uint64_t step = frame.header.step;
+  if (SliceDriver::takes(topic)) return driver_.take(frame);
+  if (Gathering::takes(topic)) return gathering_.take(frame);
+  if (topic == Topic::kStepSums) {
+    return news_.take_note(program::Rank(frame.header.from), step, frame.payload.to_string());
+  }
+  if (topic != Topic::kTransfer) return notes_.take(frame);
+  AD_CHECK(stages_ && frame.header.id < program_.transfers.size())
+      << "transfer " << frame.header.id;
+  stages_->take(program::TransferId(frame.header.id), step, frame.payload);
+}
+
+void Engine::abort(const std::exception_ptr& reason) {
+  if (calls_.has_ended() || is_job_end(reason)) return;
+  signal_.fail(reason);
+  link_.abort(text_of(reason));
+}
+
+void Engine::leave(const std::string& reason) {
+  signal_.fail(std::make_exception_ptr(Error(ErrorCode::kPeersLost, reason)));
+  link_.leave(reason);
+}
+
+void Engine::finish(std::uint64_t step) {
+  if (program_.ranks.size() == 1) return;
+  notes_.leave(step);
+  link_.finish();
+}
+
+}  // namespace autodist::exec

@@ -1,0 +1,109 @@
+// What ranks ask each other for between two steps, as full tensors: for a checkpoint the state of
+// the update rules and what compression still owes, and variables that are not whole at this rank.
+// And how each gets its part back.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autodist/exec/job_queue.h"
+#include "autodist/exec/library_all_reduce.h"
+#include "autodist/exec/link.h"
+#include "autodist/exec/notes.h"
+#include "autodist/exec/rank_slices.h"
+#include "autodist/exec/signal.h"
+#include "autodist/exec/state_holders.h"
+#include "autodist/exec/topic.h"
+#include "autodist/program/program.h"
+
+namespace autodist::exec {
+
+class Gathering {
+ public:
+  // `buffers`: the model's own, by buffer. All references outlive it.
+  Gathering(const program::Program& program, program::Rank self, const RunnerOptions& options,
+            std::vector<torch::Tensor> buffers, RankSlices& slices,
+            std::vector<LibraryAllReduce>& all_reduces, Notes& notes, Link& link, JobQueue& jobs,
+            Signal& signal);
+
+  // All rows of synchronous variables whose rows are fetched, as of this step, into this rank's
+  // copies. REQUIRES: they have the step's version here; at most once between two steps.
+  void pull_rows(std::uint64_t step);
+  // Asynchronous variables: makes this rank's copies those of their owners, which hold exactly the
+  // contributions of the steps before `step`. By all computing ranks; they leave together.
+  void pull(std::uint64_t step);
+  // The same by the chief alone, when the others have stopped: as much as has come by now.
+  void pull_alone(std::uint64_t step);
+  // Of a placed graph: variables of other stages and buffers that they write, as of this step, into
+  // this rank's copies. By all computing ranks, which have this step's version of what they hold;
+  // at most once between two steps.
+  void pull_stages(std::uint64_t step);
+
+  // Runner::gather_state() and its inverse.
+  std::vector<NamedTensor> gather_state(std::uint64_t step);
+  void load_state(const std::vector<NamedTensor>& state);
+  // Notes::gather_at_chief() of tensors.
+  std::map<std::uint32_t, std::vector<NamedTensor>> gather_tensors(
+      Topic topic, std::uint64_t step, const std::vector<NamedTensor>& own);
+  // What compression still owes, as tensors of the variables' shapes: "<variable>.owed" of this
+  // rank's gradients, "<variable>.owed_average" of the averages that it owns; and
+  // "<variable>.factor" of what PowerSGD goes on from. At the chief that of all ranks, by rank;
+  // elsewhere nothing.
+  std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed(std::uint64_t step);
+  // What is not among them is owed nothing.
+  void load_owed(const std::vector<NamedTensor>& owed);
+
+  // Whether messages on the topic are for take(), which is the receiving thread's.
+  [[nodiscard]] static bool takes(Topic topic);
+  void take(const comm::Frame& frame);
+
+ private:
+  using Tensors = std::map<std::string, torch::Tensor>;
+  // Messages of these senders and subjects, taken out; waits for the last.
+  using Key = std::pair<program::Rank, Subject>;
+  std::map<Key, comm::Payload> collect(const std::vector<Key>& expected, const char* what);
+  // Those of a state of the slices that `wanted` accepts, from other ranks than this. Where there
+  // is a topic for it, their holders are asked, each once.
+  template <typename Wanted>
+  std::vector<Key> keys_of(SliceState state, Wanted wanted) const;
+  void ask(Topic topic, std::uint64_t step, const std::vector<Key>& expected);
+
+  std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed_of_slices(std::uint64_t step);
+  // What this rank owes of a slice; null where it owes nothing.
+  [[nodiscard]] std::byte* residual(program::SliceId slice, SliceState state);
+  // Calls visit(slice, state) for everything that `rank` may owe.
+  template <typename Visit>
+  void for_each_owed(program::Rank rank, Visit visit) const;
+  void pull_buffers(std::uint64_t step);
+  // Parameters of the slices that `wanted` accepts, from their owners into this rank's copies.
+  template <typename Wanted>
+  void pull_parameters(Topic topic, std::uint64_t step, Wanted wanted);
+  // The same of this owner's, to a rank that wants them.
+  template <typename Wanted>
+  void send_parameters(program::Rank to, std::uint64_t step, Wanted wanted);
+  [[nodiscard]] comm::Payload packed_states(program::SliceId slice);
+  void send_states(std::uint64_t step);
+  void put_states(program::SliceId slice, const std::byte* packed, Tensors& tensors) const;
+
+  const program::Program& program_;
+  const program::Rank self_;
+  const RunnerOptions& options_;
+  std::vector<torch::Tensor> buffers_;
+  RankSlices& slices_;
+  std::vector<LibraryAllReduce>& all_reduces_;
+  Notes& notes_;
+  Link& link_;
+  JobQueue& jobs_;
+  Signal& signal_;
+  std::map<Key, comm::Payload> gathered_ AD_GUARDED_BY(signal_);
+};
+
+}  // namespace autodist::exec

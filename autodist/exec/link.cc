@@ -1,0 +1,99 @@
+#include "autodist/exec/link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "autodist/base/error.h"
+
+namespace autodist::exec {
+
+Link::Link(const program::Program& program, program::Rank self, const RunnerOptions& options,
+           Signal& signal, TraceRecorder& trace)
+    : program_(program), self_(self), options_(options), signal_(signal), trace_(trace) {}
+
+void Link::start(const RunnerConnections& connections,
+                 std::function<void(const comm::Frame&)> take) {
+  if (program_.ranks.size() == 1) return;
+  if (connections.transport == nullptr) {
+    fail(ErrorCode::kEnvironment, "run: rank {} of {} has no transport.", self_,
+         program_.ranks.size());
+  }
+  comm::Handlers handlers;
+  handlers.message = std::move(take);
+  if (trace_.enabled()) {
+    handlers.delivered = [this](const comm::Delivery& delivery) { trace_delivery(delivery); };
+  }
+  comm::ExchangeOptions how = options_.exchange;
+  how.name = [](comm::FrameKind kind, comm::MessageId id) {
+    return name_of(static_cast<Topic>(kind), id);
+  };
+  if (program_.window > Bytes{0}) {
+    how.window = program_.window;
+    how.nic_budget = program_.window * program::kWindowsPerCard;
+  }
+  exchange_ = std::make_unique<comm::Exchange>(*connections.transport, *connections.clock, how,
+                                               std::move(handlers));
+  exchange_->on_failure([this] { signal_.fail(exchange_->failure()); });
+}
+
+void Link::post(program::Rank to, comm::Outgoing message) {
+  exchange_->post(to.value, std::move(message));
+}
+
+void Link::post(program::Rank to, Subject subject, std::uint64_t step, comm::Payload payload) {
+  post(to, {subject.kind(), step, subject.id, 0, Seconds{}, std::move(payload)});
+}
+
+void Link::post_note(program::Rank to, Subject subject, std::uint64_t step,
+                     const std::string& note) {
+  note_bytes_ += note.size();
+  post(to, subject, step, comm::Payload::copy_of(note));
+}
+
+void Link::show(comm::Position position) {
+  if (exchange_) exchange_->set_position(position);
+}
+
+std::optional<comm::Position> Link::position_of(program::Rank rank) const {
+  return exchange_ ? exchange_->position_of(rank.value) : std::nullopt;
+}
+
+void Link::finish() {
+  if (exchange_) exchange_->finish(options_.wait_limit);
+}
+
+void Link::abort(const std::string& reason) {
+  if (exchange_ && !exchange_->failure()) exchange_->abort(reason);
+}
+
+void Link::leave(const std::string& reason) {
+  if (exchange_) exchange_->abort(reason);
+}
+
+void Link::trace_delivery(const comm::Delivery& delivery) {
+  const auto topic = static_cast<Topic>(delivery.kind);
+  const bool result = topic == Topic::kResult;
+  if (!result && topic != Topic::kContribution) return;
+  const program::SliceWay way{program::SliceId(delivery.id), program::Rank(delivery.to), result};
+  const Bytes bytes(static_cast<std::int64_t>(delivery.bytes));
+  const std::string name = program_.shard(program_.slice(way.slice).pieces.front().shard).name;
+  trace_.add_between(program::Activity::kQueue, delivery.step, name, bytes, delivery.posted,
+                     delivery.left, way);
+  trace_.add_between(program::Activity::kWire, delivery.step, name, bytes, delivery.left,
+                     delivery.acknowledged, way);
+}
+
+comm::ExchangeCounters Link::counters() const {
+  if (!exchange_) return {};
+  comm::ExchangeCounters counters = exchange_->counters();
+  counters.payload_bytes_sent -= std::min(counters.payload_bytes_sent, note_bytes_.load());
+  return counters;
+}
+
+Seconds Link::chief_is_ahead() const {
+  if (self_ == program::Rank(0) || !exchange_) return Seconds{0};
+  const auto difference = exchange_->clock_of(0);
+  return difference ? difference->ahead : Seconds{0};
+}
+
+}  // namespace autodist::exec

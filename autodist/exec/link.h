@@ -1,0 +1,70 @@
+// What a rank says to the others while a plan runs.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "autodist/comm/exchange.h"
+#include "autodist/exec/runner.h"
+#include "autodist/exec/signal.h"
+#include "autodist/exec/topic.h"
+#include "autodist/exec/trace_recorder.h"
+#include "autodist/program/program.h"
+
+namespace autodist::exec {
+
+class Link {
+ public:
+  // All references outlive it.
+  Link(const program::Program& program, program::Rank self, const RunnerOptions& options,
+       Signal& signal, TraceRecorder& trace);
+
+  // Starts the threads, where the job has several ranks. `take` gets every message, on the
+  // receiving thread; what it throws fails the signal, as a lost peer does. Throws
+  // Error(kEnvironment) without a transport.
+  void start(const RunnerConnections& connections, std::function<void(const comm::Frame&)> take);
+  // Ends them.
+  void stop() { exchange_.reset(); }
+
+  // Any thread; none blocks. REQUIRES: to != self; started, which a job of one rank need not be.
+  void post(program::Rank to, comm::Outgoing message);
+  // The most urgent of its step.
+  void post(program::Rank to, Subject subject, std::uint64_t step, comm::Payload payload);
+  // The same of what is no slice's: counters() leaves it out.
+  void post_note(program::Rank to, Subject subject, std::uint64_t step, const std::string& note);
+
+  // Where this rank is, for its heartbeats, and where another was at its last one.
+  void show(comm::Position position);
+  [[nodiscard]] std::optional<comm::Position> position_of(program::Rank rank) const;
+
+  // Says goodbye and waits for the others'. Throws as comm::Exchange::finish.
+  void finish();
+  // Tells the others why this rank leaves, which ends their runs, too, unless the exchange has
+  // failed.
+  void abort(const std::string& reason);
+  // The same, and nothing is sent or received any more when it returns.
+  void leave(const std::string& reason);
+
+  [[nodiscard]] comm::ExchangeCounters counters() const;
+  // The chief's clock minus this rank's, as messages to it have shown; 0 before the first.
+  [[nodiscard]] Seconds chief_is_ahead() const;
+
+ private:
+  void trace_delivery(const comm::Delivery& delivery);
+
+  const program::Program& program_;
+  const program::Rank self_;
+  const RunnerOptions& options_;
+  Signal& signal_;
+  TraceRecorder& trace_;
+  std::atomic<std::uint64_t> note_bytes_{0};
+  std::unique_ptr<comm::Exchange> exchange_;
+};
+
+}  // namespace autodist::exec

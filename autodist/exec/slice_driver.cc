@@ -1,0 +1,201 @@
+#include "autodist/exec/slice_driver.h"
+
+#include <utility>
+
+#include "autodist/base/check.h"
+#include "autodist/base/error.h"
+#include "autodist/capture/torch_types.h"
+#include "autodist/exec/effects.h"
+#include "autodist/exec/factors.h"
+
+namespace autodist::exec {
+namespace {
+
+std::vector<Seconds> first_needs(const program::Program& program) {
+  std::vector<Seconds> needed(program.variables.size());
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    const std::vector<program::SliceId>& slices = program.variables[i].slices;
+    for (std::size_t j = 0; j < slices.size(); ++j) {
+      const Seconds time = program.slice(slices[j]).needed;
+      if (j == 0 || time < needed[i]) needed[i] = time;
+    }
+  }
+  return needed;
+}
+
+}  // namespace
+
+SliceDriver::SliceDriver(const program::Program& program, program::Rank self,
+                         std::uint64_t first_step, Seconds limit, RankSlices& slices,
+                         StepNews& news, Link& link, JobQueue& jobs, Signal& signal,
+                         TraceRecorder& trace)
+    : program_(program),
+      self_(self),
+      limit_(limit),
+      slices_(slices),
+      news_(news),
+      link_(link),
+      jobs_(jobs),
+      signal_(signal),
+      trace_(trace),
+      needed_(first_needs(program)),
+      protocol_(slices.job, self, first_step) {}
+
+std::string SliceDriver::name_of(program::SliceId slice) const {
+  return program_.shard(program_.slice(slice).pieces.front().shard).name;
+}
+
+void SliceDriver::contribute(ir::VariableId variable, const torch::Tensor& gradient,
+                             std::uint64_t step, std::int64_t samples) {
+  slices_.contributor.take(variable, gradient, samples);
+  std::vector<program::SliceId> complete;
+  {
+    const MutexLock lock(signal_);
+    protocol_.gradient_complete(variable,
+                                [&](program::SliceId slice) { complete.push_back(slice); });
+  }
+  for (const program::SliceId slice : complete) {
+    send_contribution(slice, step, samples, slices_.contributor.payload(slice, samples));
+  }
+  if (complete.size() == program_.plan(variable).slices.size()) {
+    slices_.contributor.drop(variable);
+  }
+}
+
+void SliceDriver::send_contribution(program::SliceId id, std::uint64_t step, std::int64_t samples,
+                                    const comm::Payload& payload) {
+  std::string rider = news_.rider_of(id);
+  if (slices_.job.keeps_own(slices_.job.slice(id), self_)) {
+    slices_.owner.keep(id, step, self_, samples, payload, rider);
+  }
+  tell(protocol::Contributed{id, step}, {samples, payload, std::move(rider), {}});
+}
+
+void SliceDriver::contribute_factors(ir::VariableId variable, const torch::Tensor& left,
+                                     const torch::Tensor& right, std::uint64_t step,
+                                     std::int64_t samples) {
+  const program::SliceId id = program_.plan(variable).slices.front();
+  const torch::ScalarType type = scalar_type_of(program_.slice(id).dtype);
+  send_contribution(id, step, samples,
+                    samples == 0 ? comm::Payload{} : pack_factors(left, right, type));
+}
+
+void SliceDriver::take(const comm::Frame& frame) {
+  const Topic topic = topic_of(frame.header);
+  const std::uint64_t step = frame.header.step;
+  const program::Rank from(frame.header.from);
+  const program::SliceId slice(frame.header.id);
+  switch (topic) {
+    case Topic::kContribution:
+      slices_.owner.keep(slice, step, from, frame.header.samples, frame.payload, frame.rider);
+      return tell(protocol::ContributionArrived{from, slice, step});
+    case Topic::kResult:
+      AD_CHECK(slice.value < program_.slices.size()) << "a result of no slice";
+      return tell(protocol::ResultArrived{slice, step},
+                  {frame.header.samples, frame.payload, frame.rider, {}});
+    case Topic::kSums:
+    case Topic::kLambSums:
+      return take_sums(slice, topic == Topic::kLambSums, frame);
+    case Topic::kWholeSum:
+      return take_whole_sum(ir::VariableId(frame.header.id), frame);
+    case Topic::kFlag:
+      return take_flag(frame);
+    case Topic::kAsk:
+      slices_.owner.keep_ask(slice, from, step, frame.payload);
+      return tell(protocol::AskArrived{from, slice, step});
+    case Topic::kRows:
+      slices_.fetcher.take(slice, step, frame.payload);
+      return tell(protocol::RowsArrived{slice});
+    default:
+      AD_CHECK(false) << exec::name_of(topic, frame.header.id) << " is no slice's";
+  }
+}
+
+void SliceDriver::fetch(ir::VariableId variable, const std::vector<torch::Tensor>& numbers,
+                        std::uint64_t step) {
+  for (RowFetcher::Wanted& wanted : slices_.fetcher.want(variable, numbers, step)) {
+    if (program_.slice(wanted.slice).owner == self_) {
+      slices_.owner.keep_ask(wanted.slice, self_, step, wanted.numbers);
+    }
+    tell(protocol::RowsWanted{wanted.slice, step}, {0, std::move(wanted.numbers), {}, {}});
+  }
+}
+
+void SliceDriver::await_settled(ir::VariableId variable, std::uint64_t step) {
+  const MutexLock lock(signal_);
+  signal_.wait(
+      limit_, [&]() AD_REQUIRES(signal_) { return protocol_.is_settled(variable, step); },
+      [&]() AD_REQUIRES(signal_) { return describe_wait(variable); });
+}
+
+bool SliceDriver::hold(ir::VariableId variable, std::uint64_t step) {
+  bool was_open = false;
+  {
+    const MutexLock lock(signal_);
+    was_open = protocol_.is_open(variable, step);
+    signal_.wait(
+        limit_, [&]() AD_REQUIRES(signal_) { return protocol_.is_open(variable, step); },
+        [&]() AD_REQUIRES(signal_) { return describe_wait(variable); });
+    protocol::Effects none;
+    protocol_.on(protocol::Held{variable}, none);
+  }
+  slices_.fetcher.install(variable, slices_.variables.tensor(variable));
+  return was_open;
+}
+
+std::string SliceDriver::describe_wait(ir::VariableId variable) const {
+  const std::uint64_t version = protocol_.version(variable);
+  std::string rows = slices_.fetcher.missing_rows(variable);
+  return fmt::format("step: variable '{}' still has version {}; {}.",
+                     program_.graph->variable(variable).name, version,
+                     rows.empty() ? slices_.variables.missing_results(variable, version) : rows);
+}
+
+void SliceDriver::release(ir::VariableId variable) {
+  tell(protocol::Released{variable});
+  // An update in another stream may wait for it.
+  if (program_.plan(variable).slices.empty()) signal_.notify();
+}
+
+void SliceDriver::averaged(ir::VariableId variable, std::uint64_t step,
+                           const std::vector<SquaredSums>& sums) {
+  if (!sums.empty()) slices_.norms.put(step, *slices_.plan.whole[variable.value], sums.front());
+  tell(protocol::Averaged{variable, step}, {0, {}, {}, sums});
+  signal_.notify();
+}
+
+void SliceDriver::await_update(ir::VariableId variable, std::uint64_t step) {
+  const MutexLock lock(signal_);
+  signal_.wait(
+      limit_, [&]() AD_REQUIRES(signal_) { return protocol_.may_update(variable, step); },
+      [&]() AD_REQUIRES(signal_) {
+        return fmt::format("update: variable '{}' at step {}: gradient {}, {}.",
+                           program_.graph->variable(variable).name, step,
+                           protocol_.is_averaged(variable, step) ? "complete" : "missing",
+                           protocol_.is_released(variable) ? "released" : "still read");
+      });
+}
+
+void SliceDriver::updated(ir::VariableId variable) { tell(protocol::UpdatedHere{variable}); }
+
+void SliceDriver::reload(const std::vector<ir::VariableId>& variables, std::uint64_t step) {
+  for (const ir::VariableId variable : variables) slices_.variables.reload(variable);
+  const auto done = std::make_shared<bool>(false);  // guarded by the signal's lock
+  jobs_.push(step, Seconds{}, [this, variables, done] {
+    for (const ir::VariableId variable : variables) {
+      const torch::Tensor values = slices_.variables.dense(variable);
+      slices_.owner.reload(variable, static_cast<const std::byte*>(values.data_ptr()));
+    }
+    {
+      const MutexLock lock(signal_);
+      *done = true;
+    }
+    signal_.notify();
+  });
+  const MutexLock lock(signal_);
+  signal_.wait(
+      limit_, [&] { return *done; },
+      [] { return std::string("run: the merging thread does not come to new values."); });
+}
+
+}  // namespace autodist::exec

@@ -1,0 +1,64 @@
+// The gradients of variables that no slice carries: a library all-reduces them, in the Program's
+// order, and every rank updates the variable by itself.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "autodist/exec/library_all_reduce.h"
+#include "autodist/exec/rank_slices.h"
+#include "autodist/exec/runner.h"
+#include "autodist/exec/signal.h"
+#include "autodist/exec/slice_driver.h"
+#include "autodist/exec/step_news.h"
+#include "autodist/exec/trace_recorder.h"
+#include "autodist/program/program.h"
+
+namespace autodist::exec {
+
+class WholeGradients {
+ public:
+  // All references outlive it.
+  WholeGradients(const program::Program& program, const RunnerConnections& connections,
+                 const RunnerOptions& options, RankSlices& slices, const StepNews& news,
+                 SliceDriver& driver, Signal& signal, TraceRecorder& trace);
+
+  // By the compute thread. Undefined where the rank has no samples.
+  void contribute(ir::VariableId variable, const torch::Tensor& gradient, std::uint64_t step,
+                  std::int64_t samples);
+  // By whichever thread runs the stream; each waits for what it needs and throws as Signal::wait.
+  void all_reduce(program::CollectiveId collective, std::uint64_t step);
+  void update(ir::VariableId variable, std::uint64_t step);
+
+  // By collective. Between steps.
+  [[nodiscard]] std::vector<LibraryAllReduce>& all_reduces() { return all_reduces_; }
+
+ private:
+  struct Whole {
+    std::uint64_t contributed = 0;  // steps; one more than the last step's number
+    torch::Tensor gradient;         // row-major; undefined without samples
+    std::int64_t samples = 0;
+    std::string news;  // as this rank has it
+  };
+
+  // The averaged gradient is here.
+  void averaged(ir::VariableId variable, std::uint64_t step);
+
+  const program::Program& program_;
+  const RunnerOptions& options_;
+  RankSlices& slices_;
+  const StepNews& news_;
+  SliceDriver& driver_;
+  Signal& signal_;
+  TraceRecorder& trace_;
+  std::vector<LibraryAllReduce> all_reduces_;
+  std::vector<Whole> whole_ AD_GUARDED_BY(signal_);  // by variable
+};
+
+}  // namespace autodist::exec
