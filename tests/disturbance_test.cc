@@ -29,7 +29,7 @@ constexpr std::int64_t kGlobalBatch = 6;
 class Disturbance {
  public:
   std::vector<Seconds> operator()(const comm::Frame& frame) {
-    if (!comm::is_delivery(frame.header.kind)) return {Seconds{0}};
+    if (!comm::is_message(frame.header.kind)) return {Seconds{0}};
     const std::lock_guard lock(mutex_);
     const std::uint32_t fate = random_() % 3;
     const Seconds late{1e-3 * (random_() % 1000) / 1000.0};

@@ -76,7 +76,7 @@ TEST_F(LocalVariablesTest, ParametersThatNobodyReadsAnyMoreGoInAsTheyCome) {
 
 TEST_F(LocalVariablesTest, NamesTheSlicesThatAreMissing) {
   make(program::UpdateAt::kOwner);
-  EXPECT_EQ(missing(kSmall), "1 of 1 slices are missing: slice 8 of rank 0 (127.0.0.1)");
+  EXPECT_EQ(missing(kSmall), "1 of 1 slices are missing: slice 9 of rank 0 (127.0.0.1)");
   for (std::size_t i = 0; i < 4; ++i) take(slice(kWide, i), 3);
   EXPECT_EQ(missing(kWide), "1 of 5 slices are missing: slice 4 of rank 0 (127.0.0.1)");
   take(slice(kWide, 4), 3);

@@ -89,6 +89,11 @@ class OwnerTest : public ::testing::Test {
   }
   void update(std::uint64_t step = 0) { keep(owner_->update(program::SliceId(0), step)); }
 
+  void decide(std::uint64_t step, bool overflow) {
+    const MutexLock lock(signal_);
+    scaler_->decide(step, overflow);
+  }
+
   // What a rank says of the one variable.
   [[nodiscard]] std::string news(const VariableNews& of_w) const {
     return encode_news(*program_.graph, {{ir::VariableId(0), of_w}});
@@ -228,13 +233,13 @@ TEST_F(OwnerTest, AStepThatAllSkipUpdatesNothing) {
   for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, {1, 1, 1, 1, 1}, 0);
   merge();
   EXPECT_TRUE(result_.empty()) << "it waits for the flags of all";
-  scaler_->decide(0, /*overflow=*/true);
+  decide(0, /*overflow=*/true);
   update();
   EXPECT_EQ(result_, initial_);
   EXPECT_EQ(samples_, 0);
   for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, {1, 1, 1, 1, 1}, 1);
   merge(1);
-  scaler_->decide(1, /*overflow=*/false);
+  decide(1, /*overflow=*/false);
   update(1);
   EXPECT_EQ(result_, (Numbers{9, 19, 29, 39, 49}));
 }

@@ -13,7 +13,7 @@ program::Slice slice_of_two(program::UpdateAt update_at) {
   slice.dtype = DType::kFloat32;
   slice.owner = program::Rank(1);
   slice.members = {program::Rank(0), program::Rank(1)};
-  slice.update_at = update_at;
+  slice.exchange.order = program::Versions{0, update_at};
   return slice;
 }
 
@@ -32,8 +32,10 @@ TEST(StateHolders, WhereEveryRankUpdatesNoSliceHasARulesState) {
 TEST(StateHolders, WithErrorFeedbackContributorsOweAndOwnersThatSendAverages) {
   for (const program::UpdateAt at : {program::UpdateAt::kOwner, program::UpdateAt::kEveryRank}) {
     program::Slice slice = slice_of_two(at);
-    slice.compression.codec = program::Codec::kFp16;
-    slice.compression.error_feedback = true;
+    const program::Compression codec{program::Codec::kFp16, true};
+    const bool averages = at == program::UpdateAt::kEveryRank;
+    slice.exchange.payload =
+        program::Dense{program::Route::kDirect, codec, averages ? codec : program::Compression{}};
     EXPECT_EQ(holders_of(slice, SliceState::kOwed), slice.members);
     EXPECT_EQ(holders_of(slice, SliceState::kOwedAverage),
               at == program::UpdateAt::kOwner ? Ranks{} : Ranks{program::Rank(1)});

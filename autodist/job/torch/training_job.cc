@@ -77,8 +77,7 @@ void check_shareable(const JobStep& step, ir::VariableId id) {
   const program::Exchange exchange = program.exchange(id);
   if (!lag_of(exchange)) refuse("is asynchronous here; use sync=true");
   if (!keeps_whole_copies(exchange)) {
-    refuse(
-        "is asked for before each step here; use local_proxy_variable=true or results=pushed");
+    refuse("is asked for before each step here; use local_proxy_variable=true or results=pushed");
   }
   for (const program::SliceId slice : program.plan(id).slices) {
     if (!program.computes(program.slice(slice).owner)) {
