@@ -1,5 +1,5 @@
-// The sum at the heart of every synchroniser: one pass over all contributions, in rank order, so
-// that the bits do not depend on who came first or where the owner sits.
+// The sum of contributions: one pass over all of them, in rank order, so that the bits do not
+// depend on who came first or where the owner sits.
 
 #pragma once
 

@@ -49,7 +49,7 @@ std::string name_of(const program::Program& program, const RawRow& row) {
   return "";
 }
 
-// The streams that the executor's recorder gives its rows (exec/synchroniser.cc).
+// The streams that the executor's recorder gives its rows (exec/effects.cc, exec/whole_gradients.cc).
 program::StreamKind stream_of(const RawRow& row) {
   switch (row.activity) {
     case program::Activity::kCompute:

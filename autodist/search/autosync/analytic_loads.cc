@@ -27,7 +27,7 @@ Analytic::Traffic Analytic::traffic_of(std::size_t variable, const Loads& loads)
   const program::Exchange& exchange = loads.exchanges[variable];
   const program::Loads each = program::loads_of(exchange, variables_[variable].size);
   Traffic traffic;
-  traffic.up = to_double(each.contribution + each.asked);
+  traffic.up = to_double(each.contribution);  // questions count as messages: numbers are few bytes
   traffic.down = to_double(each.result + each.fetched);
   traffic.summed = to_double(each.summed);
   traffic.decoded = to_double(each.decoded);
