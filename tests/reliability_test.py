@@ -222,7 +222,7 @@ def captured(cluster, *extra):
 def the_wire_shows_nothing_in_clear_text(cluster):
     # Each of 6 bytes at least: four are met by chance in one of a hundred captures of 46 MB.
     planted = {"the job's key": cluster.key_file.read_bytes(), "a frame's opening": b"ADFW\x04\x00",
-               "the hello": b"ADHI\x03\x00", "a rank's address": cluster.hosts[1].address.encode()}
+               "the hello": b"ADHI\x04\x00", "a rank's address": cluster.hosts[1].address.encode()}
     assert min(map(len, planted.values())) >= 6
     clear = captured(cluster, "--encrypt", "off")
     for what, pattern in planted.items():
