@@ -42,6 +42,10 @@ class RankProtocol {
     }
   }
 
+  // No gate opens for the steps from `version` on: the rank comes to rest settled at that version,
+  // where another plan or membership may go on. REQUIRES: it has begun none of them.
+  void stop_at(Step version) { stop_ = version; }
+
   // Each appends what follows. REQUIRES: contributions and results of one slice come in the order
   // of their steps per sender, as a transport with order per pair of ranks delivers them; work is
   // done that was asked for; otherwise in any order. Throws InternalError for parts of a norm that
@@ -100,9 +104,9 @@ class RankProtocol {
     return variables_[variable.value].released;
   }
 
-  // Whether both would answer alike from here on. A rank to which nothing of the steps before v is
-  // still to come, and which has begun nothing after, equals a new one that begins at v: a job can
-  // end there and go on under another table of slices.
+  // Whether both would answer alike from here on, wherever they stop. A rank to which nothing of
+  // the steps before v is still to come, and which has begun nothing after, equals a new one that
+  // begins at v: a job can end there and go on under another table of slices.
   bool operator==(const RankProtocol& other) const;
 
  private:
@@ -180,6 +184,7 @@ class RankProtocol {
 
   const Job* job_;
   Rank self_;
+  Step stop_ = ~Step{0};
   std::vector<VariableState> variables_;
   std::vector<std::uint32_t> arrived_at_;         // by variable: into arrived_
   std::vector<std::uint32_t> arrived_;            // slices' results, by step modulo staleness + 1

@@ -57,6 +57,7 @@ void RankProtocol::publish(VariableId id, Effects& effects) {
 }
 
 bool RankProtocol::is_open(VariableId id, Step step) const {
+  if (step >= stop_) return false;
   const Job::Variable& variable = job_->variable(id);
   const VariableState& here = variables_[id.value];
   if (!variable.trained || !here.held_here) return true;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -27,6 +28,7 @@ struct World {
   std::vector<std::pair<std::uint32_t, Event>> started;  // as the events that will end it
   std::vector<std::size_t> at;                           // by rank: of its script
   std::vector<bool> sleeps;              // by rank: at something that was closed, until it is woken
+  std::vector<bool> told;                // by rank: to stop, or that it need not
   std::vector<std::vector<bool>> reads;  // by rank and variable
   std::map<std::string, int> done;       // what must happen once, how often
 };
@@ -181,6 +183,8 @@ class Walk {
     Step steps = 2;
     bool fetches = false;                                     // rows are asked for
     std::set<std::pair<std::uint32_t, Step>> overflows = {};  // whose gradients are not finite
+    // All ranks are told to stop after so many steps, each at any time before it begins the next.
+    std::optional<Step> stop = {};
   };
 
   Walk(const program::Program& program, Options options)
@@ -193,6 +197,7 @@ class Walk {
     }
     world.at.assign(job_.ranks, 0);
     world.sleeps.assign(job_.ranks, false);
+    world.told.assign(job_.ranks, !options_.stop);
     world.reads.assign(job_.ranks, std::vector<bool>(job_.variables.size()));
     visit(world);
   }
@@ -236,10 +241,14 @@ class Walk {
     return kFirst + at / (scripts_[rank].size() / options_.steps);
   }
 
+  // The version at which the walk ends.
+  [[nodiscard]] Step last() const { return kFirst + options_.stop.value_or(options_.steps); }
+
   [[nodiscard]] bool may_go_on(const World& world, std::uint32_t rank) const {
     const std::size_t next = world.at[rank];
     const Event& event = scripts_[rank][next];
     const Step step = step_at(rank, next);
+    if (step >= last() && !world.told[rank]) return false;
     if (const auto* held = std::get_if<Held>(&event)) {
       return world.ranks[rank].is_open(held->variable, step);
     }
@@ -289,6 +298,14 @@ class Walk {
       }
       visit(next);
     }
+    for (std::uint32_t r = 0; r < job_.ranks; ++r) {
+      if (world.told[r]) continue;
+      moved = true;
+      World next = world;
+      next.told[r] = true;
+      next.ranks[r].stop_at(last());
+      visit(next);
+    }
     for (const auto& [link, messages] : world.links) {
       if (messages.empty()) continue;
       moved = true;
@@ -314,16 +331,18 @@ class Walk {
     ++ends;
     done = world.done;
     for (std::uint32_t r = 0; r < job_.ranks; ++r) {
-      EXPECT_EQ(world.at[r], scripts_[r].size()) << "rank " << r << " stops before its end";
-      for (Step step = kFirst; job_.norms.flags && step < kFirst + options_.steps; ++step) {
+      const std::size_t steps_done = scripts_[r].size() / options_.steps * (last() - kFirst);
+      EXPECT_EQ(world.at[r], steps_done) << "rank " << r << " stops elsewhere than at its end";
+      for (Step step = kFirst; job_.norms.flags && step < last(); ++step) {
         EXPECT_EQ(world.done.count(fmt::format("agree{}.0@{}", r, step)), 1U);
       }
       if (!program_.computes(Rank(r))) continue;
       for (std::uint32_t v = 0; v < job_.variables.size(); ++v) {
-        EXPECT_EQ(world.ranks[r].version(VariableId(v)), kFirst + options_.steps)
+        EXPECT_TRUE(world.ranks[r].is_settled(VariableId(v), last()));
+        EXPECT_EQ(world.ranks[r].version(VariableId(v)), last())
             << "rank " << r << " has not got the last version";
       }
-      EXPECT_TRUE(world.ranks[r] == RankProtocol(job_, Rank(r), kFirst + options_.steps))
+      EXPECT_TRUE(world.ranks[r] == RankProtocol(job_, Rank(r), last()))
           << "rank " << r << " is not like a new one that begins here";
     }
   }
@@ -334,6 +353,7 @@ class Walk {
     std::string key;
     for (const std::size_t at : world.at) key += std::to_string(at) + ',';
     for (const bool sleeps : world.sleeps) key += sleeps ? 's' : '.';
+    for (const bool told : world.told) key += told ? 't' : '.';
     for (const auto& [link, messages] : world.links) {
       key += '|' + std::to_string(link.first) + '>' + std::to_string(link.second);
       for (const Message& each : messages) key += ' ' + text_of(each);
@@ -405,6 +425,22 @@ TEST(EveryOrder, OfFactorsCombinesThemAtEveryMember) {
 TEST(EveryOrder, OfStaleVersionsLagsByNoMoreThanItMay) {
   const program::Slice stale = exchanged(program::Dense{}, program::Versions{1});
   EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, stale)}), {3}).ends, 1U);
+}
+
+// Whoever is told late has gone on as if nothing was; all come to rest at the same version.
+TEST(EveryOrder, OfRanksThatAreToldToStopEndsAtThatVersion) {
+  Walk::Options options;
+  options.steps = 2;
+  options.stop = 1;
+  EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0), owned_by(1)}), options).ends, 1U);
+  EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, every_rank())}), options).ends, 1U);
+  EXPECT_EQ(Walk(small_program(3, 2, {owned_by(2)}), options).ends, 1U);
+  EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0)}, /*clipped=*/true), options).ends, 1U);
+  program::Slice stale;
+  stale.staleness = 1;
+  options.steps = 3;
+  options.stop = 2;
+  EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, stale)}), options).ends, 1U);
 }
 
 TEST(EveryOrder, OfAsynchronousSlicesAnswersEveryContribution) {
