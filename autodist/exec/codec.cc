@@ -182,7 +182,7 @@ void decode_places(std::int64_t count, const comm::Payload& payload, T* values) 
 
 bool encodes(const Compression& compression, DType dtype) {
   if (compression.codec == Codec::kNone) return false;
-  return compression.codec == Codec::kTopK || size_of(dtype) > sizeof(Float16);
+  return !casts(compression.codec) || size_of(dtype) > sizeof(Float16);
 }
 
 bool feeds_back(const program::Slice& slice) {
@@ -198,7 +198,7 @@ bool loses_averages(const program::Slice& slice) {
 comm::Payload encode(const Compression& compression, DType dtype, std::int64_t count,
                      const std::byte* values, std::byte* residual) {
   AD_CHECK(encodes(compression, dtype) && count <= std::numeric_limits<Place>::max()) << count;
-  if (compression.codec != Codec::kTopK) {
+  if (casts(compression.codec)) {
     return encode_cast(compression, dtype, count, values, residual);
   }
   return with_element_type(dtype, [&](auto element) {

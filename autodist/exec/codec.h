@@ -1,4 +1,4 @@
-// Gradients to fewer bytes and back (ir/compression.h says what the codecs are).
+// Gradients to fewer bytes and back (program/compression.h says what the codecs are).
 //
 // A payload of the uncompressed size is uncompressed: so goes what would not get smaller.
 

@@ -13,8 +13,7 @@ using strategy::AllReduceAlgorithm;
 // A cast to 16 bits leaves what has 16 bits.
 program::Compression codec_of(const strategy::Synchronizer& synchronizer, DType dtype) {
   const program::Compression asked = strategy::compression_of(synchronizer);
-  const bool casts = asked.codec != program::Codec::kTopK;
-  return casts && size_of(dtype) <= 2 ? program::Compression{} : asked;
+  return casts(asked.codec) && size_of(dtype) <= 2 ? program::Compression{} : asked;
 }
 
 // RING without an algorithm is a ring, unless what would be added on the way is compressed.

@@ -21,6 +21,10 @@ enum class Codec : std::uint8_t {
   // al., "PowerSGD", NeurIPS 2019). Sums of factors are factors of sums, so all-reduces only.
   kPowerSgd,
 };
+inline constexpr Codec kCodecs[] = {Codec::kNone, Codec::kFp16, Codec::kBf16, Codec::kTopK,
+                                    Codec::kPowerSgd};
+// Whether it turns every element into one of 16 bits.
+inline bool casts(Codec codec) { return codec == Codec::kFp16 || codec == Codec::kBf16; }
 
 struct Compression {
   Codec codec = Codec::kNone;

@@ -436,8 +436,7 @@ TEST(EveryOrder, OfRanksThatAreToldToStopEndsAtThatVersion) {
   EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, every_rank())}), options).ends, 1U);
   EXPECT_EQ(Walk(small_program(3, 2, {owned_by(2)}), options).ends, 1U);
   EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0)}, /*clipped=*/true), options).ends, 1U);
-  program::Slice stale;
-  stale.staleness = 1;
+  const program::Slice stale = exchanged(program::Dense{}, program::Versions{1});
   options.steps = 3;
   options.stop = 2;
   EXPECT_EQ(Walk(small_program(2, 2, {owned_by(0, stale)}), options).ends, 1U);

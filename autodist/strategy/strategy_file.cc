@@ -94,7 +94,8 @@ Enum checked(int value, int largest, const std::string& what, const std::string&
 
 program::Compression read(const proto::Compression& from, const std::string& where) {
   program::Compression to;
-  to.codec = checked<program::Codec>(from.codec(), 4, "codec", where);
+  to.codec = checked<program::Codec>(
+      from.codec(), static_cast<int>(std::size(program::kCodecs)) - 1, "codec", where);
   to.error_feedback = from.error_feedback();
   to.density = from.density();
   to.rank = from.rank();

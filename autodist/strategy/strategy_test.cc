@@ -90,6 +90,16 @@ TEST(Strategy, ComesBackFromItsTextWithOurOwnFields) {
   EXPECT_EQ(deserialize(serialize(strategy), "bytes"), strategy);
 }
 
+TEST(Strategy, ComesBackWithEveryCodecAndDelivery) {
+  for (const program::Codec codec : program::kCodecs) {
+    Strategy strategy = deserialize(from_hex(kGoldenHex), "golden");
+    auto& ps = std::get<PsSynchronizer>(strategy.nodes[0].synchronizer);
+    ps.compression.codec = codec;
+    ps.delivery = program::Delivery::kAsked;
+    EXPECT_EQ(deserialize(serialize(strategy), "bytes"), strategy) << static_cast<int>(codec);
+  }
+}
+
 TEST(Strategy, RefusesWhatIsNone) {
   const std::string bytes = from_hex(kGoldenHex);
   EXPECT_NE(refusal([&] { deserialize(bytes.substr(0, 100), "f"); }), "accepted");
