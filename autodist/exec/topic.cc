@@ -25,6 +25,9 @@ std::string name_of(Topic topic, comm::MessageId id) {
       return fmt::format("rows of slice {}", id);
     case Topic::kTransfer:
       return fmt::format("transfer {}", id);
+    case Topic::kStepSums:
+    case Topic::kStep:
+      return "summary of a step";
     default:
       return fmt::format("note {}.{}", static_cast<int>(topic), id);
   }
