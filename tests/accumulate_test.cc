@@ -45,6 +45,9 @@ INSTANTIATE_TEST_SUITE_P(
                       AccumulateCase{"digits", "AllReduce", 2, 7, 2},
                       AccumulateCase{"digits", "AllReduce:algorithm=library", 2, 12, 2},
                       AccumulateCase{"digits", "AllReduce:algorithm=library", 1, 12, 4},
+                      AccumulateCase{"digits", "PS:results=asked", 2, 12, 3},
+                      AccumulateCase{"digits", "PS", 2, 3, 2},
+                      AccumulateCase{"digits", "PS:results=asked", 2, 3, 2},
                       AccumulateCase{"ncf-small-sparse", "PartitionedPS", 2, 12, 3}));
 
 }  // namespace

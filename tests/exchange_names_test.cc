@@ -27,7 +27,7 @@ const char* const kKnowing[] = {"program/",
 // An alternative, one of its fields' values, or a look into one.
 const std::regex kNames(
     "program::(Slices|Dense|Rows|Factors|Versions|Asynchronous|Library|Alone)\\b"
-    "|\\b(Route|RowTransfer|UpdateAt)::k"
+    "|\\b(Route|RowTransfer|UpdateAt|Delivery)::k"
     "|\\bexchange\\.(payload|order)\\b");
 
 bool knows(const std::string& file) {

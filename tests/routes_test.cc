@@ -161,7 +161,7 @@ TEST(Bytes, ThatArePlannedAreSentAndSimulated) {
 TEST(Routes, WeighUnevenRanksBySamples) {
   for (const char* builder :
        {"AllReduce:algorithm=ring", "AllReduce:algorithm=tree", "AllReduce:algorithm=hierarchical",
-        "AllReduce:algorithm=sufficient_factors"}) {
+        "AllReduce:algorithm=sufficient_factors", "PS:results=asked"}) {
     for (const std::int64_t batch : {std::int64_t{3}, std::int64_t{11}}) {
       const Trained trained = train("digits", builder, {2, 2}, batch);
       const Parameters plain = train_plain("digits", 4, batch, sgd_of("digits"));

@@ -41,6 +41,14 @@ TEST(WaysBytes, AreThePlans) {
   }
 }
 
+TEST(WaysBytes, OfResultsThatAreAskedForLeaveOncePerStepWhateverTheMicroBatches) {
+  for (const std::int64_t micro_batches : {1, 3}) {
+    SimulatedJob job = job_of(stack(3, 24, 1e-3), "PS:results=asked", 3);
+    job.costs.micro_batches = micro_batches;
+    expect_planned_bytes(job, std::to_string(micro_batches) + " micro-batches");
+  }
+}
+
 // A machine sends 2M - c_a - c_b round a ring: its own part once, and that of the one behind it.
 TEST(WaysBytes, OfARingAreTwiceTheGradientsLessTwoParts) {
   const auto graph = stack(3, 36, 1e-3);

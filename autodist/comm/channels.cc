@@ -23,6 +23,7 @@ class Channels::Channel final : public Transport {
   [[nodiscard]] std::string describe(RankNumber rank) const override;
   void send(RankNumber to, Frame frame) override;
   void close(Seconds) override {}
+  using Transport::take_given_back;
 
  protected:
   std::optional<Frame> receive_next(Seconds timeout) override;
@@ -39,9 +40,15 @@ class Channels::Shared {
       channels_.push_back(std::make_unique<Channel>(*this, i));
     }
   }
+  // What nobody has read is for later readers of the transport, in its order.
   ~Shared() {
-    for (auto frame = others_.rbegin(); frame != others_.rend(); ++frame) {
-      transport_.give_back(std::move(*frame));
+    std::deque<Frame> unread = std::move(others_);
+    for (std::size_t i = 0; i < channels_.size(); ++i) {
+      for (Frame& frame : channels_[i]->take_given_back()) unread.push_back(std::move(frame));
+      for (Frame& frame : inboxes_[i]) unread.push_back(std::move(frame));
+    }
+    for (auto frame = unread.rbegin(); frame != unread.rend(); ++frame) {
+      if (frame->header.kind != FrameKind::kAlive) transport_.give_back(std::move(*frame));
     }
   }
   Shared(const Shared&) = delete;

@@ -54,6 +54,25 @@ TEST(Channels, GiveBackWhatBelongsToNone) {
   EXPECT_EQ(here->receive(Seconds{1})->header.step, 2U);
 }
 
+TEST(Channels, GiveBackWhatWasLeftInThem) {
+  InProcessHub hub(2);
+  const auto there = hub.connect(0);
+  const auto here = hub.connect(1);
+  {
+    Channels channels(*here, 2);
+    there->send(1, message(1, 5));
+    there->send(1, message(0, 6));
+    there->send(1, message(0, 7));
+    channels.at(0).give_back(*channels.at(0).receive(Seconds{1}));
+    EXPECT_EQ(channels.at(1).receive(Seconds{1})->header.step, 5U);
+    EXPECT_EQ(channels.at(0).receive(Seconds{1})->header.step, 6U);
+    channels.at(0).give_back(message(0, 6));
+  }
+  EXPECT_EQ(here->receive(Seconds{1})->header.step, 6U);
+  EXPECT_EQ(here->receive(Seconds{1})->header.step, 7U);
+  EXPECT_FALSE(here->receive(Seconds{0.01}));
+}
+
 // Two exchanges at each of two ranks, which post to each other all at once.
 TEST(Channels, CarryExchangesSideBySide) {
   constexpr std::uint64_t kNotes = 50;

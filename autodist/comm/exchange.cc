@@ -155,7 +155,7 @@ Exchange::Impl::Impl(Transport& transport, const Clock& clock, ExchangeOptions o
 }
 
 Exchange::Impl::~Impl() {
-  leave("it stopped before the end of the exchange");
+  leave(kStoppedEarly);
   for (auto frame = for_later_readers_.rbegin(); frame != for_later_readers_.rend(); ++frame) {
     transport_.give_back(std::move(*frame));
   }

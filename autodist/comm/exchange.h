@@ -90,6 +90,9 @@ struct ExchangeCounters {
   std::uint64_t frames_refused = 0;  // of an earlier generation, or with an id out of range
 };
 
+// What peers are told where an exchange stops without finish() or abort().
+inline constexpr const char* kStoppedEarly = "it stopped before the end of the exchange";
+
 class Exchange {
  public:
   // Starts the threads. `transport` and `clock` outlive the exchange, and nobody else uses the

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "autodist/base/id.h"
@@ -122,6 +123,8 @@ class Transport {
 
  protected:
   virtual std::optional<Frame> receive_next(Seconds timeout) = 0;
+  // What was given back and not received again, first first.
+  [[nodiscard]] std::deque<Frame> take_given_back() { return std::exchange(given_back_, {}); }
 
  private:
   std::deque<Frame> given_back_;

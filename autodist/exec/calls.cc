@@ -231,10 +231,18 @@ void Calls::end() {
 
 // Waiting.
 
+namespace {
+
+Call call_at(const comm::Position& position) {
+  return static_cast<Call>(position.place & ~kWishesForTheEnd);
+}
+
+}  // namespace
+
 std::string Calls::where(std::uint32_t rank) const {
   const auto position = peers_.where ? peers_.where(rank) : std::nullopt;
   if (!position) return fmt::format("rank {}", rank);
-  const auto call = static_cast<Call>(position->place & ~kWishesForTheEnd);
+  const Call call = call_at(*position);
   if (call == Call::kNone) {
     return fmt::format("rank {}, which is at step {} and in no call", rank, position->step);
   }
@@ -264,8 +272,7 @@ bool Calls::are_busy(const std::vector<std::uint32_t>& ranks) const {
   if (current_.call != Call::kSave && current_.call != Call::kFinish) return false;
   return std::all_of(ranks.begin(), ranks.end(), [&](std::uint32_t rank) {
     const auto position = peers_.where ? peers_.where(rank) : std::nullopt;
-    return position && position->step == current_.step &&
-           static_cast<Call>(position->place) == current_.call;
+    return position && position->step == current_.step && call_at(*position) == current_.call;
   });
 }
 

@@ -34,8 +34,8 @@ class Gathering {
             std::vector<LibraryAllReduce>& all_reduces, Notes& notes, Link& link, JobQueue& jobs,
             Signal& signal);
 
-  // All rows of synchronous variables whose rows are fetched, as of this step, into this rank's
-  // copies. REQUIRES: they have the step's version here; at most once between two steps.
+  // All of synchronous variables that are asked for before a step, as of this step, into this
+  // rank's copies. REQUIRES: they have the step's version here; at most once between two steps.
   void pull_rows(std::uint64_t step);
   // Asynchronous variables: makes this rank's copies those of their owners, which hold exactly the
   // contributions of the steps before `step`. By all computing ranks; they leave together.

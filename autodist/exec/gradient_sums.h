@@ -33,9 +33,14 @@ class GradientSums {
     const torch::Tensor part =
         add_up_ ? gradient.clone() : gradient * static_cast<double>(micro.samples);
     sum = sum.defined() ? sum + part : part;
-    if (!micro.last) return sum;
-    const torch::Tensor all = std::exchange(sum, {});
-    return add_up_ ? all : all / static_cast<double>(micro.samples_before + micro.samples);
+    return micro.last ? take(variable, micro.samples_before + micro.samples) : sum;
+  }
+
+  // What earlier micro-batches brought, where the last one has no samples. REQUIRES: `samples` of
+  // theirs, above 0.
+  torch::Tensor take(ir::VariableId variable, std::int64_t samples) {
+    const torch::Tensor all = std::exchange(sums_[variable.value], {});
+    return add_up_ ? all : all / static_cast<double>(samples);
   }
 
  private:

@@ -19,7 +19,10 @@ void Link::start(const RunnerConnections& connections,
          program_.ranks.size());
   }
   comm::Handlers handlers;
-  handlers.message = std::move(take);
+  handlers.message = [this, take = std::move(take)](const comm::Frame& frame) {
+    { const MutexLock started(starting_); }
+    take(frame);
+  };
   if (trace_.enabled()) {
     handlers.delivered = [this](const comm::Delivery& delivery) { trace_delivery(delivery); };
   }
@@ -31,9 +34,16 @@ void Link::start(const RunnerConnections& connections,
     how.window = program_.window;
     how.nic_budget = program_.window * program::kWindowsPerCard;
   }
+  const MutexLock starting(starting_);
   exchange_ = std::make_unique<comm::Exchange>(*connections.transport, *connections.clock, how,
                                                std::move(handlers));
   exchange_->on_failure([this] { signal_.fail(exchange_->failure()); });
+}
+
+// The threads end before the pointer goes: a message that is passed on still needs it.
+void Link::stop() {
+  if (exchange_) exchange_->abort(comm::kStoppedEarly);
+  exchange_.reset();
 }
 
 void Link::post(program::Rank to, comm::Outgoing message) {

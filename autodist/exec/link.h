@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "autodist/base/mutex.h"
 #include "autodist/comm/exchange.h"
 #include "autodist/exec/runner.h"
 #include "autodist/exec/signal.h"
@@ -30,7 +31,7 @@ class Link {
   // Error(kEnvironment) without a transport.
   void start(const RunnerConnections& connections, std::function<void(const comm::Frame&)> take);
   // Ends them.
-  void stop() { exchange_.reset(); }
+  void stop();
 
   // Any thread; none blocks. REQUIRES: to != self; started, which a job of one rank need not be.
   void post(program::Rank to, comm::Outgoing message);
@@ -64,6 +65,9 @@ class Link {
   Signal& signal_;
   TraceRecorder& trace_;
   std::atomic<std::uint64_t> note_bytes_{0};
+  // The receiving thread is faster than the exchange's constructor: it waits for this at its first
+  // message. From then on until stop() nobody writes `exchange_`.
+  Mutex starting_;
   std::unique_ptr<comm::Exchange> exchange_;
 };
 

@@ -105,15 +105,17 @@ void LocalVariables::take(program::SliceId slice, std::uint64_t step, std::int64
   Result& result = this->result(slice, step);
   const program::MessageForm form = result_form(program_.slice(slice).exchange);
   payload = decoded(program_.slice(slice), form.codec, std::move(payload));
-  const bool by_rows = form.layout != program::Layout::kElements;
-  const auto expected = static_cast<std::size_t>(bytes_of(program_.slice(slice)).value);
-  AD_CHECK(by_rows || payload.size == expected) << "the result of slice " << slice << " has "
-                                                << payload.size << " bytes, expected " << expected;
+  const bool elements = form.layout == program::Layout::kElements;
+  const auto expected =
+      elements ? static_cast<std::size_t>(bytes_of(program_.slice(slice)).value) : std::size_t{0};
+  AD_CHECK(form.layout == program::Layout::kRows || payload.size == expected)
+      << "the result of slice " << slice << " has " << payload.size << " bytes, expected "
+      << expected;
   {
     const MutexLock lock(signal_);
     AD_CHECK(result.uninstalled == 0) << "slice " << slice << " came back twice";
   }
-  goes_in = goes_in && !by_rows;
+  goes_in = goes_in && elements;
   if (goes_in) {
     const std::size_t element_bytes = size_of(program_.slice(slice).dtype);
     for (const PieceLayout* piece : pieces_[slice.value]) {

@@ -1,5 +1,5 @@
 // The driver's norms: what a rank knows of its slices' sums of squares is told to all, and
-// what waits for a total goes on. Flags of gradients that are not finite travel as norms, too.
+// what waits for a total goes on.
 
 #include <utility>
 

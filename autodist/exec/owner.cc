@@ -429,7 +429,7 @@ comm::Payload Owner::lent(const Owned& slice, const std::shared_ptr<Buffer>& buf
   return {buffer->data(), slice.buffers->bytes(), Buffer::lend(buffer)};
 }
 
-// Where rows are fetched nothing but the new version's number goes out.
+// Where members ask nothing but the new version's number goes out.
 comm::Payload Owner::result_of(const Owned& slice) const {
   switch (result_form(in_program(slice).exchange).layout) {
     case program::Layout::kElements:

@@ -73,8 +73,8 @@ class Owner {
   // Clips what measure() has not, and updates, unless all skip the step.
   [[nodiscard]] CombinedSlice update(program::SliceId slice, std::uint64_t step);
 
-  // Rows of a slice whose rows are fetched are asked for. `numbers`: int64, from 0 within the
-  // slice. Any thread.
+  // Rows of a slice are asked for; all of a dense one are row 0. `numbers`: int64, from 0 within
+  // the slice. Any thread.
   void keep_ask(program::SliceId slice, program::Rank from, std::uint64_t step,
                 comm::Payload numbers);
   // Those rows, as they are now.

@@ -130,8 +130,10 @@ std::string RowFetcher::missing_rows(ir::VariableId variable) const {
     const Asked& asked = asked_[id.value];
     if (asked.numbers.empty() || asked.answered) continue;
     const program::Rank owner = program_.slice(id).owner;
-    return fmt::format("{} rows of rank {} ({}) are missing", asked.numbers.size(), owner,
-                       program_.ranks[owner.value].node);
+    const std::string what = is_whole(variable) ? fmt::format("slice {}", id)
+                                                : fmt::format("{} rows", asked.numbers.size());
+    return fmt::format("{} of rank {} ({}) {} missing", what, owner,
+                       program_.ranks[owner.value].node, is_whole(variable) ? "is" : "are");
   }
   return "";
 }

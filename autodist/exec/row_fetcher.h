@@ -1,4 +1,5 @@
-// The rows that this rank asks the owners for: from the fetch to the variable's gate.
+// The rows that this rank asks the owners for, or whole variables: from the fetch to the variable's
+// gate.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 

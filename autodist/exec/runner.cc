@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -246,7 +247,11 @@ class Runner::Impl {
     }
 
     void operator()(const program::Fetch& fetch) {
-      if (with_rows(0) == nullptr) return;
+      // Of all of a variable once per step, whatever samples there are.
+      const bool whole = fetch.rows.empty();
+      // What was changed since the step before is whole here, and the owner may not have it yet.
+      if (rank.changed_.count(fetch.variable) != 0) return;
+      if (whole ? rank.micro_batch_ > 0 : with_rows(0) == nullptr) return;
       std::vector<torch::Tensor> numbers;
       for (const ir::ValueId each : fetch.rows) {
         numbers.push_back(shape.replay_->tensor(each));
@@ -314,9 +319,11 @@ class Runner::Impl {
         }
         gradient = rank.sums_.add(contribute.variable, gradient,
                                   {micro.samples, micro.samples_before, hand_over});
-        if (hand_over) rank.watching_.keep_gradient(contribute.variable, gradient);
+      } else if (hand_over && micro.samples_before > 0) {
+        gradient = rank.sums_.take(contribute.variable, micro.samples_before);
       }
       if (!hand_over) return;
+      if (gradient.defined()) rank.watching_.keep_gradient(contribute.variable, gradient);
       rank.let_device_finish();
       if (contribution_form(rank.program_->exchange(contribute.variable)).layout ==
           program::Layout::kMatrices) {
@@ -398,11 +405,11 @@ class Runner::Impl {
     }
     const bool together = std::exchange(asks_all_, false);
     if (together) engine_.news().agree_on_changes(changes, step_);
+    changed_.clear();
     if (changes.empty()) return;
     engine_.news().change(changes);
-    std::vector<ir::VariableId> changed;
-    for (const auto& [variable, digest] : changes) changed.push_back(variable);
-    engine_.driver().reload(changed, step_);
+    for (const auto& [variable, digest] : changes) changed_.insert(variable);
+    engine_.driver().reload({changed_.begin(), changed_.end()}, step_);
     // An owner applies what comes of asynchronous variables at once: to the new values.
     if (together) engine_.notes().meet(Topic::kChanged, step_);
   }
@@ -653,6 +660,7 @@ class Runner::Impl {
   bool asks_all_ = false;  // and the next step compares what they have changed
   // Of the step that is under way.
   std::shared_ptr<const StepSums> open_sums_;
+  std::set<ir::VariableId> changed_;  // by the user before this step
   bool added_sums_ = false;
   std::vector<double> number_sums_;  // of the step, by numbers_of() its outputs
   std::int64_t loss_samples_ = 0;

@@ -150,8 +150,8 @@ class Runner {
   void set_loss_scale(const ir::LossScale& scale);
 
   // Waits until every variable has the newest version: before evaluating, saving or reading them.
-  // A variable whose rows are fetched comes whole from its owners. Of a placed graph by all
-  // computing ranks: each then has the variables and buffers of all stages. With asynchronous
+  // A variable that is asked for before each step comes whole from its owners. Of a placed graph by
+  // all computing ranks: each then has the variables and buffers of all stages. With asynchronous
   // variables by all computing ranks: the newest are those that hold all of their contributions,
   // and no rank goes on before all have them.
   void synchronize();

@@ -12,13 +12,13 @@
 namespace autodist::exec {
 namespace {
 
-constexpr std::size_t kNumberBytes = sizeof(std::int64_t);
+constexpr auto kNumberBytes = static_cast<std::size_t>(program::kRowNumberBytes);
 
 std::size_t list_bytes(const RowBlock& block, std::size_t count) {
   return count * (kNumberBytes + block.row_bytes());
 }
 std::size_t mask_bytes(const RowBlock& block) {
-  return static_cast<std::size_t>((block.rows + 63) / 64) * 8;
+  return static_cast<std::size_t>(program::row_mask_bytes(block.rows));
 }
 std::size_t dense_bytes(const RowBlock& block) {
   return mask_bytes(block) + block.rows * block.row_bytes();

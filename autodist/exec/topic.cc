@@ -26,11 +26,45 @@ std::string name_of(Topic topic, comm::MessageId id) {
     case Topic::kTransfer:
       return fmt::format("transfer {}", id);
     case Topic::kStepSums:
+      return "sums of a step";
     case Topic::kStep:
       return "summary of a step";
-    default:
-      return fmt::format("note {}.{}", static_cast<int>(topic), id);
+    case Topic::kChanges:
+    case Topic::kChanged:
+      return "changes of variables";
+    case Topic::kStatesWanted:
+    case Topic::kStates:
+      return "state of update rules";
+    case Topic::kOwedGradients:
+    case Topic::kOwedAverages:
+    case Topic::kOwed:
+      return "what compression owes";
+    case Topic::kParametersWanted:
+    case Topic::kRowsWanted:
+    case Topic::kStagesWanted:
+    case Topic::kParameters:
+      return "parameters";
+    case Topic::kBuffers:
+    case Topic::kStatistics:
+    case Topic::kAllStatistics:
+      return "buffers";
+    case Topic::kGathering:
+    case Topic::kShared:
+      return "values between steps";
+    case Topic::kMet:
+    case Topic::kParted:
+    case Topic::kFetched:
+    case Topic::kDone:
+      return "word that it has come so far";
+    case Topic::kOutcome:
+    case Topic::kSaveWanted:
+    case Topic::kSaveAnswered:
+      return "word about a checkpoint";
+    case Topic::kCalled:
+    case Topic::kEnded:
+      return "word about a call";
   }
+  return fmt::format("message {}.{}", static_cast<int>(topic), id);  // of no kind that is known
 }
 
 }  // namespace autodist::exec

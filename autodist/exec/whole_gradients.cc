@@ -48,14 +48,17 @@ WholeGradients::WholeGradients(const program::Program& program,
 
 void WholeGradients::contribute(ir::VariableId variable, const torch::Tensor& gradient,
                                 std::uint64_t step, std::int64_t samples) {
+  torch::Tensor own;
+  if (samples != 0) {
+    const bool rows = ir::trained_by_rows(program_.graph->variable(variable));
+    own = rows && gradient.is_sparse()
+              ? gradient.coalesce()
+              : row_major(gradient, slices_.variables.tensor(variable).scalar_type());
+  }
   {
     const MutexLock lock(signal_);
     Whole& whole = whole_[variable.value];
-    const bool rows = ir::trained_by_rows(program_.graph->variable(variable));
-    whole.gradient = samples == 0 ? torch::Tensor()
-                     : rows && gradient.is_sparse()
-                         ? gradient.coalesce()
-                         : row_major(gradient, slices_.variables.tensor(variable).scalar_type());
+    whole.gradient = std::move(own);
     whole.samples = samples;
     whole.news = news_.news_of(variable);
     whole.contributed = step + 1;

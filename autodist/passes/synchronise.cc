@@ -18,10 +18,6 @@
 namespace autodist::passes {
 namespace {
 
-// A block of rows is one slice: few messages per step, and a checkpoint moves no more than this
-// (and its optimizer state) at a time.
-constexpr std::int64_t kRowBlockBytes = 32 << 20;
-
 class Synchroniser {
  public:
   explicit Synchroniser(State& state) : state_(state), program_(state.program) {
@@ -194,7 +190,7 @@ class Synchroniser {
     const std::int64_t width = program_.shard(id).elements / std::max<std::int64_t>(1, rows_of(id));
     const auto row_bytes =
         std::max<std::int64_t>(1, width * static_cast<std::int64_t>(size_of(dtype_of(id))));
-    const std::int64_t most = std::max<std::int64_t>(1, kRowBlockBytes / row_bytes);
+    const std::int64_t most = std::max<std::int64_t>(1, program::kRowBlockBytes / row_bytes);
     program::Slice slice = slice_of(id, owner, exchange);
     for (const program::Piece& block : cut({id, begin, end}, most)) {
       slice.pieces = {{id, block.begin * width, block.end * width}};

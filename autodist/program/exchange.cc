@@ -63,6 +63,8 @@ std::string name_of(RowTransfer transfer) {
 
 std::string name_of(UpdateAt at) { return at == UpdateAt::kOwner ? "owner" : "every_rank"; }
 
+std::string name_of(Delivery delivery) { return delivery == Delivery::kAsked ? "asked" : "pushed"; }
+
 std::string to_string(const Exchange& exchange) {
   return std::visit([](const auto& each) { return text_of(each); }, exchange);
 }

@@ -28,6 +28,8 @@ std::string name_of(Route route);  // "direct", "proxies", "nodes", "tree", "rin
 // How results get to the members: sent as soon as they are made, or asked for by each member before
 // a step's first use, so that nobody needs room for them before.
 enum class Delivery : std::uint8_t { kPushed, kAsked };
+inline constexpr Delivery kDeliveries[] = {Delivery::kPushed, Delivery::kAsked};
+std::string name_of(Delivery delivery);  // "pushed", "asked"
 
 // All elements of the slice.
 struct Dense {

@@ -8,8 +8,6 @@
 namespace autodist::program {
 namespace {
 
-constexpr std::int64_t kRowNumber = 8;  // bytes
-
 std::int64_t width_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
 
 bool has_codec(const Compression& compression) { return compression.codec != Codec::kNone; }
@@ -46,7 +44,7 @@ Loads loads_of(const Dense& dense, bool makes_parameters, const SliceSize& size)
   if (has_codec(dense.up)) loads.decoded = whole;
   if (has_codec(dense.down)) loads.encoded = whole;
   if (is_asked(&dense)) {
-    loads.asked = Bytes(kRowNumber);  // the slice is one row
+    loads.asked = Bytes(kRowNumberBytes);  // the slice is one row
     loads.fetched = std::exchange(loads.result, Bytes{});
   }
   return loads;
@@ -55,16 +53,16 @@ Loads loads_of(const Dense& dense, bool makes_parameters, const SliceSize& size)
 Loads loads_of(const Rows& rows, const SliceSize& size) {
   const std::int64_t row = size.row_elements * width_of(size.dtype);
   const std::int64_t all = size.elements / std::max<std::int64_t>(1, size.row_elements);
-  const std::int64_t longest = (all + 63) / 64 * 8 + all * row;  // a bit per row, and all of them
+  const std::int64_t longest = row_mask_bytes(all) + all * row;  // a bit per row, and all of them
   const auto listed = [&](std::int64_t count) {
-    return Bytes(std::min(count * (row + kRowNumber), longest));
+    return Bytes(std::min(count * (row + kRowNumberBytes), longest));
   };
   Loads loads;
   loads.contribution = listed(size.touched_rows);
   loads.summed = loads.contribution;
   switch (rows.transfer) {
     case RowTransfer::kFetch:
-      loads.asked = Bytes(size.touched_rows * kRowNumber);
+      loads.asked = Bytes(size.touched_rows * kRowNumberBytes);
       loads.fetched = Bytes(size.touched_rows * row);
       break;
     case RowTransfer::kReturn:

@@ -18,6 +18,14 @@
 
 namespace autodist::program {
 
+// A block of rows is one slice: few messages per step, and a checkpoint moves no more than this
+// (and its optimizer state) at a time.
+inline constexpr std::int64_t kRowBlockBytes = 32 << 20;
+// Of the two forms of listed rows (docs/formats/wire.md): the number of a row in a list, and the
+// mask of a block of `rows` rows.
+inline constexpr std::int64_t kRowNumberBytes = 8;
+constexpr std::int64_t row_mask_bytes(std::int64_t rows) { return (rows + 63) / 64 * 8; }
+
 // How much there is to exchange in one slice, or in a whole variable.
 struct SliceSize {
   std::int64_t elements = 0;

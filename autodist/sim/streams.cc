@@ -52,12 +52,13 @@ bool Engine::step_compute(std::uint32_t r, const Instruction& instruction) {
         end_wait(r, RawRow::Of::kVariable, id);
       }
       tell(r, protocol::Held{ir::VariableId(id)});
-      if (!tables_.variables[id].fetched || tables_.variables[id].rows_seconds == 0) return true;
+      if (stream.micro > 0 || !tables_.variables[id].fetched) return true;
+      if (tables_.variables[id].rows_seconds == 0) return true;
       begin_compute(r, tables_.variables[id].rows_seconds);
       return false;
     }
     case StepKind::kFetch:
-      ask_rows(r, id, stream.step);
+      if (stream.micro == 0) ask_rows(r, id, stream.step);
       return true;
     case StepKind::kContribute:
       if (last_micro(stream)) contribute(r, id, stream.step);

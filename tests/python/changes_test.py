@@ -16,6 +16,7 @@ CASES = {
     "owners": "PartitionedPS",
     "every rank": "AllReduce",
     "one server": "PS",
+    "asked for": "PS:results=asked",
     "stale": "PS:staleness=1",
     "library": "AllReduce:algorithm=library",
     "ring": "AllReduce:algorithm=ring",

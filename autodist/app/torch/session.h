@@ -41,7 +41,7 @@ class AutoDist {
   // The same for several steps over one set of variables: a generator's and its critic's, training
   // and evaluation. Parameters and buffers go by name: a name means one tensor in all steps. Where
   // several train a variable, each keeps its own optimizer state for it. Throws Error(kInfeasible)
-  // where they do so and it is asynchronous, or its rows are fetched.
+  // where they do so and it is asynchronous, or it is asked for before each step (fetched rows).
   Steps distribute(std::vector<NamedStep> steps);
 
   // The same from a module holder (TORCH_MODULE) or a shared_ptr to a module, and a function

@@ -25,7 +25,7 @@ struct StepPlan {
 };
 
 // By all ranks at the same point: the chief's choice, rewritten by every rank, and compared. Throws
-// Error(kInfeasible) where they arrive at different Programs, and as choose_strategy() and
+// Error(kUsage) where they arrive at different Programs, and as choose_strategy() and
 // search_together() do.
 StepPlan plan_step(JoinedJob& job, const Captured& step);
 

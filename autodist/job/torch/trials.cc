@@ -19,7 +19,7 @@ std::vector<torch::Tensor> changed_by_training(const capture::Bindings& bindings
 }
 
 // The micro-batches of `rank`: the example over and over, or, where parts of a batch differ, as
-// many samples as it should have, dealt out as JobStep does.
+// many samples as it should have, dealt out as StepRun does.
 std::vector<Batch> batches_of(const TrialStep& step, const program::Program& program,
                               program::Rank rank) {
   const Batch& example = step.step->example;

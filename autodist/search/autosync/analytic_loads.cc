@@ -11,8 +11,6 @@
 namespace autodist::search {
 namespace {
 
-constexpr double kMostBlock = 32 << 20;  // of rows in one slice
-
 using sim::seconds_for;
 
 double to_double(Bytes bytes) { return static_cast<double>(bytes.value); }
@@ -35,7 +33,7 @@ Analytic::Traffic Analytic::traffic_of(std::size_t variable, const Loads& loads)
   traffic.updated = to_double(each.updated);
   traffic.fetched = to_double(each.fetched);
   const bool rows = contribution_form(exchange).layout == program::Layout::kRows;
-  traffic.slice = rows ? kMostBlock : to_double(loads.slice);
+  traffic.slice = to_double(rows ? Bytes(program::kRowBlockBytes) : loads.slice);
   traffic.at_owner = makes_parameters(exchange);
   traffic.by_node = meets_on_nodes(exchange);
   const auto relay = relays_.find(route_of(exchange));

@@ -117,9 +117,11 @@ PsSynchronizer ps_of(const BuilderOptions& options) {
   ps.local_replication = truth(options, "local_proxy_variable");
   ps.sync = truth(options, "sync");
   ps.staleness = whole(options, "staleness", 0);
-  ps.delivery = one_of<program::Delivery>(
-      options, "results",
-      {{"pushed", program::Delivery::kPushed}, {"asked", program::Delivery::kAsked}});
+  std::vector<std::pair<std::string, program::Delivery>> deliveries;
+  for (const program::Delivery each : program::kDeliveries) {
+    deliveries.emplace_back(name_of(each), each);
+  }
+  ps.delivery = one_of<program::Delivery>(options, "results", deliveries);
   if (ps.staleness > 0 && !ps.sync) {
     fail(ErrorCode::kUsage, "builder: staleness={} needs sync=true", ps.staleness);
   }
