@@ -12,7 +12,8 @@ A page has a scratch folder in which its blocks run in order, with AutoDist's pr
     text          is no code
 
 `norun="reason"` leaves a block out and is listed; `file=NAME` keeps a block in the scratch folder.
-Beside that: the page of environment variables lists each that the code reads, and the site builds.
+Beside that: the page of environment variables lists each that the code reads, every decision says
+whether it is in force, and the site builds.
 Exit code 77 (skipped) where Python has no PyTorch.
 """
 
@@ -35,6 +36,9 @@ INSPECTED = {"yaml": "yml", "pbtxt": "pbtxt"}
 BLOCK_SECONDS = 240  # on a machine that others keep busy; a second or two on an idle one
 # How the code calls what reads a variable.
 ASKS = r"(?:env\w*|has|text|number|maybe|or_empty|place)(?:\(\))?"
+# Of a decision: "in force.", "in force; what it calls X is Y today.", "in force, but … (superseded in
+# part by NNN).", "superseded by NNN."
+STATUS = re.compile(r"in force(?:[,;] \S.*)?\.|superseded by \d{3}\.")
 # A block often waits for its ranks to meet, or for a disk.
 PAGES_AT_ONCE = 1 + len(os.sched_getaffinity(0))
 
@@ -168,6 +172,27 @@ def check_variables():
     return [f"docs/environment-variables.md: {name} is not listed" for name in missing]
 
 
+def status_problems(text, numbers):
+    """What is wrong with the line below a decision's title; numbers are those of all decisions."""
+    found = re.match(r"# \d{3}\b.*\n\n\*\*Status:\*\* (.*)\n\n", text)
+    if not found:
+        return ["no line '**Status:** …' below the title"]
+    named = re.findall(r"(?:\bby |\(|\[)(\d{3})\b", found.group(1))
+    said = re.sub(r"\[(\d{3})\]\([^)]*\)", r"\1", found.group(1))  # without links
+    problems = [] if STATUS.fullmatch(said) else [f"a status of no known form: '{said}'"]
+    if "in part" in said and not re.search(r"\(superseded in part by \d{3}\)", said):
+        problems.append("superseded in part, and not by which: '(superseded in part by NNN)'")
+    return problems + [f"names {each}, which is no other decision"
+                       for each in dict.fromkeys(named) if each not in numbers]
+
+
+def check_decisions():
+    texts = {path.name: path.read_text() for path in sorted((ROOT / "docs/decisions").glob("*.md"))}
+    numbers = {name[:3] for name in texts}
+    return [f"docs/decisions/{name}: {problem}" for name, text in texts.items()
+            for problem in status_problems(text, numbers - {name[:3]})]
+
+
 def check_site():
     with tempfile.TemporaryDirectory(prefix="docs-") as folder:
         built = subprocess.run([str(ROOT / "tools/build-docs"), folder], text=True,
@@ -191,7 +216,7 @@ def main():
     if not all(map(importlib.util.find_spec, ("torch", "numpy"))):
         print("SKIPPED: /usr/bin/python3 has no PyTorch or no NumPy")
         sys.exit(77)
-    wrong, ran, left_out = check_variables(), 0, []
+    wrong, ran, left_out = check_variables() + check_decisions(), 0, []
     paths = sorted(sys.argv[2:] or pages(), key=weight, reverse=True)
     with concurrent.futures.ThreadPoolExecutor(PAGES_AT_ONCE) as pool:
         results = [pool.submit(check_page, path, programs) for path in paths]
