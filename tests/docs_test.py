@@ -13,7 +13,7 @@ A page has a scratch folder in which its blocks run in order, with AutoDist's pr
 
 `norun="reason"` leaves a block out and is listed; `file=NAME` keeps a block in the scratch folder.
 Beside that: the page of environment variables lists each that the code reads, every decision says
-whether it is in force, and the site builds.
+whether it is in force, the index of figures names every page of its folder, and the site builds.
 Exit code 77 (skipped) where Python has no PyTorch.
 """
 
@@ -180,7 +180,7 @@ def status_problems(text, numbers):
     named = re.findall(r"(?:\bby |\(|\[)(\d{3})\b", found.group(1))
     said = re.sub(r"\[(\d{3})\]\([^)]*\)", r"\1", found.group(1))  # without links
     problems = [] if STATUS.fullmatch(said) else [f"a status of no known form: '{said}'"]
-    if "in part" in said and not re.search(r"\(superseded in part by \d{3}\)", said):
+    if "superseded in part" in said and not re.search(r"\(superseded in part by \d{3}\)", said):
         problems.append("superseded in part, and not by which: '(superseded in part by NNN)'")
     return problems + [f"names {each}, which is no other decision"
                        for each in dict.fromkeys(named) if each not in numbers]
@@ -191,6 +191,13 @@ def check_decisions():
     numbers = {name[:3] for name in texts}
     return [f"docs/decisions/{name}: {problem}" for name, text in texts.items()
             for problem in status_problems(text, numbers - {name[:3]})]
+
+
+def check_index():
+    folder = ROOT / "docs/benchmarks"
+    index = (folder / "index.md").read_text()
+    return [f"docs/benchmarks/index.md: no link to {path.name}" for path in sorted(folder.glob("*.md"))
+            if path.name != "index.md" and f"]({path.name})" not in index]
 
 
 def check_site():
@@ -216,7 +223,7 @@ def main():
     if not all(map(importlib.util.find_spec, ("torch", "numpy"))):
         print("SKIPPED: /usr/bin/python3 has no PyTorch or no NumPy")
         sys.exit(77)
-    wrong, ran, left_out = check_variables() + check_decisions(), 0, []
+    wrong, ran, left_out = check_variables() + check_decisions() + check_index(), 0, []
     paths = sorted(sys.argv[2:] or pages(), key=weight, reverse=True)
     with concurrent.futures.ThreadPoolExecutor(PAGES_AT_ONCE) as pool:
         results = [pool.submit(check_page, path, programs) for path in paths]

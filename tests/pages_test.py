@@ -147,9 +147,11 @@ def check_claims(tree):
     tree.write("docs/guide.md", "# Guide\n\n| a | b | c |\n|---|---|---|\n| x | 1 | 2 |\n| y | 3 | 4 |\n")
     tree.problems("docs/guide.md: a table of figures that no command is known for")
     (tree.root / "docs/guide.md").unlink()
-    tree.write("docs/studies/new.md", "# New\n")
-    tree.problems("docs/studies/new.md: no command is known for it")
-    shutil.rmtree(tree.root / "docs/studies")
+    tree.write("docs/benchmarks/new.md", "# New\n")
+    tree.problems("docs/benchmarks/new.md: no command is known for it")
+    (tree.root / "docs/benchmarks/new.md").unlink()
+    tree.write("docs/benchmarks/index.md", "# What there is\n")
+    tree.problems()
 
 
 def check_history(tree, folder):

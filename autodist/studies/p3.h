@@ -46,7 +46,7 @@ sim::Simulation simulate_p3(const std::shared_ptr<const ir::Graph>& graph, const
 double p3_speedup(const std::shared_ptr<const ir::Graph>& graph, const P3Model& model,
                   const P3Setting& setting, P3Way against = P3Way::kPlain);
 
-// The whole study as a page (docs/studies/p3.md).
+// The whole study as a page (docs/benchmarks/p3.md).
 std::string p3_page();
 
 }  // namespace autodist::app

@@ -347,7 +347,7 @@ std::string chart_page(const ChartStudy& study) {
       "Throughput per GPU of five models under AutoDist's strategies and Horovod on T4 GPUs, four "
       "to a machine, 50 Gbit/s, read off the chart in AutoDist's documentation (2020, ±0.5 %), and "
       "what the simulator makes of the same jobs. `autodist bench chart -o "
-      "docs/studies/autodist.md` writes this page anew.\n\n"
+      "docs/benchmarks/published-chart.md` writes this page anew.\n\n"
       "**Given**: each system's rate on one GPU; batch 32 per GPU, BERT-large 8; the chart's chunk "
       "sizes; Horovod's fusion buffers of 64 MiB and cycles of 5 ms. **Fitted** on ResNet101 and "
       "VGG16 on 8 to 32 GPUs: NCCL's bandwidth ({:.2f} GB/s of a card's 6.25); that of a remote "

@@ -40,8 +40,8 @@ TEST(Chart, RatesFollowTheLinks) {
   EXPECT_THROW((void)predicted_rate("LeNet", "PS", 8, 57, costs), Error);
 }
 
-// With NCCL's bandwidth as docs/studies/autodist.md has it, on what it was fitted on: 51.8
-// and 26.2.
+// With NCCL's bandwidth as docs/benchmarks/published-chart.md has it, on what it was fitted on:
+// 51.8 and 26.2.
 TEST(Chart, AllReducesAreNearThePublishedRates) {
   ChartCosts costs;
   costs.nccl_bytes_per_s = 0.95e9;

@@ -1,6 +1,6 @@
 """What a page says of another page's figures.
 
-    … 1.25 times as fast ([the table](docs/studies/p3.md)).<!-- claims p3: 1.25 -->
+    … 1.25 times as fast ([the table](docs/benchmarks/p3.md)).<!-- claims p3: 1.25 -->
 
 Each value has to stand in the paragraph (or list item) that the comment is in, and among the figures.
 Some pages may only say what is marked so, and of figures that are not older than what they are of.

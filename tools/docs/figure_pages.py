@@ -17,25 +17,25 @@ FIGURES = (
             ("data/autosync", "autodist/search/learning", "autodist/app/data_sets.cc", *SIMULATOR)),
     Figures("search", "docs/benchmarks/search.md", DETERMINISTIC, ("autodist", "bench", "search"),
             (STUDIES + "strategies.cc", *SEARCH)),
-    Figures("p3", "docs/studies/p3.md", DETERMINISTIC, ("autodist", "bench", "p3"),
+    Figures("p3", "docs/benchmarks/p3.md", DETERMINISTIC, ("autodist", "bench", "p3"),
             (STUDIES + "p3.cc", "data/graphs", *SIMULATOR), whole=False),
-    Figures("chart", "docs/studies/autodist.md", DETERMINISTIC,
+    Figures("chart", "docs/benchmarks/published-chart.md", DETERMINISTIC,
             ("autodist", "bench", "chart", "--data", "data"),
             (STUDIES + "published_chart.cc", "data/autodist", "data/graphs", *SIMULATOR)),
-    Figures("descents", "docs/studies/traversal-order.md", DETERMINISTIC,
+    Figures("descents", "docs/benchmarks/traversal-order.md", DETERMINISTIC,
             ("tools/study-traversal-order", "descents"),
             ("tools/study-traversal-order", "autodist/search/placement"), whole=False),
     Figures("sweep", "docs/benchmarks/sweep.md", SAMPLED, ("autodist", "bench", "sweep"),
             (STUDIES + "sweep.cc", STUDIES + "strategies.cc", *SEARCH),
             sample=("autodist", "bench", "sweep", "--models", "ncf")),
-    Figures("policies", "docs/studies/traversal-order.md", MEASURED,
+    Figures("policies", "docs/benchmarks/traversal-order.md", MEASURED,
             ("tools/study-traversal-order", "policies"),
             ("tools/learned_placer", "autodist/search/placement"),
             whole=False),
     Figures("plans", "docs/benchmarks/plans.md", MEASURED, ("tools/bench-plans",),
             ("tools/bench-plans", "tools/hosts/cluster.py", "benchmarks/models.py",
              STUDIES + "torch/bench_plans.cc", "autodist/exec", "autodist/comm", *SEARCH)),
-    Figures("slow-links", "docs/studies/autosync.md", MEASURED, (),
+    Figures("slow-links", "docs/benchmarks/search-findings.md", MEASURED, (),
             (STUDIES + "torch/bench_plans.cc", "autodist/exec", "autodist/comm", *SEARCH),
             whole=False),
     Figures("predict", "docs/benchmarks/predict.md", MEASURED, ("autodist", "bench", "predict"),
@@ -63,7 +63,8 @@ FIGURES = (
     Figures("slice-costs", "docs/tuning.md", MEASURED, (), ENGINE, whole=False),
 )
 
-# Pages of figures alone: whatever lies here has to stand above.
-FOLDERS = ("docs/benchmarks", "docs/studies")
+# Pages of figures: whatever lies here has to stand above, but for the page that says what there is.
+FOLDERS = ("docs/benchmarks/",)
+INDEXES = ("docs/benchmarks/index.md",)
 # A decision keeps what was measured when it was made; formats have tables of field numbers.
 NO_FIGURES = ("docs/decisions/", "docs/formats/")

@@ -251,7 +251,7 @@ class Report:
         kinds = "".join(f"- **{kind}**: {what}.\n" for kind, what in KINDS.items())
         return f"""# Predictions and real runs
 
-Written by `autodist bench predict`. Each case is a job of this machine ([testbed](../testbed.md) for
+Written by `autodist bench predict`. Each case is a job of this machine ([testbed](index.md#the-testbed) for
 the hosts), its step the median of three blocks of {self.steps} steps, each the mean at the slowest
 rank. The simulator got the ops' times from `autodist capture` and the same builder. Cases were drawn
 with seed {self.seed}, and so was the half that a calibration per kind was fitted on; the other half

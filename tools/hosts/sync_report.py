@@ -157,7 +157,7 @@ def figures(results):
 
 HEADER = """# Synchronisation on shaped links
 
-Written by `tools/bench-sync`. Hosts are network namespaces on one machine ([testbed](../testbed.md)),
+Written by `tools/bench-sync`. Hosts are network namespaces on one machine ([testbed](index.md#the-testbed)),
 links are shaped in both directions; DDP is PyTorch's over Gloo, with the bucket size that was best at
 balance and glibc told to keep freed memory (*as installed*: without), on the same layers, first
 values and samples, and all systems end with the same parameters.

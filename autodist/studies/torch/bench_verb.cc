@@ -107,8 +107,8 @@ Action declare_bench(CLI::App& verb) {
   verb.add_option(
           "name", arguments->name,
           "capture, links (between the machines of a cluster), pipeline, plans, staleness, sync "
-          "(docs/testbed.md), sync-rank (a rank of it); and without libtorch, with a --help of "
-          "their own: sim, place, p3, chart, predict, search, sweep")
+          "(docs/benchmarks/index.md), sync-rank (a rank of it); and without libtorch, with a "
+          "--help of their own: sim, place, p3, chart, predict, search, sweep")
       ->required()
       ->check(CLI::IsMember(
           {"capture", "links", "pipeline", "plans", "staleness", "sync", "sync-rank"}));
