@@ -1,4 +1,5 @@
-// From what a link can do to how slices use it: docs/tuning.md has the measurement behind the rule.
+// From what a link can do to how slices use it: docs/several-machines.md has the measurement behind
+// the rule.
 
 #pragma once
 

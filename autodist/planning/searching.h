@@ -31,8 +31,9 @@ struct SearchRequest {
   std::optional<double> placing_share = {};
 };
 
-// `request` with its links, and with what follows from them: slices and windows (docs/tuning.md),
-// which are then not searched. Nor are all-reduces by a library, where what is sent is encrypted.
+// `request` with its links, and with what follows from them: slices and windows
+// (docs/several-machines.md), which are then not searched. Nor are all-reduces by a library, where
+// what is sent is encrypted.
 SearchRequest with_links(SearchRequest request, const cluster::Cluster& cluster);
 
 // What measurements add to the simulator.

@@ -60,7 +60,7 @@ FIGURES = (
              "--optimizer", "adam:lr=1e-3", "--builder", "AllReduce:compressor=…"),
             ("data/digits", "autodist/program/compression.cc", "autodist/exec/codec.cc",
              "autodist/exec/factors.cc", "autodist/exec/contributor.cc"), whole=False),
-    Figures("slice-costs", "docs/tuning.md", MEASURED, (), ENGINE, whole=False),
+    Figures("slice-costs", "docs/several-machines.md", MEASURED, (), ENGINE, whole=False),
 )
 
 # Pages of figures: whatever lies here has to stand above, but for the page that says what there is.
