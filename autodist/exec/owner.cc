@@ -179,6 +179,7 @@ CombinedSlice Owner::updated(Owned& slice) {
   combined.payload = result_of(slice);
   combined.rider = std::exchange(slice.rider, {});
   slice.row_sum = {};
+  slice.before_reload = {};
   next_step(slice);
   return combined;
 }
@@ -487,13 +488,16 @@ std::vector<program::SliceId> Owner::slices() const {
 
 comm::Payload Owner::parameters(program::SliceId id) {
   const Owned& slice = owned(id);
-  return lent(slice, slice.master);
+  return slice.before_reload.keep ? slice.before_reload : lent(slice, slice.master);
 }
 
 void Owner::reload(ir::VariableId variable, const std::byte* values) {
   for (Owned& slice : owned_) {
     for (const PieceLayout& piece : slice.pieces) {
       if (piece.variable != variable || !slice.master) continue;
+      if (!keeps_whole_copies(in_program(slice).exchange) && !slice.before_reload.keep) {
+        slice.before_reload = lent(slice, slice.master);
+      }
       make_master_writable(slice);
       pack(piece, size_of(in_program(slice).dtype), values, slice.master->data());
     }

@@ -85,7 +85,8 @@ class Owner {
   // only.
   [[nodiscard]] std::vector<program::SliceId> slices() const;
   [[nodiscard]] std::vector<UpdateState>& states(program::SliceId slice);
-  // The parameters as they are now, where the owner updates. By the merging thread.
+  // The parameters of the newest version, where the owner updates: a rank that has not begun the
+  // next step yet may ask when reload() has changed them here already. By the merging thread.
   [[nodiscard]] comm::Payload parameters(program::SliceId slice);
   // Takes a variable's values (dense, row-major) for the newest where the owner updates. By the
   // merging thread, while no contribution of the next step is complete.
@@ -137,6 +138,8 @@ class Owner {
     std::unique_ptr<BufferPool> buffers;
     std::shared_ptr<Buffer> master;    // parameters, where the owner updates
     std::shared_ptr<Buffer> averaged;  // the gradient, from merge to result
+    // The newest version as it was made, from reload() to the next update, where members ask for it.
+    comm::Payload before_reload;
     // Where every rank updates: what goes out in its place, and what that has lost so far.
     comm::Payload encoded;
     std::shared_ptr<std::byte> residual;

@@ -355,8 +355,15 @@ class Runner::Impl {
     }
   };
 
+  // Into this rank's copies of all variables that are asked for; each must have its newest version.
   void pull_rows() {
     if (pulled_rows_ == step_) return;
+    for (std::size_t i = 0; i < program_->variables.size(); ++i) {
+      const ir::VariableId variable(i);
+      if (keeps_whole_copies(program_->exchange(variable))) continue;
+      engine_.driver().await_settled(variable, step_);
+    }
+    rethrow_failure();
     engine_.gathering().pull_rows(step_);
     pulled_rows_ = step_;
     TensorWatch& watch = engine_.slices().variables.watch();
