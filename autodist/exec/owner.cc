@@ -495,7 +495,8 @@ void Owner::reload(ir::VariableId variable, const std::byte* values) {
   for (Owned& slice : owned_) {
     for (const PieceLayout& piece : slice.pieces) {
       if (piece.variable != variable || !slice.master) continue;
-      if (!keeps_whole_copies(in_program(slice).exchange) && !slice.before_reload.keep) {
+      const bool asked = !keeps_whole_copies(in_program(slice).exchange);
+      if (asked && job_.slice(slice.id).synchronous && !slice.before_reload.keep) {
         slice.before_reload = lent(slice, slice.master);
       }
       make_master_writable(slice);

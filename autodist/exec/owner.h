@@ -138,7 +138,8 @@ class Owner {
     std::unique_ptr<BufferPool> buffers;
     std::shared_ptr<Buffer> master;    // parameters, where the owner updates
     std::shared_ptr<Buffer> averaged;  // the gradient, from merge to result
-    // The newest version as it was made, from reload() to the next update, where members ask for it.
+    // The newest version as it was made, from reload() to the next update, where members ask for
+    // versions.
     comm::Payload before_reload;
     // Where every rank updates: what goes out in its place, and what that has lost so far.
     comm::Payload encoded;

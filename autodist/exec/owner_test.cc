@@ -51,6 +51,7 @@ class OwnerTest : public ::testing::Test {
     slice.dtype = DType::kFloat64;
     slice.members = {program::Rank(0), program::Rank(1), program::Rank(2)};
     slice.exchange.order = program::Versions{0, update_at};
+    std::get<program::Dense>(slice.exchange.payload).delivery = delivery_;
     if (!synchronous_) slice.exchange.order = program::Asynchronous{};
     program_.slices = {slice};
     program_.variables[0].slices = {program::SliceId(0)};
@@ -101,6 +102,7 @@ class OwnerTest : public ::testing::Test {
 
   ir::Reduction reduction_ = ir::Reduction::kMean;
   bool synchronous_ = true;
+  program::Delivery delivery_ = {};
   std::optional<ir::LossScaling> scaling_;
   Numbers initial_ = {10, 20, 30, 40, 50};
   program::Program program_;
@@ -212,6 +214,23 @@ TEST_F(OwnerTest, WhatIsStillReadIsNotWritten) {
   const auto* numbers = reinterpret_cast<const double*>(on_its_way.data);
   EXPECT_EQ(Numbers(numbers, numbers + kElements), before);
   EXPECT_NE(result_, before);
+}
+
+// A rank that has not come to the change asks for the version that it follows.
+TEST_F(OwnerTest, AChangeDoesNotReachWhoAsksForTheVersionBeforeIt) {
+  delivery_ = program::Delivery::kAsked;
+  make(program::UpdateAt::kOwner);
+  const auto parameters = [&] {
+    const comm::Payload payload = owner_->parameters(program::SliceId(0));
+    const auto* numbers = reinterpret_cast<const double*>(payload.data);
+    return Numbers(numbers, numbers + kElements);
+  };
+  const Numbers changed = {1, 2, 3, 4, 5};
+  owner_->reload(ir::VariableId(0), reinterpret_cast<const std::byte*>(changed.data()));
+  EXPECT_EQ(parameters(), initial_);
+  for (std::uint32_t rank : {0, 1, 2}) add(rank, 1, {1, 1, 1, 1, 1});
+  merge();
+  EXPECT_EQ(parameters(), (Numbers{0, 1, 2, 3, 4}));
 }
 
 TEST_F(OwnerTest, ASliceIsClippedByItsNorm) {

@@ -247,10 +247,10 @@ class Runner::Impl {
     }
 
     void operator()(const program::Fetch& fetch) {
-      // Of all of a variable once per step, whatever samples there are.
-      const bool whole = fetch.rows.empty();
       // What was changed since the step before is whole here, and the owner may not have it yet.
       if (rank.changed_.count(fetch.variable) != 0) return;
+      // Of all of a variable once per step, whatever samples there are.
+      const bool whole = fetch.rows.empty();
       if (whole ? rank.micro_batch_ > 0 : with_rows(0) == nullptr) return;
       std::vector<torch::Tensor> numbers;
       for (const ir::ValueId each : fetch.rows) {

@@ -19,7 +19,7 @@ constexpr Words kReturned{"rows returned",
 constexpr Words kGathered{"rows to every replica",
                           "Its gradient is sparse: every replica gets the rows that a batch "
                           "touched."};
-constexpr Words kAsked{"asked for", "Ranks ask its owner for it before a step's first use."};
+constexpr Words kAsked{"", "Ranks ask its owner for it before a step's first use."};
 constexpr Words kFactors{"as two factors",
                          "Its gradient is a product: two factors travel in its place."};
 constexpr Words kLibrary{"", "A library reduces it together with its group."};

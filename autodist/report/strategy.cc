@@ -30,9 +30,7 @@ std::string describe(const strategy::Synchronizer& synchronizer) {
   if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer)) {
     return "PS at " + ps->reduction_destination + (ps->sync ? "" : ", asynchronous") +
            (ps->staleness == 0 ? "" : fmt::format(", staleness {}", ps->staleness)) +
-           (ps->delivery == program::Delivery{} ? ""
-                                                : ", results " + name_of(ps->delivery) + " for") +
-           compressed;
+           (ps->delivery == program::Delivery{} ? "" : ", results asked for") + compressed;
   }
   if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&synchronizer)) {
     const bool at_owner = strategy::updates_at_owner(synchronizer);
