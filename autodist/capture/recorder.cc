@@ -3,8 +3,6 @@
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
-#include <torch/csrc/jit/passes/tensorexpr_fuser.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/library.h>
 
 #include <map>
@@ -15,6 +13,7 @@
 #include "autodist/capture/compact.h"
 #include "autodist/capture/gradients_aside.h"
 #include "autodist/capture/op_recorder.h"
+#include "autodist/capture/plain_executor.h"
 #include "autodist/capture/tensor_type.h"
 #include "autodist/capture/torch_version.h"
 #include "autodist/ir/history.h"
@@ -86,14 +85,8 @@ class Recorded {
       : state_(kRecorderKind, std::move(recorder)),
         node_callback_(
             at::addThreadLocalCallback(at::RecordFunctionCallback(enter_node, leave_node)
-                                           .scopes({at::RecordScope::BACKWARD_FUNCTION}))),
-        fuser_(torch::jit::tensorExprFuserEnabled()) {
-    torch::jit::setTensorExprFuserEnabled(false);
-  }
-  ~Recorded() {
-    torch::jit::setTensorExprFuserEnabled(fuser_);
-    at::removeCallback(node_callback_);
-  }
+                                           .scopes({at::RecordScope::BACKWARD_FUNCTION}))) {}
+  ~Recorded() { at::removeCallback(node_callback_); }
   Recorded(const Recorded&) = delete;
   Recorded& operator=(const Recorded&) = delete;
 
@@ -101,9 +94,7 @@ class Recorded {
   c10::DebugInfoGuard state_;
   c10::impl::IncludeDispatchKeyGuard key_{kCaptureKey};
   at::CallbackHandle node_callback_;
-  bool fuser_;
-  // The optimised executor differentiates scripted code by itself, above the dispatcher.
-  torch::jit::GraphOptimizerEnabledGuard plain_executor_{false};
+  PlainExecutor plain_executor_;
 };
 
 void declare_parameters(OpRecorder& ops, const TrainingStep& step) {

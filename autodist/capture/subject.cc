@@ -9,6 +9,7 @@
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
 #include "autodist/capture/gradients_aside.h"
+#include "autodist/capture/plain_executor.h"
 #include "autodist/capture/tensor_type.h"
 
 namespace autodist::capture {
@@ -186,6 +187,7 @@ Outcome Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t s
   seed(seed_of_run);
   Outcome outcome;
   const GradientsAside aside(step_.parameters);
+  const PlainExecutor plain_executor;
   if (training_) {
     const at::AutoGradMode gradients(true);
     const std::vector<at::Tensor> returned =
