@@ -33,15 +33,15 @@ JobPlace specification(std::size_t number) {
 }
 constexpr std::size_t kSpecifications = 10;
 
-struct Way {
+struct Strategy {
   std::string name;
   std::string builder;
   bool rounds = false;  // gradients travel as fp16
   bool stale = false;
 };
 
-const std::vector<Way>& ways() {
-  static const std::vector<Way> all{
+const std::vector<Strategy>& strategies() {
+  static const std::vector<Strategy> all{
       {"PS", "PS"},
       {"PartitionedPS", "PartitionedPS:local_proxy_variable=true"},
       {"AllReduce", "AllReduce"},
@@ -113,7 +113,7 @@ void expect_near(const Trained& ours, const PlainResult& plain, bool rounds) {
 
 struct Trial {
   std::size_t subject = 0;
-  std::size_t way = 0;
+  std::size_t strategy = 0;
   std::size_t specification = 0;
 };
 
@@ -121,36 +121,38 @@ class AutoDistCases : public testing::TestWithParam<Trial> {};
 
 TEST_P(AutoDistCases, EqualPlainLibtorch) {
   const AutoDistCase& subject = autodist_cases()[GetParam().subject];
-  const Way& way = ways()[GetParam().way];
+  const Strategy& strategy = strategies()[GetParam().strategy];
   const JobPlace place = specification(GetParam().specification);
   const Places ranks = cluster::ranks_of(place.cluster, true);
-  if (!way.stale) {
-    const Trained ours = train(subject, way.builder, place, subject.steps);
+  if (!strategy.stale) {
+    const Trained ours = train(subject, strategy.builder, place, subject.steps);
     const PlainResult plain = train_whole(subject, ranks, subject.steps);
-    expect_near(ours, plain, way.rounds);
-    if (way.rounds && ranks.size() > 1) {
+    expect_near(ours, plain, strategy.rounds);
+    if (strategy.rounds && ranks.size() > 1) {
       EXPECT_GT(distance(ours.parameters, plain.after), 1e-12) << "nothing was rounded";
     }
     return;
   }
   // The first step has nothing older to read; of the others only the direction is certain.
-  expect_near(train(subject, way.builder, place, 1), train_whole(subject, ranks, 1), false);
+  expect_near(train(subject, strategy.builder, place, 1), train_whole(subject, ranks, 1), false);
   const PlainResult plain = train_whole(subject, ranks, subject.steps);
-  EXPECT_LE(distance(train(subject, way.builder, place, subject.steps).parameters, plain.after),
-            kStale * distance(plain.after, plain.before));
+  EXPECT_LE(
+      distance(train(subject, strategy.builder, place, subject.steps).parameters, plain.after),
+      kStale * distance(plain.after, plain.before));
 }
 
-// Every (case, way), (case, specification) and (way, specification) stands in one of these.
+// Every (case, strategy), (case, specification) and (strategy, specification) stands in one of
+// these.
 bool is_covering(const Trial& run) {
-  return run.subject == (run.way + run.specification) % autodist_cases().size();
+  return run.subject == (run.strategy + run.specification) % autodist_cases().size();
 }
 
 std::vector<Trial> runs(bool covering) {
   std::vector<Trial> all;
   for (std::size_t subject = 0; subject < autodist_cases().size(); ++subject) {
-    for (std::size_t way = 0; way < ways().size(); ++way) {
+    for (std::size_t strategy = 0; strategy < strategies().size(); ++strategy) {
       for (std::size_t number = 0; number < kSpecifications; ++number) {
-        const Trial run{subject, way, number};
+        const Trial run{subject, strategy, number};
         if (is_covering(run) == covering) all.push_back(run);
       }
     }
@@ -159,25 +161,25 @@ std::vector<Trial> runs(bool covering) {
 }
 
 std::string name_of(const testing::TestParamInfo<Trial>& info) {
-  return autodist_cases()[info.param.subject].name + "_" + ways()[info.param.way].name + "_" +
-         fmt::format("r{}", info.param.specification);
+  return autodist_cases()[info.param.subject].name + "_" + strategies()[info.param.strategy].name +
+         "_" + fmt::format("r{}", info.param.specification);
 }
 
 INSTANTIATE_TEST_SUITE_P(Covering, AutoDistCases, testing::ValuesIn(runs(true)), name_of);
 INSTANTIATE_TEST_SUITE_P(Slow, AutoDistCases, testing::ValuesIn(runs(false)), name_of);
 
 TEST(CoveringRuns, HoldEveryPair) {
-  std::set<std::pair<std::size_t, std::size_t>> subject_way;
+  std::set<std::pair<std::size_t, std::size_t>> subject_strategy;
   std::set<std::pair<std::size_t, std::size_t>> subject_place;
-  std::set<std::pair<std::size_t, std::size_t>> way_place;
+  std::set<std::pair<std::size_t, std::size_t>> strategy_place;
   for (const Trial& run : runs(true)) {
-    subject_way.emplace(run.subject, run.way);
+    subject_strategy.emplace(run.subject, run.strategy);
     subject_place.emplace(run.subject, run.specification);
-    way_place.emplace(run.way, run.specification);
+    strategy_place.emplace(run.strategy, run.specification);
   }
-  EXPECT_EQ(subject_way.size(), autodist_cases().size() * ways().size());
+  EXPECT_EQ(subject_strategy.size(), autodist_cases().size() * strategies().size());
   EXPECT_EQ(subject_place.size(), autodist_cases().size() * kSpecifications);
-  EXPECT_EQ(way_place.size(), ways().size() * kSpecifications);
+  EXPECT_EQ(strategy_place.size(), strategies().size() * kSpecifications);
 }
 
 // --- c0, AutoDist's one numeric test

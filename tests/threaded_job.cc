@@ -61,7 +61,7 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         runner_options.wait_limit = Seconds{60};
         exec::Runner runner(program, program::Rank(r), bindings,
                             {transport.get(), collectives.get(), &clock}, runner_options);
-        app::ShapeCache shapes(ranks_steps[r], true, captured.tensors, program, program::Rank(r),
+        job::ShapeCache shapes(ranks_steps[r], true, captured.tensors, program, program::Rank(r),
                                kSeed);
         for (int step = 0; step < steps; ++step) {
           const Batch own = rows(step, r);

@@ -33,14 +33,15 @@ struct CellStats {
   double ratio = 0;      // median of measured over simulated
 };
 
-double spread_of(const Runtimes& runtimes) {
+double spread_of(const planning::Runtimes& runtimes) {
   std::vector<double> steps;
   for (const Seconds step : runtimes.steps) steps.push_back(step.value);
   const double middle = quantile(steps, 0.5);
   return middle > 0 ? (quantile(steps, 0.75) - quantile(steps, 0.25)) / middle : 0;
 }
 
-std::vector<CellStats> stats_of(const std::vector<DataCell>& cells, const MeasuredPlans& plans) {
+std::vector<CellStats> stats_of(const std::vector<planning::DataCell>& cells,
+                                const planning::MeasuredPlans& plans) {
   std::vector<CellStats> all;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     CellStats stats;
@@ -50,7 +51,7 @@ std::vector<CellStats> stats_of(const std::vector<DataCell>& cells, const Measur
     stats.ranks = cluster::ranks_of(cells[i].machines).size();
     std::vector<double> steps;
     std::vector<double> spreads;
-    for (const DataPoint& point : cells[i].points) {
+    for (const planning::DataPoint& point : cells[i].points) {
       steps.push_back(point.step().value);
       spreads.push_back(spread_of(point.runtimes));
     }
@@ -82,7 +83,8 @@ std::string line_of(const search::EvaluationRow& row, const search::RankerResult
 
 }  // namespace
 
-std::string stats_table(const std::vector<DataCell>& cells, const MeasuredPlans& plans) {
+std::string stats_table(const std::vector<planning::DataCell>& cells,
+                        const planning::MeasuredPlans& plans) {
   std::string text = fmt::format(
       "{:<20} {:<24} {:>6} {:>5} {:>10} {:>10} {:>10} {:>7} {:>9} {:>9}\n", "model", "cluster",
       "points", "ranks", "fastest", "median", "slowest", "spread", "simulator", "measured");
@@ -99,7 +101,8 @@ std::string stats_table(const std::vector<DataCell>& cells, const MeasuredPlans&
   return text + fmt::format("{} points in {} cells\n", points, cells.size());
 }
 
-std::string stats_json(const std::vector<DataCell>& cells, const MeasuredPlans& plans) {
+std::string stats_json(const std::vector<planning::DataCell>& cells,
+                       const planning::MeasuredPlans& plans) {
   Json json = Json::array();
   for (const CellStats& stats : stats_of(cells, plans)) {
     json.push_back({{"model", stats.model},
@@ -142,7 +145,7 @@ std::string evaluation_json(const std::vector<search::EvaluationRow>& rows) {
 }
 
 std::string evaluation_page(const std::vector<search::EvaluationRow>& rows,
-                            const MeasuredPlans& plans) {
+                            const planning::MeasuredPlans& plans) {
   std::string text = fmt::format(
       "# Rankers of plans\n\nMade by `autodist dataset eval`, on {} plans of {} models and "
       "clusters.\n\n"
@@ -173,18 +176,19 @@ std::size_t generate_simulated(const std::string& folder, const Generation& gene
                                const std::function<void(const std::string&)>& done) {
   std::vector<std::string> files = generation.clusters;
   if (files.empty()) {
-    files = {shipped_clusters() + "/autosync-a.yml", shipped_clusters() + "/autosync-b.yml"};
+    files = {planning::shipped_clusters() + "/autosync-a.yml",
+             planning::shipped_clusters() + "/autosync-b.yml"};
   }
   std::size_t written = 0;
   for (const std::string& model : generation.models) {
-    const auto graph = std::make_shared<const ir::Graph>(load_graph(model));
+    const auto graph = std::make_shared<const ir::Graph>(planning::load_graph(model));
     for (const std::string& file : files) {
-      DataCell cell;
+      planning::DataCell cell;
       cell.model = graph->name;
       cell.cluster = "simulated-" + std::filesystem::path(file).stem().string();
       cell.graph = graph;
       cell.machines = cluster::read_cluster(file);
-      write_cell(folder, cell);
+      planning::write_cell(folder, cell);
       std::size_t number = 0;
       for (search::Proposal& each :
            search::propose(graph, cell.machines, {}, generation.points, generation.seed)) {
@@ -196,7 +200,7 @@ std::size_t generate_simulated(const std::string& folder, const Generation& gene
         const sim::Simulation simulation =
             sim::simulate(program, cell.machines, sim::cost_model(program, cell.machines));
         each.strategy.id = fmt::format("s{}-{:05}", generation.seed, number++);
-        write_point(folder, cell, each.strategy, {simulation.step, {}});
+        planning::write_point(folder, cell, each.strategy, {simulation.step, {}});
         ++written;
       }
       done(fmt::format("{} on {}: {} plans", cell.model, cell.cluster, number));

@@ -16,14 +16,16 @@ namespace autodist::app {
 
 // Per model and cluster: points, ranks, the fastest and the median plan, how much the repeats of
 // one plan's steps spread, and how the simulator does there.
-std::string stats_table(const std::vector<DataCell>& cells, const MeasuredPlans& plans);
-std::string stats_json(const std::vector<DataCell>& cells, const MeasuredPlans& plans);
+std::string stats_table(const std::vector<planning::DataCell>& cells,
+                        const planning::MeasuredPlans& plans);
+std::string stats_json(const std::vector<planning::DataCell>& cells,
+                       const planning::MeasuredPlans& plans);
 
 std::string evaluation_table(const std::vector<search::EvaluationRow>& rows);
 std::string evaluation_json(const std::vector<search::EvaluationRow>& rows);
 // The same as a page, with what the columns are.
 std::string evaluation_page(const std::vector<search::EvaluationRow>& rows,
-                            const MeasuredPlans& plans);
+                            const planning::MeasuredPlans& plans);
 
 struct Generation {
   std::vector<std::string> models{"vgg16", "bert-large", "ncf"};

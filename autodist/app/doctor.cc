@@ -189,8 +189,8 @@ std::vector<NodeFacts> node_facts(const cluster::Cluster& cluster) {
   for (const cluster::Node& node : cluster.nodes) {
     NodeFacts facts{node.address, "", false};
     try {
-      facts.resolved = resolved(node.address);
-      facts.is_here = is_this_machine(node.address);
+      facts.resolved = job::resolved(node.address);
+      facts.is_here = job::is_this_machine(node.address);
     } catch (const Error&) {
       // A name that nobody knows is a finding.
     }
@@ -231,7 +231,7 @@ std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks) {
                                kBlasKernels, machine.better_kernels)});
   }
   all.push_back(threads_finding(machine, ranks));
-  const std::uint64_t files = open_files_for(static_cast<std::uint32_t>(ranks));
+  const std::uint64_t files = job::open_files_for(static_cast<std::uint32_t>(ranks));
   check(machine.open_files >= files,
         {"open files", Health::kBad, fmt::format("limit {}", machine.open_files),
          fmt::format("ulimit -Hn {}", std::max<std::uint64_t>(files, 4096))},

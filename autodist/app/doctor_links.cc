@@ -70,7 +70,7 @@ std::vector<MeasuredLink> measure_links(const std::string& torch_program,
   if (torch_program.empty()) {
     fail(ErrorCode::kEnvironment, "no autodist-torch beside this program to measure them with");
   }
-  const Finished measured = run_to_end(
+  const job::Finished measured = job::run_to_end(
       {torch_program, "bench", "links", "--cluster", cluster_file, "--encrypt", "auto", "--json"});
   if (measured.exit_code != 0) {
     fail(ErrorCode::kEnvironment, "no rank on every machine of '{}' to measure with", cluster_file);

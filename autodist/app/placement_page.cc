@@ -16,7 +16,8 @@ namespace placement = search::placement;
 
 class PlacementTrace {
  public:
-  PlacementTrace(const placement::TaskGraph& graph, const std::vector<NamedDevice>& devices,
+  PlacementTrace(const placement::TaskGraph& graph,
+                 const std::vector<planning::NamedDevice>& devices,
                  const placement::PlaceRequest& request, const placement::PlaceResult& result)
       : graph_(graph),
         devices_(devices),
@@ -106,7 +107,7 @@ class PlacementTrace {
   }
 
   const placement::TaskGraph& graph_;
-  const std::vector<NamedDevice>& devices_;
+  const std::vector<planning::NamedDevice>& devices_;
   const placement::PlaceRequest& request_;
   const placement::PlaceResult& result_;
   double unit_;  // seconds
@@ -136,7 +137,7 @@ Bytes bytes_of(double bytes) {
 }
 
 report::PagePlacement section_of(const placement::TaskGraph& graph,
-                                 const std::vector<NamedDevice>& devices,
+                                 const std::vector<planning::NamedDevice>& devices,
                                  const placement::PlaceRequest& request,
                                  const placement::PlaceResult& result) {
   const double unit = graph.microseconds_per_unit * 1e-6;
@@ -162,7 +163,7 @@ report::PagePlacement section_of(const placement::TaskGraph& graph,
 }  // namespace
 
 report::PageInputs placement_page(const placement::TaskGraph& graph,
-                                  const std::vector<NamedDevice>& devices,
+                                  const std::vector<planning::NamedDevice>& devices,
                                   const placement::PlaceRequest& request,
                                   const placement::PlaceResult& result) {
   report::PageInputs page;
@@ -174,7 +175,7 @@ report::PageInputs placement_page(const placement::TaskGraph& graph,
   trace.chrome_json =
       program::to_chrome_json(PlacementTrace(graph, devices, request, result).trace());
   trace.predicted = true;
-  for (const NamedDevice& device : devices) trace.places.push_back(device.name);
+  for (const planning::NamedDevice& device : devices) trace.places.push_back(device.name);
   page.traces.push_back(std::move(trace));
   if (request.objective == placement::Objective::kProcessors) {
     page.remarks.emplace_back("The graph's unit of time is shown as 1 µs.");

@@ -14,7 +14,7 @@ namespace autodist::app {
 // throughput, or as tasks without communication, has none: there each device's tasks stand one
 // after the other. REQUIRES: a placement was found, for this request.
 report::PageInputs placement_page(const search::placement::TaskGraph& graph,
-                                  const std::vector<NamedDevice>& devices,
+                                  const std::vector<planning::NamedDevice>& devices,
                                   const search::placement::PlaceRequest& request,
                                   const search::placement::PlaceResult& result);
 

@@ -71,7 +71,7 @@ class Gatherer {
   }
 
   void take(const std::string& what) {
-    if (!std::filesystem::exists(what)) return take_graph(load_graph(what), what);
+    if (!std::filesystem::exists(what)) return take_graph(planning::load_graph(what), what);
     std::string bytes = read_file(what, kLargestTrace);
     switch (input_of(bytes)) {
       case Input::kTrace:
@@ -95,7 +95,7 @@ class Gatherer {
     switch (kind_of(bytes, what)) {
       case FileKind::kGraph:
       case FileKind::kGraphItem:
-        return take_graph(parse_graph(bytes, what), what);
+        return take_graph(planning::parse_graph(bytes, what), what);
       case FileKind::kStrategy:
         once(page_.strategy.has_value(), what, "strategy");
         page_.strategy = strategy::parse_strategy(bytes, what, &warnings_);
@@ -124,26 +124,27 @@ class Gatherer {
     if (page_.graph == nullptr || !cluster_) return;
     if (!page_.strategy) {
       if (request_.builder.empty()) return;
-      StrategyRequest request{request_.builder, "", {}};
+      planning::StrategyRequest request{request_.builder, "", {}};
       request.calibration = sim::read_calibration(request_.cluster);
-      page_.strategy = choose_strategy(request, *page_.graph, *cluster_, warnings_);
-      page_.chosen_by = source_of(request);
+      page_.strategy = planning::choose_strategy(request, *page_.graph, *cluster_, warnings_);
+      page_.chosen_by = planning::source_of(request);
     } else {
       strategy::check(*page_.strategy, *page_.graph, *cluster_, page_.chosen_by);
     }
     passes::Options options;
     options.cpu_only = request_.cpu_only;
-    tune_to(declared_links(*cluster_), options);
+    planning::tune_to(planning::declared_links(*cluster_), options);
     const program::Program program =
         passes::rewrite(page_.graph, *page_.strategy, *cluster_, options, page_.chosen_by);
-    PlanPageRequest how;
+    planning::PlanPageRequest how;
     how.chosen_by = page_.chosen_by;
     how.how.passes = options;
     how.how.calibration = sim::read_calibration(request_.cluster);
-    how.how.options.budget = {kReportBudget, 0};
+    how.how.options.budget = {planning::kReportBudget, 0};
     how.timeline = request_.predicted.empty();
     const std::optional<report::PagePrediction> given = std::move(page_.prediction);
-    add_plan(page_, page_.graph, *cluster_, strategy::Strategy(*page_.strategy), program, how);
+    planning::add_plan(page_, page_.graph, *cluster_, strategy::Strategy(*page_.strategy), program,
+                       how);
     if (given) page_.prediction = given;
   }
 

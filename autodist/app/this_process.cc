@@ -11,7 +11,7 @@ namespace autodist::app {
 namespace {
 
 // Every rank's lines, whole, on standard error.
-StartedRanks::Output prefixed_lines() {
+job::StartedRanks::Output prefixed_lines() {
   auto mutex = std::make_shared<std::mutex>();
   return [mutex](std::uint32_t rank, const std::string& line) {
     const std::lock_guard<std::mutex> lock(*mutex);
@@ -37,6 +37,6 @@ std::vector<std::string> process_variables() {
 
 void say_line(const std::string& line) { std::cerr << "autodist: " + line + "\n"; }
 
-ProcessContext this_process() { return {process_variables(), say_line, prefixed_lines()}; }
+job::ProcessContext this_process() { return {process_variables(), say_line, prefixed_lines()}; }
 
 }  // namespace autodist::app

@@ -20,6 +20,6 @@ void say_line(const std::string& line);
 
 // What the process is now. It speaks on standard error; lines of other ranks are prefixed with
 // "[rank N]".
-ProcessContext this_process();
+job::ProcessContext this_process();
 
 }  // namespace autodist::app

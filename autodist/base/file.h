@@ -67,7 +67,7 @@ class OutputFile {
   int error_ = 0;
 };
 
-void write_file_atomically(const std::string& path, std::string_view bytes);  // all of the above
+void write_file_atomically(const std::string& path, std::string_view bytes);
 
 // A log that grows by whole records: one that does not fit is taken back, and the next is tried
 // again.

@@ -63,7 +63,7 @@ struct TrainingStep {
   // sentence for messages; empty: nothing that it knows of.
   std::function<std::string()> host_changes = nullptr;
 
-  // Keeps the model alive as long as the functions above.
+  // Keeps the model alive as long as the functions of this struct.
   std::shared_ptr<void> owner;
 };
 

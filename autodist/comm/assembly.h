@@ -29,7 +29,7 @@ class Assembly {
   struct Taken {
     bool first = false;            // this piece was not there yet
     std::optional<Payload> whole;  // once the last one is
-    std::string rider;             // likewise; the first piece brought it
+    std::string rider;             // with the last piece; the first one brought it
   };
   // The bytes are copied. Throws Error(kPeersLost) for a piece that does not fit to the others.
   // REQUIRES: header.pieces > 1.

@@ -21,8 +21,8 @@
 #include "autodist/base/mutex.h"
 #include "autodist/comm/admission.h"
 #include "autodist/comm/assembly.h"
+#include "autodist/comm/failure_detector.h"
 #include "autodist/comm/outbox.h"
-#include "autodist/comm/pulse.h"
 
 namespace autodist::comm {
 namespace {
@@ -120,7 +120,7 @@ class Exchange::Impl {
   Seconds next_heartbeat_;
 
   // Used by the receiving thread alone.
-  Pulse pulse_;
+  FailureDetector failures_;
   std::vector<std::map<FrameKind, Admission>> admissions_;  // by peer and kind
   Assembly assembly_;
   std::vector<Frame> for_later_readers_;
@@ -143,8 +143,8 @@ Exchange::Impl::Impl(Transport& transport, const Clock& clock, ExchangeOptions o
       positions_(transport.size()),
       peer_said_goodbye_(transport.size(), false),
       next_heartbeat_(clock.now()),
-      pulse_(transport.self(), transport.size(), options.silence_limit, options.first_contact,
-             clock.now(), options.name),
+      failures_(transport.self(), transport.size(), options.silence_limit, options.first_contact,
+                clock.now(), options.name),
       admissions_(transport.size()),
       assembly_(options.piece) {
   AD_CHECK(options.heartbeat > Seconds{0} && options.missed_heartbeats > 0) << "no pulse";
@@ -394,7 +394,7 @@ void Exchange::Impl::receive_loop() {
       }
       const Seconds now = clock_.now();
       // A handler that took long, or a process that was suspended.
-      if (now - before > options_.heartbeat) pulse_.deaf_until(now);
+      if (now - before > options_.heartbeat) failures_.deaf_until(now);
       before = now;
       if (frame) take(std::move(*frame), now);
       check_pulse(now);
@@ -411,9 +411,9 @@ void Exchange::Impl::take(Frame frame, Seconds now) {
   const bool ours = header.generation == options_.generation;
   const bool is_life =
       header.kind == FrameKind::kAlive || (header.kind == FrameKind::kHeartbeat && !ours);
-  if (is_life) return pulse_.heard(header, now);
+  if (is_life) return failures_.heard(header, now);
   if (header.kind == FrameKind::kControl || header.generation > options_.generation) {
-    pulse_.heard(header, now);
+    failures_.heard(header, now);
     for_later_readers_.push_back(std::move(frame));
     return;
   }
@@ -422,7 +422,7 @@ void Exchange::Impl::take(Frame frame, Seconds now) {
     ++counters_.frames_refused;
     return;
   }
-  pulse_.heard(header, now);
+  failures_.heard(header, now);
   if (header.kind == FrameKind::kHeartbeat) {
     const MutexLock lock(mutex_);
     positions_[header.from] = Position{header.step, header.id};
@@ -507,13 +507,13 @@ void Exchange::Impl::take_goodbye(const Frame& frame) {
 
 void Exchange::Impl::say_news(Seconds now) {
   const Seconds noticed = options_.heartbeat * options_.missed_heartbeats;
-  while (const auto news = pulse_.news(noticed, now)) {
+  while (const auto news = failures_.news(noticed, now)) {
     if (!options_.say) continue;
     const std::string who = transport_.describe(news->rank);
     options_.say(news->back
                      ? fmt::format("{} is heard again, after {}", who, to_string(news->silent))
                      : fmt::format("{} is {}; waiting for it until {}", who,
-                                   pulse_.account(news->rank, now),
+                                   failures_.account(news->rank, now),
                                    to_string(options_.silence_limit)));
   }
 }
@@ -521,17 +521,17 @@ void Exchange::Impl::say_news(Seconds now) {
 void Exchange::Impl::check_pulse(Seconds now) {
   say_news(now);
   const std::optional<RankNumber> gone = transport_.gone();
-  const std::optional<RankNumber> lost = gone ? gone : pulse_.lost(now);
+  const std::optional<RankNumber> lost = gone ? gone : failures_.lost(now);
   if (!lost) return;
   {
     const MutexLock lock(mutex_);
     // When both have said goodbye, the peer may be gone while we wait for others.
     if (said_goodbye_ && peer_said_goodbye_[*lost]) {
-      pulse_.excuse(*lost);
+      failures_.excuse(*lost);
       return;
     }
   }
-  const std::string account = pulse_.account(*lost, now);
+  const std::string account = failures_.account(*lost, now);
   if (gone) {
     fail(ErrorCode::kPeersLost,
          "{} is lost: its connection ended and nobody listens there any more; {}",

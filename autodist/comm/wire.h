@@ -41,7 +41,7 @@ std::variant<FrameHeader, Malformed> decode(const void* bytes, std::size_t size,
                                             std::size_t payload_size);
 // Of a header that decode() accepted.
 PayloadPlace place_of(const void* bytes);
-// Likewise, of all its `size` bytes.
+// The rider in all `size` bytes of a header that decode() accepted.
 std::string rider_of(const void* bytes, std::size_t size);
 
 }  // namespace autodist::comm

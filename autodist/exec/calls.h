@@ -216,7 +216,7 @@ class Calls {
   std::map<std::uint64_t, Wish> wishes_ AD_GUARDED_BY(signal_);  // by the step
   std::vector<std::uint64_t> unsent_ AD_GUARDED_BY(signal_);     // wishes that this rank has passed
   std::map<std::uint64_t, std::map<std::uint32_t, Answer>> answers_
-      AD_GUARDED_BY(signal_);                             // likewise, at the chief
+      AD_GUARDED_BY(signal_);                             // by the step, at the chief
   std::uint64_t saved_until_ AD_GUARDED_BY(signal_) = 0;  // 1 + the last save()'s step
   std::vector<DueSave> due_ AD_GUARDED_BY(signal_);
 };

@@ -65,7 +65,8 @@ TEST(CheckpointFolder, WhatCannotBeWrittenToIsRefused) {
       FAIL() << path;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
-      EXPECT_EQ(std::string(error.what()).find("--save " + path + ": the folder cannot be made"), 0U)
+      EXPECT_EQ(std::string(error.what()).find("--save " + path + ": the folder cannot be made"),
+                0U)
           << error.what();
     }
   }

@@ -127,7 +127,7 @@ void SliceDriver::merge(const protocol::Merge& effect) {
   if (trace_.enabled()) {
     trace_.add(program::Activity::kMerge, program::StreamKind::kTransfer, step, name_of(slice),
                program::bytes_of(program_.slice(slice)), start,
-               program::SliceWay{slice, self_, false});
+               program::SliceHop{slice, self_, false});
   }
   put_own_parts(slice, step, /*lamb=*/false, bytes.sums);
   tell(protocol::Merged{slice}, bytes);

@@ -26,20 +26,20 @@ Engine::Engine(const program::Program& program, program::Rank self,
                const capture::Bindings& bindings, const RunnerConnections& connections,
                const RunnerOptions& options, TraceRecorder& trace)
     : program_(program),
-      link_(program, self, options, signal_, trace),
+      rank_{program, self, options, signal_, trace},
+      link_(rank_),
       calls_(program, self, options.first_step, options.wait_limit, signal_, call_peers(options)),
-      notes_(program, self, signal_, calls_, poster()),
-      slices_(program, self, bindings, options, signal_),
-      news_(program, self, slices_.variables, notes_, link_, options.wait_limit, signal_),
+      small_collectives_(program, self, signal_, calls_, poster()),
+      slices_(rank_, bindings),
+      news_(rank_, slices_.variables, small_collectives_, link_),
       jobs_([this](const std::exception_ptr& reason) { abort(reason); }),
-      driver_(program, self, options.first_step, options.wait_limit, slices_, news_, link_, jobs_,
-              signal_, trace),
-      whole_(program, connections, options, slices_, news_, driver_, signal_, trace),
-      gathering_(program, self, options, bindings.buffers, slices_, whole_.all_reduces(), notes_,
-                 link_, jobs_, signal_) {
+      driver_(rank_, slices_, news_, link_, jobs_),
+      whole_(rank_, connections.collectives, slices_, news_, driver_),
+      gathering_(rank_, bindings.buffers, slices_, whole_.all_reduces(), small_collectives_, link_,
+                 jobs_) {
   if (program.is_placed()) {
     stages_.emplace(program, self, options.wait_limit, signal_,
-                    [this](program::Rank to, program::TransferId id, std::uint64_t step,
+                    [this](program::Rank to, program::StageTransferId id, std::uint64_t step,
                            const comm::Payload& payload) {
                       link_.post(to, {Topic::kTransfer, id}, step, payload);
                     });
@@ -54,7 +54,7 @@ Engine::~Engine() {
   link_.stop();
 }
 
-Notes::Post Engine::poster() {
+SmallCollectives::Post Engine::poster() {
   return [this](std::uint32_t to, Subject subject, std::uint64_t step, const std::string& note) {
     link_.post_note(program::Rank(to), subject, step, note);
   };
@@ -78,10 +78,10 @@ void Engine::take(const comm::Frame& frame) {
   if (topic == Topic::kStepSums) {
     return news_.take_note(program::Rank(frame.header.from), step, frame.payload.to_string());
   }
-  if (topic != Topic::kTransfer) return notes_.take(frame);
+  if (topic != Topic::kTransfer) return small_collectives_.take(frame);
   AD_CHECK(stages_ && frame.header.id < program_.transfers.size())
       << "transfer " << frame.header.id;
-  stages_->take(program::TransferId(frame.header.id), step, frame.payload);
+  stages_->take(program::StageTransferId(frame.header.id), step, frame.payload);
 }
 
 void Engine::abort(const std::exception_ptr& reason) {
@@ -97,7 +97,7 @@ void Engine::leave(const std::string& reason) {
 
 void Engine::finish(std::uint64_t step) {
   if (program_.ranks.size() == 1) return;
-  notes_.leave(step);
+  small_collectives_.leave(step);
   link_.finish();
 }
 

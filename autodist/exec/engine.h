@@ -14,14 +14,14 @@
 #include "autodist/exec/gathering.h"
 #include "autodist/exec/job_queue.h"
 #include "autodist/exec/link.h"
-#include "autodist/exec/notes.h"
+#include "autodist/exec/rank_context.h"
 #include "autodist/exec/rank_slices.h"
-#include "autodist/exec/runner.h"
+#include "autodist/exec/runner_options.h"
 #include "autodist/exec/signal.h"
 #include "autodist/exec/slice_driver.h"
+#include "autodist/exec/small_collectives.h"
 #include "autodist/exec/stage_link.h"
 #include "autodist/exec/step_news.h"
-#include "autodist/exec/trace_recorder.h"
 #include "autodist/exec/whole_gradients.h"
 #include "autodist/program/program.h"
 
@@ -40,7 +40,7 @@ class Engine {
   [[nodiscard]] Signal& signal() { return signal_; }
   [[nodiscard]] Link& link() { return link_; }
   [[nodiscard]] Calls& calls() { return calls_; }
-  [[nodiscard]] Notes& notes() { return notes_; }
+  [[nodiscard]] SmallCollectives& small_collectives() { return small_collectives_; }
   [[nodiscard]] RankSlices& slices() { return slices_; }
   [[nodiscard]] StepNews& news() { return news_; }
   [[nodiscard]] SliceDriver& driver() { return driver_; }
@@ -59,15 +59,16 @@ class Engine {
   void finish(std::uint64_t step);
 
  private:
-  [[nodiscard]] Notes::Post poster();
+  [[nodiscard]] SmallCollectives::Post poster();
   [[nodiscard]] CallPeers call_peers(const RunnerOptions& options);
   void take(const comm::Frame& frame);
 
   const program::Program& program_;
   Signal signal_;
+  const RankContext rank_;
   Link link_;
   Calls calls_;
-  Notes notes_;
+  SmallCollectives small_collectives_;
   RankSlices slices_;
   StepNews news_;
   JobQueue jobs_;

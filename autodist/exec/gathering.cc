@@ -78,7 +78,7 @@ std::byte* data_of(const torch::Tensor& tensor) {
 
 using Tensors = std::map<std::string, torch::Tensor>;
 
-constexpr program::Rank kChiefRank(0);
+constexpr program::Rank kChiefRank(kChief);
 
 std::vector<NamedTensor> named(const Tensors& tensors) {
   std::vector<NamedTensor> list;
@@ -129,20 +129,19 @@ void take_state(const ir::Graph& graph, const PieceLayout& piece, const Tensors&
 
 }  // namespace
 
-Gathering::Gathering(const program::Program& program, program::Rank self,
-                     const RunnerOptions& options, std::vector<torch::Tensor> buffers,
-                     RankSlices& slices, std::vector<LibraryAllReduce>& all_reduces, Notes& notes,
-                     Link& link, JobQueue& jobs, Signal& signal)
-    : program_(program),
-      self_(self),
-      options_(options),
+Gathering::Gathering(const RankContext& rank, std::vector<torch::Tensor> buffers,
+                     RankSlices& slices, std::vector<LibraryAllReduce>& all_reduces,
+                     SmallCollectives& small_collectives, Link& link, JobQueue& jobs)
+    : program_(rank.program),
+      self_(rank.self),
+      options_(rank.options),
       buffers_(std::move(buffers)),
       slices_(slices),
       all_reduces_(all_reduces),
-      notes_(notes),
+      small_collectives_(small_collectives),
       link_(link),
       jobs_(jobs),
-      signal_(signal) {}
+      signal_(rank.signal) {}
 
 bool Gathering::takes(Topic topic) {
   switch (topic) {
@@ -309,10 +308,10 @@ void Gathering::load_state(const std::vector<NamedTensor>& state) {
 // Whoever has met the others knows that all their contributions were answered, and so applied; and
 // until all part nobody contributes again.
 void Gathering::pull(std::uint64_t step) {
-  notes_.meet(Topic::kMet, step);
+  small_collectives_.meet(Topic::kMet, step);
   pull_parameters(Topic::kParametersWanted, step,
                   [](const program::Slice& slice) { return !lag_of(slice.exchange); });
-  notes_.meet(Topic::kParted, step);
+  small_collectives_.meet(Topic::kParted, step);
 }
 
 void Gathering::pull_alone(std::uint64_t step) {
@@ -350,10 +349,10 @@ void Gathering::send_parameters(program::Rank to, std::uint64_t step, Wanted wan
 }
 
 void Gathering::pull_stages(std::uint64_t step) {
-  notes_.meet(Topic::kMet, step);
+  small_collectives_.meet(Topic::kMet, step);
   pull_parameters(Topic::kStagesWanted, step, elsewhere_than(self_));
   pull_buffers(step);
-  notes_.meet(Topic::kParted, step);
+  small_collectives_.meet(Topic::kParted, step);
 }
 
 // The stage that writes a buffer knows it; of several replicas each keeps its own.
@@ -368,7 +367,7 @@ void Gathering::pull_buffers(std::uint64_t step) {
     if (own[i]) bytes.tensors.push_back(to_data({graph.buffers[i].name, buffers_[i]}));
   }
   for (const auto& [rank, theirs] :
-       notes_.exchange(Topic::kBuffers, step, write_safetensors(bytes))) {
+       small_collectives_.exchange(Topic::kBuffers, step, write_safetensors(bytes))) {
     const bool mate = program_.batch_part(program::Rank(rank)) == program_.batch_part(self_);
     if (!mate || rank == self_.value) continue;
     const std::string where = fmt::format("the buffers of rank {}", rank);
@@ -403,7 +402,8 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_tensors(
   Safetensors bytes;
   for (const NamedTensor& each : own) bytes.tensors.push_back(to_data(each));
   std::map<std::uint32_t, std::vector<NamedTensor>> all;
-  for (const auto& [rank, theirs] : notes_.gather_at_chief(topic, step, write_safetensors(bytes))) {
+  for (const auto& [rank, theirs] :
+       small_collectives_.gather_at_chief(topic, step, write_safetensors(bytes))) {
     const std::string from = fmt::format("the tensors of rank {}", rank);
     for (const TensorData& each : read_safetensors(theirs, from).tensors) {
       all[rank].push_back(to_tensor(each));

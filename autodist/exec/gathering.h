@@ -17,9 +17,9 @@
 #include "autodist/exec/job_queue.h"
 #include "autodist/exec/library_all_reduce.h"
 #include "autodist/exec/link.h"
-#include "autodist/exec/notes.h"
+#include "autodist/exec/rank_context.h"
 #include "autodist/exec/rank_slices.h"
-#include "autodist/exec/signal.h"
+#include "autodist/exec/small_collectives.h"
 #include "autodist/exec/state_holders.h"
 #include "autodist/exec/topic.h"
 #include "autodist/program/program.h"
@@ -29,10 +29,9 @@ namespace autodist::exec {
 class Gathering {
  public:
   // `buffers`: the model's own, by buffer. All references outlive it.
-  Gathering(const program::Program& program, program::Rank self, const RunnerOptions& options,
-            std::vector<torch::Tensor> buffers, RankSlices& slices,
-            std::vector<LibraryAllReduce>& all_reduces, Notes& notes, Link& link, JobQueue& jobs,
-            Signal& signal);
+  Gathering(const RankContext& rank, std::vector<torch::Tensor> buffers, RankSlices& slices,
+            std::vector<LibraryAllReduce>& all_reduces, SmallCollectives& small_collectives,
+            Link& link, JobQueue& jobs);
 
   // All of synchronous variables that are asked for before a step, as of this step, into this
   // rank's copies. REQUIRES: they have the step's version here; at most once between two steps.
@@ -50,7 +49,7 @@ class Gathering {
   // Runner::gather_state() and its inverse.
   std::vector<NamedTensor> gather_state(std::uint64_t step);
   void load_state(const std::vector<NamedTensor>& state);
-  // Notes::gather_at_chief() of tensors.
+  // SmallCollectives::gather_at_chief() of tensors.
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_tensors(
       Topic topic, std::uint64_t step, const std::vector<NamedTensor>& own);
   // What compression still owes, as tensors of the variables' shapes: "<variable>.owed" of this
@@ -99,7 +98,7 @@ class Gathering {
   std::vector<torch::Tensor> buffers_;
   RankSlices& slices_;
   std::vector<LibraryAllReduce>& all_reduces_;
-  Notes& notes_;
+  SmallCollectives& small_collectives_;
   Link& link_;
   JobQueue& jobs_;
   Signal& signal_;

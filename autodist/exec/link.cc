@@ -7,9 +7,12 @@
 
 namespace autodist::exec {
 
-Link::Link(const program::Program& program, program::Rank self, const RunnerOptions& options,
-           Signal& signal, TraceRecorder& trace)
-    : program_(program), self_(self), options_(options), signal_(signal), trace_(trace) {}
+Link::Link(const RankContext& rank)
+    : program_(rank.program),
+      self_(rank.self),
+      options_(rank.options),
+      signal_(rank.signal),
+      trace_(rank.trace) {}
 
 void Link::start(const RunnerConnections& connections,
                  std::function<void(const comm::Frame&)> take) {
@@ -84,13 +87,13 @@ void Link::trace_delivery(const comm::Delivery& delivery) {
   const auto topic = static_cast<Topic>(delivery.kind);
   const bool result = topic == Topic::kResult;
   if (!result && topic != Topic::kContribution) return;
-  const program::SliceWay way{program::SliceId(delivery.id), program::Rank(delivery.to), result};
+  const program::SliceHop hop{program::SliceId(delivery.id), program::Rank(delivery.to), result};
   const Bytes bytes(static_cast<std::int64_t>(delivery.bytes));
-  const std::string name = program_.shard(program_.slice(way.slice).pieces.front().shard).name;
+  const std::string name = program_.shard(program_.slice(hop.slice).pieces.front().shard).name;
   trace_.add_between(program::Activity::kQueue, delivery.step, name, bytes, delivery.posted,
-                     delivery.left, way);
+                     delivery.left, hop);
   trace_.add_between(program::Activity::kWire, delivery.step, name, bytes, delivery.left,
-                     delivery.acknowledged, way);
+                     delivery.acknowledged, hop);
 }
 
 comm::ExchangeCounters Link::counters() const {
@@ -101,8 +104,8 @@ comm::ExchangeCounters Link::counters() const {
 }
 
 Seconds Link::chief_is_ahead() const {
-  if (self_ == program::Rank(0) || !exchange_) return Seconds{0};
-  const auto difference = exchange_->clock_of(0);
+  if (self_ == program::Rank(kChief) || !exchange_) return Seconds{0};
+  const auto difference = exchange_->clock_of(kChief);
   return difference ? difference->ahead : Seconds{0};
 }
 

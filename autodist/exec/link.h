@@ -12,19 +12,15 @@
 
 #include "autodist/base/mutex.h"
 #include "autodist/comm/exchange.h"
-#include "autodist/exec/runner.h"
-#include "autodist/exec/signal.h"
+#include "autodist/exec/rank_context.h"
 #include "autodist/exec/topic.h"
-#include "autodist/exec/trace_recorder.h"
 #include "autodist/program/program.h"
 
 namespace autodist::exec {
 
 class Link {
  public:
-  // All references outlive it.
-  Link(const program::Program& program, program::Rank self, const RunnerOptions& options,
-       Signal& signal, TraceRecorder& trace);
+  explicit Link(const RankContext& rank);
 
   // Starts the threads, where the job has several ranks. `take` gets every message, on the
   // receiving thread; what it throws fails the signal, as a lost peer does. Throws

@@ -36,47 +36,46 @@ comm::Payload readable(const program::Slice& slice, std::int64_t elements, comm:
 
 }  // namespace
 
-Owner::Owner(const program::Program& program, const protocol::Job& job, program::Rank self,
-             std::uint64_t first_step, const std::vector<const std::byte*>& variables,
-             const NormPlan& plan, const Norms& norms, const LossScaler& scaler,
-             const UserRules* user_rules, Signal& signal)
-    : program_(program),
+Owner::Owner(const RankContext& rank, const protocol::Job& job,
+             const std::vector<const std::byte*>& variables, const NormPlan& plan,
+             const Norms& norms, const LossScaler& scaler)
+    : program_(rank.program),
       job_(job),
       plan_(plan),
       norms_(norms),
       scaler_(scaler),
-      user_rules_(user_rules),
-      signal_(signal),
-      position_(program.slices.size(), -1) {
-  for (std::size_t i = 0; i < program.slices.size(); ++i) {
-    const program::Slice& slice = program.slices[i];
-    program::Way way = program::way_of(program, slice, self);
-    if (way.combines.empty()) continue;
+      user_rules_(rank.options.user_rules),
+      signal_(rank.signal),
+      position_(rank.program.slices.size(), -1) {
+  for (std::size_t i = 0; i < program_.slices.size(); ++i) {
+    const program::Slice& slice = program_.slices[i];
+    program::RouteStop stop = program::stop_of(program_, slice, rank.self);
+    if (stop.combines.empty()) continue;
     position_[i] = static_cast<std::int64_t>(owned_.size());
     Owned owned;
     owned.id = program::SliceId(i);
     owned.index = owned_.size();
     Waiting waiting;
-    owned.from = std::move(way.combines);
-    owned.relays = way.onward.has_value();
-    AD_CHECK(owned.from.size() == job.awaited(job.slices[i], self))
+    owned.from = std::move(stop.combines);
+    owned.relays = stop.onward.has_value();
+    AD_CHECK(owned.from.size() == job.awaited(job.slices[i], rank.self))
         << "slice " << i << ": " << owned.from.size() << " contributions meet here";
-    owned.pieces = layout_of(program, slice);
+    owned.pieces = layout_of(program_, slice);
     for (const PieceLayout& piece : owned.pieces) owned.rules.push_back(declared(piece));
     owned.elements = element_count(slice);
-    waiting.step = first_step;
+    waiting.step = rank.options.first_step;
     if (!job.slices[i].synchronous) {
-      owned.updates = static_cast<std::int64_t>(first_step * owned.from.size());
-      waiting.next_step.assign(owned.from.size(), first_step);
+      owned.updates = static_cast<std::int64_t>(waiting.step * owned.from.size());
+      waiting.next_step.assign(owned.from.size(), waiting.step);
     }
     waiting.contributions.assign(open_steps(slice.exchange) + 1,
                                  std::vector<Contribution>(owned.from.size()));
     const std::size_t element_bytes = size_of(slice.dtype);
     const program::Layout layout = contribution_form(slice.exchange).layout;
     if (layout == program::Layout::kRows || !keeps_whole_copies(slice.exchange))
-      owned.block = block_of(program, slice);
+      owned.block = block_of(program_, slice);
     if (layout == program::Layout::kMatrices) {
-      owned.matrix = program::matrix_of(shape_of(*program.graph, owned.pieces.front().variable));
+      owned.matrix = program::matrix_of(shape_of(*program_.graph, owned.pieces.front().variable));
     }
     owned.buffers = std::make_unique<BufferPool>(owned.elements * element_bytes);
     if (loses_averages(slice)) owned.residual = allocate_zeros(owned.buffers->bytes());
@@ -84,7 +83,7 @@ Owner::Owner(const program::Program& program, const protocol::Job& job, program:
       owned.master = owned.buffers->take();
       for (const PieceLayout& piece : owned.pieces) {
         pack(piece, element_bytes, variables[piece.variable.value], owned.master->data());
-        owned.states.emplace_back(declared(piece), piece.count, slice.dtype, user_rules);
+        owned.states.emplace_back(declared(piece), piece.count, slice.dtype, user_rules_);
       }
     }
     owned_.push_back(std::move(owned));

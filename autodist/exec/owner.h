@@ -22,7 +22,7 @@
 #include "autodist/exec/loss_scaler.h"
 #include "autodist/exec/norms.h"
 #include "autodist/exec/optimizer_kernels.h"
-#include "autodist/exec/signal.h"
+#include "autodist/exec/rank_context.h"
 #include "autodist/exec/slice_layout.h"
 #include "autodist/exec/sparse_rows.h"
 #include "autodist/exec/weighted_sum.h"
@@ -48,12 +48,11 @@ struct CombinedSlice {
 
 class Owner {
  public:
-  // Owns what `self` combines in `job`, which is of `program`. `variables`: initial values, by
-  // variable, dense and row-major. All references outlive it.
-  Owner(const program::Program& program, const protocol::Job& job, program::Rank self,
-        std::uint64_t first_step, const std::vector<const std::byte*>& variables,
-        const NormPlan& plan, const Norms& norms, const LossScaler& scaler,
-        const UserRules* user_rules, Signal& signal);
+  // Owns what this rank combines in `job`, which is of its Program. `variables`: initial values, by
+  // variable, dense and row-major. All other references outlive it.
+  Owner(const RankContext& rank, const protocol::Job& job,
+        const std::vector<const std::byte*>& variables, const NormPlan& plan, const Norms& norms,
+        const LossScaler& scaler);
 
   // Keeps a contribution (no bytes when `samples` is 0), decoded. Contributions for the next step,
   // and for as many more as the slice's staleness, may come while this one is incomplete. Any
@@ -115,7 +114,7 @@ class Owner {
   struct Waiting {
     std::uint64_t step = 0;                // that is combined next
     std::deque<Queued> queue;              // of an asynchronous slice, in the order of arrival
-    std::vector<std::uint64_t> next_step;  // likewise, by position in Owned::from
+    std::vector<std::uint64_t> next_step;  // of an asynchronous slice, by position in Owned::from
     // By step, cyclically: whoever may be ahead by the staleness has got this step's result already
     // while it is still counted as open. Each by position in Owned::from.
     std::vector<std::vector<Contribution>> contributions;
@@ -134,7 +133,7 @@ class Owner {
     std::vector<ir::UpdateRule> rules;  // per piece: as declared, or as the news has it
     std::string news;                   // that they follow
     std::int64_t elements = 0;
-    // Below: touched by the merging thread only.
+    // From here to the end: touched by the merging thread only.
     std::unique_ptr<BufferPool> buffers;
     std::shared_ptr<Buffer> master;    // parameters, where the owner updates
     std::shared_ptr<Buffer> averaged;  // the gradient, from merge to result
@@ -146,7 +145,7 @@ class Owner {
     std::shared_ptr<std::byte> residual;
     program::MatrixShape matrix;  // of a slice that travels as factors
     RowBlock block;               // of a slice that travels by rows
-    Rows row_sum;                 // likewise, in the place of `averaged`
+    Rows row_sum;                 // of a slice by rows, in the place of `averaged`
     // Of row_sum, which this slice alone holds.
     [[nodiscard]] std::byte* row_values() const {
       return const_cast<std::byte*>(row_sum.values);  // NOLINT
@@ -155,7 +154,7 @@ class Owner {
       return static_cast<std::int64_t>(row_sum.numbers.size()) * block.width;
     }
     std::int64_t samples = 0;         // of the step being combined
-    std::string rider;                // likewise, for whoever gets the result
+    std::string rider;                // of the step being combined, for whoever gets the result
     std::int64_t updates = 0;         // so far, of an asynchronous slice
     bool clipped = false;             // the sum, by measure()
     std::vector<UpdateState> states;  // per piece

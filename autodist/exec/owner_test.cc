@@ -66,9 +66,9 @@ class OwnerTest : public ::testing::Test {
     plan_ = std::make_unique<NormPlan>(program_, *job_);
     norms_ = std::make_unique<Norms>(job_->norms.parts, signal_);
     owner_ = std::make_unique<Owner>(
-        program_, *job_, program::Rank(0), 0,
+        RankContext{program_, program::Rank(0), options_, signal_, trace_}, *job_,
         std::vector<const std::byte*>{reinterpret_cast<const std::byte*>(initial_.data())}, *plan_,
-        *norms_, *scaler_, nullptr, signal_);
+        *norms_, *scaler_);
   }
 
   void keep(const CombinedSlice& combined) {
@@ -106,6 +106,9 @@ class OwnerTest : public ::testing::Test {
   std::optional<ir::LossScaling> scaling_;
   Numbers initial_ = {10, 20, 30, 40, 50};
   program::Program program_;
+  RunnerOptions options_;
+  SteadyClock clock_;
+  TraceRecorder trace_{clock_, program::Rank(0), false};
   Signal signal_;
   std::unique_ptr<protocol::Job> job_;
   std::unique_ptr<NormPlan> plan_;

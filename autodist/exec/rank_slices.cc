@@ -23,17 +23,14 @@ class Values {
 
 }  // namespace
 
-RankSlices::RankSlices(const program::Program& program, program::Rank self,
-                       const capture::Bindings& bindings, const RunnerOptions& options,
-                       Signal& signal)
-    : job(program),
-      plan(program, job),
-      norms(job.norms.parts, signal),
-      scaler(program::loss_scaling_of(program), options.first_step, signal),
-      variables(program, norms, scaler, options.user_rules, bindings, signal),
-      owner(program, job, self, options.first_step, Values(program, variables).bytes(), plan, norms,
-            scaler, options.user_rules, signal),
-      contributor(program),
-      fetcher(program, signal) {}
+RankSlices::RankSlices(const RankContext& rank, const capture::Bindings& bindings)
+    : job(rank.program),
+      plan(rank.program, job),
+      norms(job.norms.parts, rank.signal),
+      scaler(program::loss_scaling_of(rank.program), rank.options.first_step, rank.signal),
+      variables(rank.program, norms, scaler, rank.options.user_rules, bindings, rank.signal),
+      owner(rank, job, Values(rank.program, variables).bytes(), plan, norms, scaler),
+      contributor(rank.program),
+      fetcher(rank.program, rank.signal) {}
 
 }  // namespace autodist::exec

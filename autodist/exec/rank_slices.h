@@ -11,18 +11,15 @@
 #include "autodist/exec/loss_scaler.h"
 #include "autodist/exec/norms.h"
 #include "autodist/exec/owner.h"
+#include "autodist/exec/rank_context.h"
 #include "autodist/exec/row_fetcher.h"
-#include "autodist/exec/runner.h"
-#include "autodist/exec/signal.h"
 #include "autodist/program/program.h"
 #include "autodist/protocol/job.h"
 
 namespace autodist::exec {
 
 struct RankSlices {
-  // All references outlive it.
-  RankSlices(const program::Program& program, program::Rank self, const capture::Bindings& bindings,
-             const RunnerOptions& options, Signal& signal);
+  RankSlices(const RankContext& rank, const capture::Bindings& bindings);
 
   protocol::Job job;
   NormPlan plan;

@@ -21,7 +21,7 @@
 #include "autodist/exec/tensor_data.h"
 #include "autodist/exec/tensor_watch.h"
 #include "autodist/exec/trace_recorder.h"
-#include "autodist/exec/watching.h"
+#include "autodist/exec/watched_values.h"
 #include "autodist/ir/rule_check.h"
 #include "autodist/program/loads.h"
 
@@ -47,7 +47,7 @@ void shift(program::Trace& trace, Seconds by) {
   }
 }
 
-// Sleeping is not worth less.
+// Shorter sleeps take longer to start and end than they last.
 constexpr Seconds kShortestSleep{1e-3};
 
 }  // namespace
@@ -156,7 +156,7 @@ class Runner::Impl {
 
   void serve() {
     AD_CHECK(!own_shape_) << "rank " << rank_ << " computes; serve() is for ranks that do not";
-    engine_.notes().wait_for_the_end();
+    engine_.small_collectives().wait_for_the_end();
   }
 
   void come_to_finish() {
@@ -170,7 +170,7 @@ class Runner::Impl {
     const Calls::Scope end = calls().enter(Call::kFinish, step_);
     if (*all_finished_) {
       synchronize();
-    } else if (rank_ == program::Rank(0)) {
+    } else if (rank_ == program::Rank(kChief)) {
       settle();
       engine_.gathering().pull_alone(step_);
       pulled_ = step_;
@@ -183,7 +183,7 @@ class Runner::Impl {
     const Calls::Scope end = calls().enter(Call::kFinish, step_);
     // Nobody leaves while another one still asks it for rows.
     if (all && own_shape_ && !program_->keeps_whole_copies()) {
-      engine_.notes().meet(Topic::kFetched, step_);
+      engine_.small_collectives().meet(Topic::kFetched, step_);
     }
     engine_.finish(step_);
   }
@@ -207,8 +207,8 @@ class Runner::Impl {
     shift(own, to_chief);
     std::vector<program::Trace> all;
     // The step after the last: at that step the buffers may have been gathered.
-    const auto gathered =
-        engine_.notes().gather_at_chief(Topic::kGathering, step_ + 1, program::to_chrome_json(own));
+    const auto gathered = engine_.small_collectives().gather_at_chief(Topic::kGathering, step_ + 1,
+                                                                      program::to_chrome_json(own));
     for (const auto& [rank, theirs] : gathered) {
       const std::string from = fmt::format("the trace of rank {}", rank);
       all.push_back(program::read_chrome_json(theirs, from));
@@ -217,7 +217,7 @@ class Runner::Impl {
     return program::merged(std::move(all));
   }
 
-  Watching& watching() { return watching_; }
+  WatchedValues& watched() { return watched_; }
 
   Engine& engine() { return engine_; }
   TraceRecorder& trace() { return trace_; }
@@ -268,11 +268,11 @@ class Runner::Impl {
       const Micro* micro = with_rows(compute.micro_batch);
       if (micro == nullptr) return;
       rank.compute(*micro->replay, compute.op, micro->samples);
-      if (rank.watching_.any()) rank.watching_.keep_values(*micro->replay, compute.op);
+      if (rank.watched_.any()) rank.watched_.keep_values(*micro->replay, compute.op);
       if (compute.op == shape.loss_op_) rank.check_loss(shape, *micro);
     }
     void operator()(const program::Send& send) {
-      const program::Transfer& transfer = rank.program_->transfer(send.transfer);
+      const program::StageTransfer& transfer = rank.program_->transfer(send.transfer);
       const Micro* micro = with_rows(transfer.micro_batch);
       if (micro == nullptr) return;
       rank.let_device_finish();
@@ -281,7 +281,7 @@ class Runner::Impl {
                                                 : micro->replay->generator_state());
     }
     void operator()(const program::Receive& receive) {
-      const program::Transfer& transfer = rank.program_->transfer(receive.transfer);
+      const program::StageTransfer& transfer = rank.program_->transfer(receive.transfer);
       const Micro* micro = with_rows(transfer.micro_batch);
       if (micro == nullptr) return;
       rank.let_device_finish();
@@ -323,7 +323,7 @@ class Runner::Impl {
         gradient = rank.sums_.take(contribute.variable, micro.samples_before);
       }
       if (!hand_over) return;
-      if (gradient.defined()) rank.watching_.keep_gradient(contribute.variable, gradient);
+      if (gradient.defined()) rank.watched_.keep_gradient(contribute.variable, gradient);
       rank.let_device_finish();
       if (contribution_form(rank.program_->exchange(contribute.variable)).layout ==
           program::Layout::kMatrices) {
@@ -418,7 +418,7 @@ class Runner::Impl {
     for (const auto& [variable, digest] : changes) changed_.insert(variable);
     engine_.driver().reload({changed_.begin(), changed_.end()}, step_);
     // An owner applies what comes of asynchronous variables at once: to the new values.
-    if (together) engine_.notes().meet(Topic::kChanged, step_);
+    if (together) engine_.small_collectives().meet(Topic::kChanged, step_);
   }
 
   void add_losses(const std::vector<Micro>& micros) {
@@ -538,7 +538,7 @@ class Runner::Impl {
     const Seconds start = clock_.now();
     const std::int64_t samples = rows.empty() ? 0 : shape.replay_->samples_of(rows);
     if (samples != 0) shape.replay_->begin(rows, seed(micro_batch_));
-    watching_.find(shape.replay_->graph());
+    watched_.find(shape.replay_->graph());
     if (micro_batch_ == 0) begin_step();
     const StepResult result =
         run_stream(shape, {{shape.replay_.get(), &rows, samples, samples_before_}}, last, start);
@@ -661,7 +661,7 @@ class Runner::Impl {
   bool came_to_finish_ = false;
   std::optional<bool> all_finished_;
   std::optional<std::uint64_t> pulled_;       // the step at which this rank last did
-  std::optional<std::uint64_t> pulled_rows_;  // likewise
+  std::optional<std::uint64_t> pulled_rows_;  // the same for fetched rows
   // Whether all computing ranks must take part where one variable is to be the newest.
   const bool needs_all_;
   bool asks_all_ = false;  // and the next step compares what they have changed
@@ -671,7 +671,7 @@ class Runner::Impl {
   bool added_sums_ = false;
   std::vector<double> number_sums_;  // of the step, by numbers_of() its outputs
   std::int64_t loss_samples_ = 0;
-  Watching watching_;
+  WatchedValues watched_;
   Seconds device_debt_;    // time of the imitated device that was not slept yet
   float scale_ = 1;        // of this step's loss
   bool overflow_ = false;  // in one of its gradients
@@ -729,21 +729,21 @@ void Runner::reload(const std::vector<ir::VariableId>& variables) {
 }
 void Runner::tell(const std::string& note) {
   AD_CHECK(impl_->steps_done() > 0) << "no step to tell of";
-  impl_->engine().notes().tell(impl_->steps_done() - 1, note);
+  impl_->engine().small_collectives().tell(impl_->steps_done() - 1, note);
 }
 std::vector<std::string> Runner::told(std::uint64_t step) {
-  return impl_->engine().notes().told(step);
+  return impl_->engine().small_collectives().told(step);
 }
-void Runner::watch(std::vector<std::string> names) { impl_->watching().watch(std::move(names)); }
-std::vector<Watched> Runner::take_watched() { return impl_->watching().take(); }
+void Runner::watch(std::vector<std::string> names) { impl_->watched().watch(std::move(names)); }
+std::vector<Watched> Runner::take_watched() { return impl_->watched().take(); }
 std::vector<std::string> Runner::share(const std::string& bytes) {
-  return impl_->engine().notes().share(impl_->steps_done(), bytes);
+  return impl_->engine().small_collectives().share(impl_->steps_done(), bytes);
 }
 std::string Runner::of_chief(Topic topic, const std::string& bytes) {
-  return impl_->engine().notes().of_chief(topic, impl_->steps_done(), bytes);
+  return impl_->engine().small_collectives().of_chief(topic, impl_->steps_done(), bytes);
 }
 std::map<std::uint32_t, std::string> Runner::of_all(Topic topic, const std::string& bytes) {
-  return impl_->engine().notes().exchange(topic, impl_->steps_done(), bytes);
+  return impl_->engine().small_collectives().exchange(topic, impl_->steps_done(), bytes);
 }
 Calls& Runner::calls() { return impl_->calls(); }
 bool Runner::meets_to_synchronize() const { return impl_->meets_to_synchronize(); }
@@ -772,7 +772,7 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Runner::gather_owed() {
   return impl_->engine().gathering().gather_owed(impl_->steps_done());
 }
 std::string Runner::outcome(const std::string& of_chief) {
-  return impl_->engine().notes().outcome(impl_->steps_done(), of_chief);
+  return impl_->engine().small_collectives().outcome(impl_->steps_done(), of_chief);
 }
 void Runner::load_owed(const std::vector<NamedTensor>& owed) {
   impl_->engine().gathering().load_owed(owed);

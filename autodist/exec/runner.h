@@ -17,45 +17,16 @@
 #include <string>
 #include <vector>
 
-#include "autodist/base/clock.h"
 #include "autodist/capture/bindings.h"
 #include "autodist/capture/training_step.h"
-#include "autodist/comm/collectives.h"
-#include "autodist/comm/exchange.h"
 #include "autodist/exec/calls.h"
-#include "autodist/exec/finite.h"
 #include "autodist/exec/job_sums.h"
-#include "autodist/exec/optimizer_kernels.h"
+#include "autodist/exec/runner_options.h"
 #include "autodist/ir/loss_scaling.h"
 #include "autodist/program/program.h"
 #include "autodist/program/trace.h"
 
 namespace autodist::exec {
-
-struct RunnerOptions {
-  std::uint64_t job_seed = 0;
-  std::uint64_t first_step = 0;  // above 0 after a checkpoint: every rank the same
-  // digest_of_values() of the variables as all ranks got them, by variable: a tensor may have been
-  // written to since. Empty: as they are now.
-  std::vector<std::uint64_t> initial_values{};
-  // A gate, a norm or a peer's goodbye that takes longer ends the run: Error(kTimeout).
-  Seconds wait_limit{120};
-  comm::ExchangeOptions exchange;
-  const UserRules* user_rules = nullptr;  // outlives the runner
-  bool trace = false;                     // keep rows for take_trace()
-  std::int64_t trace_steps = 0;           // of the last so many steps; 0: of all
-  // What an op of so many samples takes on a device that this machine does not have: beside
-  // computing, the step sleeps for it, which takes no core.
-  std::function<Seconds(const ir::Op&, std::int64_t samples)> device_time = {};
-  OnNonFinite on_nonfinite = OnNonFinite::kStop;
-};
-
-// What the world around a rank gives it. All outlive the runner.
-struct RunnerConnections {
-  comm::Transport* transport = nullptr;      // may be null for a job of one rank
-  comm::Collectives* collectives = nullptr;  // where the Program has library all-reduces
-  const Clock* clock = nullptr;
-};
 
 struct StepResult {
   double loss = 0;  // of this rank's samples; 0 where it had none
@@ -195,7 +166,7 @@ class Runner {
   void watch(std::vector<std::string> names);
   std::vector<Watched> take_watched();
 
-  // Notes::share, for the step that is next.
+  // SmallCollectives::share, for the step that is next.
   std::vector<std::string> share(const std::string& bytes);
 
   // The bytes of the chief, or of all computing ranks, for each of them, on kStatistics and
@@ -236,8 +207,8 @@ class Runner {
   // The same of what compression with error feedback still owes: "<variable>.owed" of the rank's
   // gradients, "<variable>.owed_average" of the averages that it owns.
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed();
-  // Notes::outcome, for the step that is next. With asynchronous variables all computing ranks call
-  // it when they have gathered, which a rank that contributes again would disturb.
+  // SmallCollectives::outcome, for the step that is next. With asynchronous variables all computing
+  // ranks call it when they have gathered, which a rank that contributes again would disturb.
   std::string outcome(const std::string& of_chief);
   // This rank's part of it, before the first step; what is missing is owed nothing.
   void load_owed(const std::vector<NamedTensor>& owed);

@@ -17,7 +17,7 @@ ReplayPart part_of(const program::Program& program,
     } else if (const auto* contribute = std::get_if<program::Contribute>(&instruction)) {
       if (contribute->micro_batch == 0) part.variables.push_back(contribute->variable);
     } else if (const auto* send = std::get_if<program::Send>(&instruction)) {
-      const program::Transfer& transfer = program.transfer(send->transfer);
+      const program::StageTransfer& transfer = program.transfer(send->transfer);
       if (transfer.micro_batch == 0 && transfer.value) part.sent.push_back(*transfer.value);
     }
   }

@@ -25,21 +25,19 @@ std::vector<Seconds> first_needs(const program::Program& program) {
 
 }  // namespace
 
-SliceDriver::SliceDriver(const program::Program& program, program::Rank self,
-                         std::uint64_t first_step, Seconds limit, RankSlices& slices,
-                         StepNews& news, Link& link, JobQueue& jobs, Signal& signal,
-                         TraceRecorder& trace)
-    : program_(program),
-      self_(self),
-      limit_(limit),
+SliceDriver::SliceDriver(const RankContext& rank, RankSlices& slices, StepNews& news, Link& link,
+                         JobQueue& jobs)
+    : program_(rank.program),
+      self_(rank.self),
+      limit_(rank.options.wait_limit),
       slices_(slices),
       news_(news),
       link_(link),
       jobs_(jobs),
-      signal_(signal),
-      trace_(trace),
-      needed_(first_needs(program)),
-      protocol_(slices.job, self, first_step) {}
+      signal_(rank.signal),
+      trace_(rank.trace),
+      needed_(first_needs(rank.program)),
+      protocol_(slices.job, rank.self, rank.options.first_step) {}
 
 std::string SliceDriver::name_of(program::SliceId slice) const {
   return program_.shard(program_.slice(slice).pieces.front().shard).name;

@@ -22,11 +22,10 @@
 #include "autodist/comm/transport.h"
 #include "autodist/exec/job_queue.h"
 #include "autodist/exec/link.h"
+#include "autodist/exec/rank_context.h"
 #include "autodist/exec/rank_slices.h"
-#include "autodist/exec/signal.h"
 #include "autodist/exec/step_news.h"
 #include "autodist/exec/topic.h"
-#include "autodist/exec/trace_recorder.h"
 #include "autodist/program/program.h"
 #include "autodist/protocol/rank.h"
 
@@ -42,11 +41,9 @@ struct EventBytes {
 
 class SliceDriver {
  public:
-  // All references outlive it; `slices` is of this program and rank, which begins at `first_step`.
-  // No wait is longer than `limit`.
-  SliceDriver(const program::Program& program, program::Rank self, std::uint64_t first_step,
-              Seconds limit, RankSlices& slices, StepNews& news, Link& link, JobQueue& jobs,
-              Signal& signal, TraceRecorder& trace);
+  // All references outlive it; `slices` is of this rank.
+  SliceDriver(const RankContext& rank, RankSlices& slices, StepNews& news, Link& link,
+              JobQueue& jobs);
 
   // By the compute thread, of variables that slices carry.
   void contribute(ir::VariableId variable, const torch::Tensor& gradient, std::uint64_t step,

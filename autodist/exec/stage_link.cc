@@ -34,8 +34,8 @@ StageLink::StageLink(const program::Program& program, program::Rank self, Second
                      Signal& signal, Post post)
     : program_(program), self_(self), limit_(limit), signal_(signal), post_(std::move(post)) {}
 
-void StageLink::send(program::TransferId id, std::uint64_t step, const torch::Tensor& tensor) {
-  const program::Transfer& transfer = program_.transfer(id);
+void StageLink::send(program::StageTransferId id, std::uint64_t step, const torch::Tensor& tensor) {
+  const program::StageTransfer& transfer = program_.transfer(id);
   const ir::Graph& graph = *program_.graph;
   const comm::Payload payload = payload_of(
       transfer.value ? without_copies(tensor, graph.value(*transfer.value).type) : tensor);
@@ -50,7 +50,7 @@ void StageLink::send(program::TransferId id, std::uint64_t step, const torch::Te
   }
 }
 
-void StageLink::take(program::TransferId transfer, std::uint64_t step, comm::Payload payload) {
+void StageLink::take(program::StageTransferId transfer, std::uint64_t step, comm::Payload payload) {
   {
     const MutexLock lock(signal_);
     arrived_[{step, transfer}] = std::move(payload);
@@ -58,8 +58,8 @@ void StageLink::take(program::TransferId transfer, std::uint64_t step, comm::Pay
   signal_.notify();
 }
 
-std::string StageLink::describe(program::TransferId id, std::uint64_t step) const {
-  const program::Transfer& transfer = program_.transfer(id);
+std::string StageLink::describe(program::StageTransferId id, std::uint64_t step) const {
+  const program::StageTransfer& transfer = program_.transfer(id);
   const program::Rank from = program_.stage_mate(self_, transfer.from);
   std::string what = "the generator's state";
   if (transfer.value) {
@@ -71,7 +71,8 @@ std::string StageLink::describe(program::TransferId id, std::uint64_t step) cons
                      step, from, program_.ranks[from.value].node);
 }
 
-torch::Tensor StageLink::receive(program::TransferId id, std::uint64_t step, std::int64_t samples) {
+torch::Tensor StageLink::receive(program::StageTransferId id, std::uint64_t step,
+                                 std::int64_t samples) {
   comm::Payload payload;
   {
     const MutexLock lock(signal_);
@@ -81,7 +82,7 @@ torch::Tensor StageLink::receive(program::TransferId id, std::uint64_t step, std
         [&] { return "step: " + describe(id, step) + " does not come."; });
     payload = std::move(arrived_.extract(key).mapped());
   }
-  const program::Transfer& transfer = program_.transfer(id);
+  const program::StageTransfer& transfer = program_.transfer(id);
   if (!transfer.value) {
     torch::Tensor state = torch::empty({static_cast<std::int64_t>(payload.size)}, torch::kUInt8);
     std::memcpy(state.data_ptr(), payload.data, payload.size);

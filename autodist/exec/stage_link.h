@@ -22,7 +22,7 @@ namespace autodist::exec {
 class StageLink {
  public:
   // Hands a transfer's bytes to another rank; does not block.
-  using Post = std::function<void(program::Rank to, program::TransferId, std::uint64_t step,
+  using Post = std::function<void(program::Rank to, program::StageTransferId, std::uint64_t step,
                                   const comm::Payload&)>;
 
   // `program` and `signal` outlive it; no wait is longer than `limit`.
@@ -31,16 +31,17 @@ class StageLink {
 
   // By the compute thread. The tensor's memory must not be written again. Throws
   // Error(kInfeasible) for one that is larger than a frame may be.
-  void send(program::TransferId transfer, std::uint64_t step, const torch::Tensor& tensor);
+  void send(program::StageTransferId transfer, std::uint64_t step, const torch::Tensor& tensor);
   // The tensor of a micro-batch of so many samples; waits for it. Throws as Signal::wait; the
   // time-out's message names the value, the op that makes it and its rank.
-  torch::Tensor receive(program::TransferId transfer, std::uint64_t step, std::int64_t samples);
+  torch::Tensor receive(program::StageTransferId transfer, std::uint64_t step,
+                        std::int64_t samples);
 
   // What has come. Any thread. REQUIRES: once per transfer and step.
-  void take(program::TransferId transfer, std::uint64_t step, comm::Payload payload);
+  void take(program::StageTransferId transfer, std::uint64_t step, comm::Payload payload);
 
  private:
-  [[nodiscard]] std::string describe(program::TransferId transfer, std::uint64_t step) const;
+  [[nodiscard]] std::string describe(program::StageTransferId transfer, std::uint64_t step) const;
 
   const program::Program& program_;
   const program::Rank self_;
@@ -48,7 +49,7 @@ class StageLink {
   Signal& signal_;
   Post post_;
   // Of this step and, where another stage is ahead, the next.
-  std::map<std::pair<std::uint64_t, program::TransferId>, comm::Payload> arrived_
+  std::map<std::pair<std::uint64_t, program::StageTransferId>, comm::Payload> arrived_
       AD_GUARDED_BY(signal_);
 };
 

@@ -7,11 +7,10 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/comm/agreement.h"
+#include "autodist/exec/topic.h"
 
 namespace autodist::exec {
 namespace {
-
-constexpr comm::RankNumber kChief = 0;
 
 std::string bytes_of(const torch::Tensor& tensor) {
   const torch::Tensor dense = tensor.to(torch::kCPU).contiguous();

@@ -17,7 +17,7 @@ namespace autodist::exec {
 // What the chief's values are sent of: variables, buffers and named constants.
 std::vector<NamedTensor> initial_tensors(const ir::Graph& graph, const capture::Bindings& bindings);
 
-// Copies the chief's (rank 0's) values of initial_tensors() into every rank's, as below.
+// Copies the chief's (rank 0's) values of initial_tensors() into every rank's.
 void broadcast_initial(comm::Transport& transport, const std::vector<NamedTensor>& tensors,
                        Seconds limit);
 

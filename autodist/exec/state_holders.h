@@ -14,7 +14,7 @@ enum class SliceState {
   kParameters,   // of the slice's elements
   kRule,         // of the update rule, per piece as its rule has them, where the owner updates
   kOwed,         // by compression at contributors, of the slice's elements
-  kOwedAverage,  // by compression of the averages, likewise
+  kOwedAverage,  // by compression of the averages, of the slice's elements
 };
 
 // Ascending; none where the slice has no such state. Where every rank updates, each has the whole

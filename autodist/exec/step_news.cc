@@ -26,17 +26,16 @@ std::optional<program::SliceId> slice_of_sums(const program::Program& program) {
 
 }  // namespace
 
-StepNews::StepNews(const program::Program& program, program::Rank self,
-                   const LocalVariables& variables, Notes& notes, Link& link, Seconds limit,
-                   Signal& signal)
-    : program_(program),
-      self_(self),
+StepNews::StepNews(const RankContext& rank, const LocalVariables& variables,
+                   SmallCollectives& small_collectives, Link& link)
+    : program_(rank.program),
+      self_(rank.self),
       variables_(variables),
-      notes_(notes),
+      small_collectives_(small_collectives),
       link_(link),
-      limit_(limit),
-      sums_slice_(slice_of_sums(program)),
-      job_sums_(signal) {}
+      limit_(rank.options.wait_limit),
+      sums_slice_(slice_of_sums(rank.program)),
+      job_sums_(rank.signal) {}
 
 void StepNews::set_options(ir::VariableId variable, const std::map<std::string, double>& options) {
   news_[variable].options = options;
@@ -51,7 +50,8 @@ void StepNews::agree_on_changes(const std::map<ir::VariableId, std::uint64_t>& d
                                 std::uint64_t step) {
   News own;
   for (const auto& [variable, digest] : digests) own[variable].values = digest;
-  const auto all = notes_.exchange(Topic::kChanges, step, encode_news(*program_.graph, own));
+  const auto all =
+      small_collectives_.exchange(Topic::kChanges, step, encode_news(*program_.graph, own));
   std::vector<Said> said;
   for (const auto& [rank, news] : all) said.push_back({program::Rank(rank), &news});
   check_agreement(*program_.graph, step, said);

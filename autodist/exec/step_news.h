@@ -16,18 +16,18 @@
 #include "autodist/exec/job_sums.h"
 #include "autodist/exec/link.h"
 #include "autodist/exec/local_variables.h"
-#include "autodist/exec/notes.h"
+#include "autodist/exec/rank_context.h"
 #include "autodist/exec/rider.h"
-#include "autodist/exec/signal.h"
+#include "autodist/exec/small_collectives.h"
 #include "autodist/program/program.h"
 
 namespace autodist::exec {
 
 class StepNews {
  public:
-  // All references outlive it. No wait is longer than `limit`.
-  StepNews(const program::Program& program, program::Rank self, const LocalVariables& variables,
-           Notes& notes, Link& link, Seconds limit, Signal& signal);
+  // All references outlive it.
+  StepNews(const RankContext& rank, const LocalVariables& variables,
+           SmallCollectives& small_collectives, Link& link);
 
   // What this rank says with its contributions from the next step on, until it is said otherwise:
   // options of an update rule that are not as declared. Between steps.
@@ -65,7 +65,7 @@ class StepNews {
   const program::Program& program_;
   const program::Rank self_;
   const LocalVariables& variables_;
-  Notes& notes_;
+  SmallCollectives& small_collectives_;
   Link& link_;
   const Seconds limit_;
   // What it says with this step's contributions.

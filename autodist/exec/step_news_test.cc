@@ -20,14 +20,13 @@ class StepNewsTest : public ::testing::Test {
     const auto graph = testing::two_layers(ir::default_rule(ir::Rule::kSgd));
     program_ = testing::program_of(graph, plan);
     bindings_.variables = testing::initial_values(*graph, 7);
-    slices_ = std::make_unique<RankSlices>(*program_, kSelf, bindings_, options_, signal_);
-    trace_ = std::make_unique<TraceRecorder>(clock_, kSelf, false);
-    link_ = std::make_unique<Link>(*program_, kSelf, options_, signal_, *trace_);
+    const RankContext rank{*program_, kSelf, options_, signal_, trace_};
+    slices_ = std::make_unique<RankSlices>(rank, bindings_);
+    link_ = std::make_unique<Link>(rank);
     calls_ = std::make_unique<Calls>(*program_, kSelf, 0, Seconds{5}, signal_, CallPeers{});
-    notes_ = std::make_unique<Notes>(*program_, kSelf, signal_, *calls_,
-                                     [](auto, auto, auto, const auto&) {});
-    news_ = std::make_unique<StepNews>(*program_, kSelf, slices_->variables, *notes_, *link_,
-                                       Seconds{5}, signal_);
+    small_collectives_ = std::make_unique<SmallCollectives>(*program_, kSelf, signal_, *calls_,
+                                                            [](auto, auto, auto, const auto&) {});
+    news_ = std::make_unique<StepNews>(rank, slices_->variables, *small_collectives_, *link_);
   }
   [[nodiscard]] program::SliceId slice(ir::VariableId variable) const {
     return program_->plan(variable).slices.front();
@@ -35,15 +34,15 @@ class StepNewsTest : public ::testing::Test {
 
   static constexpr program::Rank kSelf{0};
   SteadyClock clock_;
+  TraceRecorder trace_{clock_, kSelf, false};
   RunnerOptions options_;
   Signal signal_;
   std::shared_ptr<const program::Program> program_;
   capture::Bindings bindings_;
   std::unique_ptr<RankSlices> slices_;
-  std::unique_ptr<TraceRecorder> trace_;
   std::unique_ptr<Link> link_;
   std::unique_ptr<Calls> calls_;
-  std::unique_ptr<Notes> notes_;
+  std::unique_ptr<SmallCollectives> small_collectives_;
   std::unique_ptr<StepNews> news_;
 };
 

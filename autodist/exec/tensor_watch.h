@@ -29,7 +29,7 @@ class TensorWatch {
 
   // Its values as they are now are those of the job. By the thread that steps.
   void note(ir::VariableId variable);
-  // Likewise, with the digest that they had; they may have changed since.
+  // Its values when they had this digest are those of the job; they may have changed since.
   void note(ir::VariableId variable, std::uint64_t digest);
 
   void forget(ir::VariableId variable) { watched_[variable.value].digest.reset(); }

@@ -15,6 +15,7 @@ using ir::contiguous;
 using ir::ValueId;
 
 constexpr DType kType = DType::kFloat64;
+constexpr torch::ScalarType kTorchType = torch::kFloat64;
 
 ir::TensorType transposed(ir::TensorType type) {
   std::swap(type.sizes[0], type.sizes[1]);
@@ -236,6 +237,44 @@ std::shared_ptr<const program::Program> program_of(const std::shared_ptr<ir::Gra
     }
   }
   return program;
+}
+
+JobEngines::JobEngines(std::shared_ptr<const program::Program> program, RunnerOptions options,
+                       comm::Collectives* collectives)
+    : program_(std::move(program)),
+      options_(std::move(options)),
+      hub_(static_cast<comm::RankNumber>(program_->ranks.size())) {
+  for (std::uint32_t i = 0; i < program_->ranks.size(); ++i) {
+    auto rank = std::make_unique<Rank>();
+    rank->bindings.variables = initial_values(*program_->graph, 7);
+    rank->transport = hub_.connect(i);
+    rank->trace = std::make_unique<TraceRecorder>(clock_, program::Rank(i), false);
+    rank->engine = std::make_unique<Engine>(
+        *program_, program::Rank(i), rank->bindings,
+        RunnerConnections{rank->transport.get(), collectives, &clock_}, options_, *rank->trace);
+    ranks_.push_back(std::move(rank));
+  }
+}
+
+JobEngines::~JobEngines() = default;
+
+torch::Tensor JobEngines::gradient(ir::VariableId variable, double value) {
+  return torch::full(shape_of(*program_->graph, variable), value, kTorchType);
+}
+
+void JobEngines::step(std::uint64_t step) {
+  const auto for_each = [&](auto visit) {
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      for (std::size_t i = 0; i < program_->variables.size(); ++i) visit(rank, ir::VariableId(i));
+    }
+  };
+  for_each([&](std::uint32_t rank, ir::VariableId variable) {
+    at(rank).driver().contribute(variable, gradient(variable, rank + 1.0), step, 1);
+    at(rank).driver().release(variable);
+  });
+  for_each([&](std::uint32_t rank, ir::VariableId variable) {
+    at(rank).driver().await_settled(variable, step + 1);
+  });
 }
 
 }  // namespace autodist::exec::testing

@@ -9,7 +9,13 @@
 #include <memory>
 #include <vector>
 
+#include "autodist/base/clock.h"
+#include "autodist/capture/bindings.h"
 #include "autodist/capture/training_step.h"
+#include "autodist/comm/collectives.h"
+#include "autodist/comm/in_process.h"
+#include "autodist/exec/engine.h"
+#include "autodist/exec/runner.h"
 #include "autodist/program/program.h"
 
 namespace autodist::exec::testing {
@@ -43,5 +49,38 @@ struct Plan {
 // Gates, contributions and releases where the graph says they belong.
 std::shared_ptr<const program::Program> program_of(const std::shared_ptr<ir::Graph>& graph,
                                                    const Plan& plan);
+
+// The engines of all ranks of a small job, in this process and without compute threads: the test
+// calls what these would call. Every rank has its own tensors, which begin with the same values.
+class JobEngines {
+ public:
+  explicit JobEngines(std::shared_ptr<const program::Program> program, RunnerOptions options = {},
+                      comm::Collectives* collectives = nullptr);
+  ~JobEngines();
+
+  [[nodiscard]] Engine& at(std::uint32_t rank) { return *ranks_[rank]->engine; }
+  [[nodiscard]] torch::Tensor& tensor(std::uint32_t rank, ir::VariableId variable) {
+    return ranks_[rank]->bindings.variables[variable.value];
+  }
+  // Values of a gradient of this variable, all the same number.
+  [[nodiscard]] torch::Tensor gradient(ir::VariableId variable, double value);
+  // Slice gradients of all variables in one step, every rank with one sample and a gradient of
+  // `rank + 1`, until every rank has the next version.
+  void step(std::uint64_t step);
+
+ private:
+  struct Rank {
+    capture::Bindings bindings;
+    std::unique_ptr<comm::Transport> transport;
+    std::unique_ptr<TraceRecorder> trace;
+    std::unique_ptr<Engine> engine;
+  };
+
+  const std::shared_ptr<const program::Program> program_;
+  const RunnerOptions options_;
+  SteadyClock clock_;
+  comm::InProcessHub hub_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
 
 }  // namespace autodist::exec::testing

@@ -11,6 +11,9 @@
 
 namespace autodist::exec {
 
+// The rank that plans, gathers and saves.
+inline constexpr comm::RankNumber kChief = 0;
+
 enum class Topic : std::uint8_t {
   // The gradients' way.
   kContribution = static_cast<std::uint8_t>(comm::FrameKind::kFirstMessage),  // slice
@@ -25,7 +28,7 @@ enum class Topic : std::uint8_t {
 
   // Of a step, between all computing ranks.
   kStepSums,  // 0: of a step whose sums no slice carries
-  kStep,      // 0: Notes::tell()
+  kStep,      // 0: SmallCollectives::tell()
   kChanges,   // 0: which variables have got other values, where all must agree
   kChanged,   // 0: these values are in place
 

@@ -27,14 +27,14 @@ class TraceRecorder {
   // A row that ends now. Any thread. REQUIRES: enabled().
   void add(program::Activity activity, program::StreamKind stream, std::uint64_t step,
            std::string name, Bytes bytes, Seconds start,
-           std::optional<program::SliceWay> way = std::nullopt) {
-    add({activity, rank_, stream, step, std::move(name), bytes, start, now(), way});
+           std::optional<program::SliceHop> hop = std::nullopt) {
+    add({activity, rank_, stream, step, std::move(name), bytes, start, now(), hop});
   }
   // Times of the clock, not of the trace.
   void add_between(program::Activity activity, std::uint64_t step, std::string name, Bytes bytes,
-                   Seconds start, Seconds end, const program::SliceWay& way) {
+                   Seconds start, Seconds end, const program::SliceHop& hop) {
     add({activity, rank_, program::StreamKind::kTransfer, step, std::move(name), bytes,
-         start - origin_, end - origin_, way});
+         start - origin_, end - origin_, hop});
   }
 
   // The clock's time at which the trace begins.

@@ -28,21 +28,18 @@ namespace {
 
 }  // namespace
 
-WholeGradients::WholeGradients(const program::Program& program,
-                               const RunnerConnections& connections, const RunnerOptions& options,
-                               RankSlices& slices, const StepNews& news, SliceDriver& driver,
-                               Signal& signal, TraceRecorder& trace)
-    : program_(program),
-      options_(options),
+WholeGradients::WholeGradients(const RankContext& rank, comm::Collectives* collectives,
+                               RankSlices& slices, const StepNews& news, SliceDriver& driver)
+    : program_(rank.program),
+      options_(rank.options),
       slices_(slices),
       news_(news),
       driver_(driver),
-      signal_(signal),
-      trace_(trace),
-      whole_(program.variables.size()) {
-  for (std::size_t i = 0; i < program.collectives.size(); ++i) {
-    all_reduces_.emplace_back(program, program::CollectiveId(i), connections.collectives,
-                              options.job_seed);
+      signal_(rank.signal),
+      trace_(rank.trace),
+      whole_(rank.program.variables.size()) {
+  for (std::size_t i = 0; i < program_.collectives.size(); ++i) {
+    all_reduces_.emplace_back(program_, program::CollectiveId(i), collectives, options_.job_seed);
   }
 }
 

@@ -12,22 +12,19 @@
 #include <vector>
 
 #include "autodist/exec/library_all_reduce.h"
+#include "autodist/exec/rank_context.h"
 #include "autodist/exec/rank_slices.h"
-#include "autodist/exec/runner.h"
-#include "autodist/exec/signal.h"
 #include "autodist/exec/slice_driver.h"
 #include "autodist/exec/step_news.h"
-#include "autodist/exec/trace_recorder.h"
 #include "autodist/program/program.h"
 
 namespace autodist::exec {
 
 class WholeGradients {
  public:
-  // All references outlive it.
-  WholeGradients(const program::Program& program, const RunnerConnections& connections,
-                 const RunnerOptions& options, RankSlices& slices, const StepNews& news,
-                 SliceDriver& driver, Signal& signal, TraceRecorder& trace);
+  // All references outlive it. `collectives` may be null where the Program has none.
+  WholeGradients(const RankContext& rank, comm::Collectives* collectives, RankSlices& slices,
+                 const StepNews& news, SliceDriver& driver);
 
   // By the compute thread. Undefined where the rank has no samples.
   void contribute(ir::VariableId variable, const torch::Tensor& gradient, std::uint64_t step,

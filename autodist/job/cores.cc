@@ -14,7 +14,7 @@
 
 #include "autodist/base/check.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 constexpr const char* kMount = "/sys/fs/cgroup";
@@ -161,4 +161,4 @@ int threads_for(const Cores& own, const std::vector<Cores>& here) {
   return std::max(1, static_cast<int>(std::floor(threads)));
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

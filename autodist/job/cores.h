@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace autodist::app {
+namespace autodist::job {
 
 // What a process has of its machine.
 struct Cores {
@@ -41,4 +41,4 @@ Cores own_cores();
 // by the ranks that may run on them, and no more than its part of the group's time. At least 1.
 int threads_for(const Cores& own, const std::vector<Cores>& here);
 
-}  // namespace autodist::app
+}  // namespace autodist::job

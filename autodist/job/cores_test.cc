@@ -5,7 +5,7 @@
 
 #include <map>
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 ReadFile files(std::map<std::string, std::string> contents) {
@@ -89,4 +89,4 @@ TEST(Cores, OfThisProcessAreItsAffinity) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::job

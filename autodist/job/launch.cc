@@ -22,7 +22,7 @@
 
 extern char** environ;
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 constexpr auto kPollChild = std::chrono::milliseconds(20);
@@ -374,4 +374,4 @@ StartedRanks::~StartedRanks() {
   for (std::thread& reader : readers_) reader.join();
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -15,7 +15,7 @@
 #include "autodist/base/units.h"
 #include "autodist/job/place.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 // The program of this process and its arguments, as it was started.
 struct CommandLine {
@@ -115,4 +115,4 @@ class StartedRanks {
   std::unique_ptr<LastingThread> forks_;
 };
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -13,7 +13,7 @@
 
 #include "autodist/base/error.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 using namespace std::chrono_literals;
@@ -207,4 +207,4 @@ TEST(StartedRanks, AProcessThatStandsForAnotherEndsWithItsInput) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -9,7 +9,7 @@
 #include "autodist/base/error.h"
 #include "autodist/job/machine.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 constexpr std::uint32_t kMostRanks = 65'535;
@@ -302,4 +302,4 @@ std::vector<std::uint32_t> expand_counts(const std::string& counts) {
   return result;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

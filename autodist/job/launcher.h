@@ -13,7 +13,7 @@
 #include "autodist/cluster/cluster.h"
 #include "autodist/job/place.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 struct Launched {
   std::string by;  // "torchrun", "Open MPI", "MPICH", "Slurm", "Kubeflow"
@@ -58,4 +58,4 @@ std::vector<std::string> expand_node_list(const std::string& list);
 // Slurm's counts per node, "2(x3),1" -> 2 2 2 1. Throws Error(kUsage).
 std::vector<std::uint32_t> expand_counts(const std::string& counts);
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -6,7 +6,7 @@
 
 #include "autodist/base/error.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -151,4 +151,4 @@ TEST(Launcher, WhoBecomesTheChiefIsKnownBeforeTheRanksMeet) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -16,7 +16,7 @@
 #include "autodist/base/error.h"
 #include "autodist/cluster/address.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 // "" for another family.
@@ -129,4 +129,4 @@ std::string address_towards(const std::string& host) {
   return digits_of(address);
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

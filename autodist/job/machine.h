@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace autodist::app {
+namespace autodist::job {
 
 // A host's address as digits: itself for a literal, else what its name resolves to (IPv4 first).
 // Throws Error(kEnvironment).
@@ -33,4 +33,4 @@ std::vector<std::string> addresses_of_this_machine();
 // The address of this machine from which `host` is reached. Throws Error(kEnvironment).
 std::string address_towards(const std::string& host);
 
-}  // namespace autodist::app
+}  // namespace autodist::job

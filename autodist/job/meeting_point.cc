@@ -15,7 +15,7 @@
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 namespace fs = std::filesystem;
@@ -132,4 +132,4 @@ Meeting wait_for_meeting(const std::string& folder, const std::string& job_id, S
   }
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

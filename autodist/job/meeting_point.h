@@ -11,7 +11,7 @@
 #include "autodist/base/units.h"
 #include "autodist/job/place.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 struct Meeting {
   std::uint16_t port = 0;
@@ -54,4 +54,4 @@ Meeting wait_for_meeting(const std::string& folder, const std::string& job_id, S
                          const std::optional<Meeting>& stale = std::nullopt,
                          const std::function<void()>& while_waiting = {});
 
-}  // namespace autodist::app
+}  // namespace autodist::job

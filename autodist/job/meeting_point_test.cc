@@ -8,7 +8,7 @@
 
 #include "autodist/base/error.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 namespace fs = std::filesystem;
@@ -95,4 +95,4 @@ TEST_F(MeetingPoints, TheFolderIsTheUsersAlone) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::job

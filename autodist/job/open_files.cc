@@ -4,7 +4,7 @@
 
 #include "autodist/base/error.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 constexpr std::uint64_t kOwnFiles = 64;
@@ -32,4 +32,4 @@ void check_open_files(std::uint32_t ranks, std::uint64_t limit) {
       ranks, open_files_for(ranks), limit);
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace autodist::app {
+namespace autodist::job {
 
 // Raises this process's soft limit to its hard one, and returns that.
 std::uint64_t raise_open_files();
@@ -16,4 +16,4 @@ std::uint64_t open_files_for(std::uint32_t ranks);
 // Throws Error(kEnvironment) where `limit` does not hold them.
 void check_open_files(std::uint32_t ranks, std::uint64_t limit);
 
-}  // namespace autodist::app
+}  // namespace autodist::job

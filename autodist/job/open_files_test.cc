@@ -7,7 +7,7 @@
 
 #include "autodist/base/error.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 TEST(OpenFiles, TheSoftLimitIsRaisedToTheHardOne) {
@@ -34,4 +34,4 @@ TEST(OpenFiles, WhatTheLimitDoesNotHoldIsSaidBefore) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::job

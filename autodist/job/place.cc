@@ -13,7 +13,7 @@
 #include "autodist/base/file.h"
 #include "autodist/job/machine.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 constexpr std::size_t kKeyBytes = 32;
@@ -133,4 +133,4 @@ std::string make_job_key() {
   return key;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

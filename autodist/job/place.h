@@ -22,7 +22,7 @@
 
 #include "autodist/base/environment.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 struct JobPlace {
   std::uint32_t rank = 0;
@@ -49,4 +49,4 @@ bool names_a_place(const std::string& variable);
 // 32 random bytes in hexadecimal.
 std::string make_job_key();
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -7,7 +7,7 @@
 
 #include "autodist/base/error.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 Environment of(std::map<std::string, std::string> variables) {
@@ -112,4 +112,4 @@ TEST(Job, KeysDiffer) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -9,7 +9,7 @@
 
 #include "autodist/job/launch.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 struct ProcessContext {
   // The environment, "NAME=value": what is asked of it, and what ranks that this process starts
@@ -21,4 +21,4 @@ struct ProcessContext {
   StartedRanks::Output output;
 };
 
-}  // namespace autodist::app
+}  // namespace autodist::job

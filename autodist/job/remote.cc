@@ -10,7 +10,7 @@
 #include "autodist/job/subprocess.h"
 #include "autodist/job/wait_policy.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 constexpr int kKeyDescriptor = 3;
@@ -202,4 +202,4 @@ void check_nodes(const cluster::Cluster& cluster, const std::vector<cluster::Nod
   }
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

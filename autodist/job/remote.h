@@ -13,7 +13,7 @@
 #include "autodist/job/launch.h"
 #include "autodist/job/place.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 // One word for a POSIX shell.
 std::string quoted(const std::string& text);
@@ -54,4 +54,4 @@ const cluster::SshConfig& ssh_of(const cluster::Cluster& cluster, const cluster:
 void check_nodes(const cluster::Cluster& cluster, const std::vector<cluster::Node>& nodes,
                  const RemoteProgram& program);
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -12,7 +12,7 @@
 #include "autodist/base/error.h"
 #include "autodist/job/subprocess.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 RemoteProgram shell(const std::string& script) {
@@ -145,4 +145,4 @@ TEST(Ssh, ANodeWithoutAGroupIsNamed) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -11,7 +11,7 @@
 
 #include "autodist/base/error.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 Finished run_to_end(const std::vector<std::string>& arguments, const std::string& input,
                     bool with_errors) {
@@ -60,4 +60,4 @@ Finished run_to_end(const std::vector<std::string>& arguments, const std::string
   return finished;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace autodist::app {
+namespace autodist::job {
 
 struct Finished {
   int exit_code = 0;  // 128 + signal when it was killed
@@ -19,4 +19,4 @@ struct Finished {
 Finished run_to_end(const std::vector<std::string>& arguments, const std::string& input = "",
                     bool with_errors = false);
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -4,7 +4,7 @@
 
 #include "autodist/job/place.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 // What a rank is started with unless its environment says otherwise: threads that wait sleep, since
 // other ranks and the communication want their cores
@@ -16,4 +16,4 @@ inline bool says_how_to_wait(const Environment& environment) {
   return environment(kWaitPolicy).has_value() || environment("GOMP_SPINCOUNT").has_value();
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

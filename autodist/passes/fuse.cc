@@ -67,7 +67,7 @@ class Fuser {
   }
   std::size_t place(const program::Piece& piece) const { return places_[variable(piece).value]; }
 
-  // REQUIRES: `next` comes after `slice` in the order above.
+  // REQUIRES: `next` comes after `slice` in the order of fused().
   bool fits(const program::Slice& slice, const program::Slice& next) const {
     return key(slice) == key(next) && slice.members == next.members &&
            place(next.pieces[0]) - place(slice.pieces[0]) <= kLikePlaces &&

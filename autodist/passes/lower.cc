@@ -50,18 +50,18 @@ class Lowering {
     return std::max(complete(id), done(graph_.variable(id).last_read));
   }
 
-  enum class Way { kLocal, kCollective, kSlices };
-  Way way_of(ir::VariableId id) const {
+  enum class Carrier { kLocal, kCollective, kSlices };
+  Carrier carrier_of(ir::VariableId id) const {
     const program::VariablePlan& plan = program_.plan(id);
-    if (plan.collective) return Way::kCollective;
-    return plan.slices.empty() ? Way::kLocal : Way::kSlices;
+    if (plan.collective) return Carrier::kCollective;
+    return plan.slices.empty() ? Carrier::kLocal : Carrier::kSlices;
   }
 
   void place(ir::VariableId id) {
     const ir::Variable& variable = graph_.variable(id);
     after_[complete(id)].emplace_back(program::Contribute{id, *variable.gradient});
     after_[released(id)].emplace_back(program::Release{id});
-    if (way_of(id) == Way::kLocal) {
+    if (carrier_of(id) == Carrier::kLocal) {
       if (!program_.plan(id).clip && !scaling_) {
         after_[released(id)].emplace_back(program::Update{id});
       }
@@ -86,7 +86,7 @@ class Lowering {
     std::vector<program::Instruction>& end = after_[graph_.ops.size()];
     end.emplace_back(program::AgreeFinite{scaling});
     for (ir::VariableId id : by_need_) {
-      if (way_of(id) == Way::kLocal && !program_.plan(id).clip)
+      if (carrier_of(id) == Carrier::kLocal && !program_.plan(id).clip)
         end.emplace_back(program::Update{id});
     }
   }
@@ -123,7 +123,7 @@ class Lowering {
   std::vector<ir::VariableId> clipped(program::ClipId clip, Accept accept) const {
     std::vector<ir::VariableId> variables;
     for (ir::VariableId id : by_need_) {
-      if (program_.plan(id).clip == clip && accept(way_of(id))) variables.push_back(id);
+      if (program_.plan(id).clip == clip && accept(carrier_of(id))) variables.push_back(id);
     }
     return variables;
   }
@@ -138,10 +138,10 @@ class Lowering {
   void place_local_clips() {
     for (std::size_t i = 0; i < graph_.clips.size(); ++i) {
       const program::ClipId clip(i);
-      const auto local = clipped(clip, [](Way way) { return way == Way::kLocal; });
+      const auto local = clipped(clip, [](Carrier carrier) { return carrier == Carrier::kLocal; });
       if (local.empty()) continue;
       std::size_t position = scaling_ ? graph_.ops.size() : 0;
-      for (ir::VariableId id : clipped(clip, [](Way) { return true; })) {
+      for (ir::VariableId id : clipped(clip, [](Carrier) { return true; })) {
         position = std::max(position, released(id));
       }
       append_updates(clip, local, after_[position]);
@@ -209,7 +209,8 @@ class Lowering {
   }
 
   void add_clip(program::ClipId clip, std::vector<Entry>& entries) const {
-    const auto here = clipped(clip, [](Way way) { return way == Way::kCollective; });
+    const auto here =
+        clipped(clip, [](Carrier carrier) { return carrier == Carrier::kCollective; });
     if (here.empty()) return;
     Entry entry{0, Kind::kNorm, {}};
     for (ir::VariableId id : here) {
@@ -217,7 +218,8 @@ class Lowering {
       entry.position = std::max({entry.position, released(id), complete(collective)});
     }
     // A norm that waits for slices, too, stands behind all collectives.
-    if (scaling_ || !clipped(clip, [](Way way) { return way == Way::kSlices; }).empty()) {
+    if (scaling_ ||
+        !clipped(clip, [](Carrier carrier) { return carrier == Carrier::kSlices; }).empty()) {
       entry.position = behind_all();
     }
     append_updates(clip, here, entry.instructions);

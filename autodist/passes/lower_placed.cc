@@ -143,7 +143,7 @@ class PlacedLowering {
 
   void send(ir::ValueId value, std::uint32_t stage, std::uint32_t m) {
     const std::set<std::uint32_t>& to = readers_.at(value);
-    const program::TransferId id(program_.transfers.size());
+    const program::StageTransferId id(program_.transfers.size());
     program_.transfers.push_back({value, m, stage, {to.begin(), to.end()}});
     transfers_[{value, m}] = id;
     stream(stage).emplace_back(program::Send{id});
@@ -161,7 +161,7 @@ class PlacedLowering {
   void pass_generator(std::uint32_t stage, std::uint32_t m) {
     const auto [last, is_first] = generator_at_.emplace(m, stage);
     if (is_first || last->second == stage) return;
-    const program::TransferId id(program_.transfers.size());
+    const program::StageTransferId id(program_.transfers.size());
     program_.transfers.push_back({std::nullopt, m, last->second, {stage}});
     stream(last->second).emplace_back(program::Send{id});
     stream(stage).emplace_back(program::Receive{id});
@@ -259,8 +259,8 @@ class PlacedLowering {
   std::vector<ir::VariableId> complete_elsewhere_;                  // at another stage
   std::map<ir::ValueId, std::set<std::uint32_t>> readers_;          // stages
   std::map<ir::OpId, std::vector<ir::ValueId>> made_by_;
-  std::map<Key, program::TransferId> transfers_;
-  std::set<std::pair<program::TransferId, std::uint32_t>> received_;
+  std::map<Key, program::StageTransferId> transfers_;
+  std::set<std::pair<program::StageTransferId, std::uint32_t>> received_;
   std::map<std::uint32_t, std::uint32_t> generator_at_;  // stage, by micro-batch
   std::vector<bool> gated_;                              // by variable
   std::vector<ir::VariableId> released_;

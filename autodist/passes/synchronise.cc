@@ -18,9 +18,9 @@
 namespace autodist::passes {
 namespace {
 
-class Synchroniser {
+class ExchangePlanner {
  public:
-  explicit Synchroniser(State& state) : state_(state), program_(state.program) {
+  explicit ExchangePlanner(State& state) : state_(state), program_(state.program) {
     for (std::size_t i = 0; i < program_.ranks.size(); ++i) {
       if (program_.ranks[i].replica) members_.emplace_back(i);
     }
@@ -293,6 +293,6 @@ class Synchroniser {
 
 }  // namespace
 
-void synchronise(State& state) { Synchroniser(state).run(); }
+void synchronise(State& state) { ExchangePlanner(state).run(); }
 
 }  // namespace autodist::passes

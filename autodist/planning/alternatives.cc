@@ -6,7 +6,7 @@
 #include "autodist/planning/planning.h"
 #include "autodist/search/builders/builders.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 std::vector<report::Alternative> alternatives_of(std::shared_ptr<const ir::Graph> graph,
                                                  const cluster::Cluster& cluster, bool cpu_only,
@@ -36,4 +36,4 @@ std::vector<report::Alternative> alternatives_of(std::shared_ptr<const ir::Graph
   return alternatives;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -10,7 +10,7 @@
 #include "autodist/ir/graph.h"
 #include "autodist/report/html/plan_section.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 // Every builder with its defaults, in the order of help, and what its Program puts on the busiest
 // rank. `chosen` is "NAME" or "NAME:key=value,…", or empty for a strategy from elsewhere. A builder
@@ -19,4 +19,4 @@ std::vector<report::Alternative> alternatives_of(std::shared_ptr<const ir::Graph
                                                  const cluster::Cluster& cluster, bool cpu_only,
                                                  const std::string& chosen);
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

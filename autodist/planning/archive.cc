@@ -9,7 +9,7 @@
 #include "autodist/ir/graph_file.h"
 #include "autodist/ir/graph_item.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 namespace fs = std::filesystem;
 
@@ -50,4 +50,4 @@ ir::Graph load_graph(const std::string& name_or_path) {
        name_or_path, meant.empty() ? "" : fmt::format(" (did you mean '{}'?)", meant));
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

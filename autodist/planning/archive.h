@@ -8,7 +8,7 @@
 
 #include "autodist/ir/graph.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 // Folder of the shipped graphs, beside the program: ../share/autodist/graphs.
 std::string archive_folder();
@@ -26,4 +26,4 @@ ir::Graph parse_graph(const std::string& bytes, const std::string& where);
 // The file of either, or a name in the archive. Throws Error(kUsage) with the nearest name.
 ir::Graph load_graph(const std::string& name_or_path);
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -11,7 +11,7 @@
 #include "autodist/ir/graph_item.h"
 #include "autodist/planning/archive.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 namespace fs = std::filesystem;
@@ -206,4 +206,4 @@ void write_point(const std::string& folder, const DataCell& cell,
   write_file_atomically((path / "runtime" / (strategy.id + ".yml")).string(), to_yaml(runtimes));
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

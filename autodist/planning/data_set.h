@@ -17,7 +17,7 @@
 #include "autodist/planning/runtimes.h"
 #include "autodist/strategy/strategy.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 struct DataPoint {
   std::string id;
@@ -51,4 +51,4 @@ void write_cell(const std::string& folder, const DataCell& cell);
 void write_point(const std::string& folder, const DataCell& cell,
                  const strategy::Strategy& strategy, const Runtimes& runtimes);
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

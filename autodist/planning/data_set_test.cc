@@ -13,7 +13,7 @@
 #include "autodist/search/autosync/small_problems.h"
 #include "autodist/search/builders/builders.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 namespace fs = std::filesystem;
@@ -133,4 +133,4 @@ TEST(History, LiesWhereTheEnvironmentSays) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::planning

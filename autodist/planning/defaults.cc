@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-namespace autodist::app {
+namespace autodist::planning {
 
 void set_id(strategy::Strategy& strategy) {
   if (!strategy.id.empty()) return;
@@ -11,4 +11,4 @@ void set_id(strategy::Strategy& strategy) {
       strategy::make_id(std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count());
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -6,7 +6,7 @@
 
 #include "autodist/strategy/strategy.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 // AutoDist's default.
 inline const std::string kDefaultBuilder = "PSLoadBalancing";
@@ -16,4 +16,4 @@ inline const std::string kSearch = "auto";
 // A new id, where the strategy has none.
 void set_id(strategy::Strategy& strategy);
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -11,7 +11,7 @@ Encryption encryption_from_name(const std::string& name) {
   fail(ErrorCode::kUsage, "encrypt '{}': auto, on or off expected", name);
 }
 
-bool app::encrypts(Encryption encryption, const cluster::Cluster& cluster) {
+bool planning::encrypts(Encryption encryption, const cluster::Cluster& cluster) {
   if (encryption == Encryption::kAuto) return cluster.nodes.size() > 1;
   return encryption == Encryption::kOn;
 }

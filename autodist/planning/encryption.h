@@ -13,10 +13,10 @@ enum class Encryption : std::uint8_t { kAuto, kOn, kOff };
 // "auto", "on" or "off"; throws Error(kUsage) for another word.
 Encryption encryption_from_name(const std::string& name);
 
-namespace app {
+namespace planning {
 
 // kAuto: where they are on more than one machine.
 bool encrypts(Encryption encryption, const cluster::Cluster& cluster);
 
-}  // namespace app
+}  // namespace planning
 }  // namespace autodist

@@ -13,7 +13,7 @@
 #include "autodist/search/autosync/seeds.h"
 #include "autodist/search/builders/builders.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 using search::Point;
@@ -283,4 +283,4 @@ std::string explanation_json(const Explanation& explanation) {
   return json.dump();
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -10,7 +10,7 @@
 
 #include "autodist/planning/searching.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 // One variable's choice against the best other one by arithmetic (search/autosync/analytic.h),
 // everything else as it is.
@@ -45,4 +45,4 @@ Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster
 std::string explanation_table(const Explanation& explanation, std::size_t most);
 std::string explanation_json(const Explanation& explanation);
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -9,7 +9,7 @@
 #include "autodist/search/builders/builders.h"
 #include "autodist/sim/device_table.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 cluster::Cluster two_machines(const std::string& devices) {
@@ -95,4 +95,4 @@ TEST(Placing, IsPricedOnTheClustersDevices) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::planning

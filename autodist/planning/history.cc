@@ -6,7 +6,7 @@
 #include "autodist/base/error.h"
 #include "autodist/planning/defaults.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 std::string short_digest(const cluster::Cluster& cluster) {
@@ -63,4 +63,4 @@ std::vector<DataCell> history_on(const std::string& folder, const cluster::Clust
   return cells;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -10,7 +10,7 @@
 #include "autodist/base/environment.h"
 #include "autodist/planning/data_set.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 // AUTODIST_HISTORY; without it autodist/history in XDG_STATE_HOME, else in ~/.local/state. Empty:
 // none, because AUTODIST_HISTORY is `off`, or the environment has no home.
@@ -30,4 +30,4 @@ void add_to_history(const std::string& folder, const ir::Graph& graph,
 // folder; what cannot be read is passed over.
 std::vector<DataCell> history_on(const std::string& folder, const cluster::Cluster& cluster);
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -7,7 +7,7 @@
 
 #include "autodist/sim/cost_model.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 constexpr double kCostOfWire = 0.03;
@@ -73,4 +73,4 @@ Seconds ProcessCpuClock::now() const {
   return Seconds{static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9};
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

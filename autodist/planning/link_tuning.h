@@ -12,7 +12,7 @@
 #include "autodist/passes/pipeline.h"
 #include "autodist/strategy/strategy.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 struct LinkTuning {
   Bytes slice;
@@ -45,4 +45,4 @@ class ProcessCpuClock final : public Clock {
   [[nodiscard]] Seconds now() const override;
 };
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 comm::LinkFigures link(double bits_per_s, Seconds message_cost) {
@@ -62,4 +62,4 @@ TEST(LinkTuning, RanksOfOneMachineKeepTheDefaults) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -6,7 +6,7 @@
 #include "autodist/base/error.h"
 #include "autodist/passes/pipeline.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 void simulate_point(const DataCell& cell, const strategy::Strategy& strategy,
@@ -72,4 +72,4 @@ search::Judge::Correct correction(search::Residual residual, double bias,
   };
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -11,7 +11,7 @@
 #include "autodist/search/learning/residual.h"
 #include "autodist/search/learning/sample.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 struct MeasuredPlans {
   std::vector<search::Sample> samples;
@@ -30,4 +30,4 @@ MeasuredPlans measured_plans(const std::vector<DataCell>& cells, std::vector<std
 search::Judge::Correct correction(search::Residual residual, double bias,
                                   const cluster::Cluster& cluster);
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

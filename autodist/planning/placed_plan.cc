@@ -11,7 +11,7 @@
 #include "autodist/base/error.h"
 #include "autodist/planning/placing.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 namespace placement = search::placement;
@@ -131,4 +131,4 @@ PlacedPlan plan_by_placement(const std::shared_ptr<const ir::Graph>& graph,
   return std::move(*best);
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -16,7 +16,7 @@
 #include "autodist/search/autosync/judge.h"
 #include "autodist/sim/simulator.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 struct PlacedPlan {
   std::string name;  // "placed in 2 stages"
@@ -46,4 +46,4 @@ std::optional<PlacedPlan> faster_by_placement(const std::shared_ptr<const ir::Gr
                                               const CostsInMicroBatches& costs, Seconds step,
                                               Seconds limit, const std::function<bool()>& stop);
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -9,7 +9,7 @@
 #include "autodist/planning/explanation.h"
 #include "autodist/planning/searching.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 // Two ranks of one machine with so much memory each; 0: unknown.
@@ -126,4 +126,4 @@ TEST(PlacedPlan, EndsOnFourMachines) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::planning

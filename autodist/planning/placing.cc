@@ -18,7 +18,7 @@
 #include "autodist/sim/cost_model.h"
 #include "autodist/sim/device_table.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 namespace placement = search::placement;
@@ -304,4 +304,4 @@ std::string placement_dot(const placement::TaskGraph& graph, const placement::Pl
   return text + "}\n";
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -11,7 +11,7 @@
 #include "autodist/search/placement/place.h"
 #include "autodist/strategy/strategy.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 // A published task graph (plain or gzipped), a captured graph, or the name of a shipped one; the
 // latter two at their example batch; or generated:FAMILY:SEED (generators.h). Throws Error(kUsage).
@@ -72,4 +72,4 @@ strategy::Strategy placement_strategy(const ir::Graph& graph, const cluster::Clu
 std::string placement_dot(const search::placement::TaskGraph& graph,
                           const search::placement::PlaceResult& result);
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -11,7 +11,7 @@
 #include "autodist/planning/prediction.h"
 #include "autodist/search/builders/builders.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 constexpr std::size_t kMostRows = 20'000;  // of a simulated step: seconds of simulation, no more
@@ -167,4 +167,4 @@ void add_plan(report::PageInputs& page, const std::shared_ptr<const ir::Graph>& 
   }
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

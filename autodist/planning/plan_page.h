@@ -10,7 +10,7 @@
 #include "autodist/planning/searching.h"
 #include "autodist/report/html/page.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 struct PlanPageRequest {
   std::string chosen_by;  // "builder PS", "search", a file's name
@@ -30,4 +30,4 @@ void add_plan(report::PageInputs& page, const std::shared_ptr<const ir::Graph>& 
               const cluster::Cluster& cluster, const strategy::Strategy& strategy,
               const program::Program& program, const PlanPageRequest& request);
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

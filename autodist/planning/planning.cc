@@ -6,7 +6,7 @@
 #include "autodist/planning/encryption.h"
 #include "autodist/planning/searching.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 bool has_priorities(const strategy::Strategy& strategy) {
@@ -72,4 +72,4 @@ Predicted predict(const program::Program& program, const cluster::Cluster& clust
   return predicted;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -15,7 +15,7 @@
 #include "autodist/sim/simulator.h"
 #include "autodist/strategy/strategy.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 struct StrategyRequest {
   std::string builder = kDefaultBuilder;  // "NAME" or "NAME:key=value,…", or kSearch
@@ -47,4 +47,4 @@ struct Predicted {
 Predicted predict(const program::Program& program, const cluster::Cluster& cluster,
                   const sim::Calibration& calibration);
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -10,7 +10,7 @@
 
 #include "autodist/report/plan.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 std::string share(Seconds part, Seconds of) {
@@ -211,4 +211,4 @@ std::string prediction_json(const sim::Simulation& simulation, const program::Pr
   return json.dump();
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -8,7 +8,7 @@
 #include "autodist/sim/cost_model.h"
 #include "autodist/sim/simulator.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 // Step time, bounds and how far they are, memory, links, where the time goes; `most` rows of each
 // table (0: all). What does not fit in memory is said first.
@@ -23,4 +23,4 @@ std::string prediction_lines(const sim::Simulation& simulation, const program::P
 std::string prediction_json(const sim::Simulation& simulation, const program::Program& program,
                             const sim::CostModel& costs);
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

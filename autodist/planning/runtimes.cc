@@ -6,7 +6,7 @@
 
 #include "autodist/base/error.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 constexpr std::size_t kLongest = 1 << 20;
@@ -69,4 +69,4 @@ std::string to_yaml(const Runtimes& runtimes) {
                      fmt::join(steps, ", "));
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -10,7 +10,7 @@
 
 #include "autodist/base/units.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 struct Runtimes {
   Seconds average;
@@ -26,4 +26,4 @@ Runtimes parse_runtimes(const std::string& text, const std::string& where);
 // YAML that parses back to the same.
 std::string to_yaml(const Runtimes& runtimes);
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

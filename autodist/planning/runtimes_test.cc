@@ -4,7 +4,7 @@
 
 #include "autodist/base/error.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 TEST(Runtimes, AreReadFromYamlAndFromOlderJson) {
@@ -24,4 +24,4 @@ TEST(Runtimes, RefuseWhatAreNone) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::planning

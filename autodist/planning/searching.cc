@@ -14,7 +14,7 @@
 #include "autodist/planning/placed_plan.h"
 #include "autodist/search/builders/builders.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 struct Simulated {
@@ -271,4 +271,4 @@ std::string progress_line(const search::Progress& progress) {
                      search::shown_name(progress.best_name));
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

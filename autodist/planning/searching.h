@@ -14,7 +14,7 @@
 #include "autodist/sim/calibration.h"
 #include "autodist/sim/cost_model.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 
 struct SearchRequest {
   search::SearchOptions options;
@@ -91,4 +91,4 @@ std::string search_json(const SearchedPlan& plan);
 // One line of progress, without an end of line.
 std::string progress_line(const search::Progress& progress);
 
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -5,7 +5,7 @@
 
 #include "autodist/planning/archive.h"
 
-namespace autodist::app {
+namespace autodist::planning {
 namespace {
 
 // While it lives, this process can open no file.
@@ -38,4 +38,4 @@ TEST(Searching, OpensNoFileForACandidate) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::planning

@@ -100,7 +100,7 @@ class ProgramEncoder {
     });
   }
   void encode(const Gate& gate) { out_.add(gate.variable); }
-  void encode(const Transfer& transfer) {
+  void encode(const StageTransfer& transfer) {
     out_.add(transfer.value);
     out_.add(std::uint64_t{transfer.micro_batch});
     out_.add(std::uint64_t{transfer.from});

@@ -144,7 +144,7 @@ class PlacedVerifier {
 
   void check(const Send& send, std::uint32_t stage) {
     AD_CHECK(send.transfer.value < sent_.size()) << "no transfer " << send.transfer;
-    const Transfer& transfer = program_.transfer(send.transfer);
+    const StageTransfer& transfer = program_.transfer(send.transfer);
     AD_CHECK(transfer.from == stage) << "stage " << stage << " sends for " << transfer.from;
     AD_CHECK(!sent_[send.transfer.value]) << "transfer " << send.transfer << " is sent twice";
     AD_CHECK(!transfer.value || has(stage, *transfer.value, transfer.micro_batch))
@@ -153,7 +153,7 @@ class PlacedVerifier {
   }
 
   void check(const Receive& receive, std::uint32_t stage) {
-    const Transfer& transfer = program_.transfer(receive.transfer);
+    const StageTransfer& transfer = program_.transfer(receive.transfer);
     AD_CHECK(std::binary_search(transfer.to.begin(), transfer.to.end(), stage))
         << "stage " << stage << " receives transfer " << receive.transfer << " of others";
     AD_CHECK(received_.insert({receive.transfer, stage}).second)
@@ -194,7 +194,7 @@ class PlacedVerifier {
       AD_CHECK(stage_of_[i] != kNowhere) << "op " << i / program_.micro_batches << " is missing";
     }
     std::size_t receivers = 0;
-    for (const Transfer& transfer : program_.transfers) receivers += transfer.to.size();
+    for (const StageTransfer& transfer : program_.transfers) receivers += transfer.to.size();
     AD_CHECK(received_.size() == receivers)
         << received_.size() << " of " << receivers << " receipts of transfers";
     for (std::size_t i = 0; i < graph_.variables.size(); ++i) {
@@ -230,10 +230,10 @@ class PlacedVerifier {
   const ir::History history_;
   std::vector<Stage> stages_;
   const std::vector<std::vector<ir::OpId>> before_;
-  std::vector<std::uint32_t> stage_of_;                      // by op and micro-batch
-  std::vector<bool> sent_;                                   // by transfer
-  std::set<std::pair<TransferId, std::uint32_t>> received_;  // by which stage
-  std::vector<bool> gate_;                                   // by variable
+  std::vector<std::uint32_t> stage_of_;                           // by op and micro-batch
+  std::vector<bool> sent_;                                        // by transfer
+  std::set<std::pair<StageTransferId, std::uint32_t>> received_;  // by which stage
+  std::vector<bool> gate_;                                        // by variable
   std::vector<bool> released_;
   std::vector<std::uint32_t> contributed_;  // micro-batches
   std::map<ir::StorageId, ir::VariableId> variable_of_;

@@ -32,7 +32,7 @@ bool operator==(const Collective& a, const Collective& b) {
          std::tie(b.variables, b.dtype, b.members, b.spec, b.exchange);
 }
 
-bool operator==(const Transfer& a, const Transfer& b) {
+bool operator==(const StageTransfer& a, const StageTransfer& b) {
   return std::tie(a.value, a.micro_batch, a.from, a.to) ==
          std::tie(b.value, b.micro_batch, b.from, b.to);
 }
@@ -98,7 +98,7 @@ std::uint32_t Program::replica_count() const {
       ranks.begin(), ranks.end(), [](const RankInfo& rank) { return rank.replica.has_value(); }));
 }
 
-std::string name_of(const Transfer& transfer) {
+std::string name_of(const StageTransfer& transfer) {
   const std::string what =
       transfer.value ? "%" + std::to_string(transfer.value->value) : "the generator";
   return what + " of stage " + std::to_string(transfer.from);

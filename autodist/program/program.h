@@ -29,7 +29,7 @@ using ShardId = Id<struct ShardTag>;
 using SliceId = Id<struct SliceTag>;
 using CollectiveId = Id<struct CollectiveTag>;
 using ClipId = Id<struct ClipTag>;
-using TransferId = Id<struct TransferTag>;
+using StageTransferId = Id<struct StageTransferTag>;
 
 struct RankInfo {
   std::string node;    // address
@@ -93,17 +93,17 @@ struct Collective {
 
 // Of a placed graph: a value that a stage makes and others of its replica read, or the state of the
 // random generator, which the stages of a replica share.
-struct Transfer {
+struct StageTransfer {
   std::optional<ir::ValueId> value;  // nothing: the generator's state
   std::uint32_t micro_batch = 0;
   std::uint32_t from = 0;         // stage
   std::vector<std::uint32_t> to;  // stages, ascending
 
-  friend bool operator==(const Transfer&, const Transfer&);
+  friend bool operator==(const StageTransfer&, const StageTransfer&);
 };
 
 // As traces call it: "%12 of stage 0", "the generator of stage 1".
-std::string name_of(const Transfer& transfer);
+std::string name_of(const StageTransfer& transfer);
 
 // How a variable is synchronised: its slices, or a library collective, or neither (one rank alone,
 // or unused by the step).
@@ -169,10 +169,10 @@ struct AgreeFinite {
 // executed has none.
 struct StepBarrier {};
 struct Send {  // its value is there: hand it over, do not wait
-  TransferId transfer;
+  StageTransferId transfer;
 };
 struct Receive {  // waits for it
-  TransferId transfer;
+  StageTransferId transfer;
 };
 using Instruction = std::variant<Gate, Compute, Contribute, Release, AllReduce, Update, Norm,
                                  AgreeFinite, Fetch, KeepFactors, Send, Receive, StepBarrier>;
@@ -211,14 +211,16 @@ struct Program {
   // Ranks that share the ops of one replica: `stages` consecutive RankInfo::replica. Above 1 the
   // graph is placed: every stage has a role, and every op stands in one of them.
   std::uint32_t stages = 1;
-  std::uint32_t micro_batches = 1;  // of a placed graph's step
-  std::vector<Transfer> transfers;  // of a placed graph
+  std::uint32_t micro_batches = 1;       // of a placed graph's step
+  std::vector<StageTransfer> transfers;  // of a placed graph
   // On its way from a rank to one other at most; 0: as whoever runs it has it by default.
   Bytes window;
   // What each part of a batch is in relation to the others; empty: they are equal.
   std::vector<std::int64_t> batch_shares;
 
-  [[nodiscard]] const Transfer& transfer(TransferId id) const { return transfers[id.value]; }
+  [[nodiscard]] const StageTransfer& transfer(StageTransferId id) const {
+    return transfers[id.value];
+  }
   [[nodiscard]] bool is_placed() const { return stages > 1; }
   // Parts of the batch, and which one a rank works on with which stage. REQUIRES: it computes.
   [[nodiscard]] std::uint32_t batch_parts() const { return replica_count() / stages; }
@@ -261,7 +263,7 @@ std::pair<std::int64_t, std::int64_t> replica_rows(std::int64_t batch, std::uint
                                                    std::uint32_t count);
 
 // Samples of a global batch of `batch` that a part of it has: as `batch_shares` say, down to whole
-// samples, else as above. [begin, end). REQUIRES: part < program.batch_parts().
+// samples, else as replica_rows() divides it. [begin, end). REQUIRES: part < program.batch_parts().
 std::pair<std::int64_t, std::int64_t> part_rows(const Program& program, std::int64_t batch,
                                                 std::uint32_t part);
 

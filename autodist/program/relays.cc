@@ -9,29 +9,28 @@ namespace autodist::program {
 namespace {
 
 // Where a member's contribution goes first, or what meets there; nothing at the owner.
-std::optional<Rank> next_of(const Way& way, Rank rank) {
-  if (way.onward) return way.onward;
-  if (way.contributes.front() != rank) return way.contributes.front();
+std::optional<Rank> next_of(const RouteStop& stop, Rank rank) {
+  if (stop.onward) return stop.onward;
+  if (stop.contributes.front() != rank) return stop.contributes.front();
   return {};
 }
 
-Relay relay_of(const Program& program, Route route,
-               const std::vector<std::uint32_t>& members,
+Relay relay_of(const Program& program, Route route, const std::vector<std::uint32_t>& members,
                const std::vector<std::uint32_t>& node_of_rank, std::size_t nodes) {
   const std::size_t n = members.size();
   Slice slice;
   slice.exchange.payload = Dense{route};
   slice.owner = Rank(members.front());
   for (const std::uint32_t member : members) slice.members.emplace_back(member);
-  const std::vector<Way> ways = ways_of(program, slice);
+  const std::vector<RouteStop> stops = stops_of(program, slice);
 
   // Of the first member's slices; every other member's are these, turned.
   std::vector<std::optional<std::size_t>> next(n);
   double summed = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    const Way& way = ways[members[i]];
-    summed += static_cast<double>(way.combines.size());
-    if (const auto to = next_of(way, Rank(members[i]))) {
+    const RouteStop& stop = stops[members[i]];
+    summed += static_cast<double>(stop.combines.size());
+    if (const auto to = next_of(stop, Rank(members[i]))) {
       const auto found = std::lower_bound(members.begin(), members.end(), to->value);
       next[i] = static_cast<std::size_t>(found - members.begin());
     }
@@ -60,8 +59,7 @@ Relay relay_of(const Program& program, Route route,
 
 }  // namespace
 
-std::map<Route, Relay> relays_of(const Program& program,
-                                 const std::vector<std::uint32_t>& members,
+std::map<Route, Relay> relays_of(const Program& program, const std::vector<std::uint32_t>& members,
                                  const std::vector<std::uint32_t>& node_of_rank,
                                  std::size_t nodes) {
   std::map<Route, Relay> relays;

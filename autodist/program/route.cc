@@ -86,59 +86,60 @@ Parents results(const Program& program, const Slice& slice) {
 
 }  // namespace
 
-Way way_of(const Program& program, const Slice& slice, Rank rank) {
-  Way way;
+RouteStop stop_of(const Program& program, const Slice& slice, Rank rank) {
+  RouteStop stop;
   const bool member = std::binary_search(slice.members.begin(), slice.members.end(), rank);
-  way.installs = member;
+  stop.installs = member;
   if (goes_to_all(slice.exchange)) {  // everybody to everybody, and nothing comes back
-    if (!member) return way;
-    way.combines = slice.members;
-    way.contributes = behind(slice, rank);
-    way.contributes.push_back(rank);
-    return way;
+    if (!member) return stop;
+    stop.combines = slice.members;
+    stop.contributes = behind(slice, rank);
+    stop.contributes.push_back(rank);
+    return stop;
   }
   const Parents up = contributions(program, slice);
   for (const auto& [child, parent] : up) {
-    if (parent == rank) way.combines.push_back(child);
+    if (parent == rank) stop.combines.push_back(child);
   }
-  const bool meets = !way.combines.empty() || rank == slice.owner;
+  const bool meets = !stop.combines.empty() || rank == slice.owner;
   if (meets && member) {
-    way.combines.insert(std::upper_bound(way.combines.begin(), way.combines.end(), rank), rank);
+    stop.combines.insert(std::upper_bound(stop.combines.begin(), stop.combines.end(), rank), rank);
   }
-  if (member) way.contributes = {meets ? rank : up.at(rank)};
-  if (meets && rank != slice.owner) way.onward = up.at(rank);
+  if (member) stop.contributes = {meets ? rank : up.at(rank)};
+  if (meets && rank != slice.owner) stop.onward = up.at(rank);
   const Parents back = results(program, slice);
   for (const Rank other : behind(slice, rank)) {
-    if (other != slice.owner && back.at(other) == rank) way.returns.push_back(other);
+    if (other != slice.owner && back.at(other) == rank) stop.returns.push_back(other);
   }
-  return way;
+  return stop;
 }
 
-std::vector<Way> ways_of(const Program& program, const Slice& slice) {
-  AD_CHECK(!goes_to_all(slice.exchange)) << "nothing of this slice has a tree for a way";
-  std::vector<Way> ways(program.ranks.size());
+std::vector<RouteStop> stops_of(const Program& program, const Slice& slice) {
+  AD_CHECK(!goes_to_all(slice.exchange)) << "the route of this slice is no tree";
+  std::vector<RouteStop> stops(program.ranks.size());
   const Parents up = contributions(program, slice);
-  for (const auto& [child, parent] : up) ways[parent.value].combines.push_back(child);
-  for (const Rank member : slice.members) ways[member.value].installs = true;
-  for (std::size_t i = 0; i < ways.size(); ++i) {
+  for (const auto& [child, parent] : up) stops[parent.value].combines.push_back(child);
+  for (const Rank member : slice.members) stops[member.value].installs = true;
+  for (std::size_t i = 0; i < stops.size(); ++i) {
     const Rank rank(i);
-    Way& way = ways[i];
-    const bool meets = !way.combines.empty() || rank == slice.owner;
-    if (way.installs) way.contributes = {meets ? rank : up.at(rank)};
-    if (meets && way.installs) {
-      way.combines.insert(std::upper_bound(way.combines.begin(), way.combines.end(), rank), rank);
+    RouteStop& stop = stops[i];
+    const bool meets = !stop.combines.empty() || rank == slice.owner;
+    if (stop.installs) stop.contributes = {meets ? rank : up.at(rank)};
+    if (meets && stop.installs) {
+      stop.combines.insert(std::upper_bound(stop.combines.begin(), stop.combines.end(), rank),
+                           rank);
     }
-    if (meets && rank != slice.owner) way.onward = up.at(rank);
+    if (meets && rank != slice.owner) stop.onward = up.at(rank);
   }
   for (const auto& [child, parent] : results(program, slice)) {
-    ways[parent.value].returns.push_back(child);
+    stops[parent.value].returns.push_back(child);
   }
-  for (std::size_t i = 0; i < ways.size(); ++i) {  // nearest behind first
-    std::vector<Rank>& returns = ways[i].returns;
+  for (std::size_t i = 0; i < stops.size(); ++i) {  // nearest behind first
+    std::vector<Rank>& returns = stops[i].returns;
     std::rotate(returns.begin(), std::upper_bound(returns.begin(), returns.end(), Rank(i)),
                 returns.end());
   }
-  return ways;
+  return stops;
 }
 
 Route effective_route(const Program& program, const Slice& slice, Route route) {

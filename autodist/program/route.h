@@ -1,9 +1,9 @@
-// The way of a slice's bytes: from its members, some of whom add up what others send before they
+// The route of a slice's bytes: from its members, some of whom add up what others send before they
 // pass it on, to the owner, and back.
 //
-// Every way is a tree over the members with the owner at its root: a star, a chain, a binary tree,
-// or one that meets at one rank per node first. What differs is which links carry how much, and in
-// which order the sum is made.
+// Every route is a tree over the members with the owner at its root: a star, a chain, a binary
+// tree, or one that meets at one rank per node first. What differs is which links carry how much,
+// and in which order the sum is made.
 
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace autodist::program {
 
-// One rank's place on a slice's way.
-struct Way {
+// One rank's place on a slice's route.
+struct RouteStop {
   // Whose contributions meet here, in the order in which they are added (ascending); none: nothing
   // is combined here.
   std::vector<Rank> combines;
@@ -30,11 +30,11 @@ struct Way {
 };
 
 // REQUIRES: rank < program.ranks.size().
-Way way_of(const Program& program, const Slice& slice, Rank rank);
+RouteStop stop_of(const Program& program, const Slice& slice, Rank rank);
 
 // Of all ranks at once, in the time that two or three single ones take. REQUIRES:
 // !goes_to_all(slice.exchange).
-std::vector<Way> ways_of(const Program& program, const Slice& slice);
+std::vector<RouteStop> stops_of(const Program& program, const Slice& slice);
 
 // The route, or kDirect where the slice's members cannot tell the difference: two of them or fewer,
 // or (for those that go by node) no two on one node.

@@ -32,8 +32,8 @@ Slice slice_of(const Program& program, std::uint32_t owner, Route route) {
   return slice;
 }
 
-// Who is in what arrives, and over which links the bytes go, when every rank does what its Way
-// says.
+// Who is in what arrives, and over which links the bytes go, when every rank does what its
+// RouteStop says.
 struct Journey {
   std::multiset<std::uint32_t> summed;     // at the owner
   std::map<std::uint32_t, int> installed;  // times a result came to a member
@@ -43,30 +43,30 @@ struct Journey {
 
 Journey travel(const Program& program, const Slice& slice) {
   Journey journey;
-  std::vector<Way> ways;
+  std::vector<RouteStop> stops;
   for (std::size_t i = 0; i < program.ranks.size(); ++i) {
-    ways.push_back(way_of(program, slice, Rank(i)));
+    stops.push_back(stop_of(program, slice, Rank(i)));
   }
   const std::function<std::multiset<std::uint32_t>(Rank)> gathered = [&](Rank at) {
     std::multiset<std::uint32_t> all;
-    for (const Rank from : ways[at.value].combines) {
+    for (const Rank from : stops[at.value].combines) {
       if (from == at) {
         all.insert(at.value);
         continue;
       }
-      const Way& way = ways[from.value];
-      const Rank next = way.onward ? *way.onward : way.contributes.at(0);
+      const RouteStop& stop = stops[from.value];
+      const Rank next = stop.onward ? *stop.onward : stop.contributes.at(0);
       EXPECT_EQ(next, at) << "rank " << from << " sends elsewhere";
       ++journey.sent[from.value];
-      const auto part = way.onward ? gathered(from) : std::multiset<std::uint32_t>{from.value};
+      const auto part = stop.onward ? gathered(from) : std::multiset<std::uint32_t>{from.value};
       all.insert(part.begin(), part.end());
     }
     return all;
   };
   journey.summed = gathered(slice.owner);
   const std::function<void(Rank)> give = [&](Rank at) {
-    if (ways[at.value].installs) ++journey.installed[at.value];
-    for (const Rank to : ways[at.value].returns) {
+    if (stops[at.value].installs) ++journey.installed[at.value];
+    for (const Rank to : stops[at.value].returns) {
       ++journey.sent[at.value];
       const std::string& node = program.ranks[to.value].node;
       if (node != program.ranks[at.value].node) ++journey.crossed[to.value];
@@ -98,7 +98,7 @@ TEST(Route, BringsEveryContributionOnceAndTheResultToEveryMember) {
       for (const auto& [rank, count] : journey.sent) messages += count;
       const bool owner_is_member = members.count(slice.owner.value) != 0;
       EXPECT_EQ(messages, 2 * static_cast<int>(members.size() - (owner_is_member ? 1 : 0)))
-          << name_of(route) << ": the bytes are the same on every way";
+          << name_of(route) << ": the bytes are the same on every route";
     }
   }
 }
@@ -114,15 +114,15 @@ TEST(Route, OfAllRanksAtOnceIsThatOfEach) {
       if (nodes.size() > 2 && random() % 3 == 0) {
         slice.members.erase(slice.members.begin() + random() % nodes.size());
       }
-      const std::vector<Way> ways = ways_of(program, slice);
-      ASSERT_EQ(ways.size(), nodes.size());
+      const std::vector<RouteStop> stops = stops_of(program, slice);
+      ASSERT_EQ(stops.size(), nodes.size());
       for (std::size_t i = 0; i < nodes.size(); ++i) {
-        const Way one = way_of(program, slice, Rank(i));
-        EXPECT_EQ(ways[i].combines, one.combines) << name_of(route);
-        EXPECT_EQ(ways[i].contributes, one.contributes) << name_of(route);
-        EXPECT_EQ(ways[i].onward, one.onward) << name_of(route);
-        EXPECT_EQ(ways[i].returns, one.returns) << name_of(route);
-        EXPECT_EQ(ways[i].installs, one.installs) << name_of(route);
+        const RouteStop one = stop_of(program, slice, Rank(i));
+        EXPECT_EQ(stops[i].combines, one.combines) << name_of(route);
+        EXPECT_EQ(stops[i].contributes, one.contributes) << name_of(route);
+        EXPECT_EQ(stops[i].onward, one.onward) << name_of(route);
+        EXPECT_EQ(stops[i].returns, one.returns) << name_of(route);
+        EXPECT_EQ(stops[i].installs, one.installs) << name_of(route);
       }
     }
   }
@@ -134,7 +134,7 @@ TEST(Route, OfARingSpreadsTheLoadOverAllLinks) {
   const Journey journey = travel(program, slice_of(program, 3, Route::kRing));
   const std::map<std::uint32_t, int> expected{{0, 2}, {1, 2}, {2, 2}, {3, 1}, {4, 1}};
   EXPECT_EQ(journey.sent, expected);
-  EXPECT_EQ(way_of(program, slice_of(program, 3, Route::kRing), Rank(1)).combines,
+  EXPECT_EQ(stop_of(program, slice_of(program, 3, Route::kRing), Rank(1)).combines,
             (std::vector<Rank>{Rank(0), Rank(1)}));
 }
 
@@ -145,15 +145,15 @@ TEST(Route, ByNodeCrossesToEachNodeOnce) {
     EXPECT_EQ(journey.crossed.size(), 2) << name_of(route);  // nodes 2 and 3
   }
   EXPECT_EQ(travel(program, slice_of(program, 1, Route::kDirect)).crossed.size(), 4);
-  const Way of_owner = way_of(program, slice_of(program, 1, Route::kNodes), Rank(1));
+  const RouteStop of_owner = stop_of(program, slice_of(program, 1, Route::kNodes), Rank(1));
   EXPECT_EQ(of_owner.combines.size(), 4) << "0 and itself, and one rank of each other node";
-  EXPECT_EQ(way_of(program, slice_of(program, 1, Route::kProxies), Rank(1)).combines.size(), 6);
+  EXPECT_EQ(stop_of(program, slice_of(program, 1, Route::kProxies), Rank(1)).combines.size(), 6);
 }
 
 TEST(Route, SpeakersOfANodeTakeTurns) {
   const Program program = job({1, 2, 3, 3});
-  const Way of_first = way_of(program, slice_of(program, 0, Route::kNodes), Rank(2));
-  const Way of_second = way_of(program, slice_of(program, 1, Route::kNodes), Rank(3));
+  const RouteStop of_first = stop_of(program, slice_of(program, 0, Route::kNodes), Rank(2));
+  const RouteStop of_second = stop_of(program, slice_of(program, 1, Route::kNodes), Rank(3));
   EXPECT_EQ(of_first.onward, Rank(0));
   EXPECT_EQ(of_second.onward, Rank(1));
 }
@@ -175,11 +175,11 @@ TEST(Route, ToAllWhereEverybodyCombines) {
   const Program program = job({1, 2, 3});
   Slice slice = slice_of(program, 0, Route::kDirect);
   slice.exchange.payload = Factors{};
-  const Way way = way_of(program, slice, Rank(1));
-  EXPECT_EQ(way.contributes, (std::vector<Rank>{Rank(2), Rank(0), Rank(1)}));
-  EXPECT_EQ(way.combines, slice.members);
-  EXPECT_TRUE(way.returns.empty());
-  EXPECT_FALSE(way.onward);
+  const RouteStop stop = stop_of(program, slice, Rank(1));
+  EXPECT_EQ(stop.contributes, (std::vector<Rank>{Rank(2), Rank(0), Rank(1)}));
+  EXPECT_EQ(stop.combines, slice.members);
+  EXPECT_TRUE(stop.returns.empty());
+  EXPECT_FALSE(stop.onward);
 }
 
 }  // namespace

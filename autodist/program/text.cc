@@ -44,7 +44,7 @@ class ProgramPrinter {
     });
     section("variables", program_.variables,
             [&](std::size_t i, const VariablePlan& each) { return row(ir::VariableId(i), each); });
-    section("transfers", program_.transfers, [&](std::size_t i, const Transfer& each) {
+    section("transfers", program_.transfers, [&](std::size_t i, const StageTransfer& each) {
       return Row{fmt::format("@{}", i), carried_by(each),
                  fmt::format("micro_batch={}", each.micro_batch),
                  fmt::format("stage {} -> {}", each.from, fmt::join(each.to, ", "))};
@@ -118,7 +118,7 @@ class ProgramPrinter {
     if (!program_.is_placed()) return fmt::format("replica={}", part);
     return fmt::format("replica={} stage={}", program_.batch_part(rank), program_.stage(rank));
   }
-  std::string carried_by(const Transfer& transfer) const {
+  std::string carried_by(const StageTransfer& transfer) const {
     return transfer.value ? names_.of(*transfer.value) : "generator";
   }
   // ".1" of micro-batch 1; nothing where there is one alone.

@@ -77,10 +77,10 @@ Json name_event(const char* what, std::uint32_t rank, int track, const std::stri
 
 Json arguments_of(const TraceRow& row) {
   Json arguments{{"step", row.step}, {"bytes", row.bytes.value}, {"stream", name_of(row.stream)}};
-  if (row.way) {
-    arguments["slice"] = row.way->slice.value;
-    arguments["to"] = row.way->peer.value;
-    arguments["result"] = row.way->is_result;
+  if (row.hop) {
+    arguments["slice"] = row.hop->slice.value;
+    arguments["to"] = row.hop->peer.value;
+    arguments["result"] = row.hop->is_result;
   }
   return arguments;
 }
@@ -178,8 +178,8 @@ TraceRow row_of(const Json& event, Activity activity) {
   const Json& duration = event.contains("dur") ? event.at("dur") : arguments.at("dur");
   row.end = row.start + Seconds(duration.get<double>() / kMicroseconds);
   if (arguments.contains("slice")) {
-    row.way =
-        SliceWay{SliceId(arguments.at("slice").get<std::uint32_t>()),
+    row.hop =
+        SliceHop{SliceId(arguments.at("slice").get<std::uint32_t>()),
                  Rank(arguments.at("to").get<std::uint32_t>()), arguments.at("result").get<bool>()};
   }
   return row;
@@ -188,8 +188,8 @@ TraceRow row_of(const Json& event, Activity activity) {
 }  // namespace
 
 bool operator==(const TraceRow& a, const TraceRow& b) {
-  return std::tie(a.activity, a.rank, a.stream, a.step, a.name, a.bytes, a.start, a.end, a.way) ==
-         std::tie(b.activity, b.rank, b.stream, b.step, b.name, b.bytes, b.start, b.end, b.way);
+  return std::tie(a.activity, a.rank, a.stream, a.step, a.name, a.bytes, a.start, a.end, a.hop) ==
+         std::tie(b.activity, b.rank, b.stream, b.step, b.name, b.bytes, b.start, b.end, b.hop);
 }
 
 std::string name_of(Activity activity) { return kNames[static_cast<int>(activity)]; }

@@ -28,13 +28,13 @@ enum class Activity : std::uint8_t {
 };
 std::string name_of(Activity activity);
 
-// Which slice a row is about, and on which way.
-struct SliceWay {
+// Which slice a row is about, and on which hop of its route.
+struct SliceHop {
   SliceId slice;
   Rank peer;               // where it goes; of a merge the owner itself
   bool is_result = false;  // on its way back from the owner
 
-  friend bool operator==(const SliceWay& a, const SliceWay& b) {
+  friend bool operator==(const SliceHop& a, const SliceHop& b) {
     return a.slice == b.slice && a.peer == b.peer && a.is_result == b.is_result;
   }
 };
@@ -48,7 +48,7 @@ struct TraceRow {
   Bytes bytes;
   Seconds start;  // since the start of the trace
   Seconds end;
-  std::optional<SliceWay> way = std::nullopt;  // of kQueue, kWire and kMerge
+  std::optional<SliceHop> hop = std::nullopt;  // of kQueue, kWire and kMerge
 
   friend bool operator==(const TraceRow& a, const TraceRow& b);
 };

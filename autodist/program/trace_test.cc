@@ -68,7 +68,7 @@ TEST(Trace, AnArrowLeadsFromEveryContributionToItsInstallation) {
 
 TEST(Trace, IsReadAsItWasWritten) {
   TraceRow queued = row(Activity::kQueue, 0.125, 0.5);
-  queued.way = SliceWay{SliceId(7), Rank(3), true};
+  queued.hop = SliceHop{SliceId(7), Rank(3), true};
   const Trace trace{{queued, row(Activity::kMerge, 0.25, 0.75)}};
   EXPECT_EQ(read_chrome_json(to_chrome_json(trace), "test").rows, trace.rows);
 }

@@ -13,7 +13,8 @@ namespace {
 bool is_here(const std::string& verb, const std::string& part) {
   using namespace autodist::app;
   if (verb != "bench" && verb != "dataset") return false;
-  const auto& here = verb == "bench" ? light_benchmarks() : light_data_set_parts();
+  const auto& here =
+      verb == "bench" ? autodist::studies::light_benchmarks() : light_data_set_parts();
   return std::find(here.begin(), here.end(), part) != here.end();
 }
 
@@ -24,12 +25,12 @@ int main(int argc, char** argv) {
   if (argc >= 2) {
     const Verb* verb = find_verb(argv[1]);
     const bool is_light = verb != nullptr && argc >= 3 && is_here(verb->name, argv[2]);
-    if (verb != nullptr && verb->program == Program::kTorch && !is_light) {
+    if (verb != nullptr && verb->binary == Binary::kTorch && !is_light) {
       return hand_over({argv, argv + argc});
     }
   }
-  return run_program(argc, argv, Program::kLight,
-                     {{"bench", declare_bench_light},
+  return run_program(argc, argv, Binary::kLight,
+                     {{"bench", autodist::studies::declare_bench_light},
                       {"compare", declare_compare},
                       {"completion", declare_completion},
                       {"dataset", declare_data_set},

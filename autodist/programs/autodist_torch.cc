@@ -44,10 +44,14 @@ int main(int argc, char** argv) {
   using namespace autodist::app;
   // `autodist` has seen to it; a chief on another machine starts this program by itself.
   if (choose_blas_kernels()) ::execv("/proc/self/exe", argv);
-  std::map<std::string, Declare> verbs{{"demo", declare_demo},     {"capture", declare_capture},
-                                       {"train", declare_train},   {"plan", declare_plan_by_trials},
-                                       {"export", declare_export}, {"ckpt", declare_ckpt},
-                                       {"bench", declare_bench},   {"dataset", declare_record}};
+  std::map<std::string, Declare> verbs{{"demo", declare_demo},
+                                       {"capture", declare_capture},
+                                       {"train", declare_train},
+                                       {"plan", declare_plan_by_trials},
+                                       {"export", declare_export},
+                                       {"ckpt", declare_ckpt},
+                                       {"bench", studies::declare_bench},
+                                       {"dataset", declare_record}};
   for (auto& [verb, declare] : verbs) declare = in_one_line(verb, std::move(declare));
-  return run_program(argc, argv, Program::kTorch, verbs);
+  return run_program(argc, argv, Binary::kTorch, verbs);
 }

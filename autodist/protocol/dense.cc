@@ -63,14 +63,14 @@ void RankProtocol::combine(SliceId id, Effects& effects) {
 void RankProtocol::result_is_made(SliceId id, Step step, Effects& effects) {
   const Job::Slice& slice = job_->slice(id);
   if (!slice.by_all) effects.add(Return{id, step});
-  const bool installs = slice.by_all || slice.way.is_direct() ? job_->is_member(slice, self_)
-                                                              : job_->stop(slice, self_).installs;
+  const bool installs = slice.by_all || slice.route.is_direct() ? job_->is_member(slice, self_)
+                                                                : job_->stop(slice, self_).installs;
   if (installs) effects.add(Take{id, step});
 }
 
 void RankProtocol::on(const ResultArrived& event, Effects& effects) {
   const Job::Slice& slice = job_->slice(event.slice);
-  if (!slice.way.is_direct()) return result_is_made(event.slice, event.step, effects);
+  if (!slice.route.is_direct()) return result_is_made(event.slice, event.step, effects);
   effects.add(Take{event.slice, event.step});
 }
 

@@ -30,7 +30,7 @@ bool adds_on_the_way(const program::Slice& slice) {
 }  // namespace
 
 Job::Job(const program::Program& program)
-    : ways(program, ranks_per_node(program)),
+    : routes(program, ranks_per_node(program)),
       ranks(static_cast<std::uint32_t>(program.ranks.size())),
       placed_(program.is_placed()) {
   for (const program::Slice& slice : program.slices) {
@@ -40,8 +40,8 @@ Job::Job(const program::Program& program)
     table.synchronous = lag_of(slice.exchange).has_value();
     table.at_owner = makes_parameters(slice.exchange);
     table.by_all = goes_to_all(slice.exchange);
-    table.way = ways.add(slice);
-    table.relays = !table.way.is_direct() && adds_on_the_way(slice);
+    table.route = routes.add(slice);
+    table.relays = !table.route.is_direct() && adds_on_the_way(slice);
     table.member_count = static_cast<std::uint32_t>(slice.members.size());
     table.members = &slice.members;
     for (const program::Piece& piece : slice.pieces) {
@@ -111,15 +111,15 @@ bool Job::holds(const Variable& variable, Rank rank) const {
 
 std::uint32_t Job::awaited(const Slice& slice, Rank rank) const {
   if (slice.by_all) return is_member(slice, rank) ? slice.member_count : 0;
-  if (!slice.way.is_direct()) return stop(slice, rank).combines;
+  if (!slice.route.is_direct()) return stop(slice, rank).combines;
   return slice.owner == rank ? slice.member_count : 0;
 }
 
 bool Job::keeps_own(const Slice& slice, Rank rank) const {
   if (slice.by_all) return true;
-  if (slice.way.is_direct()) return slice.owner == rank;
+  if (slice.route.is_direct()) return slice.owner == rank;
   const std::uint32_t to = stop(slice, rank).contributes;
-  return to != kNone && ways.rank_of(slice.way, to) == rank.value;
+  return to != kNone && routes.rank_of(slice.route, to) == rank.value;
 }
 
 }  // namespace autodist::protocol

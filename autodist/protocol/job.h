@@ -10,7 +10,7 @@
 
 #include "autodist/program/program.h"
 #include "autodist/protocol/events.h"
-#include "autodist/protocol/ways.h"
+#include "autodist/protocol/route_tables.h"
 
 namespace autodist::protocol {
 
@@ -33,8 +33,8 @@ class Job {
     bool synchronous = true;  // else each contribution is applied as it comes
     bool at_owner = true;     // who updates
     bool by_all = false;      // every member makes the result for itself
-    bool relays = false;      // contributions meet on the way, too
-    TurnedWay way;
+    bool relays = false;      // contributions meet on the route, too
+    TurnedRoute route;
     std::uint32_t member_count = 0;
     const std::vector<Rank>* members = nullptr;
     std::vector<std::uint32_t> variables;  // without duplicates
@@ -54,7 +54,7 @@ class Job {
   std::vector<Slice> slices;
   std::vector<Variable> variables;
   JobNorms norms;
-  SliceWays ways;
+  RouteTables routes;
   std::uint32_t ranks = 0;
   // The computing rank that tells servers the norms of what no slice carries.
   Rank first_computing;
@@ -66,9 +66,9 @@ class Job {
   [[nodiscard]] bool updates_at_once(const Slice& slice) const {
     return slice.at_owner && slice.clip_norms.empty() && slice.lamb_norms.empty() && !norms.flags;
   }
-  // The stop of a slice with a way of its own.
-  [[nodiscard]] const WayStop& stop(const Slice& slice, Rank rank) const {
-    return ways.at(slice.way, rank.value);
+  // The stop of a slice that does not go straight to its owner.
+  [[nodiscard]] const TableStop& stop(const Slice& slice, Rank rank) const {
+    return routes.at(slice.route, rank.value);
   }
   [[nodiscard]] bool is_member(const Slice& slice, Rank rank) const;
   // Whether the rank has a copy of the variable.
@@ -83,20 +83,20 @@ class Job {
   template <typename Visit>
   void for_each_contributed_to(const Slice& slice, Rank self, Visit visit) const {
     if (slice.by_all) return for_each_other_member(slice, self, visit);
-    const Rank to = slice.way.is_direct()
+    const Rank to = slice.route.is_direct()
                         ? slice.owner
-                        : Rank(ways.rank_of(slice.way, stop(slice, self).contributes));
+                        : Rank(routes.rank_of(slice.route, stop(slice, self).contributes));
     if (to != self) visit(to);
   }
   template <typename Visit>
   void for_each_returned_to(const Slice& slice, Rank self, Visit visit) const {
-    if (slice.way.is_direct()) return for_each_other_member(slice, self, visit);
+    if (slice.route.is_direct()) return for_each_other_member(slice, self, visit);
     for (const std::uint32_t to : stop(slice, self).returns) {
-      visit(Rank(ways.rank_of(slice.way, to)));
+      visit(Rank(routes.rank_of(slice.route, to)));
     }
   }
   [[nodiscard]] Rank onward(const Slice& slice, Rank self) const {
-    return Rank(ways.rank_of(slice.way, stop(slice, self).onward));
+    return Rank(routes.rank_of(slice.route, stop(slice, self).onward));
   }
 
  private:

@@ -194,7 +194,7 @@ class RankProtocol {
   std::vector<std::uint32_t> present_;
   std::vector<NormState> norms_[2];  // by parity of the step: nobody reaches step k + 2 before all
                                      // have used the norms of step k
-  FlagState flags_[2];               // likewise
+  FlagState flags_[2];               // by parity of the step, for the same reason
 };
 
 }  // namespace autodist::protocol

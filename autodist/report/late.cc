@@ -14,7 +14,7 @@ using program::Activity;
 using program::TraceRow;
 
 // The rows of one slice in one step.
-struct Way {
+struct SliceRows {
   std::map<program::Rank, const TraceRow*> contribution_queue;  // by sender
   std::map<program::Rank, const TraceRow*> contribution_wire;
   std::map<program::Rank, const TraceRow*> result_queue;  // by receiver
@@ -29,26 +29,26 @@ class Index {
   explicit Index(const program::Trace& trace) {
     for (const TraceRow& row : trace.rows) {
       if (row.activity == Activity::kInstall) installs_[{row.step, row.rank, row.name}] = &row;
-      if (row.way) add(row);
+      if (row.hop) add(row);
     }
   }
 
   // When a rank had what the slice brought it.
-  [[nodiscard]] static Seconds arrival(const Way& way, program::Rank rank) {
-    const auto wire = way.result_wire.find(rank);
-    if (wire != way.result_wire.end()) return wire->second->end;
-    return way.merge == nullptr ? Seconds{} : way.merge->end;  // its own
+  [[nodiscard]] static Seconds arrival(const SliceRows& rows, program::Rank rank) {
+    const auto wire = rows.result_wire.find(rank);
+    if (wire != rows.result_wire.end()) return wire->second->end;
+    return rows.merge == nullptr ? Seconds{} : rows.merge->end;  // its own
   }
 
   // The slice of this variable that was the last to arrive at a rank; nullptr without any.
-  [[nodiscard]] const std::pair<const StepSlice, Way>* last(std::uint64_t step, program::Rank rank,
-                                                            const std::string& variable) const {
-    const std::pair<const StepSlice, Way>* last = nullptr;
-    for (auto each = ways_.lower_bound({step, program::SliceId(0)});
-         each != ways_.end() && each->first.first == step; ++each) {
-      const Way& way = each->second;
-      if (way.merge == nullptr || variable_of(way.merge->name) != variable) continue;
-      if (last == nullptr || arrival(way, rank) > arrival(last->second, rank)) last = &*each;
+  [[nodiscard]] const std::pair<const StepSlice, SliceRows>* last(
+      std::uint64_t step, program::Rank rank, const std::string& variable) const {
+    const std::pair<const StepSlice, SliceRows>* last = nullptr;
+    for (auto each = slices_.lower_bound({step, program::SliceId(0)});
+         each != slices_.end() && each->first.first == step; ++each) {
+      const SliceRows& rows = each->second;
+      if (rows.merge == nullptr || variable_of(rows.merge->name) != variable) continue;
+      if (last == nullptr || arrival(rows, rank) > arrival(last->second, rank)) last = &*each;
     }
     return last;
   }
@@ -66,18 +66,18 @@ class Index {
   }
 
   void add(const TraceRow& row) {
-    Way& way = ways_[{row.step, row.way->slice}];
+    SliceRows& rows = slices_[{row.step, row.hop->slice}];
     const bool queue = row.activity == Activity::kQueue;
     if (row.activity == Activity::kMerge) {
-      way.merge = &row;
-    } else if (row.way->is_result) {
-      (queue ? way.result_queue : way.result_wire)[row.way->peer] = &row;
+      rows.merge = &row;
+    } else if (row.hop->is_result) {
+      (queue ? rows.result_queue : rows.result_wire)[row.hop->peer] = &row;
     } else {
-      (queue ? way.contribution_queue : way.contribution_wire)[row.rank] = &row;
+      (queue ? rows.contribution_queue : rows.contribution_wire)[row.rank] = &row;
     }
   }
 
-  std::map<StepSlice, Way> ways_;
+  std::map<StepSlice, SliceRows> slices_;
   std::map<std::tuple<std::uint64_t, program::Rank, std::string>, const TraceRow*> installs_;
 };
 
@@ -88,22 +88,22 @@ const TraceRow* at(const std::map<program::Rank, const TraceRow*>& rows, program
   return found == rows.end() ? nullptr : found->second;
 }
 
-void add_way(LateSlice& late, const Way& way, program::Rank rank, const TraceRow* install) {
+void add_wait(LateSlice& late, const SliceRows& rows, program::Rank rank, const TraceRow* install) {
   const TraceRow* slowest = nullptr;  // of the contributions that crossed a wire
-  for (const auto& [sender, row] : way.contribution_wire) {
+  for (const auto& [sender, row] : rows.contribution_wire) {
     if (slowest == nullptr || row->end > slowest->end) slowest = row;
   }
   if (slowest != nullptr) {
-    late.contribution_queue += length(at(way.contribution_queue, slowest->rank));
+    late.contribution_queue += length(at(rows.contribution_queue, slowest->rank));
     late.contribution_wire += length(slowest);
-    late.owner += std::max(Seconds{}, way.merge->end - slowest->end);
+    late.owner += std::max(Seconds{}, rows.merge->end - slowest->end);
   } else {
-    late.owner += length(way.merge);
+    late.owner += length(rows.merge);
   }
-  late.result_queue += length(at(way.result_queue, rank));
-  late.result_wire += length(at(way.result_wire, rank));
+  late.result_queue += length(at(rows.result_queue, rank));
+  late.result_wire += length(at(rows.result_wire, rank));
   if (install != nullptr) {
-    late.install += std::max(Seconds{}, install->end - Index::arrival(way, rank));
+    late.install += std::max(Seconds{}, install->end - Index::arrival(rows, rank));
   }
 }
 
@@ -147,7 +147,7 @@ std::vector<LateSlice> late_slices(const program::Trace& trace) {
     late.name = last->second.merge->name;
     ++late.waits;
     late.waited += length(&gate);
-    add_way(late, last->second, gate.rank, index.install(gate.step - 1, gate.rank, gate.name));
+    add_wait(late, last->second, gate.rank, index.install(gate.step - 1, gate.rank, gate.name));
   }
   std::vector<LateSlice> all;
   for (auto& [slice, late] : found) {

@@ -18,7 +18,7 @@ class LateTest : public ::testing::Test {
   void add(Activity activity, std::uint32_t rank, std::uint64_t step, double start, double end,
            std::uint32_t slice, std::uint32_t to, bool result) {
     add(activity, rank, step, slice < 2 ? "a/part_" + std::to_string(slice) : "b", start, end);
-    trace.rows.back().way = program::SliceWay{program::SliceId(slice), Rank(to), result};
+    trace.rows.back().hop = program::SliceHop{program::SliceId(slice), Rank(to), result};
   }
 
   // Rank 0 owns slice 1 of `a`, rank 1 slice 0; the former waits in the queue of rank 1.

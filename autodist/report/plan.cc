@@ -77,10 +77,10 @@ std::vector<RankTraffic> traffic_of(const program::Program& program) {
     traffic[slice.owner.value].owned += program::bytes_of(slice);
     for (std::size_t i = 0; i < program.ranks.size(); ++i) {
       const program::Rank rank(i);
-      const program::Way way = program::way_of(program, slice, rank);
-      for (const program::Rank to : way.contributes) carry(rank, to, bytes.to_owner);
-      if (way.onward) carry(rank, *way.onward, bytes.to_owner);
-      for (const program::Rank to : way.returns) carry(rank, to, bytes.to_member);
+      const program::RouteStop stop = program::stop_of(program, slice, rank);
+      for (const program::Rank to : stop.contributes) carry(rank, to, bytes.to_owner);
+      if (stop.onward) carry(rank, *stop.onward, bytes.to_owner);
+      for (const program::Rank to : stop.returns) carry(rank, to, bytes.to_member);
     }
   }
   for (const program::Collective& collective : program.collectives) {

@@ -75,8 +75,8 @@ class Bounding {
   // Of one pass.
   [[nodiscard]] double pass(std::uint32_t rank) const {
     double sum = 0;
-    for (const Instruction& each : tables_.roles[tables_.role_of_rank[rank]].compute) {
-      if (each.kind == StepKind::kCompute) sum += seconds(tables_.segments[each.id], rank);
+    for (const FlatInstruction& each : tables_.roles[tables_.role_of_rank[rank]].compute) {
+      if (each.kind == FlatKind::kCompute) sum += seconds(tables_.segments[each.id], rank);
     }
     return sum;
   }
@@ -219,11 +219,11 @@ class Bounding {
         move(owner.value, member.value, bytes.fetched);
       }
     };
-    if (!slice.way.is_direct()) {
+    if (!slice.route.is_direct()) {
       for (std::uint32_t r = 0; r < program_.ranks.size(); ++r) {
-        const protocol::WayStop& stop = tables_.job.stop(slice, program::Rank(r));
+        const protocol::TableStop& stop = tables_.job.stop(slice, program::Rank(r));
         const auto to = [&](std::uint32_t next) {
-          return tables_.job.ways.rank_of(slice.way, next);
+          return tables_.job.routes.rank_of(slice.route, next);
         };
         if (stop.contributes != protocol::kNone) move(r, to(stop.contributes), bytes.contribution);
         if (stop.onward != protocol::kNone) move(r, to(stop.onward), bytes.contribution);
@@ -291,10 +291,10 @@ class Bounding {
     std::vector<double> spans(tables_.variables.size(), 0);
     const double earlier = pass(rank) * (tables_.passes - 1);  // before the last micro-batch
     double at = 0;
-    for (const Instruction& each : tables_.roles[tables_.role_of_rank[rank]].compute) {
-      if (each.kind == StepKind::kCompute) at += seconds(tables_.segments[each.id], rank);
-      if (each.kind == StepKind::kGate) gates[each.id] = at;
-      if (each.kind == StepKind::kContribute && gates[each.id] >= 0) {
+    for (const FlatInstruction& each : tables_.roles[tables_.role_of_rank[rank]].compute) {
+      if (each.kind == FlatKind::kCompute) at += seconds(tables_.segments[each.id], rank);
+      if (each.kind == FlatKind::kGate) gates[each.id] = at;
+      if (each.kind == FlatKind::kContribute && gates[each.id] >= 0) {
         spans[each.id] = earlier + at - gates[each.id];
       }
     }
@@ -346,10 +346,12 @@ class Bounding {
     const SliceTable& costs = tables_.slices[s];
     const Rules& slice = rules(s);
     const std::size_t ranks = program_.ranks.size();
-    const auto real = [&](std::uint32_t rank) { return tables_.job.ways.rank_of(slice.way, rank); };
+    const auto real = [&](std::uint32_t rank) {
+      return tables_.job.routes.rank_of(slice.route, rank);
+    };
     std::vector<std::vector<std::uint32_t>> senders(ranks);
     for (std::uint32_t r = 0; r < ranks; ++r) {
-      const protocol::WayStop& stop = tables_.job.stop(slice, program::Rank(r));
+      const protocol::TableStop& stop = tables_.job.stop(slice, program::Rank(r));
       const std::uint32_t next = stop.onward != protocol::kNone ? stop.onward : stop.contributes;
       if (next != protocol::kNone && real(next) != r) senders[real(next)].push_back(r);
     }
@@ -386,7 +388,7 @@ class Bounding {
   [[nodiscard]] double round_trip(std::uint32_t s) const {
     const SliceTable& costs = tables_.slices[s];
     const Rules& slice = rules(s);
-    if (!slice.way.is_direct()) return round_trip_by_stops(s);
+    if (!slice.route.is_direct()) return round_trip_by_stops(s);
     double longest = costs.sum_seconds + costs.update_seconds;
     if (costs.by_rows) return 0;
     const NodeTable& owner = tables_.nodes[tables_.node_of_rank[slice.owner.value]];

@@ -18,8 +18,8 @@ void Engine::advance_collective(std::uint32_t r) {
       ++stream.step;
       continue;
     }
-    const Instruction& instruction = (*stream.instructions)[stream.at];
-    if (instruction.kind == StepKind::kReduce) {
+    const FlatInstruction& instruction = (*stream.instructions)[stream.at];
+    if (instruction.kind == FlatKind::kReduce) {
       const CollectiveTable& collective = tables_.collectives[instruction.id];
       for (std::uint32_t v : collective.variables) {
         if (ranks_[r].contributed[v] <= stream.step) return;
@@ -27,7 +27,7 @@ void Engine::advance_collective(std::uint32_t r) {
       stream.phase = Phase::kJoining;
       stream.since = now_;
       schedule_own(now_ + collective.copy_seconds / 2, EventKind::kStreamed, r);
-    } else if (instruction.kind == StepKind::kUpdate) {
+    } else if (instruction.kind == FlatKind::kUpdate) {
       if (!protocols_[r].may_update(ir::VariableId(instruction.id), stream.step)) return;
       stream.phase = Phase::kBusy;
       stream.since = now_;
@@ -43,14 +43,14 @@ void Engine::advance_collective(std::uint32_t r) {
 void Engine::streamed(const Event& event) {
   const std::uint32_t r = event.place;
   Stream& stream = ranks_[r].collective;
-  const Instruction instruction = (*stream.instructions)[stream.at];
+  const FlatInstruction instruction = (*stream.instructions)[stream.at];
   if (stream.phase == Phase::kJoining) {
     stream.phase = Phase::kReducing;
     return join(r, instruction.id, stream.step);
   }
   const std::uint32_t step = stream.step;
   ++stream.at;
-  if (instruction.kind == StepKind::kUpdate) {
+  if (instruction.kind == FlatKind::kUpdate) {
     record(program::Activity::kUpdate, r, step, RawRow::Of::kVariable, instruction.id, 0,
            stream.since, now_);
     stream.phase = Phase::kReady;

@@ -53,7 +53,7 @@ struct EngineCost {
   Bytes window{1 << 20};              // comm::ExchangeOptions' defaults
   Bytes nic_budget{4 << 20};
 
-  // Of a Program that says neither, the two above.
+  // The Program's own; where it says none, this model's.
   [[nodiscard]] Bytes window_of(const program::Program& program) const {
     return program.window > Bytes{0} ? program.window : window;
   }

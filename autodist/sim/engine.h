@@ -46,8 +46,8 @@ struct RawRow {
 };
 
 struct NodeCounters {
-  std::int64_t sent = 0;  // payload that left the node, as the one below came
-  std::int64_t received = 0;
+  std::int64_t sent = 0;      // payload bytes that left the node
+  std::int64_t received = 0;  // payload bytes that came to the node
   std::int64_t messages = 0;
   double sending = 0;  // seconds that its NIC was busy
   double receiving = 0;
@@ -146,7 +146,7 @@ class Engine {
     kParked
   };
   struct Stream {
-    const std::vector<Instruction>* instructions = nullptr;
+    const std::vector<FlatInstruction>* instructions = nullptr;
     std::uint32_t at = 0;
     std::uint32_t step = 0;
     std::uint32_t micro = 0;
@@ -184,7 +184,7 @@ class Engine {
   // streams.cc
   void advance(std::uint32_t rank);
   void advance_collective(std::uint32_t rank);
-  bool step_compute(std::uint32_t rank, const Instruction& instruction);
+  bool step_compute(std::uint32_t rank, const FlatInstruction& instruction);
   void wait_for(std::uint32_t rank);
   void begin_compute(std::uint32_t rank, double seconds);
   void computed(const Event& event);

@@ -125,7 +125,7 @@ void JobTables::add_variables(const program::Program& program, const CostModel& 
 }
 
 void JobTables::add_transfers(const program::Program& program, const CostModel& costs) {
-  for (const program::Transfer& transfer : program.transfers) {
+  for (const program::StageTransfer& transfer : program.transfers) {
     TransferTable table;
     table.from = transfer.from;
     table.to = transfer.to;
@@ -148,7 +148,7 @@ void JobTables::add_roles(const program::Program& program, const CostModel& cost
     RoleTable role;
     for (const program::Stream& stream : program.roles[i].streams) {
       auto& to = stream.kind == program::StreamKind::kCompute ? role.compute : role.collective;
-      const std::vector<Instruction> more = flatten(program, stream, costs);
+      const std::vector<FlatInstruction> more = flatten(program, stream, costs);
       to.insert(to.end(), more.begin(), more.end());
     }
     roles.push_back(std::move(role));
@@ -158,74 +158,79 @@ void JobTables::add_roles(const program::Program& program, const CostModel& cost
 namespace {
 
 struct Flat {
-  Instruction operator()(const program::Gate& i) const {
-    return {StepKind::kGate, i.variable.value};
+  FlatInstruction operator()(const program::Gate& i) const {
+    return {FlatKind::kGate, i.variable.value};
   }
-  Instruction operator()(const program::Fetch& i) const {
-    return {StepKind::kFetch, i.variable.value};
+  FlatInstruction operator()(const program::Fetch& i) const {
+    return {FlatKind::kFetch, i.variable.value};
   }
-  Instruction operator()(const program::Compute& i) const {
-    return {StepKind::kCompute, i.op.value};
+  FlatInstruction operator()(const program::Compute& i) const {
+    return {FlatKind::kCompute, i.op.value};
   }
-  Instruction operator()(const program::Contribute& i) const {
-    return {StepKind::kContribute, i.variable.value};
+  FlatInstruction operator()(const program::Contribute& i) const {
+    return {FlatKind::kContribute, i.variable.value};
   }
-  Instruction operator()(const program::Release& i) const {
-    return {StepKind::kRelease, i.variable.value};
+  FlatInstruction operator()(const program::Release& i) const {
+    return {FlatKind::kRelease, i.variable.value};
   }
-  Instruction operator()(const program::AllReduce& i) const {
-    return {StepKind::kReduce, i.collective.value};
+  FlatInstruction operator()(const program::AllReduce& i) const {
+    return {FlatKind::kReduce, i.collective.value};
   }
-  Instruction operator()(const program::Update& i) const {
-    return {StepKind::kUpdate, i.variable.value};
+  FlatInstruction operator()(const program::Update& i) const {
+    return {FlatKind::kUpdate, i.variable.value};
   }
-  Instruction operator()(const program::Norm& i) const { return {StepKind::kNorm, i.clip.value}; }
-  Instruction operator()(const program::AgreeFinite& /*i*/) const { return {StepKind::kAgree, 0}; }
-  Instruction operator()(const program::StepBarrier& /*i*/) const {
-    return {StepKind::kBarrier, 0};
+  FlatInstruction operator()(const program::Norm& i) const {
+    return {FlatKind::kNorm, i.clip.value};
+  }
+  FlatInstruction operator()(const program::AgreeFinite& /*i*/) const {
+    return {FlatKind::kAgree, 0};
+  }
+  FlatInstruction operator()(const program::StepBarrier& /*i*/) const {
+    return {FlatKind::kBarrier, 0};
   }
   // References to two values, which its Contribute sends: no time passes.
-  Instruction operator()(const program::KeepFactors& /*i*/) const {
-    return {StepKind::kNothing, 0};
+  FlatInstruction operator()(const program::KeepFactors& /*i*/) const {
+    return {FlatKind::kNothing, 0};
   }
-  Instruction operator()(const program::Send& i) const {
-    return {StepKind::kSend, i.transfer.value};
+  FlatInstruction operator()(const program::Send& i) const {
+    return {FlatKind::kSend, i.transfer.value};
   }
-  Instruction operator()(const program::Receive& i) const {
-    return {StepKind::kReceive, i.transfer.value};
+  FlatInstruction operator()(const program::Receive& i) const {
+    return {FlatKind::kReceive, i.transfer.value};
   }
 };
 
 }  // namespace
 
-std::vector<Instruction> JobTables::flatten(const program::Program& program,
-                                            const program::Stream& stream, const CostModel& costs) {
-  std::vector<Instruction> out;
+std::vector<FlatInstruction> JobTables::flatten(const program::Program& program,
+                                                const program::Stream& stream,
+                                                const CostModel& costs) {
+  std::vector<FlatInstruction> out;
   Segment open;
   open.seconds.assign(costs.devices.size(), 0);
   const auto close = [&] {
     if (open.ops.empty() && open.extra == 0) return;
-    out.push_back({StepKind::kCompute, static_cast<std::uint32_t>(segments.size())});
+    out.push_back({FlatKind::kCompute, static_cast<std::uint32_t>(segments.size())});
     segments.push_back(open);
     open = {};
     open.seconds.assign(costs.devices.size(), 0);
   };
   for (const program::Instruction& each : stream.instructions) {
-    const Instruction flat = std::visit(Flat{}, each);
-    if (flat.kind == StepKind::kNothing) continue;
+    const FlatInstruction flat = std::visit(Flat{}, each);
+    if (flat.kind == FlatKind::kNothing) continue;
     // Of the micro-batches in one stream the last one's gradient leaves, with the others in it.
     const auto* contribute = std::get_if<program::Contribute>(&each);
     const bool leaves = !program.is_placed() || contribute == nullptr ||
                         contribute->micro_batch + 1 == program.micro_batches;
     if (!leaves) continue;
-    if (flat.kind == StepKind::kCompute) {
+    if (flat.kind == FlatKind::kCompute) {
       open.ops.emplace_back(flat.id);
       for (std::size_t d = 0; d < costs.devices.size(); ++d) {
         open.seconds[d] += costs.devices[d].ops[flat.id].value;
       }
       continue;
     }
-    if (flat.kind == StepKind::kContribute) {
+    if (flat.kind == FlatKind::kContribute) {
       for (const program::SliceId slice : job.variables[flat.id].slices) {
         const auto pieces = static_cast<double>(job.slice(slice).variables.size());
         open.extra +=
@@ -234,14 +239,14 @@ std::vector<Instruction> JobTables::flatten(const program::Program& program,
     }
     // A value is copied out of its tensor, and into one.
     double copied = 0;
-    if (flat.kind == StepKind::kSend || flat.kind == StepKind::kReceive) {
+    if (flat.kind == FlatKind::kSend || flat.kind == FlatKind::kReceive) {
       copied = seconds_for(static_cast<double>(transfers[flat.id].bytes),
                            costs.engine.install_bytes_per_s);
     }
-    if (flat.kind == StepKind::kSend) open.extra += copied;
+    if (flat.kind == FlatKind::kSend) open.extra += copied;
     close();
     out.push_back(flat);
-    if (flat.kind == StepKind::kReceive) open.extra += copied;
+    if (flat.kind == FlatKind::kReceive) open.extra += copied;
   }
   close();
   return out;

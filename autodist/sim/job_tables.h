@@ -14,23 +14,23 @@
 
 namespace autodist::sim {
 
-enum class StepKind : std::uint8_t {
-  kCompute,  // id: segment
-  kGate,     // id: variable, as all below but the last five
-  kFetch,
-  kContribute,
-  kRelease,
-  kUpdate,
-  kReduce,   // id: collective
-  kNorm,     // whoever updates waits for it
-  kAgree,    // likewise: this rank says whether its gradients are finite
-  kBarrier,  // until every variable has this step's version
-  kSend,     // id: transfer between stages, as below
-  kReceive,
-  kNothing,  // never in a stream
+enum class FlatKind : std::uint8_t {
+  kCompute,     // id: segment
+  kGate,        // id: variable
+  kFetch,       // id: variable
+  kContribute,  // id: variable
+  kRelease,     // id: variable
+  kUpdate,      // id: variable
+  kReduce,      // id: collective
+  kNorm,        // id: clip; whoever updates waits for it
+  kAgree,       // this rank says whether its gradients are finite; whoever updates waits for all
+  kBarrier,     // until every variable has this step's version
+  kSend,        // id: transfer between stages
+  kReceive,     // id: transfer between stages
+  kNothing,     // never in a stream
 };
-struct Instruction {
-  StepKind kind = StepKind::kCompute;
+struct FlatInstruction {
+  FlatKind kind = FlatKind::kCompute;
   std::uint32_t id = 0;
 };
 
@@ -44,10 +44,10 @@ struct Segment {
 // What a slice costs; who does what with it: protocol::Job.
 struct SliceTable {
   double needed = 0;
-  std::int64_t contribution = 0;  // bytes, as the three below
-  std::int64_t result = 0;
-  std::int64_t asked = 0;
-  std::int64_t fetched = 0;
+  std::int64_t contribution = 0;  // bytes
+  std::int64_t result = 0;        // bytes
+  std::int64_t asked = 0;         // bytes
+  std::int64_t fetched = 0;       // bytes
   double encoded = 0;         // bytes of each contribution, by its sender
   double merges = 1;          // pieces of work that the contributions of a step make
   double sum_seconds = 0;     // of one, where all of its contributions meet
@@ -85,8 +85,8 @@ struct TransferTable {
 };
 
 struct RoleTable {
-  std::vector<Instruction> compute;
-  std::vector<Instruction> collective;
+  std::vector<FlatInstruction> compute;
+  std::vector<FlatInstruction> collective;
 };
 
 struct NodeTable {
@@ -119,7 +119,7 @@ struct JobTables {
   // Seconds that `rank` needs to add up what meets there.
   [[nodiscard]] double sum_seconds(std::uint32_t slice, std::uint32_t rank) const {
     const protocol::Job::Slice& rules = job.slices[slice];
-    if (rules.way.is_direct()) return slices[slice].sum_seconds;
+    if (rules.route.is_direct()) return slices[slice].sum_seconds;
     return slices[slice].sum_one * job.stop(rules, program::Rank(rank)).combines;
   }
 
@@ -140,8 +140,8 @@ struct JobTables {
   [[nodiscard]] CollectiveLinks links_between(const std::vector<program::Rank>& members) const;
   void add_transfers(const program::Program& program, const CostModel& costs);
   void add_roles(const program::Program& program, const CostModel& costs);
-  std::vector<Instruction> flatten(const program::Program& program, const program::Stream& stream,
-                                   const CostModel& costs);
+  std::vector<FlatInstruction> flatten(const program::Program& program,
+                                       const program::Stream& stream, const CostModel& costs);
 
   // Per node the uplinks towards the top, and downlinks back, outermost last.
   std::vector<std::vector<std::uint32_t>> up_;

@@ -139,17 +139,17 @@ std::vector<MemoryUse> memory_of(const program::Program& program,
     use.optimizer = common.optimizer;
     use.communication += common.staging + common.flat + common.factors;
   }
-  protocol::SliceWays ways(program, 0);
+  protocol::RouteTables routes(program, 0);
   for (const program::Slice& slice : program.slices) {
     const Bytes bytes = program::bytes_of(slice);
     const auto steps = static_cast<std::int64_t>(open_steps(slice.exchange));
     const auto waiting = static_cast<std::int64_t>(slice.members.size() - 1) * steps;
     const Bytes contribution =
         loads_of(program, slice, costs.batch * costs.micro_batches).contribution;
-    const protocol::TurnedWay way = ways.add(slice);
-    if (!way.is_direct()) {
+    const protocol::TurnedRoute route = routes.add(slice);
+    if (!route.is_direct()) {
       for (std::uint32_t r = 0; r < uses.size(); ++r) {
-        const std::int64_t meets = ways.at(way, r).combines;
+        const std::int64_t meets = routes.at(route, r).combines;
         uses[r].communication += contribution * std::max<std::int64_t>(0, meets - 1) * steps;
         if (meets > 0 && r != slice.owner.value) uses[r].communication += bytes;  // their mean
       }
@@ -158,7 +158,7 @@ std::vector<MemoryUse> memory_of(const program::Program& program,
         goes_to_all(slice.exchange) ? slice.members : std::vector{slice.owner};
     for (program::Rank owner : owners) {
       MemoryUse& use = uses[owner.value];
-      if (way.is_direct()) use.communication += contribution * waiting;
+      if (route.is_direct()) use.communication += contribution * waiting;
       if (!makes_parameters(slice.exchange)) continue;
       use.communication += bytes;  // the master copy
       int states = 0;

@@ -31,18 +31,18 @@ void Engine::advance(std::uint32_t r) {
 }
 
 // Whether the instruction is done; else the rank computes or waits.
-bool Engine::step_compute(std::uint32_t r, const Instruction& instruction) {
+bool Engine::step_compute(std::uint32_t r, const FlatInstruction& instruction) {
   Stream& stream = ranks_[r].compute;
   const std::uint32_t id = instruction.id;
   switch (instruction.kind) {
-    case StepKind::kCompute: {
+    case FlatKind::kCompute: {
       const Segment& segment = tables_.segments[id];
       double seconds = segment.seconds[costs_.device_of_rank[r]];
       if (costs_.slowness) seconds *= costs_.slowness(program::Rank(r), stream.step);
       begin_compute(r, seconds + segment.extra);
       return false;
     }
-    case StepKind::kGate: {
+    case FlatKind::kGate: {
       if (!protocols_[r].is_open(ir::VariableId(id), stream.step)) {
         wait_for(r);
         return false;
@@ -57,19 +57,19 @@ bool Engine::step_compute(std::uint32_t r, const Instruction& instruction) {
       begin_compute(r, tables_.variables[id].rows_seconds);
       return false;
     }
-    case StepKind::kFetch:
+    case FlatKind::kFetch:
       if (stream.micro == 0) ask_rows(r, id, stream.step);
       return true;
-    case StepKind::kContribute:
+    case FlatKind::kContribute:
       if (last_micro(stream)) contribute(r, id, stream.step);
       return true;
-    case StepKind::kRelease:
+    case FlatKind::kRelease:
       if (last_micro(stream)) {
         tell(r, protocol::Released{ir::VariableId(id)});
         if (tables_.job.variables[id].slices.empty()) advance_collective(r);
       }
       return true;
-    case StepKind::kUpdate:
+    case FlatKind::kUpdate:
       if (!last_micro(stream)) return true;
       if (!protocols_[r].may_update(ir::VariableId(id), stream.step)) {
         wait_for(r);
@@ -78,7 +78,7 @@ bool Engine::step_compute(std::uint32_t r, const Instruction& instruction) {
       stream.phase = Phase::kReady;
       begin_compute(r, tables_.variables[id].update_seconds);
       return false;
-    case StepKind::kBarrier:
+    case FlatKind::kBarrier:
       for (std::uint32_t v = 0; v < tables_.variables.size(); ++v) {
         if (protocols_[r].is_settled(ir::VariableId(v), stream.step)) continue;
         wait_for(r);
@@ -89,23 +89,23 @@ bool Engine::step_compute(std::uint32_t r, const Instruction& instruction) {
         stream.phase = Phase::kReady;
       }
       return true;
-    case StepKind::kNorm:
+    case FlatKind::kNorm:
       return true;
-    case StepKind::kAgree:
+    case FlatKind::kAgree:
       if (last_micro(stream)) Performer(*this, r).flag(stream.step);
       return true;
-    case StepKind::kSend:
+    case FlatKind::kSend:
       send_value(r, id, stream.step);
       return true;
-    case StepKind::kReceive:
+    case FlatKind::kReceive:
       if (ranks_[r].values[id] <= stream.step) {
         wait_for(r);
         return false;
       }
       if (stream.phase == Phase::kWaiting) end_wait(r, RawRow::Of::kTransfer, id);
       return true;
-    case StepKind::kNothing:
-    case StepKind::kReduce:
+    case FlatKind::kNothing:
+    case FlatKind::kReduce:
       break;
   }
   AD_CHECK(false) << "a collective in the compute stream";
@@ -152,12 +152,12 @@ void Engine::computed(const Event& event) {
   Stream& stream = rank.compute;
   stream.phase = Phase::kReady;
   rank_counters_[event.place].computing += now_ - stream.since;
-  const Instruction& done = (*stream.instructions)[stream.at];
-  if (done.kind == StepKind::kUpdate) {
+  const FlatInstruction& done = (*stream.instructions)[stream.at];
+  if (done.kind == FlatKind::kUpdate) {
     record(program::Activity::kUpdate, event.place, stream.step, RawRow::Of::kVariable, done.id, 0,
            stream.since, now_);
     tell(event.place, protocol::UpdatedHere{ir::VariableId(done.id)});
-  } else if (done.kind == StepKind::kCompute && options_.trace) {
+  } else if (done.kind == FlatKind::kCompute && options_.trace) {
     const Segment& segment = tables_.segments[done.id];
     const DeviceCost& device = costs_.device(program::Rank(event.place));
     double all = segment.extra;

@@ -17,7 +17,7 @@ auto figures(const SliceTable& slice) {
 }
 
 auto rules(const protocol::Job::Slice& slice) {
-  return std::tie(slice.ring, slice.synchronous, slice.at_owner, slice.by_all, slice.way.way,
+  return std::tie(slice.ring, slice.synchronous, slice.at_owner, slice.by_all, slice.route.table,
                   slice.variables, slice.clip_norms, slice.lamb_norms);
 }
 

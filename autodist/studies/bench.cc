@@ -23,7 +23,7 @@
 #include "autodist/studies/strategies.h"
 #include "autodist/studies/sweep.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 struct BenchArguments {
@@ -42,11 +42,11 @@ struct BenchArguments {
 // Measured tables that may not be copied into the project.
 std::string data_folder(const BenchArguments& arguments) {
   if (!arguments.data.empty()) return arguments.data;
-  return process_environment()("AUTODIST_DATA").value_or("../shared/data");
+  return app::process_environment()("AUTODIST_DATA").value_or("../shared/data");
 }
 
 // Budgets in simulations, so that a page can be made again bit for bit.
-int bench_search(const BenchArguments& arguments, Console& console) {
+int bench_search(const BenchArguments& arguments, app::Console& console) {
   const std::string budget =
       !arguments.budget.empty() ? arguments.budget : std::string(arguments.quick ? "12" : "40");
   search::SearchOptions options;
@@ -92,7 +92,7 @@ int bench_search(const BenchArguments& arguments, Console& console) {
   return 0;
 }
 
-int bench_sweep(const BenchArguments& arguments, Console& console) {
+int bench_sweep(const BenchArguments& arguments, app::Console& console) {
   const std::string budget =
       !arguments.budget.empty() ? arguments.budget : std::string(arguments.quick ? "12" : "40");
   search::SearchOptions options;
@@ -132,7 +132,7 @@ int bench_sweep(const BenchArguments& arguments, Console& console) {
 }
 
 // Hosts are namespaces: a script in the place of this process.
-int bench_predict(const BenchArguments& arguments, const Console& console) {
+int bench_predict(const BenchArguments& arguments, const app::Console& console) {
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   std::vector<std::string> words{
       (folder.parent_path() / "share/autodist/tools/bench-predict").string(), "--autodist",
@@ -153,7 +153,7 @@ int bench_predict(const BenchArguments& arguments, const Console& console) {
        words.front(), std::strerror(errno));
 }
 
-int bench_chart(const BenchArguments& arguments, Console& console) {
+int bench_chart(const BenchArguments& arguments, app::Console& console) {
   const std::string path = data_folder(arguments) + "/autodist/figure1.tsv";
   const ChartStudy study = study_chart(parse_chart(read_file(path), path));
   const std::string page = chart_page(study);
@@ -163,7 +163,7 @@ int bench_chart(const BenchArguments& arguments, Console& console) {
 }
 
 int show(const Figures& figures, const std::string& page, const std::string& table,
-         const BenchArguments& arguments, Console& console) {
+         const BenchArguments& arguments, app::Console& console) {
   if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
   if (console.json) {
     console.out << nlohmann::ordered_json{{"figures", figures.figures}, {"raw", figures.raw}}.dump()
@@ -174,7 +174,7 @@ int show(const Figures& figures, const std::string& page, const std::string& tab
   return 0;
 }
 
-int bench(const BenchArguments& arguments, Console& console) {
+int bench(const BenchArguments& arguments, app::Console& console) {
   if (arguments.name == "search") return bench_search(arguments, console);
   if (arguments.name == "sweep") return bench_sweep(arguments, console);
   if (arguments.name == "predict") return bench_predict(arguments, console);
@@ -204,7 +204,7 @@ const std::vector<std::string>& light_benchmarks() {
   return names;
 }
 
-Action declare_bench_light(CLI::App& verb) {
+app::Action declare_bench_light(CLI::App& verb) {
   auto arguments = std::make_shared<BenchArguments>();
   verb.add_option(
           "name", arguments->name,
@@ -227,12 +227,12 @@ Action declare_bench_light(CLI::App& verb) {
   verb.add_option(
           "--clusters", arguments->clusters,
           "of search and sweep: folder of autosync-a.yml and autosync-b.yml (default: the shipped)")
-      ->default_val(shipped_clusters());
+      ->default_val(planning::shipped_clusters());
   verb.add_option("--budget", arguments->budget,
                   "of search and sweep: of each search, as of plan (default 40 simulations)");
   verb.add_option("--models", arguments->models, "of search and sweep: these alone")
       ->delimiter(',');
-  return [arguments](Console& console) { return bench(*arguments, console); };
+  return [arguments](app::Console& console) { return bench(*arguments, console); };
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

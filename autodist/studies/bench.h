@@ -7,11 +7,11 @@
 
 #include "autodist/app/cli/program.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 
 // The benchmarks among them; `autodist bench` hands the others over.
 const std::vector<std::string>& light_benchmarks();
 
-Action declare_bench_light(CLI::App& verb);
+app::Action declare_bench_light(CLI::App& verb);
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

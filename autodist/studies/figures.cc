@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 double cpu_seconds() {
@@ -81,4 +81,4 @@ std::string goals_page(const std::vector<Goal>& goals, const Figures& figures) {
   return text;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

@@ -10,7 +10,7 @@
 
 #include "autodist/base/units.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 
 struct Figures {
   std::map<std::string, double> figures;  // by the names of their goals
@@ -40,4 +40,4 @@ std::string goals_table(const std::vector<Goal>& goals, const Figures& figures);
 // Markdown: every goal, then what the figures are made of.
 std::string goals_page(const std::vector<Goal>& goals, const Figures& figures);
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

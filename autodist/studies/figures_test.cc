@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 TEST(Figures, KendallCountsPairsInTheSameOrder) {
@@ -36,4 +36,4 @@ TEST(Figures, TheLeastOfRunsCountsTheProcessAlone) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::studies

@@ -11,7 +11,7 @@
 #include "autodist/sim/device_table.h"
 #include "autodist/studies/strategies.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 constexpr std::int64_t kBigArray = 1'000'000;  // MXNET_KVSTORE_BIGARRAY_BOUND's default
@@ -86,7 +86,7 @@ sim::CostModel p3_costs(const program::Program& program, const cluster::Cluster&
 }  // namespace
 
 std::shared_ptr<const ir::Graph> p3_graph(const P3Model& model) {
-  ir::Graph graph = load_graph(model.graph);
+  ir::Graph graph = planning::load_graph(model.graph);
   const double step = static_cast<double>(model.batch) / model.samples_per_s;
   const sim::DeviceRow& p4000 = sim::find_device("P4000", "P3's study");
   for (const ir::Phase phase : {ir::Phase::kForward, ir::Phase::kBackward}) {
@@ -289,4 +289,4 @@ std::string p3_page() {
   return text;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

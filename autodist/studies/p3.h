@@ -12,7 +12,7 @@
 #include "autodist/ir/graph.h"
 #include "autodist/sim/simulator.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 
 struct P3Model {
   std::string graph;         // a shipped one
@@ -49,4 +49,4 @@ double p3_speedup(const std::shared_ptr<const ir::Graph>& graph, const P3Model& 
 // The whole study as a page (docs/benchmarks/p3.md).
 std::string p3_page();
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 const P3Model kResNet50{"resnet50", 105, 32};
@@ -89,4 +89,4 @@ TEST(P3, ABarrierTakesTheGainAway) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::studies

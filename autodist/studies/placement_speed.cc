@@ -13,7 +13,7 @@
 #include "autodist/search/placement/placeto_simulator.h"
 #include "autodist/search/placement/throughput.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 using namespace search::placement;
@@ -56,7 +56,7 @@ double moves_per_second(const TaskGraph& graph, int runs) {
     move = {static_cast<std::uint32_t>(random() % problem.groups()), draw_device(random)};
   }
   double evaluated = 0;
-  double sum = 0;  // looked at below, so that nothing is left out
+  double sum = 0;  // used after the loop, so that the compiler leaves nothing out
   const double seconds = least_cpu_seconds(runs, [&] {
     ThroughputState state(problem, start);
     evaluated = 0;
@@ -118,4 +118,4 @@ std::string placement_speed_page(const Figures& figures) {
       kDevices, goals_page(placement_goals(), figures));
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

@@ -6,7 +6,7 @@
 
 #include "autodist/studies/figures.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 
 // On the generated graphs of about 300 tasks, one per family, four devices. `quick` repeats less.
 Figures measure_placement(bool quick);
@@ -14,4 +14,4 @@ Figures measure_placement(bool quick);
 std::string placement_speed_page(const Figures& figures);
 std::string placement_speed_table(const Figures& figures);
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

@@ -18,7 +18,7 @@
 #include "autodist/sim/simulator.h"
 #include "autodist/studies/figures.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 constexpr int kGpusPerNode = 4;
@@ -80,7 +80,7 @@ const ir::Graph& graph_of(const ChartModel& model) {
   static std::map<std::string, ir::Graph> loaded;
   const auto [place, is_new] = loaded.try_emplace(model.graph);
   if (!is_new) return place->second;
-  place->second = load_graph(model.graph);
+  place->second = planning::load_graph(model.graph);
   const sim::DeviceRow& t4 = sim::find_device("T4", "chart");
   for (ir::Op& op : place->second.ops) {
     op.cost = {sim::roofline(op, model.batch, t4.tflops, t4.memory_gb_per_s * 1e9), Seconds{}};
@@ -372,4 +372,4 @@ std::string chart_page(const ChartStudy& study) {
       100 * error / (predicted * systems), 100 * fit_error / (fitted_cells * systems));
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

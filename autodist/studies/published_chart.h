@@ -16,7 +16,7 @@
 
 #include "autodist/base/units.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 
 // Samples per second and GPU by (model, GPUs, system), as the chart names them.
 using ChartKey = std::tuple<std::string, int, std::string>;
@@ -59,4 +59,4 @@ std::string chart_page(const ChartStudy& study);
 std::string chart_json(const ChartStudy& study);
 bool is_fitted(const std::string& model);
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

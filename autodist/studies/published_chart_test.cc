@@ -4,7 +4,7 @@
 
 #include "autodist/base/error.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 TEST(Chart, IsReadWithItsGaps) {
@@ -50,4 +50,4 @@ TEST(Chart, AllReducesAreNearThePublishedRates) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::studies

@@ -23,7 +23,7 @@
 #include "autodist/sim/nccl_table.h"
 #include "autodist/sim/simulator.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 using Graph = std::shared_ptr<const ir::Graph>;
@@ -47,7 +47,7 @@ cluster::Cluster machines(std::uint32_t count, double bytes_per_s, double latenc
 // ResNet-50's tensors: 161 forward ops of 100 us, then 161 backward ops of 200 us in reverse, after
 // each of which its tensor is complete.
 Graph tensors161() {
-  const ir::Graph model = load_graph("resnet50");
+  const ir::Graph model = planning::load_graph("resnet50");
   ir::GraphBuilder step("tensors161");
   const auto takes = [](double seconds) {
     ir::Effects effects;
@@ -109,7 +109,7 @@ class Measuring {
 
   // Slice by slice, every rank: VGG-16 on four machines.
   void events() {
-    const Job job = job_of(std::make_shared<const ir::Graph>(load_graph("vgg16")),
+    const Job job = job_of(std::make_shared<const ir::Graph>(planning::load_graph("vgg16")),
                            "AllReduce:algorithm=direct", machines(4, 1.25e9, 50e-6));
     sim::SimulationOptions options;
     options.symmetry = false;
@@ -177,7 +177,7 @@ class Measuring {
   }
 
   void programs() {
-    const auto graph = std::make_shared<const ir::Graph>(load_graph("bert-large"));
+    const auto graph = std::make_shared<const ir::Graph>(planning::load_graph("bert-large"));
     const cluster::Cluster cluster = machines(16, 1.25e9, 50e-6);
     strategy::Strategy strategy =
         search::build_strategy("PartitionedPS:max_shards=16", *graph, cluster);
@@ -201,7 +201,7 @@ class Measuring {
                              Case{"vgg16", 4, "T4", "estimate_t4", false, true},
                              Case{"ncf", 4, "", "estimate_ncf", false, true},
                              Case{"bert-large", 16, "", "estimate", true, false}}) {
-      const Graph graph = std::make_shared<const ir::Graph>(load_graph(each.model));
+      const Graph graph = std::make_shared<const ir::Graph>(planning::load_graph(each.model));
       const cluster::Cluster cluster = machines(each.nodes, 1.25e9, 50e-6);
       sim::CostOptions how;
       how.device = each.device;
@@ -332,4 +332,4 @@ std::string speed_page(const Figures& figures) {
          goals_page(speed_goals(), figures);
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

@@ -6,7 +6,7 @@
 
 #include "autodist/studies/figures.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 
 // `data`: folder of measured NCCL tables; where it is missing their figures are left out. `quick`
 // repeats less.
@@ -16,4 +16,4 @@ Figures measure_simulator(const std::string& data, bool quick);
 std::string speed_page(const Figures& figures);
 std::string speed_table(const Figures& figures);
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

@@ -12,7 +12,7 @@
 #include "autodist/search/builders/builders.h"
 #include "autodist/studies/figures.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 constexpr Bytes kUncutMessages{std::int64_t{1} << 40};
@@ -107,7 +107,7 @@ strategy::Strategy strategy_of(const OwnSystem& system, const ir::Graph& graph,
 
 std::vector<BuilderStep> builder_steps(const std::shared_ptr<const ir::Graph>& graph,
                                        const cluster::Cluster& cluster,
-                                       const SearchRequest& request,
+                                       const planning::SearchRequest& request,
                                        const std::vector<std::string>& builders) {
   const search::Judge judge(graph, cluster, request.passes, [&](const program::Program& program) {
     return sim::calibrated_costs(program, cluster, request.costs, request.calibration);
@@ -131,8 +131,8 @@ std::size_t StrategyRow::best_own() const {
 
 StrategyRow compare_strategies(const StrategyCase& of, const cluster::Cluster& cluster,
                                const std::string& name, const search::SearchOptions& options) {
-  const auto graph = std::make_shared<const ir::Graph>(load_graph(of.model));
-  SearchRequest request;
+  const auto graph = std::make_shared<const ir::Graph>(planning::load_graph(of.model));
+  planning::SearchRequest request;
   request.options = options;
   request.costs.batch = of.batch;
   StrategyRow row;
@@ -147,14 +147,14 @@ StrategyRow compare_strategies(const StrategyCase& of, const cluster::Cluster& c
   for (const OwnSystem& system : own_systems()) {
     row.own.push_back(step_of(system, timed, cluster, request.costs));
   }
-  const SearchedPlan plan = search_plan(graph, cluster, request);
+  const planning::SearchedPlan plan = planning::search_plan(graph, cluster, request);
   row.found = plan.name;
   row.found_step = plan.simulation.step;
   row.plan_bound = plan.simulation.bounds.plan;
   row.problem_bound = plan.simulation.bounds.problem;
   // A search leaves out builders that cannot be best; here they are what it is compared with.
   for (const BuilderStep& each :
-       builder_steps(graph, cluster, with_links(request, cluster), search::seeds())) {
+       builder_steps(graph, cluster, planning::with_links(request, cluster), search::seeds())) {
     if (!each.step || (!row.best_builder.empty() && *each.step >= row.builder_step)) continue;
     row.best_builder = each.builder;
     row.builder_step = *each.step;
@@ -236,4 +236,4 @@ std::string strategy_page(const std::vector<StrategyRow>& rows, const std::strin
   return text;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

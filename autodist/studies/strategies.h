@@ -17,7 +17,7 @@
 
 #include "autodist/search/autosync/autosync.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 
 struct StrategyCase {
   std::string model;     // a shipped graph
@@ -53,7 +53,7 @@ struct BuilderStep {
 // go by time go by the devices'. `request` has its links (with_links).
 std::vector<BuilderStep> builder_steps(const std::shared_ptr<const ir::Graph>& graph,
                                        const cluster::Cluster& cluster,
-                                       const SearchRequest& request,
+                                       const planning::SearchRequest& request,
                                        const std::vector<std::string>& builders);
 
 struct StrategyRow {
@@ -95,4 +95,4 @@ std::string strategy_table(const std::vector<StrategyRow>& rows);
 std::string strategy_page(const std::vector<StrategyRow>& rows, const std::string& budget,
                           bool timed);
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

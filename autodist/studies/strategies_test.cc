@@ -4,12 +4,14 @@
 
 #include "autodist/planning/archive.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 TEST(Strategies, ClustersAreThePapers) {
-  const cluster::Cluster a = cluster::read_cluster(shipped_clusters() + "/autosync-a.yml");
-  const cluster::Cluster b = cluster::read_cluster(shipped_clusters() + "/autosync-b.yml");
+  const cluster::Cluster a =
+      cluster::read_cluster(planning::shipped_clusters() + "/autosync-a.yml");
+  const cluster::Cluster b =
+      cluster::read_cluster(planning::shipped_clusters() + "/autosync-b.yml");
   EXPECT_EQ(cluster::ranks_of(a).size(), 11U);
   EXPECT_EQ(cluster::ranks_of(b).size(), 16U);
   EXPECT_EQ(a.nodes.front().bandwidth_bytes_per_s, 5e9);
@@ -20,8 +22,8 @@ TEST(Strategies, ASearchedOneIsNotWorseThanABuildersAndNoBetterThanTheBound) {
   search::SearchOptions options;
   options.budget = {Seconds{}, 6};
   const StrategyRow row = compare_strategies(
-      {"ncf", "ncf", 256, true}, cluster::read_cluster(shipped_clusters() + "/autosync-a.yml"), "A",
-      options);
+      {"ncf", "ncf", 256, true},
+      cluster::read_cluster(planning::shipped_clusters() + "/autosync-a.yml"), "A", options);
   EXPECT_EQ(row.own.size(), own_systems().size());
   for (const Seconds& step : row.own) EXPECT_GE(step, row.own[row.best_own()]);
   EXPECT_LE(row.found_step, row.builder_step);
@@ -32,4 +34,4 @@ TEST(Strategies, ASearchedOneIsNotWorseThanABuildersAndNoBetterThanTheBound) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::studies

@@ -17,7 +17,7 @@
 #include "autodist/sim/what_if.h"
 #include "autodist/studies/figures.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 cluster::Cluster with_links_of(const cluster::Cluster& cluster, double gbit_per_s) {
@@ -58,11 +58,11 @@ std::vector<SweepRow> sweep(const std::vector<SweepCase>& cases, const cluster::
 
 Chance chance_of(const StrategyCase& of, const cluster::Cluster& cluster, std::uint32_t drawn,
                  const search::SearchOptions& options) {
-  const auto graph = std::make_shared<const ir::Graph>(load_graph(of.model));
-  SearchRequest request;
+  const auto graph = std::make_shared<const ir::Graph>(planning::load_graph(of.model));
+  planning::SearchRequest request;
   request.options = options;
   request.costs.batch = of.batch;
-  request = with_links(request, cluster);
+  request = planning::with_links(request, cluster);
   const search::Judge judge(graph, cluster, request.passes, [&](const program::Program& program) {
     return sim::cost_model(program, cluster, request.costs);
   });
@@ -83,7 +83,8 @@ Chance chance_of(const StrategyCase& of, const cluster::Cluster& cluster, std::u
         std::count_if(steps.begin(), steps.end(), [&](const Seconds& each) { return each < step; });
     return static_cast<double>(faster) / drawn;
   };
-  Chance chance{of, drawn, {}, share_below(search_plan(graph, cluster, request).simulation.step)};
+  Chance chance{
+      of, drawn, {}, share_below(planning::search_plan(graph, cluster, request).simulation.step)};
   for (const BuilderStep& each : builder_steps(graph, cluster, request, search::seeds())) {
     chance.shares.emplace_back(each.builder, each.step ? share_below(*each.step) : -1);
   }
@@ -156,4 +157,4 @@ std::string sweep_page(const std::vector<SweepRow>& rows, const std::vector<Chan
   return text;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

@@ -13,7 +13,7 @@
 #include "autodist/search/autosync/autosync.h"
 #include "autodist/studies/strategies.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 
 struct SweepCase {
   StrategyCase of;
@@ -54,4 +54,4 @@ std::string sweep_json(const std::vector<SweepRow>& rows, const std::vector<Chan
 std::string sweep_page(const std::vector<SweepRow>& rows, const std::vector<Chance>& chances,
                        const std::string& budget);
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

@@ -8,10 +8,12 @@
 #include "autodist/search/autosync/seeds.h"
 #include "autodist/search/builders/builders.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
-cluster::Cluster eleven() { return cluster::read_cluster(shipped_clusters() + "/autosync-a.yml"); }
+cluster::Cluster eleven() {
+  return cluster::read_cluster(planning::shipped_clusters() + "/autosync-a.yml");
+}
 
 TEST(Sweep, SlowerLinksTakeLonger) {
   search::SearchOptions options;
@@ -50,4 +52,4 @@ TEST(Chance, CountsWhatIsFasterThanEachBuilder) {
 }
 
 }  // namespace
-}  // namespace autodist::app
+}  // namespace autodist::studies

@@ -40,8 +40,9 @@ int run(const Arguments& arguments) {
   torch::manual_seed(arguments.seed);
   app::expect_writable("--save", arguments.save);  // before the training
   app::expect_writable("--output", arguments.output);
-  const placement::TaskGraph graph = app::load_task_graph(arguments.graph);
-  const std::vector<app::NamedDevice> devices = app::devices_by_count(arguments.devices, graph);
+  const placement::TaskGraph graph = planning::load_task_graph(arguments.graph);
+  const std::vector<planning::NamedDevice> devices =
+      planning::devices_by_count(arguments.devices, graph);
   Policy policy(parse_network(arguments.network), static_cast<std::int64_t>(arguments.devices));
   if (!arguments.init.empty()) {
     try {
@@ -72,7 +73,7 @@ int run(const Arguments& arguments) {
     file.commit();
   }
   placement::PlaceRequest request;
-  for (const app::NamedDevice& device : devices) request.devices.push_back(device.figures);
+  for (const planning::NamedDevice& device : devices) request.devices.push_back(device.figures);
   request.placer = fmt::format("learned:{}", arguments.network);
   request.order = options.order;
   request.seed = arguments.seed;
@@ -81,14 +82,14 @@ int run(const Arguments& arguments) {
   result.evaluations = trained.simulations;
   if (!arguments.output.empty()) {
     write_file_atomically(arguments.output,
-                          app::placement_json(graph, devices, request, result, true) + "\n");
+                          planning::placement_json(graph, devices, request, result, true) + "\n");
   }
   if (arguments.json) {
-    std::cout << app::placement_json(graph, devices, request, result, false) << "\n";
+    std::cout << planning::placement_json(graph, devices, request, result, false) << "\n";
   } else {
     std::cout << fmt::format("{} on {} devices by {}\n\n", graph.name, devices.size(),
                              request.placer)
-              << app::placement_table(graph, devices, request, result);
+              << planning::placement_table(graph, devices, request, result);
   }
   return 0;
 }

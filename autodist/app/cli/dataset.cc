@@ -27,22 +27,22 @@ struct DataSetArguments {
   Generation generation;
 };
 
-std::vector<DataCell> cells_of(const DataSetArguments& arguments, Console& console) {
+std::vector<planning::DataCell> cells_of(const DataSetArguments& arguments, Console& console) {
   std::vector<std::string> warnings;
-  std::vector<DataCell> cells = read_data_set(arguments.folder, warnings);
+  std::vector<planning::DataCell> cells = planning::read_data_set(arguments.folder, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
   return cells;
 }
 
-MeasuredPlans plans_of(const std::vector<DataCell>& cells, Console& console) {
+planning::MeasuredPlans plans_of(const std::vector<planning::DataCell>& cells, Console& console) {
   std::vector<std::string> warnings;
-  MeasuredPlans plans = measured_plans(cells, warnings);
+  planning::MeasuredPlans plans = planning::measured_plans(cells, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
   return plans;
 }
 
 int train_ranker(const DataSetArguments& arguments, Console& console) {
-  const MeasuredPlans plans = plans_of(cells_of(arguments, console), console);
+  const planning::MeasuredPlans plans = plans_of(cells_of(arguments, console), console);
   const search::Residual residual = search::Residual::fit(plans.samples);
   if (arguments.output.empty()) {
     fail(ErrorCode::kUsage, "dataset train: -o FILE expected, for the ranker");
@@ -65,7 +65,7 @@ int train_ranker(const DataSetArguments& arguments, Console& console) {
 }
 
 int evaluate(const DataSetArguments& arguments, Console& console) {
-  const MeasuredPlans plans = plans_of(cells_of(arguments, console), console);
+  const planning::MeasuredPlans plans = plans_of(cells_of(arguments, console), console);
   const auto rows = search::evaluate(plans.samples, plans.models, plans.clusters, arguments.seed);
   if (!arguments.output.empty()) {
     write_file_atomically(arguments.output, evaluation_page(rows, plans));
@@ -96,8 +96,8 @@ int data_set(const DataSetArguments& arguments, Console& console) {
   if (arguments.what == "train") return train_ranker(arguments, console);
   if (arguments.what == "eval") return evaluate(arguments, console);
   if (arguments.what == "generate") return generate(arguments, console);
-  const std::vector<DataCell> cells = cells_of(arguments, console);
-  const MeasuredPlans plans = plans_of(cells, console);
+  const std::vector<planning::DataCell> cells = cells_of(arguments, console);
+  const planning::MeasuredPlans plans = plans_of(cells, console);
   console.out << (console.json ? stats_json(cells, plans) + "\n" : stats_table(cells, plans));
   return 0;
 }

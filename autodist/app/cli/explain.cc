@@ -16,7 +16,7 @@ namespace {
 struct ExplainArguments {
   std::string graph;
   std::string cluster = "local:2";
-  StrategyRequest strategy;
+  planning::StrategyRequest strategy;
   std::string budget = "10s";
   std::string calibration;
   bool all = false;
@@ -24,29 +24,29 @@ struct ExplainArguments {
 };
 
 int explain_plan(const ExplainArguments& arguments, Console& console) {
-  const auto graph = std::make_shared<const ir::Graph>(load_graph(arguments.graph));
+  const auto graph = std::make_shared<const ir::Graph>(planning::load_graph(arguments.graph));
   const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
-  StrategyRequest chosen = arguments.strategy;
+  planning::StrategyRequest chosen = arguments.strategy;
   chosen.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
   chosen.cpu_only = arguments.cpu_only;
   std::vector<std::string> warnings;
-  const strategy::Strategy strategy = choose_strategy(chosen, *graph, cluster, warnings);
+  const strategy::Strategy strategy = planning::choose_strategy(chosen, *graph, cluster, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
-  SearchRequest request;
+  planning::SearchRequest request;
   request.options.budget = search::parse_budget(arguments.budget);
   const std::atomic<bool>& stop = watch_stop_signals();
   request.options.stop = [&stop] { return stop.load(); };
   request.passes.cpu_only = arguments.cpu_only;
-  request.passes.encrypted = encrypts(Encryption::kAuto, cluster);
+  request.passes.encrypted = planning::encrypts(Encryption::kAuto, cluster);
   request.calibration = chosen.calibration;
-  const Explanation explanation = explain(graph, cluster, strategy, request);
+  const planning::Explanation explanation = explain(graph, cluster, strategy, request);
   if (console.json) {
-    console.out << explanation_json(explanation) << "\n";
+    console.out << planning::explanation_json(explanation) << "\n";
     return 0;
   }
   console.out << fmt::format("{} on {} by {}\n\n", graph->name, arguments.cluster,
-                             search::shown_name(source_of(arguments.strategy)))
-              << explanation_table(explanation, arguments.all ? 0 : 8);
+                             search::shown_name(planning::source_of(arguments.strategy)))
+              << planning::explanation_table(explanation, arguments.all ? 0 : 8);
   return 0;
 }
 

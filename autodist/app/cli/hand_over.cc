@@ -19,7 +19,7 @@ int hand_over(std::vector<std::string> arguments) {
   const auto beside = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   const std::string program = (beside / "autodist-torch").string();
   // OpenMP reads it when it is loaded, so this is the time to say it for a chief, too.
-  if (!says_how_to_wait(process_environment())) ::setenv(kWaitPolicy, kPassive, 1);
+  if (!job::says_how_to_wait(process_environment())) ::setenv(job::kWaitPolicy, job::kPassive, 1);
   choose_blas_kernels();
   std::vector<char*> raw;
   for (std::string& argument : arguments) raw.push_back(argument.data());

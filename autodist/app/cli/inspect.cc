@@ -90,7 +90,7 @@ int inspect_cluster(const cluster::Cluster& cluster, Console& console) {
   return 0;
 }
 
-int inspect_runtimes(const Runtimes& runtimes, Console& console) {
+int inspect_runtimes(const planning::Runtimes& runtimes, Console& console) {
   const auto steps = [&] {
     std::vector<double> seconds;
     for (const Seconds step : runtimes.steps) seconds.push_back(step.value);
@@ -116,8 +116,9 @@ int inspect_runtimes(const Runtimes& runtimes, Console& console) {
 int inspect(const InspectArguments& arguments, Console& console) {
   const std::string& what = arguments.what;
   if (!std::filesystem::exists(what)) {
-    return what.rfind("local:", 0) == 0 ? inspect_cluster(cluster::read_cluster(what), console)
-                                        : inspect_graph(load_graph(what), arguments, console);
+    return what.rfind("local:", 0) == 0
+               ? inspect_cluster(cluster::read_cluster(what), console)
+               : inspect_graph(planning::load_graph(what), arguments, console);
   }
   const std::string bytes = read_file(what);
   switch (kind_of(bytes, what)) {
@@ -130,7 +131,7 @@ int inspect(const InspectArguments& arguments, Console& console) {
     case FileKind::kCluster:
       return inspect_cluster(cluster::parse_cluster(bytes, what), console);
     case FileKind::kRuntimes:
-      return inspect_runtimes(parse_runtimes(bytes, what), console);
+      return inspect_runtimes(planning::parse_runtimes(bytes, what), console);
   }
   return 0;
 }

@@ -44,7 +44,7 @@ bool ends_in(const std::string& text, const std::string& end) {
 // Before the search, which may take long.
 void check_output(const PlaceArguments& arguments, const placement::TaskGraph& graph) {
   if (!ends_in(arguments.output, ".strategy")) return;
-  if (arguments.cluster.empty() || !is_captured(arguments.graph)) {
+  if (arguments.cluster.empty() || !planning::is_captured(arguments.graph)) {
     fail(ErrorCode::kUsage,
          "-o {}: a strategy runs a captured graph on a cluster, {} given. Use --cluster, or a name "
          "that does not end in .strategy.",
@@ -57,16 +57,16 @@ void write_output(const PlaceArguments& arguments, const std::string& json,
                   const placement::PlaceResult& result) {
   if (arguments.output.empty()) return;
   write_file_atomically(arguments.output, ends_in(arguments.output, ".strategy")
-                                              ? strategy::serialize(placement_strategy(
-                                                    load_graph(arguments.graph),
+                                              ? strategy::serialize(planning::placement_strategy(
+                                                    planning::load_graph(arguments.graph),
                                                     cluster::read_cluster(arguments.cluster),
                                                     arguments.replicas, result))
                                               : json + "\n");
 }
 
 // The first of the equal parts that the replicas take.
-std::vector<NamedDevice> first_part(std::vector<NamedDevice> devices,
-                                    const PlaceArguments& arguments) {
+std::vector<planning::NamedDevice> first_part(std::vector<planning::NamedDevice> devices,
+                                              const PlaceArguments& arguments) {
   if (devices.size() % arguments.replicas != 0) {
     fail(ErrorCode::kUsage, "--replicas {}: {} has {} ranks, a multiple expected",
          arguments.replicas, arguments.cluster, devices.size());
@@ -76,19 +76,20 @@ std::vector<NamedDevice> first_part(std::vector<NamedDevice> devices,
 }
 
 // The graph, and what it is placed on.
-OnCluster problem_of(const PlaceArguments& arguments) {
+planning::OnCluster problem_of(const PlaceArguments& arguments) {
   if (arguments.cluster.empty()) {
-    placement::TaskGraph tasks = load_task_graph(arguments.graph);
-    std::vector<NamedDevice> devices = devices_by_count(arguments.devices, tasks);
+    placement::TaskGraph tasks = planning::load_task_graph(arguments.graph);
+    std::vector<planning::NamedDevice> devices =
+        planning::devices_by_count(arguments.devices, tasks);
     return {std::move(tasks), std::move(devices)};
   }
   const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
-  OnCluster problem;
-  if (is_captured(arguments.graph)) {
-    problem = on_cluster(load_graph(arguments.graph), cluster);
+  planning::OnCluster problem;
+  if (planning::is_captured(arguments.graph)) {
+    problem = planning::on_cluster(planning::load_graph(arguments.graph), cluster);
   } else {
-    problem.tasks = load_task_graph(arguments.graph);
-    problem.devices = devices_of_cluster(cluster, problem.tasks);
+    problem.tasks = planning::load_task_graph(arguments.graph);
+    problem.devices = planning::devices_of_cluster(cluster, problem.tasks);
   }
   problem.devices = first_part(std::move(problem.devices), arguments);
   return problem;
@@ -134,16 +135,16 @@ int place(const PlaceArguments& arguments, Console& console) {
   }
   expect_writable("--output", arguments.output);
   expect_writable("--report", arguments.report);
-  const OnCluster problem = problem_of(arguments);
+  const planning::OnCluster problem = problem_of(arguments);
   const placement::TaskGraph& graph = problem.tasks;
-  const std::vector<NamedDevice>& devices = problem.devices;
+  const std::vector<planning::NamedDevice>& devices = problem.devices;
   check_output(arguments, graph);
   placement::PlaceRequest request;
   request.objective = objective_of(arguments, graph);
-  for (const NamedDevice& device : devices) request.devices.push_back(device.figures);
+  for (const planning::NamedDevice& device : devices) request.devices.push_back(device.figures);
   request.placer = arguments.placer;
   request.order = placement::parse_order(arguments.order);
-  request.budget = parse_duration(arguments.budget);
+  request.budget = planning::parse_duration(arguments.budget);
   if (arguments.evaluations > 0) request.evaluations = arguments.evaluations;
   request.seed = arguments.seed;
   request.threads = arguments.threads;
@@ -159,18 +160,18 @@ int place(const PlaceArguments& arguments, Console& console) {
   if (result.stopped_by_clock) {
     console.err << "autodist: the budget ended by the clock: another run may give another answer\n";
   }
-  write_output(arguments, placement_json(graph, devices, request, result, true), result);
+  write_output(arguments, planning::placement_json(graph, devices, request, result, true), result);
   if (!arguments.report.empty()) {
     report::write_page(placement_page(graph, devices, request, result), arguments.report);
   }
   if (console.json) {
-    console.out << placement_json(graph, devices, request, result, false) << "\n";
+    console.out << planning::placement_json(graph, devices, request, result, false) << "\n";
   } else if (arguments.dot) {
-    console.out << placement_dot(graph, result);
+    console.out << planning::placement_dot(graph, result);
   } else {
     console.out << fmt::format("{} on {} devices by {}\n\n", graph.name, devices.size(),
                                request.placer)
-                << placement_table(graph, devices, request, result);
+                << planning::placement_table(graph, devices, request, result);
     if (!arguments.output.empty()) console.out << "\nWritten to " << arguments.output << "\n";
     if (!arguments.report.empty()) console.out << "\nReport in " << arguments.report << "\n";
   }

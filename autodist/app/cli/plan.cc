@@ -48,40 +48,40 @@ void check_pass_name(const std::string& name) {
 
 void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                   const cluster::Cluster& cluster, const strategy::Strategy& strategy,
-                  const program::Program& program, const SearchedPlan* searched) {
+                  const program::Program& program, const planning::SearchedPlan* searched) {
   if (arguments.report.empty()) return;
-  PlanPageRequest request;
+  planning::PlanPageRequest request;
   request.chosen_by = searched != nullptr ? "search" : "builder " + arguments.builder;
   request.how.passes.cpu_only = arguments.cpu_only;
-  request.how.passes.encrypted = encrypts(arguments.encryption, cluster);
+  request.how.passes.encrypted = planning::encrypts(arguments.encryption, cluster);
   request.how.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
-  request.how.options.budget = {kReportBudget, 0};
+  request.how.options.budget = {planning::kReportBudget, 0};
   if (searched != nullptr && searched->placed_because.empty()) request.found = &searched->found;
   report::PageInputs page;
   page.title = fmt::format("{} on {}", graph->name,
                            std::filesystem::path(arguments.cluster).filename().string());
-  add_plan(page, graph, cluster, strategy, program, request);
+  planning::add_plan(page, graph, cluster, strategy, program, request);
   report::write_page(page, arguments.report);
 }
 
 int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                     const cluster::Cluster& cluster, const passes::Options& options,
                     Console& console) {
-  const StrategyRequest request{arguments.builder, "", {}};
+  const planning::StrategyRequest request{arguments.builder, "", {}};
   std::vector<std::string> warnings;
-  const strategy::Strategy strategy = choose_strategy(request, *graph, cluster, warnings);
+  const strategy::Strategy strategy = planning::choose_strategy(request, *graph, cluster, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
   const program::Program program =
-      passes::rewrite(graph, strategy, cluster, options, source_of(request));
-  const Predicted predicted =
-      predict(program, cluster, sim::read_calibration(arguments.cluster, arguments.calibration));
+      passes::rewrite(graph, strategy, cluster, options, planning::source_of(request));
+  const planning::Predicted predicted = planning::predict(
+      program, cluster, sim::read_calibration(arguments.cluster, arguments.calibration));
   write_strategy(arguments, strategy);
   write_report(arguments, graph, cluster, strategy, program, nullptr);
   if (console.json) {
     auto json = nlohmann::ordered_json::parse(report::plan_json(strategy, program));
     if (predicted.simulation) {
       json["prediction"] = nlohmann::ordered_json::parse(
-          prediction_json(*predicted.simulation, program, predicted.costs));
+          planning::prediction_json(*predicted.simulation, program, predicted.costs));
     } else {
       json["no_prediction"] = predicted.why_not;
     }
@@ -90,15 +90,16 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
   }
   console.out << fmt::format("{} on {} by {}\n\n", graph->name, arguments.cluster,
                              search::shown_name(arguments.builder))
-              << (predicted.simulation
-                      ? prediction_lines(*predicted.simulation, program, predicted.costs) + "\n"
-                      : fmt::format("no prediction  {}\n\n", predicted.why_not))
+              << (predicted.simulation ? planning::prediction_lines(*predicted.simulation, program,
+                                                                    predicted.costs) +
+                                             "\n"
+                                       : fmt::format("no prediction  {}\n\n", predicted.why_not))
               << report::plan_table(strategy, program, arguments.all ? 0 : 20);
   return 0;
 }
 
 // What was measured of this graph here, and what the plan would gain over it.
-std::string history_lines(const SearchedPlan& plan, const ir::Graph& graph) {
+std::string history_lines(const planning::SearchedPlan& plan, const ir::Graph& graph) {
   if (!plan.learned.best_measured) {
     return fmt::format(
         "history        nothing was measured of '{}' with {} samples per replica on this cluster\n",
@@ -124,25 +125,26 @@ std::string history_lines(const SearchedPlan& plan, const ir::Graph& graph) {
 int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                    const cluster::Cluster& cluster, const passes::Options& options,
                    Console& console) {
-  SearchRequest request;
+  planning::SearchRequest request;
   request.options.budget = search::parse_budget(arguments.search.budget);
   request.options.seed = arguments.search.seed;
   const std::atomic<bool>& stop = watch_stop_signals();
   request.options.stop = [&stop] { return stop.load(); };
   request.options.progress = [&console](const search::Progress& progress) {
-    if (console.terminal) console.err << "\r" << progress_line(progress) << "\033[K" << std::flush;
+    if (console.terminal)
+      console.err << "\r" << planning::progress_line(progress) << "\033[K" << std::flush;
   };
   request.passes = options;
-  request.passes.encrypted = encrypts(arguments.encryption, cluster);
-  request.passes.dump = nullptr;  // of the answer alone, below
+  request.passes.encrypted = planning::encrypts(arguments.encryption, cluster);
+  request.passes.dump = nullptr;  // only the answer's passes are dumped
   request.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
   request.ranker = arguments.search.ranker;
-  if (!arguments.no_history) request.history = history_folder(process_environment());
+  if (!arguments.no_history) request.history = planning::history_folder(process_environment());
   request.placing_share = arguments.placed ? 0.5 : 0;
-  SearchedPlan plan = search_plan(graph, cluster, request);
-  if (arguments.placed) take_placement(plan);
+  planning::SearchedPlan plan = planning::search_plan(graph, cluster, request);
+  if (arguments.placed) planning::take_placement(plan);
   if (console.terminal) console.err << "\r\033[K";
-  set_id(plan.strategy);
+  planning::set_id(plan.strategy);
   passes::Options as_taken = options;
   as_taken.micro_batches = plan.costs.micro_batches;
   if (options.dump) passes::rewrite(graph, plan.strategy, cluster, as_taken, "search");
@@ -150,15 +152,16 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   write_report(arguments, graph, cluster, plan.strategy, plan.program, &plan);
   if (console.json) {
     auto json = nlohmann::ordered_json::parse(report::plan_json(plan.strategy, plan.program));
-    json["prediction"] =
-        nlohmann::ordered_json::parse(prediction_json(plan.simulation, plan.program, plan.costs));
-    json["search"] = nlohmann::ordered_json::parse(search_json(plan));
+    json["prediction"] = nlohmann::ordered_json::parse(
+        planning::prediction_json(plan.simulation, plan.program, plan.costs));
+    json["search"] = nlohmann::ordered_json::parse(planning::search_json(plan));
     console.out << json.dump() << "\n";
     return 0;
   }
   console.out << fmt::format("{} on {} by search: {}\n\n", graph->name, arguments.cluster,
                              search::shown_name(plan.name))
-              << prediction_lines(plan.simulation, plan.program, plan.costs) << search_lines(plan)
+              << planning::prediction_lines(plan.simulation, plan.program, plan.costs)
+              << planning::search_lines(plan)
               << (arguments.from_history ? history_lines(plan, *graph) : "") << "\n"
               << report::plan_table(plan.strategy, plan.program, arguments.all ? 0 : 20);
   return 0;
@@ -168,9 +171,10 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
 // points; `graph` where there is none.
 std::shared_ptr<const ir::Graph> measured_step(std::shared_ptr<const ir::Graph> graph,
                                                const cluster::Cluster& cluster) {
-  const std::string model = history_cell(*graph, cluster).model;
+  const std::string model = planning::history_cell(*graph, cluster).model;
   std::size_t most = 0;
-  for (const DataCell& cell : history_on(history_folder(process_environment()), cluster)) {
+  for (const planning::DataCell& cell :
+       planning::history_on(planning::history_folder(process_environment()), cluster)) {
     if (cell.model != model || cell.points.size() <= most) continue;
     most = cell.points.size();
     graph = cell.graph;
@@ -183,19 +187,19 @@ int plan(const PlanArguments& arguments, Console& console) {
   expect_writable("--report", arguments.report);
   check_pass_name(arguments.dump_after);
   std::shared_ptr<const ir::Graph> graph =
-      std::make_shared<const ir::Graph>(load_graph(arguments.graph));
+      std::make_shared<const ir::Graph>(planning::load_graph(arguments.graph));
   const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
   if (arguments.from_history) graph = measured_step(std::move(graph), cluster);
   passes::Options options;
   options.cpu_only = arguments.cpu_only;
-  tune_to(declared_links(cluster), options);
+  planning::tune_to(planning::declared_links(cluster), options);
   if (!arguments.dump_after.empty()) {
     options.dump = [&](const std::string& pass, const std::string& text) {
       if (arguments.dump_after != pass && arguments.dump_after != "all") return;
       console.err << "# after " << pass << "\n" << text << "\n";
     };
   }
-  const bool searches = arguments.builder == kSearch;
+  const bool searches = arguments.builder == planning::kSearch;
   const int code = searches ? plan_by_search(arguments, graph, cluster, options, console)
                             : plan_by_builder(arguments, graph, cluster, options, console);
   if (!console.json && !arguments.output.empty()) {
@@ -227,7 +231,7 @@ Action declare_plan(CLI::App& verb) {
   return declare_plan_with(verb, [](const PlanArguments& arguments, Console&) {
     expect_writable("--output", arguments.output);
     expect_writable("--report", arguments.report);
-    return hand_over(own_command_line().arguments);
+    return hand_over(job::own_command_line().arguments);
   });
 }
 

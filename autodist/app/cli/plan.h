@@ -15,7 +15,7 @@ namespace autodist::app {
 struct PlanArguments {
   std::string graph;
   std::string cluster = "local:2";
-  std::string builder = kSearch;
+  std::string builder = planning::kSearch;
   SearchSettings search;
   std::string calibration;  // a file; empty: the one beside the cluster's
   bool no_history = false;

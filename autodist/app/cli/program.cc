@@ -65,7 +65,7 @@ void refuse_empty_values(const CLI::App& verb) {
   }
 }
 
-int run(int argc, char** argv, Program program, const std::map<std::string, Declare>& declared) {
+int run(int argc, char** argv, Binary binary, const std::map<std::string, Declare>& declared) {
   refuse_unknown_verb(argc, argv);
   CLI::App app("Plans how to train a model on many machines, and trains it.", "autodist");
   app.require_subcommand(1);
@@ -79,8 +79,8 @@ int run(int argc, char** argv, Program program, const std::map<std::string, Decl
   for (const Verb& verb : verbs()) {
     CLI::App* subcommand = app.add_subcommand(verb.name, verb.summary);
     subcommand->footer("Example:\n  " + verb.example);
-    const auto found = declared.find(verb.name);  // either program may know a part of `bench`
-    AD_CHECK(found != declared.end() || verb.program != program)
+    const auto found = declared.find(verb.name);  // either binary may know a part of `bench`
+    AD_CHECK(found != declared.end() || verb.binary != binary)
         << "verb " << verb.name << " has no declaration";
     if (found == declared.end()) continue;
     actions[subcommand] = found->second(*subcommand);
@@ -100,18 +100,18 @@ int run(int argc, char** argv, Program program, const std::map<std::string, Decl
   if (console.json) expect_utf8(argc, argv);
   refuse_empty_values(*app.get_subcommands().front());
   const auto action = actions.find(app.get_subcommands().front());
-  AD_CHECK(action != actions.end()) << "verb of the other program";
+  AD_CHECK(action != actions.end()) << "verb of the other binary";
   return action->second(console);
 }
 
 }  // namespace
 
-int run_program(int argc, char** argv, Program program,
+int run_program(int argc, char** argv, Binary binary,
                 const std::map<std::string, Declare>& declared) {
   google::protobuf::SetLogHandler(nullptr);  // our one line says it
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error, not an end
+  std::signal(SIGXFSZ, SIG_IGN);             // a file that may not grow is an error, not an end
   try {
-    const int code = run(argc, argv, program, declared);
+    const int code = run(argc, argv, binary, declared);
     std::cout.flush();
     if (!std::cout) return report("standard output cannot be written", 3);
     return code;

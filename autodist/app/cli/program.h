@@ -1,4 +1,4 @@
-// What both programs share: parsing by the table of verbs, one place that catches, exit codes.
+// What both binaries share: parsing by the table of verbs, one place that catches, exit codes.
 
 #pragma once
 
@@ -30,7 +30,7 @@ using Declare = std::function<Action(CLI::App&)>;
 
 // Parses the command line and runs one verb of `declared`. Every failure is one line on standard
 // error and an exit code (base/error.h; 2 for usage, 70 for a defect of ours).
-int run_program(int argc, char** argv, Program program,
+int run_program(int argc, char** argv, Binary binary,
                 const std::map<std::string, Declare>& declared);
 
 }  // namespace autodist::app

@@ -46,8 +46,8 @@ bool is_on_path(const std::string& program) {
   return false;
 }
 
-CommandLine command_of(const std::vector<std::string>& words) {
-  CommandLine command{words.front(), words};
+job::CommandLine command_of(const std::vector<std::string>& words) {
+  job::CommandLine command{words.front(), words};
   if (words.front().find('/') != std::string::npos) {
     command.program = std::filesystem::absolute(words.front()).lexically_normal().string();
     if (::access(command.program.c_str(), X_OK) != 0) {
@@ -91,26 +91,26 @@ class RankLogs {
   std::string missing_;
 };
 
-void print_commands(Console& console, const std::vector<RankProcess>& processes,
-                    const RemoteProgram& program, const JobPlace& chief) {
-  for (const RankProcess& process : processes) {
+void print_commands(Console& console, const std::vector<job::RankProcess>& processes,
+                    const job::RemoteProgram& program, const job::JobPlace& chief) {
+  for (const job::RankProcess& process : processes) {
     console.out << fmt::format("# rank {} on {}\n", process.rank,
                                process.node.empty() ? "this machine" : process.node);
     std::string line;
     if (process.node.empty()) {
-      JobPlace place = chief;
+      job::JobPlace place = chief;
       place.rank = process.rank;
-      for (const std::string& each : place_variables(place, process.input_descriptor)) {
+      for (const std::string& each : job::place_variables(place, process.input_descriptor)) {
         line += each + " ";
       }
-      line += quoted(program.command.program);
+      line += job::quoted(program.command.program);
       for (std::size_t i = 1; i < program.command.arguments.size(); ++i) {
-        line += " " + quoted(program.command.arguments[i]);
+        line += " " + job::quoted(program.command.arguments[i]);
       }
       console.out << line << "\n";
       continue;
     }
-    for (const std::string& word : process.command.arguments) line += quoted(word) + " ";
+    for (const std::string& word : process.command.arguments) line += job::quoted(word) + " ";
     std::string script = process.input;
     const std::size_t key = script.find(chief.key);
     script.replace(key, chief.key.size(), "(the job's key)");
@@ -119,11 +119,11 @@ void print_commands(Console& console, const std::vector<RankProcess>& processes,
 }
 
 // Returns when all of their lines are in `logs`.
-int run_all(const std::vector<RankProcess>& processes, RankLogs& logs) {
+int run_all(const std::vector<job::RankProcess>& processes, RankLogs& logs) {
   const std::atomic<bool>& interrupted = watch_stop_signals();
-  StartedRanks ranks(
+  job::StartedRanks ranks(
       processes, [&](std::uint32_t rank, const std::string& line) { logs.print(rank, line); },
-      StartedRanks::DiesWithUs::kGroups);
+      job::StartedRanks::DiesWithUs::kGroups);
   bool told = false;
   while (ranks.any_runs()) {
     if (const auto bad = ranks.failure(); bad && !told) throw Error(ErrorCode::kPeersLost, *bad);
@@ -141,25 +141,25 @@ int run_all(const std::vector<RankProcess>& processes, RankLogs& logs) {
 int run(const RunArguments& arguments, Console& console) {
   const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
   const std::size_t size = cluster::ranks_of(cluster, arguments.cpu_only).size();
-  RemoteProgram program = this_program(process_variables());
+  job::RemoteProgram program = job::this_program(process_variables());
   program.command = command_of(arguments.program);
-  const std::vector<cluster::Node> remote = remote_nodes(cluster);
+  const std::vector<cluster::Node> remote = job::remote_nodes(cluster);
 
-  JobPlace chief;
+  job::JobPlace chief;
   chief.size = static_cast<std::uint32_t>(size);
-  chief.key = make_job_key();
-  if (!remote.empty()) chief.chief_address = address_towards(remote.front().address);
+  chief.key = job::make_job_key();
+  if (!remote.empty()) chief.chief_address = job::address_towards(remote.front().address);
   chief.own_address = chief.chief_address;
   // Free now; rank 0 takes it in a moment.
   chief.chief_port = comm::ChiefListener(chief.chief_address, 0).port();
 
-  const std::vector<RankProcess> processes =
-      rank_processes(cluster, arguments.cpu_only, program, chief);
+  const std::vector<job::RankProcess> processes =
+      job::rank_processes(cluster, arguments.cpu_only, program, chief);
   if (arguments.dry_run) {
     print_commands(console, processes, program, chief);
     return 0;
   }
-  if (!remote.empty()) check_nodes(cluster, remote, program);
+  if (!remote.empty()) job::check_nodes(cluster, remote, program);
 
   RankLogs logs(console, arguments.logs, size);
   const int code = run_all(processes, logs);

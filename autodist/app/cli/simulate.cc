@@ -22,7 +22,7 @@ namespace {
 struct SimulateArguments {
   std::string graph;
   std::string cluster = "local:2";
-  StrategyRequest strategy;
+  planning::StrategyRequest strategy;
   std::string what_if;
   std::string calibration;
   std::string trace;
@@ -52,24 +52,24 @@ int simulate(const SimulateArguments& arguments, Console& console) {
          "for. Use --builder.",
          what_if.nodes, arguments.strategy.file);
   }
-  const auto graph = std::make_shared<const ir::Graph>(load_graph(arguments.graph));
+  const auto graph = std::make_shared<const ir::Graph>(planning::load_graph(arguments.graph));
   const cluster::Cluster cluster = sim::changed(cluster::read_cluster(arguments.cluster), what_if);
   const sim::Calibration calibration =
       sim::read_calibration(arguments.cluster, arguments.calibration);
-  StrategyRequest request = arguments.strategy;
+  planning::StrategyRequest request = arguments.strategy;
   request.calibration = calibration;
   request.cpu_only = arguments.cpu_only;
   std::vector<std::string> warnings;
-  const strategy::Strategy strategy = choose_strategy(request, *graph, cluster, warnings);
+  const strategy::Strategy strategy = planning::choose_strategy(request, *graph, cluster, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
 
   passes::Options options;
   options.cpu_only = arguments.cpu_only;
   options.micro_batches = arguments.micro_batches;
   options.verify_each = false;
-  tune_to(declared_links(cluster), options);
+  planning::tune_to(planning::declared_links(cluster), options);
   program::Program program =
-      passes::rewrite(graph, strategy, cluster, options, source_of(arguments.strategy));
+      passes::rewrite(graph, strategy, cluster, options, planning::source_of(arguments.strategy));
   if (arguments.barrier) program = sim::with_barrier(std::move(program));
 
   const sim::CostModel costs = sim::calibrated_costs(
@@ -83,13 +83,13 @@ int simulate(const SimulateArguments& arguments, Console& console) {
   if (!arguments.chakra.empty()) write_chakra(arguments.chakra, program, costs);
 
   if (console.json) {
-    console.out << prediction_json(simulation, program, costs) << "\n";
+    console.out << planning::prediction_json(simulation, program, costs) << "\n";
     return 0;
   }
-  console.out << fmt::format("{} on {} by {}, {} samples per replica\n\n", graph->name,
-                             arguments.cluster, search::shown_name(source_of(arguments.strategy)),
-                             costs.batch)
-              << prediction_table(simulation, program, costs, arguments.all ? 0 : 8);
+  console.out << fmt::format(
+                     "{} on {} by {}, {} samples per replica\n\n", graph->name, arguments.cluster,
+                     search::shown_name(planning::source_of(arguments.strategy)), costs.batch)
+              << planning::prediction_table(simulation, program, costs, arguments.all ? 0 : 8);
   if (how.trace) console.out << "\nTrace written to " << arguments.trace << "\n";
   return 0;
 }

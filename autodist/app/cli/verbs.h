@@ -1,4 +1,4 @@
-// The verbs of the command line, as a table: what `--help` lists, and which of the two programs
+// The verbs of the command line, as a table: what `--help` lists, and which of the two binaries
 // does which. `autodist` starts in milliseconds because it does not link libtorch; what computes is
 // done by `autodist-torch` beside it.
 
@@ -9,13 +9,13 @@
 
 namespace autodist::app {
 
-enum class Program { kLight, kTorch };
+enum class Binary { kLight, kTorch };
 
 struct Verb {
   std::string name;
   std::string summary;
   std::string example;
-  Program program;
+  Binary binary;
 };
 
 // In the order of help.

@@ -45,7 +45,7 @@ Action declare_version(CLI::App& verb) {
         {"cores", std::thread::hardware_concurrency()},
         {"blas_kernels", process_environment()(kBlasKernels).value_or(kernels)},
         {"better_kernels", better_kernels(kernels, vector_units_of_this_cpu())},
-        {"shipped_graphs", archived_graphs().size()},
+        {"shipped_graphs", planning::archived_graphs().size()},
     };
     if (console.json) {
       console.out << facts.dump() << "\n";

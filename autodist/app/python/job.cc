@@ -89,7 +89,7 @@ void set_search(JobOptions& options, const std::string& budget, std::uint64_t se
   options.search.seed = seed;
   options.search.trials = trials;
   options.search.library = library;
-  options.search.history = history ? app::history_folder(app::process_environment()) : "";
+  options.search.history = history ? planning::history_folder(app::process_environment()) : "";
 }
 
 // Two functions of a text: JobOptions::progress, and SearchSettings::found.

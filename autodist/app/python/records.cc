@@ -23,7 +23,7 @@ void bind_records(py::module_& module) {
   module.def("expect_writable", &app::expect_writable);
   module.def("expect_folder", &app::expect_folder);
   module.def("becomes_chief", [](const std::string& specification, bool cpu_only) {
-    return app::becomes_chief(specification, cpu_only, app::process_environment());
+    return job::becomes_chief(specification, cpu_only, app::process_environment());
   });
   py::class_<report::RunLog>(module, "RunLog")
       .def(py::init([](const std::vector<std::string>& names) {

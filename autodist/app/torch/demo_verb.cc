@@ -35,7 +35,7 @@ struct DemoArguments {
 };
 
 // A way to train: how the ranks and the strategy are named on the command line.
-struct Way {
+struct Training {
   std::string title;
   std::string folder;
   std::vector<std::string> arguments;
@@ -55,8 +55,8 @@ class Demo {
   // Runs `autodist <words>`, after showing it, and returns what it printed.
   std::string autodist(std::vector<std::string> words);
   Json autodist_json(std::vector<std::string> words);
-  double train(const Way& way);
-  void compare_first_steps(const Way& reference, const Way& way);
+  double train(const Training& training);
+  void compare_first_steps(const Training& reference, const Training& training);
   void say_what_next(const std::string& graph);
   void say(const std::string& text) {
     if (!console_.json) console_.out << text << std::flush;
@@ -71,7 +71,7 @@ class Demo {
 std::string Demo::autodist(std::vector<std::string> words) {
   say(fmt::format("\n$ autodist {}\n", fmt::join(words, " ")));
   words.insert(words.begin(), program_);
-  const Finished finished = run_to_end(words);
+  const job::Finished finished = job::run_to_end(words);
   if (finished.exit_code != 0) {
     fail(static_cast<ErrorCode>(finished.exit_code), "demo: `{}` failed with exit code {}",
          fmt::join(words, " "), finished.exit_code);
@@ -85,10 +85,10 @@ Json Demo::autodist_json(std::vector<std::string> words) {
 }
 
 // Ten steps and a checkpoint, then on from there to the end. Returns the held-out accuracy.
-double Demo::train(const Way& way) {
-  const std::string folder = (fs::path(arguments_.folder) / way.folder).string();
+double Demo::train(const Training& training) {
+  const std::string folder = (fs::path(arguments_.folder) / training.folder).string();
   std::vector<std::string> words{"train", "digits", "--batch", std::to_string(arguments_.batch)};
-  words.insert(words.end(), way.arguments.begin(), way.arguments.end());
+  words.insert(words.end(), training.arguments.begin(), training.arguments.end());
 
   std::vector<std::string> first = words;
   first.insert(first.end(), {"--steps", "10", "--save", folder});
@@ -97,16 +97,17 @@ double Demo::train(const Way& way) {
   std::vector<std::string> rest = words;
   rest.insert(rest.end(),
               {"--steps", std::to_string(arguments_.steps), "--resume", folder, "--save", folder});
-  rest.insert(rest.end(), way.of_the_rest.begin(), way.of_the_rest.end());
+  rest.insert(rest.end(), training.of_the_rest.begin(), training.of_the_rest.end());
   const Json done = autodist_json(rest);
   const double accuracy = done.at("held_out_accuracy").get<double>();
   const Json& rate = done.at("average_samples_per_second");  // null after few steps
-  say(fmt::format("{}: loss {:.5f}, {}accuracy on the held-out fifth {:.2f} %\n", way.title,
+  say(fmt::format("{}: loss {:.5f}, {}accuracy on the held-out fifth {:.2f} %\n", training.title,
                   done.at("loss").get<double>(),
                   rate.is_null() ? "" : fmt::format("{:.0f} samples/s, ", rate.get<double>()),
                   100 * accuracy));
-  result_["ways"].push_back(
-      {{"name", way.title}, {"held_out_accuracy", accuracy}, {"average_samples_per_second", rate}});
+  result_["ways"].push_back({{"name", training.title},
+                             {"held_out_accuracy", accuracy},
+                             {"average_samples_per_second", rate}});
   return accuracy;
 }
 
@@ -136,13 +137,13 @@ double largest_difference(const exec::Checkpoint& a, const exec::Checkpoint& b) 
   return largest;
 }
 
-void Demo::compare_first_steps(const Way& reference, const Way& way) {
+void Demo::compare_first_steps(const Training& reference, const Training& training) {
   exec::RealFileSystem files;
-  const auto at_ten = [&](const Way& which) {
+  const auto at_ten = [&](const Training& which) {
     return exec::read_checkpoint(files,
                                  (fs::path(arguments_.folder) / which.folder / "step-10").string());
   };
-  const double difference = largest_difference(at_ten(reference), at_ten(way));
+  const double difference = largest_difference(at_ten(reference), at_ten(training));
   say(
       fmt::format("after ten steps the parameters differ from the single process's by {:.1e} "
                   "(relative; at most {:.0e} allowed)\n",
@@ -150,7 +151,7 @@ void Demo::compare_first_steps(const Way& reference, const Way& way) {
   result_["ways"].back()["difference_after_10_steps"] = difference;
   if (!(difference <= kParameterTolerance)) {
     fail(ErrorCode::kUsage, "demo: {} differs from the single process by {:.1e} after ten steps",
-         way.title, difference);
+         training.title, difference);
   }
 }
 
@@ -170,12 +171,12 @@ void Demo::say_what_next(const std::string& graph) {
 
 int Demo::run() {
   result_["ways"] = Json::array();
-  const Way alone{"one process", "alone", {"--cluster", "local:1"}};
-  const Way ps{"parameter server", "ps", {"--cluster", "local:2", "--builder", "PS"}};
-  const Way all_reduce{"all-reduce",
-                       "all_reduce",
-                       {"--cluster", "local:2", "--builder", "AllReduce"},
-                       {"--report", arguments_.report}};
+  const Training alone{"one process", "alone", {"--cluster", "local:1"}};
+  const Training ps{"parameter server", "ps", {"--cluster", "local:2", "--builder", "PS"}};
+  const Training all_reduce{"all-reduce",
+                            "all_reduce",
+                            {"--cluster", "local:2", "--builder", "AllReduce"},
+                            {"--report", arguments_.report}};
   const std::string graph = (fs::path(arguments_.folder) / "digits.adg").string();
 
   say("AutoDist on 1,797 real images of handwritten digits: capture a training step, plan it for "
@@ -185,15 +186,15 @@ int Demo::run() {
   say(autodist({"plan", graph, "--cluster", "local:2", "--builder", "AllReduce"}));
 
   const double reference = train(alone);
-  for (const Way& way : {ps, all_reduce}) {
-    const double accuracy = train(way);
-    compare_first_steps(alone, way);
+  for (const Training& training : {ps, all_reduce}) {
+    const double accuracy = train(training);
+    compare_first_steps(alone, training);
     if (accuracy < kLeastAccuracy || std::abs(accuracy - reference) > kAccuracyTolerance) {
       fail(ErrorCode::kUsage,
            "demo: {} reached {:.2f} % and the single process {:.2f} %; at least {:.0f} % and at "
            "most "
            "{:.0f} point apart expected",
-           way.title, 100 * accuracy, 100 * reference, 100 * kLeastAccuracy,
+           training.title, 100 * accuracy, 100 * reference, 100 * kLeastAccuracy,
            100 * kAccuracyTolerance);
     }
   }

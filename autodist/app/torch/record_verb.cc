@@ -33,7 +33,7 @@ struct RecordArguments {
   std::string optimizer = "sgd:lr=1e-3";
   std::int64_t points = 30;
   std::uint64_t search_seed = 0;
-  TrialLengths lengths;
+  job::TrialLengths lengths;
   bool cpu_only = false;
   Encryption encryption = Encryption::kAuto;
 };
@@ -53,19 +53,19 @@ class Ids {
 
 class Recording {
  public:
-  Recording(const RecordArguments& arguments, JoinedJob& job)
+  Recording(const RecordArguments& arguments, job::JoinedJob& job)
       : arguments_(arguments), job_(job), subject_(job, arguments.model, arguments.optimizer) {}
 
   // At the chief the number of points that were written; elsewhere 0.
   std::size_t run(Console& console, const std::function<bool()>& stop) {
     std::vector<strategy::Strategy> strategies = proposed();
-    DataCell cell = history_cell(*subject_.graph(), job_.cluster());
+    planning::DataCell cell = planning::history_cell(*subject_.graph(), job_.cluster());
     if (!arguments_.name.empty()) cell.cluster = arguments_.name;
-    if (job_.is_chief()) write_cell(arguments_.output, cell);
+    if (job_.is_chief()) planning::write_cell(arguments_.output, cell);
     std::size_t written = 0;
-    const auto done = [&](const Trial& trial) {
+    const auto done = [&](const job::Trial& trial) {
       if (!trial.refused.empty()) return;
-      write_point(arguments_.output, cell, trial.strategy, trial.runtimes);
+      planning::write_point(arguments_.output, cell, trial.strategy, trial.runtimes);
       ++written;
       if (console.json) return;
       console.err << fmt::format("{:>4}/{}  {}  {}\n", written, strategies.size(),
@@ -74,7 +74,7 @@ class Recording {
     };
     passes::Options passes;
     passes.cpu_only = arguments_.cpu_only;
-    Trials trials(job_, subject_.step(passes));
+    job::Trials trials(job_, subject_.step(passes));
     trials.run(strategies, arguments_.lengths, stop, done);
     return written;
   }
@@ -90,7 +90,7 @@ class Recording {
          search::propose(subject_.graph(), job_.cluster(), passes,
                          static_cast<std::size_t>(arguments_.points), arguments_.search_seed)) {
       each.strategy.id = ids.next();
-      if (subject_.links()) put_tuning(*subject_.links(), each.strategy);
+      if (subject_.links()) planning::put_tuning(*subject_.links(), each.strategy);
       strategies.push_back(std::move(each.strategy));
       names_.push_back(each.name);
     }
@@ -98,20 +98,20 @@ class Recording {
   }
 
   const RecordArguments& arguments_;
-  JoinedJob& job_;
+  job::JoinedJob& job_;
   TrialSubject subject_;
   std::vector<std::string> names_;
 };
 
 int record(RecordArguments arguments, Console& console) {
   ir::parse_optimizer(arguments.optimizer);
-  const auto launched = launcher_of(process_environment());
+  const auto launched = job::launcher_of(process_environment());
   if (arguments.cluster.empty() && !launched) arguments.cluster = "local:2";
   JobOptions options;
   options.cpu_only = arguments.cpu_only;
   options.encryption = arguments.encryption;
   const std::atomic<bool>& interrupted = watch_stop_signals();
-  JoinedJob job(arguments.cluster, options, this_process());
+  job::JoinedJob job(arguments.cluster, options, this_process());
   if (job.size() < 2) {
     fail(ErrorCode::kUsage, "dataset record: a job of one rank synchronises nothing. Use two.");
   }

@@ -67,7 +67,7 @@ class AutoDist {
   [[nodiscard]] const std::string& launcher() const { return launcher_; }
 
  private:
-  std::unique_ptr<app::JoinedJob> job_;  // the session's after distribute()
+  std::unique_ptr<job::JoinedJob> job_;  // the session's after distribute()
   std::uint32_t rank_ = 0;
   std::uint32_t size_ = 1;
   std::string launcher_;

@@ -90,9 +90,10 @@ nlohmann::ordered_json result_json(const TrainArguments& arguments, const Sessio
 
 // Where the strategy came from. One rank has nothing to choose.
 std::string chosen_by(const TrainArguments& arguments, const Session& session) {
-  const bool alone = arguments.plan.builder == kSearch && session.size() == 1;
-  return source_of(
-      {alone ? kDefaultBuilder : arguments.plan.builder, arguments.job.strategy_file, {}});
+  const bool alone = arguments.plan.builder == planning::kSearch && session.size() == 1;
+  return planning::source_of({alone ? planning::kDefaultBuilder : arguments.plan.builder,
+                              arguments.job.strategy_file,
+                              {}});
 }
 
 void print_start(Console& console, const TrainArguments& arguments, const Session& session,
@@ -140,11 +141,11 @@ class StepTimes {
   // Kept for the next search, where there were enough of them.
   void keep(const std::string& history, const Session& session, const cluster::Cluster& cluster) {
     if (history.empty() || session.size() == 1 || times_.size() < kLeast) return;
-    Runtimes runtimes;
+    planning::Runtimes runtimes;
     runtimes.steps = times_;
     for (const Seconds time : times_) runtimes.average += time;
     runtimes.average = runtimes.average * (1.0 / static_cast<double>(times_.size()));
-    add_to_history(history, session.graph(), cluster, session.strategy(), runtimes);
+    planning::add_to_history(history, session.graph(), cluster, session.strategy(), runtimes);
   }
 
  private:
@@ -218,14 +219,14 @@ std::string as_typed(const std::string& word) {
   const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || std::strchr("-_./:,=+@%", c) != nullptr;
   });
-  return plain ? word : quoted(word);
+  return plain ? word : job::quoted(word);
 }
 
 // This command, going on from a checkpoint of `folder`. Where others start the ranks, what was
 // typed is not known.
 std::string resume_command(const std::string& folder, bool begins_here) {
   if (!begins_here) return "the same command again, with --resume " + as_typed(folder);
-  const std::vector<std::string> words = own_command_line().arguments;
+  const std::vector<std::string> words = job::own_command_line().arguments;
   std::string command = "autodist";
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (words[i] == "--resume") {
@@ -257,7 +258,8 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   options.builder = arguments.plan.builder;
   options.search = arguments.plan.search;
   search::parse_budget(options.search.budget);
-  if (!arguments.plan.no_history) options.search.history = history_folder(process_environment());
+  if (!arguments.plan.no_history)
+    options.search.history = planning::history_folder(process_environment());
   options.search.found = [&console](const std::string& lines) {
     if (!console.json) console.err << lines << std::flush;
   };
@@ -269,12 +271,12 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   if (!options.loss_scaling.empty()) ir::parse_loss_scaling(options.loss_scaling);
   arguments.training.seed = arguments.model.seed;
 
-  const auto launched = launcher_of(process_environment());
+  const auto launched = job::launcher_of(process_environment());
   const bool begins_here = !launched && !process_environment()("AUTODIST_RANK");
   // Before a search, not after it; other ranks write nothing, and their machines may lack the
   // folders.
   std::optional<exec::CheckpointFolder> folder;
-  if (becomes_chief(arguments.plan.cluster, arguments.plan.cpu_only, process_environment())) {
+  if (job::becomes_chief(arguments.plan.cluster, arguments.plan.cpu_only, process_environment())) {
     expect_writable("--log", arguments.training.log);
     expect_folder("--tensorboard", arguments.training.tensorboard);
     expect_writable("--write-strategy", arguments.plan.output);
@@ -295,7 +297,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
     fail(ErrorCode::kCheckpoint, "{}: no such checkpoint", arguments.resume);
   }
   if (arguments.plan.cluster.empty() && !launched) arguments.plan.cluster = "local:2";
-  const cluster::Cluster cluster = cluster_of(arguments.plan.cluster, launched);
+  const cluster::Cluster cluster = job::cluster_of(arguments.plan.cluster, launched);
   const auto ranks = cluster::ranks_of(cluster, arguments.plan.cpu_only);
   const std::int64_t parts = static_cast<std::int64_t>(ranks.size()) * options.accumulate;
   arguments.model.batch = (arguments.training.batch + parts - 1) / parts;
@@ -349,7 +351,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   }
   session.finish();
   if (!speak) return 0;
-  times.keep(options.search.history, session, cluster_of(arguments.plan.cluster, launched));
+  times.keep(options.search.history, session, job::cluster_of(arguments.plan.cluster, launched));
   if (!arguments.plan.report.empty()) {
     const std::string title = fmt::format("{} on {} rank{}", arguments.model.name, session.size(),
                                           session.size() == 1 ? "" : "s");

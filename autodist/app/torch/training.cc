@@ -152,7 +152,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
                      const std::atomic<bool>& interrupt,
                      const std::function<void(const Progress&)>& show) {
   const SteadyClock clock;
-  SampleOrder order(data.size(), options.batch, options.seed);
+  job::SampleOrder order(data.size(), options.batch, options.seed);
   Tally tally(options.warmup_steps);
   Logs logs = open_logs(options, session);
   TrainingResult result;

@@ -43,7 +43,7 @@ struct TrainingResult {
   std::int64_t steps = 0;  // done in this run
   double loss = 0;         // of the last step
   // Samples of all replicas per second, after warm-up: mean over the run, and the 10th and 90th
-  // percentile over steps; 0, and no time below, where all steps were warm-up.
+  // percentile over steps; 0 where all steps were warm-up.
   double average_samples_per_second = 0;
   double p10_samples_per_second = 0;
   double p90_samples_per_second = 0;

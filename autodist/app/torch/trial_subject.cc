@@ -8,7 +8,8 @@
 
 namespace autodist::app {
 
-TrialSubject::TrialSubject(JoinedJob& job, const ModelRequest& model, const std::string& optimizer)
+TrialSubject::TrialSubject(job::JoinedJob& job, const ModelRequest& model,
+                           const std::string& optimizer)
     : source_(open_model(model, "synthetic")), seed_(model.seed), encrypted_(job.encrypts()) {
   capture::Options options;
   options.seed = seed_;
@@ -18,12 +19,12 @@ TrialSubject::TrialSubject(JoinedJob& job, const ModelRequest& model, const std:
   graph_ = std::make_shared<const ir::Graph>(std::move(captured.graph));
   bindings_ = capture::bind(*graph_, source_.step, torch::kCPU, captured.tensors.constants);
   if (job.cluster().nodes.size() > 1) {
-    links_ = comm::probe_links(job.transport(), job.clock(), ProcessCpuClock(),
+    links_ = comm::probe_links(job.transport(), job.clock(), planning::ProcessCpuClock(),
                                job.options().join_limit);
   }
 }
 
-TrialStep TrialSubject::step(passes::Options passes) const {
+job::TrialStep TrialSubject::step(passes::Options passes) const {
   passes.encrypted = encrypted_;
   return {graph_, &source_.step, &bindings_, passes, seed_};
 }

@@ -20,13 +20,13 @@ class TrialSubject {
   // By all ranks at the same point: captures `model` on random data (the chief measures its ops),
   // then measures the links between machines. `optimizer` is text as of `train`. Throws
   // Error(kUsage).
-  TrialSubject(JoinedJob& job, const ModelRequest& model, const std::string& optimizer);
+  TrialSubject(job::JoinedJob& job, const ModelRequest& model, const std::string& optimizer);
 
   [[nodiscard]] const std::shared_ptr<const ir::Graph>& graph() const { return graph_; }
   // Nothing where all ranks are on one machine.
   [[nodiscard]] const std::optional<comm::LinkFigures>& links() const { return links_; }
   // Refers to this object.
-  [[nodiscard]] TrialStep step(passes::Options passes) const;
+  [[nodiscard]] job::TrialStep step(passes::Options passes) const;
 
  private:
   ModelSource source_;

@@ -4,7 +4,7 @@
 
 #include "autodist/capture/capture.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 // While the step is captured, between ops.
@@ -73,4 +73,4 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
   return result;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

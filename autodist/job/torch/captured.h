@@ -14,7 +14,7 @@
 #include "autodist/job/torch/joined_job.h"
 #include "autodist/job/torch/session.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 struct Captured {
   NamedStep named;
@@ -38,4 +38,4 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index);
 // The scale of the loss as the step's last input.
 torch::Tensor as_input(float scale);
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "autodist/base/error.h"
-#include "autodist/exec/notes.h"
 #include "autodist/exec/safetensors.h"
+#include "autodist/exec/small_collectives.h"
 #include "autodist/exec/tensor_data.h"
 #include "autodist/job/torch/session_state.h"
 #include "autodist/job/torch/training_job.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 std::string statistics_bytes(const std::vector<NamedTensor>& tensors) {
@@ -128,4 +128,4 @@ std::vector<torch::Tensor> TrainingJob::evaluate(std::size_t index, const Batch&
   return step.evaluate(batch);
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

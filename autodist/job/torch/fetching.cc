@@ -10,7 +10,7 @@
 #include "autodist/exec/tensor_data.h"
 #include "autodist/ir/names.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 constexpr const char* kSamples = "samples";
@@ -111,4 +111,4 @@ std::map<std::string, torch::Tensor> join_parts(const std::vector<std::string>& 
   return whole;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -14,7 +14,7 @@
 #include "autodist/exec/runner.h"
 #include "autodist/ir/graph.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 // Names that a step's own code makes (exec::Runner::watch), and names of parameters and buffers.
 struct FetchNames {
@@ -33,4 +33,4 @@ std::string pack_part(const std::vector<exec::Watched>& watched, std::int64_t sa
 std::map<std::string, torch::Tensor> join_parts(const std::vector<std::string>& parts,
                                                 ir::Reduction reduction);
 
-}  // namespace autodist::app
+}  // namespace autodist::job

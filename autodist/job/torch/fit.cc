@@ -77,7 +77,7 @@ class Fit {
   Session& session_;
   const SampleSource& samples_;
   const FitCallbacks& callbacks_;
-  app::SampleOrder order_;
+  job::SampleOrder order_;
   FitResult result_;
   std::int64_t last_step_ = -1;
   bool wish_to_stop_ = false;

@@ -13,7 +13,7 @@
 #include "autodist/planning/searching.h"
 #include "autodist/search/autosync/diverse.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 class JobSearch {
@@ -23,7 +23,7 @@ class JobSearch {
 
   // The chosen one first, at the chief; then the others that are worth a trial.
   std::vector<strategy::Strategy> search(std::size_t trials) {
-    SearchRequest request;
+    planning::SearchRequest request;
     request.options.budget = search::parse_budget(settings_.budget);
     request.options.seed = settings_.seed;
     request.options.stop = settings_.stop;
@@ -33,7 +33,7 @@ class JobSearch {
                   known.end());
     }
     request.options.progress = [this](const search::Progress& progress) {
-      job_.show("searching: " + progress_line(progress));
+      job_.show("searching: " + planning::progress_line(progress));
     };
     request.passes = what_.passes;
     request.costs.micro_batches = what_.passes.micro_batches;
@@ -42,12 +42,13 @@ class JobSearch {
     request.ranker = settings_.ranker;
     request.history = settings_.history;
     request.links = links_;
-    SearchedPlan plan = search_plan(what_.graph, job_.cluster(), request);
+    planning::SearchedPlan plan = planning::search_plan(what_.graph, job_.cluster(), request);
     job_.show("");
     say(fmt::format("{} on {} by search: {}\n\n", what_.graph->name,
                     job_.specification().empty() ? job_.launcher() : job_.specification(),
                     plan.name) +
-        prediction_lines(plan.simulation, plan.program, plan.costs) + search_lines(plan));
+        planning::prediction_lines(plan.simulation, plan.program, plan.costs) +
+        planning::search_lines(plan));
     std::vector<strategy::Strategy> all{ready(plan.strategy)};
     names_ = {plan.name};
     for (const std::size_t i : search::diverse(plan.found, trials)) {
@@ -68,8 +69,8 @@ class JobSearch {
       if (!trial.refused.empty()) return;
       say(fmt::format("trial          {}, {}\n", to_string(trial.step()), name));
       if (settings_.history.empty()) return;
-      add_to_history(settings_.history, *what_.graph, job_.cluster(), trial.strategy,
-                     trial.runtimes);
+      planning::add_to_history(settings_.history, *what_.graph, job_.cluster(), trial.strategy,
+                               trial.runtimes);
     };
     const std::vector<Trial> ran = trials.run(strategies, lengths, settings_.stop, done);
     std::optional<std::size_t> best;
@@ -88,9 +89,9 @@ class JobSearch {
   }
 
   [[nodiscard]] strategy::Strategy ready(strategy::Strategy strategy) {
-    set_id(strategy);
+    planning::set_id(strategy);
     strategy::fix_priorities(strategy, *what_.graph);
-    if (links_) put_tuning(*links_, strategy);
+    if (links_) planning::put_tuning(*links_, strategy);
     return strategy;
   }
 
@@ -124,4 +125,4 @@ strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
   return strategy::deserialize(document, "the chief's strategy");
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -11,7 +11,7 @@
 #include "autodist/comm/link_probe.h"
 #include "autodist/job/torch/trials.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 // By all ranks at the same point; JobOptions::search says how. `links` fill in what strategies
 // leave open. Without `may_try` there are no trials. `trial_count` becomes the number of exchanges
@@ -21,4 +21,4 @@ strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
                                    const std::optional<comm::LinkFigures>& links, bool may_try,
                                    std::uint32_t& trial_count);
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -3,7 +3,7 @@
 #include "autodist/base/error.h"
 #include "autodist/exec/tensor_watch.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 JobStep::JobStep(JoinedJob& job, NamedStep step, std::uint32_t index)
     : job_(job),
@@ -64,4 +64,4 @@ JobLoss JobStep::job_number(std::size_t number) const {
   return run_->job_number(number);
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

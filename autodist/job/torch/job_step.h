@@ -15,7 +15,7 @@
 #include "autodist/job/torch/step_plan.h"
 #include "autodist/job/torch/step_run.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 class JobStep {
  public:
@@ -68,4 +68,4 @@ class JobStep {
   std::unique_ptr<StepRun> run_;
 };
 
-}  // namespace autodist::app
+}  // namespace autodist::job

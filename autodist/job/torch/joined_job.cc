@@ -20,7 +20,7 @@
 #include "autodist/job/meeting_point.h"
 #include "autodist/job/open_files.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 // A rank that is busy says that it is alive so often.
@@ -401,4 +401,4 @@ void JoinedJob::start_and_join() {
   connect(comm::join(rendezvous(), &listener));
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -23,7 +23,7 @@
 #include "autodist/job/remote.h"
 #include "autodist/job/torch/session.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 class JoinedJob {
  public:
@@ -38,7 +38,8 @@ class JoinedJob {
   // Throws Error(kPeersLost) when a rank that this one started has died: sooner than heartbeats
   // notice it.
   void check_children() const;
-  // Before the first step: likewise where one has ended at all, and JobOptions::while_waiting.
+  // Before the first step: also throws where a rank that this one started has ended at all; calls
+  // JobOptions::while_waiting.
   void look_around() const;
   // Behind a message about a rank whose connection ended: how that one has ended, where this one
   // started it. Nothing where it still runs.
@@ -47,7 +48,7 @@ class JoinedJob {
   // this one started are waited for, however long they go on.
   void end();
 
-  [[nodiscard]] bool encrypts() const { return app::encrypts(options_.encryption, cluster_); }
+  [[nodiscard]] bool encrypts() const { return planning::encrypts(options_.encryption, cluster_); }
   // How long a silent rank is waited for, and that its silence is said.
   void set_pulse(comm::ExchangeOptions& exchange) const;
 
@@ -107,4 +108,4 @@ class JoinedJob {
   Seconds told_;                         // for how long we had waited when we said so
 };
 
-}  // namespace autodist::app
+}  // namespace autodist::job

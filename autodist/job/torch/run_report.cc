@@ -5,7 +5,7 @@
 #include "autodist/planning/plan_page.h"
 #include "autodist/report/html/page.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 void write_report(const JoinedJob& job, const JobStep& step, const RunReport& what) {
   report::PageInputs page;
@@ -14,7 +14,7 @@ void write_report(const JoinedJob& job, const JobStep& step, const RunReport& wh
   if (!what.trace.rows.empty()) {
     page.traces.push_back({"this run", program::to_chrome_json(what.trace), false});
   }
-  PlanPageRequest request;
+  planning::PlanPageRequest request;
   const std::string& file = job.options().strategy_file;
   request.chosen_by = step.plan().chosen_by == file
                           ? std::filesystem::path(file).filename().string()
@@ -22,10 +22,10 @@ void write_report(const JoinedJob& job, const JobStep& step, const RunReport& wh
   request.how.passes = step.plan().passes;
   request.how.costs.micro_batches = step.plan().passes.micro_batches;
   request.how.calibration = sim::read_calibration(job.specification());
-  request.how.options.budget = {kReportBudget, 0};
+  request.how.options.budget = {planning::kReportBudget, 0};
   const program::Program& program = step.program();
-  add_plan(page, program.graph, job.cluster(), step.plan().strategy, program, request);
+  planning::add_plan(page, program.graph, job.cluster(), step.plan().strategy, program, request);
   report::write_page(page, what.path);
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

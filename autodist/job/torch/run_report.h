@@ -11,7 +11,7 @@
 #include "autodist/program/trace.h"
 #include "autodist/report/html/run_log.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 struct RunReport {
   std::string path;
@@ -23,4 +23,4 @@ struct RunReport {
 // At the chief. Throws Error(kEnvironment) where it cannot be written.
 void write_report(const JoinedJob& job, const JobStep& step, const RunReport& what);
 
-}  // namespace autodist::app
+}  // namespace autodist::job

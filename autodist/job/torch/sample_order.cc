@@ -6,7 +6,7 @@
 
 #include "autodist/base/check.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 SampleOrder::SampleOrder(std::int64_t samples, std::int64_t batch, std::uint64_t seed, bool shuffle)
     : samples_(samples), batch_(std::min(batch, samples)), seed_(seed), shuffle_(shuffle) {
@@ -36,4 +36,4 @@ void SampleOrder::start(std::int64_t epoch) {
   for (std::size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[random() % i]);
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

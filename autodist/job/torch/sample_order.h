@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace autodist::app {
+namespace autodist::job {
 
 // The samples of the whole job's batch at a step: every epoch is a new order, seeded by (seed,
 // epoch), or the data's own; its last batch may be smaller. A function of the step, so that a
@@ -35,4 +35,4 @@ class SampleOrder {
   std::vector<std::int64_t> order_;
 };
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -20,7 +20,7 @@ namespace {
 // What may wait for other ranks. Its message about a lost one says how that ended, where that is
 // known, and where to go on from.
 template <typename Call>
-auto together(const app::TrainingJob* job, const Call& call) {
+auto together(const job::TrainingJob* job, const Call& call) {
   try {
     return call();
   } catch (const Error& error) {
@@ -39,14 +39,14 @@ auto together(const app::TrainingJob* job, const Call& call) {
 // One of the job's steps; whoever comes last ends the job.
 class Session::Impl {
  public:
-  Impl(std::shared_ptr<app::TrainingJob> job, std::size_t index)
+  Impl(std::shared_ptr<job::TrainingJob> job, std::size_t index)
       : job_(std::move(job)), index_(index) {}
 
-  app::StepRun& turn() { return job_->turn(index_).run(); }
-  app::StepRun& turn_to_step() { return job_->turn_to_step(index_).run(); }
-  [[nodiscard]] app::JobStep& step() const { return job_->step(index_); }
-  [[nodiscard]] app::TrainingJob& job() const { return *job_; }
-  [[nodiscard]] std::weak_ptr<const app::TrainingJob> weak_job() const { return job_; }
+  job::StepRun& turn() { return job_->turn(index_).run(); }
+  job::StepRun& turn_to_step() { return job_->turn_to_step(index_).run(); }
+  [[nodiscard]] job::JobStep& step() const { return job_->step(index_); }
+  [[nodiscard]] job::TrainingJob& job() const { return *job_; }
+  [[nodiscard]] std::weak_ptr<const job::TrainingJob> weak_job() const { return job_; }
   [[nodiscard]] std::size_t index() const { return index_; }
 
   template <typename Call>
@@ -55,7 +55,7 @@ class Session::Impl {
   }
 
  private:
-  std::shared_ptr<app::TrainingJob> job_;
+  std::shared_ptr<job::TrainingJob> job_;
   std::size_t index_;
 };
 
@@ -77,7 +77,7 @@ bool JobLoss::known() const { return sums_->known(); }
 std::int64_t JobLoss::samples() const { return sums_->samples(); }
 std::int64_t JobLoss::step() const { return static_cast<std::int64_t>(sums_->step()); }
 
-Session app::distribute(std::unique_ptr<JoinedJob> job, TrainingStep step,
+Session job::distribute(std::unique_ptr<JoinedJob> job, TrainingStep step,
                         const ir::Optimizer& optimizer) {
   std::vector<NamedStep> steps;
   steps.push_back({"", std::move(step), optimizer, ""});
@@ -85,7 +85,7 @@ Session app::distribute(std::unique_ptr<JoinedJob> job, TrainingStep step,
   return Session(std::make_unique<Session::Impl>(std::move(training), 0));
 }
 
-Steps app::distribute(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> steps) {
+Steps job::distribute(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> steps) {
   std::vector<std::string> names;
   for (const NamedStep& step : steps) names.push_back(step.name);
   // An unnamed one would be taken for a job of one step.
@@ -191,7 +191,7 @@ program::Trace Session::take_trace() { return impl_->turn().runner().take_trace(
 const program::Trace& Session::final_trace() const { return impl_->step().final_trace(); }
 void Session::write_report(const std::string& path, const std::string& title,
                            const report::RunLog& run, const program::Trace& trace) const {
-  app::write_report(impl_->job().joined(), impl_->step(), {path, title, run, trace});
+  job::write_report(impl_->job().joined(), impl_->step(), {path, title, run, trace});
 }
 void Session::leave(const std::string& reason) { impl_->job().leave(reason); }
 void Session::wish_for_the_end() { impl_->job().wish_for_the_end(); }

@@ -33,11 +33,11 @@
 
 namespace autodist {
 
-namespace app {
+namespace job {
 class JoinedJob;
 class StepRun;
 class TrainingJob;
-}  // namespace app
+}  // namespace job
 namespace exec {
 class Runner;
 class StepSums;
@@ -148,14 +148,14 @@ class JobLoss {
   [[nodiscard]] std::int64_t step() const;
 
  private:
-  friend class app::StepRun;
+  friend class job::StepRun;
   friend class Session;
   JobLoss(std::shared_ptr<const exec::StepSums> sums, std::weak_ptr<exec::Runner> runner, bool mean,
           std::size_t number)
       : sums_(std::move(sums)), runner_(std::move(runner)), mean_(mean), number_(number) {}
   std::shared_ptr<const exec::StepSums> sums_;
   std::weak_ptr<exec::Runner> runner_;
-  std::weak_ptr<const app::TrainingJob> job_;
+  std::weak_ptr<const job::TrainingJob> job_;
   bool mean_;
   std::size_t number_;
 };
@@ -370,7 +370,7 @@ class Steps {
   std::vector<std::pair<std::string, Session>> sessions_;  // in the order of declaration
 };
 
-namespace app {
+namespace job {
 
 // Captures the step, chooses a strategy, rewrites and agrees with the other ranks, by all of them
 // at the same point. What is returned owns the job.
@@ -379,5 +379,5 @@ Session distribute(std::unique_ptr<JoinedJob> job, TrainingStep step,
 // The same for several steps over one set of variables (AutoDist::distribute).
 Steps distribute(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> steps);
 
-}  // namespace app
+}  // namespace job
 }  // namespace autodist

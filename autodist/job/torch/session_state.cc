@@ -9,7 +9,7 @@
 #include "autodist/exec/tensor_data.h"
 #include "autodist/program/loads.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 const exec::TensorData* find(const std::vector<exec::TensorData>& tensors,
@@ -196,4 +196,4 @@ std::vector<NamedTensor> put_replica(const std::string& replicas, std::uint32_t 
   return rest;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -15,7 +15,7 @@
 #include "autodist/job/torch/job_step.h"
 #include "autodist/program/program.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 // Told of what is passed over, a line each.
 using Warn = std::function<void(const std::string& line)>;
@@ -62,4 +62,4 @@ LoadedState load_at_chief(const std::string& directory, const TrainingStep& mode
 std::vector<NamedTensor> put_replica(const std::string& replicas, std::uint32_t rank,
                                      const TrainingStep& step, const std::string& where);
 
-}  // namespace autodist::app
+}  // namespace autodist::job

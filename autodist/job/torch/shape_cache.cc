@@ -8,7 +8,7 @@
 #include "autodist/ir/loss_scaling.h"
 #include "autodist/passes/pipeline.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 // Each keeps a graph and its prepared calls, some megabytes for a large model. Sequences of more
@@ -90,4 +90,4 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
           exec::ShapedStep(std::move(program), rank_, std::move(bindings), torch::kCPU)};
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

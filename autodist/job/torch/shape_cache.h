@@ -13,7 +13,7 @@
 #include "autodist/exec/runner.h"
 #include "autodist/program/program.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 class ShapeCache {
  public:
@@ -58,4 +58,4 @@ class ShapeCache {
   std::int64_t captures_ = 0;
 };
 
-}  // namespace autodist::app
+}  // namespace autodist::job

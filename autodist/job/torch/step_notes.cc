@@ -4,7 +4,7 @@
 
 #include "autodist/base/check.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 // Plain numbers, which every rank of a job lays out alike.
@@ -57,4 +57,4 @@ StepSummary summary_of(std::int64_t step, const std::vector<std::string>& notes,
   return summary;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -11,7 +11,7 @@
 #include "autodist/ir/graph.h"
 #include "autodist/job/torch/session.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 // One rank's part of a step, and what it asks for, as bytes for Runner::tell().
 std::string note_of(const StepReport& report, ir::Reduction reduction, bool stop, bool save);
@@ -20,4 +20,4 @@ std::string note_of(const StepReport& report, ir::Reduction reduction, bool stop
 StepSummary summary_of(std::int64_t step, const std::vector<std::string>& notes,
                        ir::Reduction reduction);
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -9,7 +9,7 @@
 #include "autodist/planning/link_tuning.h"
 #include "autodist/planning/planning.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 passes::Options pass_options(const JoinedJob& job, const Captured& step) {
@@ -21,22 +21,22 @@ passes::Options pass_options(const JoinedJob& job, const Captured& step) {
   return options;
 }
 
-StrategyRequest request_of(const JoinedJob& job, const Captured& step) {
+planning::StrategyRequest request_of(const JoinedJob& job, const Captured& step) {
   const std::string& own = step.named.builder.empty() ? job.options().builder : step.named.builder;
-  return {own.empty() ? kDefaultBuilder : own,
+  return {own.empty() ? planning::kDefaultBuilder : own,
           step.named.builder.empty() ? job.options().strategy_file : "", job.options().builders,
           !step.name().empty()};
 }
 
 // A builder's or a file's, by the chief.
 strategy::Strategy build_together(JoinedJob& job, const ir::Graph& graph,
-                                  const StrategyRequest& request,
+                                  const planning::StrategyRequest& request,
                                   const std::optional<comm::LinkFigures>& links) {
   std::string document;
   if (job.is_chief()) {
     std::vector<std::string> warnings;
-    strategy::Strategy chosen = choose_strategy(request, graph, job.cluster(), warnings);
-    if (links) put_tuning(*links, chosen);
+    strategy::Strategy chosen = planning::choose_strategy(request, graph, job.cluster(), warnings);
+    if (links) planning::put_tuning(*links, chosen);
     document = strategy::serialize(chosen);
     for (const std::string& warning : warnings) job.say(warning);
   }
@@ -46,21 +46,22 @@ strategy::Strategy build_together(JoinedJob& job, const ir::Graph& graph,
 
 // Sets the strategy and where it came from.
 void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
-  StrategyRequest request = request_of(job, step);
+  planning::StrategyRequest request = request_of(job, step);
   // Ranks of one machine have no link to be careful with.
   std::optional<comm::LinkFigures> links;
   if (job.options().tune_links && job.cluster().nodes.size() > 1 && job.size() > 1) {
-    links = comm::probe_links(job.transport(), job.clock(), ProcessCpuClock(),
+    links = comm::probe_links(job.transport(), job.clock(), planning::ProcessCpuClock(),
                               job.options().join_limit);
   }
-  if (request.builder == kSearch && request.file.empty() && job.size() > 1) {
+  if (request.builder == planning::kSearch && request.file.empty() && job.size() > 1) {
     const TrialStep what{step.graph, &step.step, &step.bindings, plan.passes, step.seed};
     plan.strategy = search_together(job, what, links, step.name().empty(), plan.trials);
   } else {
-    if (request.builder == kSearch) request.builder = kDefaultBuilder;  // nobody to talk to
+    if (request.builder == planning::kSearch)
+      request.builder = planning::kDefaultBuilder;  // nobody to talk to
     plan.strategy = build_together(job, *step.graph, request, links);
   }
-  plan.chosen_by = source_of(request);
+  plan.chosen_by = planning::source_of(request);
 }
 
 // What needs the whole graph, or all variables, at every rank.
@@ -95,4 +96,4 @@ StepPlan plan_step(JoinedJob& job, const Captured& step) {
   return plan;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -13,7 +13,7 @@
 #include "autodist/program/program.h"
 #include "autodist/strategy/strategy.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 struct StepPlan {
   strategy::Strategy strategy;
@@ -29,4 +29,4 @@ struct StepPlan {
 // search_together() do.
 StepPlan plan_step(JoinedJob& job, const Captured& step);
 
-}  // namespace autodist::app
+}  // namespace autodist::job

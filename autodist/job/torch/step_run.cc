@@ -14,7 +14,7 @@
 #include "autodist/job/torch/fetching.h"
 #include "autodist/job/torch/step_notes.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 // A trained variable by any of its names.
@@ -331,4 +331,4 @@ void StepRun::read_notes() {
   summary_ = summary_of(step, runner_->told(static_cast<std::uint64_t>(step)), graph().reduction);
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -17,7 +17,7 @@
 #include "autodist/job/torch/shape_cache.h"
 #include "autodist/job/torch/step_plan.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 // Where a run begins.
 struct RunStart {
@@ -103,4 +103,4 @@ class StepRun {
 // Which part of a batch a rank computes. REQUIRES: it does not only serve.
 std::uint32_t replica_of(const program::Program& program, program::Rank rank);
 
-}  // namespace autodist::app
+}  // namespace autodist::job

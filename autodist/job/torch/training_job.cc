@@ -15,7 +15,7 @@
 #include "autodist/job/torch/session_state.h"
 #include "autodist/program/loads.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 void check_names(const std::vector<NamedStep>& steps) {
@@ -551,4 +551,4 @@ void TrainingJob::finish() {
   }
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -26,7 +26,7 @@
 #include "autodist/job/torch/joined_job.h"
 #include "autodist/job/torch/session_state.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 class TrainingJob {
  public:
@@ -118,4 +118,4 @@ class TrainingJob {
   std::vector<torch::Tensor> own_statistics_;
 };
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -9,7 +9,7 @@
 #include "autodist/exec/runner.h"
 #include "autodist/exec/start.h"
 
-namespace autodist::app {
+namespace autodist::job {
 namespace {
 
 std::vector<torch::Tensor> changed_by_training(const capture::Bindings& bindings) {
@@ -141,4 +141,4 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
   return trial;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::job

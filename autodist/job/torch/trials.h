@@ -18,7 +18,7 @@
 #include "autodist/planning/runtimes.h"
 #include "autodist/strategy/strategy.h"
 
-namespace autodist::app {
+namespace autodist::job {
 
 // What runs. All outlives the trials.
 struct TrialStep {
@@ -37,8 +37,8 @@ struct TrialLengths {
 
 struct Trial {
   strategy::Strategy strategy;
-  Runtimes runtimes;    // of the counted steps, at this rank
-  std::string refused;  // why the passes cannot carry it out; the same at every rank
+  planning::Runtimes runtimes;  // of the counted steps, at this rank
+  std::string refused;          // why the passes cannot carry it out; the same at every rank
 
   // The median of the counted steps: other work on the machine spoils some of them.
   [[nodiscard]] Seconds step() const;
@@ -75,4 +75,4 @@ class Trials {
   std::vector<torch::Tensor> before_;  // of variables, then of buffers
 };
 
-}  // namespace autodist::app
+}  // namespace autodist::job

@@ -69,28 +69,28 @@ void Analytic::read_variables(const program::Program& program) {
   for (std::size_t i = 0; i < graph.variables.size(); ++i) {
     const ir::VariableId id(i);
     const ir::Variable& variable = graph.variables[i];
-    Fixed fixed;
-    fixed.bytes = static_cast<double>(ir::bytes_of(graph, id).value);
-    fixed.trained = variable.gradient.has_value();
-    fixed.weight = sim::update_weight(variable.update);
+    VariableFacts facts;
+    facts.bytes = static_cast<double>(ir::bytes_of(graph, id).value);
+    facts.trained = variable.gradient.has_value();
+    facts.weight = sim::update_weight(variable.update);
     const auto members = static_cast<std::int64_t>(members_.size());
-    fixed.facts = passes::facts_of(graph, id, members, costs_.micro_batches);
-    fixed.size = program::size_of(graph, id, members, costs_.batch * costs_.micro_batches);
-    double copied = fixed.bytes;
-    if (fixed.facts.by_rows) {
-      const double touched = static_cast<double>(fixed.size.touched_rows * fixed.size.row_elements);
-      copied = touched * static_cast<double>(size_of(fixed.size.dtype));
+    facts.exchange = passes::facts_of(graph, id, members, costs_.micro_batches);
+    facts.size = program::size_of(graph, id, members, costs_.batch * costs_.micro_batches);
+    double copied = facts.bytes;
+    if (facts.exchange.by_rows) {
+      const double touched = static_cast<double>(facts.size.touched_rows * facts.size.row_elements);
+      copied = touched * static_cast<double>(size_of(facts.size.dtype));
     }
-    if (fixed.facts.factors_pay) {
-      fixed.multiply_seconds = multiply_seconds(costs_, graph, *ir::factors_of(graph, id),
+    if (facts.exchange.factors_pay) {
+      facts.multiply_seconds = multiply_seconds(costs_, graph, *ir::factors_of(graph, id),
                                                 program::Rank(members_.front()))
                                    .value;
     }
-    fixed.install =
+    facts.install =
         seconds_for(copied, costs_.engine.install_bytes_per_s) + seconds_for(copied, staging);
-    fixed.install_updating =
-        seconds_for(fixed.bytes * fixed.weight, updating) + seconds_for(copied, staging);
-    variables_.push_back(fixed);
+    facts.install_updating =
+        seconds_for(facts.bytes * facts.weight, updating) + seconds_for(copied, staging);
+    variables_.push_back(facts);
   }
 }
 
@@ -118,12 +118,12 @@ void Analytic::read_times(const program::Program& program) {
   const double earlier = compute_ - starts.back();  // micro-batches before the last
   for (std::size_t i = 0; i < graph.variables.size(); ++i) {
     const ir::Variable& variable = graph.variables[i];
-    Fixed& fixed = variables_[i];
+    VariableFacts& facts = variables_[i];
     if (variable.gradient_complete) {
-      fixed.complete = earlier + starts[variable.gradient_complete->value + 1];
+      facts.complete = earlier + starts[variable.gradient_complete->value + 1];
     }
-    fixed.needed = variable.first_use ? starts[variable.first_use->value] : fixed.complete;
-    if (fixed.trained) by_need_.push_back(static_cast<std::uint32_t>(i));
+    facts.needed = variable.first_use ? starts[variable.first_use->value] : facts.complete;
+    if (facts.trained) by_need_.push_back(static_cast<std::uint32_t>(i));
   }
   std::stable_sort(by_need_.begin(), by_need_.end(), [&](std::uint32_t a, std::uint32_t b) {
     return variables_[a].needed < variables_[b].needed;
@@ -140,42 +140,42 @@ std::string Analytic::name_of(std::size_t side) const {
 
 // The longest of what a side must carry, and where.
 void Analytic::raise_by_sides(const Point& point, Loads& loads, double stretch,
-                              Highest& highest) const {
+                              Bottleneck& bottleneck) const {
   std::vector<double> sums(loads.sides);
   std::vector<double> firsts(loads.sides, compute_);  // first gradients among those needed so far
   std::vector<double> most(loads.sides);
   for (std::uint32_t v : by_need_) {  // outside: loads of a variable lie together
-    const Fixed& fixed = variables_[v];
+    const VariableFacts& facts = variables_[v];
     // What is late may lag by so many steps.
     const double share = 1 / (1.0 + point.choices[v].staleness);
     const double* load = &loads.at(v, 0);
     for (std::size_t side = 0; side < loads.sides; ++side) {
       if (load[side] <= 0) continue;
       sums[side] += load[side];
-      firsts[side] = std::min(firsts[side], fixed.complete);
-      const double by_then = share * (sums[side] + stretch * (firsts[side] - fixed.needed));
+      firsts[side] = std::min(firsts[side], facts.complete);
+      const double by_then = share * (sums[side] + stretch * (firsts[side] - facts.needed));
       most[side] = std::max(most[side], by_then);
     }
   }
   for (std::size_t side = 0; side < loads.sides; ++side) {
-    highest.raise(std::max(most[side], sums[side]), Where::kSide, side);
-    highest.all += sums[side];
+    bottleneck.raise(std::max(most[side], sums[side]), Where::kSide, side);
+    bottleneck.all += sums[side];
   }
 }
 
 // What holds the step up while the slowest rank's ops take `busy` seconds.
-Analytic::Highest Analytic::highest_of(const Point& point, Loads& loads, double busy) const {
-  Highest highest;
-  highest.seconds = busy;
+Analytic::Bottleneck Analytic::bottleneck_of(const Point& point, Loads& loads, double busy) const {
+  Bottleneck bottleneck;
+  bottleneck.seconds = busy;
   const double stretch = compute_ > 0 ? busy / compute_ : 1;
-  raise_by_sides(point, loads, stretch, highest);
+  raise_by_sides(point, loads, stretch, bottleneck);
   for (std::uint32_t v : by_need_) {
-    const Fixed& fixed = variables_[v];
+    const VariableFacts& facts = variables_[v];
     const double steps = 1.0 + point.choices[v].staleness;
-    const double trip = stretch * (fixed.complete - fixed.needed) + loads.trip[v];
-    highest.raise(trip / steps, Where::kTrip, v);
+    const double trip = stretch * (facts.complete - facts.needed) + loads.trip[v];
+    bottleneck.raise(trip / steps, Where::kTrip, v);
   }
-  return highest;
+  return bottleneck;
 }
 
 // How long ops take beside the engine's work on their cores, in steps of `step` with ops of `busy`
@@ -185,8 +185,8 @@ double Analytic::busy_in(const Point& point, Loads& loads, double step, double b
   const double waiting = step - busy;
   std::vector<double> works(nodes_.size());
   for (std::uint32_t v : by_need_) {
-    const Fixed& fixed = variables_[v];
-    const double late = compute_ > 0 ? (fixed.complete - fixed.needed) * busy / compute_ : 0;
+    const VariableFacts& facts = variables_[v];
+    const double late = compute_ > 0 ? (facts.complete - facts.needed) * busy / compute_ : 0;
     const double travelling = step * (1.0 + point.choices[v].staleness) - late;
     const double beside = travelling > waiting ? 1 - waiting / travelling : 0;
     for (std::size_t i = 0; i < nodes_.size(); ++i) works[i] += beside * loads.core(v, i);
@@ -210,25 +210,26 @@ Score Analytic::score(const Point& point, Loads& loads) const {
   constexpr int kRounds = 3;  // each is nearer to the step whose waits are those that it was given
   load(point, loads);
   double busy = busy_in(point, loads, compute_, compute_);
-  Highest highest = highest_of(point, loads, busy);
-  for (int round = 0; round < kRounds && highest.seconds > busy; ++round) {
+  Bottleneck bottleneck = bottleneck_of(point, loads, busy);
+  for (int round = 0; round < kRounds && bottleneck.seconds > busy; ++round) {
     const double before = busy;
-    busy = busy_in(point, loads, highest.seconds, busy);
+    busy = busy_in(point, loads, bottleneck.seconds, busy);
     if (busy == before) break;
-    highest = highest_of(point, loads, busy);
+    bottleneck = bottleneck_of(point, loads, busy);
   }
   Score score;
-  score.step = Seconds(highest.seconds);
-  score.rank = highest.seconds + kPlateau * highest.all / static_cast<double>(loads.sides);
-  switch (highest.where) {
+  score.step = Seconds(bottleneck.seconds);
+  score.rank = bottleneck.seconds + kPlateau * bottleneck.all / static_cast<double>(loads.sides);
+  switch (bottleneck.where) {
     case Where::kCompute:
       score.bound = "compute";
       break;
     case Where::kSide:
-      score.bound = name_of(highest.index);
+      score.bound = name_of(bottleneck.index);
       break;
     case Where::kTrip:
-      score.bound = fmt::format("the way round '{}'", space_.graph().variables[highest.index].name);
+      score.bound =
+          fmt::format("the way round '{}'", space_.graph().variables[bottleneck.index].name);
       break;
   }
   return score;

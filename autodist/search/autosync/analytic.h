@@ -69,7 +69,7 @@ class Analytic {
   [[nodiscard]] std::vector<double> exposed(const Point& point) const;
 
  private:
-  struct Fixed {  // of one variable
+  struct VariableFacts {  // of one variable
     double bytes = 0;
     double weight = 1;   // of its update
     double install = 0;  // seconds at every computing rank, updated by the owner
@@ -78,7 +78,7 @@ class Analytic {
     double needed = 0;
     double complete = 0;
     bool trained = false;
-    passes::ExchangeFacts facts;
+    passes::ExchangeFacts exchange;
     program::SliceSize size;  // all of it in one slice
   };
   struct Node {
@@ -102,16 +102,16 @@ class Analytic {
     bool by_node = false;   // each node's contributions are added on it, and it gets one result
     const program::Relay* relay = nullptr;  // passed on from rank to rank
   };
-  struct Passage {  // in a step, over a node's card and between its own ranks
+  struct NodeTraffic {  // in a step, over a node's card and between its own ranks
     double bytes_out = 0;
-    double out = 0;  // messages, as the two below
+    double out = 0;  // messages
     double bytes_in = 0;
-    double in = 0;
+    double in = 0;  // messages
     double bytes_inside = 0;
     double inside = 0;
   };
   enum class Where : std::uint8_t { kCompute, kSide, kTrip };
-  struct Highest {
+  struct Bottleneck {
     double seconds = 0;
     Where where = Where::kCompute;
     std::size_t index = 0;
@@ -136,8 +136,8 @@ class Analytic {
   void share_groups(const Point& point, const Loads& loads, std::vector<double>& owned) const;
   [[nodiscard]] std::vector<double> fused_messages(const std::vector<double>& owned) const;
   // Whether a part of a variable is fused with others of its owner.
-  [[nodiscard]] bool is_small(const Fixed& fixed, double part) const {
-    return part > 0 && part * fixed.bytes < fuse_below_ && !fixed.facts.by_rows;
+  [[nodiscard]] bool is_small(const VariableFacts& facts, double part) const {
+    return part > 0 && part * facts.bytes < fuse_below_ && !facts.exchange.by_rows;
   }
   [[nodiscard]] std::vector<double> library_groups(const Point& point, const Loads& loads) const;
   void add_library(std::size_t variable, double group, Loads& loads) const;
@@ -150,16 +150,18 @@ class Analytic {
   void add_variable(std::size_t variable, const Traffic& traffic, Loads& loads) const;
   [[nodiscard]] bool by_library(std::size_t variable, const Loads& loads) const;
   [[nodiscard]] Traffic traffic_of(std::size_t variable, const Loads& loads) const;
-  [[nodiscard]] double work_of(const Fixed& fixed, const Traffic& traffic, double part) const;
+  [[nodiscard]] double work_of(const VariableFacts& facts, const Traffic& traffic,
+                               double part) const;
   void add_card(std::size_t node, const Traffic& traffic, double own, double messages,
                 double all_messages, std::size_t variable, Loads& loads) const;
   void add_relayed(std::size_t node, const Traffic& traffic, double messages, std::size_t variable,
                    Loads& loads) const;
-  void add_passage(std::size_t node, std::size_t variable, const Passage& passage,
+  void add_traffic(std::size_t node, std::size_t variable, const NodeTraffic& crossing,
                    Loads& loads) const;
 
-  [[nodiscard]] Highest highest_of(const Point& point, Loads& loads, double busy) const;
-  void raise_by_sides(const Point& point, Loads& loads, double stretch, Highest& highest) const;
+  [[nodiscard]] Bottleneck bottleneck_of(const Point& point, Loads& loads, double busy) const;
+  void raise_by_sides(const Point& point, Loads& loads, double stretch,
+                      Bottleneck& bottleneck) const;
   [[nodiscard]] double busy_in(const Point& point, Loads& loads, double step, double busy) const;
   [[nodiscard]] std::string name_of(std::size_t side) const;
 
@@ -167,7 +169,7 @@ class Analytic {
   const sim::CostModel& costs_;
   Bytes slice_;
   double fuse_below_;
-  std::vector<Fixed> variables_;
+  std::vector<VariableFacts> variables_;
   std::vector<std::uint32_t> by_need_;
   std::vector<Node> nodes_;
   std::vector<std::uint32_t> node_of_rank_;

@@ -42,7 +42,7 @@ Analytic::Traffic Analytic::traffic_of(std::size_t variable, const Loads& loads)
 }
 
 // What an owner adds up, updates and hands out, in seconds.
-double Analytic::work_of(const Fixed& fixed, const Traffic& traffic, double part) const {
+double Analytic::work_of(const VariableFacts& facts, const Traffic& traffic, double part) const {
   const sim::EngineCost& engine = costs_.engine;
   double work = 0;
   if (!traffic.relay) {
@@ -50,14 +50,14 @@ double Analytic::work_of(const Fixed& fixed, const Traffic& traffic, double part
   }
   work += seconds_for(part * (traffic.decoded * members_count_ + traffic.encoded),
                       engine.encode_bytes_per_s);
-  work += seconds_for(part * traffic.updated * fixed.weight, engine.update_bytes_per_s);
+  work += seconds_for(part * traffic.updated * facts.weight, engine.update_bytes_per_s);
   work += seconds_for(part * traffic.fetched * members_count_, engine.install_bytes_per_s);
   return work;
 }
 
 // Every member sends its part of what a rank owns there and gets the result back.
 void Analytic::add_variable(std::size_t variable, const Traffic& traffic, Loads& loads) const {
-  const Fixed& fixed = variables_[variable];
+  const VariableFacts& facts = variables_[variable];
   const std::size_t n = nodes_.size();
   const std::size_t ranks = node_of_rank_.size();
   const double* owned = &loads.owned[variable * ranks];
@@ -66,13 +66,13 @@ void Analytic::add_variable(std::size_t variable, const Traffic& traffic, Loads&
   double all_messages = 0;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (owned[rank] <= 0) continue;
-    const double pieces = is_small(fixed, owned[rank])
+    const double pieces = is_small(facts, owned[rank])
                               ? loads.fused[rank]
-                              : std::ceil(owned[rank] * fixed.bytes / traffic.slice - 1e-9);
+                              : std::ceil(owned[rank] * facts.bytes / traffic.slice - 1e-9);
     own[node_of_rank_[rank]] += owned[rank];
     messages[node_of_rank_[rank]] += pieces;
     all_messages += pieces;
-    const double work = work_of(fixed, traffic, owned[rank]);
+    const double work = work_of(facts, traffic, owned[rank]);
     loads.at(variable, 3 * n + rank) += work;
     loads.core(variable, node_of_rank_[rank]) += work;
   }
@@ -87,8 +87,8 @@ void Analytic::add_variable(std::size_t variable, const Traffic& traffic, Loads&
     worst =
         std::max(worst, last / nodes_[i].rate + costs_.engine.message.value + nodes_[i].latency);
   }
-  const double install = traffic.at_owner ? fixed.install : fixed.install_updating;
-  const double summed = traffic.relay ? traffic.relay->summed * fixed.bytes : 0;
+  const double install = traffic.at_owner ? facts.install : facts.install_updating;
+  const double summed = traffic.relay ? traffic.relay->summed * facts.bytes : 0;
   const double work = install + seconds_for(summed, costs_.engine.sum_bytes_per_s);
   for (std::uint32_t rank : members_) {
     loads.at(variable, 3 * n + rank) += work;
@@ -118,7 +118,7 @@ void Analytic::add_to_all(std::size_t variable, double bytes, double messages, d
     const Node& node = nodes_[i];
     const double pairs = node.members * (members_count_ - node.members);
     const double inside = node.members * (node.members - 1);
-    add_passage(i, variable,
+    add_traffic(i, variable,
                 {pairs * bytes, pairs * messages, pairs * bytes, pairs * messages, inside * bytes,
                  inside * messages},
                 loads);
@@ -130,18 +130,18 @@ void Analytic::add_to_all(std::size_t variable, double bytes, double messages, d
 }
 
 void Analytic::add_factors(std::size_t variable, const Traffic& traffic, Loads& loads) const {
-  const Fixed& fixed = variables_[variable];
-  const double work = fixed.multiply_seconds * members_count_ + fixed.install_updating;
+  const VariableFacts& facts = variables_[variable];
+  const double work = facts.multiply_seconds * members_count_ + facts.install_updating;
   add_to_all(variable, traffic.up, 1, work, loads);
 }
 
 // Rows that every member adds up and updates for itself.
 void Analytic::add_gathered(const Point& point, std::size_t variable, const Traffic& traffic,
                             Loads& loads) const {
-  const Fixed& fixed = variables_[variable];
+  const VariableFacts& facts = variables_[variable];
   const auto shards = static_cast<double>(point.choices[variable].places.size());
-  const double blocks = shards * std::ceil(fixed.bytes / shards / traffic.slice - 1e-9);
-  const double work = work_of(fixed, traffic, 1) + fixed.install;
+  const double blocks = shards * std::ceil(facts.bytes / shards / traffic.slice - 1e-9);
+  const double work = work_of(facts, traffic, 1) + facts.install;
   add_to_all(variable, traffic.up, blocks, work, loads);
 }
 
@@ -156,7 +156,7 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
   const double away = all_messages - messages;
   const double count = trips * (here * away + others * messages);
   const double mates = std::max(0.0, node.members - 1);
-  add_passage(i, variable,
+  add_traffic(i, variable,
               {here * (1 - own) * traffic.up + others * own * traffic.down, count,
                here * (1 - own) * traffic.down + others * own * traffic.up, count,
                (traffic.by_node ? 1 : own) * mates * (traffic.up + traffic.down),
@@ -169,28 +169,28 @@ void Analytic::add_relayed(std::size_t i, const Traffic& traffic, double message
                            std::size_t variable, Loads& loads) const {
   const program::Relay::Node& way = traffic.relay->nodes[i];
   const double count = (way.sent + way.received) * messages;
-  add_passage(i, variable,
+  add_traffic(i, variable,
               {way.sent * traffic.up + way.received * traffic.down, count,
                way.received * traffic.up + way.sent * traffic.down, count,
                way.inside * (traffic.up + traffic.down), 2 * way.inside * messages},
               loads);
 }
 
-void Analytic::add_passage(std::size_t i, std::size_t variable, const Passage& passage,
+void Analytic::add_traffic(std::size_t i, std::size_t variable, const NodeTraffic& crossing,
                            Loads& loads) const {
   const Node& node = nodes_[i];
   const sim::EngineCost& engine = costs_.engine;
   const double message = engine.message.value;
   const std::size_t n = nodes_.size();
-  loads.at(variable, i) += passage.bytes_out / node.rate + passage.out * message;
-  loads.at(variable, n + i) += passage.bytes_in / node.rate + passage.in * message;
+  loads.at(variable, i) += crossing.bytes_out / node.rate + crossing.out * message;
+  loads.at(variable, n + i) += crossing.bytes_in / node.rate + crossing.in * message;
   loads.at(variable, 2 * n + i) +=
-      seconds_for(passage.bytes_inside, node.intra) + passage.inside * message;
+      seconds_for(crossing.bytes_inside, node.intra) + crossing.inside * message;
   // Both ends of what stays on a node are there.
   loads.core(variable, i) +=
-      (passage.out + passage.in + 2 * passage.inside) * message +
-      (passage.bytes_out + passage.bytes_inside) * engine.send_cpu_s_per_byte +
-      (passage.bytes_in + passage.bytes_inside) * engine.receive_cpu_s_per_byte;
+      (crossing.out + crossing.in + 2 * crossing.inside) * message +
+      (crossing.bytes_out + crossing.bytes_inside) * engine.send_cpu_s_per_byte +
+      (crossing.bytes_in + crossing.bytes_inside) * engine.receive_cpu_s_per_byte;
 }
 
 // The shards of a group, one after another, in as many contiguous parts as there are members.
@@ -205,7 +205,7 @@ void Analytic::share_groups(const Point& point, const Loads& loads,
   std::vector<Shard> shards;
   for (std::uint32_t i = 0; i < variables_.size(); ++i) {
     const Choice& choice = point.choices[i];
-    if (choice.way != Way::kAllReduce || !variables_[i].trained) continue;
+    if (choice.kind != SynchronizerKind::kAllReduce || !variables_[i].trained) continue;
     const program::Layout layout = contribution_form(loads.exchanges[i]).layout;
     if (layout == program::Layout::kNothing || layout == program::Layout::kMatrices) continue;
     const double part = 1 / static_cast<double>(choice.places.size());
@@ -228,7 +228,7 @@ void Analytic::share_groups(const Point& point, const Loads& loads,
     for (; first != last; ++first) {
       double* own = &owned[first->variable * ranks];
       const double bytes = variables_[first->variable].bytes * first->part;
-      if (variables_[first->variable].facts.by_rows || total <= 0) {  // rows: a block per member
+      if (variables_[first->variable].exchange.by_rows || total <= 0) {  // rows: a block per member
         for (std::uint32_t rank : members_) own[rank] += first->part / members_count_;
         continue;
       }
@@ -246,10 +246,10 @@ void Analytic::share_groups(const Point& point, const Loads& loads,
 // Library collectives have no owners: every card carries them, one after another. `group`: bytes
 // of all that is reduced at once.
 void Analytic::add_library(std::size_t variable, double group, Loads& loads) const {
-  const Fixed& fixed = variables_[variable];
+  const VariableFacts& facts = variables_[variable];
   const Bytes bytes(static_cast<std::int64_t>(group));
   const double all = sim::all_reduce_seconds(costs_.collectives, library_links_, bytes).value;
-  const double seconds = group > 0 ? all * fixed.bytes / group : 0;
+  const double seconds = group > 0 ? all * facts.bytes / group : 0;
   const std::size_t n = nodes_.size();
   for (std::size_t node = 0; node < n; ++node) {
     if (nodes_[node].members == 0) continue;
@@ -257,11 +257,11 @@ void Analytic::add_library(std::size_t variable, double group, Loads& loads) con
     loads.at(variable, n + node) += seconds;
   }
   for (std::uint32_t rank : members_) {
-    loads.at(variable, 3 * n + rank) += fixed.install_updating;
+    loads.at(variable, 3 * n + rank) += facts.install_updating;
     loads.core(variable, node_of_rank_[rank]) +=
-        fixed.install_updating + 2 * fixed.bytes * costs_.collectives.cpu_s_per_byte;
+        facts.install_updating + 2 * facts.bytes * costs_.collectives.cpu_s_per_byte;
   }
-  loads.trip[variable] = all + fixed.install_updating;
+  loads.trip[variable] = all + facts.install_updating;
 }
 
 // By variable and rank.
@@ -270,7 +270,7 @@ std::vector<double> Analytic::owners_of(const Point& point, const Loads& loads) 
   std::vector<double> owned(variables_.size() * ranks);
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     const Choice& choice = point.choices[i];
-    if (!variables_[i].trained || choice.way != Way::kServers) continue;
+    if (!variables_[i].trained || choice.kind != SynchronizerKind::kServers) continue;
     for (std::uint32_t place : choice.places) {
       owned[i * ranks + rank_of_server_[place]] += 1 / static_cast<double>(choice.places.size());
     }
@@ -324,7 +324,7 @@ std::vector<bool> Analytic::take_inputs(const Point& point, Loads& loads) const 
   loads.exchanges.resize(variables_.size());
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     if (!loads.choices.empty() && loads.choices[i] == point.choices[i]) continue;
-    loads.exchanges[i] = space_.exchange_of(point.choices[i], variables_[i].facts);
+    loads.exchanges[i] = space_.exchange_of(point.choices[i], variables_[i].exchange);
     changed[i] = any = true;
   }
   if (!any) return changed;

@@ -199,7 +199,7 @@ class Search {
     std::vector<std::size_t> reached;
     for (const auto& [scored, start] : starts) {
       std::mt19937_64 random(random_());
-      const Reached best = climb(
+      const ClimbResult best = climb(
           climbed_space_, climbed_, cost,
           [this](const Point& point) { return analytic_of(point).exposed(point); }, start, walk(),
           random, stop);
@@ -356,7 +356,7 @@ class Search {
     return best.fits() && best.step < best.problem_bound * (1 + kProven);
   }
 
-  // What all variables have in common. False: nothing more may be judged, as below.
+  // Tries other values of what all variables have in common. False: nothing more may be judged.
   bool refine_shared() {
     for (const auto& shares : {shares_, std::vector<std::int64_t>{}}) {
       Point next = *candidates_[*best_].point;
@@ -410,9 +410,9 @@ class Search {
     return {};
   }
 
-  // Like variables together. `same_way`: with servers where they are with servers, with all-reduces
-  // where they are with these.
-  bool refine_classes(bool same_way) {
+  // Like variables together. `same_synchronizer`: with servers where they are with servers, with
+  // all-reduces where they are with these.
+  bool refine_classes(bool same_synchronizer) {
     std::vector<std::pair<double, std::size_t>> order;
     const std::vector<double> waits = candidates_[*best_].judgement->waits;
     for (std::size_t i = 0; i < neighbourhood_.classes().size(); ++i) {
@@ -431,8 +431,8 @@ class Search {
       std::set<double> tried;
       for (const Choice& choice : neighbourhood_.options(variables.front())) {
         Point next = *candidates_[*best_].point;
-        const Way way = next.choices[variables.front().value].way;
-        if (same_way && choice.way != way) continue;
+        const SynchronizerKind synchronizer = next.choices[variables.front().value].kind;
+        if (same_synchronizer && choice.kind != synchronizer) continue;
         if (!set_class(space_, variables, choice, next)) continue;
         // As axes, which arithmetic cannot tell apart.
         const double scored = score(next).rank;

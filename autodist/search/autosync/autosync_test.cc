@@ -62,8 +62,8 @@ void expect_no_gap(const Space& space, const Cost& cost, const Walk& walk,
     start.choices.push_back(neighbourhood.options(ir::VariableId(i)).front());
   }
   std::mt19937_64 random(1);
-  const Reached reached = climb(space, neighbourhood, cost, {}, start, walk, random);
-  EXPECT_LE(reached.cost, least->cost * (1 + 1e-12)) << name;
+  const ClimbResult result = climb(space, neighbourhood, cost, {}, start, walk, random);
+  EXPECT_LE(result.cost, least->cost * (1 + 1e-12)) << name;
 }
 
 TEST(Climb, LeavesNoGapToAllPointsByArithmetic) {

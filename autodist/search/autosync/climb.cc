@@ -59,8 +59,8 @@ class Climber {
     for (const Choice& choice : neighbourhood_.options(variables.front())) {
       if (stopped()) return better;
       // Whole on a server of its own name is for single variables: a class is dealt.
-      if (variables.size() > 1 && choice.way == Way::kServers && choice.places.size() == 1 &&
-          choice.places.front() != 0) {
+      if (variables.size() > 1 && choice.kind == SynchronizerKind::kServers &&
+          choice.places.size() == 1 && choice.places.front() != 0) {
         continue;
       }
       Point next = best_.point;
@@ -96,21 +96,21 @@ class Climber {
     }
   }
 
-  [[nodiscard]] const Reached& best() const { return best_; }
+  [[nodiscard]] const ClimbResult& best() const { return best_; }
 
  private:
   const Space& space_;
   const Neighbourhood& neighbourhood_;
   const Cost& cost_;
   const Stop& stop_;
-  Reached best_;
+  ClimbResult best_;
 };
 
 }  // namespace
 
-Reached climb(const Space& space, const Neighbourhood& neighbourhood, const Cost& cost,
-              const std::function<std::vector<double>(const Point&)>& exposed, const Point& start,
-              const Walk& walk, std::mt19937_64& random, const Stop& stop) {
+ClimbResult climb(const Space& space, const Neighbourhood& neighbourhood, const Cost& cost,
+                  const std::function<std::vector<double>(const Point&)>& exposed,
+                  const Point& start, const Walk& walk, std::mt19937_64& random, const Stop& stop) {
   Climber climber(space, neighbourhood, cost, start, stop);
   for (std::uint32_t round = 0; round < walk.rounds && !climber.stopped(); ++round) {
     bool better = climber.improve_slices();
@@ -143,12 +143,12 @@ std::optional<std::uint64_t> count_points(const Space& space, const Neighbourhoo
   return count;
 }
 
-std::optional<Reached> exhaust(const Space& space, const Neighbourhood& neighbourhood,
-                               const Cost& cost, const Stop& stop) {
+std::optional<ClimbResult> exhaust(const Space& space, const Neighbourhood& neighbourhood,
+                                   const Cost& cost, const Stop& stop) {
   std::vector<Bytes> sizes = space.allowed().slice_bytes;
   if (sizes.empty()) sizes.emplace_back(0);
   const std::size_t variables = space.graph().variables.size();
-  std::optional<Reached> best;
+  std::optional<ClimbResult> best;
   std::uint64_t tried = 0;
   for (const Bytes& size : sizes) {
     Point point;
@@ -161,7 +161,7 @@ std::optional<Reached> exhaust(const Space& space, const Neighbourhood& neighbou
       if (stop && stop()) return {};
       ++tried;
       const std::optional<double> value = cost(point);
-      if (value && (!best || *value < best->cost)) best = Reached{point, *value, 0};
+      if (value && (!best || *value < best->cost)) best = ClimbResult{point, *value, 0};
       more = false;  // the next in the order of an odometer
       for (std::size_t i = 0; i < variables && !more; ++i) {
         const auto& options = neighbourhood.options(ir::VariableId(i));

@@ -25,7 +25,7 @@ struct Walk {
   double temperature = 0.03;     // at its start, as a share of the cost
 };
 
-struct Reached {
+struct ClimbResult {
   Point point;
   double cost = 0;
   std::uint64_t tried = 0;
@@ -33,9 +33,10 @@ struct Reached {
 
 // From `start`, whose cost must exist. `exposed` weighs the variables at a point (empty: evenly).
 // The same arguments reach the same point, unless `stop` says so first; the best point is kept.
-Reached climb(const Space& space, const Neighbourhood& neighbourhood, const Cost& cost,
-              const std::function<std::vector<double>(const Point&)>& exposed, const Point& start,
-              const Walk& walk, std::mt19937_64& random, const Stop& stop = {});
+ClimbResult climb(const Space& space, const Neighbourhood& neighbourhood, const Cost& cost,
+                  const std::function<std::vector<double>(const Point&)>& exposed,
+                  const Point& start, const Walk& walk, std::mt19937_64& random,
+                  const Stop& stop = {});
 
 // How many points the options of all variables and the slice sizes make; nothing above `most`.
 std::optional<std::uint64_t> count_points(const Space& space, const Neighbourhood& neighbourhood,
@@ -43,7 +44,7 @@ std::optional<std::uint64_t> count_points(const Space& space, const Neighbourhoo
 
 // The best of all of them: what no search over the same options can beat, so its gap is 0.
 // Nothing where none can be carried out, or `stop` came first.
-std::optional<Reached> exhaust(const Space& space, const Neighbourhood& neighbourhood,
-                               const Cost& cost, const Stop& stop = {});
+std::optional<ClimbResult> exhaust(const Space& space, const Neighbourhood& neighbourhood,
+                                   const Cost& cost, const Stop& stop = {});
 
 }  // namespace autodist::search

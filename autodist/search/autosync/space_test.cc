@@ -19,7 +19,7 @@ Choice on_servers(std::vector<std::uint32_t> places) {
 
 Choice reduced(std::uint32_t group) {
   Choice choice = on_servers({group});
-  choice.way = Way::kAllReduce;
+  choice.kind = SynchronizerKind::kAllReduce;
   return choice;
 }
 

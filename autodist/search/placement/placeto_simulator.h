@@ -67,7 +67,7 @@ class PlacetoSimulator final : public StepSimulator {
     std::vector<std::uint32_t> queue;  // ready tasks: [queue_head, queue_end)
     std::size_t queue_head = 0;
     std::size_t queue_end = 0;
-    std::vector<BusJob> bus;  // likewise
+    std::vector<BusJob> bus;  // waiting transfers: [bus_head, bus_end)
     std::size_t bus_head = 0;
     std::size_t bus_end = 0;
     std::uint32_t previous = 0;

@@ -10,9 +10,9 @@
 #include "autodist/app/cli/program.h"
 #include "autodist/job/torch/session.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 
-Action declare_bench(CLI::App& verb);
+app::Action declare_bench(CLI::App& verb);
 
 struct BenchArguments {
   std::string name;
@@ -33,7 +33,7 @@ struct SyncArguments {
   std::string setting = "priority";
   std::string builder = "AllReduce:chunk_size=1,update_at=owner";
   std::int64_t slice_bytes = 0;   // 0: the default
-  std::int64_t window_bytes = 0;  // likewise
+  std::int64_t window_bytes = 0;  // 0: the default
   Encryption encryption = Encryption::kOff;
   std::int64_t warmup = 3;
   std::int64_t steps = 10;
@@ -42,13 +42,13 @@ struct SyncArguments {
   std::int64_t rounds = 3;
   std::string budget = "10s";
 };
-int bench_sync_rank(const SyncArguments& arguments, Console& console);
-int bench_plans(const SyncArguments& arguments, Console& console);
-int bench_links(const SyncArguments& arguments, Console& console);
+int bench_sync_rank(const SyncArguments& arguments, app::Console& console);
+int bench_plans(const SyncArguments& arguments, app::Console& console);
+int bench_links(const SyncArguments& arguments, app::Console& console);
 
-int bench_capture(const BenchArguments& arguments, Console& console);
-int bench_pipeline(const BenchArguments& arguments, Console& console);
-int bench_staleness(const BenchArguments& arguments, Console& console);
+int bench_capture(const BenchArguments& arguments, app::Console& console);
+int bench_pipeline(const BenchArguments& arguments, app::Console& console);
+int bench_staleness(const BenchArguments& arguments, app::Console& console);
 
 // A probe of this benchmark in a process of its own. Throws Error(kUsage) where it fails.
 double run_probe(const BenchArguments& arguments, const std::string& probe,
@@ -58,6 +58,6 @@ double median(std::vector<double> values);
 
 // An object of numbers as one JSON object with what they are made of, or as a line each.
 int show_figures(const nlohmann::ordered_json& figures, const nlohmann::ordered_json& raw,
-                 Console& console);
+                 app::Console& console);
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

@@ -15,7 +15,7 @@
 #include "autodist/models/catalogue.h"
 #include "autodist/studies/torch/bench.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -114,7 +114,7 @@ std::int64_t peak_bytes_of_this_process() {
 
 // Peak memory of one step, plain or captured, in a process of its own. The batch is the one of the
 // example, as a capture of a full-size model for planning is made.
-int probe(const BenchArguments& arguments, Console& console) {
+int probe(const BenchArguments& arguments, app::Console& console) {
   models::ModelOptions options;
   options.batch = 1;
   const TrainingStep step = models::make_model(arguments.probe_model, options);
@@ -136,7 +136,7 @@ double memory_ratio(const BenchArguments& arguments, const std::string& model) {
 
 }  // namespace
 
-int bench_capture(const BenchArguments& arguments, Console& console) {
+int bench_capture(const BenchArguments& arguments, app::Console& console) {
   if (!arguments.probe.empty()) return probe(arguments, console);
   torch::set_num_threads(1);
   Json raw = Json::object();
@@ -181,4 +181,4 @@ int bench_capture(const BenchArguments& arguments, Console& console) {
   return show_figures(figures, raw, console);
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

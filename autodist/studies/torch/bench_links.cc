@@ -14,7 +14,7 @@
 #include "autodist/planning/link_tuning.h"
 #include "autodist/studies/torch/bench.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 // The first rank of every machine, and which machine that is.
@@ -32,11 +32,11 @@ std::map<comm::RankNumber, std::string> one_per_machine(const cluster::Cluster& 
 
 }  // namespace
 
-int bench_links(const SyncArguments& arguments, Console& console) {
+int bench_links(const SyncArguments& arguments, app::Console& console) {
   JobOptions options;
   options.cpu_only = true;  // nothing is computed
   options.encryption = arguments.encryption;
-  JoinedJob job(arguments.cluster, options, this_process());
+  job::JoinedJob job(arguments.cluster, options, app::this_process());
   const std::map<comm::RankNumber, std::string> machines = one_per_machine(job.cluster());
   if (machines.size() < 2) {
     fail(ErrorCode::kUsage, "bench links: '{}' is one machine; two or more expected",
@@ -45,7 +45,7 @@ int bench_links(const SyncArguments& arguments, Console& console) {
   std::vector<comm::RankNumber> members;
   for (const auto& [rank, address] : machines) members.push_back(rank);
   const std::vector<comm::ProbedLink> links = comm::probe_all_links(
-      job.transport(), members, job.clock(), ProcessCpuClock(), job.options().join_limit);
+      job.transport(), members, job.clock(), planning::ProcessCpuClock(), job.options().join_limit);
   job.end();
   if (!job.is_chief()) return 0;
   nlohmann::ordered_json json{{"links", nlohmann::ordered_json::array()}};
@@ -66,4 +66,4 @@ int bench_links(const SyncArguments& arguments, Console& console) {
   return 0;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

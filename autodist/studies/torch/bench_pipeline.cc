@@ -22,7 +22,7 @@
 #include "autodist/search/placement/from_graph.h"
 #include "autodist/studies/torch/bench.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 namespace fs = std::filesystem;
@@ -70,7 +70,7 @@ double weight(const ir::Graph& graph) {
 // A folder's plan, cluster and the devices' memory, for so many stages.
 void plan_into(const fs::path& folder, std::size_t stages) {
   namespace placement = search::placement;
-  ir::Graph graph = load_graph(kModel);
+  ir::Graph graph = planning::load_graph(kModel);
   const double whole = weight(graph);
   for (ir::Op& op : graph.ops) {
     op.cost = {Seconds{}, Seconds(weight(op, kRows) / whole * kStepSeconds / kRows)};
@@ -91,7 +91,7 @@ void plan_into(const fs::path& folder, std::size_t stages) {
   placement::PlaceRequest request;
   request.objective = placement::Objective::kThroughput;
   const cluster::Cluster ranks = cluster::read_cluster(cluster);
-  for (const NamedDevice& device : devices_of_cluster(ranks, tasks)) {
+  for (const planning::NamedDevice& device : planning::devices_of_cluster(ranks, tasks)) {
     request.devices.push_back(device.figures);
   }
   request.evaluations = kMoves;
@@ -101,13 +101,13 @@ void plan_into(const fs::path& folder, std::size_t stages) {
          to_string(Bytes(static_cast<std::int64_t>(limit))));
   }
   write_file_atomically(folder / "plan.strategy",
-                        strategy::serialize(placement_strategy(graph, ranks, 1, result)));
+                        strategy::serialize(planning::placement_strategy(graph, ranks, 1, result)));
 }
 
 // Seconds per step of a job in so many micro-batches; printed by the chief. Its other ranks are
 // started with the same arguments, and do the same.
-int probe(const std::string& micro_batches, const fs::path& folder, Console& console) {
-  const double whole = weight(load_graph(kModel));
+int probe(const std::string& micro_batches, const fs::path& folder, app::Console& console) {
+  const double whole = weight(planning::load_graph(kModel));
   JobOptions options;
   options.strategy_file = folder / "plan.strategy";
   options.accumulate = std::stoll(micro_batches);
@@ -139,7 +139,7 @@ int probe(const std::string& micro_batches, const fs::path& folder, Console& con
 
 }  // namespace
 
-int bench_pipeline(const BenchArguments& arguments, Console& console) {
+int bench_pipeline(const BenchArguments& arguments, app::Console& console) {
   if (!arguments.probe.empty()) return probe(arguments.probe, arguments.probe_model, console);
   const Scratch scratch;
   nlohmann::ordered_json figures;
@@ -163,4 +163,4 @@ int bench_pipeline(const BenchArguments& arguments, Console& console) {
   return show_figures(figures, {}, console);
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

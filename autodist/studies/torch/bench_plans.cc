@@ -20,7 +20,7 @@
 #include "autodist/studies/strategies.h"
 #include "autodist/studies/torch/bench.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -42,7 +42,7 @@ struct Contestant {
 
 class Contest {
  public:
-  Contest(const SyncArguments& arguments, JoinedJob& job)
+  Contest(const SyncArguments& arguments, job::JoinedJob& job)
       : arguments_(arguments), job_(job), subject_(job, model_of(arguments), arguments.optimizer) {
     if (!job.is_chief()) return;
     add_plans();
@@ -52,8 +52,8 @@ class Contest {
     }
   }
 
-  void run(const Console& console) {
-    Trials trials(job_, subject_.step({}));
+  void run(const app::Console& console) {
+    job::Trials trials(job_, subject_.step({}));
     for (std::int64_t round = 1; round <= arguments_.rounds; ++round) {
       if (job_.is_chief() && !console.json) {
         console.err << fmt::format("round {} of {}\n", round, arguments_.rounds) << std::flush;
@@ -72,8 +72,8 @@ class Contest {
   [[nodiscard]] const std::string& found() const { return found_; }
 
  private:
-  static ModelRequest model_of(const SyncArguments& arguments) {
-    ModelRequest request;
+  static app::ModelRequest model_of(const SyncArguments& arguments) {
+    app::ModelRequest request;
     request.name = arguments.model;
     request.batch = arguments.rows;
     request.loss = arguments.loss;
@@ -83,31 +83,33 @@ class Contest {
 
   void add(std::vector<Contestant>& to, const std::string& name, const std::string& kind,
            strategy::Strategy strategy, std::optional<Seconds> predicted) const {
-    set_id(strategy);
-    if (subject_.links()) put_tuning(*subject_.links(), strategy);
+    planning::set_id(strategy);
+    if (subject_.links()) planning::put_tuning(*subject_.links(), strategy);
     to.push_back({name, kind, std::move(strategy), predicted});
   }
 
   // The searched one and every builder, with what the search's judge says of them.
   void add_plans() {
-    SearchRequest request;
+    planning::SearchRequest request;
     request.options.budget = search::parse_budget(arguments_.budget);
     request.calibration = sim::read_calibration(job_.specification());
     request.links = subject_.links();
-    const SearchedPlan plan = search_plan(subject_.graph(), job_.cluster(), request);
+    const planning::SearchedPlan plan =
+        planning::search_plan(subject_.graph(), job_.cluster(), request);
     found_ = plan.name;
     add(plans_, kSearched, kSearched, plan.strategy, plan.simulation.step);
     std::vector<std::string> builders;
     for (const search::Builder& builder : search::builders()) builders.push_back(builder.name);
-    for (BuilderStep& each : builder_steps(subject_.graph(), job_.cluster(),
-                                           with_links(request, job_.cluster()), builders)) {
+    for (BuilderStep& each :
+         builder_steps(subject_.graph(), job_.cluster(),
+                       planning::with_links(request, job_.cluster()), builders)) {
       strategy::fix_priorities(each.strategy, *subject_.graph());
       add(plans_, each.builder, kBuilder, std::move(each.strategy), each.step);
     }
   }
 
   // Every round begins with another one. `contestants` are the chief's, elsewhere none.
-  void measure(Trials& trials, std::vector<Contestant>& contestants, std::int64_t round,
+  void measure(job::Trials& trials, std::vector<Contestant>& contestants, std::int64_t round,
                bool barrier) {
     const std::size_t count = contestants.size();
     const auto first =
@@ -116,7 +118,7 @@ class Contest {
     for (std::size_t i = 0; i < count; ++i) {
       strategies.push_back(contestants[(first + i) % count].strategy);
     }
-    const std::vector<Trial> ran =
+    const std::vector<job::Trial> ran =
         trials.run(strategies, {arguments_.warmup, arguments_.steps, barrier});
     for (std::size_t i = 0; i < count; ++i) {
       Contestant& contestant = contestants[(first + i) % count];
@@ -126,8 +128,8 @@ class Contest {
   }
 
   const SyncArguments& arguments_;
-  JoinedJob& job_;
-  TrialSubject subject_;
+  job::JoinedJob& job_;
+  app::TrialSubject subject_;
   std::vector<Contestant> plans_;
   std::vector<Contestant> systems_;
   std::string found_;
@@ -185,10 +187,10 @@ std::string table_of(const std::vector<Contestant>& all) {
 
 }  // namespace
 
-int bench_plans(const SyncArguments& arguments, Console& console) {
+int bench_plans(const SyncArguments& arguments, app::Console& console) {
   JobOptions options;
   options.encryption = arguments.encryption;
-  JoinedJob job(arguments.cluster, options, this_process());
+  job::JoinedJob job(arguments.cluster, options, app::this_process());
   if (job.size() < 2) {
     fail(ErrorCode::kUsage, "bench plans: a job of one rank synchronises nothing. Use two.");
   }
@@ -210,4 +212,4 @@ int bench_plans(const SyncArguments& arguments, Console& console) {
   return 0;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

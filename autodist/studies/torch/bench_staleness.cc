@@ -14,7 +14,7 @@
 #include "autodist/models/catalogue.h"
 #include "autodist/studies/torch/bench.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 // Some 40 ms, since the ideals know no exchange: with a quarter of it a synchronous step shows a
@@ -31,7 +31,7 @@ int units(const std::string& slowness, std::uint32_t rank, std::int64_t step) {
 
 // Steps per second of a job of two ranks; printed by the chief. Its other rank is started with the
 // same arguments, and does the same.
-int probe(const std::string& staleness, const std::string& slowness, Console& console) {
+int probe(const std::string& staleness, const std::string& slowness, app::Console& console) {
   JobOptions options;
   options.builder = "PSLoadBalancing:staleness=" + staleness;
   options.measure = false;
@@ -60,7 +60,7 @@ int probe(const std::string& staleness, const std::string& slowness, Console& co
 
 }  // namespace
 
-int bench_staleness(const BenchArguments& arguments, Console& console) {
+int bench_staleness(const BenchArguments& arguments, app::Console& console) {
   if (!arguments.probe.empty()) return probe(arguments.probe, arguments.probe_model, console);
   nlohmann::ordered_json figures;
   for (const char* slowness : {"alternating", "one"}) {
@@ -74,4 +74,4 @@ int bench_staleness(const BenchArguments& arguments, Console& console) {
   return show_figures(figures, {}, console);
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

@@ -25,7 +25,7 @@
 #include "autodist/base/file.h"
 #include "autodist/studies/torch/bench.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -141,15 +141,15 @@ double checksum_of(const TrainingStep& step) {
 
 }  // namespace
 
-int bench_sync_rank(const SyncArguments& arguments, Console& console) {
+int bench_sync_rank(const SyncArguments& arguments, app::Console& console) {
   torch::set_num_threads(1);
   const Resident before = resident();
-  ModelRequest request;
+  app::ModelRequest request;
   request.name = arguments.model;
   request.batch = arguments.rows;
   request.loss = arguments.loss;
   request.inputs = arguments.inputs;
-  const ModelSource source = open_model(request, "synthetic");
+  const app::ModelSource source = app::open_model(request, "synthetic");
   const TrainingStep step = source.step;  // shares the tensors
 
   JobOptions options;
@@ -207,4 +207,4 @@ int bench_sync_rank(const SyncArguments& arguments, Console& console) {
   return 0;
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

@@ -16,7 +16,7 @@
 #include "autodist/job/subprocess.h"
 #include "autodist/studies/torch/bench.h"
 
-namespace autodist::app {
+namespace autodist::studies {
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -25,7 +25,7 @@ double median(std::vector<double> values) {
 }
 
 int show_figures(const nlohmann::ordered_json& figures, const nlohmann::ordered_json& raw,
-                 Console& console) {
+                 app::Console& console) {
   if (console.json) {
     nlohmann::ordered_json all{{"figures", figures}};
     if (!raw.is_null()) all["raw"] = raw;
@@ -41,8 +41,8 @@ int show_figures(const nlohmann::ordered_json& figures, const nlohmann::ordered_
 double run_probe(const BenchArguments& arguments, const std::string& probe,
                  const std::string& model) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  const Finished finished =
-      run_to_end({self, "bench", arguments.name, "--probe", probe, "--probe-model", model});
+  const job::Finished finished =
+      job::run_to_end({self, "bench", arguments.name, "--probe", probe, "--probe-model", model});
   if (finished.exit_code != 0) {
     fail(ErrorCode::kUsage, "bench {}: the probe '{}' of {} failed", arguments.name, probe, model);
   }
@@ -52,7 +52,7 @@ double run_probe(const BenchArguments& arguments, const std::string& probe,
 namespace {
 
 // Hosts are namespaces and the peer is PyTorch's: a script in the place of this process.
-int bench_sync(const BenchArguments& arguments, const Console& console) {
+int bench_sync(const BenchArguments& arguments, const app::Console& console) {
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   std::string script = (folder.parent_path() / "share/autodist/tools/bench-sync").string();
   std::string autodist = (folder / "autodist").string();
@@ -85,7 +85,7 @@ void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
       ->group(kRankOptions);
   verb.add_option("--slice-bytes", sync.slice_bytes, "sync-rank: 0 for the default")
       ->group(kRankOptions);
-  declare_encryption(verb, sync.encryption, "as of train");
+  app::declare_encryption(verb, sync.encryption, "as of train");
   verb.add_option("--window-bytes", sync.window_bytes, "sync-rank: 0 for the default")
       ->group(kRankOptions);
   verb.add_option("--warmup", sync.warmup, "steps that are not counted")->group(kRankOptions);
@@ -101,7 +101,7 @@ void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
 
 }  // namespace
 
-Action declare_bench(CLI::App& verb) {
+app::Action declare_bench(CLI::App& verb) {
   auto arguments = std::make_shared<BenchArguments>();
   auto sync = std::make_shared<SyncArguments>();
   verb.add_option(
@@ -116,7 +116,7 @@ Action declare_bench(CLI::App& verb) {
   verb.add_option("--probe", arguments->probe)->group("");
   verb.add_option("--probe-model", arguments->probe_model)->group("");
   declare_sync_options(verb, *sync);
-  return [arguments, sync](Console& console) {
+  return [arguments, sync](app::Console& console) {
     if (arguments->name == "capture") return bench_capture(*arguments, console);
     if (arguments->name == "links") return bench_links(*sync, console);
     if (arguments->name == "pipeline") return bench_pipeline(*arguments, console);
@@ -127,4 +127,4 @@ Action declare_bench(CLI::App& verb) {
   };
 }
 
-}  // namespace autodist::app
+}  // namespace autodist::studies

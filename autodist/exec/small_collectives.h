@@ -20,19 +20,19 @@
 namespace autodist::exec {
 
 inline constexpr std::uint32_t kMostShares = 6;    // between two steps
-inline constexpr std::uint32_t kMostOutcomes = 8;  // likewise
+inline constexpr std::uint32_t kMostOutcomes = 8;  // between two steps
 
-class Notes {
+class SmallCollectives {
  public:
   // Sends a note about a step to another rank; does not block.
   using Post = std::function<void(std::uint32_t to, Subject subject, std::uint64_t step,
                                   const std::string& note)>;
 
   // `program`, `signal` and `calls` outlive it. `calls` waits, except for the end.
-  Notes(const program::Program& program, program::Rank self, Signal& signal, Calls& calls,
-        Post post);
+  SmallCollectives(const program::Program& program, program::Rank self, Signal& signal,
+                   Calls& calls, Post post);
 
-  // A note of another rank on one of the topics below, or of Calls. By the receiving thread.
+  // A note of another rank on a topic of this class or of Calls. By the receiving thread.
   void take(const comm::Frame& frame);
 
   // Small bytes about a step from every computing rank to every other (a loss, a wish to stop).

@@ -14,13 +14,13 @@
 
 namespace autodist::comm {
 
-class Pulse {
+class FailureDetector {
  public:
   // A peer is lost after `silence`, or, before its first frame, after `first_contact`: ranks do not
   // start at the same moment. `name` says what a message is (ExchangeOptions::name); may be empty.
   using Name = std::function<std::string(FrameKind kind, MessageId id)>;
-  Pulse(RankNumber self, RankNumber size, Seconds silence, Seconds first_contact, Seconds now,
-        Name name = {});
+  FailureDetector(RankNumber self, RankNumber size, Seconds silence, Seconds first_contact,
+                  Seconds now, Name name = {});
 
   // Any frame is a sign of life.
   void heard(const FrameHeader& header, Seconds now);

@@ -1,34 +1,34 @@
-#include "autodist/exec/watching.h"
+#include "autodist/exec/watched_values.h"
 
 #include <algorithm>
 
 namespace autodist::exec {
 
-void Watching::watch(std::vector<std::string> names) {
+void WatchedValues::watch(std::vector<std::string> names) {
   names_ = std::move(names);
   kept_.clear();
 }
 
-std::vector<Watched> Watching::take() {
+std::vector<Watched> WatchedValues::take() {
   names_.clear();
   return std::exchange(kept_, {});
 }
 
-void Watching::find(const ir::Graph& graph) {
+void WatchedValues::find(const ir::Graph& graph) {
   found_.clear();
   for (const std::string& name : names_) {
     if (const auto value = ir::find_watched(graph, name)) found_.emplace_back(name, *value);
   }
 }
 
-void Watching::keep_values(const Replay& replay, ir::OpId op) {
+void WatchedValues::keep_values(const Replay& replay, ir::OpId op) {
   for (const auto& [name, found] : found_) {
     if (found.gradient || found.after != op) continue;
     keep({name, replay.tensor(found.value).clone(), false, found.batched});
   }
 }
 
-void Watching::keep_gradient(ir::VariableId variable, const torch::Tensor& gradient) {
+void WatchedValues::keep_gradient(ir::VariableId variable, const torch::Tensor& gradient) {
   for (const auto& [name, found] : found_) {
     if (found.gradient != variable) continue;
     keep({name, gradient.is_sparse() ? gradient.to_dense() : gradient.clone(), true, false});
@@ -36,7 +36,7 @@ void Watching::keep_gradient(ir::VariableId variable, const torch::Tensor& gradi
 }
 
 // Rows of several micro-batches stand one after the other; of the rest the last one's count.
-void Watching::keep(Watched value) {
+void WatchedValues::keep(Watched value) {
   const auto before = std::find_if(kept_.begin(), kept_.end(),
                                    [&](const Watched& each) { return each.name == value.name; });
   if (before == kept_.end()) {

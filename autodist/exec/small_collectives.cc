@@ -1,4 +1,4 @@
-#include "autodist/exec/notes.h"
+#include "autodist/exec/small_collectives.h"
 
 #include <algorithm>
 #include <iterator>
@@ -9,20 +9,19 @@
 namespace autodist::exec {
 namespace {
 
-constexpr std::uint32_t kChief = 0;
-constexpr Seconds kYears{1e8};
+constexpr Seconds kYears{1e8};  // waits that only a failure ends
 
 }  // namespace
 
-Notes::Notes(const program::Program& program, program::Rank self, Signal& signal, Calls& calls,
-             Post post)
+SmallCollectives::SmallCollectives(const program::Program& program, program::Rank self,
+                                   Signal& signal, Calls& calls, Post post)
     : program_(program), self_(self), signal_(signal), calls_(calls), post_(std::move(post)) {
   for (std::uint32_t rank = 0; rank < program.ranks.size(); ++rank) {
     if (program.computes(program::Rank(rank))) computing_.push_back(rank);
   }
 }
 
-void Notes::take(const comm::Frame& frame) {
+void SmallCollectives::take(const comm::Frame& frame) {
   const Topic topic = topic_of(frame.header);
   if (topic >= Topic::kCalled) return calls_.take(frame);
   if (topic != Topic::kDone) {
@@ -37,7 +36,8 @@ void Notes::take(const comm::Frame& frame) {
   signal_.notify();
 }
 
-void Notes::keep(Subject subject, std::uint64_t step, std::uint32_t from, std::string note) {
+void SmallCollectives::keep(Subject subject, std::uint64_t step, std::uint32_t from,
+                            std::string note) {
   {
     const MutexLock lock(signal_);
     if (subject.topic == Topic::kOutcome) forget_outcomes(step);
@@ -47,7 +47,7 @@ void Notes::keep(Subject subject, std::uint64_t step, std::uint32_t from, std::s
 }
 
 // Those of steps that every rank has done, by now: nobody has asked for them.
-void Notes::forget_outcomes(std::uint64_t step) {
+void SmallCollectives::forget_outcomes(std::uint64_t step) {
   const std::uint64_t open = program_.open_steps() + 1;
   for (auto note = notes_.lower_bound({Topic::kOutcome, 0});
        note != notes_.end() && note->first.first.topic == Topic::kOutcome;) {
@@ -55,8 +55,8 @@ void Notes::forget_outcomes(std::uint64_t step) {
   }
 }
 
-std::map<std::uint32_t, std::string> Notes::collect(Subject subject, std::uint64_t step,
-                                                    const std::vector<std::uint32_t>& ranks) {
+std::map<std::uint32_t, std::string> SmallCollectives::collect(
+    Subject subject, std::uint64_t step, const std::vector<std::uint32_t>& ranks) {
   MutexLock lock(signal_);
   const auto key = std::make_pair(subject, step);
   calls_.wait(lock, [&]() AD_REQUIRES(signal_) {
@@ -69,7 +69,7 @@ std::map<std::uint32_t, std::string> Notes::collect(Subject subject, std::uint64
   return std::move(notes_.extract(key).mapped());
 }
 
-void Notes::give_all(Subject subject, std::uint64_t step, const std::string& note) {
+void SmallCollectives::give_all(Subject subject, std::uint64_t step, const std::string& note) {
   for (std::size_t i = 1; i < program_.ranks.size(); ++i) {
     const auto to = static_cast<std::uint32_t>((self_.value + i) % program_.ranks.size());
     if (program_.computes(program::Rank(to))) post_(to, subject, step, note);
@@ -77,11 +77,11 @@ void Notes::give_all(Subject subject, std::uint64_t step, const std::string& not
   keep(subject, step, self_.value, note);
 }
 
-void Notes::tell(std::uint64_t step, const std::string& note) {
+void SmallCollectives::tell(std::uint64_t step, const std::string& note) {
   give_all(Topic::kStep, step, note);
 }
 
-std::vector<std::string> Notes::share(std::uint64_t step, const std::string& bytes) {
+std::vector<std::string> SmallCollectives::share(std::uint64_t step, const std::string& bytes) {
   if (step != shared_step_) shares_ = 0;
   shared_step_ = step;
   if (shares_ == kMostShares) {
@@ -97,7 +97,7 @@ std::vector<std::string> Notes::share(std::uint64_t step, const std::string& byt
   return all;
 }
 
-std::vector<std::string> Notes::told(std::uint64_t step) {
+std::vector<std::string> SmallCollectives::told(std::uint64_t step) {
   std::vector<std::string> notes;
   for (auto& [rank, note] : collect(Topic::kStep, step, computing_)) {
     notes.push_back(std::move(note));
@@ -105,8 +105,9 @@ std::vector<std::string> Notes::told(std::uint64_t step) {
   return notes;
 }
 
-std::map<std::uint32_t, std::string> Notes::gather_at_chief(Topic topic, std::uint64_t step,
-                                                            std::string bytes) {
+std::map<std::uint32_t, std::string> SmallCollectives::gather_at_chief(Topic topic,
+                                                                       std::uint64_t step,
+                                                                       std::string bytes) {
   if (self_.value != kChief) {
     post_(kChief, topic, step, bytes);
     return {};
@@ -115,13 +116,14 @@ std::map<std::uint32_t, std::string> Notes::gather_at_chief(Topic topic, std::ui
   return collect(topic, step, computing_);
 }
 
-std::map<std::uint32_t, std::string> Notes::exchange(Topic topic, std::uint64_t step,
-                                                     const std::string& bytes) {
+std::map<std::uint32_t, std::string> SmallCollectives::exchange(Topic topic, std::uint64_t step,
+                                                                const std::string& bytes) {
   give_all(topic, step, bytes);
   return collect(topic, step, computing_);
 }
 
-std::string Notes::of_chief(Subject subject, std::uint64_t step, const std::string& bytes) {
+std::string SmallCollectives::of_chief(Subject subject, std::uint64_t step,
+                                       const std::string& bytes) {
   if (self_.value != kChief) return collect(subject, step, {kChief}).at(kChief);
   for (const std::uint32_t rank : computing_) {
     if (rank != kChief) post_(rank, subject, step, bytes);
@@ -129,7 +131,7 @@ std::string Notes::of_chief(Subject subject, std::uint64_t step, const std::stri
   return bytes;
 }
 
-std::string Notes::outcome(std::uint64_t step, const std::string& of_chief) {
+std::string SmallCollectives::outcome(std::uint64_t step, const std::string& of_chief) {
   if (step != outcome_step_) outcomes_ = 0;
   outcome_step_ = step;
   if (outcomes_ == kMostOutcomes) {
@@ -139,12 +141,12 @@ std::string Notes::outcome(std::uint64_t step, const std::string& of_chief) {
   return this->of_chief({Topic::kOutcome, outcomes_++}, step, of_chief);
 }
 
-void Notes::meet(Topic topic, std::uint64_t step) {
+void SmallCollectives::meet(Topic topic, std::uint64_t step) {
   give_all(topic, step, "");
   collect(topic, step, computing_);
 }
 
-void Notes::leave(std::uint64_t step) {
+void SmallCollectives::leave(std::uint64_t step) {
   for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
     const bool waits_for_us = self_.value == kChief ||
                               (program_.computes(self_) && !program_.computes(program::Rank(rank)));
@@ -153,10 +155,10 @@ void Notes::leave(std::uint64_t step) {
   if (self_.value != kChief) wait_until_done({kChief});
 }
 
-void Notes::wait_for_the_end() { wait_until_done(computing_); }
+void SmallCollectives::wait_for_the_end() { wait_until_done(computing_); }
 
 // Training takes as long as it takes; a peer that is lost ends the wait.
-void Notes::wait_until_done(const std::vector<std::uint32_t>& ranks) {
+void SmallCollectives::wait_until_done(const std::vector<std::uint32_t>& ranks) {
   const MutexLock lock(signal_);
   signal_.wait(
       kYears,

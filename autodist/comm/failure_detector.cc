@@ -1,4 +1,4 @@
-#include "autodist/comm/pulse.h"
+#include "autodist/comm/failure_detector.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,8 +7,8 @@
 
 namespace autodist::comm {
 
-Pulse::Pulse(RankNumber self, RankNumber size, Seconds silence, Seconds first_contact, Seconds now,
-             Name name)
+FailureDetector::FailureDetector(RankNumber self, RankNumber size, Seconds silence,
+                                 Seconds first_contact, Seconds now, Name name)
     : name_(std::move(name)),
       silence_(silence),
       first_contact_(first_contact),
@@ -18,7 +18,7 @@ Pulse::Pulse(RankNumber self, RankNumber size, Seconds silence, Seconds first_co
   excuse(self);
 }
 
-void Pulse::heard(const FrameHeader& header, Seconds now) {
+void FailureDetector::heard(const FrameHeader& header, Seconds now) {
   Peer& peer = peers_[header.from];
   if (peer.missed && !peer.was_silent) peer.was_silent = now - peer.last;
   peer.last = now;
@@ -30,7 +30,7 @@ void Pulse::heard(const FrameHeader& header, Seconds now) {
   }
 }
 
-std::optional<Pulse::News> Pulse::news(Seconds noticed, Seconds now) {
+std::optional<FailureDetector::News> FailureDetector::news(Seconds noticed, Seconds now) {
   for (RankNumber rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
     if (peer.excused || !peer.spoke) continue;
@@ -47,7 +47,7 @@ std::optional<Pulse::News> Pulse::news(Seconds noticed, Seconds now) {
   return std::nullopt;
 }
 
-std::optional<RankNumber> Pulse::lost(Seconds now) const {
+std::optional<RankNumber> FailureDetector::lost(Seconds now) const {
   for (RankNumber rank = 0; rank < peers_.size(); ++rank) {
     const Peer& peer = peers_[rank];
     if (peer.excused) continue;
@@ -57,7 +57,7 @@ std::optional<RankNumber> Pulse::lost(Seconds now) const {
   return std::nullopt;
 }
 
-std::string Pulse::account(RankNumber rank, Seconds now) const {
+std::string FailureDetector::account(RankNumber rank, Seconds now) const {
   const Peer& peer = peers_[rank];
   const std::string silent = "silent for " + to_string(now - peer.last);
   if (!peer.spoke) return silent + "; it was never heard";
@@ -68,7 +68,7 @@ std::string Pulse::account(RankNumber rank, Seconds now) const {
   return last + ", and before that: " + text_of(peer.message);
 }
 
-std::string Pulse::text_of(const FrameHeader& message) const {
+std::string FailureDetector::text_of(const FrameHeader& message) const {
   const std::string what = name_ ? name_(message.kind, message.id)
                                  : fmt::format("{}, id {}", name_of(message.kind), message.id);
   return fmt::format("{}, step {}", what, message.step);

@@ -14,7 +14,7 @@
 
 namespace autodist::exec {
 
-class Watching {
+class WatchedValues {
  public:
   // From the next step on, until take().
   void watch(std::vector<std::string> names);

@@ -29,7 +29,7 @@ void expect_planned_bytes(const SimulatedJob& job, const std::string& what) {
   }
 }
 
-TEST(WaysBytes, AreThePlans) {
+TEST(SimulatedRoutesBytes, AreThePlans) {
   const auto graph = stack(5, 37, 1e-3);
   for (const char* builder :
        {"AllReduce:algorithm=ring", "AllReduce:algorithm=tree",
@@ -41,7 +41,7 @@ TEST(WaysBytes, AreThePlans) {
   }
 }
 
-TEST(WaysBytes, OfResultsThatAreAskedForLeaveOncePerStepWhateverTheMicroBatches) {
+TEST(SimulatedRoutesBytes, OfResultsThatAreAskedForLeaveOncePerStepWhateverTheMicroBatches) {
   for (const std::int64_t micro_batches : {1, 3}) {
     SimulatedJob job = job_of(stack(3, 24, 1e-3), "PS:results=asked", 3);
     job.costs.micro_batches = micro_batches;
@@ -50,7 +50,7 @@ TEST(WaysBytes, OfResultsThatAreAskedForLeaveOncePerStepWhateverTheMicroBatches)
 }
 
 // A machine sends 2M - c_a - c_b round a ring: its own part once, and that of the one behind it.
-TEST(WaysBytes, OfARingAreTwiceTheGradientsLessTwoParts) {
+TEST(SimulatedRoutesBytes, OfARingAreTwiceTheGradientsLessTwoParts) {
   const auto graph = stack(3, 36, 1e-3);
   for (const int nodes : {3, 4, 6}) {
     const SimulatedJob job = job_of(graph, "AllReduce:algorithm=ring", nodes);
@@ -61,8 +61,8 @@ TEST(WaysBytes, OfARingAreTwiceTheGradientsLessTwoParts) {
   }
 }
 
-// Two ranks per node: what crosses, message by message as program::way_of() says.
-TEST(WaysBytes, ThatCrossBetweenNodes) {
+// Two ranks per node: what crosses, message by message as program::stop_of() says.
+TEST(SimulatedRoutes, BytesBetweenNodesAreThoseOfTheRouteStops) {
   const auto graph = stack(4, 24, 1e-3);
   for (const char* builder :
        {"AllReduce:algorithm=hierarchical", "AllReduce:algorithm=hierarchical,update_at=owner",
@@ -76,11 +76,11 @@ TEST(WaysBytes, ThatCrossBetweenNodes) {
     for (const program::Slice& slice : job.program.slices) {
       const program::Loads bytes = loads_of(job.program, slice, 4);
       for (std::size_t i = 0; i < job.program.ranks.size(); ++i) {
-        const program::Way way = program::way_of(job.program, slice, program::Rank(i));
-        for (const program::Rank to : way.contributes)
+        const program::RouteStop stop = program::stop_of(job.program, slice, program::Rank(i));
+        for (const program::Rank to : stop.contributes)
           move(program::Rank(i), to, bytes.contribution);
-        if (way.onward) move(program::Rank(i), *way.onward, bytes.contribution);
-        for (const program::Rank to : way.returns) move(program::Rank(i), to, bytes.result);
+        if (stop.onward) move(program::Rank(i), *stop.onward, bytes.contribution);
+        for (const program::Rank to : stop.returns) move(program::Rank(i), to, bytes.result);
       }
     }
     const sim::Simulation simulation = job.simulate();
@@ -106,21 +106,21 @@ constexpr double kHop = kBytes / kRate + kLatency;
 constexpr double kForwardAndGradient = 20e-3;  // what lies between a gate and its contribution
 
 // 1 -> 2 -> 3 -> 0 and back: six messages, one after another.
-TEST(WaysByHand, AChain) {
+TEST(SimulatedRoutesByHand, AChain) {
   const sim::Simulation simulation = one_slice(program::Route::kRing, 4, 1).simulate();
   EXPECT_NEAR(simulation.step.value, kForwardAndGradient + 6 * kHop, 1e-9);
   EXPECT_NEAR(simulation.bounds.chain.value, kForwardAndGradient + 6 * kHop, 1e-9);
 }
 
 // 3 -> 1 -> 0 beside 2 -> 0, and back: to 1 before 2.
-TEST(WaysByHand, ABinaryTree) {
+TEST(SimulatedRoutesByHand, ABinaryTree) {
   const sim::Simulation simulation = one_slice(program::Route::kTree, 4, 1).simulate();
   EXPECT_NEAR(simulation.step.value, kForwardAndGradient + 4 * kHop, 1e-9);
   EXPECT_NEAR(simulation.bounds.chain.value, kForwardAndGradient + 4 * kHop, 1e-9);
 }
 
 // 3 -> 2 within the second node, 2 -> 0 between the two, and back.
-TEST(WaysByHand, ThroughOneRankPerNode) {
+TEST(SimulatedRoutesByHand, ThroughOneRankPerNode) {
   SimulatedJob job = one_slice(program::Route::kNodes, 2, 2);
   const double inside = kBytes / job.cluster.nodes[0].intra_node_bytes_per_s;
   const double expected = kForwardAndGradient + 2 * (kHop + inside);
@@ -131,7 +131,7 @@ TEST(WaysByHand, ThroughOneRankPerNode) {
 
 // 2 and 3 share a card on their way to 0; what comes back crosses once, and is passed on while 2
 // computes already.
-TEST(WaysByHand, AProxy) {
+TEST(SimulatedRoutesByHand, AProxy) {
   SimulatedJob job = one_slice(program::Route::kProxies, 2, 2);
   const double there = 2 * kBytes / kRate + kLatency;
   const sim::Simulation proxy = job.simulate();
@@ -142,7 +142,7 @@ TEST(WaysByHand, AProxy) {
 }
 
 // Slices that go round by owner are the library's ring, without the library.
-TEST(WaysByHand, ARingOfSlicesTakesWhatALibrarysRingDoes) {
+TEST(SimulatedRoutesByHand, ARingOfSlicesTakesWhatALibrarysRingDoes) {
   SimulatedJob job = job_of(stack(1, 300, 10e-3), "AllReduce:algorithm=ring", 4);
   only_the_wire(job.costs);
   const double ring = 2 * 3 * (kLatency + 4.0 * 300 * 300 / 4 / kRate);
@@ -150,7 +150,7 @@ TEST(WaysByHand, ARingOfSlicesTakesWhatALibrarysRingDoes) {
 }
 
 // Every stop adds up what meets there; a gradient in three parts has three stops on each way.
-TEST(WaysByHand, SumsAreMadeWhereContributionsMeet) {
+TEST(SimulatedRoutesByHand, SumsAreMadeWhereContributionsMeet) {
   SimulatedJob job = one_slice(program::Route::kRing, 3, 1);
   job.costs.engine.sum_bytes_per_s = 1e9;
   job.costs.cores = 2;  // so that nobody who computes pays for it
@@ -225,7 +225,7 @@ TEST(PowerSgd, BesideSlices) {
   EXPECT_NEAR(other.step / one.step, 1, 0.05);
 }
 
-TEST(WaysMemory, CountsWhatMeetsAtAStop) {
+TEST(SimulatedRoutesMemory, CountsWhatMeetsAtAStop) {
   SimulatedJob direct = one_slice(program::Route::kDirect, 4, 1);
   SimulatedJob chain = one_slice(program::Route::kRing, 4, 1);
   const auto communication = [](const SimulatedJob& job, std::size_t rank) {

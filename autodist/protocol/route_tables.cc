@@ -1,18 +1,18 @@
-#include "autodist/protocol/ways.h"
+#include "autodist/protocol/route_tables.h"
 
 #include "autodist/program/route.h"
 
 namespace autodist::protocol {
 namespace {
 
-WayStop stop_of(const program::Way& way) {
-  WayStop stop;
-  stop.combines = static_cast<std::uint32_t>(way.combines.size());
-  if (!way.contributes.empty()) stop.contributes = way.contributes.front().value;
-  if (way.onward) stop.onward = way.onward->value;
-  for (const program::Rank to : way.returns) stop.returns.push_back(to.value);
-  stop.installs = way.installs;
-  return stop;
+TableStop flat(const program::RouteStop& stop) {
+  TableStop flat;
+  flat.combines = static_cast<std::uint32_t>(stop.combines.size());
+  if (!stop.contributes.empty()) flat.contributes = stop.contributes.front().value;
+  if (stop.onward) flat.onward = stop.onward->value;
+  for (const program::Rank to : stop.returns) flat.returns.push_back(to.value);
+  flat.installs = stop.installs;
+  return flat;
 }
 
 bool goes_by_node(program::Route route) {
@@ -21,11 +21,11 @@ bool goes_by_node(program::Route route) {
 
 }  // namespace
 
-TurnedWay SliceWays::add(const program::Slice& slice) {
+TurnedRoute RouteTables::add(const program::Slice& slice) {
   const auto* dense = std::get_if<program::Dense>(&slice.exchange.payload);
   if (dense == nullptr || dense->route == program::Route::kDirect) return {};
   // Chains and trees know members alone; by node whole nodes may be turned.
-  TurnedWay added;
+  TurnedRoute added;
   const bool all = slice.members.size() == ranks_;
   if (all && !goes_by_node(dense->route)) {
     added.turned = slice.owner.value;
@@ -36,14 +36,14 @@ TurnedWay SliceWays::add(const program::Slice& slice) {
   in_table.owner = program::Rank(slice.owner.value - added.turned);
   const Key key{dense->route, in_table.owner.value,
                 all ? std::vector<program::Rank>{} : slice.members};
-  const auto [number, is_new] = numbers_.emplace(key, static_cast<std::uint32_t>(ways_.size()));
+  const auto [number, is_new] = numbers_.emplace(key, static_cast<std::uint32_t>(tables_.size()));
   if (is_new) {
-    ways_.emplace_back();
-    for (const program::Way& way : program::ways_of(*program_, in_table)) {
-      ways_.back().push_back(stop_of(way));
+    tables_.emplace_back();
+    for (const program::RouteStop& stop : program::stops_of(*program_, in_table)) {
+      tables_.back().push_back(flat(stop));
     }
   }
-  added.way = number->second;
+  added.table = number->second;
   return added;
 }
 

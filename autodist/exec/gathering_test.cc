@@ -1,0 +1,142 @@
+#include "autodist/exec/gathering.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "autodist/base/error.h"
+#include "autodist/exec/testing.h"
+#include "autodist/ir/optimizer.h"
+
+namespace autodist::exec {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr ir::VariableId kWide(0);  // w1: 30 elements, in slices of seven
+constexpr ir::VariableId kBias(3);  // b2: three elements, one slice
+
+// Two ranks that own slices in turns.
+std::shared_ptr<const program::Program> job_with(ir::Rule rule, const program::Order& order) {
+  testing::Plan plan;
+  plan.ranks = 2;
+  plan.owner = [](std::uint32_t slice) { return slice % 2; };
+  auto program = std::make_shared<program::Program>(
+      *testing::program_of(testing::two_layers(ir::default_rule(rule)), plan));
+  for (program::Slice& slice : program->slices) slice.exchange.order = order;
+  return program;
+}
+
+const torch::Tensor* find(const std::vector<NamedTensor>& tensors, const std::string& name) {
+  for (const NamedTensor& each : tensors) {
+    if (each.name == name) return &each.tensor;
+  }
+  return nullptr;
+}
+
+// Runs what each of the two ranks does on a thread of its own, for calls that wait for the other.
+template <typename Do>
+void both(Do act) {
+  std::thread other([&] { act(1); });
+  act(0);
+  other.join();
+}
+
+class GatheringTest : public ::testing::TestWithParam<program::UpdateAt> {
+ protected:
+  [[nodiscard]] static std::shared_ptr<const program::Program> adam() {
+    return job_with(ir::Rule::kAdam, program::Versions{0, GetParam()});
+  }
+};
+
+TEST_P(GatheringTest, TheChiefHasTheStateOfAllOwnersInTheShapeOfTheVariables) {
+  testing::JobEngines job(adam());
+  job.step(0);
+  const std::vector<NamedTensor> state = job.at(0).gathering().gather_state(1);
+  const torch::Tensor* average = find(state, "w1.exp_avg");
+  ASSERT_NE(average, nullptr);
+  EXPECT_EQ(average->sizes(), job.tensor(0, kWide).sizes());
+  EXPECT_TRUE(torch::allclose(*average, torch::full_like(*average, 0.1 * 1.5)))
+      << "(1 - beta1) times the mean of 1 and 2";
+}
+
+TEST_P(GatheringTest, AJobThatLoadsTheStateGoesOnAsTheOneThatHadIt) {
+  testing::JobEngines first(adam());
+  first.step(0);
+  const std::vector<NamedTensor> state = first.at(0).gathering().gather_state(1);
+  RunnerOptions options;
+  options.first_step = 1;
+  testing::JobEngines second(adam(), options);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      second.tensor(rank, ir::VariableId(i)).copy_(first.tensor(0, ir::VariableId(i)));
+    }
+    second.at(rank).driver().reload(
+        {ir::VariableId(0), ir::VariableId(1), ir::VariableId(2), ir::VariableId(3)}, 1);
+    second.at(rank).gathering().load_state(state);
+  }
+  first.step(1);
+  second.step(1);
+  EXPECT_TRUE(second.tensor(1, kWide).equal(first.tensor(0, kWide)));
+  EXPECT_TRUE(second.tensor(0, kBias).equal(first.tensor(1, kBias)));
+}
+
+TEST_P(GatheringTest, AStateThatIsMissingIsNamed) {
+  testing::JobEngines job(adam());
+  job.step(0);
+  std::vector<NamedTensor> state = job.at(0).gathering().gather_state(1);
+  state.erase(std::find_if(state.begin(), state.end(),
+                           [](const NamedTensor& each) { return each.name == "b2.exp_avg_sq"; }));
+  try {
+    for (const std::uint32_t rank : {0U, 1U}) job.at(rank).gathering().load_state(state);
+    FAIL() << "one is missing";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
+    EXPECT_THAT(error.what(), HasSubstr("optimizer state 'b2.exp_avg_sq' is missing"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(UpdateAt, GatheringTest,
+                         ::testing::Values(program::UpdateAt::kOwner,
+                                           program::UpdateAt::kEveryRank),
+                         [](const auto& info) {
+                           return info.param == program::UpdateAt::kOwner ? "Owner" : "EveryRank";
+                         });
+
+// Every owner applies contributions as they come, so copies differ until they are pulled.
+TEST(Gathering, CopiesOfAsynchronousVariablesBecomeThoseOfTheirOwners) {
+  testing::JobEngines job(job_with(ir::Rule::kSgd, program::Asynchronous{}));
+  const torch::Tensor before = job.tensor(0, kBias).clone();
+  for (const std::uint32_t rank : {0U, 1U}) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      const ir::VariableId variable(i);
+      job.at(rank).driver().contribute(variable, job.gradient(variable, rank + 1.0), 0, 1);
+      job.at(rank).driver().release(variable);
+    }
+  }
+  both([&](std::uint32_t rank) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      job.at(rank).driver().await_settled(ir::VariableId(i), 1);
+    }
+    job.at(rank).gathering().pull(1);
+  });
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(job.tensor(0, ir::VariableId(i)).equal(job.tensor(1, ir::VariableId(i)))) << i;
+  }
+  EXPECT_FALSE(job.tensor(0, kBias).equal(before));
+}
+
+TEST(Gathering, TensorsOfAllRanksComeToTheChiefAlone) {
+  testing::JobEngines job(job_with(ir::Rule::kSgd, program::Versions{}));
+  both([&](std::uint32_t rank) {
+    const auto all = job.at(rank).gathering().gather_tensors(
+        Topic::kGathering, 1, {{"mean", torch::full({2}, rank + 0.5)}});
+    ASSERT_EQ(all.size(), rank == 0 ? 2U : 0U);
+    if (rank != 0) return;
+    EXPECT_TRUE(all.at(1).front().tensor.equal(torch::full({2}, 1.5)));
+  });
+}
+
+}  // namespace
+}  // namespace autodist::exec
