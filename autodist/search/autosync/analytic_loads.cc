@@ -205,7 +205,7 @@ void Analytic::share_groups(const Point& point, const Loads& loads,
   std::vector<Shard> shards;
   for (std::uint32_t i = 0; i < variables_.size(); ++i) {
     const Choice& choice = point.choices[i];
-    if (choice.kind != SynchronizerKind::kAllReduce || !variables_[i].trained) continue;
+    if (choice.kind != ChoiceKind::kAllReduce || !variables_[i].trained) continue;
     const program::Layout layout = contribution_form(loads.exchanges[i]).layout;
     if (layout == program::Layout::kNothing || layout == program::Layout::kMatrices) continue;
     const double part = 1 / static_cast<double>(choice.places.size());
@@ -270,7 +270,7 @@ std::vector<double> Analytic::owners_of(const Point& point, const Loads& loads) 
   std::vector<double> owned(variables_.size() * ranks);
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     const Choice& choice = point.choices[i];
-    if (!variables_[i].trained || choice.kind != SynchronizerKind::kServers) continue;
+    if (!variables_[i].trained || choice.kind != ChoiceKind::kServers) continue;
     for (std::uint32_t place : choice.places) {
       owned[i * ranks + rank_of_server_[place]] += 1 / static_cast<double>(choice.places.size());
     }

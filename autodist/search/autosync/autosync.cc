@@ -431,7 +431,7 @@ class Search {
       std::set<double> tried;
       for (const Choice& choice : neighbourhood_.options(variables.front())) {
         Point next = *candidates_[*best_].point;
-        const SynchronizerKind synchronizer = next.choices[variables.front().value].kind;
+        const ChoiceKind synchronizer = next.choices[variables.front().value].kind;
         if (same_synchronizer && choice.kind != synchronizer) continue;
         if (!set_class(space_, variables, choice, next)) continue;
         // As axes, which arithmetic cannot tell apart.

@@ -59,7 +59,7 @@ class Climber {
     for (const Choice& choice : neighbourhood_.options(variables.front())) {
       if (stopped()) return better;
       // Whole on a server of its own name is for single variables: a class is dealt.
-      if (variables.size() > 1 && choice.kind == SynchronizerKind::kServers &&
+      if (variables.size() > 1 && choice.kind == ChoiceKind::kServers &&
           choice.places.size() == 1 && choice.places.front() != 0) {
         continue;
       }

@@ -37,7 +37,7 @@ Shares shares_of(const Space& space, const Point& point) {
   Shares shares(space);
   for_each_variable(space.graph(), [&](ir::VariableId id) {
     const Choice& choice = point.choices[id.value];
-    if (choice.kind != SynchronizerKind::kServers) return;
+    if (choice.kind != ChoiceKind::kServers) return;
     const double each = size_of(space.graph(), id) / static_cast<double>(choice.places.size());
     for (std::uint32_t place : choice.places) shares.add(place, each);
   });
@@ -59,14 +59,14 @@ std::size_t draw_weighted(std::mt19937_64& random, const std::vector<double>& we
 void move_place(const Space& space, std::size_t variable, Point& point, std::mt19937_64& random) {
   Choice& choice = point.choices[variable];
   std::uint32_t& place = choice.places[draw(random, choice.places.size())];
-  if (choice.kind == SynchronizerKind::kServers) {
+  if (choice.kind == ChoiceKind::kServers) {
     place = static_cast<std::uint32_t>(draw(random, space.servers().size()));
     return;
   }
   const std::size_t other =
       draw(random, 2) == 0 ? variable + 1 : variable + point.choices.size() - 1;
   const Choice& next = point.choices[other % point.choices.size()];
-  const bool joins = next.kind == SynchronizerKind::kAllReduce && next.places != choice.places;
+  const bool joins = next.kind == ChoiceKind::kAllReduce && next.places != choice.places;
   place = joins ? next.places.front() : static_cast<std::uint32_t>(variable);
 }
 
@@ -105,7 +105,7 @@ void deal(const Space& space, Point& point, const std::vector<bool>& fixed) {
   Shares shares(space);
   for_each_variable(space.graph(), [&](ir::VariableId id) {
     Choice& choice = point.choices[id.value];
-    if (choice.kind != SynchronizerKind::kServers) return;
+    if (choice.kind != ChoiceKind::kServers) return;
     const double each = size_of(space.graph(), id) / static_cast<double>(choice.places.size());
     for (std::uint32_t& place : choice.places) {
       if (!fixed.empty() && fixed[id.value]) {
@@ -127,7 +127,7 @@ bool set_class(const Space& space, const std::vector<ir::VariableId>& variables,
   std::vector<bool> ours(point.choices.size());
   for (ir::VariableId id : variables) ours[id.value] = true;
   Point others = changed;
-  for (ir::VariableId id : variables) others.choices[id.value].kind = SynchronizerKind::kAllReduce;
+  for (ir::VariableId id : variables) others.choices[id.value].kind = ChoiceKind::kAllReduce;
   Shares shares = shares_of(space, others);
   // A single server that was asked for by name is kept; shards are dealt.
   const bool named = variables.size() == 1 && choice.places.size() == 1;
@@ -136,7 +136,7 @@ bool set_class(const Space& space, const std::vector<ir::VariableId>& variables,
     own = choice;
     const double each = size_of(space.graph(), id) / static_cast<double>(choice.places.size());
     for (std::uint32_t& place : own.places) {
-      if (choice.kind == SynchronizerKind::kAllReduce) {
+      if (choice.kind == ChoiceKind::kAllReduce) {
         place = id.value;
       } else if (!named) {
         place = shares.give(each);
@@ -154,7 +154,7 @@ void regroup(const Space& space, double bytes, Point& point) {
   std::uint32_t group = static_cast<std::uint32_t>(point.choices.size());
   for (std::size_t i = point.choices.size(); i-- > 0;) {
     Choice& choice = point.choices[i];
-    if (choice.kind != SynchronizerKind::kAllReduce) continue;
+    if (choice.kind != ChoiceKind::kAllReduce) continue;
     if (open == 0 || open >= bytes) {
       group = static_cast<std::uint32_t>(i);
       open = 0;
@@ -168,7 +168,7 @@ void reduce_by(const Space& space, AllReduceAlgorithm algorithm, program::Update
                std::optional<std::uint32_t> group) {
   for_each_variable(space.graph(), [&](ir::VariableId id) {
     const Choice& old = point.choices[id.value];
-    if (old.kind != SynchronizerKind::kAllReduce || (group && old.places.front() != *group)) return;
+    if (old.kind != ChoiceKind::kAllReduce || (group && old.places.front() != *group)) return;
     Choice choice = old;
     choice.algorithm = algorithm;
     choice.update_at = at;
@@ -184,9 +184,8 @@ Point sample(const Space& space, std::mt19937_64& random) {
     const std::vector<Choice> options = space.options(id);
     Choice choice = options[draw(random, options.size())];
     for (std::uint32_t& place : choice.places) {
-      place =
-          static_cast<std::uint32_t>(draw(random, choice.kind == SynchronizerKind::kServers
-                                                      ? space.servers().size()
+      place = static_cast<std::uint32_t>(draw(
+          random, choice.kind == ChoiceKind::kServers ? space.servers().size()
                                                       : std::min<std::size_t>(20, id.value + 1)));
     }
     point.choices.push_back(std::move(choice));
@@ -209,7 +208,7 @@ Neighbourhood::Neighbourhood(const Space& space)
 Choice Neighbourhood::all_reduce(ir::VariableId id, AllReduceAlgorithm algorithm,
                                  program::UpdateAt at) const {
   Choice choice;
-  choice.kind = SynchronizerKind::kAllReduce;
+  choice.kind = ChoiceKind::kAllReduce;
   choice.places = {id.value};
   for (const AllReduceAlgorithm by : {algorithm, AllReduceAlgorithm::kDirect}) {
     choice.algorithm = by;
@@ -252,7 +251,7 @@ Point Neighbourhood::draw_one(const Point& point, const std::vector<double>& wei
     set_class(space_, classes_[class_of_[variable]], options[draw(random, options.size())], next);
   } else if (kind < 14) {
     move_place(space_, variable, next, random);
-  } else if (kind == 14 && point.choices[variable].kind == SynchronizerKind::kAllReduce) {
+  } else if (kind == 14 && point.choices[variable].kind == ChoiceKind::kAllReduce) {
     const auto& algorithms = space_.allowed().algorithms;
     const auto at =
         draw(random, 2) == 0 ? program::UpdateAt::kOwner : program::UpdateAt::kEveryRank;

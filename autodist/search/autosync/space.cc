@@ -73,7 +73,7 @@ Choice choice_of(const strategy::Synchronizer& synchronizer) {
     return choice;
   }
   const auto& all_reduce = std::get<AllReduceSynchronizer>(synchronizer);
-  choice.kind = SynchronizerKind::kAllReduce;
+  choice.kind = ChoiceKind::kAllReduce;
   const bool by_spec = all_reduce.algorithm == AllReduceAlgorithm::kBySpec;
   choice.algorithm = by_spec ? AllReduceAlgorithm::kDirect : all_reduce.algorithm;
   choice.update_at = all_reduce.update_at;
@@ -206,7 +206,7 @@ std::optional<std::string> Space::why_not(ir::VariableId variable, const Choice&
     return fmt::format("'{}': {} changes what is computed and was not allowed", of.name,
                        program::to_string(choice.compression));
   }
-  if (choice.kind == SynchronizerKind::kAllReduce) return why_not_reduce(variable, choice);
+  if (choice.kind == ChoiceKind::kAllReduce) return why_not_reduce(variable, choice);
   for (std::uint32_t place : choice.places) {
     if (place >= servers_.size()) {
       return fmt::format("'{}': server {}, there are {}", of.name, place, servers_.size());
@@ -261,7 +261,7 @@ std::vector<Choice> Space::options(ir::VariableId variable) const {
   for (AllReduceAlgorithm algorithm : allowed_.algorithms) {
     for (const program::UpdateAt at : {program::UpdateAt::kEveryRank, program::UpdateAt::kOwner}) {
       Choice reduce;
-      reduce.kind = SynchronizerKind::kAllReduce;
+      reduce.kind = ChoiceKind::kAllReduce;
       reduce.algorithm = algorithm;
       reduce.update_at = at;
       reduce.places = {variable.value};
@@ -316,7 +316,7 @@ double Space::log10_points() const {
 }
 
 strategy::Synchronizer Space::synchronizer_of(const Choice& choice, std::uint32_t place) const {
-  if (choice.kind == SynchronizerKind::kAllReduce) {
+  if (choice.kind == ChoiceKind::kAllReduce) {
     AllReduceSynchronizer reduce;
     reduce.group = static_cast<std::int32_t>(place);
     reduce.algorithm = choice.algorithm;

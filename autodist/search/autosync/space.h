@@ -17,11 +17,11 @@
 
 namespace autodist::search {
 
-enum class SynchronizerKind : std::uint8_t { kServers, kAllReduce };
+enum class ChoiceKind : std::uint8_t { kServers, kAllReduce };
 
 // How one variable is synchronised.
 struct Choice {
-  SynchronizerKind kind = SynchronizerKind::kServers;
+  ChoiceKind kind = ChoiceKind::kServers;
   std::uint32_t axis = 0;  // along which it is split, where it is
   // One per shard: of kServers an index into Space::servers(), of kAllReduce a group.
   std::vector<std::uint32_t> places{0};
@@ -123,7 +123,7 @@ class Space {
   std::vector<std::string> servers_;
   std::vector<double> rates_;
   std::uint32_t replicas_ = 0;
-  std::vector<bool> clipped_;  // by variable
+  std::vector<bool> clipped_;      // by variable
   std::vector<bool> has_factors_;  // by variable
 };
 

@@ -19,7 +19,7 @@ Choice on_servers(std::vector<std::uint32_t> places) {
 
 Choice reduced(std::uint32_t group) {
   Choice choice = on_servers({group});
-  choice.kind = SynchronizerKind::kAllReduce;
+  choice.kind = ChoiceKind::kAllReduce;
   return choice;
 }
 
