@@ -32,8 +32,8 @@ struct ProbedLink {
   LinkFigures figures;
 };
 
-// By all ranks together, like probe_links(): every pair of `members` (ascending ranks, two at least), one
-// pair at a time. The same answer at every rank; message costs are those of `from`.
+// By all ranks together, like probe_links(): every pair of `members` (ascending ranks, two at
+// least), one pair at a time. The same answer at every rank; message costs are those of `from`.
 std::vector<ProbedLink> probe_all_links(Transport& transport,
                                         const std::vector<RankNumber>& members, const Clock& clock,
                                         const Clock& cpu, Seconds limit);

@@ -48,12 +48,12 @@ struct SliceTable {
   std::int64_t result = 0;        // bytes
   std::int64_t asked = 0;         // bytes
   std::int64_t fetched = 0;       // bytes
-  double encoded = 0;         // bytes of each contribution, by its sender
-  double merges = 1;          // pieces of work that the contributions of a step make
-  double sum_seconds = 0;     // of one, where all of its contributions meet
-  double sum_one = 0;         // of one contribution, where some of them meet on the way
-  double update_seconds = 0;  // 0 where every rank updates
-  bool by_rows = false;       // only rows that the step touched travel
+  double encoded = 0;             // bytes of each contribution, by its sender
+  double merges = 1;              // pieces of work that the contributions of a step make
+  double sum_seconds = 0;         // of one, where all of its contributions meet
+  double sum_one = 0;             // of one contribution, where some of them meet on the way
+  double update_seconds = 0;      // 0 where every rank updates
+  bool by_rows = false;           // only rows that the step touched travel
 };
 
 struct VariableTable {

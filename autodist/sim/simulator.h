@@ -36,9 +36,9 @@ struct NodeUse {
   std::string node;
   Bytes sent;
   Bytes received;
-  double sending = 0;  // share of the step that its sending side is busy
+  double sending = 0;    // share of the step that its sending side is busy
   double receiving = 0;  // share of the step that its receiving side is busy
-  Seconds stolen;  // core seconds that the engine took from computing ranks
+  Seconds stolen;        // core seconds that the engine took from computing ranks
 };
 
 struct RankUse {

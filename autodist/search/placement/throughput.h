@@ -58,7 +58,8 @@ struct ThroughputProblem {
   std::vector<double> net_cost;
   std::vector<std::uint32_t> pin_begin;
   std::vector<std::uint32_t> pins;
-  std::vector<std::uint32_t> net_begin;  // nets of group g: nets_of[net_begin[g] … net_begin[g + 1])
+  // Nets of group g: nets_of[net_begin[g] … net_begin[g + 1]).
+  std::vector<std::uint32_t> net_begin;
   std::vector<std::uint32_t> nets_of;
 };
 

@@ -53,7 +53,8 @@ class Windows {
   // also shrinks the windows of tasks that cannot lie at an end of theirs.
   bool energetic(bool adjust, bool& changed);
 
-  // Repeats every rule that shrinks windows until nothing changes: false proves the deadline impossible.
+  // Repeats every rule that shrinks windows until nothing changes: false proves the deadline
+  // impossible.
   bool consistent();
 
   // consistent(), and with every task tried at the ends of its window, which is cut where the trial
