@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "autodist/passes/pass.h"
 #include "autodist/passes/slice_table.h"
@@ -26,12 +27,9 @@ class Fuser {
 
   std::vector<program::Slice> fused() const {
     std::vector<program::Slice> slices = state_.program.slices;
-    std::stable_sort(
-        slices.begin(), slices.end(), [&](const program::Slice& a, const program::Slice& b) {
-          const Key key_a = key(a);
-          const Key key_b = key(b);
-          return key_a < key_b || (key_a == key_b && place(a.pieces[0]) < place(b.pieces[0]));
-        });
+    sort_slices(slices, [this](const program::Slice& slice) {
+      return std::pair(key(slice), place(slice.pieces[0]));
+    });
     std::vector<program::Slice> result;
     bool open = false;  // whether the last of `result` takes more
     for (program::Slice& slice : slices) {

@@ -9,14 +9,11 @@ namespace {
 
 // The ids of slices follow (needed, variable, place in the variable).
 void order_slices(State& state) {
-  const auto key = [&](const program::Slice& slice) {
+  sort_slices(state.program.slices, [&](const program::Slice& slice) {
     const program::Piece& first = slice.pieces.front();
     return std::make_tuple(slice.needed.value, state.program.shard(first.shard).variable.value,
                            first.shard.value, first.begin, slice.owner.value);
-  };
-  std::stable_sort(
-      state.program.slices.begin(), state.program.slices.end(),
-      [&](const program::Slice& a, const program::Slice& b) { return key(a) < key(b); });
+  });
   name_slices(state.program);
 }
 

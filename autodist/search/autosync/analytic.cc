@@ -141,25 +141,29 @@ std::string Analytic::name_of(std::size_t side) const {
 // The longest of what a side must carry, and where.
 void Analytic::raise_by_sides(const Point& point, Loads& loads, double stretch,
                               Bottleneck& bottleneck) const {
-  std::vector<double> sums(loads.sides);
-  std::vector<double> firsts(loads.sides, compute_);  // first gradients among those needed so far
-  std::vector<double> most(loads.sides);
+  struct Side {
+    double sum = 0;
+    double first = 0;  // the first gradient among those needed so far
+    double most = 0;
+  };
+  std::vector<Side> sides(loads.sides, Side{0, compute_, 0});
   for (std::uint32_t v : by_need_) {  // outside: loads of a variable lie together
-    const VariableFacts& facts = variables_[v];
+    const double complete = variables_[v].complete;
+    const double needed = variables_[v].needed;
     // What is late may lag by so many steps.
     const double share = 1 / (1.0 + point.choices[v].staleness);
     const double* load = &loads.at(v, 0);
-    for (std::size_t side = 0; side < loads.sides; ++side) {
-      if (load[side] <= 0) continue;
-      sums[side] += load[side];
-      firsts[side] = std::min(firsts[side], facts.complete);
-      const double by_then = share * (sums[side] + stretch * (firsts[side] - facts.needed));
-      most[side] = std::max(most[side], by_then);
+    for (Side& side : sides) {
+      const double carried = *load++;
+      if (carried <= 0) continue;
+      side.sum += carried;
+      side.first = std::min(side.first, complete);
+      side.most = std::max(side.most, share * (side.sum + stretch * (side.first - needed)));
     }
   }
-  for (std::size_t side = 0; side < loads.sides; ++side) {
-    bottleneck.raise(std::max(most[side], sums[side]), Where::kSide, side);
-    bottleneck.all += sums[side];
+  for (std::size_t i = 0; i < sides.size(); ++i) {
+    bottleneck.raise(std::max(sides[i].most, sides[i].sum), Where::kSide, i);
+    bottleneck.all += sides[i].sum;
   }
 }
 

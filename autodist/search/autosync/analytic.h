@@ -37,6 +37,21 @@ class Analytic {
   Analytic(const Space& space, const program::Program& program, const sim::CostModel& costs,
            const passes::Options& passes = {});
 
+  // Of one variable at a point, as if it were one slice.
+  struct Traffic {
+    program::Layout layout = program::Layout::kNothing;  // of contributions; nothing: a library's
+    double up = 0;    // bytes from one member to the owner, or to each other member
+    double down = 0;  // and back
+    double fetched = 0;
+    double work = 0;        // seconds of an owner of everything: adding up, updating, handing out
+    double slice = 0;       // bytes of the largest
+    bool at_owner = false;  // updated there
+    bool by_node = false;   // each node's contributions are added on it, and it gets one result
+    bool to_all = false;    // each member sends to all others, and nothing comes back
+    const program::Relay* relay = nullptr;  // passed on from rank to rank
+
+    [[nodiscard]] bool by_library() const { return layout == program::Layout::kNothing; }
+  };
   // What a point loads, a row per variable, filled by score(). Sides: per node sends, receives and
   // inside; per rank its owner.
   struct Loads {
@@ -48,7 +63,7 @@ class Analytic {
     std::vector<double> cores;  // seconds of the engine's work, by variable and node
     // What a variable's row follows from; empty before the first.
     std::vector<Choice> choices;
-    std::vector<program::Exchange> exchanges;  // what they mean
+    std::vector<Traffic> traffic;  // what they mean
     Bytes slice;
     std::vector<double> owned;    // by variable and rank: which part of it the rank owns
     std::vector<double> fused;    // by rank: messages per piece fused with others of its owner
@@ -88,19 +103,6 @@ class Analytic {
     double members = 0;
     std::uint32_t lowest = 0;
     std::string name;
-  };
-  struct Traffic {    // of one variable at a point, as if it were one slice
-    double up = 0;    // bytes from one member to the owner, or to each other member
-    double down = 0;  // and back
-    double summed = 0;
-    double decoded = 0;
-    double encoded = 0;
-    double updated = 0;
-    double fetched = 0;
-    double slice = 0;       // bytes of the largest
-    bool at_owner = false;  // updated there
-    bool by_node = false;   // each node's contributions are added on it, and it gets one result
-    const program::Relay* relay = nullptr;  // passed on from rank to rank
   };
   struct NodeTraffic {  // in a step, over a node's card and between its own ranks
     double bytes_out = 0;
@@ -144,14 +146,13 @@ class Analytic {
   void add_to_all(std::size_t variable, double bytes, double messages, double work,
                   Loads& loads) const;
   void add_slices(const Point& point, std::size_t variable, Loads& loads) const;
-  void add_factors(std::size_t variable, const Traffic& traffic, Loads& loads) const;
-  void add_gathered(const Point& point, std::size_t variable, const Traffic& traffic,
-                    Loads& loads) const;
-  void add_variable(std::size_t variable, const Traffic& traffic, Loads& loads) const;
-  [[nodiscard]] bool by_library(std::size_t variable, const Loads& loads) const;
-  [[nodiscard]] Traffic traffic_of(std::size_t variable, const Loads& loads) const;
-  [[nodiscard]] double work_of(const VariableFacts& facts, const Traffic& traffic,
-                               double part) const;
+  void add_factors(std::size_t variable, Loads& loads) const;
+  void add_gathered(const Point& point, std::size_t variable, Loads& loads) const;
+  void add_variable(std::size_t variable, Loads& loads) const;
+  [[nodiscard]] Traffic traffic_of(const VariableFacts& facts, const Choice& choice,
+                                   Bytes slice) const;
+  [[nodiscard]] double work_of(const VariableFacts& facts, const program::Loads& each,
+                               bool relayed) const;
   void add_card(std::size_t node, const Traffic& traffic, double own, double messages,
                 double all_messages, std::size_t variable, Loads& loads) const;
   void add_relayed(std::size_t node, const Traffic& traffic, double messages, std::size_t variable,

@@ -17,47 +17,42 @@ double to_double(Bytes bytes) { return static_cast<double>(bytes.value); }
 
 }  // namespace
 
-bool Analytic::by_library(std::size_t variable, const Loads& loads) const {
-  return contribution_form(loads.exchanges[variable]).layout == program::Layout::kNothing;
-}
-
-Analytic::Traffic Analytic::traffic_of(std::size_t variable, const Loads& loads) const {
-  const program::Exchange& exchange = loads.exchanges[variable];
-  const program::Loads each = program::loads_of(exchange, variables_[variable].size);
+Analytic::Traffic Analytic::traffic_of(const VariableFacts& facts, const Choice& choice,
+                                       Bytes slice) const {
+  const program::Exchange exchange = space_.exchange_of(choice, facts.exchange);
+  const program::Loads each = program::loads_of(exchange, facts.size);
   Traffic traffic;
+  traffic.layout = contribution_form(exchange).layout;
   traffic.up = to_double(each.contribution);  // questions count as messages: numbers are few bytes
   traffic.down = to_double(each.result + each.fetched);
-  traffic.summed = to_double(each.summed);
-  traffic.decoded = to_double(each.decoded);
-  traffic.encoded = to_double(each.encoded);
-  traffic.updated = to_double(each.updated);
   traffic.fetched = to_double(each.fetched);
-  const bool rows = contribution_form(exchange).layout == program::Layout::kRows;
-  traffic.slice = to_double(rows ? Bytes(program::kRowBlockBytes) : loads.slice);
+  const bool rows = traffic.layout == program::Layout::kRows;
+  traffic.slice = to_double(rows ? Bytes(program::kRowBlockBytes) : slice);
   traffic.at_owner = makes_parameters(exchange);
   traffic.by_node = meets_on_nodes(exchange);
+  traffic.to_all = goes_to_all(exchange);
   const auto relay = relays_.find(route_of(exchange));
   if (relay != relays_.end()) traffic.relay = &relay->second;
+  traffic.work = work_of(facts, each, traffic.relay != nullptr);
   return traffic;
 }
 
-// What an owner adds up, updates and hands out, in seconds.
-double Analytic::work_of(const VariableFacts& facts, const Traffic& traffic, double part) const {
+// What an owner of all of the variable adds up, updates and hands out, in seconds.
+double Analytic::work_of(const VariableFacts& facts, const program::Loads& each,
+                         bool relayed) const {
   const sim::EngineCost& engine = costs_.engine;
-  double work = 0;
-  if (!traffic.relay) {
-    work += seconds_for(part * traffic.summed * members_count_, engine.sum_bytes_per_s);
-  }
-  work += seconds_for(part * (traffic.decoded * members_count_ + traffic.encoded),
-                      engine.encode_bytes_per_s);
-  work += seconds_for(part * traffic.updated * facts.weight, engine.update_bytes_per_s);
-  work += seconds_for(part * traffic.fetched * members_count_, engine.install_bytes_per_s);
-  return work;
+  const double summed = relayed ? 0 : to_double(each.summed) * members_count_;
+  const double coded = to_double(each.decoded) * members_count_ + to_double(each.encoded);
+  return seconds_for(summed, engine.sum_bytes_per_s) +
+         seconds_for(coded, engine.encode_bytes_per_s) +
+         seconds_for(to_double(each.updated) * facts.weight, engine.update_bytes_per_s) +
+         seconds_for(to_double(each.fetched) * members_count_, engine.install_bytes_per_s);
 }
 
 // Every member sends its part of what a rank owns there and gets the result back.
-void Analytic::add_variable(std::size_t variable, const Traffic& traffic, Loads& loads) const {
+void Analytic::add_variable(std::size_t variable, Loads& loads) const {
   const VariableFacts& facts = variables_[variable];
+  const Traffic& traffic = loads.traffic[variable];
   const std::size_t n = nodes_.size();
   const std::size_t ranks = node_of_rank_.size();
   const double* owned = &loads.owned[variable * ranks];
@@ -72,7 +67,7 @@ void Analytic::add_variable(std::size_t variable, const Traffic& traffic, Loads&
     own[node_of_rank_[rank]] += owned[rank];
     messages[node_of_rank_[rank]] += pieces;
     all_messages += pieces;
-    const double work = work_of(facts, traffic, owned[rank]);
+    const double work = traffic.work * owned[rank];
     loads.at(variable, 3 * n + rank) += work;
     loads.core(variable, node_of_rank_[rank]) += work;
   }
@@ -99,14 +94,13 @@ void Analytic::add_variable(std::size_t variable, const Traffic& traffic, Loads&
 }
 
 void Analytic::add_slices(const Point& point, std::size_t variable, Loads& loads) const {
-  const program::Exchange& exchange = loads.exchanges[variable];
-  const Traffic traffic = traffic_of(variable, loads);
-  if (!goes_to_all(exchange)) {
-    add_variable(variable, traffic, loads);
-  } else if (contribution_form(exchange).layout == program::Layout::kMatrices) {
-    add_factors(variable, traffic, loads);
+  const Traffic& traffic = loads.traffic[variable];
+  if (!traffic.to_all) {
+    add_variable(variable, loads);
+  } else if (traffic.layout == program::Layout::kMatrices) {
+    add_factors(variable, loads);
   } else {
-    add_gathered(point, variable, traffic, loads);
+    add_gathered(point, variable, loads);
   }
 }
 
@@ -129,19 +123,19 @@ void Analytic::add_to_all(std::size_t variable, double bytes, double messages, d
   loads.trip[variable] = worst + work;
 }
 
-void Analytic::add_factors(std::size_t variable, const Traffic& traffic, Loads& loads) const {
+void Analytic::add_factors(std::size_t variable, Loads& loads) const {
   const VariableFacts& facts = variables_[variable];
   const double work = facts.multiply_seconds * members_count_ + facts.install_updating;
-  add_to_all(variable, traffic.up, 1, work, loads);
+  add_to_all(variable, loads.traffic[variable].up, 1, work, loads);
 }
 
 // Rows that every member adds up and updates for itself.
-void Analytic::add_gathered(const Point& point, std::size_t variable, const Traffic& traffic,
-                            Loads& loads) const {
+void Analytic::add_gathered(const Point& point, std::size_t variable, Loads& loads) const {
   const VariableFacts& facts = variables_[variable];
+  const Traffic& traffic = loads.traffic[variable];
   const auto shards = static_cast<double>(point.choices[variable].places.size());
   const double blocks = shards * std::ceil(facts.bytes / shards / traffic.slice - 1e-9);
-  const double work = work_of(facts, traffic, 1) + facts.install;
+  const double work = traffic.work + facts.install;
   add_to_all(variable, traffic.up, blocks, work, loads);
 }
 
@@ -206,10 +200,10 @@ void Analytic::share_groups(const Point& point, const Loads& loads,
   for (std::uint32_t i = 0; i < variables_.size(); ++i) {
     const Choice& choice = point.choices[i];
     if (choice.kind != ChoiceKind::kAllReduce || !variables_[i].trained) continue;
-    const program::Layout layout = contribution_form(loads.exchanges[i]).layout;
-    if (layout == program::Layout::kNothing || layout == program::Layout::kMatrices) continue;
+    const Traffic& traffic = loads.traffic[i];
+    if (traffic.by_library() || traffic.layout == program::Layout::kMatrices) continue;
     const double part = 1 / static_cast<double>(choice.places.size());
-    const bool at_every_rank = !makes_parameters(loads.exchanges[i]);
+    const bool at_every_rank = !traffic.at_owner;
     for (std::uint32_t place : choice.places) shards.push_back({place, at_every_rank, i, part});
   }
   const auto group = [](const Shard& shard) { return std::pair(shard.group, shard.at_every_rank); };
@@ -303,11 +297,11 @@ std::vector<double> Analytic::library_groups(const Point& point, const Loads& lo
   std::map<std::uint32_t, double> groups;
   std::vector<double> of(variables_.size());
   for (std::size_t i = 0; i < variables_.size(); ++i) {
-    if (!variables_[i].trained || !by_library(i, loads)) continue;
+    if (!variables_[i].trained || !loads.traffic[i].by_library()) continue;
     groups[point.choices[i].places.front()] += variables_[i].bytes;
   }
   for (std::size_t i = 0; i < variables_.size() && !groups.empty(); ++i) {
-    if (!variables_[i].trained || !by_library(i, loads)) continue;
+    if (!variables_[i].trained || !loads.traffic[i].by_library()) continue;
     of[i] = groups.at(point.choices[i].places.front());
   }
   return of;
@@ -321,10 +315,10 @@ std::vector<bool> Analytic::take_inputs(const Point& point, Loads& loads) const 
   const bool all = loads.choices.empty() || loads.slice != slice;
   std::vector<bool> changed(variables_.size(), all);
   bool any = all;
-  loads.exchanges.resize(variables_.size());
+  loads.traffic.resize(variables_.size());
   for (std::size_t i = 0; i < variables_.size(); ++i) {
-    if (!loads.choices.empty() && loads.choices[i] == point.choices[i]) continue;
-    loads.exchanges[i] = space_.exchange_of(point.choices[i], variables_[i].exchange);
+    if (!all && loads.choices[i] == point.choices[i]) continue;
+    loads.traffic[i] = traffic_of(variables_[i], point.choices[i], slice);
     changed[i] = any = true;
   }
   if (!any) return changed;
@@ -363,7 +357,7 @@ void Analytic::load(const Point& point, Loads& loads) const {
     if (!changed[i] || !variables_[i].trained) continue;
     std::fill_n(&loads.at(i, 0), loads.sides, 0.0);
     std::fill_n(&loads.core(i, 0), loads.nodes, 0.0);
-    if (by_library(i, loads)) {
+    if (loads.traffic[i].by_library()) {
       add_library(i, loads.library[i], loads);
     } else {
       add_slices(point, i, loads);
