@@ -25,12 +25,12 @@ class Fuser {
     }
   }
 
-  std::vector<program::Slice> fused() const {
-    std::vector<program::Slice> slices = state_.program.slices;
+  std::vector<program::Slice> fused(std::vector<program::Slice> slices) const {
     sort_slices(slices, [this](const program::Slice& slice) {
       return std::pair(key(slice), place(slice.pieces[0]));
     });
     std::vector<program::Slice> result;
+    result.reserve(slices.size());
     bool open = false;  // whether the last of `result` takes more
     for (program::Slice& slice : slices) {
       const bool small = program::bytes_of(slice) < state_.options.fuse_below &&
@@ -89,7 +89,7 @@ class Fuser {
 }  // namespace
 
 void fuse(State& state) {
-  state.program.slices = Fuser(state).fused();
+  state.program.slices = Fuser(state).fused(std::move(state.program.slices));
   name_slices(state.program);
 }
 
