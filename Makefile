@@ -1,7 +1,9 @@
 # Two commands do everything, on a fresh Debian 12 too: `make demo` and `make test`.
 
+# With TORCH=/path/to/python both build on the torch that this Python has, in a folder of their own.
+TORCH ?=
 PRESET ?= dev
-BUILD := build/$(PRESET)
+BUILD := build/$(PRESET)$(if $(TORCH),-torch)
 JOBS ?= $(shell nproc)
 
 # Python's Markdown is all that the documentation needs beyond the build.
@@ -9,7 +11,7 @@ DOCS_PACKAGES := python3-markdown
 
 GRAPHS := $(basename $(notdir $(wildcard data/graphs/*.adg)))
 
-.PHONY: demo test test-slow fuzz graphs docs build programs packages format clean
+.PHONY: demo test test-slow fuzz graphs docs build programs packages configure format clean
 
 demo: programs
 	$(BUILD)/bin/autodist demo
@@ -41,8 +43,11 @@ programs: $(BUILD)/build.ninja
 build: $(BUILD)/build.ninja
 	cmake --build $(BUILD) --parallel $(JOBS)
 
-$(BUILD)/build.ninja: | packages
-	cmake --preset $(PRESET)
+# Asked for a torch, CMake looks every time whether it is still the same.
+$(BUILD)/build.ninja: $(if $(TORCH),configure) | packages
+	cmake --preset $(PRESET) -B $(BUILD) $(if $(TORCH),-DAUTODIST_PYTHON=$(abspath $(TORCH)))
+
+configure:
 
 packages:
 	tools/install-packages

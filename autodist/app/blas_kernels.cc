@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "autodist/app/libtorch.h"
 #include "autodist/app/this_process.h"
 
 namespace autodist::app {
@@ -23,7 +24,7 @@ VectorUnits vector_units_of_this_cpu() {
 }
 
 std::string blas_kernels(const Environment& environment) {
-  if (environment(kBlasKernels)) return "";
+  if (libtorch_of_build().brings_blas() || environment(kBlasKernels)) return "";
   void* const library = ::dlopen("libopenblas.so.0", RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return "";
   using NameOfCore = char* (*)();

@@ -22,7 +22,7 @@ struct VectorUnits {
 VectorUnits vector_units_of_this_cpu();
 
 // What OpenBLAS would choose here ("Prescott"), without the variable; empty where it is not
-// installed, does not say, or was told by the variable.
+// installed, not what libtorch computes with, does not say, or was told by the variable.
 std::string blas_kernels(const Environment& environment);
 
 // Those that the CPU can run instead of ones from before AVX; empty: `kernels` are all right.

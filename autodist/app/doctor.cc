@@ -117,6 +117,21 @@ Finding good(const std::string& subject, const std::string& found) {
   return {subject, Health::kGood, found, ""};
 }
 
+// pip upgrades and removes in place, and a virtual environment may be deleted.
+Finding libtorch_finding(const MachineFacts& machine) {
+  const LibtorchOfBuild& built = machine.libtorch;
+  const std::string what =
+      fmt::format("{}, of {}, built for {}", built.version,
+                  built.folder.empty() ? "the system" : built.folder, built.built_for);
+  if (built.folder.empty() || machine.torch_there == built.version) return good("libtorch", what);
+  return {"libtorch", Health::kBad,
+          machine.torch_there.empty()
+              ? what + ", which is gone"
+              : fmt::format("{}, where {} is now", what, machine.torch_there),
+          fmt::format("build again with the torch that is there, or pip install torch=={}",
+                      built.version.substr(0, built.version.find('+')))};
+}
+
 std::string size(std::uint64_t bytes) { return to_string(Bytes(static_cast<std::int64_t>(bytes))); }
 
 Finding threads_finding(const MachineFacts& machine, std::size_t ranks) {
@@ -162,7 +177,9 @@ MachineFacts machine_facts() {
   facts.torch_program = beside("autodist-torch");
   facts.ssh = in_path("ssh");
   facts.curve = zmq_has("curve") != 0;
-  facts.blas = blas_library();
+  facts.libtorch = libtorch_of_build();
+  facts.torch_there = torch_version_in(facts.libtorch.folder);
+  facts.blas = facts.libtorch.brings_blas() ? "in libtorch" : blas_library();
   facts.blas_kernels = blas_kernels(process_environment());
   facts.better_kernels = better_kernels(facts.blas_kernels, vector_units_of_this_cpu());
   facts.cores = std::thread::hardware_concurrency();
@@ -208,6 +225,7 @@ std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks) {
         {"training", Health::kBad, "no autodist-torch beside this program",
          "build with libtorch (tools/install-packages installs it); planning works without"},
         machine.torch_program);
+  if (!machine.torch_program.empty()) all.push_back(libtorch_finding(machine));
   check(machine.ssh,
         {"ssh", Health::kPoor, "no ssh client",
          "apt-get install openssh-client, to start ranks on other machines"},
@@ -216,7 +234,8 @@ std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks) {
         {"encryption", Health::kPoor, "libzmq without CURVE",
          "install a libzmq built with libsodium; until then other machines are reached in clear"},
         "libzmq has CURVE");
-  const bool fast_blas = machine.blas.find("openblas") != std::string::npos ||
+  const bool fast_blas = machine.libtorch.brings_blas() ||
+                         machine.blas.find("openblas") != std::string::npos ||
                          machine.blas.find("mkl") != std::string::npos ||
                          machine.blas.find("blis") != std::string::npos;
   check(fast_blas,

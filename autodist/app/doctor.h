@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "autodist/app/libtorch.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/sim/calibration.h"
 
@@ -25,9 +26,11 @@ struct Finding {
 // What the findings are made of, so that a test can have any machine.
 struct MachineFacts {
   std::string torch_program;  // path of autodist-torch; "" where there is none
+  LibtorchOfBuild libtorch;
+  std::string torch_there;    // the version in its folder now; "" where it is gone
   bool ssh = false;           // a client in PATH
   bool curve = false;         // libzmq can encrypt
-  std::string blas;           // what libblas.so.3 is; "" where there is none
+  std::string blas;           // what computes: libblas.so.3, or libtorch's own; "" for none
   std::string blas_kernels;   // for which CPU (blas_kernels.h)
   std::string better_kernels;
   unsigned cores = 0;

@@ -14,6 +14,7 @@ MachineFacts healthy() {
   MachineFacts machine;
   machine.torch_program = "/usr/bin/autodist-torch";
   machine.ssh = machine.curve = machine.port = machine.synchronised = true;
+  machine.libtorch = {"1.13.0", "", "CPU"};
   machine.blas = "/usr/lib/openblas-pthread/libblas.so.3";
   machine.cores = 4;
   machine.open_files = 65536;
@@ -109,6 +110,15 @@ TEST(Doctor, NamesWhatIsMissing) {
   };
   const Case cases[] = {
       {"training", Health::kBad, [](MachineFacts& m) { m.torch_program = ""; }},
+      {"libtorch", Health::kBad,
+       [](MachineFacts& m) {
+         m.libtorch = {"2.13.0", "/v/torch", "CPU"};
+       }},
+      {"libtorch", Health::kBad,
+       [](MachineFacts& m) {
+         m.libtorch = {"2.13.0", "/v/torch", "CPU"};
+         m.torch_there = "2.14.1";
+       }},
       {"ssh", Health::kPoor, [](MachineFacts& m) { m.ssh = false; }},
       {"encryption", Health::kPoor, [](MachineFacts& m) { m.curve = false; }},
       {"BLAS", Health::kPoor, [](MachineFacts& m) { m.blas = "/usr/lib/blas/libblas.so.3"; }},

@@ -22,10 +22,6 @@
 namespace autodist::capture {
 namespace {
 
-// libtorch carries these per thread and hands them on to autograd's threads. It has no kind for
-// code outside of it; this one is not used by libtorch itself outside of its tests.
-constexpr c10::DebugInfoKind kRecorderKind = c10::DebugInfoKind::TEST_INFO_2;
-
 struct RecorderState : c10::DebugInfoBase {
   explicit RecorderState(const RecordOptions& options)
       : ops(options), look_around(options.look_around) {}
@@ -36,7 +32,7 @@ struct RecorderState : c10::DebugInfoBase {
 };
 
 RecorderState* recorder_of_this_thread() {
-  return static_cast<RecorderState*>(c10::ThreadLocalDebugInfo::get(kRecorderKind));
+  return static_cast<RecorderState*>(c10::ThreadLocalDebugInfo::get(recorder_kind()));
 }
 
 void record_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -82,7 +78,7 @@ void leave_node(const at::RecordFunction&, at::ObserverContext* outer) {
 class Recorded {
  public:
   explicit Recorded(std::shared_ptr<RecorderState> recorder)
-      : state_(kRecorderKind, std::move(recorder)),
+      : state_(recorder_kind(), std::move(recorder)),
         node_callback_(
             at::addThreadLocalCallback(at::RecordFunctionCallback(enter_node, leave_node)
                                            .scopes({at::RecordScope::BACKWARD_FUNCTION}))) {}

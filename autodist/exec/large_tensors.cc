@@ -2,11 +2,11 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <pthread.h>
-#include <torch/version.h>
 
 #include <mutex>
 
 #include "autodist/exec/kept_pages.h"
+#include "autodist/exec/torch_version.h"
 
 namespace autodist::exec {
 namespace {
@@ -17,21 +17,19 @@ KeptPages& pages() {
   return pages;
 }
 
-#if TORCH_VERSION_MAJOR < 2
-
-class LargeTensors final : public c10::Allocator {
+class LargeTensors final : public AnyAllocator {
  public:
   LargeTensors(std::size_t large, c10::Allocator& small) : large_(large), small_(small) {}
 
-  c10::DataPtr allocate(std::size_t bytes) const override {
+  c10::DeleterFnPtr raw_deleter() const override { return &release_any; }
+
+ private:
+  c10::DataPtr memory(std::size_t bytes) const override {
     void* const memory = bytes < large_ ? nullptr : pages().take(bytes);
     if (memory == nullptr) return small_.allocate(bytes);  // or throws what libtorch throws
     return {memory, memory, &release_pages, c10::Device(c10::DeviceType::CPU)};
   }
 
-  c10::DeleterFnPtr raw_deleter() const override { return &release_any; }
-
- private:
   static void release_pages(void* memory) { pages().give_back(memory); }
   static void release_any(void* memory) {
     if (!pages().give_back(memory)) c10::GetDefaultCPUAllocator()->raw_deallocate(memory);
@@ -43,12 +41,10 @@ class LargeTensors final : public c10::Allocator {
 
 void lock_pages() AD_UNCHECKED_THREADS { pages().lock(); }
 void unlock_pages() AD_UNCHECKED_THREADS { pages().unlock(); }
-#endif
 
 }  // namespace
 
-void keep_large_tensors([[maybe_unused]] std::size_t bytes) {
-#if TORCH_VERSION_MAJOR < 2
+void keep_large_tensors(std::size_t bytes) {
   static std::once_flag once;
   std::call_once(once, [bytes] {
     static auto& allocator = *new LargeTensors(bytes, *c10::GetCPUAllocator());
@@ -56,7 +52,6 @@ void keep_large_tensors([[maybe_unused]] std::size_t bytes) {
     // A data loader's workers are forked, and take and free tensors of their own.
     ::pthread_atfork(lock_pages, unlock_pages, unlock_pages);
   });
-#endif
 }
 
 void start_large_tensors_over() { pages().start_over(); }

@@ -9,7 +9,6 @@ namespace autodist::exec {
 // Has libtorch take CPU tensors of at least `bytes`, the same at every call of a process, from one
 // KeptPages; smaller ones come from where they came from before. For the rest of the process. To
 // be called before other threads make tensors, as c10::SetAllocator is; again it does nothing.
-// libtorch 2 asks allocators for more than 1.13 does: there everything stays as it is.
 void keep_large_tensors(std::size_t bytes);
 
 // Gives back what is kept: what a capture held at once is no step's.

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
-#include <torch/version.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,9 +15,6 @@ namespace {
 constexpr std::size_t kLarge = 32 << 20;
 
 TEST(LargeTensors, ComeBackInTheSamePages) {
-#if TORCH_VERSION_MAJOR >= 2
-  GTEST_SKIP() << "libtorch 2 keeps its own allocator";
-#endif
   const torch::Tensor before = torch::ones({1 << 23});  // 32 MiB, from where they came before
   keep_large_tensors(kLarge);
   keep_large_tensors(kLarge);

@@ -65,7 +65,7 @@ bool waits_for_links(const sim::Simulation& simulation) {
 }  // namespace
 
 SearchRequest with_links(SearchRequest request, const cluster::Cluster& cluster) {
-  if (request.passes.encrypted) {
+  if (request.passes.encrypted || !request.library) {
     auto& known = request.options.allowed.algorithms;
     known.erase(std::remove(known.begin(), known.end(), strategy::AllReduceAlgorithm::kLibrary),
                 known.end());

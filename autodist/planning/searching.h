@@ -18,6 +18,7 @@ namespace autodist::planning {
 
 struct SearchRequest {
   search::SearchOptions options;
+  bool library = true;  // whether a plan may have all-reduces by a library
   passes::Options passes;
   sim::CostOptions costs;
   sim::Calibration calibration = {};

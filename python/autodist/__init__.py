@@ -10,6 +10,14 @@
 
 import torch as _torch  # its libraries, before ours needs them
 
+from . import _built
+
+if not _torch.__version__.startswith(_built.SERIES + "."):
+    raise ImportError(
+        f"autodist is built for torch {_built.TORCH}, and this Python has {_torch.__version__} in "
+        f"{_torch.__path__[0]}; install autodist again (pip builds it for the torch that is there), "
+        f"or pip install torch=={_built.SERIES}.*")
+
 from ._autodist import (
     AllReduceSynchronizer,
     Cluster,

@@ -47,6 +47,10 @@ class ResNet18(nn.Module):
         return self.fc(functional.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
+# Else torch 2 asks on the host whether the mask is causal, which capture refuses.
+SAID_OF_MASKS = {} if torch.__version__.startswith("1.") else {"is_causal": False}
+
+
 class Encoder(nn.Module):
     """A transformer encoder that predicts tokens; its output layer is the embedding's."""
 
@@ -62,7 +66,7 @@ class Encoder(nn.Module):
 
     def forward(self, tokens):
         x = self.embed(tokens) + self.position
-        return self.head(self.layers(x, mask=self.mask))
+        return self.head(self.layers(x, mask=self.mask, **SAID_OF_MASKS))
 
 
 class Taste(nn.Module):

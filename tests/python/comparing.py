@@ -16,6 +16,16 @@ def skip_without_torch():
         sys.exit(77)
 
 
+def is_left_out(builder):
+    """Whether it needs all-reduces by a library, and this build has none (pip's libtorch)."""
+    import torch
+
+    if "library" not in builder or torch.__version__.startswith("1."):
+        return False
+    print(f"LEFT OUT: {builder}: this build has no Gloo")
+    return True
+
+
 def run(script, *arguments, **environment):
     """The finished process, with its output; it must end well."""
     command = [sys.executable, script if os.path.isabs(script) else os.path.join(HERE, script)]

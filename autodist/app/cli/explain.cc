@@ -34,6 +34,7 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
   planning::SearchRequest request;
   request.options.budget = search::parse_budget(arguments.budget);
+  request.library = AUTODIST_GLOO;  // what jobs of this build can do
   const std::atomic<bool>& stop = watch_stop_signals();
   request.options.stop = [&stop] { return stop.load(); };
   request.passes.cpu_only = arguments.cpu_only;

@@ -128,6 +128,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   planning::SearchRequest request;
   request.options.budget = search::parse_budget(arguments.search.budget);
   request.options.seed = arguments.search.seed;
+  request.library = AUTODIST_GLOO;  // what jobs of this build can do
   const std::atomic<bool>& stop = watch_stop_signals();
   request.options.stop = [&stop] { return stop.load(); };
   request.options.progress = [&console](const search::Progress& progress) {

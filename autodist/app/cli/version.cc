@@ -10,8 +10,10 @@
 
 #include "autodist/app/blas_kernels.h"
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/libtorch.h"
 #include "autodist/app/this_process.h"
 #include "autodist/planning/archive.h"
+#include "tests/library_collectives.h"
 
 namespace autodist::app {
 namespace {
@@ -32,9 +34,13 @@ Action declare_version(CLI::App& verb) {
     int patch = 0;
     zmq_version(&major, &minor, &patch);
     const std::string kernels = blas_kernels(process_environment());
+    const LibtorchOfBuild libtorch = libtorch_of_build();
     nlohmann::ordered_json facts{
         {"autodist", AUTODIST_VERSION},
-        {"libtorch", AUTODIST_TORCH_VERSION},
+        {"libtorch", libtorch.version},
+        {"libtorch_from", libtorch.folder.empty() ? "the system" : libtorch.folder},
+        {"libtorch_for", libtorch.built_for},
+        {"library_all_reduces", AUTODIST_GLOO != 0},
         {"zeromq", fmt::format("{}.{}.{}", major, minor, patch)},
         {"fmt",
          fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},

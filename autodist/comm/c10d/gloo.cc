@@ -159,6 +159,8 @@ class Gloo final : public Collectives {
 
 }  // namespace
 
+bool has_gloo() { return true; }
+
 std::unique_ptr<Collectives> make_gloo(Transport& transport, const std::string& own_address,
                                        Seconds limit) {
   try {

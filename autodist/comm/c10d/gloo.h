@@ -15,6 +15,9 @@
 
 namespace autodist::comm {
 
+// Whether this build has Gloo: libtorch's headers alone do not do (pip's wheels).
+bool has_gloo();
+
 // Connects every rank with every other; all ranks call it at the same point, as an agreement, and
 // then call all_reduce in one order from one thread. The transport is used during the call only.
 // `limit` bounds this call and every all_reduce. Throws Error(kPeersLost) naming the ranks that did

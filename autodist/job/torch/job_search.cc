@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "autodist/comm/agreement.h"
+#include "autodist/comm/c10d/gloo.h"
 #include "autodist/planning/defaults.h"
 #include "autodist/planning/history.h"
 #include "autodist/planning/link_tuning.h"
@@ -27,11 +27,7 @@ class JobSearch {
     request.options.budget = search::parse_budget(settings_.budget);
     request.options.seed = settings_.seed;
     request.options.stop = settings_.stop;
-    if (!settings_.library) {
-      auto& known = request.options.allowed.algorithms;
-      known.erase(std::remove(known.begin(), known.end(), strategy::AllReduceAlgorithm::kLibrary),
-                  known.end());
-    }
+    request.library = settings_.library && comm::has_gloo();
     request.options.progress = [this](const search::Progress& progress) {
       job_.show("searching: " + planning::progress_line(progress));
     };

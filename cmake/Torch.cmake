@@ -1,0 +1,90 @@
+# Finds the libtorch that the torch rooms are built on: that of the torch which AUTODIST_PYTHON has,
+# where it brings a libtorch of its own (pip's wheels do), else the system's (Debian's libtorch-dev).
+#
+# Sets AUTODIST_TORCH_VERSION, AUTODIST_TORCH_FOLDER (of the wheel; empty: the system's),
+# AUTODIST_TORCH_DEVICES (what it was built for: "CPU", "CUDA 13.0"), AUTODIST_TORCH_STANDARD (of
+# C++), TORCH_INCLUDE_DIRS, TORCH_LIBRARIES, and what the Python module needs: AUTODIST_PYTHON_INCLUDE and AUTODIST_PYTHON_SUFFIX (empty: no Python with torch).
+
+set(AUTODIST_PYTHON /usr/bin/python3 CACHE FILEPATH
+  "Python whose torch is built on, and that the module is built for")
+
+# A torch of pip's is a folder that holds headers and libraries; Debian's links to the system's.
+# Nothing is imported: a build of torch that does not fit this machine can still be named.
+execute_process(
+  COMMAND ${AUTODIST_PYTHON} -I -c [=[
+import importlib.util, pathlib, re, sysconfig
+print(sysconfig.get_path('include'))
+print(sysconfig.get_config_var('EXT_SUFFIX'))
+found = importlib.util.find_spec('torch')
+folder = pathlib.Path(found.origin).parent if found else None
+text = (folder / 'version.py').read_text() if found else ''
+version = re.search(r"__version__ = '([^']+)'", text)
+print(version.group(1) if version else '-')
+print(folder if found and not (folder / 'include' / 'c10').is_symlink() else '-')
+device = re.search(r"^(cuda|hip|xpu)\b[^=\n]*= '([^']+)'", text, re.MULTILINE)
+print(f'{device.group(1).upper()} {device.group(2)}' if device else 'CPU')
+]=]
+  OUTPUT_VARIABLE answer ERROR_VARIABLE complaint RESULT_VARIABLE failed
+  OUTPUT_STRIP_TRAILING_WHITESPACE)
+if(failed AND NOT AUTODIST_PYTHON STREQUAL "/usr/bin/python3")
+  message(FATAL_ERROR "AUTODIST_PYTHON=${AUTODIST_PYTHON} cannot be asked for its torch, expected "
+    "a Python interpreter; give the path of one: ${complaint}")
+endif()
+string(REPLACE "\n" ";" answer "${answer}")
+list(APPEND answer - - - - CPU)  # of a Python that is not there
+list(GET answer 0 AUTODIST_PYTHON_INCLUDE)
+list(GET answer 1 AUTODIST_PYTHON_SUFFIX)
+list(GET answer 2 version)
+list(GET answer 3 AUTODIST_TORCH_FOLDER)
+list(GET answer 4 AUTODIST_TORCH_DEVICES)
+if(version STREQUAL "-")
+  if(NOT AUTODIST_PYTHON STREQUAL "/usr/bin/python3")
+    message(FATAL_ERROR "${AUTODIST_PYTHON} has no torch, expected 1.13 or 2.7 and later; install it "
+      "with: ${AUTODIST_PYTHON} -m pip install torch")
+  endif()
+  set(AUTODIST_PYTHON_SUFFIX "")
+endif()
+if(AUTODIST_TORCH_FOLDER STREQUAL "-")
+  set(AUTODIST_TORCH_FOLDER "")
+endif()
+
+if(NOT AUTODIST_TORCH_FOLDER)
+  find_package(Torch REQUIRED)
+  set(AUTODIST_TORCH_VERSION ${Torch_VERSION})
+else()
+  set(AUTODIST_TORCH_VERSION ${version})
+  if(version VERSION_LESS 2.7)
+    file(STRINGS ${AUTODIST_TORCH_FOLDER}/share/cmake/Torch/TorchConfig.cmake old_abi
+      REGEX "_GLIBCXX_USE_CXX11_ABI=0")
+    if(version VERSION_LESS 1.13 OR old_abi)
+      message(FATAL_ERROR "torch ${version} of ${AUTODIST_PYTHON} is older than 1.13 or has the ABI "
+        "of C++ before 2011, expected 2.7 or later; upgrade it with: "
+        "${AUTODIST_PYTHON} -m pip install --upgrade torch")
+    endif()
+  endif()
+  # By path and without torch's own CMake package, which demands a CUDA toolkit where the wheel is a
+  # CUDA build. libtorch.so refers to nothing of ours, but it is what brings in the devices.
+  set(libraries ${AUTODIST_TORCH_FOLDER}/lib)
+  set(TORCH_LIBRARIES
+    -Wl,--no-as-needed ${libraries}/libtorch.so -Wl,--as-needed
+    ${libraries}/libtorch_cpu.so ${libraries}/libc10.so)
+  # Libraries that we share with Debian come with their headers from there: the wheel has other
+  # versions of some beside torch's.
+  set(shared ${CMAKE_BINARY_DIR}/system_headers)
+  file(MAKE_DIRECTORY ${shared})
+  find_path(AUTODIST_FMT_HEADERS fmt/format.h REQUIRED)
+  find_path(AUTODIST_PROTOBUF_HEADERS google/protobuf/message.h REQUIRED)
+  file(CREATE_LINK ${AUTODIST_FMT_HEADERS}/fmt ${shared}/fmt SYMBOLIC)
+  file(CREATE_LINK ${AUTODIST_PROTOBUF_HEADERS}/google ${shared}/google SYMBOLIC)
+  set(TORCH_INCLUDE_DIRS ${shared}
+    ${AUTODIST_TORCH_FOLDER}/include ${AUTODIST_TORCH_FOLDER}/include/torch/csrc/api/include)
+  # What torch's CMake package would say to whoever compiles its distributed headers.
+  set(AUTODIST_TORCH_DEFINITIONS USE_DISTRIBUTED USE_C10D_GLOO USE_RPC USE_TENSORPIPE)
+endif()
+# clang 14 cannot compile libtorch 1.13's headers as C++20 (docs/decisions/003-language-standard.md),
+# and those of 2.14 are nothing less.
+set(AUTODIST_TORCH_STANDARD 17)
+if(AUTODIST_TORCH_VERSION VERSION_GREATER_EQUAL 2.7)
+  set(AUTODIST_TORCH_STANDARD 20)
+endif()
+message(STATUS "libtorch ${AUTODIST_TORCH_VERSION} (${AUTODIST_TORCH_FOLDER})")
