@@ -113,8 +113,8 @@ Update adamax(double lr) {
 }
 
 // Dozat 2016, as torch.optim.NAdam 1.13 has it: the product of the momenta is a float, and the next
-// one counts this step's momentum twice.
-Update nadam(double lr) {
+// one counts this step's momentum twice; or as published, and in torch 2.
+Update nadam(double lr, bool as_published = false) {
   auto state = std::make_shared<Moments>();
   auto product = std::make_shared<float>(1.0F);
   return [=](std::vector<torch::Tensor>& parameters, int step) {
@@ -124,7 +124,8 @@ Update nadam(double lr) {
     const double now = momentum(step + 1);
     const double next = momentum(step + 2);
     *product *= static_cast<float>(now);
-    const float product_next = *product * static_cast<float>(now) * static_cast<float>(next);
+    const float twice = *product * static_cast<float>(now) * static_cast<float>(next);
+    const double product_next = as_published ? *product * next : twice;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const torch::Tensor& g = parameters[i].grad();
       torch::Tensor& mean = state->first[i];
@@ -198,6 +199,7 @@ std::vector<OptimizerCase> optimizer_cases() {
       {"adadelta", "adadelta:lr=0.5", [] { return adadelta(0.5, 0.9, 1e-6); }},
       {"adamax", "adamax:lr=0.01", [] { return adamax(0.01); }},
       {"nadam", "nadam:lr=0.01", [] { return nadam(0.01); }},
+      {"nadam_as_published", "nadam:lr=0.01,as_published=1", [] { return nadam(0.01, true); }},
       {"rmsprop_momentum", "rmsprop:lr=0.001,momentum=0.9",
        torch_optimizer<RMSprop>(RMSpropOptions(0.001).momentum(0.9))},
       {"adam", "adam:lr=0.01", torch_optimizer<torch::optim::Adam>(AdamOptions(0.01))},

@@ -377,9 +377,13 @@ void OpRecorder::end(const c10::OperatorHandle& handle, Pending pending,
                      const torch::jit::Stack& stack) {
   for (const auto& [tensor, digest] : pending.untouched) {
     if (digest_of_memory(tensor) != digest) {
+      const bool one_dnn = pending.op.name.find("mkldnn") != std::string::npos;
       refuse(pending.op,
              "writes an argument that its schema does not declare as written; a replay cannot "
-             "order it.");
+             "order it.{}",
+             one_dnn ? " Without oneDNN (torch.backends.mkldnn.enabled = False; in C++ "
+                       "at::globalContext().setUserEnabledMkldnn(false)) the module has other ops."
+                     : "");
     }
   }
   if (pending.traits->makes_no_tensor) return;  // it yields nothing that a replay needs

@@ -24,8 +24,6 @@ const std::vector<std::uint32_t>& undeclared_writes(const std::string& op_name) 
       {"aten::batch_norm_update_stats", {1, 2}},
       // noise
       {"aten::rrelu_with_noise", {1}},
-      // workspace: oneDNN computes the gates' gradients where it kept the gates
-      {"aten::mkldnn_rnn_layer_backward", {22}},
   };
   const auto found = kTable.find(op_name);
   return found == kTable.end() ? kNone : found->second;

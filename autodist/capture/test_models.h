@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <torch/version.h>
 
 #include <map>
 #include <string>
@@ -14,6 +15,21 @@
 #include "autodist/capture/tensor_type.h"
 
 namespace autodist::capture {
+
+// LSTMs of f32 on CPUs while it lives: oneDNN's own op in libtorch 2 is refused
+// (docs/decisions/156-libtorch-of-a-wheel.md).
+class WithoutOneDnn {
+ public:
+  WithoutOneDnn() { set(TORCH_VERSION_MAJOR < 2 && before_); }
+  ~WithoutOneDnn() { set(before_); }
+  WithoutOneDnn(const WithoutOneDnn&) = delete;
+  WithoutOneDnn& operator=(const WithoutOneDnn&) = delete;
+
+ private:
+  static void set(bool enabled) { at::globalContext().setUserEnabledMkldnn(enabled); }
+
+  bool before_ = at::globalContext().userEnabledMkldnn();
+};
 
 struct ConvolutionalNetwork : torch::nn::Module {
   ConvolutionalNetwork() {

@@ -174,12 +174,13 @@ void adamax(const Run<P>& run) {
 }
 
 // torch keeps the product of the momenta in a float, whatever the parameter's type. A function of
-// the step alone, so it is computed anew instead of being one more thing to save.
+// the step alone, so it is computed anew instead of being one more thing to save. torch 1.13 counts
+// a step's momentum twice in the product that the next one is in; Dozat 2016 and torch 2 do not.
 struct NAdamMomenta {
   double now;
   double next;
-  float product;
-  float product_next;
+  double product;
+  double product_next;
 };
 
 NAdamMomenta nadam_momenta(const ir::UpdateRule& rule, std::int64_t step) {
@@ -194,7 +195,8 @@ NAdamMomenta nadam_momenta(const ir::UpdateRule& rule, std::int64_t step) {
   }
   const double now = momentum(step + 1);
   const double next = momentum(step + 2);
-  return {now, next, product, product * static_cast<float>(now) * static_cast<float>(next)};
+  const float twice = product * static_cast<float>(now) * static_cast<float>(next);
+  return {now, next, product, option(rule, "as_published") != 0 ? product * next : twice};
 }
 
 template <typename P>
@@ -208,8 +210,8 @@ void nadam(const Run<P>& run) {
   const T fresh1(1 - run.get("beta1"));
   const T fresh2(1 - run.get("beta2"));
   const T correction(run.bias_correction("beta2"));
-  const T gradient_rate(-run.lr * (1. - mu.now) / (1. - static_cast<double>(mu.product)));
-  const T moment_rate(-run.lr * mu.next / (1. - static_cast<double>(mu.product_next)));
+  const T gradient_rate(-run.lr * (1. - mu.now) / (1. - mu.product));
+  const T moment_rate(-run.lr * mu.next / (1. - mu.product_next));
   run.each(
       [=](T& w, T g, T& m, T& v) {
         if (decay != 0) g += decay * w;

@@ -19,7 +19,7 @@ enum class Rule : std::uint8_t {
   kAdagrad,   // lr, lr_decay, weight_decay, initial_accumulator_value, eps
   kAdadelta,  // lr, rho, eps, weight_decay
   kAdamax,    // lr, beta1, beta2, eps, weight_decay
-  kNAdam,     // lr, beta1, beta2, eps, weight_decay, momentum_decay
+  kNAdam,     // lr, beta1, beta2, eps, weight_decay, momentum_decay, as_published
   kRmsProp,   // lr, alpha, eps, weight_decay, momentum, centered
   kFtrl,      // lr, lr_power, initial_accumulator_value, l1, l2, beta
   kLamb,      // lr, beta1, beta2, eps, weight_decay; needs per-variable norms: a declared barrier

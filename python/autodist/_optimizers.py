@@ -71,6 +71,8 @@ def _options(optimizer, group):
             options.update(zip(word, map(_number, value)))
         else:
             options[word] = _number(value)
+    if kind == "NAdam" and not torch.__version__.startswith("1."):
+        options["as_published"] = 1.0  # 1.13 has another product of momenta
     return options
 
 
