@@ -2,8 +2,8 @@
 environment, setuptools packs them (docs/pytorch.md).
 
 AUTODIST_BUILD_DIR names CMake's folder, which is used as it is configured; by default there is one
-for every torch below build/. Nothing here requires torch: pip would build in an environment of its own with the
-newest one. The environment's Python is asked for the torch that it has.
+for every torch below build/. Nothing here requires torch: pip would build in an environment of its
+own with the newest one. The environment's Python is asked for the torch that it has.
 """
 
 import os
@@ -20,9 +20,8 @@ SOURCE = os.path.dirname(os.path.abspath(__file__))
 VERSION = "0.1.0"
 PROGRAMS = ("autodist", "autodist-torch")
 
-# Of every Linux, or torch's own: not bundled.
-NOT_BUNDLED = re.compile(
-    r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|gomp|c10.*|torch.*|cud.*|nv.*))\.so.*")
+# Of every Linux, or as good as torch's own (libgomp): not bundled.
+NOT_BUNDLED = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|gomp))\.so.*")
 
 
 def torch_of_environment():
@@ -75,36 +74,40 @@ class BuildByCMake(build_ext):
         target = self.get_ext_fullpath(extension.name)
         package = os.path.dirname(target)
         os.makedirs(os.path.join(package, "bin"), exist_ok=True)
+        module = "_autodist" + sysconfig.get_config_var("EXT_SUFFIX")
         built = os.path.join(folder, "python", "autodist")
-        self.copy_file(
-            os.path.join(built, "_autodist" + sysconfig.get_config_var("EXT_SUFFIX")), target)
         self.copy_file(os.path.join(built, "_built.py"), package)
-        for program in PROGRAMS:
-            self.copy_file(os.path.join(folder, "bin", program), os.path.join(package, "bin"))
         for data in ("graphs", "clusters", "autosync"):
             self.copy_tree(os.path.join(SOURCE, "data", data),
                            os.path.join(package, "share", "autodist", data))
-        if os.path.exists(os.path.join(TORCH, "lib", "libtorch_cpu.so")):  # pip's
-            self.stand_alone(package, target)
-
-    def stand_alone(self, package, module):
-        """Bundles the libraries that are neither every Linux's nor torch's, and has all of it find
-        these and torch by where it lies itself."""
-        patchelf = tool("patchelf", "patchelf")
-        binaries = {module: "$ORIGIN/../torch/lib:$ORIGIN/lib"}
+        copies = {os.path.join(built, module): target}
         for program in PROGRAMS:
-            binaries[os.path.join(package, "bin", program)] = (
-                "$ORIGIN/../../torch/lib:$ORIGIN/../lib")
+            copies[os.path.join(folder, "bin", program)] = os.path.join(package, "bin", program)
+        for original, copy in copies.items():
+            self.copy_file(original, copy)
+        if os.path.exists(os.path.join(TORCH, "lib", "libtorch_cpu.so")):  # pip's
+            self.stand_alone(package, copies)
+
+    def stand_alone(self, package, copies):
+        """Bundles the libraries that are neither every Linux's nor torch's, and has all of it find
+        these and torch by where it lies itself. Without debugging's symbols."""
+        patchelf, strip = tool("patchelf", "patchelf"), tool("strip", "binutils")
         libraries = os.path.join(package, "lib")
-        os.makedirs(libraries, exist_ok=True)
-        for binary in binaries:
-            for name, path in self.needed(binary):
-                if not NOT_BUNDLED.fullmatch(name):
-                    bundled = os.path.join(libraries, name)
-                    shutil.copy(path, bundled)
-                    subprocess.check_call([patchelf, "--set-rpath", "$ORIGIN", bundled])
-        for binary, rpath in binaries.items():
-            subprocess.check_call([patchelf, "--set-rpath", rpath, binary])
+        shutil.rmtree(libraries, ignore_errors=True)
+        os.makedirs(libraries)
+        bundled = {}
+        for original, copy in copies.items():
+            up = "$ORIGIN/.." if os.path.dirname(copy) == package else "$ORIGIN/../.."
+            own = "$ORIGIN/lib" if os.path.dirname(copy) == package else "$ORIGIN/../lib"
+            subprocess.check_call([strip, "--strip-debug", copy])
+            subprocess.check_call([patchelf, "--set-rpath", f"{up}/torch/lib:{own}", copy])
+            bundled.update(self.needed(original))
+        for name, path in bundled.items():
+            if NOT_BUNDLED.fullmatch(name) or path.startswith(TORCH + os.sep):
+                continue
+            copy = os.path.join(libraries, name)
+            shutil.copy(path, copy)
+            subprocess.check_call([patchelf, "--set-rpath", "$ORIGIN", copy])
 
     @staticmethod
     def needed(binary):
@@ -123,7 +126,4 @@ setup(
     package_data={"autodist": ["py.typed", "*.pyi"]},
     ext_modules=[Extension("autodist._autodist", sources=[])],
     cmdclass={"build_ext": BuildByCMake},
-    entry_points={"console_scripts": [
-        "autodist = autodist_programs:autodist",
-        "autodist-torch = autodist_programs:autodist_torch"]},
 )

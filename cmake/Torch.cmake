@@ -3,7 +3,8 @@
 #
 # Sets AUTODIST_TORCH_VERSION, AUTODIST_TORCH_FOLDER (of the wheel; empty: the system's),
 # AUTODIST_TORCH_DEVICES (what it was built for: "CPU", "CUDA 13.0"), AUTODIST_TORCH_STANDARD (of
-# C++), TORCH_INCLUDE_DIRS, TORCH_LIBRARIES, and what the Python module needs: AUTODIST_PYTHON_INCLUDE and AUTODIST_PYTHON_SUFFIX (empty: no Python with torch).
+# C++), AUTODIST_TORCH_DEFINITIONS, TORCH_INCLUDE_DIRS, TORCH_LIBRARIES, and what the Python module
+# needs: AUTODIST_PYTHON_INCLUDE and AUTODIST_PYTHON_SUFFIX (empty: no Python with torch).
 
 set(AUTODIST_PYTHON /usr/bin/python3 CACHE FILEPATH
   "Python whose torch is built on, and that the module is built for")
@@ -54,8 +55,10 @@ if(NOT AUTODIST_TORCH_FOLDER)
 else()
   set(AUTODIST_TORCH_VERSION ${version})
   if(version VERSION_LESS 2.7)
-    file(STRINGS ${AUTODIST_TORCH_FOLDER}/share/cmake/Torch/TorchConfig.cmake old_abi
-      REGEX "_GLIBCXX_USE_CXX11_ABI=0")
+    set(config ${AUTODIST_TORCH_FOLDER}/share/cmake/Torch/TorchConfig.cmake)
+    if(EXISTS ${config})
+      file(STRINGS ${config} old_abi REGEX "_GLIBCXX_USE_CXX11_ABI=0")
+    endif()
     if(version VERSION_LESS 1.13 OR old_abi)
       message(FATAL_ERROR "torch ${version} of ${AUTODIST_PYTHON} is older than 1.13 or has the ABI "
         "of C++ before 2011, expected 2.7 or later; upgrade it with: "
