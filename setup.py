@@ -78,8 +78,8 @@ class BuildByCMake(build_ext):
         built = os.path.join(folder, "python", "autodist")
         self.copy_file(os.path.join(built, "_built.py"), package)
         for data in ("graphs", "clusters", "autosync"):
-            self.copy_tree(os.path.join(SOURCE, "data", data),
-                           os.path.join(package, "share", "autodist", data))
+            inside = os.path.join("share", "autodist", data)
+            self.copy_tree(os.path.join(folder, inside), os.path.join(package, inside))
         copies = {os.path.join(built, module): target}
         for program in PROGRAMS:
             copies[os.path.join(folder, "bin", program)] = os.path.join(package, "bin", program)
