@@ -8,6 +8,7 @@ own with the newest one. The environment's Python is asked for the torch that it
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -36,8 +37,7 @@ def torch_of_environment():
     if not origin:
         return "", ""
     folder = os.path.dirname(origin)
-    with open(os.path.join(folder, "version.py"), encoding="utf-8") as file:
-        return folder, re.search(r"__version__ = '([^']+)'", file.read()).group(1)
+    return folder, runpy.run_path(os.path.join(folder, "version.py"))["__version__"]
 
 
 TORCH, TORCH_VERSION = torch_of_environment()
@@ -60,8 +60,8 @@ class BuildByCMake(build_ext):
                              f"{sys.executable} -m pip install torch")
         cmake = tool("cmake", "cmake")
         given = os.environ.get("AUTODIST_BUILD_DIR")
-        folder = os.path.join(
-            SOURCE, given or f"build/{sys.implementation.cache_tag}-torch{TORCH_VERSION.replace('+', '-')}")
+        of_torch = f"{sys.implementation.cache_tag}-torch{TORCH_VERSION.replace('+', '-')}"
+        folder = os.path.join(SOURCE, given or os.path.join("build", of_torch))
         if not given:
             generator = ["-G", "Ninja"] if shutil.which("ninja") else []
             subprocess.check_call(
@@ -97,10 +97,10 @@ class BuildByCMake(build_ext):
         os.makedirs(libraries)
         bundled = {}
         for original, copy in copies.items():
-            up = "$ORIGIN/.." if os.path.dirname(copy) == package else "$ORIGIN/../.."
-            own = "$ORIGIN/lib" if os.path.dirname(copy) == package else "$ORIGIN/../lib"
+            here = "$ORIGIN" if os.path.dirname(copy) == package else "$ORIGIN/.."
+            paths = f"{here}/../torch/lib:{here}/lib"
             subprocess.check_call([strip, "--strip-debug", copy])
-            subprocess.check_call([patchelf, "--set-rpath", f"{up}/torch/lib:{own}", copy])
+            subprocess.check_call([patchelf, "--set-rpath", paths, copy])
             bundled.update(self.needed(original))
         for name, path in bundled.items():
             if NOT_BUNDLED.fullmatch(name) or path.startswith(TORCH + os.sep):

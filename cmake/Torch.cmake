@@ -13,17 +13,16 @@ set(AUTODIST_PYTHON /usr/bin/python3 CACHE FILEPATH
 # Nothing is imported: a build of torch that does not fit this machine can still be named.
 execute_process(
   COMMAND ${AUTODIST_PYTHON} -I -c [=[
-import importlib.util, pathlib, re, sysconfig
+import importlib.util, pathlib, runpy, sysconfig
 print(sysconfig.get_path('include'))
 print(sysconfig.get_config_var('EXT_SUFFIX'))
 found = importlib.util.find_spec('torch')
 folder = pathlib.Path(found.origin).parent if found else None
-text = (folder / 'version.py').read_text() if found else ''
-version = re.search(r"__version__ = '([^']+)'", text)
-print(version.group(1) if version else '-')
+facts = runpy.run_path(folder / 'version.py') if found else {}
+print(facts.get('__version__', '-'))
 print(folder if found and not (folder / 'include' / 'c10').is_symlink() else '-')
-device = re.search(r"^(cuda|hip|xpu)\b[^=\n]*= '([^']+)'", text, re.MULTILINE)
-print(f'{device.group(1).upper()} {device.group(2)}' if device else 'CPU')
+devices = [f'{name.upper()} {facts[name]}' for name in ('cuda', 'hip', 'xpu') if facts.get(name)]
+print((devices + ['CPU'])[0])
 ]=]
   OUTPUT_VARIABLE answer ERROR_VARIABLE complaint RESULT_VARIABLE failed
   OUTPUT_STRIP_TRAILING_WHITESPACE)
@@ -84,8 +83,8 @@ else()
   # What torch's CMake package would say to whoever compiles its distributed headers.
   set(AUTODIST_TORCH_DEFINITIONS USE_DISTRIBUTED USE_C10D_GLOO USE_RPC USE_TENSORPIPE)
 endif()
-# clang 14 cannot compile libtorch 1.13's headers as C++20 (docs/decisions/003-language-standard.md),
-# and those of 2.14 are nothing less.
+# clang 14 cannot compile libtorch 1.13's headers as C++20 (docs/decisions/003-language-standard.md);
+# headers of 2.14 and later refuse anything older.
 set(AUTODIST_TORCH_STANDARD 17)
 if(AUTODIST_TORCH_VERSION VERSION_GREATER_EQUAL 2.7)
   set(AUTODIST_TORCH_STANDARD 20)

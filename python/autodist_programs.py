@@ -5,20 +5,21 @@ Beside the package, so that starting a program does not import torch.
 
 import importlib.util
 import os
+import runpy
 import sys
 
 
 def _start(name):
     package = os.path.join(os.path.dirname(os.path.abspath(__file__)), "autodist")
-    facts = {}
-    with open(os.path.join(package, "_built.py"), encoding="utf-8") as file:
-        exec(file.read(), facts)
+    built = runpy.run_path(os.path.join(package, "_built.py"))
     found = importlib.util.find_spec("torch")
-    if found is None:
-        print(f"autodist: built for torch {facts['TORCH']}, and {sys.executable} has none; install "
-              f"it: {sys.executable} -m pip install torch=={facts['SERIES']}.*", file=sys.stderr)
+    torch = os.path.dirname(found.origin) if found else ""
+    there = runpy.run_path(os.path.join(torch, "version.py"))["__version__"] if found else "none"
+    if not there.startswith(built["SERIES"] + "."):
+        print(f"autodist is built for torch {built['TORCH']}, and {sys.executable} has {there}; "
+              f"install autodist again (pip builds it for the torch that is there), or pip install "
+              f"torch=={built['SERIES']}.*", file=sys.stderr)
         sys.exit(3)
-    torch = os.path.dirname(found.origin)
     libraries = os.path.join(torch, "lib")
     beside = os.path.join(os.path.dirname(package), "torch")
     if os.path.realpath(torch) != os.path.realpath(beside):  # where the programs look for it

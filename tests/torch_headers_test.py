@@ -15,12 +15,10 @@ FOREIGN = re.compile(r"^\s+(/usr/(local/)?include/(torch|ATen|c10|caffe2|gloo|py
 listed = subprocess.run(["ninja", "-C", sys.argv[1], "-t", "deps"], capture_output=True, text=True)
 assert listed.returncode == 0, listed.stderr
 assert "/torch/" in listed.stdout, "no object was compiled with torch's headers"
-objects = set()
 foreign = {}
 for line in listed.stdout.splitlines():
     if line and not line[0].isspace():
         of = line.split(":")[0]
-        objects.add(of)
     elif found := FOREIGN.match(line):
         foreign.setdefault(found.group(1), of)
 for header, of in sorted(foreign.items()):

@@ -3,8 +3,8 @@
 import os
 import sys
 
-from . import _autodist, _optimizers, _signals
-from ._errors import Error, UsageError
+from . import _autodist, _built, _optimizers, _signals
+from ._errors import Error, MachineError, UsageError
 from ._model import Step
 from ._planning import chosen_builder
 from ._parameters import Settler
@@ -176,6 +176,11 @@ class AutoDist:
         options.accumulate = accumulate
         options.verify_every = verify_every or 0
         options.verify_first = _VERIFIED_STEPS if verify_every is None else 0
+        if library and not _built.LIBRARY_ALL_REDUCES:
+            raise MachineError(
+                f"library=True: this build, for torch {_built.TORCH}, has no all-reduces by a "
+                "library (docs/pytorch.md); leave it out"
+            )
         options.set_search(budget, search_seed, trials, library, history)
         if progress and sys.stderr.isatty():
             options.set_progress(_show, sys.stderr.write)

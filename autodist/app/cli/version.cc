@@ -13,7 +13,6 @@
 #include "autodist/app/libtorch.h"
 #include "autodist/app/this_process.h"
 #include "autodist/planning/archive.h"
-#include "tests/library_collectives.h"
 
 namespace autodist::app {
 namespace {

@@ -52,6 +52,7 @@ class Analytic {
 
     [[nodiscard]] bool by_library() const { return layout == program::Layout::kNothing; }
   };
+
   // What a point loads, a row per variable, filled by score(). Sides: per node sends, receives and
   // inside; per rank its owner.
   struct Loads {
