@@ -89,11 +89,26 @@ std::string check_symbolic(const Subject& subject, const Recording& recording,
   return explain(subject, recording.graph, different, sizes.back(), seed);
 }
 
-Draft record_symbolic(const Subject& subject, const Options& options) {
+// Whether the example goes another way than `recorded`, which had fewer rows, by what the host
+// reads of it. Whatever is recorded from then on goes the example's.
+bool goes_another_way(Subject& subject, const ir::Graph& recorded, std::uint64_t seed) {
+  const std::vector<bool> read = ir::booleans_of(recorded);
+  if (read.empty()) return false;
+  const std::vector<bool> of_example = subject.booleans_of_example(seed);
+  subject.answer(of_example);
+  return of_example != read;
+}
+
+Draft record_symbolic(Subject& subject, const Options& options) {
   const std::int64_t example_rows = subject.example_rows();
   if (example_rows == 0) return {{}, "the first input has no batch dimension"};
   const Sizes sizes = sizes_for(example_rows);
-  Draft first = record_rows(subject, 0, sizes.first, options.seed, options.self_check);
+  const auto record_first = [&] {
+    return record_rows(subject, 0, sizes.first, options.seed, options.self_check);
+  };
+  Draft first = record_first();
+  if (!first.reason.empty()) return first;
+  if (goes_another_way(subject, first.recording.graph, options.seed)) first = record_first();
   if (!first.reason.empty()) return first;
   const Draft second = record_rows(subject, sizes.first, sizes.second, options.seed + 1, false);
   if (!second.reason.empty()) return second;
@@ -109,7 +124,7 @@ Draft record_symbolic(const Subject& subject, const Options& options) {
 }
 
 // Two recordings of the example's size, of different data, which must be equal.
-Recording record_fixed(const Subject& subject, const Options& options, const std::string& reason) {
+Recording record_fixed(Subject& subject, const Options& options, const std::string& reason) {
   const std::int64_t count = std::max<std::int64_t>(subject.example_rows(), 1);
   const auto refuse = [&](const std::string& what) {
     fail(ErrorCode::kUsage,
@@ -118,6 +133,7 @@ Recording record_fixed(const Subject& subject, const Options& options, const std
          subject.step().name, what);
   };
   Recording first = subject.record(subject.rows(0, count), options.seed, options.self_check);
+  subject.answer(ir::booleans_of(first.graph));
   {
     const Recording second = subject.record(subject.rows(1, count), options.seed + 1, false);
     const Unified unified = unify(first.graph, second.graph);
@@ -133,7 +149,7 @@ Recording record_fixed(const Subject& subject, const Options& options, const std
   return first;
 }
 
-Recording record_checked(const Subject& subject, const Options& options) {
+Recording record_checked(Subject& subject, const Options& options) {
   std::string reason = "asked for";
   if (options.symbolic_batch) {
     Draft draft = record_symbolic(subject, options);
@@ -174,7 +190,8 @@ class TensorsOutsideTheHeap {
 CapturedStep capture_as(const TrainingStep& step, const Options& options, bool training) {
   const std::lock_guard<std::mutex> alone(one_capture_at_a_time);
   const TensorsOutsideTheHeap tidy(step);
-  const Subject subject(step, training, options.scaled_loss, options.look_around);
+  Subject subject(step, training, options.scaled_loss, options.look_around);
+  subject.answer(options.booleans);
   Recording recording = record_checked(subject, options);
   CapturedStep captured;
   captured.graph = std::move(recording.graph);
@@ -211,11 +228,10 @@ void verify_replay(const TrainingStep& step, const ir::Graph& graph, const Bindi
   const std::string different = self_check(subject, graph, tensors, {0, rows, seed});
   if (different.empty()) return;
   const std::string changes = step.host_changes ? step.host_changes() : "";
-  fail(
-      ErrorCode::kUsage,
-      "verify: '{}' no longer does what was captured: {}. {}{}What the host changes between steps "
-      "must be an input of the step.",
-      step.name, different, changes, changes.empty() ? "" : " ");
+  fail(ErrorCode::kUsage,
+       "verify: '{}' no longer does what was captured: {}. {}{}What the host changes between steps "
+       "must be an input of the step.",
+       step.name, different, changes, changes.empty() ? "" : " ");
 }
 
 }  // namespace autodist::capture

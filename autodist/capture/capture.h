@@ -29,6 +29,9 @@ struct Options {
   // backward pass (ir/loss_scaling.h); the step's functions do not get it. What the graph returns
   // is the loss itself.
   bool scaled_loss = false;
+  // What the host reads of Booleans in the forward pass, in the places of the first that it asks
+  // for: the capture goes the way of a step that has read these. The rest it reads of the example.
+  std::vector<bool> booleans = {};
   // Called before every op, also between the two halves of a step; an Error that it throws ends the
   // capture. It then throws whenever it is called again.
   std::function<void()> look_around = {};
@@ -43,9 +46,12 @@ struct CapturedStep {
 // are afterwards as they were before. Costs about three runs of the step and no more memory than
 // one. Calls of several threads take turns.
 //
-// Throws Error(kUsage), naming op and module, for a step that a replay would get wrong: control
-// flow or shapes that depend on data, numbers or masks that the host makes anew for every batch,
-// writes to parameters, anything in which graph and step differ by a bit.
+// Where the host reads Booleans of tensors in the forward pass (`if mask.all():`), the graph is
+// that of the way which the example takes, and has guards (ir::kGuardOp).
+//
+// Throws Error(kUsage), naming op and module, for a step that a replay would get wrong: other
+// control flow and shapes that depend on data, numbers or masks that the host makes anew for every
+// batch, writes to parameters, anything in which graph and step differ by a bit.
 CapturedStep capture(const TrainingStep& step, const Options& options = {});
 ir::Graph capture_step(const TrainingStep& step, const Options& options = {});
 

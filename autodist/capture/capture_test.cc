@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "autodist/base/error.h"
 #include "autodist/capture/module_scope.h"
 #include "autodist/capture/test_models.h"
+#include "autodist/ir/generator_ops.h"
 
 namespace autodist::capture {
 namespace {
@@ -41,6 +43,110 @@ TEST(Capture, ASparseEmbeddingReplaysToTheBitAndItsGradientIsSparse) {
   const ir::Graph graph = capture_step(step);
   EXPECT_TRUE(graph.variables[0].sparse_gradient);
   EXPECT_FALSE(graph.variables[2].sparse_gradient);
+}
+
+// One way for batches whose mask is all set, another for the others.
+TrainingStep masked() {
+  torch::manual_seed(5);
+  return make_training_step("masked", std::make_shared<torch::nn::LinearImpl>(6, 3),
+                            [](torch::nn::LinearImpl& net, const Batch& batch) {
+                              const at::Tensor y = net.forward(batch[0]);
+                              return batch[1].all().item<bool>() ? y.pow(2).mean()
+                                                                 : (y * batch[1]).abs().mean();
+                            },
+                            {torch::randn({6, 6}), torch::ones({6, 3}, torch::kBool)});
+}
+
+TEST(Capture, ABooleanThatTheHostReadsIsAGuardOfTheExamplesWay) {
+  TrainingStep step = masked();
+  const CapturedStep whole = capture(step);
+  EXPECT_EQ(whole.graph.batch_fixed_reason, "");
+  EXPECT_EQ(ir::booleans_of(whole.graph), std::vector<bool>{true});
+  EXPECT_NO_THROW(op_named(whole.graph, "aten::pow"));
+  expect_replays(step, whole, 5);
+  // The rows that are recorded at first have a mask that is all set; the example's is not.
+  step.example[1][5][0] = false;
+  const CapturedStep part = capture(step);
+  EXPECT_EQ(part.graph.batch_fixed_reason, "");
+  EXPECT_EQ(ir::booleans_of(part.graph), std::vector<bool>{false});
+  EXPECT_NO_THROW(op_named(part.graph, "aten::abs"));
+  EXPECT_NE(ir::structural_digest(part.graph), ir::structural_digest(whole.graph));
+}
+
+TEST(Capture, GoesTheWayThatItIsTold) {
+  const TrainingStep step = masked();
+  Options options;
+  options.booleans = {false};
+  const CapturedStep captured = capture(step, options);
+  EXPECT_EQ(ir::booleans_of(captured.graph), std::vector<bool>{false});
+  EXPECT_NO_THROW(op_named(captured.graph, "aten::abs"));
+  // What the host does is compared on the graph's own way.
+  verify_replay(step, captured.graph, captured.tensors, step.example, 3);
+}
+
+TEST(Capture, AWayThatIsChosenAtRandom) {
+  torch::manual_seed(5);
+  const TrainingStep step =
+      make_training_step("dropped", std::make_shared<torch::nn::LinearImpl>(6, 6),
+                         [](torch::nn::LinearImpl& net, const Batch& batch) {
+                           at::Tensor y = torch::dropout(net.forward(batch[0]), 0.5, true);
+                           if ((torch::rand({}) < 0.5).item<bool>()) y = net.forward(y);
+                           return torch::dropout(y, 0.5, true).pow(2).mean();
+                         },
+                         {torch::randn({6, 6})});
+  for (const bool taken : {false, true}) {
+    Options options;
+    options.booleans = {taken};
+    const CapturedStep captured = capture(step, options);
+    EXPECT_EQ(captured.graph.batch_fixed_reason, "");
+    EXPECT_EQ(ir::booleans_of(captured.graph), std::vector<bool>{taken});
+  }
+}
+
+// A part whose forward pass is computed again in the backward pass, with the same random numbers,
+// as torch.utils.checkpoint does it.
+struct ComputedAgain : torch::autograd::Function<ComputedAgain> {
+  static at::Tensor part(const at::Tensor& x, const at::Tensor& weight) {
+    return torch::dropout(torch::dropout(x.mm(weight), 0.5, true).tanh(), 0.5, true);
+  }
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& weight) {
+    context->save_for_backward({x, weight});
+    context->saved_data["state"] = at::detail::getDefaultCPUGenerator().get_state();
+    return part(x, weight);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const at::Tensor outer = generator.get_state();
+    generator.set_state(context->saved_data["state"].toTensor());
+    const at::AutoGradMode enabled(true);
+    const at::Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
+    const at::Tensor weight = context->get_saved_variables()[1].detach().requires_grad_();
+    const at::Tensor y = part(x, weight);
+    generator.set_state(outer);
+    return torch::autograd::grad({y}, {x, weight}, {gradients[0]});
+  }
+};
+
+TEST(Capture, ADropoutThatIsComputedAgainDrawsTheSameNumbersAgain) {
+  torch::manual_seed(5);
+  const TrainingStep step =
+      make_training_step("recomputed", std::make_shared<torch::nn::LinearImpl>(6, 6),
+                         [](torch::nn::LinearImpl& net, const Batch& batch) {
+                           const at::Tensor y = torch::dropout(net.forward(batch[0]), 0.5, true);
+                           const at::Tensor z = ComputedAgain::apply(y, net.weight);
+                           return torch::dropout(z, 0.5, true).pow(2).mean();
+                         },
+                         {torch::randn({6, 6})});
+  expect_replays_at_any_batch(step, 5);
+  const ir::Graph graph = capture_step(step);
+  const auto count = [&](const char* name) {
+    return std::count_if(graph.ops.begin(), graph.ops.end(),
+                         [&](const ir::Op& op) { return op.name == name; });
+  };
+  EXPECT_EQ(count(ir::kKeepGeneratorOp), 2);  // of four that draw in the forward pass
+  EXPECT_EQ(count(ir::kSetGeneratorOp), 4);
 }
 
 struct Tied : torch::nn::Module {

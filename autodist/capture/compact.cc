@@ -1,8 +1,11 @@
 #include "autodist/capture/compact.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "autodist/ir/generator_ops.h"
 
 namespace autodist::capture {
 namespace {
@@ -86,8 +89,24 @@ class Compactor {
   std::uint32_t slot_count_ = 0;
 };
 
+// The generator's state is kept for every op that draws; few draw again what another one has drawn.
+void drop_unread_states(ir::Graph& graph) {
+  std::vector<bool> is_read(graph.values.size());
+  for (const ir::Op& op : graph.ops) {
+    ir::for_each_read(op, [&](ir::ValueId value) { is_read[value.value] = true; });
+  }
+  const auto unread = [&](const ir::Op& op) {
+    return op.name == ir::kKeepGeneratorOp &&
+           !is_read[std::get<ir::ValueId>(op.results.front()).value];
+  };
+  graph.ops.erase(std::remove_if(graph.ops.begin(), graph.ops.end(), unread), graph.ops.end());
+}
+
 }  // namespace
 
-void compact(ir::Graph& graph) { Compactor(graph).run(); }
+void compact(ir::Graph& graph) {
+  drop_unread_states(graph);
+  Compactor(graph).run();
+}
 
 }  // namespace autodist::capture

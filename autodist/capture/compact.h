@@ -1,5 +1,5 @@
 // Numbers storages, values, slots and scopes of a graph by first appearance and leaves out those
-// that nothing names, so that two recordings of one step are equal. Pure data.
+// that nothing names, and generator states that nothing reads, so that two recordings of one step are equal. Pure data.
 
 #pragma once
 

@@ -1,5 +1,6 @@
 // Runs a Graph op by op, in its own order, on one device: the plain reference that capture checks
-// itself with and measures costs in. Frees what nobody will read again. Private to capture.
+// itself with and measures costs in. Frees what nobody will read again, and passes guards over: it
+// goes the graph's way, whatever the data say. Private to capture.
 
 #pragma once
 

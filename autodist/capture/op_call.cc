@@ -1,6 +1,7 @@
 #include "autodist/capture/op_call.h"
 
 #include <ATen/ScalarOps.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <mutex>
@@ -97,7 +98,49 @@ bool depends_on_batch(const ir::Argument& argument) {
   return false;
 }
 
+void guard(const at::Tensor& value, bool expected, std::int64_t before) {
+  if (value.item<bool>() != expected) throw OtherBoolean(static_cast<std::size_t>(before));
+}
+
+at::Generator generator_of(at::Device device, const c10::optional<at::Generator>& own) {
+  return own && own->defined() ? *own : at::globalContext().defaultGenerator(device);
+}
+
+at::Tensor generator_state(at::Device device, c10::optional<at::Generator> own) {
+  at::Generator generator = generator_of(device, own);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+at::Tensor set_generator_state(at::Device device, c10::optional<at::Generator> own,
+                               const at::Tensor& state) {
+  at::Generator generator = generator_of(device, own);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  at::Tensor before = generator.get_state();
+  generator.set_state(state);
+  return before;
+}
+
 }  // namespace
+
+// The ops of a graph that libtorch has not (ir/graph.h).
+TORCH_LIBRARY(autodist, library) {
+  library.def("guard(Tensor value, bool expected, int before) -> ()");
+  library.def("generator_state(Device device, Generator? generator) -> Tensor");
+  library.def("set_generator_state(Device device, Generator? generator, Tensor state) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(autodist, CompositeExplicitAutograd, library) {
+  library.impl("guard", &guard);
+  library.impl("generator_state", &generator_state);
+  library.impl("set_generator_state", &set_generator_state);
+}
+
+OtherBoolean::OtherBoolean(std::size_t guard)
+    : std::runtime_error(
+          fmt::format("guard {} of the graph: the host reads another Boolean than at "
+                      "the capture",
+                      guard)),
+      guard(guard) {}
 
 c10::OperatorHandle find_operator(const ir::Op& op) {
   const auto found = c10::Dispatcher::singleton().findSchema({op.name, op.overload});

@@ -16,7 +16,9 @@
 #include <ATen/core/stack.h>
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 #include "autodist/ir/graph.h"
@@ -39,6 +41,13 @@ class BelowAutograd {
  private:
   at::NoGradGuard no_grad_;
   at::AutoDispatchBelowADInplaceOrView below_;
+};
+
+// Thrown by a guard (ir::kGuardOp): the tensor holds another Boolean than the host had read at the
+// capture.
+struct OtherBoolean : std::runtime_error {
+  explicit OtherBoolean(std::size_t guard);
+  std::size_t guard;  // of the graph's, from 0
 };
 
 // The operator of this libtorch that `op` names. Throws Error(kUsage) where it has none: the graph

@@ -9,6 +9,7 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/op_traits.h"
 #include "autodist/capture/tensor_type.h"
+#include "autodist/ir/generator_ops.h"
 
 namespace autodist::capture {
 namespace {
@@ -275,6 +276,12 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
     }
   }
   if (!pending.tainted) return;
+  if (reads_boolean(handle, arguments)) {
+    if (in_forward()) return;
+    refuse(op,
+           "reads on the host, in the backward pass, a Boolean that depends on data; gradients may "
+           "be on their way by then. Read it in the forward pass.");
+  }
   if (tells_contents(handle, arguments)) {
     refuse(op,
            "reads on the host a number that depends on inputs, parameters or random numbers: a "
@@ -337,7 +344,54 @@ OpRecorder::Pending OpRecorder::begin(const c10::OperatorHandle& handle,
   note_writes(traits, pending);
   check_refusals(handle, pending, arguments);
   if (options_.check_writes) digest_untouched(pending, arguments);
+  if (op.random) before_drawing(pending);
   return pending;
+}
+
+// Undefined where there is no generator (tensors without contents).
+at::Tensor OpRecorder::generator_state() const {
+  if (options_.device.is_meta()) return {};
+  return at::globalContext().defaultGenerator(options_.device).get_state();
+}
+
+std::optional<ir::ValueId> OpRecorder::add_generator_op(const char* name, const Pending& of,
+                                                        std::optional<ir::ValueId> state,
+                                                        const at::Tensor& result) {
+  ir::Op op;
+  op.name = name;
+  op.arguments = {ir::RankDevice{}, ir::RankGenerator{}};
+  if (state) op.arguments.emplace_back(*state);
+  std::optional<ir::ValueId> value;
+  if (result.defined()) value = table_.add(result, ir::StorageKind::kIntermediate);
+  op.results = {value ? ir::Result(*value) : ir::Result(ir::None{})};
+  op.random = true;
+  op.phase = of.op.phase;
+  op.scope = of.op.scope;
+  graph_.ops.push_back(std::move(op));
+  return value;
+}
+
+// Code that computes something again puts the generator's state of then in its place, and not by an
+// op. So a state that is not the last op's, but was an earlier one's, becomes that of then.
+void OpRecorder::before_drawing(Pending& pending) {
+  const at::Tensor now = generator_state();
+  if (!now.defined()) return;
+  const std::string digest = to_string(digest_of(now));
+  const auto known = drawn_from_.find(digest);
+  if (known == drawn_from_.end()) {
+    drawn_from_[digest] = *add_generator_op(ir::kKeepGeneratorOp, pending, std::nullopt, now);
+  } else if (after_last_draw_ && digest != *after_last_draw_) {
+    pending.drawn_again =
+        add_generator_op(ir::kSetGeneratorOp, pending, known->second, now.clone());
+  }
+}
+
+void OpRecorder::after_drawing(const Pending& pending) {
+  if (pending.drawn_again) {
+    add_generator_op(ir::kSetGeneratorOp, pending, pending.drawn_again, {});
+  } else if (const at::Tensor now = generator_state(); now.defined()) {
+    after_last_draw_ = to_string(digest_of(now));
+  }
 }
 
 std::optional<ir::ValueId> OpRecorder::tensor_result(const at::Tensor& tensor,
@@ -398,7 +452,17 @@ void OpRecorder::end(const c10::OperatorHandle& handle, Pending pending,
     pending.op.results.push_back(result(stack[stack.size() - count + i], pending, any_new));
   }
   // An op that only yields what is there already (detach, a second t(weight)) is none.
-  if (any_new) graph_.ops.push_back(std::move(pending.op));
+  const bool draws = pending.op.random;
+  if (any_new) graph_.ops.push_back(pending.op);
+  if (draws) after_drawing(pending);
+}
+
+void OpRecorder::end_guard(Pending pending, bool read) {
+  ir::Op& op = pending.op;
+  op.name = ir::kGuardOp;
+  op.overload = "";
+  op.arguments = {std::move(op.arguments.at(0)), read, ir::Affine{0, guards_++}};
+  graph_.ops.push_back(std::move(op));
 }
 
 }  // namespace autodist::capture

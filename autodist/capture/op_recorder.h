@@ -4,6 +4,7 @@
 #pragma once
 
 #include <exception>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,14 +32,20 @@ class OpRecorder {
     std::vector<ir::StorageId> written;
     bool tainted = false;  // depends on inputs, variables, state or random numbers
     std::vector<std::pair<at::Tensor, Digest>> untouched;  // what it must leave as it is
+    // Of an op that draws what an earlier one has drawn: the generator's state, to be put back.
+    std::optional<ir::ValueId> drawn_again;
   };
 
   // Around every op, with its arguments (results) on top of the stack. begin() throws
   // Error(kUsage) before the op runs.
   Pending begin(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void end(const c10::OperatorHandle& op, Pending pending, const torch::jit::Stack& stack);
+  // In the place of end(), for an op by which the host reads a Boolean (reads_boolean()) in the
+  // forward pass: it becomes a guard.
+  void end_guard(Pending pending, bool read);
 
   void enter_backward() { phase_ = ir::Phase::kBackward; }
+  [[nodiscard]] bool in_forward() const { return phase_ == ir::Phase::kForward; }
   void enter_node(std::int64_t sequence_number) { node_ = sequence_number; }
   [[nodiscard]] std::int64_t node() const { return node_; }
 
@@ -78,6 +85,13 @@ class OpRecorder {
                                            bool& any_new);
   StorageState& state(ir::StorageId storage);
 
+  [[nodiscard]] at::Tensor generator_state() const;
+  void before_drawing(Pending& pending);
+  void after_drawing(const Pending& pending);
+  std::optional<ir::ValueId> add_generator_op(const char* name, const Pending& of,
+                                              std::optional<ir::ValueId> state,
+                                              const at::Tensor& result);
+
   RecordOptions options_;
   OpTraitsTable traits_;
   ir::Graph graph_;
@@ -86,6 +100,10 @@ class OpRecorder {
   std::vector<StorageState> states_;
   std::vector<at::Tensor> constants_;
   ir::Phase phase_ = ir::Phase::kForward;
+  std::int64_t guards_ = 0;  // so far
+  // The default generator's states before the ops that draw from it, and after the last of them.
+  std::map<std::string, ir::ValueId> drawn_from_;  // by digest
+  std::optional<std::string> after_last_draw_;
   std::int64_t node_ = -1;
 };
 

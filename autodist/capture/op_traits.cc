@@ -78,6 +78,11 @@ OpTraits traits_of(const c10::OperatorHandle& op) {
 
 }  // namespace
 
+bool reads_boolean(const c10::OperatorHandle& op, const c10::IValue* arguments) {
+  return op.schema().name() == "aten::_local_scalar_dense" &&
+         arguments[0].toTensor().scalar_type() == at::kBool;
+}
+
 const OpTraits& OpTraitsTable::of(const c10::OperatorHandle& op) {
   const auto [found, added] = known_.try_emplace(&op.schema());
   if (added) found->second = traits_of(op);

@@ -27,6 +27,9 @@ struct OpTraits {
   bool overwrites_target = false;
 };
 
+// Whether the host learns what one Boolean of a tensor is: `if mask.all():`.
+bool reads_boolean(const c10::OperatorHandle& op, const c10::IValue* arguments);
+
 // Schemas are asked once per op, not once per call: their types are compared as text.
 class OpTraitsTable {
  public:

@@ -7,12 +7,14 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "autodist/base/error.h"
 #include "autodist/capture/compact.h"
 #include "autodist/capture/gradients_aside.h"
 #include "autodist/capture/op_recorder.h"
+#include "autodist/capture/op_traits.h"
 #include "autodist/capture/plain_executor.h"
 #include "autodist/capture/tensor_type.h"
 #include "autodist/capture/torch_version.h"
@@ -20,14 +22,34 @@
 #include "autodist/ir/loss_scaling.h"
 
 namespace autodist::capture {
+
+// The Booleans that the host reads: those that it is told, then what the tensors hold.
+struct HostBooleans {
+  explicit HostBooleans(std::vector<bool> answers) : answers(std::move(answers)) {}
+
+  // On top of the stack is the next one.
+  bool answer(torch::jit::Stack& stack) {
+    const bool held = stack.back().toScalar().toBool();
+    read.push_back(read.size() < answers.size() ? answers[read.size()] : held);
+    stack.back() = c10::IValue(read.back());
+    return read.back();
+  }
+
+  std::vector<bool> answers;
+  std::vector<bool> read;
+};
+
 namespace {
 
 struct RecorderState : c10::DebugInfoBase {
+  // A step that is not recorded.
+  explicit RecorderState(std::vector<bool> answers) : booleans(std::move(answers)) {}
   explicit RecorderState(const RecordOptions& options)
-      : ops(options), look_around(options.look_around) {}
+      : ops(options), look_around(options.look_around), booleans(options.booleans) {}
 
-  OpRecorder ops;
+  std::optional<OpRecorder> ops;
   std::function<void()> look_around;
+  HostBooleans booleans;
   std::exception_ptr refusal;  // the first; autograd's engine may wrap what passes through it
 };
 
@@ -44,11 +66,22 @@ void record_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     op.redispatchBoxed(below, stack);
     return;
   }
+  const bool reads = reads_boolean(op, &*stack->end() - op.schema().arguments().size());
+  if (!recorder->ops) {
+    op.redispatchBoxed(below, stack);
+    if (reads) recorder->booleans.answer(*stack);
+    return;
+  }
   try {
     if (recorder->look_around) recorder->look_around();
-    OpRecorder::Pending pending = recorder->ops.begin(op, *stack);
+    OpRecorder& ops = *recorder->ops;
+    OpRecorder::Pending pending = ops.begin(op, *stack);
     op.redispatchBoxed(below, stack);
-    recorder->ops.end(op, std::move(pending), *stack);
+    if (reads && ops.in_forward()) {
+      ops.end_guard(std::move(pending), recorder->booleans.answer(*stack));
+    } else {
+      ops.end(op, std::move(pending), *stack);
+    }
   } catch (const Error&) {
     if (!recorder->refusal) recorder->refusal = std::current_exception();
     throw;
@@ -62,16 +95,16 @@ struct OuterNode : at::ObserverContext {
 
 std::unique_ptr<at::ObserverContext> enter_node(const at::RecordFunction& function) {
   RecorderState* recorder = recorder_of_this_thread();
-  if (recorder == nullptr) return nullptr;
-  auto outer = std::make_unique<OuterNode>(recorder->ops.node());
-  recorder->ops.enter_node(function.seqNr());
+  if (recorder == nullptr || !recorder->ops) return nullptr;
+  auto outer = std::make_unique<OuterNode>(recorder->ops->node());
+  recorder->ops->enter_node(function.seqNr());
   return outer;
 }
 
 void leave_node(const at::RecordFunction&, at::ObserverContext* outer) {
   RecorderState* recorder = recorder_of_this_thread();
   if (recorder == nullptr || outer == nullptr) return;
-  recorder->ops.enter_node(static_cast<OuterNode*>(outer)->node);
+  recorder->ops->enter_node(static_cast<OuterNode*>(outer)->node);
 }
 
 // Switches recording on for this thread and for the autograd threads that work for it.
@@ -128,7 +161,7 @@ void declare_all(OpRecorder& ops, const TrainingStep& step, const Batch& batch, 
   }
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const bool is_scale = scaled_loss && i + 1 == batch.size();
-    const std::string name = is_scale                         ? ir::kLossScaleInput
+    const std::string name = is_scale                   ? ir::kLossScaleInput
                              : step.input_names.empty() ? fmt::format("input{}", i)
                                                         : step.input_names.at(i);
     graph.inputs.push_back(
@@ -152,9 +185,8 @@ void note_more(OpRecorder& ops, const std::vector<at::Tensor>& returned) {
   const ir::Graph& graph = ops.graph();
   for (std::size_t i = 1; i < returned.size(); ++i) {
     const auto value = ops.find(returned[i]);
-    const bool is_variable =
-        value && graph.storages[graph.value(*value).storage.value].kind ==
-                     ir::StorageKind::kVariable;
+    const bool is_variable = value && graph.storages[graph.value(*value).storage.value].kind ==
+                                          ir::StorageKind::kVariable;
     note_output(ops, is_variable ? returned[i].clone() : returned[i]);
   }
 }
@@ -188,10 +220,10 @@ void run_training(RecorderState& recorder, const TrainingStep& step, const Batch
          "gradient.",
          step.name);
   }
-  note_output(recorder.ops, loss);
-  note_more(recorder.ops, returned);
+  note_output(*recorder.ops, loss);
+  note_more(*recorder.ops, returned);
   if (scaled_loss) loss = loss * batch.back();
-  recorder.ops.enter_backward();
+  recorder.ops->enter_backward();
   loss.backward();
 }
 
@@ -199,7 +231,8 @@ template <typename Run>
 Recording record(const TrainingStep& step, const Batch& batch, const RecordOptions& options,
                  Run run) {
   auto recorder = std::make_shared<RecorderState>(options);
-  declare_all(recorder->ops, step, batch, options.scaled_loss);
+  OpRecorder& ops = *recorder->ops;
+  declare_all(ops, step, batch, options.scaled_loss);
   const GradientsAside aside(step.parameters);
   try {
     const Recorded recorded(recorder);
@@ -210,14 +243,31 @@ Recording record(const TrainingStep& step, const Batch& batch, const RecordOptio
   }
   // A step may catch what it is told (Python code does), and go on without the op.
   if (recorder->refusal) std::rethrow_exception(recorder->refusal);
-  note_gradients(recorder->ops, step);
-  Recording result{std::move(recorder->ops.graph()), std::move(recorder->ops.constants())};
+  note_gradients(ops, step);
+  Recording result{std::move(ops.graph()), std::move(ops.constants())};
   compact(result.graph);
   ir::analyse(result.graph);
   return result;
 }
 
 }  // namespace
+
+class AnsweredBooleans::Impl {
+ public:
+  explicit Impl(const std::shared_ptr<RecorderState>& state)
+      : booleans(state->booleans), state_(recorder_kind(), state) {}
+
+  const HostBooleans& booleans;
+
+ private:
+  c10::DebugInfoGuard state_;
+  c10::impl::IncludeDispatchKeyGuard key_{kCaptureKey};
+};
+
+AnsweredBooleans::AnsweredBooleans(std::vector<bool> answers)
+    : impl_(std::make_unique<Impl>(std::make_shared<RecorderState>(std::move(answers)))) {}
+AnsweredBooleans::~AnsweredBooleans() = default;
+const std::vector<bool>& AnsweredBooleans::read() const { return impl_->booleans.read; }
 
 Batch without_scale(const Batch& batch) { return {batch.begin(), batch.end() - 1}; }
 
@@ -232,7 +282,7 @@ Recording record_evaluation(const TrainingStep& step, const Batch& batch,
                             const RecordOptions& options) {
   return record(step, batch, options, [&](RecorderState& recorder) {
     const at::NoGradGuard no_gradients;
-    for (const at::Tensor& output : step.evaluate(batch)) note_output(recorder.ops, output);
+    for (const at::Tensor& output : step.evaluate(batch)) note_output(*recorder.ops, output);
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,11 +25,29 @@ struct RecordOptions {
   // its schema nor our table says.
   bool check_writes = false;
   std::function<void()> look_around = {};  // capture::Options
+  std::vector<bool> booleans = {};         // capture::Options
 };
 
 struct Recording {
   ir::Graph graph;
   std::vector<at::Tensor> constants;  // in the order of graph.constants
+};
+
+// While it lives, the step that this thread runs, unrecorded, reads these Booleans in the places of
+// the first ones that the host asks for, whatever the tensors hold.
+class AnsweredBooleans {
+ public:
+  explicit AnsweredBooleans(std::vector<bool> answers);
+  ~AnsweredBooleans();
+  AnsweredBooleans(const AnsweredBooleans&) = delete;
+  AnsweredBooleans& operator=(const AnsweredBooleans&) = delete;
+
+  // All that the host has read so far.
+  [[nodiscard]] const std::vector<bool>& read() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 // What the step's own functions get of a batch whose last tensor scales the loss.

@@ -35,6 +35,24 @@ TEST(Refusals, ANumberReadFromDataThatSteersTheStep) {
   expect_refused(linear_step(loss), "Return it from the step instead");
 }
 
+struct ReadsInBackward : torch::autograd::Function<ReadsInBackward> {
+  static at::Tensor forward(torch::autograd::AutogradContext* /*context*/, const at::Tensor& x) {
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*context*/,
+                                                 torch::autograd::variable_list gradients) {
+    if ((gradients[0] > 0).all().item<bool>()) return {gradients[0] * 2};
+    return {gradients[0]};
+  }
+};
+
+TEST(Refusals, ABooleanThatTheBackwardPassReads) {
+  expect_refused(linear_step([](torch::nn::LinearImpl& net, const Batch& batch) {
+                   return ReadsInBackward::apply(net.forward(batch[0])).pow(2).mean();
+                 }),
+                 "reads on the host, in the backward pass, a Boolean");
+}
+
 TEST(Refusals, AShapeThatDependsOnData) {
   expect_refused(linear_step([](torch::nn::LinearImpl& net, const Batch& batch) {
                    const at::Tensor y = net.forward(batch[0]);

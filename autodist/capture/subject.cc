@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -178,8 +180,25 @@ Recording Subject::record(const Batch& batch, std::uint64_t seed_of_run, bool ch
   options.check_writes = check_writes;
   options.scaled_loss = scaled_loss_;
   options.look_around = look_around_;
+  options.booleans = answers_;
   return training_ ? record_training(step_, batch, options)
                    : record_evaluation(step_, batch, options);
+}
+
+std::vector<at::Tensor> Subject::forward(const Batch& batch) const {
+  const at::AutoGradMode gradients(training_);
+  if (!training_) return step_.evaluate(batch);
+  return returned_by(step_, scaled_loss_ ? without_scale(batch) : batch);
+}
+
+std::vector<bool> Subject::booleans_of_example(std::uint64_t seed_of_run) const {
+  restore_buffers();
+  seed(seed_of_run);
+  const PlainExecutor plain_executor;
+  const AnsweredBooleans booleans(answers_);
+  const std::vector<at::Tensor> returned =
+      forward(rows(0, std::max<std::int64_t>(example_rows(), 1)));
+  return booleans.read();
 }
 
 Outcome Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t seed_of_run) const {
@@ -188,19 +207,20 @@ Outcome Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t s
   Outcome outcome;
   const GradientsAside aside(step_.parameters);
   const PlainExecutor plain_executor;
+  std::vector<at::Tensor> returned;
+  {
+    std::optional<AnsweredBooleans> booleans;
+    const std::vector<bool> answers = ir::booleans_of(graph);
+    if (!answers.empty()) booleans.emplace(answers);
+    returned = forward(batch);
+  }
+  for (const at::Tensor& output : returned) outcome.outputs.push_back(digest_of(output));
   if (training_) {
     const at::AutoGradMode gradients(true);
-    const std::vector<at::Tensor> returned =
-        returned_by(step_, scaled_loss_ ? without_scale(batch) : batch);
-    for (const at::Tensor& output : returned) outcome.outputs.push_back(digest_of(output));
     at::Tensor loss = returned.front();
     if (scaled_loss_) loss = loss * batch.back();
+    returned.clear();
     loss.backward();
-  } else {
-    const at::NoGradGuard no_gradients;
-    for (const at::Tensor& output : step_.evaluate(batch)) {
-      outcome.outputs.push_back(digest_of(output));
-    }
   }
   for (at::Tensor variable : bindings(graph, {}).variables) {
     outcome.gradients.push_back(digest_of(variable.grad()));

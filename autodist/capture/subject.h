@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autodist/base/digest.h"
@@ -51,7 +52,14 @@ class Subject {
   // second time have their elements rolled, so that no two are equal. Fresh memory.
   [[nodiscard]] Batch rows(std::int64_t start, std::int64_t count) const;
 
-  // Runs of the step. Each starts from the kept buffers and the generators seeded with `seed`.
+  // What the host reads of Booleans in the forward pass while recording, in the places of the first
+  // that it asks for; the rest it reads of the tensors.
+  void answer(std::vector<bool> booleans) { answers_ = std::move(booleans); }
+  // All that it reads of the example, with these answers.
+  [[nodiscard]] std::vector<bool> booleans_of_example(std::uint64_t seed) const;
+
+  // Runs of the step. Each starts from the kept buffers and the generators seeded with `seed`. In
+  // run() the host reads what the graph's guards say.
   Recording record(const Batch& batch, std::uint64_t seed, bool check_writes) const;
   Outcome run(const ir::Graph& graph, const Batch& batch, std::uint64_t seed) const;
 
@@ -67,11 +75,14 @@ class Subject {
   bool training_;
   bool scaled_loss_;
   std::function<void()> look_around_;
+  std::vector<bool> answers_;
   at::Device device_ = at::kCPU;
   std::vector<at::Tensor> buffers_;
   std::vector<at::Tensor> frozen_;  // for the time being: what the step only reads
   at::Tensor host_generator_;
   at::Tensor device_generator_;
+
+  [[nodiscard]] std::vector<at::Tensor> forward(const Batch& batch) const;
 };
 
 }  // namespace autodist::capture

@@ -58,7 +58,8 @@ Replay::Replay(std::shared_ptr<const ir::Graph> graph, capture::Bindings binding
       place_{device, own_generator(device)},
       prepared_for_(graph_->example_batch),
       slots_(graph_->slot_count),
-      holders_at_begin_(graph_->slot_count) {
+      holders_at_begin_(graph_->slot_count),
+      has_guards_(std::any_of(graph_->ops.begin(), graph_->ops.end(), ir::is_guard)) {
   const ReplayPart own = part ? *part : whole(*graph_);
   steps_.resize(graph_->ops.size());
   for (const ir::OpId op : own.ops) {
@@ -171,6 +172,20 @@ void Replay::begin(const Batch& batch, std::uint64_t seed) {
     slots_[graph_->value(graph_->inputs[i].value).slot.value] = as_recorded(i, batch[i]);
   }
   place_.generator.set_current_seed(seed);
+  if (has_guards_) keep_buffers();
+}
+
+void Replay::keep_buffers() {
+  kept_buffers_.clear();
+  for (std::size_t i = 0; i < graph_->buffers.size(); ++i) {
+    if (!graph_->buffers[i].mutated) continue;
+    kept_buffers_.emplace_back(bindings_.buffers[i], bindings_.buffers[i].clone());
+  }
+}
+
+void Replay::abandon() {
+  for (auto& [buffer, before] : kept_buffers_) buffer.copy_(before);
+  end();
 }
 
 torch::Tensor Replay::take_gradient(ir::VariableId variable) {

@@ -10,6 +10,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/capture/op_call.h"
 #include "autodist/exec/engine.h"
 #include "autodist/exec/gradient_sums.h"
 #include "autodist/exec/large_tensors.h"
@@ -256,7 +257,9 @@ class Runner::Impl {
       for (const ir::ValueId each : fetch.rows) {
         numbers.push_back(shape.replay_->tensor(each));
       }
-      rank.engine_.driver().fetch(fetch.variable, numbers, rank.step_);
+      if (!rank.has_fetched(fetch.variable, numbers)) {
+        rank.engine_.driver().fetch(fetch.variable, numbers, rank.step_);
+      }
     }
     void operator()(const program::KeepFactors& keep) {
       if (with_rows(0) == nullptr) return;
@@ -267,7 +270,11 @@ class Runner::Impl {
     void operator()(const program::Compute& compute) {
       const Micro* micro = with_rows(compute.micro_batch);
       if (micro == nullptr) return;
-      rank.compute(*micro->replay, compute.op, micro->samples);
+      try {
+        rank.compute(*micro->replay, compute.op, micro->samples);
+      } catch (const capture::OtherBoolean&) {
+        if (!rank.options_.passes_guards) throw;
+      }
       if (rank.watched_.any()) rank.watched_.keep_values(*micro->replay, compute.op);
       if (compute.op == shape.loss_op_) rank.check_loss(shape, *micro);
     }
@@ -421,6 +428,18 @@ class Runner::Impl {
     if (together) engine_.small_collectives().meet(Topic::kChanged, step_);
   }
 
+  // Whether an earlier try of these samples has asked the owners for the rows, who answer once.
+  // Tries go the same way as far as the lookups that they have in common.
+  bool has_fetched(ir::VariableId variable, const std::vector<torch::Tensor>& numbers) {
+    const auto [known, first] = fetched_.try_emplace(variable, numbers);
+    AD_CHECK(first ||
+             std::equal(numbers.begin(), numbers.end(), known->second.begin(), known->second.end(),
+                        [](const auto& a, const auto& b) { return a.equal(b); }))
+        << "other rows of " << program_->graph->variable(variable).name
+        << " than those that were asked for";
+    return !first;
+  }
+
   void add_losses(const std::vector<Micro>& micros) {
     const bool mean = program_->graph->reduction == ir::Reduction::kMean;
     for (const Micro& micro : micros) {
@@ -539,10 +558,17 @@ class Runner::Impl {
     const std::int64_t samples = rows.empty() ? 0 : shape.replay_->samples_of(rows);
     if (samples != 0) shape.replay_->begin(rows, seed(micro_batch_));
     watched_.find(shape.replay_->graph());
-    if (micro_batch_ == 0) begin_step();
-    const StepResult result =
-        run_stream(shape, {{shape.replay_.get(), &rows, samples, samples_before_}}, last, start);
+    if (micro_batch_ == 0 && !std::exchange(under_way_, true)) begin_step();
+    StepResult result;
+    try {
+      result =
+          run_stream(shape, {{shape.replay_.get(), &rows, samples, samples_before_}}, last, start);
+    } catch (const capture::OtherBoolean& other) {
+      return leave_way(shape, other.guard);
+    }
+    fetched_.clear();
     if (last) {
+      under_way_ = false;
       engine_.news().end_step(step_++);
       calls().end_step();
       micro_batch_ = 0;
@@ -551,6 +577,17 @@ class Runner::Impl {
       ++micro_batch_;
       samples_before_ += result.samples;
     }
+    return result;
+  }
+
+  // Before its first contribution: guards are in the forward pass, and nothing has left the rank.
+  StepResult leave_way(ShapedStep& shape, std::size_t guard) {
+    shape.replay_->abandon();
+    watched_.abandon();
+    StepResult result;
+    result.other_way = ir::booleans_of(shape.replay_->graph());
+    result.other_way.resize(guard + 1);
+    result.other_way.back() = !result.other_way.back();
     return result;
   }
 
@@ -666,6 +703,9 @@ class Runner::Impl {
   const bool needs_all_;
   bool asks_all_ = false;  // and the next step compares what they have changed
   // Of the step that is under way.
+  bool under_way_ = false;
+  // By variable: the rows that its micro-batch, which goes another way than a graph, has asked for.
+  std::map<ir::VariableId, std::vector<torch::Tensor>> fetched_;
   std::shared_ptr<const StepSums> open_sums_;
   std::set<ir::VariableId> changed_;  // by the user before this step
   bool added_sums_ = false;

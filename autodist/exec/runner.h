@@ -39,6 +39,10 @@ struct StepResult {
   std::shared_ptr<const StepSums> sums{};
   // What the step returns beside its loss (exec/outputs.h); nothing where it had no samples.
   std::vector<torch::Tensor> outputs = {};
+  // Not empty: the step was not done, because it goes another way than its graph: these Booleans
+  // the host would have read, the last of them another one than the graph's guard. It is to be run
+  // again with a graph that begins with these (ir::booleans_of).
+  std::vector<bool> other_way = {};
 };
 
 class Replay;
@@ -90,7 +94,8 @@ class Runner {
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // One step on this rank's rows of the batch. With zero rows (or an empty Batch) it computes
+  // One step on this rank's rows of the batch, unless it goes another way than the graph
+  // (StepResult::other_way); nobody else notices. With zero rows (or an empty Batch) it computes
   // nothing and contributes nothing, but takes part. Variables may be of any version afterwards.
   // Throws Error(kPeersLost) naming the culprit, Error(kTimeout) naming variable, slices and
   // owners, Error(kUsage) for a batch that does not fit and, where the Program does not scale the

@@ -31,6 +31,8 @@ struct RunnerOptions {
   // computing, the step sleeps for it, which takes no core.
   std::function<Seconds(const ir::Op&, std::int64_t samples)> device_time = {};
   OnNonFinite on_nonfinite = OnNonFinite::kStop;
+  // Steps go the graph's way, whatever the host would read (ir::kGuardOp): for measuring.
+  bool passes_guards = false;
 };
 
 // What the world around a rank gives it. All outlive the runner.

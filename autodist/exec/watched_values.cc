@@ -16,6 +16,7 @@ std::vector<Watched> WatchedValues::take() {
 
 void WatchedValues::find(const ir::Graph& graph) {
   found_.clear();
+  before_ = kept_;
   for (const std::string& name : names_) {
     if (const auto value = ir::find_watched(graph, name)) found_.emplace_back(name, *value);
   }

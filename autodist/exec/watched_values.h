@@ -20,8 +20,10 @@ class WatchedValues {
   void watch(std::vector<std::string> names);
   std::vector<Watched> take();
 
-  // Once per step, for its shapes' graph: looking a name up goes through all ops.
+  // Before every micro-batch, for its graph: looking a name up goes through all ops.
   void find(const ir::Graph& graph);
+  // Nothing was kept of the micro-batch: it is run again.
+  void abandon() { kept_ = before_; }
   [[nodiscard]] bool any() const { return !found_.empty(); }
   // Behind an op, and of a variable's gradient.
   void keep_values(const Replay& replay, ir::OpId op);
@@ -33,6 +35,7 @@ class WatchedValues {
   std::vector<std::string> names_;
   std::vector<std::pair<std::string, ir::WatchedValue>> found_;  // those that this step has
   std::vector<Watched> kept_;
+  std::vector<Watched> before_;  // the same before the micro-batch
 };
 
 }  // namespace autodist::exec

@@ -141,6 +141,12 @@ struct Op {
   friend bool operator==(const Op&, const Op&);
 };
 
+// The op that stands for a Boolean which the host reads of a tensor in the forward pass (an `if` on
+// data): (the tensor, what the host read at the capture, how many it had read before). It has no
+// results. Where a replay finds another value, the step goes another way, which is another graph.
+inline constexpr char kGuardOp[] = "autodist::guard";
+[[nodiscard]] inline bool is_guard(const Op& op) { return op.name == kGuardOp; }
+
 struct Input {
   std::string name;
   ValueId value;
@@ -223,6 +229,9 @@ std::vector<std::int64_t> shape_of(const Graph& graph, VariableId variable);
 std::int64_t element_count(const Graph& graph, VariableId variable);
 Bytes bytes_of(const Graph& graph, VariableId variable);
 
+// What the host read, by the graph's guards, in their order. REQUIRES: verify() holds.
+std::vector<bool> booleans_of(const Graph& graph);
+
 // Calls visit(ValueId) for every value among the arguments (results) of `op`, in order.
 template <typename Visit>
 void for_each_read(const Op& op, Visit visit) {
@@ -258,7 +267,7 @@ Digest structural_digest(const Graph& graph);
 // Throws Error(kUsage) naming the first thing that is wrong, prefixed with `where`: ids out of
 // range, a value read before it exists, a version that goes back,
 // first_use/gradient_complete/last_read that contradict the ops, duplicate variable names, an op
-// order that violates dependencies().
+// order that violates dependencies(), guards that are not counted from 0 in the forward pass.
 void verify(const Graph& graph, const std::string& where);
 
 }  // namespace autodist::ir

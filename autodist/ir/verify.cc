@@ -21,6 +21,7 @@ class Verifier {
     check_named();
     for (std::size_t i = 0; i < graph_.ops.size(); ++i) check_ranges(OpId(i));
     for (std::size_t i = 0; i < graph_.ops.size(); ++i) check_order(OpId(i));
+    check_guards();
     check_results();
     check_analysis();
   }
@@ -194,6 +195,24 @@ class Verifier {
       versions_[value.storage.value] = version(value);
       made_[value.slot.value] = true;
     });
+  }
+
+  void check_guards() const {
+    std::int64_t before = 0;
+    for (std::size_t i = 0; i < graph_.ops.size(); ++i) {
+      const Op& op = graph_.ops[i];
+      if (!is_guard(op)) continue;
+      const bool fits = op.arguments.size() == 3 && op.results.empty() && op.writes.empty() &&
+                        !std::holds_alternative<Values>(op.arguments[0]) &&
+                        std::holds_alternative<bool>(op.arguments[1]) &&
+                        op.arguments[2] == Argument(Affine{0, before}) &&
+                        op.phase == Phase::kForward;
+      if (!fits) {
+        refuse("{}: (tensor, Boolean, {}) in the forward pass expected of a guard",
+               describe(OpId(i)), before);
+      }
+      ++before;
+    }
   }
 
   void check_results() const {

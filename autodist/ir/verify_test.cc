@@ -125,5 +125,25 @@ TEST(Verify, RefusesTwoStoragesInOneSlot) {
                  "slot 0 is a view of storage 0 and, as value %6, of storage 5");
 }
 
+TEST(Verify, RefusesAGuardThatIsNotTheNext) {
+  const auto with = [](std::int64_t before, Phase phase) {
+    return [=](Graph& g) {
+      Op guard;
+      guard.name = kGuardOp;
+      guard.arguments = {ValueId(0), true, Affine{0, before}};
+      guard.phase = phase;
+      g.ops.push_back(guard);
+    };
+  };
+  Graph graph = small_graph();
+  with(0, Phase::kForward)(graph);
+  verify(graph, "file.adg");
+  EXPECT_EQ(booleans_of(graph), std::vector<bool>{true});
+  const char* const kMessage =
+      "op 4 (autodist::guard): (tensor, Boolean, 0) in the forward pass expected of a guard";
+  expect_refusal(with(1, Phase::kForward), kMessage);
+  expect_refusal(with(0, Phase::kBackward), kMessage);
+}
+
 }  // namespace
 }  // namespace autodist::ir

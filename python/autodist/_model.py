@@ -7,6 +7,7 @@ import inspect
 import torch
 
 from . import _host_state
+from ._capturing import as_written, capturing
 from ._errors import UsageError
 from ._structure import Structure
 
@@ -87,6 +88,7 @@ class Step:
             raise UsageError("loss_fn: a function (model, *batch) -> scalar loss expected")
         if reduction not in ("mean", "sum"):
             raise UsageError(f"reduction='{reduction}': 'mean' or 'sum' expected")
+        model = as_written(model)
         self.model = model
         self.loss_fn = loss_fn
         self.name = name or type(model).__name__
@@ -175,7 +177,7 @@ class Step:
         batch = self._arguments_of(tensors)
         if self._before is None:
             self._before = _host_state.snapshot(self.model, self.loss_fn)
-        with modes(self.model, self._modes):
+        with modes(self.model, self._modes), capturing():
             if self.loss_fn is None:
                 result = self.model(*batch)
             else:

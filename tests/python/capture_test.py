@@ -12,6 +12,7 @@ import autodist
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 torch.set_default_dtype(torch.float64)
 
@@ -124,6 +125,34 @@ def main():
             sys.exit(0)
         assert os.waitpid(child, 0)[1] == 0
         assert step.step == 8 and step(*data[:6]) > 0
+
+    # A part that is computed again in the backward pass draws the same random numbers there.
+    class Again(nn.Module):
+        def __init__(self, reentrant):
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3)
+            self.reentrant = reentrant
+
+        def part(self, x):
+            return functional.dropout(torch.tanh(functional.dropout(self.first(x))))
+
+        def forward(self, x):
+            x = functional.dropout(x.requires_grad_())
+            hidden = checkpoint(self.part, x, use_reentrant=self.reentrant)
+            return functional.dropout(self.second(hidden), 0.1)
+
+    for reentrant in (True, False):
+        graph = autodist.capture(Again(reentrant), mse, batches(6)[0], measure=False)
+        names = graph.ops
+        assert names.count("autodist::set_generator_state") == 4, names
+
+    # What is compiled is captured as it was written.
+    if hasattr(torch, "compile"):
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+        compiled = torch.compile(model)
+        graph = autodist.capture(compiled, torch.compile(mse), batches(6)[0], measure=False)
+        assert [each.name for each in graph.variables] == [n for n, _ in model.named_parameters()]
+        agrees(nn.Sequential(nn.Linear(4, 5), torch.compile(nn.Linear(5, 3))), mse, batches(6, 6))
 
     # Inputs that are not split, and a loss that is a sum.
     def weighted(model, x, y, weights):

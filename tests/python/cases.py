@@ -47,10 +47,6 @@ class ResNet18(nn.Module):
         return self.fc(functional.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
-# Else torch 2 asks on the host whether the mask is causal, which capture refuses.
-SAID_OF_MASKS = {} if torch.__version__.startswith("1.") else {"is_causal": False}
-
-
 class Encoder(nn.Module):
     """A transformer encoder that predicts tokens; its output layer is the embedding's."""
 
@@ -66,7 +62,42 @@ class Encoder(nn.Module):
 
     def forward(self, tokens):
         x = self.embed(tokens) + self.position
-        return self.head(self.layers(x, mask=self.mask, **SAID_OF_MASKS))
+        return self.head(self.layers(x, mask=self.mask))
+
+
+class Masked(nn.Module):
+    """Leaves a mask out where all of it is set, and a layer where the first number's mean is low."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.second = nn.Linear(8, 8)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x, mask):
+        if not mask.all():
+            x = x * mask
+        hidden = self.norm(self.first(x))
+        if x[:, 0].mean() > 0:
+            hidden = torch.tanh(self.second(hidden))
+        return self.last(hidden)
+
+
+def masked_error(model, x, mask, y):
+    return functional.mse_loss(model(x, mask), y)
+
+
+def masked_batches():
+    """Each rank's half goes another way than the other's, and than its own before."""
+    batches = []
+    for step in range(STEPS):
+        x, mask = torch.randn(ROWS, 6), torch.ones(ROWS, 6, dtype=torch.bool)
+        for rank, rows in enumerate((slice(0, ROWS // 2), slice(ROWS // 2, ROWS))):
+            x[rows, 0] += 2 if (step + rank) % 2 == 0 else -2
+            mask[rows][0, 3] = (step // 2 + rank) % 2 == 0
+        batches.append((x, mask, torch.randn(ROWS, 3)))
+    return batches
 
 
 class Taste(nn.Module):
@@ -105,6 +136,9 @@ def make(name):
     if name == "encoder":
         return (Encoder(), predict, "adam:lr=1e-3", lambda p: torch.optim.Adam(p, lr=1e-3),
                 [tuple(torch.randint(23, (2, ROWS, 7))) for _ in range(STEPS)])
+    if name == "ways":
+        return (Masked(), masked_error, "sgd:lr=0.05", lambda p: torch.optim.SGD(p, lr=0.05),
+                masked_batches())
     sparse = name == "sparse"
     make_optimizer = (lambda p: torch.optim.SGD(p, lr=0.1)) if sparse else torch.optim.Adam
     return (Taste(sparse), rate, "sgd:lr=0.1" if sparse else "adam", make_optimizer,

@@ -13,9 +13,9 @@ import cases
 name, builder, cluster, out = sys.argv[1:]
 model, loss_fn, optimizer, _, batches = cases.make(name)
 storages = [parameter.data_ptr() for parameter in model.parameters()]
-half = tuple(each[: cases.ROWS // 2] for each in batches[0])
 
 ad = autodist.AutoDist(cluster, builder=builder)
+half = tuple(each.chunk(2)[ad.rank % 2] for each in batches[0])
 with ad.distribute(model, loss_fn, optimizer, half) as step:
     losses, job_losses = [], []
     for batch in batches:

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "autodist/capture/capture.h"
+#include "autodist/comm/agreement.h"
 
 namespace autodist::job {
 namespace {
@@ -50,6 +51,21 @@ capture::Options options_of(JoinedJob& job, const Captured& step) {
   return options;
 }
 
+capture::CapturedStep capture_as(const Captured& step, const capture::Options& options) {
+  return step.trains() ? capture::capture(step.step, options)
+                       : capture::capture_evaluation(step.step, options);
+}
+
+// What the chief's host has read of its example.
+std::vector<bool> booleans_of_chief(JoinedJob& job, const ir::Graph& own) {
+  std::string text;
+  for (const bool each : ir::booleans_of(own)) text += each ? '1' : '0';
+  text = comm::broadcast(job.transport(), 0, text, "way of the step", job.options().join_limit);
+  std::vector<bool> booleans;
+  for (const char each : text) booleans.push_back(each == '1');
+  return booleans;
+}
+
 }  // namespace
 
 torch::Tensor as_input(float scale) { return torch::full({}, scale, torch::kFloat32); }
@@ -61,10 +77,13 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
   result.step = as_captured(result.named, result.scaling);
   result.seed = job.options().seed + index;
   job.show(fmt::format("capturing {}", result.step.name));
-  const capture::Options options = options_of(job, result);
-  capture::CapturedStep captured = result.trains()
-                                       ? capture::capture(result.step, options)
-                                       : capture::capture_evaluation(result.step, options);
+  capture::Options options = options_of(job, result);
+  capture::CapturedStep captured = capture_as(result, options);
+  // The plan is one graph's: the ranks' examples may go different ways, all begin with the chief's.
+  if (job.size() > 1) {
+    options.booleans = booleans_of_chief(job, captured.graph);
+    if (options.booleans != ir::booleans_of(captured.graph)) captured = capture_as(result, options);
+  }
   if (result.trains()) ir::declare_updates(captured.graph, *result.named.optimizer);
   result.graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
   result.bindings =

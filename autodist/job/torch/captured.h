@@ -30,9 +30,9 @@ struct Captured {
   [[nodiscard]] bool trains() const { return named.optimizer.has_value(); }
 };
 
-// Every rank captures its own step, to bind its own tensors; only the chief measures what ops take.
-// `index` counts the job's steps; the random numbers of a later one are those of a job with a seed
-// larger by as many.
+// Every rank captures its own step, to bind its own tensors, on the way that the chief's takes;
+// only the chief measures what ops take. `index` counts the job's steps; the random numbers of a
+// later one are those of a job with a seed larger by as many.
 Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index);
 
 // The scale of the loss as the step's last input.

@@ -1,6 +1,7 @@
 #include "autodist/job/torch/shape_cache.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "autodist/base/error.h"
@@ -10,6 +11,10 @@
 
 namespace autodist::job {
 namespace {
+
+bool begins_with(const std::vector<bool>& way, const std::vector<bool>& first) {
+  return way.size() >= first.size() && std::equal(first.begin(), first.end(), way.begin());
+}
 
 // Each keeps a graph and its prepared calls, some megabytes for a large model. Sequences of more
 // lengths than this are captured again and again; padding them to fewer is faster anyway.
@@ -32,45 +37,59 @@ bool is_another_shape(const Batch& rows, const Batch& example) {
 ShapeCache::ShapeCache(const TrainingStep& step, bool trains, capture::Bindings tensors,
                        std::shared_ptr<const program::Program> program, program::Rank rank,
                        std::uint64_t seed)
-    : step_(step),
-      trains_(trains),
-      tensors_(std::move(tensors)),
-      program_(std::move(program)),
-      rank_(rank),
-      seed_(seed) {}
+    : step_(step), trains_(trains), program_(std::move(program)), rank_(rank), seed_(seed) {
+  shapes_.push_back({program_->graph, ir::booleans_of(*program_->graph), std::move(tensors), {}});
+}
 
 exec::StepResult ShapeCache::step(exec::Runner& runner, const Batch& rows, bool last) {
-  if (runner.accepts(rows) || !is_another_shape(rows, step_.example)) {
+  if (!runner.accepts(rows) && !is_another_shape(rows, step_.example)) {
     return last ? runner.step(rows) : runner.accumulate(rows);
   }
-  exec::ShapedStep& code = find_or_capture(runner, rows).code;
-  return last ? runner.step(rows, code) : runner.accumulate(rows, code);
+  std::vector<bool> way;  // as far as it is known: every try finds one more guard that it passes
+  while (true) {
+    Shape& shape = find_or_capture(runner, rows, way);
+    exec::StepResult result;
+    if (shape.code) {
+      result = last ? runner.step(rows, *shape.code) : runner.accumulate(rows, *shape.code);
+    } else {
+      result = last ? runner.step(rows) : runner.accumulate(rows);
+    }
+    if (result.other_way.empty()) return result;
+    way = std::move(result.other_way);
+  }
 }
 
 void ShapeCache::verify(exec::Runner& runner, const Batch& rows) {
   if (rows.empty() || (rows.front().dim() > 0 && rows.front().size(0) == 0)) return;
+  if (!runner.accepts(rows) && !is_another_shape(rows, step_.example)) return;
   runner.settle();  // the step itself reads the variables, which must stand still
-  if (runner.accepts(rows)) {
-    capture::verify_replay(step_, *program_->graph, tensors_, rows, seed_);
-  } else if (is_another_shape(rows, step_.example)) {
-    const Shape& shape = find_or_capture(runner, rows);
-    capture::verify_replay(step_, *shape.captured, shape.tensors, rows, seed_);
-  }
+  const Shape& shape = find_or_capture(runner, rows, {});
+  capture::verify_replay(step_, *shape.captured, shape.tensors, rows, seed_);
 }
 
-ShapeCache::Shape& ShapeCache::find_or_capture(exec::Runner& runner, const Batch& rows) {
-  const auto found = std::find_if(shapes_.begin(), shapes_.end(),
-                                  [&](const Shape& shape) { return shape.code.accepts(rows); });
+ShapeCache::Shape& ShapeCache::find_or_capture(exec::Runner& runner, const Batch& rows,
+                                               const std::vector<bool>& way) {
+  const auto found = std::find_if(shapes_.begin(), shapes_.end(), [&](const Shape& shape) {
+    const bool accepts = shape.code ? shape.code->accepts(rows) : runner.accepts(rows);
+    return accepts && begins_with(shape.way, way);
+  });
   if (found != shapes_.end()) {
     shapes_.splice(shapes_.begin(), shapes_, found);
   } else {
-    shapes_.push_front(capture_shape(runner, rows));
-    if (shapes_.size() > kMaxShapes) shapes_.pop_back();
+    shapes_.push_front(capture_shape(runner, rows, way));
+    if (shapes_.size() > kMaxShapes) drop_oldest();
   }
   return shapes_.front();
 }
 
-ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& rows) {
+void ShapeCache::drop_oldest() {
+  const auto oldest = std::find_if(shapes_.rbegin(), shapes_.rend(),
+                                   [](const Shape& shape) { return shape.code.has_value(); });
+  shapes_.erase(std::prev(oldest.base()));
+}
+
+ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& rows,
+                                            const std::vector<bool>& way) {
   runner.settle();  // as in verify()
   TrainingStep step = step_;
   step.example = rows;
@@ -78,6 +97,7 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
   options.seed = seed_;
   options.cost_repetitions = 0;
   options.scaled_loss = ir::scales_loss(*program_->graph);
+  options.booleans = way;
   capture::CapturedStep captured =
       trains_ ? capture::capture(step, options) : capture::capture_evaluation(step, options);
   ++captures_;
@@ -86,7 +106,7 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
       std::make_shared<const program::Program>(passes::for_other_shapes(*program_, *graph));
   capture::Bindings bindings =
       capture::bind(*program->graph, step, torch::kCPU, captured.tensors.constants);
-  return {graph, std::move(captured.tensors),
+  return {graph, ir::booleans_of(*graph), std::move(captured.tensors),
           exec::ShapedStep(std::move(program), rank_, std::move(bindings), torch::kCPU)};
 }
 

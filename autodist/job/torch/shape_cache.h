@@ -1,5 +1,6 @@
-// Steps on batches of any shapes: what the example did not have is captured when it first comes,
-// and kept.
+// Steps on batches of any shapes, which go any way: what the example had not is captured when it
+// first comes, and kept. A way is what the host reads of Booleans in the forward pass (an `if` on
+// data); a graph goes one (ir::kGuardOp).
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -8,6 +9,8 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "autodist/capture/capture.h"
 #include "autodist/exec/runner.h"
@@ -24,10 +27,11 @@ class ShapeCache {
              std::shared_ptr<const program::Program> program, program::Rank rank,
              std::uint64_t seed);
 
-  // One step of `runner` on this rank's rows. Where their shapes are new, the step is captured with
-  // them first; that costs as much as the capture at the start, and happens at this rank alone.
-  // Throws as Runner::step and capture::capture do. With `last` false, one micro-batch of a step
-  // (Runner::accumulate).
+  // One step of `runner` on this rank's rows. Where their shapes or their way are new, the step is
+  // captured with them first; that costs as much as the capture at the start, and happens at this
+  // rank alone. Which way they go shows when they go it: the forward pass is run with the graph
+  // that was used last, and begun again where the host reads something else. Throws as Runner::step
+  // and capture::capture do. With `last` false, one micro-batch of a step (Runner::accumulate).
   exec::StepResult step(exec::Runner& runner, const Batch& rows, bool last = true);
 
   // Compares the step with its replay on these rows, without training: Error(kUsage) where they
@@ -40,21 +44,22 @@ class ShapeCache {
  private:
   struct Shape {
     std::shared_ptr<const ir::Graph> captured;
+    std::vector<bool> way;  // of `captured`
     capture::Bindings tensors;
-    exec::ShapedStep code;
+    std::optional<exec::ShapedStep> code;  // nothing for the first capture: the runner's own
   };
 
-  // The shape that accepts `rows`, as the most recently used one.
-  Shape& find_or_capture(exec::Runner& runner, const Batch& rows);
-  Shape capture_shape(exec::Runner& runner, const Batch& rows);
+  // What accepts `rows` and begins with this way, as the most recently used one.
+  Shape& find_or_capture(exec::Runner& runner, const Batch& rows, const std::vector<bool>& way);
+  Shape capture_shape(exec::Runner& runner, const Batch& rows, const std::vector<bool>& way);
+  void drop_oldest();
 
   const TrainingStep& step_;
   bool trains_;
-  capture::Bindings tensors_;
   std::shared_ptr<const program::Program> program_;
   program::Rank rank_;
   std::uint64_t seed_;
-  std::list<Shape> shapes_;  // most recently used first
+  std::list<Shape> shapes_;  // most recently used first; the first capture is always among them
   std::int64_t captures_ = 0;
 };
 

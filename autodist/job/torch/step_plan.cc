@@ -72,6 +72,10 @@ void check_placed(const JobOptions& options, const Captured& step) {
   if (options.verify_every > 0) refuse("verify_every; its steps cannot be compared at a rank");
   if (!step.name().empty()) refuse("a job of several steps; one expected");
   if (!step.trains()) refuse("a step that trains nothing");
+  if (!ir::booleans_of(*step.graph).empty()) {
+    refuse(
+        "a step whose host reads Booleans of data; what it reads may change which ops there are");
+  }
 }
 
 }  // namespace

@@ -112,6 +112,7 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
   options.wait_limit = job_.options().stall_limit;
   options.exchange.generation = ++generations_;
   job_.set_pulse(options.exchange);
+  options.passes_guards = true;
   options.on_nonfinite = exec::OnNonFinite::kIgnore;  // the same batch over and over may diverge
   options.user_rules = &job_.options().user_rules;
   options.device_time = job_.options().device_time;
