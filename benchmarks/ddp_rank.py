@@ -1,9 +1,11 @@
 """One rank of PyTorch's DistributedDataParallel over Gloo, beside `autodist bench sync-rank`.
 
     ddp_rank.py --model NAME --rows N [--bucket-mb MB] [--imitate SECONDS] [--warmup N] [--steps N]
-                [--alone | --all-reduce]
+                [--how ddp | compiled | fsdp2] [--alone | --all-reduce]
 
-Finds its place in torch.distributed's variables; without WORLD_SIZE, or with --alone, it trains by
+`compiled` is torch.compile of the wrapped model: of its buckets between all-reduces (compiled first and
+wrapped then, nothing would overlap). `fsdp2` shards every layer or block of
+the model's sequences, and the rest (fully_shard). Finds its place in torch.distributed's variables; without WORLD_SIZE, or with --alone, it trains by
 itself. Prints the same JSON object. With --all-reduce a step is Gloo's all-reduce of one tensor of the
 model's size, and nothing else.
 """
@@ -25,6 +27,28 @@ def cpu_seconds():
     return usage.ru_utime + usage.ru_stime
 
 
+def blocks(module):
+    """The elements of its sequences, each with parameters: layers or blocks of layers."""
+    for child in module.children():
+        if not isinstance(module, torch.nn.Sequential):
+            yield from blocks(child)
+        elif next(child.parameters(), None) is not None:
+            yield child
+
+
+def shard(model):
+    """By blocks, so that one's parameters are gathered while another one computes."""
+    from torch.distributed.fsdp import fully_shard
+
+    for block in blocks(model):
+        fully_shard(block)
+    fully_shard(model)
+
+
+def whole(parameter):
+    return parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True, choices=models.MODELS)
@@ -33,6 +57,7 @@ def main():
     parser.add_argument("--imitate", type=float, default=0)
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--how", choices=("ddp", "compiled", "fsdp2"), default="ddp")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--alone", action="store_true")
     what.add_argument("--all-reduce", action="store_true")
@@ -46,9 +71,14 @@ def main():
     net = model
     if not alone:
         dist.init_process_group("gloo")
+    if not alone and wanted.how == "fsdp2":
+        shard(model)
+    elif not alone:
         # Statistics of batch norm stay with each replica, as AutoDist's do.
         net = DistributedDataParallel(model, bucket_cap_mb=wanted.bucket_mb,
                                       gradient_as_bucket_view=True, broadcast_buffers=False)
+        if wanted.how == "compiled":
+            net = torch.compile(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     tensor = torch.zeros(models.parameter_count(model) if wanted.all_reduce else 0)
 
@@ -70,7 +100,7 @@ def main():
             seconds.append(time.monotonic() - begin)
     wall = time.monotonic() - start
     cpu = cpu_seconds() - cpu
-    checksum = sum(p.detach().double().abs().sum().item() for p in model.parameters())
+    checksum = sum(whole(p).detach().double().abs().sum().item() for p in model.parameters())
     print(json.dumps({"rank": 0 if alone else dist.get_rank(), "step_seconds": seconds,
                       "mean_step_seconds": wall / wanted.steps,
                       "cpu_seconds_per_step": cpu / wanted.steps,

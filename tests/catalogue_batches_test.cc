@@ -61,7 +61,6 @@ void expect_equal_at_every_batch(const std::string& name) {
 class Catalogue : public testing::TestWithParam<std::string> {};
 
 TEST_P(Catalogue, CapturedAtOneAndAtEightIsTheSameAtEveryBatch) {
-  const capture::WithoutOneDnn lstm_of_other_ops;
   expect_equal_at_every_batch(GetParam());
 }
 

@@ -33,7 +33,7 @@ TEST(Capture, AnExampleOfOneSampleServesAnyBatch) {
 TEST(Capture, ATransformerEncoderReplaysToTheBit) { expect_replays_at_any_batch(transformer(), 5); }
 
 TEST(Capture, AnLstmReplaysToTheBit) {
-  const WithoutOneDnn lstm_of_other_ops;
+  const WithoutOneDnn by_the_same_ops;
   expect_replays_at_any_batch(lstm(), 5);
 }
 

@@ -15,7 +15,7 @@
 #include "autodist/capture/gradients_aside.h"
 #include "autodist/capture/op_recorder.h"
 #include "autodist/capture/op_traits.h"
-#include "autodist/capture/plain_executor.h"
+#include "autodist/capture/plain_ops.h"
 #include "autodist/capture/tensor_type.h"
 #include "autodist/capture/torch_version.h"
 #include "autodist/ir/history.h"
@@ -123,7 +123,7 @@ class Recorded {
   c10::DebugInfoGuard state_;
   c10::impl::IncludeDispatchKeyGuard key_{kCaptureKey};
   at::CallbackHandle node_callback_;
-  PlainExecutor plain_executor_;
+  PlainOps plain_ops_;
 };
 
 void declare_parameters(OpRecorder& ops, const TrainingStep& step) {

@@ -11,7 +11,7 @@
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
 #include "autodist/capture/gradients_aside.h"
-#include "autodist/capture/plain_executor.h"
+#include "autodist/capture/plain_ops.h"
 #include "autodist/capture/tensor_type.h"
 
 namespace autodist::capture {
@@ -194,7 +194,7 @@ std::vector<at::Tensor> Subject::forward(const Batch& batch) const {
 std::vector<bool> Subject::booleans_of_example(std::uint64_t seed_of_run) const {
   restore_buffers();
   seed(seed_of_run);
-  const PlainExecutor plain_executor;
+  const PlainOps plain_ops;
   const AnsweredBooleans booleans(answers_);
   const std::vector<at::Tensor> returned =
       forward(rows(0, std::max<std::int64_t>(example_rows(), 1)));
@@ -206,7 +206,7 @@ Outcome Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t s
   seed(seed_of_run);
   Outcome outcome;
   const GradientsAside aside(step_.parameters);
-  const PlainExecutor plain_executor;
+  const PlainOps plain_ops;
   std::vector<at::Tensor> returned;
   {
     std::optional<AnsweredBooleans> booleans;

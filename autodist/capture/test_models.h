@@ -16,8 +16,7 @@
 
 namespace autodist::capture {
 
-// LSTMs of f32 on CPUs while it lives: oneDNN's own op in libtorch 2 is refused
-// (docs/decisions/156-libtorch-of-a-wheel.md).
+// While it lives, plain libtorch computes LSTMs by the ops that capture has of them (plain_ops.h).
 class WithoutOneDnn {
  public:
   WithoutOneDnn() { set(TORCH_VERSION_MAJOR < 2 && before_); }

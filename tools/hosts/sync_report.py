@@ -97,6 +97,24 @@ def row(result):
             over_priority(result, "encrypted"), f"{cpu_per_gb(result, 'encrypted'):.2f}"]
 
 
+NEWER = {"torch-ddp": "DDP ÷ step", "torch-compiled": "compiled DDP ÷ step", "torch-fsdp2": "FSDP2 ÷ step"}
+
+
+def of_newer_torch(results):
+    """The cells in which peers of a newer PyTorch were measured, too; nothing where there are none."""
+    measured = [each for each in results if "torch-ddp" in each["runs"]]
+    if not measured:
+        return ""
+    versions = sorted({each["torch"] for each in measured})
+    columns = ["model", "compute:link", "hosts", "rate", "step, ms", *NEWER.values()]
+    rows = [[each["cell"]["model"], each["cell"]["ratio"], str(each["cell"]["hosts"]), each["cell"]["rate"],
+             ms(system_step(each, "priority")), *(over_priority(each, system) for system in NEWER)]
+            for each in measured]
+    return (f"\n## Beside PyTorch {', '.join(versions)}\n\nIn the same rounds, with the same bucket size; "
+            "*compiled* is torch.compile of the wrapped model, FSDP2 is fully_shard of every block of layers "
+            "and of the rest.\n\n" + table(rows, columns))
+
+
 COLUMNS = ["model", "compute:link", "hosts", "rate", "rows", "compute, ms", "link, ms", "bound, ms",
            "step, ms", "step ÷ bound", "DDP ÷ step", "DDP as installed ÷ step", "bucket, MB",
            "FIFO + barrier ÷ step", "sliced FIFO ÷ step", "engine CPU, s/GB", "TCP CPU, s/GB",
@@ -173,8 +191,8 @@ minutes apart: a step below its bound says that the machine was slower while it 
 """
 
 
-def table(rows):
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+def table(rows, columns=COLUMNS):
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     return "\n".join(lines + ["| " + " | ".join(each) + " |" for each in rows]) + "\n"
 
 
@@ -187,7 +205,7 @@ def page(results):
     if not results:
         return HEADER + "No cell has been measured on this tree yet: `autodist bench sync`.\n"
     ordered = sorted(results, key=order)
-    text = HEADER + table([row(result) for result in ordered])
+    text = HEADER + table([row(result) for result in ordered]) + of_newer_torch(ordered)
     text += "\n## Figures\n\n| figure | value |\n|---|---|\n"
     for name, value in figures(results).items():
         text += f"| `{name}` | {value:.3f} |\n"
