@@ -54,6 +54,13 @@ def main():
     assert page.count("| vgg-like |") == 1 and "| 1.050 |" in page, page
     balance["runs"]["ddp-as-installed"] = [[rank(0, 2.52), rank(1, 1)]] * 3
     assert "| 2.00 (2.00 to 2.00) |" in sync_report.page([balance]), "beside the DDP of the figures"
+    assert "Beside PyTorch" not in sync_report.page([balance])
+    newer = {"torch-ddp": 1.89, "torch-compiled": 2.52, "torch-fsdp2": 3.15}
+    balance["runs"] |= {system: [[rank(0, step), rank(1, 1)]] * 3 for system, step in newer.items()}
+    balance["torch"] = "2.13.0"
+    page = sync_report.page([balance])
+    assert "Beside PyTorch 2.13.0" in page, page
+    assert "| 1.50 (1.50 to 1.50) | 2.00 (2.00 to 2.00) | 2.50 (2.50 to 2.50) |" in page, page
     assert rate_of("250mbit") == 250e6 and rate_of("1gbit") == 1e9
     try:
         rate_of("fast")

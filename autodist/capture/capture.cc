@@ -161,9 +161,9 @@ Recording record_checked(Subject& subject, const Options& options) {
 
 // A recorder keeps many small things while a step allocates and frees large ones; the heap would be
 // full of holes that nothing fits in, and a capture would take a fifth more memory than the step.
-// While it lives, the tensors of a large step lie outside of the heap and go back to the system
-// when they are freed. Afterwards the allocator is as a program with large tensors finds it anyway:
-// glibc raises its threshold to this maximum by itself.
+// While it lives, the tensors of all but tiny steps lie outside of the heap and go back to the
+// system when they are freed. Afterwards the allocator is as a program with large tensors finds it
+// anyway: glibc raises its threshold to this maximum by itself.
 class TensorsOutsideTheHeap {
  public:
   explicit TensorsOutsideTheHeap(const TrainingStep& step) {
@@ -177,7 +177,7 @@ class TensorsOutsideTheHeap {
   TensorsOutsideTheHeap& operator=(const TensorsOutsideTheHeap&) = delete;
 
  private:
-  static constexpr std::size_t kLargeStep = 32 << 20;
+  static constexpr std::size_t kLargeStep = 1 << 20;
   void set_threshold(int bytes) const {
 #ifdef __GLIBC__
     if (active_) ::mallopt(M_MMAP_THRESHOLD, bytes);

@@ -1,5 +1,6 @@
 // Numbers storages, values, slots and scopes of a graph by first appearance and leaves out those
-// that nothing names, and generator states that nothing reads, so that two recordings of one step are equal. Pure data.
+// that nothing names, and generator states that nothing reads, so that two recordings of one step
+// are equal. Pure data.
 
 #pragma once
 

@@ -81,6 +81,14 @@ std::string self_check(const Subject& subject, const ir::Graph& graph, const Bin
   if (!shapes.difference().empty()) return shapes.difference();
   const std::string different = difference(graph, eager, outcome_of(replay, graph, tensors));
   if (different.empty()) return "";
+  const Outcome again = subject.run(graph, subject.rows(run.start, run.count), run.seed);
+  if (const std::string unsteady = difference(graph, eager, again); !unsteady.empty()) {
+    return fmt::format(
+        "{} differs between two runs of the step itself on the same data, as it does with ops that "
+        "add in any order (index_put on several threads; torch.use_deterministic_algorithms(True), "
+        "or at::globalContext().setDeterministicAlgorithms, gives them one)",
+        unsteady);
+  }
   return fmt::format("{} with {} samples differs between the step and its replay", different,
                      run.count);
 }

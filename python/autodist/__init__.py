@@ -37,7 +37,7 @@ from ._autodist import (
     Variable,
     __version__,
 )
-from . import checkpoint, strategy
+from . import _collectives, checkpoint, strategy
 from ._errors import (
     AuthenticationError,
     CheckpointError,
@@ -54,6 +54,8 @@ from ._loss import Loss
 from ._planning import build_strategy, builders, capture
 from ._session import Session
 from ._steps import Steps, TrainingStep
+
+_collectives.install()
 
 # AutoDist's own name for what describes a cluster.
 ResourceSpec = Cluster

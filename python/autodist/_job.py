@@ -3,7 +3,7 @@
 import os
 import sys
 
-from . import _autodist, _built, _optimizers, _signals
+from . import _autodist, _optimizers, _signals
 from ._errors import Error, MachineError, UsageError
 from ._model import Step
 from ._planning import chosen_builder
@@ -176,10 +176,10 @@ class AutoDist:
         options.accumulate = accumulate
         options.verify_every = verify_every or 0
         options.verify_first = _VERIFIED_STEPS if verify_every is None else 0
-        if library and not _built.LIBRARY_ALL_REDUCES:
+        if library and not _autodist.has_gloo():
             raise MachineError(
-                f"library=True: this build, for torch {_built.TORCH}, has no all-reduces by a "
-                "library (docs/pytorch.md); leave it out"
+                "library=True: this Python's torch has no Gloo for all-reduces by a library; leave "
+                "it out"
             )
         options.set_search(budget, search_seed, trials, library, history)
         if progress and sys.stderr.isatty():

@@ -146,6 +146,21 @@ def main():
         names = graph.ops
         assert names.count("autodist::set_generator_state") == 4, names
 
+    # A layer that the first batch leaves out is in the plan all the same.
+    class Skips(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 3), nn.Linear(3, 3)
+
+        def forward(self, x):
+            hidden = self.first(x)
+            return self.second(hidden) if x[0, 0] > 0 else hidden
+
+    signed = batches(6, 6, 6)
+    for (x, _), sign in zip(signed, (-1, 1, -1)):
+        x[0, 0] = sign
+    agrees(Skips(), mse, signed)
+
     # What is compiled is captured as it was written.
     if hasattr(torch, "compile"):
         model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))

@@ -43,9 +43,10 @@ def reference(name, replicas):
             if index == 0:
                 losses.append(loss.item())
             for mine, original in zip(replica.parameters(), model.parameters()):
-                if mine.grad is not None:
-                    before = 0 if original.grad is None else original.grad
-                    original.grad = before + mine.grad
+                if original.grad is None:
+                    original.grad = mine.grad
+                elif mine.grad is not None:
+                    original.grad = original.grad + mine.grad
         optimizer.step()
     state = model.state_dict()
     for key, buffer in copies[0].named_buffers():

@@ -81,6 +81,9 @@ def gpt2(seed, size):
 def mixtral(seed, size):
     import transformers
 
+    # The gradients of the gathered experts add up in any order, on several threads, unless told not to.
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
     config = transformers.MixtralConfig(
         vocab_size=TOKENS, hidden_size=size.width, num_hidden_layers=size.layers, num_attention_heads=4,
         num_key_value_heads=2, intermediate_size=size.width // 4, num_local_experts=4, num_experts_per_tok=2,

@@ -33,6 +33,7 @@ void bind_graph_item(py::module_& module);
 void bind_strategy(py::module_& module);
 void bind_builders(py::module_& module);
 void bind_capture(py::module_& module);
+void bind_collectives(py::module_& module);
 void bind_job(py::module_& module);
 void bind_process_end(py::module_& module);
 void bind_records(py::module_& module);

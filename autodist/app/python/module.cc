@@ -13,6 +13,7 @@ PYBIND11_MODULE(_autodist, module) {
   bind_strategy(module);
   bind_builders(module);
   bind_capture(module);
+  bind_collectives(module);
   bind_job(module);
   bind_process_end(module);
   bind_records(module);

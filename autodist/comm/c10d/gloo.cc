@@ -1,178 +1,25 @@
 #include "autodist/comm/c10d/gloo.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <utility>
-
-#include "autodist/base/check.h"
-#include "autodist/base/error.h"
-#include "autodist/comm/c10d/shared_keys.h"
+#include "autodist/comm/c10d/group.h"
 
 namespace autodist::comm {
-namespace {
-
-std::chrono::milliseconds milliseconds(Seconds seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds.value * 1e3)));
-}
-
-// Gloo writes to sockets whose peer may have gone, which by default ends the process with SIGPIPE.
-// While this lives, the signal is blocked for the calling thread and for the threads it starts;
-// other threads, and what the program does about SIGPIPE, stay as they are.
-class WithoutSigpipe {
- public:
-  WithoutSigpipe() {
-    sigemptyset(&sigpipe_);
-    sigaddset(&sigpipe_, SIGPIPE);
-    AD_CHECK(pthread_sigmask(SIG_BLOCK, &sigpipe_, &before_) == 0);
-  }
-  ~WithoutSigpipe() {
-    if (sigismember(&before_, SIGPIPE) == 1) return;
-    // One that came meanwhile would be delivered as soon as it is let through.
-    const timespec at_once{0, 0};
-    while (sigtimedwait(&sigpipe_, nullptr, &at_once) == SIGPIPE) {
-    }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  WithoutSigpipe(const WithoutSigpipe&) = delete;
-  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
-
- private:
-  sigset_t sigpipe_{};
-  sigset_t before_{};
-};
-
-// What c10d asks of a store while its ranks connect.
-class Store final : public c10d::Store {
- public:
-  Store(Transport& transport, Seconds limit)
-      : c10d::Store(milliseconds(limit)), keys_(transport, limit) {}
-
-  void finish() { keys_.finish(); }
-
-  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
-    keys_.set(key, {value.begin(), value.end()});
-  }
-  std::vector<std::uint8_t> get(const std::string& key) override {
-    const std::string& value = keys_.get(key);
-    return {value.begin(), value.end()};
-  }
-  bool check(const std::vector<std::string>& keys) override {
-    return std::all_of(keys.begin(), keys.end(), [this](auto& key) { return keys_.has(key); });
-  }
-  void wait(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) keys_.get(key);
-  }
-  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
-    wait(keys);
-  }
-
-  std::int64_t add(const std::string&, std::int64_t) override { return refuse("add"); }
-  bool deleteKey(const std::string&) override { return refuse("deleteKey") != 0; }
-  std::int64_t getNumKeys() override { return refuse("getNumKeys"); }
-
- private:
-  static std::int64_t refuse(const char* what) {
-    AD_CHECK(false) << "Gloo asks its store for " << what;
-    return 0;
-  }
-
-  SharedKeys keys_;
-};
-
-at::ScalarType scalar_type(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return at::kFloat;
-    case DType::kFloat64:
-      return at::kDouble;
-    case DType::kFloat16:
-      return at::kHalf;
-    case DType::kInt8:
-      return at::kChar;
-    case DType::kUInt8:
-      return at::kByte;
-    case DType::kInt32:
-      return at::kInt;
-    case DType::kInt64:
-      return at::kLong;
-    default:
-      fail(ErrorCode::kUsage, "all-reduce: Gloo cannot sum {}", name_of(dtype));
-  }
-}
-
-std::string first_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
-
-class Gloo final : public Collectives {
- public:
-  Gloo(Transport& transport, std::string address, Seconds limit)
-      : address_(std::move(address)), limit_(limit), size_(transport.size()) {
-    const WithoutSigpipe guard;  // Gloo's threads start here
-    auto options = c10d::ProcessGroupGloo::Options::create(milliseconds(limit));
-    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address_));
-    options->threads = 1;  // collectives follow one another
-    const auto store = c10::make_intrusive<Store>(transport, limit);
-    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(transport.self()),
-                                                         static_cast<int>(transport.size()),
-                                                         std::move(options));
-    store->finish();
-  }
-
-  ~Gloo() override {
-    const WithoutSigpipe guard;
-    group_.reset();
-  }
-
-  void all_reduce(void* data, std::size_t count, DType dtype) override {
-    const auto type = scalar_type(dtype);
-    if (count == 0) return;
-    std::vector<at::Tensor> tensors{
-        at::from_blob(data, {static_cast<std::int64_t>(count)}, at::TensorOptions(type))};
-    c10d::AllreduceOptions options;
-    options.timeout = milliseconds(limit_);
-    try {
-      group_->allreduce(tensors, options)->wait();
-    } catch (const std::exception& error) {
-      fail(ErrorCode::kPeersLost, "all-reduce of {} {} over {}: {}", count, name_of(dtype),
-           describe(), first_line(error));
-    }
-  }
-
-  [[nodiscard]] std::string describe() const override {
-    return fmt::format("gloo over {}, {} ranks", address_, size_);
-  }
-
- private:
-  std::string address_;
-  Seconds limit_;
-  RankNumber size_;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
-};
-
-}  // namespace
 
 bool has_gloo() { return true; }
 
 std::unique_ptr<Collectives> make_gloo(Transport& transport, const std::string& own_address,
                                        Seconds limit) {
-  try {
-    return std::make_unique<Gloo>(transport, own_address, limit);
-  } catch (const Error&) {
-    throw;
-  } catch (const InternalError&) {
-    throw;
-  } catch (const std::exception& error) {
-    fail(ErrorCode::kPeersLost, "collectives: rank {} of {} cannot connect over {}: {}",
-         transport.self(), transport.size(), own_address, first_line(error));
-  }
+  using Gloo = c10d::ProcessGroupGloo;
+  return connect_group<Gloo>(
+      transport, own_address, limit, [&](const c10::intrusive_ptr<c10d::Store>& store) {
+        auto options = Gloo::Options::create(milliseconds(limit));
+        options->devices.push_back(Gloo::createDeviceForHostname(own_address));
+        options->threads = 1;  // collectives follow one another
+        return c10::make_intrusive<Gloo>(store, static_cast<int>(transport.self()),
+                                         static_cast<int>(transport.size()), std::move(options));
+      });
 }
 
 }  // namespace autodist::comm

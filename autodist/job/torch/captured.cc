@@ -1,7 +1,10 @@
 #include "autodist/job/torch/captured.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "autodist/base/error.h"
 #include "autodist/capture/capture.h"
 #include "autodist/comm/agreement.h"
 
@@ -56,6 +59,43 @@ capture::CapturedStep capture_as(const Captured& step, const capture::Options& o
                        : capture::capture_evaluation(step.step, options);
 }
 
+std::int64_t unused_variables(const ir::Graph& graph) {
+  return std::count_if(graph.variables.begin(), graph.variables.end(),
+                       [](const ir::Variable& each) { return !each.gradient; });
+}
+
+// The plan knows the variables that the graph trains, and a way may leave some out (a layer that is
+// skipped at random). Guard by guard, the other value is tried where variables are unused; it is
+// kept where fewer are.
+void take_widest_way(const Captured& step, const capture::Options& options,
+                     capture::CapturedStep& captured) {
+  capture::Options tried = options;
+  tried.cost_repetitions = 0;
+  tried.self_check = false;
+  std::int64_t unused = unused_variables(captured.graph);
+  const std::vector<bool> first = ir::booleans_of(captured.graph);
+  std::vector<bool> way = first;
+  for (std::size_t i = 0; i < way.size() && unused > 0; ++i) {
+    tried.booleans.assign(way.begin(), way.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    tried.booleans.back() = !tried.booleans.back();
+    std::optional<ir::Graph> other;
+    try {
+      other = capture_as(step, tried).graph;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUsage) throw;
+    } catch (const std::exception&) {  // a way on which the step refuses its batch
+      continue;
+    }
+    if (!other || unused_variables(*other) >= unused) continue;
+    unused = unused_variables(*other);
+    way = ir::booleans_of(*other);
+  }
+  if (way == first) return;
+  tried = options;
+  tried.booleans = way;
+  captured = capture_as(step, tried);
+}
+
 // What the chief's host has read of its example.
 std::vector<bool> booleans_of_chief(JoinedJob& job, const ir::Graph& own) {
   std::string text;
@@ -79,6 +119,7 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
   job.show(fmt::format("capturing {}", result.step.name));
   capture::Options options = options_of(job, result);
   capture::CapturedStep captured = capture_as(result, options);
+  if (job.is_chief() && result.trains()) take_widest_way(result, options, captured);
   // The plan is one graph's: the ranks' examples may go different ways, all begin with the chief's.
   if (job.size() > 1) {
     options.booleans = booleans_of_chief(job, captured.graph);
