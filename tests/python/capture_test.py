@@ -17,9 +17,10 @@ from torch.utils.checkpoint import checkpoint
 torch.set_default_dtype(torch.float64)
 
 
-def agrees(model, loss_fn, batches, rate=0.05):
-    """One rank of ours against plain PyTorch; buffers, too. Returns the session's graph."""
-    theirs = copy.deepcopy(model)
+def agrees(model, loss_fn, batches, rate=0.05, theirs=None):
+    """One rank of ours against plain PyTorch's, by default a copy; buffers, too. Returns whether the
+    last step was captured anew."""
+    theirs = copy.deepcopy(model) if theirs is None else theirs
     optimizer = torch.optim.SGD([p for p in theirs.parameters() if p.requires_grad], lr=rate)
     with autodist.AutoDist().distribute(model, loss_fn, f"sgd:lr={rate}", batches[0]) as step:
         for batch in batches:
@@ -31,6 +32,7 @@ def agrees(model, loss_fn, batches, rate=0.05):
             assert abs(ours - loss.item()) < 1e-12, (ours, loss.item())
         step.synchronize()
         captures = step.last.captured
+    model = getattr(model, "_orig_mod", model)  # of a compiled one
     difference = comparing.largest_difference(model.state_dict(), theirs.state_dict())
     assert difference < 1e-12, difference
     return captures
@@ -167,7 +169,10 @@ def main():
         compiled = torch.compile(model)
         graph = autodist.capture(compiled, torch.compile(mse), batches(6)[0], measure=False)
         assert [each.name for each in graph.variables] == [n for n, _ in model.named_parameters()]
-        agrees(nn.Sequential(nn.Linear(4, 5), torch.compile(nn.Linear(5, 3))), mse, batches(6, 6))
+        theirs = copy.deepcopy(model)
+        agrees(compiled, mse, batches(6, 6), theirs=theirs)
+        part = nn.Sequential(model[0], torch.compile(nn.Sequential(*model[1:])))
+        assert autodist.capture(part, mse, batches(6)[0], measure=False).ops == graph.ops
 
     # Inputs that are not split, and a loss that is a sum.
     def weighted(model, x, y, weights):
