@@ -15,10 +15,11 @@
 namespace autodist {
 namespace {
 
+using testing_jobs::expect_close;
 using testing_jobs::Parameters;
+using testing_jobs::tensors_of;
 
 constexpr int kSteps = 6;
-constexpr double kTolerance = 1e-9;
 const char* const kBuilders[] = {"PS", "PartitionedPS", "AllReduce", "AllReduce:algorithm=library"};
 
 // Sequences of three lengths, another one at every rank in every step; 4, 3 and 2 rows.
@@ -43,19 +44,6 @@ void plain_step(const TrainingStep& step, torch::optim::Optimizer& optimizer,
     (step.loss(batch) * share).backward();
   }
   optimizer.step();
-}
-
-std::vector<torch::Tensor> tensors_of(const TrainingStep& step) {
-  std::vector<torch::Tensor> tensors;
-  for (const NamedTensor& each : step.parameters) tensors.push_back(each.tensor);
-  return tensors;
-}
-
-void expect_close(const Parameters& ours, const Parameters& plain, const std::string& what) {
-  ASSERT_EQ(ours.size(), plain.size());
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    EXPECT_TRUE(torch::allclose(ours[i], plain[i], kTolerance, kTolerance)) << what << ", " << i;
-  }
 }
 
 TrainingStep gpt() {

@@ -19,6 +19,20 @@
 
 namespace autodist::testing_jobs {
 
+Parameters tensors_of(const TrainingStep& step) {
+  Parameters tensors;
+  for (const NamedTensor& each : step.parameters) tensors.push_back(each.tensor);
+  return tensors;
+}
+
+void expect_close(const Parameters& ours, const Parameters& plain, const std::string& what) {
+  ASSERT_EQ(ours.size(), plain.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(ours[i], plain[i], 1e-9, 1e-9))
+        << what << ", " << i << ": " << (ours[i] - plain[i]).abs().max().item<double>();
+  }
+}
+
 Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::string& builder,
                    const std::string& optimizer, int steps,
                    const std::function<Batch(int step, std::uint32_t rank)>& rows,

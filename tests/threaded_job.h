@@ -15,6 +15,11 @@
 
 namespace autodist::testing_jobs {
 
+// The step's parameters, in its order; copies_of() has copies.
+Parameters tensors_of(const TrainingStep& step);
+// Expects that they are equal to 1e-9.
+void expect_close(const Parameters& ours, const Parameters& plain, const std::string& what);
+
 // Where a job runs. With `cpu_only` one CPU rank stands for each listed GPU.
 struct JobPlace {
   cluster::Cluster cluster;

@@ -19,6 +19,7 @@
 #include "autodist/capture/symbolic_batch.h"
 #include "autodist/capture/tensor_type.h"
 #include "autodist/ir/loss_scaling.h"
+#include "autodist/ir/own_ops.h"
 
 namespace autodist::capture {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "autodist/ir/generator_ops.h"
+#include "autodist/ir/own_ops.h"
 
 namespace autodist::capture {
 namespace {

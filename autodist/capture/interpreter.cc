@@ -4,6 +4,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/ir/liveness.h"
+#include "autodist/ir/own_ops.h"
 
 namespace autodist::capture {
 

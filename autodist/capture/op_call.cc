@@ -123,7 +123,7 @@ at::Tensor set_generator_state(at::Device device, c10::optional<at::Generator> o
 
 }  // namespace
 
-// The ops of a graph that libtorch has not (ir/graph.h).
+// The ops of a graph that libtorch has not (ir/own_ops.h).
 TORCH_LIBRARY(autodist, library) {
   library.def("guard(Tensor value, bool expected, int before) -> ()");
   library.def("generator_state(Device device, Generator? generator) -> Tensor");

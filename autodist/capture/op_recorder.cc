@@ -9,7 +9,7 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/op_traits.h"
 #include "autodist/capture/tensor_type.h"
-#include "autodist/ir/generator_ops.h"
+#include "autodist/ir/own_ops.h"
 
 namespace autodist::capture {
 namespace {
@@ -354,7 +354,7 @@ at::Tensor OpRecorder::generator_state() const {
   return at::globalContext().defaultGenerator(options_.device).get_state();
 }
 
-std::optional<ir::ValueId> OpRecorder::add_generator_op(const char* name, const Pending& of,
+std::optional<ir::ValueId> OpRecorder::add_generator_op(const char* name, ir::ScopeId scope,
                                                         std::optional<ir::ValueId> state,
                                                         const at::Tensor& result) {
   ir::Op op;
@@ -365,8 +365,8 @@ std::optional<ir::ValueId> OpRecorder::add_generator_op(const char* name, const 
   if (result.defined()) value = table_.add(result, ir::StorageKind::kIntermediate);
   op.results = {value ? ir::Result(*value) : ir::Result(ir::None{})};
   op.random = true;
-  op.phase = of.op.phase;
-  op.scope = of.op.scope;
+  op.phase = phase_;
+  op.scope = scope;
   graph_.ops.push_back(std::move(op));
   return value;
 }
@@ -379,16 +379,17 @@ void OpRecorder::before_drawing(Pending& pending) {
   const std::string digest = to_string(digest_of(now));
   const auto known = drawn_from_.find(digest);
   if (known == drawn_from_.end()) {
-    drawn_from_[digest] = *add_generator_op(ir::kKeepGeneratorOp, pending, std::nullopt, now);
+    drawn_from_[digest] =
+        *add_generator_op(ir::kKeepGeneratorOp, pending.op.scope, std::nullopt, now);
   } else if (after_last_draw_ && digest != *after_last_draw_) {
     pending.drawn_again =
-        add_generator_op(ir::kSetGeneratorOp, pending, known->second, now.clone());
+        add_generator_op(ir::kSetGeneratorOp, pending.op.scope, known->second, now.clone());
   }
 }
 
-void OpRecorder::after_drawing(const Pending& pending) {
-  if (pending.drawn_again) {
-    add_generator_op(ir::kSetGeneratorOp, pending, pending.drawn_again, {});
+void OpRecorder::after_drawing(std::optional<ir::ValueId> drawn_again, ir::ScopeId scope) {
+  if (drawn_again) {
+    add_generator_op(ir::kSetGeneratorOp, scope, drawn_again, {});
   } else if (const at::Tensor now = generator_state(); now.defined()) {
     after_last_draw_ = to_string(digest_of(now));
   }
@@ -453,8 +454,9 @@ void OpRecorder::end(const c10::OperatorHandle& handle, Pending pending,
   }
   // An op that only yields what is there already (detach, a second t(weight)) is none.
   const bool draws = pending.op.random;
-  if (any_new) graph_.ops.push_back(pending.op);
-  if (draws) after_drawing(pending);
+  const ir::ScopeId scope = pending.op.scope;
+  if (any_new) graph_.ops.push_back(std::move(pending.op));
+  if (draws) after_drawing(pending.drawn_again, scope);
 }
 
 void OpRecorder::end_guard(Pending pending, bool read) {

@@ -87,8 +87,8 @@ class OpRecorder {
 
   [[nodiscard]] at::Tensor generator_state() const;
   void before_drawing(Pending& pending);
-  void after_drawing(const Pending& pending);
-  std::optional<ir::ValueId> add_generator_op(const char* name, const Pending& of,
+  void after_drawing(std::optional<ir::ValueId> drawn_again, ir::ScopeId scope);
+  std::optional<ir::ValueId> add_generator_op(const char* name, ir::ScopeId scope,
                                               std::optional<ir::ValueId> state,
                                               const at::Tensor& result);
 

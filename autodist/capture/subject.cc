@@ -13,6 +13,7 @@
 #include "autodist/capture/gradients_aside.h"
 #include "autodist/capture/plain_ops.h"
 #include "autodist/capture/tensor_type.h"
+#include "autodist/ir/own_ops.h"
 
 namespace autodist::capture {
 namespace {

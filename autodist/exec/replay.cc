@@ -3,11 +3,14 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
+#include "autodist/ir/history.h"
+#include "autodist/ir/own_ops.h"
 
 namespace autodist::exec {
 namespace {
@@ -58,14 +61,27 @@ Replay::Replay(std::shared_ptr<const ir::Graph> graph, capture::Bindings binding
       place_{device, own_generator(device)},
       prepared_for_(graph_->example_batch),
       slots_(graph_->slot_count),
-      holders_at_begin_(graph_->slot_count),
-      has_guards_(std::any_of(graph_->ops.begin(), graph_->ops.end(), ir::is_guard)) {
+      holders_at_begin_(graph_->slot_count) {
   const ReplayPart own = part ? *part : whole(*graph_);
   steps_.resize(graph_->ops.size());
   for (const ir::OpId op : own.ops) {
     steps_[op.value].call.emplace(*graph_, graph_->op(op), place_, prepared_for_);
   }
   plan_slots(own);
+  if (std::any_of(graph_->ops.begin(), graph_->ops.end(), ir::is_guard)) find_undone();
+}
+
+void Replay::find_undone() {
+  std::set<ir::StorageId> written;
+  for (const ir::Op& op : graph_->ops) {
+    for (const ir::StorageId each : ir::written_storages(*graph_, op)) written.insert(each);
+  }
+  const auto add = [&](ir::ValueId id) {
+    const ir::Value& value = graph_->value(id);
+    if (written.count(value.storage) != 0) undone_.push_back(value.slot.value);
+  };
+  for (const ir::Buffer& each : graph_->buffers) add(each.value);
+  for (const ir::Input& each : graph_->inputs) add(each.value);
 }
 
 void Replay::plan_slots(const ReplayPart& part) {
@@ -172,19 +188,12 @@ void Replay::begin(const Batch& batch, std::uint64_t seed) {
     slots_[graph_->value(graph_->inputs[i].value).slot.value] = as_recorded(i, batch[i]);
   }
   place_.generator.set_current_seed(seed);
-  if (has_guards_) keep_buffers();
-}
-
-void Replay::keep_buffers() {
-  kept_buffers_.clear();
-  for (std::size_t i = 0; i < graph_->buffers.size(); ++i) {
-    if (!graph_->buffers[i].mutated) continue;
-    kept_buffers_.emplace_back(bindings_.buffers[i], bindings_.buffers[i].clone());
-  }
+  before_.clear();
+  for (const std::uint32_t slot : undone_) before_.emplace_back(slots_[slot], slots_[slot].clone());
 }
 
 void Replay::abandon() {
-  for (auto& [buffer, before] : kept_buffers_) buffer.copy_(before);
+  for (auto& [tensor, before] : before_) tensor.copy_(before);
   end();
 }
 
@@ -217,6 +226,7 @@ const torch::Tensor& Replay::output(std::size_t index) const {
 
 void Replay::end() {
   for (const std::uint32_t slot : freed_at_end_) slots_[slot].reset();
+  before_.clear();
 }
 
 }  // namespace autodist::exec

@@ -82,8 +82,8 @@ class Replay {
   // Frees everything but what outlives the step.
   void end();
 
-  // The same for a step that goes another way than the graph (a guard has thrown); buffers are
-  // again as they were at begin().
+  // The same for a step that goes another way than the graph (a guard has thrown); buffers and
+  // inputs are again as they were at begin().
   void abandon();
 
   // Samples of a batch: the rows of the first batched input; 1 where the graph has none.
@@ -98,7 +98,7 @@ class Replay {
   };
 
   void plan_slots(const ReplayPart& part);
-  void keep_buffers();
+  void find_undone();
   void drop(std::uint32_t slot) {
     if (--holders_[slot] == 0) slots_[slot].reset();
   }
@@ -119,9 +119,10 @@ class Replay {
   std::vector<std::uint32_t> holders_;
   std::vector<std::uint32_t> holders_at_begin_;
   std::vector<std::uint32_t> freed_at_end_;  // slots
-  bool has_guards_;
-  // Where it has: what the step writes, as it was before.
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> kept_buffers_;
+  // Where the graph has guards: slots of buffers and inputs that it writes, and in a step these
+  // tensors beside copies of what they held before.
+  std::vector<std::uint32_t> undone_;
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> before_;
 };
 
 }  // namespace autodist::exec

@@ -41,6 +41,7 @@ RowFetcher::RowFetcher(const program::Program& program, Signal& signal)
     : program_(program),
       signal_(signal),
       blocks_(program.slices.size()),
+      last_(program.variables.size()),
       asked_(program.slices.size()) {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const program::Slice& slice = program.slices[i];
@@ -53,7 +54,9 @@ std::vector<RowFetcher::Wanted> RowFetcher::want(ir::VariableId variable,
                                                  std::uint64_t step) {
   std::vector<Wanted> wanted;
   const bool whole = is_whole(variable);
-  const std::vector<std::int64_t> rows = whole ? std::vector<std::int64_t>{0} : each_once(numbers);
+  std::vector<std::int64_t> rows = whole ? std::vector<std::int64_t>{0} : each_once(numbers);
+  std::optional<Wish>& last = last_[variable.value];
+  if (last && last->step == step && last->rows == rows) return wanted;
   const std::int64_t table = whole ? 1 : shape_of(*program_.graph, variable)[0];
   if (!rows.empty() && (rows.front() < 0 || rows.back() >= table)) {
     fail(ErrorCode::kUsage, "step {}: '{}' has {} rows, the batch asks for row {}", step,
@@ -71,6 +74,7 @@ std::vector<RowFetcher::Wanted> RowFetcher::want(ir::VariableId variable,
     const MutexLock lock(signal_);
     asked_[id.value] = {step, std::move(in_slice), false, {}};
   }
+  last = Wish{step, std::move(rows)};
   return wanted;
 }
 

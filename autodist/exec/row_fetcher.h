@@ -28,8 +28,9 @@ class RowFetcher {
     program::SliceId slice;
     comm::Payload numbers;  // int64, ascending, from 0 within the slice
   };
-  // The rows whose numbers the tensors hold, each once. By the compute thread. REQUIRES: once per
-  // variable and step; install() of the step before was called.
+  // The rows whose numbers the tensors hold, each once; nothing for those of the last call, where
+  // that was in the same step: they are here, or on their way. By the compute thread. REQUIRES: for
+  // other rows, install() was called since the last call.
   [[nodiscard]] std::vector<Wanted> want(ir::VariableId variable,
                                          const std::vector<torch::Tensor>& numbers,
                                          std::uint64_t step);
@@ -45,6 +46,10 @@ class RowFetcher {
   [[nodiscard]] std::string missing_rows(ir::VariableId variable) const AD_ASSERTS_HELD(signal_);
 
  private:
+  struct Wish {
+    std::uint64_t step;
+    std::vector<std::int64_t> rows;
+  };
   struct Asked {
     std::uint64_t step = 0;
     std::vector<std::int64_t> numbers;  // empty: nothing is asked for
@@ -60,6 +65,7 @@ class RowFetcher {
   const program::Program& program_;
   Signal& signal_;
   std::vector<RowBlock> blocks_;                     // by slice
+  std::vector<std::optional<Wish>> last_;            // by variable
   std::vector<Asked> asked_ AD_GUARDED_BY(signal_);  // by slice
 };
 

@@ -23,6 +23,7 @@
 #include "autodist/exec/tensor_watch.h"
 #include "autodist/exec/trace_recorder.h"
 #include "autodist/exec/watched_values.h"
+#include "autodist/ir/own_ops.h"
 #include "autodist/ir/rule_check.h"
 #include "autodist/program/loads.h"
 
@@ -250,16 +251,13 @@ class Runner::Impl {
     void operator()(const program::Fetch& fetch) {
       // What was changed since the step before is whole here, and the owner may not have it yet.
       if (rank.changed_.count(fetch.variable) != 0) return;
-      // Of all of a variable once per step, whatever samples there are.
-      const bool whole = fetch.rows.empty();
-      if (whole ? rank.micro_batch_ > 0 : with_rows(0) == nullptr) return;
+      // All of a variable is asked for whatever samples there are.
+      if (!fetch.rows.empty() && with_rows(0) == nullptr) return;
       std::vector<torch::Tensor> numbers;
       for (const ir::ValueId each : fetch.rows) {
         numbers.push_back(shape.replay_->tensor(each));
       }
-      if (!rank.has_fetched(fetch.variable, numbers)) {
-        rank.engine_.driver().fetch(fetch.variable, numbers, rank.step_);
-      }
+      rank.engine_.driver().fetch(fetch.variable, numbers, rank.step_);
     }
     void operator()(const program::KeepFactors& keep) {
       if (with_rows(0) == nullptr) return;
@@ -428,18 +426,6 @@ class Runner::Impl {
     if (together) engine_.small_collectives().meet(Topic::kChanged, step_);
   }
 
-  // Whether an earlier try of these samples has asked the owners for the rows, who answer once.
-  // Tries go the same way as far as the lookups that they have in common.
-  bool has_fetched(ir::VariableId variable, const std::vector<torch::Tensor>& numbers) {
-    const auto [known, first] = fetched_.try_emplace(variable, numbers);
-    AD_CHECK(first ||
-             std::equal(numbers.begin(), numbers.end(), known->second.begin(), known->second.end(),
-                        [](const auto& a, const auto& b) { return a.equal(b); }))
-        << "other rows of " << program_->graph->variable(variable).name
-        << " than those that were asked for";
-    return !first;
-  }
-
   void add_losses(const std::vector<Micro>& micros) {
     const bool mean = program_->graph->reduction == ir::Reduction::kMean;
     for (const Micro& micro : micros) {
@@ -566,7 +552,6 @@ class Runner::Impl {
     } catch (const capture::OtherBoolean& other) {
       return leave_way(shape, other.guard);
     }
-    fetched_.clear();
     if (last) {
       under_way_ = false;
       engine_.news().end_step(step_++);
@@ -704,8 +689,6 @@ class Runner::Impl {
   bool asks_all_ = false;  // and the next step compares what they have changed
   // Of the step that is under way.
   bool under_way_ = false;
-  // By variable: the rows that its micro-batch, which goes another way than a graph, has asked for.
-  std::map<ir::VariableId, std::vector<torch::Tensor>> fetched_;
   std::shared_ptr<const StepSums> open_sums_;
   std::set<ir::VariableId> changed_;  // by the user before this step
   bool added_sums_ = false;

@@ -80,12 +80,4 @@ Bytes bytes_of(const Graph& graph, VariableId variable) {
   return Bytes(element_count(graph, variable) * static_cast<std::int64_t>(size_of(type.dtype)));
 }
 
-std::vector<bool> booleans_of(const Graph& graph) {
-  std::vector<bool> booleans;
-  for (const Op& op : graph.ops) {
-    if (is_guard(op)) booleans.push_back(std::get<bool>(op.arguments.at(1)));
-  }
-  return booleans;
-}
-
 }  // namespace autodist::ir

@@ -141,12 +141,6 @@ struct Op {
   friend bool operator==(const Op&, const Op&);
 };
 
-// The op that stands for a Boolean which the host reads of a tensor in the forward pass (an `if` on
-// data): (the tensor, what the host read at the capture, how many it had read before). It has no
-// results. Where a replay finds another value, the step goes another way, which is another graph.
-inline constexpr char kGuardOp[] = "autodist::guard";
-[[nodiscard]] inline bool is_guard(const Op& op) { return op.name == kGuardOp; }
-
 struct Input {
   std::string name;
   ValueId value;
@@ -228,9 +222,6 @@ struct Graph {
 std::vector<std::int64_t> shape_of(const Graph& graph, VariableId variable);
 std::int64_t element_count(const Graph& graph, VariableId variable);
 Bytes bytes_of(const Graph& graph, VariableId variable);
-
-// What the host read, by the graph's guards, in their order. REQUIRES: verify() holds.
-std::vector<bool> booleans_of(const Graph& graph);
 
 // Calls visit(ValueId) for every value among the arguments (results) of `op`, in order.
 template <typename Visit>

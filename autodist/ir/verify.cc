@@ -7,6 +7,7 @@
 #include "autodist/base/error.h"
 #include "autodist/ir/graph.h"
 #include "autodist/ir/history.h"
+#include "autodist/ir/own_ops.h"
 
 namespace autodist::ir {
 namespace {

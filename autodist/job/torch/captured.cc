@@ -7,6 +7,7 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/capture.h"
 #include "autodist/comm/agreement.h"
+#include "autodist/ir/own_ops.h"
 
 namespace autodist::job {
 namespace {
@@ -64,46 +65,50 @@ std::int64_t unused_variables(const ir::Graph& graph) {
                        [](const ir::Variable& each) { return !each.gradient; });
 }
 
+// The graph of another way, unmeasured; nothing where the step refuses its batch there, or is
+// refused.
+std::optional<ir::Graph> try_way(const Captured& step, capture::Options options) {
+  options.cost_repetitions = 0;
+  options.self_check = false;
+  try {
+    return capture_as(step, options).graph;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUsage) throw;
+  } catch (const std::exception&) {  // NOLINT: the step's own
+  }
+  return std::nullopt;
+}
+
 // The plan knows the variables that the graph trains, and a way may leave some out (a layer that is
 // skipped at random). Guard by guard, the other value is tried where variables are unused; it is
 // kept where fewer are.
-void take_widest_way(const Captured& step, const capture::Options& options,
-                     capture::CapturedStep& captured) {
-  capture::Options tried = options;
-  tried.cost_repetitions = 0;
-  tried.self_check = false;
-  std::int64_t unused = unused_variables(captured.graph);
-  const std::vector<bool> first = ir::booleans_of(captured.graph);
-  std::vector<bool> way = first;
+std::vector<bool> widest_way(const Captured& step, capture::Options options,
+                             const ir::Graph& first) {
+  std::vector<bool> way = ir::booleans_of(first);
+  std::int64_t unused = unused_variables(first);
   for (std::size_t i = 0; i < way.size() && unused > 0; ++i) {
-    tried.booleans.assign(way.begin(), way.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-    tried.booleans.back() = !tried.booleans.back();
-    std::optional<ir::Graph> other;
-    try {
-      other = capture_as(step, tried).graph;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kUsage) throw;
-    } catch (const std::exception&) {  // a way on which the step refuses its batch
-      continue;
-    }
+    options.booleans.assign(way.begin(), way.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    options.booleans.back() = !options.booleans.back();
+    const std::optional<ir::Graph> other = try_way(step, options);
     if (!other || unused_variables(*other) >= unused) continue;
     unused = unused_variables(*other);
     way = ir::booleans_of(*other);
   }
-  if (way == first) return;
-  tried = options;
-  tried.booleans = way;
-  captured = capture_as(step, tried);
+  return way;
 }
 
-// What the chief's host has read of its example.
-std::vector<bool> booleans_of_chief(JoinedJob& job, const ir::Graph& own) {
+// The plan is one graph's: the ranks' examples may go different ways, all begin with the chief's.
+std::vector<bool> way_of_job(JoinedJob& job, const Captured& step, const capture::Options& options,
+                             const ir::Graph& own) {
+  std::vector<bool> way = ir::booleans_of(own);
+  if (job.is_chief() && step.trains()) way = widest_way(step, options, own);
+  if (job.size() == 1) return way;
   std::string text;
-  for (const bool each : ir::booleans_of(own)) text += each ? '1' : '0';
+  for (const bool each : way) text += each ? '1' : '0';
   text = comm::broadcast(job.transport(), 0, text, "way of the step", job.options().join_limit);
-  std::vector<bool> booleans;
-  for (const char each : text) booleans.push_back(each == '1');
-  return booleans;
+  way.clear();
+  for (const char each : text) way.push_back(each == '1');
+  return way;
 }
 
 }  // namespace
@@ -119,12 +124,8 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
   job.show(fmt::format("capturing {}", result.step.name));
   capture::Options options = options_of(job, result);
   capture::CapturedStep captured = capture_as(result, options);
-  if (job.is_chief() && result.trains()) take_widest_way(result, options, captured);
-  // The plan is one graph's: the ranks' examples may go different ways, all begin with the chief's.
-  if (job.size() > 1) {
-    options.booleans = booleans_of_chief(job, captured.graph);
-    if (options.booleans != ir::booleans_of(captured.graph)) captured = capture_as(result, options);
-  }
+  options.booleans = way_of_job(job, result, options, captured.graph);
+  if (options.booleans != ir::booleans_of(captured.graph)) captured = capture_as(result, options);
   if (result.trains()) ir::declare_updates(captured.graph, *result.named.optimizer);
   result.graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
   result.bindings =

@@ -7,6 +7,7 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/bindings.h"
 #include "autodist/ir/loss_scaling.h"
+#include "autodist/ir/own_ops.h"
 #include "autodist/passes/pipeline.h"
 
 namespace autodist::job {

@@ -5,6 +5,7 @@
 
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/link_probe.h"
+#include "autodist/ir/own_ops.h"
 #include "autodist/job/torch/job_search.h"
 #include "autodist/planning/link_tuning.h"
 #include "autodist/planning/planning.h"
