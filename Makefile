@@ -17,7 +17,8 @@ demo: programs
 	$(BUILD)/bin/autodist demo
 
 test: build
-	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --label-exclude slow
+	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --label-exclude slow \
+	  --output-junit tests.xml
 
 # The full matrices and whatever takes more than the default ten minutes.
 test-slow: build

@@ -39,3 +39,6 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/AutoDistConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/AutoDistConfig.cmake
   ${CMAKE_BINARY_DIR}/AutoDistConfigVersion.cmake DESTINATION ${package})
+if(AUTODIST_TORCH_FOLDER)  # how the torch of another machine's Python is found
+  install(FILES ${CMAKE_CURRENT_LIST_DIR}/Torch.cmake DESTINATION ${package})
+endif()

@@ -32,11 +32,15 @@ if(failed AND NOT AUTODIST_PYTHON STREQUAL "/usr/bin/python3")
 endif()
 string(REPLACE "\n" ";" answer "${answer}")
 list(APPEND answer - - - - CPU)  # of a Python that is not there
-list(GET answer 0 AUTODIST_PYTHON_INCLUDE)
+list(GET answer 0 python_include)
 list(GET answer 1 AUTODIST_PYTHON_SUFFIX)
 list(GET answer 2 version)
 list(GET answer 3 AUTODIST_TORCH_FOLDER)
 list(GET answer 4 AUTODIST_TORCH_DEVICES)
+# Where Python says that its headers are, else where packages are unpacked (tools/bundle-packages).
+find_path(AUTODIST_PYTHON_INCLUDE Python.h PATHS ${python_include} NO_DEFAULT_PATH NO_CACHE)
+cmake_path(GET python_include FILENAME name)
+find_path(AUTODIST_PYTHON_INCLUDE Python.h PATH_SUFFIXES ${name} NO_CACHE)
 if(version STREQUAL "-")
   if(NOT AUTODIST_PYTHON STREQUAL "/usr/bin/python3")
     message(FATAL_ERROR "${AUTODIST_PYTHON} has no torch, expected 1.13 or 2.7 and later; install it "
@@ -64,12 +68,6 @@ else()
         "${AUTODIST_PYTHON} -m pip install --upgrade torch")
     endif()
   endif()
-  # By path and without torch's own CMake package, which demands a CUDA toolkit where the wheel is a
-  # CUDA build. libtorch.so refers to nothing of ours, but it is what brings in the devices.
-  set(libraries ${AUTODIST_TORCH_FOLDER}/lib)
-  set(TORCH_LIBRARIES
-    -Wl,--no-as-needed ${libraries}/libtorch.so -Wl,--as-needed
-    ${libraries}/libtorch_cpu.so ${libraries}/libc10.so)
   # Libraries that we share with Debian come with their headers from there: the wheel has other
   # versions of some beside torch's.
   set(shared ${CMAKE_BINARY_DIR}/system_headers)
@@ -82,6 +80,18 @@ else()
     ${AUTODIST_TORCH_FOLDER}/include ${AUTODIST_TORCH_FOLDER}/include/torch/csrc/api/include)
   # What torch's CMake package would say to whoever compiles its distributed headers.
   set(AUTODIST_TORCH_DEFINITIONS USE_DISTRIBUTED USE_C10D_GLOO USE_RPC USE_TENSORPIPE)
+  # By path and without torch's own CMake package, which demands a CUDA toolkit where the wheel is a
+  # CUDA build. libtorch.so refers to nothing of ours, but it is what brings in the devices. A target,
+  # so that what is installed names no path (cmake/AutoDistConfig.cmake.in).
+  set(libraries ${AUTODIST_TORCH_FOLDER}/lib)
+  add_library(AutoDist::Torch INTERFACE IMPORTED GLOBAL)
+  target_link_libraries(AutoDist::Torch INTERFACE
+    -Wl,--no-as-needed ${libraries}/libtorch.so -Wl,--as-needed
+    ${libraries}/libtorch_cpu.so ${libraries}/libc10.so)
+  target_include_directories(AutoDist::Torch INTERFACE ${TORCH_INCLUDE_DIRS})
+  target_compile_definitions(AutoDist::Torch INTERFACE ${AUTODIST_TORCH_DEFINITIONS})
+  target_compile_features(AutoDist::Torch INTERFACE cxx_std_20)
+  set(TORCH_LIBRARIES AutoDist::Torch)
 endif()
 # clang 14 cannot compile libtorch 1.13's headers as C++20 (docs/decisions/003-language-standard.md);
 # headers of 2.14 and later refuse anything older.

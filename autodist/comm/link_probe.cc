@@ -28,7 +28,7 @@ constexpr std::size_t kMostPeers = 16;
 constexpr MessageId kPings = 64;
 constexpr std::size_t kPiece = 128 << 10;
 constexpr MessageId kFirstPieces = 8;  // doubled until they take long enough
-constexpr MessageId kMostPieces = 512;
+constexpr MessageId kMostProbes = 512;
 // Long against a shaper's bucket and TCP's start, which let the first bytes through faster or more
 // slowly than the rest.
 constexpr Seconds kLongEnough{0.04};
@@ -40,7 +40,7 @@ class Probe {
       : transport_(transport), clock_(clock), cpu_(cpu), limit_(limit) {
     ExchangeOptions options;
     options.generation = kProbeGeneration;
-    options.window = Bytes{2 * std::int64_t{kMostPieces} * std::int64_t{kPiece}};
+    options.window = Bytes{2 * std::int64_t{kMostProbes} * std::int64_t{kPiece}};
     options.nic_budget = options.window;
     options.first_contact = limit;
     Handlers handlers;
@@ -67,7 +67,7 @@ class Probe {
     figures.round_trip = Seconds{trips[kPings / 2]};
     MessageId pieces = kFirstPieces;
     Seconds took = echo(peer, pieces, kPiece);
-    while (took < kLongEnough && pieces < kMostPieces) {
+    while (took < kLongEnough && pieces < kMostProbes) {
       pieces *= 2;
       took = echo(peer, pieces, kPiece);
     }

@@ -7,9 +7,9 @@
 namespace autodist::ir {
 namespace {
 
-class Writer {
+class RandomWriter {
  public:
-  explicit Writer(std::mt19937& random) : random_(random), step_("random", 1 + below(8)) {}
+  explicit RandomWriter(std::mt19937& random) : random_(random), step_("random", 1 + below(8)) {}
 
   Graph write(int max_ops) {
     add_tensors();
@@ -135,6 +135,8 @@ class Writer {
 
 }  // namespace
 
-Graph random_graph(std::mt19937& random, int max_ops) { return Writer(random).write(max_ops); }
+Graph random_graph(std::mt19937& random, int max_ops) {
+  return RandomWriter(random).write(max_ops);
+}
 
 }  // namespace autodist::ir

@@ -77,7 +77,7 @@ struct Translator : nn::Module {
 
 // A batch: source, target so far, target. A sample's loss is the sum over its words divided by the
 // longest possible number, so that padding does not change how samples count.
-torch::Tensor loss(Translator& net, const Batch& batch) {
+torch::Tensor loss_of(Translator& net, const Batch& batch) {
   const torch::Tensor logits = net.forward(batch[0], batch[1]);
   const ModuleScope scope("loss");
   const torch::Tensor losses =
@@ -108,7 +108,7 @@ ModelInfo translation(const std::string& name, const std::string& description, b
                       const TranslationSize& size) {
   const auto make = [=](const ModelOptions& options) {
     return finish_step(
-        name, std::make_shared<Translator>(size), options, loss,
+        name, std::make_shared<Translator>(size), options, loss_of,
         [](Translator& net, const Batch& batch) { return net.forward(batch[0], batch[1]); });
   };
   const auto data = [=](const ModelOptions& options, std::int64_t samples) {

@@ -19,25 +19,6 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ","));
 }
 
-// The graph's variables in the order of their size, largest first.
-std::vector<std::size_t> by_size(const ir::Graph& graph) {
-  std::vector<std::size_t> order(graph.variables.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return ir::bytes_of(graph, ir::VariableId(a)) > ir::bytes_of(graph, ir::VariableId(b));
-  });
-  return order;
-}
-
-std::map<std::string, const strategy::NodeConfig*> nodes_by_variable(
-    const strategy::Strategy& strategy) {
-  std::map<std::string, const strategy::NodeConfig*> nodes;
-  for (const strategy::NodeConfig& node : strategy.nodes) {
-    nodes[strategy::variable_name(node.name)] = &node;
-  }
-  return nodes;
-}
-
 Bytes total_bytes(const ir::Graph& graph) {
   Bytes total;
   for (std::size_t i = 0; i < graph.variables.size(); ++i) {
@@ -58,12 +39,30 @@ struct SliceTraffic {
   Bytes to_member;
 };
 
-SliceTraffic traffic_of(const program::Program& program, const program::Slice& slice) {
+SliceTraffic traffic_of_slice(const program::Program& program, const program::Slice& slice) {
   const program::Loads loads = loads_of(program, slice, program.graph->example_batch);
   return {loads.contribution + loads.asked, loads.result + loads.fetched};
 }
 
 }  // namespace
+
+std::vector<std::size_t> by_size(const ir::Graph& graph) {
+  std::vector<std::size_t> order(graph.variables.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return ir::bytes_of(graph, ir::VariableId(a)) > ir::bytes_of(graph, ir::VariableId(b));
+  });
+  return order;
+}
+
+std::map<std::string, const strategy::NodeConfig*> nodes_by_variable(
+    const strategy::Strategy& strategy) {
+  std::map<std::string, const strategy::NodeConfig*> nodes;
+  for (const strategy::NodeConfig& node : strategy.nodes) {
+    nodes[strategy::variable_name(node.name)] = &node;
+  }
+  return nodes;
+}
 
 std::vector<RankTraffic> traffic_of(const program::Program& program) {
   std::vector<RankTraffic> traffic(program.ranks.size());
@@ -73,7 +72,7 @@ std::vector<RankTraffic> traffic_of(const program::Program& program) {
     traffic[to.value].received += bytes;
   };
   for (const program::Slice& slice : program.slices) {
-    const SliceTraffic bytes = traffic_of(program, slice);
+    const SliceTraffic bytes = traffic_of_slice(program, slice);
     traffic[slice.owner.value].owned += program::bytes_of(slice);
     for (std::size_t i = 0; i < program.ranks.size(); ++i) {
       const program::Rank rank(i);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,13 @@
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::report {
+
+// The graph's variables in the order of their size, largest first.
+std::vector<std::size_t> by_size(const ir::Graph& graph);
+
+// What the strategy says of each variable that it names.
+std::map<std::string, const strategy::NodeConfig*> nodes_by_variable(
+    const strategy::Strategy& strategy);
 
 // Payload that a rank sends and receives in one step over owner paths (PS and direct all-reduce),
 // and what it owns. Where rows travel, as many as the example batch looks up. Library collectives

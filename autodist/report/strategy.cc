@@ -23,7 +23,7 @@ std::string spec_name(strategy::AllReduceSpec spec) {
   return "?";
 }
 
-std::string describe(const strategy::Synchronizer& synchronizer) {
+std::string synchronizer_words(const strategy::Synchronizer& synchronizer) {
   const program::Compression compression = strategy::compression_of(synchronizer);
   const std::string compressed =
       compression.codec == program::Codec::kNone ? "" : ", " + program::to_string(compression);
@@ -43,18 +43,19 @@ std::string describe(const strategy::Synchronizer& synchronizer) {
 }
 
 bool shards_agree(const strategy::NodeConfig& node) {
-  const std::string first = describe(node.parts.front().synchronizer);
+  const std::string first = synchronizer_words(node.parts.front().synchronizer);
   return std::all_of(node.parts.begin(), node.parts.end(), [&](const strategy::NodeConfig& part) {
-    return describe(part.synchronizer) == first;
+    return synchronizer_words(part.synchronizer) == first;
   });
 }
 
 }  // namespace
 
 std::string describe(const strategy::NodeConfig& node) {
-  if (node.parts.empty()) return describe(node.synchronizer);
+  if (node.parts.empty()) return synchronizer_words(node.synchronizer);
   return fmt::format("{} shards ({}): {}{}", node.parts.size(), node.partitioner,
-                     describe(node.parts.front().synchronizer), shards_agree(node) ? "" : ", …");
+                     synchronizer_words(node.parts.front().synchronizer),
+                     shards_agree(node) ? "" : ", …");
 }
 
 std::string strategy_table(const strategy::Strategy& strategy) {
@@ -77,7 +78,7 @@ std::string strategy_table(const strategy::Strategy& strategy) {
     if (node.parts.empty() || shards_agree(node)) continue;
     for (const strategy::NodeConfig& part : node.parts) {
       rows.push_back({"  " + one_line(strategy::variable_name(part.name)), "",
-                      one_line(describe(part.synchronizer))});
+                      one_line(synchronizer_words(part.synchronizer))});
     }
   }
   return text + "\n" + ir::align(rows, "", {1});
@@ -95,13 +96,13 @@ std::string strategy_json(const strategy::Strategy& strategy) {
   for (const strategy::NodeConfig& node : strategy.nodes) {
     nlohmann::ordered_json row{{"name", strategy::variable_name(node.name)}};
     if (node.parts.empty()) {
-      row["synchronizer"] = describe(node.synchronizer);
+      row["synchronizer"] = synchronizer_words(node.synchronizer);
     } else {
       row["partitioner"] = node.partitioner;
       row["shards"] = nlohmann::ordered_json::array();
       for (const strategy::NodeConfig& part : node.parts) {
         row["shards"].push_back({{"name", strategy::variable_name(part.name)},
-                                 {"synchronizer", describe(part.synchronizer)}});
+                                 {"synchronizer", synchronizer_words(part.synchronizer)}});
       }
     }
     if (node.needed) row["needed_seconds"] = node.needed->value;

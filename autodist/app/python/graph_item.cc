@@ -20,7 +20,7 @@ std::optional<std::string> dtype_of(const ir::ItemVariable& variable) {
   return std::string(name_of(*variable.dtype));
 }
 
-py::bytes serialize(const ir::GraphItem& item, const std::optional<std::filesystem::path>& path) {
+py::bytes item_bytes(const ir::GraphItem& item, const std::optional<std::filesystem::path>& path) {
   const std::string bytes = ir::serialize(item);
   if (path) write_file_atomically(*path, bytes);
   return py::bytes(bytes);
@@ -56,7 +56,7 @@ void bind_graph_item(py::module_& module) {
           "deserialize",
           [](const std::filesystem::path& path) { return ir::read_graph_item(path); },
           py::arg("source"), "From a file.")
-      .def("serialize", &serialize, py::arg("path") = py::none(),
+      .def("serialize", &item_bytes, py::arg("path") = py::none(),
            "The protobuf's bytes, enough for planners; written to `path`, too, where it is given.")
       .def_readonly("variables", &ir::GraphItem::variables, "In the order of the file.")
       .def_property_readonly(

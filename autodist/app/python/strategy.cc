@@ -62,7 +62,8 @@ NodeConfig& node_named(Strategy& strategy, const std::string& name) {
 Strategy of_bytes(const py::bytes& bytes) { return strategy::deserialize(bytes, "the bytes"); }
 Strategy of_file(const std::filesystem::path& path) { return strategy::read_strategy(path); }
 
-py::bytes serialize(const Strategy& strategy, const std::optional<std::filesystem::path>& path) {
+py::bytes strategy_bytes(const Strategy& strategy,
+                         const std::optional<std::filesystem::path>& path) {
   const std::string bytes = strategy::serialize(strategy);
   if (path) write_file_atomically(*path, bytes);
   return py::bytes(bytes);
@@ -192,7 +193,7 @@ void bind_strategy(py::module_& module) {
                      "empty: parts are equal.")
       .def("node", &node_named, py::arg("name"), py::return_value_policy::reference_internal,
            "The node of that variable, to be read or changed.")
-      .def("serialize", &serialize, py::arg("path") = py::none(),
+      .def("serialize", &strategy_bytes, py::arg("path") = py::none(),
            "The protobuf's bytes; written to `path`, too, where it is given.")
       .def_static("deserialize", &of_bytes, py::arg("source"), "From the protobuf's bytes.")
       .def_static("deserialize", &of_file, py::arg("source"), "From a file in either form.")

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <set>
 
 #include "autodist/ir/graph_builder.h"
@@ -17,23 +16,6 @@ namespace autodist::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::vector<std::size_t> by_size(const ir::Graph& graph) {
-  std::vector<std::size_t> order(graph.variables.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return ir::bytes_of(graph, ir::VariableId(a)) > ir::bytes_of(graph, ir::VariableId(b));
-  });
-  return order;
-}
-
-std::map<std::string, const strategy::NodeConfig*> nodes_of(const strategy::Strategy& strategy) {
-  std::map<std::string, const strategy::NodeConfig*> nodes;
-  for (const strategy::NodeConfig& node : strategy.nodes) {
-    nodes[strategy::variable_name(node.name)] = &node;
-  }
-  return nodes;
-}
 
 // "priority 3 of 14" from when the strategy says that variables are needed.
 class Priorities {
@@ -183,7 +165,7 @@ std::string plan_section(const ir::Graph& graph, const strategy::Strategy* strat
                          const NextBestByName& next_best, std::size_t most) {
   Json json = head_of(strategy);
   const auto nodes = strategy == nullptr ? std::map<std::string, const strategy::NodeConfig*>{}
-                                         : nodes_of(*strategy);
+                                         : nodes_by_variable(*strategy);
   const Priorities priorities(strategy);
   Bytes total;
   for (std::size_t i = 0; i < graph.variables.size(); ++i) {

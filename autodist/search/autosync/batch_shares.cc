@@ -12,7 +12,7 @@
 namespace autodist::search {
 namespace {
 
-constexpr double kAlike = 0.01;  // of the slowest device's time: a gain not worth unequal parts
+constexpr double kLeastGain = 0.01;  // of the slowest device's time: a gain not worth unequal parts
 constexpr std::int64_t kFinest = 1'000'000;  // shares are ratios: no more are told apart
 constexpr int kRounds = 4;  // times are not linear in samples, so once is not enough
 
@@ -97,7 +97,7 @@ std::vector<std::int64_t> balanced_parts(
   const std::int64_t all =
       costs.batch * costs.micro_batches * static_cast<std::int64_t>(program.batch_parts());
   std::vector<std::int64_t> best;
-  Seconds least = slowest_of(parts_of(program, all), costs) * (1 - kAlike);
+  Seconds least = slowest_of(parts_of(program, all), costs) * (1 - kLeastGain);
   for (int round = 0; round < kRounds; ++round) {
     program.batch_shares = rounded(levelled(parts_of(program, all), costs), std::min(all, kFinest));
     costs = costs_of(program);

@@ -41,13 +41,13 @@ double bytes_of_shard(const ir::Graph& graph, ir::VariableId variable,
   return bytes * share(static_cast<double>(end - begin), static_cast<double>(rows));
 }
 
-struct Loads {
+struct LoadsByPlace {
   std::map<std::string, Load> servers;  // by address
   std::map<std::int32_t, Load> groups;
 };
 
-Loads loads_of(const strategy::Strategy& strategy, const ir::Graph& graph) {
-  Loads loads;
+LoadsByPlace loads_of(const strategy::Strategy& strategy, const ir::Graph& graph) {
+  LoadsByPlace loads;
   const auto add = [&](const strategy::Synchronizer& how, double bytes) {
     if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&how)) {
       const std::string& to = ps->reduction_destination;
@@ -150,7 +150,7 @@ PaperFeatures paper_features(const strategy::Strategy& strategy, const ir::Graph
     latency = std::max(latency, node.latency.value);
   }
   const auto replicas = static_cast<double>(strategy.replicas.size());
-  const Loads loads = loads_of(strategy, graph);
+  const LoadsByPlace loads = loads_of(strategy, graph);
   Largest server[3];
   for (const auto& [address, load] : loads.servers) {
     const auto node =

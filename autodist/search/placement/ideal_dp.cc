@@ -1,14 +1,11 @@
 #include "autodist/search/placement/ideal_dp.h"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <unordered_map>
 
 namespace autodist::search::placement {
 namespace {
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
 
 struct Precedence {
   std::vector<std::vector<std::uint32_t>> parents;
@@ -85,9 +82,9 @@ Lattice lattice_of(const Precedence& order, std::size_t most) {
   return lattice;
 }
 
-class Search {
+class IdealDp {
  public:
-  Search(const ThroughputProblem& problem, const Lattice& lattice)
+  IdealDp(const ThroughputProblem& problem, const Lattice& lattice)
       : problem_(problem), lattice_(lattice), inside_(problem.nets(), 0) {
     for (DeviceIndex device = 0; device < problem.devices.size(); ++device) {
       const auto same = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& kind) {
@@ -279,7 +276,7 @@ std::optional<std::vector<DeviceIndex>> cut_by_ideals(const ThroughputProblem& p
   if (!order.usable) return std::nullopt;
   const Lattice lattice = lattice_of(order, most_ideals);
   if (!lattice.complete) return std::nullopt;
-  return Search(problem, lattice).solve();
+  return IdealDp(problem, lattice).solve();
 }
 
 }  // namespace autodist::search::placement

@@ -1,14 +1,11 @@
 #include "autodist/search/placement/linear_dp.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "autodist/search/placement/random.h"
 
 namespace autodist::search::placement {
 namespace {
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // Devices with the same figures: pieces are dealt to kinds, in any order.
 struct Kind {

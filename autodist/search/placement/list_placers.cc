@@ -9,8 +9,6 @@
 namespace autodist::search::placement {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
 double cost_on(const Task& task, const ListDevice& device) {
   return (device.cpu ? task.cpu_cost.value_or(task.cost) : task.cost) / device.speed;
 }

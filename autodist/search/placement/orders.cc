@@ -28,13 +28,6 @@ std::vector<std::uint32_t> sorted_by_name(const TaskGraph& graph) {
   return order;
 }
 
-std::vector<std::uint32_t> ranks_by_name(const TaskGraph& graph) {
-  const std::vector<std::uint32_t> sorted = sorted_by_name(graph);
-  std::vector<std::uint32_t> rank(sorted.size());
-  for (std::uint32_t i = 0; i < sorted.size(); ++i) rank[sorted[i]] = i;
-  return rank;
-}
-
 std::vector<std::uint32_t> kahn_with_stack(const Neighbours& neighbours) {
   std::vector<std::size_t> waits;
   std::vector<std::uint32_t> stack;
@@ -126,6 +119,13 @@ std::vector<std::uint32_t> breadth_first(const TaskGraph& graph, const Neighbour
 }
 
 }  // namespace
+
+std::vector<std::uint32_t> ranks_by_name(const TaskGraph& graph) {
+  const std::vector<std::uint32_t> sorted = sorted_by_name(graph);
+  std::vector<std::uint32_t> rank(sorted.size());
+  for (std::uint32_t i = 0; i < sorted.size(); ++i) rank[sorted[i]] = i;
+  return rank;
+}
 
 std::string to_string(Order order) { return kNames[static_cast<std::size_t>(order)]; }
 

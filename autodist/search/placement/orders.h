@@ -33,6 +33,9 @@ std::string to_string(Order order);
 // Throws Error(kUsage) with the nearest known name.
 Order parse_order(const std::string& name);
 
+// Each task's place among the sorted names.
+std::vector<std::uint32_t> ranks_by_name(const TaskGraph& graph);
+
 // All tasks, each once. `random` is read by kRandom alone. REQUIRES: a verified graph.
 std::vector<std::uint32_t> traversal(const TaskGraph& graph, Order order, std::mt19937_64& random);
 

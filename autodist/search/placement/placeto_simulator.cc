@@ -3,27 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "autodist/base/check.h"
+#include "autodist/search/placement/orders.h"
 
 namespace autodist::search::placement {
-namespace {
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
-std::vector<std::uint32_t> ranks_by_name(const TaskGraph& graph) {
-  std::vector<std::uint32_t> sorted(graph.tasks.size());
-  std::iota(sorted.begin(), sorted.end(), 0u);
-  std::sort(sorted.begin(), sorted.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return graph.tasks[a].name < graph.tasks[b].name;
-  });
-  std::vector<std::uint32_t> rank(sorted.size());
-  for (std::uint32_t i = 0; i < sorted.size(); ++i) rank[sorted[i]] = i;
-  return rank;
-}
-
-}  // namespace
 
 PlacetoSimulator::PlacetoSimulator(const TaskGraph& graph, std::size_t devices,
                                    const PlacetoCosts& costs)

@@ -11,12 +11,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string stem_of(const std::string& path) {
-  const std::size_t slash = path.find_last_of('/');
-  const std::string file = slash == std::string::npos ? path : path.substr(slash + 1);
-  return file.substr(0, file.find('.'));
-}
-
 // nlohmann's own messages say what was wrong and where in the text.
 template <typename Read>
 TaskGraph guarded(const std::string& where, const Read& read) {

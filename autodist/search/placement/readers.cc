@@ -12,12 +12,6 @@ namespace {
 
 constexpr double kMicrosecondsPerMillisecond = 1000;
 
-std::string stem_of(const std::string& path) {
-  const std::size_t slash = path.find_last_of('/');
-  const std::string file = slash == std::string::npos ? path : path.substr(slash + 1);
-  return file.substr(0, file.find('.'));
-}
-
 // The part of `line` that follows `key=`, as a number.
 double figure(const std::string& line, const std::string& key, const std::string& where,
               std::size_t number) {
@@ -124,6 +118,12 @@ class PipedreamText {
 };
 
 }  // namespace
+
+std::string stem_of(const std::string& path) {
+  const std::size_t slash = path.find_last_of('/');
+  const std::string file = slash == std::string::npos ? path : path.substr(slash + 1);
+  return file.substr(0, file.find('.'));
+}
 
 TaskGraph parse_pipedream(const std::string& text, const std::string& where, bool backward) {
   const PipedreamText file(text, where);

@@ -45,6 +45,7 @@ struct TaskOutput {
 };
 
 inline constexpr double kNotSupported = std::numeric_limits<double>::infinity();
+inline constexpr double kNever = std::numeric_limits<double>::infinity();  // a time
 inline constexpr std::uint32_t kNoColour = std::numeric_limits<std::uint32_t>::max();
 
 struct Task {

@@ -17,7 +17,7 @@ constexpr int kMostPasses = 100;
 constexpr std::size_t kLanes = 8;
 constexpr std::size_t kRounds = 4;
 constexpr std::size_t kMostUnrolled = 40;
-constexpr std::size_t kMostIdeals = 4000;
+constexpr std::size_t kMostIdealsInSearch = 4000;
 
 ThroughputAnswer judged(const ThroughputProblem& problem, std::vector<DeviceIndex> assignment,
                         std::string found_by) {
@@ -251,7 +251,7 @@ ThroughputAnswer throughput_portfolio(const ThroughputProblem& problem, const Ta
   std::vector<Start> starts = linear_starts(problem, graph, options);
   if (!starts.empty()) offer(starts.front().answer);
   for (const Order order : kAllOrders) offer(descend_along(problem, graph, order, options.seed));
-  auto ideals = cut_by_ideals(problem, graph, kMostIdeals);
+  auto ideals = cut_by_ideals(problem, graph, kMostIdealsInSearch);
   if (ideals) offer(judged(problem, std::move(*ideals), "ideals"));
   std::vector<ThroughputAnswer> coarse(kLanes);
   run_lanes(kLanes, options.threads, [&](std::size_t lane) {
