@@ -111,7 +111,8 @@ class BuildByCMake(build_ext):
                 continue
             copy = os.path.join(libraries, name)
             shutil.copy(path, copy)
-            subprocess.check_call([patchelf, "--set-rpath", "$ORIGIN", copy])
+            # XGBoost needs torch's OpenMP, also in the program that loads no torch.
+            subprocess.check_call([patchelf, "--set-rpath", "$ORIGIN:$ORIGIN/../../torch/lib", copy])
 
     @staticmethod
     def needed(binary):
