@@ -179,6 +179,7 @@ MachineFacts machine_facts() {
   facts.curve = zmq_has("curve") != 0;
   facts.libtorch = libtorch_of_build();
   facts.torch_there = torch_version_in(facts.libtorch.folder);
+  facts.gpu_driver = first_line("/proc/driver/nvidia/version");
   facts.blas = facts.libtorch.brings_blas() ? "in libtorch" : blas_library();
   facts.blas_kernels = blas_kernels(process_environment());
   facts.better_kernels = better_kernels(facts.blas_kernels, vector_units_of_this_cpu());
@@ -226,6 +227,13 @@ std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks) {
          "build with libtorch (tools/install-packages installs it); planning works without"},
         machine.torch_program);
   if (!machine.torch_program.empty()) all.push_back(libtorch_finding(machine));
+  if (machine.libtorch.built_for.rfind("CUDA", 0) == 0) {
+    check(!machine.gpu_driver.empty(),
+          {"GPU driver", Health::kPoor,
+           fmt::format("none, and libtorch is built for {}", machine.libtorch.built_for),
+           "nothing, to train on CPUs; a build of torch for CPUs is gigabytes smaller"},
+          machine.gpu_driver);
+  }
   check(machine.ssh,
         {"ssh", Health::kPoor, "no ssh client",
          "apt-get install openssh-client, to start ranks on other machines"},

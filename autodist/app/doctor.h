@@ -28,6 +28,7 @@ struct MachineFacts {
   std::string torch_program;  // path of autodist-torch; "" where there is none
   LibtorchOfBuild libtorch;
   std::string torch_there;    // the version in its folder now; "" where it is gone
+  std::string gpu_driver;     // the first line that NVIDIA's says of itself; "" where there is none
   bool ssh = false;           // a client in PATH
   bool curve = false;         // libzmq can encrypt
   std::string blas;           // what computes: libblas.so.3, or libtorch's own; "" for none

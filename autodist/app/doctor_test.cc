@@ -119,6 +119,11 @@ TEST(Doctor, NamesWhatIsMissing) {
          m.libtorch = {"2.13.0", "/v/torch", "CPU"};
          m.torch_there = "2.14.1";
        }},
+      {"GPU driver", Health::kPoor,
+       [](MachineFacts& m) {
+         m.libtorch = {"2.14.1", "/v/torch", "CUDA 13.0"};
+         m.torch_there = "2.14.1";
+       }},
       {"ssh", Health::kPoor, [](MachineFacts& m) { m.ssh = false; }},
       {"encryption", Health::kPoor, [](MachineFacts& m) { m.curve = false; }},
       {"BLAS", Health::kPoor, [](MachineFacts& m) { m.blas = "/usr/lib/blas/libblas.so.3"; }},
