@@ -22,8 +22,9 @@ def _start(name):
         sys.exit(3)
     libraries = os.path.join(torch, "lib")
     beside = os.path.join(os.path.dirname(package), "torch")
-    if os.path.realpath(torch) != os.path.realpath(beside):  # where the programs look for it
-        others = os.environ.get("LD_LIBRARY_PATH")
+    others = os.environ.get("LD_LIBRARY_PATH")
+    # The programs look for torch beside the package, but first here, where another libtorch may be.
+    if others or os.path.realpath(torch) != os.path.realpath(beside):
         os.environ["LD_LIBRARY_PATH"] = libraries + (":" + others if others else "")
     program = os.path.join(package, "bin", name)
     os.execv(program, [program, *sys.argv[1:]])

@@ -41,4 +41,14 @@ with tempfile.TemporaryDirectory() as folder:
     where = subprocess.run([sys.executable, "-c", "import autodist; print(autodist.__file__)"],
                            env={**os.environ, "PYTHONPATH": target}, capture_output=True, text=True)
     assert where.stdout.startswith(target), where
+
+    # Another libtorch where the loader looks first.
+    other = os.path.join(folder, "other")
+    os.makedirs(other)
+    for name in ("libtorch.so", "libtorch_cpu.so", "libc10.so"):
+        open(os.path.join(other, name), "w").close()
+    started = subprocess.run(
+        [sys.executable, "-c", "import autodist_programs; autodist_programs.autodist_torch()", "version"],
+        env={**os.environ, "PYTHONPATH": target, "LD_LIBRARY_PATH": other}, capture_output=True, text=True)
+    assert started.returncode == 0, started
     print("installed by pip, and trains")
