@@ -47,8 +47,14 @@ with tempfile.TemporaryDirectory() as folder:
     os.makedirs(other)
     for name in ("libtorch.so", "libtorch_cpu.so", "libc10.so"):
         open(os.path.join(other, name), "w").close()
-    started = subprocess.run(
-        [sys.executable, "-c", "import autodist_programs; autodist_programs.autodist_torch()", "version"],
-        env={**os.environ, "PYTHONPATH": target, "LD_LIBRARY_PATH": other}, capture_output=True, text=True)
+
+    def start(*words):
+        code = "import autodist_programs; autodist_programs.autodist_torch()"
+        return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": target, "LD_LIBRARY_PATH": other})
+
+    started = start("capture", "--help")
     assert started.returncode == 0, started
+    light = start("version")
+    assert light.returncode == 2 and "autodist version" in light.stderr, light
     print("installed by pip, and trains")

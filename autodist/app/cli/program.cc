@@ -100,7 +100,11 @@ int run(int argc, char** argv, Binary binary, const std::map<std::string, Declar
   if (console.json) expect_utf8(argc, argv);
   refuse_empty_values(*app.get_subcommands().front());
   const auto action = actions.find(app.get_subcommands().front());
-  AD_CHECK(action != actions.end()) << "verb of the other binary";
+  if (action == actions.end()) {
+    const std::string& verb = app.get_subcommands().front()->get_name();
+    fail(ErrorCode::kUsage, "'{}' is no verb of this program, which `autodist` starts: autodist {}",
+         verb, verb);
+  }
   return action->second(console);
 }
 
