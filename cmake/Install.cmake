@@ -32,6 +32,7 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/autodist DESTINATION ${CMAKE_INSTALL_INCLU
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/AutoDist)
 install(EXPORT AutoDistTargets NAMESPACE AutoDist:: DESTINATION ${package})
+string(COMPARE NOTEQUAL "${AUTODIST_TORCH_FOLDER}" "" torch_of_python)
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/AutoDistConfig.cmake.in
   ${CMAKE_BINARY_DIR}/AutoDistConfig.cmake INSTALL_DESTINATION ${package})
 # Before version 1, a minor version may change what the headers promise.
