@@ -117,7 +117,7 @@ class Page:
         elif block.language == "python":
             script = kept or "block.py"  # a file: torch.jit.script reads its source again
             (self.scratch / script).write_text(block.text)
-            self.run(["/usr/bin/python3", script], wanted)
+            self.run([sys.executable, script], wanted)
         elif block.language == "output":
             if self.printed is None:
                 raise Wrong("nothing was run before it")
@@ -219,9 +219,9 @@ def weight(path):
 
 def main():
     programs = pathlib.Path(sys.argv[1]).resolve().parent
-    # This is /usr/bin/python3, as the blocks' is.
+    # Blocks run with this Python, for which the module is built.
     if not all(map(importlib.util.find_spec, ("torch", "numpy"))):
-        print("SKIPPED: /usr/bin/python3 has no PyTorch or no NumPy")
+        print(f"SKIPPED: {sys.executable} has no PyTorch or no NumPy")
         sys.exit(77)
     wrong, ran, left_out = check_variables() + check_decisions() + check_index(), 0, []
     paths = sorted(sys.argv[2:] or pages(), key=weight, reverse=True)

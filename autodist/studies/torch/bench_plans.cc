@@ -13,6 +13,7 @@
 #include "autodist/app/this_process.h"
 #include "autodist/app/torch/trial_subject.h"
 #include "autodist/base/error.h"
+#include "autodist/comm/c10d/gloo.h"
 #include "autodist/planning/link_tuning.h"
 #include "autodist/planning/planning.h"
 #include "autodist/planning/searching.h"
@@ -47,12 +48,20 @@ class Contest {
     if (!job.is_chief()) return;
     add_plans();
     for (const OwnSystem& system : own_systems()) {
+      if (!comm::has_gloo() && system.builder.find("algorithm=library") != std::string::npos) {
+        left_out_.push_back(system.name);
+        continue;
+      }
       add(systems_, system.name, kSystem, strategy_of(system, *subject_.graph(), job.cluster()),
           {});
     }
   }
 
   void run(const app::Console& console) {
+    if (!left_out_.empty()) {
+      console.err << fmt::format("left out, as this program has no all-reduces by a library: {}\n",
+                                 fmt::join(left_out_, ", "));
+    }
     job::Trials trials(job_, subject_.step({}));
     for (std::int64_t round = 1; round <= arguments_.rounds; ++round) {
       if (job_.is_chief() && !console.json) {
@@ -94,6 +103,7 @@ class Contest {
     request.options.budget = search::parse_budget(arguments_.budget);
     request.calibration = sim::read_calibration(job_.specification());
     request.links = subject_.links();
+    request.library = comm::has_gloo();
     const planning::SearchedPlan plan =
         planning::search_plan(subject_.graph(), job_.cluster(), request);
     found_ = plan.name;
@@ -132,6 +142,7 @@ class Contest {
   app::TrialSubject subject_;
   std::vector<Contestant> plans_;
   std::vector<Contestant> systems_;
+  std::vector<std::string> left_out_;  // systems
   std::string found_;
 };
 
