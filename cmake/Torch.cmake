@@ -52,6 +52,12 @@ if(AUTODIST_TORCH_FOLDER STREQUAL "-")
   set(AUTODIST_TORCH_FOLDER "")
 endif()
 
+# clang 14 cannot compile libtorch 1.13's headers as C++20 (docs/decisions/003-language-standard.md);
+# headers of 2.14 and later refuse anything older.
+set(AUTODIST_TORCH_STANDARD 17)
+if(AUTODIST_TORCH_FOLDER AND version VERSION_GREATER_EQUAL 2.7)
+  set(AUTODIST_TORCH_STANDARD 20)
+endif()
 if(NOT AUTODIST_TORCH_FOLDER)
   find_package(Torch REQUIRED)
   set(AUTODIST_TORCH_VERSION ${Torch_VERSION})
@@ -90,13 +96,7 @@ else()
     ${libraries}/libtorch_cpu.so ${libraries}/libc10.so)
   target_include_directories(AutoDist::Torch INTERFACE ${TORCH_INCLUDE_DIRS})
   target_compile_definitions(AutoDist::Torch INTERFACE ${AUTODIST_TORCH_DEFINITIONS})
-  target_compile_features(AutoDist::Torch INTERFACE cxx_std_20)
+  target_compile_features(AutoDist::Torch INTERFACE cxx_std_${AUTODIST_TORCH_STANDARD})
   set(TORCH_LIBRARIES AutoDist::Torch)
-endif()
-# clang 14 cannot compile libtorch 1.13's headers as C++20 (docs/decisions/003-language-standard.md);
-# headers of 2.14 and later refuse anything older.
-set(AUTODIST_TORCH_STANDARD 17)
-if(AUTODIST_TORCH_VERSION VERSION_GREATER_EQUAL 2.7)
-  set(AUTODIST_TORCH_STANDARD 20)
 endif()
 message(STATUS "libtorch ${AUTODIST_TORCH_VERSION} (${AUTODIST_TORCH_FOLDER})")

@@ -45,7 +45,8 @@ struct TaskOutput {
 };
 
 inline constexpr double kNotSupported = std::numeric_limits<double>::infinity();
-inline constexpr double kNever = std::numeric_limits<double>::infinity();  // a time
+// The time of what does not happen.
+inline constexpr double kNever = std::numeric_limits<double>::infinity();
 inline constexpr std::uint32_t kNoColour = std::numeric_limits<std::uint32_t>::max();
 
 struct Task {
