@@ -18,6 +18,28 @@
 #include "autodist/search/builders/builders.h"
 
 namespace autodist::testing_jobs {
+namespace {
+
+// As a model that is on the device.
+capture::Bindings moved(const capture::Bindings& bindings, const torch::Device& device) {
+  capture::Bindings there;
+  const auto move = [&](const std::vector<torch::Tensor>& from, std::vector<torch::Tensor>& to) {
+    for (const torch::Tensor& each : from) to.push_back(each.to(device));
+  };
+  move(bindings.variables, there.variables);
+  move(bindings.buffers, there.buffers);
+  move(bindings.constants, there.constants);
+  return there;
+}
+
+void copy_back(const capture::Bindings& there, const capture::Bindings& bindings) {
+  for (std::size_t i = 0; i < bindings.variables.size(); ++i) {
+    torch::Tensor here = bindings.variables[i];
+    here.copy_(there.variables[i]);
+  }
+}
+
+}  // namespace
 
 Parameters tensors_of(const TrainingStep& step) {
   Parameters tensors;
@@ -52,6 +74,9 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
   for (std::uint32_t r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
       try {
+        const torch::Device device = place != nullptr ? place->device : torch::kCPU;
+        const bool asks = place != nullptr && place->on_thread;
+        const std::shared_ptr<void> kept = asks ? place->on_thread() : nullptr;
         const SteadyClock clock;
         const std::unique_ptr<comm::Transport> transport = hub.connect(r);
         capture::Options options;
@@ -62,8 +87,9 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         const auto program = std::make_shared<const program::Program>(passes::rewrite(
             graph, search::build_strategy(builder, *graph, cluster), cluster, rewriting, builder));
         comm::agree(*transport, "program", program::digest_of(*program), builder, Seconds{60});
-        const capture::Bindings bindings =
+        const capture::Bindings model =
             capture::bind(*graph, ranks_steps[r], torch::kCPU, captured.tensors.constants);
+        const capture::Bindings bindings = device.is_cpu() ? model : moved(model, device);
         exec::broadcast_initial(*transport, *graph, bindings, Seconds{60});
         std::unique_ptr<comm::Collectives> collectives;
         if (!program->collectives.empty()) {
@@ -85,6 +111,7 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         }
         runner.finish();
         if (bytes_sent != nullptr) bytes_sent->at(r) = runner.counters().payload_bytes_sent;
+        if (!device.is_cpu()) copy_back(bindings, model);
         results[r] = copies_of(ranks_steps[r]);
       } catch (...) {
         failures[r] = std::current_exception();

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,13 @@ Parameters tensors_of(const TrainingStep& step);
 // Expects that they are equal to 1e-9.
 void expect_close(const Parameters& ours, const Parameters& plain, const std::string& what);
 
-// Where a job runs. With `cpu_only` one CPU rank stands for each listed GPU.
+// Where a job runs. With `cpu_only` one CPU rank stands for each listed GPU. What is captured on
+// the CPU is moved to `device`, where every rank's thread keeps what `on_thread` gives it.
 struct JobPlace {
   cluster::Cluster cluster;
   bool cpu_only = false;
+  torch::Device device = torch::kCPU;
+  std::function<std::shared_ptr<void>()> on_thread = {};
 };
 
 // The ranks' steps, one model each, trained for `steps` steps with the strategy of `builder`;

@@ -50,7 +50,7 @@ bool same_strides(const torch::Tensor& tensor, const std::vector<std::int64_t>& 
 }
 
 const torch::Tensor& checked(const ir::Graph& graph, const char* kind, const std::string& name,
-                      const ir::TensorType& type, const torch::Tensor& tensor) {
+                             const ir::TensorType& type, const torch::Tensor& tensor) {
   const auto sizes = constant_sizes(type.sizes);
   if (tensor.sizes() != torch::IntArrayRef(sizes) || dtype_of(tensor.scalar_type()) != type.dtype) {
     fail(ErrorCode::kUsage, "bind: {} '{}' is {} in graph '{}' and {} in the model.", kind, name,
@@ -128,6 +128,34 @@ Bindings bind(const ir::Graph& graph, const TrainingStep& step, const torch::Dev
     }
   }
   return bindings;
+}
+
+torch::Device device_of(const TrainingStep& step) {
+  std::vector<NamedTensor> all = step.parameters;
+  all.insert(all.end(), step.buffers.begin(), step.buffers.end());
+  for (const NamedTensor& each : all) {
+    if (each.tensor.device() != all[0].tensor.device()) {
+      fail(ErrorCode::kUsage,
+           "capture: '{}' is on {}, '{}' on {}. Put the model on one device; AutoDist places it.",
+           all[0].name, all[0].tensor.device().str(), each.name, each.tensor.device().str());
+    }
+  }
+  return all.empty() ? torch::Device(torch::kCPU) : all[0].tensor.device();
+}
+
+torch::Device device_of(const ir::Graph& graph, const Bindings& bindings) {
+  if (bindings.variables.empty()) return torch::kCPU;
+  const torch::Device device = bindings.variables.front().device();
+  for (std::size_t i = 0; i < bindings.variables.size(); ++i) {
+    const torch::Device other = bindings.variables[i].device();
+    if (other == device) continue;
+    fail(
+        ErrorCode::kUsage,
+        "step: '{}' is on {} and '{}' on {}; a rank trains on one device. Move the model there, or "
+        "give each part a rank.",
+        graph.variables.front().name, device.str(), graph.variables[i].name, other.str());
+  }
+  return device;
 }
 
 }  // namespace autodist::capture

@@ -34,4 +34,12 @@ Bindings bind(const ir::Graph& graph, const TrainingStep& step,
               const torch::Device& device = torch::kCPU,
               const std::vector<torch::Tensor>& unnamed = {});
 
+// The device that a step's parameters and buffers are on; a CPU where there are none. Throws
+// Error(kUsage) naming two that are on different ones.
+torch::Device device_of(const TrainingStep& step);
+
+// The device that the variables are on; a CPU where there are none. Throws Error(kUsage) naming two
+// that are on different ones.
+torch::Device device_of(const ir::Graph& graph, const Bindings& bindings);
+
 }  // namespace autodist::capture

@@ -10,6 +10,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
+#include "autodist/capture/bindings.h"
 #include "autodist/capture/gradients_aside.h"
 #include "autodist/capture/plain_ops.h"
 #include "autodist/capture/tensor_type.h"
@@ -17,19 +18,6 @@
 
 namespace autodist::capture {
 namespace {
-
-at::Device device_of(const TrainingStep& step) {
-  std::vector<NamedTensor> all = step.parameters;
-  all.insert(all.end(), step.buffers.begin(), step.buffers.end());
-  for (const NamedTensor& each : all) {
-    if (each.tensor.device() != all[0].tensor.device()) {
-      fail(ErrorCode::kUsage,
-           "capture: '{}' is on {}, '{}' on {}. Put the model on one device; AutoDist places it.",
-           all[0].name, all[0].tensor.device().str(), each.name, each.tensor.device().str());
-    }
-  }
-  return all.empty() ? at::Device(at::kCPU) : all[0].tensor.device();
-}
 
 bool has_generator(at::Device device) { return device.is_cpu() || device.is_cuda(); }
 

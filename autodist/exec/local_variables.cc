@@ -5,6 +5,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/capture/op_call.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/codec.h"
@@ -35,12 +36,13 @@ bool is_dense_on_host(const torch::Tensor& tensor) {
 
 LocalVariables::LocalVariables(const program::Program& program, const Norms& norms,
                                const LossScaler& scaler, const UserRules* user_rules,
-                               const capture::Bindings& bindings, Signal& signal)
+                               const capture::Bindings& bindings, Staging& staging, Signal& signal)
     : program_(program),
       norms_(norms),
       scaler_(scaler),
       user_rules_(user_rules),
       signal_(signal),
+      copies_(Queue::for_copies(device_of(*program.graph, bindings))),
       watch_(bindings),
       locals_(program.variables.size()),
       results_(program.slices.size()),
@@ -63,7 +65,11 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
     Local& local = locals_[i];
     const program::VariablePlan& variable = program.variables[i];
     local.tensor = bindings.variables[i];
-    if (!is_dense_on_host(local.tensor)) local.shadow = dense(ir::VariableId(i));
+    if (!is_dense_on_host(local.tensor)) {
+      local.shadow = staging.take(local.tensor.sizes(), local.tensor.scalar_type());
+      local.shadow.copy_(local.tensor);
+      local.last_read = Queue::current(local.tensor.device()).record();
+    }
     if (variable.clip) local.clip = NormPlan::of(*variable.clip);
     local.rule = program.graph->variables[i].update;
     const ir::UpdateRule& rule = local.rule;
@@ -79,7 +85,11 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
 }
 
 torch::Tensor LocalVariables::dense(ir::VariableId variable) const {
-  return tensor(variable).to(torch::kCPU).contiguous();
+  const Local& local = locals_[variable.value];
+  // Rows that are asked for go into the tensor alone.
+  const bool current = keeps_whole_copies(program_.exchange(variable));
+  if (local.shadow.defined() && current) return local.shadow;
+  return local.tensor.to(torch::kCPU).contiguous();
 }
 
 std::string LocalVariables::missing_results(ir::VariableId variable, std::uint64_t step) const {
@@ -132,7 +142,8 @@ void LocalVariables::take(program::SliceId slice, std::uint64_t step, std::int64
   result.uninstalled = static_cast<std::uint32_t>(result.variables.size());
 }
 
-std::byte* LocalVariables::bytes(Local& local) const {
+std::byte* LocalVariables::bytes(Local& local) {
+  local.installed.block_host(WaitSite::kHostSource);
   torch::Tensor& dense = local.shadow.defined() ? local.shadow : local.tensor;
   return static_cast<std::byte*>(dense.data_ptr());
 }
@@ -265,14 +276,17 @@ void LocalVariables::overwrite(program::SliceId id, const comm::Payload& paramet
   for (const PieceLayout& piece : layout_of(program_, slice)) {
     Local& local = locals_[piece.variable.value];
     unpack(piece, size_of(slice.dtype), parameters.data, bytes(local));
-    if (local.shadow.defined()) local.tensor.copy_(local.shadow);
+    copy_to_tensor(piece.variable);
     watch_.accept(piece.variable);
   }
 }
 
 void LocalVariables::reload(ir::VariableId variable) {
   Local& local = locals_[variable.value];
-  if (local.shadow.defined()) local.shadow.copy_(local.tensor);
+  if (local.shadow.defined()) {
+    local.installed.block_host(WaitSite::kHostSource);
+    local.shadow.copy_(local.tensor);
+  }
   watch_.accept(variable);
 }
 
@@ -308,8 +322,11 @@ void LocalVariables::update_whole(ir::VariableId variable, std::uint64_t step,
 void LocalVariables::copy_to_tensor(ir::VariableId variable) {
   Local& local = locals_[variable.value];
   if (!local.shadow.defined()) return;
-  local.tensor.copy_(local.shadow);
-  watch_.accept(variable);
+  const capture::BelowAutograd uncounted;  // as a write to memory: it is no user's
+  const Queue::Scope here(copies_);
+  copies_.wait_for(local.last_read, WaitSite::kLastRead);
+  local.tensor.copy_(local.shadow, /*non_blocking=*/true);
+  local.installed = copies_.record();
 }
 
 }  // namespace autodist::exec

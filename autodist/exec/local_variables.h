@@ -7,6 +7,9 @@
 // installed whole, one after the other. When each of these may happen is the protocol's to say
 // (protocol/rank.h).
 //
+// Of a variable on a device the host has a copy, which is updated; the device's queue for copies
+// brings the new version in, after the last op that reads the old one.
+//
 // Opt-in: includes torch, as capture/training_step.h does.
 
 #pragma once
@@ -20,6 +23,8 @@
 #include <vector>
 
 #include "autodist/comm/transport.h"
+#include "autodist/exec/device/queue.h"
+#include "autodist/exec/device/staging.h"
 #include "autodist/exec/loss_scaler.h"
 #include "autodist/exec/norms.h"
 #include "autodist/exec/optimizer_kernels.h"
@@ -34,7 +39,8 @@ class LocalVariables {
  public:
   // `bindings`: the model's own tensors, by variable. The other arguments outlive the object.
   LocalVariables(const program::Program& program, const Norms& norms, const LossScaler& scaler,
-                 const UserRules* user_rules, const capture::Bindings& bindings, Signal& signal);
+                 const UserRules* user_rules, const capture::Bindings& bindings, Staging& staging,
+                 Signal& signal);
 
   // A combined slice has come back, with what its contributors said (encoded, rider.h). `goes_in`:
   // nobody reads its variables before they have their new version, so parameters are written at
@@ -73,10 +79,20 @@ class LocalVariables {
     return locals_[variable.value].states;
   }
 
+  // On a device: what is handed to `queue` from now on sees the version that is installed, and the
+  // next one is not installed before what was handed to it. By the compute thread, while it holds
+  // the variable or nothing is on its way.
+  void await_copy(ir::VariableId variable, const Queue& queue, WaitSite site) const {
+    queue.wait_for(locals_[variable.value].installed, site);
+  }
+  void read_until(ir::VariableId variable, const Mark& mark) {
+    locals_[variable.value].last_read = mark;
+  }
+
   [[nodiscard]] const torch::Tensor& tensor(ir::VariableId variable) const {
     return locals_[variable.value].tensor;
   }
-  // A dense row-major copy on the host, or the tensor itself where it is that.
+  // The installed version, dense and row-major on the host: not to be written to.
   [[nodiscard]] torch::Tensor dense(ir::VariableId variable) const;
 
  private:
@@ -87,6 +103,8 @@ class LocalVariables {
   struct Local {
     torch::Tensor tensor;
     torch::Tensor shadow;  // dense and on the host, where the tensor is not
+    Mark installed;        // the shadow's last version has come to the device
+    Mark last_read;        // the ops that read the version before are done
     std::vector<Source> sources;
     std::vector<UpdateState> states;
     bool gets_parameters = true;  // else averaged gradients, which it applies
@@ -111,7 +129,8 @@ class LocalVariables {
   Result& result(program::SliceId slice, std::uint64_t step) {
     return of_step(results_[slice.value], step);
   }
-  [[nodiscard]] std::byte* bytes(Local& local) const;
+  // To be written to.
+  [[nodiscard]] static std::byte* bytes(Local& local);
   [[nodiscard]] double clip_factor_of(const Local& local, std::uint64_t step) const;
   void copy_rows(Local& local, program::SliceId slice, const comm::Payload& payload) const;
   void update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient,
@@ -126,6 +145,7 @@ class LocalVariables {
   const LossScaler& scaler_;
   const UserRules* user_rules_;
   Signal& signal_;
+  const Queue copies_;
   TensorWatch watch_;
   std::vector<Local> locals_;
   std::vector<std::vector<Result>> results_;             // by slice, then by step, cyclically

@@ -28,8 +28,8 @@ class LocalVariablesTest : public ::testing::Test {
     job_ = std::make_unique<protocol::Job>(*program_);
     norms_ = std::make_unique<Norms>(job_->norms.parts, signal_);
     scaler_ = std::make_unique<LossScaler>(std::nullopt, 0, signal_);
-    variables_ =
-        std::make_unique<LocalVariables>(*program_, *norms_, *scaler_, nullptr, bindings_, signal_);
+    variables_ = std::make_unique<LocalVariables>(*program_, *norms_, *scaler_, nullptr, bindings_,
+                                                  staging_, signal_);
   }
 
   [[nodiscard]] program::SliceId slice(ir::VariableId variable, std::size_t index = 0) const {
@@ -51,6 +51,7 @@ class LocalVariablesTest : public ::testing::Test {
 
   std::shared_ptr<const program::Program> program_;
   capture::Bindings bindings_;
+  Staging staging_{torch::kCPU, Bytes{}};
   Signal signal_;
   std::unique_ptr<protocol::Job> job_;
   std::unique_ptr<Norms> norms_;

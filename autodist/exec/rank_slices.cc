@@ -24,11 +24,13 @@ class Values {
 }  // namespace
 
 RankSlices::RankSlices(const RankContext& rank, const capture::Bindings& bindings)
-    : job(rank.program),
+    : staging(device_of(*rank.program.graph, bindings), rank.options.pinned_limit),
+      job(rank.program),
       plan(rank.program, job),
       norms(job.norms.parts, rank.signal),
       scaler(program::loss_scaling_of(rank.program), rank.options.first_step, rank.signal),
-      variables(rank.program, norms, scaler, rank.options.user_rules, bindings, rank.signal),
+      variables(rank.program, norms, scaler, rank.options.user_rules, bindings, staging,
+                rank.signal),
       owner(rank, job, Values(rank.program, variables).bytes(), plan, norms, scaler),
       contributor(rank.program),
       fetcher(rank.program, rank.signal) {}

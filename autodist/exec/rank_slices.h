@@ -7,6 +7,7 @@
 
 #include "autodist/capture/bindings.h"
 #include "autodist/exec/contributor.h"
+#include "autodist/exec/device/staging.h"
 #include "autodist/exec/local_variables.h"
 #include "autodist/exec/loss_scaler.h"
 #include "autodist/exec/norms.h"
@@ -21,6 +22,7 @@ namespace autodist::exec {
 struct RankSlices {
   RankSlices(const RankContext& rank, const capture::Bindings& bindings);
 
+  Staging staging;
   protocol::Job job;
   NormPlan plan;
   Norms norms;

@@ -24,9 +24,13 @@ std::uint64_t split_mix(std::uint64_t x) {
   return x ^ (x >> 31U);
 }
 
-// A generator of the rank's own, of the kind that its device wants; every step seeds it. Not a
-// clone where there is another way: libtorch 1.13 never frees one.
-at::Generator own_generator(const torch::Device& device) {
+// A generator of the rank's own, of the kind that its device wants; every step seeds it. None where
+// nothing draws, for libtorch has none for some devices. Not a clone where there is another way:
+// libtorch 1.13 never frees one.
+at::Generator own_generator(const ir::Graph& graph, const torch::Device& device) {
+  const bool draws =
+      std::any_of(graph.ops.begin(), graph.ops.end(), [](const ir::Op& op) { return op.random; });
+  if (!draws) return {};
   if (device.is_cpu()) return at::detail::createCPUGenerator();
   return at::globalContext().defaultGenerator(device).clone();
 }
@@ -58,7 +62,7 @@ Replay::Replay(std::shared_ptr<const ir::Graph> graph, capture::Bindings binding
                torch::Device device, const std::optional<ReplayPart>& part)
     : graph_(std::move(graph)),
       bindings_(std::move(bindings)),
-      place_{device, own_generator(device)},
+      place_{device, own_generator(*graph_, device)},
       prepared_for_(graph_->example_batch),
       slots_(graph_->slot_count),
       holders_at_begin_(graph_->slot_count) {
@@ -187,7 +191,7 @@ void Replay::begin(const Batch& batch, std::uint64_t seed) {
     check_input(i, batch[i], samples);
     slots_[graph_->value(graph_->inputs[i].value).slot.value] = as_recorded(i, batch[i]);
   }
-  place_.generator.set_current_seed(seed);
+  if (place_.generator.defined()) place_.generator.set_current_seed(seed);
   before_.clear();
   for (const std::uint32_t slot : undone_) before_.emplace_back(slots_[slot], slots_[slot].clone());
 }

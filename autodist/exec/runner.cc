@@ -11,8 +11,9 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/op_call.h"
+#include "autodist/exec/device/queue.h"
 #include "autodist/exec/engine.h"
-#include "autodist/exec/gradient_sums.h"
+#include "autodist/exec/hand_over.h"
 #include "autodist/exec/large_tensors.h"
 #include "autodist/exec/nonfinite.h"
 #include "autodist/exec/outputs.h"
@@ -49,6 +50,19 @@ void shift(program::Trace& trace, Seconds by) {
   }
 }
 
+// What a device cannot do yet.
+void check_device(const program::Program& program, torch::Device device) {
+  if (device.is_cpu()) return;
+  for (std::size_t i = 0; i < program.variables.size(); ++i) {
+    const ir::VariableId variable(i);
+    if (keeps_whole_copies(program.exchange(variable))) continue;
+    fail(ErrorCode::kUsage,
+         "run: '{}' is asked for before each step, which takes a rank that trains on a CPU; this "
+         "one trains on {}. Take a plan that keeps whole copies, or --devices cpu.",
+         program.graph->variable(variable).name, device.str());
+  }
+}
+
 // Shorter sleeps take longer to start and end than they last.
 constexpr Seconds kShortestSleep{1e-3};
 
@@ -60,19 +74,20 @@ class Runner::Impl {
        capture::Bindings bindings, const RunnerConnections& connections, RunnerOptions options)
       : program_(std::move(program)),
         rank_(rank),
+        device_(capture::device_of(*program_->graph, bindings)),
         options_(std::move(options)),
         trace_(*connections.clock, rank, options_.trace,
                static_cast<std::uint64_t>(options_.trace_steps)),
         clock_(*connections.clock),
         step_(options_.first_step),
-        sums_(*program_->graph),
         needs_all_(!program_->lag() || program_->is_placed()),
         engine_(*program_, rank, bindings, connections, options_, trace_),
+        hand_over_(*program_, rank, device_, options_, engine_),
         streams_(*program_, rank, options_.first_step, engine_) {
-    factors_.resize(program_->variables.size());
+    check_device(*program_, device_);
     note_initial_values();
     if (program_->ranks[rank.value].replica) {
-      own_shape_.emplace(program_, rank, std::move(bindings), torch::kCPU);
+      own_shape_.emplace(program_, rank, std::move(bindings), device_);
     }
   }
 
@@ -93,9 +108,7 @@ class Runner::Impl {
 
   void settle() {
     if (!own_shape_) return;
-    for (std::size_t i = 0; i < program_->variables.size(); ++i) {
-      engine_.driver().await_settled(ir::VariableId(i), step_);
-    }
+    for (std::size_t i = 0; i < program_->variables.size(); ++i) await_settled(ir::VariableId(i));
     rethrow_failure();
   }
 
@@ -103,7 +116,7 @@ class Runner::Impl {
     if (!own_shape_ || needs_all_ || !is_trained(variable)) return;
     TensorWatch& watch = engine_.slices().variables.watch();
     if (watch.is_noted(variable)) return;
-    engine_.driver().await_settled(variable, step_);
+    await_settled(variable);
     if (!keeps_whole_copies(program_->exchange(variable))) pull_rows();
     rethrow_failure();
     watch.note(variable);
@@ -261,8 +274,8 @@ class Runner::Impl {
     }
     void operator()(const program::KeepFactors& keep) {
       if (with_rows(0) == nullptr) return;
-      rank.factors_[keep.variable.value] = {shape.replay_->tensor(keep.left),
-                                            shape.replay_->tensor(keep.right)};
+      rank.hand_over_.keep_factors(keep.variable, shape.replay_->tensor(keep.left),
+                                   shape.replay_->tensor(keep.right));
     }
     void operator()(const program::Gate& gate) { waiting += rank.pass(gate.variable); }
     void operator()(const program::Compute& compute) {
@@ -274,7 +287,7 @@ class Runner::Impl {
         if (!rank.options_.passes_guards) throw;
       }
       if (rank.watched_.any()) rank.watched_.keep_values(*micro->replay, compute.op);
-      if (compute.op == shape.loss_op_) rank.check_loss(shape, *micro);
+      if (compute.op == shape.loss_op_ && rank.device_.is_cpu()) rank.check_loss(shape, *micro);
     }
     void operator()(const program::Send& send) {
       const program::StageTransfer& transfer = rank.program_->transfer(send.transfer);
@@ -314,51 +327,53 @@ class Runner::Impl {
       if (hand_over && !rank.program_->is_placed()) rank.add_sums(micros);
       TraceRecorder& trace = rank.trace_;
       const Seconds start = trace.enabled() ? trace.now() : Seconds{};
-      torch::Tensor gradient;
-      if (micro.samples != 0) {
-        gradient = micro.replay->take_gradient(contribute.variable);
-        if (rank.engine_.slices().scaler.is_on()) {
-          gradient = rank.unscaled(gradient);
-        } else {
-          rank.check_gradient(*micro.replay, contribute.variable, gradient);
-        }
-        gradient = rank.sums_.add(contribute.variable, gradient,
-                                  {micro.samples, micro.samples_before, hand_over});
-      } else if (hand_over && micro.samples_before > 0) {
-        gradient = rank.sums_.take(contribute.variable, micro.samples_before);
-      }
+      const torch::Tensor gradient = rank.hand_over_.add(
+          *micro.replay, contribute.variable, {micro.samples, micro.samples_before, hand_over});
       if (!hand_over) return;
       if (gradient.defined()) rank.watched_.keep_gradient(contribute.variable, gradient);
       rank.let_device_finish();
-      if (contribution_form(rank.program_->exchange(contribute.variable)).layout ==
-          program::Layout::kMatrices) {
-        return rank.contribute_factors(contribute.variable, micro.samples);
-      }
-      rank.contribute(contribute.variable, gradient, micro.samples_before + micro.samples);
+      rank.hand_over_.contribute(contribute.variable, std::move(gradient),
+                                 micro.samples_before + micro.samples);
       if (trace.enabled()) {
         trace.add(program::Activity::kContribute, program::StreamKind::kCompute, rank.step_,
                   rank.program_->graph->variable(contribute.variable).name, Bytes{}, start);
       }
     }
     void operator()(const program::Release& release) {
-      if (last) rank.engine_.driver().release(release.variable);
+      if (!last) return;
+      rank.engine_.slices().variables.read_until(release.variable,
+                                                 Queue::current(rank.device_).record());
+      rank.engine_.driver().release(release.variable);
     }
     void operator()(const program::AllReduce& reduce) {
       if (last) rank.engine_.whole().all_reduce(reduce.collective, rank.step_);
     }
     void operator()(const program::Update& update) {
-      if (last) rank.engine_.whole().update(update.variable, rank.step_);
+      if (!last) return;
+      rank.engine_.whole().update(update.variable, rank.step_);
+      rank.await_copy(update.variable, WaitSite::kNewVersion);  // no gate stands before its readers
     }
     // Whoever updates waits for its norm; the stream need not.
     void operator()(const program::Norm& /*norm*/) {}
     // Whoever updates waits for all ranks' flags; the stream need not.
     void operator()(const program::AgreeFinite& /*agree*/) {
-      if (last) rank.engine_.driver().raise_flag(rank.step_, rank.overflow_);
+      if (last) rank.hand_over_.raise_flag();
     }
     void operator()(const program::StepBarrier& /*barrier*/) {
       AD_CHECK(false) << "a step's barrier, which only the simulator performs";
     }
   };
+
+  // Until the variable is the newest, for what the caller does with it from now on.
+  void await_settled(ir::VariableId variable) {
+    engine_.driver().await_settled(variable, step_);
+    await_copy(variable, WaitSite::kSettled);
+  }
+
+  // For what this thread hands to the device from now on.
+  void await_copy(ir::VariableId variable, WaitSite site) {
+    engine_.slices().variables.await_copy(variable, Queue::current(device_), site);
+  }
 
   // Into this rank's copies of all variables that are asked for; each must have its newest version.
   void pull_rows() {
@@ -366,7 +381,7 @@ class Runner::Impl {
     for (std::size_t i = 0; i < program_->variables.size(); ++i) {
       const ir::VariableId variable(i);
       if (keeps_whole_copies(program_->exchange(variable))) continue;
-      engine_.driver().await_settled(variable, step_);
+      await_settled(variable);
     }
     rethrow_failure();
     engine_.gathering().pull_rows(step_);
@@ -427,17 +442,8 @@ class Runner::Impl {
   }
 
   void add_losses(const std::vector<Micro>& micros) {
-    const bool mean = program_->graph->reduction == ir::Reduction::kMean;
     for (const Micro& micro : micros) {
-      if (micro.samples == 0) continue;
-      const std::vector<std::size_t> numbers = numbers_of(micro.replay->graph());
-      number_sums_.resize(numbers.size());
-      for (std::size_t i = 0; i < numbers.size(); ++i) {
-        const bool weighted = i > 0 || mean;
-        number_sums_[i] += (weighted ? static_cast<double>(micro.samples) : 1) *
-                           micro.replay->output(numbers[i]).item<double>();
-      }
-      loss_samples_ += micro.samples;
+      if (micro.samples != 0) hand_over_.add_numbers(*micro.replay, micro.samples);
     }
   }
 
@@ -446,7 +452,7 @@ class Runner::Impl {
   void add_sums(const std::vector<Micro>& micros) {
     if (std::exchange(added_sums_, true)) return;
     add_losses(micros);
-    engine_.news().add_sums(number_sums_, loss_samples_);
+    hand_over_.send_numbers();
   }
 
   void rethrow_failure() {
@@ -457,30 +463,6 @@ class Runner::Impl {
 
   [[nodiscard]] bool is_trained(ir::VariableId variable) const {
     return program_->graph->variable(variable).gradient.has_value();
-  }
-
-  // As GradScaler.unscale_: divided by the scale, as its reciprocal in 32 bits; that a gradient is
-  // not finite is remembered to the step's end. The tensor may be another variable's, too.
-  torch::Tensor unscaled(const torch::Tensor& gradient) {
-    overflow_ = overflow_ || !is_finite(gradient);
-    const auto factor = static_cast<float>(1.0 / static_cast<double>(scale_));
-    return factor == 1 ? gradient : gradient * static_cast<double>(factor);
-  }
-
-  void contribute(ir::VariableId variable, const torch::Tensor& gradient, std::int64_t samples) {
-    if (program_->plan(variable).slices.empty()) {
-      engine_.whole().contribute(variable, gradient, step_, samples);
-    } else {
-      engine_.driver().contribute(variable, gradient, step_, samples);
-    }
-  }
-
-  void contribute_factors(ir::VariableId variable, std::int64_t samples) {
-    AD_CHECK(samples_before_ == 0)
-        << "factors of several micro-batches are no factors of their sum";
-    auto [left, right] = std::exchange(factors_[variable.value], {});
-    if (samples != 0 && engine_.slices().scaler.is_on()) left = unscaled(left);
-    engine_.driver().contribute_factors(variable, left, right, step_, samples);
   }
 
   template <typename Run>
@@ -497,13 +479,11 @@ class Runner::Impl {
 
   void begin_step() {
     calls().begin_step(step_);
-    overflow_ = false;
     added_sums_ = false;
-    number_sums_.clear();
-    loss_samples_ = 0;
     take_changes();
     open_sums_ = engine_.news().open_sums(step_);
-    if (engine_.slices().scaler.is_on()) scale_ = engine_.driver().await_scale(step_).scale;
+    const bool scales = engine_.slices().scaler.is_on();
+    hand_over_.begin_step(step_, scales ? engine_.driver().await_scale(step_).scale : 1);
     streams_.start(step_);
   }
 
@@ -518,6 +498,7 @@ class Runner::Impl {
     } else {
       add_losses(interpreter.micros);
     }
+    if (!device_.is_cpu()) await_copies(shape, interpreter.micros);
     StepResult result;
     const bool mean = program_->graph->reduction == ir::Reduction::kMean;
     const bool one = interpreter.micros.size() == 1;
@@ -532,10 +513,21 @@ class Runner::Impl {
     }
     if (mean && !one) result.loss /= static_cast<double>(result.samples);
     result.sums = open_sums_;
-    result.overflow = overflow_;
+    result.overflow = hand_over_.overflow();
     result.waiting = interpreter.waiting;
     result.compute = clock_.now() - start - result.waiting;
     return result;
+  }
+
+  // What the threads share belongs to one step, so it ends when the host has all gradients.
+  void await_copies(ShapedStep& shape, const std::vector<Micro>& micros) {
+    hand_over_.await();
+    rethrow_failure();
+    if (!hand_over_.held_back()) return;
+    for (const Micro& micro : micros) {
+      if (micro.samples != 0) check_loss(shape, micro);
+    }
+    AD_CHECK(false) << "step " << step_ << ": the loss that the host got was not finite, and it is";
   }
 
   StepResult run_step(const Batch& rows, ShapedStep& shape, bool last) {
@@ -603,6 +595,7 @@ class Runner::Impl {
     const Seconds start = clock_.now();
     const Seconds traced = trace_.enabled() ? trace_.now() : Seconds{};
     const bool was_open = engine_.driver().hold(variable, step_);
+    await_copy(variable, WaitSite::kNewVersion);
     const bool fetched = !keeps_whole_copies(program_->exchange(variable));
     if (fetched) engine_.slices().variables.watch().accept(variable);
     if (was_open && !fetched) return Seconds{};
@@ -641,8 +634,7 @@ class Runner::Impl {
     return step_seed(options_.job_seed, whose, step_, micro_batch);
   }
 
-  // Both before anything of this step leaves the rank: the loss when it is known, every gradient
-  // when it is complete.
+  // Before anything of this step leaves the rank.
   void check_loss(ShapedStep& shape, const Micro& micro) {
     if (options_.on_nonfinite == OnNonFinite::kIgnore || engine_.slices().scaler.is_on()) return;
     const auto loss = micro.replay->output(0).item<double>();
@@ -658,28 +650,15 @@ class Runner::Impl {
          rank_, word, culprit);
   }
 
-  void check_gradient(const Replay& replay, ir::VariableId id,
-                      const torch::Tensor& gradient) const {
-    if (options_.on_nonfinite == OnNonFinite::kIgnore || is_finite(gradient)) return;
-    const ir::Variable& variable = replay.graph().variable(id);
-    fail(
-        ErrorCode::kUsage,
-        "step {}: the gradient of '{}' at rank {} is not finite (its last op is {}); the loss was. "
-        "The training diverges.",
-        step_, variable.name, rank_, replay.graph().op(*variable.gradient_complete).name);
-  }
-
   std::shared_ptr<const program::Program> program_;
   const program::Rank rank_;
+  const torch::Device device_;  // of the model
   const RunnerOptions options_;
   TraceRecorder trace_;
   const Clock& clock_;
   std::uint64_t step_;
   std::uint32_t micro_batch_ = 0;    // of this step
   std::int64_t samples_before_ = 0;  // of its micro-batches so far
-  // By variable, from KeepFactors to its Contribute.
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> factors_;
-  GradientSums sums_;  // of the step's micro-batches so far
   bool came_to_finish_ = false;
   std::optional<bool> all_finished_;
   std::optional<std::uint64_t> pulled_;       // the step at which this rank last did
@@ -692,13 +671,10 @@ class Runner::Impl {
   std::shared_ptr<const StepSums> open_sums_;
   std::set<ir::VariableId> changed_;  // by the user before this step
   bool added_sums_ = false;
-  std::vector<double> number_sums_;  // of the step, by numbers_of() its outputs
-  std::int64_t loss_samples_ = 0;
   WatchedValues watched_;
-  Seconds device_debt_;    // time of the imitated device that was not slept yet
-  float scale_ = 1;        // of this step's loss
-  bool overflow_ = false;  // in one of its gradients
+  Seconds device_debt_;  // time of the imitated device that was not slept yet
   Engine engine_;
+  HandOver hand_over_;
   std::optional<ShapedStep> own_shape_;  // nothing for a rank that only serves
   SideStreams streams_;                  // ends first
 };

@@ -82,6 +82,9 @@ class SliceDriver {
   // their slices, too. By the compute thread, before `step`, which all ranks contribute to later.
   void reload(const std::vector<ir::VariableId>& variables, std::uint64_t step);
 
+  // When a step first needs the variable, from its start.
+  [[nodiscard]] Seconds needed(ir::VariableId variable) const { return needed_[variable.value]; }
+
   // Whether messages on the topic are for take(), which is the receiving thread's.
   [[nodiscard]] static bool takes(Topic topic) { return topic <= Topic::kRows; }
   void take(const comm::Frame& frame);

@@ -30,9 +30,14 @@ comm::Payload payload_of(const torch::Tensor& tensor) {
 
 }  // namespace
 
-StageLink::StageLink(const program::Program& program, program::Rank self, Seconds limit,
-                     Signal& signal, Post post)
-    : program_(program), self_(self), limit_(limit), signal_(signal), post_(std::move(post)) {}
+StageLink::StageLink(const program::Program& program, program::Rank self, torch::Device device,
+                     Seconds limit, Signal& signal, Post post)
+    : program_(program),
+      self_(self),
+      device_(device),
+      limit_(limit),
+      signal_(signal),
+      post_(std::move(post)) {}
 
 void StageLink::send(program::StageTransferId id, std::uint64_t step, const torch::Tensor& tensor) {
   const program::StageTransfer& transfer = program_.transfer(id);
@@ -104,7 +109,7 @@ torch::Tensor StageLink::receive(program::StageTransferId id, std::uint64_t step
     fail(ErrorCode::kUsage, "step: {} came with {} bytes, {} expected", describe(id, step),
          payload.size, rows.nbytes());
   }
-  torch::Tensor tensor = torch::empty_strided(distinct, strides, options);
+  torch::Tensor tensor = torch::empty_strided(distinct, strides, options.device(device_));
   tensor.copy_(rows);
   return tensor.expand(sizes);
 }

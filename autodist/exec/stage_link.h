@@ -25,9 +25,10 @@ class StageLink {
   using Post = std::function<void(program::Rank to, program::StageTransferId, std::uint64_t step,
                                   const comm::Payload&)>;
 
-  // `program` and `signal` outlive it; no wait is longer than `limit`.
-  StageLink(const program::Program& program, program::Rank self, Seconds limit, Signal& signal,
-            Post post);
+  // `program` and `signal` outlive it; no wait is longer than `limit`. What is received goes to
+  // `device`.
+  StageLink(const program::Program& program, program::Rank self, torch::Device device,
+            Seconds limit, Signal& signal, Post post);
 
   // By the compute thread. The tensor's memory must not be written again. Throws
   // Error(kInfeasible) for one that is larger than a frame may be.
@@ -45,6 +46,7 @@ class StageLink {
 
   const program::Program& program_;
   const program::Rank self_;
+  const torch::Device device_;
   const Seconds limit_;
   Signal& signal_;
   Post post_;

@@ -4,6 +4,8 @@
 
 #pragma once
 
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/Allocator.h>
 #include <torch/version.h>
 
@@ -26,5 +28,16 @@ class AnyAllocator : public c10::Allocator {
  protected:
   [[nodiscard]] virtual c10::DataPtr memory(std::size_t bytes) const = 0;
 };
+
+// Where host memory comes from that a device copies from and to by itself. Throws c10::Error where
+// libtorch has none for this kind of device.
+inline c10::Allocator* pinned_allocator(c10::DeviceType kind) {
+#if TORCH_VERSION_MAJOR < 2
+  TORCH_CHECK(kind == c10::kCUDA, "libtorch 1.13 pins memory for CUDA alone");
+  return at::detail::getCUDAHooks().getPinnedMemoryAllocator();
+#else
+  return at::globalContext().getPinnedMemoryAllocator(kind);
+#endif
+}
 
 }  // namespace autodist::exec

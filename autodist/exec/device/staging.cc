@@ -1,0 +1,95 @@
+#include "autodist/exec/device/staging.h"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "autodist/base/mutex.h"
+#include "autodist/exec/torch_version.h"
+
+namespace autodist::exec {
+namespace {
+
+std::map<torch::DeviceType, c10::Allocator*>& given_allocators() {
+  static std::map<torch::DeviceType, c10::Allocator*> given;
+  return given;
+}
+
+c10::Allocator* allocator_of(torch::DeviceType kind) {
+  if (kind == torch::kCPU) return nullptr;
+  const auto given = given_allocators().find(kind);
+  return given != given_allocators().end() ? given->second : pinned_allocator(kind);
+}
+
+}  // namespace
+
+void set_pinned_allocator(torch::DeviceType kind, c10::Allocator* allocator) {
+  if (allocator == nullptr) {
+    given_allocators().erase(kind);
+  } else {
+    given_allocators()[kind] = allocator;
+  }
+}
+
+class Staging::Pool {
+ public:
+  Pool(c10::Allocator* allocator, std::size_t limit) : allocator_(allocator), limit_(limit) {}
+
+  // Null beyond the limit.
+  c10::DataPtr take(std::size_t bytes) {
+    const MutexLock lock(mutex_);
+    const auto idle = idle_.find(bytes);
+    if (idle != idle_.end()) {
+      c10::DataPtr memory = std::move(idle->second);
+      idle_.erase(idle);
+      return memory;
+    }
+    if (allocator_ == nullptr || bytes > limit_) return {};
+    // What nobody asked for lately makes room.
+    while (pinned_ + bytes > limit_ && !idle_.empty()) {
+      pinned_ -= idle_.begin()->first;
+      idle_.erase(idle_.begin());
+    }
+    if (pinned_ + bytes > limit_) return {};
+    pinned_ += bytes;
+    return allocator_->allocate(bytes);
+  }
+
+  void give_back(std::size_t bytes, c10::DataPtr memory) {
+    const MutexLock lock(mutex_);
+    idle_.emplace(bytes, std::move(memory));
+  }
+
+  [[nodiscard]] std::size_t pinned() const {
+    const MutexLock lock(mutex_);
+    return pinned_;
+  }
+
+ private:
+  c10::Allocator* const allocator_;
+  const std::size_t limit_;
+  mutable Mutex mutex_;
+  std::multimap<std::size_t, c10::DataPtr> idle_ AD_GUARDED_BY(mutex_);  // by bytes
+  std::size_t pinned_ AD_GUARDED_BY(mutex_) = 0;
+};
+
+Staging::Staging(torch::Device device, Bytes limit)
+    : pool_(std::make_shared<Pool>(allocator_of(device.type()),
+                                   static_cast<std::size_t>(limit.value))) {}
+
+torch::Tensor Staging::take(torch::IntArrayRef sizes, torch::ScalarType type) {
+  const auto options = torch::TensorOptions(type);
+  const auto bytes =
+      static_cast<std::size_t>(c10::multiply_integers(sizes)) * c10::elementSize(type);
+  c10::DataPtr memory = bytes == 0 ? c10::DataPtr() : pool_->take(bytes);
+  if (memory.get() == nullptr) return torch::empty(sizes, options);
+  void* const data = memory.get();
+  const auto held = std::make_shared<c10::DataPtr>(std::move(memory));
+  return torch::from_blob(
+      data, sizes, [pool = pool_, bytes, held](void*) { pool->give_back(bytes, std::move(*held)); },
+      options);
+}
+
+Bytes Staging::pinned() const { return Bytes(static_cast<std::int64_t>(pool_->pinned())); }
+
+}  // namespace autodist::exec

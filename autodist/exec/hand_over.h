@@ -1,0 +1,89 @@
+// From what a step computes to what leaves the rank: gradients of micro-batches are added up,
+// brought to the host where they are on a device, checked, and handed to whoever exchanges them;
+// before all of them, the numbers that the step returns.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "autodist/exec/device/host_copies.h"
+#include "autodist/exec/engine.h"
+#include "autodist/exec/gradient_sums.h"
+#include "autodist/exec/replay.h"
+#include "autodist/program/program.h"
+
+namespace autodist::exec {
+
+// Used by the compute thread. Of a device the rest happens on the thread that brings tensors to the
+// host, between two await()s.
+class HandOver {
+ public:
+  // All references outlive it. `device` is the model's.
+  HandOver(const program::Program& program, program::Rank self, torch::Device device,
+           const RunnerOptions& options, Engine& engine);
+
+  // `scale`: what the step's loss is multiplied with.
+  void begin_step(std::uint64_t step, float scale);
+
+  // The numbers that a micro-batch of so many samples returns, once they are known.
+  void add_numbers(const Replay& replay, std::int64_t samples);
+  // All of the step's were added: they go out, with the first contribution at the latest.
+  void send_numbers();
+
+  // Two matrices whose product is the variable's gradient, in whose place they travel.
+  void keep_factors(ir::VariableId variable, const torch::Tensor& left,
+                    const torch::Tensor& right) {
+    factors_[variable.value] = {left, right};
+  }
+  // A micro-batch's gradient with those before it; of the last one their mean over all samples (or
+  // sum), undefined where there are none. REQUIRES: the gradient is complete.
+  torch::Tensor add(Replay& replay, ir::VariableId variable, const GradientSums::MicroBatch& micro);
+  // What add() gave for the last micro-batch, to be exchanged; `samples` are the step's. Throws
+  // Error(kUsage) naming op, variable, rank and step for one that is not finite, where the step
+  // stops at that; of a device this ends the engine instead.
+  void contribute(ir::VariableId variable, torch::Tensor gradient, std::int64_t samples);
+  // With loss scaling: all gradients were contributed.
+  void raise_flag();
+
+  // Until everything has left the rank.
+  void await() { copies_.drain(); }
+
+  // After await(). Whether a gradient is not finite, with loss scaling; and whether the loss is not
+  // finite and nothing has left for that.
+  [[nodiscard]] bool overflow() const { return overflow_; }
+  [[nodiscard]] bool held_back() const { return held_back_; }
+
+ private:
+  using Tensors = HostCopies::Tensors;
+
+  [[nodiscard]] bool scales_loss() const { return engine_.slices().scaler.is_on(); }
+  [[nodiscard]] torch::Tensor unscaled(const torch::Tensor& gradient) const;
+  void check(ir::VariableId variable, const torch::Tensor& gradient);
+  void add_numbers(const Tensors& numbers, std::int64_t samples);
+  void contribute_on_host(ir::VariableId variable, const Tensors& parts, std::int64_t samples);
+  [[nodiscard]] bool travels_as_factors(ir::VariableId variable) const;
+
+  const program::Program& program_;
+  const program::Rank self_;
+  const torch::Device device_;
+  const OnNonFinite on_nonfinite_;
+  Engine& engine_;
+  std::uint64_t step_ = 0;
+  float scale_ = 1;
+  GradientSums sums_;  // of the step's micro-batches so far
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> factors_;  // by variable, until they leave
+  // By the thread that brings tensors.
+  bool overflow_ = false;
+  bool held_back_ = false;
+  std::vector<double> numbers_;  // times samples; by numbers_of() the graph
+  std::int64_t samples_ = 0;     // that they are of
+  HostCopies copies_;            // ends first
+};
+
+}  // namespace autodist::exec

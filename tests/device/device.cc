@@ -1,0 +1,144 @@
+// What libtorch asks of a kind of device: memory, queues and events.
+
+#include <ATen/EmptyTensor.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/library.h>
+
+#include <memory>
+#include <mutex>
+
+#include "autodist/exec/device/staging.h"
+#include "tests/device/kernels.h"
+#include "tests/device/queues.h"
+#include "tests/device/test_device.h"
+
+namespace autodist::test_device {
+namespace {
+
+constexpr c10::DeviceType kKind = c10::DeviceType::PrivateUse1;
+
+c10::Stream stream(int queue) { return c10::Stream(c10::Stream::UNSAFE, device(), queue); }
+int queue_of(const c10::Stream& stream) { return static_cast<int>(stream.id()); }
+
+class Guard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  [[nodiscard]] c10::DeviceType type() const override { return kKind; }
+  [[nodiscard]] c10::Device exchangeDevice(c10::Device /*other*/) const override {
+    return device();
+  }
+  [[nodiscard]] c10::Device getDevice() const override { return device(); }
+  void setDevice(c10::Device /*other*/) const override {}
+  void uncheckedSetDevice(c10::Device /*other*/) const noexcept override {}
+  [[nodiscard]] c10::Stream getStream(c10::Device /*of*/) const noexcept override {
+    return stream(Queues::instance().current());
+  }
+  [[nodiscard]] c10::Stream getDefaultStream(c10::Device /*of*/) const override {
+    return stream(0);
+  }
+  [[nodiscard]] c10::Stream getStreamFromGlobalPool(c10::Device /*of*/,
+                                                    bool /*priority*/) const override {
+    return stream(Queues::instance().next_of_pool());
+  }
+  [[nodiscard]] c10::Stream exchangeStream(c10::Stream next) const noexcept override {
+    return stream(Queues::instance().exchange_current(queue_of(next)));
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex /*of*/) const noexcept override {
+    delete static_cast<Event*>(event);
+  }
+  void record(void** event, const c10::Stream& on, const c10::DeviceIndex /*of*/,
+              const c10::EventFlag /*flag*/) const override {
+    delete static_cast<Event*>(*event);
+    *event = new Event(Queues::instance().record(queue_of(on)));
+  }
+  void block(void* event, const c10::Stream& queue) const override {
+    Queues::instance().block(*static_cast<Event*>(event), queue_of(queue));
+  }
+  bool queryEvent(void* event) const override {
+    return Queues::instance().query(*static_cast<Event*>(event));
+  }
+  [[nodiscard]] c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  void synchronizeStream(const c10::Stream& queue) const override {
+    Queues::instance().drain(queue_of(queue));
+  }
+};
+
+c10::DataPtr memory_of_queues(std::size_t bytes, bool pinned) {
+  if (bytes == 0) return {nullptr, pinned ? c10::Device(c10::kCPU) : device()};
+  void* memory = Queues::instance().allocate(bytes, pinned);
+  return {memory, memory, [](void* block) { Queues::instance().free(block); },
+          pinned ? c10::Device(c10::kCPU) : device()};
+}
+
+template <bool kPinned>
+class Allocator final : public c10::Allocator {
+ public:
+#if TORCH_VERSION_MAJOR < 2
+  [[nodiscard]] c10::DataPtr allocate(std::size_t bytes) const override {
+    return memory_of_queues(bytes, kPinned);
+  }
+#else
+  c10::DataPtr allocate(std::size_t bytes) override { return memory_of_queues(bytes, kPinned); }
+  void copy_data(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) const override {
+    TORCH_CHECK(false, "the test device copies in its queues alone");
+  }
+#endif
+};
+
+Allocator<false> device_memory;
+Allocator<true> pinned_memory;
+
+const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+
+at::ScalarType type_or_default(c10::optional<at::ScalarType> type) {
+  return type.value_or(c10::typeMetaToScalarType(at::get_default_dtype()));
+}
+
+at::Tensor empty(at::IntArrayRef sizes, c10::optional<at::ScalarType> type,
+                 c10::optional<at::Layout> /*layout*/, c10::optional<at::Device> /*device*/,
+                 c10::optional<bool> /*pin*/, c10::optional<at::MemoryFormat> format) {
+  return at::detail::empty_generic(sizes, &device_memory, kKeys, type_or_default(type), format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
+                         c10::optional<at::ScalarType> type, c10::optional<at::Layout> /*layout*/,
+                         c10::optional<at::Device> /*device*/, c10::optional<bool> /*pin*/) {
+  return empty_on_device(sizes, strides, type_or_default(type));
+}
+
+void make_known() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    static Guard guard;
+    static const c10::impl::DeviceGuardImplRegistrar known(kKind, &guard);
+    c10::SetAllocator(kKind, &device_memory);
+    exec::set_pinned_allocator(kKind, &pinned_memory);
+    static torch::Library factories(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1,
+                                    __FILE__, __LINE__);
+    factories.impl("empty.memory_format", TORCH_FN(empty));
+    factories.impl("empty_strided", TORCH_FN(empty_strided));
+    register_kernels();
+  });
+}
+
+}  // namespace
+
+at::Tensor empty_on_device(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type) {
+  return at::detail::empty_strided_generic(sizes, strides, &device_memory, kKeys, type);
+}
+
+void begin(const Schedule& schedule) {
+  make_known();
+  Queues::instance().begin(schedule);
+}
+
+torch::Device device() { return {kKind, 0}; }
+
+OwnQueue::OwnQueue()
+    : before_(stream(Queues::instance().exchange_current(Queues::instance().next_of_pool()))) {}
+OwnQueue::~OwnQueue() { Queues::instance().exchange_current(queue_of(before_)); }
+
+std::vector<std::string> reports() { return Queues::instance().reports(); }
+Use use() { return Queues::instance().use(); }
+
+}  // namespace autodist::test_device
