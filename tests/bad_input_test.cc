@@ -93,6 +93,14 @@ TEST(BadInput, AKeyThatNoClusterFileHas) {
   expect_complaint({"train", "digits", "--cluster", scratch / "c.yml"}, 2, "gpuss");
 }
 
+TEST(BadInput, AGpuThatIsNotHere) {
+  const Scratch scratch;
+  std::ofstream(scratch / "c.yml") << "nodes:\n  - address: localhost\n    gpus: [0, 1]\n";
+  for (const char* words : {"gives it GPU 0 of localhost", "--devices cpu"}) {
+    expect_complaint({"train", "digits", "--cluster", scratch / "c.yml"}, 3, words);
+  }
+}
+
 TEST(BadInput, TruncatedAndForeignFiles) {
   const Scratch scratch;
   const std::string graph = slurp(fs::path(AUTODIST_SOURCE_DIR) / "data" / "graphs" / "digits.adg");

@@ -8,6 +8,7 @@
 #include "autodist/capture/capture.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/ir/own_ops.h"
+#include "autodist/job/torch/rank_device.h"
 
 namespace autodist::job {
 namespace {
@@ -120,6 +121,8 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
   result.named = std::move(step);
   result.scaling = scaling_of(result.named, job.options());
   result.step = as_captured(result.named, result.scaling);
+  // A model that is on a device already stays there.
+  if (!job.device().is_cpu()) move_to(job.device(), result.step);
   result.seed = job.options().seed + index;
   job.show(fmt::format("capturing {}", result.step.name));
   capture::Options options = options_of(job, result);
@@ -128,8 +131,8 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
   if (options.booleans != ir::booleans_of(captured.graph)) captured = capture_as(result, options);
   if (result.trains()) ir::declare_updates(captured.graph, *result.named.optimizer);
   result.graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
-  result.bindings =
-      capture::bind(*result.graph, result.step, torch::kCPU, captured.tensors.constants);
+  result.bindings = capture::bind(*result.graph, result.step, capture::device_of(result.step),
+                                  captured.tensors.constants);
   result.tensors = std::move(captured.tensors);
   return result;
 }

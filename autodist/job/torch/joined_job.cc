@@ -19,6 +19,7 @@
 #include "autodist/job/machine.h"
 #include "autodist/job/meeting_point.h"
 #include "autodist/job/open_files.h"
+#include "autodist/job/torch/rank_device.h"
 
 namespace autodist::job {
 namespace {
@@ -58,7 +59,6 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
   check_options();
   const std::optional<Launched> launched = launcher_of(environment_);
   cluster_ = cluster_of(specification, launched);
-  check_devices();
   size_ = static_cast<std::uint32_t>(cluster::ranks_of(cluster_, options_.cpu_only).size());
   if (launched) {
     launcher_ = launched->by;
@@ -71,6 +71,7 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
   } else {
     place_.size = size_;
   }
+  device_ = rank_device(cluster_, place_.rank, options_.cpu_only);
   check_open_files(size_, raise_open_files());
   keep_freed_memory();
   if (size_ == 1) {
@@ -167,16 +168,6 @@ void JoinedJob::check_options() const {
   if (options_.trace_steps < 0) {
     fail(ErrorCode::kUsage, "trace_steps (--trace-steps): {}, 0 or more expected",
          options_.trace_steps);
-  }
-}
-
-void JoinedJob::check_devices() const {
-  for (const cluster::Node& node : cluster_.nodes) {
-    if (node.gpus.empty() || options_.cpu_only) continue;
-    fail(ErrorCode::kEnvironment,
-         "cluster: node {} lists {} GPUs, and this version computes on CPUs. Use --devices cpu (in "
-         "a program: JobOptions::cpu_only) for one CPU rank in the place of each.",
-         node.address, node.gpus.size());
   }
 }
 

@@ -69,12 +69,13 @@ class JoinedJob {
   [[nodiscard]] const std::string& own_address() const { return place_.own_address; }
   // "torchrun", …; empty where the ranks were started by AutoDist or by hand.
   [[nodiscard]] const std::string& launcher() const { return launcher_; }
+  // That this rank computes on.
+  [[nodiscard]] torch::Device device() const { return device_; }
   comm::Transport& transport() { return *transport_; }
   Clock& clock() { return clock_; }
 
  private:
   void check_options() const;
-  void check_devices() const;
   // For a chief: where the others will knock.
   [[nodiscard]] comm::ChiefListener listener(std::uint16_t port) const;
   void share_cores() const;
@@ -98,6 +99,7 @@ class JoinedJob {
   cluster::Cluster cluster_;
   std::uint32_t size_ = 1;
   JobPlace place_;
+  torch::Device device_ = torch::kCPU;
   std::string launcher_;
   SteadyClock clock_;
   std::unique_ptr<StartedRanks> children_;

@@ -105,10 +105,11 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
   const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
   auto program =
       std::make_shared<const program::Program>(passes::for_other_shapes(*program_, *graph));
+  const torch::Device device = capture::device_of(step);
   capture::Bindings bindings =
-      capture::bind(*program->graph, step, torch::kCPU, captured.tensors.constants);
+      capture::bind(*program->graph, step, device, captured.tensors.constants);
   return {graph, ir::booleans_of(*graph), std::move(captured.tensors),
-          exec::ShapedStep(std::move(program), rank_, std::move(bindings), torch::kCPU)};
+          exec::ShapedStep(std::move(program), rank_, std::move(bindings), device)};
 }
 
 }  // namespace autodist::job

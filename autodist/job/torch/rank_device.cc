@@ -1,0 +1,51 @@
+#include "autodist/job/torch/rank_device.h"
+
+#include <torch/cuda.h>
+
+#include <string>
+
+#include "autodist/base/error.h"
+
+namespace autodist::job {
+
+torch::Device rank_device(const cluster::Cluster& cluster, std::uint32_t rank, bool cpu_only) {
+  const cluster::Place place = cluster::ranks_of(cluster, cpu_only)[rank];
+  if (place.device.kind != cluster::DeviceKind::kGpu) return torch::kCPU;
+  const std::string wanted = fmt::format("rank {}: the cluster gives it GPU {} of {}", rank,
+                                         place.device.index, cluster.nodes[place.node].address);
+  const char* const otherwise = "--devices cpu (in a program: JobOptions::cpu_only)";
+  if (!torch::hasCUDA() && !at::hasCUDA()) {
+    fail(ErrorCode::kEnvironment,
+         "{}, and this libtorch ({}) is built for CPUs. Build with a torch for CUDA "
+         "(docs/pytorch.md), or train on CPUs: {}.",
+         wanted, TORCH_VERSION, otherwise);
+  }
+  const auto count = static_cast<std::uint32_t>(torch::cuda::device_count());
+  if (count == 0) {
+    fail(ErrorCode::kEnvironment,
+         "{}, and libtorch finds no GPU here. Look at `nvidia-smi` and CUDA_VISIBLE_DEVICES, or "
+         "train on CPUs: {}.",
+         wanted, otherwise);
+  }
+  // Launchers show every rank its own GPU alone.
+  const std::uint32_t index = count == 1 ? 0 : place.device.index;
+  if (count > 1 && index >= count) {
+    fail(ErrorCode::kEnvironment,
+         "{}, and this machine shows {} (CUDA_VISIBLE_DEVICES?). Correct its list of gpus, or "
+         "train on CPUs: {}.",
+         wanted, count, otherwise);
+  }
+  return {torch::kCUDA, static_cast<torch::DeviceIndex>(index)};
+}
+
+void move_to(const torch::Device& device, TrainingStep& step) {
+  const torch::NoGradGuard no_gradients;
+  for (auto* tensors : {&step.parameters, &step.buffers}) {
+    for (NamedTensor& each : *tensors) {
+      if (each.tensor.device() != device) each.tensor.set_data(each.tensor.to(device));
+    }
+  }
+  for (torch::Tensor& each : step.example) each = each.to(device);
+}
+
+}  // namespace autodist::job

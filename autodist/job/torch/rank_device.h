@@ -1,0 +1,23 @@
+// The device that a rank computes on, and a model that is brought there.
+//
+// Opt-in: includes torch, as capture/training_step.h does.
+
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+
+#include "autodist/capture/training_step.h"
+#include "autodist/cluster/cluster.h"
+
+namespace autodist::job {
+
+// As the cluster says, with `cpu_only` a CPU in the place of each GPU. Throws Error(kEnvironment)
+// where this process does not have it.
+torch::Device rank_device(const cluster::Cluster& cluster, std::uint32_t rank, bool cpu_only);
+
+// Parameters and buffers in place, so that whoever holds them sees them there, and the example.
+void move_to(const torch::Device& device, TrainingStep& step);
+
+}  // namespace autodist::job
