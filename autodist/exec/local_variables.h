@@ -79,9 +79,9 @@ class LocalVariables {
     return locals_[variable.value].states;
   }
 
-  // On a device: what is handed to `queue` from now on sees the version that is installed, and the
-  // next one is not installed before what was handed to it. By the compute thread, while it holds
-  // the variable or nothing is on its way.
+  // On a device, by the compute thread: what is handed to `queue` from now on sees the version that
+  // is installed, while the variable is held or nothing is on its way; and the next version is not
+  // copied in before `mark`, of the last op that reads this one.
   void await_copy(ir::VariableId variable, const Queue& queue, WaitSite site) const {
     queue.wait_for(locals_[variable.value].installed, site);
   }

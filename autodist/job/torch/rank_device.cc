@@ -1,5 +1,6 @@
 #include "autodist/job/torch/rank_device.h"
 
+#include <ATen/Context.h>
 #include <torch/cuda.h>
 
 #include <string>
@@ -14,7 +15,7 @@ torch::Device rank_device(const cluster::Cluster& cluster, std::uint32_t rank, b
   const std::string wanted = fmt::format("rank {}: the cluster gives it GPU {} of {}", rank,
                                          place.device.index, cluster.nodes[place.node].address);
   const char* const otherwise = "--devices cpu (in a program: JobOptions::cpu_only)";
-  if (!torch::hasCUDA() && !at::hasCUDA()) {
+  if (!at::globalContext().hasCUDART()) {
     fail(ErrorCode::kEnvironment,
          "{}, and this libtorch ({}) is built for CPUs. Build with a torch for CUDA "
          "(docs/pytorch.md), or train on CPUs: {}.",
