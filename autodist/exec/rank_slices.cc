@@ -5,6 +5,9 @@
 namespace autodist::exec {
 namespace {
 
+// Of gradients on their way, and of the host's copies of what is trained on a device.
+constexpr Bytes kPinnedMemory{4LL << 30};
+
 // Of all variables, dense and row-major.
 class Values {
  public:
@@ -24,7 +27,7 @@ class Values {
 }  // namespace
 
 RankSlices::RankSlices(const RankContext& rank, const capture::Bindings& bindings)
-    : staging(device_of(*rank.program.graph, bindings), rank.options.pinned_limit),
+    : staging(device_of(*rank.program.graph, bindings), kPinnedMemory),
       job(rank.program),
       plan(rank.program, job),
       norms(job.norms.parts, rank.signal),

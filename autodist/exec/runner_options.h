@@ -25,9 +25,6 @@ struct RunnerOptions {
   Seconds wait_limit{120};
   comm::ExchangeOptions exchange;
   const UserRules* user_rules = nullptr;  // outlives the runner
-  // Of host memory that a device copies from and to by itself: gradients on their way, and a copy
-  // of what is trained (exec/device/staging.h).
-  Bytes pinned_limit{4LL << 30};
   bool trace = false;            // keep rows for take_trace()
   std::int64_t trace_steps = 0;  // of the last so many steps; 0: of all
   // What an op of so many samples takes on a device that this machine does not have: beside
