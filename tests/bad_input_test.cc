@@ -97,7 +97,8 @@ TEST(BadInput, AGpuThatIsNotHere) {
   const Scratch scratch;
   std::ofstream(scratch / "c.yml") << "nodes:\n  - address: localhost\n    gpus: [0, 1]\n";
   for (const char* words : {"gives it GPU 0 of localhost", "--devices cpu"}) {
-    expect_complaint({"train", "digits", "--cluster", scratch / "c.yml"}, 3, words);
+    expect_complaint({"train", "digits", "--cluster", scratch / "c.yml"}, 3, words,
+                     {"CUDA_VISIBLE_DEVICES="});
   }
 }
 

@@ -149,11 +149,10 @@ torch::Device device_of(const ir::Graph& graph, const Bindings& bindings) {
   for (std::size_t i = 0; i < bindings.variables.size(); ++i) {
     const torch::Device other = bindings.variables[i].device();
     if (other == device) continue;
-    fail(
-        ErrorCode::kUsage,
-        "step: '{}' is on {} and '{}' on {}; a rank trains on one device. Move the model there, or "
-        "give each part a rank.",
-        graph.variables.front().name, device.str(), graph.variables[i].name, other.str());
+    fail(ErrorCode::kUsage,
+         "step: '{}' is on {} and '{}' on {}; a rank trains on one device. Move all of the model "
+         "to one.",
+         graph.variables.front().name, device.str(), graph.variables[i].name, other.str());
   }
   return device;
 }

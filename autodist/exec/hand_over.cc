@@ -10,16 +10,16 @@
 
 namespace autodist::exec {
 
-HandOver::HandOver(const program::Program& program, program::Rank self, torch::Device device,
+HandOver::HandOver(const program::Program& program, program::Rank self,
                    const RunnerOptions& options, Engine& engine)
     : program_(program),
       self_(self),
-      device_(device),
+      device_(engine.slices().staging.device()),
       on_nonfinite_(options.on_nonfinite),
       engine_(engine),
       sums_(*program.graph),
       factors_(program.variables.size()),
-      copies_(device, engine.slices().staging,
+      copies_(device_, engine.slices().staging,
               [&engine](const std::exception_ptr& error) { engine.abort(error); }) {}
 
 void HandOver::begin_step(std::uint64_t step, float scale) {

@@ -20,13 +20,13 @@
 
 namespace autodist::exec {
 
-// Used by the compute thread. Of a device the rest happens on the thread that brings tensors to the
-// host, between two await()s.
+// By the compute thread. Where the model is on a device, checks and contributions happen on the
+// thread that brings tensors to the host; await() then ends every step, before begin_step().
 class HandOver {
  public:
-  // All references outlive it. `device` is the model's.
-  HandOver(const program::Program& program, program::Rank self, torch::Device device,
-           const RunnerOptions& options, Engine& engine);
+  // All references outlive it.
+  HandOver(const program::Program& program, program::Rank self, const RunnerOptions& options,
+           Engine& engine);
 
   // `scale`: what the step's loss is multiplied with.
   void begin_step(std::uint64_t step, float scale);

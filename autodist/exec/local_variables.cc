@@ -42,7 +42,7 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
       scaler_(scaler),
       user_rules_(user_rules),
       signal_(signal),
-      copies_(Queue::for_copies(device_of(*program.graph, bindings))),
+      copies_(Queue::for_copies(staging.device())),
       watch_(bindings),
       locals_(program.variables.size()),
       results_(program.slices.size()),

@@ -74,7 +74,6 @@ class Runner::Impl {
        capture::Bindings bindings, const RunnerConnections& connections, RunnerOptions options)
       : program_(std::move(program)),
         rank_(rank),
-        device_(capture::device_of(*program_->graph, bindings)),
         options_(std::move(options)),
         trace_(*connections.clock, rank, options_.trace,
                static_cast<std::uint64_t>(options_.trace_steps)),
@@ -82,7 +81,8 @@ class Runner::Impl {
         step_(options_.first_step),
         needs_all_(!program_->lag() || program_->is_placed()),
         engine_(*program_, rank, bindings, connections, options_, trace_),
-        hand_over_(*program_, rank, device_, options_, engine_),
+        device_(engine_.slices().staging.device()),
+        hand_over_(*program_, rank, options_, engine_),
         streams_(*program_, rank, options_.first_step, engine_) {
     check_device(*program_, device_);
     note_initial_values();
@@ -327,7 +327,7 @@ class Runner::Impl {
       if (hand_over && !rank.program_->is_placed()) rank.add_sums(micros);
       TraceRecorder& trace = rank.trace_;
       const Seconds start = trace.enabled() ? trace.now() : Seconds{};
-      const torch::Tensor gradient = rank.hand_over_.add(
+      torch::Tensor gradient = rank.hand_over_.add(
           *micro.replay, contribute.variable, {micro.samples, micro.samples_before, hand_over});
       if (!hand_over) return;
       if (gradient.defined()) rank.watched_.keep_gradient(contribute.variable, gradient);
@@ -527,7 +527,8 @@ class Runner::Impl {
     for (const Micro& micro : micros) {
       if (micro.samples != 0) check_loss(shape, micro);
     }
-    AD_CHECK(false) << "step " << step_ << ": the loss that the host got was not finite, and it is";
+    AD_CHECK(false) << "step " << step_
+                    << ": the host got a loss that is not finite; the device's is";
   }
 
   StepResult run_step(const Batch& rows, ShapedStep& shape, bool last) {
@@ -652,7 +653,6 @@ class Runner::Impl {
 
   std::shared_ptr<const program::Program> program_;
   const program::Rank rank_;
-  const torch::Device device_;  // of the model
   const RunnerOptions options_;
   TraceRecorder trace_;
   const Clock& clock_;
@@ -674,6 +674,7 @@ class Runner::Impl {
   WatchedValues watched_;
   Seconds device_debt_;  // time of the imitated device that was not slept yet
   Engine engine_;
+  const torch::Device device_;  // of the model
   HandOver hand_over_;
   std::optional<ShapedStep> own_shape_;  // nothing for a rank that only serves
   SideStreams streams_;                  // ends first

@@ -3,7 +3,8 @@
 // The loop is the simulator's: take the next instruction of a stream, wait for what it waits for,
 // start it, go on. Compute runs on the caller's thread; the exchange's two threads move slices, one
 // thread merges, updates and installs, and every further stream of the Program has a thread of its
-// own. No step has a barrier: a variable's gate waits for that variable alone.
+// own. Where the model is on a device, one thread more brings gradients to the host. No step has a
+// barrier: a variable's gate waits for that variable alone.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 

@@ -150,7 +150,7 @@ TEST_P(OnTheDevice, JobsHaveTheBitsOfTheCpu) {
 }
 
 // Which version a step reads is a matter of time.
-TEST(OnTheDeviceToo, StaleJobsAreOrdered) {
+TEST(StaleJobs, AreOrderedOnTheDevice) {
   for (std::uint64_t seed = 1; seed <= kSchedules; ++seed) {
     begin({seed});
     train({"digits", "PS:staleness=1", 2}, true);

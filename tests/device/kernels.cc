@@ -25,8 +25,6 @@ bool is_here(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == c10::DeviceType::PrivateUse1;
 }
 
-std::size_t bytes_of(const c10::Storage& storage) { return storage.nbytes(); }
-
 const void* address(const at::Tensor& tensor) { return tensor.storage().data(); }
 
 // The memory of a tensor as kernels see it, as a tensor of the CPU that does not hold it.
@@ -40,7 +38,7 @@ at::Tensor on_cpu(const at::Tensor& tensor) {
 
 // A tensor of the same strides, with zeros for contents.
 at::Tensor dummy_of(const at::Tensor& tensor) {
-  const auto size = static_cast<std::int64_t>(bytes_of(tensor.storage()) / tensor.element_size());
+  const auto size = static_cast<std::int64_t>(tensor.storage().nbytes() / tensor.element_size());
   return at::zeros({std::max<std::int64_t>(size, 1)}, tensor.options().device(at::kCPU))
       .as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
 }
@@ -188,8 +186,6 @@ c10::IValue kept(const c10::IValue& value) {
   return tensor.unsafeGetTensorImpl()->is_wrapped_number() ? value : c10::IValue(tensor.clone());
 }
 
-std::string text_of(const c10::OperatorHandle& op) { return op.schema().name(); }
-
 Stack taken_arguments(const c10::OperatorHandle& op, Stack* stack) {
   const std::size_t count = op.schema().arguments().size();
   Stack arguments(std::make_move_iterator(stack->end() - static_cast<std::ptrdiff_t>(count)),
@@ -221,7 +217,7 @@ void blocking(const c10::OperatorHandle& op, Stack* stack) {
   const Stack arguments = taken_arguments(op, stack);
   const int queue = Queues::instance().current();
   Touched touched = touched_by(op.schema(), arguments);
-  Queues::instance().hand_in(queue, text_of(op), touched, [] {});
+  Queues::instance().hand_in(queue, op.schema().name(), touched, [] {});
   Queues::instance().drain(queue);
   Stack call;
   for (const c10::IValue& each : arguments) call.push_back(converted(each, on_cpu));
@@ -234,7 +230,7 @@ void blocking(const c10::OperatorHandle& op, Stack* stack) {
     const at::Tensor& result = each.toTensor();
     at::Tensor here = empty_on_device(result.sizes(), result.strides(), result.scalar_type());
     if (here.numel() != 0) {
-      Queues::instance().hand_in(queue, text_of(op), {{}, {address(here)}},
+      Queues::instance().hand_in(queue, op.schema().name(), {{}, {address(here)}},
                                  [to = on_cpu(here), result] { to.copy_(result); });
     }
     stack->push_back(std::move(here));
@@ -267,7 +263,7 @@ void later(const c10::OperatorHandle& op, Stack* stack) {
   Stack call;
   for (const c10::IValue& each : arguments) call.push_back(converted(kept(each), on_cpu));
   Queues::instance().hand_in(
-      Queues::instance().current(), text_of(op), touched, [op, call, to]() mutable {
+      Queues::instance().current(), op.schema().name(), touched, [op, call, to]() mutable {
         op.callBoxed(&call);
         for (std::size_t i = 0; i < to.size(); ++i) {
           for (std::size_t j = 0; j < to[i].size(); ++j) {
@@ -295,7 +291,7 @@ void copy(const c10::OperatorHandle& op, Stack* stack) {
   const bool both_here = is_here(to) && is_here(from);
   const at::Tensor& on_host = is_here(to) ? from : to;
   const bool waits = !both_here && !(non_blocking && queues.is_pinned(on_host.data_ptr()));
-  queues.hand_in(queues.current(), text_of(op), {{address(from)}, {address(to)}},
+  queues.hand_in(queues.current(), op.schema().name(), {{address(from)}, {address(to)}},
                  [to = on_cpu(to), from = on_cpu(from)]() mutable { to.copy_(from); });
   if (waits) queues.drain(queues.current());
 }

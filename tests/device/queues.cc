@@ -10,8 +10,8 @@ namespace autodist::test_device {
 namespace {
 
 thread_local int current_queue = 0;
-// What this thread of the host knows to be done. Threads that tell each other through a mutex do
-// not show it here, which is stricter than the truth: what a thread hands in is ordered by events.
+// What this thread of the host knows to be done, because it waited for it. What threads of the host
+// tell each other (through a mutex) is not seen, so the check is stricter than the truth.
 thread_local Clock host_clock{};
 
 }  // namespace

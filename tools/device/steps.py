@@ -7,6 +7,7 @@
 MODEL is transformer or resnet50 (small where DEVICE is cpu); DEVICE is cuda or cpu.
 """
 
+import atexit
 import json
 import os
 import sys
@@ -88,15 +89,13 @@ def make(name, device):
     return model.to(device), loss_fn, lambda step: [each.to(device) for each in batch(step)]
 
 
-def cluster_of(device, ranks):
+def job_of(device, ranks, **options):
     """Several ranks share the one GPU that CUDA_VISIBLE_DEVICES leaves."""
-    if device == "cpu":
-        return f"local:{ranks}"
     os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    path = os.path.join(tempfile.gettempdir(), f"check-device-{os.getuid()}-{ranks}.yml")
-    with open(path, "w", encoding="utf-8") as file:
+    with tempfile.NamedTemporaryFile("w", suffix=".yml", delete=False) as file:
         file.write(f"nodes:\n  - address: localhost\n    gpus: {list(range(ranks))}\n")
-    return path
+    atexit.register(os.unlink, file.name)
+    return autodist.AutoDist(file.name, cpu_only=device == "cpu", seed=1, history=False, **options)
 
 
 def plain_losses(name, device):
@@ -113,7 +112,7 @@ def plain_losses(name, device):
 
 
 def train(name, device, ranks, builder):
-    ad = autodist.AutoDist(cluster_of(device, int(ranks)), builder=builder, seed=1, history=False)
+    ad = job_of(device, int(ranks), builder=builder)
     model, loss_fn, batch = make(name, device)
     rows = len(batch(0)[0]) // int(ranks)
     losses = []
@@ -130,8 +129,7 @@ def steps_of(name, device, how):
     model, loss_fn, batch = make(name, device)
     one = batch(0)
     if how == "autodist":
-        session = autodist.AutoDist(cluster_of(device, 1), seed=1, history=False, verify_every=0).distribute(
-            model, loss_fn, f"sgd:lr={RATE}", one)
+        session = job_of(device, 1, verify_every=0).distribute(model, loss_fn, f"sgd:lr={RATE}", one)
         return lambda: session(*one)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     run = torch.compile(model) if how == "compiled" else model

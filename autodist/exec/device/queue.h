@@ -13,7 +13,6 @@
 #include <memory>
 #include <optional>
 
-#include "autodist/base/units.h"
 #include "autodist/exec/device/wait_site.h"
 
 namespace autodist::exec {

@@ -74,7 +74,8 @@ class Staging::Pool {
 };
 
 Staging::Staging(torch::Device device, Bytes limit)
-    : pool_(std::make_shared<Pool>(allocator_of(device.type()),
+    : device_(device),
+      pool_(std::make_shared<Pool>(allocator_of(device.type()),
                                    static_cast<std::size_t>(limit.value))) {}
 
 torch::Tensor Staging::take(torch::IntArrayRef sizes, torch::ScalarType type) {

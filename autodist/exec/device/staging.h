@@ -27,11 +27,14 @@ class Staging {
   // waits for memory that another one's progress would free.
   [[nodiscard]] torch::Tensor take(torch::IntArrayRef sizes, torch::ScalarType type);
 
+  [[nodiscard]] torch::Device device() const { return device_; }
+
   // Pinned memory that is lent out or kept.
   [[nodiscard]] Bytes pinned() const;
 
  private:
   class Pool;
+  torch::Device device_;
   std::shared_ptr<Pool> pool_;
 };
 

@@ -9,7 +9,8 @@
 
 namespace autodist::job {
 
-torch::Device rank_device(const cluster::Cluster& cluster, std::uint32_t rank, bool cpu_only) {
+torch::Device rank_device(const cluster::Cluster& cluster, std::uint32_t rank, bool cpu_only,
+                          const Environment& environment) {
   const cluster::Place place = cluster::ranks_of(cluster, cpu_only)[rank];
   if (place.device.kind != cluster::DeviceKind::kGpu) return torch::kCPU;
   const std::string wanted = fmt::format("rank {}: the cluster gives it GPU {} of {}", rank,
@@ -28,13 +29,12 @@ torch::Device rank_device(const cluster::Cluster& cluster, std::uint32_t rank, b
          "train on CPUs: {}.",
          wanted, otherwise);
   }
-  // Launchers show every rank its own GPU alone.
-  const std::uint32_t index = count == 1 ? 0 : place.device.index;
-  if (count > 1 && index >= count) {
+  const bool shows_its_own = count == 1 && environment("CUDA_VISIBLE_DEVICES");
+  const std::uint32_t index = shows_its_own ? 0 : place.device.index;
+  if (index >= count) {
     fail(ErrorCode::kEnvironment,
-         "{}, and this machine shows {} (CUDA_VISIBLE_DEVICES?). Correct its list of gpus, or "
-         "train on CPUs: {}.",
-         wanted, count, otherwise);
+         "{}, and there are {} here (GPU 0 to {}). Correct its list of gpus, or train on CPUs: {}.",
+         wanted, count, count - 1, otherwise);
   }
   return {torch::kCUDA, static_cast<torch::DeviceIndex>(index)};
 }
