@@ -9,7 +9,7 @@
 #include "autodist/base/clock.h"
 #include "autodist/capture/capture.h"
 #include "autodist/comm/agreement.h"
-#include "autodist/comm/c10d/gloo.h"
+#include "autodist/comm/c10d/make_collectives.h"
 #include "autodist/comm/in_process.h"
 #include "autodist/exec/runner.h"
 #include "autodist/exec/start.h"
@@ -66,6 +66,7 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
   passes::Options rewriting;
   rewriting.micro_batches = micro_batches;
   rewriting.cpu_only = place != nullptr && place->cpu_only;
+  if (place != nullptr) rewriting.loss_scaling = place->loss_scaling;
   comm::InProcessHub hub(ranks);
   std::vector<Parameters> results(ranks);
   std::vector<std::exception_ptr> failures(ranks);
@@ -92,8 +93,10 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         const capture::Bindings bindings = device.is_cpu() ? model : moved(model, device);
         exec::broadcast_initial(*transport, *graph, bindings, Seconds{60});
         std::unique_ptr<comm::Collectives> collectives;
-        if (!program->collectives.empty()) {
-          collectives = comm::make_gloo(*transport, "127.0.0.1", Seconds{60});
+        if (place != nullptr && place->collectives) {
+          collectives = place->collectives(r);
+        } else if (!program->collectives.empty()) {
+          collectives = comm::make_collectives(*transport, "127.0.0.1", device.str(), Seconds{60});
         }
         exec::RunnerOptions runner_options;
         runner_options.job_seed = kSeed;

@@ -6,12 +6,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "autodist/capture/training_step.h"
 #include "autodist/cluster/cluster.h"
+#include "autodist/comm/collectives.h"
 #include "autodist/exec/optimizer_kernels.h"
+#include "autodist/ir/loss_scaling.h"
 #include "tests/reference.h"
 
 namespace autodist::testing_jobs {
@@ -28,6 +31,9 @@ struct JobPlace {
   bool cpu_only = false;
   torch::Device device = torch::kCPU;
   std::function<std::shared_ptr<void>()> on_thread = {};
+  // In the place of Gloo.
+  std::function<std::unique_ptr<comm::Collectives>(std::uint32_t rank)> collectives = {};
+  std::optional<ir::LossScaling> loss_scaling = {};
 };
 
 // The ranks' steps, one model each, trained for `steps` steps with the strategy of `builder`;

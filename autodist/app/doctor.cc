@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -15,6 +16,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
@@ -25,6 +27,7 @@
 #include "autodist/base/units.h"
 #include "autodist/job/machine.h"
 #include "autodist/job/open_files.h"
+#include "autodist/job/subprocess.h"
 
 namespace autodist::app {
 namespace {
@@ -152,6 +155,57 @@ Finding threads_finding(const MachineFacts& machine, std::size_t ranks) {
   return good("threads", found);
 }
 
+// As the driver names them, in the order of their buses.
+std::vector<std::string> gpu_models() {
+  std::vector<std::string> models;
+  std::error_code error;
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+    folders.push_back(entry.path());
+  }
+  std::sort(folders.begin(), folders.end());
+  for (const fs::path& folder : folders) {
+    const std::string line = first_line((folder / "information").string());
+    const std::size_t name = line.find_first_not_of(" \t", line.find(':') + 1);
+    if (name != std::string::npos) models.push_back(line.substr(name));
+  }
+  return models;
+}
+
+std::vector<GpuFacts> gpus_of_libtorch(const std::string& torch_program) {
+  std::vector<GpuFacts> gpus;
+  const job::Finished measured = job::run_to_end({torch_program, "bench", "gpus", "--json"});
+  if (measured.exit_code != 0) return gpus;
+  for (const auto& gpu : nlohmann::json::parse(measured.output).at("gpus")) {
+    gpus.push_back({gpu.at("bytes_per_second_to_it"), gpu.at("bytes_per_second_from_it"),
+                    gpu.at("bytes_per_second_both")});
+  }
+  return gpus;
+}
+
+void add_gpus(const MachineFacts& machine, std::vector<Finding>& all) {
+  constexpr double kSlow = 5e9;  // four lanes of the third generation of PCI Express carry less
+  if (machine.gpus->empty()) {
+    all.push_back(
+        {"GPUs", Health::kPoor, fmt::format("libtorch finds none of {}", machine.gpu_models.size()),
+         "look at CUDA_VISIBLE_DEVICES and nvidia-smi; an old driver needs an older torch"});
+    return;
+  }
+  all.push_back(good("GPUs", fmt::format("{}", fmt::join(machine.gpu_models, ", "))));
+  for (std::size_t i = 0; i < machine.gpus->size(); ++i) {
+    const GpuFacts& gpu = machine.gpus->at(i);
+    Finding finding = good(
+        "GPU copies", fmt::format("GPU {}: {:.1f} GB/s to it, {:.1f} from it, "
+                                  "{:.1f} both at once",
+                                  i, 1e-9 * gpu.to_device, 1e-9 * gpu.to_host, 1e-9 * gpu.both));
+    if (std::min(gpu.to_device, gpu.to_host) < kSlow) {
+      finding.health = Health::kPoor;
+      finding.remedy = "look at its slot (lspci -vv, LnkSta): gradients cross it in every step";
+    }
+    all.push_back(finding);
+  }
+}
+
 // Seconds of one pass of `work` over `bytes`, the least of several.
 template <typename Work>
 double rate_of(std::size_t bytes, Work work) {
@@ -180,6 +234,10 @@ MachineFacts machine_facts() {
   facts.libtorch = libtorch_of_build();
   facts.torch_there = torch_version_in(facts.libtorch.folder);
   facts.gpu_driver = first_line("/proc/driver/nvidia/version");
+  facts.gpu_models = gpu_models();
+  if (!facts.gpu_driver.empty() && !facts.torch_program.empty()) {
+    facts.gpus = gpus_of_libtorch(facts.torch_program);
+  }
   facts.blas = facts.libtorch.brings_blas() ? "in libtorch" : blas_library();
   facts.blas_kernels = blas_kernels(process_environment());
   facts.better_kernels = better_kernels(facts.blas_kernels, vector_units_of_this_cpu());
@@ -205,7 +263,10 @@ MachineFacts machine_facts() {
 std::vector<NodeFacts> node_facts(const cluster::Cluster& cluster) {
   std::vector<NodeFacts> nodes;
   for (const cluster::Node& node : cluster.nodes) {
-    NodeFacts facts{node.address, "", false};
+    NodeFacts facts{node.address, "", false, 0};
+    for (const cluster::Device& gpu : node.gpus) {
+      facts.gpus = std::max<std::size_t>(facts.gpus, gpu.index + 1);
+    }
     try {
       facts.resolved = job::resolved(node.address);
       facts.is_here = job::is_this_machine(node.address);
@@ -234,6 +295,7 @@ std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks) {
            "nothing, to train on CPUs; a build of torch for CPUs is gigabytes smaller"},
           machine.gpu_driver);
   }
+  if (machine.gpus) add_gpus(machine, all);
   check(machine.ssh,
         {"ssh", Health::kPoor, "no ssh client",
          "apt-get install openssh-client, to start ranks on other machines"},
@@ -314,6 +376,20 @@ std::vector<Finding> findings(const std::vector<NodeFacts>& nodes) {
   if (!nodes.empty() && here == 0) {
     all.push_back({"cluster", Health::kPoor, "this machine is none of its nodes",
                    "start the job on the chief; planning works anywhere"});
+  }
+  return all;
+}
+
+std::vector<Finding> gpu_findings(const MachineFacts& machine,
+                                  const std::vector<NodeFacts>& nodes) {
+  std::vector<Finding> all;
+  const std::size_t found = machine.gpus ? machine.gpus->size() : 0;
+  for (const NodeFacts& node : nodes) {
+    if (!node.is_here || node.gpus <= found) continue;
+    all.push_back({"gpus", Health::kBad,
+                   fmt::format("the file lists GPU {} of {}, and libtorch finds {} here",
+                               node.gpus - 1, node.address, found),
+                   "correct its list of gpus, or train with --devices cpu"});
   }
   return all;
 }

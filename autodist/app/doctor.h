@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,16 +24,25 @@ struct Finding {
   std::string remedy;  // one line; "" where nothing is wrong
 };
 
+// A GPU as libtorch numbers it; bytes per second between it and pinned memory.
+struct GpuFacts {
+  double to_device = 0;
+  double to_host = 0;
+  double both = 0;
+};
+
 // What the findings are made of, so that a test can have any machine.
 struct MachineFacts {
   std::string torch_program;  // path of autodist-torch; "" where there is none
   LibtorchOfBuild libtorch;
-  std::string torch_there;    // the version in its folder now; "" where it is gone
-  std::string gpu_driver;     // the first line that NVIDIA's says of itself; "" where there is none
-  bool ssh = false;           // a client in PATH
-  bool curve = false;         // libzmq can encrypt
-  std::string blas;           // what computes: libblas.so.3, or libtorch's own; "" for none
-  std::string blas_kernels;   // for which CPU (blas_kernels.h)
+  std::string torch_there;  // the version in its folder now; "" where it is gone
+  std::string gpu_driver;   // the first line that NVIDIA's says of itself; "" where there is none
+  std::vector<std::string> gpu_models;        // that the driver names
+  std::optional<std::vector<GpuFacts>> gpus;  // that libtorch finds; nothing: nobody asked it
+  bool ssh = false;                           // a client in PATH
+  bool curve = false;                         // libzmq can encrypt
+  std::string blas;          // what computes: libblas.so.3, or libtorch's own; "" for none
+  std::string blas_kernels;  // for which CPU (blas_kernels.h)
   std::string better_kernels;
   unsigned cores = 0;
   double core_limit = 0;            // of the container; 0: none
@@ -54,12 +64,15 @@ struct NodeFacts {
   std::string address;
   std::string resolved;  // "" where it cannot be
   bool is_here = false;
+  std::size_t gpus = 0;  // that its file numbers, from 0 to the last
 };
 std::vector<NodeFacts> node_facts(const cluster::Cluster& cluster);
 
 // In the order of the fields above; `ranks`: of the job on this machine.
 std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks);
 std::vector<Finding> findings(const std::vector<NodeFacts>& nodes);
+// Of the nodes that are here: whether there are the GPUs that their file lists.
+std::vector<Finding> gpu_findings(const MachineFacts& machine, const std::vector<NodeFacts>& nodes);
 
 // What one pair of machines has between them, measured.
 struct MeasuredLink {

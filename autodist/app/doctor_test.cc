@@ -124,6 +124,16 @@ TEST(Doctor, NamesWhatIsMissing) {
          m.libtorch = {"2.14.1", "/v/torch", "CUDA 13.0"};
          m.torch_there = "2.14.1";
        }},
+      {"GPUs", Health::kPoor,
+       [](MachineFacts& m) {
+         m.gpu_models = {"NVIDIA H100"};
+         m.gpus.emplace();
+       }},
+      {"GPU copies", Health::kPoor,
+       [](MachineFacts& m) {
+         m.gpu_models = {"NVIDIA H100", "NVIDIA H100"};
+         m.gpus = {{25e9, 24e9, 45e9}, {3e9, 24e9, 27e9}};
+       }},
       {"ssh", Health::kPoor, [](MachineFacts& m) { m.ssh = false; }},
       {"encryption", Health::kPoor, [](MachineFacts& m) { m.curve = false; }},
       {"BLAS", Health::kPoor, [](MachineFacts& m) { m.blas = "/usr/lib/blas/libblas.so.3"; }},
@@ -162,6 +172,16 @@ TEST(Doctor, ReadsThisMachine) {
   EXPECT_GT(facts.open_files, 0U);
   EXPECT_GT(facts.free_memory, 0U);
   EXPECT_LT(facts.first_port, facts.last_port);
+}
+
+TEST(Doctor, CountsTheGpusThatTheFileListsHere) {
+  MachineFacts machine = healthy();
+  const std::vector<NodeFacts> nodes{{"10.0.0.1", "10.0.0.1", true, 2},
+                                     {"10.0.0.2", "10.0.0.2", false, 8}};
+  EXPECT_EQ(only_finding(gpu_findings(machine, nodes)).found,
+            "the file lists GPU 1 of 10.0.0.1, and libtorch finds 0 here");
+  machine.gpus = {{25e9, 24e9, 45e9}, {25e9, 24e9, 45e9}};
+  EXPECT_TRUE(gpu_findings(machine, nodes).empty());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Library collectives behind plain pointers: c10d/ implements them with Gloo (NCCL on CUDA).
+// Library collectives behind plain pointers: c10d/ implements them with Gloo, and NCCL for CUDA.
 
 #pragma once
 
@@ -16,9 +16,11 @@ class Collectives {
  public:
   virtual ~Collectives() = default;
   // Sums `count` elements over all ranks, in place. Blocks; throws Error(kPeersLost) at the time
-  // limit.
+  // limit. On a device it may return before the sum is there, for what the caller's queue does next.
   virtual void all_reduce(void* data, std::size_t count, DType dtype) = 0;
-  // "gloo over 127.0.0.1", for messages and --version.
+  // Whether `data` is memory of the rank's device, not of the host.
+  [[nodiscard]] virtual bool is_on_device() const { return false; }
+  // "gloo over 127.0.0.1, 2 ranks", for messages.
   [[nodiscard]] virtual std::string describe() const = 0;
 };
 

@@ -31,8 +31,7 @@ void for_each_local_state(const program::Program& program, LocalVariables& varia
                           ir::VariableId variable, Visit visit) {
   std::vector<UpdateState>& states = variables.states(variable);
   if (states.empty()) return;
-  const auto& slices = program.plan(variable).slices;
-  if (slices.empty()) {
+  if (variables.has_whole_state(variable)) {
     const std::int64_t count = variables.tensor(variable).numel();
     visit(PieceLayout{variable, 0, count, {{0, 0, count}}}, states.front());
     return;
@@ -302,6 +301,7 @@ void Gathering::load_state(const std::vector<NamedTensor>& state) {
                          [&](const PieceLayout& piece, UpdateState& own) {
                            take_state(*program_.graph, piece, tensors, own);
                          });
+    slices_.variables.put_states(ir::VariableId(i));
   }
 }
 

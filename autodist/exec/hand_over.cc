@@ -68,11 +68,15 @@ torch::Tensor HandOver::unscaled(const torch::Tensor& gradient) const {
 
 // On the host, before it leaves the rank.
 void HandOver::check(ir::VariableId id, const torch::Tensor& gradient) {
+  if (looks_at_gradients()) note(id, is_finite(gradient));
+}
+
+void HandOver::note(ir::VariableId id, bool finite) {
+  if (finite) return;
   if (scales_loss()) {
-    overflow_ = overflow_ || !is_finite(gradient);
+    overflow_ = true;
     return;
   }
-  if (on_nonfinite_ == OnNonFinite::kIgnore || is_finite(gradient)) return;
   const ir::Variable& variable = program_.graph->variable(id);
   fail(ErrorCode::kUsage,
        "step {}: the gradient of '{}' at rank {} is not finite (its last op is {}); the loss was. "
@@ -98,7 +102,26 @@ bool HandOver::travels_as_factors(ir::VariableId variable) const {
   return contribution_form(program_.exchange(variable)).layout == program::Layout::kMatrices;
 }
 
+// Whether it is finite comes to the host in its place.
+void HandOver::contribute_there(ir::VariableId variable, const torch::Tensor& gradient,
+                                std::int64_t samples) {
+  const torch::Tensor own =
+      gradient.to(engine_.slices().variables.tensor(variable).scalar_type()).contiguous();
+  Tensors finite;
+  if (looks_at_gradients()) finite.push_back(own.isfinite().all());
+  const Mark complete = Queue::current(device_).record();
+  copies_.bring(engine_.driver().needed(variable), std::move(finite),
+                [this, variable, own, samples, complete](const Tensors& on_host) {
+                  if (held_back_) return;
+                  if (!on_host.empty()) note(variable, on_host.front().item<bool>());
+                  engine_.whole().contribute(variable, own, step_, samples, complete);
+                });
+}
+
 void HandOver::contribute(ir::VariableId variable, torch::Tensor gradient, std::int64_t samples) {
+  if (samples != 0 && engine_.whole().stays_on_device(variable)) {
+    return contribute_there(variable, gradient, samples);
+  }
   Tensors parts;
   if (travels_as_factors(variable)) {
     auto [left, right] = std::exchange(factors_[variable.value], {});

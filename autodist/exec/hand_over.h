@@ -64,7 +64,13 @@ class HandOver {
 
   [[nodiscard]] bool scales_loss() const { return engine_.slices().scaler.is_on(); }
   [[nodiscard]] torch::Tensor unscaled(const torch::Tensor& gradient) const;
+  [[nodiscard]] bool looks_at_gradients() const {
+    return scales_loss() || on_nonfinite_ != OnNonFinite::kIgnore;
+  }
   void check(ir::VariableId variable, const torch::Tensor& gradient);
+  void note(ir::VariableId variable, bool finite);
+  void contribute_there(ir::VariableId variable, const torch::Tensor& gradient,
+                        std::int64_t samples);
   void add_numbers(const Tensors& numbers, std::int64_t samples);
   void contribute_on_host(ir::VariableId variable, const Tensors& parts, std::int64_t samples);
   [[nodiscard]] bool travels_as_factors(ir::VariableId variable) const;

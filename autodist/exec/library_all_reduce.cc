@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -52,12 +53,25 @@ class Cursor {
 
 }  // namespace
 
+bool LibraryAllReduce::sends_whole_gradients(const program::Program& program,
+                                             program::CollectiveId id) {
+  const program::Collective& collective = program.collectives[id.value];
+  return std::all_of(
+      collective.variables.begin(), collective.variables.end(), [&](ir::VariableId variable) {
+        const program::MatrixShape shape = program::matrix_of(shape_of(*program.graph, variable));
+        return program::factor_rank(collective.exchange.codec, shape).value_or(0) == 0;
+      });
+}
+
 LibraryAllReduce::LibraryAllReduce(const program::Program& program, program::CollectiveId id,
-                                   comm::Collectives* collectives, std::uint64_t seed)
+                                   comm::Collectives* collectives, std::uint64_t seed,
+                                   Staging& staging, bool on_device)
     : program_(program),
       collective_(program.collectives[id.value]),
       collectives_(collectives),
       seed_(seed),
+      staging_(staging),
+      on_device_(on_device),
       type_(collective_.dtype == DType::kFloat64 ? torch::kFloat64 : torch::kFloat32) {
   for (const ir::VariableId variable : collective_.variables) {
     Part part;
@@ -76,8 +90,11 @@ LibraryAllReduce::LibraryAllReduce(const program::Program& program, program::Col
 
 void LibraryAllReduce::sum(torch::Tensor& flat) const {
   if (collective_.members.size() < 2 || flat.numel() == 0) return;
-  collectives_->all_reduce(flat.data_ptr(), static_cast<std::size_t>(flat.numel()),
+  const bool is_there = collectives_->is_on_device() != flat.is_cpu();
+  torch::Tensor summed = is_there ? flat : flat.to(staging_.device());
+  collectives_->all_reduce(summed.data_ptr(), static_cast<std::size_t>(flat.numel()),
                            type_ == torch::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  if (!is_there) flat.copy_(summed);
 }
 
 torch::Tensor LibraryAllReduce::drawn(const Part& part, std::uint64_t step) const {
@@ -111,8 +128,9 @@ LibraryAllReduce::Average LibraryAllReduce::run(const std::vector<torch::Tensor>
     first_elements += part.rank > 0 ? part.shape.rows * part.rank : part.elements;
     second_elements += part.rank > 0 ? part.shape.columns * part.rank : 0;
   }
-  torch::Tensor first = torch::zeros({first_elements}, type_);
-  torch::Tensor second = torch::zeros({second_elements}, type_);
+  const auto options = torch::dtype(type_).device(on_device_ ? staging_.device() : torch::kCPU);
+  torch::Tensor first = torch::zeros({first_elements}, options);
+  torch::Tensor second = torch::zeros({second_elements}, options);
   std::vector<torch::Tensor> matrices(parts_.size());  // M
 
   Cursor left(first);
@@ -133,7 +151,7 @@ LibraryAllReduce::Average LibraryAllReduce::run(const std::vector<torch::Tensor>
   left.next(1).fill_(static_cast<double>(samples));
   sum(first);
   Average average;
-  average.samples = static_cast<std::int64_t>(first[first_elements - 1].item<double>() + 0.5);
+  average.samples = static_cast<std::int64_t>(number_of(first[first_elements - 1], staging_) + 0.5);
   const double all = add_up || average.samples == 0 ? 1.0 : static_cast<double>(average.samples);
 
   Cursor bases(first);
@@ -143,7 +161,7 @@ LibraryAllReduce::Average LibraryAllReduce::run(const std::vector<torch::Tensor>
     const Part& part = parts_[i];
     torch::Tensor whole = bases.next(part.rank > 0 ? part.shape.rows * part.rank : part.elements);
     if (part.rank == 0) {
-      average.gradients.push_back((whole / all).to(part.type));
+      average.gradients.push_back((whole / all).to(part.type).view(part.sizes));
       continue;
     }
     orthonormal[i] = whole.view({part.shape.rows, part.rank});

@@ -17,6 +17,7 @@
 
 #include "autodist/capture/training_step.h"
 #include "autodist/comm/collectives.h"
+#include "autodist/exec/device/staging.h"
 #include "autodist/program/program.h"
 
 namespace autodist::exec {
@@ -24,18 +25,26 @@ namespace autodist::exec {
 // One thread at a time.
 class LibraryAllReduce {
  public:
-  // `program` outlives it, and so does `collectives`, which may be null where the collective has
-  // one member. Ranks with equal seeds draw equal factors.
+  // `program` and `staging` outlive it, and so does `collectives`, which may be null where the
+  // collective has one member. Ranks with equal seeds draw equal factors. `on_device`: gradients
+  // and averages are on the staging's device. REQUIRES then: sends_whole_gradients().
   LibraryAllReduce(const program::Program& program, program::CollectiveId id,
-                   comm::Collectives* collectives, std::uint64_t seed);
+                   comm::Collectives* collectives, std::uint64_t seed, Staging& staging,
+                   bool on_device);
+
+  // Whether no gradient travels as factors.
+  static bool sends_whole_gradients(const program::Program& program, program::CollectiveId id);
 
   struct Average {
     std::vector<torch::Tensor> gradients;  // in the order of the collective's variables
     std::int64_t samples = 0;              // of all members; at 0 the gradients are zeros
     Bytes reduced;                         // what this rank gave to the library
   };
+  [[nodiscard]] bool is_on_device() const { return on_device_; }
+
   // By all members, with as many steps before. `gradients`: of this rank's samples, row-major on
-  // the host; undefined without samples.
+  // the host or, where is_on_device(), there, complete for the caller's queue; undefined without
+  // samples. Returns when nothing reads them any more.
   Average run(const std::vector<torch::Tensor>& gradients, std::int64_t samples,
               std::uint64_t step);
 
@@ -69,6 +78,8 @@ class LibraryAllReduce {
   const program::Collective& collective_;
   comm::Collectives* collectives_;
   std::uint64_t seed_;
+  Staging& staging_;
+  bool on_device_;
   torch::ScalarType type_;  // of the sums: sixteen bits cannot count samples
   std::vector<Part> parts_;
 };

@@ -80,8 +80,8 @@ class Job {
   Job(int ranks, const program::Compression& compression)
       : program_(job(ranks, compression)), sums_(ranks) {
     for (int i = 0; i < ranks; ++i) {
-      ranks_.push_back(
-          std::make_unique<LibraryAllReduce>(program_, program::CollectiveId(0), &sums_, 5));
+      ranks_.push_back(std::make_unique<LibraryAllReduce>(program_, program::CollectiveId(0),
+                                                          &sums_, 5, staging_, false));
     }
   }
 
@@ -115,6 +115,7 @@ class Job {
  private:
   program::Program program_;
   Sums sums_;
+  Staging staging_{torch::kCPU, Bytes{}};
   std::vector<std::unique_ptr<LibraryAllReduce>> ranks_;
   std::uint64_t step_ = 0;
 };

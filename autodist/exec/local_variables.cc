@@ -10,6 +10,7 @@
 #include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/codec.h"
 #include "autodist/exec/contributor.h"
+#include "autodist/exec/device/tensor_update.h"
 #include "autodist/exec/rider.h"
 #include "autodist/exec/row_update.h"
 #include "autodist/exec/weighted_sum.h"
@@ -71,24 +72,50 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
       local.last_read = Queue::current(local.tensor.device()).record();
     }
     if (variable.clip) local.clip = NormPlan::of(*variable.clip);
-    local.rule = program.graph->variables[i].update;
-    const ir::UpdateRule& rule = local.rule;
+    const ir::Variable& declared = program.graph->variables[i];
+    local.rule = declared.update;
     const DType dtype = dtype_of(local.tensor.scalar_type());
-    if (variable.slices.empty() && program.graph->variables[i].gradient) {
-      local.states.emplace_back(rule, local.tensor.numel(), dtype, user_rules);
-    } else if (!local.gets_parameters) {
+    const bool updates =
+        local.sources.empty() ? declared.gradient.has_value() : !local.gets_parameters;
+    if (!updates) continue;
+    local.updated_on_device = !local.tensor.is_cpu() && updates_tensors(local.rule) &&
+                              !ir::trained_by_rows(declared);
+    if (has_whole_state(ir::VariableId(i))) {
+      local.states.emplace_back(local.rule, local.tensor.numel(), dtype, user_rules);
+    } else {
       for (const Source& source : local.sources) {
-        local.states.emplace_back(rule, source.piece.count, dtype, user_rules);
+        local.states.emplace_back(local.rule, source.piece.count, dtype, user_rules);
       }
     }
+    put_states(ir::VariableId(i));
   }
+}
+
+std::vector<UpdateState>& LocalVariables::states(ir::VariableId variable) {
+  Local& local = locals_[variable.value];
+  if (local.updated_on_device && local.states.empty()) {
+    local.installed.block_host(WaitSite::kSettled);
+    local.states.emplace_back(program_.graph->variable(variable).update, local.tensor.numel(),
+                              dtype_of(local.tensor.scalar_type()), user_rules_);
+    copy_to_host(local.device_states, local.states.front());
+  }
+  return local.states;
+}
+
+void LocalVariables::put_states(ir::VariableId variable) {
+  Local& local = locals_[variable.value];
+  if (!local.updated_on_device) return;
+  local.device_states =
+      tensors_of(local.states.front(), local.tensor.sizes(), local.tensor.device());
+  local.states.clear();
 }
 
 torch::Tensor LocalVariables::dense(ir::VariableId variable) const {
   const Local& local = locals_[variable.value];
   // Rows that are asked for go into the tensor alone.
   const bool current = keeps_whole_copies(program_.exchange(variable));
-  if (local.shadow.defined() && current) return local.shadow;
+  if (shadows_version(local) && current) return local.shadow;
+  local.installed.block_host(WaitSite::kSettled);
   return local.tensor.to(torch::kCPU).contiguous();
 }
 
@@ -251,6 +278,29 @@ void LocalVariables::update_pieces(Local& local, std::uint64_t step) {
   });
 }
 
+// The averaged gradient of the whole variable, scaled by its clip's factor, into its shadow.
+void LocalVariables::gather_gradient(Local& local, std::uint64_t step) {
+  const DType dtype = dtype_of(local.tensor.scalar_type());
+  for (const Source& source : local.sources) {
+    unpack(source.piece, size_of(dtype), result(source.slice, step).payload.data, bytes(local));
+  }
+  const double factor = clip_factor_of(local, step);
+  if (factor != 1) scale(factor, dtype, local.tensor.numel(), bytes(local));
+}
+
+void LocalVariables::update_on_device(Local& local, std::uint64_t step,
+                                      const torch::Tensor& gradient, const Queue& queue) {
+  const capture::BelowAutograd uncounted;  // as a write to memory: it is no user's
+  const Queue::Scope here(queue);
+  queue.wait_for(local.last_read, WaitSite::kLastRead);
+  local.states.clear();
+  apply_to_tensors(local.rule,
+                   ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(step)),
+                   scaler_.updates_before(step), local.tensor,
+                   gradient.to(local.tensor.device(), /*non_blocking=*/true), local.device_states);
+  local.installed = queue.record();
+}
+
 void LocalVariables::install(ir::VariableId variable, std::uint64_t step) {
   Local& local = locals_[variable.value];
   check_untouched(variable);
@@ -258,7 +308,12 @@ void LocalVariables::install(ir::VariableId variable, std::uint64_t step) {
     copy_results(local, step, size_of(dtype_of(local.tensor.scalar_type())));
   } else if (result(local.sources.front().slice, step).samples != 0 && !scaler_.skips(step)) {
     follow(variable, result(local.sources.front().slice, step).news);
-    update_pieces(local, step);
+    if (local.updated_on_device) {
+      gather_gradient(local, step);
+      update_on_device(local, step, local.shadow, copies_);
+    } else {
+      update_pieces(local, step);
+    }
   }
   {
     const MutexLock lock(signal_);
@@ -267,7 +322,7 @@ void LocalVariables::install(ir::VariableId variable, std::uint64_t step) {
       if (--installed.uninstalled == 0) installed.payload = {};
     }
   }
-  copy_to_tensor(variable);
+  if (shadows_version(local)) copy_to_tensor(local);
 }
 
 void LocalVariables::overwrite(program::SliceId id, const comm::Payload& parameters) {
@@ -275,15 +330,17 @@ void LocalVariables::overwrite(program::SliceId id, const comm::Payload& paramet
   AD_CHECK(parameters.size == static_cast<std::size_t>(bytes_of(slice).value)) << parameters.size;
   for (const PieceLayout& piece : layout_of(program_, slice)) {
     Local& local = locals_[piece.variable.value];
-    unpack(piece, size_of(slice.dtype), parameters.data, bytes(local));
-    copy_to_tensor(piece.variable);
+    std::byte* const to = bytes(local);
+    if (local.updated_on_device) local.shadow.copy_(local.tensor);
+    unpack(piece, size_of(slice.dtype), parameters.data, to);
+    if (local.shadow.defined()) copy_to_tensor(local);
     watch_.accept(piece.variable);
   }
 }
 
 void LocalVariables::reload(ir::VariableId variable) {
   Local& local = locals_[variable.value];
-  if (local.shadow.defined()) {
+  if (shadows_version(local)) {
     local.installed.block_host(WaitSite::kHostSource);
     local.shadow.copy_(local.tensor);
   }
@@ -305,7 +362,15 @@ void LocalVariables::update_whole(ir::VariableId variable, std::uint64_t step,
     const std::int64_t count = local.tensor.numel();
     const double factor = clip_factor_of(local, step);
     if (factor != 1) gradient = gradient * factor;
-    if (ir::trained_by_rows(program_.graph->variable(variable))) {
+    if (local.updated_on_device) {
+      if (!gradient.is_cpu()) {
+        update_on_device(local, step, gradient, Queue::current(gradient.device()));
+      } else {
+        local.installed.block_host(WaitSite::kHostSource);
+        local.shadow.copy_(gradient);
+        update_on_device(local, step, local.shadow, copies_);
+      }
+    } else if (ir::trained_by_rows(program_.graph->variable(variable))) {
       update_rows(local, step, gradient, lr_factor);
     } else if (rule.rule == ir::Rule::kLamb) {
       const LambNorms norms = sum_lamb_norms(rule, before, bytes(local), gradient.data_ptr(), count,
@@ -316,12 +381,10 @@ void LocalVariables::update_whole(ir::VariableId variable, std::uint64_t step,
             local.states.front(), user_rules_);
     }
   }
-  copy_to_tensor(variable);
+  if (shadows_version(local)) copy_to_tensor(local);
 }
 
-void LocalVariables::copy_to_tensor(ir::VariableId variable) {
-  Local& local = locals_[variable.value];
-  if (!local.shadow.defined()) return;
+void LocalVariables::copy_to_tensor(Local& local) {
   const capture::BelowAutograd uncounted;  // as a write to memory: it is no user's
   const Queue::Scope here(copies_);
   copies_.wait_for(local.last_read, WaitSite::kLastRead);

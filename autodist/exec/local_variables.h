@@ -7,8 +7,10 @@
 // installed whole, one after the other. When each of these may happen is the protocol's to say
 // (protocol/rank.h).
 //
-// Of a variable on a device the host has a copy, which is updated; the device's queue for copies
-// brings the new version in, after the last op that reads the old one.
+// Of a variable on a device the host has room for whatever comes in. New parameters are copied from
+// there; of an averaged gradient its own rule makes them on the device, where its state is then, if
+// the rule has formulas for tensors. Both on a queue for copies, after the last op that reads the
+// old version.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -69,14 +71,23 @@ class LocalVariables {
   void check_untouched(ir::VariableId variable) const;
 
   // For a variable without slices: applies the rule to a gradient (row-major or, where the variable
-  // is trained by rows, sparse; on the host; scaled here by the clip's factor).
+  // is trained by rows, sparse; on the host or, where the variable is updated there, on its device
+  // by the compute thread; scaled here by the clip's factor).
   void update_whole(ir::VariableId variable, std::uint64_t step, torch::Tensor gradient,
                     std::int64_t samples, const std::string& news);
 
   // State of the rules that run at this rank, by variable and piece (of all its slices, in order;
-  // one piece where it has no slices). Empty where the owner updates.
-  [[nodiscard]] std::vector<UpdateState>& states(ir::VariableId variable) {
-    return locals_[variable.value].states;
+  // one piece where has_whole_state()). Empty where the owner updates. Between steps; of a device a
+  // copy, which put_states() brings back after it was written to.
+  [[nodiscard]] std::vector<UpdateState>& states(ir::VariableId variable);
+  void put_states(ir::VariableId variable);
+  [[nodiscard]] bool has_whole_state(ir::VariableId variable) const {
+    const Local& local = locals_[variable.value];
+    return local.sources.empty() || local.updated_on_device;
+  }
+  // Whether this rank's rule runs on the device that the variable is on.
+  [[nodiscard]] bool is_updated_on_device(ir::VariableId variable) const {
+    return locals_[variable.value].updated_on_device;
   }
 
   // On a device, by the compute thread: what is handed to `queue` from now on sees the version that
@@ -102,11 +113,15 @@ class LocalVariables {
   };
   struct Local {
     torch::Tensor tensor;
-    torch::Tensor shadow;  // dense and on the host, where the tensor is not
-    Mark installed;        // the shadow's last version has come to the device
-    Mark last_read;        // the ops that read the version before are done
+    // Dense and on the host, where the tensor is not: the version that is installed or, where it is
+    // updated on the device, the gradient that made it.
+    torch::Tensor shadow;
+    Mark installed;  // what the shadow held last has come to the device
+    Mark last_read;  // the ops that read the version before are done
     std::vector<Source> sources;
     std::vector<UpdateState> states;
+    bool updated_on_device = false;
+    std::vector<torch::Tensor> device_states;
     bool gets_parameters = true;  // else averaged gradients, which it applies
     ir::UpdateRule rule;          // as declared, or as the news has it; where it runs here
     std::string news;             // that it follows
@@ -135,10 +150,16 @@ class LocalVariables {
   void copy_rows(Local& local, program::SliceId slice, const comm::Payload& payload) const;
   void update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient,
                    double lr_factor);
+  [[nodiscard]] static bool shadows_version(const Local& local) {
+    return local.shadow.defined() && !local.updated_on_device;
+  }
   void copy_results(Local& local, std::uint64_t step, std::size_t element_bytes);
   void update_pieces(Local& local, std::uint64_t step);
+  void gather_gradient(Local& local, std::uint64_t step);
+  void update_on_device(Local& local, std::uint64_t step, const torch::Tensor& gradient,
+                        const Queue& queue);
   void follow(ir::VariableId variable, const std::string& news);
-  void copy_to_tensor(ir::VariableId variable);
+  void copy_to_tensor(Local& local);
 
   const program::Program& program_;
   const Norms& norms_;

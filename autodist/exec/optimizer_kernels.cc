@@ -12,36 +12,23 @@
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
 #include "autodist/exec/half_float.h"
+#include "autodist/exec/update_formulas.h"
 
 namespace autodist::exec {
 namespace {
 
 using ir::Rule;
 
-double option(const ir::UpdateRule& rule, const char* name) {
-  const auto found = rule.options.find(name);
-  AD_CHECK(found != rule.options.end()) << ir::name_of(rule.rule) << " without " << name;
-  return found->second;
-}
-
-// A run of elements and the step's scalars; P is stored, T is computed with.
+// A run of elements; P is stored, T is computed with.
 template <typename P>
-struct Run {
+struct Run : UpdateScalars {
   using T = decltype(widen(P{}));
-  const ir::UpdateRule& rule;
-  double lr;
-  std::int64_t step;
   P* parameters;
   const P* gradient;
   std::int64_t elements;
   UpdateState& state;
 
-  [[nodiscard]] double get(const char* name) const { return option(rule, name); }
   [[nodiscard]] T* array(std::size_t index) const { return static_cast<T*>(state.data(index)); }
-  // 1 - beta^t with torch's t, which counts from 1.
-  [[nodiscard]] double bias_correction(const char* beta) const {
-    return 1 - std::pow(get(beta), static_cast<double>(step + 1));
-  }
 
   // Calls body(parameter, gradient, states…) for each element, the parameter and the states by
   // reference.
@@ -56,226 +43,6 @@ struct Run {
     }
   }
 };
-
-template <typename P>
-void sgd(const Run<P>& run) {
-  using T = typename Run<P>::T;
-  const T decay(run.get("weight_decay"));
-  const T rate(-run.lr);
-  const T momentum(run.get("momentum"));
-  if (momentum == 0) {
-    run.each([=](T& w, T g) { w += rate * (decay != 0 ? g + decay * w : g); });
-    return;
-  }
-  // The first update starts the buffer with the gradient, undamped.
-  const bool first = run.step == 0;
-  const bool nesterov = run.get("nesterov") != 0;
-  const T kept(1 - run.get("dampening"));
-  run.each(
-      [=](T& w, T g, T& buffer) {
-        if (decay != 0) g += decay * w;
-        buffer = first ? g : buffer * momentum + kept * g;
-        w += rate * (nesterov ? g + momentum * buffer : buffer);
-      },
-      run.array(0));
-}
-
-template <typename P>
-void adam(const Run<P>& run, bool decoupled) {
-  using T = typename Run<P>::T;
-  const double weight_decay = run.get("weight_decay");
-  const T decay(decoupled ? 0 : weight_decay);
-  const T shrink(decoupled ? 1 - run.lr * weight_decay : 1);
-  const T beta1(run.get("beta1"));
-  const T beta2(run.get("beta2"));
-  const T fresh1(1 - run.get("beta1"));
-  const T fresh2(1 - run.get("beta2"));
-  const T eps(run.get("eps"));
-  const T rate(-(run.lr / run.bias_correction("beta1")));
-  const T root(std::sqrt(run.bias_correction("beta2")));
-  const auto moments = [=](T& w, T& g, T& m, T& v) {
-    w *= shrink;
-    if (decay != 0) g += decay * w;
-    m = m * beta1 + fresh1 * g;
-    v = v * beta2 + fresh2 * g * g;
-  };
-  const auto move = [=](T& w, T m, T v) { w += rate * m / (std::sqrt(v) / root + eps); };
-  if (run.get("amsgrad") == 0) {
-    run.each(
-        [=](T& w, T g, T& m, T& v) {
-          moments(w, g, m, v);
-          move(w, m, v);
-        },
-        run.array(0), run.array(1));
-    return;
-  }
-  run.each(
-      [=](T& w, T g, T& m, T& v, T& largest) {
-        moments(w, g, m, v);
-        largest = v > largest || v != v ? v : largest;  // NaN stays, as in torch.maximum
-        move(w, m, largest);
-      },
-      run.array(0), run.array(1), run.array(2));
-}
-
-template <typename P>
-void adagrad(const Run<P>& run) {
-  using T = typename Run<P>::T;
-  const T decay(run.get("weight_decay"));
-  const T eps(run.get("eps"));
-  const T rate(-(run.lr / (1 + static_cast<double>(run.step) * run.get("lr_decay"))));
-  run.each(
-      [=](T& w, T g, T& sum) {
-        if (decay != 0) g += decay * w;
-        sum += g * g;
-        w += rate * g / (std::sqrt(sum) + eps);
-      },
-      run.array(0));
-}
-
-template <typename P>
-void adadelta(const Run<P>& run) {
-  using T = typename Run<P>::T;
-  const T decay(run.get("weight_decay"));
-  const T eps(run.get("eps"));
-  const T rho(run.get("rho"));
-  const T fresh(1 - run.get("rho"));
-  const T rate(-run.lr);
-  run.each(
-      [=](T& w, T g, T& square, T& accumulated) {
-        if (decay != 0) g += decay * w;
-        square = square * rho + fresh * g * g;
-        const T delta = std::sqrt(accumulated + eps) / std::sqrt(square + eps) * g;
-        accumulated = accumulated * rho + fresh * delta * delta;
-        w += rate * delta;
-      },
-      run.array(0), run.array(1));
-}
-
-template <typename P>
-void adamax(const Run<P>& run) {
-  using T = typename Run<P>::T;
-  const T decay(run.get("weight_decay"));
-  const T eps(run.get("eps"));
-  const T beta1(run.get("beta1"));
-  const T beta2(run.get("beta2"));
-  const T fresh1(1 - run.get("beta1"));
-  const T rate(-(run.lr / run.bias_correction("beta1")));
-  run.each(
-      [=](T& w, T g, T& m, T& infinity) {
-        if (decay != 0) g += decay * w;
-        m = m * beta1 + fresh1 * g;
-        const T decayed = infinity * beta2;
-        const T size = std::abs(g) + eps;
-        infinity = size > decayed || size != size ? size : decayed;
-        w += rate * m / infinity;
-      },
-      run.array(0), run.array(1));
-}
-
-// torch keeps the product of the momenta in a float, whatever the parameter's type. A function of
-// the step alone, so it is computed anew instead of being one more thing to save. torch 1.13 counts
-// a step's momentum twice in the product that the next one is in; Dozat 2016 and torch 2 do not.
-struct NAdamMomenta {
-  double now;
-  double next;
-  double product;
-  double product_next;
-};
-
-NAdamMomenta nadam_momenta(const ir::UpdateRule& rule, std::int64_t step) {
-  const double beta1 = option(rule, "beta1");
-  const double decay = option(rule, "momentum_decay");
-  const auto momentum = [&](std::int64_t t) {
-    return beta1 * (1. - 0.5 * std::pow(0.96, static_cast<double>(t) * decay));
-  };
-  float product = 1;
-  for (std::int64_t t = 1; t <= step + 1 && product != 0; ++t) {
-    product *= static_cast<float>(momentum(t));
-  }
-  const double now = momentum(step + 1);
-  const double next = momentum(step + 2);
-  const float twice = product * static_cast<float>(now) * static_cast<float>(next);
-  return {now, next, product, option(rule, "as_published") != 0 ? product * next : twice};
-}
-
-template <typename P>
-void nadam(const Run<P>& run) {
-  using T = typename Run<P>::T;
-  const NAdamMomenta mu = nadam_momenta(run.rule, run.step);
-  const T decay(run.get("weight_decay"));
-  const T eps(run.get("eps"));
-  const T beta1(run.get("beta1"));
-  const T beta2(run.get("beta2"));
-  const T fresh1(1 - run.get("beta1"));
-  const T fresh2(1 - run.get("beta2"));
-  const T correction(run.bias_correction("beta2"));
-  const T gradient_rate(-run.lr * (1. - mu.now) / (1. - mu.product));
-  const T moment_rate(-run.lr * mu.next / (1. - mu.product_next));
-  run.each(
-      [=](T& w, T g, T& m, T& v) {
-        if (decay != 0) g += decay * w;
-        m = m * beta1 + fresh1 * g;
-        v = v * beta2 + fresh2 * g * g;
-        const T root = std::sqrt(v / correction) + eps;
-        w += gradient_rate * g / root;
-        w += moment_rate * m / root;
-      },
-      run.array(0), run.array(1));
-}
-
-template <typename P>
-void rmsprop(const Run<P>& run) {
-  using T = typename Run<P>::T;
-  const T decay(run.get("weight_decay"));
-  const T eps(run.get("eps"));
-  const T alpha(run.get("alpha"));
-  const T fresh(1 - run.get("alpha"));
-  const T momentum(run.get("momentum"));
-  const T rate(-run.lr);
-  const bool centered = run.get("centered") != 0;
-  const auto root = [=](T g, T& square, T& mean) {
-    square = square * alpha + fresh * g * g;
-    if (!centered) return std::sqrt(square) + eps;
-    mean = mean * alpha + fresh * g;
-    return std::sqrt(square - mean * mean) + eps;
-  };
-  const auto coast = [=](T& w, T g, T root, T& buffer) {
-    buffer = buffer * momentum + g / root;
-    w += rate * buffer;
-  };
-  const auto decayed = [=](T w, T g) { return decay != 0 ? g + decay * w : g; };
-  // In the order of state_names.
-  T* square = run.array(0);
-  if (momentum > 0 && centered) {
-    run.each([=](T& w, T g, T& s, T& buffer,
-                 T& mean) { g = decayed(w, g), coast(w, g, root(g, s, mean), buffer); },
-             square, run.array(1), run.array(2));
-  } else if (momentum > 0) {
-    run.each(
-        [=](T& w, T g, T& s, T& buffer) {
-          T unused = 0;
-          g = decayed(w, g);
-          coast(w, g, root(g, s, unused), buffer);
-        },
-        square, run.array(1));
-  } else if (centered) {
-    run.each(
-        [=](T& w, T g, T& s, T& mean) {
-          g = decayed(w, g);
-          w += rate * g / root(g, s, mean);
-        },
-        square, run.array(1));
-  } else {
-    run.each(
-        [=](T& w, T g, T& s) {
-          T unused = 0;
-          g = decayed(w, g);
-          w += rate * g / root(g, s, unused);
-        },
-        square);
-  }
-}
 
 template <typename P>
 void ftrl(const Run<P>& run) {
@@ -302,34 +69,6 @@ void ftrl(const Run<P>& run) {
       run.array(0), run.array(1));
 }
 
-template <typename P>
-void apply_typed(const Run<P>& run) {
-  switch (run.rule.rule) {
-    case Rule::kSgd:
-      return sgd(run);
-    case Rule::kAdam:
-      return adam(run, /*decoupled=*/false);
-    case Rule::kAdamW:
-      return adam(run, /*decoupled=*/true);
-    case Rule::kAdagrad:
-      return adagrad(run);
-    case Rule::kAdadelta:
-      return adadelta(run);
-    case Rule::kAdamax:
-      return adamax(run);
-    case Rule::kNAdam:
-      return nadam(run);
-    case Rule::kRmsProp:
-      return rmsprop(run);
-    case Rule::kFtrl:
-      return ftrl(run);
-    case Rule::kLamb:
-    case Rule::kUser:
-      break;
-  }
-  AD_CHECK(false) << "apply cannot run " << ir::name_of(run.rule.rule);
-}
-
 // Calls with a pointer of the parameters' type, for its type alone.
 template <typename Call>
 auto with_type(DType dtype, Call call) {
@@ -352,10 +91,10 @@ struct LambStep {
   T eps, decay, correction1, correction2;
 
   LambStep(const ir::UpdateRule& rule, std::int64_t step)
-      : eps(option(rule, "eps")),
-        decay(option(rule, "weight_decay")),
-        correction1(1 - std::pow(option(rule, "beta1"), static_cast<double>(step + 1))),
-        correction2(1 - std::pow(option(rule, "beta2"), static_cast<double>(step + 1))) {}
+      : eps(option_of(rule, "eps")),
+        decay(option_of(rule, "weight_decay")),
+        correction1(1 - std::pow(option_of(rule, "beta1"), static_cast<double>(step + 1))),
+        correction2(1 - std::pow(option_of(rule, "beta2"), static_cast<double>(step + 1))) {}
 
   T operator()(T w, T m, T v) const {
     return m / correction1 / (std::sqrt(v / correction2) + eps) + decay * w;
@@ -370,9 +109,9 @@ void check_fits(const UpdateState& state, std::int64_t elements, DType dtype) {
 }
 
 double initial_value(const ir::UpdateRule& rule, const std::string& name) {
-  if (rule.rule == Rule::kAdagrad) return option(rule, "initial_accumulator_value");
+  if (rule.rule == Rule::kAdagrad) return option_of(rule, "initial_accumulator_value");
   if (rule.rule == Rule::kFtrl && name == "accumulator") {
-    return option(rule, "initial_accumulator_value");
+    return option_of(rule, "initial_accumulator_value");
   }
   return 0;
 }
@@ -407,11 +146,11 @@ DType state_dtype(DType parameters) {
 std::vector<std::string> state_names(const ir::UpdateRule& rule, const UserRules* user_rules) {
   switch (rule.rule) {
     case Rule::kSgd:
-      if (option(rule, "momentum") == 0) return {};
+      if (option_of(rule, "momentum") == 0) return {};
       return {"momentum_buffer"};
     case Rule::kAdam:
     case Rule::kAdamW:
-      if (option(rule, "amsgrad") != 0) return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+      if (option_of(rule, "amsgrad") != 0) return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
       return {"exp_avg", "exp_avg_sq"};
     case Rule::kNAdam:
     case Rule::kLamb:
@@ -426,8 +165,8 @@ std::vector<std::string> state_names(const ir::UpdateRule& rule, const UserRules
       return {"accumulator", "linear"};
     case Rule::kRmsProp: {
       std::vector<std::string> names = {"square_avg"};
-      if (option(rule, "momentum") > 0) names.emplace_back("momentum_buffer");
-      if (option(rule, "centered") != 0) names.emplace_back("grad_avg");
+      if (option_of(rule, "momentum") > 0) names.emplace_back("momentum_buffer");
+      if (option_of(rule, "centered") != 0) names.emplace_back("grad_avg");
       return names;
     }
     case Rule::kUser:
@@ -479,7 +218,7 @@ void apply(const ir::UpdateRule& rule, double lr_factor, std::int64_t step, void
            const void* gradient, std::int64_t elements, DType dtype, UpdateState& state,
            const UserRules* user_rules) {
   check_fits(state, elements, dtype);
-  const double lr = option(rule, "lr") * lr_factor;
+  const double lr = option_of(rule, "lr") * lr_factor;
   if (rule.rule == Rule::kUser) {
     UserUpdate update{parameters, gradient, dtype, {}, elements, step, lr, &rule.options};
     for (std::size_t i = 0; i < state.names().size(); ++i) update.states.push_back(state.data(i));
@@ -488,8 +227,13 @@ void apply(const ir::UpdateRule& rule, double lr_factor, std::int64_t step, void
   }
   with_type(dtype, [&](auto* type) {
     using P = std::remove_pointer_t<decltype(type)>;
-    apply_typed(Run<P>{rule, lr, step, static_cast<P*>(parameters), static_cast<const P*>(gradient),
-                       elements, state});
+    const Run<P> run{{rule, lr, step},
+                     static_cast<P*>(parameters),
+                     static_cast<const P*>(gradient),
+                     elements,
+                     state};
+    if (rule.rule == Rule::kFtrl) return ftrl(run);
+    apply_formula(run);
   });
 }
 
@@ -505,10 +249,10 @@ LambNorms sum_lamb_norms(const ir::UpdateRule& rule, std::int64_t step, const vo
     const auto* g = static_cast<const P*>(gradient);
     T* m = static_cast<T*>(state.data(0));
     T* v = static_cast<T*>(state.data(1));
-    const T beta1(option(rule, "beta1"));
-    const T beta2(option(rule, "beta2"));
-    const T fresh1(1 - option(rule, "beta1"));
-    const T fresh2(1 - option(rule, "beta2"));
+    const T beta1(option_of(rule, "beta1"));
+    const T beta2(option_of(rule, "beta2"));
+    const T fresh1(1 - option_of(rule, "beta1"));
+    const T fresh2(1 - option_of(rule, "beta2"));
     const LambStep<T> update(rule, step);
     LambNorms norms;
     for (std::int64_t i = 0; i < elements; ++i) {
@@ -538,7 +282,7 @@ void apply_lamb(const ir::UpdateRule& rule, double lr_factor, std::int64_t step,
     auto* __restrict w = static_cast<P*>(parameters);
     const T* __restrict m = static_cast<const T*>(state.data(0));
     const T* __restrict v = static_cast<const T*>(state.data(1));
-    const T rate(-option(rule, "lr") * lr_factor * ratio);
+    const T rate(-option_of(rule, "lr") * lr_factor * ratio);
     const LambStep<T> update(rule, step);
     for (std::int64_t i = 0; i < elements; ++i) {
       const T value = widen(w[i]);

@@ -254,6 +254,7 @@ class Runner::Impl {
     std::vector<Micro> micros;
     bool last;  // `micros` ends with the step's last micro-batch
     Seconds waiting;
+    std::vector<ir::VariableId> updates{};  // that are still to do
 
     // Nothing for a micro-batch without rows.
     const Micro* with_rows(std::uint32_t micro_batch) const {
@@ -348,10 +349,21 @@ class Runner::Impl {
     void operator()(const program::AllReduce& reduce) {
       if (last) rank.engine_.whole().all_reduce(reduce.collective, rank.step_);
     }
+    // The host waits until it knows that the gradient is finite: of a device behind all ops, so
+    // that there is something to compute meanwhile.
     void operator()(const program::Update& update) {
       if (!last) return;
-      rank.engine_.whole().update(update.variable, rank.step_);
-      rank.await_copy(update.variable, WaitSite::kNewVersion);  // no gate stands before its readers
+      if (rank.device_.is_cpu()) {
+        rank.engine_.whole().update(update.variable, rank.step_);
+      } else {
+        updates.push_back(update.variable);
+      }
+    }
+    void finish_updates() {
+      for (const ir::VariableId variable : std::exchange(updates, {})) {
+        rank.engine_.whole().update(variable, rank.step_);
+        rank.await_copy(variable, WaitSite::kNewVersion);  // no gate stands before its readers
+      }
     }
     // Whoever updates waits for its norm; the stream need not.
     void operator()(const program::Norm& /*norm*/) {}
@@ -492,6 +504,7 @@ class Runner::Impl {
     Interpreter interpreter{*this, shape, std::move(micros), last, Seconds{}};
     for (const program::Instruction& instruction : shape.compute_)
       std::visit(interpreter, instruction);
+    interpreter.finish_updates();
     let_device_finish();
     if (last) {
       add_sums(interpreter.micros);

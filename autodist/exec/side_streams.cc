@@ -6,6 +6,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/capture/op_call.h"
+#include "autodist/exec/device/queue.h"
 
 namespace autodist::exec {
 
@@ -34,6 +35,7 @@ void SideStreams::start(std::uint64_t step) {
 
 void SideStreams::run(const program::Stream& stream, std::uint64_t first_step) {
   const capture::BelowAutograd below_autograd;
+  const Queue::Scope here(Queue::for_copies(engine_.slices().staging.device()));
   try {
     for (std::uint64_t step = first_step;; ++step) {
       wait_for_start(step);

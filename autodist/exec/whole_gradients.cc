@@ -39,14 +39,35 @@ WholeGradients::WholeGradients(const RankContext& rank, comm::Collectives* colle
       trace_(rank.trace),
       whole_(rank.program.variables.size()) {
   for (std::size_t i = 0; i < program_.collectives.size(); ++i) {
-    all_reduces_.emplace_back(program_, program::CollectiveId(i), collectives, options_.job_seed);
+    const program::CollectiveId id(i);
+    all_reduces_.emplace_back(program_, id, collectives, options_.job_seed, slices_.staging,
+                              reduces_on_device(id, collectives));
   }
 }
 
+bool WholeGradients::reduces_on_device(program::CollectiveId id,
+                                       const comm::Collectives* collectives) const {
+  const program::Collective& collective = program_.collectives[id.value];
+  return collectives != nullptr && collectives->is_on_device() &&
+         LibraryAllReduce::sends_whole_gradients(program_, id) &&
+         std::all_of(collective.variables.begin(), collective.variables.end(),
+                     [&](ir::VariableId v) { return slices_.variables.is_updated_on_device(v); });
+}
+
+bool WholeGradients::stays_on_device(ir::VariableId variable) const {
+  const program::VariablePlan& plan = program_.plan(variable);
+  if (plan.collective) return all_reduces_[plan.collective->value].is_on_device();
+  // A norm of it would have to come to the host.
+  return plan.slices.empty() && !slices_.plan.whole[variable.value] &&
+         slices_.variables.is_updated_on_device(variable);
+}
+
 void WholeGradients::contribute(ir::VariableId variable, const torch::Tensor& gradient,
-                                std::uint64_t step, std::int64_t samples) {
+                                std::uint64_t step, std::int64_t samples, const Mark& complete) {
   torch::Tensor own;
-  if (samples != 0) {
+  if (samples != 0 && stays_on_device(variable)) {
+    own = gradient;
+  } else if (samples != 0) {
     const bool rows = ir::trained_by_rows(program_.graph->variable(variable));
     own = rows && gradient.is_sparse()
               ? gradient.coalesce()
@@ -56,6 +77,7 @@ void WholeGradients::contribute(ir::VariableId variable, const torch::Tensor& gr
     const MutexLock lock(signal_);
     Whole& whole = whole_[variable.value];
     whole.gradient = std::move(own);
+    whole.complete = complete;
     whole.samples = samples;
     whole.news = news_.news_of(variable);
     whole.contributed = step + 1;
@@ -73,7 +95,9 @@ void WholeGradients::averaged(ir::VariableId variable, std::uint64_t step) {
     gradient = whole_[variable.value].gradient;
   }
   SquaredSums sums;
-  if (gradient.defined()) {
+  if (gradient.defined() && !gradient.is_cpu()) {
+    sums.first = number_of(gradient.to(torch::kDouble).square().sum(), slices_.staging);
+  } else if (gradient.defined()) {
     if (gradient.is_sparse()) gradient = gradient._values().contiguous();
     sums.first = sum_of_squares(static_cast<const std::byte*>(gradient.data_ptr()),
                                 dtype_of(gradient.scalar_type()), gradient.numel());
@@ -84,6 +108,7 @@ void WholeGradients::averaged(ir::VariableId variable, std::uint64_t step) {
 void WholeGradients::all_reduce(program::CollectiveId id, std::uint64_t step) {
   const program::Collective& collective = program_.collectives[id.value];
   std::vector<torch::Tensor> gradients;
+  std::vector<Mark> complete;
   std::int64_t samples = 0;
   {
     const MutexLock lock(signal_);
@@ -98,9 +123,12 @@ void WholeGradients::all_reduce(program::CollectiveId id, std::uint64_t step) {
         [&] { return fmt::format("all-reduce {}: gradients are missing at step {}.", id, step); });
     for (const ir::VariableId v : collective.variables) {
       gradients.push_back(whole_[v.value].gradient);
+      complete.push_back(whole_[v.value].complete);
     }
     samples = whole_[collective.variables.front().value].samples;
   }
+  const Queue here = Queue::current(slices_.staging.device());
+  for (const Mark& each : complete) here.wait_for(each, WaitSite::kGradient);
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
   LibraryAllReduce::Average average;
   try {
@@ -130,7 +158,7 @@ void WholeGradients::update(ir::VariableId variable, std::uint64_t step) {
   {
     const MutexLock lock(signal_);
     Whole& here = whole_[variable.value];
-    whole = std::exchange(here, {here.contributed, {}, 0, {}});
+    whole = std::exchange(here, {here.contributed, {}, {}, 0, {}});
   }
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
   slices_.variables.update_whole(variable, step, std::move(whole.gradient), whole.samples,

@@ -26,9 +26,14 @@ class WholeGradients {
   WholeGradients(const RankContext& rank, comm::Collectives* collectives, RankSlices& slices,
                  const StepNews& news, SliceDriver& driver);
 
-  // By the compute thread. Undefined where the rank has no samples.
+  // Whether the gradient need not come to the host: the variable is updated where it is, and so is
+  // the library, if there are other ranks.
+  [[nodiscard]] bool stays_on_device(ir::VariableId variable) const;
+  // By the compute thread, or the one that brings gradients of a device. Undefined where the rank
+  // has no samples. One that stays on its device is row-major, of the variable's type, and there
+  // from `complete` on.
   void contribute(ir::VariableId variable, const torch::Tensor& gradient, std::uint64_t step,
-                  std::int64_t samples);
+                  std::int64_t samples, const Mark& complete = {});
   // By whichever thread runs the stream; each waits for what it needs and throws as Signal::wait.
   void all_reduce(program::CollectiveId collective, std::uint64_t step);
   void update(ir::VariableId variable, std::uint64_t step);
@@ -40,10 +45,13 @@ class WholeGradients {
   struct Whole {
     std::uint64_t contributed = 0;  // steps; one more than the last step's number
     torch::Tensor gradient;         // row-major; undefined without samples
+    Mark complete;
     std::int64_t samples = 0;
     std::string news;  // as this rank has it
   };
 
+  [[nodiscard]] bool reduces_on_device(program::CollectiveId id,
+                                       const comm::Collectives* collectives) const;
   // The averaged gradient is here.
   void averaged(ir::VariableId variable, std::uint64_t step);
 

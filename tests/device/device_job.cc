@@ -18,8 +18,10 @@ int main(int count, char** words) {
   const int site = std::atoi(words[1]);
   const auto seed = static_cast<std::uint64_t>(std::atoll(words[2]));
   bool noticed = false;
-  for (const DeviceJob& job : {DeviceJob{"digits", "PS", 2}, DeviceJob{"digits", "AllReduce", 2},
-                               DeviceJob{"digits", "PS:staleness=2", 2}}) {
+  for (const DeviceJob& job :
+       {DeviceJob{"digits", "PS", 2}, DeviceJob{"digits", "AllReduce", 2},
+        DeviceJob{"digits", "AllReduce:algorithm=library", 2, 1, "", false, true},
+        DeviceJob{"digits", "PS:staleness=2", 2}}) {
     const bool stale = job.builder.find("staleness") != std::string::npos;
     try {
       exec::leave_out(std::nullopt);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "autodist/cluster/cluster.h"
 #include "tests/device/test_device.h"
+#include "tests/device/thread_collectives.h"
 #include "tests/reference.h"
 #include "tests/threaded_job.h"
 
@@ -22,15 +24,22 @@ struct DeviceJob {
   std::string builder;
   std::uint32_t ranks = 2;
   std::uint32_t micro_batches = 1;
+  std::string optimizer = {};  // the model's own
+  bool scales_loss = false;
+  bool library_on_device = false;  // else Gloo, on the host
 };
 
 inline std::string name_of(const DeviceJob& job) {
   return job.model + " " + job.builder + ", ranks: " + std::to_string(job.ranks) +
-         ", micro-batches: " + std::to_string(job.micro_batches);
+         ", micro-batches: " + std::to_string(job.micro_batches) + " " + job.optimizer +
+         (job.scales_loss ? " scaled" : "") + (job.library_on_device ? " on the device" : "");
 }
 inline void PrintTo(const DeviceJob& job, std::ostream* out) { *out << name_of(job); }
 
-inline testing_jobs::Parameters train(const DeviceJob& job, bool on_device) {
+// `before_step`: called at the chief with the step's number.
+inline testing_jobs::Parameters train(const DeviceJob& job, bool on_device,
+                                      int job_steps = kDeviceSteps,
+                                      const std::function<void(int)>& before_step = {}) {
   using namespace testing_jobs;
   std::vector<TrainingStep> steps;
   for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
@@ -38,13 +47,22 @@ inline testing_jobs::Parameters train(const DeviceJob& job, bool on_device) {
   }
   JobPlace place;
   place.cluster = cluster::read_cluster("local:" + std::to_string(job.ranks));
+  if (job.scales_loss) place.loss_scaling = ir::LossScaling();
+  if (job.library_on_device) {
+    place.collectives = [meeting = std::make_shared<ThreadMeeting>(job.ranks),
+                         where = on_device ? device() : torch::kCPU](std::uint32_t rank) {
+      return std::make_unique<ThreadCollectives>(meeting, rank, where);
+    };
+  }
   if (on_device) {
     place.device = device();
     place.on_thread = [] { return std::make_shared<OwnQueue>(); };
   }
   return run_job(
-      steps, job.builder, optimizer_of(job.model), kDeviceSteps,
+      steps, job.builder, job.optimizer.empty() ? optimizer_of(job.model) : job.optimizer,
+      job_steps,
       [&](int step, std::uint32_t rank) {
+        if (rank == 0 && before_step) before_step(step);
         return rows_of(batch_at(job.model, step), rank, job.ranks);
       },
       nullptr, job.micro_batches, nullptr, &place);

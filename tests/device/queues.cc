@@ -94,11 +94,20 @@ void Queues::note(const Touched& touched, const Access& access, const Clock& clo
                     " what " + other->op + " of queue " + std::to_string(other->queue) +
                     " touches, and nothing orders them");
   };
+  // Pinned memory goes from one thread of the host to another one through a pool: what any of them
+  // waited for counts.
+  Clock of_hosts = clock;
+  join(of_hosts, all_hosts_);
+  const auto before = [&](const void* address) -> const Clock& {
+    return pinned_.holds(address) ? of_hosts : clock;
+  };
   for (const void* address : touched.reads) {
-    if (Block* block = block_of(address)) complain(block->accesses.read(access, clock), "reads");
+    Block* const block = block_of(address);
+    if (block != nullptr) complain(block->accesses.read(access, before(address)), "reads");
   }
   for (const void* address : touched.writes) {
-    if (Block* block = block_of(address)) complain(block->accesses.write(access, clock), "writes");
+    Block* const block = block_of(address);
+    if (block != nullptr) complain(block->accesses.write(access, before(address)), "writes");
   }
   const auto close = [&](const void* address, bool writes) {
     if (!pinned_.holds(address)) return;

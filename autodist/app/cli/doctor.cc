@@ -56,6 +56,7 @@ int doctor(const DoctorArguments& arguments, Console& console) {
     const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
     const std::vector<NodeFacts> nodes = node_facts(cluster);
     of_nodes = findings(nodes);
+    for (Finding& each : gpu_findings(machine, nodes)) of_nodes.push_back(std::move(each));
     ranks = 0;
     for (const cluster::Place& place : cluster::ranks_of(cluster)) {
       ranks += nodes[place.node].is_here ? 1 : 0;

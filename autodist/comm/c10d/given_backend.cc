@@ -26,11 +26,12 @@ std::unique_ptr<Collectives> make_gloo(Transport& transport, const std::string& 
          "the headers of Gloo; choose a strategy without them (algorithm=direct, no PowerSGD), "
          "train from Python, or build with Debian's libtorch-dev and libgloo-dev");
   }
-  return connect_group<c10d::Backend>(
-      transport, own_address, limit, [&](const c10::intrusive_ptr<c10d::Store>& store) {
-        return given()(store, static_cast<int>(transport.self()),
-                       static_cast<int>(transport.size()), own_address, milliseconds(limit));
-      });
+  return connect_group<c10d::Backend>(transport, "gloo", own_address, torch::kCPU, limit,
+                                      [&](const c10::intrusive_ptr<c10d::Store>& store) {
+                                        return given()(store, static_cast<int>(transport.self()),
+                                                       static_cast<int>(transport.size()),
+                                                       own_address, milliseconds(limit));
+                                      });
 }
 
 }  // namespace autodist::comm

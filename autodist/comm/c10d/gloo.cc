@@ -13,7 +13,8 @@ std::unique_ptr<Collectives> make_gloo(Transport& transport, const std::string& 
                                        Seconds limit) {
   using Gloo = c10d::ProcessGroupGloo;
   return connect_group<Gloo>(
-      transport, own_address, limit, [&](const c10::intrusive_ptr<c10d::Store>& store) {
+      transport, "gloo", own_address, torch::kCPU, limit,
+      [&](const c10::intrusive_ptr<c10d::Store>& store) {
         auto options = Gloo::Options::create(milliseconds(limit));
         options->devices.push_back(Gloo::createDeviceForHostname(own_address));
         options->threads = 1;  // collectives follow one another

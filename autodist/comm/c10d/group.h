@@ -1,5 +1,5 @@
-// Collectives of a c10d group: libtorch's own class of Gloo's, or a backend that somebody else
-// made.
+// Collectives of a c10d group: libtorch's own classes of Gloo's and NCCL's, or a backend that
+// somebody else made.
 //
 // Private to comm/c10d.
 
@@ -22,6 +22,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/base/mutex.h"
 #include "autodist/comm/c10d/gloo.h"
 #include "autodist/comm/c10d/shared_keys.h"
 
@@ -57,26 +58,36 @@ class WithoutSigpipe {
   sigset_t before_{};
 };
 
-// What c10d asks of a store while its ranks connect.
+// What c10d asks of a store while its ranks connect; afterwards it stands by itself, for a
+// library's own threads that look for signs of trouble. Any thread.
 class KeyStore final : public c10d::Store {
  public:
   KeyStore(Transport& transport, Seconds limit)
       : c10d::Store(milliseconds(limit)), keys_(transport, limit) {}
 
-  void finish() { keys_.finish(); }
+  void finish() {
+    const MutexLock lock(mutex_);
+    keys_.finish();
+    finished_ = true;
+  }
 
   void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
-    keys_.set(key, {value.begin(), value.end()});
+    const MutexLock lock(mutex_);
+    if (!finished_) keys_.set(key, {value.begin(), value.end()});
   }
   std::vector<std::uint8_t> get(const std::string& key) override {
+    const MutexLock lock(mutex_);
+    TORCH_CHECK(!finished_ || keys_.has(key), "the ranks are connected, and nobody sets ", key);
     const std::string& value = keys_.get(key);
     return {value.begin(), value.end()};
   }
   bool check(const std::vector<std::string>& keys) override {
-    return std::all_of(keys.begin(), keys.end(), [this](auto& key) { return keys_.has(key); });
+    const MutexLock lock(mutex_);
+    return std::all_of(keys.begin(), keys.end(),
+                       [this](auto& key) AD_REQUIRES(mutex_) { return keys_.has(key); });
   }
   void wait(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) keys_.get(key);
+    for (const std::string& key : keys) get(key);
   }
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
     wait(keys);
@@ -94,11 +105,13 @@ class KeyStore final : public c10d::Store {
 
  private:
   static std::int64_t refuse(const char* what) {
-    AD_CHECK(false) << "Gloo asks its store for " << what;
+    AD_CHECK(false) << "the library asks its store for " << what;
     return 0;
   }
 
-  SharedKeys keys_;
+  Mutex mutex_;
+  SharedKeys keys_ AD_GUARDED_BY(mutex_);
+  bool finished_ AD_GUARDED_BY(mutex_) = false;
 };
 
 inline at::ScalarType scalar_type(DType dtype) {
@@ -118,7 +131,7 @@ inline at::ScalarType scalar_type(DType dtype) {
     case DType::kInt64:
       return at::kLong;
     default:
-      fail(ErrorCode::kUsage, "all-reduce: Gloo cannot sum {}", name_of(dtype));
+      fail(ErrorCode::kUsage, "all-reduce: the library cannot sum {}", name_of(dtype));
   }
 }
 
@@ -132,10 +145,11 @@ class GroupCollectives final : public Collectives {
  public:
   using Maker = std::function<c10::intrusive_ptr<Group>(const c10::intrusive_ptr<c10d::Store>&)>;
 
-  // `make` connects the ranks over the store.
-  GroupCollectives(Transport& transport, std::string address, Seconds limit, const Maker& make)
-      : address_(std::move(address)), limit_(limit), size_(transport.size()) {
-    const WithoutSigpipe guard;  // Gloo's threads start here
+  // `make` connects the ranks over the store. `where`: "gloo over 127.0.0.1".
+  GroupCollectives(Transport& transport, std::string where, torch::Device device, Seconds limit,
+                   const Maker& make)
+      : where_(std::move(where)), device_(device), limit_(limit), size_(transport.size()) {
+    const WithoutSigpipe guard;  // the library's threads start here
     const auto store = c10::make_intrusive<KeyStore>(transport, limit);
     group_ = make(store);
     store->finish();
@@ -149,8 +163,10 @@ class GroupCollectives final : public Collectives {
   void all_reduce(void* data, std::size_t count, DType dtype) override {
     const auto type = scalar_type(dtype);
     if (count == 0) return;
-    std::vector<at::Tensor> tensors{
-        at::from_blob(data, {static_cast<std::int64_t>(count)}, at::TensorOptions(type))};
+    std::vector<at::Tensor> tensors{at::for_blob(data, {static_cast<std::int64_t>(count)})
+                                        .options(at::TensorOptions(type).device(device_))
+                                        .target_device(device_)
+                                        .make_tensor()};
     c10d::AllreduceOptions options;
     options.timeout = milliseconds(limit_);
     try {
@@ -161,12 +177,15 @@ class GroupCollectives final : public Collectives {
     }
   }
 
+  [[nodiscard]] bool is_on_device() const override { return !device_.is_cpu(); }
+
   [[nodiscard]] std::string describe() const override {
-    return fmt::format("gloo over {}, {} ranks", address_, size_);
+    return fmt::format("{}, {} ranks", where_, size_);
   }
 
  private:
-  std::string address_;
+  std::string where_;
+  torch::Device device_;
   Seconds limit_;
   RankNumber size_;
   c10::intrusive_ptr<Group> group_;
@@ -174,18 +193,20 @@ class GroupCollectives final : public Collectives {
 
 // Throws as make_gloo does.
 template <typename Group>
-std::unique_ptr<Collectives> connect_group(Transport& transport, const std::string& own_address,
+std::unique_ptr<Collectives> connect_group(Transport& transport, const std::string& library,
+                                           const std::string& where, torch::Device device,
                                            Seconds limit,
                                            const typename GroupCollectives<Group>::Maker& make) {
   try {
-    return std::make_unique<GroupCollectives<Group>>(transport, own_address, limit, make);
+    return std::make_unique<GroupCollectives<Group>>(
+        transport, fmt::format("{} over {}", library, where), device, limit, make);
   } catch (const Error&) {
     throw;
   } catch (const InternalError&) {
     throw;
   } catch (const std::exception& error) {
     fail(ErrorCode::kPeersLost, "collectives: rank {} of {} cannot connect over {}: {}",
-         transport.self(), transport.size(), own_address, first_line(error));
+         transport.self(), transport.size(), where, first_line(error));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "autodist/base/mutex.h"
+#include "autodist/exec/device/queue.h"
 #include "autodist/exec/torch_version.h"
 
 namespace autodist::exec {
@@ -89,6 +90,13 @@ torch::Tensor Staging::take(torch::IntArrayRef sizes, torch::ScalarType type) {
   return torch::from_blob(
       data, sizes, [pool = pool_, bytes, held](void*) { pool->give_back(bytes, std::move(*held)); },
       options);
+}
+
+double number_of(const torch::Tensor& number, Staging& staging) {
+  torch::Tensor on_host = staging.take({}, number.scalar_type());
+  on_host.copy_(number, /*non_blocking=*/true);
+  Queue::current(number.device()).record().block_host(WaitSite::kNumber);
+  return on_host.item<double>();
 }
 
 Bytes Staging::pinned() const { return Bytes(static_cast<std::int64_t>(pool_->pinned())); }

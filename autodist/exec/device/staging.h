@@ -38,6 +38,9 @@ class Staging {
   std::shared_ptr<Pool> pool_;
 };
 
+// One number of a device, once the caller's queue has it; the caller sleeps until then.
+double number_of(const torch::Tensor& number, Staging& staging);
+
 // Where pinned memory of a kind of device comes from when libtorch does not know (1.13 knows CUDA's
 // alone). Before the first Staging of this kind; null: libtorch says.
 void set_pinned_allocator(torch::DeviceType kind, c10::Allocator* allocator);

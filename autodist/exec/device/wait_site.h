@@ -14,8 +14,9 @@ enum class WaitSite {
   kNewVersion,  // the computing queue, for a variable's new version
   kHostSource,  // the host, for its memory to be read before it is written again
   kSettled,     // the caller's queue, for all versions
+  kNumber,      // the host, for one number of a sum that was made on the device
 };
-constexpr int kWaitSites = 6;
+constexpr int kWaitSites = 7;
 
 // For tests, before anything runs: this one does not wait. Nothing: all of them do.
 void leave_out(std::optional<WaitSite> site);

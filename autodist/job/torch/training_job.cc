@@ -9,7 +9,7 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/export.h"
 #include "autodist/comm/agreement.h"
-#include "autodist/comm/c10d/gloo.h"
+#include "autodist/comm/c10d/make_collectives.h"
 #include "autodist/exec/start.h"
 #include "autodist/exec/tensor_data.h"
 #include "autodist/job/torch/session_state.h"
@@ -122,7 +122,11 @@ void TrainingJob::prepare(std::vector<NamedStep> steps) {
   const bool has_collectives = std::any_of(steps_.begin(), steps_.end(), [](const auto& step) {
     return !step->program().collectives.empty();
   });
-  if (has_collectives) collectives_ = comm::make_gloo(transport, job_->own_address(), limit);
+  if (has_collectives) {
+    collectives_ =
+        comm::make_collectives(transport, job_->own_address(),
+                               capture::device_of(steps_.front()->declared()).str(), limit);
+  }
 }
 
 // Without finish() the runners' destructors tell the peers that this rank leaves early, unless the

@@ -5,7 +5,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/comm/agreement.h"
-#include "autodist/comm/c10d/gloo.h"
+#include "autodist/comm/c10d/make_collectives.h"
 #include "autodist/exec/runner.h"
 #include "autodist/exec/start.h"
 
@@ -105,7 +105,9 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
   const Seconds limit = job_.options().join_limit;
   comm::agree(job_.transport(), "trial", program::digest_of(*program), trial.strategy.id, limit);
   if (!program->collectives.empty() && !collectives_) {
-    collectives_ = comm::make_gloo(job_.transport(), job_.own_address(), limit);
+    const torch::Device device = capture::device_of(*step_.graph, *step_.bindings);
+    collectives_ =
+        comm::make_collectives(job_.transport(), job_.own_address(), device.str(), limit);
   }
   exec::RunnerOptions options;
   options.job_seed = step_.seed;

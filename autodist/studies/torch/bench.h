@@ -46,6 +46,7 @@ int bench_sync_rank(const SyncArguments& arguments, app::Console& console);
 int bench_plans(const SyncArguments& arguments, app::Console& console);
 int bench_links(const SyncArguments& arguments, app::Console& console);
 
+int bench_gpus(app::Console& console);
 int bench_capture(const BenchArguments& arguments, app::Console& console);
 int bench_pipeline(const BenchArguments& arguments, app::Console& console);
 int bench_staleness(const BenchArguments& arguments, app::Console& console);

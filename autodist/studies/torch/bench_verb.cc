@@ -106,18 +106,20 @@ app::Action declare_bench(CLI::App& verb) {
   auto sync = std::make_shared<SyncArguments>();
   verb.add_option(
           "name", arguments->name,
-          "capture, links (between the machines of a cluster), pipeline, plans, staleness, sync "
+          "capture, gpus (copies to and from them), links (between the machines of a cluster), "
+          "pipeline, plans, staleness, sync "
           "(docs/benchmarks/index.md), sync-rank (a rank of it); and without libtorch, with a "
           "--help of their own: sim, place, p3, chart, predict, search, sweep")
       ->required()
       ->check(CLI::IsMember(
-          {"capture", "links", "pipeline", "plans", "staleness", "sync", "sync-rank"}));
+          {"capture", "gpus", "links", "pipeline", "plans", "staleness", "sync", "sync-rank"}));
   verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");
   verb.add_option("--probe", arguments->probe)->group("");
   verb.add_option("--probe-model", arguments->probe_model)->group("");
   declare_sync_options(verb, *sync);
   return [arguments, sync](app::Console& console) {
     if (arguments->name == "capture") return bench_capture(*arguments, console);
+    if (arguments->name == "gpus") return bench_gpus(console);
     if (arguments->name == "links") return bench_links(*sync, console);
     if (arguments->name == "pipeline") return bench_pipeline(*arguments, console);
     if (arguments->name == "plans") return bench_plans(*sync, console);

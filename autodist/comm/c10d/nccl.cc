@@ -1,0 +1,39 @@
+#include "autodist/comm/c10d/nccl.h"
+
+#include <ATen/cuda/CUDAContext.h>
+#include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include "autodist/comm/c10d/group.h"
+
+namespace autodist::comm {
+
+std::string nccl_gpu(const std::string& device) {
+  const torch::Device gpu(device);
+  if (!gpu.is_cuda()) return "";
+  std::string words;
+  for (const char byte : at::cuda::getDeviceProperties(gpu.index())->uuid.bytes) {
+    words += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  }
+  return words;
+}
+
+std::unique_ptr<Collectives> make_nccl(Transport& transport, const std::string& device,
+                                       Seconds limit) {
+  using Nccl = c10d::ProcessGroupNCCL;
+  const torch::Device gpu(device);
+  return connect_group<Nccl>(
+      transport, "nccl", device, gpu, limit, [&](const c10::intrusive_ptr<c10d::Store>& store) {
+        const auto options = Nccl::Options::create();
+        options->timeout = milliseconds(limit);
+        auto group = c10::make_intrusive<Nccl>(store, static_cast<int>(transport.self()),
+                                               static_cast<int>(transport.size()), options);
+        // NCCL connects with the first sum, and asks the store for addresses then.
+        std::vector<at::Tensor> number{torch::ones({1}, gpu)};
+        group->allreduce(number, c10d::AllreduceOptions())->wait();
+        AD_CHECK(number.front().item<float>() == static_cast<float>(transport.size()));
+        return group;
+      });
+}
+
+}  // namespace autodist::comm

@@ -1,0 +1,24 @@
+// Library collectives on GPUs: NCCL through libtorch's c10d. nccl.cc is compiled where NCCL's and
+// CUDA's headers lie beside the libtorch (pip's CUDA builds), no_nccl.cc elsewhere.
+
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "autodist/base/units.h"
+#include "autodist/comm/collectives.h"
+#include "autodist/comm/transport.h"
+
+namespace autodist::comm {
+
+// The GPU's own name in the world (its UUID); empty for another device, and where this build has no
+// NCCL.
+std::string nccl_gpu(const std::string& device);
+
+// As make_gloo() (gloo.h), for memory of the device. REQUIRES: nccl_gpu(device) is not empty, and
+// differs from the other ranks'.
+std::unique_ptr<Collectives> make_nccl(Transport& transport, const std::string& device,
+                                       Seconds limit);
+
+}  // namespace autodist::comm

@@ -1,0 +1,78 @@
+// Rules on tensors have the bits of the kernels for plain memory.
+
+#include "autodist/exec/device/tensor_update.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "autodist/base/check.h"
+#include "autodist/capture/torch_types.h"
+
+namespace autodist::exec {
+namespace {
+
+constexpr const char* kRules[] = {
+    "sgd:lr=0.1",
+    "sgd:lr=0.1,momentum=0.9,dampening=0.3,decay=0.01",
+    "sgd:lr=0.1,momentum=0.9,nesterov=1",
+    "adam:lr=0.01,decay=0.01",
+    "adam:lr=0.01,amsgrad=1",
+    "adamw:lr=0.01,decay=0.1",
+    "adagrad:lr=0.1,lr_decay=0.1,initial_accumulator_value=0.5,decay=0.01",
+    "adadelta:lr=1,decay=0.01",
+    "adamax:lr=0.01,decay=0.01",
+    "nadam:lr=0.01,decay=0.01",
+    "rmsprop:lr=0.01,decay=0.01",
+    "rmsprop:lr=0.01,centered=1",
+    "rmsprop:lr=0.01,momentum=0.9",
+    "rmsprop:lr=0.01,momentum=0.9,centered=1",
+};
+
+// NaN where NaN is.
+bool same(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.isnan().equal(b.isnan()) && a.nan_to_num(0).equal(b.nan_to_num(0));
+}
+
+class TensorUpdate : public testing::TestWithParam<std::tuple<const char*, torch::ScalarType>> {};
+
+TEST_P(TensorUpdate, HasTheBitsOfTheKernels) {
+  const auto [text, type] = GetParam();
+  const ir::UpdateRule rule = ir::parse_optimizer(text).rule;
+  torch::manual_seed(7);
+  const torch::Tensor plain = torch::randn({7, 13}).to(type);
+  // Another order in memory, as a model in channels_last has it.
+  const torch::Tensor there = plain.t().contiguous().t();
+  UpdateState state(rule, plain.numel(), dtype_of(type));
+  const std::vector<torch::Tensor> states = tensors_of(state, plain.sizes(), torch::kCPU);
+  for (int step = 0; step < 5; ++step) {
+    torch::Tensor gradient = torch::randn({7, 13}).to(type);
+    if (step == 3) gradient[2][5] = std::numeric_limits<double>::quiet_NaN();
+    apply(rule, 0.5, step, plain.data_ptr(), gradient.data_ptr(), plain.numel(), dtype_of(type),
+          state);
+    apply_to_tensors(rule, 0.5, step, there, gradient, states);
+    EXPECT_TRUE(same(plain, there)) << text << " after step " << step;
+  }
+  UpdateState back(rule, plain.numel(), dtype_of(type));
+  copy_to_host(states, back);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const auto view = [&](UpdateState& of) {
+      return torch::from_blob(of.data(i), plain.sizes(), states[i].scalar_type());
+    };
+    EXPECT_TRUE(same(view(back), view(state))) << state.names()[i];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, TensorUpdate,
+                         testing::Combine(testing::ValuesIn(kRules),
+                                          testing::Values(torch::kFloat, torch::kDouble,
+                                                          torch::kHalf, torch::kBFloat16)));
+
+TEST(TensorUpdate, LeavesTheRestToTheHost) {
+  EXPECT_TRUE(updates_tensors(ir::default_rule(ir::Rule::kAdamW)));
+  EXPECT_FALSE(updates_tensors(ir::default_rule(ir::Rule::kLamb)));
+  EXPECT_FALSE(updates_tensors(ir::default_rule(ir::Rule::kFtrl)));
+}
+
+}  // namespace
+}  // namespace autodist::exec
