@@ -80,17 +80,20 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         const std::shared_ptr<void> kept = asks ? place->on_thread() : nullptr;
         const SteadyClock clock;
         const std::unique_ptr<comm::Transport> transport = hub.connect(r);
+        TrainingStep step = ranks_steps[r];
+        const bool moves = place != nullptr && place->move;
+        if (moves) place->move(step);
         capture::Options options;
         options.cost_repetitions = 0;
-        capture::CapturedStep captured = capture::capture(ranks_steps[r], options);
+        capture::CapturedStep captured = capture::capture(step, options);
         ir::declare_updates(captured.graph, ir::parse_optimizer(optimizer));
         const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
         const auto program = std::make_shared<const program::Program>(passes::rewrite(
             graph, search::build_strategy(builder, *graph, cluster), cluster, rewriting, builder));
         comm::agree(*transport, "program", program::digest_of(*program), builder, Seconds{60});
         const capture::Bindings model =
-            capture::bind(*graph, ranks_steps[r], torch::kCPU, captured.tensors.constants);
-        const capture::Bindings bindings = device.is_cpu() ? model : moved(model, device);
+            capture::bind(*graph, step, capture::device_of(step), captured.tensors.constants);
+        const capture::Bindings bindings = device.is_cpu() || moves ? model : moved(model, device);
         exec::broadcast_initial(*transport, *graph, bindings, Seconds{60});
         std::unique_ptr<comm::Collectives> collectives;
         if (place != nullptr && place->collectives) {
@@ -104,18 +107,19 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         runner_options.wait_limit = Seconds{60};
         exec::Runner runner(program, program::Rank(r), bindings,
                             {transport.get(), collectives.get(), &clock}, runner_options);
-        job::ShapeCache shapes(ranks_steps[r], true, captured.tensors, program, program::Rank(r),
-                               kSeed);
-        for (int step = 0; step < steps; ++step) {
-          const Batch own = rows(step, r);
+        job::ShapeCache shapes(step, true, captured.tensors, program, program::Rank(r), kSeed);
+        for (int i = 0; i < steps; ++i) {
+          const Batch own = rows(i, r);
           for (std::uint32_t part = 0; part < micro_batches; ++part) {
             shapes.step(runner, rows_of(own, part, micro_batches), part + 1 == micro_batches);
           }
         }
         runner.finish();
         if (bytes_sent != nullptr) bytes_sent->at(r) = runner.counters().payload_bytes_sent;
-        if (!device.is_cpu()) copy_back(bindings, model);
-        results[r] = copies_of(ranks_steps[r]);
+        if (!device.is_cpu() && !moves) copy_back(bindings, model);
+        for (const torch::Tensor& each : copies_of(step)) {
+          results[r].push_back(each.to(torch::kCPU));
+        }
       } catch (...) {
         failures[r] = std::current_exception();
       }

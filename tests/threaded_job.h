@@ -31,6 +31,8 @@ struct JobPlace {
   bool cpu_only = false;
   torch::Device device = torch::kCPU;
   std::function<std::shared_ptr<void>()> on_thread = {};
+  // Moves a rank's model and example to the device, which is then captured there.
+  std::function<void(TrainingStep&)> move = {};
   // In the place of Gloo.
   std::function<std::unique_ptr<comm::Collectives>(std::uint32_t rank)> collectives = {};
   std::optional<ir::LossScaling> loss_scaling = {};

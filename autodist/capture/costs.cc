@@ -1,5 +1,7 @@
 #include "autodist/capture/costs.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -10,9 +12,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Kernels of an accelerator run behind the host's back.
+// A device's kernels run behind the host's back.
 void wait_for(at::Device device) {
-  if (device.is_cuda()) torch::cuda::synchronize(device.index());
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl kind(device.type());
+  kind.synchronizeStream(kind.getStream(device));
 }
 
 // The lower one of two.

@@ -4,6 +4,11 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
+#include <torch/version.h>
+#if TORCH_VERSION_MAJOR >= 2
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#endif
 
 #include <memory>
 #include <mutex>
@@ -106,6 +111,23 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
   return empty_on_device(sizes, strides, type_or_default(type));
 }
 
+#if TORCH_VERSION_MAJOR >= 2
+// What autograd asks of a kind of device.
+class Hooks final : public at::PrivateUse1HooksInterface {
+ public:
+  [[nodiscard]] bool isBuilt() const override { return true; }
+  [[nodiscard]] bool isAvailable() const override { return true; }
+  [[nodiscard]] bool hasPrimaryContext(c10::DeviceIndex /*of*/) const override { return true; }
+  [[nodiscard]] c10::DeviceIndex deviceCount() const override { return 1; }
+  [[nodiscard]] c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  // Is seeded with the others; random ops on the device are not supported.
+  [[nodiscard]] const at::Generator& getDefaultGenerator(c10::DeviceIndex /*of*/) const override {
+    static const at::Generator generator = at::detail::createCPUGenerator();
+    return generator;
+  }
+};
+#endif
+
 void make_known() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -115,6 +137,11 @@ void make_known() {
     exec::set_pinned_allocator(kKind, &pinned_memory);
     static torch::Library factories(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1,
                                     __FILE__, __LINE__);
+#if TORCH_VERSION_MAJOR >= 2
+    static Hooks hooks;
+    c10::register_privateuse1_backend("test_device");
+    at::RegisterPrivateUse1HooksInterface(&hooks);
+#endif
     factories.impl("empty.memory_format", TORCH_FN(empty));
     factories.impl("empty_strided", TORCH_FN(empty_strided));
     register_kernels();
@@ -133,6 +160,23 @@ void begin(const Schedule& schedule) {
 }
 
 torch::Device device() { return {kKind, 0}; }
+
+void move_to_device(TrainingStep& step) {
+#if TORCH_VERSION_MAJOR >= 2
+  const torch::NoGradGuard no_gradients;
+  for (auto* tensors : {&step.parameters, &step.buffers}) {
+    for (NamedTensor& each : *tensors) {
+      const torch::Tensor there = each.tensor.contiguous().to(device());
+      c10::TensorImpl* const moved = each.tensor.unsafeGetTensorImpl();
+      moved->set_storage_keep_dtype(there.storage());
+      moved->_change_backend_component_keys(device());
+    }
+  }
+  for (torch::Tensor& each : step.example) each = each.to(device());
+#else
+  TORCH_CHECK(false, "libtorch 1.13 cannot move a model to such a device: ", step.name);
+#endif
+}
 
 OwnQueue::OwnQueue()
     : before_(stream(Queues::instance().exchange_current(Queues::instance().next_of_pool()))) {}

@@ -20,7 +20,7 @@ int main(int count, char** words) {
   bool noticed = false;
   for (const DeviceJob& job :
        {DeviceJob{"digits", "PS", 2}, DeviceJob{"digits", "AllReduce", 2},
-        DeviceJob{"digits", "AllReduce:algorithm=library", 2, 1, "", false, true},
+        DeviceJob{"digits", "AllReduce:algorithm=library", 2, 1, "", false, false, true},
         DeviceJob{"digits", "PS:staleness=2", 2}}) {
     const bool stale = job.builder.find("staleness") != std::string::npos;
     try {

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "autodist/capture/capture.h"
 #include "autodist/exec/device/copy_rates.h"
 #include "autodist/exec/device/host_copies.h"
 #include "autodist/exec/device/staging.h"
@@ -154,11 +155,19 @@ std::vector<DeviceJob> jobs() {
   // A library that sums on the device; with a norm; factors of PowerSGD, which come to the host.
   const std::string library = "AllReduce:algorithm=library";
   for (const char* optimizer : {"", "adamw:lr=1e-3,clip=0.5", "lamb:lr=1e-3"}) {
-    all.push_back({"digits", library, 2, 1, optimizer, false, true});
+    all.push_back({"digits", library, 2, 1, optimizer, false, false, true});
   }
-  all.push_back({"gpt-small", library, 4, 1, "", false, true});
-  all.push_back({"digits", library, 2, 2, "", false, true});
-  all.push_back({"digits", "AllReduce:compressor=powersgd", 2, 1, "", false, true});
+  all.push_back({"gpt-small", library, 4, 1, "", false, false, true});
+  all.push_back({"digits", library, 2, 2, "", false, false, true});
+  all.push_back({"digits", "AllReduce:compressor=powersgd", 2, 1, "", false, false, true});
+#if TORCH_VERSION_MAJOR >= 2
+  all.push_back({"bert-small", "AllReduce", 2});  // with random ops
+  for (const char* model : {"digits", "gpt-small", "resnet-small"}) {
+    for (const std::uint32_t ranks : {1U, 2U}) {
+      all.push_back({model, "AllReduce", ranks, 1, "", false, true});
+    }
+  }
+#endif
   return all;
 }
 
@@ -173,6 +182,7 @@ TEST_P(OnTheDevice, JobsHaveTheBitsOfTheCpu) {
   const DeviceJob& job = GetParam();
   if (!job.library_on_device && testing_jobs::is_left_out(job.builder))
     GTEST_SKIP() << "this build has no Gloo";
+  begin({0});  // known before autograd starts its threads
   Parameters expected = train(job, false);
   const std::uint64_t schedules = is_slow() ? kSlowSchedules : kSchedules;
   for (std::uint64_t seed = 1; seed <= schedules; ++seed) {
@@ -238,6 +248,23 @@ TEST(StatesOnTheDevice, ComeToTheHostAndBack) {
   EXPECT_EQ(static_cast<double*>(variables.states(wide).at(0).data(0))[0], 3);
   EXPECT_TRUE(reports().empty());
 }
+
+#if TORCH_VERSION_MAJOR >= 2
+TEST(CaptureOnTheDevice, MeasuresWhatOpsTake) {
+  begin({1, 1, std::chrono::milliseconds(1)});
+  TrainingStep step = testing_jobs::make_step("digits", 4);
+  move_to_device(step);
+  capture::Options options;
+  options.cost_repetitions = 3;
+  const capture::CapturedStep captured = capture::capture(step, options);
+  Seconds all;
+  for (const ir::Op& op : captured.graph.ops) all += op.cost.at(4);
+  EXPECT_GT(all, Seconds(1e-3)) << "ops that pause for up to a millisecond each";
+  capture::verify_replay(step, captured.graph, captured.tensors,
+                         {step.example.begin(), step.example.end()}, 5);
+  EXPECT_TRUE(reports().empty());
+}
+#endif
 
 // Which version a step reads is a matter of time.
 TEST(StaleJobs, AreOrderedOnTheDevice) {

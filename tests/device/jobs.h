@@ -26,13 +26,15 @@ struct DeviceJob {
   std::uint32_t micro_batches = 1;
   std::string optimizer = {};  // the model's own
   bool scales_loss = false;
+  bool is_captured_there = false;  // else on the CPU
   bool library_on_device = false;  // else Gloo, on the host
 };
 
 inline std::string name_of(const DeviceJob& job) {
   return job.model + " " + job.builder + ", ranks: " + std::to_string(job.ranks) +
          ", micro-batches: " + std::to_string(job.micro_batches) + " " + job.optimizer +
-         (job.scales_loss ? " scaled" : "") + (job.library_on_device ? " on the device" : "");
+         (job.scales_loss ? " scaled" : "") + (job.is_captured_there ? " captured there" : "") +
+         (job.library_on_device ? " on the device" : "");
 }
 inline void PrintTo(const DeviceJob& job, std::ostream* out) { *out << name_of(job); }
 
@@ -57,6 +59,7 @@ inline testing_jobs::Parameters train(const DeviceJob& job, bool on_device,
   if (on_device) {
     place.device = device();
     place.on_thread = [] { return std::make_shared<OwnQueue>(); };
+    if (job.is_captured_there) place.move = move_to_device;
   }
   return run_job(
       steps, job.builder, job.optimizer.empty() ? optimizer_of(job.model) : job.optimizer,

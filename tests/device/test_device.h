@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "autodist/capture/training_step.h"
+
 namespace autodist::test_device {
 
 // When queues run what they are handed: before an op, a pause of random length in some cases.
@@ -27,6 +29,10 @@ struct Schedule {
 void begin(const Schedule& schedule);
 
 torch::Device device();
+
+// Parameters and buffers in place, and the example: as libtorch's set_data() moves a model to CUDA.
+// With libtorch 2.x alone.
+void move_to_device(TrainingStep& step);
 
 // Kernels and copies of the calling thread go to a queue of its own while this lives.
 class OwnQueue {
