@@ -51,13 +51,14 @@ class HandOver {
   // With loss scaling: all gradients were contributed.
   void raise_flag();
 
-  // Until everything has left the rank.
+  // Until the host has the step's numbers; until everything has left the rank.
+  void await_numbers() { copies_.drain(HostCopies::kBeforeAll); }
   void await() { copies_.drain(); }
 
-  // After await(). Whether a gradient is not finite, with loss scaling; and whether the loss is not
-  // finite and nothing has left for that.
-  [[nodiscard]] bool overflow() const { return overflow_; }
+  // After await_numbers(): whether the loss is not finite, for which nothing leaves.
   [[nodiscard]] bool held_back() const { return held_back_; }
+  // After await(): whether a gradient is not finite, with loss scaling.
+  [[nodiscard]] bool overflow() const { return overflow_; }
 
  private:
   using Tensors = HostCopies::Tensors;

@@ -360,6 +360,9 @@ class Runner::Impl {
       }
     }
     void finish_updates() {
+      if (updates.empty()) return;
+      rank.hand_over_.await_numbers();
+      if (rank.hand_over_.held_back()) return;  // no gradient comes
       for (const ir::VariableId variable : std::exchange(updates, {})) {
         rank.engine_.whole().update(variable, rank.step_);
         rank.await_copy(variable, WaitSite::kNewVersion);  // no gate stands before its readers

@@ -203,6 +203,23 @@ TEST_P(OnTheDevice, JobsHaveTheBitsOfTheCpu) {
   }
 }
 
+// The host gets the loss some time after the ops; nothing is updated and nobody waits for long.
+TEST(NonFiniteLoss, EndsTheStep) {
+  for (const DeviceJob& job :
+       {DeviceJob{"digits", "AllReduce", 1},
+        {"digits", "AllReduce", 2},
+        {"digits", "PS", 2},
+        {"digits", "AllReduce:algorithm=library", 2, 1, "", false, false, true}}) {
+    begin({1});
+    try {
+      train(job, true, 1, {}, std::numeric_limits<double>::quiet_NaN());
+      ADD_FAILURE() << name_of(job) << ": nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("is nan"), std::string::npos) << error.what();
+    }
+  }
+}
+
 // The chief's states are read, changed and written back between two updates.
 TEST(StatesOnTheDevice, ComeToTheHostAndBack) {
   begin({1});

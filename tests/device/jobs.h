@@ -38,10 +38,11 @@ inline std::string name_of(const DeviceJob& job) {
 }
 inline void PrintTo(const DeviceJob& job, std::ostream* out) { *out << name_of(job); }
 
-// `before_step`: called at the chief with the step's number.
+// `before_step`: called at the chief with the step's number. `scale`: of the batches' first input.
 inline testing_jobs::Parameters train(const DeviceJob& job, bool on_device,
                                       int job_steps = kDeviceSteps,
-                                      const std::function<void(int)>& before_step = {}) {
+                                      const std::function<void(int)>& before_step = {},
+                                      double scale = 1) {
   using namespace testing_jobs;
   std::vector<TrainingStep> steps;
   for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
@@ -66,7 +67,9 @@ inline testing_jobs::Parameters train(const DeviceJob& job, bool on_device,
       job_steps,
       [&](int step, std::uint32_t rank) {
         if (rank == 0 && before_step) before_step(step);
-        return rows_of(batch_at(job.model, step), rank, job.ranks);
+        Batch batch = batch_at(job.model, step);
+        if (scale != 1) batch[0] = batch[0] * scale;
+        return rows_of(batch, rank, job.ranks);
       },
       nullptr, job.micro_batches, nullptr, &place);
 }

@@ -1,5 +1,6 @@
 #include "autodist/exec/device/host_copies.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace autodist::exec {
@@ -45,12 +46,17 @@ void HostCopies::bring(Seconds needed, Tensors tensors, Then then) {
   changed_.notify_all();
 }
 
-void HostCopies::drain() {
+bool HostCopies::has_any(Seconds needed) const {
+  const auto is_one = [&](const Copy& copy) { return copy.needed <= needed; };
+  return (delivers_ && *delivers_ <= needed) ||
+         std::any_of(handed_in_.begin(), handed_in_.end(), is_one) ||
+         std::any_of(complete_.begin(), complete_.end(), is_one) ||
+         std::any_of(under_way_.begin(), under_way_.end(), is_one);
+}
+
+void HostCopies::drain(Seconds needed) {
   const MutexLock lock(mutex_);
-  changed_.wait(mutex_, [&]() AD_REQUIRES(mutex_) {
-    return stopping_ ||
-           (handed_in_.empty() && complete_.empty() && under_way_.empty() && !delivers_);
-  });
+  changed_.wait(mutex_, [&]() AD_REQUIRES(mutex_) { return stopping_ || !has_any(needed); });
 }
 
 torch::Tensor HostCopies::copy_of(const torch::Tensor& tensor) const {
@@ -104,7 +110,6 @@ void HostCopies::copy_until_stopped() {
   while (!stopping_) {
     begin_copies();
     if (under_way_.empty()) {
-      changed_.notify_all();
       changed_.wait(mutex_, [&]() AD_REQUIRES(mutex_) { return stopping_ || !handed_in_.empty(); });
       continue;
     }
@@ -114,12 +119,13 @@ void HostCopies::copy_until_stopped() {
     }
     Copy copy = std::move(under_way_.front());
     under_way_.pop_front();
-    delivers_ = true;
+    delivers_ = copy.needed;
     lock.unlock();
     copy.tensors.clear();
     copy.then(copy.on_host);
     lock.lock();
-    delivers_ = false;
+    delivers_.reset();
+    changed_.notify_all();
   }
 }
 

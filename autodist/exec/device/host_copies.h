@@ -11,6 +11,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -45,8 +46,8 @@ class HostCopies {
   // goes before what is not. Nobody writes to the tensors' memory any more.
   void bring(Seconds needed, Tensors tensors, Then then);
 
-  // Until nothing is on its way; at once after an error.
-  void drain();
+  // Until nothing that is needed by then is on its way; at once after an error.
+  void drain(Seconds needed = kAfterAll);
 
  private:
   struct Copy {
@@ -64,6 +65,7 @@ class HostCopies {
     }
   };
 
+  [[nodiscard]] bool has_any(Seconds needed) const AD_REQUIRES(mutex_);
   void work();
   void copy_until_stopped();
   void begin_copies() AD_REQUIRES(mutex_);
@@ -78,8 +80,8 @@ class HostCopies {
   std::uint64_t calls_ AD_GUARDED_BY(mutex_) = 0;
   std::deque<Copy> handed_in_ AD_GUARDED_BY(mutex_);  // in the order of the compute queue
   std::multiset<Copy, MoreUrgent> complete_ AD_GUARDED_BY(mutex_);
-  std::deque<Copy> under_way_ AD_GUARDED_BY(mutex_);  // in the order of the copying queue
-  bool delivers_ AD_GUARDED_BY(mutex_) = false;       // a `then` runs
+  std::deque<Copy> under_way_ AD_GUARDED_BY(mutex_);       // in the order of the copying queue
+  std::optional<Seconds> delivers_ AD_GUARDED_BY(mutex_);  // a `then` runs, of this urgency
   bool stopping_ AD_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // none for a CPU
 };
