@@ -172,10 +172,15 @@ std::vector<std::string> gpu_models() {
   return models;
 }
 
-std::vector<GpuFacts> gpus_of_libtorch(const std::string& torch_program) {
+bool is_for_gpus(const MachineFacts& machine) {
+  return machine.libtorch.built_for.rfind("CUDA", 0) == 0;
+}
+
+// Nothing where it cannot measure; it says on standard error why.
+std::optional<std::vector<GpuFacts>> gpus_of_libtorch(const std::string& torch_program) {
   std::vector<GpuFacts> gpus;
   const job::Finished measured = job::run_to_end({torch_program, "bench", "gpus", "--json"});
-  if (measured.exit_code != 0) return gpus;
+  if (measured.exit_code != 0) return std::nullopt;
   for (const auto& gpu : nlohmann::json::parse(measured.output).at("gpus")) {
     gpus.push_back({gpu.at("bytes_per_second_to_it"), gpu.at("bytes_per_second_from_it"),
                     gpu.at("bytes_per_second_both")});
@@ -185,6 +190,11 @@ std::vector<GpuFacts> gpus_of_libtorch(const std::string& torch_program) {
 
 void add_gpus(const MachineFacts& machine, std::vector<Finding>& all) {
   constexpr double kSlow = 5e9;  // four lanes of the third generation of PCI Express carry less
+  if (!machine.gpus) {
+    all.push_back({"GPUs", Health::kPoor, "libtorch could not measure them",
+                   "see what autodist-torch bench gpus says"});
+    return;
+  }
   if (machine.gpus->empty()) {
     all.push_back(
         {"GPUs", Health::kPoor, fmt::format("libtorch finds none of {}", machine.gpu_models.size()),
@@ -235,7 +245,7 @@ MachineFacts machine_facts() {
   facts.torch_there = torch_version_in(facts.libtorch.folder);
   facts.gpu_driver = first_line("/proc/driver/nvidia/version");
   facts.gpu_models = gpu_models();
-  if (!facts.gpu_driver.empty() && !facts.torch_program.empty()) {
+  if (is_for_gpus(facts) && !facts.torch_program.empty()) {
     facts.gpus = gpus_of_libtorch(facts.torch_program);
   }
   facts.blas = facts.libtorch.brings_blas() ? "in libtorch" : blas_library();
@@ -288,14 +298,14 @@ std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks) {
          "build with libtorch (tools/install-packages installs it); planning works without"},
         machine.torch_program);
   if (!machine.torch_program.empty()) all.push_back(libtorch_finding(machine));
-  if (machine.libtorch.built_for.rfind("CUDA", 0) == 0) {
+  if (is_for_gpus(machine)) {
     check(!machine.gpu_driver.empty(),
           {"GPU driver", Health::kPoor,
            fmt::format("none, and libtorch is built for {}", machine.libtorch.built_for),
            "nothing, to train on CPUs; a build of torch for CPUs is gigabytes smaller"},
           machine.gpu_driver);
   }
-  if (machine.gpus) add_gpus(machine, all);
+  if (is_for_gpus(machine) && !machine.gpu_driver.empty()) add_gpus(machine, all);
   check(machine.ssh,
         {"ssh", Health::kPoor, "no ssh client",
          "apt-get install openssh-client, to start ranks on other machines"},
@@ -383,13 +393,19 @@ std::vector<Finding> findings(const std::vector<NodeFacts>& nodes) {
 std::vector<Finding> gpu_findings(const MachineFacts& machine,
                                   const std::vector<NodeFacts>& nodes) {
   std::vector<Finding> all;
+  if (is_for_gpus(machine) && !machine.gpus) return all;
   const std::size_t found = machine.gpus ? machine.gpus->size() : 0;
   for (const NodeFacts& node : nodes) {
     if (!node.is_here || node.gpus <= found) continue;
-    all.push_back({"gpus", Health::kBad,
-                   fmt::format("the file lists GPU {} of {}, and libtorch finds {} here",
-                               node.gpus - 1, node.address, found),
-                   "correct its list of gpus, or train with --devices cpu"});
+    const std::string lists =
+        fmt::format("the file lists GPU {} of {}", node.gpus - 1, node.address);
+    if (is_for_gpus(machine)) {
+      all.push_back({"gpus", Health::kBad, fmt::format("{}, and libtorch finds {}", lists, found),
+                     "correct its list of gpus, or train with --devices cpu"});
+    } else {
+      all.push_back({"gpus", Health::kBad, lists + ", and libtorch is built for CPUs",
+                     "build on a torch for CUDA (pip install torch), or train with --devices cpu"});
+    }
   }
   return all;
 }

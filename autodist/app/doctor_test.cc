@@ -26,6 +26,13 @@ MachineFacts healthy() {
   return machine;
 }
 
+void with_gpus(MachineFacts& machine) {
+  machine.libtorch = {"2.14.1", "/v/torch", "CUDA 13.0"};
+  machine.torch_there = "2.14.1";
+  machine.gpu_driver = "NVRM version: 580";
+  machine.gpu_models = {"NVIDIA H100", "NVIDIA H100"};
+}
+
 // The one finding that is not good; "" for none.
 Finding only_finding(const std::vector<Finding>& all) {
   Finding found;
@@ -126,12 +133,13 @@ TEST(Doctor, NamesWhatIsMissing) {
        }},
       {"GPUs", Health::kPoor,
        [](MachineFacts& m) {
-         m.gpu_models = {"NVIDIA H100"};
+         with_gpus(m);
          m.gpus.emplace();
        }},
+      {"GPUs", Health::kPoor, [](MachineFacts& m) { with_gpus(m); }},
       {"GPU copies", Health::kPoor,
        [](MachineFacts& m) {
-         m.gpu_models = {"NVIDIA H100", "NVIDIA H100"};
+         with_gpus(m);
          m.gpus = {{25e9, 24e9, 45e9}, {3e9, 24e9, 27e9}};
        }},
       {"ssh", Health::kPoor, [](MachineFacts& m) { m.ssh = false; }},
@@ -179,7 +187,11 @@ TEST(Doctor, CountsTheGpusThatTheFileListsHere) {
   const std::vector<NodeFacts> nodes{{"10.0.0.1", "10.0.0.1", true, 2},
                                      {"10.0.0.2", "10.0.0.2", false, 8}};
   EXPECT_EQ(only_finding(gpu_findings(machine, nodes)).found,
-            "the file lists GPU 1 of 10.0.0.1, and libtorch finds 0 here");
+            "the file lists GPU 1 of 10.0.0.1, and libtorch is built for CPUs");
+  machine.libtorch = {"2.14.1", "/v/torch", "CUDA 13.0"};
+  machine.gpus.emplace();
+  EXPECT_EQ(only_finding(gpu_findings(machine, nodes)).found,
+            "the file lists GPU 1 of 10.0.0.1, and libtorch finds 0");
   machine.gpus = {{25e9, 24e9, 45e9}, {25e9, 24e9, 45e9}};
   EXPECT_TRUE(gpu_findings(machine, nodes).empty());
 }

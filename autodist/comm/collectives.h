@@ -16,7 +16,8 @@ class Collectives {
  public:
   virtual ~Collectives() = default;
   // Sums `count` elements over all ranks, in place. Blocks; throws Error(kPeersLost) at the time
-  // limit. On a device it may return before the sum is there, for what the caller's queue does next.
+  // limit. On a device it may return before the sum is there, for what the caller's queue does
+  // next: whoever waits for that watches the limit.
   virtual void all_reduce(void* data, std::size_t count, DType dtype) = 0;
   // Whether `data` is memory of the rank's device, not of the host.
   [[nodiscard]] virtual bool is_on_device() const { return false; }

@@ -105,10 +105,11 @@ bool HandOver::travels_as_factors(ir::VariableId variable) const {
 // Whether it is finite comes to the host in its place.
 void HandOver::contribute_there(ir::VariableId variable, const torch::Tensor& gradient,
                                 std::int64_t samples) {
-  const torch::Tensor own =
-      gradient.to(engine_.slices().variables.tensor(variable).scalar_type()).contiguous();
+  const torch::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
   Tensors finite;
-  if (looks_at_gradients()) finite.push_back(own.isfinite().all());
+  if (looks_at_gradients()) finite.push_back(dense.isfinite().all());
+  const torch::Tensor own =
+      dense.to(engine_.slices().variables.tensor(variable).scalar_type()).contiguous();
   const Mark complete = Queue::current(device_).record();
   copies_.bring(engine_.driver().needed(variable), std::move(finite),
                 [this, variable, own, samples, complete](const Tensors& on_host) {

@@ -118,7 +118,8 @@ void LibraryAllReduce::renew(Part& part, std::uint64_t step) const {
 }
 
 LibraryAllReduce::Average LibraryAllReduce::run(const std::vector<torch::Tensor>& gradients,
-                                                std::int64_t samples, std::uint64_t step) {
+                                                std::int64_t samples, std::uint64_t step,
+                                                const std::function<void()>& look) {
   const torch::NoGradGuard no_gradients;
   const bool add_up = program_.graph->reduction == ir::Reduction::kSum;
   const double weight = add_up ? 1.0 : static_cast<double>(samples);
@@ -151,7 +152,8 @@ LibraryAllReduce::Average LibraryAllReduce::run(const std::vector<torch::Tensor>
   left.next(1).fill_(static_cast<double>(samples));
   sum(first);
   Average average;
-  average.samples = static_cast<std::int64_t>(number_of(first[first_elements - 1], staging_) + 0.5);
+  average.samples =
+      static_cast<std::int64_t>(number_of(first[first_elements - 1], staging_, look) + 0.5);
   const double all = add_up || average.samples == 0 ? 1.0 : static_cast<double>(average.samples);
 
   Cursor bases(first);
@@ -161,7 +163,9 @@ LibraryAllReduce::Average LibraryAllReduce::run(const std::vector<torch::Tensor>
     const Part& part = parts_[i];
     torch::Tensor whole = bases.next(part.rank > 0 ? part.shape.rows * part.rank : part.elements);
     if (part.rank == 0) {
-      average.gradients.push_back((whole / all).to(part.type).view(part.sizes));
+      // By a tensor: CUDA multiplies with the reciprocal of a number.
+      average.gradients.push_back(
+          (whole / torch::full({}, all, options)).to(part.type).view(part.sizes));
       continue;
     }
     orthonormal[i] = whole.view({part.shape.rows, part.rank});

@@ -12,6 +12,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -44,9 +45,10 @@ class LibraryAllReduce {
 
   // By all members, with as many steps before. `gradients`: of this rank's samples, row-major on
   // the host or, where is_on_device(), there, complete for the caller's queue; undefined without
-  // samples. Returns when nothing reads them any more.
-  Average run(const std::vector<torch::Tensor>& gradients, std::int64_t samples,
-              std::uint64_t step);
+  // samples. Returns when nothing reads them any more; while it waits for a device it calls `look`,
+  // which may throw.
+  Average run(const std::vector<torch::Tensor>& gradients, std::int64_t samples, std::uint64_t step,
+              const std::function<void()>& look = {});
 
   // What a step hands on to the next, for checkpoints: "<variable>.owed", of the variable's shape,
   // and "<variable>.factor" [n, r]. Between steps only.

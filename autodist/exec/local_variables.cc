@@ -1,6 +1,7 @@
 #include "autodist/exec/local_variables.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "autodist/base/check.h"
@@ -42,6 +43,7 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
       norms_(norms),
       scaler_(scaler),
       user_rules_(user_rules),
+      staging_(staging),
       signal_(signal),
       copies_(Queue::for_copies(staging.device())),
       watch_(bindings),
@@ -66,20 +68,20 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
     Local& local = locals_[i];
     const program::VariablePlan& variable = program.variables[i];
     local.tensor = bindings.variables[i];
-    if (!is_dense_on_host(local.tensor)) {
-      local.shadow = staging.take(local.tensor.sizes(), local.tensor.scalar_type());
-      local.shadow.copy_(local.tensor);
-      local.last_read = Queue::current(local.tensor.device()).record();
-    }
+    local.last_read = Queue::current(local.tensor.device()).record();
     if (variable.clip) local.clip = NormPlan::of(*variable.clip);
     const ir::Variable& declared = program.graph->variables[i];
     local.rule = declared.update;
     const DType dtype = dtype_of(local.tensor.scalar_type());
     const bool updates =
         local.sources.empty() ? declared.gradient.has_value() : !local.gets_parameters;
-    if (!updates) continue;
-    local.updated_on_device = !local.tensor.is_cpu() && updates_tensors(local.rule) &&
+    local.updated_on_device = updates && !local.tensor.is_cpu() && updates_tensors(local.rule) &&
                               !ir::trained_by_rows(declared);
+    if (!is_dense_on_host(local.tensor) && !local.updated_on_device) {
+      local.shadow = staging.take(local.tensor.sizes(), local.tensor.scalar_type());
+      local.shadow.copy_(local.tensor);
+    }
+    if (!updates) continue;
     if (has_whole_state(ir::VariableId(i))) {
       local.states.emplace_back(local.rule, local.tensor.numel(), dtype, user_rules);
     } else {
@@ -88,6 +90,13 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
       }
     }
     put_states(ir::VariableId(i));
+  }
+}
+
+LocalVariables::~LocalVariables() {
+  if (signal_.failure()) return;
+  for (const Local& local : locals_) {
+    if (local.updated_on_device) local.installed.block_host(WaitSite::kSettled);
   }
 }
 
@@ -169,8 +178,11 @@ void LocalVariables::take(program::SliceId slice, std::uint64_t step, std::int64
   result.uninstalled = static_cast<std::uint32_t>(result.variables.size());
 }
 
-std::byte* LocalVariables::bytes(Local& local) {
+std::byte* LocalVariables::bytes(Local& local) const {
   local.installed.block_host(WaitSite::kHostSource);
+  if (local.updated_on_device && !local.shadow.defined()) {
+    local.shadow = staging_.take(local.tensor.sizes(), local.tensor.scalar_type());
+  }
   torch::Tensor& dense = local.shadow.defined() ? local.shadow : local.tensor;
   return static_cast<std::byte*>(dense.data_ptr());
 }
@@ -330,9 +342,8 @@ void LocalVariables::overwrite(program::SliceId id, const comm::Payload& paramet
   AD_CHECK(parameters.size == static_cast<std::size_t>(bytes_of(slice).value)) << parameters.size;
   for (const PieceLayout& piece : layout_of(program_, slice)) {
     Local& local = locals_[piece.variable.value];
-    std::byte* const to = bytes(local);
-    if (local.updated_on_device) local.shadow.copy_(local.tensor);
-    unpack(piece, size_of(slice.dtype), parameters.data, to);
+    AD_CHECK(!local.updated_on_device) << "parameters for " << piece.variable;
+    unpack(piece, size_of(slice.dtype), parameters.data, bytes(local));
     if (local.shadow.defined()) copy_to_tensor(local);
     watch_.accept(piece.variable);
   }
@@ -366,8 +377,7 @@ void LocalVariables::update_whole(ir::VariableId variable, std::uint64_t step,
       if (!gradient.is_cpu()) {
         update_on_device(local, step, gradient, Queue::current(gradient.device()));
       } else {
-        local.installed.block_host(WaitSite::kHostSource);
-        local.shadow.copy_(gradient);
+        std::memcpy(bytes(local), gradient.data_ptr(), gradient.nbytes());
         update_on_device(local, step, local.shadow, copies_);
       }
     } else if (ir::trained_by_rows(program_.graph->variable(variable))) {

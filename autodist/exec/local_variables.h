@@ -43,6 +43,10 @@ class LocalVariables {
   LocalVariables(const program::Program& program, const Norms& norms, const LossScaler& scaler,
                  const UserRules* user_rules, const capture::Bindings& bindings, Staging& staging,
                  Signal& signal);
+  // Unless the rank has failed, waits for the updates that are on their way.
+  ~LocalVariables();
+  LocalVariables(const LocalVariables&) = delete;
+  LocalVariables& operator=(const LocalVariables&) = delete;
 
   // A combined slice has come back, with what its contributors said (encoded, rider.h). `goes_in`:
   // nobody reads its variables before they have their new version, so parameters are written at
@@ -71,8 +75,8 @@ class LocalVariables {
   void check_untouched(ir::VariableId variable) const;
 
   // For a variable without slices: applies the rule to a gradient (row-major or, where the variable
-  // is trained by rows, sparse; on the host or, where the variable is updated there, on its device
-  // by the compute thread; scaled here by the clip's factor).
+  // is trained by rows, sparse; on the host or, where the variable is updated there, on its device,
+  // for the current queue; scaled here by the clip's factor).
   void update_whole(ir::VariableId variable, std::uint64_t step, torch::Tensor gradient,
                     std::int64_t samples, const std::string& news);
 
@@ -114,7 +118,7 @@ class LocalVariables {
   struct Local {
     torch::Tensor tensor;
     // Dense and on the host, where the tensor is not: the version that is installed or, where it is
-    // updated on the device, the gradient that made it.
+    // updated on the device, the gradient that made it, if one came.
     torch::Tensor shadow;
     Mark installed;  // what the shadow held last has come to the device
     Mark last_read;  // the ops that read the version before are done
@@ -145,7 +149,7 @@ class LocalVariables {
     return of_step(results_[slice.value], step);
   }
   // To be written to.
-  [[nodiscard]] static std::byte* bytes(Local& local);
+  [[nodiscard]] std::byte* bytes(Local& local) const;
   [[nodiscard]] double clip_factor_of(const Local& local, std::uint64_t step) const;
   void copy_rows(Local& local, program::SliceId slice, const comm::Payload& payload) const;
   void update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient,
@@ -165,6 +169,7 @@ class LocalVariables {
   const Norms& norms_;
   const LossScaler& scaler_;
   const UserRules* user_rules_;
+  Staging& staging_;
   Signal& signal_;
   const Queue copies_;
   TensorWatch watch_;

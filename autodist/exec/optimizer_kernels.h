@@ -6,11 +6,12 @@
 // variable's step by two norms: sum_lamb_norms over all its slices first, then apply_lamb with the
 // totals.
 //
-// The formulas (update_formulas.h) and the order of their arithmetic are those of torch.optim 1.13 (sgd, adam, adamw,
-// adagrad, adadelta, adamax, nadam, rmsprop), of McMahan et al. 2013, "Ad click prediction: a view
-// from the trenches", algorithm 1, as in TensorFlow's ApplyFtrl (ftrl), and of You et al. 2020,
-// "Large batch optimization for deep learning", algorithm 2 with phi(z) = z (lamb). Products and
-// sums are rounded one by one; libtorch's vector kernels fuse some, hence differences of an ulp.
+// The formulas (update_formulas.h) and the order of their arithmetic are those of torch.optim 1.13
+// (sgd, adam, adamw, adagrad, adadelta, adamax, nadam, rmsprop), of McMahan et al. 2013, "Ad click
+// prediction: a view from the trenches", algorithm 1, as in TensorFlow's ApplyFtrl (ftrl), and of
+// You et al. 2020, "Large batch optimization for deep learning", algorithm 2 with phi(z) = z (lamb).
+// Products and sums are rounded one by one; libtorch's vector kernels fuse some, hence differences
+// of an ulp.
 //
 // Plain pointers, no tensors. Nothing here is shared: any number of threads may update different
 // slices at a time.

@@ -167,6 +167,7 @@ class Runner::Impl {
     if (!program_->lag()) engine_.gathering().pull(step_);
     if (program_->is_placed()) engine_.gathering().pull_stages(step_);
     pulled_ = step_;
+    await_copies();
   }
 
   void serve() {
@@ -189,6 +190,7 @@ class Runner::Impl {
       settle();
       engine_.gathering().pull_alone(step_);
       pulled_ = step_;
+      await_copies();
     }
     return *all_finished_;
   }
@@ -385,6 +387,13 @@ class Runner::Impl {
     await_copy(variable, WaitSite::kSettled);
   }
 
+  // What was pulled is on its way to the device.
+  void await_copies() {
+    for (std::size_t i = 0; i < program_->variables.size(); ++i) {
+      await_copy(ir::VariableId(i), WaitSite::kSettled);
+    }
+  }
+
   // For what this thread hands to the device from now on.
   void await_copy(ir::VariableId variable, WaitSite site) {
     engine_.slices().variables.await_copy(variable, Queue::current(device_), site);
@@ -514,7 +523,7 @@ class Runner::Impl {
     } else {
       add_losses(interpreter.micros);
     }
-    if (!device_.is_cpu()) await_copies(shape, interpreter.micros);
+    if (!device_.is_cpu()) await_gradients(shape, interpreter.micros);
     StepResult result;
     const bool mean = program_->graph->reduction == ir::Reduction::kMean;
     const bool one = interpreter.micros.size() == 1;
@@ -536,7 +545,7 @@ class Runner::Impl {
   }
 
   // What the threads share belongs to one step, so it ends when the host has all gradients.
-  void await_copies(ShapedStep& shape, const std::vector<Micro>& micros) {
+  void await_gradients(ShapedStep& shape, const std::vector<Micro>& micros) {
     hand_over_.await();
     rethrow_failure();
     if (!hand_over_.held_back()) return;

@@ -1,5 +1,5 @@
 // The formulas of the elementwise update rules, for whatever they are computed with: numbers one by
-// one (optimizer_kernels.cc), or whole tensors of a device (device/device_update.cc). Every product
+// one (optimizer_kernels.cc), or whole tensors of a device (device/tensor_update.cc). Every product
 // and sum is rounded by itself, in the same order, so both get the same bits.
 //
 // A Run has the rule (`rule`, `lr`, `step`), the type T of the step's scalars, and

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/contributor.h"
@@ -86,6 +87,15 @@ void WholeGradients::contribute(ir::VariableId variable, const torch::Tensor& gr
   if (!program_.plan(variable).collective) averaged(variable, step);
 }
 
+std::function<void()> WholeGradients::looking(program::CollectiveId id) {
+  return [this, id, clock = SteadyClock(), start = SteadyClock().now()] {
+    if (const std::exception_ptr failure = signal_.failure()) std::rethrow_exception(failure);
+    if (clock.now() - start < options_.wait_limit) return;
+    fail(ErrorCode::kPeersLost, "all-reduce {}: the device has no sum after {}.", id,
+         to_string(options_.wait_limit));
+  };
+}
+
 // Every computing rank has the same averaged gradient, and adds its part of the norm by itself.
 void WholeGradients::averaged(ir::VariableId variable, std::uint64_t step) {
   if (!slices_.plan.whole[variable.value]) return driver_.averaged(variable, step, {});
@@ -96,7 +106,8 @@ void WholeGradients::averaged(ir::VariableId variable, std::uint64_t step) {
   }
   SquaredSums sums;
   if (gradient.defined() && !gradient.is_cpu()) {
-    sums.first = number_of(gradient.to(torch::kDouble).square().sum(), slices_.staging);
+    sums.first = number_of(gradient.to(torch::kDouble).square().sum(), slices_.staging,
+                           looking(*program_.plan(variable).collective));
   } else if (gradient.defined()) {
     if (gradient.is_sparse()) gradient = gradient._values().contiguous();
     sums.first = sum_of_squares(static_cast<const std::byte*>(gradient.data_ptr()),
@@ -132,7 +143,7 @@ void WholeGradients::all_reduce(program::CollectiveId id, std::uint64_t step) {
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
   LibraryAllReduce::Average average;
   try {
-    average = all_reduces_[id.value].run(gradients, samples, step);
+    average = all_reduces_[id.value].run(gradients, samples, step, looking(id));
   } catch (const Error&) {
     rethrow_with_culprit(signal_,
                          options_.exchange.heartbeat * (options_.exchange.missed_heartbeats + 1));

@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,9 @@ class WholeGradients {
 
   [[nodiscard]] bool reduces_on_device(program::CollectiveId id,
                                        const comm::Collectives* collectives) const;
+  // For a wait of which the signal is not told: throws the failure, or after the limit
+  // Error(kPeersLost).
+  std::function<void()> looking(program::CollectiveId id);
   // The averaged gradient is here.
   void averaged(ir::VariableId variable, std::uint64_t step);
 

@@ -171,9 +171,11 @@ std::vector<DeviceJob> jobs() {
   return all;
 }
 
-// Whose kernel adds up in another order than the host does.
-bool norm_is_of_the_device(const DeviceJob& job) {
-  return job.library_on_device && job.optimizer.find("clip") != std::string::npos;
+// A norm of gradients that stay there is added up in another order than the host's, and MKL's
+// square roots (pip's libtorch) are not always the nearest numbers.
+bool rounds_otherwise(const DeviceJob& job) {
+  const bool norm = job.library_on_device && job.optimizer.find("clip") != std::string::npos;
+  return norm || (at::hasMKL() && job.optimizer.find("adam") != std::string::npos);
 }
 
 class OnTheDevice : public testing::TestWithParam<DeviceJob> {};
@@ -191,7 +193,7 @@ TEST_P(OnTheDevice, JobsHaveTheBitsOfTheCpu) {
     const Parameters there = train(job, true);
     EXPECT_EQ(use().device_bytes, before.device_bytes) << "schedule " << seed;
     EXPECT_EQ(use().pinned_bytes, before.pinned_bytes) << "schedule " << seed;
-    if (seed == 1 && norm_is_of_the_device(job)) {
+    if (seed == 1 && rounds_otherwise(job)) {
       testing_jobs::expect_close(there, expected, job.builder);
       expected = there;
     }

@@ -16,7 +16,8 @@ namespace autodist::comm {
 // NCCL.
 std::string nccl_gpu(const std::string& device);
 
-// As make_gloo() (gloo.h), for memory of the device. REQUIRES: nccl_gpu(device) is not empty, and
+// As make_gloo() (gloo.h), for memory of the device; NCCL chooses its network interfaces by itself
+// (NCCL_SOCKET_IFNAME). REQUIRES: nccl_gpu(device) is not empty, and
 // differs from the other ranks'.
 std::unique_ptr<Collectives> make_nccl(Transport& transport, const std::string& device,
                                        Seconds limit);

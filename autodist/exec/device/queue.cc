@@ -24,9 +24,12 @@ bool Mark::reached(WaitSite site) const {
   return event_ == nullptr || is_left_out(site) || event_->query();
 }
 
-void Mark::block_host(WaitSite site) const {
+void Mark::block_host(WaitSite site, const std::function<void()>& look) const {
   constexpr std::chrono::microseconds kPause{20};
-  while (!reached(site)) std::this_thread::sleep_for(kPause);
+  while (!reached(site)) {
+    if (look) look();
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 Queue Queue::current(torch::Device device) {

@@ -10,6 +10,7 @@
 #include <c10/core/StreamGuard.h>
 #include <torch/torch.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -22,8 +23,8 @@ class Mark {
  public:
   Mark() = default;  // reached
   [[nodiscard]] bool reached(WaitSite site) const;
-  // Blocks the calling thread, which sleeps in between.
-  void block_host(WaitSite site) const;
+  // Blocks the calling thread, which sleeps in between and calls `look`: what that throws ends it.
+  void block_host(WaitSite site, const std::function<void()>& look = {}) const;
 
  private:
   friend class Queue;

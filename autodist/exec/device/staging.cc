@@ -92,10 +92,10 @@ torch::Tensor Staging::take(torch::IntArrayRef sizes, torch::ScalarType type) {
       options);
 }
 
-double number_of(const torch::Tensor& number, Staging& staging) {
+double number_of(const torch::Tensor& number, Staging& staging, const std::function<void()>& look) {
   torch::Tensor on_host = staging.take({}, number.scalar_type());
   on_host.copy_(number, /*non_blocking=*/true);
-  Queue::current(number.device()).record().block_host(WaitSite::kNumber);
+  Queue::current(number.device()).record().block_host(WaitSite::kNumber, look);
   return on_host.item<double>();
 }
 

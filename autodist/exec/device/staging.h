@@ -9,6 +9,7 @@
 #include <torch/torch.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "autodist/base/units.h"
@@ -38,8 +39,9 @@ class Staging {
   std::shared_ptr<Pool> pool_;
 };
 
-// One number of a device, once the caller's queue has it; the caller sleeps until then.
-double number_of(const torch::Tensor& number, Staging& staging);
+// One number of a device, once the caller's queue has it. The caller sleeps until then and calls
+// `look`: what that throws ends the wait.
+double number_of(const torch::Tensor& number, Staging& staging, const std::function<void()>& look);
 
 // Where pinned memory of a kind of device comes from when libtorch does not know (1.13 knows CUDA's
 // alone). Before the first Staging of this kind; null: libtorch says.
