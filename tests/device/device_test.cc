@@ -84,7 +84,7 @@ TEST(Staging, LendsPinnedMemoryUpToItsLimit) {
 TEST(CopyRates, AreOfBothWays) {
   begin({1, 0});
   const std::int64_t before = use().pinned_bytes;
-  const exec::CopyRates rates = exec::measure_copies(device(), Bytes(1 << 16));
+  const exec::CopyRates rates = exec::measure_copies(device().str(), Bytes(1 << 16));
   EXPECT_GT(rates.to_device, 0);
   EXPECT_GT(rates.to_host, 0);
   EXPECT_GT(rates.both, 0);

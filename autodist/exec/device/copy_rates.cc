@@ -1,5 +1,7 @@
 #include "autodist/exec/device/copy_rates.h"
 
+#include <torch/torch.h>
+
 #include <algorithm>
 
 #include "autodist/base/clock.h"
@@ -61,9 +63,9 @@ class Measured {
 
 }  // namespace
 
-CopyRates measure_copies(torch::Device device, Bytes size) {
+CopyRates measure_copies(const std::string& device, Bytes size) {
   const torch::NoGradGuard no_gradients;
-  Measured measured(device, size);
+  Measured measured(torch::Device(device), size);
   return {measured.rate(true, false), measured.rate(false, true), measured.rate(true, true)};
 }
 

@@ -1,10 +1,8 @@
 // How fast a device and the host's pinned memory copy to each other.
-//
-// Opt-in: includes torch, as capture/training_step.h does.
 
 #pragma once
 
-#include <torch/torch.h>
+#include <string>
 
 #include "autodist/base/units.h"
 
@@ -17,7 +15,7 @@ struct CopyRates {
   double both = 0;
 };
 
-// The best of several copies of `size`. REQUIRES: a device that is not a CPU.
-CopyRates measure_copies(torch::Device device, Bytes size);
+// The best of several copies of `size`. `device`: libtorch's word, "cuda:1"; no CPU.
+CopyRates measure_copies(const std::string& device, Bytes size);
 
 }  // namespace autodist::exec

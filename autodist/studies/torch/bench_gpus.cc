@@ -14,9 +14,9 @@ namespace autodist::studies {
 int bench_gpus(app::Console& console) {
   constexpr Bytes kSize{64LL << 20};
   nlohmann::ordered_json json{{"gpus", nlohmann::ordered_json::array()}};
-  const auto count = static_cast<torch::DeviceIndex>(torch::cuda::device_count());
-  for (torch::DeviceIndex i = 0; i < count; ++i) {
-    const exec::CopyRates rates = exec::measure_copies({torch::kCUDA, i}, kSize);
+  const auto count = static_cast<std::size_t>(torch::cuda::device_count());
+  for (std::size_t i = 0; i < count; ++i) {
+    const exec::CopyRates rates = exec::measure_copies(fmt::format("cuda:{}", i), kSize);
     json["gpus"].push_back({{"bytes_per_second_to_it", rates.to_device},
                             {"bytes_per_second_from_it", rates.to_host},
                             {"bytes_per_second_both", rates.both}});
