@@ -490,6 +490,14 @@ comm::Payload Owner::parameters(program::SliceId id) {
   return slice.before_reload.keep ? slice.before_reload : lent(slice, slice.master);
 }
 
+bool Owner::updates_any_of(ir::VariableId variable) const {
+  return std::any_of(owned_.begin(), owned_.end(), [&](const Owned& slice) {
+    return slice.master &&
+           std::any_of(slice.pieces.begin(), slice.pieces.end(),
+                       [&](const PieceLayout& piece) { return piece.variable == variable; });
+  });
+}
+
 void Owner::reload(ir::VariableId variable, const std::byte* values) {
   for (Owned& slice : owned_) {
     for (const PieceLayout& piece : slice.pieces) {

@@ -181,6 +181,8 @@ void SliceDriver::reload(const std::vector<ir::VariableId>& variables, std::uint
   const auto done = std::make_shared<bool>(false);  // guarded by the signal's lock
   jobs_.push(step, Seconds{}, [this, variables, done] {
     for (const ir::VariableId variable : variables) {
+      if (!slices_.owner.updates_any_of(variable))
+        continue;  // a device's would be copied for nobody
       const torch::Tensor values = slices_.variables.dense(variable);
       slices_.owner.reload(variable, static_cast<const std::byte*>(values.data_ptr()));
     }
