@@ -6,6 +6,7 @@
 #endif
 
 #include <algorithm>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -163,25 +164,29 @@ Recording record_checked(Subject& subject, const Options& options) {
 // A recorder keeps many small things while a step allocates and frees large ones; the heap would be
 // full of holes that nothing fits in, and a capture would take a fifth more memory than the step.
 // While it lives, the tensors of all but tiny steps lie outside of the heap and go back to the
-// system when they are freed. Afterwards the allocator is as a program with large tensors finds it
-// anyway: glibc raises its threshold to this maximum by itself.
+// system when they are freed. Afterwards the allocator is as a job has it: tensors come from the
+// heap, which keeps what is freed. glibc would raise both thresholds by itself, but no longer does
+// once one was set, and a step would give its memory back and have it cleared again.
 class TensorsOutsideTheHeap {
  public:
   explicit TensorsOutsideTheHeap(const TrainingStep& step) {
     std::size_t bytes = 0;
     for (const NamedTensor& each : step.parameters) bytes += each.tensor.nbytes();
     active_ = bytes >= kLargeStep;
-    set_threshold(128 << 10);
+    set_thresholds(128 << 10, 128 << 10);
   }
-  ~TensorsOutsideTheHeap() { set_threshold(32 << 20); }
+  ~TensorsOutsideTheHeap() { set_thresholds(32 << 20, std::numeric_limits<int>::max()); }
   TensorsOutsideTheHeap(const TensorsOutsideTheHeap&) = delete;
   TensorsOutsideTheHeap& operator=(const TensorsOutsideTheHeap&) = delete;
 
  private:
   static constexpr std::size_t kLargeStep = 1 << 20;
-  void set_threshold(int bytes) const {
+  // Tensors of so many bytes are outside; so many bytes that are free at the heap's end go back.
+  void set_thresholds(int outside, int given_back) const {
+    if (!active_) return;
 #ifdef __GLIBC__
-    if (active_) ::mallopt(M_MMAP_THRESHOLD, bytes);
+    ::mallopt(M_MMAP_THRESHOLD, outside);
+    ::mallopt(M_TRIM_THRESHOLD, given_back);
 #endif
   }
 
