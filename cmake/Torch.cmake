@@ -4,7 +4,8 @@
 # Sets AUTODIST_TORCH_VERSION, AUTODIST_TORCH_FOLDER (of the wheel; empty: the system's),
 # AUTODIST_TORCH_DEVICES (what it was built for: "CPU", "CUDA 13.0"), AUTODIST_TORCH_STANDARD (of
 # C++), AUTODIST_TORCH_DEFINITIONS, TORCH_INCLUDE_DIRS, TORCH_LIBRARIES, and what the Python module
-# needs: AUTODIST_PYTHON_INCLUDE and AUTODIST_PYTHON_SUFFIX (empty: no Python with torch).
+# needs: AUTODIST_PYTHON_INCLUDE and AUTODIST_PYTHON_SUFFIX (empty: no Python with torch). For files
+# that see CUDA: AUTODIST_CUDA_INCLUDES (empty: there are none) and AUTODIST_CUDA_LIBRARIES.
 
 set(AUTODIST_PYTHON /usr/bin/python3 CACHE FILEPATH
   "Python whose torch is built on, and that the module is built for")
@@ -100,3 +101,20 @@ else()
   set(TORCH_LIBRARIES AutoDist::Torch)
 endif()
 message(STATUS "libtorch ${AUTODIST_TORCH_VERSION} (${AUTODIST_TORCH_FOLDER})")
+
+# A CUDA build of pip's torch comes beside CUDA's headers, in packages of their own; of CUDA 13 all
+# but those of nvidia-cuda-crt and nvidia-cuda-cccl.
+set(AUTODIST_CUDA_INCLUDES "")
+set(AUTODIST_CUDA_LIBRARIES ${AUTODIST_TORCH_FOLDER}/lib/libtorch_cuda.so
+  ${AUTODIST_TORCH_FOLDER}/lib/libc10_cuda.so)
+if(AUTODIST_TORCH_FOLDER AND EXISTS ${AUTODIST_TORCH_FOLDER}/lib/libtorch_cuda.so)
+  file(GLOB cuda_headers ${AUTODIST_TORCH_FOLDER}/../nvidia/*/include)
+  find_path(AUTODIST_CUDA_HEADERS crt/host_defines.h PATHS ${cuda_headers} NO_DEFAULT_PATH NO_CACHE)
+  find_path(AUTODIST_CCCL_HEADERS nv/target PATHS ${cuda_headers} NO_DEFAULT_PATH NO_CACHE)
+  if(AUTODIST_CUDA_HEADERS AND AUTODIST_CCCL_HEADERS)
+    set(AUTODIST_CUDA_INCLUDES ${cuda_headers})
+  else()
+    message(STATUS "No headers of CUDA beside this libtorch: GPUs sum through the host, and their "
+      "steps are not recorded. pip install nvidia-cuda-crt nvidia-cuda-cccl, of torch's version of CUDA")
+  endif()
+endif()

@@ -3,11 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <exception>
-#include <map>
 #include <memory>
-#include <random>
 #include <thread>
 #include <utility>
 
@@ -19,9 +16,8 @@
 #include "autodist/exec/runner.h"
 #include "autodist/exec/start.h"
 #include "autodist/passes/pipeline.h"
-#include "autodist/search/placement/from_graph.h"
-#include "autodist/search/placement/place.h"
 #include "tests/reference.h"
+#include "tests/stages.h"
 
 namespace autodist {
 namespace {
@@ -29,71 +25,6 @@ namespace {
 using namespace testing_jobs;
 
 constexpr int kShort = 4;  // steps
-
-// The stage of every op.
-using Placer = std::function<std::vector<std::uint32_t>(const ir::Graph&, std::uint32_t stages)>;
-
-// Every class of ops that must be together, and every other op, goes anywhere.
-Placer anywhere(std::uint32_t seed) {
-  return [seed](const ir::Graph& graph, std::uint32_t stages) {
-    std::mt19937 random(seed);
-    std::map<std::uint32_t, std::uint32_t> of_colour;
-    std::vector<std::uint32_t> stage_of;
-    for (const auto& task : search::placement::task_graph_of(graph, graph.example_batch).tasks) {
-      const auto stage = static_cast<std::uint32_t>(random() % stages);
-      const bool free = task.colour == search::placement::kNoColour;
-      stage_of.push_back(free ? stage : of_colour.emplace(task.colour, stage).first->second);
-    }
-    return stage_of;
-  };
-}
-
-// As `autodist place` does for devices that hold 1.3 times their share of the variables.
-std::vector<std::uint32_t> balanced(const ir::Graph& graph, std::uint32_t stages) {
-  using namespace search::placement;
-  const TaskGraph tasks = task_graph_of(graph, graph.example_batch);
-  double memory = 0;
-  double largest = 0;
-  for (const Task& task : tasks.tasks) {
-    memory += task.memory;
-    largest = std::max(largest, task.memory);
-  }
-  PlaceRequest request;
-  request.objective = Objective::kThroughput;
-  ListDevice device;
-  device.memory = std::max(1.3 * memory / stages, 1.1 * largest);
-  device.bytes_per_unit = 1e4;
-  request.devices.assign(stages, device);
-  request.evaluations = 20'000;
-  request.placeto = false;
-  request.threads = 1;
-  const PlaceResult result = place(tasks, request, SteadyClock());
-  return {result.placement.begin(), result.placement.end()};
-}
-
-// Every variable at the server of the stage that reads it; at the first rank where the graph is not
-// placed.
-strategy::Strategy strategy_of(const ir::Graph& graph, const cluster::Cluster& cluster,
-                               std::uint32_t stages, const Placer& placer) {
-  strategy::Strategy strategy;
-  for (const cluster::Place& place : cluster::ranks_of(cluster)) {
-    strategy.replicas.push_back(cluster::device_name(cluster, place));
-  }
-  std::vector<std::uint32_t> stage_of(graph.ops.size());
-  if (stages > 1) {
-    stage_of = placer(graph, stages);
-    strategy.placement =
-        strategy::Placement{strategy.replicas, stages, strategy::scopes_of(graph, stage_of)};
-  }
-  for (const ir::Variable& variable : graph.variables) {
-    const auto& op = variable.first_use ? variable.first_use : variable.gradient_complete;
-    strategy::NodeConfig node;
-    node.name = strategy::node_name(variable.name);
-    node.synchronizer = strategy::PsSynchronizer{strategy.replicas[op ? stage_of[op->value] : 0]};
-    strategy.nodes.push_back(node);
-  }
-  return strategy;
-}
 
 struct Job {
   std::string model;

@@ -57,7 +57,7 @@ void expect_close(const Parameters& ours, const Parameters& plain, const std::st
 
 Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::string& builder,
                    const std::string& optimizer, int steps,
-                   const std::function<Batch(int step, std::uint32_t rank)>& rows,
+                   const std::function<Batch(int step, std::uint32_t part)>& rows,
                    const exec::UserRules* user_rules, std::uint32_t micro_batches,
                    std::vector<std::uint64_t>* bytes_sent, const JobPlace* place) {
   const auto ranks = static_cast<std::uint32_t>(ranks_steps.size());
@@ -88,8 +88,12 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         capture::CapturedStep captured = capture::capture(step, options);
         ir::declare_updates(captured.graph, ir::parse_optimizer(optimizer));
         const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
-        const auto program = std::make_shared<const program::Program>(passes::rewrite(
-            graph, search::build_strategy(builder, *graph, cluster), cluster, rewriting, builder));
+        const bool planned = place != nullptr && !place->plan.empty();
+        const strategy::Strategy strategy =
+            planned ? strategy::deserialize(place->plan, "plan")
+                    : search::build_strategy(builder, *graph, cluster);
+        const auto program = std::make_shared<const program::Program>(
+            passes::rewrite(graph, strategy, cluster, rewriting, builder));
         comm::agree(*transport, "program", program::digest_of(*program), builder, Seconds{60});
         const capture::Bindings model =
             capture::bind(*graph, step, capture::device_of(step), captured.tensors.constants);
@@ -109,7 +113,15 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
                             {transport.get(), collectives.get(), &clock}, runner_options);
         job::ShapeCache shapes(step, true, captured.tensors, program, program::Rank(r), kSeed);
         for (int i = 0; i < steps; ++i) {
-          const Batch own = rows(i, r);
+          const Batch own = rows(i, program->batch_part(program::Rank(r)));
+          if (program->is_placed()) {
+            std::vector<Batch> parts;
+            for (std::uint32_t part = 0; part < micro_batches; ++part) {
+              parts.push_back(rows_of(own, part, micro_batches));
+            }
+            runner.step_of_stage(parts);
+            continue;
+          }
           for (std::uint32_t part = 0; part < micro_batches; ++part) {
             shapes.step(runner, rows_of(own, part, micro_batches), part + 1 == micro_batches);
           }

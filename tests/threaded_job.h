@@ -36,16 +36,18 @@ struct JobPlace {
   // In the place of Gloo.
   std::function<std::unique_ptr<comm::Collectives>(std::uint32_t rank)> collectives = {};
   std::optional<ir::LossScaling> loss_scaling = {};
+  std::string plan = {};  // a strategy's file, in the place of the builder's
 };
 
 // The ranks' steps, one model each, trained for `steps` steps with the strategy of `builder`;
-// `rows` gives what a rank reads, in so many micro-batches. Every rank must end with the chief's
+// `rows` gives what a rank reads (one that has a part of the batch to itself, or with the other
+// stages of its replica), in so many micro-batches. Every rank must end with the chief's
 // parameters, which are returned; `bytes_sent` gets each rank's payload bytes. Throws what the
 // first rank threw. REQUIRES: as many steps as the place has ranks; without one, they are ranks of
 // one node.
 Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::string& builder,
                    const std::string& optimizer, int steps,
-                   const std::function<Batch(int step, std::uint32_t rank)>& rows,
+                   const std::function<Batch(int step, std::uint32_t part)>& rows,
                    const exec::UserRules* user_rules = nullptr, std::uint32_t micro_batches = 1,
                    std::vector<std::uint64_t>* bytes_sent = nullptr,
                    const JobPlace* place = nullptr);

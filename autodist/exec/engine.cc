@@ -38,7 +38,7 @@ Engine::Engine(const program::Program& program, program::Rank self,
       gathering_(rank_, bindings.buffers, slices_, whole_.all_reduces(), small_collectives_, link_,
                  jobs_) {
   if (program.is_placed()) {
-    stages_.emplace(program, self, slices_.staging.device(), options.wait_limit, signal_,
+    stages_.emplace(program, self, slices_.staging, options.wait_limit, signal_,
                     [this](program::Rank to, program::StageTransferId id, std::uint64_t step,
                            const comm::Payload& payload) {
                       link_.post(to, {Topic::kTransfer, id}, step, payload);

@@ -153,6 +153,13 @@ void HandOver::contribute_on_host(ir::VariableId variable, const Tensors& parts,
   }
 }
 
+void HandOver::send(program::StageTransferId transfer, const torch::Tensor& value) {
+  copies_.bring(HostCopies::kBeforeAll, {engine_.stages().distinct(transfer, value)},
+                [this, transfer](const Tensors& on_host) {
+                  engine_.stages().send(transfer, step_, on_host.front());
+                });
+}
+
 void HandOver::raise_flag() {
   copies_.bring(HostCopies::kAfterAll, {},
                 [this](const Tensors&) { engine_.driver().raise_flag(step_, overflow_); });

@@ -1,6 +1,6 @@
 // From what a step computes to what leaves the rank: gradients of micro-batches are added up,
 // brought to the host where they are on a device, checked, and handed to whoever exchanges them;
-// before all of them, the numbers that the step returns.
+// before all of them, the numbers that the step returns. Values for other stages go the same way.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -48,6 +48,8 @@ class HandOver {
   // Error(kUsage) naming op, variable, rank and step for one that is not finite, where the step
   // stops at that; of a device this ends the engine instead.
   void contribute(ir::VariableId variable, torch::Tensor gradient, std::int64_t samples);
+  // A value for other stages of a placed graph, whose memory is not written again in this step.
+  void send(program::StageTransferId transfer, const torch::Tensor& value);
   // With loss scaling: all gradients were contributed.
   void raise_flag();
 

@@ -153,7 +153,8 @@ LibraryAllReduce::Average LibraryAllReduce::run(const std::vector<torch::Tensor>
   sum(first);
   Average average;
   average.samples =
-      static_cast<std::int64_t>(number_of(first[first_elements - 1], staging_, look) + 0.5);
+      static_cast<std::int64_t>(
+          on_host(first[first_elements - 1], staging_, look).item<double>() + 0.5);
   const double all = add_up || average.samples == 0 ? 1.0 : static_cast<double>(average.samples);
 
   Cursor bases(first);

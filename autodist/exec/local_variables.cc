@@ -56,6 +56,7 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
     for (PieceLayout& piece : layout_of(program, program.slices[i])) {
       Local& local = locals_[piece.variable.value];
       local.gets_parameters = makes_parameters(program.slices[i].exchange);
+      local.gets_rows = result_form(program.slices[i].exchange).layout == program::Layout::kRows;
       local.sources.push_back({program::SliceId(i), std::move(piece)});
     }
   }
@@ -77,7 +78,8 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
         local.sources.empty() ? declared.gradient.has_value() : !local.gets_parameters;
     local.updated_on_device = updates && !local.tensor.is_cpu() && updates_tensors(local.rule) &&
                               !ir::trained_by_rows(declared);
-    if (!is_dense_on_host(local.tensor) && !local.updated_on_device) {
+    const bool comes_whole = keeps_whole_copies(program.exchange(ir::VariableId(i)));
+    if (!is_dense_on_host(local.tensor) && !local.updated_on_device && comes_whole) {
       local.shadow = staging.take(local.tensor.sizes(), local.tensor.scalar_type());
       local.shadow.copy_(local.tensor);
     }
@@ -117,6 +119,16 @@ void LocalVariables::put_states(ir::VariableId variable) {
   local.device_states =
       tensors_of(local.states.front(), local.tensor.sizes(), local.tensor.device());
   local.states.clear();
+}
+
+Bytes LocalVariables::device_state_bytes() const {
+  Bytes bytes;
+  for (const Local& local : locals_) {
+    for (const torch::Tensor& state : local.device_states) {
+      bytes += Bytes(static_cast<std::int64_t>(state.nbytes()));
+    }
+  }
+  return bytes;
 }
 
 torch::Tensor LocalVariables::dense(ir::VariableId variable) const {
@@ -193,23 +205,29 @@ double LocalVariables::clip_factor_of(const Local& local, std::uint64_t step) co
                      norms_.total(step, *local.clip).first);
 }
 
-void LocalVariables::copy_results(Local& local, std::uint64_t step, std::size_t element_bytes) {
+std::vector<Rows> LocalVariables::copy_results(Local& local, std::uint64_t step,
+                                               std::size_t element_bytes) {
+  std::vector<Rows> rows;
   for (const Source& source : local.sources) {
     if (result(source.slice, step).is_in) continue;
     const program::Layout layout = result_form(program_.slice(source.slice).exchange).layout;
     if (layout == program::Layout::kRows) {
-      copy_rows(local, source.slice, result(source.slice, step).payload);
+      rows.push_back(copy_rows(local, source.slice, result(source.slice, step).payload));
     }
     // Rows that are fetched come by another way, when a batch asks for them.
     if (layout != program::Layout::kElements) continue;
     unpack(source.piece, element_bytes, result(source.slice, step).payload.data, bytes(local));
   }
+  return rows;
 }
 
-void LocalVariables::copy_rows(Local& local, program::SliceId id,
+Rows LocalVariables::copy_rows(Local& local, program::SliceId id,
                                const comm::Payload& payload) const {
   const RowBlock block = block_of(program_, program_.slice(id));
-  put_rows(block, unpack_rows(block, payload), bytes(local) + block.first * block.row_bytes());
+  Rows rows = unpack_rows(block, payload);
+  put_rows(block, rows, bytes(local) + block.first * block.row_bytes());
+  for (std::int64_t& row : rows.numbers) row += block.first;
+  return rows;
 }
 
 void LocalVariables::check_untouched(ir::VariableId variable) const {
@@ -231,14 +249,16 @@ void LocalVariables::follow(ir::VariableId variable, const std::string& news) {
   local.news = news;
 }
 
-void LocalVariables::update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient,
+Rows LocalVariables::update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient,
                                  double lr_factor) {
   const std::int64_t rows = local.tensor.size(0);
   const DType dtype = dtype_of(local.tensor.scalar_type());
   const RowBlock block{0, rows, rows == 0 ? 0 : local.tensor.numel() / rows, dtype};
-  const GradientRows named(gradient, local.tensor.scalar_type());
-  apply_rows(local.rule, lr_factor, scaler_.updates_before(step), block, named.in(block),
-             bytes(local), local.states.front());
+  const Rows named = GradientRows(gradient, local.tensor.scalar_type()).in(block);
+  std::byte* const parameters = bytes(local);
+  apply_rows(local.rule, lr_factor, scaler_.updates_before(step), block, named, parameters,
+             local.states.front());
+  return local.shadow.defined() ? rows_of(block, named.numbers, parameters) : Rows{};
 }
 
 // Pieces are packed, updated and unpacked again, unless they lie in one stretch already.
@@ -316,8 +336,9 @@ void LocalVariables::update_on_device(Local& local, std::uint64_t step,
 void LocalVariables::install(ir::VariableId variable, std::uint64_t step) {
   Local& local = locals_[variable.value];
   check_untouched(variable);
+  std::vector<Rows> rows;
   if (local.gets_parameters) {
-    copy_results(local, step, size_of(dtype_of(local.tensor.scalar_type())));
+    rows = copy_results(local, step, size_of(dtype_of(local.tensor.scalar_type())));
   } else if (result(local.sources.front().slice, step).samples != 0 && !scaler_.skips(step)) {
     follow(variable, result(local.sources.front().slice, step).news);
     if (local.updated_on_device) {
@@ -334,18 +355,27 @@ void LocalVariables::install(ir::VariableId variable, std::uint64_t step) {
       if (--installed.uninstalled == 0) installed.payload = {};
     }
   }
-  if (shadows_version(local)) copy_to_tensor(local);
+  if (!shadows_version(local)) return;
+  if (local.gets_rows) {
+    copy_rows_to_tensor(local, rows);
+  } else {
+    copy_to_tensor(local);
+  }
 }
 
 void LocalVariables::overwrite(program::SliceId id, const comm::Payload& parameters) {
   const program::Slice& slice = program_.slice(id);
   AD_CHECK(parameters.size == static_cast<std::size_t>(bytes_of(slice).value)) << parameters.size;
-  for (const PieceLayout& piece : layout_of(program_, slice)) {
-    Local& local = locals_[piece.variable.value];
-    AD_CHECK(!local.updated_on_device) << "parameters for " << piece.variable;
-    unpack(piece, size_of(slice.dtype), parameters.data, bytes(local));
-    if (local.shadow.defined()) copy_to_tensor(local);
-    watch_.accept(piece.variable);
+  for (const PieceLayout* piece : pieces_[id.value]) {
+    Local& local = locals_[piece->variable.value];
+    AD_CHECK(!local.updated_on_device) << "parameters for " << piece->variable;
+    if (!local.shadow.defined() && !is_dense_on_host(local.tensor)) {
+      copy_piece_to_tensor(local, *piece, parameters.data);
+    } else {
+      unpack(*piece, size_of(slice.dtype), parameters.data, bytes(local));
+      if (local.shadow.defined()) copy_to_tensor(local);
+    }
+    watch_.accept(piece->variable);
   }
 }
 
@@ -381,7 +411,9 @@ void LocalVariables::update_whole(ir::VariableId variable, std::uint64_t step,
         update_on_device(local, step, local.shadow, copies_);
       }
     } else if (ir::trained_by_rows(program_.graph->variable(variable))) {
-      update_rows(local, step, gradient, lr_factor);
+      const Rows rows = update_rows(local, step, gradient, lr_factor);
+      if (local.shadow.defined()) copy_rows_to_tensor(local, {rows});
+      return;
     } else if (rule.rule == ir::Rule::kLamb) {
       const LambNorms norms = sum_lamb_norms(rule, before, bytes(local), gradient.data_ptr(), count,
                                              dtype, local.states.front());
@@ -392,6 +424,56 @@ void LocalVariables::update_whole(ir::VariableId variable, std::uint64_t step,
     }
   }
   if (shadows_version(local)) copy_to_tensor(local);
+}
+
+// `numbers` of `parts` count from the variable's first row.
+void LocalVariables::copy_rows_to_tensor(Local& local, const std::vector<Rows>& parts) {
+  const capture::BelowAutograd uncounted;  // as a write to memory: it is no user's
+  const bool on_host = local.tensor.is_cpu();
+  const Queue::Scope here(copies_);
+  copies_.wait_for(local.last_read, WaitSite::kLastRead);
+  local.installed.block_host(WaitSite::kHostSource);
+  local.staged.clear();
+  const auto there = [&](const void* data, torch::IntArrayRef sizes, torch::ScalarType type) {
+    torch::Tensor values = torch::from_blob(const_cast<void*>(data), sizes, type);  // NOLINT: reads
+    if (on_host) return values;
+    local.staged.push_back(staging_.take(sizes, type).copy_(values));
+    return local.staged.back().to(local.tensor.device(), /*non_blocking=*/true);
+  };
+  for (const Rows& rows : parts) {
+    const auto count = static_cast<std::int64_t>(rows.numbers.size());
+    if (count == 0) continue;
+    std::vector<std::int64_t> sizes = local.tensor.sizes().vec();
+    sizes.front() = count;
+    local.tensor.index_copy_(0, there(rows.numbers.data(), {count}, torch::kInt64),
+                             there(rows.values, sizes, local.tensor.scalar_type()));
+  }
+  local.installed = copies_.record();
+}
+
+void LocalVariables::copy_piece_to_tensor(Local& local, const PieceLayout& piece,
+                                          const std::byte* slice) {
+  const capture::BelowAutograd uncounted;  // as a write to memory: it is no user's
+  const Queue::Scope here(copies_);
+  copies_.wait_for(local.last_read, WaitSite::kLastRead);
+  local.installed.block_host(WaitSite::kHostSource);
+  const std::size_t width = local.tensor.element_size();
+  if (!local.tensor.is_contiguous()) {
+    torch::Tensor dense = local.tensor.to(torch::kCPU).contiguous();
+    unpack(piece, width, slice, static_cast<std::byte*>(dense.data_ptr()));
+    local.tensor.copy_(dense);
+  } else {
+    local.staged = {staging_.take({piece.count}, local.tensor.scalar_type())};
+    const torch::Tensor& staged = local.staged.front();
+    std::memcpy(staged.data_ptr(), slice + piece.slice_begin * width, piece.count * width);
+    const torch::Tensor flat = local.tensor.view({-1});
+    for (const ElementRun& run : piece.runs) {
+      flat.narrow(0, run.variable_begin, run.count)
+          .copy_(staged.narrow(0, run.slice_begin - piece.slice_begin, run.count),
+                 /*non_blocking=*/true);
+    }
+  }
+  local.installed = copies_.record();
 }
 
 void LocalVariables::copy_to_tensor(Local& local) {

@@ -8,9 +8,9 @@
 // (protocol/rank.h).
 //
 // Of a variable on a device the host has room for whatever comes in. New parameters are copied from
-// there; of an averaged gradient its own rule makes them on the device, where its state is then, if
-// the rule has formulas for tensors. Both on a queue for copies, after the last op that reads the
-// old version.
+// there, of a table the rows that are new; of an averaged gradient its own rule makes them on the
+// device, where its state is then, if the rule has formulas for tensors. All of it on a queue for
+// copies, after the last op that reads the old version.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -32,6 +32,7 @@
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/exec/signal.h"
 #include "autodist/exec/slice_layout.h"
+#include "autodist/exec/sparse_rows.h"
 #include "autodist/exec/tensor_watch.h"
 #include "autodist/program/program.h"
 
@@ -63,8 +64,12 @@ class LocalVariables {
       AD_ASSERTS_HELD(signal_);
 
   // Writes a slice of parameters into its variables, whose versions stay. By the compute thread,
-  // between steps, while no result is on its way.
+  // while no result is on its way and nobody reads them.
   void overwrite(program::SliceId slice, const comm::Payload& parameters);
+  // The same for some rows of a table, by their numbers in it.
+  void overwrite_rows(ir::VariableId variable, const std::vector<Rows>& parts) {
+    copy_rows_to_tensor(locals_[variable.value], parts);
+  }
 
   // The tensor has got other values from outside; the version stays. By the compute thread, between
   // steps.
@@ -94,6 +99,9 @@ class LocalVariables {
     return locals_[variable.value].updated_on_device;
   }
 
+  // Of rules that run on the device.
+  [[nodiscard]] Bytes device_state_bytes() const;
+
   // On a device, by the compute thread: what is handed to `queue` from now on sees the version that
   // is installed, while the variable is held or nothing is on its way; and the next version is not
   // copied in before `mark`, of the last op that reads this one.
@@ -117,16 +125,18 @@ class LocalVariables {
   };
   struct Local {
     torch::Tensor tensor;
-    // Dense and on the host, where the tensor is not: the version that is installed or, where it is
-    // updated on the device, the gradient that made it, if one came.
+    // Dense and on the host, where the tensor is not: the version that is installed, if all of it
+    // comes in; where it is updated on the device, the gradient that made it, if one came.
     torch::Tensor shadow;
-    Mark installed;  // what the shadow held last has come to the device
+    std::vector<torch::Tensor> staged;  // parts of a version, on their way to the device
+    Mark installed;  // what the host held of the last version has come to the device
     Mark last_read;  // the ops that read the version before are done
     std::vector<Source> sources;
     std::vector<UpdateState> states;
     bool updated_on_device = false;
     std::vector<torch::Tensor> device_states;
     bool gets_parameters = true;  // else averaged gradients, which it applies
+    bool gets_rows = false;       // of parameters
     ir::UpdateRule rule;          // as declared, or as the news has it; where it runs here
     std::string news;             // that it follows
     std::optional<NormId> clip;
@@ -151,19 +161,23 @@ class LocalVariables {
   // To be written to.
   [[nodiscard]] std::byte* bytes(Local& local) const;
   [[nodiscard]] double clip_factor_of(const Local& local, std::uint64_t step) const;
-  void copy_rows(Local& local, program::SliceId slice, const comm::Payload& payload) const;
-  void update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient,
-                   double lr_factor);
+  [[nodiscard]] Rows copy_rows(Local& local, program::SliceId slice,
+                               const comm::Payload& payload) const;
+  [[nodiscard]] Rows update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient,
+                                 double lr_factor);
   [[nodiscard]] static bool shadows_version(const Local& local) {
     return local.shadow.defined() && !local.updated_on_device;
   }
-  void copy_results(Local& local, std::uint64_t step, std::size_t element_bytes);
+  // Returns the rows that are new, of a variable that gets rows.
+  std::vector<Rows> copy_results(Local& local, std::uint64_t step, std::size_t element_bytes);
   void update_pieces(Local& local, std::uint64_t step);
   void gather_gradient(Local& local, std::uint64_t step);
   void update_on_device(Local& local, std::uint64_t step, const torch::Tensor& gradient,
                         const Queue& queue);
   void follow(ir::VariableId variable, const std::string& news);
   void copy_to_tensor(Local& local);
+  void copy_rows_to_tensor(Local& local, const std::vector<Rows>& parts);
+  void copy_piece_to_tensor(Local& local, const PieceLayout& piece, const std::byte* slice);
 
   const program::Program& program_;
   const Norms& norms_;

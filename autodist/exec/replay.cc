@@ -50,6 +50,19 @@ std::vector<std::int64_t> sizes_at(const ir::TensorType& type, std::int64_t samp
   return sizes;
 }
 
+// The same values while the memory is there, which it does not hold.
+torch::Tensor without_memory(const torch::Tensor& tensor) {
+  if (tensor.is_sparse()) {
+    return torch::_sparse_coo_tensor_unsafe(without_memory(tensor._indices()),
+                                            without_memory(tensor._values()), tensor.sizes());
+  }
+  return at::for_blob(tensor.data_ptr(), tensor.sizes())
+      .strides(tensor.strides())
+      .options(tensor.options())
+      .target_device(tensor.device())
+      .make_tensor();
+}
+
 }  // namespace
 
 std::uint64_t step_seed(std::uint64_t job_seed, std::uint32_t rank, std::uint64_t step,
@@ -72,7 +85,11 @@ Replay::Replay(std::shared_ptr<const ir::Graph> graph, capture::Bindings binding
     steps_[op.value].call.emplace(*graph_, graph_->op(op), place_, prepared_for_);
   }
   plan_slots(own);
-  if (std::any_of(graph_->ops.begin(), graph_->ops.end(), ir::is_guard)) find_undone();
+  if (std::any_of(graph_->ops.begin(), graph_->ops.end(), ir::is_guard)) {
+    find_undone();
+  } else if (!part) {  // values of other stages lie where they happen to
+    recordings_.recorder = make_recorder(device, place_.generator);
+  }
 }
 
 void Replay::find_undone() {
@@ -118,11 +135,14 @@ void Replay::plan_slots(const ReplayPart& part) {
     ++holders_at_begin_[slot];
     steps_[last_use[slot]].last_uses.push_back(slot);
   }
-  for (const ir::VariableId variable : part.variables) {
-    ++holders_at_begin_[slot_of(*graph_->variable(variable).gradient)];
-  }
-  for (const ir::ValueId value : part.sent) ++holders_at_begin_[slot_of(value)];
-  for (const ir::ValueId output : graph_->outputs) ++holders_at_begin_[slot_of(output)];
+  is_read_by_others_.resize(graph_->slot_count);
+  const auto give = [&](ir::ValueId value) {
+    ++holders_at_begin_[slot_of(value)];
+    is_read_by_others_[slot_of(value)] = true;
+  };
+  for (const ir::VariableId each : part.variables) give(*graph_->variable(each).gradient);
+  for (const ir::ValueId each : part.sent) give(each);
+  for (const ir::ValueId each : graph_->outputs) give(each);
   holders_ = holders_at_begin_;
 }
 
@@ -170,7 +190,7 @@ torch::Tensor Replay::as_recorded(std::size_t index, const torch::Tensor& tensor
   return torch::empty_strided(here.sizes(), strides, here.options()).copy_(here);
 }
 
-void Replay::begin(const Batch& batch, std::uint64_t seed) {
+void Replay::begin(const Batch& batch, std::uint64_t seed, bool op_by_op) {
   if (batch.size() != graph_->inputs.size()) {
     fail(ErrorCode::kUsage, "step: the batch has {} tensors, graph '{}' has {} inputs.",
          batch.size(), graph_->name, graph_->inputs.size());
@@ -185,15 +205,90 @@ void Replay::begin(const Batch& batch, std::uint64_t seed) {
       if (step.call) step.call->set_batch(samples);
     }
     prepared_for_ = samples;
+    const bool records = recordings_.recorder != nullptr;
+    recordings_ = Recordings();
+    if (records) recordings_.recorder = make_recorder(place_.device, place_.generator);
   }
+  begin_recordings(op_by_op);
   holders_ = holders_at_begin_;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     check_input(i, batch[i], samples);
-    slots_[graph_->value(graph_->inputs[i].value).slot.value] = as_recorded(i, batch[i]);
+    torch::Tensor& slot = slots_[graph_->value(graph_->inputs[i].value).slot.value];
+    slot = as_recorded(i, batch[i]);
+    if (!recordings_.in_use) continue;
+    if (recordings_.inputs.size() <= i) recordings_.inputs.push_back(torch::empty_like(slot));
+    slot = recordings_.inputs[i].copy_(slot);
   }
   if (place_.generator.defined()) place_.generator.set_current_seed(seed);
   before_.clear();
   for (const std::uint32_t slot : undone_) before_.emplace_back(slots_[slot], slots_[slot].clone());
+}
+
+// The first step makes what kernels make once; it is not recorded.
+void Replay::begin_recordings(bool op_by_op) {
+  if (recordings_.recorder == nullptr) recordings_ = Recordings();
+  recordings_.in_use = recordings_.recorder != nullptr && !op_by_op && recordings_.steps > 0;
+  ++recordings_.steps;
+}
+
+void Replay::run(const std::vector<ir::OpId>& ops) {
+  if (recordings_.in_use) {
+    const auto found = recordings_.by_first.find(ops.front());
+    if (found != recordings_.by_first.end()) return launch(found->second, ops);
+    if (recordings_.recorder != nullptr) return record(ops);
+  }
+  for (const ir::OpId op : ops) run(op);
+}
+
+void Replay::launch(const Recorded& recorded, const std::vector<ir::OpId>& ops) {
+  recorded.recording->launch();
+  for (const ir::OpId op : ops) {
+    for (const std::uint32_t slot : steps_[op.value].last_uses) drop(slot);
+  }
+  for (const auto& [slot, tensor] : recorded.made) slots_[slot] = tensor;
+}
+
+void Replay::record(const std::vector<ir::OpId>& ops) {
+  const std::vector<torch::Tensor> slots = slots_;
+  const std::vector<std::uint32_t> holders = holders_;
+  Recorded recorded;
+  bool is_whole = true;
+  recordings_.recorder->begin();
+  try {
+    for (const ir::OpId op : ops) run(op);
+    is_whole = note_made(ops, recorded);
+  } catch (const c10::Error&) {
+    is_whole = false;
+  }
+  if (is_whole) {
+    recorded.recording = recordings_.recorder->end();
+    recorded.recording->launch();
+    recordings_.by_first.emplace(ops.front(), std::move(recorded));
+    return;
+  }
+  // Nothing of it has run. Values of earlier recordings are read in this step still.
+  recordings_.recorder->abandon();
+  recordings_.recorder.reset();
+  slots_ = slots;
+  holders_ = holders;
+  for (const ir::OpId op : ops) run(op);
+}
+
+bool Replay::note_made(const std::vector<ir::OpId>& ops, Recorded& recorded) {
+  std::set<std::uint32_t> slots;
+  for (const ir::OpId op : ops) {
+    ir::for_each_result(graph_->op(op), [&](ir::ValueId value) {
+      slots.insert(graph_->value(value).slot.value);
+    });
+  }
+  for (const std::uint32_t slot : slots) {
+    const torch::Tensor& tensor = slots_[slot];
+    if (!tensor.defined() || holders_at_begin_[slot] >= kForEver) continue;
+    if (tensor.device() != place_.device) return false;
+    recorded.made.emplace_back(slot, without_memory(tensor));
+    if (is_read_by_others_[slot]) recordings_.kept.push_back(tensor);
+  }
+  return true;
 }
 
 void Replay::abandon() {

@@ -3,11 +3,15 @@
 // Everything that can be known beforehand is resolved at construction, so that a step costs the
 // kernels, one table look-up per argument and no bookkeeping of autograd's.
 //
+// On a device whose queues can be recorded, runs of ops are recorded in the second step of a batch
+// size, and launched as one from then on (Recordings).
+//
 // Opt-in: includes torch, as capture/training_step.h does.
 
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -16,6 +20,7 @@
 #include "autodist/capture/bindings.h"
 #include "autodist/capture/op_call.h"
 #include "autodist/capture/training_step.h"
+#include "autodist/exec/device/recording.h"
 #include "autodist/ir/graph.h"
 
 namespace autodist::exec {
@@ -46,8 +51,9 @@ class Replay {
 
   // Before the first op of a step: feeds the inputs and seeds the generator. Where the number of
   // samples differs from the step before, prepares the ops for it. Throws Error(kUsage) where an
-  // input does not fit the graph, or the batch is fixed and another one comes.
-  void begin(const Batch& batch, std::uint64_t seed);
+  // input does not fit the graph, or the batch is fixed and another one comes. `op_by_op`: nothing
+  // of this step is recorded or launched.
+  void begin(const Batch& batch, std::uint64_t seed, bool op_by_op = true);
 
   // Runs one op and frees what nobody reads after it. REQUIRES: between begin() and end(), in the
   // graph's order; a capture::BelowAutograd lives on this thread.
@@ -56,6 +62,13 @@ class Replay {
     step.call->run(slots_, stack_);
     for (const std::uint32_t slot : step.last_uses) drop(slot);
   }
+
+  // The same for ops that follow each other, with nothing in between in any step: what begins with
+  // one op always has the same others. In the order in which they were in earlier steps.
+  void run(const std::vector<ir::OpId>& ops);
+  // Whether this step is recorded or launched. Launches of later steps write its gradients and
+  // outputs again where they lie: whoever reads them on another queue is done by then.
+  [[nodiscard]] bool writes_again() const { return recordings_.in_use; }
 
   // Of a part: a value for other stages, to be taken once; its memory is not written again in this
   // step. And one that came from another stage, before the first op that reads it.
@@ -97,7 +110,29 @@ class Replay {
     std::vector<std::uint32_t> last_uses;  // slots
   };
 
+  // Several ops as one launch.
+  struct Recorded {
+    std::unique_ptr<Recording> recording;
+    // The slots that it leaves something in, as handles that hold no memory.
+    std::vector<std::pair<std::uint32_t, torch::Tensor>> made;
+  };
+  // Of one batch size. The recordings' memory is a pool of theirs, where a value is overwritten
+  // once its last op has run; what others read is kept for good.
+  struct Recordings {
+    std::unique_ptr<Recorder> recorder;  // none: op by op
+    int steps = 0;                       // of this size before
+    bool in_use = false;                 // in this step
+    std::map<ir::OpId, Recorded> by_first;
+    std::vector<torch::Tensor> inputs;  // where they read the batch
+    std::vector<torch::Tensor> kept;
+  };
+
   void plan_slots(const ReplayPart& part);
+  void begin_recordings(bool op_by_op);
+  void launch(const Recorded& recorded, const std::vector<ir::OpId>& ops);
+  void record(const std::vector<ir::OpId>& ops);
+  // False where a value lies on the host, which no launch would write again.
+  [[nodiscard]] bool note_made(const std::vector<ir::OpId>& ops, Recorded& recorded);
   void find_undone();
   void drop(std::uint32_t slot) {
     if (--holders_[slot] == 0) slots_[slot].reset();
@@ -123,6 +158,8 @@ class Replay {
   // tensors beside copies of what they held before.
   std::vector<std::uint32_t> undone_;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> before_;
+  std::vector<bool> is_read_by_others_;  // by slot: gradients and outputs
+  Recordings recordings_;                // ends first
 };
 
 }  // namespace autodist::exec

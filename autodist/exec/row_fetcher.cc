@@ -8,9 +8,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
-#include "autodist/capture/torch_types.h"
 #include "autodist/exec/buffer_pool.h"
-#include "autodist/exec/slice_layout.h"
 #include "autodist/program/loads.h"
 
 namespace autodist::exec {
@@ -19,7 +17,7 @@ namespace {
 std::vector<std::int64_t> each_once(const std::vector<torch::Tensor>& tensors) {
   std::vector<std::int64_t> numbers;
   for (const torch::Tensor& tensor : tensors) {
-    const torch::Tensor flat = tensor.to(torch::kCPU, torch::kInt64).contiguous();
+    const torch::Tensor flat = tensor.to(torch::kInt64).contiguous();
     const auto* begin = flat.data_ptr<std::int64_t>();
     numbers.insert(numbers.end(), begin, begin + flat.numel());
   }
@@ -89,43 +87,28 @@ void RowFetcher::take(program::SliceId slice, std::uint64_t step, comm::Payload 
   asked.answered = true;
 }
 
-void RowFetcher::install(ir::VariableId variable, torch::Tensor table) {
+RowFetcher::Answers RowFetcher::take_answers(ir::VariableId variable) {
+  Answers answers;
+  const bool whole = is_whole(variable);
   for (const program::SliceId id : program_.plan(variable).slices) {
-    comm::Payload rows;
-    std::vector<std::int64_t> numbers;
-    {
-      const MutexLock lock(signal_);
-      Asked& asked = asked_[id.value];
-      if (asked.numbers.empty()) continue;
-      AD_CHECK(asked.answered) << "rows of slice " << id << " are not here";
-      rows = std::exchange(asked.rows, {});
-      numbers = std::exchange(asked.numbers, {});
-    }
-    if (is_whole(variable)) {
-      install_whole(id, rows, table);
+    const MutexLock lock(signal_);
+    Asked& asked = asked_[id.value];
+    if (asked.numbers.empty()) continue;
+    AD_CHECK(asked.answered) << "rows of slice " << id << " are not here";
+    const comm::Payload came = std::exchange(asked.rows, {});
+    std::vector<std::int64_t> numbers = std::exchange(asked.numbers, {});
+    if (whole) {
+      answers.slices.emplace_back(id, came);
       continue;
     }
     for (std::int64_t& row : numbers) row += blocks_[id.value].first;
-    const auto count = static_cast<std::int64_t>(numbers.size());
-    std::vector<std::int64_t> shape = table.sizes().vec();
-    shape[0] = count;
-    auto* data = const_cast<std::byte*>(rows.data);  // NOLINT: index_copy_ only reads it
-    table.index_copy_(0, torch::from_blob(numbers.data(), {count}, torch::kInt64),
-                      torch::from_blob(data, shape, table.scalar_type()));
+    answers.rows.push_back({std::move(numbers), came.data, came.keep});
   }
+  return answers;
 }
 
 bool RowFetcher::is_whole(ir::VariableId variable) const {
   return contribution_form(program_.exchange(variable)).layout == program::Layout::kElements;
-}
-
-void RowFetcher::install_whole(program::SliceId id, const comm::Payload& elements,
-                               torch::Tensor tensor) const {
-  torch::Tensor dense = tensor.to(torch::kCPU).contiguous();  // itself where it is that
-  for (const PieceLayout& piece : layout_of(program_, program_.slice(id))) {
-    unpack(piece, dense.element_size(), elements.data, static_cast<std::byte*>(dense.data_ptr()));
-  }
-  if (!dense.is_same(tensor)) tensor.copy_(dense);
 }
 
 std::string RowFetcher::missing_rows(ir::VariableId variable) const {

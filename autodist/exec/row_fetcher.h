@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autodist/comm/transport.h"
@@ -28,9 +29,9 @@ class RowFetcher {
     program::SliceId slice;
     comm::Payload numbers;  // int64, ascending, from 0 within the slice
   };
-  // The rows whose numbers the tensors hold, each once; nothing for those of the last call, where
+  // The rows whose numbers the tensors (on the host) hold, each once; nothing for those of the last call, where
   // that was in the same step: they are here, or on their way. By the compute thread. REQUIRES: for
-  // other rows, install() was called since the last call.
+  // other rows, take_answers() was called since the last call.
   [[nodiscard]] std::vector<Wanted> want(ir::VariableId variable,
                                          const std::vector<torch::Tensor>& numbers,
                                          std::uint64_t step);
@@ -38,9 +39,13 @@ class RowFetcher {
   // What a slice's owner answered. Any thread. Throws InternalError for what was not asked.
   void take(program::SliceId slice, std::uint64_t step, comm::Payload rows);
 
-  // Puts the rows that came into the variable, whose other rows stay as they are; nothing where
-  // none were asked for. By the compute thread. REQUIRES: all answers are here.
-  void install(ir::VariableId variable, torch::Tensor table);
+  // What came for a variable, each once: slices of a whole one, of a table rows by their numbers in
+  // it. REQUIRES: all answers are here.
+  struct Answers {
+    std::vector<std::pair<program::SliceId, comm::Payload>> slices;
+    std::vector<Rows> rows;
+  };
+  [[nodiscard]] Answers take_answers(ir::VariableId variable);
 
   // What a variable waits for: "12 rows of rank 1 (10.0.0.2) are missing", or nothing.
   [[nodiscard]] std::string missing_rows(ir::VariableId variable) const AD_ASSERTS_HELD(signal_);
@@ -59,8 +64,6 @@ class RowFetcher {
 
   // Whether all elements of the variable are asked for.
   [[nodiscard]] bool is_whole(ir::VariableId variable) const;
-  void install_whole(program::SliceId id, const comm::Payload& elements,
-                     torch::Tensor tensor) const;
 
   const program::Program& program_;
   Signal& signal_;

@@ -50,17 +50,19 @@ void shift(program::Trace& trace, Seconds by) {
   }
 }
 
-// What a device cannot do yet.
-void check_device(const program::Program& program, torch::Device device) {
-  if (device.is_cpu()) return;
-  for (std::size_t i = 0; i < program.variables.size(); ++i) {
-    const ir::VariableId variable(i);
-    if (keeps_whole_copies(program.exchange(variable))) continue;
-    fail(ErrorCode::kUsage,
-         "run: '{}' is asked for before each step, which takes a rank that trains on a CPU; this "
-         "one trains on {}. Take a plan that keeps whole copies, or --devices cpu.",
-         program.graph->variable(variable).name, device.str());
+Bytes bytes_of(const capture::Bindings& bindings) {
+  Bytes bytes;
+  for (const auto* tensors : {&bindings.variables, &bindings.buffers, &bindings.constants}) {
+    for (const torch::Tensor& each : *tensors) {
+      bytes += Bytes(static_cast<std::int64_t>(each.nbytes()));
+    }
   }
+  return bytes;
+}
+
+std::string first_line(const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  return text.substr(0, text.find('\n'));
 }
 
 // Shorter sleeps take longer to start and end than they last.
@@ -82,9 +84,9 @@ class Runner::Impl {
         needs_all_(!program_->lag() || program_->is_placed()),
         engine_(*program_, rank, bindings, connections, options_, trace_),
         device_(engine_.slices().staging.device()),
+        model_bytes_(bytes_of(bindings)),
         hand_over_(*program_, rank, options_, engine_),
         streams_(*program_, rank, options_.first_step, engine_) {
-    check_device(*program_, device_);
     note_initial_values();
     if (program_->ranks[rank.value].replica) {
       own_shape_.emplace(program_, rank, std::move(bindings), device_);
@@ -271,7 +273,8 @@ class Runner::Impl {
       if (!fetch.rows.empty() && with_rows(0) == nullptr) return;
       std::vector<torch::Tensor> numbers;
       for (const ir::ValueId each : fetch.rows) {
-        numbers.push_back(shape.replay_->tensor(each));
+        numbers.push_back(on_host(shape.replay_->tensor(each), rank.engine_.slices().staging,
+                                  [this] { rank.rethrow_failure(); }));
       }
       rank.engine_.driver().fetch(fetch.variable, numbers, rank.step_);
     }
@@ -284,6 +287,7 @@ class Runner::Impl {
     void operator()(const program::Compute& compute) {
       const Micro* micro = with_rows(compute.micro_batch);
       if (micro == nullptr) return;
+      rank.at_ = {micro->replay, compute.op};
       try {
         rank.compute(*micro->replay, compute.op, micro->samples);
       } catch (const capture::OtherBoolean&) {
@@ -292,14 +296,20 @@ class Runner::Impl {
       if (rank.watched_.any()) rank.watched_.keep_values(*micro->replay, compute.op);
       if (compute.op == shape.loss_op_ && rank.device_.is_cpu()) rank.check_loss(shape, *micro);
     }
+    void run_all(const std::vector<ir::OpId>& ops) {
+      const Micro* micro = with_rows(0);
+      if (micro == nullptr) return;
+      rank.at_ = {micro->replay, ops.front()};
+      micro->replay->run(ops);
+    }
     void operator()(const program::Send& send) {
       const program::StageTransfer& transfer = rank.program_->transfer(send.transfer);
       const Micro* micro = with_rows(transfer.micro_batch);
       if (micro == nullptr) return;
       rank.let_device_finish();
-      rank.engine_.stages().send(send.transfer, rank.step_,
-                                 transfer.value ? micro->replay->take_sent(*transfer.value)
-                                                : micro->replay->generator_state());
+      rank.hand_over_.send(send.transfer, transfer.value
+                                              ? micro->replay->take_sent(*transfer.value)
+                                              : micro->replay->generator_state());
     }
     void operator()(const program::Receive& receive) {
       const program::StageTransfer& transfer = rank.program_->transfer(receive.transfer);
@@ -362,6 +372,7 @@ class Runner::Impl {
       }
     }
     void finish_updates() {
+      rank.at_ = {};
       if (updates.empty()) return;
       rank.hand_over_.await_numbers();
       if (rank.hand_over_.held_back()) return;  // no gradient comes
@@ -493,12 +504,42 @@ class Runner::Impl {
   StepResult guarded(Run run) {
     rethrow_failure();
     AD_CHECK(own_shape_) << "rank " << rank_ << " only serves";
+    at_ = {};
     try {
-      return run();
+      try {
+        return run();
+      } catch (const c10::OutOfMemoryError& error) {
+        if (!device_.is_cpu()) refuse(error);
+        throw;
+      } catch (const c10::NotImplementedError& error) {
+        if (!device_.is_cpu()) refuse(error);
+        throw;
+      }
     } catch (...) {
       engine_.abort(std::current_exception());
       throw;
     }
+  }
+
+  [[nodiscard]] std::string place_of_op() const {
+    if (at_.replay == nullptr) return "outside of its ops";
+    const ir::Graph& graph = at_.replay->graph();
+    const ir::Op& op = graph.op(at_.op);
+    return fmt::format("at op {} ({} in '{}')", at_.op, op.name, graph.scopes[op.scope.value]);
+  }
+  [[noreturn]] void refuse(const c10::OutOfMemoryError& error) {
+    fail(ErrorCode::kInfeasible,
+         "step {}: {} of rank {} has no memory left {}: {} Parameters, buffers and constants hold "
+         "{}, states of the optimizer {}; the rest is what the step keeps for its gradients, and "
+         "other programs'. Take smaller batches, more micro-batches, or place the model in stages.",
+         step_, device_.str(), rank_, place_of_op(), first_line(error), to_string(model_bytes_),
+         to_string(engine_.slices().variables.device_state_bytes()));
+  }
+  [[noreturn]] void refuse(const c10::NotImplementedError& error) const {
+    fail(ErrorCode::kUsage,
+         "step {}: {} of rank {} has no kernel for what the step asks for {}: {} Replace the op in "
+         "the model, or take --devices cpu.",
+         step_, device_.str(), rank_, place_of_op(), first_line(error));
   }
 
   void begin_step() {
@@ -514,8 +555,16 @@ class Runner::Impl {
   // The losses of the micro-batches as one; their samples and the step's times.
   StepResult run_stream(ShapedStep& shape, std::vector<Micro> micros, bool last, Seconds start) {
     Interpreter interpreter{*this, shape, std::move(micros), last, Seconds{}};
-    for (const program::Instruction& instruction : shape.compute_)
-      std::visit(interpreter, instruction);
+    const bool in_runs = shape.replay_->writes_again();
+    for (std::size_t i = 0; i < shape.compute_.size(); ++i) {
+      const auto run = in_runs ? shape.runs_.find(i) : shape.runs_.end();
+      if (run == shape.runs_.end()) {
+        std::visit(interpreter, shape.compute_[i]);
+      } else {
+        interpreter.run_all(run->second);
+        i += run->second.size() - 1;
+      }
+    }
     interpreter.finish_updates();
     let_device_finish();
     if (last) {
@@ -560,8 +609,8 @@ class Runner::Impl {
     const capture::BelowAutograd below_autograd;
     const Seconds start = clock_.now();
     const std::int64_t samples = rows.empty() ? 0 : shape.replay_->samples_of(rows);
-    if (samples != 0) shape.replay_->begin(rows, seed(micro_batch_));
     watched_.find(shape.replay_->graph());
+    if (samples != 0) shape.replay_->begin(rows, seed(micro_batch_), op_by_op());
     if (micro_batch_ == 0 && !std::exchange(under_way_, true)) begin_step();
     StepResult result;
     try {
@@ -648,6 +697,11 @@ class Runner::Impl {
                replay.graph().op(op).name, Bytes{}, start);
   }
 
+  // Somebody looks at every op, or the host computes it.
+  [[nodiscard]] bool op_by_op() const {
+    return device_.is_cpu() || trace_.enabled() || watched_.any();
+  }
+
   void let_device_finish() {
     if (device_debt_ == Seconds{}) return;
     std::this_thread::sleep_for(
@@ -700,6 +754,12 @@ class Runner::Impl {
   Seconds device_debt_;  // time of the imitated device that was not slept yet
   Engine engine_;
   const torch::Device device_;  // of the model
+  const Bytes model_bytes_;
+  // The op that this step ran last.
+  struct {
+    const Replay* replay = nullptr;
+    ir::OpId op{};
+  } at_;
   HandOver hand_over_;
   std::optional<ShapedStep> own_shape_;  // nothing for a rank that only serves
   SideStreams streams_;                  // ends first
@@ -710,8 +770,15 @@ Runner::Runner(std::shared_ptr<const program::Program> program, program::Rank ra
                RunnerOptions options) {
   check_connections(*program, rank, connections);
   start_large_tensors_over();
-  impl_ = std::make_unique<Impl>(std::move(program), rank, std::move(bindings), connections,
-                                 std::move(options));
+  try {
+    impl_ = std::make_unique<Impl>(std::move(program), rank, std::move(bindings), connections,
+                                   std::move(options));
+  } catch (const c10::OutOfMemoryError& error) {
+    fail(ErrorCode::kInfeasible,
+         "run: the device of rank {} has no memory for the states of the optimizer: {} Take an "
+         "optimizer with fewer, or place the model in stages.",
+         rank, first_line(error));
+  }
 }
 
 Runner::~Runner() = default;

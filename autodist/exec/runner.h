@@ -78,6 +78,9 @@ class ShapedStep {
   std::vector<std::unique_ptr<Replay>>
       more_replays_;  // of micro-batches that are under way at once
   std::vector<program::Instruction> compute_;
+  // Ops that follow each other in it, by the number of the first one's instruction; none where a
+  // queue of its own reads values beside gradients and outputs.
+  std::map<std::size_t, std::vector<ir::OpId>> runs_;
   std::optional<ir::OpId> loss_op_;  // after it the loss is known
 };
 

@@ -24,6 +24,25 @@ ReplayPart part_of(const program::Program& program,
   return part;
 }
 
+// Of a step with one micro-batch at a time. Factors that are kept are read by others.
+std::map<std::size_t, std::vector<ir::OpId>> runs_of(
+    const std::vector<program::Instruction>& stream) {
+  std::map<std::size_t, std::vector<ir::OpId>> runs;
+  bool follows = false;
+  for (std::size_t i = 0; i < stream.size(); ++i) {
+    if (std::holds_alternative<program::KeepFactors>(stream[i])) return {};
+    const auto* const compute = std::get_if<program::Compute>(&stream[i]);
+    if (compute == nullptr) {
+      follows = false;
+      continue;
+    }
+    if (!follows) runs.emplace_hint(runs.end(), i, std::vector<ir::OpId>());
+    runs.rbegin()->second.push_back(compute->op);
+    follows = true;
+  }
+  return runs;
+}
+
 }  // namespace
 
 ShapedStep::ShapedStep(std::shared_ptr<const program::Program> program, program::Rank rank,
@@ -34,6 +53,7 @@ ShapedStep::ShapedStep(std::shared_ptr<const program::Program> program, program:
     if (stream.kind != program::StreamKind::kCompute) continue;
     compute_.insert(compute_.end(), stream.instructions.begin(), stream.instructions.end());
   }
+  runs_ = runs_of(compute_);
   std::optional<ReplayPart> part;
   if (program_->is_placed()) part = part_of(*program_, compute_);
   for (std::uint32_t i = 1; i < program_->micro_batches; ++i) {

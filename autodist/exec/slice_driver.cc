@@ -137,7 +137,9 @@ bool SliceDriver::hold(ir::VariableId variable, std::uint64_t step) {
     protocol::Effects none;
     protocol_.on(protocol::Held{variable}, none);
   }
-  slices_.fetcher.install(variable, slices_.variables.tensor(variable));
+  const RowFetcher::Answers answers = slices_.fetcher.take_answers(variable);
+  for (const auto& [slice, elements] : answers.slices) slices_.variables.overwrite(slice, elements);
+  if (!answers.rows.empty()) slices_.variables.overwrite_rows(variable, answers.rows);
   return was_open;
 }
 

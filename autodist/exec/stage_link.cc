@@ -12,17 +12,8 @@
 namespace autodist::exec {
 namespace {
 
-// Of an expanded tensor every element of a dimension without stride is the same: one travels.
-torch::Tensor without_copies(torch::Tensor tensor, const ir::TensorType& type) {
-  for (std::size_t i = 0; i < type.strides.size(); ++i) {
-    const auto dim = static_cast<std::int64_t>(i);
-    if (type.strides[i] == ir::Affine{} && tensor.size(dim) > 1) tensor = tensor.narrow(dim, 0, 1);
-  }
-  return tensor;
-}
-
 comm::Payload payload_of(const torch::Tensor& tensor) {
-  auto keep = std::make_shared<torch::Tensor>(tensor.to(torch::kCPU).contiguous());
+  auto keep = std::make_shared<torch::Tensor>(tensor.contiguous());
   const auto* data = static_cast<const std::byte*>(keep->data_ptr());
   const std::size_t size = keep->nbytes();
   return {data, size, std::move(keep)};
@@ -30,20 +21,34 @@ comm::Payload payload_of(const torch::Tensor& tensor) {
 
 }  // namespace
 
-StageLink::StageLink(const program::Program& program, program::Rank self, torch::Device device,
+StageLink::StageLink(const program::Program& program, program::Rank self, Staging& staging,
                      Seconds limit, Signal& signal, Post post)
     : program_(program),
       self_(self),
-      device_(device),
+      staging_(staging),
       limit_(limit),
       signal_(signal),
       post_(std::move(post)) {}
 
+StageLink::~StageLink() {
+  if (signal_.failure()) return;
+  for (const auto& [memory, copied] : staged_) copied.block_host(WaitSite::kHostSource);
+}
+
+torch::Tensor StageLink::distinct(program::StageTransferId id, torch::Tensor value) const {
+  const program::StageTransfer& transfer = program_.transfer(id);
+  if (!transfer.value) return value;
+  const ir::TensorType& type = program_.graph->value(*transfer.value).type;
+  for (std::size_t i = 0; i < type.strides.size(); ++i) {
+    const auto dim = static_cast<std::int64_t>(i);
+    if (type.strides[i] == ir::Affine{} && value.size(dim) > 1) value = value.narrow(dim, 0, 1);
+  }
+  return value;
+}
+
 void StageLink::send(program::StageTransferId id, std::uint64_t step, const torch::Tensor& tensor) {
   const program::StageTransfer& transfer = program_.transfer(id);
-  const ir::Graph& graph = *program_.graph;
-  const comm::Payload payload = payload_of(
-      transfer.value ? without_copies(tensor, graph.value(*transfer.value).type) : tensor);
+  const comm::Payload payload = payload_of(tensor);
   if (payload.size > comm::kLargestPayload) {
     fail(ErrorCode::kInfeasible,
          "step {}: {} has {}, a transfer at most {}. Use more micro-batches.", step,
@@ -109,9 +114,23 @@ torch::Tensor StageLink::receive(program::StageTransferId id, std::uint64_t step
     fail(ErrorCode::kUsage, "step: {} came with {} bytes, {} expected", describe(id, step),
          payload.size, rows.nbytes());
   }
-  torch::Tensor tensor = torch::empty_strided(distinct, strides, options.device(device_));
-  tensor.copy_(rows);
+  const torch::Tensor tensor =
+      torch::empty_strided(distinct, strides, options.device(staging_.device()));
+  copy(rows, tensor);
   return tensor.expand(sizes);
+}
+
+void StageLink::copy(const torch::Tensor& from, torch::Tensor to) {
+  if (to.is_cpu()) {
+    to.copy_(from);
+    return;
+  }
+  while (!staged_.empty() && staged_.front().second.reached(WaitSite::kHostSource)) {
+    staged_.pop_front();
+  }
+  const torch::Tensor staged = staging_.take(from.sizes(), from.scalar_type()).copy_(from);
+  to.copy_(staged, /*non_blocking=*/true);
+  staged_.emplace_back(staged, Queue::current(to.device()).record());
 }
 
 }  // namespace autodist::exec

@@ -8,12 +8,15 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <utility>
 
 #include "autodist/base/units.h"
 #include "autodist/comm/transport.h"
+#include "autodist/exec/device/queue.h"
+#include "autodist/exec/device/staging.h"
 #include "autodist/exec/signal.h"
 #include "autodist/program/program.h"
 
@@ -25,15 +28,22 @@ class StageLink {
   using Post = std::function<void(program::Rank to, program::StageTransferId, std::uint64_t step,
                                   const comm::Payload&)>;
 
-  // `program` and `signal` outlive it; no wait is longer than `limit`. What is received goes to
-  // `device`.
-  StageLink(const program::Program& program, program::Rank self, torch::Device device,
-            Seconds limit, Signal& signal, Post post);
+  // `program`, `staging` and `signal` outlive it; no wait is longer than `limit`. What is received
+  // goes to the device of `staging`.
+  StageLink(const program::Program& program, program::Rank self, Staging& staging, Seconds limit,
+            Signal& signal, Post post);
+  ~StageLink();  // unless the rank has failed, waits for copies that are on their way
+  StageLink(const StageLink&) = delete;
+  StageLink& operator=(const StageLink&) = delete;
 
-  // By the compute thread. The tensor's memory must not be written again. Throws
+  // What travels of a transfer's value: of an expanded tensor every element once.
+  [[nodiscard]] torch::Tensor distinct(program::StageTransferId transfer,
+                                       torch::Tensor value) const;
+  // What distinct() gave, on the host. Its memory must not be written again. Throws
   // Error(kInfeasible) for one that is larger than a frame may be.
   void send(program::StageTransferId transfer, std::uint64_t step, const torch::Tensor& tensor);
-  // The tensor of a micro-batch of so many samples; waits for it. Throws as Signal::wait; the
+  // By the compute thread: the tensor of a micro-batch of so many samples; waits for it, of a device
+  // until its copy there is handed in. Throws as Signal::wait; the
   // time-out's message names the value, the op that makes it and its rank.
   torch::Tensor receive(program::StageTransferId transfer, std::uint64_t step,
                         std::int64_t samples);
@@ -42,17 +52,20 @@ class StageLink {
   void take(program::StageTransferId transfer, std::uint64_t step, comm::Payload payload);
 
  private:
+  void copy(const torch::Tensor& from, torch::Tensor to);
   [[nodiscard]] std::string describe(program::StageTransferId transfer, std::uint64_t step) const;
 
   const program::Program& program_;
   const program::Rank self_;
-  const torch::Device device_;
+  Staging& staging_;
   const Seconds limit_;
   Signal& signal_;
   Post post_;
   // Of this step and, where another stage is ahead, the next.
   std::map<std::pair<std::uint64_t, program::StageTransferId>, comm::Payload> arrived_
       AD_GUARDED_BY(signal_);
+  // What is on its way to the device, in the order of its queue.
+  std::deque<std::pair<torch::Tensor, Mark>> staged_;
 };
 
 }  // namespace autodist::exec

@@ -106,8 +106,9 @@ void WholeGradients::averaged(ir::VariableId variable, std::uint64_t step) {
   }
   SquaredSums sums;
   if (gradient.defined() && !gradient.is_cpu()) {
-    sums.first = number_of(gradient.to(torch::kDouble).square().sum(), slices_.staging,
-                           looking(*program_.plan(variable).collective));
+    sums.first = on_host(gradient.to(torch::kDouble).square().sum(), slices_.staging,
+                         looking(*program_.plan(variable).collective))
+                     .item<double>();
   } else if (gradient.defined()) {
     if (gradient.is_sparse()) gradient = gradient._values().contiguous();
     sums.first = sum_of_squares(static_cast<const std::byte*>(gradient.data_ptr()),

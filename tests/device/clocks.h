@@ -24,6 +24,7 @@ struct Access {
   int queue = -1;
   std::uint64_t time = 0;
   std::string op;
+  bool to_host = false;  // a copy, for which threads of the host wait in turn for each other
 
   [[nodiscard]] bool before(const Clock& clock) const { return queue < 0 || time <= clock[queue]; }
 };
@@ -37,11 +38,12 @@ class Accesses {
     last = access;
     return write_.before(clock) ? std::nullopt : std::optional(write_);
   }
-  std::optional<Access> write(const Access& access, const Clock& clock) {
+  // `hosts`: also what any thread of the host has waited for.
+  std::optional<Access> write(const Access& access, const Clock& clock, const Clock& hosts) {
     std::optional<Access> unordered;
     if (!write_.before(clock)) unordered = write_;
     for (const Access& read : reads_) {
-      if (!read.before(clock)) unordered = read;
+      if (!read.before(read.to_host ? hosts : clock)) unordered = read;
     }
     reads_.fill({});
     write_ = access;

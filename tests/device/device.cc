@@ -10,9 +10,12 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #endif
 
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <utility>
 
+#include "autodist/exec/device/recording.h"
 #include "autodist/exec/device/staging.h"
 #include "tests/device/kernels.h"
 #include "tests/device/queues.h"
@@ -128,6 +131,43 @@ class Hooks final : public at::PrivateUse1HooksInterface {
 };
 #endif
 
+std::atomic<std::int64_t> launches{0};
+
+class KeptOps final : public exec::Recording {
+ public:
+  explicit KeptOps(std::vector<Queues::Kept> ops) : ops_(std::move(ops)) {}
+  void launch() override {
+    ++launches;
+    Queues::instance().hand_in_again(ops_);
+  }
+
+ private:
+  std::vector<Queues::Kept> ops_;
+};
+
+class OpKeeper final : public exec::Recorder {
+ public:
+  void begin() override { Queues::instance().keep(&ops_, pool_); }
+  std::unique_ptr<exec::Recording> end() override {
+    Queues::instance().keep(nullptr, 0);
+    return std::make_unique<KeptOps>(std::exchange(ops_, {}));
+  }
+  void abandon() override {
+    Queues::instance().keep(nullptr, 0);
+    ops_.clear();
+  }
+
+ private:
+  int pool_ = Queues::instance().new_pool();
+  std::vector<Queues::Kept> ops_;
+};
+
+// A kernel that draws would take the generator's state of the launch before.
+std::unique_ptr<exec::Recorder> make_keeper(c10::Device /*of*/, const at::Generator& generator) {
+  if (generator.defined()) return nullptr;
+  return std::make_unique<OpKeeper>();
+}
+
 void make_known() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -145,6 +185,7 @@ void make_known() {
     factories.impl("empty.memory_format", TORCH_FN(empty));
     factories.impl("empty_strided", TORCH_FN(empty_strided));
     register_kernels();
+    register_sparse_kernels();
   });
 }
 
@@ -156,6 +197,7 @@ at::Tensor empty_on_device(at::IntArrayRef sizes, at::IntArrayRef strides, at::S
 
 void begin(const Schedule& schedule) {
   make_known();
+  exec::set_recorder(kKind, schedule.records ? &make_keeper : nullptr);
   Queues::instance().begin(schedule);
 }
 
@@ -183,6 +225,10 @@ OwnQueue::OwnQueue()
 OwnQueue::~OwnQueue() { Queues::instance().exchange_current(queue_of(before_)); }
 
 std::vector<std::string> reports() { return Queues::instance().reports(); }
-Use use() { return Queues::instance().use(); }
+Use use() {
+  Use use = Queues::instance().use();
+  use.launches = launches;
+  return use;
+}
 
 }  // namespace autodist::test_device

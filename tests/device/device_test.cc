@@ -160,8 +160,28 @@ std::vector<DeviceJob> jobs() {
   all.push_back({"gpt-small", library, 4, 1, "", false, false, true});
   all.push_back({"digits", library, 2, 2, "", false, false, true});
   all.push_back({"digits", "AllReduce:compressor=powersgd", 2, 1, "", false, false, true});
+  // Rows of embeddings: fetched before each step, pushed to copies, and in gradients of a library.
+  for (const char* builder :
+       {"PS", "PS:local_proxy_variable=true", "AllReduce", "AllReduce:algorithm=library"}) {
+    for (const std::uint32_t ranks : {1U, 2U}) {
+      all.push_back({"ncf-small-sparse", builder, ranks, 1, "sgd:lr=0.02"});
+    }
+  }
+  all.push_back({"ncf-small-sparse", "PartitionedPS", 4, 1, "adam:lr=1e-3"});
+  all.push_back({"ncf-small-sparse", "PS", 2, 2, "adagrad:lr=0.05"});
+  // Dense results that are asked for.
+  all.push_back({"digits", "PS:results=asked", 2});
+  all.push_back({"digits", "PartitionedPS:results=asked", 4});
+  // Stages of placed graphs, some with a pipeline of micro-batches, one in two replicas.
+  for (const std::uint32_t micro_batches : {1U, 3U}) {
+    all.push_back({"digits", "PS", 2, micro_batches, "", false, false, false, 2});
+  }
+  all.push_back({"gpt-small", "PS", 4, 2, "", false, false, false, 2});
+  all.push_back({"resnet-small", "PS", 2, 2, "", false, false, false, 2});
+  all.push_back({"ncf-small-sparse", "PS", 2, 2, "sgd:lr=0.02", false, false, false, 2});
 #if TORCH_VERSION_MAJOR >= 2
   all.push_back({"bert-small", "AllReduce", 2});  // with random ops
+  all.push_back({"bert-small", "PS", 2, 2, "", false, false, false, 2});
   for (const char* model : {"digits", "gpt-small", "resnet-small"}) {
     for (const std::uint32_t ranks : {1U, 2U}) {
       all.push_back({model, "AllReduce", ranks, 1, "", false, true});
@@ -179,6 +199,7 @@ bool rounds_otherwise(const DeviceJob& job) {
 }
 
 class OnTheDevice : public testing::TestWithParam<DeviceJob> {};
+class Recorded : public OnTheDevice {};
 
 TEST_P(OnTheDevice, JobsHaveTheBitsOfTheCpu) {
   const DeviceJob& job = GetParam();
@@ -187,6 +208,7 @@ TEST_P(OnTheDevice, JobsHaveTheBitsOfTheCpu) {
   begin({0});  // known before autograd starts its threads
   Parameters expected = train(job, false);
   const std::uint64_t schedules = is_slow() ? kSlowSchedules : kSchedules;
+  int races = 0;  // for tools/bench-device, as the number of schedules
   for (std::uint64_t seed = 1; seed <= schedules; ++seed) {
     begin({seed});
     const Use before = use();
@@ -198,11 +220,48 @@ TEST_P(OnTheDevice, JobsHaveTheBitsOfTheCpu) {
       expected = there;
     }
     EXPECT_TRUE(equal(there, expected)) << "schedule " << seed;
-    for (const std::string& report : reports())
+    for (const std::string& report : reports()) {
       ADD_FAILURE() << "schedule " << seed << ": " << report;
+      ++races;
+    }
     EXPECT_GT(use().ops, 0);
+    RecordProperty("schedules", static_cast<int>(seed));
+    RecordProperty("races", races);
     if (HasFailure()) return;
   }
+}
+
+// The second step is recorded, and the later ones are launches of that: memory lies where it lay,
+// and is overwritten where nobody reads it any more.
+TEST_P(Recorded, JobsHaveTheBitsOfTheCpu) {
+  const DeviceJob& job = GetParam();
+  begin({0});
+  const Parameters expected = train(job, false);
+  for (std::uint64_t seed = 1; seed <= kSchedules; ++seed) {
+    Schedule schedule{seed};
+    schedule.records = true;
+    begin(schedule);
+    const Use before = use();
+    EXPECT_TRUE(equal(train(job, true), expected)) << "schedule " << seed;
+    EXPECT_EQ(use().device_bytes, before.device_bytes) << "schedule " << seed;
+    EXPECT_GE(use().launches - before.launches, std::int64_t{job.ranks} * (kDeviceSteps - 1));
+    for (const std::string& report : reports())
+      ADD_FAILURE() << "schedule " << seed << ": " << report;
+    if (HasFailure()) return;
+  }
+  begin({0});
+}
+
+std::vector<DeviceJob> recorded_jobs() {
+  return {{"digits", "AllReduce", 1},
+          {"digits", "PS", 2},
+          {"digits", "AllReduce", 2, 1, "adam:lr=1e-3", true},
+          {"digits", "AllReduce:algorithm=library", 2, 1, "", false, false, true},
+          {"digits", "PS", 2, 2},
+          {"gpt-small", "AllReduce", 1},
+          {"gpt-small", "PSLoadBalancing", 2},
+          {"resnet-small", "AllReduce", 2},
+          {"ncf-small-sparse", "PS", 2, 1, "sgd:lr=0.02"}};
 }
 
 // The host gets the loss some time after the ops; nothing is updated and nobody waits for long.
@@ -220,6 +279,54 @@ TEST(NonFiniteLoss, EndsTheStep) {
       EXPECT_NE(std::string(error.what()).find("is nan"), std::string::npos) << error.what();
     }
   }
+}
+
+std::string refusal_of(const TrainingStep& step) {
+  testing_jobs::JobPlace place;
+  place.cluster = cluster::read_cluster("local:1");
+  place.device = device();
+  place.on_thread = [] { return std::make_shared<OwnQueue>(); };
+  try {
+    testing_jobs::run_job(
+        {step}, "PS", "adam:lr=1e-3", 2, [&](int, std::uint32_t) { return step.example; }, nullptr,
+        1, nullptr, &place);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Refusals, NameWhatHoldsMemoryThatIsMissing) {
+  const TrainingStep step = testing_jobs::make_step("gpt-small", 16);
+  std::int64_t parameters = 0;
+  for (const NamedTensor& each : step.parameters) {
+    parameters += static_cast<std::int64_t>(each.tensor.nbytes());
+  }
+  begin({1, 0});
+  const std::int64_t before = use().device_bytes;
+  begin({1, 0, {}, before + 5 * parameters});  // of which the optimizer's states are two
+  const std::string refusal = refusal_of(step);
+  EXPECT_NE(refusal.find("step 0: "), std::string::npos) << refusal;
+  EXPECT_NE(refusal.find("has no memory left at op "), std::string::npos) << refusal;
+  EXPECT_NE(refusal.find("states of the optimizer " + to_string(Bytes(2 * parameters))),
+            std::string::npos)
+      << refusal;
+  begin({1, 0, {}, before + 2 * parameters});
+  EXPECT_NE(refusal_of(step).find("no memory for the states"), std::string::npos);
+}
+
+TEST(Refusals, NameAnOpThatTheDeviceHasNoKernelFor) {
+  begin({1, 0});
+  const torch::Tensor w = torch::full({4}, 0.25).set_requires_grad(true);
+  TrainingStep step;
+  step.name = "erf";
+  step.parameters = {{"w", w}};
+  step.example = {torch::ones({2, 4})};
+  step.loss = [w](const Batch& batch) { return (w * batch[0]).erfinv().mean(); };
+  const std::string refusal = refusal_of(step);
+  EXPECT_NE(refusal.find("has no kernel for what the step asks for at op "), std::string::npos)
+      << refusal;
+  EXPECT_NE(refusal.find("aten::erfinv"), std::string::npos) << refusal;
 }
 
 // The chief's states are read, changed and written back between two updates.
@@ -330,6 +437,7 @@ std::string test_name(const testing::TestParamInfo<DeviceJob>& test) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, OnTheDevice, testing::ValuesIn(jobs()), test_name);
+INSTANTIATE_TEST_SUITE_P(Schedules, Recorded, testing::ValuesIn(recorded_jobs()), test_name);
 INSTANTIATE_TEST_SUITE_P(SlowSchedules, OnTheDevice, testing::ValuesIn(jobs()), test_name);
 
 }  // namespace

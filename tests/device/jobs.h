@@ -4,15 +4,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "autodist/capture/capture.h"
 #include "autodist/cluster/cluster.h"
 #include "tests/device/test_device.h"
 #include "tests/device/thread_collectives.h"
 #include "tests/reference.h"
+#include "tests/stages.h"
 #include "tests/threaded_job.h"
 
 namespace autodist::test_device {
@@ -28,15 +31,32 @@ struct DeviceJob {
   bool scales_loss = false;
   bool is_captured_there = false;  // else on the CPU
   bool library_on_device = false;  // else Gloo, on the host
+  std::uint32_t stages = 1;        // of a replica; 1: not placed
 };
 
 inline std::string name_of(const DeviceJob& job) {
   return job.model + " " + job.builder + ", ranks: " + std::to_string(job.ranks) +
          ", micro-batches: " + std::to_string(job.micro_batches) + " " + job.optimizer +
          (job.scales_loss ? " scaled" : "") + (job.is_captured_there ? " captured there" : "") +
-         (job.library_on_device ? " on the device" : "");
+         (job.library_on_device ? " on the device" : "") +
+         (job.stages > 1 ? " stages: " + std::to_string(job.stages) : "");
 }
 inline void PrintTo(const DeviceJob& job, std::ostream* out) { *out << name_of(job); }
+
+// Balanced over the stages; found once per model. By one thread.
+inline const std::string& plan_of_stages(const TrainingStep& step, const cluster::Cluster& cluster,
+                                         std::uint32_t stages) {
+  static std::map<std::string, std::string> found;
+  std::string& plan = found[step.name + " " + std::to_string(cluster::ranks_of(cluster).size()) +
+                            " " + std::to_string(stages)];
+  if (!plan.empty()) return plan;
+  capture::Options options;
+  options.cost_repetitions = 0;
+  const capture::CapturedStep captured = capture::capture(step, options);
+  plan = strategy::serialize(
+      testing_jobs::strategy_of(captured.graph, cluster, stages, testing_jobs::balanced));
+  return plan;
+}
 
 // `before_step`: called at the chief with the step's number. `scale`: of the batches' first input.
 inline testing_jobs::Parameters train(const DeviceJob& job, bool on_device,
@@ -44,12 +64,14 @@ inline testing_jobs::Parameters train(const DeviceJob& job, bool on_device,
                                       const std::function<void(int)>& before_step = {},
                                       double scale = 1) {
   using namespace testing_jobs;
+  const std::uint32_t replicas = job.ranks / job.stages;
   std::vector<TrainingStep> steps;
   for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
-    steps.push_back(make_step(job.model, kBatch / job.ranks / job.micro_batches));
+    steps.push_back(make_step(job.model, kBatch / replicas / job.micro_batches));
   }
   JobPlace place;
   place.cluster = cluster::read_cluster("local:" + std::to_string(job.ranks));
+  if (job.stages > 1) place.plan = plan_of_stages(steps.front(), place.cluster, job.stages);
   if (job.scales_loss) place.loss_scaling = ir::LossScaling();
   if (job.library_on_device) {
     place.collectives = [meeting = std::make_shared<ThreadMeeting>(job.ranks),
@@ -65,11 +87,11 @@ inline testing_jobs::Parameters train(const DeviceJob& job, bool on_device,
   return run_job(
       steps, job.builder, job.optimizer.empty() ? optimizer_of(job.model) : job.optimizer,
       job_steps,
-      [&](int step, std::uint32_t rank) {
-        if (rank == 0 && before_step) before_step(step);
+      [&](int step, std::uint32_t part) {
+        if (part == 0 && before_step) before_step(step);
         Batch batch = batch_at(job.model, step);
         if (scale != 1) batch[0] = batch[0] * scale;
-        return rows_of(batch, rank, job.ranks);
+        return rows_of(batch, part, replicas);
       },
       nullptr, job.micro_batches, nullptr, &place);
 }

@@ -268,7 +268,8 @@ void later(const c10::OperatorHandle& op, Stack* stack) {
   Stack call;
   for (const c10::IValue& each : arguments) call.push_back(converted(kept(each), on_cpu));
   Queues::instance().hand_in(
-      Queues::instance().current(), op.schema().name(), touched, [op, call, to]() mutable {
+      Queues::instance().current(), op.schema().name(), touched, [op, arguments = call, to] {
+        Stack call = arguments;  // a recording's ops run again
         op.callBoxed(&call);
         for (std::size_t i = 0; i < to.size(); ++i) {
           for (std::size_t j = 0; j < to[i].size(); ++j) {
@@ -277,7 +278,8 @@ void later(const c10::OperatorHandle& op, Stack* stack) {
                 call[i].isTensor() ? call[i].toTensor() : call[i].toTensorVector()[j];
             TORCH_CHECK(result.sizes() == to[i][j].sizes(), op.schema().name(), " gives ",
                         result.sizes(), ", on zeros ", to[i][j].sizes());
-            to[i][j].copy_(result);
+            at::Tensor here = to[i][j];
+            here.copy_(result);
           }
         }
       });
@@ -297,7 +299,10 @@ void copy(const c10::OperatorHandle& op, Stack* stack) {
   const at::Tensor& on_host = is_here(to) ? from : to;
   const bool waits = !both_here && !(non_blocking && queues.is_pinned(on_host.data_ptr()));
   queues.hand_in(queues.current(), op.schema().name(), {{address(from)}, {address(to)}},
-                 [to = on_cpu(to), from = on_cpu(from)]() mutable { to.copy_(from); });
+                 [to = on_cpu(to), from = on_cpu(from)] {
+                   at::Tensor there = to;
+                   there.copy_(from);
+                 });
   if (waits) queues.drain(queues.current());
 }
 
@@ -334,6 +339,9 @@ bool depends_on_values(const std::string& name) {
                                            "aten::_unique"};
   return names.count(name) != 0;
 }
+
+// An op that every device but this one has.
+constexpr const char* kMissing = "aten::erfinv";
 
 // Their composite kernels fit any device, and hand in what needs a kernel.
 bool is_generic(const std::string& name) {
@@ -387,7 +395,7 @@ void register_kernels() {
     if (name.name == "aten::copy_") {
       add<&copy>(library, full);
     } else if ((!cpu && !composite) || !takes_tensors(schema) || is_generic(name.name) ||
-               op->hasTag(at::Tag::inplace_view)) {
+               name.name == kMissing || op->hasTag(at::Tag::inplace_view)) {
       continue;
     } else if (is_view(schema)) {
       if (cpu) add<&view>(library, full);

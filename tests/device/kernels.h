@@ -10,6 +10,9 @@ namespace autodist::test_device {
 // hold nothing of use until then.
 void register_kernels();
 
+// For tensors of rows and their numbers: what gradients of tables need.
+void register_sparse_kernels();
+
 at::Tensor empty_on_device(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type);
 
 }  // namespace autodist::test_device

@@ -13,6 +13,13 @@ thread_local int current_queue = 0;
 // What this thread of the host knows to be done, because it waited for it. What threads of the host
 // tell each other (through a mutex) is not seen, so the check is stricter than the truth.
 thread_local Clock host_clock{};
+// Of a thread that records.
+thread_local std::vector<Queues::Kept>* kept = nullptr;
+thread_local int kept_pool = 0;
+
+void check_runs(const char* what) {
+  TORCH_CHECK(kept == nullptr, "the test device cannot record ", what);
+}
 
 }  // namespace
 
@@ -107,7 +114,8 @@ void Queues::note(const Touched& touched, const Access& access, const Clock& clo
   }
   for (const void* address : touched.writes) {
     Block* const block = block_of(address);
-    if (block != nullptr) complain(block->accesses.write(access, before(address)), "writes");
+    if (block != nullptr)
+      complain(block->accesses.write(access, before(address), of_hosts), "writes");
   }
   const auto close = [&](const void* address, bool writes) {
     if (!pinned_.holds(address)) return;
@@ -118,6 +126,29 @@ void Queues::note(const Touched& touched, const Access& access, const Clock& clo
   for (const void* address : touched.writes) close(address, true);
 }
 
+int Queues::new_pool() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return memory_pools_++;
+}
+
+void Queues::keep(std::vector<Kept>* list, int pool) {
+  kept = list;
+  kept_pool = pool;
+}
+
+void Queues::hand_in_again(const std::vector<Kept>& list) {
+  for (const Kept& each : list) hand_in(current_queue, each.op, each.touched, each.run, {});
+}
+
+void Queues::hand_in(int number, std::string op, const Touched& touched,
+                     std::function<void()> run) {
+  if (kept != nullptr) {
+    kept->push_back({std::move(op), touched, std::move(run)});
+  } else {
+    hand_in(number, std::move(op), touched, std::move(run), {});
+  }
+}
+
 void Queues::hand_in(int number, std::string op, const Touched& touched, std::function<void()> run,
                      const Clock& known) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -126,7 +157,9 @@ void Queues::hand_in(int number, std::string op, const Touched& touched, std::fu
   queue.clock[number] = ++queue.handed_in;
   Clock before = queue.clock;
   join(before, known);
-  note(touched, {number, queue.handed_in, std::move(op)}, before);
+  const auto is_pinned = [&](const void* address) { return pinned_.holds(address); };
+  const bool to_host = std::any_of(touched.writes.begin(), touched.writes.end(), is_pinned);
+  note(touched, {number, queue.handed_in, std::move(op), to_host}, before);
   queue.waiting.push_back(std::move(run));
   ++ops_;
   queue.work.notify_one();
@@ -163,6 +196,7 @@ void Queues::learn(const Clock& clock) {
 }
 
 void Queues::drain(int number) {
+  check_runs("what waits for a queue");
   std::unique_lock<std::mutex> lock(mutex_);
   Queue& queue = queues_[number];
   const std::uint64_t all = queue.handed_in;
@@ -172,12 +206,14 @@ void Queues::drain(int number) {
 }
 
 Event Queues::record(int number) {
+  check_runs("a mark");
   const std::lock_guard<std::mutex> lock(mutex_);
   const Queue& queue = queues_[number];
   return {number, queue.handed_in, queue.clock};
 }
 
 void Queues::block(const Event& event, int number) {
+  check_runs("a wait");
   hand_in(number, "a wait", {}, [this, event] {
     std::unique_lock<std::mutex> lock(mutex_);
     done_.wait(lock, [&] { return queues_[event.queue].done >= event.time; });
@@ -195,7 +231,11 @@ bool Queues::query(const Event& event) {
 
 void* Queues::allocate(std::size_t bytes, bool pinned) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return pinned ? pinned_.allocate(bytes, 0) : memory_.allocate(bytes, current_queue);
+  if (pinned) return pinned_.allocate(bytes, 0);
+  TORCH_CHECK_WITH(OutOfMemoryError,
+                   memory_.in_use() + static_cast<std::int64_t>(bytes) <= schedule_.device_bytes,
+                   "the test device has no ", bytes, " bytes more.");
+  return memory_.allocate(bytes, kept == nullptr ? current_queue : kept_pool);
 }
 
 // In the order of the queue that allocated it, as a caching allocator hands it out again. Whoever
@@ -216,6 +256,16 @@ void Queues::free(void* address) {
       return pinned_.free(address);
     }
     const Block& block = memory_.block_of(address);
+    if (block.queue >= kQueues) {  // a pool's, in the order of what is recorded
+      if (kept != nullptr) {
+        kept->push_back({"freeing what a recording wrote",
+                         {{}, {address}},
+                         [memory = memory_.for_kernels(address), bytes = block.bytes] {
+                           std::memset(memory, 0xFF, bytes);
+                         }});
+      }
+      return memory_.free(address);
+    }
     queue = block.queue;
     bytes = block.bytes;
     known = all_hosts_;
@@ -248,7 +298,7 @@ std::vector<std::string> Queues::reports() {
 
 Use Queues::use() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return {ops_, memory_.in_use(), pinned_.in_use()};
+  return {ops_, memory_.in_use(), pinned_.in_use(), 0};
 }
 
 }  // namespace autodist::test_device

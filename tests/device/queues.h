@@ -45,10 +45,20 @@ class Queues {
   int exchange_current(int queue);
   int next_of_pool();
 
+  // What was handed in by one thread, and kept.
+  struct Kept {
+    std::string op;
+    Touched touched;
+    std::function<void()> run;
+  };
+  // What the calling thread hands in from now on is kept in `list`, and memory is of a pool's;
+  // null: no longer.
+  void keep(std::vector<Kept>* list, int pool);
+  int new_pool();
+  void hand_in_again(const std::vector<Kept>& list);
+
   // The op runs later, in its turn.
-  void hand_in(int queue, std::string op, const Touched& touched, std::function<void()> run) {
-    hand_in(queue, std::move(op), touched, std::move(run), {});
-  }
+  void hand_in(int queue, std::string op, const Touched& touched, std::function<void()> run);
   // The host waits until all of a queue is done, and knows it.
   void drain(int queue);
 
@@ -99,6 +109,7 @@ class Queues {
   std::condition_variable done_;
   std::vector<Queue> queues_;
   int pool_ = 0;
+  int memory_pools_ = kQueues;  // their numbers follow those of the queues
   Schedule schedule_;
   Memory memory_{false};
   Memory pinned_{true};

@@ -22,6 +22,8 @@ struct Schedule {
   std::uint64_t seed = 0;
   double pauses = 0.25;  // part of the ops
   std::chrono::microseconds longest{300};
+  std::int64_t device_bytes = std::int64_t{1} << 33;  // that there are
+  bool records = false;  // its queues can be recorded, where nothing is drawn
 };
 
 // The device begins anew: what was handed in is done, reports are forgotten. First of all it is
@@ -53,6 +55,7 @@ struct Use {
   std::int64_t ops = 0;           // since begin()
   std::int64_t device_bytes = 0;  // now
   std::int64_t pinned_bytes = 0;
+  std::int64_t launches = 0;  // of recordings, of all time
 };
 Use use();
 

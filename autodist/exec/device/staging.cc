@@ -92,11 +92,13 @@ torch::Tensor Staging::take(torch::IntArrayRef sizes, torch::ScalarType type) {
       options);
 }
 
-double number_of(const torch::Tensor& number, Staging& staging, const std::function<void()>& look) {
-  torch::Tensor on_host = staging.take({}, number.scalar_type());
-  on_host.copy_(number, /*non_blocking=*/true);
-  Queue::current(number.device()).record().block_host(WaitSite::kNumber, look);
-  return on_host.item<double>();
+torch::Tensor on_host(const torch::Tensor& tensor, Staging& staging,
+                      const std::function<void()>& look) {
+  if (tensor.is_cpu()) return tensor;
+  torch::Tensor copy = staging.take(tensor.sizes(), tensor.scalar_type());
+  copy.copy_(tensor, /*non_blocking=*/true);
+  Queue::current(tensor.device()).record().block_host(WaitSite::kHostRead, look);
+  return copy;
 }
 
 Bytes Staging::pinned() const { return Bytes(static_cast<std::int64_t>(pool_->pinned())); }

@@ -39,9 +39,10 @@ class Staging {
   std::shared_ptr<Pool> pool_;
 };
 
-// One number of a device, once the caller's queue has it. The caller sleeps until then and calls
-// `look`: what that throws ends the wait.
-double number_of(const torch::Tensor& number, Staging& staging, const std::function<void()>& look);
+// The values of a tensor, once the caller's queue has made them; itself where it is on the host. The
+// caller sleeps until then and calls `look`: what that throws ends the wait.
+torch::Tensor on_host(const torch::Tensor& tensor, Staging& staging,
+                      const std::function<void()>& look);
 
 // Where pinned memory of a kind of device comes from when libtorch does not know (1.13 knows CUDA's
 // alone). Before the first Staging of this kind; null: libtorch says.

@@ -14,7 +14,7 @@ enum class WaitSite {
   kNewVersion,  // the computing queue, for a variable's new version
   kHostSource,  // the host, for its memory to be read before it is written again
   kSettled,     // the caller's queue, for all versions
-  kNumber,      // the host, for one number of a sum that was made on the device
+  kHostRead,    // the host, for values that decide what it does next
 };
 constexpr int kWaitSites = 7;
 

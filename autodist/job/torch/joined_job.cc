@@ -14,6 +14,7 @@
 #include "autodist/base/error.h"
 #include "autodist/cluster/address.h"
 #include "autodist/comm/agreement.h"
+#include "autodist/exec/device/cuda_graphs.h"
 #include "autodist/exec/large_tensors.h"
 #include "autodist/job/cores.h"
 #include "autodist/job/machine.h"
@@ -74,6 +75,7 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
   device_ = rank_device(cluster_, place_.rank, options_.cpu_only, environment_);
   check_open_files(size_, raise_open_files());
   keep_freed_memory();
+  record_graphs();
   if (size_ == 1) {
     if (!launched && place_.chief_port == 0) remote_nodes(cluster_);  // refuses another machine
     alone_ = std::make_unique<comm::InProcessHub>(1);
@@ -205,6 +207,16 @@ void JoinedJob::keep_freed_memory() const {
   ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   ::mallopt(M_TOP_PAD, kGrowBy);
   exec::keep_large_tensors(kLargestInHeap);
+}
+
+void JoinedJob::record_graphs() const {
+  const auto graphs = environment_("AUTODIST_CUDA_GRAPHS");
+  if (!graphs) return;
+  if (*graphs != "on") {
+    fail(ErrorCode::kUsage, "environment: AUTODIST_CUDA_GRAPHS='{}', on or nothing expected",
+         *graphs);
+  }
+  exec::record_cuda_graphs();
 }
 
 void JoinedJob::check_size(const JobPlace& place, const std::string& specification) const {

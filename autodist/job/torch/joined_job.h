@@ -80,6 +80,7 @@ class JoinedJob {
   [[nodiscard]] comm::ChiefListener listener(std::uint16_t port) const;
   void share_cores() const;
   void keep_freed_memory() const;
+  void record_graphs() const;
   void check_size(const JobPlace& place, const std::string& specification) const;
   [[nodiscard]] comm::RendezvousOptions rendezvous();
   [[nodiscard]] RemoteProgram program() const;

@@ -1,0 +1,28 @@
+#include "autodist/exec/device/recording.h"
+
+#include <map>
+
+namespace autodist::exec {
+namespace {
+
+std::map<torch::DeviceType, MakeRecorder>& given_recorders() {
+  static std::map<torch::DeviceType, MakeRecorder> given;
+  return given;
+}
+
+}  // namespace
+
+std::unique_ptr<Recorder> make_recorder(torch::Device device, const at::Generator& generator) {
+  const auto given = given_recorders().find(device.type());
+  return given == given_recorders().end() ? nullptr : given->second(device, generator);
+}
+
+void set_recorder(torch::DeviceType kind, MakeRecorder make) {
+  if (make == nullptr) {
+    given_recorders().erase(kind);
+  } else {
+    given_recorders()[kind] = make;
+  }
+}
+
+}  // namespace autodist::exec
