@@ -25,14 +25,12 @@ class CudaRecording final : public Recording {
 // stream on which it does waits for nothing. Only this thread's calls are looked at: others copy.
 class CudaRecorder final : public Recorder {
  public:
-  CudaRecorder(torch::Device device, const at::Generator& generator)
-      : generator_(generator),
-        pool_(at::cuda::graph_pool_handle()),
+  explicit CudaRecorder(torch::Device device)
+      : pool_(at::cuda::graph_pool_handle()),
         stream_(at::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {}
 
   void begin() override {
     graph_ = std::make_unique<at::cuda::CUDAGraph>();
-    if (generator_.defined()) graph_->register_generator_state(generator_);
     here_.emplace(stream_);
     graph_->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
   }
@@ -51,7 +49,6 @@ class CudaRecorder final : public Recorder {
   }
 
  private:
-  at::Generator generator_;
   at::cuda::MempoolId_t pool_;
   at::cuda::CUDAStream stream_;
   std::unique_ptr<at::cuda::CUDAGraph> graph_;
@@ -61,8 +58,12 @@ class CudaRecorder final : public Recorder {
 }  // namespace
 
 void record_cuda_graphs() {
+  // A launch would draw from where the generator stood when it was recorded: how it is told
+  // otherwise differs between versions of libtorch.
   set_recorder(torch::kCUDA, [](torch::Device device, const at::Generator& generator) {
-    return std::unique_ptr<Recorder>(std::make_unique<CudaRecorder>(device, generator));
+    std::unique_ptr<Recorder> recorder;
+    if (!generator.defined()) recorder = std::make_unique<CudaRecorder>(device);
+    return recorder;
   });
 }
 
