@@ -21,7 +21,7 @@ namespace {
 
 using testing_jobs::Parameters;
 
-constexpr std::uint64_t kSchedules = 9;
+constexpr std::uint64_t kSchedules = 5;
 constexpr std::uint64_t kSlowSchedules = 250;
 
 bool is_slow() {
@@ -181,7 +181,6 @@ std::vector<DeviceJob> jobs() {
   all.push_back({"ncf-small-sparse", "PS", 2, 2, "sgd:lr=0.02", false, false, false, 2});
 #if TORCH_VERSION_MAJOR >= 2
   all.push_back({"bert-small", "AllReduce", 2});  // with random ops
-  all.push_back({"bert-small", "PS", 2, 2, "", false, false, false, 2});
   for (const char* model : {"digits", "gpt-small", "resnet-small"}) {
     for (const std::uint32_t ranks : {1U, 2U}) {
       all.push_back({model, "AllReduce", ranks, 1, "", false, true});
@@ -196,6 +195,16 @@ std::vector<DeviceJob> jobs() {
 bool rounds_otherwise(const DeviceJob& job) {
   const bool norm = job.library_on_device && job.optimizer.find("clip") != std::string::npos;
   return norm || (at::hasMKL() && job.optimizer.find("adam") != std::string::npos);
+}
+
+// What rounds otherwise has the bits of its first schedule, which take the place of the CPU's.
+void expect_expected(const DeviceJob& job, const Parameters& there, std::uint64_t schedule,
+                     Parameters& expected) {
+  if (schedule == 1 && rounds_otherwise(job)) {
+    testing_jobs::expect_close(there, expected, job.builder);
+    expected = there;
+  }
+  EXPECT_TRUE(equal(there, expected)) << "schedule " << schedule;
 }
 
 class OnTheDevice : public testing::TestWithParam<DeviceJob> {};
@@ -215,11 +224,7 @@ TEST_P(OnTheDevice, JobsHaveTheBitsOfTheCpu) {
     const Parameters there = train(job, true);
     EXPECT_EQ(use().device_bytes, before.device_bytes) << "schedule " << seed;
     EXPECT_EQ(use().pinned_bytes, before.pinned_bytes) << "schedule " << seed;
-    if (seed == 1 && rounds_otherwise(job)) {
-      testing_jobs::expect_close(there, expected, job.builder);
-      expected = there;
-    }
-    EXPECT_TRUE(equal(there, expected)) << "schedule " << seed;
+    expect_expected(job, there, seed, expected);
     for (const std::string& report : reports()) {
       ADD_FAILURE() << "schedule " << seed << ": " << report;
       ++races;
@@ -236,13 +241,14 @@ TEST_P(OnTheDevice, JobsHaveTheBitsOfTheCpu) {
 TEST_P(Recorded, JobsHaveTheBitsOfTheCpu) {
   const DeviceJob& job = GetParam();
   begin({0});
-  const Parameters expected = train(job, false);
+  Parameters expected = train(job, false);
   for (std::uint64_t seed = 1; seed <= kSchedules; ++seed) {
     Schedule schedule{seed};
     schedule.records = true;
     begin(schedule);
     const Use before = use();
-    EXPECT_TRUE(equal(train(job, true), expected)) << "schedule " << seed;
+    const Parameters there = train(job, true);
+    expect_expected(job, there, seed, expected);
     EXPECT_EQ(use().device_bytes, before.device_bytes) << "schedule " << seed;
     EXPECT_GE(use().launches - before.launches, std::int64_t{job.ranks} * (kDeviceSteps - 1));
     for (const std::string& report : reports())
