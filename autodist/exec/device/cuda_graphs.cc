@@ -1,12 +1,12 @@
-// The one file that records CUDA graphs.
+// The one file that records CUDA graphs. It needs nothing of CUDA's runtime but what libtorch has.
 
-#include <ATen/cuda/CUDAContext.h>
+#include "autodist/exec/device/cuda_graphs.h"
+
 #include <ATen/cuda/CUDAGraph.h>
-#include <c10/cuda/CUDAGuard.h>
 
 #include <optional>
 
-#include "autodist/exec/device/cuda_graphs.h"
+#include "autodist/exec/device/queue.h"
 #include "autodist/exec/device/recording.h"
 
 namespace autodist::exec {
@@ -22,16 +22,15 @@ class CudaRecording final : public Recording {
 };
 
 // CUDA records no default stream, which the caller's may be. Nothing runs while it records, so the
-// stream on which it does waits for nothing. Only this thread's calls are looked at: others copy.
+// queue on which it does waits for nothing. Only this thread's calls are looked at: others copy.
 class CudaRecorder final : public Recorder {
  public:
   explicit CudaRecorder(torch::Device device)
-      : pool_(at::cuda::graph_pool_handle()),
-        stream_(at::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {}
+      : pool_(at::cuda::graph_pool_handle()), queue_(Queue::for_copies(device)) {}
 
   void begin() override {
     graph_ = std::make_unique<at::cuda::CUDAGraph>();
-    here_.emplace(stream_);
+    here_.emplace(queue_);
     graph_->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
   }
   std::unique_ptr<Recording> end() override {
@@ -50,9 +49,9 @@ class CudaRecorder final : public Recorder {
 
  private:
   at::cuda::MempoolId_t pool_;
-  at::cuda::CUDAStream stream_;
+  Queue queue_;
   std::unique_ptr<at::cuda::CUDAGraph> graph_;
-  std::optional<c10::cuda::CUDAStreamGuard> here_;
+  std::optional<Queue::Scope> here_;
 };
 
 }  // namespace
