@@ -11,8 +11,10 @@
 #endif
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "autodist/exec/device/recording.h"
@@ -147,7 +149,11 @@ class KeptOps final : public exec::Recording {
 
 class OpKeeper final : public exec::Recorder {
  public:
-  void begin() override { Queues::instance().keep(&ops_, pool_); }
+  // By now copies of what earlier recordings made may be over, and their memory let go of.
+  void begin() override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    Queues::instance().keep(&ops_, pool_);
+  }
   std::unique_ptr<exec::Recording> end() override {
     Queues::instance().keep(nullptr, 0);
     return std::make_unique<KeptOps>(std::exchange(ops_, {}));
