@@ -42,9 +42,9 @@ class StageLink {
   // What distinct() gave, on the host. Its memory must not be written again. Throws
   // Error(kInfeasible) for one that is larger than a frame may be.
   void send(program::StageTransferId transfer, std::uint64_t step, const torch::Tensor& tensor);
-  // By the compute thread: the tensor of a micro-batch of so many samples; waits for it, of a device
-  // until its copy there is handed in. Throws as Signal::wait; the
-  // time-out's message names the value, the op that makes it and its rank.
+  // By the compute thread: the tensor of a micro-batch of so many samples. Waits until it is here
+  // and, on a device, its copy is handed in. Throws as Signal::wait; the time-out's message names
+  // the value, the op that makes it and its rank.
   torch::Tensor receive(program::StageTransferId transfer, std::uint64_t step,
                         std::int64_t samples);
 
