@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 #include <mutex>
+#include <string>
 
 namespace autodist::app {
 namespace {
@@ -15,7 +16,8 @@ job::StartedRanks::Output prefixed_lines() {
   auto mutex = std::make_shared<std::mutex>();
   return [mutex](std::uint32_t rank, const std::string& line) {
     const std::lock_guard<std::mutex> lock(*mutex);
-    std::cerr << "[rank " << rank << "] " << line << "\n";
+    // In one write: others of this process write there without the mutex.
+    std::cerr << "[rank " + std::to_string(rank) + "] " + line + "\n";
   };
 }
 

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/this_process.h"
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
@@ -27,7 +28,7 @@ std::string one_line(std::string text) {
 }
 
 int report(const std::string& message, int code) {
-  std::cerr << "autodist: " << one_line(message) << "\n";
+  say_line(one_line(message));
   return code;
 }
 

@@ -4,7 +4,6 @@
 #include "autodist/app/this_process.h"
 
 #include <chrono>
-#include <iostream>
 
 #include "autodist/app/python/training_step.h"
 #include "autodist/app/stop_signal.h"
@@ -125,7 +124,7 @@ class EarlyEnd {
   EarlyEnd()
       : ends_(std::make_unique<app::EndsEarly>([] {
           tell_chief_to_stop();
-          std::cerr << "autodist: " << app::stopped_early() << std::endl;
+          app::say_line(app::stopped_early());
         })) {}
   ~EarlyEnd() {
     if (!process_.is_this()) static_cast<void>(ends_.release());  // its thread is not here

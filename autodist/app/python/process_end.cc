@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "autodist/app/python/job.h"
+#include "autodist/app/this_process.h"
 
 namespace autodist::python {
 namespace {
@@ -41,10 +42,10 @@ void at_process_end(int code, void* of) {
     }
     for (Session* session : left_open()) session->finish();
   } catch (const Error& error) {
-    std::cerr << "autodist: " << error.what() << "\n";
+    app::say_line(error.what());
     end_now(static_cast<int>(error.code()));
   } catch (const std::exception& error) {
-    std::cerr << "autodist: " << error.what() << "\n";
+    app::say_line(error.what());
     end_now(kOtherFailure);
   }
 }
