@@ -93,8 +93,9 @@ function(autodist_limit_test name seconds)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${seconds}
     ENVIRONMENT_MODIFICATION AUTODIST_HISTORY=set:off)
   if(AUTODIST_SANITIZE STREQUAL "thread")
+    # A test's child that was forked beside threads may have threads of its own.
     set_tests_properties(${name} PROPERTIES
-      ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tools/tsan.supp")
+      ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tools/tsan.supp:die_after_fork=0")
   endif()
 endfunction()
 

@@ -47,8 +47,8 @@ TEST(FirstStep, ARankThatTakesItsTimeIsWaitedFor) {
 
 // Minutes before its first step: captured, op by op, on one core.
 std::vector<std::string> slow_to_begin(std::vector<std::string> more = {}) {
-  std::vector<std::string> arguments =
-      autodist({"train", "resnet50", "--batch", "64", "--cluster", "local:2", "--steps", "3"});
+  std::vector<std::string> arguments = autodist({"train", "resnet50", "--batch", "64", "--cluster",
+                                                 "local:2", "--steps", "3", "--restarts", "0"});
   arguments.insert(arguments.begin(), {"/usr/bin/env", "OMP_NUM_THREADS=1"});
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;

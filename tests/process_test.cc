@@ -162,9 +162,10 @@ TEST(Processes, ASlowedRankAgreesOnTheSameSlices) {
 
 // --- a rank that dies, a user who stops ---
 
+// Nobody starts it again: what the chief itself does. tests/restarts_test.py has the others.
 std::vector<std::string> long_training(const std::string& checkpoint) {
   return autodist({"train", "digits", "--cluster", "local:2", "--steps", "1000000", "--batch", "16",
-                   "--save", checkpoint});
+                   "--save", checkpoint, "--restarts", "0"});
 }
 
 TEST(Processes, AKilledRankIsNamedWithinSecondsAndNobodyIsLeft) {

@@ -18,6 +18,7 @@ constexpr std::chrono::milliseconds kGraceOfWish{700};  // for who looks at the 
 std::atomic<bool> wished{false};
 std::atomic<int> wished_by{0};
 std::atomic<std::int64_t> wished_from{0};  // a process
+std::atomic<bool> wished_by_terminal{false};
 std::atomic<std::int64_t> wished_at_ms{0};
 
 // What the signals of a handler in whose place ours is are passed on to.
@@ -33,6 +34,7 @@ std::int64_t now_in_ms() {
 void note_wish(int number, const siginfo_t& about, std::int64_t now_ms) {
   wished_by = number;
   wished_from = about.si_code == SI_USER ? about.si_pid : 0;
+  wished_by_terminal = about.si_code == SI_KERNEL;
   wished_at_ms = now_ms;
   wished = true;
 }
@@ -78,6 +80,10 @@ std::string stop_signal() {
   const char* name = ::sigabbrev_np(wished_by);
   return name == nullptr ? "a signal" : std::string("SIG") + name;
 }
+
+int stop_signal_number() { return wished_by; }
+
+bool stop_signal_is_the_terminals() { return wished_by_terminal; }
 
 void end_at_second_signal(int number) {
   struct sigaction action {};

@@ -24,8 +24,11 @@ namespace autodist::app {
 // From here on the signals set the flag, which lives as long as the process.
 const std::atomic<bool>& watch_stop_signals(bool user_signal = false);
 
-// "SIGTERM": the signal that set the flag.
+// "SIGTERM": the signal that set the flag; its number; and whether a terminal sent it, to all
+// processes of its foreground group.
 std::string stop_signal();
+int stop_signal_number();
+bool stop_signal_is_the_terminals();
 
 // What to say of a job that it ended before the first step.
 std::string stopped_early();

@@ -37,6 +37,10 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
+bool is_aside(const std::string& name) {
+  return name.size() > 4 && name.compare(name.size() - 4, 4, ".old") == 0;
+}
+
 // Writes the files of one step and remembers what the manifest says of them.
 class StepWriter {
  public:
@@ -197,6 +201,14 @@ std::vector<std::int64_t> list_checkpoints(FileSystem& files, const std::string&
   return steps;
 }
 
+bool has_checkpoint(FileSystem& files, const std::string& path) {
+  if (!files.exists(path)) return false;
+  const std::vector<std::string> names = files.list(path);
+  return files.exists(path + "/" + kManifest) ||
+         std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return step_of(name) || is_aside(name); });
+}
+
 Checkpoint read_checkpoint(FileSystem& files, const std::string& path,
                            std::vector<std::string>* warnings) {
   if (files.exists(path + "/" + kManifest)) return read_step(files, path);
@@ -213,9 +225,7 @@ Checkpoint read_checkpoint(FileSystem& files, const std::string& path,
   }
   // A stop between two renames leaves the step's former folder aside.
   for (const std::string& name : files.list(path)) {
-    if (name.size() > 4 && name.compare(name.size() - 4, 4, ".old") == 0) {
-      return read_step(files, path + "/" + name);
-    }
+    if (is_aside(name)) return read_step(files, path + "/" + name);
   }
   fail(ErrorCode::kCheckpoint, "{}: no sound checkpoint{}", path,
        first_reason.empty() ? ": no folder step-N" : ": " + first_reason);

@@ -64,6 +64,9 @@ void write_checkpoint(FileSystem& files, const std::string& directory, const Che
 // The steps of the complete folders below `directory`, ascending.
 std::vector<std::int64_t> list_checkpoints(FileSystem& files, const std::string& directory);
 
+// Whether read_checkpoint() would find something to read.
+bool has_checkpoint(FileSystem& files, const std::string& path);
+
 // A step folder itself, or the newest sound one below a directory: where the newest is damaged, the
 // one before it, and why stands in `warnings` (may be null). Every tensor's digest is compared.
 // Throws Error(kCheckpoint) where none is sound.

@@ -11,6 +11,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/job/job_memory.h"
 #include "autodist/job/machine.h"
 
 namespace autodist::job {
@@ -112,12 +113,16 @@ std::vector<std::string> place_variables(const JobPlace& place, int key_descript
   if (place.started_by != 0) {
     variables.push_back(fmt::format("AUTODIST_STARTED_BY={}", place.started_by));
   }
+  if (place.rank == 0 && place.memory >= 0) {
+    variables.push_back(fmt::format("{}={}", JobMemory::kVariable, place.memory));
+  }
   return variables;
 }
 
 bool names_a_place(const std::string& variable) {
-  for (const char* prefix : {"AUTODIST_RANK=", "AUTODIST_SIZE=", "AUTODIST_CHIEF=",
-                             "AUTODIST_ADDRESS=", "AUTODIST_KEY_", "AUTODIST_STARTED_BY="}) {
+  for (const char* prefix :
+       {"AUTODIST_RANK=", "AUTODIST_SIZE=", "AUTODIST_CHIEF=", "AUTODIST_ADDRESS=", "AUTODIST_KEY_",
+        "AUTODIST_STARTED_BY=", "AUTODIST_JOB_FD="}) {
     if (variable.rfind(prefix, 0) == 0) return true;
   }
   return false;

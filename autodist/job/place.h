@@ -12,6 +12,7 @@
 //   AUTODIST_STARTED_BY  where a chief started this rank, for one job: the chief's process
 //   AUTODIST_KEY_FD    descriptor from which the job's key is read, or
 //   AUTODIST_KEY_FILE  file that holds it. The key itself is never in the environment.
+//   AUTODIST_JOB_FD    rank 0 of a job that is supervised: descriptor of job_memory.h
 
 #pragma once
 
@@ -32,6 +33,7 @@ struct JobPlace {
   std::string own_address = "127.0.0.1";
   std::string key;
   std::uint32_t started_by = 0;  // the process of the chief that started this rank for its one job
+  int memory = -1;  // for rank 0, of a job that is supervised: a descriptor (job_memory.h)
 };
 
 // `text`, which variable `name` holds, as a number. Throws Error(kUsage).

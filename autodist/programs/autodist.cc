@@ -5,6 +5,7 @@
 
 #include "autodist/app/cli/hand_over.h"
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/cli/supervise.h"
 #include "autodist/studies/bench.h"
 
 namespace {
@@ -26,7 +27,9 @@ int main(int argc, char** argv) {
     const Verb* verb = find_verb(argv[1]);
     const bool is_light = verb != nullptr && argc >= 3 && is_here(verb->name, argv[2]);
     if (verb != nullptr && verb->binary == Binary::kTorch && !is_light) {
-      return hand_over({argv, argv + argc});
+      const std::vector<std::string> words(argv, argv + argc);
+      const bool supervised = std::string(verb->name) == "train" && is_supervised(words);
+      return supervised ? supervise(words) : hand_over(words);
     }
   }
   return run_program(argc, argv, Binary::kLight,

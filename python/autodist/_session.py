@@ -237,15 +237,25 @@ class Session:
         """
         self._handle.synchronize()
 
-    def save(self, directory):
+    def save(self, directory, wait=True):
         """Write a checkpoint ``step-N`` below the directory, at the chief.
 
         Every rank calls it, or the chief alone. Then it is written at once where the owners hold
         all of it. Where the other ranks have a part (batch norm's statistics, what compression
         owes, stages), all ranks write it two steps later (and as many as staleness allows), or in
         :meth:`finish`, and it is named by that step; asynchronous variables: in :meth:`finish`.
+
+        Parameters
+        ----------
+        directory : str or path
+            Where ``step-N`` is written.
+        wait : bool
+            With ``False`` it returns when what is saved has been copied, and a thread of the chief
+            writes it while the steps go on. The next one waits for it. One that cannot be written
+            is said on standard error, and unless a later one was written it is tried again in
+            :meth:`finish`.
         """
-        self._handle.save(os.fsencode(directory))
+        self._handle.save(os.fsencode(directory), wait)
 
     def load(self, directory):
         """Load the newest sound checkpoint before the first step; every rank calls it.
@@ -256,6 +266,19 @@ class Session:
             Its step.
         """
         return self._handle.load(os.fsencode(directory))
+
+    def resume(self, directory):
+        """Load the newest checkpoint if there is one, else begin; every rank calls it.
+
+        For a program that is started again after a loss (``autodist run --restarts 3``). Whether
+        there is one is up to what the chief finds.
+
+        Returns
+        -------
+        int
+            The step with which the training goes on; 0 where it begins.
+        """
+        return self._handle.resume(os.fsencode(directory))
 
     def summarise(self, stop=False, save=False):
         """Tell the others this rank's part of the step; every rank calls it after every step.

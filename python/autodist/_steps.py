@@ -110,9 +110,12 @@ class Steps(collections.abc.Mapping):
         """Make this rank's variables the newest."""
         self._any().synchronize()
 
-    def save(self, directory):
-        """Write a checkpoint of all steps, ``step-N`` for N steps together; every rank calls it."""
-        self._any().save(directory)
+    def save(self, directory, wait=True):
+        """Write a checkpoint of all steps, ``step-N`` for N steps together; every rank calls it.
+
+        ``wait``: as :meth:`autodist.Step.save`.
+        """
+        self._any().save(directory, wait)
 
     def load(self, directory):
         """Load the newest sound checkpoint before the first step; every rank calls it.
@@ -123,6 +126,17 @@ class Steps(collections.abc.Mapping):
             Steps together.
         """
         self._any().load(directory)
+        return self.step
+
+    def resume(self, directory):
+        """Load the newest checkpoint if there is one, else begin; every rank calls it.
+
+        Returns
+        -------
+        int
+            Steps together; 0 where the training begins.
+        """
+        self._any().resume(directory)
         return self.step
 
     @property

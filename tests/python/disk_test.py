@@ -39,6 +39,15 @@ def test():
             assert len(warnings) == 1 and f"no checkpoint of step 4: save: {at}: " in warnings[0], done.stderr
             assert "the job goes on, and tries again at its end" in warnings[0], warnings
             print(f"{case}: as said")
+        for case in ("beside", "beside-newer", "beside-never"):
+            at = os.path.join(folder, case)
+            done = subprocess.run([sys.executable, __file__, case, "PS", at], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True)
+            assert done.returncode == 0, (case, done.stdout, done.stderr)
+            warnings = [line for line in done.stderr.splitlines() if "no checkpoint of step" in line]
+            assert len(warnings) == 1 and "no checkpoint of step 3: " in warnings[0], done.stderr
+            assert "File too large; the training goes on" in warnings[0], warnings
+            print(f"{case}: as said")
 
 
 if len(sys.argv) == 1:  # the test; else a rank of the job
@@ -56,12 +65,17 @@ def loss_fn(model, x, y):
     return nn.functional.mse_loss(model(x), y)
 
 
-def raises_as_on_a_full_disk():
-    """Files may not grow, at the chief."""
+def fill_disk():
+    """Files may not grow, at the chief; returns what they might before."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     if step.is_chief:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))
+    return before
+
+
+def raises_as_on_a_full_disk():
+    before = fill_disk()
     try:
         step.save(folder)
         raise AssertionError("it was written")
@@ -165,6 +179,24 @@ elif case == "alone":
         train(2)
         step.save(folder)
         train(1)
+elif case.startswith("beside"):
+    # Written while the steps go on, in vain; then there is room again, or there is not.
+    train(3)
+    before = fill_disk()
+    step.save(folder, wait=False)
+    train(20)
+    if step.is_chief:
+        assert os.listdir(folder) == [".lock"], os.listdir(folder)
+        if case != "beside-never":
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    if case == "beside-newer":
+        step.save(folder, wait=False)
+    try:
+        step.finish()
+        assert case != "beside-never" or not step.is_chief
+    except autodist.CheckpointError as error:
+        assert step.is_chief and "no checkpoint of step 3: " in str(error), error
+    expected = {"beside": ["step-3"], "beside-newer": ["step-23"]}.get(case)
 else:
     # The statistics of the others are part of it, so all write it after step 4; a file is in the way.
     train(2)

@@ -9,11 +9,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <thread>
 
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/cli/supervise.h"
 #include "autodist/app/stop_signal.h"
+#include "autodist/app/supervision.h"
 #include "autodist/app/this_process.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
@@ -33,6 +36,7 @@ struct RunArguments {
   std::string logs;
   bool cpu_only = false;
   bool dry_run = false;
+  Supervised supervised;
 };
 
 constexpr int kInterrupted = 130;
@@ -118,23 +122,38 @@ void print_commands(Console& console, const std::vector<job::RankProcess>& proce
   }
 }
 
-// Returns when all of their lines are in `logs`.
-int run_all(const std::vector<job::RankProcess>& processes, RankLogs& logs) {
-  const std::atomic<bool>& interrupted = watch_stop_signals();
+// Where the chief listens, and with which key: of one generation.
+job::JobPlace meeting_place(job::JobPlace chief) {
+  chief.key = job::make_job_key();
+  // Free now; rank 0 takes it in a moment.
+  chief.chief_port = comm::ChiefListener(chief.chief_address, 0).port();
+  return chief;
+}
+
+// A generation: returns its exit code, when all of its lines are in `logs`. Throws
+// Error(kPeersLost) with the first rank that ended badly; the others are stopped then.
+int run_all(const std::vector<job::RankProcess>& processes, double grace, RankLogs& logs,
+            Supervision& supervision, const std::atomic<bool>& interrupted) {
+  using Clock = std::chrono::steady_clock;
   job::StartedRanks ranks(
       processes, [&](std::uint32_t rank, const std::string& line) { logs.print(rank, line); },
       job::StartedRanks::DiesWithUs::kGroups);
-  bool told = false;
+  std::optional<Clock::time_point> told_at;
   while (ranks.any_runs()) {
-    if (const auto bad = ranks.failure(); bad && !told) throw Error(ErrorCode::kPeersLost, *bad);
-    if (interrupted && !told) {  // once: a program may take its time to end in order
-      told = true;
+    supervision.look();
+    if (const auto bad = ranks.failure(); bad && !told_at) throw Error(ErrorCode::kPeersLost, *bad);
+    if (interrupted && !told_at) {  // once: a program may take its time to end in order
+      told_at = Clock::now();
       ranks.stop();
+    }
+    if (told_at && grace > 0 && Clock::now() - *told_at > std::chrono::duration<double>(grace)) {
+      fail(ErrorCode::kPeersLost, "{} still at work {} after {}: killed (--grace)", ranks.running(),
+           to_string(Seconds{grace}), stop_signal());
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   const auto bad = ranks.failure();
-  if (bad && !told) throw Error(ErrorCode::kPeersLost, *bad);
+  if (bad && !told_at) throw Error(ErrorCode::kPeersLost, *bad);
   return bad ? kInterrupted : 0;
 }
 
@@ -147,22 +166,35 @@ int run(const RunArguments& arguments, Console& console) {
 
   job::JobPlace chief;
   chief.size = static_cast<std::uint32_t>(size);
-  chief.key = job::make_job_key();
   if (!remote.empty()) chief.chief_address = job::address_towards(remote.front().address);
   chief.own_address = chief.chief_address;
-  // Free now; rank 0 takes it in a moment.
-  chief.chief_port = comm::ChiefListener(chief.chief_address, 0).port();
-
-  const std::vector<job::RankProcess> processes =
-      job::rank_processes(cluster, arguments.cpu_only, program, chief);
   if (arguments.dry_run) {
-    print_commands(console, processes, program, chief);
+    chief = meeting_place(chief);
+    print_commands(console, job::rank_processes(cluster, arguments.cpu_only, program, chief),
+                   program, chief);
     return 0;
   }
-  if (!remote.empty()) job::check_nodes(cluster, remote, program);
 
+  const Supervised& supervised = arguments.supervised;
+  const std::atomic<bool>& interrupted = watch_stop_signals();
+  Supervision supervision(supervised.restarts);
+  if (supervised.restarts > 0) chief.memory = supervision.memory().descriptor();
   RankLogs logs(console, arguments.logs, size);
-  const int code = run_all(processes, logs);
+  int code = 0;
+  for (bool over = false; !over;) {
+    try {
+      if (!remote.empty()) job::check_nodes(cluster, remote, program);
+      const auto processes =
+          job::rank_processes(cluster, arguments.cpu_only, program, meeting_place(chief));
+      code = run_all(processes, supervised.grace, logs, supervision, interrupted);
+      over = true;
+    } catch (const Error& error) {
+      if (interrupted || supervised.restarts == 0) throw;
+      say_line(error.what());
+      const auto end = job::end_of(static_cast<int>(error.code()), /*by_signal=*/false);
+      if (!supervision.goes_on(end, "", interrupted)) return static_cast<int>(error.code());
+    }
+  }
   if (const std::string missing = logs.missing(); !missing.empty() && code == 0) {
     fail(ErrorCode::kCheckpoint, "{}", missing);
   }
@@ -179,6 +211,7 @@ Action declare_run(CLI::App& verb) {
   verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
+  declare_supervised(verb, arguments->supervised);
   verb.add_flag("--dry-run", arguments->dry_run, "print the commands and start nothing");
   verb.add_option("program", arguments->program, "the program and its arguments, after --")
       ->required();

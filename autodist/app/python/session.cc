@@ -134,12 +134,17 @@ void bind_session(py::module_& module) {
              if (handle.is_open()) handle.call([](Session& s) { s.end_evaluation(); });
            })
       .def("save",
-           [](SessionHandle& handle, const std::string& directory) {
-             handle.call([&](Session& s) { s.save(directory); });
+           [](SessionHandle& handle, const std::string& directory, bool wait) {
+             const SaveUntil until = wait ? SaveUntil::kWritten : SaveUntil::kCopied;
+             handle.call([&](Session& s) { s.save(directory, until); });
            })
       .def("load",
            [](SessionHandle& handle, const std::string& directory) {
              return handle.call([&](Session& s) { return s.load(directory); });
+           })
+      .def("resume",
+           [](SessionHandle& handle, const std::string& directory) {
+             return handle.call([&](Session& s) { return s.resume(directory); });
            })
       .def("summarise",
            [](SessionHandle& handle, bool stop, bool save) {

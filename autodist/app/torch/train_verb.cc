@@ -15,6 +15,8 @@
 #include <optional>
 
 #include "autodist/app/cli/plan.h"
+#include "autodist/app/cli/supervise.h"
+#include "autodist/app/command_words.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/app/this_process.h"
@@ -47,6 +49,7 @@ struct TrainArguments {
   std::string resume;
   std::string trace;
   JobOptions job;  // but for what `plan` and `model` say
+  Supervised supervised{kRestartsOfTrain};
   TrainingOptions training;
 };
 
@@ -214,28 +217,11 @@ void print_end(Console& console, const TrainArguments& arguments, const Session&
   }
 }
 
-// As people write it.
-std::string as_typed(const std::string& word) {
-  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::strchr("-_./:,=+@%", c) != nullptr;
-  });
-  return plain ? word : job::quoted(word);
-}
-
 // This command, going on from a checkpoint of `folder`. Where others start the ranks, what was
 // typed is not known.
 std::string resume_command(const std::string& folder, bool begins_here) {
-  if (!begins_here) return "the same command again, with --resume " + as_typed(folder);
-  const std::vector<std::string> words = job::own_command_line().arguments;
-  std::string command = "autodist";
-  for (std::size_t i = 1; i < words.size(); ++i) {
-    if (words[i] == "--resume") {
-      ++i;
-    } else if (words[i].rfind("--resume=", 0) != 0) {
-      command += " " + as_typed(words[i]);
-    }
-  }
-  return command + " --resume " + as_typed(folder);
+  if (!begins_here) return "the same command again, with" + as_typed({"", "--resume", folder});
+  return as_typed(with_value(job::own_command_line().arguments, "--resume", folder));
 }
 
 // A run that was stopped before its first step; the chief says it.
@@ -444,6 +430,7 @@ Action declare_train(CLI::App& verb) {
       ->check(CLI::Range(std::int64_t{0}, kMostCount));
   verb.add_option("--resume", arguments->resume,
                   "continue from the newest checkpoint of this directory");
+  declare_supervised(verb, arguments->supervised);
   verb.add_option("--init", arguments->job.initial_weights,
                   "first values of parameters and buffers, by name, from a safetensors file");
   verb.add_option(

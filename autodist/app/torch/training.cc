@@ -124,12 +124,12 @@ class Saver {
  public:
   Saver(Session& session, const TrainingOptions& options) : session_(session), options_(options) {}
 
-  // By all ranks alike.
+  // By all ranks alike. While steps go on, a thread of the chief writes it.
   void save(bool last) {
     if (options_.save_to.empty()) return;
     missing_.clear();
     try {
-      session_.save(options_.save_to);
+      session_.save(options_.save_to, last ? SaveUntil::kWritten : SaveUntil::kCopied);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kCheckpoint) throw;
       missing_ = fmt::format("no checkpoint of step {}: {}", session_.step(), error.what());
@@ -182,7 +182,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
     result.interrupted = summary.stop;
     saved = false;
     if (due || summary.save) {
-      saver.save(/*last=*/false);
+      saver.save(/*last=*/result.interrupted || session.step() >= options.steps);
       saved = saver.missing().empty();
       saved_at = clock.now();
     }

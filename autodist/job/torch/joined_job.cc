@@ -72,6 +72,7 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
   } else {
     place_.size = size_;
   }
+  if (is_chief()) memory_ = JobMemory::inherited(environment_);
   device_ = rank_device(cluster_, place_.rank, options_.cpu_only, environment_);
   check_open_files(size_, raise_open_files());
   keep_freed_memory();

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "autodist/base/clock.h"
@@ -16,6 +17,7 @@
 #include "autodist/comm/live_transport.h"
 #include "autodist/comm/rendezvous.h"
 #include "autodist/comm/transport.h"
+#include "autodist/job/job_memory.h"
 #include "autodist/job/launch.h"
 #include "autodist/job/launcher.h"
 #include "autodist/job/place.h"
@@ -51,6 +53,9 @@ class JoinedJob {
   [[nodiscard]] bool encrypts() const { return planning::encrypts(options_.encryption, cluster_); }
   // How long a silent rank is waited for, and that its silence is said.
   void set_pulse(comm::ExchangeOptions& exchange) const;
+
+  // At the chief of a job that is supervised; else null.
+  [[nodiscard]] JobMemory* memory() { return memory_ ? &*memory_ : nullptr; }
 
   // To the user of this process.
   void say(const std::string& line) const { process_.say(line); }
@@ -100,6 +105,7 @@ class JoinedJob {
   cluster::Cluster cluster_;
   std::uint32_t size_ = 1;
   JobPlace place_;
+  std::optional<JobMemory> memory_;
   torch::Device device_ = torch::kCPU;
   std::string launcher_;
   SteadyClock clock_;

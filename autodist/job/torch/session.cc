@@ -162,14 +162,19 @@ void Session::begin_evaluation(Statistics statistics) {
   impl_->together([&] { impl_->job().begin_evaluation(statistics); });
 }
 void Session::end_evaluation() { impl_->job().end_evaluation(); }
-void Session::save(const std::string& directory) {
-  impl_->together([&] { impl_->job().save(directory); });
+void Session::save(const std::string& directory, SaveUntil until) {
+  impl_->together([&] { impl_->job().save(directory, until); });
 }
 void Session::export_torchscript(const std::string& path) {
   impl_->together([&] { impl_->job().export_torchscript(impl_->index(), path); });
 }
 std::int64_t Session::load(const std::string& directory) {
-  impl_->together([&] { impl_->job().load(directory); });
+  impl_->together([&] { impl_->job().load(directory, /*must_be_there=*/true); });
+  return step();
+}
+
+std::int64_t Session::resume(const std::string& directory) {
+  impl_->together([&] { impl_->job().load(directory, /*must_be_there=*/false); });
   return step();
 }
 std::int64_t Session::step() const { return impl_->step().step(); }
@@ -214,9 +219,16 @@ Session& Steps::at(const std::string& name) {
 }
 
 void Steps::synchronize() { sessions_.front().second.synchronize(); }
-void Steps::save(const std::string& directory) { sessions_.front().second.save(directory); }
+void Steps::save(const std::string& directory, SaveUntil until) {
+  sessions_.front().second.save(directory, until);
+}
 std::int64_t Steps::load(const std::string& directory) {
   sessions_.front().second.load(directory);
+  return step();
+}
+
+std::int64_t Steps::resume(const std::string& directory) {
+  sessions_.front().second.resume(directory);
   return step();
 }
 void Steps::finish() { sessions_.front().second.finish(); }

@@ -177,6 +177,12 @@ enum class Statistics : std::uint8_t {
   kMean,  // of all replicas; the chief's of buffers that are no floating-point numbers
 };
 
+// When save() returns.
+enum class SaveUntil : std::uint8_t {
+  kWritten,  // the checkpoint is on the disk
+  kCopied,   // what it holds has been copied; a thread of the chief writes it while steps go on
+};
+
 // One of several steps that a job has over the same variables.
 struct NamedStep {
   std::string name;   // not empty, without '/'
@@ -282,13 +288,18 @@ class Session {
   // there. Where it cannot be written, or another job writes into `directory`, all who call it get
   // Error(kCheckpoint), and the session goes on: it may be called again after the same step. One
   // that waits for the others is warned of on standard error then, and tried again in finish().
-  // Throws Error(kUsage) the second time, and where some ranks beside the chief call it.
-  void save(const std::string& directory);
+  // Throws Error(kUsage) the second time, and where some ranks beside the chief call it. With
+  // SaveUntil::kCopied, one that cannot be written is said on standard error, and unless a later
+  // one was written it is tried again in finish(); the next save() waits until it is written.
+  void save(const std::string& directory, SaveUntil until = SaveUntil::kWritten);
   // Writes the model as a TorchScript file (capture/export.h), at the chief; every rank calls it.
   void export_torchscript(const std::string& path);
   // Loads the newest sound checkpoint and returns its step; every rank calls it, before the first
   // step. A checkpoint of any strategy and size fits.
   std::int64_t load(const std::string& directory);
+  // The same, for a program that may be started again: where the chief finds no checkpoint in
+  // `directory` yet, the training begins, and 0 is returned.
+  std::int64_t resume(const std::string& directory);
 
   [[nodiscard]] std::int64_t step() const;  // of the next run()
   [[nodiscard]] std::uint32_t rank() const;
@@ -355,8 +366,9 @@ class Steps {
 
   // Of all steps together: as Session's. A checkpoint is named after the sum of their counts.
   void synchronize();
-  void save(const std::string& directory);
+  void save(const std::string& directory, SaveUntil until = SaveUntil::kWritten);
   std::int64_t load(const std::string& directory);  // returns that sum
+  std::int64_t resume(const std::string& directory);
   void finish();
   [[nodiscard]] std::int64_t step() const;
   [[nodiscard]] std::uint32_t rank() const;

@@ -1,6 +1,7 @@
 #include "autodist/job/torch/step_plan.h"
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "autodist/comm/agreement.h"
@@ -29,12 +30,19 @@ planning::StrategyRequest request_of(const JoinedJob& job, const Captured& step)
           !step.name().empty()};
 }
 
-// A builder's or a file's, by the chief.
+// What a supervised job remembers a plan by.
+std::string name_of(const JoinedJob& job, const Captured& step) {
+  return fmt::format("{} {} {}", step.name(), to_string(ir::structural_digest(*step.graph)),
+                     job.size());
+}
+
+// A builder's or a file's, by the chief; or `kept`, where that is not empty.
 strategy::Strategy build_together(JoinedJob& job, const ir::Graph& graph,
                                   const planning::StrategyRequest& request,
-                                  const std::optional<comm::LinkFigures>& links) {
-  std::string document;
-  if (job.is_chief()) {
+                                  const std::optional<comm::LinkFigures>& links,
+                                  const std::string& kept) {
+  std::string document = kept;
+  if (job.is_chief() && kept.empty()) {
     std::vector<std::string> warnings;
     strategy::Strategy chosen = planning::choose_strategy(request, graph, job.cluster(), warnings);
     if (links) planning::put_tuning(*links, chosen);
@@ -54,13 +62,25 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
     links = comm::probe_links(job.transport(), job.clock(), planning::ProcessCpuClock(),
                               job.options().join_limit);
   }
-  if (request.builder == planning::kSearch && request.file.empty() && job.size() > 1) {
+  // Of the generation before: another search might find another plan, and what comes after a loss
+  // would not be what it had been without one.
+  std::string kept;
+  if (job.memory() != nullptr) kept = job.memory()->plan(name_of(job, step)).value_or("");
+  const bool searches =
+      request.builder == planning::kSearch && request.file.empty() && job.size() > 1;
+  const bool is_kept = searches && !comm::broadcast(job.transport(), 0, kept.empty() ? "" : "kept",
+                                                    "kept plan", job.options().join_limit)
+                                        .empty();
+  if (searches && !is_kept) {
     const TrialStep what{step.graph, &step.step, &step.bindings, plan.passes, step.seed};
     plan.strategy = search_together(job, what, links, step.name().empty(), plan.trials);
   } else {
-    if (request.builder == planning::kSearch)
+    if (request.builder == planning::kSearch && !searches)
       request.builder = planning::kDefaultBuilder;  // nobody to talk to
-    plan.strategy = build_together(job, *step.graph, request, links);
+    plan.strategy = build_together(job, *step.graph, request, links, kept);
+  }
+  if (job.memory() != nullptr && kept.empty()) {
+    job.memory()->keep_plan(name_of(job, step), strategy::serialize(plan.strategy));
   }
   plan.chosen_by = planning::source_of(request);
 }

@@ -230,6 +230,7 @@ JobStep& TrainingJob::turn(std::size_t index) {
 JobStep& TrainingJob::turn_to_step(std::size_t index) {
   JobStep& step = turn(index);
   gathered_.reset();  // its memory is the step's
+  if (job_->memory() != nullptr) job_->memory()->note_steps(steps_done());
   return step;
 }
 
@@ -277,7 +278,7 @@ bool TrainingJob::owners_hold_everything() const {
   });
 }
 
-void TrainingJob::save(const std::string& directory) {
+void TrainingJob::save(const std::string& directory, SaveUntil until) {
   start();
   save_what_is_due();
   const bool saved = is_gathered() && !saved_in_.empty();
@@ -289,7 +290,7 @@ void TrainingJob::save(const std::string& directory) {
   }
   const auto call = current().calls().enter(exec::Call::kSave, current().steps_done());
   if (!is_gathered() && !comes_to_save(directory)) return;
-  const std::string failure = save_into({directory}, !owners_hold_everything());
+  const std::string failure = save_into({directory}, !owners_hold_everything(), until);
   if (!failure.empty()) throw Error(ErrorCode::kCheckpoint, failure);
 }
 
@@ -351,24 +352,75 @@ std::string TrainingJob::outcome(const char* of, const std::string& failure) {
 
 // Returns why the chief could not write it, at all ranks that come here; else nothing.
 std::string TrainingJob::save_into(const std::vector<std::string>& directories,
-                                   bool with_the_others) {
+                                   bool with_the_others, SaveUntil until) {
+  finish_writing();  // one at a time: each takes the memory of the model and its state
   if (!is_gathered()) {
     gathered_at_ = steps_done();
-    gathered_ = gather_all(with_the_others);
+    gathered_ = std::make_shared<exec::Checkpoint>(gather_all(with_the_others));
     saved_in_.clear();
   }
+  const bool beside = until == SaveUntil::kCopied;
   std::string failure;
-  try {
-    if (is_chief()) write(directories);
-  } catch (const Error& error) {
-    failure = error.what();
+  if (is_chief()) {
+    try {
+      if (!gathered_) fail(ErrorCode::kUsage, "save: the step after {} has begun", steps_done());
+      gathered_->model = model_tensors(model_);  // which the program may write to in between
+      for (const std::string& directory : directories) hold(directory);
+      if (beside) {
+        write_beside(directories);
+      } else {
+        failure = write(*gathered_, directories);
+      }
+    } catch (const Error& error) {
+      failure = error.what();
+    }
   }
   failure = outcome("save", failure);
   if (!failure.empty()) return failure;
   saved_in_.insert(saved_in_.end(), directories.begin(), directories.end());
-  newest_.emplace(directories.front(), steps_done());
+  if (!beside) {
+    newest_.emplace(directories.front(), steps_done());
+    writing_.reset();
+  } else if (!is_chief()) {
+    newest_.reset();  // the chief alone knows when it is written, and which are removed then
+  }
   late_.clear();
   return "";
+}
+
+// Returns why it cannot be written; else nothing. From any thread.
+std::string TrainingJob::write(const exec::Checkpoint& checkpoint,
+                               const std::vector<std::string>& directories) {
+  try {
+    exec::RealFileSystem files;
+    for (const std::string& directory : directories) {
+      exec::write_checkpoint(files, directory, checkpoint);
+    }
+  } catch (const Error& error) {
+    return error.what();
+  }
+  if (job_->memory() != nullptr) job_->memory()->note_saved(checkpoint.step);
+  return "";
+}
+
+// Of what is gathered, while the job goes on.
+void TrainingJob::write_beside(const std::vector<std::string>& directories) {
+  auto work = [this, checkpoint = gathered_, directories] {
+    std::string failure = write(*checkpoint, directories);
+    if (!failure.empty()) {
+      job_->say(fmt::format("no checkpoint of step {}: {}; the training goes on", checkpoint->step,
+                            failure));
+    }
+    return failure;
+  };
+  writing_ = {gathered_, directories, std::async(std::launch::async, std::move(work)).share()};
+}
+
+// Afterwards no thread writes; what could not be written is still there.
+void TrainingJob::finish_writing() {
+  if (!writing_ || !writing_->failure.get().empty()) return;
+  newest_.emplace(writing_->directories.front(), writing_->checkpoint->step);
+  writing_.reset();
 }
 
 // Without the others, the chief has what the owners hold: all start from its statistics then.
@@ -411,16 +463,6 @@ exec::Checkpoint TrainingJob::gather_all(bool with_the_others) {
   return checkpoint;
 }
 
-void TrainingJob::write(const std::vector<std::string>& directories) {
-  if (!gathered_) fail(ErrorCode::kUsage, "save: the step after {} has begun", steps_done());
-  gathered_->model = model_tensors(model_);  // which the program may write to between two of them
-  exec::RealFileSystem files;
-  for (const std::string& directory : directories) {
-    hold(directory);
-    exec::write_checkpoint(files, directory, *gathered_);
-  }
-}
-
 // Until the job ends, or has saved into many others since.
 void TrainingJob::hold(const std::string& directory) {
   constexpr std::size_t kMostHeld = 16;
@@ -432,8 +474,12 @@ void TrainingJob::hold(const std::string& directory) {
 }
 
 std::string TrainingJob::where_to_go_on() const {
-  if (!newest_) return "";
-  const auto& [directory, step] = *newest_;
+  auto newest = newest_;
+  if (writing_ && writing_->failure.get().empty()) {
+    newest.emplace(writing_->directories.front(), writing_->checkpoint->step);
+  }
+  if (!newest || job_->memory() != nullptr) return "";
+  const auto& [directory, step] = *newest;
   const auto& command = job_->options().resume_command;
   return fmt::format("The newest checkpoint is {}. To go on from it: {}",
                      exec::folder_of(directory, step),
@@ -462,7 +508,7 @@ void TrainingJob::export_torchscript(std::size_t index, const std::string& path)
   throw Error(static_cast<ErrorCode>(std::stoi(failure)), failure.substr(failure.find(' ') + 1));
 }
 
-void TrainingJob::load(const std::string& directory) {
+void TrainingJob::load(const std::string& directory, bool must_be_there) {
   if (started_) {
     fail(ErrorCode::kUsage, "load: {}: the training is under way; load before the first step",
          directory);
@@ -473,13 +519,15 @@ void TrainingJob::load(const std::string& directory) {
   // One reader: every rank starts from the same checkpoint, also when a newer one appears
   // meanwhile.
   LoadedState state;
-  if (is_chief()) {
+  exec::RealFileSystem files;
+  if (is_chief() && (must_be_there || exec::has_checkpoint(files, directory))) {
     std::vector<const JobStep*> steps;
     for (const auto& step : steps_) steps.push_back(step.get());
     state = load_at_chief(directory, model_, steps, warn());
   }
-  const exec::Safetensors optimizer = exec::read_safetensors(
-      comm::broadcast(transport, 0, state.optimizer, "checkpoint", limit), directory);
+  state.optimizer = comm::broadcast(transport, 0, state.optimizer, "checkpoint", limit);
+  if (state.optimizer.empty()) return;  // nothing is there
+  const exec::Safetensors optimizer = exec::read_safetensors(state.optimizer, directory);
   exec::broadcast_initial(transport, initial_tensors(), limit);
   // The stages of a replica have one set of buffers, which its first rank saved.
   const program::Program& program = steps_.front()->program();
@@ -523,6 +571,7 @@ void TrainingJob::leave(const std::string& reason) {
   }
   if (!started_) comm::leave(job_->transport(), steps_.front()->generation(), reason);
   job_->transport().close(kUntilItIsSent);
+  finish_writing();
 }
 
 void TrainingJob::finish() {
@@ -532,9 +581,16 @@ void TrainingJob::finish() {
   bool in_order = true;
   for (const auto& step : steps_) in_order = step->runner().all_finish() && in_order;
   std::string failure;
+  std::int64_t missing = steps_done();
   {
     const auto call = current().calls().enter(exec::Call::kFinish, current().steps_done());
     failure = save_at_the_end(in_order);
+    finish_writing();
+    // One that could not be written while the job went on is tried again.
+    if (writing_ && failure.empty()) {
+      missing = writing_->checkpoint->step;
+      failure = write(*writing_->checkpoint, writing_->directories);
+    }
     if (in_order && job_->options().trace_at_end) {
       for (const auto& step : steps_) {
         step->runner().synchronize();
@@ -551,7 +607,7 @@ void TrainingJob::finish() {
   held_.clear();
   job_->end();
   if (is_chief() && !failure.empty()) {
-    fail(ErrorCode::kCheckpoint, "no checkpoint of step {}: {}", steps_done(), failure);
+    fail(ErrorCode::kCheckpoint, "no checkpoint of step {}: {}", missing, failure);
   }
 }
 

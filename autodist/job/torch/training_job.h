@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -53,9 +54,9 @@ class TrainingJob {
   void prepare_evaluation(Statistics statistics);
   void begin_evaluation(Statistics statistics);
   void end_evaluation();
-  void save(const std::string& directory);
+  void save(const std::string& directory, SaveUntil until);
   void export_torchscript(std::size_t index, const std::string& path);
-  void load(const std::string& directory);
+  void load(const std::string& directory, bool must_be_there);
   void finish();
   void leave(const std::string& reason);
   void wish_for_the_end();
@@ -63,7 +64,8 @@ class TrainingJob {
 
   // Of all steps together.
   [[nodiscard]] std::int64_t steps_done() const;
-  // "The newest checkpoint is …", to end a message with; empty where this rank knows of none.
+  // "The newest checkpoint is …", to end a message with; empty where this rank knows of none, and
+  // where who supervises the job goes on by itself.
   [[nodiscard]] std::string where_to_go_on() const;
 
  private:
@@ -86,11 +88,15 @@ class TrainingJob {
   [[nodiscard]] bool comes_to_save(const std::string& directory);
   void save_what_is_due();
   std::string outcome(const char* of, const std::string& failure);
-  std::string save_into(const std::vector<std::string>& directories, bool with_the_others);
+  std::string save_into(const std::vector<std::string>& directories, bool with_the_others,
+                        SaveUntil until = SaveUntil::kWritten);
   std::string save_at_the_end(bool with_the_others);
   [[nodiscard]] bool is_gathered() const { return gathered_at_ == steps_done(); }
   exec::Checkpoint gather_all(bool with_the_others);
-  void write(const std::vector<std::string>& directories);
+  std::string write(const exec::Checkpoint& checkpoint,
+                    const std::vector<std::string>& directories);
+  void write_beside(const std::vector<std::string>& directories);
+  void finish_writing();
   void hold(const std::string& directory);
 
   std::unique_ptr<JoinedJob> job_;
@@ -105,13 +111,20 @@ class TrainingJob {
   // What is saved of a step is gathered once; the chief keeps it until the next step begins, so
   // that save() may be called for another directory, and tried again where it could not be written.
   std::optional<std::int64_t> gathered_at_;  // steps done
-  std::optional<exec::Checkpoint> gathered_;
+  std::shared_ptr<exec::Checkpoint> gathered_;
   std::vector<std::string> saved_in_;  // directories, then
   bool said_due_ = false;
   std::vector<std::string> late_;  // directories, of checkpoints that were due and not written
   // The newest checkpoint that was saved or loaded: its folder, and its step.
   std::optional<std::pair<std::string, std::int64_t>> newest_;
   std::deque<std::pair<std::string, exec::CheckpointFolder>> held_;  // at the chief
+  // At the chief: a checkpoint that a thread writes, or that it could not write.
+  struct Writing {
+    std::shared_ptr<const exec::Checkpoint> checkpoint;
+    std::vector<std::string> directories;
+    std::shared_future<std::string> failure;  // empty: it is written
+  };
+  std::optional<Writing> writing_;
   // Of an evaluation: the buffers that steps write, by whose they are, and this rank's meanwhile.
   std::map<Statistics, std::vector<torch::Tensor>> statistics_;
   std::int64_t statistics_at_ = -1;  // steps done

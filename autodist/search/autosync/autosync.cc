@@ -325,7 +325,7 @@ class Search {
       if (!refine_classes(symmetric) || !refine_shared()) return;
       if (symmetric && best_ == before && !refine_classes(false)) return;
     }
-    refine_at_random([this](std::uint32_t done) { return done < kRefinements; });
+    refine_at_random([](std::uint32_t done) { return done < kRefinements; });
   }
 
   // Small problems leave much of a budget in seconds, and some of it may be used.

@@ -1,0 +1,155 @@
+#include "autodist/app/cli/supervise.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "autodist/app/cli/hand_over.h"
+#include "autodist/app/command_words.h"
+#include "autodist/app/stop_signal.h"
+#include "autodist/app/supervision.h"
+#include "autodist/app/this_process.h"
+#include "autodist/base/error.h"
+#include "autodist/job/launcher.h"
+
+namespace autodist::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLook{20};
+
+// Nothing where it is no number: the verb itself refuses that.
+template <typename Number>
+std::optional<Number> number_of(const std::vector<std::string>& words, const std::string& option,
+                                Number otherwise) {
+  const auto text = value_of(words, option);
+  if (!text) return otherwise;
+  Number value{};
+  const char* const last = text->data() + text->size();
+  const auto [end, error] = std::from_chars(text->data(), last, value);
+  if (error != std::errc() || end != last || value < 0) return std::nullopt;
+  return value;
+}
+
+std::optional<Supervised> request_of(const std::vector<std::string>& words) {
+  const auto restarts = number_of<std::uint32_t>(words, "--restarts", kRestartsOfTrain);
+  const auto grace = number_of<double>(words, "--grace", 0);
+  if (!restarts || !grace) return std::nullopt;
+  return Supervised{*restarts, *grace};
+}
+
+// No signal gets lost on the way: those that come while the child is still this program end it.
+pid_t start_chief(const std::vector<std::string>& words, const job::JobMemory& memory) {
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, &before);
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    for (const int number : {SIGINT, SIGTERM, SIGUSR1}) ::signal(number, SIG_DFL);
+    struct sigaction hangup {};
+    ::sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) ::signal(SIGHUP, SIG_DFL);
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    if (::getppid() != parent) ::_exit(1);  // it died before prctl took hold
+    ::setenv(job::JobMemory::kVariable, std::to_string(memory.descriptor()).c_str(), 1);
+    ::_exit(hand_over(words));
+  }
+  const int error = errno;
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (pid < 0) fail(ErrorCode::kEnvironment, "train: fork: {}", std::strerror(error));
+  return pid;
+}
+
+// Waits for the chief's end, passes signals on, and returns its status.
+int status_of(pid_t chief, double grace, Supervision& supervision,
+              const std::atomic<bool>& interrupted) {
+  std::optional<Clock::time_point> told_at;
+  bool killed = false;
+  while (true) {
+    int status = 0;
+    if (::waitpid(chief, &status, WNOHANG) == chief) return status;
+    supervision.look();
+    if (interrupted && !told_at) {
+      told_at = Clock::now();
+      // A terminal tells its whole foreground group.
+      if (!stop_signal_is_the_terminals()) ::kill(chief, stop_signal_number());
+    }
+    const bool is_late =
+        told_at && grace > 0 && Clock::now() - *told_at > std::chrono::duration<double>(grace);
+    if (is_late && !killed) {
+      killed = true;
+      say_line(fmt::format("still at work {} after {}: killed (--grace)", to_string(Seconds{grace}),
+                           stop_signal()));
+      ::kill(chief, SIGKILL);
+    }
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
+}  // namespace
+
+void declare_supervised(CLI::App& verb, Supervised& supervised) {
+  verb.add_option("--restarts", supervised.restarts,
+                  fmt::format("after a lost rank, start all ranks again; give up after so many "
+                              "starts in a row that got no further (default {})",
+                              supervised.restarts))
+      ->check(CLI::Range(0, 1'000'000));
+  verb.add_option(
+          "--grace", supervised.grace,
+          "seconds that a job has to save and end after a signal to stop; then it is killed "
+          "(default: as long as it takes)")
+      ->check(CLI::Range(0.0, 1e6));
+}
+
+bool is_supervised(const std::vector<std::string>& words) {
+  const auto request = request_of(words);
+  if (!request || (request->restarts == 0 && request->grace == 0)) return false;
+  const Environment environment = process_environment();
+  return !environment("AUTODIST_RANK") && !job::launched_by(environment);
+}
+
+int supervise(const std::vector<std::string>& words) {
+  const Supervised request = *request_of(words);
+  const std::string folder = value_of(words, "--save").value_or("");
+  const std::atomic<bool>& interrupted = watch_stop_signals(/*user_signal=*/true);
+  Supervision supervision(request.restarts);
+  std::vector<std::string> command = words;
+  while (true) {
+    const pid_t chief = start_chief(command, supervision.memory());
+    const int status = status_of(chief, request.grace, supervision, interrupted);
+    const bool by_signal = WIFSIGNALED(status);
+    const int code = by_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (interrupted) return code;
+    if (by_signal) {
+      say_line(fmt::format("rank 0 (pid {}) was killed by signal {}", chief, WTERMSIG(status)));
+    }
+    const auto end = job::end_of(code, by_signal);
+    if (!supervision.goes_on(end, folder, interrupted)) {
+      const auto checkpoint = supervision.checkpoint_in(folder);
+      if (checkpoint && end == job::GenerationEnd::kLost && !interrupted) {
+        say_line(fmt::format("to go on from {}: {}", *checkpoint,
+                             as_typed(with_value(words, "--resume", folder))));
+      }
+      return code;
+    }
+    if (const auto checkpoint = supervision.checkpoint_in(folder)) {
+      command = with_value(words, "--resume", *checkpoint);
+    }
+  }
+}
+
+}  // namespace autodist::app

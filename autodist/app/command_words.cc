@@ -1,0 +1,59 @@
+#include "autodist/app/command_words.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <filesystem>
+
+#include "autodist/job/remote.h"
+
+namespace autodist::app {
+namespace {
+
+bool begins_with(const std::string& word, const std::string& begin) {
+  return word.rfind(begin, 0) == 0;
+}
+
+std::string typed(const std::string& word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::strchr("-_./:,=+@%", c) != nullptr;
+  });
+  return plain ? word : job::quoted(word);
+}
+
+}  // namespace
+
+std::optional<std::string> value_of(const std::vector<std::string>& words,
+                                    const std::string& option) {
+  std::optional<std::string> value;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == option && i + 1 < words.size()) {
+      value = words[++i];
+    } else if (begins_with(words[i], option + "=")) {
+      value = words[i].substr(option.size() + 1);
+    }
+  }
+  return value;
+}
+
+std::vector<std::string> with_value(const std::vector<std::string>& words,
+                                    const std::string& option, const std::string& value) {
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == option) {
+      ++i;
+    } else if (!begins_with(words[i], option + "=")) {
+      all.push_back(words[i]);
+    }
+  }
+  all.insert(all.end(), {option, value});
+  return all;
+}
+
+std::string as_typed(const std::vector<std::string>& words) {
+  std::string command = std::filesystem::path(words.front()).filename().string();
+  for (std::size_t i = 1; i < words.size(); ++i) command += " " + typed(words[i]);
+  return command;
+}
+
+}  // namespace autodist::app

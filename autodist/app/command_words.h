@@ -1,0 +1,22 @@
+// The words of a command that people type, for a process that starts the same command again.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace autodist::app {
+
+// What follows "--option", or stands behind "--option="; the last counts, as for the command line.
+std::optional<std::string> value_of(const std::vector<std::string>& words,
+                                    const std::string& option);
+
+// The words with this value for the option, and no other.
+std::vector<std::string> with_value(const std::vector<std::string>& words,
+                                    const std::string& option, const std::string& value);
+
+// As people type them, without the folder of the program.
+std::string as_typed(const std::vector<std::string>& words);
+
+}  // namespace autodist::app

@@ -1,0 +1,43 @@
+#include "autodist/job/arbiter.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autodist/base/error.h"
+
+namespace autodist::job {
+
+GenerationEnd end_of(int code, bool by_signal) {
+  if (by_signal) return GenerationEnd::kLost;
+  switch (code) {
+    case 0:
+      return GenerationEnd::kInOrder;
+    case static_cast<int>(ErrorCode::kPeersLost):
+    case static_cast<int>(ErrorCode::kTimeout):
+      return GenerationEnd::kLost;
+    case static_cast<int>(ErrorCode::kEnvironment):
+      return GenerationEnd::kEnvironment;
+    default:
+      return GenerationEnd::kRefused;
+  }
+}
+
+std::optional<Seconds> Arbiter::again(GenerationEnd end, std::optional<std::int64_t> steps) {
+  constexpr double kLongest = 30;
+  const bool got_further = steps && *steps > furthest_;
+  if (got_further) {
+    furthest_ = *steps;
+    in_a_row_ = 0;
+  }
+  if (end == GenerationEnd::kInOrder || end == GenerationEnd::kRefused || furthest_ < 0) {
+    return std::nullopt;
+  }
+  // A machine that is not there may come back; one that goes while the job trains is a loss.
+  if (end == GenerationEnd::kEnvironment && steps) return std::nullopt;
+  if (in_a_row_ == restarts_) return std::nullopt;
+  ++in_a_row_;
+  if (in_a_row_ == 1) return Seconds{0};
+  return Seconds{std::min(std::exp2(static_cast<double>(in_a_row_) - 2), kLongest)};
+}
+
+}  // namespace autodist::job

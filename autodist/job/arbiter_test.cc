@@ -1,0 +1,67 @@
+#include "autodist/job/arbiter.h"
+
+#include <gtest/gtest.h>
+
+namespace autodist::job {
+namespace {
+
+TEST(Arbiter, StartsAJobAgainThatHasLostARank) {
+  Arbiter arbiter(3);
+  const auto pause = arbiter.again(GenerationEnd::kLost, 37);
+  ASSERT_TRUE(pause);
+  EXPECT_EQ(pause->value, 0);
+  EXPECT_EQ(arbiter.in_a_row(), 1U);
+  EXPECT_EQ(arbiter.furthest(), 37);
+}
+
+TEST(Arbiter, AJobThatHasNeverTrainedIsOver) {
+  EXPECT_FALSE(Arbiter(3).again(GenerationEnd::kLost, std::nullopt));
+  EXPECT_FALSE(Arbiter(3).again(GenerationEnd::kEnvironment, std::nullopt));
+}
+
+TEST(Arbiter, WhatEndsInOrderOrIsRefusedIsOver) {
+  EXPECT_FALSE(Arbiter(3).again(GenerationEnd::kInOrder, 37));
+  EXPECT_FALSE(Arbiter(3).again(GenerationEnd::kRefused, 37));
+}
+
+TEST(Arbiter, GivesUpWhereTheJobGetsNoFurther) {
+  Arbiter arbiter(3);
+  EXPECT_TRUE(arbiter.again(GenerationEnd::kLost, 100));
+  EXPECT_EQ(arbiter.again(GenerationEnd::kLost, 100)->value, 1);  // the same step again
+  EXPECT_EQ(arbiter.again(GenerationEnd::kLost, 90)->value, 2);
+  EXPECT_FALSE(arbiter.again(GenerationEnd::kLost, std::nullopt));
+}
+
+TEST(Arbiter, CountsAnewWhereTheJobGetsFurther) {
+  Arbiter arbiter(2);
+  for (std::int64_t step = 1; step < 100; ++step) {
+    ASSERT_TRUE(arbiter.again(GenerationEnd::kLost, step)) << step;
+    ASSERT_TRUE(arbiter.again(GenerationEnd::kLost, step)) << step;
+  }
+  EXPECT_FALSE(arbiter.again(GenerationEnd::kLost, 99));
+}
+
+// A machine that restarts is not there for a while.
+TEST(Arbiter, WaitsLongerAndLongerForAMachine) {
+  Arbiter arbiter(9);
+  EXPECT_EQ(arbiter.again(GenerationEnd::kLost, 5)->value, 0);
+  for (const double pause : {1, 2, 4, 8, 16, 30, 30, 30}) {
+    EXPECT_EQ(arbiter.again(GenerationEnd::kEnvironment, std::nullopt)->value, pause);
+  }
+  EXPECT_FALSE(arbiter.again(GenerationEnd::kEnvironment, std::nullopt));
+}
+
+TEST(Arbiter, NoRestartsAreNone) { EXPECT_FALSE(Arbiter(0).again(GenerationEnd::kLost, 37)); }
+
+TEST(Arbiter, TellsLossesFromRefusals) {
+  EXPECT_EQ(end_of(0, false), GenerationEnd::kInOrder);
+  EXPECT_EQ(end_of(5, false), GenerationEnd::kLost);
+  EXPECT_EQ(end_of(124, false), GenerationEnd::kLost);
+  EXPECT_EQ(end_of(9, true), GenerationEnd::kLost);
+  EXPECT_EQ(end_of(3, false), GenerationEnd::kEnvironment);
+  for (const int code : {1, 2, 4, 6, 7, 70})
+    EXPECT_EQ(end_of(code, false), GenerationEnd::kRefused);
+}
+
+}  // namespace
+}  // namespace autodist::job

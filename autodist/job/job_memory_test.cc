@@ -1,0 +1,80 @@
+#include "autodist/job/job_memory.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "autodist/base/error.h"
+
+namespace autodist::job {
+namespace {
+
+Environment named(int descriptor) {
+  return environment_of({fmt::format("{}={}", JobMemory::kVariable, descriptor)});
+}
+
+TEST(JobMemory, WhatAChiefWroteIsThereWhenItIsGone) {
+  const JobMemory supervisors;
+  const pid_t chief = ::fork();
+  if (chief == 0) {
+    auto memory = JobMemory::inherited(named(supervisors.descriptor()));
+    memory->note_steps(30);
+    memory->note_steps(31);
+    memory->note_steps(32);
+    memory->note_saved(30);
+    memory->keep_plan("gan", "first");
+    memory->keep_plan("critic", std::string("with\0zero", 9));
+    memory->keep_plan("gan", "second");
+    ::_exit(0);
+  }
+  int status = 1;
+  ::waitpid(chief, &status, 0);
+  ASSERT_EQ(status, 0);
+  const JobMemory::Progress progress = supervisors.progress();
+  EXPECT_EQ(progress.first, 30);
+  EXPECT_EQ(progress.done, 32);
+  EXPECT_EQ(progress.saved, 30);
+  EXPECT_TRUE(progress.trained());
+  EXPECT_EQ(supervisors.plan("gan"), "first");
+  EXPECT_EQ(supervisors.plan("critic"), std::string("with\0zero", 9));
+  EXPECT_FALSE(supervisors.plan("another"));
+}
+
+TEST(JobMemory, AGenerationKnowsWhatWasSavedAndHasDoneNothing) {
+  JobMemory memory;
+  EXPECT_FALSE(memory.progress().trained());
+  memory.note_steps(0);
+  EXPECT_FALSE(memory.progress().trained());
+  memory.note_steps(1);
+  memory.note_saved(1);
+  memory.begin_generation();
+  EXPECT_FALSE(memory.progress().trained());
+  EXPECT_EQ(memory.progress().done, -1);
+  EXPECT_EQ(memory.progress().saved, 1);
+}
+
+TEST(JobMemory, WhatAChiefStartsDoesNotInheritIt) {
+  const JobMemory memory;
+  EXPECT_EQ(::fcntl(memory.descriptor(), F_GETFD) & FD_CLOEXEC, 0) << "a chief does";
+  const auto chiefs = JobMemory::inherited(named(memory.descriptor()));
+  ASSERT_TRUE(chiefs);
+  EXPECT_NE(::fcntl(memory.descriptor(), F_GETFD) & FD_CLOEXEC, 0);
+  EXPECT_NE(::fcntl(chiefs->descriptor(), F_GETFD) & FD_CLOEXEC, 0);
+}
+
+TEST(JobMemory, AnotherDescriptorIsRefused) {
+  EXPECT_FALSE(JobMemory::inherited(environment_of({})));
+  for (const int descriptor : {STDERR_FILENO, 987'654}) {
+    try {
+      JobMemory::inherited(named(descriptor));
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+      EXPECT_NE(std::string(error.what()).find("AUTODIST_JOB_FD"), std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace autodist::job

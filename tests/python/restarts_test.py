@@ -1,0 +1,86 @@
+"""A program of one's own under `autodist run --restarts`: killed ranks change nothing of what it trains.
+
+    restarts_test.py AUTODIST
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import comparing
+
+comparing.skip_without_torch()
+
+SCRIPT = """
+import os, pathlib, signal, sys, autodist, torch
+folder = pathlib.Path(sys.argv[1])
+losses = dict(word.split("=") for word in sys.argv[2:])  # rank -> the step at which it is lost, once
+torch.manual_seed(3)
+model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.BatchNorm1d(32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
+loss = lambda m, x, y: torch.nn.functional.mse_loss(m(x), y)
+x, y = torch.randn(40, 16, 8), torch.randn(40, 16, 1)
+ad = autodist.AutoDist("local:2", builder="PS")
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+with ad.distribute(model, loss, optimizer, (x[0], y[0])) as step:
+    begun = step.resume(folder / "saved")
+    print("begins at", begun, flush=True)
+    for at in range(begun, 40):
+        if losses.get(str(ad.rank)) == str(at) and not (folder / f"lost-{ad.rank}").exists():
+            (folder / f"lost-{ad.rank}").touch()
+            if "throws" in losses:
+                raise OSError("the data are away")
+            os.kill(os.getpid(), signal.SIGKILL)
+        step(x[at], y[at])
+        if (at + 1) % 5 == 0:
+            step.save(folder / "saved", wait=False)
+if ad.is_chief:
+    state = {**model.state_dict()}
+    print("trained", " ".join(each.double().sum().item().hex() for each in state.values()), flush=True)
+"""
+
+
+def run(autodist, script, folder, *words, restarts=2, code=0):
+    folder.mkdir()
+    command = [autodist, "run", "--cluster", "local:2", "--restarts", str(restarts), "--", sys.executable, script,
+               str(folder), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def trained(done):
+    return re.search(r"trained (.*)", done.stdout)[1]
+
+
+def main(autodist):
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        script = folder / "script.py"
+        script.write_text(SCRIPT)
+        wanted = trained(run(autodist, script, folder / "clean"))
+        for words in (["1=17"], ["0=23"], ["1=12", "0=33"], ["1=17", "throws=1"]):
+            done = run(autodist, script, folder / "-".join(words), *words)
+            assert trained(done) == wanted, (words, done)
+            losses = [word for word in words if not word.startswith("throws")]
+            for loss in losses:
+                last = int(loss.split("=")[1]) // 5 * 5
+                # The last one may not have been written yet.
+                assert f"begins at {last}\n" in done.stdout or f"begins at {last - 5}\n" in done.stdout, done
+            again = re.findall(r"autodist: training again ([0-9.]+ s) after the loss was noticed", done.stderr)
+            assert len(again) == len(losses), done
+            assert "autodist: starting again (1 of 2), its newest checkpoint is of step" in done.stderr, done
+            print(f"{' '.join(words)}: training again after {', '.join(again)}; the same parameters")
+        done = run(autodist, script, folder / "none", "1=17", restarts=0, code=5)
+        assert "starting again" not in done.stderr and "rank 1 (pid " in done.stderr, done
+        # A program that makes no step is not started again.
+        done = subprocess.run([autodist, "run", "--cluster", "local:2", "--restarts", "3", "--", "sh", "-c",
+                               "echo begun; exit 4"], capture_output=True, text=True, timeout=100)
+        assert done.returncode == 5 and done.stdout.count("begun") <= 2, done
+        assert "starting again" not in done.stderr, done
+        print("without restarts a loss is the end, and so it is for what never trained")
+
+
+main(sys.argv[1])

@@ -1,0 +1,228 @@
+"""Ranks are lost, and all start again: what comes out is what an undisturbed job makes.
+
+    restarts_test.py AUTODIST
+
+Ranks, the chief among them, are killed with SIGKILL while `autodist train` trains. The files of the last checkpoint are
+those of a job that lost nothing. Whoever cannot get on gives up and says so; nothing is left behind.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+SECONDS = 200
+
+
+def rank_of(pid):
+    words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next((int(word[14:]) for word in words if word.startswith(b"AUTODIST_RANK=")), None)
+
+
+def children_of(pid):
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        found += [int(each) for each in (task / "children").read_text().split()]
+    return found
+
+
+class Training:
+    """`autodist train digits`, its words in files."""
+
+    def __init__(self, autodist, folder, *more, ranks=2, steps=150, builder="PS"):
+        self.saved = folder / "saved"
+        self.log = folder / "log.jsonl"
+        self.said_in = folder / "stderr"
+        words = ["train", "digits", "--cluster", f"local:{ranks}", "--builder", builder, "--batch", "64", "--steps",
+                 steps, "--checkpoint-every", 10, "--log", self.log, "--optimizer", "adam:lr=1e-3", *more]
+        with open(self.said_in, "w", encoding="utf-8") as said:
+            self.process = subprocess.Popen([autodist, *(str(each) for each in words)], stdout=subprocess.PIPE,
+                                            stderr=said, text=True)
+
+    def said(self):
+        return self.said_in.read_text()
+
+    def until(self, happens):
+        end = time.monotonic() + SECONDS
+        while not happens():
+            assert self.process.poll() is None and time.monotonic() < end, self.said()
+            time.sleep(0.005)
+
+    def steps(self):
+        return self.log.read_text().count("\n") if self.log.exists() else 0
+
+    def until_steps(self, more):
+        wanted = self.steps() + more
+        self.until(lambda: self.steps() >= wanted)
+
+    def ranks(self):
+        """Their processes, by number."""
+        found = {}
+        with contextlib.suppress(OSError):  # one that ends meanwhile
+            for chief in children_of(self.process.pid):
+                found[0] = chief
+                found.update({rank_of(each): each for each in children_of(chief)})
+        return found
+
+    def kill(self, *numbers):
+        ranks = self.ranks()
+        for number in numbers:
+            os.kill(ranks[number], signal.SIGKILL)
+
+    def ended(self, code):
+        out, _ = self.process.communicate(timeout=SECONDS)
+        assert self.process.returncode == code, (self.process.returncode, out, self.said())
+        return out
+
+
+def state_of(folder, step):
+    files = sorted((folder / f"step-{step}").glob("*.safetensors"))
+    assert files, list(folder.iterdir())
+    return {each.name: each.read_bytes() for each in files}
+
+
+def killed_ranks_change_nothing(autodist, folder):
+    """Under plans of builders and of the search: every generation takes the first one's."""
+    for builder, more in (("PS", ()), ("AllReduce:compressor=bf16+ef", ()), ("auto", ("--budget", "8"))):
+        place = folder / builder.split(":")[0]
+        (place / "clean").mkdir(parents=True)
+        (place / "killed").mkdir()
+        plan = place / "plan.pbtxt"
+        job = Training(autodist, place / "killed", "--json", "--save", place / "killed" / "saved", "--write-strategy",
+                       plan, *more, builder=builder)
+        job.until_steps(25)
+        first = plan.read_bytes()
+        job.kill(1)
+        job.until(lambda: "training again" in job.said())
+        job.until_steps(15)
+        job.kill(0)  # the chief
+        job.until(lambda: job.said().count("training again") == 2)
+        if builder == "PS":
+            job.until_steps(15)
+            job.kill(0, 1)
+            job.until(lambda: job.said().count("training again") == 3)
+        got = json.loads(job.ended(0))
+        assert plan.read_bytes() == first, builder
+        times = [float(each) for each in re.findall(r"training again ([0-9.]+) s after", job.said())]
+        clean = Training(autodist, place / "clean", "--json", "--save", place / "clean" / "saved", "--strategy", plan,
+                         builder=builder)
+        wanted = json.loads(clean.ended(0))
+        assert got["loss"] == wanted["loss"] and got["program_digest"] == wanted["program_digest"], (got, wanted)
+        assert state_of(job.saved, 150) == state_of(clean.saved, 150), builder
+        print(f"{builder}: {len(times)} losses, training again after {times} s, the same bytes after step 150")
+
+
+def without_checkpoints_it_begins_again(autodist, folder):
+    job = Training(autodist, folder, steps=40)
+    job.until_steps(10)
+    job.kill(1)
+    job.ended(0)
+    assert "starting again (1 of 3), as it was started: it has saved no checkpoint yet" in job.said(), job.said()
+    assert re.search(r"training again .* from step 0; \d+ steps are done once more", job.said()), job.said()
+    print("without a checkpoint the job begins again, and says so")
+
+
+def an_older_jobs_checkpoint_is_not_this_jobs(autodist, folder):
+    """A folder with a checkpoint of more steps, of a job before: nothing of it is taken."""
+    old = Training(autodist, folder, "--save", folder / "saved", steps=200)
+    old.ended(0)
+    job = Training(autodist, folder, "--save", folder / "saved", "--seed", 7, steps=40)
+    job.until_steps(15)
+    job.kill(1)
+    job.ended(0)
+    begun = re.search(r"starting again \(1 of 3\), from (\S+)", job.said())
+    assert begun and int(begun[1].rsplit("-", 1)[1]) in (10, 20), job.said()
+    print("what another job saved in the folder is left alone")
+
+
+def it_gives_up(autodist, folder):
+    job = Training(autodist, folder, "--restarts", 1, "--save", folder / "saved")
+    job.until_steps(25)
+    job.kill(1)
+    job.until(lambda: "starting again (1 of 1)" in job.said() and 1 in job.ranks())
+    job.kill(1)  # before its first step
+    job.ended(5)
+    assert "given up: 1 start in a row got no further than step" in job.said(), job.said()
+    command = shlex.split(job.said().split("to go on from ")[1].splitlines()[0].split(": ", 1)[1])
+    assert command[:3] == ["autodist", "train", "digits"] and command[-2] == "--resume", command
+    again = subprocess.run([autodist, *command[1:]], capture_output=True, text=True, timeout=SECONDS)
+    assert again.returncode == 0, again
+    print("given up after as many starts as were allowed; what it says goes on")
+
+
+def a_job_that_never_trained_is_over(autodist, folder):
+    job = Training(autodist, folder)
+    job.until(lambda: 1 in job.ranks())
+    job.kill(1)
+    job.ended(5)
+    assert "starting again" not in job.said(), job.said()
+    refused = subprocess.run([autodist, "train", "digits", "--builder", "nobody"], capture_output=True, text=True,
+                             timeout=SECONDS)
+    assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1, refused
+    for words in (["--restarts", "some"], ["--restarts=-1"], ["--grace", "-3"]):
+        refused = subprocess.run([autodist, "train", "digits", *words], capture_output=True, text=True,
+                                 timeout=SECONDS)
+        assert refused.returncode == 2 and words[0].split("=")[0] in refused.stderr, refused
+    print("what never trained, or is refused, is not tried again")
+
+
+def signals_end_it_in_order(autodist, folder):
+    """To the process that was started, to the chief, to another rank; and that one killed."""
+    for index, whom in enumerate(("first", 0, 1, "killed")):
+        place = folder / str(index)
+        place.mkdir()
+        job = Training(autodist, place, "--save", place / "saved", steps=1000000)
+        job.until_steps(5)
+        ranks = job.ranks()
+        if whom == "killed":
+            os.kill(job.process.pid, signal.SIGKILL)
+            job.process.wait()
+        else:
+            os.kill(job.process.pid if whom == "first" else ranks[whom], signal.SIGTERM)
+            out = job.ended(0)
+            assert "interrupted after step" in out, (out, job.said())
+        assert "starting again" not in job.said(), job.said()
+        end = time.monotonic() + 20
+        while any(pathlib.Path(f"/proc/{pid}").exists() for pid in ranks.values()):
+            assert time.monotonic() < end, (whom, ranks)
+            time.sleep(0.05)
+        newest = max(int(each.name[5:]) for each in job.saved.glob("step-*") if each.name[5:].isdigit())
+        assert newest == job.steps(), (whom, newest, job.steps())
+    print("a signal, and the end of who looks after it, end the job with a checkpoint of its last step")
+
+
+def grace_is_an_end(autodist, folder):
+    job = Training(autodist, folder, "--grace", 1.5, "--restarts", 0, steps=1000000)
+    job.until_steps(5)
+    ranks = job.ranks()
+    os.kill(ranks[1], signal.SIGSTOP)  # nobody can end a step without it
+    began = time.monotonic()
+    job.process.send_signal(signal.SIGTERM)
+    job.ended(128 + signal.SIGKILL)
+    assert time.monotonic() - began < 10
+    assert "still at work 1.50 s after SIGTERM: killed (--grace)" in job.said(), job.said()
+    end = time.monotonic() + 10
+    while pathlib.Path(f"/proc/{ranks[1]}").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    print("a job that does not end within its grace is killed")
+
+
+def main(autodist):
+    with tempfile.TemporaryDirectory(prefix="autodist-restarts-") as name:
+        for part in (killed_ranks_change_nothing, without_checkpoints_it_begins_again,
+                     an_older_jobs_checkpoint_is_not_this_jobs, it_gives_up, a_job_that_never_trained_is_over,
+                     signals_end_it_in_order, grace_is_an_end):
+            folder = pathlib.Path(name) / part.__name__
+            folder.mkdir()
+            part(autodist, folder)
+
+
+main(sys.argv[1])
