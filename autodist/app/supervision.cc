@@ -44,7 +44,7 @@ bool Supervision::goes_on(job::GenerationEnd end, const std::string& folder,
   const auto pause =
       arbiter_.again(end, progress.trained() ? std::optional(progress.done) : std::nullopt);
   if (!pause || stop) {
-    if (arbiter_.in_a_row() > 0 && arbiter_.in_a_row() == arbiter_.restarts() && !stop) {
+    if (arbiter_.gave_up() && arbiter_.restarts() > 0) {
       say_line(fmt::format("given up: {} start{} in a row got no further than step {}",
                            arbiter_.restarts(), arbiter_.restarts() == 1 ? "" : "s",
                            arbiter_.furthest()));

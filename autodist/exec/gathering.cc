@@ -85,7 +85,8 @@ std::vector<NamedTensor> named(const Tensors& tensors) {
   return list;
 }
 
-// The full tensor of a state, made when its first piece comes.
+// The full tensor of a state, made when its first piece comes. Zeros stay where this rank owes
+// nothing.
 torch::Tensor& full_tensor(const ir::Graph& graph, ir::VariableId variable,
                            const std::string& state, DType dtype, Tensors& tensors) {
   torch::Tensor& tensor = tensors[name_of_state(graph.variable(variable), state)];
@@ -95,13 +96,17 @@ torch::Tensor& full_tensor(const ir::Graph& graph, ir::VariableId variable,
   return tensor;
 }
 
+// `data` has the elements of the piece.
+void put(const ir::Graph& graph, const PieceLayout& piece, const std::string& state, DType dtype,
+         const void* data, Tensors& tensors) {
+  const torch::Tensor& full = full_tensor(graph, piece.variable, state, dtype, tensors);
+  unpack(alone(piece), size_of(dtype), static_cast<const std::byte*>(data), data_of(full));
+}
+
 void put(const ir::Graph& graph, const PieceLayout& piece, const UpdateState& state,
          Tensors& tensors) {
   for (std::size_t i = 0; i < state.names().size(); ++i) {
-    torch::Tensor& full =
-        full_tensor(graph, piece.variable, state.names()[i], state.dtype(), tensors);
-    unpack(alone(piece), size_of(state.dtype()), static_cast<const std::byte*>(state.data(i)),
-           data_of(full));
+    put(graph, piece, state.names()[i], state.dtype(), state.data(i), tensors);
   }
 }
 
@@ -254,13 +259,12 @@ std::map<Gathering::Key, comm::Payload> Gathering::collect(const std::vector<Key
 void Gathering::put_states(program::SliceId id, const std::byte* packed, Tensors& tensors) const {
   const ir::Graph& graph = *program_.graph;
   for (const PieceLayout& piece : layout_of(program_, program_.slice(id))) {
-    UpdateState state(graph.variable(piece.variable).update, piece.count, program_.slice(id).dtype,
-                      options_.user_rules);
-    for (std::size_t i = 0; i < state.names().size(); ++i) {
-      std::memcpy(state.data(i), packed, state.bytes_per_state());
-      packed += state.bytes_per_state();
+    const UpdateState none(graph.variable(piece.variable).update, 0, program_.slice(id).dtype,
+                           options_.user_rules);  // says what there is of each element
+    for (const std::string& state : none.names()) {
+      put(graph, piece, state, none.dtype(), packed, tensors);
+      packed += piece.count * size_of(none.dtype());
     }
-    put(graph, piece, state, tensors);
   }
 }
 
@@ -275,7 +279,11 @@ std::vector<NamedTensor> Gathering::gather_state(std::uint64_t step) {
   }
   for (const program::SliceId slice : slices_.owner.slices()) {
     if (holders_of(program_.slice(slice), SliceState::kRule).empty()) continue;
-    put_states(slice, packed_states(slice).data, tensors);
+    const std::vector<PieceLayout> pieces = layout_of(program_, program_.slice(slice));
+    const std::vector<UpdateState>& states = slices_.owner.states(slice);
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      put(*program_.graph, pieces[i], states[i], tensors);
+    }
   }
   for (std::size_t i = 0; i < program_.variables.size(); ++i) {
     for_each_local_state(program_, slices_.variables, ir::VariableId(i),

@@ -34,7 +34,10 @@ std::optional<Seconds> Arbiter::again(GenerationEnd end, std::optional<std::int6
   }
   // A machine that is not there may come back; one that goes while the job trains is a loss.
   if (end == GenerationEnd::kEnvironment && steps) return std::nullopt;
-  if (in_a_row_ == restarts_) return std::nullopt;
+  if (in_a_row_ == restarts_) {
+    gave_up_ = true;
+    return std::nullopt;
+  }
   ++in_a_row_;
   if (in_a_row_ == 1) return Seconds{0};
   return Seconds{std::min(std::exp2(static_cast<double>(in_a_row_) - 2), kLongest)};

@@ -35,12 +35,15 @@ class Arbiter {
   // Of the starts in a row: the number of the one that again() allowed.
   [[nodiscard]] std::uint32_t in_a_row() const { return in_a_row_; }
   [[nodiscard]] std::uint32_t restarts() const { return restarts_; }
+  // Whether the job is over because there were as many as that.
+  [[nodiscard]] bool gave_up() const { return gave_up_; }
   // The most steps that the job has done; -1: it has not trained.
   [[nodiscard]] std::int64_t furthest() const { return furthest_; }
 
  private:
   std::uint32_t restarts_;
   std::uint32_t in_a_row_ = 0;
+  bool gave_up_ = false;
   std::int64_t furthest_ = -1;
 };
 

@@ -29,7 +29,16 @@ TEST(Arbiter, GivesUpWhereTheJobGetsNoFurther) {
   EXPECT_TRUE(arbiter.again(GenerationEnd::kLost, 100));
   EXPECT_EQ(arbiter.again(GenerationEnd::kLost, 100)->value, 1);  // the same step again
   EXPECT_EQ(arbiter.again(GenerationEnd::kLost, 90)->value, 2);
+  EXPECT_FALSE(arbiter.gave_up());
   EXPECT_FALSE(arbiter.again(GenerationEnd::kLost, std::nullopt));
+  EXPECT_TRUE(arbiter.gave_up());
+}
+
+TEST(Arbiter, AJobThatEndsAfterItsLastStartHasNotGivenUp) {
+  Arbiter arbiter(1);
+  EXPECT_TRUE(arbiter.again(GenerationEnd::kLost, 39));
+  EXPECT_FALSE(arbiter.again(GenerationEnd::kInOrder, 39));
+  EXPECT_FALSE(arbiter.gave_up());
 }
 
 TEST(Arbiter, CountsAnewWhereTheJobGetsFurther) {

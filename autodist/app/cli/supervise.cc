@@ -140,7 +140,7 @@ int supervise(const std::vector<std::string>& words) {
     const auto end = job::end_of(code, by_signal);
     if (!supervision.goes_on(end, folder, interrupted)) {
       const auto checkpoint = supervision.checkpoint_in(folder);
-      if (checkpoint && end == job::GenerationEnd::kLost && !interrupted) {
+      if (checkpoint && end != job::GenerationEnd::kInOrder && !interrupted) {
         say_line(fmt::format("to go on from {}: {}", *checkpoint,
                              as_typed(with_value(words, "--resume", folder))));
       }

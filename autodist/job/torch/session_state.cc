@@ -119,13 +119,27 @@ std::vector<exec::TensorData> to_data(const std::vector<NamedTensor>& tensors) {
   return data;
 }
 
-std::vector<exec::TensorData> model_tensors(const TrainingStep& step) {
-  std::vector<exec::TensorData> tensors;
+std::vector<NamedTensor> copy_model(const TrainingStep& step) {
+  std::vector<NamedTensor> copies;
+  std::set<std::string> known;
+  const auto copy = [&](const NamedTensor& each) {
+    copies.push_back({each.name, each.tensor.detach()
+                                     .to(torch::kCPU, each.tensor.scalar_type(),
+                                         /*non_blocking=*/false, /*copy=*/true)
+                                     .contiguous()});
+  };
   for (const NamedTensor& each : step.parameters) {
-    if (find(tensors, each.name) == nullptr) tensors.push_back(exec::to_data(each));
+    if (known.insert(each.name).second) copy(each);
   }
-  for (const NamedTensor& each : step.buffers) tensors.push_back(exec::to_data(each));
-  return tensors;
+  for (const NamedTensor& each : step.buffers) copy(each);
+  return copies;
+}
+
+exec::Checkpoint checkpoint_of(const StateCopy& copy) {
+  exec::Checkpoint checkpoint = copy.rest;
+  checkpoint.model = to_data(copy.model);
+  checkpoint.optimizer_state = to_data(copy.optimizer);
+  return checkpoint;
 }
 
 void put_weights(const std::string& path, const TrainingStep& step, const Warn& warn) {

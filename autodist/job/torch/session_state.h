@@ -30,8 +30,17 @@ bool replicas_differ(const program::Program& program);
 // variables.
 void gather(JobStep& step, exec::Checkpoint& checkpoint);
 
-// Parameters (a tied one once) and buffers, under the model's names.
-std::vector<exec::TensorData> model_tensors(const TrainingStep& step);
+// What a checkpoint is made of, copied between two steps: tensors, of which a thread may make the
+// checkpoint's bytes while the steps go on.
+struct StateCopy {
+  std::vector<NamedTensor> model;
+  std::vector<NamedTensor> optimizer;
+  exec::Checkpoint rest;
+};
+exec::Checkpoint checkpoint_of(const StateCopy& copy);
+
+// Copies of parameters (a tied one once) and buffers on the host, under the model's names.
+std::vector<NamedTensor> copy_model(const TrainingStep& step);
 
 // Values for the model from a safetensors file, by name; warns of names that only one side has.
 // Throws Error(kCheckpoint) for a file that cannot be read, has no name in common with the model,

@@ -356,7 +356,7 @@ std::string TrainingJob::save_into(const std::vector<std::string>& directories,
   finish_writing();  // one at a time: each takes the memory of the model and its state
   if (!is_gathered()) {
     gathered_at_ = steps_done();
-    gathered_ = std::make_shared<exec::Checkpoint>(gather_all(with_the_others));
+    gathered_ = std::make_shared<StateCopy>(gather_all(with_the_others));
     saved_in_.clear();
   }
   const bool beside = until == SaveUntil::kCopied;
@@ -364,7 +364,7 @@ std::string TrainingJob::save_into(const std::vector<std::string>& directories,
   if (is_chief()) {
     try {
       if (!gathered_) fail(ErrorCode::kUsage, "save: the step after {} has begun", steps_done());
-      gathered_->model = model_tensors(model_);  // which the program may write to in between
+      gathered_->model = copy_model(model_);  // which the program may write to in between
       for (const std::string& directory : directories) hold(directory);
       if (beside) {
         write_beside(directories);
@@ -389,9 +389,10 @@ std::string TrainingJob::save_into(const std::vector<std::string>& directories,
 }
 
 // Returns why it cannot be written; else nothing. From any thread.
-std::string TrainingJob::write(const exec::Checkpoint& checkpoint,
+std::string TrainingJob::write(const StateCopy& state,
                                const std::vector<std::string>& directories) {
   try {
+    const exec::Checkpoint checkpoint = checkpoint_of(state);
     exec::RealFileSystem files;
     for (const std::string& directory : directories) {
       exec::write_checkpoint(files, directory, checkpoint);
@@ -399,16 +400,16 @@ std::string TrainingJob::write(const exec::Checkpoint& checkpoint,
   } catch (const Error& error) {
     return error.what();
   }
-  if (job_->memory() != nullptr) job_->memory()->note_saved(checkpoint.step);
+  if (job_->memory() != nullptr) job_->memory()->note_saved(state.rest.step);
   return "";
 }
 
 // Of what is gathered, while the job goes on.
 void TrainingJob::write_beside(const std::vector<std::string>& directories) {
-  auto work = [this, checkpoint = gathered_, directories] {
-    std::string failure = write(*checkpoint, directories);
+  auto work = [this, state = gathered_, directories] {
+    std::string failure = write(*state, directories);
     if (!failure.empty()) {
-      job_->say(fmt::format("no checkpoint of step {}: {}; the training goes on", checkpoint->step,
+      job_->say(fmt::format("no checkpoint of step {}: {}; the training goes on", state->rest.step,
                             failure));
     }
     return failure;
@@ -419,7 +420,7 @@ void TrainingJob::write_beside(const std::vector<std::string>& directories) {
 // Afterwards no thread writes; what could not be written is still there.
 void TrainingJob::finish_writing() {
   if (!writing_ || !writing_->failure.get().empty()) return;
-  newest_.emplace(writing_->directories.front(), writing_->checkpoint->step);
+  newest_.emplace(writing_->directories.front(), writing_->state->rest.step);
   writing_.reset();
 }
 
@@ -438,29 +439,28 @@ std::string TrainingJob::save_at_the_end(bool with_the_others) {
   return save_into(directories, with_the_others);
 }
 
-exec::Checkpoint TrainingJob::gather_all(bool with_the_others) {
+StateCopy TrainingJob::gather_all(bool with_the_others) {
   if (with_the_others) make_newest();
-  exec::Checkpoint checkpoint;
+  StateCopy state;
   for (const auto& step : steps_) {
     step->runner().synchronize();
-    if (with_the_others) gather(*step, checkpoint);
+    if (with_the_others) gather(*step, state.rest);
   }
-  if (!is_chief()) return checkpoint;
-  checkpoint.step = steps_done();
+  if (!is_chief()) return state;
+  state.rest.step = steps_done();
   std::vector<std::string> digests;
   std::vector<std::string> optimizers;
   for (const auto& step : steps_) {
-    if (!step->name().empty()) checkpoint.steps[step->name()] = step->step();
+    if (!step->name().empty()) state.rest.steps[step->name()] = step->step();
     digests.push_back(to_string(program::digest_of(step->program())));
     optimizers.push_back(step->prefix() + step->optimizer());
-    for (exec::TensorData& each : to_data(step->run().state())) {
-      each.name = step->prefix() + each.name;
-      checkpoint.optimizer_state.push_back(std::move(each));
+    for (NamedTensor& each : step->run().state()) {
+      state.optimizer.push_back({step->prefix() + each.name, std::move(each.tensor)});
     }
   }
-  checkpoint.program_digest = fmt::format("{}", fmt::join(digests, " "));
-  checkpoint.optimizer = fmt::format("{}", fmt::join(optimizers, "; "));
-  return checkpoint;
+  state.rest.program_digest = fmt::format("{}", fmt::join(digests, " "));
+  state.rest.optimizer = fmt::format("{}", fmt::join(optimizers, "; "));
+  return state;
 }
 
 // Until the job ends, or has saved into many others since.
@@ -476,7 +476,7 @@ void TrainingJob::hold(const std::string& directory) {
 std::string TrainingJob::where_to_go_on() const {
   auto newest = newest_;
   if (writing_ && writing_->failure.get().empty()) {
-    newest.emplace(writing_->directories.front(), writing_->checkpoint->step);
+    newest.emplace(writing_->directories.front(), writing_->state->rest.step);
   }
   if (!newest || job_->memory() != nullptr) return "";
   const auto& [directory, step] = *newest;
@@ -588,8 +588,8 @@ void TrainingJob::finish() {
     finish_writing();
     // One that could not be written while the job went on is tried again.
     if (writing_ && failure.empty()) {
-      missing = writing_->checkpoint->step;
-      failure = write(*writing_->checkpoint, writing_->directories);
+      missing = writing_->state->rest.step;
+      failure = write(*writing_->state, writing_->directories);
     }
     if (in_order && job_->options().trace_at_end) {
       for (const auto& step : steps_) {

@@ -92,9 +92,8 @@ class TrainingJob {
                         SaveUntil until = SaveUntil::kWritten);
   std::string save_at_the_end(bool with_the_others);
   [[nodiscard]] bool is_gathered() const { return gathered_at_ == steps_done(); }
-  exec::Checkpoint gather_all(bool with_the_others);
-  std::string write(const exec::Checkpoint& checkpoint,
-                    const std::vector<std::string>& directories);
+  StateCopy gather_all(bool with_the_others);
+  std::string write(const StateCopy& state, const std::vector<std::string>& directories);
   void write_beside(const std::vector<std::string>& directories);
   void finish_writing();
   void hold(const std::string& directory);
@@ -111,7 +110,7 @@ class TrainingJob {
   // What is saved of a step is gathered once; the chief keeps it until the next step begins, so
   // that save() may be called for another directory, and tried again where it could not be written.
   std::optional<std::int64_t> gathered_at_;  // steps done
-  std::shared_ptr<exec::Checkpoint> gathered_;
+  std::shared_ptr<StateCopy> gathered_;
   std::vector<std::string> saved_in_;  // directories, then
   bool said_due_ = false;
   std::vector<std::string> late_;  // directories, of checkpoints that were due and not written
@@ -120,7 +119,7 @@ class TrainingJob {
   std::deque<std::pair<std::string, exec::CheckpointFolder>> held_;  // at the chief
   // At the chief: a checkpoint that a thread writes, or that it could not write.
   struct Writing {
-    std::shared_ptr<const exec::Checkpoint> checkpoint;
+    std::shared_ptr<const StateCopy> state;
     std::vector<std::string> directories;
     std::shared_future<std::string> failure;  // empty: it is written
   };

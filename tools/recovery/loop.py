@@ -1,0 +1,119 @@
+"""A training loop that goes on from its newest checkpoint: of AutoDist, or of DDP under torchrun.
+
+    loop.py SYSTEM FOLDER STEPS      trains; every rank leaves its process in FOLDER/pid-RANK, and rank 0 a line per
+                                     step in FOLDER/steps: the process, the step, and when it was done
+    loop.py hold FOLDER              AutoDist, once: what a step takes, and one with a save() before it, as JSON
+"""
+
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+import torch
+
+WIDTH = 1024
+EVERY = 20  # steps between checkpoints
+
+
+def batch(step):
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(64, WIDTH, generator=generator), torch.randn(64, 1, generator=generator)
+
+
+def loss_of(model, x, y):
+    return torch.nn.functional.mse_loss(model(x), y)
+
+
+def note(folder, rank, step):
+    if rank == 0:
+        with open(folder / "steps", "a", encoding="utf-8") as file:
+            file.write(f"{os.getpid()} {step} {time.time()}\n")
+
+
+def autodist_loop(folder, model, steps):
+    import autodist
+    ad = autodist.AutoDist("local:2", builder="PS")
+    (folder / f"pid-{ad.rank}").write_text(str(os.getpid()))
+    with ad.distribute(model, loss_of, torch.optim.Adam(model.parameters()), batch(0)) as step:
+        for number in range(step.resume(folder / "saved"), steps):
+            float(step(*batch(number)))
+            note(folder, ad.rank, number)
+            if (number + 1) % EVERY == 0:
+                step.save(folder / "saved", wait=False)
+
+
+def torchrun_loop(folder, model, steps):
+    from torch import distributed
+    distributed.init_process_group("gloo")
+    rank = distributed.get_rank()
+    (folder / f"pid-{rank}").write_text(str(os.getpid()))
+    saved = folder / "saved.pt"
+    optimizer = torch.optim.Adam(model.parameters())
+    begin = 0
+    if saved.exists():
+        state = torch.load(saved)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        begin = state["step"]
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    for number in range(begin, steps):
+        x, y = (each.chunk(2)[rank] for each in batch(number))
+        loss = loss_of(parallel, x, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+        note(folder, rank, number)
+        if rank == 0 and (number + 1) % EVERY == 0:
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": number + 1},
+                       f"{saved}.tmp")
+            os.rename(f"{saved}.tmp", saved)
+
+
+def hold(folder):
+    """A model of 64 Mi parameters."""
+    import autodist
+    model = torch.nn.Linear(8192, 8192, bias=False)
+    x, y = torch.randn(2, 8192), torch.randn(2, 8192)
+    ad = autodist.AutoDist("local:2", builder="PS")
+    times = {"step": [], "written": [], "copied": []}
+
+    def timed(name, call):
+        began = time.perf_counter()
+        call()
+        times[name].append(time.perf_counter() - began)
+
+    with ad.distribute(model, loss_of, torch.optim.Adam(model.parameters()), (x, y)) as step:
+        def one():
+            float(step(x, y))
+
+        def saving(wait):
+            step.save(folder / "saved", wait=wait)
+            one()
+
+        for _ in range(5):
+            for _ in range(25):  # time enough for what is written beside them
+                timed("step", one)
+            timed("written", lambda: saving(wait=True))
+            one()
+            timed("copied", lambda: saving(wait=False))
+    if ad.is_chief:
+        gigabytes = 3 * 4 * 8192 * 8192 / 1e9  # parameters, and Adam's two moments
+        print(json.dumps({"gigabytes": gigabytes,
+                          **{name: statistics.median(some) for name, some in times.items()}}))
+
+
+def main():
+    torch.manual_seed(0)
+    system, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    if system == "hold":
+        return hold(folder)
+    model = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh(), torch.nn.Linear(WIDTH, 1))
+    loop = {"autodist": autodist_loop, "torchrun": torchrun_loop}[system]
+    return loop(folder, model, int(sys.argv[3]))
+
+
+main()
