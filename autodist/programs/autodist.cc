@@ -28,8 +28,7 @@ int main(int argc, char** argv) {
     const bool is_light = verb != nullptr && argc >= 3 && is_here(verb->name, argv[2]);
     if (verb != nullptr && verb->binary == Binary::kTorch && !is_light) {
       const std::vector<std::string> words(argv, argv + argc);
-      const bool supervised = std::string(verb->name) == "train" && is_supervised(words);
-      return supervised ? supervise(words) : hand_over(words);
+      return std::string(verb->name) == "train" ? train_supervised(words) : hand_over(words);
     }
   }
   return run_program(argc, argv, Binary::kLight,

@@ -100,30 +100,18 @@ int status_of(pid_t chief, double grace, Supervision& supervision,
   }
 }
 
-}  // namespace
-
-void declare_supervised(CLI::App& verb, Supervised& supervised) {
-  verb.add_option("--restarts", supervised.restarts,
-                  fmt::format("after a lost rank, start all ranks again; give up after so many "
-                              "starts in a row that got no further (default {})",
-                              supervised.restarts))
-      ->check(CLI::Range(0, 1'000'000));
-  verb.add_option(
-          "--grace", supervised.grace,
-          "seconds that a job has to save and end after a signal to stop; then it is killed "
-          "(default: as long as it takes)")
-      ->check(CLI::Range(0.0, 1e6));
-}
-
-bool is_supervised(const std::vector<std::string>& words) {
-  const auto request = request_of(words);
-  if (!request || (request->restarts == 0 && request->grace == 0)) return false;
+// A rank of somebody else's job; also where that one's variables are wrong, which the verb says.
+bool is_launched() {
   const Environment environment = process_environment();
-  return !environment("AUTODIST_RANK") && !job::launched_by(environment);
+  if (environment("AUTODIST_RANK")) return true;
+  try {
+    return job::launched_by(environment).has_value();
+  } catch (const Error&) {
+    return true;
+  }
 }
 
-int supervise(const std::vector<std::string>& words) {
-  const Supervised request = *request_of(words);
+int supervise(const std::vector<std::string>& words, const Supervised& request) {
   const std::string folder = value_of(words, "--save").value_or("");
   const std::atomic<bool>& interrupted = watch_stop_signals(/*user_signal=*/true);
   Supervision supervision(request.restarts);
@@ -142,13 +130,41 @@ int supervise(const std::vector<std::string>& words) {
       const auto checkpoint = supervision.checkpoint_in(folder);
       if (checkpoint && end != job::GenerationEnd::kInOrder && !interrupted) {
         say_line(fmt::format("to go on from {}: {}", *checkpoint,
-                             as_typed(with_value(words, "--resume", folder))));
+                             as_typed(with_value(words, "--resume", *checkpoint))));
       }
       return code;
     }
     if (const auto checkpoint = supervision.checkpoint_in(folder)) {
       command = with_value(words, "--resume", *checkpoint);
     }
+  }
+}
+
+}  // namespace
+
+void declare_supervised(CLI::App& verb, Supervised& supervised) {
+  verb.add_option("--restarts", supervised.restarts,
+                  fmt::format("after a lost rank, start all ranks again; give up after so many "
+                              "starts in a row that got no further (default {})",
+                              supervised.restarts))
+      ->check(CLI::Range(0, 1'000'000));
+  verb.add_option(
+          "--grace", supervised.grace,
+          "seconds that a job has to save and end after a signal to stop; then it is killed "
+          "(default: as long as it takes)")
+      ->check(CLI::Range(0.0, 1e6));
+}
+
+int train_supervised(const std::vector<std::string>& words) {
+  const auto request = request_of(words);
+  if (!request || (request->restarts == 0 && request->grace == 0) || is_launched()) {
+    return hand_over(words);
+  }
+  try {
+    return supervise(words, *request);
+  } catch (const Error& error) {
+    say_line(error.what());
+    return static_cast<int>(error.code());
   }
 }
 

@@ -21,12 +21,10 @@ void declare_supervised(CLI::App& verb, Supervised& supervised);
 
 constexpr std::uint32_t kRestartsOfTrain = 3;
 
-// Whether these words of a command ask for it: unless some launcher has started this process as a
-// rank, or there are to be no restarts and nothing else to look after.
-bool is_supervised(const std::vector<std::string>& words);
-
-// Runs the command until the job is over, and returns its exit code. It dies with this process in
-// order, as after Ctrl-C.
-int supervise(const std::vector<std::string>& words);
+// `autodist train …`, from its name on: until the job is over, and returns its exit code. Where
+// some launcher has started this process as a rank, or there are to be no restarts and no grace,
+// the chief takes this process's place. Otherwise it is a child, which ends in order, as after
+// Ctrl-C, when this process is gone. Says what goes wrong.
+int train_supervised(const std::vector<std::string>& words);
 
 }  // namespace autodist::app
