@@ -19,6 +19,7 @@ import tempfile
 import time
 
 SECONDS = 200
+STEPS = 300  # seconds' worth: a loaded machine may be late to kill
 
 
 def rank_of(pid):
@@ -36,7 +37,7 @@ def children_of(pid):
 class Training:
     """`autodist train digits`, its words in files."""
 
-    def __init__(self, autodist, folder, *more, ranks=2, steps=150, builder="PS"):
+    def __init__(self, autodist, folder, *more, ranks=2, steps=STEPS, builder="PS"):
         self.saved = folder / "saved"
         self.log = folder / "log.jsonl"
         self.said_in = folder / "stderr"
@@ -115,12 +116,12 @@ def killed_ranks_change_nothing(autodist, folder):
                          builder=builder)
         wanted = json.loads(clean.ended(0))
         assert got["loss"] == wanted["loss"] and got["program_digest"] == wanted["program_digest"], (got, wanted)
-        assert state_of(job.saved, 150) == state_of(clean.saved, 150), builder
-        print(f"{builder}: {len(times)} losses, training again after {times} s, the same bytes after step 150")
+        assert state_of(job.saved, STEPS) == state_of(clean.saved, STEPS), builder
+        print(f"{builder}: {len(times)} losses, training again after {times} s, the same bytes after step {STEPS}")
 
 
 def without_checkpoints_it_begins_again(autodist, folder):
-    job = Training(autodist, folder, steps=40)
+    job = Training(autodist, folder)
     job.until_steps(10)
     job.kill(1)
     job.ended(0)
@@ -131,14 +132,14 @@ def without_checkpoints_it_begins_again(autodist, folder):
 
 def an_older_jobs_checkpoint_is_not_this_jobs(autodist, folder):
     """A folder with a checkpoint of more steps, of a job before: nothing of it is taken."""
-    old = Training(autodist, folder, "--save", folder / "saved", steps=200)
+    old = Training(autodist, folder, "--save", folder / "saved", steps=STEPS + 10)
     old.ended(0)
-    job = Training(autodist, folder, "--save", folder / "saved", "--seed", 7, steps=40)
+    job = Training(autodist, folder, "--save", folder / "saved", "--seed", 7)
     job.until_steps(15)
     job.kill(1)
     job.ended(0)
     begun = re.search(r"starting again \(1 of 3\), from (\S+)", job.said())
-    assert begun and int(begun[1].rsplit("-", 1)[1]) in (10, 20), job.said()
+    assert begun and 10 <= int(begun[1].rsplit("-", 1)[1]) < STEPS, job.said()
     print("what another job saved in the folder is left alone")
 
 

@@ -161,7 +161,7 @@ std::string folder_of(const std::string& directory, std::int64_t step) {
 }
 
 void write_checkpoint(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
-                      int keep) {
+                      int keep, const std::function<void()>& written) {
   AD_CHECK(keep >= 2) << "a checkpoint may only be removed when a sound one remains";
   const std::string folder = step_folder(directory, checkpoint.step);
   const std::string partial = folder + ".tmp";
@@ -185,6 +185,7 @@ void write_checkpoint(FileSystem& files, const std::string& directory, const Che
     take_back(files, folder);
     throw;
   }
+  if (written) written();
   files.remove_all(aside);
   std::vector<std::int64_t> steps = list_checkpoints(files, directory);
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < steps.size(); ++i) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -55,11 +56,13 @@ class RealFileSystem final : public FileSystem {
 // <directory>/step-N, or `directory` where it is that folder itself.
 std::string folder_of(const std::string& directory, std::int64_t step);
 
-// Writes <directory>/step-N as step-N.tmp, synced, then renamed. Afterwards the oldest are removed
-// until `keep` are left. Where it fails, step-N.tmp is removed and a step-N from before is back.
-// REQUIRES: keep >= 2. Throws Error(kCheckpoint).
+constexpr int kKeptCheckpoints = 5;
+
+// Writes <directory>/step-N as step-N.tmp, synced, then renamed; `written` is called when it is in
+// its place. Afterwards the oldest are removed until `keep` are left. Where it fails, step-N.tmp is
+// removed and a step-N from before is back. REQUIRES: keep >= 2. Throws Error(kCheckpoint).
 void write_checkpoint(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
-                      int keep = 5);
+                      int keep = kKeptCheckpoints, const std::function<void()>& written = {});
 
 // The steps of the complete folders below `directory`, ascending.
 std::vector<std::int64_t> list_checkpoints(FileSystem& files, const std::string& directory);

@@ -137,6 +137,29 @@ TEST(Checkpoint, AfterAStopAtAnyWriteASoundOneRemains) {
   }
 }
 
+// In a folder with checkpoints of a job before, which has done more steps.
+TEST(Checkpoint, TheOneThatWasToldOfIsThereWheneverItStops) {
+  bool stopped = true;
+  for (int n = 0; stopped; ++n) {
+    MemoryFileSystem files;
+    for (int step = 10; step < 15; ++step) write_checkpoint(files, "ckpt", at_step(step));
+    EXPECT_FALSE(has_checkpoint(files, "another"));
+    EXPECT_TRUE(has_checkpoint(files, "ckpt") && has_checkpoint(files, "ckpt/step-14"));
+    std::int64_t told = 14;
+    files.calls_left = n;
+    try {
+      for (std::int64_t step = 1; step <= 3; ++step) {
+        write_checkpoint(files, "ckpt", at_step(step), kKeptCheckpoints, [&] { told = step; });
+      }
+      stopped = false;
+    } catch (const Error&) {
+    }
+    files.calls_left.reset();
+    const std::string folder = "ckpt/step-" + std::to_string(told);
+    EXPECT_EQ(read_checkpoint(files, folder).model, at_step(told).model) << n << ": " << folder;
+  }
+}
+
 TEST(Checkpoint, AFullDiskLeavesNoPartOfAStep) {
   for (const std::int64_t next : {6, 5}) {
     MemoryFileSystem files;

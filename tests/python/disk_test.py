@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import comparing
 
@@ -186,6 +187,7 @@ elif case.startswith("beside"):
     step.save(folder, wait=False)
     train(20)
     if step.is_chief:
+        time.sleep(2)  # for the thread that writes, on a machine with other things to do
         assert os.listdir(folder) == [".lock"], os.listdir(folder)
         if case != "beside-never":
             resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -394,13 +394,16 @@ std::string TrainingJob::write(const StateCopy& state,
   try {
     const exec::Checkpoint checkpoint = checkpoint_of(state);
     exec::RealFileSystem files;
+    // Before any is removed: who starts the job again must find the one that it knows of.
+    const auto note = [&] {
+      if (job_->memory() != nullptr) job_->memory()->note_saved(checkpoint.step);
+    };
     for (const std::string& directory : directories) {
-      exec::write_checkpoint(files, directory, checkpoint);
+      exec::write_checkpoint(files, directory, checkpoint, exec::kKeptCheckpoints, note);
     }
   } catch (const Error& error) {
     return error.what();
   }
-  if (job_->memory() != nullptr) job_->memory()->note_saved(state.rest.step);
   return "";
 }
 
