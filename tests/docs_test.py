@@ -2,7 +2,8 @@
 
     docs_test.py AUTODIST [PAGE…]
 
-A page has a scratch folder in which its blocks run in order, with AutoDist's programs on PATH:
+A page has a scratch folder in which its blocks run in order, with AutoDist's programs and the
+interpreter with PyTorch on PATH:
 
     sh, python    run; `exit=4` where that is the exit code expected
     output        of the block before; `…` stands for anything in a line, or alone for any lines
@@ -92,7 +93,8 @@ class Page:
         self.scratch = folder / "scratch"
         self.scratch.mkdir()
         # Python's module, where it is built, lies beside the programs' folder.
-        self.environment = dict(os.environ, PATH=f"{programs}:{os.environ['PATH']}", HOME=str(home),
+        python = pathlib.Path(sys.executable).parent
+        self.environment = dict(os.environ, PATH=f"{programs}:{python}:{os.environ['PATH']}", HOME=str(home),
                                 PYTHONPATH=str(programs.parent / "python"), LC_ALL="C.UTF-8",
                                 AUTODIST_HISTORY=str(home / "history"))
 
