@@ -69,7 +69,7 @@ def main(autodist):
                 last = int(loss.split("=")[1]) // 5 * 5
                 # The last one may not have been written yet.
                 assert f"begins at {last}\n" in done.stdout or f"begins at {last - 5}\n" in done.stdout, done
-            again = re.findall(r"autodist: training again ([0-9.]+ s) after the loss was noticed", done.stderr)
+            again = re.findall(r"autodist: training again (\S+ \S+) after the loss was noticed", done.stderr)
             assert len(again) == len(losses), done
             assert "autodist: starting again (1 of 2), its newest checkpoint is of step" in done.stderr, done
             print(f"{' '.join(words)}: training again after {', '.join(again)}; the same parameters")
