@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+from ranks import children_of, rank_of
+
 SECONDS = 200
 
 
@@ -24,18 +26,6 @@ def run(arguments, code, **keywords):
                           **keywords)
     assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
     return done
-
-
-def rank_of(pid):
-    words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return next((int(word[14:]) for word in words if word.startswith(b"AUTODIST_RANK=")), None)
-
-
-def children_of(pid):
-    found = []
-    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        found += [int(each) for each in (task / "children").read_text().split()]
-    return found
 
 
 def a_lost_rank(autodist, folder):

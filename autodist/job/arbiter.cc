@@ -2,13 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 
 #include "autodist/base/error.h"
 
 namespace autodist::job {
 
-GenerationEnd end_of(int code, bool by_signal) {
-  if (by_signal) return GenerationEnd::kLost;
+GenerationEnd end_of_signal(int number) {
+  for (const int asks : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGQUIT}) {
+    if (number == asks) return GenerationEnd::kInOrder;
+  }
+  return GenerationEnd::kLost;
+}
+
+GenerationEnd end_of_exit(int code) {
   switch (code) {
     case 0:
       return GenerationEnd::kInOrder;

@@ -19,8 +19,10 @@ enum class GenerationEnd {
   kRefused,      // the same again would be refused again: arguments, files, a plan, a loss
 };
 
-// Of a rank 0 that ended so; by a signal where `by_signal`.
-GenerationEnd end_of(int code, bool by_signal);
+// Of a rank 0 that ended with this exit code, or by this signal: by one that asks a process to end,
+// somebody wanted it so.
+GenerationEnd end_of_exit(int code);
+GenerationEnd end_of_signal(int number);
 
 class Arbiter {
  public:

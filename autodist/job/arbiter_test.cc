@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 namespace autodist::job {
 namespace {
 
@@ -63,13 +65,14 @@ TEST(Arbiter, WaitsLongerAndLongerForAMachine) {
 TEST(Arbiter, NoRestartsAreNone) { EXPECT_FALSE(Arbiter(0).again(GenerationEnd::kLost, 37)); }
 
 TEST(Arbiter, TellsLossesFromRefusals) {
-  EXPECT_EQ(end_of(0, false), GenerationEnd::kInOrder);
-  EXPECT_EQ(end_of(5, false), GenerationEnd::kLost);
-  EXPECT_EQ(end_of(124, false), GenerationEnd::kLost);
-  EXPECT_EQ(end_of(9, true), GenerationEnd::kLost);
-  EXPECT_EQ(end_of(3, false), GenerationEnd::kEnvironment);
-  for (const int code : {1, 2, 4, 6, 7, 70})
-    EXPECT_EQ(end_of(code, false), GenerationEnd::kRefused);
+  EXPECT_EQ(end_of_exit(0), GenerationEnd::kInOrder);
+  EXPECT_EQ(end_of_exit(5), GenerationEnd::kLost);
+  EXPECT_EQ(end_of_exit(124), GenerationEnd::kLost);
+  EXPECT_EQ(end_of_signal(SIGKILL), GenerationEnd::kLost);
+  EXPECT_EQ(end_of_signal(SIGSEGV), GenerationEnd::kLost);
+  EXPECT_EQ(end_of_signal(SIGTERM), GenerationEnd::kInOrder) << "somebody has asked for it twice";
+  EXPECT_EQ(end_of_exit(3), GenerationEnd::kEnvironment);
+  for (const int code : {1, 2, 4, 6, 7, 70}) EXPECT_EQ(end_of_exit(code), GenerationEnd::kRefused);
 }
 
 }  // namespace

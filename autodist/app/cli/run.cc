@@ -191,7 +191,7 @@ int run(const RunArguments& arguments, Console& console) {
     } catch (const Error& error) {
       if (interrupted || supervised.restarts == 0) throw;
       say_line(error.what());
-      const auto end = job::end_of(static_cast<int>(error.code()), /*by_signal=*/false);
+      const auto end = job::end_of_exit(static_cast<int>(error.code()));
       if (!supervision.goes_on(end, "", interrupted)) return static_cast<int>(error.code());
     }
   }

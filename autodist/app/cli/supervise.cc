@@ -125,7 +125,7 @@ int supervise(const std::vector<std::string>& words, const Supervised& request) 
     if (by_signal) {
       say_line(fmt::format("rank 0 (pid {}) was killed by signal {}", chief, WTERMSIG(status)));
     }
-    const auto end = job::end_of(code, by_signal);
+    const auto end = by_signal ? job::end_of_signal(WTERMSIG(status)) : job::end_of_exit(code);
     if (!supervision.goes_on(end, folder, interrupted)) {
       const auto checkpoint = supervision.checkpoint_in(folder);
       if (checkpoint && end != job::GenerationEnd::kInOrder && !interrupted) {

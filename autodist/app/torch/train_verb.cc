@@ -49,7 +49,7 @@ struct TrainArguments {
   std::string resume;
   std::string trace;
   JobOptions job;  // but for what `plan` and `model` say
-  Supervised supervised{kRestartsOfTrain};
+  Supervised supervised{kRestartsOfTrain};  // checked here; the process above has read it
   TrainingOptions training;
 };
 

@@ -1,0 +1,235 @@
+// Checkpoints of a job: who saves when, what is copied, and who writes it.
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "autodist/base/error.h"
+#include "autodist/job/torch/session_state.h"
+#include "autodist/job/torch/training_job.h"
+
+namespace autodist::job {
+
+// The optimizers' state lies with the owners, whose threads give it to the chief; what differs
+// between replicas only their own code can give.
+bool TrainingJob::owners_hold_everything() const {
+  return std::all_of(steps_.begin(), steps_.end(), [](const auto& step) {
+    const program::Program& program = step->program();
+    const bool apart = program.replica_count() > 1 && replicas_differ(program);
+    return program.lag() && !program.is_placed() && !apart;
+  });
+}
+
+void TrainingJob::save(const std::string& directory, SaveUntil until) {
+  start();
+  save_what_is_due();
+  const bool saved = is_gathered() && !saved_in_.empty();
+  const bool there = std::find(saved_in_.begin(), saved_in_.end(), directory) != saved_in_.end();
+  if (saved && there && said_due_) return;
+  if (saved && there) {
+    fail(ErrorCode::kUsage, "save: {}: step {} was saved there already; once between two steps",
+         directory, steps_done());
+  }
+  const auto call = current().calls().enter(exec::Call::kSave, current().steps_done());
+  if (!is_gathered() && !comes_to_save(directory)) return;
+  const std::string failure = save_into({directory}, !owners_hold_everything(), until);
+  if (!failure.empty()) throw Error(ErrorCode::kCheckpoint, failure);
+}
+
+// Whether this rank saves now; else the chief alone wants to, and needs the others.
+bool TrainingJob::comes_to_save(const std::string& directory) {
+  exec::Calls& calls = current().calls();
+  const std::uint64_t step = current().steps_done();
+  if (!is_chief()) {
+    calls.come_to_save(step);
+    return true;
+  }
+  if (owners_hold_everything()) {
+    calls.save_alone(step);
+    return true;
+  }
+  // Nobody passes step + staleness before the chief contributes again.
+  const JobStep& only = *steps_.front();
+  const bool by_steps = steps_.size() == 1 && only.trains() && only.program().lag();
+  const std::uint64_t due = by_steps ? step + 2 + *only.program().lag() : exec::kAtTheEnd;
+  if (calls.meet_to_save(step, {due, directory})) return true;
+  if (!said_due_) {
+    job_->say(fmt::format(
+        "rank 0 alone called save() at step {}. The checkpoint needs all ranks, "
+        "which write it {}.",
+        step,
+        by_steps ? fmt::format("after step {}, and name it by that", due) : "when the job ends"));
+  }
+  said_due_ = true;
+  return false;
+}
+
+// What the chief asked for by itself some steps ago.
+void TrainingJob::save_what_is_due() {
+  if (steps_.size() > 1) return;  // then in finish()
+  std::vector<std::string> directories;
+  for (exec::DueSave& due : current().calls().take_due(current().steps_done())) {
+    directories.push_back(std::move(due.directory));
+  }
+  if (directories.empty()) return;
+  said_due_ = true;
+  const auto call = current().calls().enter(exec::Call::kSave, current().steps_done());
+  const std::string failure = save_into(directories, /*with_the_others=*/true);
+  if (failure.empty()) return;
+  late_ = directories;
+  if (!is_chief()) return;
+  job_->say(fmt::format("no checkpoint of step {}: {}; the job goes on, and tries again at its end",
+                        steps_done(), failure));
+}
+
+// What the chief says of a work that it has done alone: at whoever calls it for the same kind of
+// work. The chief may have done others that this rank had no part in.
+std::string TrainingJob::outcome(const char* of, const std::string& failure) {
+  const std::string head = std::string(of) + ":";
+  while (true) {
+    const std::string said = current().outcome(head + failure);
+    if (said.rfind(head, 0) == 0) return said.substr(head.size());
+  }
+}
+
+// Returns why the chief could not write it, at all ranks that come here; else nothing.
+std::string TrainingJob::save_into(const std::vector<std::string>& directories,
+                                   bool with_the_others, SaveUntil until) {
+  finish_writing();  // one at a time: each takes the memory of the model and its state
+  if (!is_gathered()) {
+    gathered_at_ = steps_done();
+    gathered_ = std::make_shared<StateCopy>(gather_all(with_the_others));
+    saved_in_.clear();
+  }
+  const bool beside = until == SaveUntil::kCopied;
+  std::string failure;
+  if (is_chief()) {
+    try {
+      if (!gathered_) fail(ErrorCode::kUsage, "save: the step after {} has begun", steps_done());
+      gathered_->model = copy_model(model_);  // which the program may write to in between
+      for (const std::string& directory : directories) hold(directory);
+      if (beside) {
+        write_beside(directories);
+      } else {
+        failure = write(*gathered_, directories);
+      }
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+  }
+  failure = outcome("save", failure);
+  if (!failure.empty()) return failure;
+  saved_in_.insert(saved_in_.end(), directories.begin(), directories.end());
+  if (!beside) {
+    newest_.emplace(directories.front(), steps_done());
+    writing_.reset();
+  } else if (!is_chief()) {
+    newest_.reset();  // the chief alone knows when it is written, and which are removed then
+  }
+  late_.clear();
+  return "";
+}
+
+// Returns why it cannot be written; else nothing. From any thread.
+std::string TrainingJob::write(const StateCopy& state,
+                               const std::vector<std::string>& directories) {
+  try {
+    const exec::Checkpoint checkpoint = checkpoint_of(state);
+    exec::RealFileSystem files;
+    // Before any is removed: who starts the job again must find the one that it knows of.
+    const auto note = [&] {
+      if (job_->memory() != nullptr) job_->memory()->note_saved(checkpoint.step);
+    };
+    for (const std::string& directory : directories) {
+      exec::write_checkpoint(files, directory, checkpoint, exec::kKeptCheckpoints, note);
+    }
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Of what is gathered, while the job goes on.
+void TrainingJob::write_beside(const std::vector<std::string>& directories) {
+  auto work = [this, state = gathered_, directories] {
+    std::string failure = write(*state, directories);
+    if (!failure.empty()) {
+      job_->say(fmt::format("no checkpoint of step {}: {}; the training goes on", state->rest.step,
+                            failure));
+    }
+    return failure;
+  };
+  writing_ = {gathered_, directories, std::async(std::launch::async, std::move(work)).share()};
+}
+
+// Afterwards no thread writes; what could not be written is still there.
+void TrainingJob::finish_writing() {
+  if (!writing_ || !writing_->failure.get().empty()) return;
+  newest_.emplace(writing_->directories.front(), writing_->state->rest.step);
+  writing_.reset();
+}
+
+// Without the others, the chief has what the owners hold: all start from its statistics then.
+std::string TrainingJob::save_at_the_end(bool with_the_others) {
+  std::vector<std::string> directories = late_;
+  for (const auto& step : steps_) {
+    for (exec::DueSave& due : step->runner().calls().take_due(exec::kAtTheEnd)) {
+      directories.push_back(std::move(due.directory));
+    }
+  }
+  std::sort(directories.begin(), directories.end());
+  directories.erase(std::unique(directories.begin(), directories.end()), directories.end());
+  const bool saved = is_gathered() && !saved_in_.empty();
+  if (directories.empty() || saved || (!with_the_others && !is_chief())) return "";
+  return save_into(directories, with_the_others);
+}
+
+StateCopy TrainingJob::gather_all(bool with_the_others) {
+  if (with_the_others) make_newest();
+  StateCopy state;
+  for (const auto& step : steps_) {
+    step->runner().synchronize();
+    if (with_the_others) gather(*step, state.rest);
+  }
+  if (!is_chief()) return state;
+  state.rest.step = steps_done();
+  std::vector<std::string> digests;
+  std::vector<std::string> optimizers;
+  for (const auto& step : steps_) {
+    if (!step->name().empty()) state.rest.steps[step->name()] = step->step();
+    digests.push_back(to_string(program::digest_of(step->program())));
+    optimizers.push_back(step->prefix() + step->optimizer());
+    for (NamedTensor& each : step->run().state()) {
+      state.optimizer.push_back({step->prefix() + each.name, std::move(each.tensor)});
+    }
+  }
+  state.rest.program_digest = fmt::format("{}", fmt::join(digests, " "));
+  state.rest.optimizer = fmt::format("{}", fmt::join(optimizers, "; "));
+  return state;
+}
+
+// Until the job ends, or has saved into many others since.
+void TrainingJob::hold(const std::string& directory) {
+  constexpr std::size_t kMostHeld = 16;
+  const auto held = std::any_of(held_.begin(), held_.end(),
+                                [&](const auto& each) { return each.first == directory; });
+  if (held) return;
+  held_.emplace_back(directory, exec::CheckpointFolder("save:", directory));
+  if (held_.size() > kMostHeld) held_.pop_front();
+}
+
+std::string TrainingJob::where_to_go_on() const {
+  auto newest = newest_;
+  if (writing_ && writing_->failure.get().empty()) {
+    newest.emplace(writing_->directories.front(), writing_->state->rest.step);
+  }
+  if (!newest || job_->memory() != nullptr) return "";
+  const auto& [directory, step] = *newest;
+  const auto& command = job_->options().resume_command;
+  return fmt::format("The newest checkpoint is {}. To go on from it: {}",
+                     exec::folder_of(directory, step),
+                     command ? command(directory) : "load() it before the first step.");
+}
+
+}  // namespace autodist::job
