@@ -181,7 +181,8 @@ std::optional<std::vector<GpuFacts>> gpus_of_libtorch(const std::string& torch_p
   std::vector<GpuFacts> gpus;
   const job::Finished measured = job::run_to_end({torch_program, "bench", "gpus", "--json"});
   if (measured.exit_code != 0) return std::nullopt;
-  for (const auto& gpu : nlohmann::json::parse(measured.output).at("gpus")) {
+  const nlohmann::json answer = nlohmann::json::parse(measured.output);
+  for (const auto& gpu : answer.at("gpus")) {
     gpus.push_back({gpu.at("bytes_per_second_to_it"), gpu.at("bytes_per_second_from_it"),
                     gpu.at("bytes_per_second_both")});
   }

@@ -240,18 +240,8 @@ void OpCall::run(std::vector<at::Tensor>& slots, torch::jit::Stack& stack) const
 
 void OpCall::call_with_borrowed_generator(torch::jit::Stack& stack) const {
   const std::lock_guard<std::mutex> alone(default_generator_mutex);
-  at::Generator shared = at::globalContext().defaultGenerator(place_.device);
-  at::Generator own = place_.generator;
-  const at::Tensor outer = shared.get_state();
-  shared.set_state(own.get_state());
-  try {
-    operator_.callBoxed(&stack);
-  } catch (...) {
-    shared.set_state(outer);
-    throw;
-  }
-  own.set_state(shared.get_state());
-  shared.set_state(outer);
+  const LentGenerator lent(at::globalContext().defaultGenerator(place_.device), place_.generator);
+  operator_.callBoxed(&stack);
 }
 
 void OpCall::take_results(std::vector<at::Tensor>& slots, torch::jit::Stack& stack) const {

@@ -50,6 +50,12 @@ struct OtherBoolean : std::runtime_error {
   std::size_t guard;  // of the graph's, from 0
 };
 
+// Of what a kernel throws; the other lines say where in libtorch.
+inline std::string first_line(const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  return text.substr(0, text.find('\n'));
+}
+
 // The operator of this libtorch that `op` names. Throws Error(kUsage) where it has none: the graph
 // comes from another libtorch.
 c10::OperatorHandle find_operator(const ir::Op& op);

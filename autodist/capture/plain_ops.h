@@ -4,9 +4,10 @@
 // itself, above the dispatcher, and its gradients may differ from the ops' in the last bit, by the
 // CPU. Eager code is the same under either.
 //
-// An LSTM runs as its matrix products and activations: libtorch 2 has an op of oneDNN for a whole
-// layer of float32 on CPUs, whose backward op writes an argument that its schema does not declare
-// and keeps a workspace whose size no formula gives. Private to capture.
+// A recurrent layer runs as its matrix products and activations. libtorch 2 has an op of oneDNN for
+// a whole LSTM layer of float32 on CPUs, whose backward op writes an argument that its schema does
+// not declare and keeps a workspace whose size no formula gives. cuDNN's of all layers together
+// reads the weights as one storage, which a graph cannot hold. Private to capture.
 
 #pragma once
 
@@ -24,35 +25,43 @@ class PlainOps {
  public:
   PlainOps()
       : fuser_(torch::jit::tensorExprFuserEnabled()),
-        lstms_(at::addThreadLocalCallback(at::RecordFunctionCallback(begin_op, end_op)
-                                              .scopes({at::RecordScope::FUNCTION}))) {
+        recurrent_(at::addThreadLocalCallback(
+            at::RecordFunctionCallback(begin_op, end_op).scopes({at::RecordScope::FUNCTION}))) {
     torch::jit::setTensorExprFuserEnabled(false);
   }
   ~PlainOps() {
-    at::removeCallback(lstms_);
+    at::removeCallback(recurrent_);
     torch::jit::setTensorExprFuserEnabled(fuser_);
   }
   PlainOps(const PlainOps&) = delete;
   PlainOps& operator=(const PlainOps&) = delete;
 
  private:
-  // oneDNN as the user has it, around an LSTM.
-  struct WithoutOneDnn : at::ObserverContext {
-    bool before = at::globalContext().userEnabledMkldnn();
+  // oneDNN and cuDNN as the user has them, around a recurrent layer.
+  struct WithoutLibraries : at::ObserverContext {
+    bool one_dnn = at::globalContext().userEnabledMkldnn();
+    bool cu_dnn = at::globalContext().userEnabledCuDNN();
   };
   static std::unique_ptr<at::ObserverContext> begin_op(const at::RecordFunction& op) {
-    if (std::string_view(op.name()) != "aten::lstm") return nullptr;
-    auto outer = std::make_unique<WithoutOneDnn>();
+    const std::string_view name(op.name());
+    if (name != "aten::lstm" && name != "aten::gru" && name != "aten::rnn_tanh" &&
+        name != "aten::rnn_relu") {
+      return nullptr;
+    }
+    auto outer = std::make_unique<WithoutLibraries>();
     at::globalContext().setUserEnabledMkldnn(false);
+    at::globalContext().setUserEnabledCuDNN(false);
     return outer;
   }
   static void end_op(const at::RecordFunction& /*op*/, at::ObserverContext* outer) {
     if (outer == nullptr) return;
-    at::globalContext().setUserEnabledMkldnn(static_cast<WithoutOneDnn*>(outer)->before);
+    const auto* const before = static_cast<WithoutLibraries*>(outer);
+    at::globalContext().setUserEnabledMkldnn(before->one_dnn);
+    at::globalContext().setUserEnabledCuDNN(before->cu_dnn);
   }
 
   bool fuser_;
-  at::CallbackHandle lstms_;
+  at::CallbackHandle recurrent_;
   torch::jit::GraphOptimizerEnabledGuard plain_{false};
 };
 

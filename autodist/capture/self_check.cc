@@ -1,5 +1,12 @@
 #include "autodist/capture/self_check.h"
 
+#include <ATen/Dispatch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/interpreter.h"
 #include "autodist/capture/tensor_type.h"
@@ -43,23 +50,75 @@ class ShapeCheck {
   std::string difference_;
 };
 
-Outcome outcome_of(const Interpreter& replay, const ir::Graph& graph, const Bindings& tensors) {
-  Outcome outcome;
-  for (ir::ValueId output : graph.outputs)
-    outcome.outputs.push_back(digest_of(replay.tensor(output)));
+Values values_of(const Interpreter& replay, const ir::Graph& graph, const Bindings& tensors) {
+  Values values;
+  for (ir::ValueId output : graph.outputs) values.push_back(replay.tensor(output));
   for (const ir::Variable& variable : graph.variables) {
-    outcome.gradients.push_back(variable.gradient ? digest_of(replay.tensor(*variable.gradient))
-                                                  : Digest());
+    values.push_back(variable.gradient ? replay.tensor(*variable.gradient) : at::Tensor());
   }
-  for (const at::Tensor& buffer : tensors.buffers) outcome.buffers.push_back(digest_of(buffer));
-  return outcome;
+  for (const at::Tensor& buffer : tensors.buffers) values.push_back(buffer);
+  return values;
 }
 
-}  // namespace
+// The first thing in which `replayed` differs from `eager`, in words; empty: nothing.
+std::string difference(const ir::Graph& graph, const Outcome& eager, const Outcome& replayed) {
+  AD_CHECK(eager.size() == replayed.size()) << eager.size();
+  for (std::size_t i = 0; i < eager.size(); ++i) {
+    if (eager[i] != replayed[i]) return name_of_value(graph, i);
+  }
+  return "";
+}
 
-std::string self_check(const Subject& subject, const ir::Graph& graph, const Bindings& tensors,
-                       const CheckRun& run) {
-  const Outcome eager = subject.run(graph, subject.rows(run.start, run.count), run.seed);
+// Copies that the next run does not write.
+Values kept(Values values) {
+  for (at::Tensor& each : values) {
+    if (each.defined()) each = each.clone();
+  }
+  return values;
+}
+
+double distance(const at::Tensor& a, const at::Tensor& b) {
+  const auto whole = [](const at::Tensor& each) {
+    return (each.is_sparse() ? each.to_dense() : each).to(at::kDouble);
+  };
+  return (whole(a) - whole(b)).norm().item<double>();
+}
+
+// Runs of one step differ by what rounding makes of the order of sums. A replay of it differs from
+// a run no more than so many times as another run does, or as half of the digits.
+constexpr double kTimesApart = 16;
+
+bool is_another_run(const at::Tensor& first, const at::Tensor& second, const at::Tensor& replayed) {
+  if (!first.defined() || !replayed.defined()) return first.defined() == replayed.defined();
+  if (first.sizes() != replayed.sizes()) return false;
+  double half_of_digits = 0;
+  if (at::isFloatingType(first.scalar_type())) {
+    AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, first.scalar_type(), "epsilon", [&] {
+      half_of_digits = std::sqrt(static_cast<double>(std::numeric_limits<scalar_t>::epsilon()));
+    });
+  }
+  const double allowed = std::max(kTimesApart * distance(first, second),
+                                  half_of_digits * distance(first, at::zeros_like(first)));
+  return distance(first, replayed) <= allowed;
+}
+
+// The first thing in which the replay differs from the step by more than rounding.
+std::string beyond_rounding(const ir::Graph& graph, const Values& first, const Values& second,
+                            const Values& replayed) {
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    if (!is_another_run(first[i], second[i], replayed[i])) return name_of_value(graph, i);
+  }
+  return "";
+}
+
+// The graph's run of the step.
+struct Replayed {
+  Values values;
+  std::string difference;  // in shapes; or why it does not run
+};
+
+Replayed replay_of(const Subject& subject, const ir::Graph& graph, const Bindings& tensors,
+                   const CheckRun& run) {
   subject.restore_buffers();
   subject.seed(run.seed);
   ComputePlace place;
@@ -75,22 +134,51 @@ std::string self_check(const Subject& subject, const ir::Graph& graph, const Bin
   try {
     replay.run(subject.rows(run.start, run.count));
   } catch (const c10::Error& error) {
-    return fmt::format("{} does not run with {} samples: {}", describe(graph, current), run.count,
-                       error.what_without_backtrace());
+    return {{},
+            fmt::format("{} does not run with {} samples: {}", describe(graph, current), run.count,
+                        error.what_without_backtrace())};
   }
-  if (!shapes.difference().empty()) return shapes.difference();
-  const std::string different = difference(graph, eager, outcome_of(replay, graph, tensors));
+  return {values_of(replay, graph, tensors), shapes.difference()};
+}
+
+}  // namespace
+
+std::string self_check(const Subject& subject, const ir::Graph& graph, const Bindings& tensors,
+                       const CheckRun& run) {
+  const auto step = [&] {
+    return subject.run(graph, subject.rows(run.start, run.count), run.seed);
+  };
+  const Outcome eager = digests_of(step());
+  Outcome outcome;
+  {
+    const Replayed replayed = replay_of(subject, graph, tensors, run);
+    if (!replayed.difference.empty()) return replayed.difference;
+    outcome = digests_of(replayed.values);
+  }
+  const std::string different = difference(graph, eager, outcome);
   if (different.empty()) return "";
-  const Outcome again = subject.run(graph, subject.rows(run.start, run.count), run.seed);
-  if (const std::string unsteady = difference(graph, eager, again); !unsteady.empty()) {
+  const std::string unsteady = difference(graph, eager, digests_of(step()));
+  if (unsteady.empty()) {
+    return fmt::format("{} with {} samples differs between the step and its replay", different,
+                       run.count);
+  }
+  if (subject.device().is_cpu()) {
     return fmt::format(
         "{} differs between two runs of the step itself on the same data, as it does with ops that "
         "add in any order (index_put on several threads; torch.use_deterministic_algorithms(True), "
         "or at::globalContext().setDeterministicAlgorithms, gives them one)",
         unsteady);
   }
-  return fmt::format("{} with {} samples differs between the step and its replay", different,
-                     run.count);
+  // Many of a GPU's kernels add in any order.
+  const Values first = kept(step());
+  const Values second = kept(step());
+  const std::string far =
+      beyond_rounding(graph, first, second, kept(replay_of(subject, graph, tensors, run).values));
+  if (far.empty()) return "";
+  return fmt::format(
+      "{} with {} samples differs between the step and its replay, by more than between two runs "
+      "of the step",
+      far, run.count);
 }
 
 }  // namespace autodist::capture

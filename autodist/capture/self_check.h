@@ -19,7 +19,9 @@ struct CheckRun {
 
 // Runs the step plainly and then the graph, on the same rows, from the same buffers and seed, and
 // compares outputs, gradients and buffers bit for bit, and every result's shape with the graph's.
-// Returns the first difference in words; empty: none. One of the two is in memory at a time.
+// Returns the first difference in words; empty: none. One of the two is in memory at a time. On a
+// device on which two runs of the step differ, the replay may differ as such runs do; they are
+// compared side by side there.
 std::string self_check(const Subject& subject, const ir::Graph& graph, const Bindings& tensors,
                        const CheckRun& run);
 

@@ -100,23 +100,20 @@ std::vector<at::Tensor> untrained(const TrainingStep& step) {
 
 }  // namespace
 
-std::string difference(const ir::Graph& graph, const Outcome& eager, const Outcome& replayed) {
-  for (std::size_t i = 0; i < eager.outputs.size(); ++i) {
-    if (eager.outputs[i] != replayed.outputs[i]) {
-      return i == 0 ? "the loss" : fmt::format("output {}", i);
-    }
+Outcome digests_of(const Values& values) {
+  Outcome digests;
+  for (const at::Tensor& each : values) digests.push_back(digest_of(each));
+  return digests;
+}
+
+std::string name_of_value(const ir::Graph& graph, std::size_t index) {
+  if (index == 0) return "the loss";
+  if (index < graph.outputs.size()) return fmt::format("output {}", index);
+  index -= graph.outputs.size();
+  if (index < graph.variables.size()) {
+    return fmt::format("the gradient of '{}'", graph.variables[index].name);
   }
-  for (std::size_t i = 0; i < eager.gradients.size(); ++i) {
-    if (eager.gradients[i] != replayed.gradients[i]) {
-      return fmt::format("the gradient of '{}'", graph.variables[i].name);
-    }
-  }
-  for (std::size_t i = 0; i < eager.buffers.size(); ++i) {
-    if (eager.buffers[i] != replayed.buffers[i]) {
-      return fmt::format("buffer '{}'", graph.buffers[i].name);
-    }
-  }
-  return "";
+  return fmt::format("buffer '{}'", graph.buffers.at(index - graph.variables.size()).name);
 }
 
 Subject::Subject(const TrainingStep& step, bool training, bool scaled_loss,
@@ -190,10 +187,9 @@ std::vector<bool> Subject::booleans_of_example(std::uint64_t seed_of_run) const 
   return booleans.read();
 }
 
-Outcome Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t seed_of_run) const {
+Values Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t seed_of_run) const {
   restore_buffers();
   seed(seed_of_run);
-  Outcome outcome;
   const GradientsAside aside(step_.parameters);
   const PlainOps plain_ops;
   std::vector<at::Tensor> returned;
@@ -203,7 +199,8 @@ Outcome Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t s
     if (!answers.empty()) booleans.emplace(answers);
     returned = forward(batch);
   }
-  for (const at::Tensor& output : returned) outcome.outputs.push_back(digest_of(output));
+  Values values;
+  for (const at::Tensor& output : returned) values.push_back(output.detach());
   if (training_) {
     const at::AutoGradMode gradients(true);
     at::Tensor loss = returned.front();
@@ -211,12 +208,11 @@ Outcome Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t s
     returned.clear();
     loss.backward();
   }
-  for (at::Tensor variable : bindings(graph, {}).variables) {
-    outcome.gradients.push_back(digest_of(variable.grad()));
-    variable.mutable_grad() = at::Tensor();
+  for (const at::Tensor& variable : bindings(graph, {}).variables) {
+    values.push_back(variable.grad());
   }
-  for (const NamedTensor& each : step_.buffers) outcome.buffers.push_back(digest_of(each.tensor));
-  return outcome;
+  for (const NamedTensor& each : step_.buffers) values.push_back(each.tensor);
+  return values;
 }
 
 Bindings Subject::bindings(const ir::Graph& graph, std::vector<at::Tensor> constants) const {

@@ -15,15 +15,16 @@
 
 namespace autodist::capture {
 
-// What a step leaves behind, by digest: nothing of it is kept in memory.
-struct Outcome {
-  std::vector<Digest> outputs;
-  std::vector<Digest> gradients;  // per variable; of an undefined tensor where there is none
-  std::vector<Digest> buffers;
-};
+// What a step leaves behind: its outputs, the gradient of every variable (undefined where there is
+// none), buffers.
+using Values = std::vector<at::Tensor>;
+// The same by digest: nothing of it is kept in memory.
+using Outcome = std::vector<Digest>;
 
-// The first thing in which `replayed` differs from `eager`, in words; empty: nothing.
-std::string difference(const ir::Graph& graph, const Outcome& eager, const Outcome& replayed);
+Outcome digests_of(const Values& values);
+
+// In words: what stands at `index` of what the graph's step leaves behind.
+std::string name_of_value(const ir::Graph& graph, std::size_t index);
 
 class Subject {
  public:
@@ -59,9 +60,9 @@ class Subject {
   [[nodiscard]] std::vector<bool> booleans_of_example(std::uint64_t seed) const;
 
   // Runs of the step. Each starts from the kept buffers and the generators seeded with `seed`. In
-  // run() the host reads what the graph's guards say.
+  // run() the host reads what the graph's guards say, and buffers are those of the step.
   Recording record(const Batch& batch, std::uint64_t seed, bool check_writes) const;
-  Outcome run(const ir::Graph& graph, const Batch& batch, std::uint64_t seed) const;
+  Values run(const ir::Graph& graph, const Batch& batch, std::uint64_t seed) const;
 
   // The state that every run starts from.
   void restore_buffers() const;

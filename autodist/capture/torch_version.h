@@ -8,8 +8,14 @@
 
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "autodist/capture/training_step.h"
+
+// Since 2.4 CUDA's generators can share a state, also while a graph is recorded.
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+#define AUTODIST_GENERATORS_SHARE_STATES
+#endif
 
 namespace autodist::capture {
 
@@ -29,5 +35,41 @@ Kind recorder_kind() {
     return Kind(&kName);
   }
 }
+
+// While it lives, the process's generator draws where `own` stands, and moves it on. The caller is
+// alone with both.
+class LentGenerator {
+ public:
+  LentGenerator(at::Generator shared, at::Generator own)
+      : shared_(std::move(shared)), own_(std::move(own)) {
+#ifdef AUTODIST_GENERATORS_SHARE_STATES
+    if (shared_.device().is_cuda()) {
+      before_ = shared_.graphsafe_get_state();
+      shared_.graphsafe_set_state(own_);
+      return;
+    }
+#endif
+    outer_ = shared_.get_state();
+    shared_.set_state(own_.get_state());
+  }
+  ~LentGenerator() {
+#ifdef AUTODIST_GENERATORS_SHARE_STATES
+    if (before_.defined()) {
+      shared_.graphsafe_set_state(before_);
+      return;
+    }
+#endif
+    own_.set_state(shared_.get_state());
+    shared_.set_state(outer_);
+  }
+  LentGenerator(const LentGenerator&) = delete;
+  LentGenerator& operator=(const LentGenerator&) = delete;
+
+ private:
+  at::Generator shared_;
+  at::Generator own_;
+  at::Tensor outer_;      // what the process's stood at
+  at::Generator before_;  // the same, where generators take each other's state as it is
+};
 
 }  // namespace autodist::capture

@@ -63,6 +63,10 @@ struct TrainingStep {
   // sentence for messages; empty: nothing that it knows of.
   std::function<std::string()> host_changes = nullptr;
 
+  // Moves the model to a device: parameters and buffers in place, and what else it holds. Empty:
+  // the tensors of this struct are moved alone.
+  std::function<void(torch::Device)> move = nullptr;
+
   // Keeps the model alive as long as the functions of this struct.
   std::shared_ptr<void> owner;
 };
@@ -112,6 +116,7 @@ TrainingStep make_training_step(std::string name, std::shared_ptr<Module> module
     step.loss = [more = step.loss_and_more](const Batch& batch) { return more(batch).at(0); };
   }
   step.example = std::move(example);
+  step.move = [module](torch::Device device) { module->to(device); };
   step.owner = module;
   return step;
 }

@@ -1,6 +1,8 @@
 #include "autodist/exec/hand_over.h"
 
 #include <cmath>
+#include <limits>
+#include <map>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
@@ -9,6 +11,20 @@
 #include "autodist/program/loads.h"
 
 namespace autodist::exec {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+torch::Tensor real_of(const torch::Tensor& tensor) {
+  return tensor.is_complex() ? at::view_as_real(tensor) : tensor;
+}
+
+// The largest magnitude; not finite where any element is not. By one kernel.
+torch::Tensor largest_of(const torch::Tensor& tensor) {
+  return at::linalg_vector_norm(real_of(tensor), kInfinity);
+}
+
+}  // namespace
 
 HandOver::HandOver(const program::Program& program, program::Rank self,
                    const RunnerOptions& options, Engine& engine)
@@ -27,6 +43,7 @@ void HandOver::begin_step(std::uint64_t step, float scale) {
   scale_ = scale;
   overflow_ = false;
   held_back_ = false;
+  losses_.clear();
   numbers_.clear();
   samples_ = 0;
 }
@@ -46,6 +63,7 @@ void HandOver::add_numbers(const Tensors& numbers, std::int64_t samples) {
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const bool weighted = i > 0 || mean;
     const auto number = numbers[i].item<double>();
+    if (i == 0) losses_.push_back(number);
     numbers_[i] += (weighted ? static_cast<double>(samples) : 1) * number;
     // Of a CPU whoever runs the step has looked at the loss.
     const bool stops = on_nonfinite_ == OnNonFinite::kStop && !scales_loss();
@@ -102,26 +120,77 @@ bool HandOver::travels_as_factors(ir::VariableId variable) const {
   return contribution_form(program_.exchange(variable)).layout == program::Layout::kMatrices;
 }
 
-// Whether it is finite comes to the host in its place.
+// Its norm comes to the host in its place.
 void HandOver::contribute_there(ir::VariableId variable, const torch::Tensor& gradient,
                                 std::int64_t samples) {
-  const torch::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
-  Tensors finite;
-  if (looks_at_gradients()) finite.push_back(dense.isfinite().all());
-  const torch::Tensor own =
-      dense.to(engine_.slices().variables.tensor(variable).scalar_type()).contiguous();
+  Tensors norm;
+  if (looks_at_gradients() && gradient.numel() > 0) norm.push_back(largest_of(gradient));
   const Mark complete = Queue::current(device_).record();
-  copies_.bring(engine_.driver().needed(variable), std::move(finite),
-                [this, variable, own, samples, complete](const Tensors& on_host) {
+  copies_.bring(engine_.driver().needed(variable), std::move(norm),
+                [this, variable, gradient, samples, complete](const Tensors& on_host) {
                   if (held_back_) return;
-                  if (!on_host.empty()) note(variable, on_host.front().item<bool>());
-                  engine_.whole().contribute(variable, own, step_, samples, complete);
+                  if (!on_host.empty()) {
+                    note(variable, std::isfinite(on_host.front().item<double>()));
+                  }
+                  engine_.whole().contribute(variable, gradient, step_, samples, complete);
                 });
+}
+
+// For those of a clip the norm, of the others the largest magnitude.
+std::vector<double> HandOver::norms_of(const std::vector<Own>& own,
+                                       const std::function<void()>& look) {
+  std::map<torch::ScalarType, std::vector<std::size_t>> others;
+  Tensors parts;
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const torch::Tensor& gradient = own[i].gradient;
+    if (gradient.numel() == 0) continue;
+    if (engine_.whole().is_clipped(own[i].variable)) {
+      parts.push_back(
+          at::linalg_vector_norm(real_of(gradient), 2, {}, false, torch::kDouble).view({1}));
+      order.push_back(i);
+    } else if (looks_at_gradients()) {
+      others[gradient.scalar_type()].push_back(i);
+    }
+  }
+  for (const auto& [type, indices] : others) {
+    Tensors gradients;
+    for (const std::size_t i : indices) gradients.push_back(real_of(own[i].gradient));
+    parts.push_back(at::stack(at::_foreach_norm(gradients, kInfinity)).to(torch::kDouble));
+    order.insert(order.end(), indices.begin(), indices.end());
+  }
+  std::vector<double> norms(own.size());
+  if (parts.empty()) return norms;
+  const torch::Tensor there = on_host(at::cat(parts), engine_.slices().staging, look);
+  const auto* const values = there.data_ptr<double>();
+  for (std::size_t i = 0; i < order.size(); ++i) norms[order[i]] = values[i];
+  return norms;
+}
+
+void HandOver::contribute_own(const std::function<void()>& look) {
+  if (own_.empty()) return;
+  const std::vector<Own> own = std::exchange(own_, {});
+  const std::vector<double> norms = norms_of(own, look);
+  copies_.drain(HostCopies::kBeforeAll);
+  if (held_back_) return;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    note(own[i].variable, std::isfinite(norms[i]));
+    engine_.whole().contribute(own[i].variable, own[i].gradient, step_, own[i].samples, {},
+                               norms[i] * norms[i]);
+  }
 }
 
 void HandOver::contribute(ir::VariableId variable, torch::Tensor gradient, std::int64_t samples) {
   if (samples != 0 && engine_.whole().stays_on_device(variable)) {
-    return contribute_there(variable, gradient, samples);
+    const torch::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
+    const torch::ScalarType type = engine_.slices().variables.tensor(variable).scalar_type();
+    Own own{variable, dense.to(type).contiguous(), samples};
+    if (program_.plan(variable).collective) {
+      contribute_there(variable, own.gradient, samples);
+    } else {
+      own_.push_back(std::move(own));
+    }
+    return;
   }
   Tensors parts;
   if (travels_as_factors(variable)) {

@@ -8,7 +8,9 @@
 
 #include <torch/torch.h>
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -48,22 +50,32 @@ class HandOver {
   // Error(kUsage) naming op, variable, rank and step for one that is not finite, where the step
   // stops at that; of a device this ends the engine instead.
   void contribute(ir::VariableId variable, torch::Tensor gradient, std::int64_t samples);
+  // On a device, before raise_flag() and the updates: the gradients that this rank alone has. The
+  // host learns at once of all of them whether they are finite, and sleeps until then; what `look`
+  // throws ends that, and so does contribute()'s error. Nothing is contributed where held_back().
+  void contribute_own(const std::function<void()>& look);
   // A value for other stages of a placed graph, whose memory is not written again in this step.
   void send(program::StageTransferId transfer, const torch::Tensor& value);
   // With loss scaling: all gradients were contributed.
   void raise_flag();
 
-  // Until the host has the step's numbers; until everything has left the rank.
-  void await_numbers() { copies_.drain(HostCopies::kBeforeAll); }
+  // Until everything has left the rank.
   void await() { copies_.drain(); }
 
-  // After await_numbers(): whether the loss is not finite, for which nothing leaves.
+  // After contribute_own() or await(): whether the loss is not finite, for which nothing leaves.
   [[nodiscard]] bool held_back() const { return held_back_; }
+  // After await(): of the step's micro-batches so far.
+  [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
   // After await(): whether a gradient is not finite, with loss scaling.
   [[nodiscard]] bool overflow() const { return overflow_; }
 
  private:
   using Tensors = HostCopies::Tensors;
+  struct Own {
+    ir::VariableId variable;
+    torch::Tensor gradient;
+    std::int64_t samples;
+  };
 
   [[nodiscard]] bool scales_loss() const { return engine_.slices().scaler.is_on(); }
   [[nodiscard]] torch::Tensor unscaled(const torch::Tensor& gradient) const;
@@ -74,6 +86,8 @@ class HandOver {
   void note(ir::VariableId variable, bool finite);
   void contribute_there(ir::VariableId variable, const torch::Tensor& gradient,
                         std::int64_t samples);
+  [[nodiscard]] std::vector<double> norms_of(const std::vector<Own>& own,
+                                             const std::function<void()>& look);
   void add_numbers(const Tensors& numbers, std::int64_t samples);
   void contribute_on_host(ir::VariableId variable, const Tensors& parts, std::int64_t samples);
   [[nodiscard]] bool travels_as_factors(ir::VariableId variable) const;
@@ -87,9 +101,11 @@ class HandOver {
   float scale_ = 1;
   GradientSums sums_;  // of the step's micro-batches so far
   std::vector<std::pair<torch::Tensor, torch::Tensor>> factors_;  // by variable, until they leave
+  std::vector<Own> own_;  // gradients, until contribute_own()
+  std::atomic<bool> overflow_ = false;
   // By the thread that brings tensors.
-  bool overflow_ = false;
   bool held_back_ = false;
+  std::vector<double> losses_;
   std::vector<double> numbers_;  // times samples; by numbers_of() the graph
   std::int64_t samples_ = 0;     // that they are of
   HostCopies copies_;            // ends first

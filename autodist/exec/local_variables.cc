@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "autodist/base/check.h"
@@ -249,8 +250,8 @@ void LocalVariables::follow(ir::VariableId variable, const std::string& news) {
   local.news = news;
 }
 
-Rows LocalVariables::update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient,
-                                 double lr_factor) {
+Rows LocalVariables::update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient) {
+  const double lr_factor = ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(step));
   const std::int64_t rows = local.tensor.size(0);
   const DType dtype = dtype_of(local.tensor.scalar_type());
   const RowBlock block{0, rows, rows == 0 ? 0 : local.tensor.numel() / rows, dtype};
@@ -320,17 +321,29 @@ void LocalVariables::gather_gradient(Local& local, std::uint64_t step) {
   if (factor != 1) scale(factor, dtype, local.tensor.numel(), bytes(local));
 }
 
-void LocalVariables::update_on_device(Local& local, std::uint64_t step,
-                                      const torch::Tensor& gradient, const Queue& queue) {
+void LocalVariables::update_on_device(const Together& group, std::uint64_t step,
+                                      const Queue& queue) {
   const capture::BelowAutograd uncounted;  // as a write to memory: it is no user's
   const Queue::Scope here(queue);
-  queue.wait_for(local.last_read, WaitSite::kLastRead);
-  local.states.clear();
-  apply_to_tensors(local.rule,
+  std::vector<torch::Tensor> parameters;
+  std::vector<torch::Tensor> gradients;
+  std::vector<std::vector<torch::Tensor>> states(group.locals.front()->device_states.size());
+  for (std::size_t i = 0; i < group.locals.size(); ++i) {
+    Local& local = *group.locals[i];
+    queue.wait_for(local.last_read, WaitSite::kLastRead);
+    local.states.clear();
+    parameters.push_back(local.tensor);
+    gradients.push_back(group.gradients[i].to(local.tensor.device(), /*non_blocking=*/true));
+    for (std::size_t j = 0; j < states.size(); ++j) {
+      states[j].push_back(local.device_states[j]);
+    }
+  }
+  if (group.clip_factor != 1) gradients = at::_foreach_mul(gradients, group.clip_factor);
+  apply_to_tensors(group.locals.front()->rule,
                    ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(step)),
-                   scaler_.updates_before(step), local.tensor,
-                   gradient.to(local.tensor.device(), /*non_blocking=*/true), local.device_states);
-  local.installed = queue.record();
+                   scaler_.updates_before(step), parameters, gradients, states);
+  const Mark updated = queue.record();
+  for (Local* const each : group.locals) each->installed = updated;
 }
 
 void LocalVariables::install(ir::VariableId variable, std::uint64_t step) {
@@ -343,7 +356,7 @@ void LocalVariables::install(ir::VariableId variable, std::uint64_t step) {
     follow(variable, result(local.sources.front().slice, step).news);
     if (local.updated_on_device) {
       gather_gradient(local, step);
-      update_on_device(local, step, local.shadow, copies_);
+      update_on_device({{&local}, {local.shadow}}, step, copies_);
     } else {
       update_pieces(local, step);
     }
@@ -388,42 +401,74 @@ void LocalVariables::reload(ir::VariableId variable) {
   watch_.accept(variable);
 }
 
-void LocalVariables::update_whole(ir::VariableId variable, std::uint64_t step,
-                                  torch::Tensor gradient, std::int64_t samples,
-                                  const std::string& news) {
-  Local& local = locals_[variable.value];
-  check_untouched(variable);
-  follow(variable, news);
-  if (samples != 0 && !scaler_.skips(step)) {
-    const ir::UpdateRule& rule = local.rule;
-    const std::int64_t before = scaler_.updates_before(step);
-    const double lr_factor =
-        ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(step));
-    const DType dtype = dtype_of(local.tensor.scalar_type());
-    const std::int64_t count = local.tensor.numel();
-    const double factor = clip_factor_of(local, step);
-    if (factor != 1) gradient = gradient * factor;
-    if (local.updated_on_device) {
-      if (!gradient.is_cpu()) {
-        update_on_device(local, step, gradient, Queue::current(gradient.device()));
-      } else {
-        std::memcpy(bytes(local), gradient.data_ptr(), gradient.nbytes());
-        update_on_device(local, step, local.shadow, copies_);
-      }
-    } else if (ir::trained_by_rows(program_.graph->variable(variable))) {
-      const Rows rows = update_rows(local, step, gradient, lr_factor);
-      if (local.shadow.defined()) copy_rows_to_tensor(local, {rows});
-      return;
-    } else if (rule.rule == ir::Rule::kLamb) {
-      const LambNorms norms = sum_lamb_norms(rule, before, bytes(local), gradient.data_ptr(), count,
-                                             dtype, local.states.front());
-      apply_lamb(rule, lr_factor, before, bytes(local), count, dtype, local.states.front(), norms);
-    } else {
-      apply(rule, lr_factor, before, bytes(local), gradient.data_ptr(), count, dtype,
-            local.states.front(), user_rules_);
-    }
+// What a call for all of a group needs for itself is some five times as much.
+void LocalVariables::add_to_groups(std::vector<Together>& groups, Local& local,
+                                   torch::Tensor gradient, double clip_factor) {
+  constexpr Bytes kLargest{64LL << 20};
+  const Bytes bytes(static_cast<std::int64_t>(local.tensor.nbytes()));
+  auto group = std::find_if(groups.begin(), groups.end(), [&](const Together& each) {
+    const Local& first = *each.locals.front();
+    return first.rule == local.rule && each.clip_factor == clip_factor &&
+           first.tensor.scalar_type() == local.tensor.scalar_type() &&
+           each.bytes + bytes <= kLargest;
+  });
+  if (group == groups.end()) {
+    groups.emplace_back();
+    group = std::prev(groups.end());
+    group->clip_factor = clip_factor;
   }
-  if (shadows_version(local)) copy_to_tensor(local);
+  group->locals.push_back(&local);
+  group->gradients.push_back(std::move(gradient));
+  group->bytes += bytes;
+}
+
+void LocalVariables::update_whole(std::uint64_t step, std::vector<WholeUpdate> updates) {
+  std::vector<Together> groups;
+  for (WholeUpdate& update : updates) {
+    Local& local = locals_[update.variable.value];
+    check_untouched(update.variable);
+    follow(update.variable, update.news);
+    const bool changes = update.samples != 0 && !scaler_.skips(step);
+    const double factor = changes ? clip_factor_of(local, step) : 1;
+    torch::Tensor gradient = std::move(update.gradient);
+    if (changes && local.updated_on_device && !gradient.is_cpu()) {
+      add_to_groups(groups, local, std::move(gradient), factor);
+      continue;
+    }
+    if (changes && factor != 1) gradient = gradient * factor;
+    if (changes && local.updated_on_device) {
+      std::memcpy(bytes(local), gradient.data_ptr(), gradient.nbytes());
+      update_on_device({{&local}, {local.shadow}}, step, copies_);
+    } else if (changes && ir::trained_by_rows(program_.graph->variable(update.variable))) {
+      const Rows rows = update_rows(local, step, gradient);
+      if (local.shadow.defined()) copy_rows_to_tensor(local, {rows});
+      continue;
+    } else if (changes) {
+      update_on_host(local, step, gradient);
+    }
+    if (shadows_version(local)) copy_to_tensor(local);
+  }
+  for (Together& group : groups) {
+    update_on_device(group, step, Queue::current(staging_.device()));
+    group = {};  // frees its gradients before the next one's are read
+  }
+}
+
+void LocalVariables::update_on_host(Local& local, std::uint64_t step,
+                                    const torch::Tensor& gradient) {
+  const ir::UpdateRule& rule = local.rule;
+  const std::int64_t before = scaler_.updates_before(step);
+  const double lr_factor = ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(step));
+  const DType dtype = dtype_of(local.tensor.scalar_type());
+  const std::int64_t count = local.tensor.numel();
+  if (rule.rule == ir::Rule::kLamb) {
+    const LambNorms norms = sum_lamb_norms(rule, before, bytes(local), gradient.data_ptr(), count,
+                                           dtype, local.states.front());
+    apply_lamb(rule, lr_factor, before, bytes(local), count, dtype, local.states.front(), norms);
+  } else {
+    apply(rule, lr_factor, before, bytes(local), gradient.data_ptr(), count, dtype,
+          local.states.front(), user_rules_);
+  }
 }
 
 // `numbers` of `parts` count from the variable's first row.

@@ -79,11 +79,16 @@ class LocalVariables {
   // Throws Error(kUsage) where somebody has written to it without settling it first.
   void check_untouched(ir::VariableId variable) const;
 
-  // For a variable without slices: applies the rule to a gradient (row-major or, where the variable
-  // is trained by rows, sparse; on the host or, where the variable is updated there, on its device,
-  // for the current queue; scaled here by the clip's factor).
-  void update_whole(ir::VariableId variable, std::uint64_t step, torch::Tensor gradient,
-                    std::int64_t samples, const std::string& news);
+  // For variables without slices, each once: applies its rule to a gradient (row-major or, where
+  // the variable is trained by rows, sparse; on the host or, where the variable is updated there,
+  // on its device, for the current queue; scaled here by the clip's factor).
+  struct WholeUpdate {
+    ir::VariableId variable;
+    torch::Tensor gradient;
+    std::int64_t samples = 0;
+    std::string news;
+  };
+  void update_whole(std::uint64_t step, std::vector<WholeUpdate> updates);
 
   // State of the rules that run at this rank, by variable and piece (of all its slices, in order;
   // one piece where has_whole_state()). Empty where the owner updates. Between steps; of a device a
@@ -163,8 +168,7 @@ class LocalVariables {
   [[nodiscard]] double clip_factor_of(const Local& local, std::uint64_t step) const;
   [[nodiscard]] Rows copy_rows(Local& local, program::SliceId slice,
                                const comm::Payload& payload) const;
-  [[nodiscard]] Rows update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient,
-                                 double lr_factor);
+  [[nodiscard]] Rows update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient);
   [[nodiscard]] static bool shadows_version(const Local& local) {
     return local.shadow.defined() && !local.updated_on_device;
   }
@@ -172,8 +176,17 @@ class LocalVariables {
   std::vector<Rows> copy_results(Local& local, std::uint64_t step, std::size_t element_bytes);
   void update_pieces(Local& local, std::uint64_t step);
   void gather_gradient(Local& local, std::uint64_t step);
-  void update_on_device(Local& local, std::uint64_t step, const torch::Tensor& gradient,
-                        const Queue& queue);
+  // Variables that follow one rule, by one call for all. Gradients may be on the host.
+  struct Together {
+    std::vector<Local*> locals;
+    std::vector<torch::Tensor> gradients;
+    double clip_factor = 1;
+    Bytes bytes{};  // of the variables
+  };
+  static void add_to_groups(std::vector<Together>& groups, Local& local, torch::Tensor gradient,
+                            double clip_factor);
+  void update_on_device(const Together& group, std::uint64_t step, const Queue& queue);
+  void update_on_host(Local& local, std::uint64_t step, const torch::Tensor& gradient);
   void follow(ir::VariableId variable, const std::string& news);
   void copy_to_tensor(Local& local);
   void copy_rows_to_tensor(Local& local, const std::vector<Rows>& parts);

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -252,15 +253,17 @@ void Replay::record(const std::vector<ir::OpId>& ops) {
   const std::vector<torch::Tensor> slots = slots_;
   const std::vector<std::uint32_t> holders = holders_;
   Recorded recorded;
-  bool is_whole = true;
+  ir::OpId current = ops.front();
   recordings_.recorder->begin();
   try {
-    for (const ir::OpId op : ops) run(op);
-    is_whole = note_made(ops, recorded);
-  } catch (const c10::Error&) {
-    is_whole = false;
+    for (const ir::OpId op : ops) run(current = op);
+    if (const auto of_host = note_made(ops, recorded)) {
+      unrecorded_ = cannot_record(*of_host, "its result lies on the host");
+    }
+  } catch (const c10::Error& error) {
+    unrecorded_ = cannot_record(current, capture::first_line(error));
   }
-  if (is_whole) {
+  if (unrecorded_.empty()) {
     recorded.recording = recordings_.recorder->end();
     recorded.recording->launch();
     recordings_.by_first.emplace(ops.front(), std::move(recorded));
@@ -274,21 +277,25 @@ void Replay::record(const std::vector<ir::OpId>& ops) {
   for (const ir::OpId op : ops) run(op);
 }
 
-bool Replay::note_made(const std::vector<ir::OpId>& ops, Recorded& recorded) {
-  std::set<std::uint32_t> slots;
+std::string Replay::cannot_record(ir::OpId id, const std::string& why) const {
+  const ir::Op& op = graph_->op(id);
+  return fmt::format("op {} ({} in '{}'): {}", id, op.name, graph_->scopes[op.scope.value], why);
+}
+
+std::optional<ir::OpId> Replay::note_made(const std::vector<ir::OpId>& ops, Recorded& recorded) {
+  std::map<std::uint32_t, ir::OpId> slots;  // and the last op that makes something there
   for (const ir::OpId op : ops) {
-    ir::for_each_result(graph_->op(op), [&](ir::ValueId value) {
-      slots.insert(graph_->value(value).slot.value);
-    });
+    ir::for_each_result(graph_->op(op),
+                        [&](ir::ValueId value) { slots[graph_->value(value).slot.value] = op; });
   }
-  for (const std::uint32_t slot : slots) {
+  for (const auto& [slot, op] : slots) {
     const torch::Tensor& tensor = slots_[slot];
     if (!tensor.defined() || holders_at_begin_[slot] >= kForEver) continue;
-    if (tensor.device() != place_.device) return false;
+    if (tensor.device() != place_.device) return op;
     recorded.made.emplace_back(slot, without_memory(tensor));
     if (is_read_by_others_[slot]) recordings_.kept.push_back(tensor);
   }
-  return true;
+  return std::nullopt;
 }
 
 void Replay::abandon() {

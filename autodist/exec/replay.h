@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -69,6 +70,8 @@ class Replay {
   // Whether this step is recorded or launched. Launches of later steps write its gradients and
   // outputs again where they lie: whoever reads them on another queue is done by then.
   [[nodiscard]] bool writes_again() const { return recordings_.in_use; }
+  // Why this step and later ones are not recorded, in words, once; empty: nothing new.
+  [[nodiscard]] std::string take_unrecorded() { return std::exchange(unrecorded_, ""); }
 
   // Of a part: a value for other stages, to be taken once; its memory is not written again in this
   // step. And one that came from another stage, before the first op that reads it.
@@ -131,8 +134,11 @@ class Replay {
   void begin_recordings(bool op_by_op);
   void launch(const Recorded& recorded, const std::vector<ir::OpId>& ops);
   void record(const std::vector<ir::OpId>& ops);
-  // False where a value lies on the host, which no launch would write again.
-  [[nodiscard]] bool note_made(const std::vector<ir::OpId>& ops, Recorded& recorded);
+  // The op of a value that lies on the host, which no launch would write again; nothing: there is
+  // none.
+  [[nodiscard]] std::optional<ir::OpId> note_made(const std::vector<ir::OpId>& ops,
+                                                  Recorded& recorded);
+  [[nodiscard]] std::string cannot_record(ir::OpId op, const std::string& why) const;
   void find_undone();
   void drop(std::uint32_t slot) {
     if (--holders_[slot] == 0) slots_[slot].reset();
@@ -159,7 +165,8 @@ class Replay {
   std::vector<std::uint32_t> undone_;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> before_;
   std::vector<bool> is_read_by_others_;  // by slot: gradients and outputs
-  Recordings recordings_;                // ends first
+  std::string unrecorded_;
+  Recordings recordings_;  // ends first
 };
 
 }  // namespace autodist::exec

@@ -60,11 +60,6 @@ Bytes bytes_of(const capture::Bindings& bindings) {
   return bytes;
 }
 
-std::string first_line(const c10::Error& error) {
-  const std::string text = error.what_without_backtrace();
-  return text.substr(0, text.find('\n'));
-}
-
 // Shorter sleeps take longer to start and end than they last.
 constexpr Seconds kShortestSleep{1e-3};
 
@@ -307,9 +302,8 @@ class Runner::Impl {
       const Micro* micro = with_rows(transfer.micro_batch);
       if (micro == nullptr) return;
       rank.let_device_finish();
-      rank.hand_over_.send(send.transfer, transfer.value
-                                              ? micro->replay->take_sent(*transfer.value)
-                                              : micro->replay->generator_state());
+      rank.hand_over_.send(send.transfer, transfer.value ? micro->replay->take_sent(*transfer.value)
+                                                         : micro->replay->generator_state());
     }
     void operator()(const program::Receive& receive) {
       const program::StageTransfer& transfer = rank.program_->transfer(receive.transfer);
@@ -366,26 +360,33 @@ class Runner::Impl {
     void operator()(const program::Update& update) {
       if (!last) return;
       if (rank.device_.is_cpu()) {
-        rank.engine_.whole().update(update.variable, rank.step_);
+        rank.engine_.whole().update({update.variable}, rank.step_);
       } else {
         updates.push_back(update.variable);
       }
     }
+    void contribute_own() {
+      rank.hand_over_.contribute_own([this] { rank.rethrow_failure(); });
+    }
     void finish_updates() {
       rank.at_ = {};
-      if (updates.empty()) return;
-      rank.hand_over_.await_numbers();
-      if (rank.hand_over_.held_back()) return;  // no gradient comes
-      for (const ir::VariableId variable : std::exchange(updates, {})) {
-        rank.engine_.whole().update(variable, rank.step_);
-        rank.await_copy(variable, WaitSite::kNewVersion);  // no gate stands before its readers
+      contribute_own();
+      if (updates.empty() || rank.hand_over_.held_back()) return;  // then no gradient comes
+      if (rank.trace_.enabled()) {
+        for (const ir::VariableId each : updates) rank.engine_.whole().update({each}, rank.step_);
+      } else {
+        rank.engine_.whole().update(updates, rank.step_);
       }
+      // No gate stands before its readers.
+      for (const ir::VariableId each : updates) rank.await_copy(each, WaitSite::kNewVersion);
     }
     // Whoever updates waits for its norm; the stream need not.
     void operator()(const program::Norm& /*norm*/) {}
     // Whoever updates waits for all ranks' flags; the stream need not.
     void operator()(const program::AgreeFinite& /*agree*/) {
-      if (last) rank.hand_over_.raise_flag();
+      if (!last) return;
+      contribute_own();
+      rank.hand_over_.raise_flag();
     }
     void operator()(const program::StepBarrier& /*barrier*/) {
       AD_CHECK(false) << "a step's barrier, which only the simulator performs";
@@ -532,14 +533,14 @@ class Runner::Impl {
          "step {}: {} of rank {} has no memory left {}: {} Parameters, buffers and constants hold "
          "{}, states of the optimizer {}; the rest is what the step keeps for its gradients, and "
          "other programs'. Take smaller batches, more micro-batches, or place the model in stages.",
-         step_, device_.str(), rank_, place_of_op(), first_line(error), to_string(model_bytes_),
-         to_string(engine_.slices().variables.device_state_bytes()));
+         step_, device_.str(), rank_, place_of_op(), capture::first_line(error),
+         to_string(model_bytes_), to_string(engine_.slices().variables.device_state_bytes()));
   }
   [[noreturn]] void refuse(const c10::NotImplementedError& error) const {
     fail(ErrorCode::kUsage,
          "step {}: {} of rank {} has no kernel for what the step asks for {}: {} Replace the op in "
          "the model, or take --devices cpu.",
-         step_, device_.str(), rank_, place_of_op(), first_line(error));
+         step_, device_.str(), rank_, place_of_op(), capture::first_line(error));
   }
 
   void begin_step() {
@@ -576,14 +577,17 @@ class Runner::Impl {
     StepResult result;
     const bool mean = program_->graph->reduction == ir::Reduction::kMean;
     const bool one = interpreter.micros.size() == 1;
+    std::vector<double> losses = losses_of(interpreter.micros);
     for (const Micro& micro : interpreter.micros) {
       if (micro.samples == 0) continue;
       result.samples += micro.samples;
-      const auto loss = micro.replay->output(0).item<double>();
+      const double loss = losses.back();
+      losses.pop_back();
       result.loss += loss * (mean && !one ? static_cast<double>(micro.samples) : 1);
       add_outputs(micro.replay->graph(), take_outputs(*micro.replay), micro.samples,
                   result.samples - micro.samples, result.outputs);
       micro.replay->end();
+      result.unrecorded = micro.replay->take_unrecorded();
     }
     if (mean && !one) result.loss /= static_cast<double>(result.samples);
     result.sums = open_sums_;
@@ -591,6 +595,19 @@ class Runner::Impl {
     result.waiting = interpreter.waiting;
     result.compute = clock_.now() - start - result.waiting;
     return result;
+  }
+
+  // From the last micro-batch with rows to the first. Those of a device have come to the host with
+  // the step's numbers: asking for them again would wait for its updates.
+  [[nodiscard]] std::vector<double> losses_of(const std::vector<Micro>& micros) const {
+    std::vector<double> losses;
+    const std::vector<double>& there = hand_over_.losses();
+    for (auto micro = micros.rbegin(); micro != micros.rend(); ++micro) {
+      if (micro->samples == 0) continue;
+      losses.push_back(device_.is_cpu() ? micro->replay->output(0).item<double>()
+                                        : there[there.size() - 1 - losses.size()]);
+    }
+    return losses;
   }
 
   // What the threads share belongs to one step, so it ends when the host has all gradients.
@@ -777,7 +794,7 @@ Runner::Runner(std::shared_ptr<const program::Program> program, program::Rank ra
     fail(ErrorCode::kInfeasible,
          "run: the device of rank {} has no memory for the states of the optimizer: {} Take an "
          "optimizer with fewer, or place the model in stages.",
-         rank, first_line(error));
+         rank, capture::first_line(error));
   }
 }
 

@@ -44,6 +44,8 @@ struct StepResult {
   // the host would have read, the last of them another one than the graph's guard. It is to be run
   // again with a graph that begins with these (ir::booleans_of).
   std::vector<bool> other_way = {};
+  // Not empty: why the ops of this step, and of later ones, are no longer recorded on the device.
+  std::string unrecorded = {};
 };
 
 class Replay;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "autodist/exec/replay.h"
@@ -43,6 +44,22 @@ std::map<std::size_t, std::vector<ir::OpId>> runs_of(
   return runs;
 }
 
+// Whether nobody but this rank has to do with any gradient.
+bool is_alone(const program::Program& program, const std::vector<program::Instruction>& stream) {
+  return !program.is_placed() &&
+         std::all_of(stream.begin(), stream.end(), [&](const program::Instruction& each) {
+           if (const auto* contribute = std::get_if<program::Contribute>(&each)) {
+             const program::VariablePlan& plan = program.plan(contribute->variable);
+             return plan.slices.empty() && !plan.collective;
+           }
+           return std::holds_alternative<program::Compute>(each) ||
+                  std::holds_alternative<program::Release>(each) ||
+                  std::holds_alternative<program::Update>(each) ||
+                  std::holds_alternative<program::Norm>(each) ||
+                  std::holds_alternative<program::AgreeFinite>(each);
+         });
+}
+
 }  // namespace
 
 ShapedStep::ShapedStep(std::shared_ptr<const program::Program> program, program::Rank rank,
@@ -52,6 +69,12 @@ ShapedStep::ShapedStep(std::shared_ptr<const program::Program> program, program:
   for (const program::Stream& stream : role_of(*program_, rank).streams) {
     if (stream.kind != program::StreamKind::kCompute) continue;
     compute_.insert(compute_.end(), stream.instructions.begin(), stream.instructions.end());
+  }
+  // A device has all ops first then: they are one run, and one look tells of all gradients.
+  if (!device.is_cpu() && is_alone(*program_, compute_)) {
+    std::stable_partition(compute_.begin(), compute_.end(), [](const program::Instruction& each) {
+      return std::holds_alternative<program::Compute>(each);
+    });
   }
   runs_ = runs_of(compute_);
   std::optional<ReplayPart> part;

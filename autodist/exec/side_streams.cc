@@ -43,7 +43,7 @@ void SideStreams::run(const program::Stream& stream, std::uint64_t first_step) {
         if (const auto* reduce = std::get_if<program::AllReduce>(&instruction)) {
           engine_.whole().all_reduce(reduce->collective, step);
         } else if (const auto* update = std::get_if<program::Update>(&instruction)) {
-          engine_.whole().update(update->variable, step);
+          engine_.whole().update({update->variable}, step);
         }
       }
     }

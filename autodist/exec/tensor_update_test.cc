@@ -54,21 +54,32 @@ TEST_P(TensorUpdate, HasTheBitsOfTheKernels) {
   const torch::Tensor plain = torch::randn({7, 13}).to(type);
   // Another order in memory, as a model in channels_last has it.
   const torch::Tensor there = plain.t().contiguous().t();
+  const torch::Tensor beside = torch::ones({3}).to(type);  // with another variable
   UpdateState state(rule, plain.numel(), dtype_of(type));
-  const std::vector<torch::Tensor> states = tensors_of(state, plain.sizes(), torch::kCPU);
+  std::vector<std::vector<torch::Tensor>> states;
+  for (const torch::Tensor& each : tensors_of(state, plain.sizes(), torch::kCPU)) {
+    states.push_back({each, torch::zeros({3}, each.options())});
+  }
   for (int step = 0; step < 5; ++step) {
     torch::Tensor gradient = torch::randn({7, 13}).to(type);
     if (step == 3) gradient[2][5] = std::numeric_limits<double>::quiet_NaN();
     apply(rule, 0.5, step, plain.data_ptr(), gradient.data_ptr(), plain.numel(), dtype_of(type),
           state);
-    apply_to_tensors(rule, 0.5, step, there, gradient, states);
+    const auto version = there._version();
+    apply_to_tensors(rule, 0.5, step, {there, beside}, {gradient, torch::ones_like(beside)},
+                     states);
     EXPECT_TRUE(same(plain, there)) << text << " after step " << step;
+    if (type == torch::kFloat) {
+      EXPECT_EQ(there._version(), version);  // no write of the user's
+    }
   }
   UpdateState back(rule, plain.numel(), dtype_of(type));
-  copy_to_host(states, back);
+  std::vector<torch::Tensor> own;
+  for (const auto& each : states) own.push_back(each.front());
+  copy_to_host(own, back);
   for (std::size_t i = 0; i < states.size(); ++i) {
     const auto view = [&](UpdateState& of) {
-      return torch::from_blob(of.data(i), plain.sizes(), states[i].scalar_type());
+      return torch::from_blob(of.data(i), plain.sizes(), own[i].scalar_type());
     };
     EXPECT_TRUE(same(view(back), view(state))) << state.names()[i];
   }

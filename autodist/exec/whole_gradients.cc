@@ -58,13 +58,12 @@ bool WholeGradients::reduces_on_device(program::CollectiveId id,
 bool WholeGradients::stays_on_device(ir::VariableId variable) const {
   const program::VariablePlan& plan = program_.plan(variable);
   if (plan.collective) return all_reduces_[plan.collective->value].is_on_device();
-  // A norm of it would have to come to the host.
-  return plan.slices.empty() && !slices_.plan.whole[variable.value] &&
-         slices_.variables.is_updated_on_device(variable);
+  return plan.slices.empty() && slices_.variables.is_updated_on_device(variable);
 }
 
 void WholeGradients::contribute(ir::VariableId variable, const torch::Tensor& gradient,
-                                std::uint64_t step, std::int64_t samples, const Mark& complete) {
+                                std::uint64_t step, std::int64_t samples, const Mark& complete,
+                                std::optional<double> squares) {
   torch::Tensor own;
   if (samples != 0 && stays_on_device(variable)) {
     own = gradient;
@@ -84,7 +83,7 @@ void WholeGradients::contribute(ir::VariableId variable, const torch::Tensor& gr
     whole.contributed = step + 1;
   }
   signal_.notify();
-  if (!program_.plan(variable).collective) averaged(variable, step);
+  if (!program_.plan(variable).collective) averaged(variable, step, squares);
 }
 
 std::function<void()> WholeGradients::looking(program::CollectiveId id) {
@@ -97,8 +96,10 @@ std::function<void()> WholeGradients::looking(program::CollectiveId id) {
 }
 
 // Every computing rank has the same averaged gradient, and adds its part of the norm by itself.
-void WholeGradients::averaged(ir::VariableId variable, std::uint64_t step) {
-  if (!slices_.plan.whole[variable.value]) return driver_.averaged(variable, step, {});
+void WholeGradients::averaged(ir::VariableId variable, std::uint64_t step,
+                              std::optional<double> squares) {
+  if (!is_clipped(variable)) return driver_.averaged(variable, step, {});
+  if (squares) return driver_.averaged(variable, step, {SquaredSums{*squares}});
   torch::Tensor gradient;
   {
     const MutexLock lock(signal_);
@@ -164,23 +165,25 @@ void WholeGradients::all_reduce(program::CollectiveId id, std::uint64_t step) {
   for (const ir::VariableId v : collective.variables) averaged(v, step);
 }
 
-void WholeGradients::update(ir::VariableId variable, std::uint64_t step) {
-  driver_.await_update(variable, step);
-  Whole whole;
-  {
+void WholeGradients::update(const std::vector<ir::VariableId>& variables, std::uint64_t step) {
+  std::vector<LocalVariables::WholeUpdate> updates;
+  for (const ir::VariableId variable : variables) {
+    driver_.await_update(variable, step);
     const MutexLock lock(signal_);
     Whole& here = whole_[variable.value];
-    whole = std::exchange(here, {here.contributed, {}, {}, 0, {}});
+    updates.push_back({variable, std::move(here.gradient), here.samples, std::move(here.news)});
+    here = {here.contributed, {}, {}, 0, {}};
   }
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
-  slices_.variables.update_whole(variable, step, std::move(whole.gradient), whole.samples,
-                                 whole.news);
-  if (trace_.enabled()) {
-    trace_.add(program::Activity::kUpdate, program::StreamKind::kCollective, step,
-               program_.graph->variable(variable).name, ir::bytes_of(*program_.graph, variable),
-               start);
+  slices_.variables.update_whole(step, std::move(updates));
+  for (const ir::VariableId variable : variables) {
+    if (trace_.enabled()) {
+      trace_.add(program::Activity::kUpdate, program::StreamKind::kCollective, step,
+                 program_.graph->variable(variable).name, ir::bytes_of(*program_.graph, variable),
+                 start);
+    }
+    driver_.updated(variable);
   }
-  driver_.updated(variable);
 }
 
 }  // namespace autodist::exec

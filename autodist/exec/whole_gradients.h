@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,14 +31,19 @@ class WholeGradients {
   // Whether the gradient need not come to the host: the variable is updated where it is, and so is
   // the library, if there are other ranks.
   [[nodiscard]] bool stays_on_device(ir::VariableId variable) const;
+  // Whether all of its elements count for the norm of a clip.
+  [[nodiscard]] bool is_clipped(ir::VariableId variable) const {
+    return slices_.plan.whole[variable.value].has_value();
+  }
   // By the compute thread, or the one that brings gradients of a device. Undefined where the rank
   // has no samples. One that stays on its device is row-major, of the variable's type, and there
-  // from `complete` on.
+  // from `complete` on; of one that no library sums, `squares` is the sum of its elements' squares.
   void contribute(ir::VariableId variable, const torch::Tensor& gradient, std::uint64_t step,
-                  std::int64_t samples, const Mark& complete = {});
+                  std::int64_t samples, const Mark& complete = {},
+                  std::optional<double> squares = {});
   // By whichever thread runs the stream; each waits for what it needs and throws as Signal::wait.
   void all_reduce(program::CollectiveId collective, std::uint64_t step);
-  void update(ir::VariableId variable, std::uint64_t step);
+  void update(const std::vector<ir::VariableId>& variables, std::uint64_t step);
 
   // By collective. Between steps.
   [[nodiscard]] std::vector<LibraryAllReduce>& all_reduces() { return all_reduces_; }
@@ -57,7 +63,7 @@ class WholeGradients {
   // Error(kPeersLost).
   std::function<void()> looking(program::CollectiveId id);
   // The averaged gradient is here.
-  void averaged(ir::VariableId variable, std::uint64_t step);
+  void averaged(ir::VariableId variable, std::uint64_t step, std::optional<double> squares = {});
 
   const program::Program& program_;
   const RunnerOptions& options_;

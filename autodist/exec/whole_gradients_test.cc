@@ -57,7 +57,7 @@ TEST(WholeGradients, ARankAloneUpdatesByItsOwnGradient) {
   testing::JobEngines job(job_of(1));
   const torch::Tensor before = job.tensor(0, kBias).clone();
   contribute_all(job, 3);
-  job.at(0).whole().update(kBias, 0);
+  job.at(0).whole().update({kBias}, 0);
   EXPECT_TRUE(job.tensor(0, kBias).equal(before - 3));
 }
 
@@ -67,7 +67,7 @@ TEST(WholeGradients, TheLibrarysSumIsDividedByAllSamples) {
   const torch::Tensor before = job.tensor(0, kBias).clone();
   contribute_all(job, 3);
   job.at(0).whole().all_reduce(kAll, 0);
-  job.at(0).whole().update(kBias, 0);
+  job.at(0).whole().update({kBias}, 0);
   EXPECT_TRUE(job.tensor(0, kBias).equal(before - 3)) << "the mean of equal gradients";
 }
 
@@ -78,13 +78,13 @@ TEST(WholeGradients, AnUpdateWaitsUntilTheStepHasReadTheVariable) {
   job.at(0).driver().hold(kBias, 0);
   job.at(0).whole().contribute(kBias, job.gradient(kBias, 3), 0, 2);
   try {
-    job.at(0).whole().update(kBias, 0);
+    job.at(0).whole().update({kBias}, 0);
     FAIL() << "the step still reads it";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("variable 'b2' at step 0: gradient complete, still read"));
   }
   job.at(0).driver().release(kBias);
-  job.at(0).whole().update(kBias, 0);
+  job.at(0).whole().update({kBias}, 0);
 }
 
 TEST(WholeGradients, AnAllReduceWaitsForAllItsGradients) {

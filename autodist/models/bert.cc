@@ -49,6 +49,12 @@ struct Embeddings : nn::Module {
         norm(word_embeddings(ids) + position_embeddings(places) + token_type_embeddings(types)));
   }
 
+  // With what is neither parameter nor buffer.
+  void to(torch::Device device, bool non_blocking = false) override {
+    nn::Module::to(device, non_blocking);
+    positions = positions.to(device);
+  }
+
   torch::Tensor positions;
   nn::Embedding word_embeddings{nullptr}, position_embeddings{nullptr};
   nn::Embedding token_type_embeddings{nullptr};

@@ -125,6 +125,13 @@ struct Gpt : nn::Module {
     return torch::matmul(x, wte->weight.t());
   }
 
+  // With what is neither parameter nor buffer.
+  void to(torch::Device device, bool non_blocking = false) override {
+    nn::Module::to(device, non_blocking);
+    positions = positions.to(device);
+    later = later.to(device);
+  }
+
   torch::Tensor positions, later;
   nn::Embedding wte{nullptr}, wpe{nullptr};
   nn::Dropout drop{nullptr};

@@ -9,7 +9,7 @@ import torch
 from . import _host_state
 from ._capturing import as_written, capturing
 from ._errors import UsageError
-from ._structure import Structure
+from ._structure import Structure, moved
 
 
 def _walk(module, prefix, table):
@@ -242,7 +242,9 @@ class Step:
             module._buffers[name] = buffer
 
     def evaluate(self, function, arguments, keywords):
-        """`function`, or the model, in evaluation mode and without gradients."""
+        """`function`, or the model, in evaluation mode and without gradients, where the model is."""
+        device = next((each.device for each in self.model.parameters()), torch.device("cpu"))
+        arguments, keywords = moved((arguments, keywords), device)
         call = self.model if function is None else function
         first = () if function is None else (self.model,)
         evaluation = {module: False for module in self.model.modules()}

@@ -155,3 +155,18 @@ def _filled(container, items):
     for key, value in items:
         object.__setattr__(filled, key, value)  # a frozen one, too
     return filled
+
+
+def moved(value, device):
+    """The same with its tensors on `device`; itself where all of them are there."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    children = _children(value) or []
+    items = [(key, moved(child, device)) for _, key, child in children]
+    if all(new is old for (_, new), (_, _, old) in zip(items, children)):
+        return value
+    if _is_named_tuple(value):
+        return type(value)(*(new for _, new in items))
+    if isinstance(value, (tuple, list)):
+        return type(value)(new for _, new in items)
+    return _filled(value, items)

@@ -12,6 +12,7 @@ comparing.skip_without_torch()
 
 import autodist
 import torch
+from autodist._structure import moved
 from torch import nn
 
 if len(sys.argv) == 1:  # the test; else a rank of the job
@@ -216,8 +217,21 @@ def expect_micro_batches():
         assert abs(float(more["size"]) - expected["size"].item()) < 1e-12
 
 
+def expect_moves():
+    """What an evaluation is given goes to where the model is, whatever it is in."""
+    one = torch.ones(2)
+    given = {"pair": Pair(one, [one, "text"]), "sample": Sample(Pair(one, one), None), "number": 3}
+    there = moved(given, torch.device("meta"))
+    assert there["pair"].left.is_meta and there["pair"].right[0].is_meta
+    assert there["pair"].right[1] == "text" and there["number"] == 3
+    assert there["sample"].pair.right.is_meta and there["sample"].extra is None
+    assert not given["pair"].left.is_meta
+    assert moved(given, torch.device("cpu")) is given
+
+
 def main(builder=None):
     if builder is None:
+        expect_moves()
         expect_refusals()
         expect_micro_batches()
         print("structures: all as they should be")

@@ -1,15 +1,18 @@
 """A model on a device, by plain PyTorch and by AutoDist; one line of JSON at the chief.
 
-    steps.py MODEL DEVICE train RANKS BUILDER    losses and parameters beside plain PyTorch on the union of the batches
-    steps.py MODEL DEVICE time                   a step of one rank: plain, compiled, AutoDist's, in turns
-    steps.py MODEL DEVICE memory HOW             peak memory of five steps, by `plain` or `autodist`
+    steps.py MODEL DEVICE train RANKS BUILDER    losses beside plain PyTorch's on the union of the batches
+    steps.py MODEL DEVICE time [HOW …]           a step of one rank, in turns: plain, autodist, graphs, compiled
+    steps.py MODEL DEVICE memory HOW             peak memory of five steps: plain, autodist or graphs
+    steps.py MODEL DEVICE overlap BUILDER        steps of two ranks on one device beside what they consist of
 
-MODEL is transformer or resnet50 (small where DEVICE is cpu); DEVICE is cuda or cpu.
+MODEL is a key of MODELS (small where DEVICE is cpu); DEVICE is cuda or cpu. Losses are compared in float32 and
+without dropout; what is timed is as it is trained: bfloat16 by autocast, with the model's own dropout.
 """
 
 import atexit
 import json
 import os
+import pathlib
 import sys
 import tempfile
 import time
@@ -51,10 +54,12 @@ def resnet(blocks, width):
 
 
 class Transformer(nn.Module):
-    def __init__(self, layers, width, words):
+    """Of PyTorch's own layers."""
+
+    def __init__(self, layers, width, heads, words, dropout):
         super().__init__()
         self.embed = nn.Embedding(words, width)
-        layer = nn.TransformerEncoderLayer(width, 8, 4 * width, dropout=0.0, batch_first=True)
+        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=dropout, batch_first=True)
         self.body = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.head = nn.Linear(width, words)
 
@@ -62,29 +67,77 @@ class Transformer(nn.Module):
         return self.head(self.body(self.embed(tokens)))
 
 
-def make(name, device):
+class Logits(nn.Module):
+    """A model of `transformers`, which returns more than its logits."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens):
+        return self.model(input_ids=tokens).logits
+
+
+def published(kind, config, **options):
+    import transformers
+
+    return Logits(getattr(transformers, kind)(getattr(transformers, config)(**options)))
+
+
+def resnet50(small, _):
+    return resnet([1, 1], 8) if small else resnet([3, 4, 6, 3], 64)
+
+
+def gpt_small(small, dropout):
+    return Transformer(2, 32, 4, 100, dropout)
+
+
+def transformer(small, dropout):
+    return gpt_small(small, dropout) if small else Transformer(6, 512, 8, 8000, dropout)
+
+
+def bert_base(small, dropout):
+    sizes = {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "intermediate_size": 64} if small else {}
+    return published("BertForMaskedLM", "BertConfig", hidden_dropout_prob=dropout,
+                     attention_probs_dropout_prob=dropout, **sizes)
+
+
+def gpt2(small, dropout):
+    sizes = {"vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4} if small else {}
+    return published("GPT2LMHeadModel", "GPT2Config", resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout,
+                     use_cache=False, **sizes)
+
+
+# How a model is made, and what a batch of its tokens is: rows, length, vocabulary.
+MODELS = {
+    "resnet50": (resnet50, None),
+    "gpt-small": (gpt_small, (8, 16, 100)),
+    "transformer": (transformer, (16, 128, 8000)),
+    "bert-base": (bert_base, (16, 128, 30000)),
+    "gpt2": (gpt2, (4, 512, 50000)),
+}
+
+
+def make(name, device, as_trained=False):
     """Model, loss function and a batch of the step's number, all on the device."""
     small = device == "cpu"
+    of_size, tokens = MODELS[name]
     torch.manual_seed(1)
-    if name == "resnet50":
-        model = resnet([1, 1] if small else [3, 4, 6, 3], 8 if small else 64)
-        rows, size = (4, 32) if small else (64, 224)
+    model = of_size(small, 0.1 if as_trained else 0.0)
 
-        def batch(step):
-            torch.manual_seed(100 + step)
+    def batch(step):
+        torch.manual_seed(100 + step)
+        if tokens is None:
+            rows, size = (4, 32) if small else (64, 224)
             return torch.randn(rows, 3, size, size), torch.randint(1000, (rows,))
-    else:
-        words = 100 if small else 8000
-        model = Transformer(2 if small else 6, 32 if small else 512, words)
-        rows, length = (4, 16) if small else (16, 128)
-
-        def batch(step):
-            torch.manual_seed(100 + step)
-            tokens = torch.randint(words, (rows, length + 1))
-            return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+        rows, length, words = (4, 16, 100) if small else tokens
+        ids = torch.randint(words, (rows, length + 1))
+        return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
     def loss_fn(model, x, y):
-        return functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=as_trained):
+            return functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
 
     return model.to(device), loss_fn, lambda step: [each.to(device) for each in batch(step)]
 
@@ -126,12 +179,16 @@ def train(name, device, ranks, builder):
 
 
 def steps_of(name, device, how):
-    model, loss_fn, batch = make(name, device)
+    model, loss_fn, batch = make(name, device, as_trained=True)
     one = batch(0)
-    if how == "autodist":
-        session = job_of(device, 1, verify_every=0).distribute(model, loss_fn, f"sgd:lr={RATE}", one)
-        return lambda: session(*one)
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    if how in ("autodist", "graphs"):
+        os.environ.pop("AUTODIST_CUDA_GRAPHS", None)
+        if how == "graphs":
+            os.environ["AUTODIST_CUDA_GRAPHS"] = "on"
+        job = job_of(device, 1, verify_every=0, builder="AllReduce")
+        session = job.distribute(model, loss_fn, f"adamw:lr={1e-4}", one)
+        return lambda: float(session(*one))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     run = torch.compile(model) if how == "compiled" else model
 
     def step():
@@ -144,25 +201,37 @@ def steps_of(name, device, how):
     return step
 
 
-def seconds(step, count, device):
+def synchronize(device):
     if device != "cpu":
         torch.cuda.synchronize()
+
+
+def seconds(step, count, device):
+    synchronize(device)
     begin = time.perf_counter()
     for _ in range(count):
         step()
-    if device != "cpu":
-        torch.cuda.synchronize()
+    synchronize(device)
     return (time.perf_counter() - begin) / count
 
 
-def time_steps(name, device):
-    hows = ["plain", "autodist"] + (["compiled"] if device != "cpu" else [])
-    steps = {how: steps_of(name, device, how) for how in hows}
-    for step in steps.values():
-        seconds(step, 3, device)
-    rounds = [{how: seconds(step, 10, device) for how, step in steps.items()} for _ in range(5)]
-    medians = {how: sorted(each[how] for each in rounds)[2] for how in hows}
-    return {"seconds": medians, "ratios": sorted(each["autodist"] / each["plain"] for each in rounds)}
+def median(values):
+    return sorted(values)[len(values) // 2]
+
+
+def time_steps(name, device, *hows):
+    """Autodist before graphs: a job of this process that records leaves later ones recording."""
+    made, took = {}, {}
+    for how in hows:
+        begin = time.perf_counter()
+        made[how] = steps_of(name, device, how)
+        seconds(made[how], 4, device)
+        took[how] = time.perf_counter() - begin
+    count = max(3, min(50, int(0.5 / seconds(made[hows[0]], 3, device))))
+    rounds = [{how: seconds(step, count, device) for how, step in made.items()} for _ in range(7)]
+    ratios = {how: sorted(each[how] / each[hows[0]] for each in rounds) for how in hows[1:]}
+    return {"seconds": {how: median([each[how] for each in rounds]) for how in hows}, "ratios": ratios,
+            "until_first_steps": took}
 
 
 def memory(name, device, how):
@@ -172,9 +241,59 @@ def memory(name, device, how):
     return {"mb": torch.cuda.max_memory_allocated() / 2**20 if device != "cpu" else 0.0}
 
 
+def cores_of_threads():
+    """Seconds of a core by thread of this process."""
+    used = {}
+    for task in pathlib.Path("/proc/self/task").iterdir():
+        try:
+            fields = (task / "stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        used[task.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return used
+
+
+def overlap(name, device, builder):
+    """`step` of two ranks, `alone` the same two ranks' steps without an exchange, at the same time."""
+    ad = job_of(device, 2, builder=builder, verify_every=0)
+    model, loss_fn, batch = make(name, device, as_trained=True)
+    rows = len(batch(0)[0]) // 2
+    one = [each[:rows] for each in batch(0)]
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    with ad.distribute(model, loss_fn, "sgd:lr=1e-4", one) as session:
+        def step():
+            return session.run_local(*one)
+
+        seconds(step, 5, device)
+        before, begin = cores_of_threads(), time.perf_counter()
+        times = [seconds(step, 5, device) for _ in range(5)]
+        wall = time.perf_counter() - begin
+        used = sorted(((cores_of_threads()[task] - spent) / wall for task, spent in before.items()), reverse=True)
+        session.synchronize()
+
+    def plain():
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_fn(model, *one)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    seconds(plain, 5, device)  # ends at both ranks about the same time
+    alone = [seconds(plain, 5, device) for _ in range(5)]
+    seconds(plain, 10, device)  # so that the other one is not alone before it has measured
+    if not ad.is_chief:
+        return None
+    return {"step": median(times), "alone": median(alone), "cores_of_threads": used[:4],
+            "parameter_bytes": sum(each.nbytes for each in model.parameters())}
+
+
 def main():
     name, device, action, *rest = sys.argv[1:]
-    result = {"train": train, "time": time_steps, "memory": memory}[action](name, device, *rest)
+    actions = {"train": train, "time": time_steps, "memory": memory, "overlap": overlap}
+    try:
+        result = actions[action](name, device, *rest)
+    except ImportError as error:  # in every rank
+        result = {"skipped": str(error)}
     if result is not None:
         print("DEVICE " + json.dumps(result), flush=True)
 

@@ -61,6 +61,8 @@ FIGURES = (
             ("tools/bench-recovery", "tools/recovery", "autodist/app/supervision.cc",
              "autodist/app/cli/run.cc", "autodist/job", "autodist/exec/checkpoint.cc",
              "autodist/exec/gathering.cc")),
+    Figures("gpu", "docs/benchmarks/gpu.md", MEASURED, (),
+            ("autodist/capture", "autodist/exec"), whole=False),
     Figures("simulator", "docs/benchmarks/simulator.md", MEASURED, ("autodist", "bench", "sim"),
             (STUDIES + "speed.cc", "autodist/search/autosync", *SIMULATOR)),
     Figures("placement", "docs/benchmarks/placement.md", MEASURED, ("tools/bench-placement",),

@@ -4,7 +4,9 @@
 
 #include <ATen/cuda/CUDAGraph.h>
 
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "autodist/exec/device/queue.h"
 #include "autodist/exec/device/recording.h"
@@ -25,11 +27,15 @@ class CudaRecording final : public Recording {
 // queue on which it does waits for nothing. Only this thread's calls are looked at: others copy.
 class CudaRecorder final : public Recorder {
  public:
-  explicit CudaRecorder(torch::Device device)
-      : pool_(at::cuda::graph_pool_handle()), queue_(Queue::for_copies(device)) {}
+  CudaRecorder(torch::Device device, at::Generator generator)
+      : generator_(std::move(generator)),
+        pool_(at::cuda::graph_pool_handle()),
+        queue_(Queue::for_copies(device)) {}
 
+  // A launch draws from where the generator stands then.
   void begin() override {
     graph_ = std::make_unique<at::cuda::CUDAGraph>();
+    if (generator_.defined()) graph_->register_generator_state(generator_);
     here_.emplace(queue_);
     graph_->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
   }
@@ -48,6 +54,7 @@ class CudaRecorder final : public Recorder {
   }
 
  private:
+  at::Generator generator_;
   at::cuda::MempoolId_t pool_;
   Queue queue_;
   std::unique_ptr<at::cuda::CUDAGraph> graph_;
@@ -57,12 +64,8 @@ class CudaRecorder final : public Recorder {
 }  // namespace
 
 void record_cuda_graphs() {
-  // A launch would draw from where the generator stood when it was recorded: how it is told
-  // otherwise differs between versions of libtorch.
   set_recorder(torch::kCUDA, [](torch::Device device, const at::Generator& generator) {
-    std::unique_ptr<Recorder> recorder;
-    if (!generator.defined()) recorder = std::make_unique<CudaRecorder>(device);
-    return recorder;
+    return std::unique_ptr<Recorder>(std::make_unique<CudaRecorder>(device, generator));
   });
 }
 

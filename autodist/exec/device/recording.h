@@ -32,8 +32,8 @@ class Recorder {
   virtual void abandon() = 0;
 };
 
-// Null where queues of this kind of device are not recorded, or not with such a generator (which
-// may be undefined: nothing is drawn).
+// Null where queues of this kind of device are not recorded, or not with such a generator, which
+// what is recorded draws from (it may be undefined: nothing is drawn).
 std::unique_ptr<Recorder> make_recorder(torch::Device device, const at::Generator& generator);
 
 // Before the first Runner: how queues of this kind of device are recorded; null: not at all.

@@ -1,7 +1,9 @@
 #include "autodist/exec/device/tensor_update.h"
 
+#include <algorithm>
 #include <array>
 #include <tuple>
+#include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/capture/torch_types.h"
@@ -10,49 +12,133 @@
 namespace autodist::exec {
 namespace {
 
-// A tensor with the operators of numbers. A number is rounded to the tensor's type first, and is
-// divided by as a tensor: CUDA multiplies with the reciprocal of a number instead.
-struct Elements {
-  torch::Tensor values;
+using Tensors = std::vector<torch::Tensor>;
 
-  friend Elements operator+(const Elements& a, const Elements& b) { return {a.values + b.values}; }
-  friend Elements operator-(const Elements& a, const Elements& b) { return {a.values - b.values}; }
-  friend Elements operator*(const Elements& a, const Elements& b) { return {a.values * b.values}; }
-  friend Elements operator/(const Elements& a, const Elements& b) { return {a.values / b.values}; }
-  friend Elements operator+(const Elements& a, double b) { return {a.values + b}; }
-  friend Elements operator*(const Elements& a, double b) { return {a.values * b}; }
-  friend Elements operator*(double a, const Elements& b) { return {b.values * a}; }
-  friend Elements operator/(const Elements& a, double b) {
-    return {a.values / torch::full({}, b, a.values.options())};
+// Tensors of several variables with the operators of numbers: one call of libtorch's for all. What
+// nobody else holds is written in place; so is what the update is of, by += and *=. A number is
+// rounded to the tensors' type first.
+struct Elements {
+  Tensors values;
+  bool is_updated = false;
+
+  [[nodiscard]] bool may_be_written() const {
+    return is_updated || std::all_of(values.begin(), values.end(),
+                                     [](const torch::Tensor& t) { return t.use_count() == 1; });
   }
-  Elements& operator+=(const Elements& b) { return *this = *this + b; }
-  Elements& operator*=(double b) { return *this = *this * b; }
-  friend Elements sqrt(const Elements& a) { return {a.values.sqrt()}; }
-  friend Elements abs(const Elements& a) { return {a.values.abs()}; }
+
+  Elements& operator+=(const Elements& b) {
+    if (may_be_written()) {
+      at::_foreach_add_(values, b.values);
+    } else {
+      values = at::_foreach_add(values, b.values);
+    }
+    return *this;
+  }
+  Elements& operator*=(double b) {
+    if (may_be_written()) {
+      at::_foreach_mul_(values, b);
+    } else {
+      values = at::_foreach_mul(values, b);
+    }
+    return *this;
+  }
+
+  friend Elements operator+(const Elements& a, const Elements& b) {
+    return {at::_foreach_add(a.values, b.values)};
+  }
+  friend Elements operator-(const Elements& a, const Elements& b) {
+    return {at::_foreach_sub(a.values, b.values)};
+  }
+  friend Elements operator*(const Elements& a, const Elements& b) {
+    return {at::_foreach_mul(a.values, b.values)};
+  }
+  friend Elements operator/(const Elements& a, const Elements& b) {
+    return {at::_foreach_div(a.values, b.values)};
+  }
+  friend Elements operator+(const Elements& a, double b) { return {at::_foreach_add(a.values, b)}; }
+  friend Elements operator*(const Elements& a, double b) { return {at::_foreach_mul(a.values, b)}; }
+  friend Elements operator*(double a, const Elements& b) { return b * a; }
+  friend Elements operator/(const Elements& a, double b) { return {at::_foreach_div(a.values, b)}; }
+  friend Elements sqrt(const Elements& a) { return {at::_foreach_sqrt(a.values)}; }
+  friend Elements abs(const Elements& a) { return {at::_foreach_abs(a.values)}; }
+
+  // The same of what an expression has made on its way.
+  friend Elements operator+(Elements&& a, const Elements& b) {
+    a += b;
+    return std::move(a);
+  }
+  friend Elements operator*(Elements&& a, const Elements& b) {
+    if (!a.may_be_written()) return {at::_foreach_mul(a.values, b.values)};
+    at::_foreach_mul_(a.values, b.values);
+    return std::move(a);
+  }
+  friend Elements operator/(Elements&& a, const Elements& b) {
+    if (!a.may_be_written()) return {at::_foreach_div(a.values, b.values)};
+    at::_foreach_div_(a.values, b.values);
+    return std::move(a);
+  }
+  friend Elements operator+(Elements&& a, double b) {
+    if (!a.may_be_written()) return {at::_foreach_add(a.values, b)};
+    at::_foreach_add_(a.values, b);
+    return std::move(a);
+  }
+  friend Elements operator/(Elements&& a, double b) {
+    if (!a.may_be_written()) return {at::_foreach_div(a.values, b)};
+    at::_foreach_div_(a.values, b);
+    return std::move(a);
+  }
   friend Elements larger(const Elements& a, const Elements& b) {
-    return {torch::maximum(a.values, b.values)};
+    Elements result;
+    for (std::size_t i = 0; i < a.values.size(); ++i) {
+      result.values.push_back(torch::maximum(a.values[i], b.values[i]));
+    }
+    return result;
   }
 };
 
-// T is what the formulas' scalars are rounded to.
+Tensors converted(const Tensors& tensors, torch::ScalarType type) {
+  Tensors result;
+  for (const torch::Tensor& each : tensors) result.push_back(each.to(type));
+  return result;
+}
+
+// The same memory. Writes to it do not count as the user's, which CUDA's kernels for several
+// tensors count by themselves.
+Tensors uncounted(const Tensors& tensors) {
+  Tensors result;
+  for (const torch::Tensor& each : tensors) result.push_back(each.variable_data());
+  return result;
+}
+
+// Where an update has made others in their place.
+void put_back(const Elements& made, const Tensors& updated) {
+  for (std::size_t i = 0; i < updated.size(); ++i) {
+    if (!made.values[i].is_alias_of(updated[i])) updated[i].copy_(made.values[i]);
+  }
+}
+
+// T is what the formulas' scalars are rounded to. Accumulators stay where they are: a tensor that
+// was made on another queue must not be freed while this one reads it.
 template <typename Scalar>
 struct TensorRun : UpdateScalars {
   using T = Scalar;
-  const torch::Tensor& parameters;
-  const torch::Tensor& gradient;
-  const std::vector<torch::Tensor>& states;
+  const Tensors& parameters;
+  const Tensors& gradients;
+  const std::vector<Tensors>& states;
 
-  [[nodiscard]] const torch::Tensor* array(std::size_t index) const { return &states.at(index); }
+  [[nodiscard]] const Tensors* array(std::size_t index) const { return &states.at(index); }
 
   template <typename Body, typename... States>
   void each(Body body, States*... accumulators) const {
     const torch::ScalarType type = torch::CppTypeToScalarType<T>();
-    Elements w{parameters.to(type)};
-    std::array<Elements, sizeof...(States)> own{Elements{*accumulators}...};
-    std::apply([&](auto&... values) { body(w, Elements{gradient.to(type)}, values...); }, own);
-    parameters.copy_(w.values);
+    const bool converts = type != parameters.front().scalar_type();
+    Elements w{converts ? converted(parameters, type) : uncounted(parameters), true};
+    std::array<Elements, sizeof...(States)> own{Elements{*accumulators, true}...};
+    std::apply([&](auto&... values) { body(w, Elements{converted(gradients, type)}, values...); },
+               own);
+    put_back(w, parameters);
     [[maybe_unused]] std::size_t next = 0;
-    (accumulators->copy_(own[next++].values), ...);
+    (put_back(own[next++], *accumulators), ...);
   }
 };
 
@@ -61,15 +147,16 @@ struct TensorRun : UpdateScalars {
 bool updates_tensors(const ir::UpdateRule& rule) { return has_formula(rule.rule); }
 
 void apply_to_tensors(const ir::UpdateRule& rule, double lr_factor, std::int64_t step,
-                      const torch::Tensor& parameters, const torch::Tensor& gradient,
-                      const std::vector<torch::Tensor>& states) {
+                      const std::vector<torch::Tensor>& parameters,
+                      const std::vector<torch::Tensor>& gradients,
+                      const std::vector<std::vector<torch::Tensor>>& states) {
   AD_CHECK(updates_tensors(rule)) << ir::name_of(rule.rule);
   const torch::NoGradGuard no_gradients;
   const UpdateScalars scalars{rule, option_of(rule, "lr") * lr_factor, step};
-  if (parameters.scalar_type() == torch::kDouble) {
-    apply_formula(TensorRun<double>{scalars, parameters, gradient, states});
+  if (parameters.front().scalar_type() == torch::kDouble) {
+    apply_formula(TensorRun<double>{scalars, parameters, gradients, states});
   } else {
-    apply_formula(TensorRun<float>{scalars, parameters, gradient, states});
+    apply_formula(TensorRun<float>{scalars, parameters, gradients, states});
   }
 }
 

@@ -1,5 +1,6 @@
 // Applies an update rule to whole tensors, on the device that they are on: by the formulas of the
-// host's kernels (update_formulas.h), op by op, so that the bits are the host's.
+// host's kernels (update_formulas.h), op by op, so that the bits are the host's; every op is one
+// call for several variables.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -17,13 +18,15 @@ namespace autodist::exec {
 // Whether the rule has formulas for tensors: all but FTRL, LAMB and users' rules.
 bool updates_tensors(const ir::UpdateRule& rule);
 
-// As apply() of optimizer_kernels.h, in place. `gradient` has the parameters' shape and device,
-// `states` are tensors_of() an UpdateState. The ops go to the current queue, and what they need for
-// themselves is allocated on it.
+// As apply() of optimizer_kernels.h, in place, of several variables that follow one rule and have
+// one type. Gradients have the parameters' shapes and device; `states` are by name, then by
+// variable. The ops go to the current queue, and what they need for themselves is allocated on it:
+// some five times the parameters.
 // REQUIRES: updates_tensors(rule).
 void apply_to_tensors(const ir::UpdateRule& rule, double lr_factor, std::int64_t step,
-                      const torch::Tensor& parameters, const torch::Tensor& gradient,
-                      const std::vector<torch::Tensor>& states);
+                      const std::vector<torch::Tensor>& parameters,
+                      const std::vector<torch::Tensor>& gradients,
+                      const std::vector<std::vector<torch::Tensor>>& states);
 
 // The accumulators of a whole variable in its shape on a device, and back; both block.
 std::vector<torch::Tensor> tensors_of(const UpdateState& state, torch::IntArrayRef sizes,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/capture/bindings.h"
 #include "autodist/exec/safetensors.h"
 #include "autodist/exec/small_collectives.h"
 #include "autodist/exec/tensor_data.h"
@@ -125,7 +126,15 @@ std::vector<torch::Tensor> TrainingJob::evaluate(std::size_t index, const Batch&
     TrainingJob& job;
     ~End() { job.end_evaluation(); }
   } const end{*this};
-  return step.evaluate(batch);
+  Batch there;
+  const torch::Device device = capture::device_of(step);
+  for (const torch::Tensor& each : batch) there.push_back(each.to(device));
+  std::vector<torch::Tensor> outputs = step.evaluate(there);
+  const bool came_from_host = !batch.empty() && batch.front().is_cpu();
+  for (torch::Tensor& each : outputs) {
+    if (came_from_host) each = each.cpu();
+  }
+  return outputs;
 }
 
 }  // namespace autodist::job

@@ -41,6 +41,7 @@ torch::Device rank_device(const cluster::Cluster& cluster, std::uint32_t rank, b
 
 void move_to(const torch::Device& device, TrainingStep& step) {
   const torch::NoGradGuard no_gradients;
+  if (step.move) step.move(device);
   for (auto* tensors : {&step.parameters, &step.buffers}) {
     for (NamedTensor& each : *tensors) {
       if (each.tensor.device() != device) each.tensor.set_data(each.tensor.to(device));

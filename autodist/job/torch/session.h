@@ -270,6 +270,7 @@ class Session {
   // The model's outputs in evaluation mode on the newest variables, the same at every rank. Where
   // steps write buffers (batch norm), all ranks use the chief's or their mean, get their own back
   // afterwards, and every rank calls it, after the same step; as where synchronize() needs all.
+  // The batch is moved to where the model is; one that comes from the host has its outputs there.
   // REQUIRES: the step has an `evaluate` function.
   std::vector<torch::Tensor> evaluate(const Batch& batch,
                                       Statistics statistics = Statistics::kChief);

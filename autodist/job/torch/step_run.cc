@@ -197,6 +197,11 @@ double StepRun::run_rows(const Batch& rows) {
   const std::int64_t captures = shapes_.captures();
   if (verifies()) shapes_.verify(*runner_, rows);
   const exec::StepResult result = run_parts(rows);
+  if (!result.unrecorded.empty()) {
+    job_.say(
+        fmt::format("rank {}: steps are not recorded as graphs of the device, and go op by op: {}",
+                    job_.rank(), result.unrecorded));
+  }
   sums_ = result.sums;
   report_.captured = shapes_.captures() > captures;
   report_.step = step() - 1;
@@ -237,6 +242,7 @@ exec::StepResult StepRun::run_parts(const Batch& rows) {
     whole.waiting += part.waiting;
     whole.overflow = part.overflow;  // of all so far
     whole.sums = part.sums;
+    if (!part.unrecorded.empty()) whole.unrecorded = part.unrecorded;
   }
   whole.loss = mean ? loss / static_cast<double>(whole.samples) : loss;
   return whole;
