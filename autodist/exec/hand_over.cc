@@ -168,7 +168,6 @@ std::vector<double> HandOver::norms_of(const std::vector<Own>& own,
 }
 
 void HandOver::contribute_own(const std::function<void()>& look) {
-  if (own_.empty()) return;
   const std::vector<Own> own = std::exchange(own_, {});
   const std::vector<double> norms = norms_of(own, look);
   copies_.drain(HostCopies::kBeforeAll);

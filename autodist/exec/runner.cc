@@ -370,6 +370,7 @@ class Runner::Impl {
     }
     void finish_updates() {
       rank.at_ = {};
+      if (rank.device_.is_cpu()) return;
       contribute_own();
       if (updates.empty() || rank.hand_over_.held_back()) return;  // then no gradient comes
       if (rank.trace_.enabled()) {

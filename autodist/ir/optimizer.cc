@@ -142,8 +142,9 @@ double parse_number(std::string_view key, const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
-    fail(ErrorCode::kUsage, "optimizer: {}='{}' is not a number. Write {}=0.1, say.", key, text,
-         key);
+    const bool counts = key == "warmup" || key == "period";
+    fail(ErrorCode::kUsage, "optimizer: {}='{}' is not a number. Write {}={}, say.", key, text, key,
+         counts ? "100" : "0.1");
   }
   return value;
 }

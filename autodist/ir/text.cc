@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "autodist/base/text.h"
+
 namespace autodist::ir {
 
 std::string to_string(const Affine& affine) {
@@ -151,29 +153,30 @@ std::string flops_text(std::int64_t flops) {
   return unit == 0 ? fmt::format("{} FLOP", flops) : fmt::format("{:.2f} {}", scaled, kUnits[unit]);
 }
 
-namespace {
-
-// Columns on the screen: bytes of UTF-8 that do not continue a character.
-std::size_t width(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
+std::string precision_of(const Graph& graph) {
+  if (graph.variables.empty()) return "no variables";
+  const DType first = graph.value(graph.variables.front().value).type.dtype;
+  const bool is_one = std::all_of(
+      graph.variables.begin(), graph.variables.end(),
+      [&](const Variable& each) { return graph.value(each.value).type.dtype == first; });
+  std::string name(name_of(first));
+  if (is_floating(first)) name.replace(name.find('f'), 1, "float");  // as users write it
+  return name + (is_one ? "" : ", …");
 }
-
-}  // namespace
 
 std::string align(const std::vector<std::vector<std::string>>& rows, const std::string& indent,
                   const std::vector<std::size_t>& right) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+    for (std::size_t i = 0; i < row.size(); ++i)
+      widths[i] = std::max(widths[i], columns_of(row[i]));
   }
   std::string text;
   for (const auto& row : rows) {
     std::string line = indent;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(widths[i] - width(row[i]), ' ');
+      const std::string padding(widths[i] - columns_of(row[i]), ' ');
       const bool to_the_right = std::find(right.begin(), right.end(), i) != right.end();
       line += to_the_right ? padding + row[i] : row[i] + padding;
       line += "  ";

@@ -38,6 +38,8 @@ std::string to_string(const Names& names, const Op& op, ShowTypes types = ShowTy
 
 // "sgd lr=0.1 momentum=0.9": every option.
 std::string to_string(const UpdateRule& update);
+// What the variables are of, "float32", or the first and "…" where they differ.
+std::string precision_of(const Graph& graph);
 // "3.40 MFLOP".
 std::string flops_text(std::int64_t flops);
 

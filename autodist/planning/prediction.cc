@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "autodist/ir/text.h"
 #include "autodist/report/plan.h"
 
 namespace autodist::planning {
@@ -87,8 +88,9 @@ std::string header(const sim::Simulation& simulation, const program::Program& pr
   const auto samples = static_cast<double>(costs.batch * costs.micro_batches *
                                            static_cast<std::int64_t>(program.batch_parts()));
   std::string text = memory_lines(simulation, program);
-  text += fmt::format("step           {}, {:.1f} samples/s{}\n", to_string(simulation.step),
-                      samples / simulation.step.value,
+  text += fmt::format("step           {}, {:.1f} samples/s in batches of {}, {}{}\n",
+                      to_string(simulation.step), samples / simulation.step.value, samples,
+                      ir::precision_of(*program.graph),
                       simulation.settled || !program.lag() ? "" : " (steps vary)");
   text += fmt::format("plan's bound   {}: {}; the step is {}\n", to_string(bounds.plan),
                       sim::bound_name(bounds), above(simulation.step, bounds.plan));

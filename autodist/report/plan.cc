@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "autodist/ir/text.h"
 #include "autodist/program/route.h"
 #include "autodist/program/slice_size.h"
 #include "autodist/program/words.h"
@@ -104,47 +105,94 @@ std::string not_reproducible(const program::Program& program) {
   return "not reproducible: a library's all-reduce adds gradients in an order of its own";
 }
 
+namespace {
+
+// Variables that a table says the same of, whose names differ in numbers alone.
+struct AlikeVariables {
+  std::vector<std::string> name;   // letters and numbers in turns; "*" for numbers that differ
+  std::vector<std::string> cells;  // beside the name
+  std::size_t count = 0;
+
+  bool add(const std::vector<std::string>& other, const std::vector<std::string>& its_cells) {
+    if (cells != its_cells || name.size() != other.size()) return false;
+    for (std::size_t i = 0; i < name.size(); i += 2) {
+      if (name[i] != other[i]) return false;
+    }
+    for (std::size_t i = 1; i < name.size(); i += 2) {
+      if (name[i] != other[i]) name[i] = "*";
+    }
+    ++count;
+    return true;
+  }
+};
+
+std::vector<std::string> letters_and_numbers(const std::string& name) {
+  std::vector<std::string> parts(1);
+  for (const char c : name) {
+    const bool is_digit = c >= '0' && c <= '9';
+    if (is_digit == (parts.size() % 2 == 1)) parts.emplace_back();
+    parts.back() += c;
+  }
+  return parts;
+}
+
+std::string variables_table(const strategy::Strategy& strategy, const program::Program& program,
+                            std::size_t most) {
+  const ir::Graph& graph = *program.graph;
+  const auto nodes = nodes_by_variable(strategy);
+  std::vector<AlikeVariables> alike;
+  for (std::size_t index : by_size(graph)) {
+    const ir::VariableId id(index);
+    const auto node = nodes.find(graph.variable(id).name);
+    const bool used = graph.variable(id).gradient.has_value();
+    const std::string synchronised = !used ? "unused by the step"
+                                     : node == nodes.end()
+                                         ? "-"
+                                         : describe(*node->second) + added_words(program, id);
+    const std::vector<std::string> cells{
+        shape_text(ir::shape_of(graph, id)), to_string(ir::bytes_of(graph, id)),
+        std::to_string(program.plan(id).slices.size()), synchronised};
+    const std::vector<std::string> name = letters_and_numbers(graph.variable(id).name);
+    const bool known = most != 0 && std::any_of(alike.begin(), alike.end(), [&](AlikeVariables& a) {
+                         return a.add(name, cells);
+                       });
+    if (!known) alike.push_back({name, cells, 1});
+  }
+  std::vector<std::vector<std::string>> rows{
+      {"variable", "shape", "size", "slices", "synchronised by"}};
+  std::size_t hidden = 0;
+  for (const AlikeVariables& each : alike) {
+    if (most != 0 && rows.size() > most) {
+      hidden += each.count;
+      continue;
+    }
+    const std::string times = each.count == 1 ? "" : fmt::format(" ×{}", each.count);
+    rows.push_back({fmt::format("{}{}", fmt::join(each.name, ""), times)});
+    rows.back().insert(rows.back().end(), each.cells.begin(), each.cells.end());
+  }
+  const std::string more =
+      hidden == 0 ? "" : fmt::format("… and {} smaller ones (--all shows them)\n", hidden);
+  return ir::align(rows, "", {2, 3}) + more;
+}
+
+}  // namespace
+
 std::string plan_table(const strategy::Strategy& strategy, const program::Program& program,
                        std::size_t most) {
   const ir::Graph& graph = *program.graph;
-  const auto nodes = nodes_by_variable(strategy);
-  std::size_t width = 8;
-  for (const ir::Variable& variable : graph.variables)
-    width = std::max(width, variable.name.size());
-  std::string text = fmt::format("{:<{}}  {:<20} {:>10} {:>7}  {}\n", "variable", width, "shape",
-                                 "size", "slices", "synchronised by");
-  std::size_t shown = 0;
-  for (std::size_t index : by_size(graph)) {
-    if (most != 0 && shown == most) break;
-    ++shown;
-    const ir::VariableId id(index);
-    const std::string& name = graph.variable(id).name;
-    const auto node = nodes.find(name);
-    const bool used = graph.variable(id).gradient.has_value();
-    text += fmt::format("{:<{}}  {:<20} {:>10} {:>7}  {}\n", name, width,
-                        shape_text(ir::shape_of(graph, id)), to_string(ir::bytes_of(graph, id)),
-                        program.plan(id).slices.size(),
-                        !used                 ? "unused by the step"
-                        : node == nodes.end() ? "-"
-                                              : describe(*node->second) + added_words(program, id));
-  }
-  if (shown < graph.variables.size()) {
-    text +=
-        fmt::format("… and {} smaller ones (--all shows them)\n", graph.variables.size() - shown);
-  }
+  std::string text = variables_table(strategy, program, most);
   text += fmt::format("\n{} variables, {}, in {} slices and {} library collectives on {} ranks\n",
                       graph.variables.size(), to_string(total_bytes(graph)), program.slices.size(),
                       program.collectives.size(), program.ranks.size());
   if (!program.reproducible()) text += not_reproducible(program) + "\n";
-  text += fmt::format("{:<5} {:<24} {:>10} {:>10} {:>10}\n", "rank", "device", "owns", "sends",
-                      "receives");
+  std::vector<std::vector<std::string>> rows{{"rank", "device", "owns", "sends", "receives"}};
   const std::vector<RankTraffic> traffic = traffic_of(program);
   for (std::size_t rank = 0; rank < traffic.size(); ++rank) {
-    text += fmt::format("{:<5} {:<24} {:>10} {:>10} {:>10}\n", rank, program.ranks[rank].device,
-                        to_string(traffic[rank].owned), to_string(traffic[rank].sent),
-                        to_string(traffic[rank].received));
+    rows.push_back({std::to_string(rank), program.ranks[rank].device,
+                    to_string(traffic[rank].owned), to_string(traffic[rank].sent),
+                    to_string(traffic[rank].received)});
   }
-  return text;
+  return text + ir::align(rows, "", {2, 3, 4});
 }
 
 std::string plan_json(const strategy::Strategy& strategy, const program::Program& program) {

@@ -1,6 +1,7 @@
 """A job of this process and others."""
 
 import os
+import shutil
 import sys
 
 from . import _autodist, _optimizers, _signals
@@ -21,7 +22,9 @@ _REPORTED_STEPS = 16
 
 def _show(line):
     """The line in the place of the last one; '' leaves nothing there."""
-    sys.stderr.write(f"\r{line}\033[K")
+    columns = shutil.get_terminal_size().columns - 1
+    fits = line if len(line) <= columns else line[: columns - 1] + "…"
+    sys.stderr.write(f"\r{fits}\033[K")
     sys.stderr.flush()
 
 

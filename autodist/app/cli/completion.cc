@@ -11,6 +11,9 @@
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/cli/verbs.h"
 #include "autodist/base/check.h"
+#include "autodist/planning/archive.h"
+#include "autodist/planning/defaults.h"
+#include "autodist/search/builders/builders.h"
 
 namespace autodist::app {
 namespace {
@@ -31,6 +34,16 @@ std::string names() {
   return fmt::format("{}", fmt::join(all, " "));
 }
 
+// Values of options, and what verbs take first, by name.
+std::string builders() {
+  std::string all = planning::kSearch;
+  for (const search::Builder& each : search::builders()) all += ' ' + each.name;
+  return all;
+}
+std::string models() { return fmt::format("{}", fmt::join(planning::archived_graphs(), " ")); }
+constexpr const char* kDevices = "as-listed cpu";
+constexpr const char* kVerbsOfModels = "capture inspect plan explain simulate train export";
+
 constexpr const char* kOptions = "--help 2>/dev/null | grep -oE -- '--[a-z][a-z-]+' | sort -u";
 
 std::string bash() {
@@ -43,11 +56,19 @@ _autodist() {{
     COMPREPLY=($(compgen -W "{0} --help --version" -- "$word"))
   elif [ "${{word#-}}" != "$word" ]; then
     COMPREPLY=($(compgen -W "$(autodist "${{COMP_WORDS[1]}}" {1})" -- "$word"))
+  elif [ "${{COMP_WORDS[COMP_CWORD - 1]}}" = --builder ]; then
+    COMPREPLY=($(compgen -W "{2}" -- "$word"))
+  elif [ "${{COMP_WORDS[COMP_CWORD - 1]}}" = --devices ]; then
+    COMPREPLY=($(compgen -W "{3}" -- "$word"))
+  elif [ "$COMP_CWORD" -eq 2 ]; then
+    case " {5} " in
+      *" ${{COMP_WORDS[1]}} "*) COMPREPLY=($(compgen -W "{4}" -- "$word")) ;;
+    esac
   fi
 }}
 complete -o default -F _autodist autodist
 )sh",
-      names(), kOptions);
+      names(), kOptions, builders(), kDevices, models(), kVerbsOfModels);
 }
 
 std::string zsh() {
@@ -65,13 +86,18 @@ std::string zsh() {
   elif [[ "$words[CURRENT]" == -* ]]; then
     options=(${{(f)"$(autodist "$words[2]" {})"}})
     compadd -- $options
+  elif [[ "$words[CURRENT-1]" == --builder ]]; then
+    compadd -- {}
+  elif [[ "$words[CURRENT-1]" == --devices ]]; then
+    compadd -- {}
   else
+    (( CURRENT == 3 )) && [[ " {} " == *" $words[2] "* ]] && compadd -- {}
     _files
   fi
 }}
 compdef _autodist autodist
 )sh",
-                      kOptions);
+                      kOptions, builders(), kDevices, kVerbsOfModels, models());
   return text;
 }
 
@@ -88,8 +114,11 @@ std::string fish() {
   autodist $words[2] {}
 end
 complete -c autodist -n 'not __fish_use_subcommand; and string match -q -- "-*" (commandline -ct)' -a '(__autodist_options)'
+complete -c autodist -l builder -xa '{}'
+complete -c autodist -l devices -xa '{}'
+complete -c autodist -n '__fish_seen_subcommand_from {}' -a '{}'
 )sh",
-                      kOptions);
+                      kOptions, builders(), kDevices, kVerbsOfModels, models());
   return text;
 }
 

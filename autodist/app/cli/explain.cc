@@ -68,9 +68,7 @@ Action declare_explain(CLI::App& verb) {
   verb.add_option("--calibration", arguments->calibration,
                   "what was measured here (default: FILE.calibration.yml beside the cluster)");
   verb.add_flag("--all", arguments->all, "explain every variable");
-  verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
+  declare_devices(verb, arguments->cpu_only);
   return [arguments](Console& console) { return explain_plan(*arguments, console); };
 }
 

@@ -132,8 +132,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   const std::atomic<bool>& stop = watch_stop_signals();
   request.options.stop = [&stop] { return stop.load(); };
   request.options.progress = [&console](const search::Progress& progress) {
-    if (console.terminal)
-      console.err << "\r" << planning::progress_line(progress) << "\033[K" << std::flush;
+    if (console.terminal) console.rewrite(planning::progress_line(progress));
   };
   request.passes = options;
   request.passes.encrypted = planning::encrypts(arguments.encryption, cluster);
@@ -144,7 +143,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   request.placing_share = arguments.placed ? 0.5 : 0;
   planning::SearchedPlan plan = planning::search_plan(graph, cluster, request);
   if (arguments.placed) planning::take_placement(plan);
-  if (console.terminal) console.err << "\r\033[K";
+  if (console.terminal) console.rewrite("");
   planning::set_id(plan.strategy);
   passes::Options as_taken = options;
   as_taken.micro_batches = plan.costs.micro_batches;
@@ -271,9 +270,7 @@ Action declare_plan_with(CLI::App& verb, PlanByTrials trials) {
   verb.add_option("--report", arguments->report, "write a page for a browser here");
   verb.add_flag("--text", arguments->as_text, "write it in protobuf's text format");
   verb.add_flag("--all", arguments->all, "show every variable");
-  verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
+  declare_devices(verb, arguments->cpu_only);
   declare_encryption(verb, arguments->encryption,
                      "what ranks will say to each other: on, off, or auto (the default: on where "
                      "they are on more than one machine); all-reduces by a library, which are "

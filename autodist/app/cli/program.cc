@@ -9,6 +9,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/cli/help.h"
+#include "autodist/app/terminal.h"
 #include "autodist/app/this_process.h"
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
@@ -16,6 +18,15 @@
 
 namespace autodist::app {
 namespace {
+
+constexpr std::size_t kUsual = 80;      // columns, where a terminal does not say
+constexpr std::size_t kReadable = 100;  // of text that is not a table
+constexpr std::size_t kLeast = 20;
+
+// Of standard output or error, where that is a terminal.
+std::size_t columns(int descriptor) {
+  return std::max(kLeast, terminal_columns(descriptor).value_or(kUsual));
+}
 
 constexpr int kDefect = 70;  // EX_SOFTWARE
 
@@ -75,6 +86,7 @@ int run(int argc, char** argv, Binary binary, const std::map<std::string, Declar
       "Every verb takes --json and --help; `autodist VERB --help` shows an example. "
       "To begin: `autodist demo`.");
 
+  app.formatter(help_formatter(std::min(columns(STDOUT_FILENO), kReadable)));
   Console console{std::cout, std::cerr, false, isatty(STDERR_FILENO) == 1};
   std::map<const CLI::App*, Action> actions;
   for (const Verb& verb : verbs()) {
@@ -84,6 +96,7 @@ int run(int argc, char** argv, Binary binary, const std::map<std::string, Declar
     AD_CHECK(found != declared.end() || verb.binary != binary)
         << "verb " << verb.name << " has no declaration";
     if (found == declared.end()) continue;
+    subcommand->option_defaults()->always_capture_default();
     actions[subcommand] = found->second(*subcommand);
     subcommand->add_flag("--json", console.json, "print one JSON object to standard output");
   }
@@ -106,10 +119,35 @@ int run(int argc, char** argv, Binary binary, const std::map<std::string, Declar
     fail(ErrorCode::kUsage, "'{}' is no verb of this program, which `autodist` starts: autodist {}",
          verb, verb);
   }
-  return action->second(console);
+  // What is for a program stays as it is.
+  const bool is_text = !console.json && action->first->get_name() != "completion";
+  if (!is_text || isatty(STDOUT_FILENO) == 0) return action->second(console);
+  WrappingBuffer buffer(*std::cout.rdbuf(), columns(STDOUT_FILENO));
+  std::ostream out(&buffer);
+  Console wrapping{out, std::cerr, false, console.terminal};
+  const int code = action->second(wrapping);
+  out.flush();
+  if (!out) std::cout.setstate(std::ios::badbit);
+  return code;
 }
 
 }  // namespace
+
+void Console::rewrite(const std::string& line) const {
+  err << '\r' << cut(line, columns(STDERR_FILENO) - 1) << "\033[K" << std::flush;
+}
+
+void Console::tell(const std::string& lines) const {
+  err << (terminal ? wrapped(lines, columns(STDERR_FILENO)) : lines) << std::flush;
+}
+
+void declare_devices(CLI::App& verb, bool& cpu_only) {
+  verb.add_option("--devices", cpu_only,
+                  "cpu: one CPU rank for each listed GPU (default as-listed)")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, bool>{{"as-listed", false}, {"cpu", true}}))
+      ->option_text("as-listed|cpu");
+}
 
 int run_program(int argc, char** argv, Binary binary,
                 const std::map<std::string, Declare>& declared) {

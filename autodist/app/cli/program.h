@@ -21,7 +21,16 @@ struct Console {
   std::ostream& err;
   bool json = false;
   bool terminal = false;  // `err` is one: progress may rewrite its line
+
+  // On a terminal: the line in the place of the last one, cut where the terminal ends; "" leaves
+  // nothing there. REQUIRES: `terminal`.
+  void rewrite(const std::string& line) const;
+  // Lines on `err`, wrapped where it is a terminal.
+  void tell(const std::string& lines) const;
 };
+
+// --devices as-listed|cpu.
+void declare_devices(CLI::App& verb, bool& cpu_only);
 
 // Does the verb's work after parsing; returns the exit code.
 using Action = std::function<int(Console&)>;

@@ -61,9 +61,7 @@ void declare_inputs(CLI::App& verb, ReportRequest& request) {
                   "page says what goes over the wire");
   verb.add_option("--builder", request.builder, "NAME or NAME:key=value,… in a strategy's place");
   verb.add_option("--title", request.title, "the page's title (default: from the inputs)");
-  verb.add_option("--devices", request.cpu_only, "cpu: one CPU rank for each listed GPU")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
+  declare_devices(verb, request.cpu_only);
 }
 
 }  // namespace

@@ -208,9 +208,7 @@ Action declare_run(CLI::App& verb) {
   verb.add_option("--cluster", arguments->cluster,
                   "resource specification, host file, or local:N (default local:2)");
   verb.add_option("--logs", arguments->logs, "a folder for what each rank writes, as rank-N.log");
-  verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
+  declare_devices(verb, arguments->cpu_only);
   declare_supervised(verb, arguments->supervised);
   verb.add_flag("--dry-run", arguments->dry_run, "print the commands and start nothing");
   verb.add_option("program", arguments->program, "the program and its arguments, after --")

@@ -116,9 +116,7 @@ Action declare_simulate(CLI::App& verb) {
   verb.add_option("--trace", arguments->trace, "write a Perfetto trace here");
   verb.add_option("--chakra", arguments->chakra, "write a Chakra trace per rank into this folder");
   verb.add_flag("--all", arguments->all, "show every node, rank and variable");
-  verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
+  declare_devices(verb, arguments->cpu_only);
   return [arguments](Console& console) { return simulate(*arguments, console); };
 }
 

@@ -157,9 +157,7 @@ Action declare_record(CLI::App& verb) {
   verb.add_option("--steps", arguments->lengths.steps, "steps that do (default 40)")
       ->check(CLI::Range(std::int64_t{1}, kMostCount));
   declare_encryption(verb, arguments->encryption, "as of train");
-  verb.add_option("--devices", arguments->cpu_only, "cpu: one CPU rank for each listed GPU")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
+  declare_devices(verb, arguments->cpu_only);
   return [arguments](Console& console) { return record(*arguments, console); };
 }
 

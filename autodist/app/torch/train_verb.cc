@@ -28,6 +28,7 @@
 #include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/exec/checkpoint_folder.h"
+#include "autodist/ir/text.h"
 #include "autodist/job/launcher.h"
 #include "autodist/job/remote.h"
 #include "autodist/job/torch/joined_job.h"
@@ -48,21 +49,22 @@ struct TrainArguments {
   std::string optimizer = "adam:lr=1e-3";
   std::string resume;
   std::string trace;
-  JobOptions job;  // but for what `plan` and `model` say
+  JobOptions job;                           // but for what `plan` and `model` say
   Supervised supervised{kRestartsOfTrain};  // checked here; the process above has read it
   TrainingOptions training;
 };
 
 void show_progress(Console& console, const Progress& progress, std::int64_t steps) {
-  const bool every = console.terminal || progress.step % 10 == 0;
-  if (!every || console.json) return;
-  console.err
-      << fmt::format(
-             "{}step {:>5}/{}  loss {:.5f}  {:>8.0f} samples/s  compute {:>9}  waiting {:>9}{}",
-             console.terminal ? "\r" : "", progress.step + 1, steps, progress.loss,
-             progress.samples_per_second, to_string(progress.computing),
-             to_string(progress.waiting), console.terminal ? "\033[K" : "\n")
-      << std::flush;
+  if (console.json) return;
+  const std::string line =
+      fmt::format("step {:>5}/{}  loss {:.5f}  {:>8.0f} samples/s  compute {:>9}  waiting {:>9}",
+                  progress.step + 1, steps, progress.loss, progress.samples_per_second,
+                  to_string(progress.computing), to_string(progress.waiting));
+  if (console.terminal) {
+    console.rewrite(line);
+  } else if (progress.step % 10 == 0) {
+    console.err << line << std::endl;
+  }
 }
 
 nlohmann::ordered_json result_json(const TrainArguments& arguments, const Session& session,
@@ -101,7 +103,7 @@ std::string chosen_by(const TrainArguments& arguments, const Session& session) {
 
 void print_start(Console& console, const TrainArguments& arguments, const Session& session,
                  const ModelSource& source, const std::string& launcher) {
-  console.err << fmt::format(
+  std::string text = fmt::format(
       "{}: {} variables, {} ops, on {} rank{}{} by {}; data: {}\n", arguments.model.name,
       session.graph().variables.size(), session.graph().ops.size(), session.size(),
       session.size() == 1 ? "" : "s", launcher.empty() ? "" : " of " + launcher,
@@ -111,15 +113,16 @@ void print_start(Console& console, const TrainArguments& arguments, const Sessio
     if (!input.batched) whole.push_back(input.name);
   }
   if (!whole.empty()) {
-    console.err << fmt::format("whole to every replica: {}; the other inputs are split\n",
-                               fmt::join(whole, ", "));
+    text += fmt::format("whole to every replica: {}; the other inputs are split\n",
+                        fmt::join(whole, ", "));
   }
   if (!session.graph().batch_fixed_reason.empty()) {
-    console.err << "the batch is fixed: " << session.graph().batch_fixed_reason << "\n";
+    text += fmt::format("the batch is fixed: {}\n", session.graph().batch_fixed_reason);
   }
   if (!session.program().reproducible()) {
-    console.err << report::not_reproducible(session.program()) << "\n";
+    text += report::not_reproducible(session.program()) + "\n";
   }
+  console.tell(text);
 }
 
 void add_step(report::RunLog& run, const Progress& progress) {
@@ -196,9 +199,12 @@ void print_end(Console& console, const TrainArguments& arguments, const Session&
   }
   if (result.average_samples_per_second > 0) {  // else all steps were warm-up
     console.out << fmt::format(
-        ", {:.0f} samples/s (p10 {:.0f}, p90 {:.0f}), per step {} computing and {} waiting",
+        ", {:.0f} samples/s (p10 {:.0f}, p90 {:.0f}) in batches of {}, {}; per step {} computing "
+        "and "
+        "{} waiting",
         result.average_samples_per_second, result.p10_samples_per_second,
-        result.p90_samples_per_second, to_string(result.computing), to_string(result.waiting));
+        result.p90_samples_per_second, arguments.training.batch, ir::precision_of(session.graph()),
+        to_string(result.computing), to_string(result.waiting));
   }
   console.out << "\n";
   if (json.contains("loss_scale")) {
@@ -247,7 +253,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   if (!arguments.plan.no_history)
     options.search.history = planning::history_folder(process_environment());
   options.search.found = [&console](const std::string& lines) {
-    if (!console.json) console.err << lines << std::flush;
+    if (!console.json) console.tell(lines);
   };
   options.seed = arguments.model.seed;
   options.cpu_only = arguments.plan.cpu_only;
@@ -469,9 +475,7 @@ Action declare_train(CLI::App& verb) {
   declare_seconds(verb, "--silence-timeout", arguments->job.silence_limit,
                   "seconds for which a rank that says nothing is waited for (default 20)")
       ->check(CLI::Range(4.0, 1e6));
-  verb.add_option("--devices", arguments->plan.cpu_only, "cpu: one CPU rank for each listed GPU")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, bool>{{"cpu", true}, {"as-listed", false}}));
+  declare_devices(verb, arguments->plan.cpu_only);
   return [arguments](Console& console) { return train_verb(*arguments, console); };
 }
 

@@ -1,0 +1,21 @@
+// What text takes on a screen.
+
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+namespace autodist {
+
+// Whether a character of UTF-8 begins with this byte, or goes on with it.
+inline bool begins_character(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U;
+}
+
+// Columns that a line takes: one per character.
+inline std::size_t columns_of(std::string_view line) {
+  return static_cast<std::size_t>(std::count_if(line.begin(), line.end(), begins_character));
+}
+
+}  // namespace autodist
