@@ -84,6 +84,18 @@ def check_tiles(browser):
     expect(abs(seconds * rate / BATCH - 1) < 0.01, f"{steps[0]} at {rate} samples/s are not {BATCH} samples")
 
 
+def check_summary(browser):
+    """The verdict says how far off the prediction is and what to do; figures of less weight are smaller."""
+    headline, todo = (browser.evaluate(f"document.querySelector('.verdict {part}').textContent") for part in ("h2", ".todo"))
+    expect(headline.startswith("Bounded by rank 2") and "% less than predicted" in headline, f"the headline is '{headline}'")
+    expect(todo.startswith("What to do: Look for what else runs on the machine of rank 2"), f"'{todo}'")
+    sizes = [float(browser.evaluate(f"parseFloat(getComputedStyle(document.querySelector('{tiles} .value')).fontSize)"))
+             for tiles in (".tiles:not(.lesser)", ".tiles.lesser")]
+    expect(sizes[0] > 1.2 * sizes[1], f"tiles' figures are {sizes} pixels high")
+    chip = browser.evaluate("(() => { const chip = document.querySelector('[data-activity=gate]'); return [chip.textContent, chip.title]; })()")
+    expect(chip == ["waiting for a variable", "in traces: gate"], f"the chip is {chip}")
+
+
 CANVAS = "document.querySelectorAll('#timeline canvas')[1]"  # the measured one
 TIP = "(() => { const tip = document.querySelector('.tip'); return tip.hidden ? '' : tip.textContent; })()"
 
@@ -139,7 +151,7 @@ def check_timeline(browser):
 
 def check_rest(browser):
     headline = browser.evaluate("document.querySelector('.verdict h2').textContent")
-    expect(headline == "Bounded by rank 2, which computes longest", f"the verdict is '{headline}'")
+    expect(headline.startswith("Bounded by rank 2, which computes longest"), f"the verdict is '{headline}'")
     title = browser.evaluate("document.title")
     expect("resnet50" in title, f"the title is '{title}'")
     charts = browser.evaluate("document.querySelectorAll('#run canvas').length")
@@ -212,6 +224,7 @@ def main():
             check_rest(browser)
             check_plan(browser)
             check_tiles(browser)
+            check_summary(browser)
             check_timeline(browser)
             check_themes(browser)
             browser.open(page, 390, 844, phone=True)

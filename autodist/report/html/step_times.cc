@@ -263,7 +263,11 @@ Verdict verdict_of(const StepTimes& times) {
   AD_CHECK(!times.ranks.empty()) << "no rank computes";
   const RankTimes mean = mean_of(times.ranks);
   const Seconds step = mean.computing + mean.waiting + mean.handing_over + mean.between;
-  if (step <= Seconds{}) return {"Nothing takes time", {"All rows of the trace are empty."}};
+  if (step <= Seconds{}) {
+    return {"Nothing takes time",
+            {"All rows of the trace are empty."},
+            "Trace steps that compute: autodist train … --trace FILE."};
+  }
   const auto share = [&](Seconds part) { return part / step; };
   const auto [slowest, factor] = slowest_of(times.ranks);
 
@@ -282,15 +286,31 @@ Verdict verdict_of(const StepTimes& times) {
         "Rank {} computes {} per step, {:.2f} times the median rank; its last op was the last of "
         "all ranks' in {} of {} steps, and the others wait for what it contributes.",
         slowest->rank, to_string(slowest->computing), factor, slowest->last, times.counted));
+    verdict.what_to_do = fmt::format(
+        "Look for what else runs on the machine of rank {} (autodist doctor there). Where its "
+        "device is slower by nature, say so in the cluster file and plan again: a searched plan "
+        "gives faster devices more of the batch.",
+        slowest->rank);
   } else if (mean.computing >= mean.waiting && mean.computing >= mean.between) {
     verdict.headline = "Bounded by computing";
+    verdict.what_to_do = fmt::format(
+        "More ranks or faster devices. Another plan can gain no more than what is spent waiting, "
+        "{} of a step.",
+        percent(share(mean.waiting)));
   } else if (mean.waiting >= mean.between) {
     verdict.headline = "Bounded by communication: ranks wait for variables";
+    verdict.what_to_do =
+        "Let autodist plan search for this cluster, with its measured links (autodist doctor "
+        "--measure); more samples per rank, or compression, make waiting a smaller part of a step. "
+        "autodist report --late says which slices come last, and why.";
   } else {
     verdict.headline = "Bounded by what lies between the ops";
     verdict.reasons.push_back(
         "The compute stream is neither in an op nor at a gate: reading the batch, starting ops, "
         "and whatever else takes the cores away.");
+    verdict.what_to_do =
+        "Read batches beside the steps, set OMP_NUM_THREADS to the cores of a rank, and look at "
+        "what else runs there (autodist doctor).";
   }
   if (!times.waits.empty() && share(times.waits.front().per_step) > kWorthMentioning) {
     const WaitedFor& most = times.waits.front();

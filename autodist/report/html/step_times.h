@@ -58,8 +58,9 @@ StepTimes times_of(const Timeline& timeline);
 struct Verdict {
   std::string headline;              // "Bounded by computing"
   std::vector<std::string> reasons;  // one sentence each
+  std::string what_to_do;
 };
-// What the step was bounded by. REQUIRES: a rank computes.
+// What the step was bounded by, and what helps. REQUIRES: a rank computes.
 Verdict verdict_of(const StepTimes& times);
 
 // The steps that a page shows first: the median one and the one after it, the slowest, the first,

@@ -83,6 +83,7 @@ TEST(StepTimes, SaysWhatAStepIsBoundedBy) {
   EXPECT_EQ(verdict.headline, "Bounded by communication: ranks wait for variables");
   EXPECT_NE(verdict.reasons.back().find("'w'"), std::string::npos) << verdict.reasons.back();
   EXPECT_NE(verdict.reasons.back().find("80 %"), std::string::npos) << verdict.reasons.back();
+  EXPECT_NE(verdict.what_to_do.find("autodist plan"), std::string::npos) << verdict.what_to_do;
   EXPECT_EQ(verdict_of(between.times()).headline, "Bounded by what lies between the ops");
 }
 

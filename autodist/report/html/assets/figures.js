@@ -77,11 +77,6 @@ function memoryOf(rank) {
 
 function runTiles(run) {
   const tiles = [];
-  const loss = lastOf(run, "loss");
-  if (loss !== undefined) {
-    const at = run.steps[run.steps.length - 1];
-    tiles.push(tile("loss", numberText(loss), `at step ${countText(at)}`));
-  }
   const rates = columnOf(run, "samples_per_second");
   if (rates.length > 0) {
     // The median step's own rate, so that step times samples per second are a step's samples.
@@ -89,6 +84,11 @@ function runTiles(run) {
     const kept = run.steps.length < run.steps_in_log ? "median of the steps kept here" : "median of the run";
     if (seconds.length > 0) tiles.push(tile("step, measured", secondsText(seconds[(seconds.length - 1) >> 1]), kept));
     tiles.push(tile("samples/s", countText(Math.round(rates[rates.length >> 1])), kept));
+  }
+  const loss = lastOf(run, "loss");
+  if (loss !== undefined) {
+    const at = run.steps[run.steps.length - 1];
+    tiles.push(tile("loss", numberText(loss), `at step ${countText(at)}`));
   }
   return tiles;
 }
@@ -111,12 +111,26 @@ function planTiles(plan) {
   return tiles;
 }
 
+// Where the prediction is off by more than a tenth: in words, to end a headline with.
+function predictionError(data) {
+  const seconds = columnOf(data.run, "step_seconds");
+  const traced = data.timelines.find((each) => !each.predicted && each.steps_counted > 0);
+  const measured = seconds.length > 0 ? seconds[(seconds.length - 1) >> 1] : traced && traced.median_seconds;
+  const predicted = data.prediction && data.prediction.step_seconds;
+  if (!(measured > 0) || !(predicted > 0)) return "";
+  const ratio = measured / predicted;
+  if (Math.abs(ratio - 1) <= 0.1) return "";
+  if (ratio >= 2) return `; a step takes ${ratio.toFixed(1)} times what was predicted`;
+  return `; a step takes ${Math.round(100 * Math.abs(ratio - 1))} % ${ratio > 1 ? "more" : "less"} than predicted`;
+}
+
 function verdictBlock(data) {
   const timeline = mainTimeline(data);
   if (timeline) {
     const about = timeline.predicted ? "As predicted by the simulator" : "As measured";
-    return element("div", {class: "verdict"}, element("h2", {}, timeline.verdict.headline),
+    return element("div", {class: "verdict"}, element("h2", {}, timeline.verdict.headline + predictionError(data)),
       timeline.verdict.reasons.map((reason) => element("p", {}, reason)),
+      element("p", {class: "todo"}, element("b", {}, "What to do: "), timeline.verdict.what_to_do),
       element("p", {class: "small"}, `${about}, ${timeline.title}: ${plural(timeline.steps_counted, "step")}` +
         (timeline.steps_in_trace > timeline.steps_counted ? `; the first and the last of ${timeline.steps_in_trace} do not count.` : ".")));
   }
@@ -134,10 +148,11 @@ function summarySection(data) {
   // The simulator's steady state, and all steps of a run, stand in the place of the median of a trace.
   const known = (each) => (each.predicted ? data.prediction : columnOf(data.run, "step_seconds").length > 0);
   const shown = data.timelines.filter((each) => each.places.length === 0 && !known(each));
-  const tiles = [...placementTiles(data.placement), ...shown.flatMap(timelineTiles), ...predictionTiles(data),
-    ...(mainTimeline(data) ? shareTiles(mainTimeline(data)) : []), ...runTiles(data.run), ...planTiles(data.plan)];
+  const [predicted, ...lesser] = predictionTiles(data);
+  const tiles = [...placementTiles(data.placement), ...runTiles(data.run), ...shown.flatMap(timelineTiles),
+    ...(predicted ? [predicted] : []), ...(mainTimeline(data) ? shareTiles(mainTimeline(data)) : [])];
   return element("section", {id: "summary", "aria-label": "Summary"}, verdictBlock(data),
-    element("div", {class: "tiles"}, tiles), data.remarks.map((remark) => element("p", {class: "small soft remark"}, remark)));
+    element("div", {class: "tiles"}, tiles), element("div", {class: "tiles lesser"}, [...lesser, ...planTiles(data.plan)]), data.remarks.map((remark) => element("p", {class: "small soft remark"}, remark)));
 }
 
 function rankBars(timeline, longest) {

@@ -2,10 +2,11 @@
 // The timeline section: all traces one above the other on one scale of time, each from the start of
 // the step that it shows.
 
+// What the engine calls them, in words.
 const ACTIVITIES = {
-  compute: "op", gate: "waiting for a variable", contribute: "handing over a gradient", queue: "slice waits to be sent",
-  wire: "on the wire", send: "on the wire", recv: "on the wire", merge: "owner sums", update: "update rule",
-  install: "installation", collective: "library collective",
+  compute: "computing", gate: "waiting for a variable", contribute: "handing over a gradient", queue: "waiting to be sent",
+  wire: "being sent", send: "sending values", recv: "receiving values", merge: "adding up gradients", update: "updating",
+  install: "installing a version", collective: "all-reduce by the library",
 };
 const MANY_RANKS = 8;
 const DIFFERENT = 10;  // steps that differ more have a scale each at first
@@ -48,7 +49,7 @@ class TimelineSection {
     const button = (text, label, act) => element("button", {type: "button", "aria-label": label, title: label, onclick: act}, text);
     const activities = [...new Set(this.views.flatMap((view) => view.timeline.activities))];
     const chips = activities.map((name) => {
-      const chip = element("button", {type: "button", class: "chip", "aria-pressed": "true", title: ACTIVITIES[name] || name, "data-activity": name,
+      const chip = element("button", {type: "button", class: "chip", "aria-pressed": "true", title: `in traces: ${name}`, "data-activity": name,
         onclick: () => {
           const hide = chip.getAttribute("aria-pressed") === "true";
           chip.setAttribute("aria-pressed", String(!hide));
@@ -57,7 +58,7 @@ class TimelineSection {
             view.lay();
           }
           this.draw();
-        }}, swatch(name), name);
+        }}, swatch(name), ACTIVITIES[name] || name);
       return chip;
     });
     const search = element("input", {type: "search", placeholder: "Filter by name", "aria-label": "Filter rows by name",
@@ -260,7 +261,8 @@ class TimelineSection {
 
   lines(view, i) {
     const facts = view.facts(i);
-    return [facts.name, `${facts.activity}${ACTIVITIES[facts.activity] ? ` (${ACTIVITIES[facts.activity]})` : ""}, ${secondsText(facts.length)}` +
+    const words = ACTIVITIES[facts.activity];
+    return [facts.name, `${words ? `${words} (${facts.activity})` : facts.activity}, ${secondsText(facts.length)}` +
       (facts.bytes > 0 ? `, ${bytesText(facts.bytes)}` : ""), `${facts.where}; step ${facts.step}, ${secondsText(facts.at)} after the start of the step shown`];
   }
 
