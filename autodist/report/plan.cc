@@ -109,20 +109,39 @@ namespace {
 
 // Variables that a table says the same of, whose names differ in numbers alone.
 struct AlikeVariables {
-  std::vector<std::string> name;   // letters and numbers in turns; "*" for numbers that differ
-  std::vector<std::string> cells;  // beside the name
-  std::size_t count = 0;
+  std::vector<std::vector<std::string>> name;  // letters and numbers in turns, each once
+  std::vector<std::string> cells;              // beside the name
+  std::size_t count = 1;
 
-  bool add(const std::vector<std::string>& other, const std::vector<std::string>& its_cells) {
-    if (cells != its_cells || name.size() != other.size()) return false;
+  AlikeVariables(const std::vector<std::string>& parts, std::vector<std::string> beside)
+      : cells(std::move(beside)) {
+    for (const std::string& each : parts) name.push_back({each});
+  }
+
+  bool add(const std::vector<std::string>& parts, const std::vector<std::string>& beside) {
+    if (cells != beside || name.size() != parts.size()) return false;
     for (std::size_t i = 0; i < name.size(); i += 2) {
-      if (name[i] != other[i]) return false;
+      if (name[i].front() != parts[i]) return false;
     }
     for (std::size_t i = 1; i < name.size(); i += 2) {
-      if (name[i] != other[i]) name[i] = "*";
+      if (std::find(name[i].begin(), name[i].end(), parts[i]) == name[i].end()) {
+        name[i].push_back(parts[i]);
+      }
     }
     ++count;
     return true;
+  }
+
+  // "layer.{0,1}.weight ×2", "layer.*.weight ×12".
+  [[nodiscard]] std::string text() const {
+    constexpr std::size_t kFew = 4;
+    std::string text;
+    for (const std::vector<std::string>& part : name) {
+      text += part.size() == 1      ? part.front()
+              : part.size() <= kFew ? fmt::format("{{{}}}", fmt::join(part, ","))
+                                    : "*";
+    }
+    return count == 1 ? text : fmt::format("{} ×{}", text, count);
   }
 };
 
@@ -156,7 +175,7 @@ std::string variables_table(const strategy::Strategy& strategy, const program::P
     const bool known = most != 0 && std::any_of(alike.begin(), alike.end(), [&](AlikeVariables& a) {
                          return a.add(name, cells);
                        });
-    if (!known) alike.push_back({name, cells, 1});
+    if (!known) alike.emplace_back(name, cells);
   }
   std::vector<std::vector<std::string>> rows{
       {"variable", "shape", "size", "slices", "synchronised by"}};
@@ -166,8 +185,7 @@ std::string variables_table(const strategy::Strategy& strategy, const program::P
       hidden += each.count;
       continue;
     }
-    const std::string times = each.count == 1 ? "" : fmt::format(" ×{}", each.count);
-    rows.push_back({fmt::format("{}{}", fmt::join(each.name, ""), times)});
+    rows.push_back({each.text()});
     rows.back().insert(rows.back().end(), each.cells.begin(), each.cells.end());
   }
   const std::string more =
