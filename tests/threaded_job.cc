@@ -109,6 +109,7 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         runner_options.job_seed = kSeed;
         runner_options.user_rules = user_rules;
         runner_options.wait_limit = Seconds{60};
+        if (place != nullptr) runner_options.on_nonfinite = place->on_nonfinite;
         exec::Runner runner(program, program::Rank(r), bindings,
                             {transport.get(), collectives.get(), &clock}, runner_options);
         job::ShapeCache shapes(step, true, captured.tensors, program, program::Rank(r), kSeed);

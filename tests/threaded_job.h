@@ -13,6 +13,7 @@
 #include "autodist/capture/training_step.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/comm/collectives.h"
+#include "autodist/exec/finite.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/ir/loss_scaling.h"
 #include "tests/reference.h"
@@ -37,6 +38,7 @@ struct JobPlace {
   std::function<std::unique_ptr<comm::Collectives>(std::uint32_t rank)> collectives = {};
   std::optional<ir::LossScaling> loss_scaling = {};
   std::string plan = {};  // a strategy's file, in the place of the builder's
+  exec::OnNonFinite on_nonfinite = exec::OnNonFinite::kStop;
 };
 
 // The ranks' steps, one model each, trained for `steps` steps with the strategy of `builder`;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
@@ -173,9 +174,11 @@ void HandOver::contribute_own(const std::function<void()>& look) {
   copies_.drain(HostCopies::kBeforeAll);
   if (held_back_) return;
   for (std::size_t i = 0; i < own.size(); ++i) {
-    note(own[i].variable, std::isfinite(norms[i]));
-    engine_.whole().contribute(own[i].variable, own[i].gradient, step_, own[i].samples, {},
-                               norms[i] * norms[i]);
+    const auto& [variable, gradient, samples] = own[i];
+    if (looks_at_gradients()) note(variable, std::isfinite(norms[i]));
+    std::optional<double> squares;
+    if (engine_.whole().is_clipped(variable)) squares = norms[i] * norms[i];
+    engine_.whole().contribute(variable, gradient, step_, samples, {}, squares);
   }
 }
 

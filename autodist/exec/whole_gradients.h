@@ -37,7 +37,7 @@ class WholeGradients {
   }
   // By the compute thread, or the one that brings gradients of a device. Undefined where the rank
   // has no samples. One that stays on its device is row-major, of the variable's type, and there
-  // from `complete` on; of one that no library sums, `squares` is the sum of its elements' squares.
+  // from `complete` on; of a clipped one that no library sums, `squares` is the sum of its squares.
   void contribute(ir::VariableId variable, const torch::Tensor& gradient, std::uint64_t step,
                   std::int64_t samples, const Mark& complete = {},
                   std::optional<double> squares = {});

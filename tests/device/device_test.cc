@@ -293,6 +293,15 @@ TEST(NonFiniteLoss, EndsTheStep) {
   }
 }
 
+// Also where the norm of a clip tells of it.
+TEST(NonFiniteLoss, IsPassedOverWhereThatIsAskedFor) {
+  DeviceJob job{"digits", "AllReduce", 1, 1, "sgd:lr=0.1,clip=0.5"};
+  job.on_nonfinite = exec::OnNonFinite::kIgnore;
+  begin({1});
+  const Parameters there = train(job, true, 2, {}, std::numeric_limits<double>::quiet_NaN());
+  EXPECT_TRUE(there.front().isnan().any().item<bool>());
+}
+
 std::string refusal_of(const TrainingStep& step) {
   testing_jobs::JobPlace place;
   place.cluster = cluster::read_cluster("local:1");

@@ -32,6 +32,7 @@ struct DeviceJob {
   bool is_captured_there = false;  // else on the CPU
   bool library_on_device = false;  // else Gloo, on the host
   std::uint32_t stages = 1;        // of a replica; 1: not placed
+  exec::OnNonFinite on_nonfinite = exec::OnNonFinite::kStop;
 };
 
 inline std::string name_of(const DeviceJob& job) {
@@ -72,6 +73,7 @@ inline testing_jobs::Parameters train(const DeviceJob& job, bool on_device,
   JobPlace place;
   place.cluster = cluster::read_cluster("local:" + std::to_string(job.ranks));
   if (job.stages > 1) place.plan = plan_of_stages(steps.front(), place.cluster, job.stages);
+  place.on_nonfinite = job.on_nonfinite;
   if (job.scales_loss) place.loss_scaling = ir::LossScaling();
   if (job.library_on_device) {
     place.collectives = [meeting = std::make_shared<ThreadMeeting>(job.ranks),

@@ -151,17 +151,19 @@ def job_of(device, ranks, **options):
     return autodist.AutoDist(file.name, cpu_only=device == "cpu", seed=1, history=False, **options)
 
 
+def plain_step(model, loss_fn, optimizer, batch):
+    """A step as a loop has it; its loss."""
+    optimizer.zero_grad(set_to_none=True)
+    loss = loss_fn(model, *batch)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
 def plain_losses(name, device):
     model, loss_fn, batch = make(name, device)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    losses = []
-    for step in range(STEPS):
-        optimizer.zero_grad(set_to_none=True)
-        loss = loss_fn(model, *batch(step))
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return [plain_step(model, loss_fn, optimizer, batch(step)) for step in range(STEPS)]
 
 
 def train(name, device, ranks, builder):
@@ -190,15 +192,7 @@ def steps_of(name, device, how):
         return lambda: float(session(*one))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     run = torch.compile(model) if how == "compiled" else model
-
-    def step():
-        optimizer.zero_grad(set_to_none=True)
-        loss = loss_fn(run, *one)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    return step
+    return lambda: plain_step(run, loss_fn, optimizer, one)
 
 
 def synchronize(device):
@@ -272,11 +266,7 @@ def overlap(name, device, builder):
         session.synchronize()
 
     def plain():
-        optimizer.zero_grad(set_to_none=True)
-        loss = loss_fn(model, *one)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
+        return plain_step(model, loss_fn, optimizer, one)
 
     seconds(plain, 5, device)  # ends at both ranks about the same time
     alone = [seconds(plain, 5, device) for _ in range(5)]

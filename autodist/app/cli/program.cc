@@ -142,11 +142,10 @@ void Console::tell(const std::string& lines) const {
 }
 
 void declare_devices(CLI::App& verb, bool& cpu_only) {
-  verb.add_option("--devices", cpu_only,
-                  "cpu: one CPU rank for each listed GPU (default as-listed)")
-      ->transform(
-          CLI::CheckedTransformer(std::map<std::string, bool>{{"as-listed", false}, {"cpu", true}}))
-      ->option_text("as-listed|cpu");
+  const auto set = [&cpu_only](const std::string& word) { cpu_only = word == "cpu"; };
+  verb.add_option_function<std::string>("--devices", set,
+                                        "cpu: one CPU rank for each listed GPU (default as-listed)")
+      ->check(CLI::IsMember({"as-listed", "cpu"}));
 }
 
 int run_program(int argc, char** argv, Binary binary,
