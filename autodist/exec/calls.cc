@@ -30,10 +30,10 @@ bool is_of_a_loop(Call call) { return call == Call::kRunAndFetch || call == Call
 }  // namespace
 
 const char* name_of(Call call) {
-  constexpr std::array<const char*, 11> kNames{
+  constexpr std::array<const char*, 12> kNames{
       "nothing",          "a step",          "synchronize()", "evaluate()",
       "sum_over_ranks()", "run_and_fetch()", "summarise()",   "export_torchscript()",
-      "gather_trace()",   "save()",          "finish()"};
+      "gather_trace()",   "save()",          "finish()",      "change_plan()"};
   const auto index = static_cast<std::size_t>(call);
   return index < kNames.size() ? kNames[index] : "an unknown call";
 }
@@ -415,6 +415,11 @@ std::vector<DueSave> Calls::take_due(std::uint64_t step) {
   now.assign(rest, due_.end());
   due_.erase(rest, due_.end());
   return now;
+}
+
+bool Calls::has_due() const {
+  const MutexLock lock(signal_);
+  return !due_.empty();
 }
 
 // The end.

@@ -41,6 +41,7 @@ enum class Call : std::uint32_t {
   kGatherTrace,
   kSave,
   kFinish,
+  kChangePlan,
 };
 // "evaluate()".
 const char* name_of(Call call);
@@ -118,6 +119,7 @@ class Calls {
   void set_away(bool away);
   // Those that are due after so many steps, or, at the end, all; each is given once.
   std::vector<DueSave> take_due(std::uint64_t step);
+  [[nodiscard]] bool has_due() const;
 
   // This rank comes to the end of the job: its last call with a number.
   void come_to_finish(std::uint64_t step);

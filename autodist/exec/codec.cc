@@ -180,21 +180,6 @@ void decode_places(std::int64_t count, const comm::Payload& payload, T* values) 
 
 }  // namespace
 
-bool encodes(const Compression& compression, DType dtype) {
-  if (compression.codec == Codec::kNone) return false;
-  return !casts(compression.codec) || size_of(dtype) > sizeof(Float16);
-}
-
-bool feeds_back(const program::Slice& slice) {
-  const Compression codec = contribution_form(slice.exchange).codec;
-  return codec.error_feedback && encodes(codec, slice.dtype);
-}
-
-bool loses_averages(const program::Slice& slice) {
-  const Compression codec = result_form(slice.exchange).codec;
-  return codec.error_feedback && encodes(codec, slice.dtype) && codec.codec != Codec::kTopK;
-}
-
 comm::Payload encode(const Compression& compression, DType dtype, std::int64_t count,
                      const std::byte* values, std::byte* residual) {
   AD_CHECK(encodes(compression, dtype) && count <= std::numeric_limits<Place>::max()) << count;

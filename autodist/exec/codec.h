@@ -13,14 +13,6 @@
 
 namespace autodist::exec {
 
-// Whether encode() leaves anything to do: false for no codec, and for 16-bit elements under a cast.
-bool encodes(const program::Compression& compression, DType dtype);
-
-// Whether members of this slice keep a residual, and whether its owner does: of an average only a
-// cast loses something; what top-k contributions add up to leaves whole.
-bool feeds_back(const program::Slice& slice);
-bool loses_averages(const program::Slice& slice);
-
 // The payload of `count` elements, of contribution_bytes(). With `residual` (as many elements; null
 // without error feedback) it encodes values + residual and leaves there what was lost. Ties of
 // magnitude go to the lower place, so the same input gives the same bytes. REQUIRES: encodes(), a

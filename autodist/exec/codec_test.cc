@@ -16,6 +16,7 @@ namespace {
 
 using program::Codec;
 using program::Compression;
+using program::encodes;
 
 constexpr Compression kFp16{Codec::kFp16, false, 0};
 constexpr Compression kFp16Ef{Codec::kFp16, true, 0};

@@ -10,6 +10,7 @@
 #include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/codec.h"
 #include "autodist/program/loads.h"
+#include "autodist/program/state.h"
 
 namespace autodist::exec {
 namespace {
@@ -94,13 +95,13 @@ comm::Payload Contributor::packed(const Slice& slice) const {
   const std::size_t element_bytes = size_of(slice.dtype);
   const std::size_t size = slice.elements * element_bytes;
   if (slice.pieces.size() == 1 && slice.pieces.front().runs.size() == 1) {
-    const PieceLayout& piece = slice.pieces.front();
+    const program::PieceLayout& piece = slice.pieces.front();
     auto keep = std::make_shared<torch::Tensor>(gradients_[piece.variable.value]);
     const std::byte* data = bytes_of(*keep) + piece.runs.front().variable_begin * element_bytes;
     return {data, size, std::move(keep)};
   }
   std::shared_ptr<std::byte> packed = allocate_aligned(size);
-  for (const PieceLayout& piece : slice.pieces) {
+  for (const program::PieceLayout& piece : slice.pieces) {
     pack(piece, element_bytes, bytes_of(gradients_[piece.variable.value]), packed.get());
   }
   const std::byte* data = packed.get();

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "autodist/comm/transport.h"
-#include "autodist/exec/slice_layout.h"
 #include "autodist/exec/sparse_rows.h"
 #include "autodist/program/loads.h"
 #include "autodist/program/program.h"
+#include "autodist/program/slice_layout.h"
 
 namespace autodist::exec {
 
@@ -62,7 +62,7 @@ class Contributor {
   struct Slice {
     DType dtype = DType::kFloat32;
     std::int64_t elements = 0;
-    std::vector<PieceLayout> pieces;
+    std::vector<program::PieceLayout> pieces;
     program::MessageForm form;
     std::shared_ptr<std::byte> residual;  // of the slice's elements, with error feedback
   };

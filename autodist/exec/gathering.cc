@@ -10,7 +10,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
-#include "autodist/exec/codec.h"
+#include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/safetensors.h"
 #include "autodist/exec/tensor_data.h"
 #include "autodist/exec/wanted_slices.h"
@@ -33,12 +33,12 @@ void for_each_local_state(const program::Program& program, LocalVariables& varia
   if (states.empty()) return;
   if (variables.has_whole_state(variable)) {
     const std::int64_t count = variables.tensor(variable).numel();
-    visit(PieceLayout{variable, 0, count, {{0, 0, count}}}, states.front());
+    visit(program::PieceLayout{variable, 0, count, {{0, 0, count}}}, states.front());
     return;
   }
   std::size_t next = 0;
   for (std::size_t i = 0; i < program.slices.size(); ++i) {
-    for (const PieceLayout& piece : layout_of(program, program.slices[i])) {
+    for (const program::PieceLayout& piece : layout_of(program, program.slices[i])) {
       if (piece.variable == variable) visit(piece, states[next++]);
     }
   }
@@ -65,8 +65,8 @@ std::vector<bool> buffers_written_at(const program::Program& program, program::R
 }
 
 // A piece whose elements begin at 0: state is kept per piece, not per slice.
-PieceLayout alone(PieceLayout piece) {
-  for (ElementRun& run : piece.runs) run.slice_begin -= piece.slice_begin;
+program::PieceLayout alone(program::PieceLayout piece) {
+  for (program::ElementRun& run : piece.runs) run.slice_begin -= piece.slice_begin;
   piece.slice_begin = 0;
   return piece;
 }
@@ -85,32 +85,61 @@ std::vector<NamedTensor> named(const Tensors& tensors) {
   return list;
 }
 
-// The full tensor of a state, made when its first piece comes. Zeros stay where this rank owes
-// nothing.
+// The full tensor of a state, made when its first piece comes. Of what is owed zeros stay where
+// this rank owes nothing; of the rest the pages of other ranks' elements are never touched.
 torch::Tensor& full_tensor(const ir::Graph& graph, ir::VariableId variable,
                            const std::string& state, DType dtype, Tensors& tensors) {
   torch::Tensor& tensor = tensors[name_of_state(graph.variable(variable), state)];
   if (!tensor.defined()) {
-    tensor = torch::zeros(shape_of(graph, variable), scalar_type_of(dtype));
+    const bool is_owed =
+        state == name_of(program::State::kOwed) || state == name_of(program::State::kOwedAverage);
+    tensor = is_owed ? torch::zeros(shape_of(graph, variable), scalar_type_of(dtype))
+                     : torch::empty(shape_of(graph, variable), scalar_type_of(dtype));
   }
   return tensor;
 }
 
+// Elements of a variable that lie in a row in one of its pieces.
+struct PieceRun {
+  std::int64_t begin = 0;  // of the variable
+  std::int64_t count = 0;
+  std::size_t piece = 0;
+  std::int64_t at = 0;  // in it
+};
+
+// Of all pieces, by their place in the variable.
+template <typename Pieces>
+std::vector<PieceRun> runs_of(const Pieces& pieces) {
+  std::vector<PieceRun> runs;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    for (const program::ElementRun& run : pieces[i].layout.runs) {
+      runs.push_back({run.variable_begin, run.count, i, run.slice_begin});
+    }
+  }
+  std::sort(runs.begin(), runs.end(),
+            [](const PieceRun& a, const PieceRun& b) { return a.begin < b.begin; });
+  return runs;
+}
+
+Topic topic_of(program::State owed) {
+  return owed == program::State::kOwed ? Topic::kOwedGradients : Topic::kOwedAverages;
+}
+
 // `data` has the elements of the piece.
-void put(const ir::Graph& graph, const PieceLayout& piece, const std::string& state, DType dtype,
-         const void* data, Tensors& tensors) {
+void put(const ir::Graph& graph, const program::PieceLayout& piece, const std::string& state,
+         DType dtype, const void* data, Tensors& tensors) {
   const torch::Tensor& full = full_tensor(graph, piece.variable, state, dtype, tensors);
   unpack(alone(piece), size_of(dtype), static_cast<const std::byte*>(data), data_of(full));
 }
 
-void put(const ir::Graph& graph, const PieceLayout& piece, const UpdateState& state,
+void put(const ir::Graph& graph, const program::PieceLayout& piece, const UpdateState& state,
          Tensors& tensors) {
   for (std::size_t i = 0; i < state.names().size(); ++i) {
     put(graph, piece, state.names()[i], state.dtype(), state.data(i), tensors);
   }
 }
 
-void take_state(const ir::Graph& graph, const PieceLayout& piece, const Tensors& tensors,
+void take_state(const ir::Graph& graph, const program::PieceLayout& piece, const Tensors& tensors,
                 UpdateState& state) {
   for (std::size_t i = 0; i < state.names().size(); ++i) {
     const std::string name = name_of_state(graph.variable(piece.variable), state.names()[i]);
@@ -157,6 +186,7 @@ bool Gathering::takes(Topic topic) {
     case Topic::kRowsWanted:
     case Topic::kStagesWanted:
     case Topic::kParameters:
+    case Topic::kMove:
       return true;
     default:
       return false;
@@ -172,7 +202,9 @@ void Gathering::take(const comm::Frame& frame) {
   };
   switch (topic_of(frame.header)) {
     case Topic::kStatesWanted:
-      return jobs_.push(step, Seconds{}, [this, step] { send_states(step); });
+      return jobs_.push(step, Seconds{}, [this, step, from] {
+        send(gathering(program_, program::State::kRule, from), Topic::kStates, step);
+      });
     case Topic::kParametersWanted:
       return send_wanted([](const program::Slice& each) { return !lag_of(each.exchange); });
     case Topic::kRowsWanted:
@@ -189,41 +221,125 @@ void Gathering::take(const comm::Frame& frame) {
   }
 }
 
-// On the wire: per piece its states, one after the other.
-comm::Payload Gathering::packed_states(program::SliceId slice) {
-  std::size_t size = 0;
-  for (const UpdateState& state : slices_.owner.states(slice)) {
-    size += state.names().size() * state.bytes_per_state();
+std::vector<std::string> Gathering::arrays_of(program::State state, ir::VariableId variable) const {
+  if (state != program::State::kRule) return {name_of(state)};
+  return state_names(program_.graph->variable(variable).update, options_.user_rules);
+}
+
+DType Gathering::dtype_of_state(program::State state, ir::VariableId variable) const {
+  const DType dtype = dtype_of(slices_.variables.tensor(variable).scalar_type());
+  return state == program::State::kRule ? state_dtype(dtype) : dtype;
+}
+
+std::vector<Gathering::Piece> Gathering::pieces_of(program::State state, ir::VariableId variable) {
+  std::vector<Piece> pieces;
+  const auto add_state = [&](const program::PieceLayout& layout, const UpdateState& rule) {
+    Piece piece{alone(layout), {}, nullptr};
+    for (std::size_t i = 0; i < rule.names().size(); ++i) {
+      piece.arrays.push_back(static_cast<const std::byte*>(rule.data(i)));
+    }
+    pieces.push_back(std::move(piece));
+  };
+  const auto add_part = [&](const program::PieceLayout& layout, const std::byte* slice,
+                            std::shared_ptr<const void> keep) {
+    const std::size_t width = size_of(dtype_of_state(state, variable));
+    pieces.push_back({alone(layout), {slice + layout.slice_begin * width}, std::move(keep)});
+  };
+  const program::Exchange exchange = program_.exchange(variable);
+  if (state == program::State::kParameters && keeps_whole_copies(exchange) && lag_of(exchange)) {
+    const torch::Tensor whole = slices_.variables.dense(variable);
+    const std::int64_t count = whole.numel();
+    add_part({variable, 0, count, {{0, 0, count}}}, data_of(whole),
+             std::make_shared<const torch::Tensor>(whole));
+    return pieces;
   }
-  std::shared_ptr<std::byte> packed = allocate_aligned(size);
-  std::size_t at = 0;
-  for (const UpdateState& state : slices_.owner.states(slice)) {
-    for (std::size_t i = 0; i < state.names().size(); ++i) {
-      std::memcpy(packed.get() + at, state.data(i), state.bytes_per_state());
-      at += state.bytes_per_state();
+  for (const program::SliceId id : program_.plan(variable).slices) {
+    const program::Slice& slice = program_.slice(id);
+    if (!combines(slice, self_)) continue;
+    const std::vector<program::PieceLayout> layouts = layout_of(program_, slice);
+    const auto is_of_it = [&](std::size_t i) { return layouts[i].variable == variable; };
+    const std::vector<UpdateState>& rules = slices_.owner.states(id);  // none where ranks update
+    for (std::size_t i = 0; i < layouts.size(); ++i) {
+      if (!is_of_it(i)) continue;
+      if (state == program::State::kRule && !rules.empty()) add_state(layouts[i], rules[i]);
+      if (state == program::State::kParameters && !rules.empty()) {
+        const comm::Payload parameters = slices_.owner.parameters(id);
+        add_part(layouts[i], parameters.data, parameters.keep);
+      }
+      if (state == program::State::kOwedAverage && slices_.owner.residual(id) != nullptr) {
+        add_part(layouts[i], slices_.owner.residual(id), nullptr);
+      }
     }
   }
-  const std::byte* data = packed.get();
-  return {data, size, std::move(packed)};
+  if (state == program::State::kRule) {
+    for_each_local_state(program_, slices_.variables, variable, add_state);
+  }
+  return pieces;
+}
+
+comm::Payload Gathering::packed(const program::Move& move) {
+  const std::vector<Piece> pieces = pieces_of(move.state, move.variable);
+  const std::vector<PieceRun> runs = runs_of(pieces);
+  const std::size_t width = size_of(dtype_of_state(move.state, move.variable));
+  const std::size_t arrays = arrays_of(move.state, move.variable).size();
+  const std::size_t size = static_cast<std::size_t>(element_count(move)) * width * arrays;
+  std::shared_ptr<std::byte> bytes = allocate_aligned(size);
+  std::byte* next = bytes.get();
+  for (std::size_t array = 0; array < arrays; ++array) {
+    auto run = runs.begin();
+    for (const program::Stretch& stretch : move.stretches) {
+      for (std::int64_t at = stretch.begin; at < stretch.end;) {
+        while (run != runs.end() && run->begin + run->count <= at) ++run;
+        AD_CHECK(run != runs.end() && run->begin <= at)
+            << name_of(move.state) << " of variable " << move.variable << ": element " << at
+            << " is not at rank " << self_;
+        const std::int64_t count = std::min(stretch.end, run->begin + run->count) - at;
+        std::memcpy(next, pieces[run->piece].arrays[array] + (run->at + at - run->begin) * width,
+                    count * width);
+        next += count * width;
+        at += count;
+      }
+    }
+  }
+  const std::byte* data = bytes.get();
+  return {data, size, std::move(bytes)};
+}
+
+void Gathering::put(const program::Move& move, const comm::Payload& payload,
+                    Tensors& tensors) const {
+  const DType dtype = dtype_of_state(move.state, move.variable);
+  const std::size_t width = size_of(dtype);
+  const std::vector<std::string> arrays = arrays_of(move.state, move.variable);
+  AD_CHECK(payload.size == static_cast<std::size_t>(element_count(move)) * width * arrays.size())
+      << payload.size << " bytes of " << name_of(move.state) << " of variable " << move.variable;
+  const std::byte* next = payload.data;
+  for (const std::string& array : arrays) {
+    const torch::Tensor& full = full_tensor(*program_.graph, move.variable, array, dtype, tensors);
+    for (const program::Stretch& stretch : move.stretches) {
+      const std::size_t size = (stretch.end - stretch.begin) * width;
+      std::memcpy(data_of(full) + stretch.begin * width, next, size);
+      next += size;
+    }
+  }
 }
 
 // The chief has every variable's newest version, so all its slices are merged, and none is again
 // before the chief contributes.
-void Gathering::send_states(std::uint64_t step) {
-  for (const program::SliceId slice : slices_.owner.slices()) {
-    if (holders_of(program_.slice(slice), SliceState::kRule).empty()) continue;
-    link_.post(kChiefRank, {Topic::kStates, slice}, step, packed_states(slice));
+void Gathering::send(const program::Transition& transition, Topic topic, std::uint64_t step) {
+  for (std::size_t i = 0; i < transition.moves.size(); ++i) {
+    const program::Move& move = transition.moves[i];
+    if (move.from != self_) continue;
+    link_.post(move.to, {topic, static_cast<comm::MessageId>(i)}, step, packed(move));
   }
 }
 
-template <typename Wanted>
-std::vector<Gathering::Key> Gathering::keys_of(SliceState state, Wanted wanted) const {
+std::vector<Gathering::Key> Gathering::keys_of(const program::Transition& transition, Topic topic,
+                                               program::Rank to) {
   std::vector<Key> keys;
-  for (std::size_t i = 0; i < program_.slices.size(); ++i) {
-    if (!wanted(program_.slices[i])) continue;
-    for (const program::Rank holder : holders_of(program_.slices[i], state)) {
-      if (holder != self_) keys.emplace_back(holder, Subject(topic_of(state), program::SliceId(i)));
-    }
+  for (std::size_t i = 0; i < transition.moves.size(); ++i) {
+    const program::Move& move = transition.moves[i];
+    if (move.to == to)
+      keys.emplace_back(move.from, Subject(topic, static_cast<comm::MessageId>(i)));
   }
   return keys;
 }
@@ -247,58 +363,92 @@ std::map<Gathering::Key, comm::Payload> Gathering::collect(const std::vector<Key
             [&](const Key& key) AD_REQUIRES(signal_) { return gathered_.count(key) != 0; }));
         return there == expected.size();
       },
-      [&] {
-        return fmt::format("checkpoint: {} of {} slices of {} came in.", there, expected.size(),
-                           what);
-      });
+      [&] { return fmt::format("{} of {} pieces of {} came in.", there, expected.size(), what); });
   std::map<Key, comm::Payload> notes;
   for (const Key& key : expected) notes.insert(gathered_.extract(key));
   return notes;
 }
 
-void Gathering::put_states(program::SliceId id, const std::byte* packed, Tensors& tensors) const {
-  const ir::Graph& graph = *program_.graph;
-  for (const PieceLayout& piece : layout_of(program_, program_.slice(id))) {
-    const UpdateState none(graph.variable(piece.variable).update, 0, program_.slice(id).dtype,
-                           options_.user_rules);  // says what there is of each element
-    for (const std::string& state : none.names()) {
-      put(graph, piece, state, none.dtype(), packed, tensors);
-      packed += piece.count * size_of(none.dtype());
+void Gathering::add_own_rules(Tensors& tensors) {
+  for (const program::SliceId slice : slices_.owner.slices()) {
+    const std::vector<program::PieceLayout> pieces = layout_of(program_, program_.slice(slice));
+    const std::vector<UpdateState>& states = slices_.owner.states(slice);
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      autodist::exec::put(*program_.graph, pieces[i], states[i], tensors);
     }
+  }
+  for (std::size_t i = 0; i < program_.variables.size(); ++i) {
+    for_each_local_state(program_, slices_.variables, ir::VariableId(i),
+                         [&](const program::PieceLayout& piece, const UpdateState& state) {
+                           autodist::exec::put(*program_.graph, piece, state, tensors);
+                         });
   }
 }
 
 std::vector<NamedTensor> Gathering::gather_state(std::uint64_t step) {
   AD_CHECK(self_ == kChiefRank) << "rank " << self_ << " is not the chief";
-  const std::vector<Key> expected =
-      keys_of(SliceState::kRule, [](const program::Slice&) { return true; });
+  const program::Transition all = gathering(program_, program::State::kRule, self_);
+  const std::vector<Key> expected = keys_of(all, Topic::kStates, self_);
   ask(Topic::kStatesWanted, step, expected);
   Tensors tensors;
+  add_own_rules(tensors);
   for (const auto& [key, packed] : collect(expected, "optimizer state")) {
-    put_states(program::SliceId(key.second.id), packed.data, tensors);
-  }
-  for (const program::SliceId slice : slices_.owner.slices()) {
-    if (holders_of(program_.slice(slice), SliceState::kRule).empty()) continue;
-    const std::vector<PieceLayout> pieces = layout_of(program_, program_.slice(slice));
-    const std::vector<UpdateState>& states = slices_.owner.states(slice);
-    for (std::size_t i = 0; i < states.size(); ++i) {
-      put(*program_.graph, pieces[i], states[i], tensors);
-    }
-  }
-  for (std::size_t i = 0; i < program_.variables.size(); ++i) {
-    for_each_local_state(program_, slices_.variables, ir::VariableId(i),
-                         [&](const PieceLayout& piece, const UpdateState& state) {
-                           put(*program_.graph, piece, state, tensors);
-                         });
+    put(all.moves[key.second.id], packed, tensors);
   }
   return named(tensors);
+}
+
+RankState Gathering::hand_over(const program::Transition& transition, std::uint64_t step) {
+  send(transition, Topic::kMove, step);
+  Tensors rules;
+  add_own_rules(rules);
+  Tensors owed;
+  add_own_owed(owed);
+  Tensors parameters;
+  for (const auto& [key, packed] :
+       collect(keys_of(transition, Topic::kMove, self_), "the job's state")) {
+    const program::Move& move = transition.moves[key.second.id];
+    Tensors* const to = move.state == program::State::kParameters ? &parameters
+                        : move.state == program::State::kRule     ? &rules
+                                                                  : &owed;
+    put(move, packed, *to);
+  }
+  put_parameters(parameters, transition);
+  return {named(rules), named(owed)};
+}
+
+// What came goes into this rank's copies, and what is this owner's alone.
+void Gathering::put_parameters(const Tensors& tensors, const program::Transition& transition) {
+  const ir::Graph& graph = *program_.graph;
+  for (const program::SliceId slice : slices_.owner.slices()) {
+    const program::Exchange exchange = program_.slice(slice).exchange;
+    if (keeps_whole_copies(exchange) && lag_of(exchange)) continue;
+    slices_.variables.overwrite(slice, slices_.owner.parameters(slice));
+  }
+  std::map<ir::VariableId, torch::Tensor> copies;  // on the host
+  for (const program::Move& move : transition.moves) {
+    if (move.to != self_ || move.state != program::State::kParameters) continue;
+    torch::Tensor& copy = copies[move.variable];
+    if (!copy.defined()) copy = slices_.variables.dense(move.variable);
+    const torch::Tensor& came = tensors.at(
+        name_of_state(graph.variable(move.variable), name_of(program::State::kParameters)));
+    for (const program::Stretch& each : move.stretches) {
+      copy.view({-1})
+          .slice(0, each.begin, each.end)
+          .copy_(came.view({-1}).slice(0, each.begin, each.end));
+    }
+  }
+  for (const auto& [variable, copy] : copies) {
+    torch::Tensor own = slices_.variables.tensor(variable);
+    if (!own.is_same(copy)) own.copy_(copy);
+  }
 }
 
 void Gathering::load_state(const std::vector<NamedTensor>& state) {
   Tensors tensors;
   for (const NamedTensor& each : state) tensors.emplace(each.name, each.tensor.to(torch::kCPU));
   for (const program::SliceId slice : slices_.owner.slices()) {
-    const std::vector<PieceLayout> pieces = layout_of(program_, program_.slice(slice));
+    const std::vector<program::PieceLayout> pieces = layout_of(program_, program_.slice(slice));
     std::vector<UpdateState>& states = slices_.owner.states(slice);
     for (std::size_t i = 0; i < states.size(); ++i) {
       take_state(*program_.graph, pieces[i], tensors, states[i]);
@@ -306,7 +456,7 @@ void Gathering::load_state(const std::vector<NamedTensor>& state) {
   }
   for (std::size_t i = 0; i < program_.variables.size(); ++i) {
     for_each_local_state(program_, slices_.variables, ir::VariableId(i),
-                         [&](const PieceLayout& piece, UpdateState& own) {
+                         [&](const program::PieceLayout& piece, UpdateState& own) {
                            take_state(*program_.graph, piece, tensors, own);
                          });
     slices_.variables.put_states(ir::VariableId(i));
@@ -337,7 +487,12 @@ void Gathering::pull_rows(std::uint64_t step) {
 
 template <typename Wanted>
 void Gathering::pull_parameters(Topic topic, std::uint64_t step, Wanted wanted) {
-  const std::vector<Key> expected = keys_of(SliceState::kParameters, wanted);
+  std::vector<Key> expected;
+  for (std::size_t i = 0; i < program_.slices.size(); ++i) {
+    const program::Slice& slice = program_.slices[i];
+    if (!wanted(slice) || slice.owner == self_) continue;
+    expected.emplace_back(slice.owner, Subject(Topic::kParameters, program::SliceId(i)));
+  }
   ask(topic, step, expected);
   for (const program::SliceId slice : slices_.owner.slices()) {
     if (!wanted(program_.slice(slice)) || program_.slice(slice).owner != self_) continue;
@@ -391,7 +546,7 @@ void Gathering::pull_buffers(std::uint64_t step) {
 template <typename Visit>
 void Gathering::for_each_owed(program::Rank rank, Visit visit) const {
   for (std::size_t i = 0; i < program_.slices.size(); ++i) {
-    for (const SliceState state : {SliceState::kOwed, SliceState::kOwedAverage}) {
+    for (const program::State state : {program::State::kOwed, program::State::kOwedAverage}) {
       const std::vector<program::Rank> holders = holders_of(program_.slices[i], state);
       if (std::binary_search(holders.begin(), holders.end(), rank)) {
         visit(program::SliceId(i), state);
@@ -400,9 +555,9 @@ void Gathering::for_each_owed(program::Rank rank, Visit visit) const {
   }
 }
 
-std::byte* Gathering::residual(program::SliceId slice, SliceState state) {
-  return state == SliceState::kOwed ? slices_.contributor.residual(slice)
-                                    : slices_.owner.residual(slice);
+std::byte* Gathering::residual(program::SliceId slice, program::State state) {
+  return state == program::State::kOwed ? slices_.contributor.residual(slice)
+                                        : slices_.owner.residual(slice);
 }
 
 std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_tensors(
@@ -435,7 +590,7 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_owed(std::ui
 std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_owed_of_slices(
     std::uint64_t step) {
   if (self_ != kChiefRank) {
-    for_each_owed(self_, [&](program::SliceId slice, SliceState state) {
+    for_each_owed(self_, [&](program::SliceId slice, program::State state) {
       const auto size = static_cast<std::size_t>(bytes_of(program_.slice(slice)).value);
       std::shared_ptr<std::byte> copy = allocate_aligned(size);  // the next step changes it
       std::memcpy(copy.get(), residual(slice, state), size);
@@ -443,15 +598,20 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_owed_of_slic
     });
     return {};
   }
-  const auto all = [](const program::Slice&) { return true; };
-  std::vector<Key> expected = keys_of(SliceState::kOwed, all);
-  for (const Key& key : keys_of(SliceState::kOwedAverage, all)) expected.push_back(key);
+  std::vector<Key> expected;
+  for (std::size_t i = 0; i < program_.ranks.size(); ++i) {
+    const program::Rank rank(i);
+    if (rank == self_) continue;
+    for_each_owed(rank, [&](program::SliceId slice, program::State state) {
+      expected.emplace_back(rank, Subject(topic_of(state), slice));
+    });
+  }
   const std::map<Key, comm::Payload> notes = collect(expected, "what compression owes");
   std::map<std::uint32_t, std::vector<NamedTensor>> owed;
   for (std::size_t i = 0; i < program_.ranks.size(); ++i) {
     const program::Rank rank(i);
     Tensors tensors;
-    for_each_owed(rank, [&](program::SliceId id, SliceState state) {
+    for_each_owed(rank, [&](program::SliceId id, program::State state) {
       const program::Slice& slice = program_.slice(id);
       const std::byte* values = nullptr;
       if (rank == self_) {
@@ -461,9 +621,9 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_owed_of_slic
         AD_CHECK(note.size == static_cast<std::size_t>(bytes_of(slice).value)) << note.size;
         values = note.data;
       }
-      for (const PieceLayout& piece : layout_of(program_, slice)) {
+      for (const program::PieceLayout& piece : layout_of(program_, slice)) {
         torch::Tensor& full =
-            full_tensor(*program_.graph, piece.variable, suffix_of(state), slice.dtype, tensors);
+            full_tensor(*program_.graph, piece.variable, name_of(state), slice.dtype, tensors);
         unpack(piece, size_of(slice.dtype), values, data_of(full));
       }
     });
@@ -472,15 +632,29 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_owed_of_slic
   return owed;
 }
 
+void Gathering::add_own_owed(Tensors& tensors) {
+  for (const LibraryAllReduce& each : all_reduces_) {
+    for (NamedTensor& tensor : each.state()) tensors[tensor.name] = std::move(tensor.tensor);
+  }
+  for_each_owed(self_, [&](program::SliceId id, program::State state) {
+    const program::Slice& slice = program_.slice(id);
+    for (const program::PieceLayout& piece : layout_of(program_, slice)) {
+      torch::Tensor& full =
+          full_tensor(*program_.graph, piece.variable, name_of(state), slice.dtype, tensors);
+      unpack(piece, size_of(slice.dtype), residual(id, state), data_of(full));
+    }
+  });
+}
+
 void Gathering::load_owed(const std::vector<NamedTensor>& owed) {
   for (LibraryAllReduce& each : all_reduces_) each.load(owed);
   Tensors tensors;
   for (const NamedTensor& each : owed) tensors.emplace(each.name, each.tensor.to(torch::kCPU));
-  for_each_owed(self_, [&](program::SliceId id, SliceState state) {
+  for_each_owed(self_, [&](program::SliceId id, program::State state) {
     const program::Slice& slice = program_.slice(id);
-    for (const PieceLayout& piece : layout_of(program_, slice)) {
+    for (const program::PieceLayout& piece : layout_of(program_, slice)) {
       const ir::Variable& variable = program_.graph->variable(piece.variable);
-      const auto found = tensors.find(name_of_state(variable, suffix_of(state)));
+      const auto found = tensors.find(name_of_state(variable, name_of(state)));
       if (found == tensors.end()) continue;
       const std::vector<std::int64_t> shape = shape_of(*program_.graph, piece.variable);
       const torch::Tensor full = found->second.to(scalar_type_of(slice.dtype)).contiguous();

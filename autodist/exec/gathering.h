@@ -1,6 +1,7 @@
 // What ranks ask each other for between two steps, as full tensors: for a checkpoint the state of
 // the update rules and what compression still owes, and variables that are not whole at this rank.
-// And how each gets its part back.
+// How each gets its part back, and how the state of a job moves to another plan
+// (program/transition.h).
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -10,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,10 +21,13 @@
 #include "autodist/exec/link.h"
 #include "autodist/exec/rank_context.h"
 #include "autodist/exec/rank_slices.h"
+#include "autodist/exec/rank_state.h"
 #include "autodist/exec/small_collectives.h"
-#include "autodist/exec/state_holders.h"
 #include "autodist/exec/topic.h"
 #include "autodist/program/program.h"
+#include "autodist/program/slice_layout.h"
+#include "autodist/program/state.h"
+#include "autodist/program/transition.h"
 
 namespace autodist::exec {
 
@@ -60,6 +65,11 @@ class Gathering {
   // What is not among them is owed nothing.
   void load_owed(const std::vector<NamedTensor>& owed);
 
+  // This rank's part of a transition from the program: gives what others need, and returns what it
+  // has itself under the next one; parameters go into this rank's copies. By all ranks, once, when
+  // each knows that all have the newest version of every variable and none begins a step.
+  RankState hand_over(const program::Transition& transition, std::uint64_t step);
+
   // Whether messages on the topic are for take(), which is the receiving thread's.
   [[nodiscard]] static bool takes(Topic topic);
   void take(const comm::Frame& frame);
@@ -69,18 +79,21 @@ class Gathering {
   // Messages of these senders and subjects, taken out; waits for the last.
   using Key = std::pair<program::Rank, Subject>;
   std::map<Key, comm::Payload> collect(const std::vector<Key>& expected, const char* what);
-  // Those of a state of the slices that `wanted` accepts, from other ranks than this. Where there
-  // is a topic for it, their holders are asked, each once.
-  template <typename Wanted>
-  std::vector<Key> keys_of(SliceState state, Wanted wanted) const;
+  // Of moves to this rank, by their place in the transition.
+  static std::vector<Key> keys_of(const program::Transition& transition, Topic topic,
+                                  program::Rank to);
+  // Asks the ranks that these come from, each once.
   void ask(Topic topic, std::uint64_t step, const std::vector<Key>& expected);
 
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed_of_slices(std::uint64_t step);
   // What this rank owes of a slice; null where it owes nothing.
-  [[nodiscard]] std::byte* residual(program::SliceId slice, SliceState state);
+  [[nodiscard]] std::byte* residual(program::SliceId slice, program::State state);
   // Calls visit(slice, state) for everything that `rank` may owe.
   template <typename Visit>
   void for_each_owed(program::Rank rank, Visit visit) const;
+  // What this rank itself has of the update rules' states, and owes: the elements of its pieces.
+  void add_own_rules(Tensors& tensors);
+  void add_own_owed(Tensors& tensors);
   void pull_buffers(std::uint64_t step);
   // Parameters of the slices that `wanted` accepts, from their owners into this rank's copies.
   template <typename Wanted>
@@ -88,9 +101,22 @@ class Gathering {
   // The same of this owner's, to a rank that wants them.
   template <typename Wanted>
   void send_parameters(program::Rank to, std::uint64_t step, Wanted wanted);
-  [[nodiscard]] comm::Payload packed_states(program::SliceId slice);
-  void send_states(std::uint64_t step);
-  void put_states(program::SliceId slice, const std::byte* packed, Tensors& tensors) const;
+  // The pieces of a state of a variable that this rank has, and their bytes: of a rule's state one
+  // array after the other.
+  struct Piece {
+    program::PieceLayout layout;  // its elements begin at 0
+    std::vector<const std::byte*> arrays;
+    std::shared_ptr<const void> keep;  // may be null
+  };
+  [[nodiscard]] std::vector<Piece> pieces_of(program::State state, ir::VariableId variable);
+  // A move's bytes: of each array its stretches, one after the other.
+  [[nodiscard]] comm::Payload packed(const program::Move& move);
+  void send(const program::Transition& transition, Topic topic, std::uint64_t step);
+  void put(const program::Move& move, const comm::Payload& payload, Tensors& tensors) const;
+  [[nodiscard]] std::vector<std::string> arrays_of(program::State state,
+                                                   ir::VariableId variable) const;
+  [[nodiscard]] DType dtype_of_state(program::State state, ir::VariableId variable) const;
+  void put_parameters(const Tensors& tensors, const program::Transition& transition);
 
   const program::Program& program_;
   const program::Rank self_;

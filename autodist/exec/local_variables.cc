@@ -54,7 +54,7 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
   for (std::size_t i = 0; i < program.slices.size(); ++i) {
     results_[i].assign(open_steps(program.slices[i].exchange),
                        {0, {}, {}, variables_of(program, program.slices[i]), 0, false});
-    for (PieceLayout& piece : layout_of(program, program.slices[i])) {
+    for (program::PieceLayout& piece : layout_of(program, program.slices[i])) {
       Local& local = locals_[piece.variable.value];
       local.gets_parameters = makes_parameters(program.slices[i].exchange);
       local.gets_rows = result_form(program.slices[i].exchange).layout == program::Layout::kRows;
@@ -177,7 +177,7 @@ void LocalVariables::take(program::SliceId slice, std::uint64_t step, std::int64
   goes_in = goes_in && elements;
   if (goes_in) {
     const std::size_t element_bytes = size_of(program_.slice(slice).dtype);
-    for (const PieceLayout* piece : pieces_[slice.value]) {
+    for (const program::PieceLayout* piece : pieces_[slice.value]) {
       check_untouched(piece->variable);
       unpack(*piece, element_bytes, payload.data, bytes(locals_[piece->variable.value]));
     }
@@ -276,7 +276,7 @@ void LocalVariables::update_pieces(Local& local, std::uint64_t step) {
     std::vector<std::byte> gradient;
     std::vector<std::byte> packed;
     for (std::size_t i = 0; i < local.sources.size(); ++i) {
-      const PieceLayout& piece = local.sources[i].piece;
+      const program::PieceLayout& piece = local.sources[i].piece;
       const std::byte* averaged =
           result(local.sources[i].slice, step).payload.data + piece.slice_begin * width;
       if (factor != 1) {  // the payload is not ours to scale
@@ -379,7 +379,7 @@ void LocalVariables::install(ir::VariableId variable, std::uint64_t step) {
 void LocalVariables::overwrite(program::SliceId id, const comm::Payload& parameters) {
   const program::Slice& slice = program_.slice(id);
   AD_CHECK(parameters.size == static_cast<std::size_t>(bytes_of(slice).value)) << parameters.size;
-  for (const PieceLayout* piece : pieces_[id.value]) {
+  for (const program::PieceLayout* piece : pieces_[id.value]) {
     Local& local = locals_[piece->variable.value];
     AD_CHECK(!local.updated_on_device) << "parameters for " << piece->variable;
     if (!local.shadow.defined() && !is_dense_on_host(local.tensor)) {
@@ -496,7 +496,7 @@ void LocalVariables::copy_rows_to_tensor(Local& local, const std::vector<Rows>& 
   local.installed = copies_.record();
 }
 
-void LocalVariables::copy_piece_to_tensor(Local& local, const PieceLayout& piece,
+void LocalVariables::copy_piece_to_tensor(Local& local, const program::PieceLayout& piece,
                                           const std::byte* slice) {
   const capture::BelowAutograd uncounted;  // as a write to memory: it is no user's
   const Queue::Scope here(copies_);
@@ -512,7 +512,7 @@ void LocalVariables::copy_piece_to_tensor(Local& local, const PieceLayout& piece
     const torch::Tensor& staged = local.staged.front();
     std::memcpy(staged.data_ptr(), slice + piece.slice_begin * width, piece.count * width);
     const torch::Tensor flat = local.tensor.view({-1});
-    for (const ElementRun& run : piece.runs) {
+    for (const program::ElementRun& run : piece.runs) {
       flat.narrow(0, run.variable_begin, run.count)
           .copy_(staged.narrow(0, run.slice_begin - piece.slice_begin, run.count),
                  /*non_blocking=*/true);

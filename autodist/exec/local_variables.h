@@ -31,10 +31,10 @@
 #include "autodist/exec/norms.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/exec/signal.h"
-#include "autodist/exec/slice_layout.h"
 #include "autodist/exec/sparse_rows.h"
 #include "autodist/exec/tensor_watch.h"
 #include "autodist/program/program.h"
+#include "autodist/program/slice_layout.h"
 
 namespace autodist::exec {
 
@@ -126,7 +126,7 @@ class LocalVariables {
  private:
   struct Source {  // where a part of a variable comes from
     program::SliceId slice;
-    PieceLayout piece;
+    program::PieceLayout piece;
   };
   struct Local {
     torch::Tensor tensor;
@@ -190,7 +190,8 @@ class LocalVariables {
   void follow(ir::VariableId variable, const std::string& news);
   void copy_to_tensor(Local& local);
   void copy_rows_to_tensor(Local& local, const std::vector<Rows>& parts);
-  void copy_piece_to_tensor(Local& local, const PieceLayout& piece, const std::byte* slice);
+  void copy_piece_to_tensor(Local& local, const program::PieceLayout& piece,
+                            const std::byte* slice);
 
   const program::Program& program_;
   const Norms& norms_;
@@ -201,8 +202,9 @@ class LocalVariables {
   const Queue copies_;
   TensorWatch watch_;
   std::vector<Local> locals_;
-  std::vector<std::vector<Result>> results_;             // by slice, then by step, cyclically
-  std::vector<std::vector<const PieceLayout*>> pieces_;  // by slice; of the variables' sources
+  std::vector<std::vector<Result>> results_;  // by slice, then by step, cyclically
+  std::vector<std::vector<const program::PieceLayout*>>
+      pieces_;  // by slice; of the variables' sources
 };
 
 }  // namespace autodist::exec

@@ -11,6 +11,7 @@
 #include "autodist/exec/row_update.h"
 #include "autodist/program/loads.h"
 #include "autodist/program/route.h"
+#include "autodist/program/state.h"
 
 namespace autodist::exec {
 namespace {
@@ -61,7 +62,7 @@ Owner::Owner(const RankContext& rank, const protocol::Job& job,
     AD_CHECK(owned.from.size() == job.awaited(job.slices[i], rank.self))
         << "slice " << i << ": " << owned.from.size() << " contributions meet here";
     owned.pieces = layout_of(program_, slice);
-    for (const PieceLayout& piece : owned.pieces) owned.rules.push_back(declared(piece));
+    for (const program::PieceLayout& piece : owned.pieces) owned.rules.push_back(declared(piece));
     owned.elements = element_count(slice);
     waiting.step = rank.options.first_step;
     if (!job.slices[i].synchronous) {
@@ -81,7 +82,7 @@ Owner::Owner(const RankContext& rank, const protocol::Job& job,
     if (loses_averages(slice)) owned.residual = allocate_zeros(owned.buffers->bytes());
     if (makes_parameters(slice.exchange) && !owned.relays) {
       owned.master = owned.buffers->take();
-      for (const PieceLayout& piece : owned.pieces) {
+      for (const program::PieceLayout& piece : owned.pieces) {
         pack(piece, element_bytes, variables[piece.variable.value], owned.master->data());
         owned.states.emplace_back(declared(piece), piece.count, slice.dtype, user_rules_);
       }
@@ -221,7 +222,7 @@ std::vector<SquaredSums> Owner::measure(program::SliceId id, std::uint64_t step)
   for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
     const auto& part = plan_.lamb[id.value][i];
     if (!part) continue;
-    const PieceLayout& piece = slice.pieces[i];
+    const program::PieceLayout& piece = slice.pieces[i];
     const std::size_t offset = piece.slice_begin * size_of(dtype);
     const LambNorms norms =
         sum_lamb_norms(slice.rules[i], scaler_.updates_before(step), slice.master->data() + offset,
@@ -326,7 +327,7 @@ void Owner::put_values(Owned& slice, const std::string& values) {
   const News news = decode_news(*program_.graph, slice.news);
   const std::size_t width = size_of(in_program(slice).dtype);
   std::size_t at = 0;
-  for (const PieceLayout& piece : slice.pieces) {
+  for (const program::PieceLayout& piece : slice.pieces) {
     const auto found = news.find(piece.variable);
     if (found == news.end() || !found->second.values) continue;
     const std::size_t size = piece.count * width;
@@ -370,7 +371,7 @@ std::vector<SquaredSums> Owner::clip_sums(const Owned& slice) const {
       sums[i].first = sum_of_squares(slice.row_values(), dtype, slice.row_elements());
       continue;
     }
-    const PieceLayout& piece = slice.pieces[i];
+    const program::PieceLayout& piece = slice.pieces[i];
     sums[i].first = sum_of_squares(slice.averaged->data() + piece.slice_begin * size_of(dtype),
                                    dtype, piece.count);
   }
@@ -382,7 +383,7 @@ void Owner::clip(Owned& slice, std::uint64_t step) {
   for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
     const auto& part = plan_.clipped[slice.id.value][i];
     if (!part) continue;
-    const PieceLayout& piece = slice.pieces[i];
+    const program::PieceLayout& piece = slice.pieces[i];
     const double factor = clip_factor(program_.graph->clips[part->norm.value].max_norm,
                                       norms_.total(step, part->norm).first);
     std::byte* gradient = by_rows(slice)
@@ -402,7 +403,7 @@ void Owner::apply_rule(Owned& slice, std::uint64_t step, std::int64_t updates_be
                       slice.master->data(), slice.states.front());
   }
   for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
-    const PieceLayout& piece = slice.pieces[i];
+    const program::PieceLayout& piece = slice.pieces[i];
     const std::size_t offset = piece.slice_begin * size_of(dtype);
     std::byte* parameters = slice.master->data() + offset;
     if (const auto& part = plan_.lamb[slice.id.value][i]) {
@@ -492,15 +493,16 @@ comm::Payload Owner::parameters(program::SliceId id) {
 
 bool Owner::updates_any_of(ir::VariableId variable) const {
   return std::any_of(owned_.begin(), owned_.end(), [&](const Owned& slice) {
-    return slice.master &&
-           std::any_of(slice.pieces.begin(), slice.pieces.end(),
-                       [&](const PieceLayout& piece) { return piece.variable == variable; });
+    return slice.master && std::any_of(slice.pieces.begin(), slice.pieces.end(),
+                                       [&](const program::PieceLayout& piece) {
+                                         return piece.variable == variable;
+                                       });
   });
 }
 
 void Owner::reload(ir::VariableId variable, const std::byte* values) {
   for (Owned& slice : owned_) {
-    for (const PieceLayout& piece : slice.pieces) {
+    for (const program::PieceLayout& piece : slice.pieces) {
       if (piece.variable != variable || !slice.master) continue;
       const bool asked = !keeps_whole_copies(in_program(slice).exchange);
       if (asked && job_.slice(slice.id).synchronous && !slice.before_reload.keep) {

@@ -23,11 +23,11 @@
 #include "autodist/exec/norms.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/exec/rank_context.h"
-#include "autodist/exec/slice_layout.h"
 #include "autodist/exec/sparse_rows.h"
 #include "autodist/exec/weighted_sum.h"
 #include "autodist/program/loads.h"
 #include "autodist/program/program.h"
+#include "autodist/program/slice_layout.h"
 #include "autodist/protocol/job.h"
 
 namespace autodist::exec {
@@ -131,7 +131,7 @@ class Owner {
     std::size_t index = 0;            // in waiting_
     std::vector<program::Rank> from;  // whose contributions meet here, ascending
     bool relays = false;              // what meets here goes on to another rank
-    std::vector<PieceLayout> pieces;
+    std::vector<program::PieceLayout> pieces;
     std::vector<ir::UpdateRule> rules;  // per piece: as declared, or as the news has it
     std::string news;                   // that they follow
     std::int64_t elements = 0;
@@ -191,7 +191,7 @@ class Owner {
   [[nodiscard]] const program::Slice& in_program(const Owned& slice) const {
     return program_.slice(slice.id);
   }
-  [[nodiscard]] const ir::UpdateRule& declared(const PieceLayout& piece) const {
+  [[nodiscard]] const ir::UpdateRule& declared(const program::PieceLayout& piece) const {
     return program_.graph->variable(piece.variable).update;
   }
 

@@ -167,6 +167,21 @@ class Runner::Impl {
     await_copies();
   }
 
+  [[nodiscard]] bool has_changes() {
+    const TensorWatch& watch = engine_.slices().variables.watch();
+    for (std::size_t i = 0; i < program_->variables.size(); ++i) {
+      if (is_trained(ir::VariableId(i)) && watch.is_changed(ir::VariableId(i))) return true;
+    }
+    return false;
+  }
+
+  RankState hand_over(const program::Transition& transition) {
+    RankState state = engine_.gathering().hand_over(transition, step_);
+    pulled_ = pulled_rows_ = step_;  // this rank's copies are as the transition wants them
+    await_copies();
+    return state;
+  }
+
   void serve() {
     AD_CHECK(!own_shape_) << "rank " << rank_ << " computes; serve() is for ranks that do not";
     engine_.small_collectives().wait_for_the_end();
@@ -849,11 +864,11 @@ std::vector<Watched> Runner::take_watched() { return impl_->watched().take(); }
 std::vector<std::string> Runner::share(const std::string& bytes) {
   return impl_->engine().small_collectives().share(impl_->steps_done(), bytes);
 }
-std::string Runner::of_chief(Topic topic, const std::string& bytes) {
-  return impl_->engine().small_collectives().of_chief(topic, impl_->steps_done(), bytes);
+std::string Runner::of_chief(Subject subject, const std::string& bytes) {
+  return impl_->engine().small_collectives().of_chief(subject, impl_->steps_done(), bytes);
 }
-std::map<std::uint32_t, std::string> Runner::of_all(Topic topic, const std::string& bytes) {
-  return impl_->engine().small_collectives().exchange(topic, impl_->steps_done(), bytes);
+std::map<std::uint32_t, std::string> Runner::of_all(Subject subject, const std::string& bytes) {
+  return impl_->engine().small_collectives().exchange(subject, impl_->steps_done(), bytes);
 }
 Calls& Runner::calls() { return impl_->calls(); }
 bool Runner::meets_to_synchronize() const { return impl_->meets_to_synchronize(); }
@@ -863,6 +878,11 @@ void Runner::serve() { impl_->serve(); }
 void Runner::finish() { impl_->finish(); }
 void Runner::leave(const std::string& reason) { impl_->engine().leave(reason); }
 std::uint64_t Runner::steps_done() const { return impl_->steps_done(); }
+
+bool Runner::has_changes() { return impl_->has_changes(); }
+RankState Runner::hand_over(const program::Transition& transition) {
+  return impl_->hand_over(transition);
+}
 
 std::vector<NamedTensor> Runner::gather_state() {
   impl_->synchronize();

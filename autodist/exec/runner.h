@@ -22,10 +22,12 @@
 #include "autodist/capture/training_step.h"
 #include "autodist/exec/calls.h"
 #include "autodist/exec/job_sums.h"
+#include "autodist/exec/rank_state.h"
 #include "autodist/exec/runner_options.h"
 #include "autodist/ir/loss_scaling.h"
 #include "autodist/program/program.h"
 #include "autodist/program/trace.h"
+#include "autodist/program/transition.h"
 
 namespace autodist::exec {
 
@@ -180,10 +182,10 @@ class Runner {
   // SmallCollectives::share, for the step that is next.
   std::vector<std::string> share(const std::string& bytes);
 
-  // The bytes of the chief, or of all computing ranks, for each of them, on kStatistics and
-  // kAllStatistics; by all, once between two steps.
-  std::string of_chief(Topic topic, const std::string& bytes);
-  std::map<std::uint32_t, std::string> of_all(Topic topic, const std::string& bytes);
+  // The bytes of the chief, or of all computing ranks, for each of them, on kStatistics or kPlan,
+  // and on kAllStatistics or kPlanned; by all, once between two steps for each id.
+  std::string of_chief(Subject subject, const std::string& bytes);
+  std::map<std::uint32_t, std::string> of_all(Subject subject, const std::string& bytes);
 
   // For a rank that only serves: owns its slices until every computing rank has finished.
   void serve();
@@ -206,6 +208,15 @@ class Runner {
   void leave(const std::string& reason);
 
   [[nodiscard]] std::uint64_t steps_done() const;
+
+  // Whether somebody has written new values into a variable since the last step, which the next one
+  // would take. REQUIRES: settle() came before.
+  [[nodiscard]] bool has_changes();
+  // This rank's part of a transition from the Program to another: what the run that goes on under
+  // that one begins with, beside the bindings, into which parameters go. By all computing ranks,
+  // after settle(), when each knows that all others have come so far. No step follows; finish()
+  // does.
+  RankState hand_over(const program::Transition& transition);
 
   // The state of all update rules as full tensors of their variable's shape, named
   // "<variable>.<state>". At the chief, after synchronize(), at most once between two steps; the

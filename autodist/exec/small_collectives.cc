@@ -23,7 +23,7 @@ SmallCollectives::SmallCollectives(const program::Program& program, program::Ran
 
 void SmallCollectives::take(const comm::Frame& frame) {
   const Topic topic = topic_of(frame.header);
-  if (topic >= Topic::kCalled) return calls_.take(frame);
+  if (topic >= Topic::kCalled && topic <= Topic::kEnded) return calls_.take(frame);
   if (topic != Topic::kDone) {
     keep({topic, frame.header.id}, frame.header.step, frame.header.from, frame.payload.to_string());
     if (topic == Topic::kStep) calls_.summarised(frame.header.from, frame.header.step);
@@ -116,10 +116,10 @@ std::map<std::uint32_t, std::string> SmallCollectives::gather_at_chief(Topic top
   return collect(topic, step, computing_);
 }
 
-std::map<std::uint32_t, std::string> SmallCollectives::exchange(Topic topic, std::uint64_t step,
+std::map<std::uint32_t, std::string> SmallCollectives::exchange(Subject subject, std::uint64_t step,
                                                                 const std::string& bytes) {
-  give_all(topic, step, bytes);
-  return collect(topic, step, computing_);
+  give_all(subject, step, bytes);
+  return collect(subject, step, computing_);
 }
 
 std::string SmallCollectives::of_chief(Subject subject, std::uint64_t step,

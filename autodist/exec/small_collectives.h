@@ -51,8 +51,8 @@ class SmallCollectives {
   // most kMostShares times between two steps: throws Error(kUsage).
   std::vector<std::string> share(std::uint64_t step, const std::string& bytes);
 
-  // The same on a topic of its own, by number of the rank.
-  std::map<std::uint32_t, std::string> exchange(Topic topic, std::uint64_t step,
+  // The same on a subject of its own, by number of the rank.
+  std::map<std::uint32_t, std::string> exchange(Subject subject, std::uint64_t step,
                                                 const std::string& bytes);
 
   // The chief's bytes at every computing rank; the others' count for nothing.

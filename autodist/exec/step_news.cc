@@ -5,7 +5,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
-#include "autodist/exec/slice_layout.h"
+#include "autodist/program/slice_layout.h"
 #include "autodist/program/loads.h"
 
 namespace autodist::exec {
@@ -160,7 +160,7 @@ std::string StepNews::values_of(const program::Slice& slice) const {
   }
   std::string values;
   const std::size_t width = size_of(slice.dtype);
-  for (const PieceLayout& piece : layout_of(program_, slice)) {
+  for (const program::PieceLayout& piece : layout_of(program_, slice)) {
     const auto found = news_.find(piece.variable);
     if (found == news_.end() || !found->second.values) continue;
     std::vector<std::byte> packed((piece.slice_begin + piece.count) * width);

@@ -65,6 +65,12 @@ std::optional<std::uint64_t> TensorWatch::take_change(ir::VariableId variable,
   return now == before ? std::nullopt : std::optional(now);
 }
 
+bool TensorWatch::is_changed(ir::VariableId variable) const {
+  const Watched& watched = watched_[variable.value];
+  if (!watched.digest) return is_touched(variable);
+  return digest_of_values(watched.model) != *watched.digest;
+}
+
 bool TensorWatch::is_touched(ir::VariableId variable) const {
   const Watched& watched = watched_[variable.value];
   return writes_to(watched.handle) != watched.writes ||

@@ -39,6 +39,8 @@ class TensorWatch {
   // tensor is that again. Throws Error(kUsage) for another type, shape or layout, with `name`. By
   // the thread that steps.
   std::optional<std::uint64_t> take_change(ir::VariableId variable, const std::string& name);
+  // Whether take_change() would find one; of one that is not noted, whether it is touched.
+  [[nodiscard]] bool is_changed(ir::VariableId variable) const;
   [[nodiscard]] bool is_noted(ir::VariableId variable) const {
     return watched_[variable.value].digest.has_value();
   }

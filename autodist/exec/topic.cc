@@ -4,8 +4,8 @@
 
 namespace autodist::exec {
 
-static_assert(static_cast<int>(Topic::kEnded) == 51, "docs/formats/wire.md has the numbers");
-static_assert(static_cast<std::size_t>(Topic::kEnded) < comm::kKindLimit);
+static_assert(static_cast<int>(Topic::kMove) == 54, "docs/formats/wire.md has the numbers");
+static_assert(static_cast<std::size_t>(Topic::kMove) < comm::kKindLimit);
 
 std::string name_of(Topic topic, comm::MessageId id) {
   switch (topic) {
@@ -63,6 +63,11 @@ std::string name_of(Topic topic, comm::MessageId id) {
     case Topic::kCalled:
     case Topic::kEnded:
       return "word about a call";
+    case Topic::kPlan:
+    case Topic::kPlanned:
+      return "word about the next plan";
+    case Topic::kMove:
+      return fmt::format("move {} to the next plan", id);
   }
   return fmt::format("message {}.{}", static_cast<int>(topic), id);  // of no kind that is known
 }

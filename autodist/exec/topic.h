@@ -34,7 +34,7 @@ enum class Topic : std::uint8_t {
 
   // What is gathered between steps.
   kStatesWanted,      // 0: by the chief
-  kStates,            // slice: of the update rules
+  kStates,            // which move of program::gathering(): of the update rules
   kOwedGradients,     // slice: what compression owes at a contributor
   kOwedAverages,      // slice: and at its owner
   kOwed,              // 0: by library all-reduces, to the chief
@@ -60,6 +60,11 @@ enum class Topic : std::uint8_t {
   kSaveWanted,    // 0: the chief saves, and needs the others
   kSaveAnswered,  // the step modulo kMostSavesOnTheWay: whether the rank saves after it, too
   kEnded,         // 0: by the chief, whether all came to the end in order
+
+  // Of a plan that takes this one's place.
+  kPlan,     // 0: by the chief, the strategy; or why there is none
+  kPlanned,  // 0: a rank is settled, and rewrites to this Program
+  kMove,     // which move of program::transition()
 };
 
 // "contribution of slice 17".

@@ -28,6 +28,11 @@ std::string to_string(const Compression& compression) {
   return text + (compression.error_feedback ? "+ef" : "");
 }
 
+bool encodes(const Compression& compression, DType dtype) {
+  if (compression.codec == Codec::kNone) return false;
+  return !casts(compression.codec) || size_of(dtype) > sizeof(std::uint16_t);
+}
+
 std::int64_t kept(const Compression& compression, std::int64_t elements) {
   const auto share =
       static_cast<std::int64_t>(std::ceil(compression.density * static_cast<double>(elements)));

@@ -45,6 +45,9 @@ struct Compression {
 // "fp16", "bf16+ef", "topk(0.01)+ef", "powersgd(2)+ef", "powersgd(2,cold)"; "" for none.
 std::string to_string(const Compression& compression);
 
+// Whether a codec makes anything smaller of elements of this type: a cast nothing of 16-bit ones.
+bool encodes(const Compression& compression, DType dtype);
+
 // Elements that leave of `elements` under kTopK: at least one.
 std::int64_t kept(const Compression& compression, std::int64_t elements);
 

@@ -237,6 +237,31 @@ class Session:
         """
         self._handle.synchronize()
 
+    def change_plan(self, plan):
+        """Go on under another plan from the next step on; every rank calls it, after the same step.
+
+        State moves between ranks as it must. Losses and parameters are those of a job without the
+        change, where both plans are lossless and synchronous and sum in the same order.
+
+        Parameters
+        ----------
+        plan : str or Strategy
+            A builder (``'AllReduce:algorithm=ring'``) or a strategy; the chief's is taken.
+
+        Returns
+        -------
+        PlanChange
+
+        Raises
+        ------
+        UsageError
+            For a plan that there is not; where parameters have been written to since the last step;
+            at all ranks, and the session goes on under the plan that it has.
+        InfeasibleError
+            For a plan that cannot be carried out, and graphs that are placed in stages; likewise.
+        """
+        return self._handle.change_plan(plan)
+
     def save(self, directory, wait=True):
         """Write a checkpoint ``step-N`` below the directory, at the chief.
 

@@ -1,5 +1,7 @@
 // A session's methods. The package's Session adds what is Python's.
 
+#include <variant>
+
 #include "autodist/app/python/job.h"
 #include "autodist/app/python/training_step.h"
 #include "autodist/base/file.h"
@@ -41,6 +43,15 @@ void bind_reports(py::module_& module) {
         return fmt::format("<autodist.StepSummary {}: loss {}, {} samples>", summary.step,
                            summary.loss, summary.samples);
       });
+  py::class_<PlanChange>(module, "PlanChange", "What the change to another plan was.")
+      .def_property_readonly(
+          "moved_bytes", [](const PlanChange& change) { return change.moved.value; },
+          "From rank to rank.")
+      .def_readonly("forgotten", &PlanChange::forgotten,
+                    "Names of parameters of which compression owed something, which is dropped.")
+      .def("__repr__", [](const PlanChange& change) {
+        return fmt::format("<autodist.PlanChange: {} moved>", to_string(change.moved));
+      });
   py::class_<JobLoss>(module, "JobLoss")
       .def("value",
            [](const JobLoss& loss) {
@@ -75,6 +86,13 @@ std::map<std::string, torch::Tensor> run_and_fetch(SessionHandle& handle,
                                                    const py::sequence& tensors) {
   const Batch batch = batch_of(tensors);
   return handle.call([&](Session& session) { return session.run_and_fetch(batch, names); });
+}
+
+PlanChange change_plan(SessionHandle& handle,
+                       const std::variant<std::string, strategy::Strategy>& plan) {
+  return handle.call([&](Session& session) {
+    return std::visit([&](const auto& each) { return session.change_plan(each); }, plan);
+  });
 }
 
 Statistics statistics_of(const std::string& name) {
@@ -122,6 +140,7 @@ void bind_session(py::module_& module) {
               const std::map<std::string, std::map<std::string, double>>& options) {
              handle.call([&](Session& s) { s.set_options(options); });
            })
+      .def("change_plan", &change_plan)
       .def("synchronize",
            [](SessionHandle& handle) { handle.call([](Session& s) { s.synchronize(); }); })
       .def("begin_evaluation",

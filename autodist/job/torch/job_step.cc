@@ -36,6 +36,15 @@ void JobStep::start(const RunConnections& connections) {
   run_ = std::make_unique<StepRun>(job_, captured_, plan_, std::move(start), connections);
 }
 
+void JobStep::change_plan(StepPlan next, const program::Transition& transition,
+                          const std::function<RunConnections()>& connections) {
+  RunStart start = run_->end_plan(transition);
+  plan_ = std::move(next);
+  start_.generation = start.generation;
+  run_->begin_plan(std::move(start), connections());
+  keep_plan(job_, captured_, plan_.strategy);
+}
+
 std::int64_t JobStep::step() const { return run_ ? run_->step() : start_.step; }
 
 std::uint32_t JobStep::replica() const { return replica_of(program(), program::Rank(job_.rank())); }

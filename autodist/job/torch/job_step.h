@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -43,6 +44,18 @@ class JobStep {
   void note_values();
   // Once, before the first step.
   void start(const RunConnections& connections);
+
+  // As choose_again() and plan_again().
+  strategy::Strategy choose(const planning::StrategyRequest& request) {
+    return choose_again(job_, captured_, plan_, request);
+  }
+  [[nodiscard]] StepPlan plan_with(strategy::Strategy strategy) {
+    return plan_again(job_, captured_, plan_, std::move(strategy));
+  }
+  // Goes on under another plan (StepRun::end_plan); `connections` is asked for those of the next
+  // one when the transport is free.
+  void change_plan(StepPlan next, const program::Transition& transition,
+                   const std::function<RunConnections()>& connections);
 
   // REQUIRES: started.
   [[nodiscard]] StepRun& run() { return *run_; }

@@ -162,6 +162,15 @@ void Session::begin_evaluation(Statistics statistics) {
   impl_->together([&] { impl_->job().begin_evaluation(statistics); });
 }
 void Session::end_evaluation() { impl_->job().end_evaluation(); }
+PlanChange Session::change_plan(const std::string& builder) {
+  planning::StrategyRequest request;
+  request.builder = builder;
+  return impl_->together(
+      [&] { return impl_->job().change_plan(impl_->index(), std::move(request), {}); });
+}
+PlanChange Session::change_plan(const strategy::Strategy& strategy) {
+  return impl_->together([&] { return impl_->job().change_plan(impl_->index(), {}, strategy); });
+}
 void Session::save(const std::string& directory, SaveUntil until) {
   impl_->together([&] { impl_->job().save(directory, until); });
 }

@@ -183,6 +183,12 @@ enum class SaveUntil : std::uint8_t {
   kCopied,   // what it holds has been copied; a thread of the chief writes it while steps go on
 };
 
+// What became of a plan that another one took the place of.
+struct PlanChange {
+  Bytes moved;                         // from rank to rank
+  std::vector<std::string> forgotten;  // parameters of which compression owed something: dropped
+};
+
 // One of several steps that a job has over the same variables.
 struct NamedStep {
   std::string name;   // not empty, without '/'
@@ -266,6 +272,17 @@ class Session {
   // checked before anything is updated; of asynchronous variables each its own. Throws
   // Error(kUsage) for a name or an option that there is not, or that needs other state.
   void set_options(const std::map<std::string, std::map<std::string, double>>& options);
+
+  // The job goes on under another plan from the next step on: the chief's choice, by a builder
+  // ("AllReduce:algorithm=ring"), or the chief's strategy. Every rank calls it, after the same
+  // step. State moves between ranks as it must, and nothing is lost but what compression owes
+  // where the next plan owes nothing; that is returned. Losses and parameters are those of a job
+  // without the change, where both plans are lossless and synchronous and sum in the same order.
+  // Throws Error(kUsage) and Error(kInfeasible) for a plan that cannot be taken, at every rank, and
+  // the session goes on under the one before: also where parameters have been written to since the
+  // last step, and for graphs that are placed in stages.
+  PlanChange change_plan(const std::string& builder);
+  PlanChange change_plan(const strategy::Strategy& strategy);
 
   // The model's outputs in evaluation mode on the newest variables, the same at every rank. Where
   // steps write buffers (batch norm), all ranks use the chief's or their mean, get their own back

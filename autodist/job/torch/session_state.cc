@@ -5,9 +5,9 @@
 #include <set>
 
 #include "autodist/base/error.h"
-#include "autodist/exec/codec.h"
 #include "autodist/exec/tensor_data.h"
 #include "autodist/program/loads.h"
+#include "autodist/program/state.h"
 
 namespace autodist::job {
 namespace {
@@ -89,7 +89,7 @@ std::map<std::string, std::string> steps_done(const exec::Checkpoint& checkpoint
 bool replicas_differ(const program::Program& program) {
   return std::any_of(program.graph->buffers.begin(), program.graph->buffers.end(),
                      [](const ir::Buffer& buffer) { return buffer.mutated; }) ||
-         std::any_of(program.slices.begin(), program.slices.end(), exec::feeds_back) ||
+         std::any_of(program.slices.begin(), program.slices.end(), program::feeds_back) ||
          std::any_of(program.collectives.begin(), program.collectives.end(),
                      [](const program::Collective& collective) {
                        return !is_lossless(collective.exchange);

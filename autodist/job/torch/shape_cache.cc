@@ -103,13 +103,26 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
       trains_ ? capture::capture(step, options) : capture::capture_evaluation(step, options);
   ++captures_;
   const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
-  auto program =
-      std::make_shared<const program::Program>(passes::for_other_shapes(*program_, *graph));
-  const torch::Device device = capture::device_of(step);
+  Shape shape{graph, ir::booleans_of(*graph), std::move(captured.tensors), {}};
+  prepare(shape);
+  return shape;
+}
+
+// For the job's Program.
+void ShapeCache::prepare(Shape& shape) const {
+  auto program = std::make_shared<const program::Program>(
+      passes::for_other_shapes(*program_, *shape.captured));
+  const torch::Device device = capture::device_of(step_);
   capture::Bindings bindings =
-      capture::bind(*program->graph, step, device, captured.tensors.constants);
-  return {graph, ir::booleans_of(*graph), std::move(captured.tensors),
-          exec::ShapedStep(std::move(program), rank_, std::move(bindings), device)};
+      capture::bind(*program->graph, step_, device, shape.tensors.constants);
+  shape.code.emplace(std::move(program), rank_, std::move(bindings), device);
+}
+
+void ShapeCache::adopt(std::shared_ptr<const program::Program> program) {
+  program_ = std::move(program);
+  for (Shape& shape : shapes_) {
+    if (shape.code) prepare(shape);
+  }
 }
 
 }  // namespace autodist::job

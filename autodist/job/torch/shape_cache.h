@@ -38,6 +38,9 @@ class ShapeCache {
   // differ, because something that the host does has changed since the capture.
   void verify(exec::Runner& runner, const Batch& rows);
 
+  // The job has agreed on another Program for the first capture; the others follow.
+  void adopt(std::shared_ptr<const program::Program> program);
+
   // Captures so far, besides the first.
   [[nodiscard]] std::int64_t captures() const { return captures_; }
 
@@ -52,6 +55,7 @@ class ShapeCache {
   // What accepts `rows` and begins with this way, as the most recently used one.
   Shape& find_or_capture(exec::Runner& runner, const Batch& rows, const std::vector<bool>& way);
   Shape capture_shape(exec::Runner& runner, const Batch& rows, const std::vector<bool>& way);
+  void prepare(Shape& shape) const;
   void drop_oldest();
 
   const TrainingStep& step_;

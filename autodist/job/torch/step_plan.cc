@@ -57,7 +57,7 @@ strategy::Strategy build_together(JoinedJob& job, const ir::Graph& graph,
 void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   planning::StrategyRequest request = request_of(job, step);
   // Ranks of one machine have no link to be careful with.
-  std::optional<comm::LinkFigures> links;
+  std::optional<comm::LinkFigures>& links = plan.links;
   if (job.options().tune_links && job.cluster().nodes.size() > 1 && job.size() > 1) {
     links = comm::probe_links(job.transport(), job.clock(), planning::ProcessCpuClock(),
                               job.options().join_limit);
@@ -79,9 +79,7 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
       request.builder = planning::kDefaultBuilder;  // nobody to talk to
     plan.strategy = build_together(job, *step.graph, request, links, kept);
   }
-  if (job.memory() != nullptr && kept.empty()) {
-    job.memory()->keep_plan(name_of(job, step), strategy::serialize(plan.strategy));
-  }
+  if (kept.empty()) keep_plan(job, step, plan.strategy);
   plan.chosen_by = planning::source_of(request);
 }
 
@@ -100,6 +98,33 @@ void check_placed(const JobOptions& options, const Captured& step) {
 }
 
 }  // namespace
+
+strategy::Strategy choose_again(JoinedJob& job, const Captured& step, const StepPlan& now,
+                                const planning::StrategyRequest& request) {
+  std::vector<std::string> warnings;
+  strategy::Strategy chosen =
+      planning::choose_strategy(request, *step.graph, job.cluster(), warnings);
+  if (now.links) planning::put_tuning(*now.links, chosen);
+  for (const std::string& warning : warnings) job.say(warning);
+  return chosen;
+}
+
+StepPlan plan_again(JoinedJob& job, const Captured& step, const StepPlan& now,
+                    strategy::Strategy strategy) {
+  StepPlan plan;
+  plan.passes = now.passes;
+  plan.links = now.links;
+  plan.chosen_by = "the plan that was changed to";
+  plan.program = std::make_shared<const program::Program>(
+      passes::rewrite(step.graph, strategy, job.cluster(), plan.passes, plan.chosen_by));
+  plan.strategy = std::move(strategy);
+  return plan;
+}
+
+void keep_plan(JoinedJob& job, const Captured& step, const strategy::Strategy& strategy) {
+  if (job.memory() == nullptr) return;
+  job.memory()->keep_plan(name_of(job, step), strategy::serialize(strategy));
+}
 
 StepPlan plan_step(JoinedJob& job, const Captured& step) {
   const ir::Graph& graph = *step.graph;

@@ -6,10 +6,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "autodist/comm/link_probe.h"
 #include "autodist/job/torch/captured.h"
 #include "autodist/passes/pipeline.h"
+#include "autodist/planning/planning.h"
 #include "autodist/program/program.h"
 #include "autodist/strategy/strategy.h"
 
@@ -22,11 +25,23 @@ struct StepPlan {
   passes::Options passes;
   std::string chosen_by;
   std::uint32_t trials = 0;  // each a generation of the transport, before the training's
+  std::optional<comm::LinkFigures> links;  // as measured for it, at the chief
 };
 
 // By all ranks at the same point: the chief's choice, rewritten by every rank, and compared. Throws
 // Error(kUsage) where they arrive at different Programs, and as choose_strategy() and
 // search_together() do.
 StepPlan plan_step(JoinedJob& job, const Captured& step);
+
+// Who starts the job again after a loss begins with this one.
+void keep_plan(JoinedJob& job, const Captured& step, const strategy::Strategy& strategy);
+
+// A strategy for a step that already runs under `now`, by the chief, with the sizes of slices and
+// windows that its links asked for. Throws as choose_strategy() does.
+strategy::Strategy choose_again(JoinedJob& job, const Captured& step, const StepPlan& now,
+                                const planning::StrategyRequest& request);
+// The plan that it makes, at every rank. Throws Error(kInfeasible) as passes::rewrite() does.
+StepPlan plan_again(JoinedJob& job, const Captured& step, const StepPlan& now,
+                    strategy::Strategy strategy);
 
 }  // namespace autodist::job

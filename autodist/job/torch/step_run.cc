@@ -97,14 +97,16 @@ StepRun::StepRun(JoinedJob& job, const Captured& captured, const StepPlan& plan,
       first_step_(start.step),
       shapes_(captured.step, captured.trains(), captured.tensors, plan.program,
               program::Rank(job.rank()), captured.seed),
-      runner_(std::make_shared<exec::Runner>(
-          plan.program, program::Rank(job.rank()), captured.bindings,
-          exec::RunnerConnections{connections.transport, connections.collectives, &job.clock()},
-          runner_options(start))) {
-  load(start);
+      began_(job.clock().now()) {
+  begin(std::move(start), connections);
 }
 
 StepRun::~StepRun() = default;
+
+exec::Runner& StepRun::runner() const {
+  if (!runner_) std::rethrow_exception(failure_);
+  return *runner_;
+}
 
 exec::RunnerOptions StepRun::runner_options(RunStart& start) const {
   exec::RunnerOptions options;
@@ -123,7 +125,13 @@ exec::RunnerOptions StepRun::runner_options(RunStart& start) const {
   return options;
 }
 
-void StepRun::load(const RunStart& start) {
+void StepRun::begin(RunStart start, const RunConnections& connections) {
+  generation_ = start.generation;
+  plan_began_ = job_.clock().now();
+  runner_ = std::make_shared<exec::Runner>(
+      plan_.program, program::Rank(job_.rank()), captured_.bindings,
+      exec::RunnerConnections{connections.transport, connections.collectives, &job_.clock()},
+      runner_options(start));
   std::vector<NamedTensor> of_rules;
   std::map<std::string, double> of_scaling;
   for (const NamedTensor& each : start.state) {
@@ -134,23 +142,67 @@ void StepRun::load(const RunStart& start) {
     }
   }
   if (captured_.scaling && !of_scaling.empty()) {
-    runner_->set_loss_scale({static_cast<float>(of_scaling.at(kScale)),
+    runner().set_loss_scale({static_cast<float>(of_scaling.at(kScale)),
                              static_cast<std::int64_t>(of_scaling.at(kGoodSteps)),
                              static_cast<std::int64_t>(of_scaling.at(kSkipped))});
   }
-  if (!of_rules.empty()) runner_->load_state(of_rules);
-  runner_->load_owed(start.owed);
+  if (!of_rules.empty()) runner().load_state(of_rules);
+  runner().load_owed(start.owed);
+}
+
+std::vector<NamedTensor> StepRun::state_of_scaling() {
+  if (!captured_.scaling) return {};
+  const ir::LossScale scale = runner().loss_scale();
+  return {{kScale, torch::full({1}, scale.scale, torch::kFloat32)},
+          {kGoodSteps, torch::full({1}, scale.good_steps, torch::kInt64)},
+          {kSkipped, torch::full({1}, scale.skipped, torch::kInt64)}};
 }
 
 std::vector<NamedTensor> StepRun::state() {
-  std::vector<NamedTensor> state = runner_->gather_state();
-  if (captured_.scaling) {
-    const ir::LossScale scale = runner_->loss_scale();
-    state.push_back({kScale, torch::full({1}, scale.scale, torch::kFloat32)});
-    state.push_back({kGoodSteps, torch::full({1}, scale.good_steps, torch::kInt64)});
-    state.push_back({kSkipped, torch::full({1}, scale.skipped, torch::kInt64)});
-  }
+  std::vector<NamedTensor> state = runner().gather_state();
+  for (NamedTensor& each : state_of_scaling()) state.push_back(std::move(each));
   return state;
+}
+
+RunStart StepRun::end_plan(const program::Transition& transition) {
+  if (sums_) runner().await(*sums_);  // of the steps before, too; a JobLoss may be asked later
+  while (!untold_.empty()) before_.push_back(read_note());
+  if (job_options().trace && job_options().trace_at_end) gather_trace();
+  RunStart start;
+  start.step = step();
+  start.generation = generation_ + 1;
+  start.state = state_of_scaling();
+  exec::RankState own = runner().hand_over(transition);
+  for (NamedTensor& each : own.rules) start.state.push_back(std::move(each));
+  start.owed = std::move(own.owed);
+  bytes_before_ = bytes_sent();
+  runner().finish();
+  return start;
+}
+
+void StepRun::begin_plan(RunStart start, const RunConnections& connections) {
+  runner_.reset();  // its memory is the next one's
+  try {
+    shapes_.adopt(plan_.program);
+    begin(std::move(start), connections);
+  } catch (...) {
+    failure_ = std::current_exception();
+    throw;
+  }
+  if (!options_.empty()) set_options(options_);
+}
+
+// Behind what was gathered of the plans before.
+void StepRun::gather_trace() {
+  program::Trace own = runner().gather_trace();
+  for (program::TraceRow& row : own.rows) {
+    row.start += plan_began_ - began_;
+    row.end += plan_began_ - began_;
+  }
+  std::vector<program::Trace> all;
+  all.push_back(std::move(final_trace_));
+  all.push_back(std::move(own));
+  final_trace_ = program::merged(std::move(all));
 }
 
 JobLoss StepRun::job_number(std::size_t number) const {
@@ -166,19 +218,20 @@ JobLoss StepRun::job_number(std::size_t number) const {
 void StepRun::set_options(const std::map<std::string, std::map<std::string, double>>& options) {
   std::map<ir::VariableId, std::map<std::string, double>> known;
   for (const auto& [name, values] : options) known[trained(graph(), name)] = values;
+  options_ = options;
   for (std::size_t i = 0; i < graph().variables.size(); ++i) {
     const ir::VariableId id(i);
-    if (graph().variables[i].gradient) runner_->set_options(id, known[id]);
+    if (graph().variables[i].gradient) runner().set_options(id, known[id]);
   }
 }
 
 ir::LossScale StepRun::loss_scale() {
   if (!captured_.scaling) fail(ErrorCode::kUsage, "loss_scale: the job does not scale its loss");
-  return runner_->loss_scale();
+  return runner().loss_scale();
 }
 
 Batch StepRun::with_scale(Batch batch) {
-  if (captured_.scaling && !batch.empty()) batch.push_back(as_input(runner_->loss_scale().scale));
+  if (captured_.scaling && !batch.empty()) batch.push_back(as_input(runner().loss_scale().scale));
   return batch;
 }
 
@@ -195,7 +248,7 @@ bool StepRun::verifies() const {
 double StepRun::run_rows(const Batch& rows) {
   job_.check_children();
   const std::int64_t captures = shapes_.captures();
-  if (verifies()) shapes_.verify(*runner_, rows);
+  if (verifies()) shapes_.verify(runner(), rows);
   const exec::StepResult result = run_parts(rows);
   if (!result.unrecorded.empty()) {
     job_.say(
@@ -228,13 +281,13 @@ std::vector<Batch> StepRun::micro_batches(const Batch& rows) const {
 // The micro-batches of a step as one result.
 exec::StepResult StepRun::run_parts(const Batch& rows) {
   const std::vector<Batch> parts = micro_batches(rows);
-  if (program().is_placed()) return runner_->step_of_stage(parts);
-  if (parts.empty() || job_options().accumulate == 1) return shapes_.step(*runner_, rows);
+  if (program().is_placed()) return runner().step_of_stage(parts);
+  if (parts.empty() || job_options().accumulate == 1) return shapes_.step(runner(), rows);
   exec::StepResult whole;
   double loss = 0;
   const bool mean = graph().reduction == ir::Reduction::kMean;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const exec::StepResult part = shapes_.step(*runner_, parts[i], i + 1 == parts.size());
+    const exec::StepResult part = shapes_.step(runner(), parts[i], i + 1 == parts.size());
     loss += part.loss * (mean ? static_cast<double>(part.samples) : 1);
     exec::add_outputs(graph(), part.outputs, part.samples, whole.samples, whole.outputs);
     whole.samples += part.samples;
@@ -258,7 +311,7 @@ double StepRun::run(const Batch& batch) {
 }
 
 exec::Calls::Scope StepRun::begin(exec::Call call) {
-  return runner_->calls().begin(call, runner_->steps_done());
+  return runner().calls().begin(call, runner().steps_done());
 }
 
 StepSummary StepRun::summarise(bool stop, bool save) {
@@ -266,12 +319,12 @@ StepSummary StepRun::summarise(bool stop, bool save) {
   StepReport told = report_;
   // The stages of a replica have the same samples and the same loss: one of them tells.
   if (program().stage(program::Rank(job_.rank())) != 0) told.samples = 0;
-  runner_->tell(note_of(told, graph().reduction, stop, save));
+  runner().tell(note_of(told, graph().reduction, stop, save));
   untold_.push_back(report_.step);
   // All ranks read a step's notes after the same number of steps, and none waits for what a rank
   // that may be behind has not done yet.
   const std::size_t lag = program().lag().value_or(kAsynchronousLag);
-  if (untold_.size() > 1 + lag) read_notes();
+  if (before_.size() + untold_.size() > 1 + lag) read_notes();
   return summary_;
 }
 
@@ -282,17 +335,17 @@ std::map<std::string, torch::Tensor> StepRun::run_and_fetch(const Batch& batch,
          "run: values of a placed graph are at its stages; they cannot be asked for");
   }
   const FetchNames sorted = sort_names(names, graph(), captured_.named.step);
-  runner_->watch(sorted.watched);
+  runner().watch(sorted.watched);
   run(batch);
   const auto call = begin(exec::Call::kRunAndFetch);
-  std::vector<exec::Watched> own = runner_->take_watched();
+  std::vector<exec::Watched> own = runner().take_watched();
   for (const NamedTensor& buffer : captured_.named.step.buffers) {
     if (!contains(sorted.tensors, buffer.name)) continue;
     own.push_back({buffer.name, buffer.tensor.detach().clone(), false, false});
   }
   std::map<std::string, torch::Tensor> whole =
-      join_parts(runner_->share(pack_part(own, report_.samples, report_.loss)), graph().reduction);
-  if (!sorted.tensors.empty()) runner_->synchronize();
+      join_parts(runner().share(pack_part(own, report_.samples, report_.loss)), graph().reduction);
+  if (!sorted.tensors.empty()) runner().synchronize();
   for (const NamedTensor& parameter : captured_.named.step.parameters) {
     if (!contains(sorted.tensors, parameter.name)) continue;
     whole[parameter.name] = parameter.tensor.detach().clone();
@@ -306,7 +359,7 @@ std::vector<double> StepRun::sum_over_ranks(const std::vector<double>& values) {
   std::vector<double> sums;
   const std::string own(reinterpret_cast<const char*>(values.data()),  // NOLINT: as they are
                         values.size() * sizeof(double));
-  for (const std::string& each : runner_->share(own)) {
+  for (const std::string& each : runner().share(own)) {
     std::vector<double> theirs(each.size() / sizeof(double));
     std::memcpy(theirs.data(), each.data(), theirs.size() * sizeof(double));
     sums.resize(std::max(sums.size(), theirs.size()));
@@ -317,7 +370,7 @@ std::vector<double> StepRun::sum_over_ranks(const std::vector<double>& values) {
 
 std::vector<StepSummary> StepRun::remaining_summaries() {
   std::vector<StepSummary> summaries;
-  while (!untold_.empty()) {
+  while (!before_.empty() || !untold_.empty()) {
     read_notes();
     summaries.push_back(summary_);
   }
@@ -325,16 +378,26 @@ std::vector<StepSummary> StepRun::remaining_summaries() {
 }
 
 StepSummary StepRun::last_summary() {
-  while (!untold_.empty()) read_notes();
+  while (!before_.empty() || !untold_.empty()) read_notes();
   return summary_;
 }
 
-// A step's notes can be read once; what they said is kept.
+// Of the oldest step whose summary nobody has got.
 void StepRun::read_notes() {
-  const auto call = runner_->calls().enter(exec::Call::kSummarise, runner_->steps_done());
+  if (before_.empty()) {
+    summary_ = read_note();
+  } else {
+    summary_ = before_.front();
+    before_.pop_front();
+  }
+}
+
+// A step's notes can be read once.
+StepSummary StepRun::read_note() {
+  const auto call = runner().calls().enter(exec::Call::kSummarise, runner().steps_done());
   const std::int64_t step = untold_.front();
   untold_.pop_front();
-  summary_ = summary_of(step, runner_->told(static_cast<std::uint64_t>(step)), graph().reduction);
+  return summary_of(step, runner().told(static_cast<std::uint64_t>(step)), graph().reduction);
 }
 
 }  // namespace autodist::job

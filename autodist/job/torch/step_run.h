@@ -1,5 +1,4 @@
-// A plan under way at this rank: steps are run, until the run ends. Another one may begin where it
-// ended, with another plan for what was captured.
+// The steps of this rank, under one plan after the other.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -7,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,6 +16,7 @@
 #include "autodist/exec/runner.h"
 #include "autodist/job/torch/shape_cache.h"
 #include "autodist/job/torch/step_plan.h"
+#include "autodist/program/transition.h"
 
 namespace autodist::job {
 
@@ -36,21 +37,30 @@ struct RunConnections {
 
 class StepRun {
  public:
-  // All but `start` outlive it.
+  // All but `start` outlive it. `plan` may be assigned to between end_plan() and begin_plan().
   StepRun(JoinedJob& job, const Captured& captured, const StepPlan& plan, RunStart start,
           const RunConnections& connections);
   ~StepRun();
   StepRun(const StepRun&) = delete;
   StepRun& operator=(const StepRun&) = delete;
 
-  [[nodiscard]] exec::Runner& runner() { return *runner_; }
+  // Throws again why the plan that took another's place could not begin, where one could not.
+  [[nodiscard]] exec::Runner& runner() const;
   [[nodiscard]] std::int64_t step() const {  // of the next run()
-    return static_cast<std::int64_t>(runner_->steps_done());
+    return static_cast<std::int64_t>(runner().steps_done());
   }
-  [[nodiscard]] std::uint64_t bytes_sent() const { return runner_->counters().payload_bytes_sent; }
+  [[nodiscard]] std::uint64_t bytes_sent() const {
+    return bytes_before_ + runner().counters().payload_bytes_sent;
+  }
   // What a checkpoint keeps of it beside the variables, at the chief: the state of the update
   // rules, and of loss scaling.
   std::vector<NamedTensor> state();
+
+  // The plan ends after the step that was done last, and what this rank goes on from is returned.
+  // By all ranks, once each knows that the others are settled (Runner::settle). Afterwards nothing
+  // of the transport is used until begin_plan().
+  RunStart end_plan(const program::Transition& transition);
+  void begin_plan(RunStart start, const RunConnections& connections);
 
   // What Session says of them. REQUIRES: between two steps, no other step of the job still changes
   // variables.
@@ -62,7 +72,7 @@ class StepRun {
   [[nodiscard]] const StepReport& last() const { return report_; }
   [[nodiscard]] const std::vector<torch::Tensor>& outputs() const { return outputs_; }
   ir::LossScale loss_scale();
-  void gather_trace() { final_trace_ = runner_->gather_trace(); }
+  void gather_trace();
   [[nodiscard]] const program::Trace& final_trace() const { return final_trace_; }
   // Of the last step.
   [[nodiscard]] JobLoss job_number(std::size_t number) const;
@@ -76,7 +86,8 @@ class StepRun {
   [[nodiscard]] const ir::Graph& graph() const { return *captured_.graph; }
   [[nodiscard]] const program::Program& program() const { return *plan_.program; }
   [[nodiscard]] exec::RunnerOptions runner_options(RunStart& start) const;
-  void load(const RunStart& start);
+  void begin(RunStart start, const RunConnections& connections);
+  [[nodiscard]] std::vector<NamedTensor> state_of_scaling();
   [[nodiscard]] Batch with_scale(Batch batch);
   [[nodiscard]] bool verifies() const;
   double run_rows(const Batch& rows);
@@ -85,6 +96,7 @@ class StepRun {
   [[nodiscard]] std::vector<Batch> micro_batches(const Batch& rows) const;
   [[nodiscard]] exec::Calls::Scope begin(exec::Call call);
   void read_notes();
+  StepSummary read_note();
 
   JoinedJob& job_;
   const Captured& captured_;
@@ -92,11 +104,18 @@ class StepRun {
   std::int64_t first_step_;
   ShapeCache shapes_;
   std::shared_ptr<exec::Runner> runner_;  // a JobLoss may ask it for as long as it lives
+  std::exception_ptr failure_;            // why there is none
+  std::uint32_t generation_ = 0;          // of its exchange
+  std::uint64_t bytes_before_ = 0;        // sent under earlier plans
+  Seconds began_;                         // the first plan, by the job's clock
+  Seconds plan_began_;                    // this one
   program::Trace final_trace_;
+  std::map<std::string, std::map<std::string, double>> options_;  // of update rules, as set last
   StepReport report_;
   std::shared_ptr<const exec::StepSums> sums_;  // of the last step
   std::vector<torch::Tensor> outputs_;          // of the last step
-  std::deque<std::int64_t> untold_;             // steps whose notes were not read yet
+  std::deque<StepSummary> before_;   // of earlier plans' steps, which nobody has been told of
+  std::deque<std::int64_t> untold_;  // steps whose notes were not read yet
   StepSummary summary_;
 };
 

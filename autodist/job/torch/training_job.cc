@@ -65,12 +65,11 @@ std::vector<NamedTensor> with_prefix(const std::vector<NamedTensor>& tensors,
 
 // A step that trains a variable of several takes its values from this rank's tensors, which must
 // hold all of them before any rank contributes.
-void check_shareable(const JobStep& step, ir::VariableId id) {
-  const program::Program& program = step.program();
+void check_shareable(const std::string& step, const program::Program& program, ir::VariableId id) {
   const std::string& variable = program.graph->variable(id).name;
   const auto refuse = [&](const char* why) {
-    fail(ErrorCode::kInfeasible, "step '{}': '{}' is trained by other steps, too, and {}",
-         step.name(), variable, why);
+    fail(ErrorCode::kInfeasible, "step '{}': '{}' is trained by other steps, too, and {}", step,
+         variable, why);
   };
   const program::Exchange exchange = program.exchange(id);
   if (!lag_of(exchange)) refuse("is asynchronous here; use sync=true");
@@ -173,11 +172,17 @@ void TrainingJob::find_shared() {
                            return is_same(tensor(i, own), tensor(j, other));
                          });
         if (!too) continue;
-        check_shareable(*steps_[i], own);
+        check_shareable(steps_[i]->name(), steps_[i]->program(), own);
         shared_[i].push_back(own);
         break;
       }
     }
+  }
+}
+
+void TrainingJob::check_shared(std::size_t index, const program::Program& program) const {
+  for (const ir::VariableId each : shared_[index]) {
+    check_shareable(steps_[index]->name(), program, each);
   }
 }
 
@@ -203,9 +208,13 @@ void TrainingJob::start() {
   comm::Transport& transport = job_->transport();
   const auto count = static_cast<std::uint16_t>(steps_.size());
   if (count > 1) channels_ = std::make_unique<comm::Channels>(transport, count);
-  for (std::uint16_t i = 0; i < count; ++i) {
-    steps_[i]->start({channels_ ? &channels_->at(i) : &transport, collectives_.get()});
-  }
+  for (std::uint16_t i = 0; i < count; ++i) steps_[i]->start(connections_of(i));
+}
+
+RunConnections TrainingJob::connections_of(std::size_t index) {
+  comm::Transport& own =
+      channels_ ? channels_->at(static_cast<std::uint16_t>(index)) : job_->transport();
+  return {&own, collectives_.get()};
 }
 
 JobStep& TrainingJob::turn(std::size_t index) {
@@ -329,6 +338,7 @@ void TrainingJob::load(const std::string& directory, bool must_be_there) {
 
 // In the exchanges of all steps: the chief may be in another one than this rank.
 void TrainingJob::wish_for_the_end() {
+  wished_for_the_end_ = true;
   for (const auto& step : steps_) {
     if (started_ && !finished_) step->runner().calls().wish_for_the_end();
   }

@@ -57,6 +57,8 @@ class TrainingJob {
   void save(const std::string& directory, SaveUntil until);
   void export_torchscript(std::size_t index, const std::string& path);
   void load(const std::string& directory, bool must_be_there);
+  PlanChange change_plan(std::size_t index, planning::StrategyRequest request,
+                         const std::optional<strategy::Strategy>& given);
   void finish();
   void leave(const std::string& reason);
   void wish_for_the_end();
@@ -80,6 +82,7 @@ class TrainingJob {
   void note_values();
   void unite_models();
   void find_shared();
+  void check_shared(std::size_t index, const program::Program& program) const;
   [[nodiscard]] std::vector<NamedTensor> initial_tensors() const;
   // Whose turn it is, or would be.
   [[nodiscard]] exec::Runner& current() { return steps_[current_.value_or(0)]->runner(); }
@@ -97,6 +100,11 @@ class TrainingJob {
   void write_beside(const std::vector<std::string>& directories);
   void finish_writing();
   void hold(const std::string& directory);
+  [[nodiscard]] std::string strategy_of_chief(std::size_t index,
+                                              const planning::StrategyRequest& request,
+                                              const std::optional<strategy::Strategy>& given);
+  void agree_to_change(std::size_t index, const program::Program& next);
+  [[nodiscard]] RunConnections connections_of(std::size_t index);
 
   std::unique_ptr<JoinedJob> job_;
   std::unique_ptr<comm::Channels> channels_;  // where there are several steps
@@ -124,6 +132,8 @@ class TrainingJob {
     std::shared_future<std::string> failure;  // empty: it is written
   };
   std::optional<Writing> writing_;
+  std::uint32_t plan_changes_ = 0;   // asked for so far
+  bool wished_for_the_end_ = false;  // by this rank
   // Of an evaluation: the buffers that steps write, by whose they are, and this rank's meanwhile.
   std::map<Statistics, std::vector<torch::Tensor>> statistics_;
   std::int64_t statistics_at_ = -1;  // steps done

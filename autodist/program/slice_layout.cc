@@ -1,11 +1,11 @@
-#include "autodist/exec/slice_layout.h"
+#include "autodist/program/slice_layout.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "autodist/base/check.h"
 
-namespace autodist::exec {
+namespace autodist::program {
 namespace {
 
 std::int64_t product(const std::vector<std::int64_t>& sizes, std::size_t begin, std::size_t end) {
@@ -24,9 +24,9 @@ void append(std::vector<ElementRun>& runs, const ElementRun& run) {
 }
 
 // A shard is `outer` blocks of `block` elements, `stride` apart in the variable.
-std::vector<ElementRun> runs_of(const program::Program& program, const program::Piece& piece,
+std::vector<ElementRun> runs_of(const Program& program, const Piece& piece,
                                 std::int64_t slice_begin) {
-  const program::Shard& shard = program.shard(piece.shard);
+  const Shard& shard = program.shard(piece.shard);
   const std::vector<std::int64_t> sizes = ir::shape_of(*program.graph, shard.variable);
   if (sizes.empty()) return {{slice_begin, 0, 1}};
   AD_CHECK(shard.axis < sizes.size()) << shard.name << " is cut along axis " << shard.axis;
@@ -47,10 +47,10 @@ std::vector<ElementRun> runs_of(const program::Program& program, const program::
 
 }  // namespace
 
-std::vector<PieceLayout> layout_of(const program::Program& program, const program::Slice& slice) {
+std::vector<PieceLayout> layout_of(const Program& program, const Slice& slice) {
   std::vector<PieceLayout> pieces;
   std::int64_t begin = 0;
-  for (const program::Piece& piece : slice.pieces) {
+  for (const Piece& piece : slice.pieces) {
     const std::int64_t count = piece.end - piece.begin;
     pieces.push_back(
         {program.shard(piece.shard).variable, begin, count, runs_of(program, piece, begin)});
@@ -59,10 +59,9 @@ std::vector<PieceLayout> layout_of(const program::Program& program, const progra
   return pieces;
 }
 
-std::vector<ir::VariableId> variables_of(const program::Program& program,
-                                         const program::Slice& slice) {
+std::vector<ir::VariableId> variables_of(const Program& program, const Slice& slice) {
   std::vector<ir::VariableId> variables;
-  for (const program::Piece& piece : slice.pieces) {
+  for (const Piece& piece : slice.pieces) {
     variables.push_back(program.shard(piece.shard).variable);
   }
   std::sort(variables.begin(), variables.end());
@@ -86,4 +85,4 @@ void unpack(const PieceLayout& piece, std::size_t element_bytes, const std::byte
   }
 }
 
-}  // namespace autodist::exec
+}  // namespace autodist::program

@@ -1,33 +1,33 @@
-#include "autodist/exec/slice_layout.h"
+#include "autodist/program/slice_layout.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <vector>
 
-namespace autodist::exec {
+namespace autodist::program {
 namespace {
 
 // One variable [3, 4]: row-major elements 0 … 11.
-program::Program program_with(const program::Shard& shard) {
+Program program_with(const Shard& shard) {
   auto graph = std::make_shared<ir::Graph>();
   ir::TensorType type;
   type.sizes = {{0, 3}, {0, 4}};
   graph->values = {{ir::StorageId(0), 0, ir::SlotId(0), type}};
   graph->variables.resize(1);
-  program::Program program;
+  Program program;
   program.graph = graph;
   program.shards = {shard};
   return program;
 }
 
-program::Slice slice_of(std::int64_t begin, std::int64_t end) {
-  program::Slice slice;
-  slice.pieces = {{program::ShardId(0), begin, end}};
+Slice slice_of(std::int64_t begin, std::int64_t end) {
+  Slice slice;
+  slice.pieces = {{ShardId(0), begin, end}};
   return slice;
 }
 
-std::vector<float> packed(const program::Program& program, const program::Slice& slice) {
+std::vector<float> packed(const Program& program, const Slice& slice) {
   std::vector<float> variable(12);
   std::iota(variable.begin(), variable.end(), 0.0F);
   std::vector<float> result(element_count(slice));
@@ -39,26 +39,26 @@ std::vector<float> packed(const program::Program& program, const program::Slice&
 }
 
 TEST(SliceLayout, AShardOfRowsIsOneRun) {
-  const program::Program program = program_with({ir::VariableId(0), "w", 0, 1, 3, 8});
+  const Program program = program_with({ir::VariableId(0), "w", 0, 1, 3, 8});
   const auto pieces = layout_of(program, slice_of(2, 7));
   ASSERT_EQ(pieces.size(), 1);
   EXPECT_EQ(pieces[0].runs, (std::vector<ElementRun>{{0, 6, 5}}));
 }
 
 TEST(SliceLayout, AShardOfColumnsIsPackedRowByRow) {
-  const program::Program program = program_with({ir::VariableId(0), "w", 1, 1, 3, 6});
+  const Program program = program_with({ir::VariableId(0), "w", 1, 1, 3, 6});
   EXPECT_EQ(packed(program, slice_of(0, 6)), (std::vector<float>{1, 2, 5, 6, 9, 10}));
   EXPECT_EQ(packed(program, slice_of(1, 4)), (std::vector<float>{2, 5, 6}));
 }
 
 TEST(SliceLayout, AllColumnsAreOneRunAgain) {
-  const program::Program program = program_with({ir::VariableId(0), "w", 1, 0, 4, 12});
+  const Program program = program_with({ir::VariableId(0), "w", 1, 0, 4, 12});
   EXPECT_EQ(layout_of(program, slice_of(0, 12))[0].runs, (std::vector<ElementRun>{{0, 0, 12}}));
 }
 
 TEST(SliceLayout, UnpackingPutsBackWhatPackingTook) {
-  const program::Program program = program_with({ir::VariableId(0), "w", 1, 2, 4, 6});
-  const program::Slice slice = slice_of(1, 6);
+  const Program program = program_with({ir::VariableId(0), "w", 1, 2, 4, 6});
+  const Slice slice = slice_of(1, 6);
   const std::vector<float> bytes = packed(program, slice);
   std::vector<float> variable(12, -1);
   unpack(layout_of(program, slice)[0], sizeof(float),
@@ -68,4 +68,4 @@ TEST(SliceLayout, UnpackingPutsBackWhatPackingTook) {
 }
 
 }  // namespace
-}  // namespace autodist::exec
+}  // namespace autodist::program

@@ -11,7 +11,7 @@
 
 #include "autodist/program/program.h"
 
-namespace autodist::exec {
+namespace autodist::program {
 
 // `count` consecutive elements: of the slice from `slice_begin`, of the variable (dense, row-major)
 // from `variable_begin`.
@@ -35,11 +35,10 @@ struct PieceLayout {
 };
 
 // In the order of slice.pieces.
-std::vector<PieceLayout> layout_of(const program::Program& program, const program::Slice& slice);
+std::vector<PieceLayout> layout_of(const Program& program, const Slice& slice);
 
 // The variables of a slice, ascending, each once.
-std::vector<ir::VariableId> variables_of(const program::Program& program,
-                                         const program::Slice& slice);
+std::vector<ir::VariableId> variables_of(const Program& program, const Slice& slice);
 
 // Copies a piece between dense row-major tensors of its variable and the slice's own bytes.
 void pack(const PieceLayout& piece, std::size_t element_bytes, const std::byte* variable,
@@ -47,4 +46,4 @@ void pack(const PieceLayout& piece, std::size_t element_bytes, const std::byte* 
 void unpack(const PieceLayout& piece, std::size_t element_bytes, const std::byte* slice,
             std::byte* variable);
 
-}  // namespace autodist::exec
+}  // namespace autodist::program

@@ -1,0 +1,135 @@
+// A job goes on under another plan: who chooses it, how all ranks agree, and what moves
+// (program/transition.h).
+
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "autodist/base/error.h"
+#include "autodist/comm/c10d/make_collectives.h"
+#include "autodist/exec/optimizer_kernels.h"
+#include "autodist/job/torch/training_job.h"
+#include "autodist/program/transition.h"
+
+namespace autodist::job {
+namespace {
+
+// What a rank says: bytes, or why there are none.
+constexpr char kHere = '=';
+constexpr char kRefused = '!';  // behind it an ErrorCode and a space
+
+std::string refusal(ErrorCode code, const std::string& why) {
+  return fmt::format("{}{} {}", kRefused, static_cast<int>(code), why);
+}
+
+// What was said; throws the Error that a refusal is.
+std::string accepted(const std::string& said) {
+  if (said.front() == kHere) return said.substr(1);
+  const auto code = static_cast<ErrorCode>(std::stoi(said.substr(1)));
+  fail(code, "change_plan: {}", said.substr(said.find(' ') + 1));
+}
+
+Bytes bytes_of(const program::Move& move, const ir::Graph& graph, const exec::UserRules& rules) {
+  const ir::Variable& variable = graph.variable(move.variable);
+  const DType dtype = graph.value(variable.value).type.dtype;
+  const bool of_rule = move.state == program::State::kRule;
+  const std::size_t width = of_rule ? exec::state_names(variable.update, &rules).size() *
+                                          size_of(exec::state_dtype(dtype))
+                                    : size_of(dtype);
+  return Bytes(program::element_count(move) * static_cast<std::int64_t>(width));
+}
+
+}  // namespace
+
+// Of the chief alone; at the others nothing.
+std::string TrainingJob::strategy_of_chief(std::size_t index,
+                                           const planning::StrategyRequest& request,
+                                           const std::optional<strategy::Strategy>& given) {
+  if (!is_chief()) return "";
+  try {
+    if (!given && request.file.empty() && request.builder == planning::kSearch) {
+      fail(ErrorCode::kUsage,
+           "'{}' searches, which a job does before its first step; a builder, "
+           "or a strategy that plan() has found, expected",
+           planning::kSearch);
+    }
+    return kHere + strategy::serialize(given ? *given : steps_[index]->choose(request));
+  } catch (const Error& error) {
+    return refusal(error.code(), error.what());
+  }
+}
+
+// Returns when every rank knows that all have the newest variables, and the same next Program.
+void TrainingJob::agree_to_change(std::size_t index, const program::Program& next) {
+  exec::Runner& runner = steps_[index]->runner();
+  runner.settle();
+  std::string said = kHere + to_string(program::digest_of(next));
+  if (runner.has_changes()) {
+    said = refusal(ErrorCode::kUsage,
+                   fmt::format("rank {} has new values in its parameters; a step takes them first",
+                               job_->rank()));
+  } else if (runner.calls().has_due()) {
+    said = refusal(ErrorCode::kUsage,
+                   "a checkpoint that rank 0 asked for alone is due after a later step");
+  }
+  const std::uint32_t number = plan_changes_;
+  std::map<std::string, std::vector<std::uint32_t>> ranks;  // by the Program's digest
+  for (const auto& [rank, each] : runner.of_all({exec::Topic::kPlanned, number}, said)) {
+    ranks[accepted(each)].push_back(rank);
+  }
+  if (ranks.size() == 1) return;
+  std::vector<std::string> sides;
+  for (const auto& [digest, who] : ranks) {
+    sides.push_back(fmt::format("{} at ranks {}", digest, fmt::join(who, ", ")));
+  }
+  fail(ErrorCode::kUsage, "change_plan: ranks arrive at different Programs: {}",
+       fmt::join(sides, "; "));
+}
+
+PlanChange TrainingJob::change_plan(std::size_t index, planning::StrategyRequest request,
+                                    const std::optional<strategy::Strategy>& given) {
+  JobStep& step = turn(index);
+  request.own = job_->options().builders;
+  request.one_of_several = !step.name().empty();
+  std::optional<StepPlan> next;
+  program::Transition moves;
+  {
+    exec::Runner& runner = step.runner();
+    const auto call = runner.calls().begin(exec::Call::kChangePlan, runner.steps_done());
+    ++plan_changes_;
+    const std::string document = accepted(runner.of_chief(
+        {exec::Topic::kPlan, plan_changes_}, strategy_of_chief(index, request, given)));
+    next = step.plan_with(strategy::deserialize(document, "the chief's strategy"));
+    moves = program::transition(step.program(), *next->program);
+    check_shared(index, *next->program);
+    const bool lacks_library = !next->program->collectives.empty() && !collectives_;
+    if (lacks_library && channels_) {
+      fail(ErrorCode::kUsage,
+           "change_plan: a job of several steps that began without a library's "
+           "all-reduces cannot begin with one; name such a plan for one of its steps first");
+    }
+    agree_to_change(index, *next->program);
+  }
+  step.change_plan(std::move(*next), moves, [&] {
+    if (!step.program().collectives.empty() && !collectives_) {
+      collectives_ = comm::make_collectives(job_->transport(), job_->own_address(),
+                                            capture::device_of(steps_.front()->declared()).str(),
+                                            job_->options().join_limit);
+    }
+    return connections_of(index);
+  });
+  if (wished_for_the_end_) step.runner().calls().wish_for_the_end();
+  gathered_at_.reset();  // under the plan before
+  gathered_.reset();
+  saved_in_.clear();
+  PlanChange change;
+  for (const program::Move& each : moves.moves) {
+    change.moved += bytes_of(each, step.graph(), job_->options().user_rules);
+  }
+  for (const ir::VariableId each : moves.forgotten) {
+    change.forgotten.push_back(step.graph().variable(each).name);
+  }
+  return change;
+}
+
+}  // namespace autodist::job
