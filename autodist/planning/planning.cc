@@ -30,6 +30,7 @@ strategy::Strategy searched(const StrategyRequest& request, const ir::Graph& gra
   how.passes.cpu_only = request.cpu_only;
   how.passes.encrypted = encrypts(Encryption::kAuto, cluster);
   how.calibration = request.calibration;
+  how.costs = request.costs;
   return search_plan(std::make_shared<const ir::Graph>(graph), cluster, how).strategy;
 }
 
@@ -60,11 +61,11 @@ strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Gra
 }
 
 Predicted predict(const program::Program& program, const cluster::Cluster& cluster,
-                  const sim::Calibration& calibration) {
+                  const sim::Calibration& calibration, const sim::CostOptions& costs) {
   sim::check_devices(program, cluster);
   Predicted predicted;
   try {
-    predicted.costs = sim::calibrated_costs(program, cluster, {}, calibration);
+    predicted.costs = sim::calibrated_costs(program, cluster, costs, calibration);
     predicted.simulation = sim::simulate(program, cluster, predicted.costs);
   } catch (const Error& error) {
     predicted.why_not = error.what();

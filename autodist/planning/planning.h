@@ -25,6 +25,7 @@ struct StrategyRequest {
   bool one_of_several = false;
   // Of a search, whose budget is the default's.
   sim::Calibration calibration = {};
+  sim::CostOptions costs = {};
   bool cpu_only = false;
 };
 
@@ -45,6 +46,6 @@ struct Predicted {
   std::string why_not;
 };
 Predicted predict(const program::Program& program, const cluster::Cluster& cluster,
-                  const sim::Calibration& calibration);
+                  const sim::Calibration& calibration, const sim::CostOptions& costs = {});
 
 }  // namespace autodist::planning

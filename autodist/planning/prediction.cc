@@ -88,10 +88,12 @@ std::string header(const sim::Simulation& simulation, const program::Program& pr
   const auto samples = static_cast<double>(costs.batch * costs.micro_batches *
                                            static_cast<std::int64_t>(program.batch_parts()));
   std::string text = memory_lines(simulation, program);
-  text += fmt::format("step           {}, {:.1f} samples/s in batches of {}, {}{}\n",
-                      to_string(simulation.step), samples / simulation.step.value, samples,
-                      ir::precision_of(*program.graph),
-                      simulation.settled || !program.lag() ? "" : " (steps vary)");
+  text +=
+      fmt::format("step           {}, {:.1f} samples/s in batches of {}, {}{}\n",
+                  to_string(simulation.step), samples / simulation.step.value, samples,
+                  costs.precision == sim::Precision::kAsCaptured ? ir::precision_of(*program.graph)
+                                                                 : name_of(costs.precision),
+                  simulation.settled || !program.lag() ? "" : " (steps vary)");
   text += fmt::format("plan's bound   {}: {}; the step is {}\n", to_string(bounds.plan),
                       sim::bound_name(bounds), above(simulation.step, bounds.plan));
   text += fmt::format("problem's      {}; the step is {}\n", to_string(bounds.problem),
@@ -176,6 +178,9 @@ std::string prediction_json(const sim::Simulation& simulation, const program::Pr
       {"chain_bound_seconds", bounds.chain.value},
       {"bound_reason", sim::bound_name(bounds)},
       {"batch", costs.batch},
+      {"precision", costs.precision == sim::Precision::kAsCaptured
+                        ? ir::precision_of(*program.graph)
+                        : name_of(costs.precision)},
       {"samples_by_rank", samples_by_rank(program, costs)},
       {"uncalibrated", costs.uncalibrated},
       {"simulated_steps", simulation.steps},

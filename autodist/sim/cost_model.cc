@@ -69,6 +69,7 @@ class Model {
         const CostOptions& options)
       : program_(program), graph_(*program.graph), options_(options), nodes_(by_address(cluster)) {
     costs_.batch = options.batch == 0 ? graph_.example_batch : options.batch;
+    costs_.precision = options.precision;
     costs_.micro_batches = program.is_placed() ? program.micro_batches : options.micro_batches;
     check();
   }
@@ -154,8 +155,10 @@ class Model {
     if (has_figures && !device.on_host) {
       device.update_bytes_per_s = updates_by_memory(figures.memory_bandwidth_bytes_per_s);
     }
+    const std::optional<FittedTimes> fitted = fitted_times(device, figures);
     const auto at_batch = [&](const ir::Op& op, std::int64_t batch) {
       if (batch <= 0) return Seconds{};
+      if (fitted) return fitted->of(op, batch);
       return has_figures ? roofline(op, batch, figures.tflops, figures.memory_bandwidth_bytes_per_s)
                          : op.cost.at(batch);
     };
@@ -173,17 +176,33 @@ class Model {
       device.with_less += in_step(op, all - 1);
       device.with_more += in_step(op, all + 1);
     }
-    if (has_figures) {
+    if (fitted) {
+      say_uncalibrated(fitted->said());
+    } else if (has_figures) {
       say_uncalibrated(fmt::format(
           "times and updates on {}: roofline at half of {:g} TFLOP/s and 70 % of {:g} GB/s",
           device.kind, figures.tflops, figures.memory_bandwidth_bytes_per_s / 1e9));
-      if (!knows_its_work(graph_)) {
-        say_uncalibrated(
-            "the graph says nothing of what its ops compute and keep: only "
-            "communication is predicted");
-      }
+    }
+    if (has_figures && !knows_its_work(graph_)) {
+      say_uncalibrated(
+          "the graph says nothing of what its ops compute and keep: only "
+          "communication is predicted");
     }
     costs_.devices.push_back(std::move(device));
+  }
+
+  // Where a precision is asked for.
+  [[nodiscard]] std::optional<FittedTimes> fitted_times(
+      const DeviceCost& device, const cluster::DeviceFigures& figures) const {
+    if (options_.precision == Precision::kAsCaptured) return {};
+    const std::string where = "--dtype " + name_of(options_.precision);
+    if (device.on_host) {
+      fail(ErrorCode::kUsage,
+           "{}: the step computes on CPUs, whose times are as measured. Give GPUs a kind in the "
+           "cluster file (`devices: {{kind: A100}}`), or --what-if device=KIND.",
+           where);
+    }
+    return FittedTimes(find_device(figures.kind, where), options_.precision);
   }
 
   // Once, whatever the number of batches on a kind of device.

@@ -16,6 +16,7 @@
 #include "autodist/ir/factors.h"
 #include "autodist/program/program.h"
 #include "autodist/sim/collective_cost.h"
+#include "autodist/sim/precision.h"
 
 namespace autodist::sim {
 
@@ -65,6 +66,7 @@ struct EngineCost {
 struct CostModel {
   std::int64_t batch = 1;          // samples per replica and micro-batch, where parts are equal
   std::int64_t micro_batches = 1;  // per step
+  Precision precision = Precision::kAsCaptured;
   std::vector<DeviceCost> devices;
   std::vector<std::uint32_t> device_of_rank;  // index into devices
   EngineCost engine;
@@ -128,6 +130,7 @@ struct CostOptions {
   std::int64_t micro_batches = 1;
   std::string
       device;  // every replica computes on this kind (device_table.h); "": as the cluster says
+  Precision precision = Precision::kAsCaptured;  // on GPUs of a kind in the table
 };
 
 // Throws Error(kUsage) for a rank on a device of a kind that nobody knows (figures_of()).
@@ -135,8 +138,8 @@ void check_devices(const program::Program& program, const cluster::Cluster& clus
 
 // The graph's measured times on CPUs that have no figures of their own; else roofline times from
 // the figures (`devices:` in the cluster file, or the table by kind). Throws Error(kUsage) as
-// check_devices() does, for a batch that the graph cannot have, and for a graph without times on a
-// CPU without figures.
+// check_devices() does, for a batch that the graph cannot have, for a graph without times on a
+// CPU without figures, and for a precision of a device that is no GPU of the table, or has it not.
 CostModel cost_model(const program::Program& program, const cluster::Cluster& cluster,
                      const CostOptions& options = {});
 

@@ -24,9 +24,9 @@ std::string plain(const std::string& kind) {
 }  // namespace
 
 // GPUs: float32 outside of tensor cores, at the clock that the maker's own figure takes: cores *
-// clock * 2. CPUs: cores * base clock * float32 operations per cycle (two fused multiply-adds on
-// 256 bits are 32, on 512 bits 64), and channels * transfer rate * 8 bytes. what_if_test.cc works
-// all of them out again.
+// clock * 2; on tensor cores what the same sheets say of dense products. CPUs: cores * base clock *
+// float32 operations per cycle (two fused multiply-adds on 256 bits are 32, on 512 bits 64), and
+// channels * transfer rate * 8 bytes. what_if_test.cc works all of them out again.
 const std::vector<DeviceRow>& device_table() {
   static const std::vector<DeviceRow> table{
       {"M60", DeviceKind::kGpu, 4.8, 8, 160,
@@ -39,16 +39,17 @@ const std::vector<DeviceRow>& device_table() {
        "NVIDIA Quadro P4000 data sheet: 1792 cores, 1.48 GHz"},
       {"P100", DeviceKind::kGpu, 10.6, 16, 732,
        "NVIDIA Tesla P100 SXM2 data sheet: 3584 cores, 1.48 GHz"},
-      {"T4", DeviceKind::kGpu, 8.1, 16, 320, "NVIDIA T4 data sheet: 2560 cores, 1.59 GHz"},
-      {"V100", DeviceKind::kGpu, 15.7, 16, 900,
-       "NVIDIA V100 SXM2 data sheet: 5120 cores, 1.53 GHz"},
+      {"T4", DeviceKind::kGpu, 8.1, 16, 320, "NVIDIA T4 data sheet: 2560 cores, 1.59 GHz", 0, 65},
+      {"V100", DeviceKind::kGpu, 15.7, 16, 900, "NVIDIA V100 SXM2 data sheet: 5120 cores, 1.53 GHz",
+       0, 125},
       {"A100", DeviceKind::kGpu, 19.5, 40, 1555,
-       "NVIDIA A100 SXM4 40 GB data sheet: 6912 cores, 1.41 GHz"},
+       "NVIDIA A100 SXM4 40 GB data sheet: 6912 cores, 1.41 GHz", 156, 312, true},
       {"A100 80GB", DeviceKind::kGpu, 19.5, 80, 2039,
-       "NVIDIA A100 SXM4 80 GB data sheet: 6912 cores, 1.41 GHz"},
-      {"H100", DeviceKind::kGpu, 67, 80, 3350, "NVIDIA H100 SXM data sheet: 16896 cores, 1.98 GHz"},
-      {"H200", DeviceKind::kGpu, 67, 141, 4800,
-       "NVIDIA H200 SXM data sheet: 16896 cores, 1.98 GHz"},
+       "NVIDIA A100 SXM4 80 GB data sheet: 6912 cores, 1.41 GHz", 156, 312, true},
+      {"H100", DeviceKind::kGpu, 67, 80, 3350, "NVIDIA H100 SXM data sheet: 16896 cores, 1.98 GHz",
+       495, 989, true},
+      {"H200", DeviceKind::kGpu, 67, 141, 4800, "NVIDIA H200 SXM data sheet: 16896 cores, 1.98 GHz",
+       495, 989, true},
       {"Xeon E5-2690 v4", DeviceKind::kCpu, 1.16, 0, 76.8,
        "Intel ARK: 14 cores, 2.6 GHz, AVX2, four channels DDR4-2400"},
       {"Xeon Gold 6148", DeviceKind::kCpu, 3.07, 0, 128,
@@ -106,12 +107,13 @@ cluster::DeviceFigures figures_of(const cluster::Device& device, const std::stri
   const Looked looked = look_up(figures.kind);
   if (looked.row == nullptr) {
     if (has_rates(figures)) return figures;
-    fail(ErrorCode::kUsage,
-         "{}: unknown device kind '{}', one of {} expected.{} Of another kind give the rates in the "
-         "cluster file: `devices: {{kind: {}, tflops: 19.5, memory_gib: 40, "
-         "memory_bandwidth_gb_per_s: 1555}}`.",
-         where, figures.kind, fmt::join(looked.known, ", "),
-         nearest_of(figures.kind, looked.known), figures.kind);
+    fail(
+        ErrorCode::kUsage,
+        "{}: unknown device kind '{}', one of {} expected.{} Of another kind give the rates in the "
+        "cluster file: `devices: {{kind: {}, tflops: 19.5, memory_gib: 40, "
+        "memory_bandwidth_gb_per_s: 1555}}`.",
+        where, figures.kind, fmt::join(looked.known, ", "), nearest_of(figures.kind, looked.known),
+        figures.kind);
   }
   if (figures.tflops == 0) figures.tflops = looked.row->tflops;
   if (figures.memory_bandwidth_bytes_per_s == 0) {

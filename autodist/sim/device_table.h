@@ -18,6 +18,11 @@ struct DeviceRow {
   double memory_gib = 0;  // 0: the machine's
   double memory_gb_per_s = 0;
   std::string source;
+  // Of dense products on matrix units; 0: it has none for them. All that have 16-bit ones have
+  // fp16's.
+  double tf32_tflops = 0;
+  double half_tflops = 0;
+  bool has_bf16 = false;
 };
 
 const std::vector<DeviceRow>& device_table();

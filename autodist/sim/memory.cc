@@ -52,6 +52,12 @@ std::vector<double> results_by_stage(const program::Program& program, std::int64
   return bytes;
 }
 
+// Autocast keeps what products and convolutions read in 16 bits.
+Bytes activations_of(const ir::Graph& graph, std::int64_t batch, const CostModel& costs) {
+  const Bytes captured(ir::activation_bytes(graph, batch));
+  return is_16_bit(costs.precision) ? Bytes(captured.value / 2) : captured;
+}
+
 Common common_of(const program::Program& program, const CostModel& costs) {
   const ir::Graph& graph = *program.graph;
   Common common;
@@ -72,7 +78,7 @@ Common common_of(const program::Program& program, const CostModel& costs) {
     if (here) common.optimizer += bytes * state_values(graph.variable(id).update);
     if (!slices.empty()) common.staging += gradient;
   }
-  common.activations = Bytes(ir::activation_bytes(graph, costs.batch));
+  common.activations = activations_of(graph, costs.batch, costs);
   for (const program::Collective& collective : program.collectives) {
     const auto element = static_cast<std::int64_t>(size_of(collective.dtype));
     const program::LibraryLoads loads = loads_of(graph, collective);
@@ -118,7 +124,7 @@ std::vector<MemoryUse> memory_of(const program::Program& program,
   std::map<std::int64_t, Bytes> activations{{costs.batch, everywhere.activations}};
   const auto activations_at = [&](program::Rank rank) {
     const auto [known, is_new] = activations.try_emplace(costs.batch_of(rank));
-    if (is_new) known->second = Bytes(ir::activation_bytes(*program.graph, known->first));
+    if (is_new) known->second = activations_of(*program.graph, known->first, costs);
     return known->second;
   };
   std::vector<MemoryUse> uses(program.ranks.size());

@@ -57,6 +57,63 @@ WhatIf parse_what_if(const std::string& text) {
   return what_if;
 }
 
+namespace {
+
+// "1..16" -> 1, 2, 4, 8, 16; "10|25" -> 10, 25; anything else is itself.
+std::vector<std::string> values_of(const std::string& key, const std::string& value) {
+  std::vector<std::string> values;
+  const std::size_t dots = value.find("..");
+  if (dots != std::string::npos) {
+    if (key != "nodes" && key != "batch") {
+      fail(ErrorCode::kUsage, "--what-if: {}='{}', a list expected, as {}=10|25|100", key, value,
+           key);
+    }
+    const double first = number(key, value.substr(0, dots), 1, kMostNodes);
+    const double last = number(key, value.substr(dots + 2), first, kMostNodes);
+    values.push_back(fmt::format("{:.0f}", first));
+    for (double power = 1; power < last; power *= 2) {
+      if (power > first) values.push_back(fmt::format("{:.0f}", power));
+    }
+    if (last > first) values.push_back(fmt::format("{:.0f}", last));
+    return values;
+  }
+  std::istringstream items(value);
+  for (std::string item; std::getline(items, item, '|');) values.push_back(item);
+  if (values.empty()) values.emplace_back();
+  return values;
+}
+
+}  // namespace
+
+WhatIfs parse_what_ifs(const std::string& text) {
+  WhatIfs all;
+  std::string rest;  // what does not vary
+  std::vector<std::string> values{""};
+  std::istringstream items(text);
+  for (std::string item; std::getline(items, item, ',');) {
+    const std::size_t equals = item.find('=');
+    const std::string key = item.substr(0, equals);
+    const std::vector<std::string> own = equals == std::string::npos
+                                             ? std::vector<std::string>{""}
+                                             : values_of(key, item.substr(equals + 1));
+    if (own.size() == 1) {
+      rest += (rest.empty() ? "" : ",") + key + (own[0].empty() ? "" : "=" + own[0]);
+      continue;
+    }
+    if (!all.varies.empty()) {
+      fail(ErrorCode::kUsage, "--what-if: {} and {} both vary, one expected", all.varies, key);
+    }
+    all.varies = key;
+    values = own;
+  }
+  for (const std::string& value : values) {
+    std::string one = rest;
+    if (!all.varies.empty()) one += (one.empty() ? "" : ",") + all.varies + "=" + value;
+    all.each.push_back({value, parse_what_if(one)});
+  }
+  return all;
+}
+
 cluster::Cluster changed(cluster::Cluster cluster, const WhatIf& what_if) {
   auto& nodes = cluster.nodes;
   if (what_if.nodes != 0 && what_if.nodes < nodes.size()) {

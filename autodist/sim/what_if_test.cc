@@ -30,6 +30,28 @@ TEST(WhatIf, ChangesWhatItNames) {
   EXPECT_EQ(sim::changed(two_nodes(), parse_what_if("nodes=1")).nodes.size(), 1U);
 }
 
+TEST(WhatIf, OneKeyMayVary) {
+  const auto values = [](const std::string& text) {
+    std::string all;
+    for (const WhatIfs::Each& each : parse_what_ifs(text).each) all += each.value + " ";
+    return all;
+  };
+  EXPECT_EQ(values("nodes=1..16"), "1 2 4 8 16 ");
+  EXPECT_EQ(values("nodes=3..12"), "3 4 8 12 ");
+  EXPECT_EQ(values("nodes=4..4"), " ") << "one value does not vary";
+  EXPECT_EQ(parse_what_ifs("nodes=4..4").each.front().what_if.nodes, 4U);
+  EXPECT_EQ(values("latency=1e-5,bandwidth=10|25|100,nodes=4"), "10 25 100 ");
+  const WhatIfs links = parse_what_ifs("nodes=4,bandwidth=10|25");
+  EXPECT_EQ(links.varies, "bandwidth");
+  EXPECT_EQ(links.each[1].what_if.bandwidth, 25);
+  EXPECT_EQ(links.each[1].what_if.nodes, 4U);
+  EXPECT_EQ(parse_what_ifs("").each.size(), 1U);
+  for (const char* text :
+       {"nodes=1..4,bandwidth=1|2", "nodes=4..1", "bandwidth=1..4", "nodes=0..4"}) {
+    EXPECT_THROW(parse_what_ifs(text), Error) << text;
+  }
+}
+
 TEST(WhatIf, RefusesWhatMakesNoSense) {
   for (const char* text : {"node=3", "nodes=0", "nodes=x", "bandwidth=-1", "bandwidth", "batch=0",
                            "device=A1000000", "latency=nan"}) {

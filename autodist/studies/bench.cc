@@ -1,5 +1,4 @@
-// `autodist bench sim`, `place`, `p3`, `chart`, `predict` and `search`: what needs no libtorch. The
-// other benchmarks are autodist-torch's.
+// `autodist bench` of what needs no libtorch. The other benchmarks are autodist-torch's.
 
 #include "autodist/studies/bench.h"
 #include "autodist/app/this_process.h"
@@ -16,6 +15,7 @@
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/planning/archive.h"
+#include "autodist/studies/gpu_times.h"
 #include "autodist/studies/p3.h"
 #include "autodist/studies/placement_speed.h"
 #include "autodist/studies/published_chart.h"
@@ -187,6 +187,13 @@ int bench(const BenchArguments& arguments, app::Console& console) {
     console.out << page;
     return 0;
   }
+  if (arguments.name == "gpu-times") {
+    const std::vector<GpuTime> times = predict_published_steps();
+    const std::string page = gpu_times_page(times);
+    if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
+    console.out << (console.json ? gpu_times_json(times) + "\n" : page);
+    return 0;
+  }
   if (arguments.name == "place") {
     const Figures figures = measure_placement(arguments.quick);
     return show(figures, placement_speed_page(figures), placement_speed_table(figures), arguments,
@@ -199,8 +206,8 @@ int bench(const BenchArguments& arguments, app::Console& console) {
 }  // namespace
 
 const std::vector<std::string>& light_benchmarks() {
-  static const std::vector<std::string> names{"sim",     "place",  "p3",   "chart",
-                                              "predict", "search", "sweep"};
+  static const std::vector<std::string> names{"sim",     "place",  "p3",    "chart",
+                                              "predict", "search", "sweep", "gpu-times"};
   return names;
 }
 
@@ -213,7 +220,8 @@ app::Action declare_bench_light(CLI::App& verb) {
           "chart; "
           "predict: predictions beside real runs on this machine (needs root); search: searched "
           "strategies against other systems' on AutoSync's two clusters; sweep: the same over "
-          "links and batches, and against strategies drawn at random")
+          "links and batches, and against strategies drawn at random; gpu-times: published steps "
+          "on one GPU, predicted")
       ->required()
       ->check(CLI::IsMember(light_benchmarks()));
   verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/cli/workload.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/planning/archive.h"
 #include "autodist/planning/encryption.h"
@@ -21,6 +22,7 @@ struct ExplainArguments {
   std::string calibration;
   bool all = false;
   bool cpu_only = false;
+  Workload workload;
 };
 
 int explain_plan(const ExplainArguments& arguments, Console& console) {
@@ -29,6 +31,7 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
   planning::StrategyRequest chosen = arguments.strategy;
   chosen.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
   chosen.cpu_only = arguments.cpu_only;
+  put_workload(arguments.workload, cluster, arguments.cpu_only, chosen.costs);
   std::vector<std::string> warnings;
   const strategy::Strategy strategy = planning::choose_strategy(chosen, *graph, cluster, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
@@ -40,6 +43,7 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
   request.passes.cpu_only = arguments.cpu_only;
   request.passes.encrypted = planning::encrypts(Encryption::kAuto, cluster);
   request.calibration = chosen.calibration;
+  request.costs = chosen.costs;
   const planning::Explanation explanation = explain(graph, cluster, strategy, request);
   if (console.json) {
     console.out << planning::explanation_json(explanation) << "\n";
@@ -69,6 +73,7 @@ Action declare_explain(CLI::App& verb) {
                   "what was measured here (default: FILE.calibration.yml beside the cluster)");
   verb.add_flag("--all", arguments->all, "explain every variable");
   declare_devices(verb, arguments->cpu_only);
+  declare_workload(verb, arguments->workload);
   return [arguments](Console& console) { return explain_plan(*arguments, console); };
 }
 

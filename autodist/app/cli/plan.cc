@@ -55,6 +55,7 @@ void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir
   request.how.passes.cpu_only = arguments.cpu_only;
   request.how.passes.encrypted = planning::encrypts(arguments.encryption, cluster);
   request.how.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
+  put_workload(arguments.workload, cluster, arguments.cpu_only, request.how.costs);
   request.how.options.budget = {planning::kReportBudget, 0};
   if (searched != nullptr && searched->placed_because.empty()) request.found = &searched->found;
   report::PageInputs page;
@@ -73,8 +74,10 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
   const program::Program program =
       passes::rewrite(graph, strategy, cluster, options, planning::source_of(request));
+  sim::CostOptions costs;
+  put_workload(arguments.workload, cluster, arguments.cpu_only, costs);
   const planning::Predicted predicted = planning::predict(
-      program, cluster, sim::read_calibration(arguments.cluster, arguments.calibration));
+      program, cluster, sim::read_calibration(arguments.cluster, arguments.calibration), costs);
   write_strategy(arguments, strategy);
   write_report(arguments, graph, cluster, strategy, program, nullptr);
   if (console.json) {
@@ -140,6 +143,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   request.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
   request.ranker = arguments.search.ranker;
   if (!arguments.no_history) request.history = planning::history_folder(process_environment());
+  put_workload(arguments.workload, cluster, arguments.cpu_only, request.costs);
   request.placing_share = arguments.placed ? 0.5 : 0;
   planning::SearchedPlan plan = planning::search_plan(graph, cluster, request);
   if (arguments.placed) planning::take_placement(plan);
@@ -271,6 +275,7 @@ Action declare_plan_with(CLI::App& verb, PlanByTrials trials) {
   verb.add_flag("--text", arguments->as_text, "write it in protobuf's text format");
   verb.add_flag("--all", arguments->all, "show every variable");
   declare_devices(verb, arguments->cpu_only);
+  declare_workload(verb, arguments->workload);
   declare_encryption(verb, arguments->encryption,
                      "what ranks will say to each other: on, off, or auto (the default: on where "
                      "they are on more than one machine); all-reduces by a library, which are "
@@ -278,7 +283,8 @@ Action declare_plan_with(CLI::App& verb, PlanByTrials trials) {
   verb.add_option("--dump-after", arguments->dump_after,
                   "print the program after this pass (or all) to standard error");
   // Trials are of what was searched, of a graph that the job captures.
-  for (const char* other : {"--builder", "--from-history", "--dump-after"}) {
+  for (const char* other :
+       {"--builder", "--from-history", "--dump-after", "--batch", "--replica-batch", "--dtype"}) {
     verb.get_option("--trials")->excludes(verb.get_option(other));
   }
   return [arguments, trials = std::move(trials)](Console& console) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "autodist/app/cli/program.h"
+#include "autodist/app/cli/workload.h"
 #include "autodist/planning/defaults.h"
 #include "autodist/planning/encryption.h"
 #include "autodist/planning/search_settings.h"
@@ -27,6 +28,7 @@ struct PlanArguments {
   std::string report;
   bool all = false;
   bool cpu_only = false;
+  Workload workload;
   Encryption encryption = Encryption::kAuto;
 };
 

@@ -1,12 +1,17 @@
 // `autodist simulate`: what a step would take, on a cluster that need not exist.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/cli/workload.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/ir/text.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/planning/archive.h"
 #include "autodist/planning/link_tuning.h"
@@ -31,6 +36,7 @@ struct SimulateArguments {
   bool barrier = false;
   bool all = false;
   bool cpu_only = false;
+  Workload workload;
 };
 
 // One file per rank, as other simulators expect them: step.0.et, step.1.et, …
@@ -44,20 +50,41 @@ void write_chakra(const std::string& folder, const program::Program& program,
   }
 }
 
-int simulate(const SimulateArguments& arguments, Console& console) {
-  const sim::WhatIf what_if = sim::parse_what_if(arguments.what_if);
+// One answer: a plan on a cluster, and what its step takes.
+struct Answer {
+  cluster::Cluster cluster;
+  program::Program program;
+  sim::CostModel costs;
+  sim::Simulation simulation;
+
+  [[nodiscard]] double samples_per_second() const {
+    return static_cast<double>(costs.batch * costs.micro_batches *
+                               static_cast<std::int64_t>(program.batch_parts())) /
+           simulation.step.value;
+  }
+  [[nodiscard]] double per_replica() const {
+    return samples_per_second() / static_cast<double>(program.batch_parts());
+  }
+};
+
+Answer answer(const SimulateArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
+              const sim::WhatIf& what_if, Console& console) {
   if (what_if.nodes != 0 && !arguments.strategy.file.empty()) {
     fail(ErrorCode::kUsage,
          "--what-if nodes={} with --strategy {}: a strategy names the devices that it was made "
          "for. Use --builder.",
          what_if.nodes, arguments.strategy.file);
   }
-  const auto graph = std::make_shared<const ir::Graph>(planning::load_graph(arguments.graph));
-  const cluster::Cluster cluster = sim::changed(cluster::read_cluster(arguments.cluster), what_if);
+  Answer answer;
+  answer.cluster = sim::changed(cluster::read_cluster(arguments.cluster), what_if);
+  const cluster::Cluster& cluster = answer.cluster;
   const sim::Calibration calibration =
       sim::read_calibration(arguments.cluster, arguments.calibration);
+  sim::CostOptions how_costs{what_if.batch, arguments.micro_batches, what_if.device};
+  put_workload(arguments.workload, cluster, arguments.cpu_only, how_costs);
   planning::StrategyRequest request = arguments.strategy;
   request.calibration = calibration;
+  request.costs = how_costs;
   request.cpu_only = arguments.cpu_only;
   std::vector<std::string> warnings;
   const strategy::Strategy strategy = planning::choose_strategy(request, *graph, cluster, warnings);
@@ -68,29 +95,100 @@ int simulate(const SimulateArguments& arguments, Console& console) {
   options.micro_batches = arguments.micro_batches;
   options.verify_each = false;
   planning::tune_to(planning::declared_links(cluster), options);
-  program::Program program =
+  answer.program =
       passes::rewrite(graph, strategy, cluster, options, planning::source_of(arguments.strategy));
-  if (arguments.barrier) program = sim::with_barrier(std::move(program));
-
-  const sim::CostModel costs = sim::calibrated_costs(
-      program, cluster, {what_if.batch, arguments.micro_batches, what_if.device}, calibration);
+  if (arguments.barrier) answer.program = sim::with_barrier(std::move(answer.program));
+  answer.costs = sim::calibrated_costs(answer.program, cluster, how_costs, calibration);
   sim::SimulationOptions how;
   how.trace = !arguments.trace.empty();
   how.symmetry = !how.trace;  // a trace shows every rank
-  const sim::Simulation simulation = sim::simulate(program, cluster, costs, how);
-  if (how.trace) write_file_atomically(arguments.trace, program::to_chrome_json(simulation.trace));
+  answer.simulation = sim::simulate(answer.program, cluster, answer.costs, how);
+  return answer;
+}
 
-  if (!arguments.chakra.empty()) write_chakra(arguments.chakra, program, costs);
+Bytes fullest(const sim::Simulation& simulation) {
+  Bytes most;
+  for (const sim::MemoryUse& use : simulation.memory) most = std::max(most, use.device());
+  return most;
+}
+
+// A row per value, with a bar for the samples per second.
+std::string sweep_table(const std::string& varies, const std::vector<std::string>& values,
+                        const std::vector<Answer>& answers) {
+  constexpr double kWidth = 32;
+  double most = 0;
+  for (const Answer& each : answers) most = std::max(most, each.samples_per_second());
+  std::vector<std::vector<std::string>> rows{
+      {varies, "step", "samples/s", "efficiency", "memory", ""}};
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    const Answer& each = answers[i];
+    const auto bar =
+        static_cast<std::size_t>(std::lround(kWidth * each.samples_per_second() / most));
+    std::string drawn;
+    for (std::size_t k = 0; k < bar; ++k) drawn += "█";
+    rows.push_back(
+        {values[i], to_string(each.simulation.step),
+         fmt::format("{:.1f}", each.samples_per_second()),
+         fmt::format("{:.0f} %", 100 * each.per_replica() / answers.front().per_replica()),
+         to_string(fullest(each.simulation)), drawn});
+  }
+  return ir::align(rows, "", {0, 1, 2, 3, 4}) +
+         fmt::format("\nefficiency: samples/s of a replica against {}={}\n", varies,
+                     values.front());
+}
+
+int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
+                 const sim::WhatIfs& what_ifs, Console& console) {
+  if (!arguments.trace.empty() || !arguments.chakra.empty()) {
+    fail(ErrorCode::kUsage, "--what-if: {} varies, and --trace and --chakra are of one simulation",
+         what_ifs.varies);
+  }
+  std::vector<std::string> values;
+  std::vector<Answer> answers;
+  for (const sim::WhatIfs::Each& each : what_ifs.each) {
+    values.push_back(each.value);
+    answers.push_back(answer(arguments, graph, each.what_if, console));
+  }
+  if (console.json) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      auto json = nlohmann::ordered_json::parse(
+          planning::prediction_json(answers[i].simulation, answers[i].program, answers[i].costs));
+      all.push_back({{what_ifs.varies, values[i]}, {"prediction", std::move(json)}});
+    }
+    console.out << all.dump() << "\n";
+    return 0;
+  }
+  console.out << fmt::format("{} on {} by {}\n\n", graph->name, arguments.cluster,
+                             search::shown_name(planning::source_of(arguments.strategy)))
+              << sweep_table(what_ifs.varies, values, answers);
+  for (const std::string& line : answers.back().costs.uncalibrated) {
+    console.out << "uncalibrated: " << line << "\n";
+  }
+  return 0;
+}
+
+int simulate(const SimulateArguments& arguments, Console& console) {
+  const sim::WhatIfs what_ifs = sim::parse_what_ifs(arguments.what_if);
+  const auto graph = std::make_shared<const ir::Graph>(planning::load_graph(arguments.graph));
+  if (!what_ifs.varies.empty()) return simulate_all(arguments, graph, what_ifs, console);
+  const Answer only = answer(arguments, graph, what_ifs.each.front().what_if, console);
+  const bool traced = !arguments.trace.empty();
+  if (traced) {
+    write_file_atomically(arguments.trace, program::to_chrome_json(only.simulation.trace));
+  }
+  if (!arguments.chakra.empty()) write_chakra(arguments.chakra, only.program, only.costs);
 
   if (console.json) {
-    console.out << planning::prediction_json(simulation, program, costs) << "\n";
+    console.out << planning::prediction_json(only.simulation, only.program, only.costs) << "\n";
     return 0;
   }
   console.out << fmt::format(
                      "{} on {} by {}, {} samples per replica\n\n", graph->name, arguments.cluster,
-                     search::shown_name(planning::source_of(arguments.strategy)), costs.batch)
-              << planning::prediction_table(simulation, program, costs, arguments.all ? 0 : 8);
-  if (how.trace) console.out << "\nTrace written to " << arguments.trace << "\n";
+                     search::shown_name(planning::source_of(arguments.strategy)), only.costs.batch)
+              << planning::prediction_table(only.simulation, only.program, only.costs,
+                                            arguments.all ? 0 : 8);
+  if (traced) console.out << "\nTrace written to " << arguments.trace << "\n";
   return 0;
 }
 
@@ -107,7 +205,8 @@ Action declare_simulate(CLI::App& verb) {
   verb.add_option("--builder", arguments->strategy.builder, "NAME or NAME:key=value,… (see plan)")
       ->excludes(file);
   verb.add_option("--what-if", arguments->what_if,
-                  "nodes=16,bandwidth=25 (Gbit/s),latency=2e-5,device=A100,batch=32");
+                  "nodes=16,bandwidth=25 (Gbit/s),latency=2e-5,device=A100,batch=32; one of them "
+                  "may vary (nodes=1..16, bandwidth=10|25|100), for a chart");
   verb.add_option("--calibration", arguments->calibration,
                   "what was measured here (default: FILE.calibration.yml beside the cluster)");
   verb.add_option("--accumulate", arguments->micro_batches, "batches per step (default 1)")
@@ -117,6 +216,7 @@ Action declare_simulate(CLI::App& verb) {
   verb.add_option("--chakra", arguments->chakra, "write a Chakra trace per rank into this folder");
   verb.add_flag("--all", arguments->all, "show every node, rank and variable");
   declare_devices(verb, arguments->cpu_only);
+  declare_workload(verb, arguments->workload);
   return [arguments](Console& console) { return simulate(*arguments, console); };
 }
 

@@ -1,0 +1,40 @@
+#include "autodist/app/cli/workload.h"
+
+#include <algorithm>
+#include <string>
+
+namespace autodist::app {
+
+void declare_workload(CLI::App& verb, Workload& workload) {
+  constexpr std::int64_t kMost = 1'000'000'000;
+  auto* whole = verb.add_option("--batch", workload.batch,
+                                "samples per step, all replicas together (default: as captured, "
+                                "per replica)")
+                    ->check(CLI::Range(std::int64_t{1}, kMost));
+  verb.add_option("--replica-batch", workload.replica_batch, "samples per step of each replica")
+      ->check(CLI::Range(std::int64_t{1}, kMost))
+      ->excludes(whole);
+  const auto set = [&workload](const std::string& name) {
+    workload.precision = sim::precision_from_name(name);
+  };
+  verb.add_option_function<std::string>(
+      "--dtype", set,
+      "fp32, tf32, bf16 or fp16: what GPUs compute in, at rates fitted on published trainings "
+      "(default: as captured; float32 outside of matrix units)");
+}
+
+void put_workload(const Workload& workload, const cluster::Cluster& cluster, bool cpu_only,
+                  sim::CostOptions& costs) {
+  if (workload.precision != sim::Precision::kAsCaptured) costs.precision = workload.precision;
+  if (workload.replica_batch > 0) {
+    costs.batch = (workload.replica_batch + costs.micro_batches - 1) / costs.micro_batches;
+  }
+  if (workload.batch == 0) return;
+  const auto ranks = cluster::ranks_of(cluster, cpu_only);
+  const std::int64_t replicas =
+      std::count_if(ranks.begin(), ranks.end(), [](const auto& rank) { return !rank.serves_only; });
+  const std::int64_t parts = replicas * costs.micro_batches;
+  costs.batch = (workload.batch + parts - 1) / parts;
+}
+
+}  // namespace autodist::app

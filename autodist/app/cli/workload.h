@@ -1,0 +1,27 @@
+// What a step works on, for verbs that predict: how many samples, in which numbers.
+
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+
+#include "autodist/cluster/cluster.h"
+#include "autodist/sim/cost_model.h"
+
+namespace autodist::app {
+
+struct Workload {
+  std::int64_t batch = 0;          // of all replicas together; 0: not said
+  std::int64_t replica_batch = 0;  // of each; 0: not said
+  sim::Precision precision = sim::Precision::kAsCaptured;
+};
+
+// --batch, --replica-batch, --dtype.
+void declare_workload(CLI::App& verb, Workload& workload);
+
+// Puts into `costs` what was said. Replicas have the same number of samples: as many as the largest
+// part of the batch.
+void put_workload(const Workload& workload, const cluster::Cluster& cluster, bool cpu_only,
+                  sim::CostOptions& costs);
+
+}  // namespace autodist::app

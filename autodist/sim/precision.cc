@@ -1,0 +1,126 @@
+#include "autodist/sim/precision.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "autodist/base/error.h"
+#include "autodist/base/nearest.h"
+
+namespace autodist::sim {
+namespace {
+
+constexpr std::array<std::pair<Precision, const char*>, 4> kNames{{{Precision::kFp32, "fp32"},
+                                                                   {Precision::kTf32, "tf32"},
+                                                                   {Precision::kBf16, "bf16"},
+                                                                   {Precision::kFp16, "fp16"}}};
+
+// Shares of the peaks, fitted: of matrix products, of convolutions, and of the memory's bandwidth.
+// cuDNN's convolutions in TF32 and the layout of PyTorch reach a quarter.
+struct Shares {
+  double product;
+  double convolution;
+};
+constexpr Shares kFp32Shares{0.9, 0.85};
+constexpr Shares kTf32Shares{0.85, 0.25};
+constexpr Shares k16BitShares{0.85, 0.5};
+constexpr double kElsewhere = 0.5;
+constexpr double kMemory = 0.7;
+constexpr Seconds kKernelStart{5e-6};
+
+bool is_convolution(const ir::Op& op) { return op.name.find("convolution") != std::string::npos; }
+
+bool is_product(const ir::Op& op) {
+  static const std::set<std::string> kProducts{"aten::mm",      "aten::addmm",  "aten::bmm",
+                                               "aten::baddbmm", "aten::addbmm", "aten::linear"};
+  return kProducts.count(op.name) != 0 || op.name.find("scaled_dot_product") != std::string::npos;
+}
+
+// Autocast computes these in float32.
+bool stays_in_float32(const ir::Op& op) {
+  static const std::set<std::string> kOps{
+      "aten::native_layer_norm", "aten::native_layer_norm_backward",
+      "aten::_softmax",          "aten::_softmax_backward_data",
+      "aten::_log_softmax",      "aten::_log_softmax_backward_data",
+      "aten::nll_loss_forward",  "aten::nll_loss_backward"};
+  return kOps.count(op.name) != 0;
+}
+
+// The peak of the device's matrix units in TFLOP/s; of fp32 that outside of them.
+double peak_of(const DeviceRow& device, Precision precision) {
+  switch (precision) {
+    case Precision::kTf32:
+      return device.tf32_tflops;
+    case Precision::kBf16:
+      return device.has_bf16 ? device.half_tflops : 0;
+    case Precision::kFp16:
+      return device.half_tflops;
+    default:
+      return device.tflops;
+  }
+}
+
+}  // namespace
+
+std::string name_of(Precision precision) {
+  for (const auto& [known, name] : kNames) {
+    if (known == precision) return name;
+  }
+  return "as captured";
+}
+
+Precision precision_from_name(const std::string& name) {
+  std::vector<std::string> known;
+  for (const auto& [precision, each] : kNames) {
+    if (name == each) return precision;
+    known.emplace_back(each);
+  }
+  fail(ErrorCode::kUsage, "--dtype: unknown '{}', one of {} expected. Nearest: '{}'.", name,
+       fmt::join(known, ", "), nearest(name, known));
+}
+
+FittedTimes::FittedTimes(const DeviceRow& device, Precision precision)
+    : kind_(device.kind),
+      precision_(precision),
+      flop_per_s_(device.tflops * 1e12 * kElsewhere),
+      bytes_per_s_(device.memory_gb_per_s * 1e9 * kMemory) {
+  const double peak = peak_of(device, precision) * 1e12;
+  if (peak == 0) {
+    std::vector<std::string> can;
+    for (const auto& [each, name] : kNames) {
+      if (peak_of(device, each) > 0) can.emplace_back(name);
+    }
+    fail(ErrorCode::kUsage, "--dtype {}: {} has no matrix units for it; {} expected",
+         name_of(precision), device.kind, fmt::join(can, " or "));
+  }
+  const Shares& shares = is_16_bit(precision)            ? k16BitShares
+                         : precision == Precision::kTf32 ? kTf32Shares
+                                                         : kFp32Shares;
+  product_flop_per_s_ = peak * shares.product;
+  convolution_flop_per_s_ = peak * shares.convolution;
+}
+
+Seconds FittedTimes::of(const ir::Op& op, std::int64_t batch) const {
+  const auto flops = static_cast<double>(op.flops.at(batch));
+  auto bytes = static_cast<double>(op.bytes_moved.at(batch));
+  if (bytes == 0 && flops == 0) return {};
+  if (is_16_bit(precision_) && !stays_in_float32(op)) bytes /= 2;
+  const double rate = is_convolution(op) ? convolution_flop_per_s_
+                      : is_product(op)   ? product_flop_per_s_
+                                         : flop_per_s_;
+  return kKernelStart + Seconds(std::max(flops / rate, bytes / bytes_per_s_));
+}
+
+std::string FittedTimes::said() const {
+  return fmt::format(
+      "times on {} in {}: fitted on published trainings ({:.0f} TFLOP/s in products, {:.0f} in "
+      "convolutions, {:.0f} GB/s){}",
+      kind_, name_of(precision_), product_flop_per_s_ / 1e12, convolution_flop_per_s_ / 1e12,
+      bytes_per_s_ / 1e9, is_16_bit(precision_) ? "; activations count half" : "");
+}
+
+}  // namespace autodist::sim
