@@ -88,6 +88,8 @@ def check_summary(browser):
     """The verdict says how far off the prediction is and what to do; figures of less weight are smaller."""
     headline, todo = (browser.evaluate(f"document.querySelector('.verdict {part}').textContent") for part in ("h2", ".todo"))
     expect(headline.startswith("Bounded by rank 2") and "% less than predicted" in headline, f"the headline is '{headline}'")
+    verdict = browser.evaluate("document.querySelector('.verdict').textContent")
+    expect("Most of the difference is in " in verdict, f"the verdict is '{verdict}'")
     expect(todo.startswith("What to do: Look for what else runs on the machine of rank 2"), f"'{todo}'")
     sizes = [float(browser.evaluate(f"parseFloat(getComputedStyle(document.querySelector('{tiles} .value')).fontSize)"))
              for tiles in (".tiles:not(.lesser)", ".tiles.lesser")]

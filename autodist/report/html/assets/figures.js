@@ -124,12 +124,26 @@ function predictionError(data) {
   return `; a step takes ${Math.round(100 * Math.abs(ratio - 1))} % ${ratio > 1 ? "more" : "less"} than predicted`;
 }
 
+// And which part of the step that is, where both timelines are there.
+function differingPart(data) {
+  const of = (predicted) => data.timelines.find((each) =>
+    each.predicted === predicted && each.steps_counted > 0 && each.places.length === 0);
+  const [was, is] = [of(true), of(false)];
+  if (!was || !is || predictionError(data) === "") return null;
+  const parts = PARTS.map(([field, , text]) =>
+    ({text, was: meanOf(was.ranks, field), is: meanOf(is.ranks, field)}));
+  const part = parts.reduce((most, each) =>
+    (Math.abs(each.is - each.was) > Math.abs(most.is - most.was) ? each : most));
+  return element("p", {}, `Most of the difference is in ${part.text}: ` +
+    `${secondsText(part.was)} predicted, ${secondsText(part.is)} measured per step, mean of ranks.`);
+}
+
 function verdictBlock(data) {
   const timeline = mainTimeline(data);
   if (timeline) {
     const about = timeline.predicted ? "As predicted by the simulator" : "As measured";
     return element("div", {class: "verdict"}, element("h2", {}, timeline.verdict.headline + predictionError(data)),
-      timeline.verdict.reasons.map((reason) => element("p", {}, reason)),
+      timeline.verdict.reasons.map((reason) => element("p", {}, reason)), differingPart(data),
       element("p", {class: "todo"}, element("b", {}, "What to do: "), timeline.verdict.what_to_do),
       element("p", {class: "small"}, `${about}, ${timeline.title}: ${plural(timeline.steps_counted, "step")}` +
         (timeline.steps_in_trace > timeline.steps_counted ? `; the first and the last of ${timeline.steps_in_trace} do not count.` : ".")));
