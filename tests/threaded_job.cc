@@ -15,6 +15,7 @@
 #include "autodist/exec/start.h"
 #include "autodist/job/torch/shape_cache.h"
 #include "autodist/passes/pipeline.h"
+#include "autodist/program/transition.h"
 #include "autodist/search/builders/builders.h"
 
 namespace autodist::testing_jobs {
@@ -89,9 +90,9 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         ir::declare_updates(captured.graph, ir::parse_optimizer(optimizer));
         const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
         const bool planned = place != nullptr && !place->plan.empty();
-        const strategy::Strategy strategy =
-            planned ? strategy::deserialize(place->plan, "plan")
-                    : search::build_strategy(builder, *graph, cluster);
+        const strategy::Strategy strategy = planned
+                                                ? strategy::deserialize(place->plan, "plan")
+                                                : search::build_strategy(builder, *graph, cluster);
         const auto program = std::make_shared<const program::Program>(
             passes::rewrite(graph, strategy, cluster, rewriting, builder));
         comm::agree(*transport, "program", program::digest_of(*program), builder, Seconds{60});
@@ -110,25 +111,56 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
         runner_options.user_rules = user_rules;
         runner_options.wait_limit = Seconds{60};
         if (place != nullptr) runner_options.on_nonfinite = place->on_nonfinite;
-        exec::Runner runner(program, program::Rank(r), bindings,
-                            {transport.get(), collectives.get(), &clock}, runner_options);
+        auto runner = std::make_unique<exec::Runner>(
+            program, program::Rank(r), bindings,
+            exec::RunnerConnections{transport.get(), collectives.get(), &clock}, runner_options);
+        program::Program runner_program = *program;
         job::ShapeCache shapes(step, true, captured.tensors, program, program::Rank(r), kSeed);
+        // As StepRun does.
+        const auto change_plan = [&](const std::string& next_builder, int step_number) {
+          const auto next = std::make_shared<const program::Program>(
+              passes::rewrite(graph, search::build_strategy(next_builder, *graph, cluster), cluster,
+                              rewriting, next_builder));
+          runner->settle();
+          runner->of_all(exec::Topic::kPlanned, "settled");
+          const program::Transition moves = program::transition(runner_program, *next);
+          program::verify(moves, runner_program, *next);
+          std::optional<ir::LossScale> scale;
+          if (rewriting.loss_scaling) scale = runner->loss_scale();
+          const exec::RankState state = runner->hand_over(moves);
+          runner->finish();
+          runner.reset();
+          runner_options.first_step = static_cast<std::uint64_t>(step_number);
+          ++runner_options.exchange.generation;
+          runner = std::make_unique<exec::Runner>(
+              next, program::Rank(r), bindings,
+              exec::RunnerConnections{transport.get(), collectives.get(), &clock}, runner_options);
+          if (scale) runner->set_loss_scale(*scale);
+          if (!state.rules.empty()) runner->load_state(state.rules);
+          runner->load_owed(state.owed);
+          shapes.adopt(next);
+          runner_program = *next;
+        };
         for (int i = 0; i < steps; ++i) {
+          const auto changes = static_cast<std::size_t>(i);
+          if (place != nullptr && i > 0 && changes <= place->later_builders.size()) {
+            change_plan(place->later_builders[changes - 1], i);
+          }
           const Batch own = rows(i, program->batch_part(program::Rank(r)));
           if (program->is_placed()) {
             std::vector<Batch> parts;
             for (std::uint32_t part = 0; part < micro_batches; ++part) {
               parts.push_back(rows_of(own, part, micro_batches));
             }
-            runner.step_of_stage(parts);
+            runner->step_of_stage(parts);
             continue;
           }
           for (std::uint32_t part = 0; part < micro_batches; ++part) {
-            shapes.step(runner, rows_of(own, part, micro_batches), part + 1 == micro_batches);
+            shapes.step(*runner, rows_of(own, part, micro_batches), part + 1 == micro_batches);
           }
         }
-        runner.finish();
-        if (bytes_sent != nullptr) bytes_sent->at(r) = runner.counters().payload_bytes_sent;
+        runner->finish();
+        if (bytes_sent != nullptr) bytes_sent->at(r) = runner->counters().payload_bytes_sent;
         if (!device.is_cpu() && !moves) copy_back(bindings, model);
         for (const torch::Tensor& each : copies_of(step)) {
           results[r].push_back(each.to(torch::kCPU));

@@ -39,6 +39,8 @@ struct JobPlace {
   std::optional<ir::LossScaling> loss_scaling = {};
   std::string plan = {};  // a strategy's file, in the place of the builder's
   exec::OnNonFinite on_nonfinite = exec::OnNonFinite::kStop;
+  // After each step the job goes on under the next of these, while there are any.
+  std::vector<std::string> later_builders = {};
 };
 
 // The ranks' steps, one model each, trained for `steps` steps with the strategy of `builder`;

@@ -97,10 +97,11 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
 }
 
 LocalVariables::~LocalVariables() {
-  if (signal_.failure()) return;
-  for (const Local& local : locals_) {
-    if (local.updated_on_device) local.installed.block_host(WaitSite::kSettled);
-  }
+  if (!signal_.failure()) await_device();
+}
+
+void LocalVariables::await_device() const {
+  for (const Local& local : locals_) local.installed.block_host(WaitSite::kSettled);
 }
 
 std::vector<UpdateState>& LocalVariables::states(ir::VariableId variable) {

@@ -44,7 +44,7 @@ class LocalVariables {
   LocalVariables(const program::Program& program, const Norms& norms, const LossScaler& scaler,
                  const UserRules* user_rules, const capture::Bindings& bindings, Staging& staging,
                  Signal& signal);
-  // Unless the rank has failed, waits for the updates that are on their way.
+  // Unless the rank has failed or is leaving, await_device().
   ~LocalVariables();
   LocalVariables(const LocalVariables&) = delete;
   LocalVariables& operator=(const LocalVariables&) = delete;
@@ -58,6 +58,9 @@ class LocalVariables {
   // Puts the version in that the step makes, of which all results are here. By one thread. Throws
   // Error(kUsage) where somebody has written to the variable.
   void install(ir::VariableId variable, std::uint64_t step);
+
+  // Until all versions have come to the device: they come from memory that goes with this.
+  void await_device() const;
 
   // Whose slices are not here yet: "slice 3 of rank 1 (10.0.0.2)", for messages.
   [[nodiscard]] std::string missing_results(ir::VariableId variable, std::uint64_t step) const

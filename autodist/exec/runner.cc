@@ -215,6 +215,7 @@ class Runner::Impl {
       engine_.small_collectives().meet(Topic::kFetched, step_);
     }
     engine_.finish(step_);
+    engine_.slices().variables.await_device();
   }
 
   Calls& calls() { return engine_.calls(); }

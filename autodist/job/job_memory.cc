@@ -120,16 +120,17 @@ std::optional<std::string> JobMemory::read(std::int64_t at, std::uint64_t size) 
 }
 
 std::optional<std::string> JobMemory::plan(const std::string& name) const {
+  std::optional<std::string> plan;
   Entry entry;
   for (std::int64_t at = kPage;
        ::pread(file_.get(), &entry, sizeof(entry), at) == sizeof(entry) && entry.name_bytes > 0;) {
     at += sizeof(entry);
     const auto found = read(at, entry.name_bytes);
     at += static_cast<std::int64_t>(entry.name_bytes);
-    if (found == name) return read(at, entry.document_bytes);
+    if (found == name) plan = read(at, entry.document_bytes);
     at += static_cast<std::int64_t>(entry.document_bytes);
   }
-  return std::nullopt;
+  return plan;
 }
 
 // The entry's head comes last: a chief that dies in between has kept nothing.

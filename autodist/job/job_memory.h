@@ -49,7 +49,7 @@ class JobMemory {
   // By the chief, from any thread: a checkpoint of this step is written.
   void note_saved(std::int64_t step);
 
-  // Plans by name, of which the first that is kept counts. By the chief. keep_plan() throws
+  // Plans by name, of which the last that is kept counts. By the chief. keep_plan() throws
   // Error(kEnvironment).
   [[nodiscard]] std::optional<std::string> plan(const std::string& name) const;
   void keep_plan(const std::string& name, const std::string& document);

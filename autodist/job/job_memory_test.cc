@@ -36,7 +36,7 @@ TEST(JobMemory, WhatAChiefWroteIsThereWhenItIsGone) {
   EXPECT_EQ(progress.done, 32);
   EXPECT_EQ(progress.saved, 30);
   EXPECT_TRUE(progress.trained());
-  EXPECT_EQ(supervisors.plan("gan"), "first");
+  EXPECT_EQ(supervisors.plan("gan"), "second");
   EXPECT_EQ(supervisors.plan("critic"), std::string("with\0zero", 9));
   EXPECT_FALSE(supervisors.plan("another"));
 }

@@ -360,6 +360,7 @@ class AutoDist:
         budget: str = "10s",
         search_seed: int = 0,
         trials: int = 0,
+        counted_trials: bool = True,
         library: bool = False,
         history: bool = True,
         progress: bool = True,

@@ -107,6 +107,9 @@ class AutoDist:
         Of the search.
     trials : int
         Run so many of the most promising plans for 50 steps each first, and take the fastest.
+    counted_trials : bool
+        Without those: run some of the first steps under the most promising plans in turn, and go on
+        with the fastest; 20 s at most. Plans that add up alike alone, so that no bit depends on it.
     library : bool
         Let the search take all-reduces by a library. They are not encrypted, and two runs with them
         differ.
@@ -157,6 +160,7 @@ class AutoDist:
         budget="10s",
         search_seed=0,
         trials=0,
+        counted_trials=True,
         library=False,
         history=True,
         progress=True,
@@ -184,7 +188,7 @@ class AutoDist:
                 "library=True: this Python's torch has no Gloo for all-reduces by a library; leave "
                 "it out"
             )
-        options.set_search(budget, search_seed, trials, library, history)
+        options.set_search(budget, search_seed, trials, counted_trials, library, history)
         if progress and sys.stderr.isatty():
             options.set_progress(_show, sys.stderr.write)
         options.set_on_nonfinite(on_nonfinite)

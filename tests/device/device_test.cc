@@ -302,6 +302,23 @@ TEST(NonFiniteLoss, IsPassedOverWhereThatIsAskedFor) {
   EXPECT_TRUE(there.front().isnan().any().item<bool>());
 }
 
+// State moves from the device, and to it, wherever a rule runs under the next plan.
+TEST(PlanChanges, LeaveTheBitsOfTheCpu) {
+  const std::vector<std::string> later{"AllReduce", "PartitionedPS", "PS:results=asked"};
+  for (const DeviceJob& one : {DeviceJob{"digits", "PS", 2}, DeviceJob{"ncf-small-sparse", "PS", 2},
+                               DeviceJob{"digits", "PS", 2, 1, "", /*scales_loss=*/true}}) {
+    DeviceJob job = one;
+    const Parameters alone = train(job, false);
+    job.later_builders = later;
+    EXPECT_TRUE(equal(train(job, false), alone)) << name_of(job);
+    for (const std::uint64_t seed : {1, 2}) {
+      begin({seed});
+      EXPECT_TRUE(equal(train(job, true), alone)) << name_of(job) << ", seed " << seed;
+      EXPECT_TRUE(reports().empty()) << reports().front();
+    }
+  }
+}
+
 std::string refusal_of(const TrainingStep& step) {
   testing_jobs::JobPlace place;
   place.cluster = cluster::read_cluster("local:1");

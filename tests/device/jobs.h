@@ -33,6 +33,7 @@ struct DeviceJob {
   bool library_on_device = false;  // else Gloo, on the host
   std::uint32_t stages = 1;        // of a replica; 1: not placed
   exec::OnNonFinite on_nonfinite = exec::OnNonFinite::kStop;
+  std::vector<std::string> later_builders = {};  // after each step the next
 };
 
 inline std::string name_of(const DeviceJob& job) {
@@ -40,6 +41,7 @@ inline std::string name_of(const DeviceJob& job) {
          ", micro-batches: " + std::to_string(job.micro_batches) + " " + job.optimizer +
          (job.scales_loss ? " scaled" : "") + (job.is_captured_there ? " captured there" : "") +
          (job.library_on_device ? " on the device" : "") +
+         (job.later_builders.empty() ? "" : " and others") +
          (job.stages > 1 ? " stages: " + std::to_string(job.stages) : "");
 }
 inline void PrintTo(const DeviceJob& job, std::ostream* out) { *out << name_of(job); }
@@ -74,6 +76,7 @@ inline testing_jobs::Parameters train(const DeviceJob& job, bool on_device,
   place.cluster = cluster::read_cluster("local:" + std::to_string(job.ranks));
   if (job.stages > 1) place.plan = plan_of_stages(steps.front(), place.cluster, job.stages);
   place.on_nonfinite = job.on_nonfinite;
+  place.later_builders = job.later_builders;
   if (job.scales_loss) place.loss_scaling = ir::LossScaling();
   if (job.library_on_device) {
     place.collectives = [meeting = std::make_shared<ThreadMeeting>(job.ranks),

@@ -81,12 +81,13 @@ void add_rule(JobOptions& options, const std::string& name, int states, const py
 }
 
 void set_search(JobOptions& options, const std::string& budget, std::uint64_t seed,
-                std::int64_t trials, bool library, bool history) {
+                std::int64_t trials, bool counted_trials, bool library, bool history) {
   search::parse_budget(budget);
   if (trials < 0) fail(ErrorCode::kUsage, "trials={}, 0 or more expected", trials);
   options.search.budget = budget;
   options.search.seed = seed;
   options.search.trials = trials;
+  options.search.counted_trials = counted_trials;
   options.search.library = library;
   options.search.history = history ? planning::history_folder(app::process_environment()) : "";
 }

@@ -250,6 +250,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   options.builder = arguments.plan.builder;
   options.search = arguments.plan.search;
   search::parse_budget(options.search.budget);
+  options.search.run_steps = std::max<std::int64_t>(1, arguments.training.steps);
   if (!arguments.plan.no_history)
     options.search.history = planning::history_folder(process_environment());
   options.search.found = [&console](const std::string& lines) {
@@ -414,6 +415,10 @@ Action declare_train(CLI::App& verb) {
                   "run so many of the most promising plans for 50 steps each before the training, "
                   "and take the fastest (default 0)")
       ->check(CLI::Range(0, 1000));
+  verb.add_flag("--no-trials{false}", arguments->plan.search.counted_trials,
+                "do not compare plans during the first steps of a long run (by default those that "
+                "add up alike are, in at most 3 % of its steps)")
+      ->excludes("--trials");
   verb.add_flag(
       "--no-history", arguments->plan.no_history,
       "neither learn from what was measured here before, nor keep what this run measures");

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <set>
+#include <string>
 #include <utility>
 
+#include "autodist/base/error.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/c10d/gloo.h"
 #include "autodist/planning/defaults.h"
@@ -11,6 +14,7 @@
 #include "autodist/planning/link_tuning.h"
 #include "autodist/planning/prediction.h"
 #include "autodist/planning/searching.h"
+#include "autodist/program/sums.h"
 #include "autodist/search/autosync/diverse.h"
 
 namespace autodist::job {
@@ -45,6 +49,7 @@ class JobSearch {
                     plan.name) +
         planning::prediction_lines(plan.simulation, plan.program, plan.costs) +
         planning::search_lines(plan));
+    if (trials == 0 && settings_.counted_trials) find_rivals(plan);
     std::vector<strategy::Strategy> all{ready(plan.strategy)};
     names_ = {plan.name};
     for (const std::size_t i : search::diverse(plan.found, trials)) {
@@ -55,6 +60,9 @@ class JobSearch {
     }
     return all;
   }
+
+  // Two or more, where trials that count are worth it.
+  std::optional<Rivals> take_rivals() { return std::move(rivals_); }
 
   // The fastest of `strategies`, at the chief.
   strategy::Strategy try_out(Trials& trials, const std::vector<strategy::Strategy>& strategies) {
@@ -80,6 +88,53 @@ class JobSearch {
   }
 
  private:
+  // Of the search's answer, the best builder's and the next best that are unlike them, those that
+  // add up as the answer does, if that is the same in every run.
+  void find_rivals(const planning::SearchedPlan& plan) {
+    constexpr std::size_t kMost = 4;
+    if (plan.found.candidates.empty()) return;
+    const std::optional<Digest> sums = plan.program.reproducible()
+                                           ? std::optional(program::sum_digest(plan.program))
+                                           : std::nullopt;
+    Rivals rivals;
+    std::set<std::string> known;  // digests
+    const auto add = [&](const std::string& name, strategy::Strategy strategy, Seconds predicted) {
+      strategy = ready(std::move(strategy));
+      const std::optional<program::Program> program = rewritten(name, strategy);
+      if (!program || !program->in_step()) return false;
+      if (sums && (!program->reproducible() || program::sum_digest(*program) != *sums))
+        return false;
+      if (!known.insert(to_string(program::digest_of(*program))).second) return false;
+      rivals.plans.push_back({name, std::move(strategy), predicted});
+      return true;
+    };
+    add(plan.name, plan.strategy, plan.expected);
+    if (plan.found.best_builder) {
+      const search::Candidate& builder = plan.found.candidates[*plan.found.best_builder];
+      if (add(builder.name, builder.strategy, plan.builder_expected)) {
+        rivals.reference = rivals.plans.size() - 1;
+      }
+    }
+    for (const std::size_t i : search::diverse(plan.found, 2 * kMost)) {
+      if (rivals.plans.size() == kMost) break;
+      const search::Candidate& each = plan.found.candidates[i];
+      if (!each.judgement->fits()) continue;
+      add(each.name, each.strategy, each.judgement->step);
+    }
+    if (rivals.plans.size() > 1) rivals_ = std::move(rivals);
+  }
+
+  // Nothing where the passes cannot carry it out.
+  [[nodiscard]] std::optional<program::Program> rewritten(
+      const std::string& name, const strategy::Strategy& strategy) const {
+    try {
+      return passes::rewrite(what_.graph, strategy, job_.cluster(), what_.passes, name);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInfeasible) throw;
+      return std::nullopt;
+    }
+  }
+
   void say(const std::string& lines) const {
     if (settings_.found) settings_.found(lines);
   }
@@ -96,13 +151,14 @@ class JobSearch {
   const std::optional<comm::LinkFigures>& links_;
   const SearchSettings& settings_;
   std::vector<std::string> names_;
+  std::optional<Rivals> rivals_;
 };
 
 }  // namespace
 
 strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
                                    const std::optional<comm::LinkFigures>& links, bool may_try,
-                                   std::uint32_t& trial_count) {
+                                   std::uint32_t& trial_count, std::optional<Rivals>& rivals) {
   const auto count = static_cast<std::size_t>(may_try ? job.options().search.trials : 0);
   JobSearch search(job, what, links);
   std::vector<strategy::Strategy> strategies;
@@ -114,6 +170,13 @@ strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
     const strategy::Strategy best = search.try_out(trials, strategies);
     trial_count = trials.generations();
     strategies = {best};
+  }
+  const Seconds limit = job.options().join_limit;
+  if (may_try && count == 0 && job.options().search.counted_trials) {
+    rivals = search.take_rivals();
+    const std::string some =
+        comm::broadcast(job.transport(), 0, rivals ? "some" : "", "rivals", limit);
+    if (!some.empty() && !rivals) rivals.emplace();
   }
   std::string document;
   if (job.is_chief()) document = strategy::serialize(strategies.front());

@@ -42,8 +42,9 @@ void JobStep::change_plan(StepPlan next, const program::Transition& transition,
   plan_ = std::move(next);
   start_.generation = start.generation;
   run_->begin_plan(std::move(start), connections());
-  keep_plan(job_, captured_, plan_.strategy);
 }
+
+void JobStep::remember_plan() { keep_plan(job_, captured_, plan_.strategy); }
 
 std::int64_t JobStep::step() const { return run_ ? run_->step() : start_.step; }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,7 @@ class JobStep {
   [[nodiscard]] const ir::Graph& graph() const { return *captured_.graph; }
   [[nodiscard]] const capture::Bindings& bindings() const { return captured_.bindings; }
   [[nodiscard]] const StepPlan& plan() const { return plan_; }
+  std::optional<Rivals> take_rivals() { return std::exchange(plan_.rivals, std::nullopt); }
   [[nodiscard]] const program::Program& program() const { return *plan_.program; }
 
   // From a checkpoint, before start(): steps done, the state of the update rules, and what
@@ -56,6 +58,8 @@ class JobStep {
   // one when the transport is free.
   void change_plan(StepPlan next, const program::Transition& transition,
                    const std::function<RunConnections()>& connections);
+  // Who starts the job again after a loss begins with this plan.
+  void remember_plan();
 
   // REQUIRES: started.
   [[nodiscard]] StepRun& run() { return *run_; }

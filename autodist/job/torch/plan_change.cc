@@ -86,11 +86,20 @@ void TrainingJob::agree_to_change(std::size_t index, const program::Program& nex
        fmt::join(sides, "; "));
 }
 
+// What somebody asks for ends the trials, which know no other plans.
 PlanChange TrainingJob::change_plan(std::size_t index, planning::StrategyRequest request,
                                     const std::optional<strategy::Strategy>& given) {
-  JobStep& step = turn(index);
+  trials_.reset();
   request.own = job_->options().builders;
-  request.one_of_several = !step.name().empty();
+  request.one_of_several = !steps_[index]->name().empty();
+  const PlanChange change = go_on_under(index, request, given);
+  steps_[index]->remember_plan();
+  return change;
+}
+
+PlanChange TrainingJob::go_on_under(std::size_t index, const planning::StrategyRequest& request,
+                                    const std::optional<strategy::Strategy>& given) {
+  JobStep& step = turn(index);
   std::optional<StepPlan> next;
   program::Transition moves;
   {
@@ -130,6 +139,47 @@ PlanChange TrainingJob::change_plan(std::size_t index, planning::StrategyRequest
     change.forgotten.push_back(step.graph().variable(each).name);
   }
   return change;
+}
+
+// The chief alone has the strategy; the others learn whether there is another.
+CountedTrials::Decision TrainingJob::decide_together() {
+  exec::Runner& runner = current();
+  const auto call = runner.calls().begin(exec::Call::kChangePlan, runner.steps_done());
+  ++plan_changes_;
+  CountedTrials::Decision decision;
+  std::string said;
+  if (is_chief()) {
+    decision = trials_->decide();
+    said = fmt::format("{} {}", decision.steps, decision.strategy ? "changes" : "stays");
+  }
+  said = runner.of_chief({exec::Topic::kPlan, plan_changes_}, said);
+  decision.steps = std::stoll(said);
+  if (said.substr(said.find(' ') + 1) == "changes" && !is_chief()) decision.strategy.emplace();
+  return decision;
+}
+
+// Before a step, by all ranks: a block of steps under one plan has ended, or the first begins.
+void TrainingJob::meet_for_trials() {
+  const CountedTrials::Decision decision = decide_together();
+  try {
+    if (decision.strategy) go_on_under(0, {}, decision.strategy);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUsage) throw;
+    if (trials_->put_off(steps_done())) return;
+    job_->say(fmt::format("no further trials of plans: {}", error.what()));
+    end_trials();
+    return;
+  }
+  if (!trials_->begin_block(steps_done(), decision.steps)) end_trials();
+}
+
+void TrainingJob::end_trials() {
+  const std::string lines = trials_->lines();
+  if (is_chief() && !lines.empty() && job_->options().search.found) {
+    job_->options().search.found(lines);
+  }
+  trials_.reset();
+  steps_.front()->remember_plan();
 }
 
 }  // namespace autodist::job

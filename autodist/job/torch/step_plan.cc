@@ -73,7 +73,8 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
                                         .empty();
   if (searches && !is_kept) {
     const TrialStep what{step.graph, &step.step, &step.bindings, plan.passes, step.seed};
-    plan.strategy = search_together(job, what, links, step.name().empty(), plan.trials);
+    plan.strategy =
+        search_together(job, what, links, step.name().empty(), plan.trials, plan.rivals);
   } else {
     if (request.builder == planning::kSearch && !searches)
       request.builder = planning::kDefaultBuilder;  // nobody to talk to

@@ -11,6 +11,7 @@
 
 #include "autodist/comm/link_probe.h"
 #include "autodist/job/torch/captured.h"
+#include "autodist/job/torch/counted_trials.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/planning/planning.h"
 #include "autodist/program/program.h"
@@ -26,6 +27,7 @@ struct StepPlan {
   std::string chosen_by;
   std::uint32_t trials = 0;  // each a generation of the transport, before the training's
   std::optional<comm::LinkFigures> links;  // as measured for it, at the chief
+  std::optional<Rivals> rivals;            // that trials which count compare it with
 };
 
 // By all ranks at the same point: the chief's choice, rewritten by every rank, and compared. Throws

@@ -209,6 +209,9 @@ void TrainingJob::start() {
   const auto count = static_cast<std::uint16_t>(steps_.size());
   if (count > 1) channels_ = std::make_unique<comm::Channels>(transport, count);
   for (std::uint16_t i = 0; i < count; ++i) steps_[i]->start(connections_of(i));
+  if (auto rivals = steps_.front()->take_rivals()) {
+    trials_.emplace(*job_, std::move(*rivals), steps_done());
+  }
 }
 
 RunConnections TrainingJob::connections_of(std::size_t index) {
@@ -236,6 +239,7 @@ JobStep& TrainingJob::turn(std::size_t index) {
 
 JobStep& TrainingJob::turn_to_step(std::size_t index) {
   JobStep& step = turn(index);
+  if (trials_ && trials_->is_due(steps_done())) meet_for_trials();
   gathered_.reset();  // its memory is the step's
   if (job_->memory() != nullptr) job_->memory()->note_steps(steps_done());
   return step;

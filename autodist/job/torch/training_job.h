@@ -23,6 +23,7 @@
 #include "autodist/comm/collectives.h"
 #include "autodist/exec/checkpoint.h"
 #include "autodist/exec/checkpoint_folder.h"
+#include "autodist/job/torch/counted_trials.h"
 #include "autodist/job/torch/job_step.h"
 #include "autodist/job/torch/joined_job.h"
 #include "autodist/job/torch/session_state.h"
@@ -105,6 +106,11 @@ class TrainingJob {
                                               const std::optional<strategy::Strategy>& given);
   void agree_to_change(std::size_t index, const program::Program& next);
   [[nodiscard]] RunConnections connections_of(std::size_t index);
+  PlanChange go_on_under(std::size_t index, const planning::StrategyRequest& request,
+                         const std::optional<strategy::Strategy>& given);
+  void meet_for_trials();
+  void end_trials();
+  CountedTrials::Decision decide_together();
 
   std::unique_ptr<JoinedJob> job_;
   std::unique_ptr<comm::Channels> channels_;  // where there are several steps
@@ -132,6 +138,7 @@ class TrainingJob {
     std::shared_future<std::string> failure;  // empty: it is written
   };
   std::optional<Writing> writing_;
+  std::optional<CountedTrials> trials_;
   std::uint32_t plan_changes_ = 0;   // asked for so far
   bool wished_for_the_end_ = false;  // by this rank
   // Of an evaluation: the buffers that steps write, by whose they are, and this rank's meanwhile.

@@ -1,0 +1,84 @@
+#include "autodist/program/sums.h"
+
+#include "autodist/ir/canonical.h"
+#include "autodist/program/loads.h"
+#include "autodist/program/slice_layout.h"
+
+namespace autodist::program {
+namespace {
+
+// Contributions are added up in rank order, whoever sends what to whom.
+bool adds_in_rank_order(Route route) { return route == Route::kDirect || route == Route::kProxies; }
+
+class SumEncoder {
+ public:
+  explicit SumEncoder(const Program& program) : program_(program) {}
+
+  Digest digest() {
+    out_.add(structural_digest(*program_.graph));
+    out_.add(std::uint64_t{program_.replica_count()});
+    out_.add(std::uint64_t{program_.stages});
+    out_.add(std::uint64_t{program_.micro_batches});
+    out_.add_all(program_.batch_shares, [&](std::int64_t share) { out_.add(share); });
+    for (std::size_t i = 0; i < program_.variables.size(); ++i) encode(ir::VariableId(i));
+    return out_.digest();
+  }
+
+ private:
+  void encode(const Compression& codec) { out_.add(to_string(codec)); }
+
+  void encode(ir::VariableId id) {
+    const VariablePlan& plan = program_.plan(id);
+    const Exchange exchange = program_.exchange(id);
+    out_.add(std::uint64_t{exchange.index()});
+    encode(contribution_form(exchange).codec);
+    encode(result_form(exchange).codec);
+    if (plan.collective) {
+      const Collective& collective = program_.collectives[plan.collective->value];
+      encode(collective.exchange.codec);
+      out_.add(collective.variables);
+      out_.add(collective.spec);
+    }
+    if (plan.slices.empty()) return;
+    const auto lag = lag_of(exchange);
+    out_.add(lag.has_value());
+    out_.add(std::uint64_t{lag.value_or(0)});
+    const Layout layout = contribution_form(exchange).layout;
+    out_.add(layout == Layout::kMatrices);
+    const Route route = route_of(exchange);
+    out_.add(adds_in_rank_order(route) ? Route::kDirect : route);
+    if (depends_on_slices(id, exchange)) {
+      out_.add(makes_parameters(exchange));
+      for (const SliceId slice : plan.slices) encode(program_.slice(slice), id, route);
+    }
+  }
+
+  [[nodiscard]] bool depends_on_slices(ir::VariableId id, const Exchange& exchange) const {
+    const bool has_norm = program_.plan(id).clip.has_value() ||
+                          program_.graph->variable(id).update.rule == ir::Rule::kLamb;
+    const bool picks = contribution_form(exchange).codec.codec == Codec::kTopK;
+    return has_norm || picks || !adds_in_rank_order(route_of(exchange));
+  }
+
+  void encode(const Slice& slice, ir::VariableId id, Route route) {
+    if (!adds_in_rank_order(route)) out_.add(slice.owner);
+    for (const PieceLayout& piece : layout_of(program_, slice)) {
+      if (piece.variable != id) continue;
+      out_.add(piece.slice_begin);  // of top-k, what else is in the slice
+      for (const ElementRun& run : piece.runs) {
+        out_.add(run.variable_begin);
+        out_.add(run.count);
+      }
+    }
+    out_.add(element_count(slice));
+  }
+
+  const Program& program_;
+  ir::Canonical out_;
+};
+
+}  // namespace
+
+Digest sum_digest(const Program& program) { return SumEncoder(program).digest(); }
+
+}  // namespace autodist::program
