@@ -25,15 +25,26 @@ Subject answer_of(std::uint64_t step) {
   return {Topic::kSaveAnswered, static_cast<comm::MessageId>(step % kMostSavesOnTheWay)};
 }
 
-bool is_of_a_loop(Call call) { return call == Call::kRunAndFetch || call == Call::kSummarise; }
+bool is_of_a_loop(Call call) {
+  return call == Call::kRunAndFetch || call == Call::kSummarise || call == Call::kTrial;
+}
 
 }  // namespace
 
 const char* name_of(Call call) {
-  constexpr std::array<const char*, 12> kNames{
-      "nothing",          "a step",          "synchronize()", "evaluate()",
-      "sum_over_ranks()", "run_and_fetch()", "summarise()",   "export_torchscript()",
-      "gather_trace()",   "save()",          "finish()",      "change_plan()"};
+  constexpr std::array<const char*, 13> kNames{"nothing",
+                                               "a step",
+                                               "synchronize()",
+                                               "evaluate()",
+                                               "sum_over_ranks()",
+                                               "run_and_fetch()",
+                                               "summarise()",
+                                               "export_torchscript()",
+                                               "gather_trace()",
+                                               "save()",
+                                               "finish()",
+                                               "change_plan()",
+                                               "a comparison of plans"};
   const auto index = static_cast<std::size_t>(call);
   return index < kNames.size() ? kNames[index] : "an unknown call";
 }

@@ -42,6 +42,7 @@ enum class Call : std::uint32_t {
   kSave,
   kFinish,
   kChangePlan,
+  kTrial,  // trials of plans go on: of the loop, which no rank calls
 };
 // "evaluate()".
 const char* name_of(Call call);

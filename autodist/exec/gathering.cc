@@ -202,6 +202,8 @@ void Gathering::take(const comm::Frame& frame) {
   };
   switch (topic_of(frame.header)) {
     case Topic::kStatesWanted:
+      // The chief has every variable's newest version, so all its slices are merged, and none is
+      // again before the chief contributes.
       return jobs_.push(step, Seconds{}, [this, step, from] {
         send(gathering(program_, program::State::kRule, from), Topic::kStates, step);
       });
@@ -323,25 +325,29 @@ void Gathering::put(const program::Move& move, const comm::Payload& payload,
   }
 }
 
-// The chief has every variable's newest version, so all its slices are merged, and none is again
-// before the chief contributes.
+// Ids count the moves between two ranks. What several ranks get alike is packed once.
 void Gathering::send(const program::Transition& transition, Topic topic, std::uint64_t step) {
-  for (std::size_t i = 0; i < transition.moves.size(); ++i) {
-    const program::Move& move = transition.moves[i];
+  std::map<program::Rank, comm::MessageId> ids;
+  const program::Move* last = nullptr;
+  comm::Payload payload;
+  for (const program::Move& move : transition.moves) {
     if (move.from != self_) continue;
-    link_.post(move.to, {topic, static_cast<comm::MessageId>(i)}, step, packed(move));
+    const bool alike = last != nullptr && last->state == move.state &&
+                       last->variable == move.variable && last->stretches == move.stretches;
+    if (!alike) payload = packed(move);
+    last = &move;
+    link_.post(move.to, {topic, ids[move.to]++}, step, payload);
   }
 }
 
-std::vector<Gathering::Key> Gathering::keys_of(const program::Transition& transition, Topic topic,
-                                               program::Rank to) {
-  std::vector<Key> keys;
-  for (std::size_t i = 0; i < transition.moves.size(); ++i) {
-    const program::Move& move = transition.moves[i];
-    if (move.to == to)
-      keys.emplace_back(move.from, Subject(topic, static_cast<comm::MessageId>(i)));
+std::map<Gathering::Key, const program::Move*> Gathering::expected_of(
+    const program::Transition& transition, Topic topic, program::Rank to) {
+  std::map<Key, const program::Move*> expected;
+  std::map<program::Rank, comm::MessageId> ids;
+  for (const program::Move& move : transition.moves) {
+    if (move.to == to) expected[{move.from, Subject(topic, ids[move.from]++)}] = &move;
   }
-  return keys;
+  return expected;
 }
 
 void Gathering::ask(Topic topic, std::uint64_t step, const std::vector<Key>& expected) {
@@ -351,19 +357,30 @@ void Gathering::ask(Topic topic, std::uint64_t step, const std::vector<Key>& exp
   }
 }
 
+std::vector<Gathering::Key> Gathering::keys_of(
+    const std::map<Key, const program::Move*>& expected) {
+  std::vector<Key> keys;
+  for (const auto& [key, move] : expected) keys.push_back(key);
+  return keys;
+}
+
 std::map<Gathering::Key, comm::Payload> Gathering::collect(const std::vector<Key>& expected,
                                                            const char* what) {
   const MutexLock lock(signal_);
-  std::size_t there = 0;
-  signal_.wait(
-      options_.wait_limit,
-      [&]() AD_REQUIRES(signal_) {
-        there = static_cast<std::size_t>(std::count_if(
-            expected.begin(), expected.end(),
-            [&](const Key& key) AD_REQUIRES(signal_) { return gathered_.count(key) != 0; }));
-        return there == expected.size();
-      },
-      [&] { return fmt::format("{} of {} pieces of {} came in.", there, expected.size(), what); });
+  // The limit is for silence: it begins anew when a piece comes.
+  for (std::size_t before = 0, there = 0; before < expected.size(); before = there) {
+    signal_.wait(
+        options_.wait_limit,
+        [&]() AD_REQUIRES(signal_) {
+          there = static_cast<std::size_t>(std::count_if(
+              expected.begin(), expected.end(),
+              [&](const Key& key) AD_REQUIRES(signal_) { return gathered_.count(key) != 0; }));
+          return there > before;
+        },
+        [&] {
+          return fmt::format("{} of {} pieces of {} came in.", there, expected.size(), what);
+        });
+  }
   std::map<Key, comm::Payload> notes;
   for (const Key& key : expected) notes.insert(gathered_.extract(key));
   return notes;
@@ -388,12 +405,12 @@ void Gathering::add_own_rules(Tensors& tensors) {
 std::vector<NamedTensor> Gathering::gather_state(std::uint64_t step) {
   AD_CHECK(self_ == kChiefRank) << "rank " << self_ << " is not the chief";
   const program::Transition all = gathering(program_, program::State::kRule, self_);
-  const std::vector<Key> expected = keys_of(all, Topic::kStates, self_);
-  ask(Topic::kStatesWanted, step, expected);
+  const auto expected = expected_of(all, Topic::kStates, self_);
+  ask(Topic::kStatesWanted, step, keys_of(expected));
   Tensors tensors;
   add_own_rules(tensors);
-  for (const auto& [key, packed] : collect(expected, "optimizer state")) {
-    put(all.moves[key.second.id], packed, tensors);
+  for (const auto& [key, packed] : collect(keys_of(expected), "optimizer state")) {
+    put(*expected.at(key), packed, tensors);
   }
   return named(tensors);
 }
@@ -405,16 +422,16 @@ RankState Gathering::hand_over(const program::Transition& transition, std::uint6
   Tensors owed;
   add_own_owed(owed);
   Tensors parameters;
-  for (const auto& [key, packed] :
-       collect(keys_of(transition, Topic::kMove, self_), "the job's state")) {
-    const program::Move& move = transition.moves[key.second.id];
+  const auto expected = expected_of(transition, Topic::kMove, self_);
+  for (const auto& [key, packed] : collect(keys_of(expected), "the job's state")) {
+    const program::Move& move = *expected.at(key);
     Tensors* const to = move.state == program::State::kParameters ? &parameters
                         : move.state == program::State::kRule     ? &rules
                                                                   : &owed;
     put(move, packed, *to);
   }
   put_parameters(parameters, transition);
-  return {named(rules), named(owed)};
+  return {named(rules), named(owed), {}};
 }
 
 // What came goes into this rank's copies, and what is this owner's alone.
@@ -429,7 +446,7 @@ void Gathering::put_parameters(const Tensors& tensors, const program::Transition
   for (const program::Move& move : transition.moves) {
     if (move.to != self_ || move.state != program::State::kParameters) continue;
     torch::Tensor& copy = copies[move.variable];
-    if (!copy.defined()) copy = slices_.variables.dense(move.variable);
+    if (!copy.defined()) copy = slices_.variables.dense(move.variable).clone();
     const torch::Tensor& came = tensors.at(
         name_of_state(graph.variable(move.variable), name_of(program::State::kParameters)));
     for (const program::Stretch& each : move.stretches) {
@@ -440,7 +457,7 @@ void Gathering::put_parameters(const Tensors& tensors, const program::Transition
   }
   for (const auto& [variable, copy] : copies) {
     torch::Tensor own = slices_.variables.tensor(variable);
-    if (!own.is_same(copy)) own.copy_(copy);
+    own.copy_(copy);
   }
 }
 

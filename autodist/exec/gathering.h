@@ -79,9 +79,10 @@ class Gathering {
   // Messages of these senders and subjects, taken out; waits for the last.
   using Key = std::pair<program::Rank, Subject>;
   std::map<Key, comm::Payload> collect(const std::vector<Key>& expected, const char* what);
-  // Of moves to this rank, by their place in the transition.
-  static std::vector<Key> keys_of(const program::Transition& transition, Topic topic,
-                                  program::Rank to);
+  // The messages in which moves come to a rank.
+  static std::map<Key, const program::Move*> expected_of(const program::Transition& transition,
+                                                         Topic topic, program::Rank to);
+  static std::vector<Key> keys_of(const std::map<Key, const program::Move*>& expected);
   // Asks the ranks that these come from, each once.
   void ask(Topic topic, std::uint64_t step, const std::vector<Key>& expected);
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "autodist/capture/training_step.h"
+#include "autodist/exec/trace_recorder.h"
 
 namespace autodist::exec {
 
@@ -17,6 +18,7 @@ struct RankState {
   // By compression: "<variable>.owed" of this rank's gradients, "<variable>.owed_average" of the
   // averages that it owns, "<variable>.factor" of what PowerSGD goes on from.
   std::vector<NamedTensor> owed;
+  EarlierTrace trace;
 };
 
 }  // namespace autodist::exec

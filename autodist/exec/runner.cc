@@ -73,7 +73,7 @@ class Runner::Impl {
         rank_(rank),
         options_(std::move(options)),
         trace_(*connections.clock, rank, options_.trace,
-               static_cast<std::uint64_t>(options_.trace_steps)),
+               static_cast<std::uint64_t>(options_.trace_steps), options_.earlier),
         clock_(*connections.clock),
         step_(options_.first_step),
         needs_all_(!program_->lag() || program_->is_placed()),
@@ -179,6 +179,7 @@ class Runner::Impl {
     RankState state = engine_.gathering().hand_over(transition, step_);
     pulled_ = pulled_rows_ = step_;  // this rank's copies are as the transition wants them
     await_copies();
+    state.trace = {trace_.take(), trace_.origin()};
     return state;
   }
 

@@ -11,6 +11,7 @@
 #include "autodist/comm/exchange.h"
 #include "autodist/exec/finite.h"
 #include "autodist/exec/optimizer_kernels.h"
+#include "autodist/exec/trace_recorder.h"
 #include "autodist/ir/graph.h"
 
 namespace autodist::exec {
@@ -27,6 +28,7 @@ struct RunnerOptions {
   const UserRules* user_rules = nullptr;  // outlives the runner
   bool trace = false;            // keep rows for take_trace()
   std::int64_t trace_steps = 0;  // of the last so many steps; 0: of all
+  EarlierTrace earlier;          // of the run that this one goes on from
   // What an op of so many samples takes on a device that this machine does not have: beside
   // computing, the step sleeps for it, which takes no core.
   std::function<Seconds(const ir::Op&, std::int64_t samples)> device_time = {};

@@ -34,7 +34,7 @@ enum class Topic : std::uint8_t {
 
   // What is gathered between steps.
   kStatesWanted,      // 0: by the chief
-  kStates,            // which move of program::gathering(): of the update rules
+  kStates,            // which move of program::gathering() between the two: of update rules
   kOwedGradients,     // slice: what compression owes at a contributor
   kOwedAverages,      // slice: and at its owner
   kOwed,              // 0: by library all-reduces, to the chief
@@ -64,7 +64,7 @@ enum class Topic : std::uint8_t {
   // Of a plan that takes this one's place.
   kPlan,     // 0: by the chief, the strategy; or why there is none
   kPlanned,  // 0: a rank is settled, and rewrites to this Program
-  kMove,     // which move of program::transition()
+  kMove,     // which move of program::transition() between the two
 };
 
 // "contribution of slice 17".

@@ -15,11 +15,25 @@
 
 namespace autodist::exec {
 
+// Of a trace that has ended: the rows that nobody has taken, and the clock's time when it began.
+struct EarlierTrace {
+  program::Trace rows;
+  std::optional<Seconds> origin;  // nothing: there was none
+};
+
 class TraceRecorder {
  public:
   // Keeps rows of the newest `steps` steps; 0: of all.
-  TraceRecorder(const Clock& clock, program::Rank rank, bool enabled, std::uint64_t steps = 0)
-      : clock_(clock), rank_(rank), enabled_(enabled), steps_(steps), origin_(clock.now()) {}
+  // `earlier`: goes on where another one ended.
+  TraceRecorder(const Clock& clock, program::Rank rank, bool enabled, std::uint64_t steps = 0,
+                const EarlierTrace& earlier = {})
+      : clock_(clock),
+        rank_(rank),
+        enabled_(enabled),
+        steps_(steps),
+        origin_(earlier.origin.value_or(clock.now())) {
+    for (const program::TraceRow& row : earlier.rows.rows) add(row);
+  }
 
   [[nodiscard]] bool enabled() const { return enabled_; }
   [[nodiscard]] Seconds now() const { return clock_.now() - origin_; }

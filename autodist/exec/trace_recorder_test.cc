@@ -26,6 +26,18 @@ TEST(TraceRecorder, KeepsAllStepsUnlessToldOtherwise) {
   EXPECT_TRUE(rows_by_step(trace).empty()) << "taken already";
 }
 
+TEST(TraceRecorder, GoesOnWhereAnEarlierOneEnded) {
+  const SteadyClock clock;
+  TraceRecorder first(clock, program::Rank(0), true, 3);
+  for (std::uint64_t step = 0; step < 3; ++step) add(first, step);
+  TraceRecorder second(clock, program::Rank(0), true, 3, {first.take(), first.origin()});
+  EXPECT_EQ(second.origin(), first.origin());
+  add(second, 3);
+  const auto kept = rows_by_step(second);
+  EXPECT_EQ(kept.begin()->first, 1u) << "the last three steps of both";
+  EXPECT_EQ(kept.size(), 3u);
+}
+
 TEST(TraceRecorder, KeepsTheLastSteps) {
   const SteadyClock clock;
   TraceRecorder trace(clock, program::Rank(0), true, 3);

@@ -34,6 +34,7 @@ PlanTrials::PlanTrials(std::vector<Seconds> predicted, std::size_t reference, co
 }
 
 std::optional<std::size_t> PlanTrials::next(std::int64_t block_steps) const {
+  if (passed_ > limits_.seconds) return std::nullopt;
   if (at_ > 0) return left_[at_];  // a round is ended
   if (left_.size() < 2 || rounds_ >= kMostRounds) return std::nullopt;
   const auto blocks = static_cast<std::int64_t>(left_.size());

@@ -35,8 +35,8 @@ class PlanTrials {
   // REQUIRES: reference < predicted.size(); all are above 0.
   PlanTrials(std::vector<Seconds> predicted, std::size_t reference, const Limits& limits);
 
-  // Whose block is next, of so many steps; nothing when it is decided, or no whole round fits into
-  // the limits any more. Asking twice names the same.
+  // Whose block is next, of so many steps; nothing when it is decided, no whole round fits into the
+  // limits any more, or one took longer than was to be expected. Asking twice names the same.
   [[nodiscard]] std::optional<std::size_t> next(std::int64_t block_steps) const;
   // A block of the plan that next() named, whose steps took so long on average, when so long has
   // passed since the first block began.

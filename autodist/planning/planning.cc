@@ -68,6 +68,7 @@ Predicted predict(const program::Program& program, const cluster::Cluster& clust
     predicted.costs = sim::calibrated_costs(program, cluster, costs, calibration);
     predicted.simulation = sim::simulate(program, cluster, predicted.costs);
   } catch (const Error& error) {
+    if (costs.precision != sim::Precision::kAsCaptured) throw;  // it was asked for
     predicted.why_not = error.what();
   }
   return predicted;

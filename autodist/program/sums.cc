@@ -1,5 +1,8 @@
 #include "autodist/program/sums.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "autodist/ir/canonical.h"
 #include "autodist/program/loads.h"
 #include "autodist/program/slice_layout.h"
@@ -21,6 +24,7 @@ class SumEncoder {
     out_.add(std::uint64_t{program_.micro_batches});
     out_.add_all(program_.batch_shares, [&](std::int64_t share) { out_.add(share); });
     for (std::size_t i = 0; i < program_.variables.size(); ++i) encode(ir::VariableId(i));
+    for (const Slice& slice : program_.slices) encode(slice);
     return out_.digest();
   }
 
@@ -47,10 +51,7 @@ class SumEncoder {
     out_.add(layout == Layout::kMatrices);
     const Route route = route_of(exchange);
     out_.add(adds_in_rank_order(route) ? Route::kDirect : route);
-    if (depends_on_slices(id, exchange)) {
-      out_.add(makes_parameters(exchange));
-      for (const SliceId slice : plan.slices) encode(program_.slice(slice), id, route);
-    }
+    if (depends_on_slices(id, exchange)) out_.add(makes_parameters(exchange));
   }
 
   [[nodiscard]] bool depends_on_slices(ir::VariableId id, const Exchange& exchange) const {
@@ -60,17 +61,23 @@ class SumEncoder {
     return has_norm || picks || !adds_in_rank_order(route_of(exchange));
   }
 
-  void encode(const Slice& slice, ir::VariableId id, Route route) {
-    if (!adds_in_rank_order(route)) out_.add(slice.owner);
-    for (const PieceLayout& piece : layout_of(program_, slice)) {
-      if (piece.variable != id) continue;
-      out_.add(piece.slice_begin);  // of top-k, what else is in the slice
+  // In the order in which norms are added up; with what else is in the slice, among which top-k
+  // picks.
+  void encode(const Slice& slice) {
+    const std::vector<PieceLayout> pieces = layout_of(program_, slice);
+    const bool counts = std::any_of(pieces.begin(), pieces.end(), [&](const PieceLayout& piece) {
+      return depends_on_slices(piece.variable, slice.exchange);
+    });
+    if (!counts) return;
+    if (!adds_in_rank_order(route_of(slice.exchange))) out_.add(slice.owner);
+    out_.add(element_count(slice));
+    for (const PieceLayout& piece : pieces) {
+      out_.add(piece.variable);
       for (const ElementRun& run : piece.runs) {
         out_.add(run.variable_begin);
         out_.add(run.count);
       }
     }
-    out_.add(element_count(slice));
   }
 
   const Program& program_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -100,14 +101,24 @@ std::vector<Seconds> first_uses(const Program& program) {
   return needed;
 }
 
-std::vector<ir::VariableId> owed_variables(const Program& program) {
+std::vector<ir::VariableId> variables_with(const Program& program, State state) {
   std::vector<ir::VariableId> variables;
-  for (const State state : {State::kOwed, State::kOwedAverage}) {
-    for (const Held& each : held_in(program, state)) variables.push_back(each.variable);
-  }
+  for (const Held& each : held_in(program, state)) variables.push_back(each.variable);
   std::sort(variables.begin(), variables.end());
   variables.erase(std::unique(variables.begin(), variables.end()), variables.end());
   return variables;
+}
+
+// Variables of which `from` owes something, of gradients or of averages, that `to` does not.
+std::vector<ir::VariableId> forgotten_by(const Program& from, const Program& to) {
+  std::set<ir::VariableId> forgotten;
+  for (const State state : {State::kOwed, State::kOwedAverage}) {
+    const std::vector<ir::VariableId> still = variables_with(to, state);
+    for (const ir::VariableId each : variables_with(from, state)) {
+      if (!std::binary_search(still.begin(), still.end(), each)) forgotten.insert(each);
+    }
+  }
+  return {forgotten.begin(), forgotten.end()};
 }
 
 void check_same_job(const Program& from, const Program& to) {
@@ -188,10 +199,7 @@ Transition transition(const Program& from, const Program& to) {
                      return std::pair(a.state, first_use[a.variable.value]) <
                             std::pair(b.state, first_use[b.variable.value]);
                    });
-  const std::vector<ir::VariableId> still = owed_variables(to);
-  for (const ir::VariableId each : owed_variables(from)) {
-    if (!std::binary_search(still.begin(), still.end(), each)) transition.forgotten.push_back(each);
-  }
+  transition.forgotten = forgotten_by(from, to);
   return transition;
 }
 

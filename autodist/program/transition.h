@@ -27,7 +27,7 @@ std::int64_t element_count(const Move& move);
 
 struct Transition {
   std::vector<Move> moves;  // what the first gates wait for comes first
-  // What compression owes of these has no place in the new Program, and is dropped.
+  // Of what compression owes of these some has no place in the new Program, and is dropped.
   std::vector<ir::VariableId> forgotten;
 };
 

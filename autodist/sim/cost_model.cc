@@ -202,7 +202,19 @@ class Model {
            "cluster file (`devices: {{kind: A100}}`), or --what-if device=KIND.",
            where);
     }
-    return FittedTimes(find_device(figures.kind, where), options_.precision);
+    const auto is_16_bit = [&](const ir::Value& value) {
+      return is_floating(value.type.dtype) && size_of(value.type.dtype) == 2;
+    };
+    if (std::any_of(graph_.values.begin(), graph_.values.end(), is_16_bit)) {
+      fail(ErrorCode::kUsage,
+           "{}: '{}' was captured with values of 16 bits; a graph in float32 expected, or no "
+           "--dtype",
+           where, graph_.name);
+    }
+    DeviceRow row = find_device(figures.kind, where);
+    row.tflops = figures.tflops;  // as the cluster file says, where it does
+    row.memory_gb_per_s = figures.memory_bandwidth_bytes_per_s / 1e9;
+    return FittedTimes(row, options_.precision);
   }
 
   // Once, whatever the number of batches on a kind of device.

@@ -56,6 +56,8 @@ if len(sys.argv) == 1:  # the test; else a rank of the job
         for name, value in alone["state"].items():
             assert torch.equal(tried["state"][name], value), name
         print(f"trials that count: {tried['plans']} plans ran, equal to the first alone")
+        comparing.run(__file__, "ends", "", "auto")
+        print("a chief that ends where plans would be compared: in order")
         saved = os.path.join(folder, "saved")
         whole = result("save", "PS", "AllReduce", FOLDER=saved)
         resumed = result("resume", "PartitionedPS", FOLDER=saved)
@@ -109,7 +111,7 @@ def optimizer_of(model):
 
 
 def options():
-    if CASE == "trials":
+    if CASE in ("trials", "ends"):
         return {"budget": "30"} if PLANS[0] else {"strategy_file": os.environ["STRATEGY"]}
     if CASE == "scaled":
         return {"loss_scaling": "dynamic:scale=1024,growth=2,backoff=0.5,interval=3"}
@@ -167,6 +169,15 @@ def expect_refused(job, step, model):
     step.close("as expected")
 
 
+def expect_end(step):
+    """The chief's loop ends before the step at which trials begin."""
+    with step:
+        for number in range(15):
+            step(*batch(number))
+        if not step.is_chief:
+            raised(autodist.JobEnded, "", lambda: [step(*batch(number)) for number in (15, 16)])
+
+
 def main():
     model = make()
     optimizer = optimizer_of(model)
@@ -176,6 +187,8 @@ def main():
     step = job.distribute(model, loss_fn, optimizer, share)
     if CASE == "refused":
         return expect_refused(job, step, model)
+    if CASE == "ends":
+        return expect_end(step)
     with step:
         if CASE == "resume":
             number = step.load(os.environ["FOLDER"])

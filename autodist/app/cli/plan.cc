@@ -76,6 +76,7 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
       passes::rewrite(graph, strategy, cluster, options, planning::source_of(request));
   sim::CostOptions costs;
   put_workload(arguments.workload, cluster, arguments.cpu_only, costs);
+  refuse_placed(arguments.workload, program);
   const planning::Predicted predicted = planning::predict(
       program, cluster, sim::read_calibration(arguments.cluster, arguments.calibration), costs);
   write_strategy(arguments, strategy);
@@ -147,6 +148,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   request.placing_share = arguments.placed ? 0.5 : 0;
   planning::SearchedPlan plan = planning::search_plan(graph, cluster, request);
   if (arguments.placed) planning::take_placement(plan);
+  refuse_placed(arguments.workload, plan.program);
   if (console.terminal) console.rewrite("");
   planning::set_id(plan.strategy);
   passes::Options as_taken = options;
@@ -282,6 +284,9 @@ Action declare_plan_with(CLI::App& verb, PlanByTrials trials) {
                      "not, are searched only where it is off");
   verb.add_option("--dump-after", arguments->dump_after,
                   "print the program after this pass (or all) to standard error");
+  for (const char* other : {"--batch", "--replica-batch", "--dtype"}) {
+    verb.get_option("--from-history")->excludes(verb.get_option(other));
+  }
   // Trials are of what was searched, of a graph that the job captures.
   for (const char* other :
        {"--builder", "--from-history", "--dump-after", "--batch", "--replica-batch", "--dtype"}) {

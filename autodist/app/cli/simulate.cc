@@ -80,6 +80,11 @@ Answer answer(const SimulateArguments& arguments, const std::shared_ptr<const ir
   const cluster::Cluster& cluster = answer.cluster;
   const sim::Calibration calibration =
       sim::read_calibration(arguments.cluster, arguments.calibration);
+  if (what_if.batch != 0 &&
+      (arguments.workload.batch != 0 || arguments.workload.replica_batch != 0)) {
+    fail(ErrorCode::kUsage,
+         "--what-if batch={} with --batch or --replica-batch; one of them expected", what_if.batch);
+  }
   sim::CostOptions how_costs{what_if.batch, arguments.micro_batches, what_if.device};
   put_workload(arguments.workload, cluster, arguments.cpu_only, how_costs);
   planning::StrategyRequest request = arguments.strategy;
@@ -97,6 +102,7 @@ Answer answer(const SimulateArguments& arguments, const std::shared_ptr<const ir
   planning::tune_to(planning::declared_links(cluster), options);
   answer.program =
       passes::rewrite(graph, strategy, cluster, options, planning::source_of(arguments.strategy));
+  refuse_placed(arguments.workload, answer.program);
   if (arguments.barrier) answer.program = sim::with_barrier(std::move(answer.program));
   answer.costs = sim::calibrated_costs(answer.program, cluster, how_costs, calibration);
   sim::SimulationOptions how;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "autodist/base/error.h"
+
 namespace autodist::app {
 
 void declare_workload(CLI::App& verb, Workload& workload) {
@@ -21,6 +23,14 @@ void declare_workload(CLI::App& verb, Workload& workload) {
       "--dtype", set,
       "fp32, tf32, bf16 or fp16: what GPUs compute in, at rates fitted on published trainings "
       "(default: as captured; float32 outside of matrix units)");
+}
+
+void refuse_placed(const Workload& workload, const program::Program& program) {
+  if (workload.batch == 0 || !program.is_placed()) return;
+  fail(ErrorCode::kUsage,
+       "--batch {}: the graph is placed in stages; --replica-batch expected, of each of its {} "
+       "replicas",
+       workload.batch, program.batch_parts());
 }
 
 void put_workload(const Workload& workload, const cluster::Cluster& cluster, bool cpu_only,

@@ -19,6 +19,9 @@ struct Workload {
 // --batch, --replica-batch, --dtype.
 void declare_workload(CLI::App& verb, Workload& workload);
 
+// Throws Error(kUsage) for --batch of a placed graph, whose parts of a batch are not its ranks.
+void refuse_placed(const Workload& workload, const program::Program& program);
+
 // Puts into `costs` what was said. Replicas have the same number of samples: as many as the largest
 // part of the batch.
 void put_workload(const Workload& workload, const cluster::Cluster& cluster, bool cpu_only,

@@ -138,7 +138,13 @@ void add_step(report::RunLog& run, const Progress& progress) {
 // How long the last counted steps of this run took: as many as a trial has, after its warm-up.
 class StepTimes {
  public:
-  void add(const Progress& progress) {
+  // Under this strategy, by its id.
+  void add(const Progress& progress, const std::string& strategy) {
+    if (strategy_ != strategy) {
+      strategy_ = strategy;
+      seen_ = 0;
+      times_.clear();
+    }
     if (seen_++ < kWarmup) return;
     if (times_.size() == kCounted) times_.erase(times_.begin());
     times_.push_back(progress.computing + progress.waiting);
@@ -159,6 +165,7 @@ class StepTimes {
   static constexpr std::size_t kCounted = 40;
   static constexpr std::size_t kLeast = 10;
 
+  std::string strategy_;
   std::size_t seen_ = 0;
   std::vector<Seconds> times_;
 };
@@ -319,7 +326,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
       session, *source.training, arguments.training, interrupted, [&](const Progress& progress) {
         if (speak) show_progress(console, progress, arguments.training.steps);
         if (speak && !arguments.plan.report.empty()) add_step(run, progress);
-        if (speak) times.add(progress);
+        if (speak) times.add(progress, session.strategy().id);
       });
   session.synchronize();
   nlohmann::ordered_json json = result_json(arguments, session, source, result);
@@ -344,6 +351,8 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   }
   session.finish();
   if (!speak) return 0;
+  // The one that trials have kept.
+  if (!arguments.plan.output.empty()) write_strategy(arguments.plan, session.strategy());
   times.keep(options.search.history, session, job::cluster_of(arguments.plan.cluster, launched));
   if (!arguments.plan.report.empty()) {
     const std::string title = fmt::format("{} on {} rank{}", arguments.model.name, session.size(),

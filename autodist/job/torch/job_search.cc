@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "autodist/planning/prediction.h"
 #include "autodist/planning/searching.h"
 #include "autodist/program/sums.h"
+#include "autodist/program/transition.h"
 #include "autodist/search/autosync/diverse.h"
 
 namespace autodist::job {
@@ -89,29 +91,35 @@ class JobSearch {
 
  private:
   // Of the search's answer, the best builder's and the next best that are unlike them, those that
-  // add up as the answer does, if that is the same in every run.
+  // add up as the answer does, if that is the same in every run, and to which state moves in no
+  // time.
   void find_rivals(const planning::SearchedPlan& plan) {
     constexpr std::size_t kMost = 4;
     if (plan.found.candidates.empty()) return;
-    const std::optional<Digest> sums = plan.program.reproducible()
-                                           ? std::optional(program::sum_digest(plan.program))
-                                           : std::nullopt;
     Rivals rivals;
+    std::optional<program::Program> answer;
+    std::optional<Digest> sums;   // of the answer, where every run has them
     std::set<std::string> known;  // digests
     const auto add = [&](const std::string& name, strategy::Strategy strategy, Seconds predicted) {
       strategy = ready(std::move(strategy));
-      const std::optional<program::Program> program = rewritten(name, strategy);
-      if (!program || !program->in_step()) return false;
+      std::optional<program::Program> program = rewritten(name, strategy);
+      if (!program || !program->in_step() || program->is_placed()) return false;
       if (sums && (!program->reproducible() || program::sum_digest(*program) != *sums))
         return false;
       if (!known.insert(to_string(program::digest_of(*program))).second) return false;
+      if (answer && !moves_soon(*answer, *program)) return false;
       rivals.plans.push_back({name, std::move(strategy), predicted});
+      if (!answer) {
+        if (program->reproducible()) sums = program::sum_digest(*program);
+        answer = std::move(program);
+      }
       return true;
     };
-    add(plan.name, plan.strategy, plan.expected);
+    if (!add(plan.name, plan.strategy, plan.expected)) return;
     if (plan.found.best_builder) {
       const search::Candidate& builder = plan.found.candidates[*plan.found.best_builder];
-      if (add(builder.name, builder.strategy, plan.builder_expected)) {
+      const bool fits = builder.judgement->fits();
+      if (fits && add(builder.name, builder.strategy, plan.builder_expected)) {
         rivals.reference = rivals.plans.size() - 1;
       }
     }
@@ -122,6 +130,34 @@ class JobSearch {
       add(each.name, each.strategy, each.judgement->step);
     }
     if (rivals.plans.size() > 1) rivals_ = std::move(rivals);
+  }
+
+  // Whether the state that a change between them moves crosses the busiest card in half a second:
+  // trials are over after some dozens of changes.
+  [[nodiscard]] bool moves_soon(const program::Program& a, const program::Program& b) const {
+    constexpr Seconds kSoon{0.5};
+    std::map<std::string, double> rates;  // bytes per second, by node
+    for (const cluster::Node& node : job_.cluster().nodes) {
+      rates[node.address] = node.bandwidth_bytes_per_s;
+    }
+    for (const auto* from : {&a, &b}) {
+      const program::Program& to = from == &a ? b : a;
+      std::map<std::string, double> sent;
+      for (const program::Move& move : program::transition(*from, to).moves) {
+        const ir::Variable& variable = what_.graph->variable(move.variable);
+        const double values = move.state == program::State::kRule
+                                  ? static_cast<double>(sim::state_values(variable.update))
+                                  : 1.0;
+        const auto width =
+            static_cast<double>(size_of(what_.graph->value(variable.value).type.dtype));
+        sent[from->ranks[move.from.value].node] +=
+            static_cast<double>(element_count(move)) * values * width;
+      }
+      for (const auto& [node, bytes] : sent) {
+        if (bytes > rates[node] * kSoon.value) return false;
+      }
+    }
+    return true;
   }
 
   // Nothing where the passes cannot carry it out.

@@ -32,7 +32,7 @@ void JobStep::note_values() {
 
 void JobStep::start(const RunConnections& connections) {
   RunStart start = std::move(start_);
-  start_ = {start.step, {}, {}, {}, start.generation};
+  start_ = {start.step, {}, {}, {}, start.generation, {}};
   run_ = std::make_unique<StepRun>(job_, captured_, plan_, std::move(start), connections);
 }
 
@@ -41,7 +41,7 @@ void JobStep::change_plan(StepPlan next, const program::Transition& transition,
   RunStart start = run_->end_plan(transition);
   plan_ = std::move(next);
   start_.generation = start.generation;
-  run_->begin_plan(std::move(start), connections());
+  run_->begin_plan(std::move(start), connections);
 }
 
 void JobStep::remember_plan() { keep_plan(job_, captured_, plan_.strategy); }

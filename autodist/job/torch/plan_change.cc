@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/comm/c10d/gloo.h"
 #include "autodist/comm/c10d/make_collectives.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/job/torch/training_job.h"
@@ -86,40 +87,42 @@ void TrainingJob::agree_to_change(std::size_t index, const program::Program& nex
        fmt::join(sides, "; "));
 }
 
-// What somebody asks for ends the trials, which know no other plans.
-PlanChange TrainingJob::change_plan(std::size_t index, planning::StrategyRequest request,
-                                    const std::optional<strategy::Strategy>& given) {
-  trials_.reset();
-  request.own = job_->options().builders;
-  request.one_of_several = !steps_[index]->name().empty();
-  const PlanChange change = go_on_under(index, request, given);
-  steps_[index]->remember_plan();
+// Nothing has changed yet when it throws, which it does at all ranks alike.
+TrainingJob::PreparedChange TrainingJob::prepare_change(
+    std::size_t index, exec::Call call, const planning::StrategyRequest& request,
+    const std::optional<strategy::Strategy>& given) {
+  JobStep& step = turn(index);
+  exec::Runner& runner = step.runner();
+  const auto made = runner.calls().begin(call, runner.steps_done());
+  ++plan_changes_;
+  const std::string document = accepted(runner.of_chief({exec::Topic::kPlan, plan_changes_},
+                                                        strategy_of_chief(index, request, given)));
+  PreparedChange change;
+  change.next = step.plan_with(strategy::deserialize(document, "the chief's strategy"));
+  const program::Program& next = *change.next.program;
+  change.moves = program::transition(step.program(), next);
+  program::verify(change.moves, step.program(), next);
+  check_shared(index, next);
+  if (!next.collectives.empty() && !collectives_) check_library(step);
+  agree_to_change(index, next);
   return change;
 }
 
-PlanChange TrainingJob::go_on_under(std::size_t index, const planning::StrategyRequest& request,
-                                    const std::optional<strategy::Strategy>& given) {
-  JobStep& step = turn(index);
-  std::optional<StepPlan> next;
-  program::Transition moves;
-  {
-    exec::Runner& runner = step.runner();
-    const auto call = runner.calls().begin(exec::Call::kChangePlan, runner.steps_done());
-    ++plan_changes_;
-    const std::string document = accepted(runner.of_chief(
-        {exec::Topic::kPlan, plan_changes_}, strategy_of_chief(index, request, given)));
-    next = step.plan_with(strategy::deserialize(document, "the chief's strategy"));
-    moves = program::transition(step.program(), *next->program);
-    check_shared(index, *next->program);
-    const bool lacks_library = !next->program->collectives.empty() && !collectives_;
-    if (lacks_library && channels_) {
-      fail(ErrorCode::kUsage,
-           "change_plan: a job of several steps that began without a library's "
-           "all-reduces cannot begin with one; name such a plan for one of its steps first");
-    }
-    agree_to_change(index, *next->program);
+// That all-reduces by a library, which the job has not had yet, can begin.
+void TrainingJob::check_library(const JobStep& step) const {
+  if (channels_) {
+    fail(ErrorCode::kUsage,
+         "change_plan: a job of several steps that began without a library's all-reduces cannot "
+         "begin with one; name such a plan for one of its steps first");
   }
-  step.change_plan(std::move(*next), moves, [&] {
+  if (capture::device_of(step.declared()).is_cpu() && !comm::has_gloo()) {
+    fail(ErrorCode::kUsage, "change_plan: this libtorch has no Gloo for all-reduces by a library");
+  }
+}
+
+PlanChange TrainingJob::go_on_under(std::size_t index, PreparedChange change) {
+  JobStep& step = *steps_[index];
+  step.change_plan(std::move(change.next), change.moves, [&] {
     if (!step.program().collectives.empty() && !collectives_) {
       collectives_ = comm::make_collectives(job_->transport(), job_->own_address(),
                                             capture::device_of(steps_.front()->declared()).str(),
@@ -131,20 +134,32 @@ PlanChange TrainingJob::go_on_under(std::size_t index, const planning::StrategyR
   gathered_at_.reset();  // under the plan before
   gathered_.reset();
   saved_in_.clear();
-  PlanChange change;
-  for (const program::Move& each : moves.moves) {
-    change.moved += bytes_of(each, step.graph(), job_->options().user_rules);
+  PlanChange told;
+  for (const program::Move& each : change.moves.moves) {
+    told.moved += bytes_of(each, step.graph(), job_->options().user_rules);
   }
-  for (const ir::VariableId each : moves.forgotten) {
-    change.forgotten.push_back(step.graph().variable(each).name);
+  for (const ir::VariableId each : change.moves.forgotten) {
+    told.forgotten.push_back(step.graph().variable(each).name);
   }
-  return change;
+  return told;
+}
+
+// What somebody asks for ends the trials, which know no other plans.
+PlanChange TrainingJob::change_plan(std::size_t index, planning::StrategyRequest request,
+                                    const std::optional<strategy::Strategy>& given) {
+  request.own = job_->options().builders;
+  request.one_of_several = !steps_[index]->name().empty();
+  PreparedChange change = prepare_change(index, exec::Call::kChangePlan, request, given);
+  trials_.reset();
+  const PlanChange told = go_on_under(index, std::move(change));
+  steps_[index]->remember_plan();
+  return told;
 }
 
 // The chief alone has the strategy; the others learn whether there is another.
 CountedTrials::Decision TrainingJob::decide_together() {
   exec::Runner& runner = current();
-  const auto call = runner.calls().begin(exec::Call::kChangePlan, runner.steps_done());
+  const auto call = runner.calls().begin(exec::Call::kTrial, runner.steps_done());
   ++plan_changes_;
   CountedTrials::Decision decision;
   std::string said;
@@ -161,15 +176,19 @@ CountedTrials::Decision TrainingJob::decide_together() {
 // Before a step, by all ranks: a block of steps under one plan has ended, or the first begins.
 void TrainingJob::meet_for_trials() {
   const CountedTrials::Decision decision = decide_together();
+  std::optional<PreparedChange> change;
   try {
-    if (decision.strategy) go_on_under(0, {}, decision.strategy);
+    if (decision.strategy) change = prepare_change(0, exec::Call::kTrial, {}, decision.strategy);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kUsage) throw;
+    const bool is_refused =
+        error.code() == ErrorCode::kUsage || error.code() == ErrorCode::kInfeasible;
+    if (!is_refused) throw;
     if (trials_->put_off(steps_done())) return;
-    job_->say(fmt::format("no further trials of plans: {}", error.what()));
+    if (is_chief()) job_->say(fmt::format("no further trials of plans: {}", error.what()));
     end_trials();
     return;
   }
+  if (change) go_on_under(0, std::move(*change));
   if (!trials_->begin_block(steps_done(), decision.steps)) end_trials();
 }
 

@@ -39,7 +39,8 @@ ShapeCache::ShapeCache(const TrainingStep& step, bool trains, capture::Bindings 
                        std::shared_ptr<const program::Program> program, program::Rank rank,
                        std::uint64_t seed)
     : step_(step), trains_(trains), program_(std::move(program)), rank_(rank), seed_(seed) {
-  shapes_.push_back({program_->graph, ir::booleans_of(*program_->graph), std::move(tensors), {}});
+  shapes_.push_back(
+      {program_->graph, ir::booleans_of(*program_->graph), std::move(tensors), {}, nullptr});
 }
 
 exec::StepResult ShapeCache::step(exec::Runner& runner, const Batch& rows, bool last) {
@@ -76,6 +77,7 @@ ShapeCache::Shape& ShapeCache::find_or_capture(exec::Runner& runner, const Batch
   });
   if (found != shapes_.end()) {
     shapes_.splice(shapes_.begin(), shapes_, found);
+    if (found->code && found->made_for != program_) prepare(*found);
   } else {
     shapes_.push_front(capture_shape(runner, rows, way));
     if (shapes_.size() > kMaxShapes) drop_oldest();
@@ -103,7 +105,7 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
       trains_ ? capture::capture(step, options) : capture::capture_evaluation(step, options);
   ++captures_;
   const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
-  Shape shape{graph, ir::booleans_of(*graph), std::move(captured.tensors), {}};
+  Shape shape{graph, ir::booleans_of(*graph), std::move(captured.tensors), {}, nullptr};
   prepare(shape);
   return shape;
 }
@@ -116,13 +118,7 @@ void ShapeCache::prepare(Shape& shape) const {
   capture::Bindings bindings =
       capture::bind(*program->graph, step_, device, shape.tensors.constants);
   shape.code.emplace(std::move(program), rank_, std::move(bindings), device);
-}
-
-void ShapeCache::adopt(std::shared_ptr<const program::Program> program) {
-  program_ = std::move(program);
-  for (Shape& shape : shapes_) {
-    if (shape.code) prepare(shape);
-  }
+  shape.made_for = program_;
 }
 
 }  // namespace autodist::job

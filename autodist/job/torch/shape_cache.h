@@ -10,6 +10,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "autodist/capture/capture.h"
@@ -38,8 +39,8 @@ class ShapeCache {
   // differ, because something that the host does has changed since the capture.
   void verify(exec::Runner& runner, const Batch& rows);
 
-  // The job has agreed on another Program for the first capture; the others follow.
-  void adopt(std::shared_ptr<const program::Program> program);
+  // The job has agreed on another Program for the first capture; the others follow when they come.
+  void adopt(std::shared_ptr<const program::Program> program) { program_ = std::move(program); }
 
   // Captures so far, besides the first.
   [[nodiscard]] std::int64_t captures() const { return captures_; }
@@ -50,6 +51,7 @@ class ShapeCache {
     std::vector<bool> way;  // of `captured`
     capture::Bindings tensors;
     std::optional<exec::ShapedStep> code;  // nothing for the first capture: the runner's own
+    std::shared_ptr<const program::Program> made_for = nullptr;  // `code`
   };
 
   // What accepts `rows` and begins with this way, as the most recently used one.

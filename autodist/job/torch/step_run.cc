@@ -96,8 +96,7 @@ StepRun::StepRun(JoinedJob& job, const Captured& captured, const StepPlan& plan,
       plan_(plan),
       first_step_(start.step),
       shapes_(captured.step, captured.trains(), captured.tensors, plan.program,
-              program::Rank(job.rank()), captured.seed),
-      began_(job.clock().now()) {
+              program::Rank(job.rank()), captured.seed) {
   begin(std::move(start), connections);
 }
 
@@ -122,12 +121,12 @@ exec::RunnerOptions StepRun::runner_options(RunStart& start) const {
   options.user_rules = &job_options().user_rules;
   options.device_time = job_options().device_time;
   options.initial_values = std::move(start.values);
+  options.earlier = std::move(start.trace);
   return options;
 }
 
 void StepRun::begin(RunStart start, const RunConnections& connections) {
   generation_ = start.generation;
-  plan_began_ = job_.clock().now();
   runner_ = std::make_shared<exec::Runner>(
       plan_.program, program::Rank(job_.rank()), captured_.bindings,
       exec::RunnerConnections{connections.transport, connections.collectives, &job_.clock()},
@@ -167,7 +166,6 @@ std::vector<NamedTensor> StepRun::state() {
 RunStart StepRun::end_plan(const program::Transition& transition) {
   if (sums_) runner().await(*sums_);  // of the steps before, too; a JobLoss may be asked later
   while (!untold_.empty()) before_.push_back(read_note());
-  if (job_options().trace && job_options().trace_at_end) gather_trace();
   RunStart start;
   start.step = step();
   start.generation = generation_ + 1;
@@ -175,34 +173,23 @@ RunStart StepRun::end_plan(const program::Transition& transition) {
   exec::RankState own = runner().hand_over(transition);
   for (NamedTensor& each : own.rules) start.state.push_back(std::move(each));
   start.owed = std::move(own.owed);
+  start.trace = std::move(own.trace);
   bytes_before_ = bytes_sent();
   runner().finish();
   return start;
 }
 
-void StepRun::begin_plan(RunStart start, const RunConnections& connections) {
+void StepRun::begin_plan(RunStart start, const std::function<RunConnections()>& connections) {
   runner_.reset();  // its memory is the next one's
   try {
     shapes_.adopt(plan_.program);
-    begin(std::move(start), connections);
+    begin(std::move(start), connections());
+    if (!options_.empty()) set_options(options_);
   } catch (...) {
+    runner_.reset();
     failure_ = std::current_exception();
     throw;
   }
-  if (!options_.empty()) set_options(options_);
-}
-
-// Behind what was gathered of the plans before.
-void StepRun::gather_trace() {
-  program::Trace own = runner().gather_trace();
-  for (program::TraceRow& row : own.rows) {
-    row.start += plan_began_ - began_;
-    row.end += plan_began_ - began_;
-  }
-  std::vector<program::Trace> all;
-  all.push_back(std::move(final_trace_));
-  all.push_back(std::move(own));
-  final_trace_ = program::merged(std::move(all));
 }
 
 JobLoss StepRun::job_number(std::size_t number) const {
@@ -218,11 +205,11 @@ JobLoss StepRun::job_number(std::size_t number) const {
 void StepRun::set_options(const std::map<std::string, std::map<std::string, double>>& options) {
   std::map<ir::VariableId, std::map<std::string, double>> known;
   for (const auto& [name, values] : options) known[trained(graph(), name)] = values;
-  options_ = options;
   for (std::size_t i = 0; i < graph().variables.size(); ++i) {
     const ir::VariableId id(i);
     if (graph().variables[i].gradient) runner().set_options(id, known[id]);
   }
+  options_ = options;
 }
 
 ir::LossScale StepRun::loss_scale() {
@@ -324,7 +311,8 @@ StepSummary StepRun::summarise(bool stop, bool save) {
   // All ranks read a step's notes after the same number of steps, and none waits for what a rank
   // that may be behind has not done yet.
   const std::size_t lag = program().lag().value_or(kAsynchronousLag);
-  if (before_.size() + untold_.size() > 1 + lag) read_notes();
+  // Under a plan with less lag than the one before: of several the last.
+  while (before_.size() + untold_.size() > 1 + lag) read_notes();
   return summary_;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,6 +28,7 @@ struct RunStart {
   std::vector<NamedTensor> owed;      // by compression
   std::vector<std::uint64_t> values;  // digests of the variables as all ranks have them
   std::uint32_t generation = 0;       // of its exchange
+  exec::EarlierTrace trace;           // of the plan before
 };
 
 // What a run talks through. All outlive it.
@@ -44,6 +46,8 @@ class StepRun {
   StepRun(const StepRun&) = delete;
   StepRun& operator=(const StepRun&) = delete;
 
+  // False after a begin_plan() that threw.
+  [[nodiscard]] bool has_runner() const { return runner_ != nullptr; }
   // Throws again why the plan that took another's place could not begin, where one could not.
   [[nodiscard]] exec::Runner& runner() const;
   [[nodiscard]] std::int64_t step() const {  // of the next run()
@@ -60,7 +64,8 @@ class StepRun {
   // By all ranks, once each knows that the others are settled (Runner::settle). Afterwards nothing
   // of the transport is used until begin_plan().
   RunStart end_plan(const program::Transition& transition);
-  void begin_plan(RunStart start, const RunConnections& connections);
+  // `connections` is asked for when the transport is free. Where it throws, no plan runs any more.
+  void begin_plan(RunStart start, const std::function<RunConnections()>& connections);
 
   // What Session says of them. REQUIRES: between two steps, no other step of the job still changes
   // variables.
@@ -72,7 +77,7 @@ class StepRun {
   [[nodiscard]] const StepReport& last() const { return report_; }
   [[nodiscard]] const std::vector<torch::Tensor>& outputs() const { return outputs_; }
   ir::LossScale loss_scale();
-  void gather_trace();
+  void gather_trace() { final_trace_ = runner().gather_trace(); }
   [[nodiscard]] const program::Trace& final_trace() const { return final_trace_; }
   // Of the last step.
   [[nodiscard]] JobLoss job_number(std::size_t number) const;
@@ -107,8 +112,6 @@ class StepRun {
   std::exception_ptr failure_;            // why there is none
   std::uint32_t generation_ = 0;          // of its exchange
   std::uint64_t bytes_before_ = 0;        // sent under earlier plans
-  Seconds began_;                         // the first plan, by the job's clock
-  Seconds plan_began_;                    // this one
   program::Trace final_trace_;
   std::map<std::string, std::map<std::string, double>> options_;  // of update rules, as set last
   StepReport report_;

@@ -140,7 +140,7 @@ TrainingJob::~TrainingJob() {
 // By the chief, and this rank has not come to it yet.
 bool TrainingJob::has_ended() const {
   return started_ && !finished_ && std::any_of(steps_.begin(), steps_.end(), [](const auto& step) {
-           return step->runner().calls().has_ended();
+           return step->run().has_runner() && step->runner().calls().has_ended();
          });
 }
 
@@ -344,13 +344,16 @@ void TrainingJob::load(const std::string& directory, bool must_be_there) {
 void TrainingJob::wish_for_the_end() {
   wished_for_the_end_ = true;
   for (const auto& step : steps_) {
-    if (started_ && !finished_) step->runner().calls().wish_for_the_end();
+    if (started_ && !finished_ && step->run().has_runner()) {
+      step->runner().calls().wish_for_the_end();
+    }
   }
 }
 
 std::optional<std::uint32_t> TrainingJob::who_wishes_for_the_end() const {
   for (const auto& step : steps_) {
     if (!started_ || finished_) break;
+    if (!step->run().has_runner()) continue;
     if (const auto rank = step->runner().calls().who_wishes_for_the_end()) return rank;
   }
   return std::nullopt;
@@ -361,9 +364,12 @@ void TrainingJob::leave(const std::string& reason) {
   constexpr Seconds kUntilItIsSent{1};
   if (finished_ || has_ended()) return;
   for (const auto& step : steps_) {
-    if (started_) step->runner().leave(reason);
+    if (started_ && step->run().has_runner()) {
+      step->runner().leave(reason);
+    } else if (started_ || step == steps_.front()) {
+      comm::leave(job_->transport(), step->generation(), reason);
+    }
   }
-  if (!started_) comm::leave(job_->transport(), steps_.front()->generation(), reason);
   job_->transport().close(kUntilItIsSent);
   finish_writing();
 }

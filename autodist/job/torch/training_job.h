@@ -106,8 +106,15 @@ class TrainingJob {
                                               const std::optional<strategy::Strategy>& given);
   void agree_to_change(std::size_t index, const program::Program& next);
   [[nodiscard]] RunConnections connections_of(std::size_t index);
-  PlanChange go_on_under(std::size_t index, const planning::StrategyRequest& request,
-                         const std::optional<strategy::Strategy>& given);
+  struct PreparedChange {
+    StepPlan next;
+    program::Transition moves;
+  };
+  PreparedChange prepare_change(std::size_t index, exec::Call call,
+                                const planning::StrategyRequest& request,
+                                const std::optional<strategy::Strategy>& given);
+  void check_library(const JobStep& step) const;
+  PlanChange go_on_under(std::size_t index, PreparedChange change);
   void meet_for_trials();
   void end_trials();
   CountedTrials::Decision decide_together();
