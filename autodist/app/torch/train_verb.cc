@@ -424,9 +424,10 @@ Action declare_train(CLI::App& verb) {
                   "run so many of the most promising plans for 50 steps each before the training, "
                   "and take the fastest (default 0)")
       ->check(CLI::Range(0, 1000));
-  verb.add_flag("--no-trials{false}", arguments->plan.search.counted_trials,
-                "do not compare plans during the first steps of a long run (by default those that "
-                "add up alike are, in at most 3 % of its steps)")
+  verb.add_flag_callback(
+          "--no-trials", [arguments] { arguments->plan.search.counted_trials = false; },
+          "do not compare plans during the first steps of a long run (by default those that add up "
+          "alike are, in at most 3 % of its steps)")
       ->excludes("--trials");
   verb.add_flag(
       "--no-history", arguments->plan.no_history,
