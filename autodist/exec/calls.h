@@ -181,6 +181,8 @@ class Calls {
   void check_save(const std::optional<Made>& now) const AD_REQUIRES(signal_);
   void pass_wishes() AD_REQUIRES(signal_);
   [[noreturn]] void fail_ended(const std::string& here) const AD_REQUIRES(signal_);
+  [[nodiscard]] bool goes_on_past(const Announced& theirs, const Made& ours) const
+      AD_REQUIRES(signal_);
   [[noreturn]] void fail_differ(const Announced& theirs, const Made& ours) const;
 
   void tell(const Made& made, std::uint64_t number, const std::vector<std::uint32_t>& ranks);

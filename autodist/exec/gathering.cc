@@ -12,6 +12,7 @@
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/safetensors.h"
+#include "autodist/exec/state_bytes.h"
 #include "autodist/exec/tensor_data.h"
 #include "autodist/exec/wanted_slices.h"
 #include "autodist/ir/history.h"
@@ -224,13 +225,11 @@ void Gathering::take(const comm::Frame& frame) {
 }
 
 std::vector<std::string> Gathering::arrays_of(program::State state, ir::VariableId variable) const {
-  if (state != program::State::kRule) return {name_of(state)};
-  return state_names(program_.graph->variable(variable).update, options_.user_rules);
+  return exec::arrays_of(state, program_.graph->variable(variable), options_.user_rules);
 }
 
 DType Gathering::dtype_of_state(program::State state, ir::VariableId variable) const {
-  const DType dtype = dtype_of(slices_.variables.tensor(variable).scalar_type());
-  return state == program::State::kRule ? state_dtype(dtype) : dtype;
+  return exec::dtype_of_state(state, dtype_of(slices_.variables.tensor(variable).scalar_type()));
 }
 
 std::vector<Gathering::Piece> Gathering::pieces_of(program::State state, ir::VariableId variable) {

@@ -57,15 +57,6 @@ def batch(number):
 EXAMPLE = tuple(each[:5] for each in batch(0))
 
 
-def raised(kind, text, function, *arguments):
-    try:
-        function(*arguments)
-    except kind as error:
-        assert text in str(error), error
-        return
-    raise AssertionError(f"no {kind.__name__} about '{text}'")
-
-
 def average(model, shadow):
     """An EMA of all parameters."""
     with torch.no_grad():
@@ -162,7 +153,7 @@ def expect_alone(ad, model, step):
         with torch.no_grad():
             model[2].bias.zero_()
     text = "'2.bias' is not changed at rank 0, changed"
-    raised(autodist.Error, text, lambda: [step(*batch(number)) for number in range(1, 4)])
+    comparing.raised(autodist.Error, text, lambda: [step(*batch(number)) for number in range(1, 4)])
 
 
 def expect_kept(ad, model, step):
@@ -171,7 +162,7 @@ def expect_kept(ad, model, step):
     step(*batch(0))
     with torch.no_grad():
         kept.zero_()
-    raised(autodist.Error, "synchronize()", lambda: [step(*batch(n)) for n in range(1, 4)])
+    comparing.raised(autodist.Error, "synchronize()", lambda: [step(*batch(n)) for n in range(1, 4)])
 
 
 def expect_rate(ad, model, step):
@@ -179,21 +170,21 @@ def expect_rate(ad, model, step):
     step(*batch(0))
     optimizer.param_groups[0]["lr"] = 0.02 if ad.rank == 1 else 0.01
     text = "lr of '0.weight' is 0.01 at rank 0, 0.02 at rank 1"
-    raised(autodist.Error, text, lambda: [step(*batch(number)) for number in range(1, 4)])
+    comparing.raised(autodist.Error, text, lambda: [step(*batch(number)) for number in range(1, 4)])
 
 
 def expect_replaced(ad, model, step):
     """What a step cannot follow is refused where it is done, and the job goes on."""
     first = step(*batch(0))
-    raised(autodist.UsageError, "copy_", setattr, model[0], "weight",
+    comparing.raised(autodist.UsageError, "copy_", setattr, model[0], "weight",
            nn.Parameter(torch.zeros(8, 4).double()))
     optimizer.param_groups[0]["amsgrad"] = True
-    raised(autodist.UsageError, "max_exp_avg_sq", step, *batch(0))
+    comparing.raised(autodist.UsageError, "max_exp_avg_sq", step, *batch(0))
     optimizer.param_groups[0]["amsgrad"] = False
-    raised(autodist.UsageError, "leave this call out", first.backward)
+    comparing.raised(autodist.UsageError, "leave this call out", first.backward)
     assert step(*batch(0)) < first and f"{first:.3f}" == f"{float(first):.3f}"
     optimizer.add_param_group({"params": [nn.Parameter(torch.randn(1))]})
-    raised(autodist.UsageError, "parameter groups hold others", step, *batch(0))
+    comparing.raised(autodist.UsageError, "parameter groups hold others", step, *batch(0))
 
 
 def expect_structure(ad, model, step):

@@ -56,3 +56,13 @@ def largest_difference(ours, theirs):
         scale = max(expected.abs().max().item(), 1e-3)
         worst = max(worst, (ours[name] - expected).abs().max().item() / scale)
     return worst
+
+
+def raised(kind, text, function, *arguments):
+    """Expects that it raises an error of the kind, whose words hold the text."""
+    try:
+        function(*arguments)
+    except kind as error:
+        assert text in str(error), error
+        return
+    raise AssertionError(f"no {kind.__name__} about '{text}'")

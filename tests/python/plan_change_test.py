@@ -135,25 +135,16 @@ def train(job, step, optimizer, steps):
             "after": step.evaluate(loss_fn, *batch(0)).item()}
 
 
-def raised(kind, text, function, *arguments):
-    try:
-        function(*arguments)
-    except kind as error:
-        assert text in str(error), error
-        return
-    raise AssertionError(f"no {kind.__name__} about '{text}'")
-
-
 def expect_refused(job, step, model):
     """What is refused at all ranks leaves the job as it was."""
     step(*batch(0))
-    raised(autodist.UsageError, "Nearest: 'PartitionedPS'", step.change_plan, "PartitionedSP")
-    raised(autodist.UsageError, "a job does before its first step", step.change_plan, "auto")
-    raised(autodist.UsageError, "results='thrown'", step.change_plan, "PS:results=thrown")
+    comparing.raised(autodist.UsageError, "Nearest: 'PartitionedPS'", step.change_plan, "PartitionedSP")
+    comparing.raised(autodist.UsageError, "a job does before its first step", step.change_plan, "auto")
+    comparing.raised(autodist.UsageError, "results='thrown'", step.change_plan, "PS:results=thrown")
     step.synchronize()
     with torch.no_grad():
         model[0].weight.mul_(0.5)
-    raised(autodist.UsageError, "rank 0 has new values in its parameters", step.change_plan, "PS")
+    comparing.raised(autodist.UsageError, "rank 0 has new values in its parameters", step.change_plan, "PS")
     step(*batch(1))
     strategy = step.strategy.copy()
     strategy.nodes = list(strategy.nodes)[::-1]
@@ -162,9 +153,9 @@ def expect_refused(job, step, model):
     step(*batch(2))
     # A call that only some ranks make is named.
     if job.rank == 1:
-        raised(autodist.Error, "change_plan()", step.change_plan, "PS")
+        comparing.raised(autodist.Error, "change_plan()", step.change_plan, "PS")
     else:
-        raised(autodist.Error, "change_plan()",
+        comparing.raised(autodist.Error, "change_plan()",
                lambda: [step(*batch(number)) for number in range(3, 6)])
     step.close("as expected")
 
@@ -175,7 +166,7 @@ def expect_end(step):
         for number in range(15):
             step(*batch(number))
         if not step.is_chief:
-            raised(autodist.JobEnded, "", lambda: [step(*batch(number)) for number in (15, 16)])
+            comparing.raised(autodist.JobEnded, "", lambda: [step(*batch(number)) for number in (15, 16)])
 
 
 def main():

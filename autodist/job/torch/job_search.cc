@@ -10,6 +10,7 @@
 #include "autodist/base/error.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/c10d/gloo.h"
+#include "autodist/exec/state_bytes.h"
 #include "autodist/planning/defaults.h"
 #include "autodist/planning/history.h"
 #include "autodist/planning/link_tuning.h"
@@ -144,14 +145,8 @@ class JobSearch {
       const program::Program& to = from == &a ? b : a;
       std::map<std::string, double> sent;
       for (const program::Move& move : program::transition(*from, to).moves) {
-        const ir::Variable& variable = what_.graph->variable(move.variable);
-        const double values = move.state == program::State::kRule
-                                  ? static_cast<double>(sim::state_values(variable.update))
-                                  : 1.0;
-        const auto width =
-            static_cast<double>(size_of(what_.graph->value(variable.value).type.dtype));
-        sent[from->ranks[move.from.value].node] +=
-            static_cast<double>(element_count(move)) * values * width;
+        const Bytes bytes = exec::bytes_of(move, *what_.graph, &job_.options().user_rules);
+        sent[from->ranks[move.from.value].node] += static_cast<double>(bytes.value);
       }
       for (const auto& [node, bytes] : sent) {
         if (bytes > rates[node] * kSoon.value) return false;

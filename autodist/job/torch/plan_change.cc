@@ -8,7 +8,7 @@
 #include "autodist/base/error.h"
 #include "autodist/comm/c10d/gloo.h"
 #include "autodist/comm/c10d/make_collectives.h"
-#include "autodist/exec/optimizer_kernels.h"
+#include "autodist/exec/state_bytes.h"
 #include "autodist/job/torch/training_job.h"
 #include "autodist/program/transition.h"
 
@@ -28,16 +28,6 @@ std::string accepted(const std::string& said) {
   if (said.front() == kHere) return said.substr(1);
   const auto code = static_cast<ErrorCode>(std::stoi(said.substr(1)));
   fail(code, "change_plan: {}", said.substr(said.find(' ') + 1));
-}
-
-Bytes bytes_of(const program::Move& move, const ir::Graph& graph, const exec::UserRules& rules) {
-  const ir::Variable& variable = graph.variable(move.variable);
-  const DType dtype = graph.value(variable.value).type.dtype;
-  const bool of_rule = move.state == program::State::kRule;
-  const std::size_t width = of_rule ? exec::state_names(variable.update, &rules).size() *
-                                          size_of(exec::state_dtype(dtype))
-                                    : size_of(dtype);
-  return Bytes(program::element_count(move) * static_cast<std::int64_t>(width));
 }
 
 }  // namespace
@@ -136,7 +126,7 @@ PlanChange TrainingJob::go_on_under(std::size_t index, PreparedChange change) {
   saved_in_.clear();
   PlanChange told;
   for (const program::Move& each : change.moves.moves) {
-    told.moved += bytes_of(each, step.graph(), job_->options().user_rules);
+    told.moved += exec::bytes_of(each, step.graph(), &job_->options().user_rules);
   }
   for (const ir::VariableId each : change.moves.forgotten) {
     told.forgotten.push_back(step.graph().variable(each).name);

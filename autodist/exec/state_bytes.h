@@ -1,0 +1,25 @@
+// How many bytes a move of state is (program/transition.h): what a rule keeps of each element, and
+// in which type, is known here alone.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autodist/base/dtype.h"
+#include "autodist/base/units.h"
+#include "autodist/exec/optimizer_kernels.h"
+#include "autodist/ir/graph.h"
+#include "autodist/program/transition.h"
+
+namespace autodist::exec {
+
+// The arrays of a state, one value per element in each. `rules` may be null where none is a user's.
+std::vector<std::string> arrays_of(program::State state, const ir::Variable& variable,
+                                   const UserRules* rules);
+// Of their values, where the variable's are of `dtype`.
+DType dtype_of_state(program::State state, DType dtype);
+
+Bytes bytes_of(const program::Move& move, const ir::Graph& graph, const UserRules* rules);
+
+}  // namespace autodist::exec
