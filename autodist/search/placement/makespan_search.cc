@@ -13,6 +13,7 @@ namespace {
 constexpr std::uint32_t kLargestCluster = 64;
 constexpr double kHot = 0.006;  // temperatures, relative to the step's time
 constexpr double kCold = 0.0001;
+constexpr std::size_t kStarts = 4;  // of annealing
 
 // Counts simulations and remembers the best.
 class Judge {
@@ -75,6 +76,7 @@ class StepAnnealer {
   StepAnnealer(const MakespanProblem& problem, Judge& judge, std::mt19937_64& random)
       : graph_(*problem.graph),
         devices_(problem.devices.size()),
+        all_devices_(problem.devices.size()),
         judge_(judge),
         random_(random),
         neighbours_(neighbours_of(graph_)),
@@ -83,17 +85,19 @@ class StepAnnealer {
         mark_(graph_.tasks.size(), 0) {
     place_.resize(order_.size());
     for (std::uint32_t i = 0; i < order_.size(); ++i) place_[order_[i]] = i;
-    supported_.resize(graph_.tasks.size() * devices_);
+    supported_.resize(graph_.tasks.size() * all_devices_);
     for (std::size_t i = 0; i < graph_.tasks.size(); ++i) {
-      for (std::size_t d = 0; d < devices_; ++d) {
+      for (std::size_t d = 0; d < all_devices_; ++d) {
         const Task& task = graph_.tasks[i];
         const double cost = problem.devices[d].cpu ? task.cpu_cost.value_or(task.cost) : task.cost;
-        supported_[i * devices_ + d] = cost != kNotSupported;
+        supported_[i * all_devices_ + d] = cost != kNotSupported;
       }
     }
   }
 
-  void run(const Placement& start, std::uint64_t simulations, double hot) {
+  // From `start`, on its devices and the others below `devices`.
+  void run(const Placement& start, std::size_t devices, std::uint64_t simulations, double hot) {
+    devices_ = devices;
     placement_ = start;
     time_ = judge_(placement_, "annealing");
     path_ = critical_path(judge_.timeline());
@@ -131,7 +135,7 @@ class StepAnnealer {
 
   void set(std::uint32_t task, DeviceIndex device) {
     for (const std::uint32_t member : groups_.members[groups_.of[task]]) {
-      if (placement_[member] == device || !supported_[member * devices_ + device]) continue;
+      if (placement_[member] == device || !supported_[member * all_devices_ + device]) continue;
       changed_.emplace_back(member, placement_[member]);
       placement_[member] = device;
     }
@@ -265,7 +269,8 @@ class StepAnnealer {
   }
 
   const TaskGraph& graph_;
-  std::size_t devices_;
+  std::size_t devices_;  // the first ones, among which tasks move
+  std::size_t all_devices_;
   Judge& judge_;
   std::mt19937_64& random_;
   Neighbours neighbours_;
@@ -288,8 +293,9 @@ struct Candidate {
   Placement placement;
 };
 
-std::vector<Candidate> listed(const MakespanProblem& problem, Judge& judge, std::uint64_t count,
-                              std::mt19937_64& random) {
+std::vector<Candidate> listed(const MakespanProblem& problem, std::size_t devices, Judge& judge,
+                              std::uint64_t count, std::mt19937_64& random) {
+  const std::vector<ListDevice> first(problem.devices.begin(), problem.devices.begin() + devices);
   std::vector<Candidate> candidates;
   for (std::uint64_t i = 0; i < count && !judge.over(); ++i) {
     ListOptions options;
@@ -300,7 +306,7 @@ std::vector<Candidate> listed(const MakespanProblem& problem, Judge& judge, std:
       options.caution = std::exp2(3 * fraction(random));
       options.noise = i % 2 == 0 ? 0.3 * fraction(random) : 0;
     }
-    Placement placement = place_by_list(*problem.graph, problem.devices, options, random);
+    Placement placement = place_by_list(*problem.graph, first, options, random);
     const double time = judge(placement, "list scheduling");
     candidates.push_back({time, std::move(placement)});
   }
@@ -309,7 +315,55 @@ std::vector<Candidate> listed(const MakespanProblem& problem, Judge& judge, std:
   return candidates;
 }
 
+// The devices from whose answer the search on `devices` begins.
+std::size_t fewer(std::size_t devices) { return devices <= 4 ? devices - 1 : (devices + 1) / 2; }
+
+// The portfolio on the first devices, then on more of them.
+class Portfolio {
+ public:
+  Portfolio(const MakespanProblem& problem, Judge& judge, std::uint64_t seed)
+      : problem_(problem), judge_(judge), random_(seed), annealer_(problem, judge, random_) {}
+
+  // What is simulated for the first `devices` does not depend on how many there are beside them.
+  void run(std::size_t devices, std::uint64_t simulations) {
+    const std::size_t known = fewer(devices);
+    if (known > 0) run(known, simulations);
+    const std::uint64_t end = judge_.best().simulations + simulations;
+    const auto left = [&] { return end - std::min(end, judge_.best().simulations); };
+    const bool begun = known > 1 && judge_.best().time != kNotSupported;
+    for (auto device = static_cast<DeviceIndex>(known); device < devices && left() > 0; ++device) {
+      if (!judge_.over()) judge_(Placement(problem_.graph->tasks.size(), device), "one device");
+    }
+    if (devices == 1 && problem_.devices.size() > 1) return;
+    const std::vector<Candidate> candidates =
+        listed(problem_, devices, judge_, left() / 16, random_);
+    // These devices lack the memory; there are more.
+    if (devices < problem_.devices.size() && judge_.best().time == kNotSupported) return;
+    // Half of what is left goes to several starts, half to the best of them.
+    const std::uint64_t share = left() / (2 * kStarts);
+    for (std::size_t i = 0; i < (begun ? kStarts / 2 : kStarts) && i * i < candidates.size(); ++i) {
+      annealer_.run(candidates[i * i].placement, devices, share, kHot);
+    }
+    while (left() > 0 && !judge_.over()) {
+      const Placement best = judge_.best().placement;
+      annealer_.run(best, devices, left(), kHot / 3);
+    }
+  }
+
+ private:
+  const MakespanProblem& problem_;
+  Judge& judge_;
+  std::mt19937_64 random_;
+  StepAnnealer annealer_;
+};
+
 }  // namespace
+
+std::size_t stages(std::size_t devices) {
+  std::size_t count = 1;
+  for (; devices > 2; devices = fewer(devices)) ++count;
+  return count;
+}
 
 MakespanAnswer coordinate_descent(const MakespanProblem& problem, const Placement& start,
                                   Order order, std::size_t visits, const MakespanOptions& options) {
@@ -372,27 +426,14 @@ MakespanAnswer anneal_step(const MakespanProblem& problem, const Placement& star
   Judge judge(problem, options);
   std::mt19937_64 random(options.seed);
   StepAnnealer annealer(problem, judge, random);
-  annealer.run(start, options.simulations, kHot);
+  annealer.run(start, problem.devices.size(), options.simulations, kHot);
   return judge.best();
 }
 
 MakespanAnswer makespan_portfolio(const MakespanProblem& problem, const MakespanOptions& options) {
   Judge judge(problem, options);
-  std::mt19937_64 random(options.seed);
-  for (DeviceIndex device = 0; device < problem.devices.size() && !judge.over(); ++device) {
-    judge(Placement(problem.graph->tasks.size(), device), "one device");
-  }
-  std::vector<Candidate> candidates = listed(problem, judge, options.simulations / 16, random);
-  StepAnnealer annealer(problem, judge, random);
-  // Half of what is left goes to several starts, half to the best of them.
-  const std::uint64_t share = judge.left() / 8;
-  for (std::size_t i = 0; i < 4 && i < candidates.size(); ++i) {
-    annealer.run(candidates[i * i].placement, share, kHot);
-  }
-  while (!judge.over()) {
-    const Placement best = judge.best().placement;
-    annealer.run(best, judge.left(), kHot / 3);
-  }
+  const std::size_t devices = problem.devices.size();
+  Portfolio(problem, judge, options.seed).run(devices, options.simulations / stages(devices));
   return judge.best();
 }
 

@@ -89,6 +89,42 @@ TEST(Makespan, SearchesKeepToTheirSimulationsAndRepeat) {
   }
 }
 
+TEST(Makespan, MoreDevicesAreNotWorse) {
+  std::mt19937_64 random(6);
+  for (int i = 0; i < 4; ++i) {
+    const TaskGraph graph = random_task_graph(random, 80);
+    double before = kNotSupported;
+    for (const std::size_t devices : {1, 2, 3, 4, 8}) {
+      MakespanOptions options;
+      options.simulations = 1000 * stages(devices);
+      const double time = makespan_portfolio(placeto_problem(graph, devices), options).time;
+      EXPECT_LE(time, before) << "graph " << i << " on " << devices;
+      before = time;
+    }
+  }
+}
+
+// With so few simulations that hardly any list rule is tried, or with too little memory on the
+// first devices.
+TEST(Makespan, PortfolioOfFewSimulationsAndOfTightMemoryAnswers) {
+  std::mt19937_64 random(7);
+  const TaskGraph graph = random_task_graph(random, 12);
+  for (std::uint64_t simulations = 8; simulations <= 200; simulations += 16) {
+    MakespanOptions options;
+    options.simulations = simulations;
+    const MakespanAnswer answer = makespan_portfolio(placeto_problem(graph, 8), options);
+    EXPECT_NE(answer.time, kNotSupported);
+    EXPECT_LE(answer.simulations, simulations);
+  }
+  const TaskGraph light = random_task_graph(random, 24, 10);
+  MakespanProblem tight = placeto_problem(light, 6);
+  double all = 0;
+  for (const Task& task : light.tasks) all += task.memory;
+  for (ListDevice& device : tight.devices) device.memory = all / 4;
+  tight.simulator = [&] { return std::make_unique<LinkSimulator>(light, tight.devices); };
+  EXPECT_NE(makespan_portfolio(tight, {}).time, kNotSupported);
+}
+
 TEST(Makespan, CoordinateDescentNeverGetsWorseAndEveryRulePlacesAllTasks) {
   std::mt19937_64 random(4);
   const TaskGraph graph = random_task_graph(random, 40);

@@ -21,7 +21,7 @@ namespace {
 
 // What a second of budget buys.
 constexpr double kMovesPerSecond = 1.2e6;
-constexpr double kSimulatedTasksPerSecond = 1.5e6;
+constexpr double kSimulatedTasksPerSecond = 0.75e6;
 constexpr double kSchedulesPerSecond = 4e4;
 constexpr double kNodesPerSecond = 4e5;
 constexpr std::size_t kMostIdeals = 20'000;
@@ -182,6 +182,10 @@ PlaceResult place_for_makespan(const TaskGraph& graph, const PlaceRequest& reque
   options.seed = request.seed;
   options.simulations =
       bought(request, kSimulatedTasksPerSecond / static_cast<double>(graph.tasks.size()));
+  // A budget buys as much on every number of devices that the portfolio goes through.
+  if (request.placer == "portfolio" && !request.evaluations) {
+    options.simulations *= stages(request.devices.size());
+  }
   options.stop = stop_at_budget(request, clock);
   const MakespanAnswer answer = search_makespan(problem, request, options);
   PlaceResult result;
