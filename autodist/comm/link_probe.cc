@@ -24,6 +24,8 @@ constexpr FrameKind kAsk{16};
 constexpr FrameKind kAnswer{17};
 constexpr FrameKind kTell{18};
 
+// Ranks do not count the same steps here, so there is one; slices have different ids.
+constexpr std::uint64_t kStep = 0;
 constexpr std::size_t kMostPeers = 16;
 constexpr MessageId kPings = 64;
 constexpr std::size_t kPiece = 128 << 10;
@@ -57,6 +59,7 @@ class Probe {
 
   LinkFigures measure(RankNumber peer) {
     LinkFigures figures;
+    next_ = 0;
     echo(peer, 1, kPayload);  // connects
     std::vector<double> trips;
     const Seconds cpu_before = cpu_.now();
@@ -77,7 +80,7 @@ class Probe {
   }
 
   // It may measure, or all is done.
-  void tell(RankNumber rank) { exchange_->post(rank, {kTell, step_, 0, 0, Seconds{}, {}}); }
+  void tell(RankNumber rank) { exchange_->post(rank, {kTell, kStep, 0, 0, Seconds{}, {}}); }
   // Answers until somebody tells this rank; as many pairs may be measured before.
   void wait_until_told(std::size_t pairs) {
     ++expected_;
@@ -112,10 +115,9 @@ class Probe {
     const Payload payload{bytes_.data(), bytes, nullptr};
     const Seconds start = clock_.now();
     for (MessageId slice = 0; slice < slices; ++slice) {
-      exchange_->post(peer, {kAsk, step_, slice, 0, Seconds{}, payload});
+      exchange_->post(peer, {kAsk, kStep, next_++, 0, Seconds{}, payload});
     }
     wait_for(&Counts::answers, target, limit_);
-    ++step_;
     return clock_.now() - start;
   }
 
@@ -149,7 +151,7 @@ class Probe {
   const Clock& cpu_;
   Seconds limit_;
   std::vector<std::byte> bytes_ = std::vector<std::byte>(kPiece);
-  std::uint64_t step_ = 0;
+  MessageId next_ = 0;          // id, to the peer that is measured
   std::uint64_t asked_ = 0;     // slices, of all answers
   std::uint64_t expected_ = 0;  // to be told
   Mutex mutex_;

@@ -36,8 +36,8 @@ TEST(LinkProbe, ChiefLearnsTheWorstOfItsLinksAndTheTransportStaysUsable) {
 }
 
 TEST(LinkProbe, EveryPairIsMeasuredAndAllKnowAllOfThem) {
-  constexpr RankNumber kRanks = 5;
-  const std::vector<RankNumber> members{0, 2, 3};  // the others are on the same machines
+  constexpr RankNumber kRanks = 7;
+  const std::vector<RankNumber> members{0, 2, 3, 5};  // the others are on the same machines
   InProcessHub hub(kRanks);
   const SteadyClock clock;
   std::vector<std::vector<ProbedLink>> links(kRanks);
@@ -49,7 +49,8 @@ TEST(LinkProbe, EveryPairIsMeasuredAndAllKnowAllOfThem) {
     });
   }
   for (std::thread& rank : ranks) rank.join();
-  const std::vector<std::pair<RankNumber, RankNumber>> expected{{0, 2}, {0, 3}, {2, 3}};
+  const std::vector<std::pair<RankNumber, RankNumber>> expected{{0, 2}, {0, 3}, {0, 5},
+                                                                {2, 3}, {2, 5}, {3, 5}};
   for (const std::vector<ProbedLink>& of_rank : links) {
     ASSERT_EQ(of_rank.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "autodist/sim/cost_model.h"
@@ -18,6 +19,9 @@ constexpr Bytes kLargestWindow{16 << 20};
 // kernel's time slice (3 ms for two cores), and as much again for the answer.
 constexpr Seconds kTurnAround{0.006};
 constexpr Seconds kMessageCost{70e-6};  // at both ends, where nobody has measured it
+
+constexpr double kShortestRound = 1e-6;  // seconds
+constexpr double kLeastEfficiency = 0.01;
 
 Bytes power_of_two(double at_least, Bytes smallest, Bytes largest) {
   Bytes size = smallest;
@@ -65,6 +69,27 @@ void put_tuning(const comm::LinkFigures& figures, strategy::Strategy& strategy) 
   if (strategy.window_bytes == Bytes{0}) {
     strategy.window_bytes = std::max(tuning.window, strategy.slice_bytes + strategy.slice_bytes);
   }
+}
+
+sim::Calibration library_costs(const comm::LibraryFigures& figures, std::size_t ranks,
+                               const cluster::Cluster& cluster) {
+  double rate = std::numeric_limits<double>::infinity();
+  Seconds latency;
+  for (const cluster::Node& node : cluster.nodes) {
+    const bool alone = cluster.nodes.size() == 1;
+    rate = std::min(rate, alone ? node.intra_node_bytes_per_s
+                                : node.bandwidth_bytes_per_s * sim::EngineCost{}.goodput);
+    if (!alone) latency = std::max(latency, node.latency);
+  }
+  const auto members = static_cast<double>(ranks);
+  const double rounds = 2 * (members - 1);
+  const double round = std::max(figures.call.value / rounds - latency.value, kShortestRound);
+  const double moved = rounds / members;  // times the buffer, each way at every rank
+  const auto rounded = [](double value) { return std::exp2(std::round(2 * std::log2(value)) / 2); };
+  return {{"collective_start_seconds", 0},
+          {"collective_round_seconds", rounded(round)},
+          {"collective_efficiency",
+           std::clamp(rounded(moved * figures.bytes_per_s / rate), kLeastEfficiency, 1.0)}};
 }
 
 Seconds ProcessCpuClock::now() const {

@@ -8,8 +8,10 @@
 #include "autodist/base/clock.h"
 #include "autodist/base/units.h"
 #include "autodist/cluster/cluster.h"
+#include "autodist/comm/library_probe.h"
 #include "autodist/comm/link_probe.h"
 #include "autodist/passes/pipeline.h"
+#include "autodist/sim/calibration.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::planning {
@@ -38,6 +40,12 @@ void tune_to(const std::optional<comm::LinkFigures>& figures, passes::Options& o
 
 // Fills in what the strategy leaves open.
 void put_tuning(const comm::LinkFigures& figures, strategy::Strategy& strategy);
+
+// What the simulator makes of a library's all-reduces among so many ranks, all there are, in a
+// calibration's keys. Times are rounded to half powers of two, so that a job that measures again
+// mostly finds the same.
+sim::Calibration library_costs(const comm::LibraryFigures& figures, std::size_t ranks,
+                               const cluster::Cluster& cluster);
 
 // CPU time of this process.
 class ProcessCpuClock final : public Clock {

@@ -42,6 +42,25 @@ cluster::Cluster two_nodes(double slow_bits_per_s) {
   return cluster;
 }
 
+TEST(LinkTuning, ALibraryIsPricedAsItWasMeasured) {
+  const cluster::Cluster cluster = two_nodes(250e6);
+  const comm::LibraryFigures measured{Seconds{4.9e-3}, 20e6};
+  sim::CostModel costs;
+  sim::apply(library_costs(measured, 2, cluster), costs);
+  sim::CollectiveLinks links;
+  links.ranks = links.nodes = 2;
+  links.node_bytes_per_s = 250e6 / 8 * costs.engine.goodput;
+  links.node_latency = cluster.nodes[0].latency;
+  const auto seconds = [&](std::int64_t bytes) {
+    return sim::all_reduce_seconds(costs.collectives, links, Bytes{bytes}).value;
+  };
+  EXPECT_NEAR(seconds(8), 4.9e-3, 0.2 * 4.9e-3);
+  EXPECT_NEAR(seconds(4'000'000) - seconds(0), 0.2, 0.2 * 0.2);
+  // Measured again, a little differently.
+  EXPECT_EQ(library_costs({Seconds{4.95e-3}, 20.2e6}, 2, cluster),
+            library_costs(measured, 2, cluster));
+}
+
 TEST(LinkTuning, PredictionsTakeTheSlowestDeclaredLink) {
   const auto links = declared_links(two_nodes(250e6));
   ASSERT_TRUE(links.has_value());

@@ -11,6 +11,7 @@
 #include "autodist/base/error.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/in_process.h"
+#include "autodist/comm/library_probe.h"
 
 namespace autodist::comm {
 namespace {
@@ -54,6 +55,16 @@ TEST(Gloo, SumsFloats) {
 
 TEST(Gloo, SumsDoubles) {
   for (const RankNumber size : {2u, 3u}) sums<double>(size, DType::kFloat64);
+}
+
+TEST(Gloo, IsMeasuredByAllRanksTogether) {
+  const SteadyClock clock;
+  at_every_rank(3, kLimit, [&](Transport&, Collectives& gloo) {
+    const LibraryFigures figures = probe_library(gloo, clock);
+    EXPECT_GT(figures.call, Seconds{0});
+    EXPECT_LT(figures.call, Seconds{1});
+    EXPECT_GT(figures.bytes_per_s, 1e6);
+  });
 }
 
 TEST(Gloo, LeavesTheTransportReadyForTheNextAgreement) {

@@ -11,6 +11,7 @@
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/c10d/gloo.h"
 #include "autodist/exec/state_bytes.h"
+#include "autodist/job/torch/library_costs.h"
 #include "autodist/planning/defaults.h"
 #include "autodist/planning/history.h"
 #include "autodist/planning/link_tuning.h"
@@ -29,7 +30,8 @@ class JobSearch {
       : job_(job), what_(what), links_(links), settings_(job.options().search) {}
 
   // The chosen one first, at the chief; then the others that are worth a trial.
-  std::vector<strategy::Strategy> search(std::size_t trials) {
+  // `library`: measured costs.
+  std::vector<strategy::Strategy> search(std::size_t trials, sim::Calibration library) {
     planning::SearchRequest request;
     request.options.budget = search::parse_budget(settings_.budget);
     request.options.seed = settings_.seed;
@@ -42,6 +44,7 @@ class JobSearch {
     request.costs.micro_batches = what_.passes.micro_batches;
     request.calibration = settings_.calibration ? *settings_.calibration
                                                 : sim::read_calibration(job_.specification());
+    request.calibration.merge(library);  // what the file says stays
     request.ranker = settings_.ranker;
     request.history = settings_.history;
     request.links = links_;
@@ -193,7 +196,9 @@ strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
   const auto count = static_cast<std::size_t>(may_try ? job.options().search.trials : 0);
   JobSearch search(job, what, links);
   std::vector<strategy::Strategy> strategies;
-  if (job.is_chief()) strategies = search.search(count);
+  const torch::Device device = capture::device_of(*what.graph, *what.bindings);
+  sim::Calibration library = measured_library(job, device, job.options().search.library);
+  if (job.is_chief()) strategies = search.search(count, std::move(library));
   if (count > 0) {
     // The others come here while the chief still searches.
     comm::broadcast(job.transport(), 0, "searched", "search", job.options().join_limit);
