@@ -244,6 +244,23 @@ Seconds roofline(const ir::Op& op, std::int64_t batch, double tflops, double byt
   return kLaunch + Seconds(std::max(computing, moving));
 }
 
+CostModel with_slow_engine(CostModel costs) {
+  constexpr double kMessages = 4;  // as much dearer
+  constexpr double kWork = 3;
+  EngineCost& engine = costs.engine;
+  engine.message = engine.message * kMessages;
+  engine.send_cpu_s_per_byte *= kWork;
+  engine.receive_cpu_s_per_byte *= kWork;
+  for (double* rate : {&engine.sum_bytes_per_s, &engine.update_bytes_per_s,
+                       &engine.install_bytes_per_s, &engine.encode_bytes_per_s}) {
+    *rate /= kWork;
+  }
+  costs.collectives.start = costs.collectives.start * kWork;
+  costs.collectives.round = costs.collectives.round * kWork;
+  costs.collectives.cpu_s_per_byte *= kWork;
+  return costs;
+}
+
 Seconds compute_seconds(const CostModel& costs, program::Rank rank) {
   const std::vector<Seconds>& ops = costs.device(rank).ops;
   return std::accumulate(ops.begin(), ops.end(), Seconds{}) *

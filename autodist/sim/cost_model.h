@@ -92,6 +92,11 @@ struct CostModel {
   }
 };
 
+// The same with an engine, and a library, that take several times as long for everything but the
+// bytes on a wire: what a plan takes where threads wait for cores that compute. How much longer
+// that is the model does not know; which plan suffers least it does.
+CostModel with_slow_engine(CostModel costs);
+
 // Of all micro-batches of a step, ops one after another.
 Seconds compute_seconds(const CostModel& costs, program::Rank rank);
 

@@ -33,8 +33,11 @@ constexpr std::uint64_t kExhaust = 20'000;   // points up to which all are score
 constexpr std::uint32_t kRefinements = 400;  // of random neighbours, by the simulator
 constexpr double kUsed = 0.3;                // of a budget in seconds, by further ones
 constexpr double kProven = 2e-3;             // above the problem's bound: good enough
-constexpr int kFurther = 4;                  // changes on the way to a point that is new
-constexpr int kDraws = 4;                    // per refinement, the one of best score is simulated
+constexpr double kUnresolved = 1.03;         // of the best step: what a simulation does not resolve
+constexpr std::size_t kMostAlike = 16;
+constexpr double kLeftForAlike = 0.1;  // of a budget
+constexpr int kFurther = 4;            // changes on the way to a point that is new
+constexpr int kDraws = 4;              // per refinement, the one of best score is simulated
 
 // Several micro-batches give sums of products, which no two factors are.
 Allowed allowed_in(Allowed allowed, const passes::Options& passes) {
@@ -72,11 +75,18 @@ class Search {
         climbed_(climbed_space_),
         passes_(passes),
         judge_(graph, cluster, passes, costs, options.simulation, options.correct),
+        slow_judge_(
+            graph, cluster, passes,
+            [costs](const program::Program& program) {
+              return sim::with_slow_engine(costs(program));
+            },
+            options.simulation),
         random_(options.seed) {}
 
   Found run() {
     program::Program program = seed_program(judge_, *graph_, cluster_);
     costs_ = judge_.costs_of(program);
+    reserves_ = cores_are_shared();
     candidates_ = seed_candidates(sim::with_times(program, costs_), cluster_, space_);
     analytic_.emplace(space_, program, costs_, passes_);
     share_batch(std::move(program));
@@ -227,14 +237,16 @@ class Search {
   [[nodiscard]] Seconds elapsed() const { return clock_.now() - begun_; }
   [[nodiscard]] bool stopped() const { return options_.stop && options_.stop(); }
   [[nodiscard]] bool late(Seconds further) const {
-    const Seconds limit = options_.budget.seconds;
+    const Seconds limit = options_.budget.seconds * usable();
     return limit > Seconds{} && elapsed() + further > limit;
   }
+  [[nodiscard]] double usable() const { return reserves_ ? 1 - kLeftForAlike : 1; }
   // Whether another simulation may begin.
   [[nodiscard]] bool may_judge() const {
     if (simulations_ == 0) return true;
     if (stopped() || late(longest_)) return false;
-    return options_.budget.simulations == 0 || simulations_ < options_.budget.simulations;
+    const auto limit = static_cast<double>(options_.budget.simulations) * usable();
+    return limit == 0 || static_cast<double>(simulations_) < limit;
   }
 
   // False: nothing more may be judged.
@@ -451,6 +463,7 @@ class Search {
 
   Found result() {
     Found found(std::move(candidates_));
+    choose(found);
     found.exhausted = exhausted_;
     found.finished = !cut_short_ && !stopped();
     found.simulations = simulations_;
@@ -458,6 +471,55 @@ class Search {
     found.elapsed = elapsed();
     found.log10_points = space_.log10_points();
     return found;
+  }
+
+  // Where ranks compute on the cores that the engine needs, how slow that makes it decides more
+  // than what the simulator hardly tells apart. Measurements that correct it say so themselves.
+  [[nodiscard]] bool cores_are_shared() const {
+    return !options_.correct &&
+           std::any_of(costs_.devices.begin(), costs_.devices.end(),
+                       [](const sim::DeviceCost& each) { return each.on_host; });
+  }
+
+  // Candidates that hardly differ from the best one, none behind the best builder: evenly taken
+  // from all of them, with that builder.
+  [[nodiscard]] std::vector<std::size_t> alike(const Found& found) const {
+    Seconds most = found.best().judgement->step * kUnresolved;
+    if (found.best_builder) {
+      most = std::min(most, found.candidates[*found.best_builder].judgement->step);
+    }
+    std::vector<std::size_t> all;
+    for (std::size_t i = 0; i < found.candidates.size(); ++i) {
+      const std::optional<Judgement>& judged = found.candidates[i].judgement;
+      if (!judged || judged->step > most || !judged->fits()) break;
+      if (judged->in_full) all.push_back(i);
+    }
+    std::vector<std::size_t> some;
+    const std::size_t count = std::min(all.size(), kMostAlike);
+    for (std::size_t i = 0; i < count; ++i) {
+      some.push_back(all[count > 1 ? i * (all.size() - 1) / (count - 1) : 0]);
+    }
+    return some;
+  }
+
+  // The answer: of what is alike that which suffers least from a slow engine.
+  void choose(Found& found) {
+    if (!reserves_) return;
+    reserves_ = false;
+    std::size_t answer = 0;
+    Seconds least;
+    for (const std::size_t i : alike(found)) {
+      if (!may_judge()) break;
+      const Seconds from = clock_.now();
+      std::string refused;
+      const auto slow = slow_judge_(found.candidates[i].strategy, refused, least);
+      longest_ = std::max(longest_ * kForgets, clock_.now() - from);
+      ++simulations_;
+      if (!slow || (least > Seconds{} && !(slow->step < least))) continue;
+      least = slow->step;
+      answer = i;
+    }
+    found.answer_with(answer);
   }
 
   std::shared_ptr<const ir::Graph> graph_;
@@ -471,6 +533,7 @@ class Search {
   Neighbourhood climbed_;
   const passes::Options& passes_;
   Judge judge_;
+  Judge slow_judge_;
   std::mt19937_64 random_;
   sim::CostModel costs_;
   std::optional<Analytic> analytic_;  // of equal parts of the batch
@@ -489,6 +552,7 @@ class Search {
   std::uint32_t names_ = 0;
   bool exhausted_ = false;
   bool cut_short_ = false;
+  bool reserves_ = false;  // a part of the budget, for the choice among what is alike
 };
 
 }  // namespace

@@ -99,6 +99,64 @@ TEST(Climb, LeavesNoGapToAllPointsByTheSimulator) {
   }
 }
 
+// Where ranks compute on their hosts: of what is within a thirtieth of the best, the answer is what
+// a slow engine makes least slow, the best builder included.
+TEST(Search, ResolvesWhatIsAlikeByASlowEngine) {
+  const cluster::Cluster cluster = cluster::parse_resource_spec(
+      "nodes: [{address: 10.0.0.1, cpus: [0], chief: true}, {address: 10.0.0.2, cpus: [0]}, "
+      "{address: 10.0.0.3, cpus: [0]}]",
+      "test");
+  const Judge::Costs costs = costs_on(cluster);
+  int chosen = 0;
+  for (const std::vector<std::int64_t>& widths :
+       {std::vector<std::int64_t>{300, 200}, {400, 30, 400}, {250, 250, 10}}) {
+    const auto graph = layers(widths, 4e-3);
+    const Found found = find(graph, cluster, {}, 200);
+    const Judge judge(graph, cluster, {}, [&](const program::Program& program) {
+      return sim::with_slow_engine(costs(program));
+    });
+    const auto slow_step = [&](const Candidate& candidate) {
+      std::string why_not;
+      return judge(candidate.strategy, why_not)->step;
+    };
+    ASSERT_TRUE(found.best_builder);
+    const Candidate& builder = found.candidates[*found.best_builder];
+    EXPECT_LE(found.best().judgement->step, builder.judgement->step);
+    Seconds least = found.best().judgement->step;
+    for (const Candidate& each : found.candidates) {
+      if (each.judgement) least = std::min(least, each.judgement->step);
+    }
+    EXPECT_LE(found.best().judgement->step, least * 1.03);
+    chosen += least < found.best().judgement->step;
+    if (builder.judgement->step <= least * 1.03) {
+      EXPECT_LE(slow_step(found.best()), slow_step(builder));
+    }
+  }
+  EXPECT_GT(chosen, 0) << "nowhere did it matter";
+}
+
+TEST(Found, AnswersWithAnyCandidateAndKeepsTheOrderOfTheOthers) {
+  std::vector<Candidate> candidates(4);
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    candidates[i].name = std::string(1, static_cast<char>('a' + i));
+    candidates[i].builder = i == 1;
+    candidates[i].judgement.emplace();
+    candidates[i].judgement->step = Seconds(1.0 + static_cast<double>(i));
+  }
+  Found found(candidates);
+  found.answer_with(2);
+  const auto order = [&] {
+    std::string names;
+    for (const Candidate& each : found.candidates) names += each.name;
+    return names;
+  };
+  EXPECT_EQ(order(), "cabd");
+  EXPECT_EQ(found.best_builder, 2u);
+  found.answer_with(2);
+  EXPECT_EQ(order(), "bcad");
+  EXPECT_EQ(found.best_builder, 0u);
+}
+
 TEST(Search, IsNeverWorseThanABuilder) {
   for (const Case& each : small_cases()) {
     const Found found = find(each.graph, each.cluster, {});

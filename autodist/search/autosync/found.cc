@@ -39,6 +39,14 @@ Found::Found(std::vector<Candidate> all) : candidates(std::move(all)) {
   }
 }
 
+void Found::answer_with(std::size_t index) {
+  const auto first = candidates.begin();
+  std::rotate(first, first + static_cast<std::ptrdiff_t>(index),
+              first + static_cast<std::ptrdiff_t>(index) + 1);
+  if (!best_builder || *best_builder > index) return;
+  best_builder = *best_builder == index ? 0 : *best_builder + 1;
+}
+
 double Found::speedup() const {
   if (!best_builder) return 1;
   return candidates[*best_builder].judgement->step / best().judgement->step;

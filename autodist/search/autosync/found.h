@@ -27,7 +27,8 @@ struct Found {
   explicit Found(std::vector<Candidate> all);
   Found() = default;  // of no search
 
-  std::vector<Candidate> candidates;        // judged ones first, best first; then by score
+  // The answer; the others that were judged, best first; then by score.
+  std::vector<Candidate> candidates;
   std::optional<std::size_t> best_builder;  // among those judged
   std::uint64_t builders = 0;               // known; not all need have been judged
   std::uint64_t builders_judged = 0;
@@ -40,6 +41,8 @@ struct Found {
   Seconds elapsed;
 
   [[nodiscard]] const Candidate& best() const { return candidates.front(); }
+  // Makes a candidate the answer.
+  void answer_with(std::size_t index);
   // Step of the best builder judged over the answer's; 1 where the answer is a builder's.
   [[nodiscard]] double speedup() const;
 };
