@@ -16,27 +16,45 @@ using nlohmann::ordered_json;
 
 constexpr double kMicroseconds = 1e6;
 
-std::set<std::pair<std::uint32_t, std::uint64_t>> computed(const TraceFile& trace) {
-  std::set<std::pair<std::uint32_t, std::uint64_t>> steps;
+using Steps = std::set<std::pair<std::uint32_t, std::uint64_t>>;  // rank and step
+
+Steps computed(const TraceFile& trace) {
+  Steps steps;
   for (const TraceFile::Row& row : trace.rows) {
     if (row.activity == "compute") steps.emplace(row.rank, row.step);
   }
   return steps;
 }
 
-// Ranks and steps that both have; from the second step on, where there is one.
-std::set<std::pair<std::uint32_t, std::uint64_t>> shared_steps(const TraceFile& a,
-                                                               const TraceFile& b) {
-  const auto one = computed(a);
-  const auto other = computed(b);
-  std::set<std::pair<std::uint32_t, std::uint64_t>> both;
+// Without those that no other comes before, where that leaves some.
+Steps settled(const Steps& all) {
+  Steps later;
+  for (const auto& [rank, step] : all) {
+    if (step > 0 && all.count({rank, step - 1}) > 0) later.emplace(rank, step);
+  }
+  return later.empty() ? all : later;
+}
+
+Steps at_ranks_of(const Steps& other, const Steps& steps) {
+  std::set<std::uint32_t> ranks;
+  for (const auto& each : other) ranks.insert(each.first);
+  Steps some;
+  for (const auto& each : steps) {
+    if (ranks.count(each.first) > 0) some.insert(each);
+  }
+  return some;
+}
+
+// Of ranks that both have the steps that both have; where there are none (a prediction's first
+// steps, a training's last), each its own.
+std::pair<Steps, Steps> compared_steps(const TraceFile& predicted, const TraceFile& measured) {
+  const Steps one = computed(predicted);
+  const Steps other = computed(measured);
+  Steps both;
   std::set_intersection(one.begin(), one.end(), other.begin(), other.end(),
                         std::inserter(both, both.end()));
-  std::set<std::pair<std::uint32_t, std::uint64_t>> settled;
-  for (const auto& [rank, step] : both) {
-    if (both.count({rank, step - 1}) > 0 && step > 0) settled.emplace(rank, step);
-  }
-  return settled.empty() ? both : settled;
+  if (!both.empty()) return {settled(both), settled(both)};
+  return {settled(at_ranks_of(other, one)), settled(at_ranks_of(one, other))};
 }
 
 struct Sums {
@@ -46,8 +64,7 @@ struct Sums {
   std::map<std::pair<std::uint32_t, std::uint64_t>, double> begins;
 };
 
-Sums sums_of(const TraceFile& trace,
-             const std::set<std::pair<std::uint32_t, std::uint64_t>>& steps) {
+Sums sums_of(const TraceFile& trace, const Steps& steps) {
   Sums sums;
   const auto count = static_cast<double>(steps.size());
   for (const TraceFile::Row& row : trace.rows) {
@@ -68,7 +85,7 @@ Sums sums_of(const TraceFile& trace,
 }
 
 // Mean over the steps of end - end of the one before; of a lone first step its own length.
-double mean_step(const Sums& sums, const std::set<std::pair<std::uint32_t, std::uint64_t>>& steps) {
+double mean_step(const Sums& sums, const Steps& steps) {
   double sum = 0;
   for (const auto& key : steps) {
     const auto before = sums.ends.find({key.first, key.second - 1});
@@ -160,14 +177,13 @@ TraceFile parse_trace(const std::string& json, const std::string& where) {
 }
 
 Comparison compare(const TraceFile& predicted, const TraceFile& measured) {
-  const auto steps = shared_steps(predicted, measured);
-  if (steps.empty()) {
-    fail(ErrorCode::kUsage, "compare: the traces have no rank and step in common");
-  }
-  const Sums a = sums_of(predicted, steps);
-  const Sums b = sums_of(measured, steps);
+  const auto [of_predicted, of_measured] = compared_steps(predicted, measured);
+  if (of_predicted.empty()) fail(ErrorCode::kUsage, "compare: the traces have no rank in common");
+  const Sums a = sums_of(predicted, of_predicted);
+  const Sums b = sums_of(measured, of_measured);
   Comparison comparison;
-  comparison.step = {"step", Seconds(mean_step(a, steps)), Seconds(mean_step(b, steps))};
+  comparison.step = {"step", Seconds(mean_step(a, of_predicted)),
+                     Seconds(mean_step(b, of_measured))};
   comparison.phases = joined(a.phases, b.phases);
   comparison.variables = joined(a.variables, b.variables);
   std::stable_sort(comparison.variables.begin(), comparison.variables.end(),

@@ -42,14 +42,15 @@ struct Compared {
   }
 };
 
-// Everything per step and rank, over the ranks and the steps that both traces have; without the
-// first step where there are others, which nothing precedes.
+// Everything per step and rank, over the ranks and the steps that both traces have; where they have
+// no step in common, as the last ones of a long training, over all of each. Without the first step
+// where there are others, which nothing precedes.
 struct Comparison {
   Compared step;                    // between the ends of two steps' last ops
   std::vector<Compared> phases;     // by activity
   std::vector<Compared> variables;  // waited for at gates and on the wire; largest difference first
 };
-// Throws Error(kUsage) where they have no rank or no step in common.
+// Throws Error(kUsage) where they have no rank in common.
 Comparison compare(const TraceFile& predicted, const TraceFile& measured);
 
 std::string comparison_table(const Comparison& comparison, std::size_t most);

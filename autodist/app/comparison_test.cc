@@ -17,11 +17,11 @@ program::TraceRow row(program::Activity activity, std::uint32_t rank, std::uint6
 }
 
 // Steps of `length` seconds: an op, then a gate of a fifth of it.
-TraceFile steps(double length, int count, double from) {
+TraceFile steps(double length, int count, double from, int first = 0) {
   program::Trace trace;
   for (int k = 0; k < count; ++k) {
     const double start = from + k * length;
-    const auto step = static_cast<std::uint64_t>(k);
+    const auto step = static_cast<std::uint64_t>(first + k);
     trace.rows.push_back(row(program::Activity::kGate, 0, step, start, start + length / 5, "w"));
     trace.rows.push_back(
         row(program::Activity::kCompute, 0, step, start + length / 5, start + length, "aten::mm"));
@@ -40,6 +40,14 @@ TEST(Comparison, OfStepsPhasesAndVariables) {
   ASSERT_EQ(comparison.variables.size(), 1U);
   EXPECT_EQ(comparison.variables[0].name, "w");
   EXPECT_NEAR(comparison.variables[0].predicted.value, 0.18, 1e-9);
+}
+
+// A long training's trace has its last steps, a prediction's its first ones.
+TEST(Comparison, OfStepsThatAreFarApart) {
+  const Comparison comparison = compare(steps(0.9, 4, 0), steps(1.0, 5, 100, 995));
+  EXPECT_NEAR(comparison.step.predicted.value, 0.9, 1e-9);
+  EXPECT_NEAR(comparison.step.measured.value, 1.0, 1e-9);
+  EXPECT_NEAR(comparison.variables.at(0).measured.value, 0.2, 1e-9);
 }
 
 TEST(Comparison, PutsBothIntoOneFile) {

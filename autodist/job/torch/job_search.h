@@ -15,10 +15,11 @@
 namespace autodist::job {
 
 // By all ranks at the same point; JobOptions::search says how. `links` fill in what strategies
-// leave open; what all-reduces by a library cost is measured here. Without `may_try` there are no trials. `trial_count` becomes the number of exchanges
-// that trials have used, and `rivals`, at every rank where there are some, what trials that count
-// compare (other ranks get no plans). Throws as search_plan and Trials do; other ranks wait as long
-// as the budget says, or an hour where it counts simulations.
+// leave open; what all-reduces by a library take is measured here. Without `may_try` there are no
+// trials. `trial_count` becomes the number of exchanges that trials have used, and `rivals`, at
+// every rank where there are some, what trials that count compare (other ranks get no plans).
+// Throws as search_plan, Trials and make_collectives() do; other ranks wait as long as the budget
+// says, or an hour where it counts simulations.
 strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
                                    const std::optional<comm::LinkFigures>& links, bool may_try,
                                    std::uint32_t& trial_count, std::optional<Rivals>& rivals);
