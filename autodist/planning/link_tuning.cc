@@ -92,6 +92,11 @@ sim::Calibration library_costs(const comm::LibraryFigures& figures, std::size_t 
            std::clamp(rounded(moved * figures.bytes_per_s / rate), kLeastEfficiency, 1.0)}};
 }
 
+void add_library(const std::optional<comm::LibraryFigures>& figures, std::size_t ranks,
+                 const cluster::Cluster& cluster, sim::Calibration& calibration) {
+  if (figures) calibration.merge(library_costs(*figures, ranks, cluster));
+}
+
 Seconds ProcessCpuClock::now() const {
   timespec time{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);

@@ -47,6 +47,10 @@ void put_tuning(const comm::LinkFigures& figures, strategy::Strategy& strategy);
 sim::Calibration library_costs(const comm::LibraryFigures& figures, std::size_t ranks,
                                const cluster::Cluster& cluster);
 
+// Adds what was measured, if it was; what `calibration` says already stays.
+void add_library(const std::optional<comm::LibraryFigures>& figures, std::size_t ranks,
+                 const cluster::Cluster& cluster, sim::Calibration& calibration);
+
 // CPU time of this process.
 class ProcessCpuClock final : public Clock {
  public:

@@ -11,7 +11,7 @@
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/c10d/gloo.h"
 #include "autodist/exec/state_bytes.h"
-#include "autodist/job/torch/library_costs.h"
+#include "autodist/job/torch/measured_library.h"
 #include "autodist/planning/defaults.h"
 #include "autodist/planning/history.h"
 #include "autodist/planning/link_tuning.h"
@@ -30,8 +30,8 @@ class JobSearch {
       : job_(job), what_(what), links_(links), settings_(job.options().search) {}
 
   // The chosen one first, at the chief; then the others that are worth a trial.
-  // `library`: measured costs.
-  std::vector<strategy::Strategy> search(std::size_t trials, sim::Calibration library) {
+  std::vector<strategy::Strategy> search(std::size_t trials,
+                                         const std::optional<comm::LibraryFigures>& library) {
     planning::SearchRequest request;
     request.options.budget = search::parse_budget(settings_.budget);
     request.options.seed = settings_.seed;
@@ -44,7 +44,7 @@ class JobSearch {
     request.costs.micro_batches = what_.passes.micro_batches;
     request.calibration = settings_.calibration ? *settings_.calibration
                                                 : sim::read_calibration(job_.specification());
-    request.calibration.merge(library);  // what the file says stays
+    planning::add_library(library, job_.size(), job_.cluster(), request.calibration);
     request.ranker = settings_.ranker;
     request.history = settings_.history;
     request.links = links_;
@@ -197,8 +197,8 @@ strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
   JobSearch search(job, what, links);
   std::vector<strategy::Strategy> strategies;
   const torch::Device device = capture::device_of(*what.graph, *what.bindings);
-  sim::Calibration library = measured_library(job, device, job.options().search.library);
-  if (job.is_chief()) strategies = search.search(count, std::move(library));
+  const auto library = measured_library(job, device.str(), job.options().search.library);
+  if (job.is_chief()) strategies = search.search(count, library);
   if (count > 0) {
     // The others come here while the chief still searches.
     comm::broadcast(job.transport(), 0, "searched", "search", job.options().join_limit);

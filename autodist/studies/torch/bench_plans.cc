@@ -14,7 +14,7 @@
 #include "autodist/app/torch/trial_subject.h"
 #include "autodist/base/error.h"
 #include "autodist/comm/c10d/gloo.h"
-#include "autodist/job/torch/library_costs.h"
+#include "autodist/job/torch/measured_library.h"
 #include "autodist/planning/link_tuning.h"
 #include "autodist/planning/planning.h"
 #include "autodist/planning/searching.h"
@@ -46,9 +46,9 @@ class Contest {
  public:
   Contest(const SyncArguments& arguments, job::JoinedJob& job)
       : arguments_(arguments), job_(job), subject_(job, model_of(arguments), arguments.optimizer) {
-    sim::Calibration library = job::measured_library(job, torch::kCPU, true);
+    const auto library = job::measured_library(job, "cpu", true);
     if (!job.is_chief()) return;
-    add_plans(std::move(library));
+    add_plans(library);
     for (const OwnSystem& system : own_systems()) {
       if (!comm::has_gloo() && system.builder.find("algorithm=library") != std::string::npos) {
         left_out_.push_back(system.name);
@@ -100,11 +100,11 @@ class Contest {
   }
 
   // The searched one and every builder, with what the search's judge says of them.
-  void add_plans(sim::Calibration library) {
+  void add_plans(const std::optional<comm::LibraryFigures>& library) {
     planning::SearchRequest request;
     request.options.budget = search::parse_budget(arguments_.budget);
     request.calibration = sim::read_calibration(job_.specification());
-    request.calibration.merge(library);
+    planning::add_library(library, job_.size(), job_.cluster(), request.calibration);
     request.links = subject_.links();
     request.library = comm::has_gloo();
     const planning::SearchedPlan plan =
