@@ -148,11 +148,17 @@ std::string to_yaml(const Calibration& calibration) {
 
 void apply(const Calibration& calibration, CostModel& costs) {
   if (calibration.empty()) return;
+  const auto of_library = [](const std::string& name) { return name.rfind("collective_", 0) == 0; };
+  const bool library_alone = std::all_of(calibration.begin(), calibration.end(),
+                                         [&](const auto& each) { return of_library(each.first); });
   std::vector<std::string> missing;
+  if (library_alone) missing.push_back(kEngineRates);
   for (const Entry& entry : entries()) {
     const auto found = calibration.find(entry.key.name);
     if (found != calibration.end()) {
       entry.set(costs, found->second);
+    } else if (library_alone && !of_library(entry.key.name)) {
+      continue;
     } else if (entry.key.name != "goodput_gbit_per_s" && entry.key.name != "compute_scale") {
       missing.push_back(entry.key.name);
     }
@@ -161,7 +167,7 @@ void apply(const Calibration& calibration, CostModel& costs) {
   auto& list = costs.uncalibrated;
   list.erase(std::remove_if(list.begin(), list.end(),
                             [](const std::string& line) {
-                              return line.find("the engine's rates") != std::string::npos;
+                              return line.find(kEngineRates) != std::string::npos;
                             }),
              list.end());
   if (!missing.empty()) list.push_back(fmt::format("{}", fmt::join(missing, ", ")));

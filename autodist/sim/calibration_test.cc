@@ -39,7 +39,7 @@ TEST(Calibration, SetsCostsAndSaysWhatIsMissing) {
   CostModel costs;
   costs.devices.push_back({});
   costs.devices[0].ops = {Seconds(1), Seconds(2)};
-  costs.uncalibrated = {"times on A100: roofline", "the engine's rates (messages, …)"};
+  costs.uncalibrated = {"times on A100: roofline", kEngineRates};
   apply({{"compute_scale", 2}, {"goodput_gbit_per_s", 8}, {"sum_gb_per_s", 5}}, costs);
   EXPECT_EQ(costs.devices[0].ops[1], Seconds(4));
   EXPECT_EQ(costs.engine.goodput_bytes_per_s, 1e9);
@@ -48,6 +48,19 @@ TEST(Calibration, SetsCostsAndSaysWhatIsMissing) {
   EXPECT_EQ(costs.uncalibrated[0], "times on A100: roofline");
   EXPECT_EQ(costs.uncalibrated[1].find("sum_gb_per_s"), std::string::npos);
   EXPECT_NE(costs.uncalibrated[1].find("message_seconds"), std::string::npos);
+}
+
+// As a job measures it.
+TEST(Calibration, OfALibraryAloneLeavesOneLineOfTheEngine) {
+  CostModel costs;
+  costs.uncalibrated = {kEngineRates};
+  apply({{"collective_start_seconds", 0},
+         {"collective_round_seconds", 1e-3},
+         {"collective_efficiency", 0.5}},
+        costs);
+  EXPECT_EQ(costs.collectives.round, Seconds(1e-3));
+  ASSERT_EQ(costs.uncalibrated.size(), 1U);
+  EXPECT_EQ(costs.uncalibrated[0], std::string(kEngineRates) + ", collective_cpu_seconds_per_gb");
 }
 
 TEST(Calibration, IsReadFromTheFileThatWasNamedElseFromBesideTheClusters) {

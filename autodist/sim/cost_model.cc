@@ -85,8 +85,7 @@ class Model {
       costs_.collectives.cpu_s_per_byte = 0;
       costs_.uncalibrated.emplace_back("host-device copies at 12 GB/s");
     }
-    costs_.uncalibrated.emplace_back(
-        "the engine's rates (messages, sums, updates) and the collectives' constants");
+    costs_.uncalibrated.emplace_back(std::string(kEngineRates) + " and the collectives' constants");
     return std::move(costs_);
   }
 

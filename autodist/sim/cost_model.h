@@ -130,6 +130,9 @@ Seconds multiply_seconds(const CostModel& costs, const ir::Graph& graph, const i
 // "Roofline", CACM 2009).
 Seconds roofline(const ir::Op& op, std::int64_t batch, double tflops, double bytes_per_s);
 
+// How the list of what is uncalibrated speaks of EngineCost.
+inline constexpr const char* kEngineRates = "the engine's rates (messages, sums, updates)";
+
 struct CostOptions {
   std::int64_t batch = 0;  // per replica; 0: the graph's example batch
   std::int64_t micro_batches = 1;

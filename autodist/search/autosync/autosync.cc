@@ -8,6 +8,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/search/autosync/alike.h"
 #include "autodist/search/autosync/analytic.h"
 #include "autodist/search/autosync/batch_shares.h"
 #include "autodist/search/autosync/climb.h"
@@ -33,11 +34,9 @@ constexpr std::uint64_t kExhaust = 20'000;   // points up to which all are score
 constexpr std::uint32_t kRefinements = 400;  // of random neighbours, by the simulator
 constexpr double kUsed = 0.3;                // of a budget in seconds, by further ones
 constexpr double kProven = 2e-3;             // above the problem's bound: good enough
-constexpr double kUnresolved = 1.03;         // of the best step: what a simulation does not resolve
-constexpr std::size_t kMostAlike = 16;
-constexpr double kLeftForAlike = 0.1;  // of a budget
-constexpr int kFurther = 4;            // changes on the way to a point that is new
-constexpr int kDraws = 4;              // per refinement, the one of best score is simulated
+constexpr double kLeftForAlike = 0.1;        // of a budget
+constexpr int kFurther = 4;                  // changes on the way to a point that is new
+constexpr int kDraws = 4;                    // per refinement, the one of best score is simulated
 
 // Several micro-batches give sums of products, which no two factors are.
 Allowed allowed_in(Allowed allowed, const passes::Options& passes) {
@@ -481,27 +480,6 @@ class Search {
                        [](const sim::DeviceCost& each) { return each.on_host; });
   }
 
-  // Candidates that hardly differ from the best one, none behind the best builder: evenly taken
-  // from all of them, with that builder.
-  [[nodiscard]] std::vector<std::size_t> alike(const Found& found) const {
-    Seconds most = found.best().judgement->step * kUnresolved;
-    if (found.best_builder) {
-      most = std::min(most, found.candidates[*found.best_builder].judgement->step);
-    }
-    std::vector<std::size_t> all;
-    for (std::size_t i = 0; i < found.candidates.size(); ++i) {
-      const std::optional<Judgement>& judged = found.candidates[i].judgement;
-      if (!judged || judged->step > most || !judged->fits()) break;
-      if (judged->in_full) all.push_back(i);
-    }
-    std::vector<std::size_t> some;
-    const std::size_t count = std::min(all.size(), kMostAlike);
-    for (std::size_t i = 0; i < count; ++i) {
-      some.push_back(all[count > 1 ? i * (all.size() - 1) / (count - 1) : 0]);
-    }
-    return some;
-  }
-
   // The answer: of what is alike that which suffers least from a slow engine.
   void choose(Found& found) {
     if (!reserves_) return;
@@ -515,7 +493,7 @@ class Search {
       const auto slow = slow_judge_(found.candidates[i].strategy, refused, least);
       longest_ = std::max(longest_ * kForgets, clock_.now() - from);
       ++simulations_;
-      if (!slow || (least > Seconds{} && !(slow->step < least))) continue;
+      if (!slow || !slow->in_full || (least > Seconds{} && !(slow->step < least))) continue;
       least = slow->step;
       answer = i;
     }

@@ -95,7 +95,7 @@ class StepAnnealer {
     }
   }
 
-  // From `start`, on its devices and the others below `devices`.
+  // From `start`; tasks move to the first `devices` alone.
   void run(const Placement& start, std::size_t devices, std::uint64_t simulations, double hot) {
     devices_ = devices;
     placement_ = start;
@@ -359,7 +359,7 @@ class Portfolio {
 
 }  // namespace
 
-std::size_t stages(std::size_t devices) {
+std::size_t portfolio_stages(std::size_t devices) {
   std::size_t count = 1;
   for (; devices > 2; devices = fewer(devices)) ++count;
   return count;
@@ -433,7 +433,8 @@ MakespanAnswer anneal_step(const MakespanProblem& problem, const Placement& star
 MakespanAnswer makespan_portfolio(const MakespanProblem& problem, const MakespanOptions& options) {
   Judge judge(problem, options);
   const std::size_t devices = problem.devices.size();
-  Portfolio(problem, judge, options.seed).run(devices, options.simulations / stages(devices));
+  Portfolio(problem, judge, options.seed)
+      .run(devices, options.simulations / portfolio_stages(devices));
   return judge.best();
 }
 

@@ -59,13 +59,13 @@ MakespanAnswer evolve_keys(const MakespanProblem& problem, const MakespanOptions
 MakespanAnswer anneal_step(const MakespanProblem& problem, const Placement& start,
                            const MakespanOptions& options);
 
-// How many searches the portfolio on so many devices is: one on 2, 3 and 4 of them, on twice as
-// many and so on, each of which begins with what the one before found.
-std::size_t stages(std::size_t devices);
+// How many searches the portfolio on so many devices is. Each begins with what one on fewer found:
+// on one less of four or fewer, on half of more, and so down to two.
+std::size_t portfolio_stages(std::size_t devices);
 
 // One device, every list rule with many cautions and noises, then annealing of the best in turns:
 // on the first two devices, then on more, with as many simulations in every stage. With equally
-// many in a stage it is on more devices never worse than on the fewer ones of a stage before.
+// many in a stage the answer is never worse than that on the fewer devices of any stage before.
 MakespanAnswer makespan_portfolio(const MakespanProblem& problem, const MakespanOptions& options);
 
 }  // namespace autodist::search::placement

@@ -96,7 +96,7 @@ TEST(Makespan, MoreDevicesAreNotWorse) {
     double before = kNotSupported;
     for (const std::size_t devices : {1, 2, 3, 4, 8}) {
       MakespanOptions options;
-      options.simulations = 1000 * stages(devices);
+      options.simulations = 1000 * portfolio_stages(devices);
       const double time = makespan_portfolio(placeto_problem(graph, devices), options).time;
       EXPECT_LE(time, before) << "graph " << i << " on " << devices;
       before = time;

@@ -184,7 +184,7 @@ PlaceResult place_for_makespan(const TaskGraph& graph, const PlaceRequest& reque
       bought(request, kSimulatedTasksPerSecond / static_cast<double>(graph.tasks.size()));
   // A budget buys as much on every number of devices that the portfolio goes through.
   if (request.placer == "portfolio" && !request.evaluations) {
-    options.simulations *= stages(request.devices.size());
+    options.simulations *= portfolio_stages(request.devices.size());
   }
   options.stop = stop_at_budget(request, clock);
   const MakespanAnswer answer = search_makespan(problem, request, options);

@@ -1,0 +1,17 @@
+// Which candidates of a search the simulator hardly tells apart.
+
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "autodist/search/autosync/found.h"
+
+namespace autodist::search {
+
+// Indices into found.candidates, ascending: simulated in full, within 3 % of the best, none behind
+// the best builder. Of more than sixteen some of all, evenly taken, with the best and the last,
+// that builder where it is within 3 %. REQUIRES: candidates in order of judgement.
+std::vector<std::size_t> alike(const Found& found);
+
+}  // namespace autodist::search

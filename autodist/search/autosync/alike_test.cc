@@ -1,0 +1,57 @@
+#include "autodist/search/autosync/alike.h"
+
+#include <gtest/gtest.h>
+
+namespace autodist::search {
+namespace {
+
+using Indices = std::vector<std::size_t>;
+
+// Judged candidates with these steps, ascending.
+Found found_of(const std::vector<double>& steps) {
+  Found found;
+  for (const double step : steps) {
+    Candidate candidate;
+    candidate.judgement.emplace();
+    candidate.judgement->step = Seconds(step);
+    found.candidates.push_back(std::move(candidate));
+  }
+  return found;
+}
+
+TEST(Alike, IsWhatLiesWithinThreePerCentOfTheBest) {
+  EXPECT_EQ(alike(found_of({1, 1.01, 1.029, 1.031, 2})), (Indices{0, 1, 2}));
+  EXPECT_EQ(alike(found_of({1})), (Indices{0}));
+}
+
+TEST(Alike, NothingIsBehindTheBestBuilder) {
+  Found found = found_of({1, 1.01, 1.02, 1.025});
+  found.best_builder = 1;
+  EXPECT_EQ(alike(found), (Indices{0, 1}));
+  found.best_builder = 0;
+  EXPECT_EQ(alike(found), (Indices{0}));
+}
+
+TEST(Alike, LeavesOutWhatWasNotSimulatedInFullDoesNotFitOrWasNotJudged) {
+  Found found = found_of({1, 1.001, 1.002, 1.003, 1.004});
+  found.candidates[1].judgement->in_full = false;
+  found.candidates[3].judgement->missing = Bytes{1};
+  EXPECT_EQ(alike(found), (Indices{0, 2}));
+  found.candidates[2].judgement.reset();
+  EXPECT_EQ(alike(found), (Indices{0}));
+}
+
+TEST(Alike, OfManySomeAreTakenEvenlyWithTheLastOne) {
+  std::vector<double> steps;
+  for (int i = 0; i < 300; ++i) steps.push_back(1 + i * 0.0001);
+  Found found = found_of(steps);
+  found.best_builder = 299;
+  const Indices some = alike(found);
+  EXPECT_EQ(some.size(), 16U);
+  EXPECT_EQ(some.front(), 0U);
+  EXPECT_EQ(some.back(), 299U);
+  for (std::size_t i = 1; i < some.size(); ++i) EXPECT_NEAR(some[i] - some[i - 1], 20, 1);
+}
+
+}  // namespace
+}  // namespace autodist::search
