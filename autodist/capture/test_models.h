@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 #include <torch/version.h>
 
 #include <map>

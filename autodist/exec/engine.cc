@@ -35,8 +35,8 @@ Engine::Engine(const program::Program& program, program::Rank self,
       jobs_([this](const std::exception_ptr& reason) { abort(reason); }),
       driver_(rank_, slices_, news_, link_, jobs_),
       whole_(rank_, connections.collectives, slices_, news_, driver_),
-      gathering_(rank_, bindings.buffers, slices_, whole_.all_reduces(), small_collectives_, link_,
-                 jobs_) {
+      held_(rank_, slices_, whole_.all_reduces()),
+      gathering_(rank_, bindings.buffers, slices_, held_, small_collectives_, link_, jobs_) {
   if (program.is_placed()) {
     stages_.emplace(program, self, slices_.staging, options.wait_limit, signal_,
                     [this](program::Rank to, program::StageTransferId id, std::uint64_t step,

@@ -12,6 +12,7 @@
 
 #include "autodist/exec/calls.h"
 #include "autodist/exec/gathering.h"
+#include "autodist/exec/held_state.h"
 #include "autodist/exec/job_queue.h"
 #include "autodist/exec/link.h"
 #include "autodist/exec/rank_context.h"
@@ -45,6 +46,7 @@ class Engine {
   [[nodiscard]] StepNews& news() { return news_; }
   [[nodiscard]] SliceDriver& driver() { return driver_; }
   [[nodiscard]] WholeGradients& whole() { return whole_; }
+  [[nodiscard]] HeldState& held() { return held_; }
   [[nodiscard]] Gathering& gathering() { return gathering_; }
   // Values of other stages. REQUIRES: the graph is placed.
   [[nodiscard]] StageLink& stages() { return *stages_; }
@@ -74,6 +76,7 @@ class Engine {
   JobQueue jobs_;
   SliceDriver driver_;
   WholeGradients whole_;
+  HeldState held_;
   Gathering gathering_;
   std::optional<StageLink> stages_;  // of a placed graph
 };

@@ -1,13 +1,12 @@
-// What ranks ask each other for between two steps, as full tensors: for a checkpoint the state of
-// the update rules and what compression still owes, and variables that are not whole at this rank.
-// How each gets its part back, and how the state of a job moves to another plan
-// (program/transition.h).
+// What ranks ask each other for between two steps: for a checkpoint the state of the update rules
+// and what compression still owes, and variables that are not whole at this rank. How the state of
+// a job moves to another plan (program/transition.h).
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <map>
@@ -16,8 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "autodist/exec/held_state.h"
 #include "autodist/exec/job_queue.h"
-#include "autodist/exec/library_all_reduce.h"
 #include "autodist/exec/link.h"
 #include "autodist/exec/rank_context.h"
 #include "autodist/exec/rank_slices.h"
@@ -25,7 +24,6 @@
 #include "autodist/exec/small_collectives.h"
 #include "autodist/exec/topic.h"
 #include "autodist/program/program.h"
-#include "autodist/program/slice_layout.h"
 #include "autodist/program/state.h"
 #include "autodist/program/transition.h"
 
@@ -35,8 +33,7 @@ class Gathering {
  public:
   // `buffers`: the model's own, by buffer. All references outlive it.
   Gathering(const RankContext& rank, std::vector<torch::Tensor> buffers, RankSlices& slices,
-            std::vector<LibraryAllReduce>& all_reduces, SmallCollectives& small_collectives,
-            Link& link, JobQueue& jobs);
+            HeldState& held, SmallCollectives& small_collectives, Link& link, JobQueue& jobs);
 
   // All of synchronous variables that are asked for before a step, as of this step, into this
   // rank's copies. REQUIRES: they have the step's version here; at most once between two steps.
@@ -51,9 +48,8 @@ class Gathering {
   // at most once between two steps.
   void pull_stages(std::uint64_t step);
 
-  // Runner::gather_state() and its inverse.
+  // As Runner::gather_state().
   std::vector<NamedTensor> gather_state(std::uint64_t step);
-  void load_state(const std::vector<NamedTensor>& state);
   // SmallCollectives::gather_at_chief() of tensors.
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_tensors(
       Topic topic, std::uint64_t step, const std::vector<NamedTensor>& own);
@@ -62,8 +58,6 @@ class Gathering {
   // "<variable>.factor" of what PowerSGD goes on from. At the chief that of all ranks, by rank;
   // elsewhere nothing.
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed(std::uint64_t step);
-  // What is not among them is owed nothing.
-  void load_owed(const std::vector<NamedTensor>& owed);
 
   // This rank's part of a transition from the program: gives what others need, and returns what it
   // has itself under the next one; parameters go into this rank's copies. By all ranks, once, when
@@ -75,7 +69,6 @@ class Gathering {
   void take(const comm::Frame& frame);
 
  private:
-  using Tensors = std::map<std::string, torch::Tensor>;
   // Messages of these senders and subjects, taken out; waits for the last.
   using Key = std::pair<program::Rank, Subject>;
   std::map<Key, comm::Payload> collect(const std::vector<Key>& expected, const char* what);
@@ -87,14 +80,6 @@ class Gathering {
   void ask(Topic topic, std::uint64_t step, const std::vector<Key>& expected);
 
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed_of_slices(std::uint64_t step);
-  // What this rank owes of a slice; null where it owes nothing.
-  [[nodiscard]] std::byte* residual(program::SliceId slice, program::State state);
-  // Calls visit(slice, state) for everything that `rank` may owe.
-  template <typename Visit>
-  void for_each_owed(program::Rank rank, Visit visit) const;
-  // What this rank itself has of the update rules' states, and owes: the elements of its pieces.
-  void add_own_rules(Tensors& tensors);
-  void add_own_owed(Tensors& tensors);
   void pull_buffers(std::uint64_t step);
   // Parameters of the slices that `wanted` accepts, from their owners into this rank's copies.
   template <typename Wanted>
@@ -102,29 +87,14 @@ class Gathering {
   // The same of this owner's, to a rank that wants them.
   template <typename Wanted>
   void send_parameters(program::Rank to, std::uint64_t step, Wanted wanted);
-  // The pieces of a state of a variable that this rank has, and their bytes: of a rule's state one
-  // array after the other.
-  struct Piece {
-    program::PieceLayout layout;  // its elements begin at 0
-    std::vector<const std::byte*> arrays;
-    std::shared_ptr<const void> keep;  // may be null
-  };
-  [[nodiscard]] std::vector<Piece> pieces_of(program::State state, ir::VariableId variable);
-  // A move's bytes: of each array its stretches, one after the other.
-  [[nodiscard]] comm::Payload packed(const program::Move& move);
   void send(const program::Transition& transition, Topic topic, std::uint64_t step);
-  void put(const program::Move& move, const comm::Payload& payload, Tensors& tensors) const;
-  [[nodiscard]] std::vector<std::string> arrays_of(program::State state,
-                                                   ir::VariableId variable) const;
-  [[nodiscard]] DType dtype_of_state(program::State state, ir::VariableId variable) const;
-  void put_parameters(const Tensors& tensors, const program::Transition& transition);
 
   const program::Program& program_;
   const program::Rank self_;
   const RunnerOptions& options_;
   std::vector<torch::Tensor> buffers_;
   RankSlices& slices_;
-  std::vector<LibraryAllReduce>& all_reduces_;
+  HeldState& held_;
   SmallCollectives& small_collectives_;
   Link& link_;
   JobQueue& jobs_;

@@ -74,7 +74,7 @@ TEST_P(GatheringTest, AJobThatLoadsTheStateGoesOnAsTheOneThatHadIt) {
     }
     second.at(rank).driver().reload(
         {ir::VariableId(0), ir::VariableId(1), ir::VariableId(2), ir::VariableId(3)}, 1);
-    second.at(rank).gathering().load_state(state);
+    second.at(rank).held().load_rules(state);
   }
   first.step(1);
   second.step(1);
@@ -89,7 +89,7 @@ TEST_P(GatheringTest, AStateThatIsMissingIsNamed) {
   state.erase(std::find_if(state.begin(), state.end(),
                            [](const NamedTensor& each) { return each.name == "b2.exp_avg_sq"; }));
   try {
-    for (const std::uint32_t rank : {0U, 1U}) job.at(rank).gathering().load_state(state);
+    for (const std::uint32_t rank : {0U, 1U}) job.at(rank).held().load_rules(state);
     FAIL() << "one is missing";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);

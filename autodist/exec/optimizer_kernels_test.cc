@@ -1,7 +1,7 @@
 #include "autodist/exec/optimizer_kernels.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim.h>
 
 #include <cmath>
 #include <cstring>

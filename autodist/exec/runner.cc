@@ -891,7 +891,7 @@ std::vector<NamedTensor> Runner::gather_state() {
   return impl_->engine().gathering().gather_state(impl_->steps_done());
 }
 void Runner::load_state(const std::vector<NamedTensor>& state) {
-  impl_->engine().gathering().load_state(state);
+  impl_->engine().held().load_rules(state);
 }
 
 std::map<std::uint32_t, std::vector<NamedTensor>> Runner::gather_buffers() {
@@ -907,7 +907,7 @@ std::string Runner::outcome(const std::string& of_chief) {
   return impl_->engine().small_collectives().outcome(impl_->steps_done(), of_chief);
 }
 void Runner::load_owed(const std::vector<NamedTensor>& owed) {
-  impl_->engine().gathering().load_owed(owed);
+  impl_->engine().held().load_owed(owed);
 }
 
 program::Trace Runner::take_trace() { return impl_->trace().take(); }

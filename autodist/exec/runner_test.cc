@@ -1,6 +1,8 @@
 #include "autodist/exec/runner.h"
 
 #include <gtest/gtest.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim.h>
 
 #include <chrono>
 #include <exception>

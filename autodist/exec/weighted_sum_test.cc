@@ -1,7 +1,7 @@
 #include "autodist/exec/weighted_sum.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <vector>
 

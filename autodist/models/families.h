@@ -1,8 +1,10 @@
 // The families behind the catalogue, one source file each. For models' own .cc files.
 //
-// Opt-in: includes torch through capture/training_step.h.
+// Opt-in: includes torch.
 
 #pragma once
+
+#include <torch/torch.h>
 
 #include "autodist/capture/module_scope.h"
 #include "autodist/models/catalogue.h"

@@ -23,6 +23,9 @@ struct SearchSettings {
   // run in turn, each for some steps of the training, and the fastest goes on: 3 % of the run's
   // steps, and 20 s, at most. A shorter run has none.
   bool counted_trials = true;
+  // Trials that count also of plans that add up in another order: the bits of the training depend
+  // on the clock then, and JobOptions::write_plans must keep its plans.
+  bool any_trials = false;
   std::int64_t run_steps = 0;      // up to which step the training goes; 0: not known
   std::int64_t trial_warmup = 10;  // steps that are not counted
   std::int64_t trial_steps = 40;   // steps that are

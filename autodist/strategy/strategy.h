@@ -153,6 +153,21 @@ Strategy parse_strategy(const std::string& bytes, const std::string& where,
                         std::vector<std::string>* warnings = nullptr);
 Strategy read_strategy(const std::string& path, std::vector<std::string>* warnings = nullptr);
 
+// From the step of this number on, which counts from 0, a training goes on under the strategy.
+struct ScheduledStrategy {
+  std::int64_t step = 0;
+  Strategy strategy;
+};
+
+// Under which strategies a training goes on, in turn. As text, as a strategy.
+using StrategyHistory = std::vector<ScheduledStrategy>;
+std::string to_text(const StrategyHistory& history);
+// Throws Error(kUsage), naming the file, for one that is none, that is empty, or whose steps do not
+// ascend.
+StrategyHistory read_history(const std::string& path);
+// The entry that holds at a step: the last that begins before it or with it, else the first.
+std::size_t entry_at(const StrategyHistory& history, std::int64_t step);
+
 // Whether these bytes are one, in either form, rather than any other file; damaged ones may not be
 // seen as such.
 bool looks_like_strategy(const std::string& bytes);

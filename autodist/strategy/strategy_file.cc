@@ -209,28 +209,11 @@ class FirstComplaint : public google::protobuf::io::ErrorCollector {
   std::vector<std::string> warnings_;
 };
 
-}  // namespace
-
-std::string serialize(const Strategy& strategy) { return to_proto(strategy).SerializeAsString(); }
-
-Strategy deserialize(const std::string& bytes, const std::string& where) {
-  proto::Strategy in;
-  const google::protobuf::LogSilencer silencer;  // names that are not UTF-8 are printed otherwise
-  if (!in.ParseFromString(bytes)) {
-    fail(ErrorCode::kUsage, "{}: not a strategy: truncated, or another kind of file", where);
-  }
-  return from_proto(in, where);
-}
-
-std::string to_text(const Strategy& strategy) {
-  std::string text;
-  google::protobuf::TextFormat::PrintToString(to_proto(strategy), &text);
-  return text;
-}
-
-Strategy from_text(const std::string& text, const std::string& where,
+// The message that the text says, which its raw form can say, too.
+template <typename Message>
+Message parse_text(const std::string& text, const std::string& where,
                    std::vector<std::string>* warnings) {
-  proto::Strategy in;
+  Message in;
   FirstComplaint complaint;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&complaint);
@@ -244,10 +227,76 @@ Strategy from_text(const std::string& text, const std::string& where,
   }
   // Text may hold any bytes; the raw form, in which the chief sends a strategy, only UTF-8.
   const google::protobuf::LogSilencer silencer;
-  if (!proto::Strategy().ParseFromString(in.SerializeAsString())) {
+  if (!Message().ParseFromString(in.SerializeAsString())) {
     fail(ErrorCode::kUsage, "{}: a name that is not UTF-8", where);
   }
+  return in;
+}
+
+template <typename Message>
+std::string text_of(const Message& message) {
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(message, &text);
+  return text;
+}
+
+}  // namespace
+
+std::string serialize(const Strategy& strategy) { return to_proto(strategy).SerializeAsString(); }
+
+Strategy deserialize(const std::string& bytes, const std::string& where) {
+  proto::Strategy in;
+  const google::protobuf::LogSilencer silencer;  // names that are not UTF-8 are printed otherwise
+  if (!in.ParseFromString(bytes)) {
+    fail(ErrorCode::kUsage, "{}: not a strategy: truncated, or another kind of file", where);
+  }
   return from_proto(in, where);
+}
+
+std::string to_text(const Strategy& strategy) { return text_of(to_proto(strategy)); }
+
+Strategy from_text(const std::string& text, const std::string& where,
+                   std::vector<std::string>* warnings) {
+  return from_proto(parse_text<proto::Strategy>(text, where, warnings), where);
+}
+
+std::string to_text(const StrategyHistory& history) {
+  proto::StrategyHistory out;
+  for (const ScheduledStrategy& each : history) {
+    proto::StrategyHistory::Entry& entry = *out.add_entry();
+    entry.set_step(each.step);
+    *entry.mutable_strategy() = to_proto(each.strategy);
+  }
+  return text_of(out);
+}
+
+StrategyHistory read_history(const std::string& path) {
+  const std::string bytes = read_file(path, kLargestFile);
+  if (looks_like_strategy(bytes) && bytes.find("entry {") == std::string::npos) {
+    fail(ErrorCode::kUsage,
+         "{}: one strategy, a file that --write-plans has written expected; "
+         "--strategy takes it",
+         path);
+  }
+  const auto in = parse_text<proto::StrategyHistory>(bytes, path, nullptr);
+  StrategyHistory history;
+  for (const proto::StrategyHistory::Entry& each : in.entry()) {
+    if (each.step() < 0 || (!history.empty() && each.step() <= history.back().step)) {
+      fail(ErrorCode::kUsage, "{}: a plan from step {}, a later one than that of {} expected", path,
+           each.step(), history.empty() ? -1 : history.back().step);
+    }
+    history.push_back({each.step(), from_proto(each.strategy(), path)});
+  }
+  if (history.empty()) {
+    fail(ErrorCode::kUsage, "{}: no plan, a file that --write-plans has written expected", path);
+  }
+  return history;
+}
+
+std::size_t entry_at(const StrategyHistory& history, std::int64_t step) {
+  std::size_t at = 0;
+  while (at + 1 < history.size() && history[at + 1].step <= step) ++at;
+  return at;
 }
 
 namespace {

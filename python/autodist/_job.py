@@ -70,6 +70,10 @@ class AutoDist:
         Your own builders by name, beside AutoDist's.
     strategy_file : path, optional
         A strategy that was written before; takes the builder's place.
+    write_plans, plans : path, optional
+        Where the chief keeps, from which step on, under which plan the job trains; and such a file
+        of another run, which takes the builder's place: the job goes through the same plans at the
+        same steps.
     seed : int
         Of random generators; every replica and step derives its own.
     cpu_only : bool
@@ -105,8 +109,10 @@ class AutoDist:
         Of the search: a time (``'10s'``), or a number of simulations (``'40'``).
     search_seed : int
         Of the search.
-    trials : int
+    trials : int or 'any'
         Run so many of the most promising plans for 50 steps each first, and take the fastest.
+        ``'any'``: `counted_trials` whatever the order in which plans add up. The bits of the
+        training depend on the clock then; `write_plans` is needed, and `plans` repeats it.
     counted_trials : bool
         Without those: run some of the first steps under the most promising plans in turn, and go on
         with the fastest; 20 s at most. Plans that add up alike alone, so that no bit depends on it.
@@ -145,6 +151,8 @@ class AutoDist:
         builder=None,
         builders=None,
         strategy_file=None,
+        write_plans=None,
+        plans=None,
         seed=0,
         cpu_only=False,
         accumulate=1,
@@ -178,6 +186,8 @@ class AutoDist:
         options.builder, own = chosen_builder(builder or "auto", builders)
         options.set_builders(own)
         options.strategy_file = "" if strategy_file is None else os.fsencode(strategy_file)
+        options.write_plans = "" if write_plans is None else os.fsencode(write_plans)
+        options.plans_file = "" if plans is None else os.fsencode(plans)
         options.seed = seed
         options.cpu_only = cpu_only
         options.accumulate = accumulate

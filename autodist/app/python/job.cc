@@ -81,12 +81,20 @@ void add_rule(JobOptions& options, const std::string& name, int states, const py
 }
 
 void set_search(JobOptions& options, const std::string& budget, std::uint64_t seed,
-                std::int64_t trials, bool counted_trials, bool library, bool history) {
+                const py::object& trials, bool counted_trials, bool library, bool history) {
   search::parse_budget(budget);
-  if (trials < 0) fail(ErrorCode::kUsage, "trials={}, 0 or more expected", trials);
+  options.search.any_trials =
+      py::isinstance<py::str>(trials) && trials.cast<std::string>() == "any";
+  if (!options.search.any_trials) {
+    const bool is_number = py::isinstance<py::int_>(trials);
+    options.search.trials = is_number ? trials.cast<std::int64_t>() : -1;
+    if (options.search.trials < 0) {
+      fail(ErrorCode::kUsage, "trials={}, 'any' or a number of 0 or more expected",
+           py::repr(trials).cast<std::string>());
+    }
+  }
   options.search.budget = budget;
   options.search.seed = seed;
-  options.search.trials = trials;
   options.search.counted_trials = counted_trials;
   options.search.library = library;
   options.search.history = history ? planning::history_folder(app::process_environment()) : "";
@@ -154,6 +162,8 @@ void bind_options(py::module_& module) {
       }))
       .def_readwrite("builder", &JobOptions::builder)
       .def_readwrite("strategy_file", &JobOptions::strategy_file)
+      .def_readwrite("plans_file", &JobOptions::plans_file)
+      .def_readwrite("write_plans", &JobOptions::write_plans)
       .def_readwrite("seed", &JobOptions::seed)
       .def_readwrite("cpu_only", &JobOptions::cpu_only)
       .def_readwrite("measure", &JobOptions::measure)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cctype>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -96,9 +97,10 @@ nlohmann::ordered_json result_json(const TrainArguments& arguments, const Sessio
 // Where the strategy came from. One rank has nothing to choose.
 std::string chosen_by(const TrainArguments& arguments, const Session& session) {
   const bool alone = arguments.plan.builder == planning::kSearch && session.size() == 1;
-  return planning::source_of({alone ? planning::kDefaultBuilder : arguments.plan.builder,
-                              arguments.job.strategy_file,
-                              {}});
+  return planning::source_of(
+      {alone ? planning::kDefaultBuilder : arguments.plan.builder,
+       arguments.job.plans_file.empty() ? arguments.job.strategy_file : arguments.job.plans_file,
+       {}});
 }
 
 void print_start(Console& console, const TrainArguments& arguments, const Session& session,
@@ -257,6 +259,11 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   options.builder = arguments.plan.builder;
   options.search = arguments.plan.search;
   search::parse_budget(options.search.budget);
+  if (options.search.any_trials && options.write_plans.empty()) {
+    fail(ErrorCode::kUsage,
+         "--trials any: chosen by the clock, so that nothing repeats it but its plans; "
+         "--write-plans FILE expected");
+  }
   options.search.run_steps = std::max<std::int64_t>(1, arguments.training.steps);
   if (!arguments.plan.no_history)
     options.search.history = planning::history_folder(process_environment());
@@ -280,6 +287,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
     expect_writable("--log", arguments.training.log);
     expect_folder("--tensorboard", arguments.training.tensorboard);
     expect_writable("--write-strategy", arguments.plan.output);
+    expect_writable("--write-plans", options.write_plans);
     expect_writable("--trace", arguments.trace);
     expect_writable("--report", arguments.plan.report);
     if (!arguments.training.save_to.empty()) folder.emplace("--save", arguments.training.save_to);
@@ -389,6 +397,18 @@ CLI::Option* declare_seconds(CLI::App& verb, const std::string& name, Seconds& s
   return verb.add_option_function<double>(name, set, help);
 }
 
+// Of "any", or a number of plans.
+void set_trials(const std::string& text, SearchSettings& search) {
+  constexpr std::int64_t kMost = 1000;
+  search.any_trials = text == "any";
+  if (search.any_trials) return;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, search.trials);
+  if (error != std::errc() || end != last || search.trials < 0 || search.trials > kMost) {
+    fail(ErrorCode::kUsage, "--trials: '{}', any or a number from 0 to {} expected", text, kMost);
+  }
+}
+
 // A training of no steps, for what comes before them.
 int plan_by_trials(const PlanArguments& plan, Console& console) {
   TrainArguments arguments;
@@ -420,10 +440,13 @@ Action declare_train(CLI::App& verb) {
   verb.add_option("--budget", arguments->plan.search.budget,
                   "of the search: a time (10s, the default; 2m) or a number of simulations (40)");
   verb.add_option("--search-seed", arguments->plan.search.seed, "of the search (default 0)");
-  verb.add_option("--trials", arguments->plan.search.trials,
-                  "run so many of the most promising plans for 50 steps each before the training, "
-                  "and take the fastest (default 0)")
-      ->check(CLI::Range(0, 1000));
+  verb.add_option_function<std::string>(
+      "--trials",
+      [arguments](const std::string& text) { set_trials(text, arguments->plan.search); },
+      "run so many of the most promising plans for 50 steps each before the training, and take "
+      "the fastest (default 0); or any: compare plans during the first steps of a long run "
+      "whatever the order in which they add up, so that the bits of the training depend on the "
+      "clock (needs --write-plans)");
   verb.add_flag_callback(
           "--no-trials", [arguments] { arguments->plan.search.counted_trials = false; },
           "do not compare plans during the first steps of a long run (by default those that add up "
@@ -436,6 +459,13 @@ Action declare_train(CLI::App& verb) {
                   "a strategy file, in the builder's place");
   verb.add_option("--write-strategy", arguments->plan.output,
                   "write the strategy that the job takes here");
+  verb.add_option(
+          "--plans", arguments->job.plans_file,
+          "a file of --write-plans, in the builder's place: train through the same plans at "
+          "the same steps")
+      ->excludes("--strategy", "--builder", "--trials", "--no-trials");
+  verb.add_option("--write-plans", arguments->job.write_plans,
+                  "keep here from which step on the job trains under which plan");
   verb.add_option("--optimizer", arguments->optimizer,
                   "for example adamw:lr=1e-3,decay=0.01,clip=1");
   verb.add_option("--batch", arguments->training.batch, "samples per step, all replicas together")

@@ -1,6 +1,6 @@
 #include "autodist/comm/c10d/gloo.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "autodist/comm/c10d/group.h"

@@ -1,7 +1,7 @@
 #include "autodist/comm/c10d/nccl.h"
 
 #include <ATen/cuda/CUDAContext.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "autodist/comm/c10d/group.h"

@@ -1,6 +1,6 @@
 #include "autodist/exec/device/copy_rates.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 

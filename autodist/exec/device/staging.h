@@ -6,7 +6,7 @@
 #pragma once
 
 #include <c10/core/Allocator.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstddef>
 #include <functional>

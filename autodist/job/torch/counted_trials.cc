@@ -68,7 +68,7 @@ void CountedTrials::end_block() {
                now - first_);
 }
 
-CountedTrials::Decision CountedTrials::decide() {
+PlanSequence::Decision CountedTrials::decide() {
   if (!trials_) {
     if (!make_trials()) return {};
   } else {
@@ -91,7 +91,7 @@ bool CountedTrials::begin_block(std::int64_t step, std::int64_t steps) {
   return steps > 0;
 }
 
-bool CountedTrials::put_off(std::int64_t step) {
+bool CountedTrials::put_off(std::int64_t step, const Error& /*why*/) {
   due_ = step + 1;
   return ++refusals_ < kMostRefusals;
 }
@@ -110,9 +110,13 @@ std::string CountedTrials::lines() const {
                         rivals_.plans[i].name, against);
   }
   const bool few = trials_->rounds() < PlanTrials::kLeastRounds;
-  return text + fmt::format("taken          {}, after {} rounds of steps of the training{}\n",
-                            rivals_.plans[runs_].name, trials_->rounds(),
-                            few ? "; too few to tell" : "");
+  text += fmt::format("taken          {}, after {} rounds of steps of the training{}\n",
+                      rivals_.plans[runs_].name, trials_->rounds(), few ? "; too few to tell" : "");
+  if (job_.options().search.any_trials) {
+    text += fmt::format("not reproducible: chosen by the clock; with --plans {} the same again\n",
+                        job_.options().write_plans);
+  }
+  return text;
 }
 
 }  // namespace autodist::job

@@ -1,6 +1,6 @@
 // Trials that count: after its first steps a training goes on under several plans in turn, each
-// step a step of the training, and keeps the fastest (job/plan_trials.h). They add up in the same
-// order (program/sums.h), so that no bit of it depends on the clock.
+// step a step of the training, and keeps the fastest (job/plan_trials.h). Unless any may be tried,
+// they add up in the same order (program/sums.h), so that no bit depends on the clock.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -13,6 +13,7 @@
 
 #include "autodist/job/plan_trials.h"
 #include "autodist/job/torch/joined_job.h"
+#include "autodist/job/torch/plan_sequence.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::job {
@@ -29,30 +30,18 @@ struct Rivals {
   std::size_t reference = 0;  // which one of the first two the others are compared with
 };
 
-class CountedTrials {
+class CountedTrials final : public PlanSequence {
  public:
   // `rivals` is the chief's, others pass none. The job has done `step` steps, and trains under the
   // first of them.
   CountedTrials(JoinedJob& job, Rivals rivals, std::int64_t step);
 
-  // Before every step, with its number. Whether all ranks meet before it.
-  bool is_due(std::int64_t step);
-
-  // What the chief says when they have met: how many steps the next block has, 0 when it is over;
-  // and which plan that is, where it is another than the one that runs.
-  struct Decision {
-    std::int64_t steps = 0;
-    std::optional<strategy::Strategy> strategy;
-  };
-  Decision decide();
-  // At every rank: the plan was taken, or the one before goes on; false when trials are over.
-  bool begin_block(std::int64_t step, std::int64_t steps);
-  // At every rank: the change was refused, because of what the loop has done between two steps, and
-  // is asked for again before the next one; false when that was often enough.
-  bool put_off(std::int64_t step);
-
-  // What was measured, as lines that end; nothing where nothing was.
-  [[nodiscard]] std::string lines() const;
+  bool is_due(std::int64_t step) override;
+  Decision decide() override;
+  bool begin_block(std::int64_t step, std::int64_t steps) override;
+  bool put_off(std::int64_t step, const Error& why) override;
+  // What was measured.
+  [[nodiscard]] std::string lines() const override;
 
  private:
   [[nodiscard]] bool make_trials();

@@ -3,9 +3,11 @@
 
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/base/file.h"
 #include "autodist/comm/c10d/gloo.h"
 #include "autodist/comm/c10d/make_collectives.h"
 #include "autodist/exec/state_bytes.h"
@@ -131,30 +133,31 @@ PlanChange TrainingJob::go_on_under(std::size_t index, PreparedChange change) {
   for (const ir::VariableId each : change.moves.forgotten) {
     told.forgotten.push_back(step.graph().variable(each).name);
   }
+  keep_history();
   return told;
 }
 
-// What somebody asks for ends the trials, which know no other plans.
+// What somebody asks for ends the sequence, which knows no other plans.
 PlanChange TrainingJob::change_plan(std::size_t index, planning::StrategyRequest request,
                                     const std::optional<strategy::Strategy>& given) {
   request.own = job_->options().builders;
   request.one_of_several = !steps_[index]->name().empty();
   PreparedChange change = prepare_change(index, exec::Call::kChangePlan, request, given);
-  trials_.reset();
+  sequence_.reset();
   const PlanChange told = go_on_under(index, std::move(change));
   steps_[index]->remember_plan();
   return told;
 }
 
 // The chief alone has the strategy; the others learn whether there is another.
-CountedTrials::Decision TrainingJob::decide_together() {
+PlanSequence::Decision TrainingJob::decide_together() {
   exec::Runner& runner = current();
   const auto call = runner.calls().begin(exec::Call::kTrial, runner.steps_done());
   ++plan_changes_;
-  CountedTrials::Decision decision;
+  PlanSequence::Decision decision;
   std::string said;
   if (is_chief()) {
-    decision = trials_->decide();
+    decision = sequence_->decide();
     said = fmt::format("{} {}", decision.steps, decision.strategy ? "changes" : "stays");
   }
   said = runner.of_chief({exec::Topic::kPlan, plan_changes_}, said);
@@ -164,8 +167,8 @@ CountedTrials::Decision TrainingJob::decide_together() {
 }
 
 // Before a step, by all ranks: a block of steps under one plan has ended, or the first begins.
-void TrainingJob::meet_for_trials() {
-  const CountedTrials::Decision decision = decide_together();
+void TrainingJob::meet_for_plan() {
+  const PlanSequence::Decision decision = decide_together();
   std::optional<PreparedChange> change;
   try {
     if (decision.strategy) change = prepare_change(0, exec::Call::kTrial, {}, decision.strategy);
@@ -173,22 +176,37 @@ void TrainingJob::meet_for_trials() {
     const bool is_refused =
         error.code() == ErrorCode::kUsage || error.code() == ErrorCode::kInfeasible;
     if (!is_refused) throw;
-    if (trials_->put_off(steps_done())) return;
+    if (sequence_->put_off(steps_done(), error)) return;
     if (is_chief()) job_->say(fmt::format("no further trials of plans: {}", error.what()));
-    end_trials();
+    end_sequence();
     return;
   }
   if (change) go_on_under(0, std::move(*change));
-  if (!trials_->begin_block(steps_done(), decision.steps)) end_trials();
+  if (!sequence_->begin_block(steps_done(), decision.steps)) end_sequence();
 }
 
-void TrainingJob::end_trials() {
-  const std::string lines = trials_->lines();
+void TrainingJob::end_sequence() {
+  const std::string lines = sequence_->lines();
   if (is_chief() && !lines.empty() && job_->options().search.found) {
     job_->options().search.found(lines);
   }
-  trials_.reset();
+  sequence_.reset();
   steps_.front()->remember_plan();
+}
+
+// Under which plan the next step is. A run that resumes goes on with the history that is there.
+void TrainingJob::keep_history() {
+  const std::string& file = job_->options().write_plans;
+  if (file.empty() || !is_chief()) return;
+  const std::int64_t step = steps_done();
+  const strategy::Strategy& now = steps_.front()->plan().strategy;
+  if (history_.empty() && step > 0 && std::filesystem::exists(file)) {
+    history_ = strategy::read_history(file);
+  }
+  while (!history_.empty() && history_.back().step >= step) history_.pop_back();
+  if (!history_.empty() && history_.back().strategy == now) return;
+  history_.push_back({step, now});
+  write_file_atomically(file, strategy::to_text(history_));
 }
 
 }  // namespace autodist::job

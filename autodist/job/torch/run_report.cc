@@ -15,10 +15,9 @@ void write_report(const JoinedJob& job, const JobStep& step, const RunReport& wh
     page.traces.push_back({"this run", program::to_chrome_json(what.trace), false});
   }
   planning::PlanPageRequest request;
-  const std::string& file = job.options().strategy_file;
-  request.chosen_by = step.plan().chosen_by == file
-                          ? std::filesystem::path(file).filename().string()
-                          : step.plan().chosen_by;
+  const std::string& by = step.plan().chosen_by;
+  const bool is_file = by == job.options().strategy_file || by == job.options().plans_file;
+  request.chosen_by = is_file ? std::filesystem::path(by).filename().string() : by;
   request.how.passes = step.plan().passes;
   request.how.costs.micro_batches = step.plan().passes.micro_batches;
   request.how.calibration = sim::read_calibration(job.specification());

@@ -61,7 +61,12 @@ struct JobOptions {
   // "NAME:key=value", or "auto" for the search; empty: AutoDist's default, PSLoadBalancing.
   std::string builder;
   SearchSettings search;
-  std::string strategy_file;              // takes the builder's place
+  std::string strategy_file;  // takes the builder's place
+  // A file that `write_plans` has written: the job goes through the same plans at the same steps,
+  // and neither searches nor tries others. Takes the builder's place.
+  std::string plans_file;
+  // Where the chief keeps, from which step on, under which plan the job trains.
+  std::string write_plans;
   std::vector<search::Builder> builders;  // your own, beside AutoDist's
   std::uint64_t seed = 0;                 // of generators; every replica and step derives its own
   bool cpu_only = false;                  // one CPU rank for each listed GPU

@@ -53,6 +53,16 @@ strategy::Strategy build_together(JoinedJob& job, const ir::Graph& graph,
   return strategy::deserialize(document, "the chief's strategy");
 }
 
+// The first of a file's plans, once all are such of this job.
+strategy::Strategy first_of(const std::string& plans, const ir::Graph& graph,
+                            const cluster::Cluster& cluster) {
+  const strategy::StrategyHistory history = strategy::read_history(plans);
+  for (const strategy::ScheduledStrategy& each : history) {
+    strategy::check(each.strategy, graph, cluster, plans);
+  }
+  return history.front().strategy;
+}
+
 // Sets the strategy and where it came from.
 void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   planning::StrategyRequest request = request_of(job, step);
@@ -66,8 +76,10 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   // would not be what it had been without one.
   std::string kept;
   if (job.memory() != nullptr) kept = job.memory()->plan(name_of(job, step)).value_or("");
+  const std::string& plans = job.options().plans_file;
+  const bool repeats = !plans.empty();
   const bool searches =
-      request.builder == planning::kSearch && request.file.empty() && job.size() > 1;
+      request.builder == planning::kSearch && request.file.empty() && !repeats && job.size() > 1;
   const bool is_kept = searches && !comm::broadcast(job.transport(), 0, kept.empty() ? "" : "kept",
                                                     "kept plan", job.options().join_limit)
                                         .empty();
@@ -78,10 +90,13 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   } else {
     if (request.builder == planning::kSearch && !searches)
       request.builder = planning::kDefaultBuilder;  // nobody to talk to
+    if (repeats && job.is_chief()) {
+      kept = strategy::serialize(first_of(plans, *step.graph, job.cluster()));
+    }
     plan.strategy = build_together(job, *step.graph, request, links, kept);
   }
   if (kept.empty()) keep_plan(job, step, plan.strategy);
-  plan.chosen_by = planning::source_of(request);
+  plan.chosen_by = repeats ? plans : planning::source_of(request);
 }
 
 // What needs the whole graph, or all variables, at every rank.

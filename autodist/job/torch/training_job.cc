@@ -10,6 +10,8 @@
 #include "autodist/comm/c10d/make_collectives.h"
 #include "autodist/exec/start.h"
 #include "autodist/exec/tensor_data.h"
+#include "autodist/job/torch/counted_trials.h"
+#include "autodist/job/torch/plan_replay.h"
 #include "autodist/job/torch/session_state.h"
 #include "autodist/program/loads.h"
 
@@ -93,6 +95,20 @@ TrainingJob::TrainingJob(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> 
   }
   if (steps.size() != 1 || !steps.front().name.empty()) check_names(steps);
   if (steps.empty()) fail(ErrorCode::kUsage, "distribute: no step");
+  const JobOptions& options = job_->options();
+  if (steps.size() > 1 && !(options.plans_file.empty() && options.write_plans.empty())) {
+    fail(ErrorCode::kUsage, "plans: a history of plans is of one step, and this job has {}",
+         steps.size());
+  }
+  if (!options.plans_file.empty() && !options.strategy_file.empty()) {
+    fail(ErrorCode::kUsage, "plans: beside a strategy's file; one of {} and {} expected",
+         options.plans_file, options.strategy_file);
+  }
+  if (options.search.any_trials && options.write_plans.empty()) {
+    fail(ErrorCode::kUsage,
+         "trials of any plans are chosen by the clock, so that nothing repeats them but their "
+         "history; a file to write it to (write_plans) expected");
+  }
   try {
     prepare(std::move(steps));
   } catch (const Error& error) {
@@ -209,9 +225,14 @@ void TrainingJob::start() {
   const auto count = static_cast<std::uint16_t>(steps_.size());
   if (count > 1) channels_ = std::make_unique<comm::Channels>(transport, count);
   for (std::uint16_t i = 0; i < count; ++i) steps_[i]->start(connections_of(i));
-  if (auto rivals = steps_.front()->take_rivals()) {
-    trials_.emplace(*job_, std::move(*rivals), steps_done());
+  const std::string& plans = job_->options().plans_file;
+  if (!plans.empty()) {
+    sequence_ = std::make_unique<PlanReplay>(
+        is_chief() ? strategy::read_history(plans) : strategy::StrategyHistory{}, steps_done());
+  } else if (auto rivals = steps_.front()->take_rivals()) {
+    sequence_ = std::make_unique<CountedTrials>(*job_, std::move(*rivals), steps_done());
   }
+  keep_history();
 }
 
 RunConnections TrainingJob::connections_of(std::size_t index) {
@@ -239,7 +260,7 @@ JobStep& TrainingJob::turn(std::size_t index) {
 
 JobStep& TrainingJob::turn_to_step(std::size_t index) {
   JobStep& step = turn(index);
-  if (trials_ && trials_->is_due(steps_done())) meet_for_trials();
+  if (sequence_ && sequence_->is_due(steps_done())) meet_for_plan();
   gathered_.reset();  // its memory is the step's
   if (job_->memory() != nullptr) job_->memory()->note_steps(steps_done());
   return step;

@@ -23,9 +23,9 @@
 #include "autodist/comm/collectives.h"
 #include "autodist/exec/checkpoint.h"
 #include "autodist/exec/checkpoint_folder.h"
-#include "autodist/job/torch/counted_trials.h"
 #include "autodist/job/torch/job_step.h"
 #include "autodist/job/torch/joined_job.h"
+#include "autodist/job/torch/plan_sequence.h"
 #include "autodist/job/torch/session_state.h"
 
 namespace autodist::job {
@@ -115,9 +115,10 @@ class TrainingJob {
                                 const std::optional<strategy::Strategy>& given);
   void check_library(const JobStep& step) const;
   PlanChange go_on_under(std::size_t index, PreparedChange change);
-  void meet_for_trials();
-  void end_trials();
-  CountedTrials::Decision decide_together();
+  void meet_for_plan();
+  void end_sequence();
+  PlanSequence::Decision decide_together();
+  void keep_history();
 
   std::unique_ptr<JoinedJob> job_;
   std::unique_ptr<comm::Channels> channels_;  // where there are several steps
@@ -145,9 +146,10 @@ class TrainingJob {
     std::shared_future<std::string> failure;  // empty: it is written
   };
   std::optional<Writing> writing_;
-  std::optional<CountedTrials> trials_;
-  std::uint32_t plan_changes_ = 0;   // asked for so far
-  bool wished_for_the_end_ = false;  // by this rank
+  std::unique_ptr<PlanSequence> sequence_;  // of plans, where there are several
+  strategy::StrategyHistory history_;       // at the chief, where it is kept
+  std::uint32_t plan_changes_ = 0;          // asked for so far
+  bool wished_for_the_end_ = false;         // by this rank
   // Of an evaluation: the buffers that steps write, by whose they are, and this rank's meanwhile.
   std::map<Statistics, std::vector<torch::Tensor>> statistics_;
   std::int64_t statistics_at_ = -1;  // steps done

@@ -22,7 +22,6 @@ namespace {
 using strategy::AllReduceAlgorithm;
 
 constexpr std::size_t kStarts = 3;           // points from which the arithmetic climbs
-constexpr std::size_t kBuildersFirst = 2;    // judged before the first found point
 constexpr std::size_t kUniform = 3;          // points of one way for all variables, judged early
 constexpr double kSameScore = 1e-4;          // relative
 constexpr double kRulesOut = 1.1;            // of the best step: a score above it
@@ -90,6 +89,7 @@ class Search {
     analytic_.emplace(space_, program, costs_, passes_);
     share_batch(std::move(program));
     score_seeds();
+    judge_seeds();
     const std::vector<std::size_t> found = climb_by_score();
     judge_in_turn(found);
     refine();
@@ -250,12 +250,17 @@ class Search {
 
   // False: nothing more may be judged.
   bool judge(std::size_t index) {
-    Candidate& candidate = candidates_[index];
-    if (candidate.judgement || !candidate.refused.empty()) return true;
+    if (candidates_[index].judgement || !candidates_[index].refused.empty()) return true;
     if (!may_judge()) {
       cut_short_ = true;
       return false;
     }
+    simulate(index);
+    return true;
+  }
+
+  void simulate(std::size_t index) {
+    Candidate& candidate = candidates_[index];
     const Seconds from = clock_.now();
     candidate.judgement = judge_(candidate.strategy, candidate.refused, hopeless(candidate));
     longest_ = std::max(longest_ * kForgets, clock_.now() - from);
@@ -263,7 +268,6 @@ class Search {
     keep_best(index, best_);
     if (candidate.builder) keep_best(index, best_builder_);
     report();
-    return true;
   }
 
   void keep_best(std::size_t index, std::optional<std::size_t>& best) const {
@@ -291,14 +295,16 @@ class Search {
     options_.progress(progress);
   }
 
-  // The builders that score best, then what was found, then the builders that arithmetic does not
-  // rule out.
-  void judge_in_turn(const std::vector<std::size_t>& found) {
-    const std::vector<std::size_t> builders = builders_by_score();
-    const std::size_t first = std::min(kBuildersFirst, builders.size());
-    for (std::size_t i = 0; i < first; ++i) {
-      if (!judge(builders[i])) return;
+  // Every builder that arithmetic does not rule out, however small the budget: no answer is worse
+  // than what is known without a search.
+  void judge_seeds() {
+    for (const std::size_t builder : builders_by_score()) {
+      if (best_ && (stopped() || is_ruled_out(builder))) continue;
+      simulate(builder);
     }
+  }
+
+  void judge_in_turn(const std::vector<std::size_t>& found) {
     if (!judge(found.front())) return;
     // These are simulated in less time than points without symmetry, and what is behind them is
     // left soon.
@@ -307,9 +313,6 @@ class Search {
     }
     for (std::size_t each : found) {
       if (!judge(each)) return;
-    }
-    for (std::size_t i = first; i < builders.size(); ++i) {
-      if (!is_ruled_out(builders[i]) && !judge(builders[i])) return;
     }
   }
 

@@ -171,12 +171,39 @@ TEST(Search, IsNeverWorseThanABuilder) {
   }
 }
 
+// Also where the budget is one simulation.
+TEST(Search, KnowsEverySeedWhateverTheBudget) {
+  for (const Case& each : small_cases()) {
+    for (const bool with_library : {true, false}) {
+      SearchOptions options;
+      options.budget = {Seconds{}, 1};
+      if (!with_library) {
+        auto& known = options.allowed.algorithms;
+        known.erase(std::remove(known.begin(), known.end(), strategy::AllReduceAlgorithm::kLibrary),
+                    known.end());
+      }
+      const Judge::Costs costs = costs_on(each.cluster);
+      const Found found = search(each.graph, each.cluster, {}, costs, options, NoClock());
+      const Judge judge(each.graph, each.cluster, {}, costs);
+      const Space space(*each.graph, each.cluster, options.allowed);
+      for (const Candidate& seed : seed_candidates(*each.graph, each.cluster, space)) {
+        std::string why_not;
+        const auto judged = judge(seed.strategy, why_not);
+        ASSERT_TRUE(judged) << why_not;
+        EXPECT_LE(found.best().judgement->step, judged->step) << seed.name;
+      }
+    }
+  }
+}
+
 TEST(Search, SparesASlowLink) {
   // M bytes, four servers, one at half of the others' rate R: evenly, it carries 1.5 M at R / 2;
   // all on another one, that carries 3 M at R. Owning nothing, it carries M, the others 5/3 M at R.
   const auto graph = layers({800, 800, 800, 800}, 1e-4);
   const cluster::Cluster cluster = machines({2, 2, 2, 1});
-  const Found found = find(graph, cluster, {}, 40);
+  SearchOptions options;  // without factors, which the best builder would send
+  options.allowed.algorithms = {strategy::AllReduceAlgorithm::kDirect};
+  const Found found = find(graph, cluster, options, 40);
   EXPECT_GT(found.speedup(), 1.2);
 }
 

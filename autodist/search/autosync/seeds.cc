@@ -7,8 +7,22 @@
 #include "autodist/search/builders/builders.h"
 
 namespace autodist::search {
+namespace {
 
-std::vector<std::string> seeds() {
+using strategy::AllReduceAlgorithm;
+
+bool knows(const Allowed& allowed, AllReduceAlgorithm algorithm) {
+  const auto& known = allowed.algorithms;
+  return std::find(known.begin(), known.end(), algorithm) != known.end();
+}
+
+}  // namespace
+
+std::vector<std::string> seeds(const Allowed& allowed) {
+  std::string relayed;
+  for (const AllReduceAlgorithm each : {AllReduceAlgorithm::kLibrary, AllReduceAlgorithm::kRing}) {
+    if (relayed.empty() && knows(allowed, each)) relayed = strategy::name_of(each);
+  }
   std::vector<std::string> specifications;
   for (const Builder& builder : builders()) {
     const auto has = [&](const char* name) {
@@ -17,9 +31,13 @@ std::vector<std::string> seeds() {
     };
     const bool capped = has("max_shards");
     specifications.push_back(builder.name + (capped ? ":max_shards=40" : ""));
-    if (has("chunk_size") || has("bucket_mib") || has("fusion_mib")) {
-      if (!capped) specifications.push_back(builder.name + ":algorithm=library");
+    const bool groups = has("chunk_size") || has("bucket_mib") || has("fusion_mib");
+    if (groups && !capped && !relayed.empty()) {
+      specifications.push_back(builder.name + ":algorithm=" + relayed);
     }
+  }
+  if (knows(allowed, AllReduceAlgorithm::kSufficientFactors)) {
+    specifications.push_back("AllReduce:algorithm=sufficient_factors");
   }
   return specifications;
 }
@@ -41,11 +59,7 @@ program::Program seed_program(const Judge& judge, const ir::Graph& graph,
 std::vector<Candidate> seed_candidates(const ir::Graph& graph, const cluster::Cluster& cluster,
                                        const Space& space) {
   std::vector<Candidate> candidates;
-  const auto& known = space.allowed().algorithms;
-  const bool with_library =
-      std::find(known.begin(), known.end(), strategy::AllReduceAlgorithm::kLibrary) != known.end();
-  for (const std::string& specification : seeds()) {
-    if (!with_library && specification.find("algorithm=library") != std::string::npos) continue;
+  for (const std::string& specification : seeds(space.allowed())) {
     Candidate candidate;
     candidate.name = specification;
     candidate.builder = true;

@@ -9,9 +9,10 @@
 
 namespace autodist::search {
 
-// Every builder with its defaults, and a cap on shards where its rule has none; what is all-reduced
-// by a library, too.
-std::vector<std::string> seeds();
+// Every builder with its defaults, and a cap on shards where its rule has none; those that group
+// variables once more by a library's all-reduce, as the systems that they imitate do, or by its
+// ring where `allowed` has no library; and what the documentation recommends by hand.
+std::vector<std::string> seeds(const Allowed& allowed = {});
 
 // The first seed's that the passes accept: for those who want to know the ranks and what their
 // devices take. Throws Error(kInfeasible) where there is none.

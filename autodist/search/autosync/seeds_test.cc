@@ -47,5 +47,25 @@ TEST(Seeds, GoByTheTimesOfTheDevices) {
   EXPECT_EQ(groups_of(seed->strategy), 1U);
 }
 
+// What other systems sum by a library goes round a ring where a job has no library, as an encrypted
+// one, and is left out where there is neither.
+TEST(Seeds, PassOnWhatSystemsSumByALibrary) {
+  using strategy::AllReduceAlgorithm;
+  const auto has = [](const std::vector<std::string>& all, const std::string& name) {
+    return std::find(all.begin(), all.end(), name) != all.end();
+  };
+  Allowed allowed;
+  EXPECT_TRUE(has(seeds(allowed), "Parallax:algorithm=library"));
+  EXPECT_FALSE(has(seeds(allowed), "Parallax:algorithm=ring"));
+  EXPECT_TRUE(has(seeds(allowed), "AllReduce:algorithm=sufficient_factors"));
+  allowed.algorithms = {AllReduceAlgorithm::kDirect, AllReduceAlgorithm::kRing};
+  EXPECT_TRUE(has(seeds(allowed), "Parallax:algorithm=ring"));
+  EXPECT_FALSE(has(seeds(allowed), "AllReduce:algorithm=sufficient_factors"));
+  allowed.algorithms = {AllReduceAlgorithm::kDirect};
+  for (const std::string& seed : seeds(allowed)) {
+    EXPECT_EQ(seed.find("algorithm="), std::string::npos) << seed;
+  }
+}
+
 }  // namespace
 }  // namespace autodist::search
