@@ -43,6 +43,7 @@ class CountedTrials {
   struct Decision {
     std::int64_t steps = 0;
     std::optional<strategy::Strategy> strategy;
+    std::string name = "";  // of the plan
   };
   Decision decide();
   // At every rank: the plan was taken, or the one before goes on; false when trials are over.

@@ -1,7 +1,9 @@
 #include "autodist/job/torch/step_plan.h"
 
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autodist/comm/agreement.h"
@@ -31,7 +33,7 @@ planning::StrategyRequest request_of(const JoinedJob& job, const Captured& step)
 }
 
 // What a supervised job remembers a plan by.
-std::string name_of(const JoinedJob& job, const Captured& step) {
+std::string memory_of(const JoinedJob& job, const Captured& step) {
   return fmt::format("{} {} {}", step.name(), to_string(ir::structural_digest(*step.graph)),
                      job.size());
 }
@@ -65,7 +67,7 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   // Of the generation before: another search might find another plan, and what comes after a loss
   // would not be what it had been without one.
   std::string kept;
-  if (job.memory() != nullptr) kept = job.memory()->plan(name_of(job, step)).value_or("");
+  if (job.memory() != nullptr) kept = job.memory()->plan(memory_of(job, step)).value_or("");
   const bool searches =
       request.builder == planning::kSearch && request.file.empty() && job.size() > 1;
   const bool is_kept = searches && !comm::broadcast(job.transport(), 0, kept.empty() ? "" : "kept",
@@ -82,6 +84,7 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   }
   if (kept.empty()) keep_plan(job, step, plan.strategy);
   plan.chosen_by = planning::source_of(request);
+  if (job.is_chief()) plan.name = plan.rivals ? plan.rivals->plans.front().name : name_of(request);
 }
 
 // What needs the whole graph, or all variables, at every rank.
@@ -100,6 +103,11 @@ void check_placed(const JobOptions& options, const Captured& step) {
 
 }  // namespace
 
+std::string name_of(const planning::StrategyRequest& request) {
+  if (!request.file.empty()) return std::filesystem::path(request.file).filename();
+  return request.builder == planning::kSearch ? "search" : request.builder;
+}
+
 strategy::Strategy choose_again(JoinedJob& job, const Captured& step, const StepPlan& now,
                                 const planning::StrategyRequest& request) {
   std::vector<std::string> warnings;
@@ -111,8 +119,9 @@ strategy::Strategy choose_again(JoinedJob& job, const Captured& step, const Step
 }
 
 StepPlan plan_again(JoinedJob& job, const Captured& step, const StepPlan& now,
-                    strategy::Strategy strategy) {
+                    strategy::Strategy strategy, std::string name) {
   StepPlan plan;
+  plan.name = std::move(name);
   plan.passes = now.passes;
   plan.links = now.links;
   plan.chosen_by = "the plan that was changed to";
@@ -124,7 +133,7 @@ StepPlan plan_again(JoinedJob& job, const Captured& step, const StepPlan& now,
 
 void keep_plan(JoinedJob& job, const Captured& step, const strategy::Strategy& strategy) {
   if (job.memory() == nullptr) return;
-  job.memory()->keep_plan(name_of(job, step), strategy::serialize(strategy));
+  job.memory()->keep_plan(memory_of(job, step), strategy::serialize(strategy));
 }
 
 StepPlan plan_step(JoinedJob& job, const Captured& step) {
