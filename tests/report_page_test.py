@@ -27,6 +27,7 @@ TRIED = range(5000, 5500)  # under another plan
 UNNAMED = range(3)  # of a log that did not say the plan yet
 PHONE = 390
 SCREEN = 1280
+PAPER = 718  # A4 between its margins
 
 
 def event(rank, track, activity, name, step, start, length):
@@ -285,11 +286,17 @@ def check_paper(browser):
     variables = browser.evaluate("JSON.parse(document.getElementById('data').textContent).plan.variables.length")
     expect(printed["theme"] == "light" and before < printed["rows"] == variables, f"printed {printed} of {variables} variables")
     browser.call("Emulation.setEmulatedMedia", media="print")
+    browser.call("Emulation.setDeviceMetricsOverride", width=PAPER, height=1000, deviceScaleFactor=1, mobile=False)
+    browser.frames()
+    wide = browser.evaluate("document.documentElement.scrollWidth")
+    expect(wide <= PAPER, f"on paper of {PAPER} pixels the page is {wide} wide")
     controls = browser.evaluate("[...document.querySelectorAll('nav, button, select, input, .hint')]"
                                 ".filter((each) => !each.matches('th button') && each.checkVisibility()).map((each) => each.outerHTML)")
     expect(not controls, f"on paper there are {controls}")
     folded = browser.evaluate("[...document.querySelectorAll('.table, .scroll')].filter((box) => getComputedStyle(box).overflowY !== 'visible').length")
     expect(folded == 0, f"{folded} parts of the page scroll on paper")
+    key = browser.evaluate("[...document.querySelectorAll('#timeline .legend')].filter((each) => each.checkVisibility()).map((each) => each.textContent).join()")
+    expect("being sent" in key, f"the colours of the timeline are on paper '{key}'")
     step = browser.evaluate("[...document.querySelectorAll('.view .paper')].map((each) => each.checkVisibility() && each.textContent)")
     expect(len(step) == 2 and all(str(each).startswith("Step ") for each in step), f"paper says of the timelines' steps {step}")
     browser.call("Emulation.setEmulatedMedia", media="")

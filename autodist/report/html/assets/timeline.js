@@ -72,6 +72,7 @@ class TimelineSection {
     const scale = this.views.length > 1 ? element("label", {class: "small"}, this.scaleBox, " one scale for all") : null;
     return element("div", {},
       element("div", {class: "tools", role: "group", "aria-label": "Activities"}, chips),
+      element("div", {class: "paper"}, legend(activities.map((name) => [name, ACTIVITIES[name] || name]))),
       element("div", {class: "tools"}, button("−", "Zoom out", () => this.zoom(2)), button("+", "Zoom in", () => this.zoom(0.5)),
         button("Whole step", "Show the whole step", () => this.showWhole()), this.rankChoice(), search, scale, this.found));
   }
