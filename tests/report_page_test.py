@@ -1,7 +1,8 @@
 """The page of `autodist report` in a real browser, from disk: report_page_test.py AUTODIST [SCREENSHOTS]
 
-Zoom, hover, filters, both themes, a phone's width; no complaint on the console, no request to any
-network, and names that would be markup stay names. Exit code 77 (skipped) where there is no Chromium.
+Zoom, hover, filters, the steps of a run, both themes, a phone's width, paper, and readers who see
+little or nothing (page_rules.py); no complaint on the console, no request to any network, and names
+that would be markup stay names. Exit code 77 (skipped) where there is no Chromium.
 With a folder for screenshots, two are left there.
 """
 
@@ -14,12 +15,19 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import devtools  # noqa: E402
+import page_rules  # noqa: E402
 
 PLANTED = "fc</script><script>window.planted = 1</script><img src=x onerror='window.planted = 1'>"
 RANKS = 3
 STEPS = 12
 STEP_US = 12_000
 BATCH = 128
+RUN_STEPS = 10_000
+TRIED = range(5000, 5500)  # under another plan
+UNNAMED = range(3)  # of a log that did not say the plan yet
+PHONE = 390
+SCREEN = 1280
+PAPER = 718  # A4 between its margins
 
 
 def event(rank, track, activity, name, step, start, length):
@@ -47,8 +55,12 @@ def trace(stretch):
     return json.dumps({"otherData": {"argv": "planted-secret"}, "traceEvents": events})
 
 
+def plan_of(step):
+    return "found 3" if step in TRIED else "PSLoadBalancing"
+
+
 def log(steps):
-    return "".join(json.dumps({"step": step, "loss": 2.3 * math.exp(-step / 2500) + 0.02 * math.sin(step),
+    return "".join(json.dumps({"step": step, **({} if step in UNNAMED else {"plan": plan_of(step)}), "loss": 2.3 * math.exp(-step / 2500) + 0.02 * math.sin(step),
                                "step_seconds": BATCH / (900 + 40 * math.sin(step / 9)),
                                "samples_per_second": 900 + 40 * math.sin(step / 9),
                                "computing_seconds": 0.011, "waiting_seconds": 0.002}) + "\n" for step in range(steps))
@@ -64,7 +76,7 @@ def make_placement(autodist, folder):
 def make_page(autodist, folder):
     (folder / "measured.json").write_text(trace(1.0))
     (folder / "predicted.json").write_text(trace(0.9))
-    (folder / "run.jsonl").write_text(log(10_000))
+    (folder / "run.jsonl").write_text(log(RUN_STEPS))
     page = folder / "report.html"
     subprocess.run([autodist, "report", folder / "measured.json", folder / "run.jsonl", "resnet50", "--predicted",
                     folder / "predicted.json", "--cluster", "local:3", "--builder", "PSLoadBalancing", "-o", page],
@@ -181,6 +193,130 @@ def check_plan(browser):
     expect(memory == RANKS, f"{memory} bars of memory")
 
 
+CHART = "document.querySelectorAll('#run [role=slider]')[2]"  # of step times
+CHOSEN = "document.querySelector('#run .step').textContent"
+
+
+def click(browser, x, y):
+    for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+        browser.mouse(kind, x, y, button="none" if kind == "mouseMoved" else "left", clickCount=1)
+
+
+def tab_to(browser, expression):
+    """By the keyboard alone, from the top."""
+    browser.evaluate("document.querySelector('button.theme').focus()")
+    for _ in range(80):
+        browser.key("Tab", windowsVirtualKeyCode=9, code="Tab")
+        if browser.evaluate(f"document.activeElement === {expression}"):
+            return
+    raise AssertionError(f"the keyboard does not reach {expression}")
+
+
+def check_steps(browser):
+    """A step that is chosen in a chart, by mouse and by keyboard, says its plan, its time and its parts."""
+    box = place(browser, CHART)
+    for share in (0.25, 0.525, 0.75):
+        click(browser, box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+        said = browser.evaluate(CHOSEN)
+        step = int(said.split()[1].replace(",", ""))
+        expect(abs(step - share * RUN_STEPS) < RUN_STEPS / 100, f"a click at {share} chooses '{said}'")
+        pointed = browser.evaluate("document.querySelectorAll('#run .u-legend')[2].querySelector('.u-value').textContent")
+        expect(pointed == f"{step:,}", f"the mouse is at step {pointed}, and {step} is chosen")
+        expect(said.startswith(f"Step {step:,} ran under the plan {plan_of(step)} and took 1"), f"'{said}'")
+        expect("computing 11.0 ms, " in said and "waiting for other ranks 2.00 ms, 1." in said and "around it" in said,
+               f"the step's parts are '{said}'")
+    tab_to(browser, CHART)
+    browser.key("Home")
+    expect(browser.evaluate(CHOSEN).startswith("Step 0 ran under a plan that the log does not name"), browser.evaluate(CHOSEN))
+    spoken = f"{CHART}.getAttribute('aria-valuetext')"
+    expect("Step 0 ran" in browser.evaluate(spoken), browser.evaluate(spoken))
+    browser.key("ArrowRight")
+    expect("Step 0 ran" not in browser.evaluate(CHOSEN), "an arrow key does not move to another step")
+    browser.key("End")
+    expect(browser.evaluate(CHOSEN).startswith(f"Step {RUN_STEPS - 1:,} ran"), browser.evaluate(CHOSEN))
+    shown = "document.querySelector('#run .step p ~ button')"
+    expect(browser.evaluate(f"{shown} === null"), "a step that no trace has is said to be in the timeline")
+    browser.key("Home")
+    button = place(browser, shown)
+    click(browser, button["x"] + 5, button["y"] + 5)
+    step = browser.evaluate("document.querySelectorAll('#timeline select[aria-label^=Step]')[1].selectedOptions[0].textContent")
+    expect(step.startswith("Step 0:"), f"the timeline shows '{step}'")
+
+
+def check_tables(browser, width):
+    """A table that is wider than the screen scrolls inside of its frame, and says so."""
+    browser.frames()
+    tables = browser.evaluate("[...document.querySelectorAll('.table')].map((box) => ({name: box.getAttribute('aria-label'),"
+                              " wide: box.scrollWidth > box.clientWidth, hint: box.parentElement.querySelector('.hint').checkVisibility()}))")
+    for table in tables:
+        expect(table["wide"] == table["hint"], f"at {width} pixels: {table}")
+    wide = [table["name"] for table in tables if table["wide"]]
+    expect(bool(wide) == (width == PHONE), f"at {width} pixels {wide} are wider than the screen")
+    seen = browser.evaluate("document.documentElement.scrollWidth")
+    expect(seen <= width, f"on a screen of {width} pixels the page is {seen} wide")
+    if width != PHONE:
+        return
+    last = "[...document.querySelectorAll('#plan table')[0].tHead.querySelectorAll('th')].pop().getBoundingClientRect().right"
+    expect(browser.evaluate(last) > PHONE, "the table's last column is in sight before it was scrolled")
+    box = place(browser, "document.querySelector('#plan .table')")
+    browser.mouse("mouseWheel", box["x"] + 50, box["y"] + 50, deltaX=2000, deltaY=0)
+    browser.evaluate("new Promise((done) => setTimeout(done, 200))")  # it scrolls smoothly
+    expect(browser.evaluate(last) <= PHONE, "the table does not scroll sideways")
+
+
+def check_ticks(browser, width):
+    """The axis of each timeline has its labels, none over another."""
+    axes = browser.evaluate("[...document.querySelectorAll('#timeline canvas')].map((canvas) =>"
+                            " Object.fromEntries(canvasTexts.filter((each) => each.canvas === canvas && each.y === 12).map((each) => [each.text, each.x])))")
+    expect(len(axes) == 2, f"{len(axes)} timelines")
+    for axis in axes:
+        expect(len(axis) >= (3 if width == PHONE else 6), f"at {width} pixels the ticks are {axis}")
+        places = sorted(axis.values())
+        expect(all(b - a > 30 for a, b in zip(places, places[1:])), f"ticks over each other: {axis}")
+
+
+def check_paper(browser):
+    """Nothing stays folded away on paper, nothing there is to be clicked, and the ground is light."""
+    rows = "document.querySelectorAll('#plan tbody')[0].rows.length"
+    before = browser.evaluate(rows)
+    browser.evaluate("addEventListener('beforeprint', () => { window.printed = {theme: document.documentElement.dataset.theme, "
+                     f"rows: {rows}}}; }})")
+    browser.call("Page.printToPDF")
+    printed = browser.evaluate("printed")
+    variables = browser.evaluate("JSON.parse(document.getElementById('data').textContent).plan.variables.length")
+    expect(printed["theme"] == "light" and before < printed["rows"] == variables, f"printed {printed} of {variables} variables")
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    browser.call("Emulation.setDeviceMetricsOverride", width=PAPER, height=1000, deviceScaleFactor=1, mobile=False)
+    browser.frames()
+    wide = browser.evaluate("document.documentElement.scrollWidth")
+    expect(wide <= PAPER, f"on paper of {PAPER} pixels the page is {wide} wide")
+    controls = browser.evaluate("[...document.querySelectorAll('nav, button, select, input, .hint')]"
+                                ".filter((each) => !each.matches('th button') && each.checkVisibility()).map((each) => each.outerHTML)")
+    expect(not controls, f"on paper there are {controls}")
+    folded = browser.evaluate("[...document.querySelectorAll('.table, .scroll')].filter((box) => getComputedStyle(box).overflowY !== 'visible').length")
+    expect(folded == 0, f"{folded} parts of the page scroll on paper")
+    key = browser.evaluate("[...document.querySelectorAll('#timeline .legend')].filter((each) => each.checkVisibility()).map((each) => each.textContent).join()")
+    expect("being sent" in key, f"the colours of the timeline are on paper '{key}'")
+    step = browser.evaluate("[...document.querySelectorAll('.view .paper')].map((each) => each.checkVisibility() && each.textContent)")
+    expect(len(step) == 2 and all(str(each).startswith("Step ") for each in step), f"paper says of the timelines' steps {step}")
+    browser.call("Emulation.setEmulatedMedia", media="")
+    expect(browser.evaluate(rows) == before, "rows stay unfolded after printing")
+
+
+def check_readers(browser, page):
+    """At both widths and in both themes, with an activity switched off, too."""
+    for width in (SCREEN, PHONE):
+        for theme in ("light", "dark"):
+            browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+            browser.open(page, width, 844, phone=width == PHONE)
+            check_ticks(browser, width)
+            check_tables(browser, width)
+            browser.evaluate("document.querySelector('#timeline [data-activity=gate]').click()")
+            browser.frames()
+            wrong = page_rules.violations(browser)
+            expect(not wrong, f"at {width} pixels, {theme}: {wrong}")
+
+
 def check_placement(browser):
     headline = browser.evaluate("document.querySelector('.verdict h2').textContent")
     expect("above the best there can be" in headline or headline.startswith("Optimal"), f"the headline is '{headline}'")
@@ -229,17 +365,22 @@ def main():
             check_summary(browser)
             check_timeline(browser)
             check_themes(browser)
-            browser.open(page, 390, 844, phone=True)
-            width = browser.evaluate("document.documentElement.scrollWidth")
-            expect(width <= 390, f"on a phone of 390 pixels the page is {width} wide")
+            check_steps(browser)
+            browser.open(page)
+            check_paper(browser)
+            page_rules.note_canvas_texts(browser)
+            check_readers(browser, page)
             if len(sys.argv) > 2:
                 browser.screenshot(pathlib.Path(sys.argv[2]) / "report-phone.png")
             browser.open(make_placement(sys.argv[1], pathlib.Path(folder)))
             check_placement(browser)
+            wrong = page_rules.violations(browser)
+            expect(not wrong, f"a placement: {wrong}")
             expect(not browser.complaints, f"the browser complains: {browser.complaints}")
         finally:
             browser.close()
-    print(f"a page of {size} bytes: zoom, hover, filters, both themes and a phone's width")
+    print(f"a page of {size} bytes: zoom, hover, filters, steps, both themes, a phone's width, paper and readers"
+          + ("" if page_rules.AXE else "; axe-core is not installed"))
 
 
 main()

@@ -5,13 +5,18 @@
 
 #include <array>
 #include <filesystem>
+#include <fstream>
+#include <iomanip>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "autodist/app/event.pb.h"
 #include "autodist/base/file.h"
 
 namespace autodist::app {
 namespace {
+
+constexpr const char* kPlan = "plan";
 
 // What begins an empty file goes with its first step.
 class Log : public MetricsLog {
@@ -20,7 +25,8 @@ class Log : public MetricsLog {
       : file_(path, option + " " + path), begun_(!file_.began_empty()) {}
 
   bool write(const StepMetrics& metrics) final {
-    const std::string record = (begun_ ? "" : beginning(metrics)) + step(metrics);
+    std::string record = begun_ ? "" : beginning(metrics);
+    record += step(metrics);
     const bool written = file_.append(record);
     begun_ = begun_ || written;
     return written;
@@ -44,25 +50,40 @@ class JsonLines final : public Log {
   std::string step(const StepMetrics& metrics) override {
     nlohmann::ordered_json row{{"step", metrics.step}};
     for (const auto& [name, value] : metrics.values) row[name] = value;
+    if (!metrics.plan.empty()) row[kPlan] = metrics.plan;
     return row.dump() + "\n";
   }
 };
 
+std::string in_quotes(const std::string& text) {
+  std::ostringstream quoted;
+  quoted << std::quoted(text, '"', '"');
+  return quoted.str();
+}
+
 class Csv final : public Log {
  public:
-  using Log::Log;
+  Csv(const std::string& option, const std::string& path) : Log(option, path) {
+    std::string head;
+    std::getline(std::ifstream(path), head);
+    const auto last = head.rfind(',');
+    says_plan_ = last != std::string::npos && head.substr(last + 1) == kPlan;
+  }
 
  private:
   std::string beginning(const StepMetrics& metrics) override {
     std::string head = "step";
     for (const auto& [name, value] : metrics.values) head += "," + name;
-    return head + "\n";
+    says_plan_ = !metrics.plan.empty();
+    return head + (says_plan_ ? fmt::format(",{}\n", kPlan) : "\n");
   }
   std::string step(const StepMetrics& metrics) override {
     std::string row = std::to_string(metrics.step);
     for (const auto& [name, value] : metrics.values) row += fmt::format(",{}", value);
-    return row + "\n";
+    return row + (says_plan_ ? fmt::format(",{}\n", in_quotes(metrics.plan)) : "\n");
   }
+
+  bool says_plan_ = false;  // a log that began without a column for it goes on without
 };
 
 // CRC-32C (Castagnoli), bit by bit: some hundred bytes a step.

@@ -15,6 +15,8 @@ struct StepMetrics {
   std::int64_t step = 0;
   double unix_seconds = 0;
   std::vector<std::pair<std::string, double>> values;  // the same names at every step
+  std::string plan =
+      "";  // that the step ran under; empty: not said. TensorBoard has no place for it
 };
 
 // Writes each step at once, so that a run that ends early has left all of it. A step that cannot be
@@ -29,7 +31,8 @@ class MetricsLog {
 };
 
 // One line per step, appended: CSV where the name ends in .csv (with a head where the file is
-// empty), else JSON. Throws Error(kUsage) where it cannot be written. `option` names it in messages.
+// empty), else JSON. Throws Error(kUsage) where it cannot be written. `option` names it in
+// messages.
 std::unique_ptr<MetricsLog> open_lines(const std::string& option, const std::string& path);
 
 // A new event file in `folder`, which is made where it is missing. Throws Error(kUsage).

@@ -51,6 +51,25 @@ TEST_F(Metrics, JsonLinesAndCsvGoByTheName) {
   EXPECT_THROW(open_lines("--log", folder_ / "no/such/folder/log.csv"), Error);
 }
 
+TEST_F(Metrics, ThePlanOfAStepStandsLast) {
+  StepMetrics metrics = at(3);
+  metrics.plan = "builder AllReduce:chunk_size=1,algorithm=ring";
+  for (int run = 0; run < 2; ++run) {
+    open_lines("--log", folder_ / "log.jsonl")->write(metrics);
+    open_lines("--log", folder_ / "log.csv")->write(metrics);
+  }
+  const std::string line =
+      "{\"step\":3,\"loss\":0.75,\"samples_per_second\":1000.0,"
+      "\"plan\":\"builder AllReduce:chunk_size=1,algorithm=ring\"}\n";
+  EXPECT_EQ(slurp(folder_ / "log.jsonl"), line + line);
+  const std::string row = "3,0.75,1000,\"builder AllReduce:chunk_size=1,algorithm=ring\"\n";
+  EXPECT_EQ(slurp(folder_ / "log.csv"), "step,loss,samples_per_second,plan\n" + row + row);
+
+  open_lines("--log", folder_ / "old.csv")->write(at(2));
+  open_lines("--log", folder_ / "old.csv")->write(metrics);
+  EXPECT_EQ(slurp(folder_ / "old.csv"), "step,loss,samples_per_second\n2,0.5,1000\n3,0.75,1000\n");
+}
+
 TEST_F(Metrics, AFullDiskIsSaidAndLeavesWholeRows) {
   const auto full = open_lines("log=", "/dev/full");
   EXPECT_EQ(full->failure(), "");

@@ -157,6 +157,7 @@ Strategy read_strategy(const std::string& path, std::vector<std::string>* warnin
 struct ScheduledStrategy {
   std::int64_t step = 0;
   Strategy strategy;
+  std::string name;  // of the plan, for people
 };
 
 // Under which strategies a training goes on, in turn. As text, as a strategy.

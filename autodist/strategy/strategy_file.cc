@@ -265,6 +265,7 @@ std::string to_text(const StrategyHistory& history) {
   for (const ScheduledStrategy& each : history) {
     proto::StrategyHistory::Entry& entry = *out.add_entry();
     entry.set_step(each.step);
+    entry.set_name(each.name);
     *entry.mutable_strategy() = to_proto(each.strategy);
   }
   return text_of(out);
@@ -285,7 +286,7 @@ StrategyHistory read_history(const std::string& path) {
       fail(ErrorCode::kUsage, "{}: a plan from step {}, a later one than that of {} expected", path,
            each.step(), history.empty() ? -1 : history.back().step);
     }
-    history.push_back({each.step(), from_proto(each.strategy(), path)});
+    history.push_back({each.step(), from_proto(each.strategy(), path), each.name()});
   }
   if (history.empty()) {
     fail(ErrorCode::kUsage, "{}: no plan, a file that --write-plans has written expected", path);

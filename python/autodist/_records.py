@@ -93,11 +93,11 @@ class Records:
             values = [value, lr, wall, loss.samples / wall, last.total_seconds - waiting, waiting]
             for log in self._logs:
                 known = log.failure
-                if not log.write(last.step, ended, list(zip(_NAMES, values))) and not known:
+                if not log.write(last.step, ended, list(zip(_NAMES, values)), last.plan) and not known:
                     print(f"autodist: {log.failure}; step {last.step} is missing in it, "
                           "the training goes on", file=sys.stderr)
             if self._report:
-                self._run.add(last.step, values)
+                self._run.add(last.step, values, last.plan)
 
     def come_to_end(self):
         """Before the job ends in order."""

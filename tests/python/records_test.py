@@ -36,7 +36,9 @@ def train(folder):
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.5)
     losses, rates = [], []
     with ad.distribute(model, mse, optimizer, data(4)) as step:
-        for _ in range(STEPS):
+        for number in range(STEPS):
+            if number == STEPS // 2:
+                step.change_plan("AllReduce")
             losses.append(float(step(*data(8))))
             rates.append(step.lr)
             schedule.step()
@@ -65,6 +67,8 @@ def expect_files(folder):
     assert [row["step"] for row in rows] == list(range(STEPS))
     assert [row["loss"] for row in rows] == losses and losses[-1] < losses[0]
     assert [row["lr"] for row in rows] == rates and rates[0] == 0.1 and rates[-1] == 0.025
+    half = STEPS // 2
+    assert [row["plan"] for row in rows] == ["PSLoadBalancing"] * half + ["AllReduce"] * half
     for row in rows:
         assert row["step_seconds"] > 0 and row["computing_seconds"] > 0
         assert abs(row["samples_per_second"] * row["step_seconds"] - 8) < 1e-6

@@ -13,8 +13,8 @@ void bind_records(py::module_& module) {
   py::class_<app::MetricsLog>(module, "MetricsLog")
       .def("write",
            [](app::MetricsLog& log, std::int64_t step, double unix_seconds,
-              const std::vector<std::pair<std::string, double>>& values) {
-             return log.write({step, unix_seconds, values});
+              const std::vector<std::pair<std::string, double>>& values, const std::string& plan) {
+             return log.write({step, unix_seconds, values, plan});
            })
       .def_property_readonly("failure",
                              [](const app::MetricsLog& log) { return text_of(log.failure()); });

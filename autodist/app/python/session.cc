@@ -27,6 +27,7 @@ void bind_reports(py::module_& module) {
                     "Whether its shapes were new and it was captured first.")
       .def_readonly("overflow", &StepReport::overflow,
                     "With loss scaling: whether a gradient of this rank was not finite.")
+      .def_readonly("plan", &StepReport::plan, "That it ran under, by name, at the chief.")
       .def("__repr__", [](const StepReport& report) {
         return fmt::format("<autodist.StepReport {}: loss {}, {} samples>", report.step,
                            report.loss, report.samples);

@@ -133,8 +133,10 @@ void add_step(report::RunLog& run, const Progress& progress) {
                  "waiting_seconds"};
     run.columns.resize(run.names.size());
   }
-  run.add(progress.step, {progress.loss, progress.wall.value, progress.samples_per_second,
-                          progress.computing.value, progress.waiting.value});
+  run.add(progress.step,
+          {progress.loss, progress.wall.value, progress.samples_per_second,
+           progress.computing.value, progress.waiting.value},
+          progress.plan);
 }
 
 // How long the last counted steps of this run took: as many as a trial has, after its warm-up.

@@ -86,7 +86,8 @@ void write(Logs& logs, const Progress& progress, const TrainingOptions& options)
                                       {"step_seconds", progress.wall.value},
                                       {"samples_per_second", progress.samples_per_second},
                                       {"computing_seconds", progress.computing.value},
-                                      {"waiting_seconds", progress.waiting.value}}});
+                                      {"waiting_seconds", progress.waiting.value}},
+                                     progress.plan});
     if (written || known || !options.warn) continue;
     options.warn(fmt::format("{}; step {} is missing in it, the training goes on", log->failure(),
                              progress.step));
@@ -192,7 +193,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
     ++result.steps;
     untold.push_back({report.step, unix_seconds(), 0, wall,
                       static_cast<double>(samples) / wall.value, report.total - report.waiting,
-                      report.waiting});
+                      report.waiting, report.plan});
     if (summary.step >= 0) tell(summary);
   }
   for (const StepSummary& summary : session.remaining_summaries()) tell(summary);

@@ -37,6 +37,7 @@ struct Progress {
   double samples_per_second = 0;  // by it
   Seconds computing;
   Seconds waiting;
+  std::string plan;  // StepReport::plan
 };
 
 struct TrainingResult {

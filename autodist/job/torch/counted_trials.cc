@@ -79,6 +79,7 @@ PlanSequence::Decision CountedTrials::decide() {
   Decision decision;
   if (next) decision.steps = block_;
   if (decided_ != runs_) decision.strategy = rivals_.plans[decided_].strategy;
+  decision.name = rivals_.plans[decided_].name;
   return decision;
 }
 

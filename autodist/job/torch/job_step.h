@@ -51,8 +51,8 @@ class JobStep {
   strategy::Strategy choose(const planning::StrategyRequest& request) {
     return choose_again(job_, captured_, plan_, request);
   }
-  [[nodiscard]] StepPlan plan_with(strategy::Strategy strategy) {
-    return plan_again(job_, captured_, plan_, std::move(strategy));
+  [[nodiscard]] StepPlan plan_with(strategy::Strategy strategy, std::string name) {
+    return plan_again(job_, captured_, plan_, std::move(strategy), std::move(name));
   }
   // Goes on under another plan (StepRun::end_plan); `connections` is asked for those of the next
   // one when the transport is free.

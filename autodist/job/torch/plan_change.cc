@@ -82,7 +82,7 @@ void TrainingJob::agree_to_change(std::size_t index, const program::Program& nex
 // Nothing has changed yet when it throws, which it does at all ranks alike.
 TrainingJob::PreparedChange TrainingJob::prepare_change(
     std::size_t index, exec::Call call, const planning::StrategyRequest& request,
-    const std::optional<strategy::Strategy>& given) {
+    const std::optional<strategy::Strategy>& given, const std::string& name) {
   JobStep& step = turn(index);
   exec::Runner& runner = step.runner();
   const auto made = runner.calls().begin(call, runner.steps_done());
@@ -90,7 +90,8 @@ TrainingJob::PreparedChange TrainingJob::prepare_change(
   const std::string document = accepted(runner.of_chief({exec::Topic::kPlan, plan_changes_},
                                                         strategy_of_chief(index, request, given)));
   PreparedChange change;
-  change.next = step.plan_with(strategy::deserialize(document, "the chief's strategy"));
+  change.next = step.plan_with(strategy::deserialize(document, "the chief's strategy"),
+                               is_chief() ? name : "");
   const program::Program& next = *change.next.program;
   change.moves = program::transition(step.program(), next);
   program::verify(change.moves, step.program(), next);
@@ -142,7 +143,8 @@ PlanChange TrainingJob::change_plan(std::size_t index, planning::StrategyRequest
                                     const std::optional<strategy::Strategy>& given) {
   request.own = job_->options().builders;
   request.one_of_several = !steps_[index]->name().empty();
-  PreparedChange change = prepare_change(index, exec::Call::kChangePlan, request, given);
+  const std::string name = given ? "strategy " + given->id : name_of(request);
+  PreparedChange change = prepare_change(index, exec::Call::kChangePlan, request, given, name);
   sequence_.reset();
   const PlanChange told = go_on_under(index, std::move(change));
   steps_[index]->remember_plan();
@@ -171,7 +173,9 @@ void TrainingJob::meet_for_plan() {
   const PlanSequence::Decision decision = decide_together();
   std::optional<PreparedChange> change;
   try {
-    if (decision.strategy) change = prepare_change(0, exec::Call::kTrial, {}, decision.strategy);
+    if (decision.strategy) {
+      change = prepare_change(0, exec::Call::kTrial, {}, decision.strategy, decision.name);
+    }
   } catch (const Error& error) {
     const bool is_refused =
         error.code() == ErrorCode::kUsage || error.code() == ErrorCode::kInfeasible;
@@ -199,13 +203,13 @@ void TrainingJob::keep_history() {
   const std::string& file = job_->options().write_plans;
   if (file.empty() || !is_chief()) return;
   const std::int64_t step = steps_done();
-  const strategy::Strategy& now = steps_.front()->plan().strategy;
+  const StepPlan& now = steps_.front()->plan();
   if (history_.empty() && step > 0 && std::filesystem::exists(file)) {
     history_ = strategy::read_history(file);
   }
   while (!history_.empty() && history_.back().step >= step) history_.pop_back();
-  if (!history_.empty() && history_.back().strategy == now) return;
-  history_.push_back({step, now});
+  if (!history_.empty() && history_.back().strategy == now.strategy) return;
+  history_.push_back({step, now.strategy, now.name});
   write_file_atomically(file, strategy::to_text(history_));
 }
 

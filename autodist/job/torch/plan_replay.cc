@@ -12,6 +12,7 @@ PlanSequence::Decision PlanReplay::decide() {
   Decision decision;
   if (decided_ + 1 < history_.size()) decision.steps = history_[decided_ + 1].step - due_;
   if (decided_ != runs_) decision.strategy = history_[decided_].strategy;
+  decision.name = history_[decided_].name;
   return decision;
 }
 

@@ -27,6 +27,7 @@ class PlanSequence {
   struct Decision {
     std::int64_t steps = 0;
     std::optional<strategy::Strategy> strategy;
+    std::string name = "";  // of the plan
   };
   virtual Decision decide() = 0;
   // At every rank: the plan was taken, or the one before goes on; false when nothing more comes.

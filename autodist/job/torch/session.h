@@ -135,6 +135,9 @@ struct StepReport {
   bool captured = false;
   // With loss scaling: a gradient of this rank was not finite, so no rank updates anything.
   bool overflow = false;
+  // That it ran under, by name, at the chief: a builder, a strategy's file, or what a search calls
+  // it.
+  std::string plan;
 };
 
 // The loss of a step over all replicas, which becomes known a little after the step at every rank:

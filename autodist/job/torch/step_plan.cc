@@ -1,7 +1,9 @@
 #include "autodist/job/torch/step_plan.h"
 
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autodist/comm/agreement.h"
@@ -31,7 +33,7 @@ planning::StrategyRequest request_of(const JoinedJob& job, const Captured& step)
 }
 
 // What a supervised job remembers a plan by.
-std::string name_of(const JoinedJob& job, const Captured& step) {
+std::string memory_of(const JoinedJob& job, const Captured& step) {
   return fmt::format("{} {} {}", step.name(), to_string(ir::structural_digest(*step.graph)),
                      job.size());
 }
@@ -53,14 +55,19 @@ strategy::Strategy build_together(JoinedJob& job, const ir::Graph& graph,
   return strategy::deserialize(document, "the chief's strategy");
 }
 
-// The first of a file's plans, once all are such of this job.
-strategy::Strategy first_of(const std::string& plans, const ir::Graph& graph,
-                            const cluster::Cluster& cluster) {
-  const strategy::StrategyHistory history = strategy::read_history(plans);
-  for (const strategy::ScheduledStrategy& each : history) {
-    strategy::check(each.strategy, graph, cluster, plans);
+// The first plan of a file that another run has written, if all are plans of this job.
+void choose_as_before(JoinedJob& job, const Captured& step, StepPlan& plan) {
+  plan.chosen_by = job.options().plans_file;
+  std::string first;
+  if (job.is_chief()) {
+    const strategy::StrategyHistory history = strategy::read_history(plan.chosen_by);
+    for (const strategy::ScheduledStrategy& each : history) {
+      strategy::check(each.strategy, *step.graph, job.cluster(), plan.chosen_by);
+    }
+    first = strategy::serialize(history.front().strategy);
+    plan.name = history.front().name;
   }
-  return history.front().strategy;
+  plan.strategy = build_together(job, *step.graph, {}, {}, first);
 }
 
 // Sets the strategy and where it came from.
@@ -72,14 +79,13 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
     links = comm::probe_links(job.transport(), job.clock(), planning::ProcessCpuClock(),
                               job.options().join_limit);
   }
+  if (!job.options().plans_file.empty()) return choose_as_before(job, step, plan);
   // Of the generation before: another search might find another plan, and what comes after a loss
   // would not be what it had been without one.
   std::string kept;
-  if (job.memory() != nullptr) kept = job.memory()->plan(name_of(job, step)).value_or("");
-  const std::string& plans = job.options().plans_file;
-  const bool repeats = !plans.empty();
+  if (job.memory() != nullptr) kept = job.memory()->plan(memory_of(job, step)).value_or("");
   const bool searches =
-      request.builder == planning::kSearch && request.file.empty() && !repeats && job.size() > 1;
+      request.builder == planning::kSearch && request.file.empty() && job.size() > 1;
   const bool is_kept = searches && !comm::broadcast(job.transport(), 0, kept.empty() ? "" : "kept",
                                                     "kept plan", job.options().join_limit)
                                         .empty();
@@ -90,13 +96,11 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   } else {
     if (request.builder == planning::kSearch && !searches)
       request.builder = planning::kDefaultBuilder;  // nobody to talk to
-    if (repeats && job.is_chief()) {
-      kept = strategy::serialize(first_of(plans, *step.graph, job.cluster()));
-    }
     plan.strategy = build_together(job, *step.graph, request, links, kept);
   }
   if (kept.empty()) keep_plan(job, step, plan.strategy);
-  plan.chosen_by = repeats ? plans : planning::source_of(request);
+  plan.chosen_by = planning::source_of(request);
+  if (job.is_chief()) plan.name = plan.rivals ? plan.rivals->plans.front().name : name_of(request);
 }
 
 // What needs the whole graph, or all variables, at every rank.
@@ -115,6 +119,11 @@ void check_placed(const JobOptions& options, const Captured& step) {
 
 }  // namespace
 
+std::string name_of(const planning::StrategyRequest& request) {
+  if (!request.file.empty()) return std::filesystem::path(request.file).filename();
+  return request.builder == planning::kSearch ? "search" : request.builder;
+}
+
 strategy::Strategy choose_again(JoinedJob& job, const Captured& step, const StepPlan& now,
                                 const planning::StrategyRequest& request) {
   std::vector<std::string> warnings;
@@ -126,8 +135,9 @@ strategy::Strategy choose_again(JoinedJob& job, const Captured& step, const Step
 }
 
 StepPlan plan_again(JoinedJob& job, const Captured& step, const StepPlan& now,
-                    strategy::Strategy strategy) {
+                    strategy::Strategy strategy, std::string name) {
   StepPlan plan;
+  plan.name = std::move(name);
   plan.passes = now.passes;
   plan.links = now.links;
   plan.chosen_by = "the plan that was changed to";
@@ -139,7 +149,7 @@ StepPlan plan_again(JoinedJob& job, const Captured& step, const StepPlan& now,
 
 void keep_plan(JoinedJob& job, const Captured& step, const strategy::Strategy& strategy) {
   if (job.memory() == nullptr) return;
-  job.memory()->keep_plan(name_of(job, step), strategy::serialize(strategy));
+  job.memory()->keep_plan(memory_of(job, step), strategy::serialize(strategy));
 }
 
 StepPlan plan_step(JoinedJob& job, const Captured& step) {

@@ -25,6 +25,7 @@ struct StepPlan {
   // How the program was made of the strategy, and where that came from.
   passes::Options passes;
   std::string chosen_by;
+  std::string name;  // of the plan, at the chief; a plan that is gone back to has the same again
   std::uint32_t trials = 0;  // each a generation of the transport, before the training's
   std::optional<comm::LinkFigures> links;  // as measured for it, at the chief
   std::optional<Rivals> rivals;            // that trials which count compare it with
@@ -35,6 +36,9 @@ struct StepPlan {
 // search_together() do.
 StepPlan plan_step(JoinedJob& job, const Captured& step);
 
+// What a plan that was asked for so is called: the builder, the file without its folders, "search".
+std::string name_of(const planning::StrategyRequest& request);
+
 // Who starts the job again after a loss begins with this one.
 void keep_plan(JoinedJob& job, const Captured& step, const strategy::Strategy& strategy);
 
@@ -44,6 +48,6 @@ strategy::Strategy choose_again(JoinedJob& job, const Captured& step, const Step
                                 const planning::StrategyRequest& request);
 // The plan that it makes, at every rank. Throws Error(kInfeasible) as passes::rewrite() does.
 StepPlan plan_again(JoinedJob& job, const Captured& step, const StepPlan& now,
-                    strategy::Strategy strategy);
+                    strategy::Strategy strategy, std::string name);
 
 }  // namespace autodist::job

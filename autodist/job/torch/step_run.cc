@@ -245,6 +245,7 @@ double StepRun::run_rows(const Batch& rows) {
   sums_ = result.sums;
   report_.captured = shapes_.captures() > captures;
   report_.step = step() - 1;
+  report_.plan = plan_.name;
   report_.samples = result.samples;
   report_.overflow = result.overflow;
   report_.loss = result.samples > 0 ? result.loss : std::numeric_limits<double>::quiet_NaN();

@@ -112,7 +112,8 @@ class TrainingJob {
   };
   PreparedChange prepare_change(std::size_t index, exec::Call call,
                                 const planning::StrategyRequest& request,
-                                const std::optional<strategy::Strategy>& given);
+                                const std::optional<strategy::Strategy>& given,
+                                const std::string& name);
   void check_library(const JobStep& step) const;
   PlanChange go_on_under(std::size_t index, PreparedChange change);
   void meet_for_plan();

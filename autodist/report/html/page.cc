@@ -183,7 +183,8 @@ Json timeline_json(const PageTrace& trace, std::size_t most_rows) {
     json["waits"] = Json::array();
   } else if (!times.ranks.empty()) {
     const Verdict verdict = verdict_of(times);
-    json["verdict"] = {{"headline", verdict.headline}, {"reasons", verdict.reasons},
+    json["verdict"] = {{"headline", verdict.headline},
+                       {"reasons", verdict.reasons},
                        {"what_to_do", verdict.what_to_do}};
   }
   return json;
@@ -215,6 +216,8 @@ Json run_json(const std::optional<RunLog>& run) {
   return {{"steps_in_log", run->steps.size()},
           {"overwritten_steps", run->overwritten},
           {"steps", part.steps},
+          {"plans", part.plans},
+          {"plan_of", part.plan_of},
           {"columns", std::move(columns)}};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -15,6 +16,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr const char* kPlan = "plan";
+constexpr std::size_t kLongestPlan = 160;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -26,10 +29,17 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+// A cell may stand in quotes, which are doubled inside of it.
 std::vector<std::string> cells_of(const std::string& line) {
   std::vector<std::string> cells;
   std::istringstream in(line);
-  for (std::string cell; std::getline(in, cell, ',');) cells.push_back(cell);
+  while (in.peek() != std::istringstream::traits_type::eof()) {
+    std::string cell;
+    if (in.peek() == '"') in >> std::quoted(cell, '"', '"');
+    std::string rest;
+    std::getline(in, rest, ',');
+    cells.push_back(cell + rest);
+  }
   return cells;
 }
 
@@ -73,7 +83,10 @@ RunLog parse_json_lines(const std::vector<std::string>& lines, const std::string
            i + 1);
     }
     const std::vector<double> values = values_of(row, log);
-    log.add(row.at("step").get<std::int64_t>(), values);
+    const auto plan = row.find(kPlan);
+    const bool is_named = plan != row.end() && plan->is_string();
+    log.add(row.at("step").get<std::int64_t>(), values,
+            is_named ? plan->get<std::string>().substr(0, kLongestPlan) : "");
   }
   return log;
 }
@@ -82,23 +95,27 @@ RunLog parse_csv(const std::vector<std::string>& lines, const std::string& where
   RunLog log;
   log.names = cells_of(lines.front());
   log.names.erase(log.names.begin());
+  const bool has_plan = !log.names.empty() && log.names.back() == kPlan;
+  if (has_plan) log.names.pop_back();
   log.columns.resize(log.names.size());
+  const std::size_t width = 1 + log.names.size() + (has_plan ? 1 : 0);
   for (std::size_t i = 1; i < lines.size(); ++i) {
     const std::vector<std::string> cells = cells_of(lines[i]);
-    if (cells.size() != log.names.size() + 1) {
+    if (cells.size() != width) {
       if (i + 1 == lines.size() && i > 1) break;  // cut short
       fail(ErrorCode::kUsage, "{}, line {}: {} fields, {} expected as in the head", where, i + 1,
-           cells.size(), log.names.size() + 1);
+           cells.size(), width);
     }
     const double step = number_of(cells.front());
     if (!(std::abs(step) < 1e15)) {
       fail(ErrorCode::kUsage, "{}, line {}: '{}' is no step", where, i + 1, cells.front());
     }
     std::vector<double> values;
-    for (std::size_t cell = 1; cell < cells.size(); ++cell) {
+    for (std::size_t cell = 1; cell <= log.names.size(); ++cell) {
       values.push_back(number_of(cells[cell]));
     }
-    log.add(static_cast<std::int64_t>(step), values);
+    log.add(static_cast<std::int64_t>(step), values,
+            has_plan ? cells.back().substr(0, kLongestPlan) : "");
   }
   return log;
 }
@@ -124,7 +141,7 @@ void keep_extremes(const std::vector<double>& column, std::size_t begin, std::si
 
 }  // namespace
 
-void RunLog::add(std::int64_t step, const std::vector<double>& values) {
+void RunLog::add(std::int64_t step, const std::vector<double>& values, const std::string& plan) {
   const auto from = std::lower_bound(steps.begin(), steps.end(), step) - steps.begin();
   overwritten += static_cast<std::int64_t>(steps.size()) - from;
   steps.resize(static_cast<std::size_t>(from));
@@ -133,6 +150,10 @@ void RunLog::add(std::int64_t step, const std::vector<double>& values) {
     columns[i].resize(static_cast<std::size_t>(from));
     columns[i].push_back(i < values.size() ? values[i] : kNone);
   }
+  const auto known = std::find(plans.begin(), plans.end(), plan);
+  plan_of.resize(static_cast<std::size_t>(from));
+  plan_of.push_back(static_cast<std::size_t>(known - plans.begin()));
+  if (known == plans.end()) plans.push_back(plan);
 }
 
 RunLog parse_run_log(const std::string& text, const std::string& where) {
@@ -148,23 +169,24 @@ RunLog parse_run_log(const std::string& text, const std::string& where) {
 
 RunLog thinned(const RunLog& log, std::size_t most) {
   if (log.steps.size() <= most) return log;
-  const std::size_t per_stretch = 3 * std::max<std::size_t>(1, log.columns.size());
+  std::vector<std::vector<double>> looked_at = log.columns;
+  if (log.plans.size() > 1) looked_at.emplace_back(log.plan_of.begin(), log.plan_of.end());
+  const std::size_t per_stretch = 3 * std::max<std::size_t>(1, looked_at.size());
   const std::size_t stretches = std::max<std::size_t>(1, most / per_stretch);
   std::set<std::size_t> kept{0, log.steps.size() - 1};
   for (std::size_t i = 0; i < stretches; ++i) {
     const std::size_t begin = i * log.steps.size() / stretches;
     const std::size_t end = (i + 1) * log.steps.size() / stretches;
-    for (const std::vector<double>& column : log.columns) keep_extremes(column, begin, end, kept);
+    for (const std::vector<double>& column : looked_at) keep_extremes(column, begin, end, kept);
   }
   RunLog result;
   result.names = log.names;
   result.columns.resize(log.columns.size());
   result.overwritten = log.overwritten;
   for (const std::size_t i : kept) {
-    result.steps.push_back(log.steps[i]);
-    for (std::size_t column = 0; column < log.columns.size(); ++column) {
-      result.columns[column].push_back(log.columns[column][i]);
-    }
+    std::vector<double> values;
+    for (const std::vector<double>& column : log.columns) values.push_back(column[i]);
+    result.add(log.steps[i], values, log.plans[log.plan_of[i]]);
   }
   return result;
 }

@@ -14,18 +14,22 @@ struct RunLog {
   std::vector<std::string> names;   // "loss", "samples_per_second"
   // columns[i][j]: names[i] at steps[j]; not a number where it was none.
   std::vector<std::vector<double>> columns;
+  // The plan that each step ran under: an index into the plans' names; "" is one that is not known.
+  std::vector<std::string> plans;
+  std::vector<std::size_t> plan_of;
   std::int64_t overwritten = 0;  // steps that a resumed run did again; the later one stands
 
-  void add(std::int64_t step, const std::vector<double>& values);
+  void add(std::int64_t step, const std::vector<double>& values, const std::string& plan = "");
 };
 
-// JSON lines, or CSV with a head. Only numbers are taken; other fields are passed over. `where`
-// names the source in messages; throws Error(kUsage) for anything else. A last line that was cut
-// short, as by a run that is still going on, is passed over.
+// JSON lines, or CSV with a head. Numbers are taken, and the name of the plan where the log has it;
+// other fields are passed over. `where` names the source in messages; throws Error(kUsage) for
+// anything else. A last line that was cut short, as by a run that is still going on, is passed
+// over.
 RunLog parse_run_log(const std::string& text, const std::string& where);
 
 // At most about `most` steps: of each stretch of equal length those at which some figure is at its
-// least, at its most, or not a number.
+// least, at its most, or not a number, and of several plans some.
 RunLog thinned(const RunLog& log, std::size_t most);
 
 }  // namespace autodist::report

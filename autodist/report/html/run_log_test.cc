@@ -38,6 +38,34 @@ TEST(RunLog, AColumnThatComesLaterHasGapsBefore) {
   EXPECT_EQ(log.columns[1][1], 3);
 }
 
+TEST(RunLog, KnowsThePlanOfAStepWhereTheLogSaysIt) {
+  const RunLog lines = parse_run_log(
+      "{\"step\":0,\"a\":1}\n{\"step\":1,\"a\":2,\"plan\":\"builder PS\"}\n"
+      "{\"step\":2,\"a\":3,\"plan\":\"search, \\\"best\\\"\"}\n{\"step\":3,\"a\":3,\"plan\":"
+      "\"builder PS\"}\n",
+      "log");
+  EXPECT_EQ(lines.names, std::vector<std::string>{"a"});
+  EXPECT_EQ(lines.plans, (std::vector<std::string>{"", "builder PS", "search, \"best\""}));
+  EXPECT_EQ(lines.plan_of, (std::vector<std::size_t>{0, 1, 2, 1}));
+  const RunLog csv = parse_run_log(
+      "step,a,plan\n0,1,\"\"\n1,2,\"builder PS\"\n2,3,\"search, \"\"best\"\"\"\n3,3,builder PS\n",
+      "log.csv");
+  EXPECT_EQ(csv.names, lines.names);
+  EXPECT_EQ(csv.columns, (std::vector<std::vector<double>>{{1, 2, 3, 3}}));
+  EXPECT_EQ(csv.plans, lines.plans);
+  EXPECT_EQ(csv.plan_of, lines.plan_of);
+}
+
+TEST(RunLog, ThinningKeepsStepsOfEveryPlan) {
+  RunLog log;
+  for (std::int64_t step = 0; step < 10'000; ++step) {
+    log.add(step, {}, step >= 5000 && step < 5010 ? "tried" : "kept");
+  }
+  const RunLog part = thinned(log, 300);
+  ASSERT_EQ(part.plan_of.size(), part.steps.size());
+  EXPECT_EQ(std::count(part.plan_of.begin(), part.plan_of.end(), 1U), 1);
+}
+
 TEST(RunLog, PassesOverALastLineThatWasCutShort) {
   EXPECT_EQ(parse_run_log("{\"step\":0,\"a\":1}\n{\"step\":1,\"a", "log").steps.size(), 1U);
   EXPECT_EQ(parse_run_log("step,a,b\n0,1,2\n1,1", "log").steps.size(), 1U);

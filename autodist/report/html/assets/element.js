@@ -66,6 +66,13 @@ function colour(name) {
   return found || getComputedStyle(document.documentElement).getPropertyValue("--queue").trim();
 }
 
+// Black or white, whichever is easier to read on a colour: at least 4.5 : 1 on any.
+function ink(shade) {
+  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(shade.slice(at, at + 2), 16) / 255)
+    .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000000" : "#ffffff";
+}
+
 function swatch(name) {
   return element("i", {class: "swatch", style: {background: `var(--${name})`}, "aria-hidden": "true"});
 }
@@ -75,8 +82,10 @@ function legend(entries) {
     element("span", {}, swatch(name), text)));
 }
 
-// What has to be drawn anew when the theme or the width changes.
+// What has to be drawn anew, at once, when the theme changes.
 const redrawn = [];
+// What is folded away on the screen: each is called with whether it goes to paper.
+const folded = [];
 
 function theme() {
   return document.documentElement.dataset.theme;
@@ -92,4 +101,18 @@ function followSystem() {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   setTheme(dark.matches ? "dark" : "light");
   dark.addEventListener("change", () => setTheme(dark.matches ? "dark" : "light"));
+}
+
+// Paper is light, and has no button to show the rest with.
+function followPrinter() {
+  let before = theme();
+  window.addEventListener("beforeprint", () => {
+    before = theme();
+    for (const each of folded) each(true);
+    setTheme("light");
+  });
+  window.addEventListener("afterprint", () => {
+    for (const each of folded) each(false);
+    setTheme(before);
+  });
 }

@@ -129,6 +129,7 @@ const TITLES = {summary: "Summary", timeline: "Timeline", ranks: "Time by rank",
 
 function buildPage(data) {
   followSystem();
+  followPrinter();
   const page = document.getElementById("page");
   const sections = [summarySection(data), timelineSection(data), placementSection(data.placement), ranksSection(data), runSection(data.run),
     planSection(data), memorySection(data.prediction)].filter(Boolean);

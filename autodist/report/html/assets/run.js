@@ -26,12 +26,112 @@ function axis(text) {
   };
 }
 
-function drawChart(run, chart, sync) {
+// What a step of the loop consisted of, in the order of the bar; the rest is what the loop does
+// around the step.
+const STEP_PARTS = [["computing_seconds", "compute", "computing"], ["waiting_seconds", "gate", "waiting for other ranks"],
+  [null, "between", "around it (batches, checkpoints, logs)"]];
+
+// The step that is chosen in the charts, and what is known of it.
+class StepChoice {
+  constructor(run) {
+    this.run = run;
+    this.at = run.steps.length - 1;
+    this.plots = [];
+    this.title = element("h3", {});
+    this.known = element("div", {});
+    const turn = (text, label, by) =>
+      element("button", {type: "button", "aria-label": label, onclick: () => this.choose(this.at + by)}, text);
+    this.block = element("div", {class: "step"}, element("div", {class: "head"}, this.title,
+      element("div", {class: "turn"}, turn("‹", "Step before in the charts", -1), turn("›", "Step after in the charts", 1))), this.known);
+  }
+
+  // A chart in which a click chooses a step, and so do the keys of a slider.
+  add(plot, title) {
+    this.plots.push(plot);
+    const [first, last] = [this.run.steps[0], this.run.steps[this.run.steps.length - 1]];
+    plot.ctx.canvas.setAttribute("role", "img");
+    plot.ctx.canvas.setAttribute("aria-label", `${title}, steps ${countText(first)} to ${countText(last)}`);
+    for (const head of plot.root.querySelectorAll(".u-legend th")) head.setAttribute("scope", "row");
+    const slider = {role: "slider", tabindex: "0", "aria-label": `${title}: step`, "aria-valuemin": first, "aria-valuemax": last};
+    for (const [name, value] of Object.entries(slider)) plot.over.setAttribute(name, value);
+    plot.over.addEventListener("click", () => {
+      if (plot.cursor.idx !== null) this.choose(plot.cursor.idx);
+    });
+    plot.over.addEventListener("keydown", (event) => {
+      const page = Math.max(1, Math.round(this.run.steps.length / 20));
+      const by = {ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -page, PageUp: page, Home: -Infinity, End: Infinity}[event.key];
+      if (by === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      this.choose(this.at + by);
+    });
+  }
+
+  value(name) {
+    const column = this.run.columns.find((each) => each.name === name);
+    return column ? column.values[this.at] : undefined;
+  }
+
+  headline() {
+    const plan = this.run.plans[this.run.plan_of[this.at]];
+    const seconds = this.value("step_seconds");
+    return `Step ${countText(this.run.steps[this.at])} ` + (plan ? `ran under the plan ${plan}` : "ran under a plan that the log does not name") +
+      (seconds > 0 ? ` and took ${secondsText(seconds)}` : "");
+  }
+
+  // Each with its seconds, where they are known.
+  parts() {
+    const whole = this.value("step_seconds");
+    const known = STEP_PARTS.filter(([field]) => field && this.value(field) >= 0)
+      .map(([field, shade, text]) => ({shade, text, seconds: this.value(field)}));
+    const rest = whole - known.reduce((sum, part) => sum + part.seconds, 0);
+    if (known.length > 0 && rest > 0) known.push({shade: STEP_PARTS[2][1], text: STEP_PARTS[2][2], seconds: rest});
+    return known;
+  }
+
+  choose(at) {
+    this.at = Math.min(this.run.steps.length - 1, Math.max(0, at));
+    this.show();
+    for (const plot of this.plots) plot.redraw(false, false);
+  }
+
+  show() {
+    const parts = this.parts();
+    const whole = parts.reduce((sum, part) => sum + part.seconds, 0);
+    const said = parts.map((part) => `${part.text} ${secondsText(part.seconds)}`).join(", ");
+    const times = ["step_seconds", ...STEP_PARTS.map(([field]) => field)];
+    const others = this.run.columns.filter((column) => !times.includes(column.name))
+      .map((column) => `${column.name.replaceAll("_", " ")} ${numberText(column.values[this.at])}`).join(", ");
+    const visible = showsInTimeline(this.run.steps[this.at]);
+    this.title.textContent = this.headline();
+    this.known.replaceChildren(...[
+      whole > 0 ? element("div", {class: "bar", role: "img", "aria-label": said, title: said}, parts.map((part) =>
+        element("i", {style: {width: `${100 * part.seconds / whole}%`, background: `var(--${part.shade})`}}))) : null,
+      whole > 0 ? legend(parts.map((part) => [part.shade, `${part.text} ${secondsText(part.seconds)}, ${shareText(part.seconds / whole)}`])) : null,
+      others ? element("p", {class: "soft"}, `${others}.`) : null,
+      visible ? element("button", {type: "button", onclick: visible}, "Show it in the timeline") : null].filter(Boolean));
+    for (const plot of this.plots) {
+      plot.over.setAttribute("aria-valuenow", this.run.steps[this.at]);
+      plot.over.setAttribute("aria-valuetext", `${this.headline()}${said ? `: ${said}` : ""}`);
+    }
+  }
+
+  // A line through the chosen step.
+  mark(plot) {
+    const x = Math.round(plot.valToPos(this.run.steps[this.at], "x", true));
+    const {left, top, width, height} = plot.bbox;
+    if (x < left || x > left + width) return;
+    plot.ctx.fillStyle = colour("text");
+    plot.ctx.fillRect(Math.min(x, left + width - 1), top, window.devicePixelRatio || 1, height);
+  }
+}
+
+function drawChart(run, chart, choice) {
   const text = chart.text || numberText;
   const host = element("div", {class: "chart"}, element("h3", {}, chart.title));
   const named = (name) => run.columns.find((column) => column.name === name).values;
   const options = {
-    width: 420, height: 230, cursor: {sync: {key: sync}, drag: {x: true, y: false}},
+    width: 420, height: 230, cursor: {sync: {key: "run"}, drag: {x: true, y: false}},
+    hooks: {draw: [(each) => choice.mark(each)]},
     scales: {x: {time: false}}, axes: [axis(countText), axis(text)],
     series: [{label: "step", value: (_, value) => (value === null ? "–" : countText(value))},
       ...chart.series.map(([, label, name]) => ({
@@ -40,11 +140,16 @@ function drawChart(run, chart, sync) {
       }))],
   };
   const plot = new uPlot(options, [run.steps, ...chart.series.map(([name]) => named(name))], host);
-  const reset = element("button", {type: "button", onclick: () => plot.setData(plot.data)}, "Whole run");
+  choice.add(plot, chart.title);
+  const reset = element("button", {type: "button", "aria-label": `${chart.title}: whole run`, onclick: () => plot.setData(plot.data)}, "Whole run");
   host.append(element("div", {class: "tools"}, reset));
   const fit = () => plot.setSize({width: Math.max(220, host.clientWidth), height: 230});
   new ResizeObserver(fit).observe(host);
-  redrawn.push(() => plot.redraw(false, true));
+  const markers = [...plot.root.querySelectorAll(".u-marker")].slice(-chart.series.length);
+  redrawn.push(() => {
+    markers.forEach((marker, i) => { marker.style.borderColor = colour(chart.series[i][2]); });
+    plot.redraw(false, true);
+  });
   return host;
 }
 
@@ -66,8 +171,11 @@ function runSection(run) {
     ` Of ${countText(run.steps_in_log)} steps, ${countText(run.steps.length)} are in this page: the least and the most of every figure in each stretch, so no spike is lost.` :
     ` All ${countText(run.steps.length)} steps of the log.`;
   const again = run.overwritten_steps > 0 ? ` ${plural(run.overwritten_steps, "step")} ran again after a resume; the later run stands.` : "";
+  const choice = new StepChoice(run);
+  const charts = chartsOf(run).map((chart) => drawChart(run, chart, choice));
+  choice.show();
   return element("section", {id: "run"}, element("h2", {}, "The run"),
-    element("p", {class: "lead"}, `Drag across a chart to zoom in.${kept}${again}`),
-    element("div", {class: "charts"}, chartsOf(run).map((chart) => drawChart(run, chart, "run"))),
-    element("div", {style: {marginTop: "14px"}}, runTable(run)));
+    element("p", {class: "lead"}, element("span", {class: "screen"}, "Click a step in a chart, or move with the arrow keys inside of one: below the charts stands what it was. Drag across a chart to zoom in."),
+      `${kept}${again}`),
+    element("div", {class: "charts"}, charts), choice.block, runTable(run));
 }

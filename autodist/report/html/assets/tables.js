@@ -7,6 +7,7 @@ function table(caption, columns, rows, options = {}) {
   let order = rows.map((_, i) => i);
   let sorted = {column: -1, down: false};
   let all = false;
+  let onPaper = false;
   let wanted = "";
   const body = element("tbody", {});
   const note = element("p", {class: "small soft", role: "status"});
@@ -39,7 +40,7 @@ function table(caption, columns, rows, options = {}) {
 
   function fill() {
     const found = order.filter((i) => wanted === "" || matches(rows[i]));
-    const shown = all || !options.most ? found : found.slice(0, options.most);
+    const shown = all || onPaper || !options.most ? found : found.slice(0, options.most);
     body.replaceChildren(...shown.map((i) => element("tr",
       {class: options.marked && options.marked(rows[i]) ? "chosen" : null},
       columns.map((column) => cell(column, rows[i])))));
@@ -58,11 +59,16 @@ function table(caption, columns, rows, options = {}) {
       fill();
     }}) : null;
   fill();
-  return element("div", {},
-    search ? element("div", {class: "tools"}, search) : null,
-    element("div", {class: "table", tabindex: "0", role: "region", "aria-label": caption},
-      element("table", {}, element("thead", {}, element("tr", {}, heads)), body)),
-    note);
+  folded.push((paper) => {
+    onPaper = paper;
+    fill();
+  });
+  const hint = element("p", {class: "small soft hint", hidden: true}, "Scroll the table sideways for all columns. →");
+  const whole = element("table", {}, element("thead", {}, element("tr", {}, heads)), body);
+  const box = element("div", {class: "table", tabindex: "0", role: "region", "aria-label": caption}, whole);
+  const sizes = new ResizeObserver(() => { hint.hidden = box.scrollWidth <= box.clientWidth; });
+  for (const each of [box, whole]) sizes.observe(each);
+  return element("div", {}, search ? element("div", {class: "tools"}, search) : null, hint, box, note);
 }
 
 // A figure with a bar below it, in the share of the largest.

@@ -18,7 +18,7 @@ class TimelineSection {
     this.whole = {from: 0, to: 1};
     this.tip = element("div", {class: "tip", hidden: true, role: "tooltip"});
     this.details = element("div", {class: "details soft", role: "status", "aria-live": "polite"},
-      "Point at a row, or choose one with the keyboard: its facts stand here.");
+      element("span", {class: "screen"}, "Point at a row, or choose one with the keyboard: its facts stand here."));
     this.found = element("span", {class: "small soft", role: "status"});
     this.pointers = new Map();
     this.views = timelines.map((timeline) => new TimelineView(timeline));
@@ -27,10 +27,12 @@ class TimelineSection {
 
   section() {
     const section = element("section", {id: "timeline"}, element("h2", {}, "Timeline of a step"),
-      element("p", {class: "lead"}, (this.about ? `${this.about} ` : "") + "Drag to move, pinch or hold Ctrl and turn the wheel to zoom, drag with Shift to zoom to a stretch. " +
-        "With the keyboard in a timeline: arrows move, + and − zoom, 0 shows the step, N and P choose rows, J and K tracks. Dashed lines are the ends of the step."),
+      element("p", {class: "lead"}, this.about ? `${this.about} ` : "", element("span", {class: "screen"},
+        "Drag to move, pinch or hold Ctrl and turn the wheel to zoom, drag with Shift to zoom to a stretch. " +
+        "With the keyboard in a timeline: arrows move, + and − zoom, 0 shows the step, N and P choose rows, J and K tracks. "),
+      "Dashed lines are the ends of the step."),
       this.tools(), this.blocks, this.details, this.tip);
-    redrawn.push(() => this.draw());
+    redrawn.push(() => this.drawNow());
     new ResizeObserver(() => this.draw()).observe(section);
     for (const view of this.views) this.showStep(view, this.firstStep(view), false);
     const lengths = this.views.map((view) => view.stepEnd - view.origin);
@@ -70,6 +72,7 @@ class TimelineSection {
     const scale = this.views.length > 1 ? element("label", {class: "small"}, this.scaleBox, " one scale for all") : null;
     return element("div", {},
       element("div", {class: "tools", role: "group", "aria-label": "Activities"}, chips),
+      element("div", {class: "paper"}, legend(activities.map((name) => [name, ACTIVITIES[name] || name]))),
       element("div", {class: "tools"}, button("−", "Zoom out", () => this.zoom(2)), button("+", "Zoom in", () => this.zoom(0.5)),
         button("Whole step", "Show the whole step", () => this.showWhole()), this.rankChoice(), search, scale, this.found));
   }
@@ -105,6 +108,7 @@ class TimelineSection {
     const word = (each) => (each.step === timeline.median_step ? ", median" : each.step === timeline.slowest_step ? ", slowest" : "") + (each.whole ? "" : ", up to the end of the trace");
     view.select = element("select", {"aria-label": `Step of ${timeline.title}`, onchange: (event) => this.showStep(view, Number(event.target.value))},
       steps.map((each, i) => element("option", {value: i}, `Step ${each.step}: ${secondsText(each.seconds)}${word(each)}`)));
+    view.said = element("span", {class: "small paper"});
     const turn = (by) => this.showStep(view, Math.min(steps.length - 1, Math.max(0, view.at + by)));
     this.listen(view);
     const kept = timeline.steps.length < timeline.steps_in_trace ? `${timeline.steps.length} of ${timeline.steps_in_trace} steps are in this page` : plural(timeline.steps_in_trace, "step");
@@ -112,7 +116,7 @@ class TimelineSection {
     const dropped = timeline.rows_left_out > 0 ? `; the shortest ${countText(timeline.rows_left_out)} rows are left out` : "";
     return element("div", {class: "view"},
       element("div", {class: "head"}, element("span", {class: "badge"}, kind), element("h3", {}, timeline.title),
-        element("span", {class: "small soft"}, kept + joined + dropped), element("span", {class: "gap"}),
+        element("span", {class: "small soft"}, kept + joined + dropped), view.said, element("span", {class: "gap"}),
         steps.length < 2 ? null : element("div", {class: "turn"}, element("button", {type: "button", "aria-label": "Step before", onclick: () => turn(-1)}, "‹"),
           view.select, element("button", {type: "button", "aria-label": "Step after", onclick: () => turn(1)}, "›"))),
       element("div", {class: "scroll"}, view.canvas));
@@ -123,9 +127,24 @@ class TimelineSection {
     if (!step) return;
     view.at = at;
     view.select.value = String(at);
+    view.said.textContent = view.select.selectedOptions[0].textContent;
     view.origin = step.start_ns;
     view.stepEnd = step.start_ns + step.seconds * 1e9;
     if (draw) this.showWhole();
+  }
+
+  // What brings a measured step into sight; null where no timeline has it.
+  shows(number) {
+    for (const view of this.views) {
+      const at = view.timeline.steps.findIndex((each) => each.step === number);
+      if (view.timeline.predicted || at < 0) continue;
+      return () => {
+        this.showStep(view, at);
+        view.canvas.focus({preventScroll: true});
+        view.canvas.scrollIntoView({block: "center"});
+      };
+    }
+    return null;
   }
 
   showWhole() {
@@ -155,13 +174,15 @@ class TimelineSection {
   draw() {
     if (this.waiting) return;
     this.waiting = true;
-    requestAnimationFrame(() => {
-      this.waiting = false;
-      for (const view of this.views) {
-        view.span = {from: this.span.from * view.factor, to: this.span.to * view.factor};
-        view.draw();
-      }
-    });
+    requestAnimationFrame(() => this.drawNow());
+  }
+
+  drawNow() {
+    this.waiting = false;
+    for (const view of this.views) {
+      view.span = {from: this.span.from * view.factor, to: this.span.to * view.factor};
+      view.draw();
+    }
   }
 
   filter(text) {
@@ -292,8 +313,13 @@ class TimelineSection {
   }
 }
 
+// Set to TimelineSection.shows of the page's timelines, where it has some.
+let showsInTimeline = () => null;
+
 function timelineSection(data) {
   if (data.timelines.length === 0) return null;
   const ordered = data.timelines.slice().sort((a, b) => Number(b.predicted) - Number(a.predicted));
-  return new TimelineSection(ordered, data.placement ? data.placement.about_timeline : "").section();
+  const timelines = new TimelineSection(ordered, data.placement ? data.placement.about_timeline : "");
+  if (!data.placement) showsInTimeline = (number) => timelines.shows(number);
+  return timelines.section();
 }

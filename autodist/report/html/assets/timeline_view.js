@@ -8,6 +8,7 @@ const RANK_HEAD = 20;
 const TRACK_GAP = 3;
 const LANE = 16;
 const TALLEST_TRACK = 64;  // of many lanes, which get thinner
+const BETWEEN_LABELS = 12;
 
 // Columns as they travel become rows by lane, each lane by start and without overlap.
 function unpack(timeline) {
@@ -105,25 +106,40 @@ class TimelineView {
     this.drawChosen(pen, shades);
   }
 
+  // How far ticks are from each other, as close as their labels can stand, and what these say.
+  ticks(pen) {
+    const {from, to} = this.span;
+    const pixels = (this.width - GUTTER) / (to - from);
+    const far = Math.max(Math.abs(from), Math.abs(to));
+    const [unit, one] = [["ns", 1], ["µs", 1e3], ["ms", 1e6], ["s", 1e9]].reverse().find(([, size]) => far >= size || size === 1);
+    for (let power = 10 ** Math.floor(Math.log10(to - from) - 3);; power *= 10) {
+      for (const tick of [power, 2 * power, 2.5 * power, 5 * power]) {
+        const exact = (places) => Math.abs(tick / one - (tick / one).toFixed(places)) < 1e-6 * tick / one;
+        const places = [0, 1, 2, 3, 4, 5, 6, 7, 8].find(exact) || 0;
+        const text = (at) => (Math.abs(at) < tick / 2 ? "0" : `${(at / one).toFixed(places)} ${unit}`);
+        const widest = Math.max(...[from, to].map((at) => pen.measureText(text(at)).width));
+        if (tick * pixels >= widest + BETWEEN_LABELS) return {tick, text};
+      }
+    }
+  }
+
   drawAxis(pen, shades) {
-    const span = this.span.to - this.span.from;
-    const room = Math.max(2, Math.floor((this.width - GUTTER) / 110));
-    const raw = span / room;
-    const power = 10 ** Math.floor(Math.log10(raw));
-    const tick = power * [1, 2, 5, 10].find((factor) => factor * power >= raw);
     pen.font = "11px system-ui, sans-serif";
     pen.textBaseline = "middle";
     pen.textAlign = "center";
     pen.lineWidth = 1;
-    for (let at = Math.ceil(this.span.from / tick) * tick; at <= this.span.to; at += tick) {
-      const x = Math.round(this.x(this.origin + at)) + 0.5;
+    const {tick, text} = this.ticks(pen);
+    for (let number = Math.ceil(this.span.from / tick); number * tick <= this.span.to; ++number) {
+      const x = Math.round(this.x(this.origin + number * tick)) + 0.5;
       pen.strokeStyle = shades.faint;
       pen.beginPath();
       pen.moveTo(x, AXIS);
       pen.lineTo(x, this.height);
       pen.stroke();
       pen.fillStyle = shades.soft;
-      if (x > GUTTER + 20 && x < this.width - 24) pen.fillText(secondsText(Math.round(at) / 1e9), x, AXIS / 2);
+      const label = text(number * tick);
+      const half = pen.measureText(label).width / 2;
+      if (x - half > GUTTER && x + half < this.width) pen.fillText(label, x, AXIS / 2);
     }
     pen.strokeStyle = shades.soft;
     pen.setLineDash([4, 3]);
@@ -174,17 +190,17 @@ class TimelineView {
         pen.globalAlpha = this.matching && !this.matching[rows.name[i]] ? 0.13 : 1;
         pen.fillStyle = shades[activity] || shades.soft;
         pen.fillRect(left, y, width > 3 ? width - 0.5 : width, height);
-        if (width > 42 && height >= 11) this.drawName(pen, i, left, y, width, height);
+        if (width > 42 && height >= 11) this.drawName(pen, ink(pen.fillStyle), i, left, y, width, height);
       }
     });
     pen.globalAlpha = 1;
   }
 
-  drawName(pen, i, left, y, width, height) {
+  drawName(pen, shade, i, left, y, width, height) {
     const letters = Math.floor((width - 8) / 6.1);
     let name = this.name(i);
     if (name.length > letters) name = `${name.slice(0, Math.max(1, letters - 1))}…`;
-    pen.fillStyle = theme() === "dark" ? "#0b1118" : "#ffffff";
+    pen.fillStyle = shade;
     pen.font = "11px system-ui, sans-serif";
     pen.textAlign = "left";
     pen.textBaseline = "middle";
