@@ -49,6 +49,7 @@ struct Node {
   double bandwidth_bytes_per_s = 125e6;  // NIC; `network_bandwidth` (Gbit/s), default 1
   Seconds latency{50e-6};
   double intra_node_bytes_per_s = 10e9;
+  double price_per_hour = 0;  // `price`, in any currency; 0: not known
 
   friend bool operator==(const Node&, const Node&);
 };

@@ -68,7 +68,7 @@ TEST(ResourceSpec, WritesWhatItReadsBack) {
         std::string("nodes: [{address: 'fe80::1', slots: 3, latency: 1e-4, intra_node: 80,"
                     " devices: {kind: T4, tflops: 8.1, memory_gib: 16,"
                     " memory_bandwidth_gb_per_s: 320}}]"),
-        std::string("nodes: [{address: a, chief: true}, {address: b, role: server}]\n"
+        std::string("nodes: [{address: a, chief: true}, {address: b, role: server, price: 0.5}]\n"
                     "topology: [{name: s, nodes: [a, b], oversubscription: 2}]")}) {
     const Cluster cluster = parse_resource_spec(text, "c.yml");
     EXPECT_EQ(parse_resource_spec(to_yaml(cluster), "again"), cluster) << to_yaml(cluster);
@@ -92,6 +92,7 @@ TEST(ResourceSpec, RefusesInOneLineThatSaysWhereAndWhat) {
   expect("nodes: [{address: a, chief: yess}]", "true or false expected, got 'yess'");
   expect("nodes: [{address: a, network_bandwidth: 0}]", "above 0");
   expect("nodes: [{address: a, network_bandwidth: .nan}]", "a number");
+  expect("nodes: [{address: a, price: -1}]", "above 0");
   expect("nodes: [{address: a, role: boss}]", "worker or server");
   expect("nodes: [{address: a, chief: true, role: server}, {address: b}]", "must compute");
   expect("nodes: []", "'nodes', a list of machines");

@@ -133,7 +133,7 @@ DeviceFigures figures_of(const YAML::Node& map, const At& at) {
 Node node_of(const YAML::Node& map, const At& at) {
   expect_keys(map, at,
               {"address", "cpus", "gpus", "chief", "ssh_config", "network_bandwidth", "latency",
-               "devices", "intra_node", "slots", "role"});
+               "devices", "intra_node", "slots", "role", "price"});
   Node node;
   if (!map["address"]) at.refuse(map, "the key 'address' is missing");
   node.address = text_of(map["address"], at.key("address"));
@@ -158,6 +158,7 @@ Node node_of(const YAML::Node& map, const At& at) {
     const auto gpus = static_cast<std::uint32_t>(node.gpus.size());
     node.slots = count_of(map["slots"], at.key("slots"), 1, gpus > 0 ? gpus : kMostDevices);
   }
+  if (map["price"]) node.price_per_hour = positive(map["price"], at.key("price"));
   if (map["role"]) {
     const std::string role = text_of(map["role"], at.key("role"));
     if (role != "worker" && role != "server") {

@@ -39,6 +39,9 @@ std::string to_yaml(const Cluster& cluster) {
     out << YAML::Key << "intra_node" << YAML::Value
         << digits_of(node.intra_node_bytes_per_s / kBytesPerGigabit);
     if (node.slots > 0) out << YAML::Key << "slots" << YAML::Value << node.slots;
+    if (node.price_per_hour > 0) {
+      out << YAML::Key << "price" << YAML::Value << digits_of(node.price_per_hour);
+    }
     if (node.role == NodeRole::kServer) out << YAML::Key << "role" << YAML::Value << "server";
     const DeviceFigures& figures = (node.gpus.empty() ? node.cpus : node.gpus).front().figures;
     if (!(figures == DeviceFigures{})) {

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
 
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/cli/workload.h"
@@ -33,6 +35,7 @@ struct SimulateArguments {
   std::string trace;
   std::string chakra;
   std::int64_t micro_batches = 1;
+  std::int64_t epoch = 0;  // samples; 0: not asked for
   bool barrier = false;
   bool all = false;
   bool cpu_only = false;
@@ -61,6 +64,18 @@ struct Answer {
     return static_cast<double>(costs.batch * costs.micro_batches *
                                static_cast<std::int64_t>(program.batch_parts())) /
            simulation.step.value;
+  }
+  [[nodiscard]] Seconds seconds_for(std::int64_t samples) const {
+    return Seconds(static_cast<double>(samples) / samples_per_second());
+  }
+  // Of so many samples; nothing where a node has no price.
+  [[nodiscard]] std::optional<double> cost_of(std::int64_t samples) const {
+    double per_hour = 0;
+    for (const cluster::Node& node : cluster.nodes) {
+      if (!(node.price_per_hour > 0)) return {};
+      per_hour += node.price_per_hour;
+    }
+    return per_hour * seconds_for(samples).value / 3600;
   }
   [[nodiscard]] double per_replica() const {
     return samples_per_second() / static_cast<double>(program.batch_parts());
@@ -118,29 +133,75 @@ Bytes fullest(const sim::Simulation& simulation) {
   return most;
 }
 
+constexpr std::int64_t kMillion = 1'000'000;
+
+// What is asked for, as `simulate --json` says it.
+void add_epoch(const Answer& answer, std::int64_t epoch, nlohmann::ordered_json& json) {
+  if (epoch > 0) json["epoch_seconds"] = answer.seconds_for(epoch).value;
+  const auto cost = answer.cost_of(epoch > 0 ? epoch : kMillion);
+  if (cost) json[epoch > 0 ? "cost_of_epoch" : "cost_of_million_samples"] = *cost;
+}
+
+std::string hours_and_minutes(Seconds seconds) {
+  if (seconds < Seconds(60)) return to_string(seconds);
+  const auto minutes = std::llround(seconds.value / 60);
+  return minutes < 60 ? fmt::format("{} min", minutes)
+                      : fmt::format("{} h {:02} min", minutes / 60, minutes % 60);
+}
+
+std::string what_costs(std::int64_t epoch) {
+  return fmt::format(
+      "of {}, at the nodes' prices per hour",
+      epoch > 0 ? fmt::format("an epoch of {} samples", epoch) : "a million samples");
+}
+
+std::string epoch_lines(const Answer& answer, std::int64_t epoch) {
+  std::string text;
+  if (epoch > 0) {
+    text = fmt::format("epoch          {} for {} samples\n",
+                       hours_and_minutes(answer.seconds_for(epoch)), epoch);
+  }
+  if (const auto cost = answer.cost_of(epoch > 0 ? epoch : kMillion)) {
+    text += fmt::format("cost           {:.2f}, {}\n", *cost, what_costs(epoch));
+  }
+  return text.empty() ? "" : "\n" + text;
+}
+
 // A row per value, with a bar for the samples per second.
 std::string sweep_table(const std::string& varies, const std::vector<std::string>& values,
-                        const std::vector<Answer>& answers) {
-  constexpr double kWidth = 32;
+                        const std::vector<Answer>& answers, std::int64_t epoch) {
+  const std::int64_t samples = epoch > 0 ? epoch : kMillion;
+  const bool priced = answers.front().cost_of(samples).has_value();
+  const double width = 32 - 12 * (epoch > 0) - 8 * priced;
   double most = 0;
   for (const Answer& each : answers) most = std::max(most, each.samples_per_second());
-  std::vector<std::vector<std::string>> rows{
-      {varies, "step", "samples/s", "efficiency", "memory", ""}};
+  std::vector<std::vector<std::string>> rows{{varies, "step", "samples/s", "efficiency", "memory"}};
+  if (epoch > 0) rows.front().push_back("epoch");
+  if (priced) rows.front().push_back("cost");
+  const std::size_t figures = rows.front().size();
+  rows.front().push_back("");
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const Answer& each = answers[i];
     const auto bar =
-        static_cast<std::size_t>(std::lround(kWidth * each.samples_per_second() / most));
+        static_cast<std::size_t>(std::lround(width * each.samples_per_second() / most));
     std::string drawn;
     for (std::size_t k = 0; k < bar; ++k) drawn += "█";
     rows.push_back(
         {values[i], to_string(each.simulation.step),
          fmt::format("{:.1f}", each.samples_per_second()),
          fmt::format("{:.0f} %", 100 * each.per_replica() / answers.front().per_replica()),
-         to_string(fullest(each.simulation)), drawn});
+         to_string(fullest(each.simulation))});
+    if (epoch > 0) rows.back().push_back(hours_and_minutes(each.seconds_for(epoch)));
+    if (priced) rows.back().push_back(fmt::format("{:.2f}", *each.cost_of(samples)));
+    rows.back().push_back(std::move(drawn));
   }
-  return ir::align(rows, "", {0, 1, 2, 3, 4}) +
-         fmt::format("\nefficiency: samples/s of a replica against {}={}\n", varies,
-                     values.front());
+  std::vector<std::size_t> right(figures);
+  std::iota(right.begin(), right.end(), 0);
+  std::string text =
+      ir::align(rows, "", right) +
+      fmt::format("\nefficiency: samples/s of a replica against {}={}\n", varies, values.front());
+  if (priced) text += fmt::format("cost: {}\n", what_costs(epoch));
+  return text;
 }
 
 int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
@@ -160,6 +221,7 @@ int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const
     for (std::size_t i = 0; i < answers.size(); ++i) {
       auto json = nlohmann::ordered_json::parse(
           planning::prediction_json(answers[i].simulation, answers[i].program, answers[i].costs));
+      add_epoch(answers[i], arguments.epoch, json);
       all.push_back({{what_ifs.varies, values[i]}, {"prediction", std::move(json)}});
     }
     console.out << all.dump() << "\n";
@@ -167,7 +229,7 @@ int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const
   }
   console.out << fmt::format("{} on {} by {}\n\n", graph->name, arguments.cluster,
                              search::shown_name(planning::source_of(arguments.strategy)))
-              << sweep_table(what_ifs.varies, values, answers);
+              << sweep_table(what_ifs.varies, values, answers, arguments.epoch);
   for (const std::string& line : answers.back().costs.uncalibrated) {
     console.out << "uncalibrated: " << line << "\n";
   }
@@ -186,14 +248,18 @@ int simulate(const SimulateArguments& arguments, Console& console) {
   if (!arguments.chakra.empty()) write_chakra(arguments.chakra, only.program, only.costs);
 
   if (console.json) {
-    console.out << planning::prediction_json(only.simulation, only.program, only.costs) << "\n";
+    auto json = nlohmann::ordered_json::parse(
+        planning::prediction_json(only.simulation, only.program, only.costs));
+    add_epoch(only, arguments.epoch, json);
+    console.out << json.dump() << "\n";
     return 0;
   }
   console.out << fmt::format(
                      "{} on {} by {}, {} samples per replica\n\n", graph->name, arguments.cluster,
                      search::shown_name(planning::source_of(arguments.strategy)), only.costs.batch)
               << planning::prediction_table(only.simulation, only.program, only.costs,
-                                            arguments.all ? 0 : 8);
+                                            arguments.all ? 0 : 8)
+              << epoch_lines(only, arguments.epoch);
   if (traced) console.out << "\nTrace written to " << arguments.trace << "\n";
   return 0;
 }
@@ -216,6 +282,10 @@ Action declare_simulate(CLI::App& verb) {
   verb.add_option("--calibration", arguments->calibration,
                   "what was measured here (default: FILE.calibration.yml beside the cluster)");
   verb.add_option("--accumulate", arguments->micro_batches, "batches per step (default 1)")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--samples-per-epoch", arguments->epoch,
+                  "also say what an epoch of so many samples takes, and costs where the nodes of "
+                  "the cluster's file have a price")
       ->check(CLI::PositiveNumber);
   verb.add_flag("--barrier", arguments->barrier, "no op before all variables are there");
   verb.add_option("--trace", arguments->trace, "write a Perfetto trace here");

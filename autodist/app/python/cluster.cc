@@ -130,6 +130,7 @@ void bind_node(py::module_& module) {
       .def_property_readonly(
           "latency_seconds", [](const Node& node) { return node.latency.value; },
           "Of its network interface.")
+      .def_readonly("price_per_hour", &Node::price_per_hour, "0: not known.")
       .def("__repr__", [](const Node& node) {
         return fmt::format("<autodist.ClusterNode '{}'>", node.address);
       });
