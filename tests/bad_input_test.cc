@@ -46,12 +46,20 @@ TEST(BadInput, NamesAndFilesThatAreNotThere) {
   expect_complaint({"train", "digits", "--resume", "/no/such"}, 6, "/no/such");
   expect_complaint({"train", "digits", "--optimizer", "adamm"}, 2, "adam");
   expect_complaint({"train", "digits", "--builder", "AllReduc"}, 2, "AllReduce");
+  expect_complaint({"simulate", "digits", "--dtype", "int8"}, 2,
+                   "fp32, tf32, bf16, fp16 expected.");
+  expect_complaint({"bench", "nosuch"}, 2, "search");
+  expect_complaint({"dataset", "nosuch"}, 2, "stats");
 }
 
 TEST(BadInput, OptionsOfPlansByTrials) {
   for (const char* option : {"--builder", "--dump-after"}) {
     expect_complaint({"plan", "digits", "--trials", "2", option, "x"}, 2, " excludes --");
   }
+  expect_complaint({"train", "digits", "--trials", "some"}, 2, "any or a number from 0 to 1000");
+  expect_complaint({"train", "digits", "--trials", "any"}, 2, "--write-plans FILE expected");
+  expect_complaint({"train", "digits", "--plans", "a", "--builder", "PS"}, 2, " excludes --");
+  expect_complaint({"train", "digits", "--plans", "/no/such"}, 2, "/no/such");
   expect_complaint({"plan", "digits", "--trials", "2", "--report", "/no/such/page"}, 3,
                    "there is no folder /no/such");
   for (const char* option : {"--calibration", "--ranker"}) {

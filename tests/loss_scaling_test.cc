@@ -21,7 +21,7 @@ using namespace testing_jobs;
 const std::string kDynamic = "dynamic:interval=3";
 
 Outcome run(const std::string& arguments) {
-  return outcome_of(AUTODIST_PROGRAMS "/loss_scaling_job " + arguments);
+  return outcome_of(AUTODIST_TEST_PROGRAMS "/loss_scaling_job " + arguments);
 }
 
 struct Counts {

@@ -26,7 +26,8 @@ inline constexpr int kSlower = 10;
 inline constexpr int kSlower = 1;
 #endif
 
-inline const std::string kPrograms = AUTODIST_PROGRAMS;  // the build's bin folder
+inline const std::string kPrograms = AUTODIST_PROGRAMS;           // the product's
+inline const std::string kTestPrograms = AUTODIST_TEST_PROGRAMS;  // jobs that tests start
 
 inline std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;

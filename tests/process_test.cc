@@ -37,7 +37,7 @@ struct Result {
 
 Result run_job(const std::string& model, const std::string& builder, int ranks) {
   const Scratch scratch;
-  Process job({kPrograms + "/process_job", model, "local:" + std::to_string(ranks), builder},
+  Process job({kTestPrograms + "/process_job", model, "local:" + std::to_string(ranks), builder},
               scratch);
   EXPECT_EQ(job.wait(120s), 0) << job.err();
   std::smatch match;
@@ -72,7 +72,7 @@ TEST(Processes, FetchesAreTheWholeBatchsAndEvaluationCountsEverySampleOnce) {
   for (const char* builder : {"PartitionedPS", "AllReduce"}) {
     for (const int ranks : {1, 2, 3}) {
       const Scratch scratch;
-      Process job({kPrograms + "/fetch_job", "local:" + std::to_string(ranks), builder}, scratch);
+      Process job({kTestPrograms + "/fetch_job", "local:" + std::to_string(ranks), builder}, scratch);
       ASSERT_EQ(job.wait(60s), 0) << job.err();
       const std::string lines = job.out() + job.err();
       const std::regex line(
@@ -132,7 +132,7 @@ TEST(Processes, SharesOfABatchChangeNothingButWhoComputesIt) {
 // make the same tables, because no measured time is in them.
 TEST(Processes, ASlowedRankAgreesOnTheSameSlices) {
   const Scratch scratch;
-  Process job({kPrograms + "/process_job", "gpt-small", "local:2", "AllReduce"}, scratch);
+  Process job({kTestPrograms + "/process_job", "gpt-small", "local:2", "AllReduce"}, scratch);
   std::vector<pid_t> children;
   for (int i = 0; i < 500 && children.empty(); ++i) {
     std::this_thread::sleep_for(10ms);
@@ -310,14 +310,14 @@ TEST(Processes, PlacedJobsResumeToTheBitAndUnplacedOnes) {
 TEST(Processes, CaseC10TheChiefAloneWritesWhatAnyJobLoads) {
   const Scratch scratch;
   const std::string folder = scratch / "saved";
-  Process save({kPrograms + "/checkpoint_job", "local:2", "PartitionedPS", "save", folder},
+  Process save({kTestPrograms + "/checkpoint_job", "local:2", "PartitionedPS", "save", folder},
                scratch);
   ASSERT_EQ(save.wait(120s), 0) << save.err();
   EXPECT_TRUE(fs::exists(folder + "/rank-0"));
   EXPECT_FALSE(fs::exists(folder + "/rank-1"));
   for (const auto& [cluster, builder] :
        {std::pair{"local:1", "PS"}, std::pair{"local:2", "AllReduce"}}) {
-    Process load({kPrograms + "/checkpoint_job", cluster, builder, "load", folder}, scratch);
+    Process load({kTestPrograms + "/checkpoint_job", cluster, builder, "load", folder}, scratch);
     ASSERT_EQ(load.wait(120s), 0) << load.err();
     std::smatch match;
     const std::string out = load.out();
@@ -348,7 +348,7 @@ const std::vector<std::string> kCaseWays{"PS",
 void expect_case(const std::string& cluster, const std::string& name, const std::string& builder) {
   if (testing_jobs::is_left_out(builder)) return;
   const Scratch scratch;
-  Process job({kPrograms + "/case_job", cluster, name, builder}, scratch);
+  Process job({kTestPrograms + "/case_job", cluster, name, builder}, scratch);
   ASSERT_EQ(job.wait(120s), 0) << name << " by " << builder << ": " << job.err();
   std::smatch match;
   const std::string out = job.out();

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 using namespace testing_jobs;
 
 Outcome run(const std::string& arguments) {
-  return outcome_of(AUTODIST_PROGRAMS "/steps_job " + arguments);
+  return outcome_of(AUTODIST_TEST_PROGRAMS "/steps_job " + arguments);
 }
 
 // Every rank's line: equal to plain libtorch, and nothing trained that is not the step's.

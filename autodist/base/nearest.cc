@@ -38,4 +38,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return best;
 }
 
+std::string nearest_hint(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string meant = nearest(word, candidates);
+  return meant.empty() ? "." : ". Nearest: '" + meant + "'.";
+}
+
 }  // namespace autodist

@@ -92,7 +92,7 @@ TEST(ResourceSpec, RefusesInOneLineThatSaysWhereAndWhat) {
   expect("nodes: [{address: a, chief: yess}]", "true or false expected, got 'yess'");
   expect("nodes: [{address: a, network_bandwidth: 0}]", "above 0");
   expect("nodes: [{address: a, network_bandwidth: .nan}]", "a number");
-  expect("nodes: [{address: a, price: -1}]", "above 0");
+  expect("nodes: [{address: a, price: 0}]", "above 0");
   expect("nodes: [{address: a, role: boss}]", "worker or server");
   expect("nodes: [{address: a, chief: true, role: server}, {address: b}]", "must compute");
   expect("nodes: []", "'nodes', a list of machines");

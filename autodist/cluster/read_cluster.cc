@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -153,6 +154,12 @@ Cluster parse_cluster(const std::string& text, const std::string& name) {
 
 Cluster read_cluster(const std::string& specification) {
   if (specification.rfind("local:", 0) == 0) return local(specification);
+  if (!std::filesystem::exists(specification)) {
+    fail(ErrorCode::kUsage,
+         "cluster: '{}' is no file; a resource specification, a host file or "
+         "local:N expected",
+         specification);
+  }
   return parse_cluster(read_file(specification, kLongestFile), specification);
 }
 

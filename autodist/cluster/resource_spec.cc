@@ -224,9 +224,8 @@ void check_switches(const Cluster& cluster, const std::string& where) {
   for (const Switch& each : cluster.switches) {
     for (const std::string& name : each.nodes) {
       if (known.count(name) == 0) {
-        fail(ErrorCode::kUsage,
-             "{}: topology: switch '{}' names '{}', no node or switch. Nearest: '{}'.", where,
-             each.name, name, nearest(name, {known.begin(), known.end()}));
+        fail(ErrorCode::kUsage, "{}: topology: switch '{}' names '{}', no node or switch{}", where,
+             each.name, name, nearest_hint(name, {known.begin(), known.end()}));
       }
       if (!above.emplace(name, each.name).second) {
         fail(ErrorCode::kUsage, "{}: topology: '{}' hangs below more than one switch", where, name);
@@ -384,8 +383,8 @@ void check_ssh(const Cluster& cluster, const std::string& where) {
            node.address);
     }
     if (cluster.ssh.count(node.ssh_config) == 0) {
-      fail(ErrorCode::kUsage, "{}: node {}: no ssh group '{}'. Nearest: '{}'.", where, node.address,
-           node.ssh_config, nearest(node.ssh_config, groups));
+      fail(ErrorCode::kUsage, "{}: node {}: no ssh group '{}'{}", where, node.address,
+           node.ssh_config, nearest_hint(node.ssh_config, groups));
     }
   }
 }

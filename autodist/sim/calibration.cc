@@ -122,8 +122,7 @@ Calibration parse_calibration(const std::string& text, const std::string& where)
     if (entry == nullptr) {
       std::vector<std::string> names;
       for (const Entry& each : entries()) names.push_back(each.key.name);
-      fail(ErrorCode::kUsage, "{}: unknown key '{}'. Nearest: '{}'.", where, name,
-           nearest(name, names));
+      fail(ErrorCode::kUsage, "{}: unknown key '{}'{}", where, name, nearest_hint(name, names));
     }
     double value = 0;
     if (!item.second.IsScalar() || !YAML::convert<double>::decode(item.second, value) ||

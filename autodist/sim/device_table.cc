@@ -81,18 +81,13 @@ Looked look_up(const std::string& kind) {
   return looked;
 }
 
-std::string nearest_of(const std::string& kind, const std::vector<std::string>& known) {
-  const std::string meant = nearest(kind, known);
-  return meant.empty() ? "" : fmt::format(" Nearest: '{}'.", meant);
-}
-
 }  // namespace
 
 const DeviceRow& find_device(const std::string& kind, const std::string& where) {
   const Looked looked = look_up(kind);
   if (looked.row != nullptr) return *looked.row;
-  fail(ErrorCode::kUsage, "{}: unknown device kind '{}', one of {} expected.{}", where, kind,
-       fmt::join(looked.known, ", "), nearest_of(kind, looked.known));
+  fail(ErrorCode::kUsage, "{}: unknown device kind '{}', one of {} expected{}", where, kind,
+       fmt::join(looked.known, ", "), nearest_hint(kind, looked.known));
 }
 
 bool is_assumed(const cluster::Device& device) {
@@ -107,13 +102,12 @@ cluster::DeviceFigures figures_of(const cluster::Device& device, const std::stri
   const Looked looked = look_up(figures.kind);
   if (looked.row == nullptr) {
     if (has_rates(figures)) return figures;
-    fail(
-        ErrorCode::kUsage,
-        "{}: unknown device kind '{}', one of {} expected.{} Of another kind give the rates in the "
-        "cluster file: `devices: {{kind: {}, tflops: 19.5, memory_gib: 40, "
-        "memory_bandwidth_gb_per_s: 1555}}`.",
-        where, figures.kind, fmt::join(looked.known, ", "), nearest_of(figures.kind, looked.known),
-        figures.kind);
+    fail(ErrorCode::kUsage,
+         "{}: unknown device kind '{}', one of {} expected{} Of another kind give the rates in the "
+         "cluster file: `devices: {{kind: {}, tflops: 19.5, memory_gib: 40, "
+         "memory_bandwidth_gb_per_s: 1555}}`.",
+         where, figures.kind, fmt::join(looked.known, ", "),
+         nearest_hint(figures.kind, looked.known), figures.kind);
   }
   if (figures.tflops == 0) figures.tflops = looked.row->tflops;
   if (figures.memory_bandwidth_bytes_per_s == 0) {

@@ -79,8 +79,8 @@ Precision precision_from_name(const std::string& name) {
     if (name == each) return precision;
     known.emplace_back(each);
   }
-  fail(ErrorCode::kUsage, "--dtype: unknown '{}', one of {} expected. Nearest: '{}'.", name,
-       fmt::join(known, ", "), nearest(name, known));
+  fail(ErrorCode::kUsage, "--dtype: unknown '{}', one of {} expected{}", name,
+       fmt::join(known, ", "), nearest_hint(name, known));
 }
 
 FittedTimes::FittedTimes(const DeviceRow& device, Precision precision)

@@ -49,7 +49,8 @@ std::string name_of(const program::Program& program, const RawRow& row) {
   return "";
 }
 
-// The streams that the executor's recorder gives its rows (exec/effects.cc, exec/whole_gradients.cc).
+// The streams that the executor's recorder gives its rows (exec/effects.cc,
+// exec/whole_gradients.cc).
 program::StreamKind stream_of(const RawRow& row) {
   switch (row.activity) {
     case program::Activity::kCompute:

@@ -49,9 +49,8 @@ WhatIf parse_what_if(const std::string& text) {
     } else if (key == "device") {
       what_if.device = find_device(value, "--what-if").kind;
     } else {
-      const std::string meant = nearest(key, kKeys);
       fail(ErrorCode::kUsage, "--what-if: unknown key '{}', one of {} expected{}", key,
-           fmt::join(kKeys, ", "), meant.empty() ? "" : fmt::format(". Nearest: '{}'.", meant));
+           fmt::join(kKeys, ", "), nearest_hint(key, kKeys));
     }
   }
   return what_if;

@@ -228,9 +228,8 @@ class Check {
   void check_node(const NodeConfig& node, const std::string& here) {
     const auto found = variables_.find(variable_name(node.name));
     if (found == variables_.end()) {
-      const std::string meant = nearest(variable_name(node.name), names_);
       fail(ErrorCode::kUsage, "{}: no such variable in graph '{}'{}", here, graph_.name,
-           meant.empty() ? "" : fmt::format(". Nearest: '{}'.", meant));
+           nearest_hint(variable_name(node.name), names_));
     }
     if (node.partitioner.empty()) {
       if (!node.parts.empty()) {

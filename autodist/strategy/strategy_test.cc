@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "autodist/base/error.h"
 #include "autodist/ir/graph_builder.h"
 
@@ -220,6 +223,33 @@ TEST(Strategy, RefusesNamesThatAreNotUtf8WithoutPrintingThem) {
             std::string::npos);
   EXPECT_NE(refusal([] { deserialize("\x1a\x03\x0a\x01\xff", "f"); }), "accepted");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+// As --write-plans and --plans do.
+TEST(StrategyHistory, ReadsWhatItWroteAndKnowsWhichPlanHolds) {
+  const std::string path = testing::TempDir() + "/a.plans";
+  const Strategy strategy = deserialize(from_hex(kGoldenHex), "golden");
+  StrategyHistory history{{3, strategy, "PS"}, {10, strategy, "found 4"}};
+  history[1].strategy.id = "another";
+  std::ofstream(path) << to_text(history);
+  const StrategyHistory again = read_history(path);
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_EQ(again[0].step, 3);
+  EXPECT_EQ(again[1].name, "found 4");
+  EXPECT_EQ(again[1].strategy, history[1].strategy);
+  EXPECT_EQ(entry_at(again, 0), 0u) << "the first holds before its step, too";
+  EXPECT_EQ(entry_at(again, 9), 0u);
+  EXPECT_EQ(entry_at(again, 10), 1u);
+
+  const auto refused = [&](const std::string& text) {
+    std::ofstream(path, std::ios::trunc) << text;
+    return refusal([&] { read_history(path); });
+  };
+  EXPECT_NE(refused("").find("no plan"), std::string::npos);
+  EXPECT_NE(refused(to_text(strategy)).find("one strategy"), std::string::npos);
+  EXPECT_NE(refused(to_text({history[1], history[0]})).find("from step 3"), std::string::npos);
+  EXPECT_NE(refused("entry { stap: 3 }").find("stap"), std::string::npos);
+  std::filesystem::remove(path);
 }
 
 }  // namespace

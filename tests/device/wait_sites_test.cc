@@ -21,7 +21,7 @@ constexpr int kMostSchedules = 20;
 // What device_job notices; also that a fault ended it.
 bool notices(int site, int seed) {
   const testing_jobs::Outcome outcome =
-      testing_jobs::outcome_of("timeout 100 " AUTODIST_PROGRAMS "/device_job " +
+      testing_jobs::outcome_of("timeout 100 " AUTODIST_TEST_PROGRAMS "/device_job " +
                                std::to_string(site) + " " + std::to_string(seed));
   EXPECT_NE(outcome.code, 124) << "site " << site << " of schedule " << seed << " hangs";
   return outcome.code != 0;

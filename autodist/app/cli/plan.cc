@@ -41,9 +41,8 @@ void check_pass_name(const std::string& name) {
   const std::vector<std::string> known = passes::pass_names();
   if (name.empty() || name == "all") return;
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
-  fail(ErrorCode::kUsage,
-       "--dump-after: unknown pass '{}', one of {} or all expected. Nearest: '{}'.", name,
-       fmt::join(known, ", "), nearest(name, known));
+  fail(ErrorCode::kUsage, "--dump-after: unknown pass '{}', one of {} or all expected{}", name,
+       fmt::join(known, ", "), nearest_hint(name, known));
 }
 
 void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,

@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/cli/plan.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/app/this_process.h"
@@ -135,11 +136,14 @@ int record(RecordArguments arguments, Console& console) {
 
 Action declare_record(CLI::App& verb) {
   auto arguments = std::make_shared<RecordArguments>();
+  // The others never come here: the program without libtorch does them.
+  std::vector<std::string> parts = light_data_set_parts();
+  parts.emplace_back("record");
   verb.add_option("what", arguments->what,
                   "record: run plans of a model on a cluster; and without libtorch, with a --help "
                   "of their own: stats, train, eval, generate")
       ->required()
-      ->check(CLI::IsMember({"record"}));
+      ->check(CLI::IsMember(parts));
   declare_model_options(verb, arguments->model);
   verb.add_option("-o,--output", arguments->output, "the data set's folder, which may hold others")
       ->required();

@@ -290,6 +290,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
     expect_folder("--tensorboard", arguments.training.tensorboard);
     expect_writable("--write-strategy", arguments.plan.output);
     expect_writable("--write-plans", options.write_plans);
+    if (!options.plans_file.empty()) strategy::read_history(options.plans_file);
     expect_writable("--trace", arguments.trace);
     expect_writable("--report", arguments.plan.report);
     if (!arguments.training.save_to.empty()) folder.emplace("--save", arguments.training.save_to);

@@ -25,9 +25,8 @@ const Builder& find_builder(const std::string& name, const std::vector<Builder>&
       names.push_back(builder.name);
     }
   }
-  const std::string meant = nearest(name, names);
   fail(ErrorCode::kUsage, "builder: '{}' is unknown, one of {} expected{}", name,
-       fmt::join(names, ", "), meant.empty() ? "" : fmt::format(". Nearest: '{}'.", meant));
+       fmt::join(names, ", "), nearest_hint(name, names));
 }
 
 // "key=value,…" over the builder's defaults.
@@ -41,10 +40,9 @@ BuilderOptions parse_options(const Builder& builder, const std::string& text) {
     const std::size_t equals = item.find('=');
     const std::string key = item.substr(0, equals);
     if (equals == std::string::npos || options.count(key) == 0) {
-      const std::string meant = nearest(key, names_of(builder.options));
+      const std::vector<std::string> known = names_of(builder.options);
       fail(ErrorCode::kUsage, "builder {}: '{}': one of {} as key=value expected{}", builder.name,
-           item, fmt::join(names_of(builder.options), ", "),
-           meant.empty() ? "" : fmt::format(". Nearest: '{}'.", meant));
+           item, fmt::join(known, ", "), nearest_hint(key, known));
     }
     if (!given.insert(key).second) {
       fail(ErrorCode::kUsage, "builder {}: the option '{}' stands twice", builder.name, key);

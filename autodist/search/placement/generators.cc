@@ -150,8 +150,8 @@ TaskGraph generate(const std::string& family, std::uint64_t seed) {
   } else if (family == "recurrent") {
     graph = recurrent_network(seed);
   } else {
-    fail(ErrorCode::kUsage, "unknown family '{}', one of {} expected. Nearest: '{}'.", family,
-         fmt::join(families(), ", "), nearest(family, families()));
+    fail(ErrorCode::kUsage, "unknown family '{}', one of {} expected{}", family,
+         fmt::join(families(), ", "), nearest_hint(family, families()));
   }
   graph.name = fmt::format("{}-{}", family, seed);
   verify(graph, graph.name);

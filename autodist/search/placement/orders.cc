@@ -133,8 +133,8 @@ Order parse_order(const std::string& name) {
   const auto found = std::find(kNames.begin(), kNames.end(), name);
   if (found == kNames.end()) {
     const std::vector<std::string> known(kNames.begin(), kNames.end());
-    fail(ErrorCode::kUsage, "unknown order '{}', one of {} expected. Nearest: '{}'.", name,
-         fmt::join(known, ", "), nearest(name, known));
+    fail(ErrorCode::kUsage, "unknown order '{}', one of {} expected{}", name,
+         fmt::join(known, ", "), nearest_hint(name, known));
   }
   return static_cast<Order>(found - kNames.begin());
 }

@@ -40,9 +40,8 @@ std::function<bool()> stop_at_budget(const PlaceRequest& request, const Clock& c
 void check_placer(const PlaceRequest& request) {
   const std::vector<std::string> names = placer_names(request.objective);
   if (std::find(names.begin(), names.end(), request.placer) != names.end()) return;
-  fail(ErrorCode::kUsage,
-       "unknown placer '{}' for this objective, one of {} expected. Nearest: '{}'.", request.placer,
-       fmt::join(names, ", "), nearest(request.placer, names));
+  fail(ErrorCode::kUsage, "unknown placer '{}' for this objective, one of {} expected{}",
+       request.placer, fmt::join(names, ", "), nearest_hint(request.placer, names));
 }
 
 std::vector<DeviceRow> rows_of(const TaskGraph& graph, const Placement& placement,

@@ -14,6 +14,7 @@
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/base/error.h"
 #include "autodist/job/subprocess.h"
+#include "autodist/studies/bench.h"
 #include "autodist/studies/torch/bench.h"
 
 namespace autodist::studies {
@@ -68,6 +69,14 @@ int bench_sync(const BenchArguments& arguments, const app::Console& console) {
        std::strerror(errno));
 }
 
+// For a message: those without libtorch never come here, the other program does them.
+std::vector<std::string> all_benchmarks() {
+  std::vector<std::string> names = light_benchmarks();
+  names.insert(names.end(),
+               {"capture", "gpus", "links", "pipeline", "plans", "staleness", "sync", "sync-rank"});
+  return names;
+}
+
 constexpr const char* kRankOptions = "links, plans and sync-rank";
 
 void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
@@ -111,8 +120,7 @@ app::Action declare_bench(CLI::App& verb) {
           "(docs/benchmarks/index.md), sync-rank (a rank of it); and without libtorch, with a "
           "--help of their own: sim, place, p3, chart, predict, search, sweep")
       ->required()
-      ->check(CLI::IsMember(
-          {"capture", "gpus", "links", "pipeline", "plans", "staleness", "sync", "sync-rank"}));
+      ->check(CLI::IsMember(all_benchmarks()));
   verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");
   verb.add_option("--probe", arguments->probe)->group("");
   verb.add_option("--probe-model", arguments->probe_model)->group("");
