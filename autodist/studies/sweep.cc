@@ -85,7 +85,11 @@ Chance chance_of(const StrategyCase& of, const cluster::Cluster& cluster, std::u
   };
   Chance chance{
       of, drawn, {}, share_below(planning::search_plan(graph, cluster, request).simulation.step)};
-  for (const BuilderStep& each : builder_steps(graph, cluster, request, search::seeds())) {
+  // Factors are a choice of the space, as what was drawn: builders go as they are and by a library.
+  search::Allowed columns;
+  columns.algorithms = {strategy::AllReduceAlgorithm::kDirect,
+                        strategy::AllReduceAlgorithm::kLibrary};
+  for (const BuilderStep& each : builder_steps(graph, cluster, request, search::seeds(columns))) {
     chance.shares.emplace_back(each.builder, each.step ? share_below(*each.step) : -1);
   }
   return chance;
