@@ -2,6 +2,7 @@
 
 #include <ATen/ScalarOps.h>
 #include <torch/library.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <mutex>

@@ -4,6 +4,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/library.h>
+#include <torch/version.h>
 
 #include <map>
 #include <memory>

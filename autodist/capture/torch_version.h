@@ -5,6 +5,7 @@
 #pragma once
 
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/version.h>
 
 #include <string_view>
 #include <type_traits>

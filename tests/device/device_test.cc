@@ -2,6 +2,7 @@
 // schedules.
 
 #include <gtest/gtest.h>
+#include <torch/version.h>
 
 #include <atomic>
 #include <cctype>

@@ -10,6 +10,7 @@
 #include <torch/types.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <chrono>

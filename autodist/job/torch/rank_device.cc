@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <torch/cuda.h>
+#include <torch/version.h>
 
 #include <string>
 
