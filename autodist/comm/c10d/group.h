@@ -8,9 +8,9 @@
 #include <pthread.h>
 #include <signal.h>
 #include <torch/types.h>
+#include <torch/version.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Types.hpp>
-#include <torch/version.h>
 
 #include <algorithm>
 #include <chrono>
