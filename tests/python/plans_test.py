@@ -70,20 +70,21 @@ def loss_fn(model, x, y):
     return nn.functional.mse_loss(model(x), y)
 
 
-def begin(**options):
+def begin(ranks=RANKS, **options):
     torch.manual_seed(4)
     model = nn.Sequential(nn.Linear(4, 9), nn.Tanh(), nn.Linear(9, 8), nn.Dropout(0.1),
                           nn.Linear(8, 2))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    job = autodist.AutoDist(f"local:{RANKS}", **options)
-    share = tuple(each.chunk(RANKS)[0] for each in batch(0))
+    job = autodist.AutoDist(f"local:{ranks}", **options)
+    share = tuple(each.chunk(ranks)[0] for each in batch(0))
     return model, job.distribute(model, loss_fn, optimizer, share)
 
 
 def refuse_all():
     """What is wrong with a file of plans, or missing, is said by the chief before the first step."""
     def refused(text, **options):
-        comparing.raised(autodist.UsageError, text, lambda: begin(**options))
+        # An error of a job of several is one of each of its processes.
+        comparing.raised(autodist.UsageError, text, lambda: begin(ranks=1, **options))
 
     def write(name, text):
         file = os.path.join(os.environ["FOLDER"], name)
@@ -93,8 +94,6 @@ def refuse_all():
 
     with open(os.path.join(os.environ["FOLDER"], "first.plans")) as first:
         text = first.read()
-    global RANKS
-    RANKS = 1  # an error of a job of several is one of each of its processes
     refused("write_plans", trials="any")
     refused("'any' or a number of 0 or more expected", trials="all")
     refused("'any' or a number of 0 or more expected", trials=-1)

@@ -134,6 +134,16 @@ Bytes fullest(const sim::Simulation& simulation) {
 }
 
 constexpr std::int64_t kMillion = 1'000'000;
+constexpr std::int64_t kMost = 1'000'000'000'000;  // samples, or micro-batches
+
+// Nodes that have a price are of no use beside one that has none.
+std::string lacks_price(const cluster::Cluster& cluster) {
+  const auto priced = [](const cluster::Node& node) { return node.price_per_hour > 0; };
+  const auto& nodes = cluster.nodes;
+  const auto without = std::find_if_not(nodes.begin(), nodes.end(), priced);
+  if (without == nodes.end() || std::none_of(nodes.begin(), nodes.end(), priced)) return "";
+  return fmt::format("no cost: node {} has no price\n", without->address);
+}
 
 // What is asked for, as `simulate --json` says it.
 void add_epoch(const Answer& answer, std::int64_t epoch, nlohmann::ordered_json& json) {
@@ -164,6 +174,7 @@ std::string epoch_lines(const Answer& answer, std::int64_t epoch) {
   if (const auto cost = answer.cost_of(epoch > 0 ? epoch : kMillion)) {
     text += fmt::format("cost           {:.2f}, {}\n", *cost, what_costs(epoch));
   }
+  text += lacks_price(answer.cluster);
   return text.empty() ? "" : "\n" + text;
 }
 
@@ -201,7 +212,7 @@ std::string sweep_table(const std::string& varies, const std::vector<std::string
       ir::align(rows, "", right) +
       fmt::format("\nefficiency: samples/s of a replica against {}={}\n", varies, values.front());
   if (priced) text += fmt::format("cost: {}\n", what_costs(epoch));
-  return text;
+  return text + lacks_price(answers.front().cluster);
 }
 
 int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
@@ -282,11 +293,11 @@ Action declare_simulate(CLI::App& verb) {
   verb.add_option("--calibration", arguments->calibration,
                   "what was measured here (default: FILE.calibration.yml beside the cluster)");
   verb.add_option("--accumulate", arguments->micro_batches, "batches per step (default 1)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::int64_t{1}, kMost));
   verb.add_option("--samples-per-epoch", arguments->epoch,
                   "also say what an epoch of so many samples takes, and costs where the nodes of "
                   "the cluster's file have a price")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::int64_t{1}, kMost));
   verb.add_flag("--barrier", arguments->barrier, "no op before all variables are there");
   verb.add_option("--trace", arguments->trace, "write a Perfetto trace here");
   verb.add_option("--chakra", arguments->chakra, "write a Chakra trace per rank into this folder");

@@ -304,6 +304,7 @@ class Search {
     }
   }
 
+  // The best that arithmetic has found, then one way for all variables, then the others found.
   void judge_in_turn(const std::vector<std::size_t>& found) {
     if (!judge(found.front())) return;
     // These are simulated in less time than points without symmetry, and what is behind them is

@@ -19,9 +19,9 @@ bool knows(const Allowed& allowed, AllReduceAlgorithm algorithm) {
 }  // namespace
 
 std::vector<std::string> seeds(const Allowed& allowed) {
-  std::string relayed;
+  std::string by;  // what the systems' sums travel by here; empty: neither is allowed
   for (const AllReduceAlgorithm each : {AllReduceAlgorithm::kLibrary, AllReduceAlgorithm::kRing}) {
-    if (relayed.empty() && knows(allowed, each)) relayed = strategy::name_of(each);
+    if (by.empty() && knows(allowed, each)) by = strategy::name_of(each);
   }
   std::vector<std::string> specifications;
   for (const Builder& builder : builders()) {
@@ -32,8 +32,8 @@ std::vector<std::string> seeds(const Allowed& allowed) {
     const bool capped = has("max_shards");
     specifications.push_back(builder.name + (capped ? ":max_shards=40" : ""));
     const bool groups = has("chunk_size") || has("bucket_mib") || has("fusion_mib");
-    if (groups && !capped && !relayed.empty()) {
-      specifications.push_back(builder.name + ":algorithm=" + relayed);
+    if (groups && !capped && !by.empty()) {
+      specifications.push_back(builder.name + ":algorithm=" + by);
     }
   }
   if (knows(allowed, AllReduceAlgorithm::kSufficientFactors)) {
