@@ -167,7 +167,7 @@ def same_losses_over_ssh(autodist, machines, folder, environment):
         print(f"{2 * slots} ranks over ssh: loss {remote['loss']}, as locally")
 
 
-def autodists_cases_over_ssh(case_job, machines, folder, environment):
+def autodists_cases_over_ssh(autodist, case_job, machines, folder, environment):
     """A part of AutoDist's matrix, on its ten resource specifications but for their addresses.
 
     They name root's own key and port 12345: the machines listen there too, and see a folder of the
@@ -184,8 +184,7 @@ def autodists_cases_over_ssh(case_job, machines, folder, environment):
               (4, "c3", "PSLoadBalancing:local_proxy_variable=true"), (5, "c7", "PSLoadBalancing"),
               (6, "c4", "AllReduce:all_reduce_spec=RING"), (7, "c1", "AllReduce"),
               (8, "c6", "PartitionedAR"), (9, "c7", "AllReduce:algorithm=library")]
-    version = run([pathlib.Path(case_job).parent / "autodist", "version", "--json"],
-                  stdout=subprocess.PIPE, text=True).stdout
+    version = run([autodist, "version", "--json"], stdout=subprocess.PIPE, text=True).stdout
     for number, case, builder in trials:
         if "library" in builder and not json.loads(version)["library_all_reduces"]:
             print(f"LEFT OUT: {builder}: this build has no Gloo")
@@ -356,8 +355,8 @@ def main():
             environment = ssh_with_known_hosts(folder, machines, machines)
             wait_for_sshd(machines, environment)
             same_losses_over_ssh(autodist, machines, folder, environment)
-            autodists_cases_over_ssh(pathlib.Path(sys.argv[2]).resolve(), machines, folder,
-                                     environment)
+            autodists_cases_over_ssh(autodist, pathlib.Path(sys.argv[2]).resolve(), machines,
+                                     folder, environment)
             ranks_started_by_hand_meet(autodist, machines, folder)
             own_program_over_ssh(autodist, machines, folder, environment)
             doctor_measures_the_link(autodist, machines, folder, environment)

@@ -8,6 +8,7 @@ import os
 import pathlib
 import pty
 import re
+import select
 import struct
 import subprocess
 import sys
@@ -36,16 +37,15 @@ def seen(words, columns, folder):
     # The demo's machine has no history, and the processes of a job find no other terminal.
     env = {**os.environ, "AUTODIST_HISTORY": folder, "TERM": "xterm"}
     process = subprocess.Popen([AUTODIST, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=env, cwd=folder)
-    os.close(theirs)
     got = b""
+    # Our end of theirs stays open: where the last one closes, a kernel may drop what nobody has read.
     while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # the last process has closed it
+        ended = process.poll() is not None
+        if select.select([ours], [], [], 0.1)[0]:
+            got += os.read(ours, 65536)
+        elif ended:
             break
-        if not part:
-            break
-        got += part
+    os.close(theirs)
     os.close(ours)
     assert process.wait() == 0, f"{words}: exit code {process.returncode}: {got.decode()[-500:]}"
     return got.decode().replace("\r\n", "\n")
