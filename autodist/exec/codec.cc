@@ -183,7 +183,7 @@ void decode_places(std::int64_t count, const comm::Payload& payload, T* values) 
 comm::Payload encode(const Compression& compression, DType dtype, std::int64_t count,
                      const std::byte* values, std::byte* residual) {
   AD_CHECK(encodes(compression, dtype) && count <= std::numeric_limits<Place>::max()) << count;
-  if (casts(compression.codec)) {
+  if (traits_of(compression.codec).unit == program::EncodedUnit::kElement) {
     return encode_cast(compression, dtype, count, values, residual);
   }
   return with_element_type(dtype, [&](auto element) {

@@ -155,6 +155,35 @@ TEST(Codecs, RefusePayloadsThatCannotBe) {
   EXPECT_THROW(decoded<float>(top_k(0.5), comm::Payload::copy_of(place_beyond), 4), InternalError);
 }
 
+// What plans count in bytes, and what sum_digest() believes of a codec: whether a cut of a slice
+// changes what arrives.
+TEST(Codecs, TakeTheBytesAndTheUnitOfTheirTraits) {
+  constexpr std::int64_t kCount = 64;
+  const std::vector<float> values = random_values(kCount, 5);
+  const std::vector<float> first(values.begin(), values.begin() + kCount / 2);
+  const std::vector<float> second(values.begin() + kCount / 2, values.end());
+  for (const program::CodecTraits& traits : program::kCodecs) {
+    if (traits.unit == program::EncodedUnit::kNone) continue;
+    if (traits.unit == program::EncodedUnit::kGradient) continue;  // library_all_reduce_test
+    const Compression compression{traits.codec, true, 0.25};
+    const auto arrived = [&](const std::vector<float>& sent) {
+      std::vector<float> residual(sent.size());
+      const comm::Payload payload = encoded(compression, sent, &residual);
+      const auto count = static_cast<std::int64_t>(sent.size());
+      EXPECT_EQ(payload.size, contribution_bytes(compression, DType::kFloat32, count));
+      EXPECT_LT(payload.size, sent.size() * sizeof(float));
+      std::vector<float> got = decoded<float>(compression, payload, sent.size());
+      for (std::size_t i = 0; i < sent.size(); ++i) EXPECT_EQ(got[i] + residual[i], sent[i]);
+      return got;
+    };
+    std::vector<float> in_parts = arrived(first);
+    const std::vector<float> rest = arrived(second);
+    in_parts.insert(in_parts.end(), rest.begin(), rest.end());
+    EXPECT_EQ(in_parts == arrived(values), traits.unit == program::EncodedUnit::kElement)
+        << traits.name;
+  }
+}
+
 TEST(Codecs, LeaveAloneWhatTheyWouldNotMakeSmaller) {
   EXPECT_FALSE(encodes({}, DType::kFloat32));
   EXPECT_FALSE(encodes(kFp16, DType::kBFloat16));

@@ -10,10 +10,9 @@ namespace {
 
 using strategy::AllReduceAlgorithm;
 
-// A cast to 16 bits leaves what has 16 bits.
 program::Compression codec_of(const strategy::Synchronizer& synchronizer, DType dtype) {
   const program::Compression asked = strategy::compression_of(synchronizer);
-  return casts(asked.codec) && size_of(dtype) <= 2 ? program::Compression{} : asked;
+  return encodes(asked, dtype) ? asked : program::Compression{};
 }
 
 // RING without an algorithm is a ring, unless what would be added on the way is compressed.
@@ -82,8 +81,8 @@ SynchronizerKind kind_of(const strategy::Synchronizer& synchronizer) {
   }
   const bool library = std::get<strategy::AllReduceSynchronizer>(synchronizer).algorithm ==
                        AllReduceAlgorithm::kLibrary;
-  const bool factors = strategy::compression_of(synchronizer).codec == program::Codec::kPowerSgd;
-  return library || factors ? SynchronizerKind::kLibrary : SynchronizerKind::kDirect;
+  return library || strategy::sums_factors(synchronizer) ? SynchronizerKind::kLibrary
+                                                         : SynchronizerKind::kDirect;
 }
 
 ExchangeFacts facts_of(const ir::Graph& graph, ir::VariableId variable, std::int64_t members,

@@ -41,16 +41,15 @@ void check_compression(const strategy::NodeConfig& node,
       all_reduce.algorithm == AllReduceAlgorithm::kBySpec) {
     return;
   }
-  const bool power_sgd = compression.codec == program::Codec::kPowerSgd;
+  const bool factors = strategy::sums_factors(node.synchronizer);
   const AllReduceAlgorithm fitting =
-      power_sgd ? AllReduceAlgorithm::kLibrary : AllReduceAlgorithm::kDirect;
+      factors ? AllReduceAlgorithm::kLibrary : AllReduceAlgorithm::kDirect;
   if (all_reduce.algorithm == fitting) return;
-  refuse(
-      node,
-      fmt::format("{} of an all-reduce with algorithm={}, which {}; use algorithm={}",
-                  program::to_string(compression), name_of(all_reduce.algorithm),
-                  power_sgd ? "does not sum factors" : "sums what it is given", name_of(fitting)),
-      where);
+  refuse(node,
+         fmt::format("{} of an all-reduce with algorithm={}, which {}; use algorithm={}",
+                     program::to_string(compression), name_of(all_reduce.algorithm),
+                     factors ? "does not sum factors" : "sums what it is given", name_of(fitting)),
+         where);
 }
 
 void check_synchronizer(const strategy::NodeConfig& node, const std::string& where) {

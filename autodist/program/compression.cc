@@ -8,29 +8,18 @@
 namespace autodist::program {
 
 std::string to_string(const Compression& compression) {
-  std::string text;
-  switch (compression.codec) {
-    case Codec::kNone:
-      return "";
-    case Codec::kFp16:
-      text = "fp16";
-      break;
-    case Codec::kBf16:
-      text = "bf16";
-      break;
-    case Codec::kTopK:
-      text = fmt::format("topk({})", compression.density);
-      break;
-    case Codec::kPowerSgd:
-      text = fmt::format("powersgd({}{})", compression.rank, compression.warm_start ? "" : ",cold");
-      break;
+  std::string text = traits_of(compression.codec).name;
+  if (compression.codec == Codec::kNone) return text;
+  if (compression.codec == Codec::kTopK) text += fmt::format("({})", compression.density);
+  if (compression.codec == Codec::kPowerSgd) {
+    text += fmt::format("({}{})", compression.rank, compression.warm_start ? "" : ",cold");
   }
   return text + (compression.error_feedback ? "+ef" : "");
 }
 
 bool encodes(const Compression& compression, DType dtype) {
-  if (compression.codec == Codec::kNone) return false;
-  return !casts(compression.codec) || size_of(dtype) > sizeof(std::uint16_t);
+  const CodecTraits& traits = traits_of(compression.codec);
+  return traits.unit != EncodedUnit::kNone && traits.element_bytes < size_of(dtype);
 }
 
 std::int64_t kept(const Compression& compression, std::int64_t elements) {
@@ -56,15 +45,16 @@ std::optional<std::int64_t> factor_rank(const Compression& compression, MatrixSh
 std::int64_t contribution_bytes(const Compression& compression, DType dtype,
                                 std::int64_t elements) {
   const auto width = static_cast<std::int64_t>(size_of(dtype));
-  constexpr std::int64_t kHalf = 2;
   constexpr std::int64_t kPlace = 4;
   switch (compression.codec) {
     case Codec::kNone:
     case Codec::kPowerSgd:  // factors are no elements of the gradient: Collective counts them
       break;
     case Codec::kFp16:
-    case Codec::kBf16:
-      return elements * std::min(width, kHalf);
+    case Codec::kBf16: {
+      const auto encoded = static_cast<std::int64_t>(traits_of(compression.codec).element_bytes);
+      return elements * std::min(width, encoded);
+    }
     case Codec::kTopK:
       return std::min(elements * width, kept(compression, elements) * (kPlace + width));
   }

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,10 +22,33 @@ enum class Codec : std::uint8_t {
   // al., "PowerSGD", NeurIPS 2019). Sums of factors are factors of sums, so all-reduces only.
   kPowerSgd,
 };
-inline constexpr Codec kCodecs[] = {Codec::kNone, Codec::kFp16, Codec::kBf16, Codec::kTopK,
-                                    Codec::kPowerSgd};
-// Whether it turns every element into one of 16 bits.
-inline bool casts(Codec codec) { return codec == Codec::kFp16 || codec == Codec::kBf16; }
+
+// What a codec takes at a time. Nothing else of a job changes what becomes of it.
+enum class EncodedUnit : std::uint8_t {
+  kNone,
+  kElement,   // each becomes one of fewer bytes, whatever else is in its slice
+  kSlice,     // what becomes of an element depends on the others of its slice
+  kGradient,  // as factors that a library sums; never a slice
+};
+
+// What holds of a codec whatever its parameters.
+struct CodecTraits {
+  Codec codec;
+  const char* name;  // in files, in options and on pages; "" for none
+  EncodedUnit unit;
+  std::size_t element_bytes;  // what each element becomes; 0 where elements keep their type
+};
+// A row per codec, in the order of Codec.
+inline constexpr CodecTraits kCodecs[] = {
+    {Codec::kNone, "", EncodedUnit::kNone, 0},
+    {Codec::kFp16, "fp16", EncodedUnit::kElement, 2},
+    {Codec::kBf16, "bf16", EncodedUnit::kElement, 2},
+    {Codec::kTopK, "topk", EncodedUnit::kSlice, 0},
+    {Codec::kPowerSgd, "powersgd", EncodedUnit::kGradient, 0},
+};
+constexpr const CodecTraits& traits_of(Codec codec) {
+  return kCodecs[static_cast<std::size_t>(codec)];
+}
 
 struct Compression {
   Codec codec = Codec::kNone;
@@ -45,7 +69,8 @@ struct Compression {
 // "fp16", "bf16+ef", "topk(0.01)+ef", "powersgd(2)+ef", "powersgd(2,cold)"; "" for none.
 std::string to_string(const Compression& compression);
 
-// Whether a codec makes anything smaller of elements of this type: a cast nothing of 16-bit ones.
+// Whether a codec makes anything smaller of elements of this type: a cast to 16 bits nothing of
+// 16-bit ones.
 bool encodes(const Compression& compression, DType dtype);
 
 // Elements that leave of `elements` under kTopK: at least one.

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <set>
+#include <string>
+
 namespace autodist::program {
 namespace {
 
@@ -12,6 +16,14 @@ TEST(Compression, HasAName) {
   EXPECT_EQ(to_string({Codec::kTopK, true, 0.01}), "topk(0.01)+ef");
   EXPECT_EQ(to_string({Codec::kPowerSgd, true, 0, 2}), "powersgd(2)+ef");
   EXPECT_EQ(to_string({Codec::kPowerSgd, false, 0, 4, false}), "powersgd(4,cold)");
+}
+
+TEST(Compression, HasTheTraitsOfItsCodec) {
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < std::size(kCodecs); ++i) {
+    EXPECT_EQ(static_cast<std::size_t>(kCodecs[i].codec), i) << kCodecs[i].name;
+    EXPECT_TRUE(names.insert(kCodecs[i].name).second) << kCodecs[i].name;
+  }
 }
 
 TEST(Compression, ReadsAGradientAsTheMatrixOfItsFirstDimension) {

@@ -57,12 +57,13 @@ class SumEncoder {
   [[nodiscard]] bool depends_on_slices(ir::VariableId id, const Exchange& exchange) const {
     const bool has_norm = program_.plan(id).clip.has_value() ||
                           program_.graph->variable(id).update.rule == ir::Rule::kLamb;
-    const bool picks = contribution_form(exchange).codec.codec == Codec::kTopK;
-    return has_norm || picks || !adds_in_rank_order(route_of(exchange));
+    const Codec codec = contribution_form(exchange).codec.codec;
+    const bool by_slice = traits_of(codec).unit == EncodedUnit::kSlice;
+    return has_norm || by_slice || !adds_in_rank_order(route_of(exchange));
   }
 
-  // In the order in which norms are added up; with what else is in the slice, among which top-k
-  // picks.
+  // In the order in which norms are added up; with what else is in the slice, among which codecs
+  // such as top-k pick.
   void encode(const Slice& slice) {
     const std::vector<PieceLayout> pieces = layout_of(program_, slice);
     const bool counts = std::any_of(pieces.begin(), pieces.end(), [&](const PieceLayout& piece) {

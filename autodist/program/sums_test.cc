@@ -102,11 +102,19 @@ TEST(SumDigest, UnderAClipCoversWhichVariablesShareASlice) {
   const Digest one = sum_digest(with_clip(job({{0, 2}, {1, 3}})));
   EXPECT_NE(sum_digest(with_clip(job({{0, 3}, {1, 2}}))), one);
   EXPECT_EQ(sum_digest(owned_by(with_clip(job({{0, 2}, {1, 3}})), 1)), one);
-  Dense top_k;
-  top_k.up = {Codec::kTopK, true, 0.25};
-  EXPECT_NE(sum_digest(job({{0, 2}, {1, 3}}, by(top_k))),
-            sum_digest(job({{0, 3}, {1, 2}}, by(top_k))))
-      << "elements are picked among those of the slice";
+}
+
+// Elements are picked among those of the slice.
+TEST(SumDigest, CoversWhichVariablesShareASliceThatIsEncodedAsOne) {
+  for (const CodecTraits& traits : kCodecs) {
+    if (traits.unit == EncodedUnit::kGradient) continue;
+    Dense dense;
+    dense.up = {traits.codec, true, 0.25};
+    EXPECT_EQ(sum_digest(job({{0, 2}, {1, 3}}, by(dense))) ==
+                  sum_digest(job({{0, 3}, {1, 2}}, by(dense))),
+              traits.unit != EncodedUnit::kSlice)
+        << traits.name;
+  }
 }
 
 }  // namespace

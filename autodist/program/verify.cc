@@ -120,7 +120,8 @@ class TableVerifier {
   }
 
   static void check(const Compression& compression, const std::string& name) {
-    AD_CHECK(compression.codec != Codec::kPowerSgd) << name << " has a slice of two factors";
+    AD_CHECK(traits_of(compression.codec).unit != EncodedUnit::kGradient)
+        << name << " has a slice of two factors";
     AD_CHECK(compression.codec != Codec::kTopK ||
              (compression.density > 0 && compression.density <= 1))
         << name << " has density " << compression.density;

@@ -61,6 +61,11 @@ program::Compression compression_of(const Synchronizer& synchronizer) {
   return all_reduce->compression;
 }
 
+bool sums_factors(const Synchronizer& synchronizer) {
+  const program::Codec codec = compression_of(synchronizer).codec;
+  return program::traits_of(codec).unit == program::EncodedUnit::kGradient;
+}
+
 std::string name_of(AllReduceAlgorithm algorithm) {
   switch (algorithm) {
     case AllReduceAlgorithm::kBySpec:
@@ -284,7 +289,7 @@ class Check {
         fail(ErrorCode::kUsage, "{}: staleness {} needs sync: true", here, ps->staleness);
       }
       check_compression(ps->compression, here);
-      if (ps->compression.codec == program::Codec::kPowerSgd) {
+      if (sums_factors(*ps)) {
         fail(ErrorCode::kUsage,
              "{}: PowerSGD at a parameter server, and it sums factors of a matrix, which takes an "
              "all-reduce. Use fp16, bf16 or topk.",

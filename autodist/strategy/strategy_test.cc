@@ -94,12 +94,12 @@ TEST(Strategy, ComesBackFromItsTextWithOurOwnFields) {
 }
 
 TEST(Strategy, ComesBackWithEveryCodecAndDelivery) {
-  for (const program::Codec codec : program::kCodecs) {
+  for (const program::CodecTraits& traits : program::kCodecs) {
     Strategy strategy = deserialize(from_hex(kGoldenHex), "golden");
     auto& ps = std::get<PsSynchronizer>(strategy.nodes[0].synchronizer);
-    ps.compression.codec = codec;
+    ps.compression.codec = traits.codec;
     ps.delivery = program::Delivery::kAsked;
-    EXPECT_EQ(deserialize(serialize(strategy), "bytes"), strategy) << static_cast<int>(codec);
+    EXPECT_EQ(deserialize(serialize(strategy), "bytes"), strategy) << traits.name;
   }
 }
 

@@ -22,16 +22,12 @@ using Nodes = std::vector<NodeConfig>;
 
 program::Compression compression(const std::string& codec, bool error_feedback, double density,
                                  std::int32_t rank = 0) {
-  const std::pair<const char*, program::Codec> known[] = {{"", program::Codec::kNone},
-                                                          {"fp16", program::Codec::kFp16},
-                                                          {"bf16", program::Codec::kBf16},
-                                                          {"topk", program::Codec::kTopK},
-                                                          {"powersgd", program::Codec::kPowerSgd}};
-  for (const auto& [name, value] : known) {
-    if (codec == name) return {value, error_feedback, density, rank};
+  std::vector<std::string> names;
+  for (const program::CodecTraits& known : program::kCodecs) {
+    if (codec == known.name) return {known.codec, error_feedback, density, rank};
+    names.push_back(fmt::format("'{}'", known.name));
   }
-  fail(ErrorCode::kUsage,
-       "codec '{}' is none of 'fp16', 'bf16', 'topk', 'powersgd' and '' for none", codec);
+  fail(ErrorCode::kUsage, "codec '{}' is none of {}; '' is none", codec, fmt::join(names, ", "));
 }
 
 strategy::AllReduceAlgorithm algorithm_named(const std::string& name) {

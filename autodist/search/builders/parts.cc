@@ -108,7 +108,7 @@ PsSynchronizer ps_of(const BuilderOptions& options) {
   strategy::AllReduceSynchronizer compressed;
   set_compression(options, compressed);
   ps.compression = strategy::compression_of(compressed);
-  if (ps.compression.codec == program::Codec::kPowerSgd) {
+  if (strategy::sums_factors(ps)) {
     fail(ErrorCode::kUsage,
          "builder: compressor={} sums factors of a matrix, which takes an all-reduce",
          options.at("compressor"));
