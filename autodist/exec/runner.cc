@@ -1,29 +1,20 @@
 #include "autodist/exec/runner.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <optional>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/op_call.h"
-#include "autodist/exec/device/queue.h"
+#include "autodist/exec/compute_stream.h"
 #include "autodist/exec/engine.h"
-#include "autodist/exec/hand_over.h"
 #include "autodist/exec/large_tensors.h"
-#include "autodist/exec/nonfinite.h"
-#include "autodist/exec/outputs.h"
-#include "autodist/exec/replay.h"
 #include "autodist/exec/safetensors.h"
 #include "autodist/exec/side_streams.h"
-#include "autodist/exec/tensor_data.h"
 #include "autodist/exec/tensor_watch.h"
 #include "autodist/exec/trace_recorder.h"
-#include "autodist/exec/watched_values.h"
 #include "autodist/ir/own_ops.h"
 #include "autodist/ir/rule_check.h"
 #include "autodist/program/loads.h"
@@ -60,9 +51,6 @@ Bytes bytes_of(const capture::Bindings& bindings) {
   return bytes;
 }
 
-// Shorter sleeps take longer to start and end than they last.
-constexpr Seconds kShortestSleep{1e-3};
-
 }  // namespace
 
 class Runner::Impl {
@@ -80,7 +68,7 @@ class Runner::Impl {
         engine_(*program_, rank, bindings, connections, options_, trace_),
         device_(engine_.slices().staging.device()),
         model_bytes_(bytes_of(bindings)),
-        hand_over_(*program_, rank, options_, engine_),
+        stream_(*program_, rank, options_, clock_, engine_, trace_),
         streams_(*program_, rank, options_.first_step, engine_) {
     note_initial_values();
     if (program_->ranks[rank.value].replica) {
@@ -106,7 +94,7 @@ class Runner::Impl {
   void settle() {
     if (!own_shape_) return;
     for (std::size_t i = 0; i < program_->variables.size(); ++i) await_settled(ir::VariableId(i));
-    rethrow_failure();
+    engine_.signal().rethrow_failure();
   }
 
   void settle(ir::VariableId variable) {
@@ -115,7 +103,7 @@ class Runner::Impl {
     if (watch.is_noted(variable)) return;
     await_settled(variable);
     if (!keeps_whole_copies(program_->exchange(variable))) pull_rows();
-    rethrow_failure();
+    engine_.signal().rethrow_failure();
     watch.note(variable);
   }
 
@@ -248,185 +236,24 @@ class Runner::Impl {
     return program::merged(std::move(all));
   }
 
-  WatchedValues& watched() { return watched_; }
+  WatchedValues& watched() { return stream_.watched(); }
 
   Engine& engine() { return engine_; }
   TraceRecorder& trace() { return trace_; }
   [[nodiscard]] std::uint64_t steps_done() const { return step_; }
 
  private:
-  // A micro-batch of a step; a graph that is not placed has one at a time under way.
-  struct Micro {
-    Replay* replay;
-    const Batch* rows;
-    std::int64_t samples;
-    std::int64_t samples_before;  // of the step's earlier ones
-  };
-
-  // Executes the instructions of the compute stream.
-  struct Interpreter {
-    Impl& rank;
-    ShapedStep& shape;
-    std::vector<Micro> micros;
-    bool last;  // `micros` ends with the step's last micro-batch
-    Seconds waiting;
-    std::vector<ir::VariableId> updates{};  // that are still to do
-
-    // Nothing for a micro-batch without rows.
-    const Micro* with_rows(std::uint32_t micro_batch) const {
-      if (micro_batch >= micros.size() || micros[micro_batch].samples == 0) return nullptr;
-      return &micros[micro_batch];
-    }
-
-    void operator()(const program::Fetch& fetch) {
-      // What was changed since the step before is whole here, and the owner may not have it yet.
-      if (rank.changed_.count(fetch.variable) != 0) return;
-      // All of a variable is asked for whatever samples there are.
-      if (!fetch.rows.empty() && with_rows(0) == nullptr) return;
-      std::vector<torch::Tensor> numbers;
-      for (const ir::ValueId each : fetch.rows) {
-        numbers.push_back(on_host(shape.replay_->tensor(each), rank.engine_.slices().staging,
-                                  [this] { rank.rethrow_failure(); }));
-      }
-      rank.engine_.driver().fetch(fetch.variable, numbers, rank.step_);
-    }
-    void operator()(const program::KeepFactors& keep) {
-      if (with_rows(0) == nullptr) return;
-      rank.hand_over_.keep_factors(keep.variable, shape.replay_->tensor(keep.left),
-                                   shape.replay_->tensor(keep.right));
-    }
-    void operator()(const program::Gate& gate) { waiting += rank.pass(gate.variable); }
-    void operator()(const program::Compute& compute) {
-      const Micro* micro = with_rows(compute.micro_batch);
-      if (micro == nullptr) return;
-      rank.at_ = {micro->replay, compute.op};
-      try {
-        rank.compute(*micro->replay, compute.op, micro->samples);
-      } catch (const capture::OtherBoolean&) {
-        if (!rank.options_.passes_guards) throw;
-      }
-      if (rank.watched_.any()) rank.watched_.keep_values(*micro->replay, compute.op);
-      if (compute.op == shape.loss_op_ && rank.device_.is_cpu()) rank.check_loss(shape, *micro);
-    }
-    void run_all(const std::vector<ir::OpId>& ops) {
-      const Micro* micro = with_rows(0);
-      if (micro == nullptr) return;
-      rank.at_ = {micro->replay, ops.front()};
-      micro->replay->run(ops);
-    }
-    void operator()(const program::Send& send) {
-      const program::StageTransfer& transfer = rank.program_->transfer(send.transfer);
-      const Micro* micro = with_rows(transfer.micro_batch);
-      if (micro == nullptr) return;
-      rank.let_device_finish();
-      rank.hand_over_.send(send.transfer, transfer.value ? micro->replay->take_sent(*transfer.value)
-                                                         : micro->replay->generator_state());
-    }
-    void operator()(const program::Receive& receive) {
-      const program::StageTransfer& transfer = rank.program_->transfer(receive.transfer);
-      const Micro* micro = with_rows(transfer.micro_batch);
-      if (micro == nullptr) return;
-      rank.let_device_finish();
-      TraceRecorder& trace = rank.trace_;
-      const Seconds start = rank.clock_.now();
-      const Seconds traced = trace.enabled() ? trace.now() : Seconds{};
-      torch::Tensor value =
-          rank.engine_.stages().receive(receive.transfer, rank.step_, micro->samples);
-      waiting += rank.clock_.now() - start;
-      if (trace.enabled()) {
-        trace.add(program::Activity::kGate, program::StreamKind::kCompute, rank.step_,
-                  program::name_of(transfer), Bytes{}, traced);
-      }
-      if (transfer.value) {
-        micro->replay->put(*transfer.value, std::move(value));
-      } else {
-        micro->replay->set_generator_state(value);
-      }
-    }
-    void operator()(const program::Contribute& contribute) {
-      const std::uint32_t index = contribute.micro_batch;
-      if (index >= micros.size()) return;
-      const Micro& micro = micros[index];
-      const bool hand_over = last && index + 1 == micros.size();
-      if (hand_over && !rank.program_->is_placed()) rank.add_sums(micros);
-      TraceRecorder& trace = rank.trace_;
-      const Seconds start = trace.enabled() ? trace.now() : Seconds{};
-      torch::Tensor gradient = rank.hand_over_.add(
-          *micro.replay, contribute.variable, {micro.samples, micro.samples_before, hand_over});
-      if (!hand_over) return;
-      if (gradient.defined()) rank.watched_.keep_gradient(contribute.variable, gradient);
-      rank.let_device_finish();
-      rank.hand_over_.contribute(contribute.variable, std::move(gradient),
-                                 micro.samples_before + micro.samples);
-      if (trace.enabled()) {
-        trace.add(program::Activity::kContribute, program::StreamKind::kCompute, rank.step_,
-                  rank.program_->graph->variable(contribute.variable).name, Bytes{}, start);
-      }
-    }
-    void operator()(const program::Release& release) {
-      if (!last) return;
-      rank.engine_.slices().variables.read_until(release.variable,
-                                                 Queue::current(rank.device_).record());
-      rank.engine_.driver().release(release.variable);
-    }
-    void operator()(const program::AllReduce& reduce) {
-      if (last) rank.engine_.whole().all_reduce(reduce.collective, rank.step_);
-    }
-    // The host waits until it knows that the gradient is finite: of a device behind all ops, so
-    // that there is something to compute meanwhile.
-    void operator()(const program::Update& update) {
-      if (!last) return;
-      if (rank.device_.is_cpu()) {
-        rank.engine_.whole().update({update.variable}, rank.step_);
-      } else {
-        updates.push_back(update.variable);
-      }
-    }
-    void contribute_own() {
-      rank.hand_over_.contribute_own([this] { rank.rethrow_failure(); });
-    }
-    void finish_updates() {
-      rank.at_ = {};
-      if (rank.device_.is_cpu()) return;
-      contribute_own();
-      if (updates.empty() || rank.hand_over_.held_back()) return;  // then no gradient comes
-      if (rank.trace_.enabled()) {
-        for (const ir::VariableId each : updates) rank.engine_.whole().update({each}, rank.step_);
-      } else {
-        rank.engine_.whole().update(updates, rank.step_);
-      }
-      // No gate stands before its readers.
-      for (const ir::VariableId each : updates) rank.await_copy(each, WaitSite::kNewVersion);
-    }
-    // Whoever updates waits for its norm; the stream need not.
-    void operator()(const program::Norm& /*norm*/) {}
-    // Whoever updates waits for all ranks' flags; the stream need not.
-    void operator()(const program::AgreeFinite& /*agree*/) {
-      if (!last) return;
-      contribute_own();
-      rank.hand_over_.raise_flag();
-    }
-    void operator()(const program::StepBarrier& /*barrier*/) {
-      AD_CHECK(false) << "a step's barrier, which only the simulator performs";
-    }
-  };
-
   // Until the variable is the newest, for what the caller does with it from now on.
   void await_settled(ir::VariableId variable) {
     engine_.driver().await_settled(variable, step_);
-    await_copy(variable, WaitSite::kSettled);
+    stream_.await_copy(variable, WaitSite::kSettled);
   }
 
   // What was pulled is on its way to the device.
   void await_copies() {
     for (std::size_t i = 0; i < program_->variables.size(); ++i) {
-      await_copy(ir::VariableId(i), WaitSite::kSettled);
+      stream_.await_copy(ir::VariableId(i), WaitSite::kSettled);
     }
-  }
-
-  // For what this thread hands to the device from now on.
-  void await_copy(ir::VariableId variable, WaitSite site) {
-    engine_.slices().variables.await_copy(variable, Queue::current(device_), site);
   }
 
   // Into this rank's copies of all variables that are asked for; each must have its newest version.
@@ -437,7 +264,7 @@ class Runner::Impl {
       if (keeps_whole_copies(program_->exchange(variable))) continue;
       await_settled(variable);
     }
-    rethrow_failure();
+    engine_.signal().rethrow_failure();
     engine_.gathering().pull_rows(step_);
     pulled_rows_ = step_;
     TensorWatch& watch = engine_.slices().variables.watch();
@@ -470,8 +297,8 @@ class Runner::Impl {
     ir::check_trains(variable, rule);
   }
 
-  // What somebody has written into variables since the step before; the step goes on from it.
-  void take_changes() {
+  // Variables into which somebody has written since the step before; the step goes on from that.
+  std::set<ir::VariableId> take_changes() {
     LocalVariables& variables = engine_.slices().variables;
     std::map<ir::VariableId, std::uint64_t> changes;
     for (std::size_t i = 0; i < program_->variables.size(); ++i) {
@@ -486,33 +313,14 @@ class Runner::Impl {
     }
     const bool together = std::exchange(asks_all_, false);
     if (together) engine_.news().agree_on_changes(changes, step_);
-    changed_.clear();
-    if (changes.empty()) return;
+    if (changes.empty()) return {};
     engine_.news().change(changes);
-    for (const auto& [variable, digest] : changes) changed_.insert(variable);
-    engine_.driver().reload({changed_.begin(), changed_.end()}, step_);
+    std::set<ir::VariableId> changed;
+    for (const auto& [variable, digest] : changes) changed.insert(variable);
+    engine_.driver().reload({changed.begin(), changed.end()}, step_);
     // An owner applies what comes of asynchronous variables at once: to the new values.
     if (together) engine_.small_collectives().meet(Topic::kChanged, step_);
-  }
-
-  void add_losses(const std::vector<Micro>& micros) {
-    for (const Micro& micro : micros) {
-      if (micro.samples != 0) hand_over_.add_numbers(*micro.replay, micro.samples);
-    }
-  }
-
-  // The sums over this rank's samples, with its last micro-batches: once their losses are known,
-  // before the step's first contribution.
-  void add_sums(const std::vector<Micro>& micros) {
-    if (std::exchange(added_sums_, true)) return;
-    add_losses(micros);
-    hand_over_.send_numbers();
-  }
-
-  void rethrow_failure() {
-    if (const std::exception_ptr failure = engine_.signal().failure()) {
-      std::rethrow_exception(failure);
-    }
+    return changed;
   }
 
   [[nodiscard]] bool is_trained(ir::VariableId variable) const {
@@ -521,9 +329,8 @@ class Runner::Impl {
 
   template <typename Run>
   StepResult guarded(Run run) {
-    rethrow_failure();
+    engine_.signal().rethrow_failure();
     AD_CHECK(own_shape_) << "rank " << rank_ << " only serves";
-    at_ = {};
     try {
       try {
         return run();
@@ -540,124 +347,50 @@ class Runner::Impl {
     }
   }
 
-  [[nodiscard]] std::string place_of_op() const {
-    if (at_.replay == nullptr) return "outside of its ops";
-    const ir::Graph& graph = at_.replay->graph();
-    const ir::Op& op = graph.op(at_.op);
-    return fmt::format("at op {} ({} in '{}')", at_.op, op.name, graph.scopes[op.scope.value]);
-  }
   [[noreturn]] void refuse(const c10::OutOfMemoryError& error) {
     fail(ErrorCode::kInfeasible,
          "step {}: {} of rank {} has no memory left {}: {} Parameters, buffers and constants hold "
          "{}, states of the optimizer {}; the rest is what the step keeps for its gradients, and "
          "other programs'. Take smaller batches, more micro-batches, or place the model in stages.",
-         step_, device_.str(), rank_, place_of_op(), capture::first_line(error),
+         step_, device_.str(), rank_, stream_.place(), capture::first_line(error),
          to_string(model_bytes_), to_string(engine_.slices().variables.device_state_bytes()));
   }
   [[noreturn]] void refuse(const c10::NotImplementedError& error) const {
     fail(ErrorCode::kUsage,
          "step {}: {} of rank {} has no kernel for what the step asks for {}: {} Replace the op in "
          "the model, or take --devices cpu.",
-         step_, device_.str(), rank_, place_of_op(), capture::first_line(error));
+         step_, device_.str(), rank_, stream_.place(), capture::first_line(error));
   }
 
   void begin_step() {
     calls().begin_step(step_);
-    added_sums_ = false;
-    take_changes();
-    open_sums_ = engine_.news().open_sums(step_);
-    const bool scales = engine_.slices().scaler.is_on();
-    hand_over_.begin_step(step_, scales ? engine_.driver().await_scale(step_).scale : 1);
+    stream_.begin_step(step_, take_changes());
     streams_.start(step_);
   }
 
-  // The losses of the micro-batches as one; their samples and the step's times.
-  StepResult run_stream(ShapedStep& shape, std::vector<Micro> micros, bool last, Seconds start) {
-    Interpreter interpreter{*this, shape, std::move(micros), last, Seconds{}};
-    const bool in_runs = shape.replay_->writes_again();
-    for (std::size_t i = 0; i < shape.compute_.size(); ++i) {
-      const auto run = in_runs ? shape.runs_.find(i) : shape.runs_.end();
-      if (run == shape.runs_.end()) {
-        std::visit(interpreter, shape.compute_[i]);
-      } else {
-        interpreter.run_all(run->second);
-        i += run->second.size() - 1;
-      }
-    }
-    interpreter.finish_updates();
-    let_device_finish();
-    if (last) {
-      add_sums(interpreter.micros);
-    } else {
-      add_losses(interpreter.micros);
-    }
-    if (!device_.is_cpu()) await_gradients(shape, interpreter.micros);
-    StepResult result;
-    const bool mean = program_->graph->reduction == ir::Reduction::kMean;
-    const bool one = interpreter.micros.size() == 1;
-    std::vector<double> losses = losses_of(interpreter.micros);
-    for (const Micro& micro : interpreter.micros) {
-      if (micro.samples == 0) continue;
-      result.samples += micro.samples;
-      const double loss = losses.back();
-      losses.pop_back();
-      result.loss += loss * (mean && !one ? static_cast<double>(micro.samples) : 1);
-      add_outputs(micro.replay->graph(), take_outputs(*micro.replay), micro.samples,
-                  result.samples - micro.samples, result.outputs);
-      micro.replay->end();
-      result.unrecorded = micro.replay->take_unrecorded();
-    }
-    if (mean && !one) result.loss /= static_cast<double>(result.samples);
-    result.sums = open_sums_;
-    result.overflow = hand_over_.overflow();
-    result.waiting = interpreter.waiting;
-    result.compute = clock_.now() - start - result.waiting;
-    return result;
-  }
-
-  // From the last micro-batch with rows to the first. Those of a device have come to the host with
-  // the step's numbers: asking for them again would wait for its updates.
-  [[nodiscard]] std::vector<double> losses_of(const std::vector<Micro>& micros) const {
-    std::vector<double> losses;
-    const std::vector<double>& there = hand_over_.losses();
-    for (auto micro = micros.rbegin(); micro != micros.rend(); ++micro) {
-      if (micro->samples == 0) continue;
-      losses.push_back(device_.is_cpu() ? micro->replay->output(0).item<double>()
-                                        : there[there.size() - 1 - losses.size()]);
-    }
-    return losses;
-  }
-
-  // What the threads share belongs to one step, so it ends when the host has all gradients.
-  void await_gradients(ShapedStep& shape, const std::vector<Micro>& micros) {
-    hand_over_.await();
-    rethrow_failure();
-    if (!hand_over_.held_back()) return;
-    for (const Micro& micro : micros) {
-      if (micro.samples != 0) check_loss(shape, micro);
-    }
-    AD_CHECK(false) << "step " << step_
-                    << ": the host got a loss that is not finite; the device's is";
+  void end_step() {
+    engine_.news().end_step(step_++);
+    calls().end_step();
   }
 
   StepResult run_step(const Batch& rows, ShapedStep& shape, bool last) {
     const capture::BelowAutograd below_autograd;
     const Seconds start = clock_.now();
-    const std::int64_t samples = rows.empty() ? 0 : shape.replay_->samples_of(rows);
-    watched_.find(shape.replay_->graph());
-    if (samples != 0) shape.replay_->begin(rows, seed(micro_batch_), op_by_op());
+    const ComputeStream::MicroBatch micro{shape.replay_.get(), &rows,
+                                          rows.empty() ? 0 : shape.replay_->samples_of(rows),
+                                          samples_before_, seed(micro_batch_)};
+    stream_.begin(micro);
     if (micro_batch_ == 0 && !std::exchange(under_way_, true)) begin_step();
     StepResult result;
     try {
-      result =
-          run_stream(shape, {{shape.replay_.get(), &rows, samples, samples_before_}}, last, start);
+      result = stream_.run(shape, {micro}, last, start);
     } catch (const capture::OtherBoolean& other) {
-      return leave_way(shape, other.guard);
+      stream_.abandon(micro);
+      return other_way(micro.replay->graph(), other.guard);
     }
     if (last) {
       under_way_ = false;
-      engine_.news().end_step(step_++);
-      calls().end_step();
+      end_step();
       micro_batch_ = 0;
       samples_before_ = 0;
     } else {
@@ -667,12 +400,9 @@ class Runner::Impl {
     return result;
   }
 
-  // Before its first contribution: guards are in the forward pass, and nothing has left the rank.
-  StepResult leave_way(ShapedStep& shape, std::size_t guard) {
-    shape.replay_->abandon();
-    watched_.abandon();
+  [[nodiscard]] static StepResult other_way(const ir::Graph& graph, std::size_t guard) {
     StepResult result;
-    result.other_way = ir::booleans_of(shape.replay_->graph());
+    result.other_way = ir::booleans_of(graph);
     result.other_way.resize(guard + 1);
     result.other_way.back() = !result.other_way.back();
     return result;
@@ -681,88 +411,28 @@ class Runner::Impl {
   StepResult run_stage(const std::vector<Batch>& batches) {
     const capture::BelowAutograd below_autograd;
     const Seconds start = clock_.now();
-    std::vector<Micro> micros;
+    std::vector<ComputeStream::MicroBatch> micros;
     std::int64_t before = 0;
     for (const Batch& rows : batches) {
       const auto index = static_cast<std::uint32_t>(micros.size());
       Replay* replay =
           index == 0 ? own_shape_->replay_.get() : own_shape_->more_replays_[index - 1].get();
-      micros.push_back({replay, &rows, replay->samples_of(rows), before});
-      replay->begin(rows, seed(index));
+      micros.push_back({replay, &rows, replay->samples_of(rows), before, seed(index)});
+      stream_.begin(micros.back());
       before += micros.back().samples;
     }
     const Batch none;
-    if (micros.empty()) micros.push_back({own_shape_->replay_.get(), &none, 0, 0});
+    if (micros.empty()) micros.push_back({own_shape_->replay_.get(), &none, 0, 0, 0});
     begin_step();
-    const StepResult result = run_stream(*own_shape_, std::move(micros), /*last=*/true, start);
-    engine_.news().end_step(step_++);
-    calls().end_step();
+    StepResult result = stream_.run(*own_shape_, micros, /*last=*/true, start);
+    end_step();
     return result;
-  }
-
-  // Blocks until a version is there that this step may use; the time that took.
-  Seconds pass(ir::VariableId variable) {
-    const Seconds start = clock_.now();
-    const Seconds traced = trace_.enabled() ? trace_.now() : Seconds{};
-    const bool was_open = engine_.driver().hold(variable, step_);
-    await_copy(variable, WaitSite::kNewVersion);
-    const bool fetched = !keeps_whole_copies(program_->exchange(variable));
-    if (fetched) engine_.slices().variables.watch().accept(variable);
-    if (was_open && !fetched) return Seconds{};
-    const Seconds waited = clock_.now() - start;
-    if (trace_.enabled()) {
-      trace_.add(program::Activity::kGate, program::StreamKind::kCompute, step_,
-                 program_->graph->variable(variable).name, Bytes{}, traced);
-    }
-    return waited;
-  }
-
-  void compute(Replay& replay, ir::OpId op, std::int64_t samples) {
-    if (options_.device_time) {
-      device_debt_ += options_.device_time(replay.graph().op(op), samples);
-      if (device_debt_ > kShortestSleep) let_device_finish();
-    }
-    if (!trace_.enabled()) {
-      replay.run(op);
-      return;
-    }
-    const Seconds start = trace_.now();
-    replay.run(op);
-    trace_.add(program::Activity::kCompute, program::StreamKind::kCompute, step_,
-               replay.graph().op(op).name, Bytes{}, start);
-  }
-
-  // Somebody looks at every op, or the host computes it.
-  [[nodiscard]] bool op_by_op() const {
-    return device_.is_cpu() || trace_.enabled() || watched_.any();
-  }
-
-  void let_device_finish() {
-    if (device_debt_ == Seconds{}) return;
-    std::this_thread::sleep_for(
-        std::chrono::duration<double>(std::exchange(device_debt_, Seconds{}).value));
   }
 
   // The stages of a replica draw from one generator.
   [[nodiscard]] std::uint64_t seed(std::uint32_t micro_batch) const {
     const std::uint32_t whose = program_->is_placed() ? program_->batch_part(rank_) : rank_.value;
     return step_seed(options_.job_seed, whose, step_, micro_batch);
-  }
-
-  // Before anything of this step leaves the rank.
-  void check_loss(ShapedStep& shape, const Micro& micro) {
-    if (options_.on_nonfinite == OnNonFinite::kIgnore || engine_.slices().scaler.is_on()) return;
-    const auto loss = micro.replay->output(0).item<double>();
-    if (std::isfinite(loss)) return;
-    micro.replay->end();
-    const std::string word = std::isnan(loss) ? "nan" : loss > 0 ? "inf" : "-inf";
-    // A stage has not got what the others computed before.
-    const std::string culprit =
-        program_->is_placed()
-            ? "the last of its stages computes it"
-            : first_nonfinite(*micro.replay, *micro.rows, seed(micro_batch_), *shape.loss_op_);
-    fail(ErrorCode::kUsage, "step {}: the loss of rank {} is {}: {}. The training diverges.", step_,
-         rank_, word, culprit);
   }
 
   std::shared_ptr<const program::Program> program_;
@@ -779,23 +449,12 @@ class Runner::Impl {
   std::optional<std::uint64_t> pulled_rows_;  // the same for fetched rows
   // Whether all computing ranks must take part where one variable is to be the newest.
   const bool needs_all_;
-  bool asks_all_ = false;  // and the next step compares what they have changed
-  // Of the step that is under way.
-  bool under_way_ = false;
-  std::shared_ptr<const StepSums> open_sums_;
-  std::set<ir::VariableId> changed_;  // by the user before this step
-  bool added_sums_ = false;
-  WatchedValues watched_;
-  Seconds device_debt_;  // time of the imitated device that was not slept yet
+  bool asks_all_ = false;   // and the next step compares what they have changed
+  bool under_way_ = false;  // step_ has begun
   Engine engine_;
   const torch::Device device_;  // of the model
   const Bytes model_bytes_;
-  // The op that this step ran last.
-  struct {
-    const Replay* replay = nullptr;
-    ir::OpId op{};
-  } at_;
-  HandOver hand_over_;
+  ComputeStream stream_;
   std::optional<ShapedStep> own_shape_;  // nothing for a rank that only serves
   SideStreams streams_;                  // ends first
 };

@@ -76,6 +76,7 @@ class ShapedStep {
   [[nodiscard]] bool accepts(const Batch& batch) const;
 
  private:
+  friend class ComputeStream;
   friend class Runner;
   std::shared_ptr<const program::Program> program_;
   std::unique_ptr<Replay> replay_;

@@ -46,6 +46,11 @@ class AD_CAPABILITY("signal") Signal : public Mutex {
     const MutexLock lock(*this);
     return failure_ ? failure_ : end_;
   }
+  // Throws it, if there is one.
+  void rethrow_failure() AD_EXCLUDES(this) {
+    const MutexLock lock(*this);
+    rethrow();
+  }
 
   // Until condition() holds, which is called under the lock. Throws the failure, or after `limit`
   // Error(kTimeout) with the text of describe(), which is called under the lock.

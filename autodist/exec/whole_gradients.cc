@@ -23,7 +23,7 @@ namespace {
   for (Seconds waited; waited < patience && !signal.failure(); waited += kPause) {
     std::this_thread::sleep_for(std::chrono::duration<double>(kPause.value));
   }
-  if (const std::exception_ptr culprit = signal.failure()) std::rethrow_exception(culprit);
+  signal.rethrow_failure();
   throw;
 }
 
@@ -88,7 +88,7 @@ void WholeGradients::contribute(ir::VariableId variable, const torch::Tensor& gr
 
 std::function<void()> WholeGradients::looking(program::CollectiveId id) {
   return [this, id, clock = SteadyClock(), start = SteadyClock().now()] {
-    if (const std::exception_ptr failure = signal_.failure()) std::rethrow_exception(failure);
+    signal_.rethrow_failure();
     if (clock.now() - start < options_.wait_limit) return;
     fail(ErrorCode::kPeersLost, "all-reduce {}: the device has no sum after {}.", id,
          to_string(options_.wait_limit));
