@@ -157,7 +157,9 @@ std::string evaluation_page(const std::vector<search::EvaluationRow>& rows,
       "there "
       "are trials, those that the ranker puts first beforehand; mean over cells. Rankers: "
       "AutoSync's linear one on its twelve features, AutoSync's score (bytes over bandwidth), the "
-      "simulator alone, and the simulator with the learned residual.\n\n"
+      "simulator alone, and the simulator with the learned residual; beside them, as a control, "
+      "one "
+      "score for all plans (equal scores are half right) and scores drawn at random.\n\n"
       "| known before | trials | cells | ranker | accuracy | pairs | regret |\n"
       "|---|---|---|---|---|---|---|\n",
       plans.samples.size(), plans.models.size(), 100 * search::kAlike);

@@ -36,9 +36,11 @@ MeasuredPlans measured_plans(const std::vector<DataCell>& cells, std::vector<std
   for (const DataCell& cell : cells) {
     std::size_t failed = 0;
     std::string reason;
-    for (const DataPoint& point : cell.points) {
+    for (std::size_t i = 0; i < cell.points.size(); ++i) {
+      const DataPoint& point = cell.points[i];
       search::Sample sample;
       sample.cell = plans.models.size();
+      sample.point = i;
       sample.measured = point.step().value;
       if (sample.measured <= 0) continue;
       sample.paper = search::paper_features(point.strategy, *cell.graph, cell.machines);

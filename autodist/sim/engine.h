@@ -1,7 +1,7 @@
 // The event core: what every rank, owner and card does, event by event, as exec/ and comm/ do it on
 // real machines. Private to this folder; simulator.h is the door.
 //
-//   streams.cc             a rank's compute stream          exec/runner.cc
+//   streams.cc             a rank's compute stream          exec/compute_stream.cc
 //   collective_streams.cc  and the one beside it            exec/side_streams.cc
 //   effects.cc             what the protocol asks for       exec/effects.cc
 //   network.cc             cards, windows, switches         comm/exchange.cc

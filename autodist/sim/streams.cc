@@ -1,4 +1,4 @@
-// A rank's compute stream: the same loop as exec/runner.cc, with a virtual clock.
+// A rank's compute stream: the same loop as exec/compute_stream.cc, with a virtual clock.
 
 #include <algorithm>
 #include <cmath>

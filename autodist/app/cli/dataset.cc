@@ -66,7 +66,10 @@ int train_ranker(const DataSetArguments& arguments, Console& console) {
 
 int evaluate(const DataSetArguments& arguments, Console& console) {
   const planning::MeasuredPlans plans = plans_of(cells_of(arguments, console), console);
-  const auto rows = search::evaluate(plans.samples, plans.models, plans.clusters, arguments.seed);
+  search::Splits splits;
+  splits.seed = arguments.seed;
+  const auto rows =
+      search::evaluate(plans.samples, plans.models, plans.clusters, search::rankers(), splits);
   if (!arguments.output.empty()) {
     write_file_atomically(arguments.output, evaluation_page(rows, plans));
   }

@@ -17,19 +17,11 @@ constexpr std::size_t kLeastTested = 10;
 using Samples = std::vector<Sample>;
 using Scores = std::vector<std::vector<double>>;  // by ranker, then by sample
 
-Scores scores_of(const LinearRanker& linear, const Residual& residual, const Samples& samples) {
-  Scores scores(4);
-  for (const Sample& sample : samples) {
-    scores[0].push_back(linear.score(sample.paper));
-    scores[1].push_back(sample.analytic);
-    scores[2].push_back(sample.simulated);
-    scores[3].push_back(residual.correct(sample.features, Seconds(sample.simulated)).value);
-  }
+template <typename Score>
+std::vector<double> each_scored(const Samples& samples, Score score) {
+  std::vector<double> scores;
+  for (const Sample& sample : samples) scores.push_back(score(sample));
   return scores;
-}
-
-Scores trained(const Samples& training, const Samples& asked) {
-  return scores_of(LinearRanker::fit(training), Residual::fit(training), asked);
 }
 
 // Of the first `count` by score the fastest one, against the fastest of all.
@@ -50,8 +42,13 @@ double regret_after(const Samples& samples, const std::vector<double>& scores, s
 class Evaluation {
  public:
   Evaluation(const Samples& samples, const std::vector<std::string>& models,
-             const std::vector<std::string>& clusters, std::uint64_t seed, std::uint32_t draws)
-      : models_(models), clusters_(clusters), seed_(seed), draws_(draws), by_cell_(models.size()) {
+             const std::vector<std::string>& clusters, const std::vector<Ranker>& rankers,
+             const Splits& splits)
+      : models_(models),
+        clusters_(clusters),
+        rankers_(rankers),
+        splits_(splits),
+        by_cell_(models.size()) {
     for (const Sample& sample : samples) {
       if (sample.simulated > 0) by_cell_[sample.cell].push_back(sample);
     }
@@ -59,10 +56,7 @@ class Evaluation {
 
   [[nodiscard]] EvaluationRow row(Known known, std::size_t trials) const {
     EvaluationRow row{known, trials, 0, {}};
-    for (const char* name :
-         {"AutoSync's linear", "AutoSync's score", "simulator", "with residual"}) {
-      row.rankers.push_back({name, {}, 0});
-    }
+    for (const Ranker& ranker : rankers_) row.rankers.push_back({ranker.name, {}, 0});
     for (std::size_t cell = 0; cell < by_cell_.size(); ++cell) {
       const Samples others = known_of(known, cell);
       const bool too_few = by_cell_[cell].size() < trials + kLeastTested;
@@ -89,15 +83,21 @@ class Evaluation {
     return samples;
   }
 
+  [[nodiscard]] Scores scores_of(const Samples& training, const Samples& asked) const {
+    Scores scores;
+    for (const Ranker& ranker : rankers_) scores.push_back(ranker.scores(training, asked));
+    return scores;
+  }
+
   void add(std::size_t cell, const Samples& others, EvaluationRow& row) const {
     const Samples& own = by_cell_[cell];
-    const Scores before = trained(others, own);
+    const Scores before = scores_of(others, own);
     for (std::size_t r = 0; r < row.rankers.size(); ++r) {
       row.rankers[r].regret += regret_after(own, before[r], std::max<std::size_t>(1, row.trials));
     }
-    for (std::uint32_t draw_number = 0; draw_number < draws_; ++draw_number) {
-      if (row.trials == 0 && draw_number > 0) break;
-      std::mt19937_64 random(seed_ + 1000 * cell + draw_number);
+    if (row.trials == 0) return add_accuracy(own, before, row);
+    for (std::uint32_t draw_number = 0; draw_number < splits_.draws; ++draw_number) {
+      std::mt19937_64 random(splits_.seed + 1000 * cell + draw_number);
       Samples shuffled = own;
       for (std::size_t i = shuffled.size(); i > 1; --i) {
         std::swap(shuffled[i - 1], shuffled[draw(random, i)]);
@@ -106,19 +106,22 @@ class Evaluation {
       Samples training = others;
       training.insert(training.end(), shuffled.begin(), middle);
       const Samples tested(middle, shuffled.end());
-      const Scores scores = row.trials == 0 ? trained(others, tested) : trained(training, tested);
-      for (std::size_t r = 0; r < row.rankers.size(); ++r) {
-        const Accuracy more = pairwise_accuracy(tested, scores[r]);
-        row.rankers[r].accuracy.right += more.right;
-        row.rankers[r].accuracy.pairs += more.pairs;
-      }
+      add_accuracy(tested, scores_of(training, tested), row);
+    }
+  }
+
+  static void add_accuracy(const Samples& tested, const Scores& scores, EvaluationRow& row) {
+    for (std::size_t r = 0; r < row.rankers.size(); ++r) {
+      const Accuracy more = pairwise_accuracy(tested, scores[r]);
+      row.rankers[r].accuracy.right += more.right;
+      row.rankers[r].accuracy.pairs += more.pairs;
     }
   }
 
   const std::vector<std::string>& models_;
   const std::vector<std::string>& clusters_;
-  std::uint64_t seed_;
-  std::uint32_t draws_;
+  const std::vector<Ranker>& rankers_;
+  const Splits& splits_;
   std::vector<Samples> by_cell_;
 };
 
@@ -138,15 +141,50 @@ std::string name_of(Known known) {
   return "";
 }
 
+std::vector<Ranker> rankers() {
+  return {
+      {"AutoSync's linear",
+       [](const Samples& training, const Samples& asked) {
+         const LinearRanker linear = LinearRanker::fit(training);
+         return each_scored(asked, [&](const Sample& each) { return linear.score(each.paper); });
+       }},
+      {"AutoSync's score",
+       [](const Samples&, const Samples& asked) {
+         return each_scored(asked, [](const Sample& each) { return each.analytic; });
+       }},
+      {"simulator",
+       [](const Samples&, const Samples& asked) {
+         return each_scored(asked, [](const Sample& each) { return each.simulated; });
+       }},
+      {"with residual",
+       [](const Samples& training, const Samples& asked) {
+         const Residual residual = Residual::fit(training);
+         return each_scored(asked, [&](const Sample& each) {
+           return residual.correct(each.features, Seconds(each.simulated)).value;
+         });
+       }},
+      {"constant",
+       [](const Samples&, const Samples& asked) {
+         return each_scored(asked, [](const Sample&) { return 0.0; });
+       }},
+      {"random",
+       [](const Samples& training, const Samples& asked) {
+         std::mt19937_64 random(training.size() + asked.size());
+         return each_scored(asked, [&](const Sample&) {
+           return static_cast<double>(draw(random, std::uint64_t{1} << 32U));
+         });
+       }},
+  };
+}
+
 std::vector<EvaluationRow> evaluate(const std::vector<Sample>& samples,
                                     const std::vector<std::string>& models,
-                                    const std::vector<std::string>& clusters, std::uint64_t seed,
-                                    std::uint32_t draws) {
-  const Evaluation evaluation(samples, models, clusters, seed, draws);
+                                    const std::vector<std::string>& clusters,
+                                    const std::vector<Ranker>& rankers, const Splits& splits) {
+  const Evaluation evaluation(samples, models, clusters, rankers, splits);
   std::vector<EvaluationRow> rows;
-  for (const Known known :
-       {Known::kNothing, Known::kOtherModels, Known::kOtherClusters, Known::kBothOther}) {
-    for (const std::size_t trials : {0, 20, 50, 100, 200}) {
+  for (const Known known : splits.known) {
+    for (const std::size_t trials : splits.trials) {
       EvaluationRow row = evaluation.row(known, trials);
       if (row.cells > 0) rows.push_back(std::move(row));
     }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,21 @@ enum class Known : std::uint8_t {
 };
 std::string name_of(Known known);
 
+// Trained on `training`, it scores `asked`: parallel, the lower the faster. Deterministic.
+struct Ranker {
+  std::string name;
+  std::function<std::vector<double>(const std::vector<Sample>& training,
+                                    const std::vector<Sample>& asked)>
+      scores;
+};
+
+// AutoSync's linear one and its score, the simulator, the simulator with the residual; and what
+// knows nothing: one score for all plans, and scores drawn at random.
+std::vector<Ranker> rankers();
+
 struct RankerResult {
-  std::string ranker;  // "AutoSync's linear", "AutoSync's score", "simulator", "with residual"
-  Accuracy accuracy;   // on the cell's other plans
+  std::string ranker;
+  Accuracy accuracy;  // on the cell's other plans
   // Mean over cells of how much slower than the fastest plan the pick is: the fastest measured one
   // of the plans that the ranker puts first before any trial, as many as there are trials (at least
   // one).
@@ -36,13 +49,21 @@ struct EvaluationRow {
   std::vector<RankerResult> rankers;
 };
 
-// `models` and `clusters` name those of every cell. Rows of 0, 20, 50, 100 and 200 trials, as far
-// as some cell has so many plans and, but for kNothing, others to learn from. Every cell is
-// evaluated with `draws` draws of trials. Samples that cannot be simulated are passed over.
-// Deterministic.
+struct Splits {
+  std::vector<Known> known = {Known::kNothing, Known::kOtherModels, Known::kOtherClusters,
+                              Known::kBothOther};
+  std::vector<std::size_t> trials = {0, 20, 50, 100, 200};
+  std::uint32_t draws = 3;  // of trials, per cell
+  std::uint64_t seed = 0;   // of the draws
+};
+
+// `models` and `clusters` name those of every cell. A row per split, as far as some cell has so
+// many plans and, but for kNothing, others to learn from. Samples that cannot be simulated are
+// passed over. Deterministic.
 std::vector<EvaluationRow> evaluate(const std::vector<Sample>& samples,
                                     const std::vector<std::string>& models,
-                                    const std::vector<std::string>& clusters, std::uint64_t seed,
-                                    std::uint32_t draws = 3);
+                                    const std::vector<std::string>& clusters,
+                                    const std::vector<Ranker>& rankers = rankers(),
+                                    const Splits& splits = {});
 
 }  // namespace autodist::search

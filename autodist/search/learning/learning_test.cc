@@ -127,17 +127,20 @@ TEST(Evaluation, TestsOnPlansThatAreNotTrainedOn) {
   const std::vector<Sample> of = samples(4, 40, 13);
   const std::vector<std::string> models{"a", "a", "b", "b"};
   const std::vector<std::string> clusters{"x", "y", "x", "y"};
-  const auto rows = evaluate(of, models, clusters, 0);
+  const auto rows = evaluate(of, models, clusters);
   ASSERT_FALSE(rows.empty());
   for (const EvaluationRow& row : rows) {
     EXPECT_EQ(row.cells, 4U);
-    ASSERT_EQ(row.rankers.size(), 4U);
+    ASSERT_EQ(row.rankers.size(), 6U);
     EXPECT_LE(row.trials, 20U) << "ten plans are left to test on";
     const bool knows = row.known != Known::kNothing || row.trials > 0;
     const double simulator = row.rankers[2].accuracy.share();
     const double with_residual = row.rankers[3].accuracy.share();
     if (!knows) {
       EXPECT_EQ(with_residual, simulator);
+    }
+    for (const std::size_t control : {4U, 5U}) {
+      EXPECT_NEAR(row.rankers[control].accuracy.share(), 0.5, 0.05) << row.rankers[control].ranker;
     }
     if (row.known != Known::kNothing) {
       EXPECT_GT(with_residual, simulator + 0.05);

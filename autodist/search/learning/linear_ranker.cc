@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 namespace autodist::search {
 namespace {
@@ -10,20 +9,6 @@ namespace {
 constexpr int kSteps = 300;
 constexpr double kRate = 0.5;
 constexpr double kPenalty = 1e-3;
-
-// Slower first.
-using Pairs = std::vector<std::pair<std::size_t, std::size_t>>;
-
-Pairs pairs_of(const std::vector<Sample>& samples) {
-  Pairs pairs;
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    for (std::size_t j = 0; j < samples.size(); ++j) {
-      if (samples[i].cell != samples[j].cell) continue;
-      if (samples[i].measured > (1 + kAlike) * samples[j].measured) pairs.emplace_back(i, j);
-    }
-  }
-  return pairs;
-}
 
 }  // namespace
 
@@ -38,7 +23,7 @@ LinearRanker LinearRanker::fit(const std::vector<Sample>& samples) {
     }
     ranker.scale_[f] = square > 0 ? 1 / std::sqrt(square) : 0;
   }
-  const Pairs pairs = pairs_of(samples);
+  const std::vector<Pair> pairs = pairs_of(samples);
   if (pairs.empty()) return ranker;
   std::vector<PaperFeatures> standard;
   for (const Sample& sample : samples) {

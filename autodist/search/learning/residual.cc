@@ -43,22 +43,6 @@ class Matrix {
   DMatrixHandle handle_ = nullptr;
 };
 
-struct Pair {
-  std::size_t slow = 0;
-  std::size_t fast = 0;
-};
-
-std::vector<Pair> pairs_of(const std::vector<Sample>& samples) {
-  std::vector<Pair> pairs;
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    for (std::size_t j = 0; j < samples.size(); ++j) {
-      if (samples[i].cell != samples[j].cell) continue;
-      if (samples[i].measured > (1 + kAlike) * samples[j].measured) pairs.push_back({i, j});
-    }
-  }
-  return pairs;
-}
-
 // A cell's pairs grow with the square of its points: each cell counts by its points.
 std::vector<double> weights_of(const std::vector<Sample>& samples, const std::vector<Pair>& pairs) {
   std::vector<double> points;

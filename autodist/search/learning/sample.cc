@@ -5,6 +5,17 @@
 
 namespace autodist::search {
 
+std::vector<Pair> pairs_of(const std::vector<Sample>& samples) {
+  std::vector<Pair> pairs;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    for (std::size_t j = 0; j < samples.size(); ++j) {
+      if (samples[i].cell != samples[j].cell) continue;
+      if (samples[i].measured > (1 + kAlike) * samples[j].measured) pairs.push_back({i, j});
+    }
+  }
+  return pairs;
+}
+
 Accuracy pairwise_accuracy(const std::vector<Sample>& samples, const std::vector<double>& scores,
                            double alike) {
   Accuracy accuracy;

@@ -13,15 +13,23 @@ namespace autodist::search {
 // One measured plan. Only plans of one `cell` (a model on a cluster) are compared.
 struct Sample {
   std::size_t cell = 0;
-  double measured = 0;   // seconds
-  double analytic = 0;   // AutoSync's score: seconds of the busiest server or group
-  double simulated = 0;  // seconds; 0: it cannot be simulated
+  std::size_t point = 0;  // which of the cell's
+  double measured = 0;    // seconds
+  double analytic = 0;    // AutoSync's score: seconds of the busiest server or group
+  double simulated = 0;   // seconds; 0: it cannot be simulated
   PaperFeatures paper = {};
   std::vector<double> features;  // plan_features(); empty where it cannot be simulated
 };
 
 // Pairs whose measured times differ by less are equal: no order of them is wrong.
 constexpr double kAlike = 0.03;
+
+// Two plans of one cell that are not alike, by their places among the samples.
+struct Pair {
+  std::size_t slow = 0;
+  std::size_t fast = 0;
+};
+std::vector<Pair> pairs_of(const std::vector<Sample>& samples);
 
 struct Accuracy {
   std::size_t right = 0;
