@@ -164,6 +164,23 @@ std::string precision_of(const Graph& graph) {
   return name + (is_one ? "" : ", …");
 }
 
+std::int64_t sequence_length(const Graph& graph) {
+  std::int64_t longest = 0;
+  for (const Input& input : graph.inputs) {
+    const TensorType& type = graph.value(input.value).type;
+    const bool whole_numbers = type.dtype == DType::kInt32 || type.dtype == DType::kInt64;
+    if (!input.batched || !whole_numbers || type.sizes.size() != 2) continue;
+    longest = std::max(longest, type.sizes[1].constant);
+  }
+  return longest > 1 ? longest : 0;
+}
+
+std::string batch_text(const Graph& graph, std::int64_t samples, const std::string& precision) {
+  const std::int64_t length = sequence_length(graph);
+  return length > 0 ? fmt::format("{} sequences of {}, {}", samples, length, precision)
+                    : fmt::format("{}, {}", samples, precision);
+}
+
 std::string align(const std::vector<std::vector<std::string>>& rows, const std::string& indent,
                   const std::vector<std::size_t>& right) {
   std::vector<std::size_t> widths;

@@ -40,6 +40,12 @@ std::string to_string(const Names& names, const Op& op, ShowTypes types = ShowTy
 std::string to_string(const UpdateRule& update);
 // What the variables are of, "float32", or the first and "…" where they differ.
 std::string precision_of(const Graph& graph);
+// Of the longest input whose samples are sequences of whole numbers, such as words; 0: there is
+// none.
+std::int64_t sequence_length(const Graph& graph);
+// What a throughput is of: "16, float32"; where samples are sequences, "16 sequences of 128,
+// float32".
+std::string batch_text(const Graph& graph, std::int64_t samples, const std::string& precision);
 // "3.40 MFLOP".
 std::string flops_text(std::int64_t flops);
 

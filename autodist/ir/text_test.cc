@@ -28,6 +28,18 @@ TEST(Text, AlignsColumnsOfWideCharactersToo) {
             "  µs    1  x\n  a   100  y\n");
 }
 
+TEST(Text, SaysHowLongTheSequencesOfABatchAre) {
+  GraphBuilder words("words", 2);
+  words.input("source", contiguous({batch(), 30}, DType::kInt64));
+  words.input("target", contiguous({batch(), 25}, DType::kInt64));
+  words.variable("w", contiguous({8, 4}));
+  EXPECT_EQ(batch_text(words.finish(), 16, "float32"), "16 sequences of 30, float32");
+  GraphBuilder rows("rows", 2);
+  rows.input("x", contiguous({batch(), 8}));
+  rows.input("label", contiguous({batch()}, DType::kInt64));
+  EXPECT_EQ(batch_text(rows.finish(), 16, "bf16"), "16, bf16");
+}
+
 TEST(GraphText, ReadsLikeTheStep) {
   GraphBuilder step("tiny", 2);
   const ValueId x = step.input("x", contiguous({batch(), 8}));

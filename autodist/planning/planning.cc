@@ -1,6 +1,7 @@
 #include "autodist/planning/planning.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "autodist/base/error.h"
 #include "autodist/planning/encryption.h"
@@ -42,6 +43,11 @@ strategy::Strategy made(const StrategyRequest& request, const ir::Graph& graph,
 }
 
 }  // namespace
+
+std::string name_of(const StrategyRequest& request) {
+  if (!request.file.empty()) return std::filesystem::path(request.file).filename();
+  return request.builder == kSearch ? "search" : request.builder;
+}
 
 std::string source_of(const StrategyRequest& request) {
   if (!request.file.empty()) return request.file;

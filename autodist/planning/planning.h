@@ -29,6 +29,8 @@ struct StrategyRequest {
   bool cpu_only = false;
 };
 
+// What its plan is called: the builder, the file without its folders, or "search".
+std::string name_of(const StrategyRequest& request);
 // Where a strategy comes from, for messages: the file's path, "search" or "builder NAME".
 std::string source_of(const StrategyRequest& request);
 

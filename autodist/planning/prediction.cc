@@ -85,14 +85,16 @@ std::string batch_line(const program::Program& program, const sim::CostModel& co
 std::string header(const sim::Simulation& simulation, const program::Program& program,
                    const sim::CostModel& costs) {
   const sim::Bounds& bounds = simulation.bounds;
-  const auto samples = static_cast<double>(costs.batch * costs.micro_batches *
-                                           static_cast<std::int64_t>(program.batch_parts()));
+  const std::int64_t samples =
+      costs.batch * costs.micro_batches * static_cast<std::int64_t>(program.batch_parts());
+  const std::string precision = costs.precision == sim::Precision::kAsCaptured
+                                    ? ir::precision_of(*program.graph)
+                                    : name_of(costs.precision);
   std::string text = memory_lines(simulation, program);
   text +=
-      fmt::format("step           {}, {:.1f} samples/s in batches of {}, {}{}\n",
-                  to_string(simulation.step), samples / simulation.step.value, samples,
-                  costs.precision == sim::Precision::kAsCaptured ? ir::precision_of(*program.graph)
-                                                                 : name_of(costs.precision),
+      fmt::format("step           {}, {:.1f} samples/s in batches of {}{}\n",
+                  to_string(simulation.step), static_cast<double>(samples) / simulation.step.value,
+                  ir::batch_text(*program.graph, samples, precision),
                   simulation.settled || !program.lag() ? "" : " (steps vary)");
   text += fmt::format("plan's bound   {}: {}; the step is {}\n", to_string(bounds.plan),
                       sim::bound_name(bounds), above(simulation.step, bounds.plan));

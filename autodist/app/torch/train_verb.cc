@@ -210,11 +210,13 @@ void print_end(Console& console, const TrainArguments& arguments, const Session&
   }
   if (result.average_samples_per_second > 0) {  // else all steps were warm-up
     console.out << fmt::format(
-        ", {:.0f} samples/s (p10 {:.0f}, p90 {:.0f}) in batches of {}, {}; per step {} computing "
+        ", {:.0f} samples/s (p10 {:.0f}, p90 {:.0f}) in batches of {}; per step {} computing "
         "and "
         "{} waiting",
         result.average_samples_per_second, result.p10_samples_per_second,
-        result.p90_samples_per_second, arguments.training.batch, ir::precision_of(session.graph()),
+        result.p90_samples_per_second,
+        ir::batch_text(session.graph(), arguments.training.batch,
+                       ir::precision_of(session.graph())),
         to_string(result.computing), to_string(result.waiting));
   }
   console.out << "\n";

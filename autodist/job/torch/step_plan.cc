@@ -1,6 +1,5 @@
 #include "autodist/job/torch/step_plan.h"
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -118,11 +117,6 @@ void check_placed(const JobOptions& options, const Captured& step) {
 }
 
 }  // namespace
-
-std::string name_of(const planning::StrategyRequest& request) {
-  if (!request.file.empty()) return std::filesystem::path(request.file).filename();
-  return request.builder == planning::kSearch ? "search" : request.builder;
-}
 
 strategy::Strategy choose_again(JoinedJob& job, const Captured& step, const StepPlan& now,
                                 const planning::StrategyRequest& request) {

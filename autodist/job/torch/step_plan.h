@@ -36,9 +36,6 @@ struct StepPlan {
 // search_together() do.
 StepPlan plan_step(JoinedJob& job, const Captured& step);
 
-// What a plan that was asked for so is called: the builder, the file without its folders, "search".
-std::string name_of(const planning::StrategyRequest& request);
-
 // Who starts the job again after a loss begins with this one.
 void keep_plan(JoinedJob& job, const Captured& step, const strategy::Strategy& strategy);
 

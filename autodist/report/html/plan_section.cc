@@ -8,6 +8,7 @@
 #include <set>
 
 #include "autodist/ir/graph_builder.h"
+#include "autodist/ir/text.h"
 #include "autodist/program/words.h"
 #include "autodist/report/plan.h"
 #include "autodist/report/strategy.h"
@@ -173,6 +174,8 @@ std::string plan_section(const ir::Graph& graph, const strategy::Strategy* strat
   }
   json["graph"] = graph.name;
   json["ops"] = graph.ops.size();
+  json["precision"] = ir::precision_of(graph);
+  json["sequence_length"] = ir::sequence_length(graph);
   json["example_batch_samples"] = graph.example_batch;
   json["peak_bytes"] = graph.peak_bytes.at(graph.example_batch);
   json["variable_count"] = graph.variables.size();

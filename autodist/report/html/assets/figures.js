@@ -75,15 +75,23 @@ function memoryOf(rank) {
   return rank.parts.reduce((sum, part) => sum + part.bytes, 0);
 }
 
-function runTiles(run) {
+// What a rate is of. The plan is the job's, where the page has it.
+function batchText(samples, plan) {
+  const sequences = plan && plan.sequence_length ? ` sequences of ${countText(plan.sequence_length)}` : "";
+  return `in batches of ${countText(samples)}${sequences}${plan && plan.precision ? `, ${plan.precision}` : ""}`;
+}
+
+function runTiles(run, plan) {
   const tiles = [];
   const rates = columnOf(run, "samples_per_second");
   if (rates.length > 0) {
     // The median step's own rate, so that step times samples per second are a step's samples.
     const seconds = columnOf(run, "step_seconds");
     const kept = run.steps.length < run.steps_in_log ? "median of the steps kept here" : "median of the run";
-    if (seconds.length > 0) tiles.push(tile("step, measured", secondsText(seconds[(seconds.length - 1) >> 1]), kept));
-    tiles.push(tile("samples/s", countText(Math.round(rates[rates.length >> 1])), kept));
+    const rate = rates[rates.length >> 1];
+    const step = seconds.length > 0 ? seconds[(seconds.length - 1) >> 1] : 0;
+    if (step > 0) tiles.push(tile("step, measured", secondsText(step), kept));
+    tiles.push(tile("samples/s", countText(Math.round(rate)), step > 0 ? batchText(Math.round(rate * step), plan) : kept));
   }
   const loss = lastOf(run, "loss");
   if (loss !== undefined) {
@@ -163,7 +171,7 @@ function summarySection(data) {
   const known = (each) => (each.predicted ? data.prediction : columnOf(data.run, "step_seconds").length > 0);
   const shown = data.timelines.filter((each) => each.places.length === 0 && !known(each));
   const [predicted, ...lesser] = predictionTiles(data);
-  const tiles = [...placementTiles(data.placement), ...runTiles(data.run), ...shown.flatMap(timelineTiles),
+  const tiles = [...placementTiles(data.placement), ...runTiles(data.run, data.plan), ...shown.flatMap(timelineTiles),
     ...(predicted ? [predicted] : []), ...(mainTimeline(data) ? shareTiles(mainTimeline(data)) : [])];
   return element("section", {id: "summary", "aria-label": "Summary"}, verdictBlock(data),
     element("div", {class: "tiles"}, tiles), element("div", {class: "tiles lesser"}, [...lesser, ...planTiles(data.plan)]), data.remarks.map((remark) => element("p", {class: "small soft remark"}, remark)));
