@@ -145,9 +145,9 @@ std::string evaluation_json(const std::vector<search::EvaluationRow>& rows) {
 }
 
 std::string evaluation_page(const std::vector<search::EvaluationRow>& rows,
-                            const planning::MeasuredPlans& plans) {
+                            const planning::MeasuredPlans& plans, const std::string& command) {
   std::string text = fmt::format(
-      "# Rankers of plans\n\nMade by `autodist dataset eval`, on {} plans of {} models and "
+      "# Rankers of plans\n\nMade by `{}`, on {} plans of {} models and "
       "clusters.\n\n"
       "*Known before* is what the rankers were trained on beside the trials: nothing, or other "
       "cells (a cell is a model on a cluster). *Trials* are plans of the cell itself, drawn at "
@@ -155,14 +155,17 @@ std::string evaluation_page(const std::vector<search::EvaluationRow>& rows,
       "measured order, pairs within {:.0f} % of each other left out. *Regret* is how much slower "
       "than the cell's fastest plan the pick is: the fastest measured one of as many plans as "
       "there "
-      "are trials, those that the ranker puts first beforehand; mean over cells. Rankers: "
-      "AutoSync's linear one on its twelve features, AutoSync's score (bytes over bandwidth), the "
+      "are trials, those that the ranker puts first beforehand; mean over cells, and over orders "
+      "of "
+      "plans with one score. Rankers: AutoSync's linear one on its twelve features, AutoSync's "
+      "score (bytes over bandwidth), the "
       "simulator alone, and the simulator with the learned residual; beside them, as a control, "
       "one "
-      "score for all plans (equal scores are half right) and scores drawn at random.\n\n"
+      "score for all plans (equal scores are half right) and scores drawn at random; RankRNN, "
+      "where it stands, is AutoSync's recurrent one.\n\n"
       "| known before | trials | cells | ranker | accuracy | pairs | regret |\n"
       "|---|---|---|---|---|---|---|\n",
-      plans.samples.size(), plans.models.size(), 100 * search::kAlike);
+      command, plans.samples.size(), plans.models.size(), 100 * search::kAlike);
   for (const search::EvaluationRow& row : rows) {
     for (const search::RankerResult& result : row.rankers) {
       text += fmt::format("| {} | {} | {} | {} | {:.3f} | {} | {:.1f} % |\n", name_of(row.known),

@@ -23,9 +23,9 @@ std::string stats_json(const std::vector<planning::DataCell>& cells,
 
 std::string evaluation_table(const std::vector<search::EvaluationRow>& rows);
 std::string evaluation_json(const std::vector<search::EvaluationRow>& rows);
-// The same as a page, with what the columns are.
+// The same as a page, with what the columns are and the command that made it.
 std::string evaluation_page(const std::vector<search::EvaluationRow>& rows,
-                            const planning::MeasuredPlans& plans);
+                            const planning::MeasuredPlans& plans, const std::string& command);
 
 struct Generation {
   std::vector<std::string> models{"vgg16", "bert-large", "ncf"};

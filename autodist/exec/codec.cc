@@ -186,6 +186,7 @@ comm::Payload encode(const Compression& compression, DType dtype, std::int64_t c
   if (traits_of(compression.codec).unit == program::EncodedUnit::kElement) {
     return encode_cast(compression, dtype, count, values, residual);
   }
+  AD_CHECK(compression.codec == Codec::kTopK) << to_string(compression) << " of a slice";
   return with_element_type(dtype, [&](auto element) {
     using T = decltype(element);
     return encode_top_k<T>(kept(compression, count), count, elements<T>(values),

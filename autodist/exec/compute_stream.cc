@@ -190,6 +190,7 @@ void ComputeStream::begin_step(std::uint64_t step, std::set<ir::VariableId> chan
 }
 
 void ComputeStream::begin(const MicroBatch& micro) {
+  at_ = {};
   // Stages run op by op, and no value of theirs is watched.
   if (program_.is_placed()) {
     if (micro.samples != 0) micro.replay->begin(*micro.rows, micro.seed);

@@ -23,7 +23,8 @@
 
 namespace autodist::exec {
 
-// One thread at a time calls it, after an exception not again.
+// One thread at a time calls it; after any exception but capture::OtherBoolean nobody does again.
+// begin() for a micro-batch, begin_step() where it is the step's first, then run().
 class ComputeStream {
  public:
   // A micro-batch of a step; a graph that is not placed has one at a time under way.
@@ -42,15 +43,15 @@ class ComputeStream {
   // `changed`: variables whose newest values were written here, so that no owner is asked for them.
   void begin_step(std::uint64_t step, std::set<ir::VariableId> changed);
 
-  // Begins with a micro-batch's rows; nothing where it has no samples.
+  // Gives a micro-batch's rows to the ops, where it has any.
   void begin(const MicroBatch& micro);
-  // The stream for micro-batches that began, `last` if they end the step. Their losses as one,
-  // their samples and outputs, and the times since `start`, which is when the caller began. Throws
-  // as Runner::step(), and capture::OtherBoolean where the step goes another way than its graph,
-  // before anything has left the rank.
+  // Executes the stream's instructions for micro-batches that have begun, and ends the step where
+  // they are the `last` ones. Returns their losses as one, their samples and outputs, and times
+  // since `start`, when the caller began. Throws as Runner::step(), and capture::OtherBoolean where
+  // the step goes another way than its graph, before anything has left the rank.
   StepResult run(ShapedStep& shape, const std::vector<MicroBatch>& micros, bool last,
                  Seconds start);
-  // In the place of run()'s end, after OtherBoolean.
+  // After OtherBoolean: drops what the micro-batch has computed, as if it had not begun.
   void abandon(const MicroBatch& micro);
 
   // Until the device's copy of a variable is there, for what this thread hands to the device from

@@ -170,6 +170,7 @@ std::int64_t sequence_length(const Graph& graph) {
     const TensorType& type = graph.value(input.value).type;
     const bool whole_numbers = type.dtype == DType::kInt32 || type.dtype == DType::kInt64;
     if (!input.batched || !whole_numbers || type.sizes.size() != 2) continue;
+    if (type.sizes[1].per_sample != 0) continue;
     longest = std::max(longest, type.sizes[1].constant);
   }
   return longest > 1 ? longest : 0;

@@ -40,8 +40,8 @@ std::string to_string(const Names& names, const Op& op, ShowTypes types = ShowTy
 std::string to_string(const UpdateRule& update);
 // What the variables are of, "float32", or the first and "…" where they differ.
 std::string precision_of(const Graph& graph);
-// Of the longest input whose samples are sequences of whole numbers, such as words; 0: there is
-// none.
+// Of the longest input with a row of whole numbers per sample, such as words; 0: there is none. The
+// types say no more: a row of categories counts as a sequence, too.
 std::int64_t sequence_length(const Graph& graph);
 // What a throughput is of: "16, float32"; where samples are sequences, "16 sequences of 128,
 // float32".

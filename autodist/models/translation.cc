@@ -120,13 +120,14 @@ ModelInfo translation(const std::string& name, const std::string& description, b
 }  // namespace
 
 std::vector<ModelInfo> translation_models() {
-  return {translation("nmt-small", "recurrent translation with attention, padded batches", true,
-                      {50, 50, 16, 24, 7, 6}),
-          translation("nmt", "the same with 32,000 words, LSTMs of 1,024, 30 tokens", false,
-                      {32000, 32000, 512, 1024, 30, 30}),
-          // Words of the English to Vietnamese task of IWSLT 2015 (Luong and Manning).
-          translation("nmt-iwslt", "the same with IWSLT 2015's words, LSTMs of 512, 25 tokens",
-                      false, {17191, 7709, 512, 512, 25, 25})};
+  return {
+      translation("nmt-small", "recurrent translation with attention, padded batches", true,
+                  {50, 50, 16, 24, 7, 6}),
+      translation("nmt", "the same with 32,000 words, LSTMs of 1,024, 30 tokens", false,
+                  {32000, 32000, 512, 1024, 30, 30}),
+      // Vocabularies of the English to Vietnamese task of IWSLT 2015 (Luong and Manning).
+      translation("nmt-iwslt", "the same with IWSLT 2015's vocabularies, LSTMs of 512, 25 tokens",
+                  false, {17191, 7709, 512, 512, 25, 25})};
 }
 
 }  // namespace autodist::models

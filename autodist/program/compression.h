@@ -23,12 +23,12 @@ enum class Codec : std::uint8_t {
   kPowerSgd,
 };
 
-// What a codec takes at a time. Nothing else of a job changes what becomes of it.
+// Which elements are encoded together: what becomes of one depends on the others of its unit.
 enum class EncodedUnit : std::uint8_t {
-  kNone,
-  kElement,   // each becomes one of fewer bytes, whatever else is in its slice
-  kSlice,     // what becomes of an element depends on the others of its slice
-  kGradient,  // as factors that a library sums; never a slice
+  kNone,      // nothing is encoded
+  kElement,   // each by itself, into fewer bytes
+  kSlice,     // all of a slice
+  kGradient,  // all of a gradient, into factors that a library sums; never a slice
 };
 
 // What holds of a codec whatever its parameters.
@@ -49,6 +49,13 @@ inline constexpr CodecTraits kCodecs[] = {
 constexpr const CodecTraits& traits_of(Codec codec) {
   return kCodecs[static_cast<std::size_t>(codec)];
 }
+constexpr bool codecs_are_in_order() {
+  for (const CodecTraits& each : kCodecs) {
+    if (traits_of(each.codec).codec != each.codec) return false;
+  }
+  return true;
+}
+static_assert(codecs_are_in_order());
 
 struct Compression {
   Codec codec = Codec::kNone;

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <iterator>
 #include <set>
 #include <string>
 
@@ -18,12 +17,9 @@ TEST(Compression, HasAName) {
   EXPECT_EQ(to_string({Codec::kPowerSgd, false, 0, 4, false}), "powersgd(4,cold)");
 }
 
-TEST(Compression, HasTheTraitsOfItsCodec) {
+TEST(Compression, NamesEveryCodecOnce) {
   std::set<std::string> names;
-  for (std::size_t i = 0; i < std::size(kCodecs); ++i) {
-    EXPECT_EQ(static_cast<std::size_t>(kCodecs[i].codec), i) << kCodecs[i].name;
-    EXPECT_TRUE(names.insert(kCodecs[i].name).second) << kCodecs[i].name;
-  }
+  for (const CodecTraits& each : kCodecs) EXPECT_TRUE(names.insert(each.name).second) << each.name;
 }
 
 TEST(Compression, ReadsAGradientAsTheMatrixOfItsFirstDimension) {

@@ -46,12 +46,12 @@ int run(const Arguments& arguments) {
       sequences.back().push_back(plan_sequence(point.strategy, *cell.graph, cell.machines));
     }
   }
-  std::vector<search::Ranker> rankers = search::rankers();
+  std::vector<search::Ranker> rankers = search::shipped_rankers();
   rankers.insert(rankers.begin() + 1, rank_rnn(sequences, arguments.network));
   const auto rows =
       search::evaluate(plans.samples, plans.models, plans.clusters, rankers, arguments.splits);
   if (!arguments.output.empty()) {
-    write_file_atomically(arguments.output, app::evaluation_page(rows, plans));
+    write_file_atomically(arguments.output, app::evaluation_page(rows, plans, "rank-rnn"));
   }
   std::cout << (arguments.json ? app::evaluation_json(rows) + "\n" : app::evaluation_table(rows));
   return 0;

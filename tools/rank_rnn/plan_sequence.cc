@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "autodist/base/check.h"
 #include "autodist/ir/rows.h"
 
 namespace autodist::learned {
@@ -113,6 +114,7 @@ std::vector<std::vector<float>> plan_sequence(const strategy::Strategy& strategy
     row.push_back(static_cast<float>(std::log2(queued.size())));
     add_synchronizer(first, row);
     add_cluster(cluster, row);
+    AD_CHECK(row.size() == kStepFeatures) << row.size();
     sequence.push_back(std::move(row));
   }
   return sequence;

@@ -13,7 +13,8 @@ namespace autodist::learned {
 
 constexpr std::size_t kStepFeatures = 20;
 
-// Rows of kStepFeatures numbers, one per variable of the strategy, in its order. Shares, logarithms
+// Rows of kStepFeatures numbers, one per variable of the strategy, in its order; how a partitioned
+// one is synchronised is said of its first part. Shares, logarithms
 // and flags, so that one plan can be compared with another; the last of them are the cluster's, the
 // same in every row.
 std::vector<std::vector<float>> plan_sequence(const strategy::Strategy& strategy,

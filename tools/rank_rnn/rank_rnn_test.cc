@@ -44,7 +44,9 @@ TEST(RankRnn, OrdersPlansOfACellThatItHasNotSeen) {
   const Drawn of = drawn(4, 60, 1);
   const std::vector<search::Sample> known(of.samples.begin(), of.samples.begin() + 180);
   const std::vector<search::Sample> asked(of.samples.begin() + 180, of.samples.end());
-  const search::Ranker ranker = rank_rnn(of.sequences, {.epochs = 80});
+  RankRnnOptions options;
+  options.epochs = 80;
+  const search::Ranker ranker = rank_rnn(of.sequences, options);
   const std::vector<double> scores = ranker.scores(known, asked);
   EXPECT_GT(search::pairwise_accuracy(asked, scores).share(), 0.9);
   EXPECT_EQ(ranker.scores(known, asked), scores) << "one seed, one ranker";

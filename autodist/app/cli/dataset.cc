@@ -68,10 +68,10 @@ int evaluate(const DataSetArguments& arguments, Console& console) {
   const planning::MeasuredPlans plans = plans_of(cells_of(arguments, console), console);
   search::Splits splits;
   splits.seed = arguments.seed;
-  const auto rows =
-      search::evaluate(plans.samples, plans.models, plans.clusters, search::rankers(), splits);
+  const auto rows = search::evaluate(plans.samples, plans.models, plans.clusters,
+                                     search::shipped_rankers(), splits);
   if (!arguments.output.empty()) {
-    write_file_atomically(arguments.output, evaluation_page(rows, plans));
+    write_file_atomically(arguments.output, evaluation_page(rows, plans, "autodist dataset eval"));
   }
   console.out << (console.json ? evaluation_json(rows) + "\n" : evaluation_table(rows));
   return 0;

@@ -25,9 +25,10 @@ program::Compression compression(const std::string& codec, bool error_feedback, 
   std::vector<std::string> names;
   for (const program::CodecTraits& known : program::kCodecs) {
     if (codec == known.name) return {known.codec, error_feedback, density, rank};
-    names.push_back(fmt::format("'{}'", known.name));
+    if (*known.name != 0) names.push_back(fmt::format("'{}'", known.name));
   }
-  fail(ErrorCode::kUsage, "codec '{}' is none of {}; '' is none", codec, fmt::join(names, ", "));
+  fail(ErrorCode::kUsage, "codec '{}' is none of {}, and '' for no codec", codec,
+       fmt::join(names, ", "));
 }
 
 strategy::AllReduceAlgorithm algorithm_named(const std::string& name) {

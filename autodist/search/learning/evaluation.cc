@@ -17,6 +17,11 @@ constexpr std::size_t kLeastTested = 10;
 using Samples = std::vector<Sample>;
 using Scores = std::vector<std::vector<double>>;  // by ranker, then by sample
 
+template <typename Each>
+void shuffle(std::vector<Each>& list, std::mt19937_64& random) {
+  for (std::size_t i = list.size(); i > 1; --i) std::swap(list[i - 1], list[draw(random, i)]);
+}
+
 template <typename Score>
 std::vector<double> each_scored(const Samples& samples, Score score) {
   std::vector<double> scores;
@@ -24,19 +29,28 @@ std::vector<double> each_scored(const Samples& samples, Score score) {
   return scores;
 }
 
-// Of the first `count` by score the fastest one, against the fastest of all.
-double regret_after(const Samples& samples, const std::vector<double>& scores, std::size_t count) {
+// Of the first `count` by score the fastest one, against the fastest of all: the mean over orders
+// of plans with one score.
+double regret_after(const Samples& samples, const std::vector<double>& scores, std::size_t count,
+                    std::uint64_t seed) {
+  constexpr int kOrders = 64;
+  std::mt19937_64 random(seed);
   std::vector<std::size_t> order(samples.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
-  double picked = samples[order.front()].measured;
-  double best = picked;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    best = std::min(best, samples[order[i]].measured);
-    if (i < count) picked = std::min(picked, samples[order[i]].measured);
+  double best = samples.front().measured;
+  for (const Sample& sample : samples) best = std::min(best, sample.measured);
+  double sum = 0;
+  for (int drawn = 0; drawn < kOrders; ++drawn) {
+    shuffle(order, random);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
+    double picked = samples[order.front()].measured;
+    for (std::size_t i = 0; i < std::min(count, order.size()); ++i) {
+      picked = std::min(picked, samples[order[i]].measured);
+    }
+    sum += picked / best - 1;
   }
-  return picked / best - 1;
+  return sum / kOrders;
 }
 
 class Evaluation {
@@ -93,15 +107,14 @@ class Evaluation {
     const Samples& own = by_cell_[cell];
     const Scores before = scores_of(others, own);
     for (std::size_t r = 0; r < row.rankers.size(); ++r) {
-      row.rankers[r].regret += regret_after(own, before[r], std::max<std::size_t>(1, row.trials));
+      row.rankers[r].regret += regret_after(own, before[r], std::max<std::size_t>(1, row.trials),
+                                            splits_.seed + 1000 * cell);
     }
     if (row.trials == 0) return add_accuracy(own, before, row);
     for (std::uint32_t draw_number = 0; draw_number < splits_.draws; ++draw_number) {
       std::mt19937_64 random(splits_.seed + 1000 * cell + draw_number);
       Samples shuffled = own;
-      for (std::size_t i = shuffled.size(); i > 1; --i) {
-        std::swap(shuffled[i - 1], shuffled[draw(random, i)]);
-      }
+      shuffle(shuffled, random);
       const auto middle = shuffled.begin() + static_cast<std::ptrdiff_t>(row.trials);
       Samples training = others;
       training.insert(training.end(), shuffled.begin(), middle);
@@ -141,7 +154,7 @@ std::string name_of(Known known) {
   return "";
 }
 
-std::vector<Ranker> rankers() {
+std::vector<Ranker> shipped_rankers() {
   return {
       {"AutoSync's linear",
        [](const Samples& training, const Samples& asked) {
@@ -169,8 +182,9 @@ std::vector<Ranker> rankers() {
        }},
       {"random",
        [](const Samples& training, const Samples& asked) {
-         std::mt19937_64 random(training.size() + asked.size());
-         return each_scored(asked, [&](const Sample&) {
+         return each_scored(asked, [&](const Sample& each) {
+           std::seed_seq seeds{training.size(), asked.size(), each.cell, each.point};
+           std::mt19937_64 random(seeds);
            return static_cast<double>(draw(random, std::uint64_t{1} << 32U));
          });
        }},

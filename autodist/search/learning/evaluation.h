@@ -21,7 +21,8 @@ enum class Known : std::uint8_t {
 };
 std::string name_of(Known known);
 
-// Trained on `training`, it scores `asked`: parallel, the lower the faster. Deterministic.
+// Trained on `training`, it gives one score per sample of `asked`, in that order; the lower the
+// faster. Deterministic.
 struct Ranker {
   std::string name;
   std::function<std::vector<double>(const std::vector<Sample>& training,
@@ -29,16 +30,16 @@ struct Ranker {
       scores;
 };
 
-// AutoSync's linear one and its score, the simulator, the simulator with the residual; and what
-// knows nothing: one score for all plans, and scores drawn at random.
-std::vector<Ranker> rankers();
+// AutoSync's linear one and its score, the simulator, the simulator with the residual; and, as
+// controls, one score for all plans and scores drawn at random.
+std::vector<Ranker> shipped_rankers();
 
 struct RankerResult {
   std::string ranker;
   Accuracy accuracy;  // on the cell's other plans
   // Mean over cells of how much slower than the fastest plan the pick is: the fastest measured one
   // of the plans that the ranker puts first before any trial, as many as there are trials (at least
-  // one).
+  // one). Plans of one score come in any order: the mean over many.
   double regret = 0;
 };
 
@@ -63,7 +64,7 @@ struct Splits {
 std::vector<EvaluationRow> evaluate(const std::vector<Sample>& samples,
                                     const std::vector<std::string>& models,
                                     const std::vector<std::string>& clusters,
-                                    const std::vector<Ranker>& rankers = rankers(),
+                                    const std::vector<Ranker>& rankers = shipped_rankers(),
                                     const Splits& splits = {});
 
 }  // namespace autodist::search

@@ -13,7 +13,7 @@ namespace autodist::search {
 // One measured plan. Only plans of one `cell` (a model on a cluster) are compared.
 struct Sample {
   std::size_t cell = 0;
-  std::size_t point = 0;  // which of the cell's
+  std::size_t point = 0;  // its place among the cell's points, those that are passed over too
   double measured = 0;    // seconds
   double analytic = 0;    // AutoSync's score: seconds of the busiest server or group
   double simulated = 0;   // seconds; 0: it cannot be simulated

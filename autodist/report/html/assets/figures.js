@@ -75,6 +75,14 @@ function memoryOf(rank) {
   return rank.parts.reduce((sum, part) => sum + part.bytes, 0);
 }
 
+// How many samples every kept step had; 0 where they differ.
+function batchOf(run) {
+  const [rates, seconds] = ["samples_per_second", "step_seconds"].map((name) =>
+    (run.columns.find((each) => each.name === name) || {values: []}).values);
+  const sizes = new Set(rates.map((rate, i) => Math.round(rate * seconds[i])).filter((size) => size > 0));
+  return sizes.size === 1 ? [...sizes][0] : 0;
+}
+
 // What a rate is of. The plan is the job's, where the page has it.
 function batchText(samples, plan) {
   const sequences = plan && plan.sequence_length ? ` sequences of ${countText(plan.sequence_length)}` : "";
@@ -88,10 +96,9 @@ function runTiles(run, plan) {
     // The median step's own rate, so that step times samples per second are a step's samples.
     const seconds = columnOf(run, "step_seconds");
     const kept = run.steps.length < run.steps_in_log ? "median of the steps kept here" : "median of the run";
-    const rate = rates[rates.length >> 1];
-    const step = seconds.length > 0 ? seconds[(seconds.length - 1) >> 1] : 0;
-    if (step > 0) tiles.push(tile("step, measured", secondsText(step), kept));
-    tiles.push(tile("samples/s", countText(Math.round(rate)), step > 0 ? batchText(Math.round(rate * step), plan) : kept));
+    if (seconds.length > 0) tiles.push(tile("step, measured", secondsText(seconds[(seconds.length - 1) >> 1]), kept));
+    const batch = batchOf(run);
+    tiles.push(tile("samples/s", countText(Math.round(rates[rates.length >> 1])), batch > 0 ? batchText(batch, plan) : kept));
   }
   const loss = lastOf(run, "loss");
   if (loss !== undefined) {
