@@ -1,5 +1,7 @@
 #include "autodist/exec/runner.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <optional>
 #include <set>
