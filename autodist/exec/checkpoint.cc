@@ -18,6 +18,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kSchema = 1;
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
+constexpr const char* kKeptFile = "kept.safetensors";
 constexpr const char* kManifest = "manifest.json";
 
 std::string replica_file(std::uint32_t rank) { return fmt::format("replica-{}.safetensors", rank); }
@@ -142,6 +143,9 @@ Checkpoint read_step(FileSystem& files, const std::string& folder) {
   checkpoint.optimizer = manifest.value("optimizer", "");
   checkpoint.model = read_tensors(files, folder, kModelFile, manifest);
   checkpoint.optimizer_state = read_tensors(files, folder, kOptimizerFile, manifest);
+  if (manifest["files"].contains(kKeptFile)) {
+    checkpoint.kept = read_tensors(files, folder, kKeptFile, manifest);
+  }
   for (const auto& [name, entry] : manifest["files"].items()) {
     std::uint32_t rank = 0;
     constexpr std::string_view kPrefix = "replica-";
@@ -174,6 +178,7 @@ void write_checkpoint(FileSystem& files, const std::string& directory, const Che
     writer.add(kModelFile, checkpoint.model);
     writer.add(kOptimizerFile, checkpoint.optimizer_state);
     for (const auto& [rank, buffers] : checkpoint.replicas) writer.add(replica_file(rank), buffers);
+    if (!checkpoint.kept.empty()) writer.add(kKeptFile, checkpoint.kept);
     writer.finish(checkpoint);
     files.sync_folder(partial);
     // The same step again, after a resume: the old one steps aside until the new one is in place.

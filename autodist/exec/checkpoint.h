@@ -25,6 +25,7 @@ struct Checkpoint {
   // What differs between replicas, by rank: buffers that the step writes ("<name>", batch-norm
   // statistics) of all but the chief, and what compression owes ("<variable>.owed").
   std::map<std::uint32_t, std::vector<TensorData>> replicas;
+  std::vector<TensorData> kept;  // what the program keeps beside the model: bytes, by its names
 };
 
 // The file system as a checkpoint needs it; the test's twin fails at a chosen call.

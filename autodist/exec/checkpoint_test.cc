@@ -101,6 +101,17 @@ TEST(Checkpoint, ComesBackWhole) {
   EXPECT_EQ(read.optimizer_state, at_step(7).optimizer_state);
   EXPECT_EQ(read.replicas, at_step(7).replicas);
   EXPECT_EQ(read_checkpoint(files, "ckpt/step-7").model, at_step(7).model);
+  EXPECT_TRUE(read.kept.empty());
+  EXPECT_EQ(files.files.count("ckpt/step-7/kept.safetensors"), 0U);
+}
+
+TEST(Checkpoint, KeepsWhatTheProgramHasBesideTheModel) {
+  MemoryFileSystem files;
+  Checkpoint checkpoint = at_step(7);
+  checkpoint.kept = {{"average", DType::kUInt8, {3}, std::string("a\0b", 3)},
+                     {"nothing", DType::kUInt8, {0}, ""}};
+  write_checkpoint(files, "ckpt", checkpoint);
+  EXPECT_EQ(read_checkpoint(files, "ckpt").kept, checkpoint.kept);
 }
 
 TEST(Checkpoint, TheOldestGoWhenThereAreEnough) {

@@ -51,6 +51,7 @@ from ._errors import (
     UsageError,
 )
 from ._job import AutoDist
+from ._kept import Epoch
 from ._loss import Loss
 from ._planning import build_strategy, builders, capture
 from ._session import Session
@@ -69,6 +70,7 @@ __all__ = [
     "Cluster",
     "ClusterNode",
     "DeviceSpec",
+    "Epoch",
     "Error",
     "Graph",
     "GraphItem",

@@ -189,6 +189,7 @@ class AutoDist:
         options.write_plans = "" if write_plans is None else os.fsencode(write_plans)
         options.plans_file = "" if plans is None else os.fsencode(plans)
         options.seed = seed
+        self._seed = seed
         options.cpu_only = cpu_only
         options.accumulate = accumulate
         options.verify_every = verify_every or 0
@@ -289,7 +290,7 @@ class AutoDist:
         text = _optimizers.clipped_text_of(optimizer, step.parameters, clip)
         handle = self._job.distribute(step, text)
         session = Session(handle, step, optimizer, records=self._records(handle, step, self._files),
-                          calls_python=self._calls_python)
+                          calls_python=self._calls_python, seed=self._seed)
         _signals.watch_session(self, session)
         try:
             _optimizers.check_sparse(optimizer, session.graph)
@@ -327,7 +328,7 @@ class AutoDist:
         sessions = {
             name: Session(handle, each._step, each._optimizer, settler,
                           self._records(handle, each._step, self._files.of_step(name)),
-                          self._calls_python)
+                          self._calls_python, self._seed)
             for (name, each), handle in zip(steps.items(), handles)
         }
         for session in sessions.values():

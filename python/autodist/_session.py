@@ -5,7 +5,7 @@ import os
 import sys
 import weakref
 
-from . import _autodist, _signals
+from . import _autodist, _kept, _signals
 from ._errors import Error, PeersLostError
 from ._guards import Guard
 from ._loss import Loss
@@ -55,7 +55,7 @@ class Session:
     """
 
     def __init__(self, handle, step, optimizer=None, settler=None, records=None,
-                 calls_python=False):
+                 calls_python=False, seed=0):
         self._handle = handle
         self._step = step
         trained = of_names(step.parameters, step.trains)
@@ -68,6 +68,8 @@ class Session:
         self._ended = False
         # In ending, too: update rules, or files of steps.
         self._calls_python = calls_python or (records is not None and records.wanted)
+        self._seed = seed
+        self._loops = 0  # over epochs, so far
         self._process = os.getpid()  # a fork has a copy that is not its own to end
         self._first_loss = None
         self._told_stop = False
@@ -304,6 +306,64 @@ class Session:
             The step with which the training goes on; 0 where it begins.
         """
         return self._handle.resume(os.fsencode(directory))
+
+    def keep(self, name, what):
+        """Keep the state of something beside the model in checkpoints, and restore it with them.
+
+        An average of weights, a scheduler, the best loss so far: what is not of the session and
+        must not begin anew when the training is resumed. Every rank calls it, before
+        :meth:`resume` or after it; all ranks get the chief's state.
+
+        Parameters
+        ----------
+        name : str
+            The same in the run that resumes.
+        what : object
+            With ``state_dict()``, of tensors, numbers, strings, and lists, tuples and dicts of
+            those, and ``load_state_dict(state)``.
+
+        Raises
+        ------
+        UsageError
+            For what has no such state, and for a name that is kept already.
+        """
+        _kept.check(name, what)
+        self._calls_python = True
+        self._handle.keep(name, lambda: _kept.state_of(what),
+                          lambda state: _kept.restore(what, state))
+
+    def epochs(self, loader, epochs=None):
+        """The passes over a loader, from where the training is.
+
+        ``for epoch in session.epochs(loader, 10): for batch in epoch: …``. Checkpoints keep the
+        epoch and the batch, and a run that resumes goes on with the next one: with the data in the
+        same order. For that every epoch begins by seeding torch, :mod:`random` and numpy (if it is
+        imported) with the job's seed and its number, and calls the loader's or its sampler's
+        ``set_epoch``. Batches that were had before are loaded and passed over.
+
+        A checkpoint that is saved after the loop over an epoch's batches belongs to the next epoch.
+        Call it after :meth:`resume`, or before; a second loop of a program has a place of its own.
+
+        Parameters
+        ----------
+        loader : iterable
+            A ``DataLoader``, or anything that can be iterated over again.
+        epochs : int, optional
+            Without end by default.
+
+        Returns
+        -------
+        iterable of Epoch
+            Each with its ``number``, and its batches.
+        """
+        return self._loop(self, loader, epochs)
+
+    def _loop(self, steps, loader, epochs):
+        """What counts the steps of the loop: this session, or all of the job."""
+        loop = _kept.Epochs(steps, loader, epochs, self._seed)
+        self._loops += 1
+        self.keep(f"epochs {self._loops}", loop)
+        return loop
 
     def summarise(self, stop=False, save=False):
         """Tell the others this rank's part of the step; every rank calls it after every step.

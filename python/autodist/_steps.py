@@ -139,6 +139,14 @@ class Steps(collections.abc.Mapping):
         self._any().resume(directory)
         return self.step
 
+    def keep(self, name, what):
+        """Keep the state of something beside the model: as :meth:`Session.keep`."""
+        self._any().keep(name, what)
+
+    def epochs(self, loader, epochs=None):
+        """The passes over a loader: as :meth:`Session.epochs`."""
+        return self._any()._loop(self, loader, epochs)
+
     @property
     def step(self):
         """How many steps were done, of all together."""

@@ -1,5 +1,8 @@
 // A session's methods. The package's Session adds what is Python's.
 
+#include <pybind11/functional.h>
+
+#include <functional>
 #include <variant>
 
 #include "autodist/app/python/job.h"
@@ -165,6 +168,15 @@ void bind_session(py::module_& module) {
       .def("resume",
            [](SessionHandle& handle, const std::string& directory) {
              return handle.call([&](Session& s) { return s.resume(directory); });
+           })
+      .def("keep",
+           [](SessionHandle& handle, const std::string& name, std::function<std::string()> state,
+              const std::function<void(py::bytes)>& restore) {
+             const auto with_lock = [restore](const std::string& bytes) {
+               const py::gil_scoped_acquire lock;
+               restore(py::bytes(bytes));
+             };
+             handle.call([&](Session& s) { s.keep(name, {std::move(state), with_lock}); });
            })
       .def("summarise",
            [](SessionHandle& handle, bool stop, bool save) {

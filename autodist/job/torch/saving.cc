@@ -194,6 +194,7 @@ StateCopy TrainingJob::gather_all(bool with_the_others) {
   }
   if (!is_chief()) return state;
   state.rest.step = steps_done();
+  state.rest.kept = kept_state();
   std::vector<std::string> digests;
   std::vector<std::string> optimizers;
   for (const auto& step : steps_) {
@@ -206,6 +207,30 @@ StateCopy TrainingJob::gather_all(bool with_the_others) {
   }
   state.rest.program_digest = fmt::format("{}", fmt::join(digests, " "));
   state.rest.optimizer = fmt::format("{}", fmt::join(optimizers, "; "));
+  return state;
+}
+
+void TrainingJob::keep(const std::string& name, Kept what) {
+  if (name.empty() || kept_.count(name) > 0) {
+    fail(ErrorCode::kUsage, "keep: '{}' {}, another name expected", name,
+         name.empty() ? "is no name" : "is kept already");
+  }
+  const auto loaded = unclaimed_.find(name);
+  if (loaded != unclaimed_.end()) {
+    what.restore(loaded->second);
+    unclaimed_.erase(loaded);
+  }
+  kept_.emplace(name, std::move(what));
+}
+
+std::vector<exec::TensorData> TrainingJob::kept_state() const {
+  std::map<std::string, std::string> all = unclaimed_;
+  for (const auto& [name, each] : kept_) all[name] = each.state();
+  std::vector<exec::TensorData> state;
+  for (auto& [name, bytes] : all) {
+    const auto size = static_cast<std::int64_t>(bytes.size());
+    state.push_back({name, DType::kUInt8, {size}, std::move(bytes)});
+  }
   return state;
 }
 

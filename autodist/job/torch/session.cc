@@ -174,6 +174,9 @@ PlanChange Session::change_plan(const strategy::Strategy& strategy) {
 void Session::save(const std::string& directory, SaveUntil until) {
   impl_->together([&] { impl_->job().save(directory, until); });
 }
+void Session::keep(const std::string& name, Kept what) {
+  impl_->job().keep(name, std::move(what));
+}
 void Session::export_torchscript(const std::string& path) {
   impl_->together([&] { impl_->job().export_torchscript(impl_->index(), path); });
 }
@@ -230,6 +233,9 @@ Session& Steps::at(const std::string& name) {
 void Steps::synchronize() { sessions_.front().second.synchronize(); }
 void Steps::save(const std::string& directory, SaveUntil until) {
   sessions_.front().second.save(directory, until);
+}
+void Steps::keep(const std::string& name, Kept what) {
+  sessions_.front().second.keep(name, std::move(what));
 }
 std::int64_t Steps::load(const std::string& directory) {
   sessions_.front().second.load(directory);

@@ -185,6 +185,12 @@ enum class Statistics : std::uint8_t {
   kMean,  // of all replicas; the chief's of buffers that are no floating-point numbers
 };
 
+// What a program keeps beside the model, as bytes: an average of weights, where it is in its data.
+struct Kept {
+  std::function<std::string()> state;
+  std::function<void(const std::string& state)> restore;
+};
+
 // When save() returns.
 enum class SaveUntil : std::uint8_t {
   kWritten,  // the checkpoint is on the disk
@@ -318,6 +324,11 @@ class Session {
   // SaveUntil::kCopied, one that cannot be written is said on standard error, and unless a later
   // one was written it is tried again in finish(); the next save() waits until it is written.
   void save(const std::string& directory, SaveUntil until = SaveUntil::kWritten);
+  // From here on checkpoints have the chief's state of `what` by this name, and load() gives it to
+  // all ranks; one that has been loaded already is restored at once. What was loaded by a name that
+  // nobody asks for stays in later checkpoints. Every rank calls it. Throws Error(kUsage) for a
+  // name that is empty or is kept already.
+  void keep(const std::string& name, Kept what);
   // Writes the model as a TorchScript file (capture/export.h), at the chief; every rank calls it.
   void export_torchscript(const std::string& path);
   // Loads the newest sound checkpoint and returns its step; every rank calls it, before the first
@@ -393,6 +404,7 @@ class Steps {
   // Of all steps together: as Session's. A checkpoint is named after the sum of their counts.
   void synchronize();
   void save(const std::string& directory, SaveUntil until = SaveUntil::kWritten);
+  void keep(const std::string& name, Kept what);
   std::int64_t load(const std::string& directory);  // returns that sum
   std::int64_t resume(const std::string& directory);
   void finish();

@@ -187,7 +187,8 @@ LoadedState load_at_chief(const std::string& directory, const TrainingStep& mode
   const exec::Checkpoint checkpoint = read_into(model, directory, warn);
   return {exec::write_safetensors(
               {checkpoint.optimizer_state, steps_done(checkpoint, steps, directory, warn)}),
-          pack_replicas(checkpoint, steps, directory, warn)};
+          pack_replicas(checkpoint, steps, directory, warn),
+          exec::write_safetensors({checkpoint.kept, {}})};
 }
 
 std::vector<NamedTensor> put_replica(const std::string& replicas, std::uint32_t rank,

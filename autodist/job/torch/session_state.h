@@ -57,6 +57,7 @@ struct LoadedState {
   // With the steps among its metadata: "step" where a job has one alone, else "stepNAME".
   std::string optimizer;
   std::string replicas;  // "<rank>/<tensor>"; nothing where all start from the chief's
+  std::string kept;      // what the program keeps, by its names
 };
 
 // Reads the newest sound checkpoint of `directory` into the chief's tensors. Warns of damaged newer

@@ -359,6 +359,16 @@ void TrainingJob::load(const std::string& directory, bool must_be_there) {
   }
   newest_.emplace(directory, steps_done());
   note_values();
+  state.kept = comm::broadcast(transport, 0, state.kept, "kept", limit);
+  unclaimed_.clear();
+  for (exec::TensorData& each : exec::read_safetensors(state.kept, directory).tensors) {
+    const auto keeper = kept_.find(each.name);
+    if (keeper != kept_.end()) {
+      keeper->second.restore(each.bytes);
+    } else {
+      unclaimed_[each.name] = std::move(each.bytes);
+    }
+  }
 }
 
 // In the exchanges of all steps: the chief may be in another one than this rank.

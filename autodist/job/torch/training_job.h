@@ -55,6 +55,7 @@ class TrainingJob {
   void prepare_evaluation(Statistics statistics);
   void begin_evaluation(Statistics statistics);
   void end_evaluation();
+  void keep(const std::string& name, Kept what);
   void save(const std::string& directory, SaveUntil until);
   void export_torchscript(std::size_t index, const std::string& path);
   void load(const std::string& directory, bool must_be_there);
@@ -97,6 +98,7 @@ class TrainingJob {
   std::string save_at_the_end(bool with_the_others);
   [[nodiscard]] bool is_gathered() const { return gathered_at_ == steps_done(); }
   StateCopy gather_all(bool with_the_others);
+  [[nodiscard]] std::vector<exec::TensorData> kept_state() const;
   std::string write(const StateCopy& state, const std::vector<std::string>& directories);
   void write_beside(const std::vector<std::string>& directories);
   void finish_writing();
@@ -137,6 +139,8 @@ class TrainingJob {
   std::vector<std::string> saved_in_;  // directories, then
   bool said_due_ = false;
   std::vector<std::string> late_;  // directories, of checkpoints that were due and not written
+  std::map<std::string, Kept> kept_;
+  std::map<std::string, std::string> unclaimed_;  // states that were loaded, and nobody keeps yet
   // The newest checkpoint that was saved or loaded: its folder, and its step.
   std::optional<std::pair<std::string, std::int64_t>> newest_;
   std::deque<std::pair<std::string, exec::CheckpointFolder>> held_;  // at the chief

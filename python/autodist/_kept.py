@@ -1,0 +1,180 @@
+"""What a loop keeps beside the model: in checkpoints, and restored with them."""
+
+import collections
+import io
+import itertools
+import json
+import random
+import sys
+import weakref
+
+from ._errors import UsageError
+
+
+_CONTAINERS = {each.__name__: each
+               for each in (dict, collections.OrderedDict, collections.Counter, list, tuple, set)}
+
+
+def state_of(what):
+    """The bytes of ``what.state_dict()``: its structure as JSON, and its tensors."""
+    import torch
+
+    tensors = []
+    structure = json.dumps(_described(what.state_dict(), "state_dict()", tensors))
+    out = io.BytesIO()
+    torch.save({"structure": structure, "tensors": tensors}, out)
+    return out.getvalue()
+
+
+def restore(what, state):
+    """Hand it to ``what.load_state_dict``."""
+    import torch
+
+    # On the host: another rank's device is not this one's. No code of anybody's runs.
+    loaded = torch.load(io.BytesIO(state), map_location="cpu", weights_only=True)
+    what.load_state_dict(_made(json.loads(loaded["structure"]), loaded["tensors"]))
+
+
+def _described(value, where, tensors):
+    """JSON's own values stand for themselves; anything else is ``[kind, what it holds]``."""
+    import torch
+
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, torch.Tensor):
+        tensors.append(value.detach())
+        return ["tensor", len(tensors) - 1]
+    kind = type(value).__name__
+    if _CONTAINERS.get(kind) is not type(value):
+        raise UsageError(
+            f"{where} is a {kind}; tensors, numbers, strings, and lists, tuples, sets and dicts of "
+            "those can be kept"
+        )
+    if isinstance(value, dict):
+        items = [[_described(key, f"a key of {where}", tensors),
+                  _described(each, f"{where}[{key!r}]", tensors)] for key, each in value.items()]
+    else:
+        items = [_described(each, f"{where}[{i}]", tensors) for i, each in enumerate(value)]
+    return [kind, items]
+
+
+def _made(described, tensors):
+    if not isinstance(described, list):
+        return described
+    kind, items = described
+    if kind == "tensor":
+        return tensors[items]
+    make = _CONTAINERS[kind]
+    if issubclass(make, dict):
+        return make({_made(key, tensors): _made(each, tensors) for key, each in items})
+    return make(_made(each, tensors) for each in items)
+
+
+def check(name, what):
+    """That it can be kept is found out before anything depends on it."""
+    for method in ("state_dict", "load_state_dict"):
+        if not callable(getattr(what, method, None)):
+            raise UsageError(f"keep: '{name}', a {type(what).__name__}, has no {method}()")
+    try:
+        state_of(what)
+    except UsageError as error:
+        raise UsageError(f"keep: '{name}': {error}") from None
+
+
+class Epochs:
+    """Where a loop is in its data. What :meth:`autodist.Session.epochs` iterates over.
+
+    Every epoch begins with random numbers that follow from the job's seed and the epoch. So an
+    epoch has the same order whenever it is begun, and a training that is resumed in the middle of
+    one skips what it has had.
+    """
+
+    def __init__(self, session, loader, epochs, seed):
+        self._session = weakref.proxy(session)  # which holds this
+        self._loader = loader
+        self._epochs = epochs
+        self._seed = seed
+        self._epoch = 0
+        self._batches = 0  # of this epoch, handed out
+        self._handed_at = -1  # the step that was next then; -1: it is through with the batch
+        self._over = False  # the loop over this epoch's batches
+
+    def state_dict(self):
+        """A batch that was handed out and not trained with is handed out again."""
+        if self._over:
+            return {"epoch": self._epoch + 1, "batches": 0}
+        untrained = self._handed_at == self._session.step
+        return {"epoch": self._epoch, "batches": self._batches - untrained}
+
+    def load_state_dict(self, state):
+        self._epoch = state["epoch"]
+        self._batches = state["batches"]
+
+    def __iter__(self):
+        while self._epochs is None or self._epoch < self._epochs:
+            yield Epoch(self, self._epoch)
+            self._epoch += 1
+            self._batches = 0
+            self._over = False
+
+    def _rest_of(self, epoch):
+        had = self._batches
+        self._begin(epoch)
+        batches = iter(self._loader)
+        if sum(1 for _ in itertools.islice(batches, had)) < had:
+            raise UsageError(
+                f"epochs: epoch {epoch} had {had} batches when it was saved, and has fewer now: "
+                "another loader?"
+            )
+        try:
+            for batch in batches:
+                self._batches += 1
+                self._handed_at = self._session.step
+                yield batch
+                self._handed_at = -1
+        finally:  # left early, too
+            self._handed_at = -1
+            self._over = True
+
+    def _begin(self, epoch):
+        """Seed whatever the loader may draw from."""
+        import torch
+
+        sampler = getattr(self._loader, "sampler", None)
+        dealers = [each for each in (self._loader, sampler) if hasattr(each, "set_epoch")]
+        for each in dealers:
+            each.set_epoch(epoch)
+        # A sampler that deals out the data gives each rank rows of its own: their augmentation may
+        # differ, too. Else all ranks need the same batch.
+        rank = self._session.rank if dealers else 0
+        seed = random.Random(f"{self._seed} {epoch} {rank}").getrandbits(63)
+        torch.manual_seed(seed)
+        random.seed(seed)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(seed % 2**32)
+        for each in (self._loader, sampler):
+            generator = getattr(each, "generator", None)
+            if isinstance(generator, torch.Generator):
+                generator.manual_seed(seed)
+
+
+class Epoch:
+    """One pass over the data, or what is left of it; iterates over its batches, once.
+
+    Made by :meth:`autodist.Session.epochs`.
+    """
+
+    def __init__(self, epochs, number):
+        self._epochs = epochs
+        self._number = number
+
+    @property
+    def number(self):
+        """From 0."""
+        return self._number
+
+    def __iter__(self):
+        return self._epochs._rest_of(self._number)
+
+    def __repr__(self):
+        return f"<autodist.Epoch {self._number}>"

@@ -1,0 +1,229 @@
+"""What a loop has beside the model comes back with a checkpoint: as if nothing had been lost.
+
+    kept_test.py AUTODIST
+"""
+
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import comparing
+
+comparing.skip_without_torch()
+
+import autodist
+import torch
+
+# An average of weights, a schedule, the best loss, clipped weights, evaluations, data that are
+# shuffled and disturbed at random: 4 epochs of 6 batches, saved every other step.
+LOOP = """
+import copy, os, pathlib, random, signal, sys, autodist, torch
+folder, deals = pathlib.Path(sys.argv[1]), sys.argv[2] == "deals"
+losses = dict(word.split("=") for word in sys.argv[3:])  # rank -> after which step it is lost, once
+
+class Data(torch.utils.data.Dataset):
+    def __init__(self):
+        made = torch.Generator().manual_seed(5)
+        self.x, self.y = torch.randn(96, 8, generator=made), torch.randn(96, 1, generator=made)
+    def __len__(self):
+        return 96
+    def __getitem__(self, i):
+        return self.x[i] + 0.1 * torch.rand(8) + 0.1 * random.random(), self.y[i]
+
+class Best:
+    loss, at = float("inf"), 0
+    def state_dict(self):
+        return {"loss": self.loss, "at": self.at}
+    def load_state_dict(self, state):
+        self.loss, self.at = state["loss"], state["at"]
+
+torch.manual_seed(3)
+model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.BatchNorm1d(32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
+loss_fn = lambda m, x, y: torch.nn.functional.mse_loss(m(x), y)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.7)
+data = Data()
+ad = autodist.AutoDist("local:2", builder="PS")
+dealt = torch.utils.data.DistributedSampler(data, ad.size, ad.rank) if deals else None
+loader = torch.utils.data.DataLoader(data, 8 if deals else 16, shuffle=None if deals else True, sampler=dealt)
+held_out = torch.randn(20, 8), torch.randn(20, 1)
+average, best = copy.deepcopy(model), Best()
+step = ad.distribute(model, loss_fn, optimizer, (data.x[:8], data.y[:8]))
+with step:
+    step.keep("average", average)
+    print("begins at", step.resume(folder / "saved"), flush=True)
+    step.keep("schedule", schedule)
+    step.keep("optimizer", optimizer)
+    step.keep("best", best)
+    for epoch in step.epochs(loader, 4):
+        for x, y in epoch:
+            loss = step.run_local(x, y) if deals else step(x, y)
+            with torch.no_grad():
+                for mean, each in zip(average.state_dict().values(), model.state_dict().values()):
+                    mean.copy_(0.9 * mean + 0.1 * each if mean.is_floating_point() else each)
+                model[3].weight.clamp_(-0.15, 0.15)
+            if losses.get(str(ad.rank)) == str(step.step) and not (folder / f"lost-{ad.rank}").exists():
+                (folder / f"lost-{ad.rank}").touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            if step.step % 2 == 0:
+                step.save(folder / "saved", wait=False)
+        score = float(step.evaluate(lambda m: loss_fn(m, *held_out)))
+        if score < best.loss:
+            best.loss, best.at = score, epoch.number
+        schedule.step()
+    state = {**model.state_dict(), **{f"average {name}": each for name, each in average.state_dict().items()}}
+    if ad.is_chief:
+        print("trained", step.step, best.loss.hex(), best.at, optimizer.param_groups[0]["lr"].hex(),
+              " ".join(each.double().sum().item().hex() for each in state.values()), flush=True)
+"""
+
+
+def run(autodist_command, script, folder, *words):
+    folder.mkdir()
+    command = [autodist_command, "run", "--cluster", "local:2", "--restarts", "3", "--", sys.executable, script,
+               folder, *words]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def loops_come_back(autodist_command, folder):
+    """Lost in the middle of an epoch, after its last batch, after its first, and in the evaluation's step."""
+    script = folder / "loop.py"
+    script.write_text(LOOP)
+    for deals in ("shared", "deals"):
+        wanted = re.search("trained (.*)", run(autodist_command, script, folder / deals, deals).stdout)[1]
+        assert wanted.startswith("24 "), wanted
+        cases = (["1=3"], ["0=6"], ["1=7"], ["0=14", "1=17"], ["1=24"]) if deals == "shared" else (["1=9"], ["0=18"])
+        for words in cases:
+            done = run(autodist_command, script, folder / "-".join([deals, *words]), deals, *words)
+            assert done.stderr.count("starting again") == len(words), done
+            assert re.search("trained (.*)", done.stdout)[1] == wanted, (deals, words, wanted, done)
+        print(f"{deals}: lost {len(cases)} times, the loop ends as the one that lost nothing")
+
+
+class Number:
+    def __init__(self, value=0):
+        self.value = value
+
+    def state_dict(self):
+        return {"value": self.value}
+
+    def load_state_dict(self, state):
+        self.value = state["value"]
+
+
+def session(**kept):
+    model = torch.nn.Linear(2, 1)
+    data = torch.ones(4, 2), torch.ones(4, 1)
+    step = autodist.AutoDist("local:1").distribute(
+        model, lambda m, x, y: torch.nn.functional.mse_loss(m(x), y), "sgd:lr=0.1", data)
+    for name, each in kept.items():
+        step.keep(name, each)
+    return step, data
+
+
+def what_nobody_asks_for_stays(folder):
+    step, data = session(one=Number(1), two=Number(2))
+    with step:
+        step(*data)
+        step.save(folder)
+    one, late = Number(), Number()
+    step, data = session(one=one)
+    with step:
+        assert step.load(folder) == 1 and one.value == 1
+        one.value = 11
+        step(*data)
+        step.save(folder)  # with `two` of before
+    step, data = session()
+    with step:
+        assert step.load(folder) == 2
+        step.keep("two", late)
+        assert late.value == 2
+        step.keep("one", one := Number())
+        assert one.value == 11
+    made = torch.nn.Linear(2, 1).state_dict()
+    whole = {1: float("inf"), "a": [None, True, 0.1, (1, "x")], "c": collections.Counter([3, 3]), "s": {4}, "t": made}
+    step, data = session(whole=Number(whole))
+    with step:
+        step(*data)
+        step.save(folder / "whole")
+    back = Number()
+    step, data = session(whole=back)
+    with step:
+        step.load(folder / "whole")
+    assert {**back.value, "t": 0} == {**whole, "t": 0} and type(back.value["c"]) is collections.Counter, back.value
+    assert type(back.value["t"]) is type(made) and torch.equal(back.value["t"]["weight"], made["weight"])
+    print("what is kept is restored before and after load(); what nobody asks for stays")
+
+
+def epochs_go_on_where_they_were(folder):
+    batches = [(torch.full((4, 2), float(i)), torch.ones(4, 1)) for i in range(3)]
+    seen = []
+
+    def train(save_at, loops=1):
+        step, _ = session()
+        with step:
+            step.resume(folder)
+            for _ in range(loops):
+                for epoch in step.epochs(batches, 2):
+                    for x, y in epoch:
+                        step(x, y)
+                        seen.append((epoch.number, int(x[0, 0])))
+                        if step.step == save_at:
+                            step.save(folder)
+                            return
+                    if step.step == -save_at:
+                        step.save(folder)
+                        return
+
+    train(2)
+    train(3)  # the last one of its epoch
+    train(6, loops=2)
+    train(9, loops=2)
+    train(-12, loops=2)
+    once = [(epoch, batch) for epoch in (0, 1) for batch in (0, 1, 2)]
+    assert seen == once * 2, seen
+    seen.clear()
+    train(0, loops=3)
+    assert seen == once, seen
+    print("loops over epochs go on with the batch that comes next, each with its own")
+
+
+def what_goes_wrong_is_said(folder):
+    step, data = session(one=Number(1))
+    with step:
+        for name, what, words in (("one", Number(), "kept already"), ("", Number(), "is no name"),
+                                  ("list", [1], "a list, has no state_dict()"),
+                                  ("code", Number(lambda: 1), "state_dict()['value'] is a function; tensors, numbers")):
+            try:
+                step.keep(name, what)
+            except autodist.UsageError as error:
+                assert words in str(error), error
+            else:
+                raise AssertionError(name)
+        for epoch in step.epochs([data] * 3, 1):
+            for batch in epoch:
+                step(*batch)
+            step.save(folder)
+            break
+    step, data = session()
+    with step:
+        step.load(folder)
+        assert list(step.epochs([data] * 3, 1)) == []
+    print("what cannot be kept is refused when it is registered")
+
+
+def main(autodist_command):
+    with tempfile.TemporaryDirectory() as name:
+        for part in (what_nobody_asks_for_stays, epochs_go_on_where_they_were, what_goes_wrong_is_said):
+            folder = pathlib.Path(name) / part.__name__
+            folder.mkdir()
+            part(folder)
+        loops_come_back(autodist_command, pathlib.Path(name))
+
+
+main(sys.argv[1])
