@@ -78,12 +78,16 @@ PermitRootLogin yes
         subprocess.run(["ip", "netns", "del", self.name], check=False, stderr=subprocess.DEVNULL)
 
 
-def connect(machines, ends):
-    """Makes the namespaces and the cable between them."""
-    for machine in machines:
+def connect(machines, switch):
+    """Makes the namespaces, and a cable from each to a switch in one of its own."""
+    run(["ip", "netns", "add", switch])
+    run(["ip", "-n", switch, "link", "add", "switch", "type", "bridge"])
+    run(["ip", "-n", switch, "link", "set", "switch", "up"])
+    for i, machine in enumerate(machines):
+        end, port = f"ad{os.getpid() % 100000}{i}", f"port{i}"
         run(["ip", "netns", "add", machine.name])
-    run(["ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1]])
-    for machine, end in zip(machines, ends):
+        run(["ip", "link", "add", end, "type", "veth", "peer", "name", port, "netns", switch])
+        run(["ip", "-n", switch, "link", "set", port, "master", "switch", "up"])
         run(["ip", "link", "set", end, "netns", machine.name])
         run(machine.inside(["ip", "address", "add", f"{machine.address}/24", "dev", end]))
         run(machine.inside(["ip", "address", "add", f"{machine.wide_address}/64", "dev", end,
@@ -93,17 +97,18 @@ def connect(machines, ends):
 
 
 @contextlib.contextmanager
-def two_machines(folder):
+def some_machines(folder, count=2):
     keys = folder / "keys"
     keys.mkdir(mode=0o700)
     for name in ("host", "user"):
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / name])
     tag = os.getpid()
     machines = [Machine(f"autodist-{tag}-{i}", f"10.77.{tag % 250}.{i}", folder, keys)
-                for i in (1, 2)]
+                for i in range(1, count + 1)]
+    switch = f"autodist-{tag}-switch"
     try:
         try:
-            connect(machines, [f"ad{tag % 100000}{side}" for side in "ab"])
+            connect(machines, switch)
         except subprocess.CalledProcessError as error:
             # In a chroot, say, or in a container without the right to.
             skip(f"this machine makes no network namespaces: {' '.join(error.cmd)}")
@@ -113,14 +118,16 @@ def two_machines(folder):
     finally:
         for machine in machines:
             machine.stop()
+        subprocess.run(["ip", "netns", "del", switch], check=False, stderr=subprocess.DEVNULL)
 
 
-def cluster_file(path, machines, slots, extra=""):
+def cluster_file(path, machines, slots, extra="", spares=()):
     nodes = "".join(f"""\
   - address: {machine.address}
     slots: {slots}
     {'chief: true' if i == 0 else 'ssh_config: test'}
-""" for i, machine in enumerate(machines))
+    spare: {'true' if machine in spares else 'false'}
+""" for i, machine in enumerate([*machines, *spares]))
     path.write_text(f"""\
 nodes:
 {nodes}ssh:
@@ -148,13 +155,23 @@ def ssh_with_known_hosts(folder, machines, known):
 
 
 def wait_for_sshd(machines, environment):
-    for _ in range(100):
+    for machine in machines[1:]:
         probe = machines[0].inside(["ssh", "-p", "2222", "-i", machines[0].keys / "user", "-o",
-                                    "BatchMode=yes", machines[1].address, "true"])
-        if subprocess.run(probe, env=environment, stderr=subprocess.DEVNULL).returncode == 0:
-            return
-        time.sleep(0.1)
-    skip("an sshd of the test's own does not let us in")
+                                    "BatchMode=yes", machine.address, "true"])
+        for _ in range(100):
+            if subprocess.run(probe, env=environment, stderr=subprocess.DEVNULL).returncode == 0:
+                break
+            time.sleep(0.1)
+        else:
+            skip("an sshd of the test's own does not let us in")
+
+
+def skip_without_namespaces():
+    if os.geteuid() != 0:
+        skip("namespaces need root")
+    for tool in ("ip", "ssh", "ssh-keygen", "/usr/sbin/sshd"):
+        if shutil.which(tool) is None:
+            skip(f"no {tool}")
 
 
 def same_losses_over_ssh(autodist, machines, folder, environment):
@@ -344,14 +361,10 @@ def same_losses_by_mpirun(autodist):
 def main():
     autodist = pathlib.Path(sys.argv[1]).resolve()
     same_losses_by_mpirun(autodist)
-    if os.geteuid() != 0:
-        skip("namespaces need root")
-    for tool in ("ip", "ssh", "ssh-keygen", "/usr/sbin/sshd"):
-        if shutil.which(tool) is None:
-            skip(f"no {tool}")
+    skip_without_namespaces()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        with two_machines(folder) as machines:
+        with some_machines(folder) as machines:
             environment = ssh_with_known_hosts(folder, machines, machines)
             wait_for_sshd(machines, environment)
             same_losses_over_ssh(autodist, machines, folder, environment)

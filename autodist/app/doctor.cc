@@ -273,7 +273,9 @@ MachineFacts machine_facts() {
 
 std::vector<NodeFacts> node_facts(const cluster::Cluster& cluster) {
   std::vector<NodeFacts> nodes;
-  for (const cluster::Node& node : cluster.nodes) {
+  std::vector<cluster::Node> all = cluster.nodes;
+  all.insert(all.end(), cluster.spares.begin(), cluster.spares.end());
+  for (const cluster::Node& node : all) {
     NodeFacts facts{node.address, "", false, 0};
     for (const cluster::Device& gpu : node.gpus) {
       facts.gpus = std::max<std::size_t>(facts.gpus, gpu.index + 1);

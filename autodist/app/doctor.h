@@ -66,6 +66,7 @@ struct NodeFacts {
   bool is_here = false;
   std::size_t gpus = 0;  // that its file numbers, from 0 to the last
 };
+// Of its nodes, then of its spares.
 std::vector<NodeFacts> node_facts(const cluster::Cluster& cluster);
 
 // In the order of the fields above; `ranks`: of the job on this machine.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "autodist/app/this_process.h"
@@ -13,15 +14,31 @@ constexpr std::chrono::milliseconds kLook{20};
 
 }  // namespace
 
+Supervision::~Supervision() {
+  if (faults_) faults_->summarise();
+}
+
+job::Membership& Supervision::membership() {
+  if (!membership_) membership_ = machines_();
+  return *membership_;
+}
+
+void Supervision::add_faults(const FaultPlan& plan) {
+  faults_.emplace(
+      plan, [this] { return membership().cluster(); }, membership().cpu_only());
+}
+
 void Supervision::look() {
-  if (!lost_at_) return;
+  if (!lost_at_ && !faults_) return;
   const job::JobMemory::Progress progress = memory_.progress();
-  if (!progress.trained()) return;
+  if (faults_) faults_->look(progress.trained() && !lost_at_);
+  if (!lost_at_ || !progress.trained()) return;
   const Seconds since{std::chrono::duration<double>(Clock::now() - *lost_at_).count()};
   const std::int64_t again = arbiter_.furthest() - progress.first;
   say_line(fmt::format("training again {} after the loss was noticed, from step {}{}",
                        to_string(since), progress.first,
                        again > 0 ? fmt::format("; {} steps are done once more", again) : ""));
+  if (faults_) faults_->note_training_again(std::max<std::int64_t>(again, 0));
   lost_at_.reset();
 }
 
@@ -38,9 +55,28 @@ std::string Supervision::where_it_begins(const std::string& folder) const {
   return "as it was started: it has saved no checkpoint yet";
 }
 
+std::vector<std::string> Supervision::lost() const {
+  return membership_ ? membership_->lost() : std::vector<std::string>{};
+}
+
+void Supervision::note_missing_machines(const job::JobMemory::Progress& progress) {
+  if (progress.trained()) {
+    if (membership_) membership_->note_training();
+    return;
+  }
+  const std::vector<std::string> unusable = memory_.unusable();
+  if (!membership_ && unusable.empty()) return;
+  for (const std::string& line : membership().note_failed_start(unusable)) {
+    say_line(line);
+    arbiter_.begin_anew();
+  }
+}
+
 bool Supervision::goes_on(job::GenerationEnd end, const std::string& folder,
                           const std::atomic<bool>& stop) {
   const job::JobMemory::Progress progress = memory_.progress();
+  const bool once_trained = arbiter_.furthest() >= 0;
+  if (once_trained && !stop) note_missing_machines(progress);
   const auto pause =
       arbiter_.again(end, progress.trained() ? std::optional(progress.done) : std::nullopt);
   if (!pause || stop) {
@@ -48,6 +84,8 @@ bool Supervision::goes_on(job::GenerationEnd end, const std::string& folder,
       say_line(fmt::format("given up: {} start{} in a row got no further than step {}",
                            arbiter_.restarts(), arbiter_.restarts() == 1 ? "" : "s",
                            arbiter_.furthest()));
+      const std::string hint = membership_ ? membership_->hint() : "";
+      if (!hint.empty()) say_line(hint);
     }
     return false;
   }

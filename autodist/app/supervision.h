@@ -6,21 +6,35 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "autodist/app/faults.h"
 #include "autodist/base/units.h"
 #include "autodist/job/arbiter.h"
 #include "autodist/job/job_memory.h"
+#include "autodist/job/membership.h"
 
 namespace autodist::app {
 
 class Supervision {
  public:
-  // Throws Error(kEnvironment).
-  explicit Supervision(std::uint32_t restarts) : arbiter_(restarts) {}
+  // `machines` reads the job's cluster; asked when a machine is missing. Throws
+  // Error(kEnvironment).
+  Supervision(std::uint32_t restarts, std::function<job::Membership()> machines)
+      : arbiter_(restarts), machines_(std::move(machines)) {}
+
+  // Ranks are harmed on purpose from now on. Throws Error(kUsage) for a log that cannot be written.
+  void add_faults(const FaultPlan& plan);
+  // Says what came of them, where there were some.
+  ~Supervision();
 
   job::JobMemory& memory() { return memory_; }
+  // Machines of the cluster file that the next generation is without (job::lost_machines).
+  [[nodiscard]] std::vector<std::string> lost() const;
 
   // While a generation runs: says when it trains again.
   void look();
@@ -37,10 +51,15 @@ class Supervision {
   using Clock = std::chrono::steady_clock;
 
   [[nodiscard]] std::string where_it_begins(const std::string& folder) const;
+  job::Membership& membership();
+  void note_missing_machines(const job::JobMemory::Progress& progress);
 
   job::Arbiter arbiter_;
+  std::function<job::Membership()> machines_;
+  std::optional<job::Membership> membership_;  // since a machine was missing
   job::JobMemory memory_;
   std::optional<Clock::time_point> lost_at_;  // until it trains again
+  std::optional<Faults> faults_;
 };
 
 }  // namespace autodist::app

@@ -37,12 +37,17 @@ bool operator==(const Switch& a, const Switch& b) {
 }
 
 bool operator==(const Cluster& a, const Cluster& b) {
-  return std::tie(a.nodes, a.ssh, a.switches) == std::tie(b.nodes, b.ssh, b.switches);
+  return std::tie(a.nodes, a.spares, a.ssh, a.switches) ==
+         std::tie(b.nodes, b.spares, b.ssh, b.switches);
 }
 
 std::string device_name(const Cluster& cluster, const Place& place) {
   return fmt::format("{}:{}:{}", cluster.nodes[place.node].address,
                      place.device.kind == DeviceKind::kGpu ? "GPU" : "CPU", place.device.index);
+}
+
+std::string address_of(const std::string& device) {
+  return device.substr(0, device.rfind(':', device.rfind(':') - 1));
 }
 
 namespace {
@@ -117,6 +122,7 @@ const Node& chief_of(const Cluster& cluster) {
 Digest shape_digest(const Cluster& cluster) {
   Cluster shape = cluster;
   shape.ssh.clear();
+  shape.spares.clear();
   for (Node& node : shape.nodes) node.ssh_config.clear();
   return digest_of(to_yaml(shape));
 }

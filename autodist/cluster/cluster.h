@@ -74,7 +74,8 @@ struct Switch {
 };
 
 struct Cluster {
-  std::vector<Node> nodes;  // as in the file
+  std::vector<Node> nodes;   // as in the file
+  std::vector<Node> spares;  // have no part until they take a lost machine's place (members.h)
   std::map<std::string, SshConfig> ssh;
   std::vector<Switch> switches;
 
@@ -109,6 +110,8 @@ std::string to_yaml(const Cluster& cluster);
 
 // "10.0.0.1:GPU:0"
 std::string device_name(const Cluster& cluster, const Place& place);
+// The node's address in a device's name.
+std::string address_of(const std::string& device);
 
 // The ranks: the chief's devices first, then the other nodes in file order, devices ascending. A
 // node's devices are its GPUs (the first `slots` of them, if given), or its CPUs when it has none;

@@ -133,7 +133,7 @@ DeviceFigures figures_of(const YAML::Node& map, const At& at) {
 Node node_of(const YAML::Node& map, const At& at) {
   expect_keys(map, at,
               {"address", "cpus", "gpus", "chief", "ssh_config", "network_bandwidth", "latency",
-               "devices", "intra_node", "slots", "role", "price"});
+               "devices", "intra_node", "slots", "role", "price", "spare"});
   Node node;
   if (!map["address"]) at.refuse(map, "the key 'address' is missing");
   node.address = text_of(map["address"], at.key("address"));
@@ -171,6 +171,15 @@ Node node_of(const YAML::Node& map, const At& at) {
     for (Device& device : node.gpus.empty() ? node.cpus : node.gpus) device.figures = figures;
   }
   return node;
+}
+
+// Whether it waits to take another's place, which includes what that one is in the job.
+bool is_spare(const YAML::Node& map, const At& at) {
+  if (!map["spare"] || !truth_of(map["spare"], at.key("spare"))) return false;
+  for (const char* key : {"chief", "role"}) {
+    if (map[key]) at.key(key).refuse(map[key], "of a spare, which has none: expected without it");
+  }
+  return true;
 }
 
 SshConfig ssh_of(const YAML::Node& map, const At& at) {
@@ -215,6 +224,17 @@ Switch switch_of(const YAML::Node& map, const At& at) {
 void check_switches(const Cluster& cluster, const std::string& where) {
   std::set<std::string> known;
   for (const Node& node : cluster.nodes) known.insert(node.address);
+  for (const Node& spare : cluster.spares) {
+    for (const Switch& each : cluster.switches) {
+      if (std::find(each.nodes.begin(), each.nodes.end(), spare.address) == each.nodes.end()) {
+        continue;
+      }
+      fail(ErrorCode::kUsage,
+           "{}: topology: switch '{}' names {}, a spare; one hangs where the machine does whose "
+           "place it takes: expected without it",
+           where, each.name, spare.address);
+    }
+  }
   for (const Switch& each : cluster.switches) {
     if (!known.insert(each.name).second) {
       fail(ErrorCode::kUsage, "{}: topology: the name '{}' stands twice", where, each.name);
@@ -290,8 +310,8 @@ Cluster parse_resource_spec(const std::string& text, const std::string& where) {
   std::size_t devices = 0;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const At here = top.key("nodes").index(i);
-    cluster.nodes.push_back(node_of(nodes[i], here));
-    const Node& node = cluster.nodes.back();
+    const Node node = node_of(nodes[i], here);
+    (is_spare(nodes[i], here) ? cluster.spares : cluster.nodes).push_back(node);
     if (!addresses.insert(node.address).second) {
       here.refuse(nodes[i], "the address {} stands twice", node.address);
     }
@@ -332,13 +352,16 @@ Cluster parse_resource_spec(const std::string& text, const std::string& where) {
 }
 
 void settle(Cluster& cluster, const std::string& where) {
-  if (cluster.nodes.empty()) fail(ErrorCode::kUsage, "{}: no node", where);
+  if (cluster.nodes.empty()) {
+    fail(ErrorCode::kUsage, "{}: no node{}", where, cluster.spares.empty() ? "" : " but spares");
+  }
   if (cluster.nodes.size() > kMostNodes) {
     fail(ErrorCode::kUsage, "{}: {} nodes, at most {}", where, cluster.nodes.size(), kMostNodes);
   }
   if (cluster.nodes.size() == 1) cluster.nodes.front().chief = true;
   std::set<std::string> addresses;
   std::vector<std::string> chiefs;
+  for (const Node& spare : cluster.spares) addresses.insert(spare.address);
   for (const Node& node : cluster.nodes) {
     if (!is_address(node.address)) {
       fail(ErrorCode::kUsage, "{}: '{}' is no IP address or host name", where, node.address);
@@ -346,7 +369,7 @@ void settle(Cluster& cluster, const std::string& where) {
     if (!addresses.insert(node.address).second) {
       fail(ErrorCode::kUsage, "{}: the address {} stands twice", where, node.address);
     }
-    if (cluster.nodes.size() > 1 && is_loopback(node.address)) {
+    if (cluster.nodes.size() + cluster.spares.size() > 1 && is_loopback(node.address)) {
       fail(ErrorCode::kUsage,
            "{}: {} among {} nodes: the others cannot reach it. Give the address that they see.",
            where, node.address, cluster.nodes.size());

@@ -20,8 +20,7 @@ std::string to_yaml(const Cluster& cluster) {
     for (const Device& device : devices) out << device.index;
     out << YAML::EndSeq;
   };
-  out << YAML::BeginMap << YAML::Key << "nodes" << YAML::Value << YAML::BeginSeq;
-  for (const Node& node : cluster.nodes) {
+  const auto node_map = [&](const Node& node, bool spare) {
     out << YAML::BeginMap << YAML::Key << "address" << YAML::Value << node.address;
     out << YAML::Key << "cpus" << YAML::Value;
     indices(node.cpus);
@@ -59,8 +58,12 @@ std::string to_yaml(const Cluster& cluster) {
       }
       out << YAML::EndMap;
     }
+    if (spare) out << YAML::Key << "spare" << YAML::Value << true;
     out << YAML::EndMap;
-  }
+  };
+  out << YAML::BeginMap << YAML::Key << "nodes" << YAML::Value << YAML::BeginSeq;
+  for (const Node& node : cluster.nodes) node_map(node, false);
+  for (const Node& node : cluster.spares) node_map(node, true);
   out << YAML::EndSeq;
   if (!cluster.ssh.empty()) {
     out << YAML::Key << "ssh" << YAML::Value << YAML::BeginMap;

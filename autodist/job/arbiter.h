@@ -34,6 +34,9 @@ class Arbiter {
   // never trained is over.
   std::optional<Seconds> again(GenerationEnd end, std::optional<std::int64_t> steps);
 
+  // The job goes on with other machines: starts in a row count anew.
+  void begin_anew() { in_a_row_ = 0; }
+
   // Of the starts in a row: the number of the one that again() allowed.
   [[nodiscard]] std::uint32_t in_a_row() const { return in_a_row_; }
   [[nodiscard]] std::uint32_t restarts() const { return restarts_; }

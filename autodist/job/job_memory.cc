@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <sstream>
 #include <utility>
 
 #include "autodist/base/error.h"
@@ -39,9 +40,12 @@ struct JobMemory::Shared {
   std::atomic<std::int64_t> first{-1};
   std::atomic<std::int64_t> done{-1};
   std::atomic<std::int64_t> saved{-1};
+  std::atomic<std::int64_t> unusable_bytes{0};
+  char unusable[2048] = {};  // addresses, each with a line's end
 };
 
 JobMemory::JobMemory() {
+  static_assert(sizeof(Shared) <= kPage);
   static_assert(std::atomic<std::int64_t>::is_always_lock_free);
   const Descriptor made(::memfd_create("autodist-job", MFD_CLOEXEC));
   if (made.get() < 0) refuse("memfd_create");
@@ -100,7 +104,27 @@ JobMemory::Progress JobMemory::progress() const {
   return progress;
 }
 
+void JobMemory::note_unusable(const std::vector<std::string>& addresses) {
+  std::int64_t bytes = shared_->unusable_bytes;
+  for (const std::string& each : addresses) {
+    const std::string line = each + "\n";
+    if (static_cast<std::size_t>(bytes) + line.size() > sizeof(Shared::unusable)) break;
+    std::memcpy(shared_->unusable + bytes, line.data(), line.size());
+    bytes += static_cast<std::int64_t>(line.size());
+  }
+  shared_->unusable_bytes = bytes;
+}
+
+std::vector<std::string> JobMemory::unusable() const {
+  std::istringstream lines(
+      std::string(shared_->unusable, static_cast<std::size_t>(shared_->unusable_bytes)));
+  std::vector<std::string> addresses;
+  for (std::string each; std::getline(lines, each);) addresses.push_back(each);
+  return addresses;
+}
+
 void JobMemory::begin_generation() {
+  shared_->unusable_bytes = 0;
   shared_->done = -1;
   shared_->first = -1;
 }

@@ -1,5 +1,5 @@
 // What a job remembers when all of its ranks have ended and are started again: how far it was, what
-// it had saved, and which plan it ran.
+// it had saved, which plan it ran, and which machines could not be used.
 //
 // It is memory without a name in any file system, made by the process that supervises the job and
 // inherited by every generation's chief. It is gone when both have ended, however they end.
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "autodist/base/environment.h"
 #include "autodist/base/file.h"
@@ -41,6 +42,10 @@ class JobMemory {
   };
   // As it stands; the chief may be writing.
   [[nodiscard]] Progress progress() const;
+
+  // By who starts the ranks: these machines could not be used, in this generation. As many as fit.
+  void note_unusable(const std::vector<std::string>& addresses);
+  [[nodiscard]] std::vector<std::string> unusable() const;
 
   // By the supervisor, while no rank of the job lives: another generation has done nothing yet.
   void begin_generation();

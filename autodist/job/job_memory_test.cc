@@ -41,6 +41,17 @@ TEST(JobMemory, WhatAChiefWroteIsThereWhenItIsGone) {
   EXPECT_FALSE(supervisors.plan("another"));
 }
 
+TEST(JobMemory, MachinesAreUnusableForAGeneration) {
+  JobMemory memory;
+  memory.note_unusable({"10.0.0.2", "fd09::3"});
+  memory.note_unusable({"10.0.0.4"});
+  EXPECT_EQ(memory.unusable(), (std::vector<std::string>{"10.0.0.2", "fd09::3", "10.0.0.4"}));
+  memory.note_unusable({std::string(3000, 'x'), "y"});
+  EXPECT_EQ(memory.unusable().size(), 3U) << "as many as fit";
+  memory.begin_generation();
+  EXPECT_TRUE(memory.unusable().empty());
+}
+
 TEST(JobMemory, AGenerationKnowsWhatWasSavedAndHasDoneNothing) {
   JobMemory memory;
   EXPECT_FALSE(memory.progress().trained());

@@ -313,6 +313,18 @@ std::optional<std::string> StartedRanks::failure() {
   return std::nullopt;
 }
 
+std::vector<std::string> StartedRanks::lacking() {
+  constexpr int kLacks = static_cast<int>(ErrorCode::kEnvironment);
+  reap();
+  std::vector<std::string> nodes;
+  for (const Child& child : children_) {
+    const bool lacks =
+        child.ended && WIFEXITED(child.status) && WEXITSTATUS(child.status) == kLacks;
+    if (lacks && !child.node.empty()) nodes.push_back(child.node);
+  }
+  return nodes;
+}
+
 std::optional<std::string> StartedRanks::ended() {
   if (const auto bad = failure()) return bad;
   for (const Child& child : children_) {

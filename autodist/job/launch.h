@@ -73,7 +73,9 @@ class StartedRanks {
   // The first rank that ended badly, and what it wrote last: "rank 1 (pid 4711) ended with exit
   // code 1; its last line: KeyError: 'x'". Blocks no longer than its last line takes.
   std::optional<std::string> failure();
-  // The same of a rank that ended at all, where it is too early for that.
+  // The other machines whose rank ended because they lack something (Error(kEnvironment)).
+  std::vector<std::string> lacking();
+  // As failure(), of a rank that ended at all, where it is too early for that.
   std::optional<std::string> ended();
   // The same of this rank, when it has ended; nothing where it still runs after `limit`.
   std::optional<std::string> end_of(std::uint32_t rank, Seconds limit);

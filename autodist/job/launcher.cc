@@ -229,6 +229,12 @@ cluster::Cluster cluster_of(const std::string& specification,
   return cluster::parse_host_file(launched->host_file, "the hosts that " + launched->by + " names");
 }
 
+cluster::Members members_of(const std::string& specification,
+                            const std::optional<Launched>& launched,
+                            const Environment& environment) {
+  return cluster::without(cluster_of(specification, launched), lost_machines(environment));
+}
+
 std::uint32_t rank_in(const cluster::Cluster& cluster, bool cpu_only, const Launched& launched) {
   const std::vector<cluster::Place> places = cluster::ranks_of(cluster, cpu_only);
   if (places.size() != launched.size) {

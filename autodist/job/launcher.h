@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "autodist/cluster/cluster.h"
+#include "autodist/cluster/members.h"
 #include "autodist/job/place.h"
 
 namespace autodist::job {
@@ -42,6 +42,11 @@ std::optional<Launched> launcher_of(const Environment& environment);
 // all of its ranks are on this one.
 cluster::Cluster cluster_of(const std::string& specification,
                             const std::optional<Launched>& launched);
+
+// The same without the machines that this process's job has lost (lost_machines).
+cluster::Members members_of(const std::string& specification,
+                            const std::optional<Launched>& launched,
+                            const Environment& environment);
 
 // Which rank of the cluster a launched process is: launchers number ranks in their own order, so it
 // goes by machine and local rank. Throws Error(kUsage) where sizes differ or this machine is none

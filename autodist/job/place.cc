@@ -4,10 +4,13 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <fmt/ranges.h>
+
 #include <array>
 #include <charconv>
 #include <map>
 #include <mutex>
+#include <sstream>
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
@@ -69,6 +72,17 @@ std::uint32_t number_of(const std::string& name, const std::string& text, std::u
   return value;
 }
 
+std::vector<std::string> lost_machines(const Environment& environment) {
+  std::vector<std::string> lost;
+  std::istringstream list(environment(kLostMachines).value_or(""));
+  for (std::string each; std::getline(list, each, ',');) lost.push_back(each);
+  return lost;
+}
+
+std::string addresses_text(const std::vector<std::string>& lost) {
+  return fmt::format("{}", fmt::join(lost, ","));
+}
+
 std::optional<JobPlace> job_from_environment(const Environment& environment) {
   const std::optional<std::string> rank = environment("AUTODIST_RANK");
   if (!rank) return std::nullopt;
@@ -113,6 +127,9 @@ std::vector<std::string> place_variables(const JobPlace& place, int key_descript
   if (place.started_by != 0) {
     variables.push_back(fmt::format("AUTODIST_STARTED_BY={}", place.started_by));
   }
+  if (!place.lost.empty()) {
+    variables.push_back(fmt::format("{}={}", kLostMachines, addresses_text(place.lost)));
+  }
   if (place.rank == 0 && place.memory >= 0) {
     variables.push_back(fmt::format("{}={}", JobMemory::kVariable, place.memory));
   }
@@ -122,7 +139,7 @@ std::vector<std::string> place_variables(const JobPlace& place, int key_descript
 bool names_a_place(const std::string& variable) {
   for (const char* prefix :
        {"AUTODIST_RANK=", "AUTODIST_SIZE=", "AUTODIST_CHIEF=", "AUTODIST_ADDRESS=", "AUTODIST_KEY_",
-        "AUTODIST_STARTED_BY=", "AUTODIST_JOB_FD="}) {
+        "AUTODIST_STARTED_BY=", "AUTODIST_JOB_FD=", "AUTODIST_LOST_MACHINES="}) {
     if (variable.rfind(prefix, 0) == 0) return true;
   }
   return false;

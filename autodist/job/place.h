@@ -13,6 +13,8 @@
 //   AUTODIST_KEY_FD    descriptor from which the job's key is read, or
 //   AUTODIST_KEY_FILE  file that holds it. The key itself is never in the environment.
 //   AUTODIST_JOB_FD    rank 0 of a job that is supervised: descriptor of job_memory.h
+//   AUTODIST_LOST_MACHINES  addresses of the cluster file, separated by commas, whose places spares
+//                      have taken, or without which the job goes on, in the order of their losses
 
 #pragma once
 
@@ -34,7 +36,13 @@ struct JobPlace {
   std::string key;
   std::uint32_t started_by = 0;  // the process of the chief that started this rank for its one job
   int memory = -1;  // for rank 0, of a job that is supervised: a descriptor (job_memory.h)
+  std::vector<std::string> lost = {};  // machines of the cluster file (cluster/members.h)
 };
+
+// The addresses in that variable, and its value for them.
+constexpr const char* kLostMachines = "AUTODIST_LOST_MACHINES";
+std::vector<std::string> lost_machines(const Environment& environment);
+std::string addresses_text(const std::vector<std::string>& lost);
 
 // `text`, which variable `name` holds, as a number. Throws Error(kUsage).
 std::uint32_t number_of(const std::string& name, const std::string& text, std::uint32_t largest);

@@ -36,6 +36,14 @@ std::string descriptor_with(const std::string& text) {
   return std::to_string(ends[0]);
 }
 
+TEST(Job, ARankLearnsWhichMachinesAreLost) {
+  JobPlace place;
+  place.key = make_job_key();
+  EXPECT_TRUE(lost_machines(environment_of(place_variables(place, 3))).empty());
+  place.lost = {"10.0.0.2", "fd09::3"};
+  EXPECT_EQ(lost_machines(environment_of(place_variables(place, 3))), place.lost);
+}
+
 TEST(Job, WithoutARankThisProcessIsTheChief) { EXPECT_FALSE(job_from_environment(of({}))); }
 
 TEST(Job, ARankReadsItsPlaceAndItsKey) {

@@ -190,6 +190,8 @@ void check_nodes(const cluster::Cluster& cluster, const std::vector<cluster::Nod
   }
   std::vector<Finished> finished;
   for (auto& answer : answers) finished.push_back(answer.get());
+  std::vector<std::string> unusable;
+  std::string complaint;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     // A login may greet before it does anything.
     if (finished[i].exit_code == 0 && finished[i].output.find("ready\n") != std::string::npos) {
@@ -197,9 +199,13 @@ void check_nodes(const cluster::Cluster& cluster, const std::vector<cluster::Nod
     }
     std::string said = finished[i].output;
     while (!said.empty() && said.back() == '\n') said.pop_back();
-    fail(ErrorCode::kEnvironment, "node {}: {} (ssh ended with exit code {})", nodes[i].address,
-         said.empty() ? "no answer" : said.substr(said.rfind('\n') + 1), finished[i].exit_code);
+    unusable.push_back(nodes[i].address);
+    if (!complaint.empty()) continue;
+    complaint = fmt::format("node {}: {} (ssh ended with exit code {})", nodes[i].address,
+                            said.empty() ? "no answer" : said.substr(said.rfind('\n') + 1),
+                            finished[i].exit_code);
   }
+  if (!unusable.empty()) throw UnusableMachines(unusable, complaint);
 }
 
 }  // namespace autodist::job

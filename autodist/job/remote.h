@@ -7,8 +7,10 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "autodist/base/error.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/job/launch.h"
 #include "autodist/job/place.h"
@@ -49,8 +51,20 @@ std::vector<RankProcess> rank_processes(const cluster::Cluster& cluster, bool cp
 // The ssh group of a node. Throws Error(kUsage) where it names none.
 const cluster::SshConfig& ssh_of(const cluster::Cluster& cluster, const cluster::Node& node);
 
+// Machines of a job that could not be used (kEnvironment): addresses, and the first one's
+// complaint.
+class UnusableMachines : public Error {
+ public:
+  UnusableMachines(std::vector<std::string> addresses, const std::string& message)
+      : Error(ErrorCode::kEnvironment, message), addresses_(std::move(addresses)) {}
+  [[nodiscard]] const std::vector<std::string>& addresses() const { return addresses_; }
+
+ private:
+  std::vector<std::string> addresses_;
+};
+
 // Asks every node, all at once: does it let us in, are folder and program there? Throws
-// Error(kEnvironment) with the first node's complaint.
+// UnusableMachines.
 void check_nodes(const cluster::Cluster& cluster, const std::vector<cluster::Node>& nodes,
                  const RemoteProgram& program);
 

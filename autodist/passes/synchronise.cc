@@ -137,7 +137,7 @@ class ExchangePlanner {
     const std::string& device = server_of(shard)->reduction_destination;
     const auto exact = rank_of_device_.find(device);
     if (exact != rank_of_device_.end()) return exact->second;
-    const std::string node = device.substr(0, device.rfind(':', device.rfind(':') - 1));
+    const std::string node = cluster::address_of(device);
     const auto lowest = lowest_rank_.find(node);
     AD_CHECK(lowest != lowest_rank_.end()) << "no rank for " << device;
     return lowest->second;

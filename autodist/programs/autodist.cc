@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   }
   return run_program(argc, argv, Binary::kLight,
                      {{"bench", autodist::studies::declare_bench_light},
+                      {"chaos", declare_chaos},
                       {"compare", declare_compare},
                       {"completion", declare_completion},
                       {"dataset", declare_data_set},

@@ -346,6 +346,32 @@ void check(const Strategy& strategy, const ir::Graph& graph, const cluster::Clus
   Check(graph, cluster, where).run(strategy);
 }
 
+namespace {
+
+void move(std::string& device, const std::map<std::string, std::string>& machines) {
+  const auto machine = machines.find(cluster::address_of(device));
+  if (machine == machines.end()) return;
+  device.replace(0, machine->first.size(), machine->second);
+}
+
+void move(NodeConfig& node, const std::map<std::string, std::string>& machines) {
+  if (auto* const ps = std::get_if<PsSynchronizer>(&node.synchronizer)) {
+    move(ps->reduction_destination, machines);
+  }
+  for (NodeConfig& part : node.parts) move(part, machines);
+}
+
+}  // namespace
+
+Strategy on_machines(Strategy strategy, const std::map<std::string, std::string>& machines) {
+  for (NodeConfig& node : strategy.nodes) move(node, machines);
+  for (std::string& device : strategy.replicas) move(device, machines);
+  if (strategy.placement) {
+    for (std::string& device : strategy.placement->devices) move(device, machines);
+  }
+  return strategy;
+}
+
 void fix_priorities(Strategy& strategy, const ir::Graph& graph) {
   std::vector<Seconds> starts;
   Seconds now;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -193,6 +194,10 @@ std::pair<std::int64_t, std::int64_t> shard_rows(std::int64_t rows, std::int64_t
 // that are not one for every replica, below 1, or of a batch that cannot be split.
 void check(const Strategy& strategy, const ir::Graph& graph, const cluster::Cluster& cluster,
            const std::string& where);
+
+// The same on other machines: devices of an address that is a key of `machines` are those of the
+// value. Fits a cluster where those machines have the same devices.
+Strategy on_machines(Strategy strategy, const std::map<std::string, std::string>& machines);
 
 // Writes `needed` of every node from the graph's measured costs at the example batch: the start of
 // the first op that reads the variable, with ops one after another. Where nothing was measured it

@@ -52,6 +52,19 @@ std::string refusal(Action action) {
   return "accepted";
 }
 
+TEST(Strategy, MovesToOtherMachines) {
+  Strategy strategy = deserialize(from_hex(kGoldenHex), "golden");
+  strategy.placement = Placement{{"10.0.0.1:GPU:0", "10.0.0.2:GPU:0"}, 2, {}};
+  strategy.nodes[2].parts[0].synchronizer = PsSynchronizer{"10.0.0.2:CPU:0"};
+  const Strategy moved = on_machines(strategy, {{"10.0.0.2", "fd09::7"}, {"10.0.0", "no"}});
+  EXPECT_EQ(moved.replicas, (std::vector<std::string>{"10.0.0.1:GPU:0", "fd09::7:GPU:0"}));
+  EXPECT_EQ(moved.placement->devices, moved.replicas);
+  EXPECT_EQ(moved.nodes[0], strategy.nodes[0]);
+  const auto& part = moved.nodes[2].parts[0].synchronizer;
+  EXPECT_EQ(std::get<PsSynchronizer>(part).reduction_destination, "fd09::7:CPU:0");
+  EXPECT_EQ(on_machines(moved, {{"fd09::7", "10.0.0.2"}}), strategy);
+}
+
 TEST(Strategy, ReadsAndWritesAutoDistsBytes) {
   const std::string bytes = from_hex(kGoldenHex);
   ASSERT_EQ(bytes.size(), 150u);

@@ -34,6 +34,13 @@ class HelpFormatter : public CLI::Formatter {
     return wrapped(CLI::Formatter::make_footer(app), columns_, 0);
   }
 
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
+    // A group of options that are not shown leaves a line behind.
+    for (std::size_t at; (at = text.find("\n\n\n")) != std::string::npos;) text.erase(at, 1);
+    return text;
+  }
   std::string make_option_opts(const CLI::Option* option) const override {
     if (!option->get_option_text().empty()) return ' ' + option->get_option_text();
     std::string text;

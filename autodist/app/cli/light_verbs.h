@@ -12,6 +12,7 @@ namespace autodist::app {
 // The parts of `autodist dataset` among them.
 const std::vector<std::string>& light_data_set_parts();
 
+Action declare_chaos(CLI::App& verb);
 Action declare_compare(CLI::App& verb);
 Action declare_completion(CLI::App& verb);
 Action declare_data_set(CLI::App& verb);

@@ -20,7 +20,7 @@
 #include "autodist/app/this_process.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
-#include "autodist/cluster/cluster.h"
+#include "autodist/cluster/members.h"
 #include "autodist/comm/rendezvous.h"
 #include "autodist/job/launch.h"
 #include "autodist/job/machine.h"
@@ -67,12 +67,15 @@ job::CommandLine command_of(const std::vector<std::string>& words) {
 // Each rank's lines on standard output, and in a file of its own.
 class RankLogs {
  public:
-  RankLogs(Console& console, const std::string& folder, std::size_t ranks) : console_(console) {
-    if (folder.empty()) return;
+  RankLogs(Console& console, std::string folder) : console_(console), folder_(std::move(folder)) {}
+
+  // REQUIRES: no rank runs.
+  void open(std::size_t ranks) {
+    if (folder_.empty()) return;
     std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      const std::string name = fmt::format("{}/rank-{}.log", folder, rank);
+    std::filesystem::create_directories(folder_, error);
+    while (files_.size() < ranks) {
+      const std::string name = fmt::format("{}/rank-{}.log", folder_, files_.size());
       files_.emplace_back(name, "--logs " + name, AppendedFile::Begin::kAnew);
     }
   }
@@ -90,6 +93,7 @@ class RankLogs {
 
  private:
   Console& console_;
+  std::string folder_;
   std::mutex mutex_;  // the files and what is missing
   std::vector<AppendedFile> files_;
   std::string missing_;
@@ -141,7 +145,10 @@ int run_all(const std::vector<job::RankProcess>& processes, double grace, RankLo
   std::optional<Clock::time_point> told_at;
   while (ranks.any_runs()) {
     supervision.look();
-    if (const auto bad = ranks.failure(); bad && !told_at) throw Error(ErrorCode::kPeersLost, *bad);
+    if (const auto bad = ranks.failure(); bad && !told_at) {
+      supervision.memory().note_unusable(ranks.lacking());
+      throw Error(ErrorCode::kPeersLost, *bad);
+    }
     if (interrupted && !told_at) {  // once: a program may take its time to end in order
       told_at = Clock::now();
       ranks.stop();
@@ -157,40 +164,53 @@ int run_all(const std::vector<job::RankProcess>& processes, double grace, RankLo
   return bad ? kInterrupted : 0;
 }
 
-int run(const RunArguments& arguments, Console& console) {
-  const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
-  const std::size_t size = cluster::ranks_of(cluster, arguments.cpu_only).size();
-  job::RemoteProgram program = job::this_program(process_variables());
-  program.command = command_of(arguments.program);
-  const std::vector<cluster::Node> remote = job::remote_nodes(cluster);
-
+// The job's rank 0 as the others find it, but for its port and key.
+job::JobPlace rank_0_of(const cluster::Cluster& cluster, bool cpu_only) {
   job::JobPlace chief;
-  chief.size = static_cast<std::uint32_t>(size);
+  chief.size = static_cast<std::uint32_t>(cluster::ranks_of(cluster, cpu_only).size());
+  const std::vector<cluster::Node> remote = job::remote_nodes(cluster);
   if (!remote.empty()) chief.chief_address = job::address_towards(remote.front().address);
   chief.own_address = chief.chief_address;
+  return chief;
+}
+
+int run(const RunArguments& arguments, Console& console) {
+  const cluster::Cluster all = cluster::read_cluster(arguments.cluster);
+  const bool cpu_only = arguments.cpu_only;
+  const Supervised& supervised = arguments.supervised;
+  check_supervised(supervised, cluster::ranks_of(all, cpu_only).size());
+  job::RemoteProgram program = job::this_program(process_variables());
+  program.command = command_of(arguments.program);
   if (arguments.dry_run) {
-    chief = meeting_place(chief);
-    print_commands(console, job::rank_processes(cluster, arguments.cpu_only, program, chief),
-                   program, chief);
+    const job::JobPlace chief = meeting_place(rank_0_of(all, cpu_only));
+    print_commands(console, job::rank_processes(all, cpu_only, program, chief), program, chief);
     return 0;
   }
 
-  const Supervised& supervised = arguments.supervised;
   const std::atomic<bool>& interrupted = watch_stop_signals();
-  Supervision supervision(supervised.restarts);
-  if (supervised.restarts > 0) chief.memory = supervision.memory().descriptor();
-  RankLogs logs(console, arguments.logs, size);
+  Supervision supervision(supervised.restarts,
+                          [&] { return job::Membership(all, cpu_only, supervised.min_ranks); });
+  if (!supervised.faults.empty()) supervision.add_faults(parse_fault_plan(supervised.faults));
+  RankLogs logs(console, arguments.logs);
   int code = 0;
   for (bool over = false; !over;) {
     try {
+      const std::vector<std::string> lost = supervision.lost();
+      const cluster::Cluster cluster = cluster::without(all, lost).cluster;
+      job::JobPlace chief = rank_0_of(cluster, cpu_only);
+      chief.lost = lost;
+      if (supervised.restarts > 0) chief.memory = supervision.memory().descriptor();
+      logs.open(chief.size);
+      const std::vector<cluster::Node> remote = job::remote_nodes(cluster);
       if (!remote.empty()) job::check_nodes(cluster, remote, program);
-      const auto processes =
-          job::rank_processes(cluster, arguments.cpu_only, program, meeting_place(chief));
+      const auto processes = job::rank_processes(cluster, cpu_only, program, meeting_place(chief));
       code = run_all(processes, supervised.grace, logs, supervision, interrupted);
       over = true;
     } catch (const Error& error) {
       if (interrupted || supervised.restarts == 0) throw;
       say_line(error.what());
+      const auto* const unusable = dynamic_cast<const job::UnusableMachines*>(&error);
+      if (unusable != nullptr) supervision.memory().note_unusable(unusable->addresses());
       const auto end = job::end_of_exit(static_cast<int>(error.code()));
       if (!supervision.goes_on(end, "", interrupted)) return static_cast<int>(error.code());
     }

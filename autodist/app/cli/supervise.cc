@@ -20,7 +20,9 @@
 #include "autodist/app/supervision.h"
 #include "autodist/app/this_process.h"
 #include "autodist/base/error.h"
+#include "autodist/cluster/cluster.h"
 #include "autodist/job/launcher.h"
+#include "autodist/job/place.h"
 
 namespace autodist::app {
 namespace {
@@ -45,12 +47,15 @@ std::optional<Number> number_of(const std::vector<std::string>& words, const std
 std::optional<Supervised> request_of(const std::vector<std::string>& words) {
   const auto restarts = number_of<std::uint32_t>(words, "--restarts", kRestartsOfTrain);
   const auto grace = number_of<double>(words, "--grace", 0);
-  if (!restarts || !grace) return std::nullopt;
-  return Supervised{*restarts, *grace};
+  const auto min_ranks = number_of<std::uint32_t>(words, "--min-ranks", 0);
+  if (!restarts || !grace || !min_ranks) return std::nullopt;
+  return Supervised{*restarts, *grace, *min_ranks > 0 ? min_ranks : std::nullopt,
+                    value_of(words, "--faults").value_or("")};
 }
 
 // No signal gets lost on the way: those that come while the child is still this program end it.
-pid_t start_chief(const std::vector<std::string>& words, const job::JobMemory& memory) {
+pid_t start_chief(const std::vector<std::string>& words, const job::JobMemory& memory,
+                  const std::vector<std::string>& lost) {
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
@@ -66,6 +71,7 @@ pid_t start_chief(const std::vector<std::string>& words, const job::JobMemory& m
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
     if (::getppid() != parent) ::_exit(1);  // it died before prctl took hold
     ::setenv(job::JobMemory::kVariable, std::to_string(memory.descriptor()).c_str(), 1);
+    if (!lost.empty()) ::setenv(job::kLostMachines, job::addresses_text(lost).c_str(), 1);
     ::_exit(hand_over(words));
   }
   const int error = errno;
@@ -114,10 +120,14 @@ bool is_launched() {
 int supervise(const std::vector<std::string>& words, const Supervised& request) {
   const std::string folder = value_of(words, "--save").value_or("");
   const std::atomic<bool>& interrupted = watch_stop_signals(/*user_signal=*/true);
-  Supervision supervision(request.restarts);
+  Supervision supervision(request.restarts, [&] {
+    return job::Membership(cluster::read_cluster(value_of(words, "--cluster").value_or("local:2")),
+                           value_of(words, "--devices") == "cpu", request.min_ranks);
+  });
+  if (!request.faults.empty()) supervision.add_faults(parse_fault_plan(request.faults));
   std::vector<std::string> command = words;
   while (true) {
-    const pid_t chief = start_chief(command, supervision.memory());
+    const pid_t chief = start_chief(command, supervision.memory(), supervision.lost());
     const int status = status_of(chief, request.grace, supervision, interrupted);
     const bool by_signal = WIFSIGNALED(status);
     const int code = by_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -143,11 +153,16 @@ int supervise(const std::vector<std::string>& words, const Supervised& request) 
 }  // namespace
 
 void declare_supervised(CLI::App& verb, Supervised& supervised) {
+  verb.add_option("--faults", supervised.faults)->group("");
   verb.add_option("--restarts", supervised.restarts,
                   fmt::format("after a lost rank, start all ranks again; give up after so many "
                               "starts in a row that got no further (default {})",
                               supervised.restarts))
       ->check(CLI::Range(0, 1'000'000));
+  verb.add_option("--min-ranks", supervised.min_ranks,
+                  "after the loss of machines that cannot be used any more, go on with so many "
+                  "ranks or more (default: all)")
+      ->check(CLI::Range(1, 1'000'000));
   verb.add_option(
           "--grace", supervised.grace,
           "seconds that a job has to save and end after a signal to stop; then it is killed "
@@ -155,9 +170,23 @@ void declare_supervised(CLI::App& verb, Supervised& supervised) {
       ->check(CLI::Range(0.0, 1e6));
 }
 
+void check_supervised(const Supervised& supervised, std::size_t ranks) {
+  if (!supervised.min_ranks || *supervised.min_ranks <= ranks) return;
+  fail(ErrorCode::kUsage, "--min-ranks {}: the job has {} ranks, at most that expected",
+       *supervised.min_ranks, ranks);
+}
+
 int train_supervised(const std::vector<std::string>& words) {
   const auto request = request_of(words);
-  if (!request || (request->restarts == 0 && request->grace == 0) || is_launched()) {
+  const bool launched = is_launched();
+  if (!request || launched ||
+      (request->restarts == 0 && request->grace == 0 && request->faults.empty())) {
+    if (launched && request && !request->faults.empty()) {
+      say_line(
+          "chaos: this process is a rank that somebody else has started; expected where the "
+          "job is started");
+      return static_cast<int>(ErrorCode::kUsage);
+    }
     return hand_over(words);
   }
   try {

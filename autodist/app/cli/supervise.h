@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,12 +13,17 @@ namespace autodist::app {
 
 // What a process that supervises a job is told.
 struct Supervised {
-  std::uint32_t restarts = 0;  // in a row that get no further
-  double grace = 0;            // seconds after a signal to end; 0: without end
+  std::uint32_t restarts = 0;                   // in a row that get no further
+  double grace = 0;                             // seconds after a signal to end; 0: without end
+  std::optional<std::uint32_t> min_ranks = {};  // nothing: as many as at the beginning
+  std::string faults = {};                      // a FaultPlan; empty: none
 };
 
-// --restarts and --grace.
+// --restarts, --min-ranks and --grace; and --faults, which autodist chaos says.
 void declare_supervised(CLI::App& verb, Supervised& supervised);
+
+// Throws Error(kUsage) where the job has fewer ranks than are to be left after a loss.
+void check_supervised(const Supervised& supervised, std::size_t ranks);
 
 constexpr std::uint32_t kRestartsOfTrain = 3;
 

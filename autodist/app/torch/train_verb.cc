@@ -310,8 +310,10 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
     fail(ErrorCode::kCheckpoint, "{}: no such checkpoint", arguments.resume);
   }
   if (arguments.plan.cluster.empty() && !launched) arguments.plan.cluster = "local:2";
-  const cluster::Cluster cluster = job::cluster_of(arguments.plan.cluster, launched);
+  const cluster::Cluster cluster =
+      job::members_of(arguments.plan.cluster, launched, process_environment()).cluster;
   const auto ranks = cluster::ranks_of(cluster, arguments.plan.cpu_only);
+  check_supervised(arguments.supervised, ranks.size());
   const std::int64_t parts = static_cast<std::int64_t>(ranks.size()) * options.accumulate;
   arguments.model.batch = (arguments.training.batch + parts - 1) / parts;
   ModelSource source = open_model(arguments.model, arguments.data);
@@ -366,7 +368,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   if (!speak) return 0;
   // The one that trials have kept.
   if (!arguments.plan.output.empty()) write_strategy(arguments.plan, session.strategy());
-  times.keep(options.search.history, session, job::cluster_of(arguments.plan.cluster, launched));
+  times.keep(options.search.history, session, cluster);
   if (!arguments.plan.report.empty()) {
     const std::string title = fmt::format("{} on {} rank{}", arguments.model.name, session.size(),
                                           session.size() == 1 ? "" : "s");

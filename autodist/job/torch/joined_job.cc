@@ -59,11 +59,11 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
       specification_(specification) {
   check_options();
   const std::optional<Launched> launched = launcher_of(environment_);
-  cluster_ = cluster_of(specification, launched);
-  size_ = static_cast<std::uint32_t>(cluster::ranks_of(cluster_, options_.cpu_only).size());
+  members_ = members_of(specification, launched, environment_);
+  size_ = static_cast<std::uint32_t>(cluster::ranks_of(cluster(), options_.cpu_only).size());
   if (launched) {
     launcher_ = launched->by;
-    place_.rank = rank_in(cluster_, options_.cpu_only, *launched);
+    place_.rank = rank_in(cluster(), options_.cpu_only, *launched);
     place_.size = size_;
   } else if (const auto place = job_from_environment(environment_)) {
     if (place->started_by != 0) check_is_first_job();
@@ -72,13 +72,14 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
   } else {
     place_.size = size_;
   }
+  place_.lost = lost_machines(environment_);
   if (is_chief()) memory_ = JobMemory::inherited(environment_);
-  device_ = rank_device(cluster_, place_.rank, options_.cpu_only, environment_);
+  device_ = rank_device(cluster(), place_.rank, options_.cpu_only, environment_);
   check_open_files(size_, raise_open_files());
   keep_freed_memory();
   record_graphs();
   if (size_ == 1) {
-    if (!launched && place_.chief_port == 0) remote_nodes(cluster_);  // refuses another machine
+    if (!launched && place_.chief_port == 0) remote_nodes(cluster());  // refuses another machine
     alone_ = std::make_unique<comm::InProcessHub>(1);
     transport_ = alone_->connect(0);
   } else if (launched) {
@@ -99,10 +100,16 @@ void JoinedJob::check_children() const {
   if (const auto failure = children_->failure()) throw Error(ErrorCode::kPeersLost, *failure);
 }
 
-void JoinedJob::look_around() const {
+void JoinedJob::note_lacking_machines() {
+  if (memory_) memory_->note_unusable(children_->lacking());
+}
+
+void JoinedJob::look_around() {
   if (options_.while_waiting) options_.while_waiting();
   const auto ended = children_ ? children_->ended() : std::nullopt;
-  if (ended) throw Error(ErrorCode::kPeersLost, *ended);
+  if (!ended) return;
+  note_lacking_machines();
+  throw Error(ErrorCode::kPeersLost, *ended);
 }
 
 std::string JoinedJob::end_of_lost(const std::string& message) const {
@@ -180,7 +187,7 @@ void JoinedJob::share_cores() const {
   const std::vector<std::string> all =
       comm::all_gather(*transport_, to_string(own), "cores", options_.join_limit);
   if (environment_("OMP_NUM_THREADS")) return;
-  const std::vector<cluster::Place> places = cluster::ranks_of(cluster_, options_.cpu_only);
+  const std::vector<cluster::Place> places = cluster::ranks_of(cluster(), options_.cpu_only);
   std::vector<Cores> here;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (places[rank].node == places[place_.rank].node) here.push_back(parse_cores(all[rank]));
@@ -236,7 +243,7 @@ void JoinedJob::check_size(const JobPlace& place, const std::string& specificati
 }
 
 comm::ChiefListener JoinedJob::listener(std::uint16_t port) const {
-  if (!encrypts() && cluster_.nodes.size() > 1) {
+  if (!encrypts() && cluster().nodes.size() > 1) {
     say("NOT ENCRYPTED: whoever is on the network reads and alters what the machines say to each "
         "other (--encrypt off)");
   }
@@ -284,7 +291,7 @@ void JoinedJob::join_started() {
 // other machine reaches it.
 void JoinedJob::listen_where_others_reach_us(bool own_is_given) {
   if (!cluster::is_loopback(place_.chief_address)) return;
-  for (const cluster::Node& node : cluster_.nodes) {
+  for (const cluster::Node& node : cluster().nodes) {
     if (is_this_machine(node.address)) continue;
     const std::string own = address_towards(node.address);
     place_.chief_address = own;
@@ -296,9 +303,9 @@ void JoinedJob::listen_where_others_reach_us(bool own_is_given) {
 // The launcher gave out ranks; where the chief listens and the job's key come from the user's
 // variables, or through a file that the chief leaves.
 void JoinedJob::join_launched(const Launched& launched) {
-  const bool one_machine = cluster_.nodes.size() == 1;
+  const bool one_machine = cluster().nodes.size() == 1;
   const auto others = [&] {  // the first node that is not the chief's
-    const auto other = std::find_if(cluster_.nodes.begin(), cluster_.nodes.end(),
+    const auto other = std::find_if(cluster().nodes.begin(), cluster().nodes.end(),
                                     [](const cluster::Node& node) { return !node.chief; });
     return other->address;
   };
@@ -389,16 +396,21 @@ void JoinedJob::start_and_join() {
   claim_the_one_job();
   one_job_ = std::shared_ptr<const void>(nullptr, [](const void*) { has_such_a_job = false; });
   place_.started_by = static_cast<std::uint32_t>(::getpid());
-  const std::vector<cluster::Node> remote = remote_nodes(cluster_);
+  const std::vector<cluster::Node> remote = remote_nodes(cluster());
   if (!remote.empty()) {
-    check_nodes(cluster_, remote, program());
+    try {
+      check_nodes(cluster(), remote, program());
+    } catch (const UnusableMachines& machines) {
+      if (memory_) memory_->note_unusable(machines.addresses());
+      throw;
+    }
     place_.chief_address = address_towards(remote.front().address);
     place_.own_address = place_.chief_address;
   }
   place_.key = make_job_key();
   comm::ChiefListener listener = this->listener(0);
   place_.chief_port = listener.port();
-  std::vector<RankProcess> others = rank_processes(cluster_, options_.cpu_only, program(), place_);
+  std::vector<RankProcess> others = rank_processes(cluster(), options_.cpu_only, program(), place_);
   others.erase(others.begin());  // this process
   children_ =
       std::make_unique<StartedRanks>(others, options_.output ? options_.output : process_.output);

@@ -6,12 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "autodist/base/clock.h"
-#include "autodist/cluster/cluster.h"
+#include "autodist/cluster/members.h"
 #include "autodist/comm/exchange.h"
 #include "autodist/comm/in_process.h"
 #include "autodist/comm/live_transport.h"
@@ -42,7 +43,7 @@ class JoinedJob {
   void check_children() const;
   // Before the first step: also throws where a rank that this one started has ended at all; calls
   // JobOptions::while_waiting.
-  void look_around() const;
+  void look_around();
   // Behind a message about a rank whose connection ended: how that one has ended, where this one
   // started it. Nothing where it still runs.
   [[nodiscard]] std::string end_of_lost(const std::string& message) const;
@@ -50,7 +51,7 @@ class JoinedJob {
   // this one started are waited for, however long they go on.
   void end();
 
-  [[nodiscard]] bool encrypts() const { return planning::encrypts(options_.encryption, cluster_); }
+  [[nodiscard]] bool encrypts() const { return planning::encrypts(options_.encryption, cluster()); }
   // How long a silent rank is waited for, and that its silence is said.
   void set_pulse(comm::ExchangeOptions& exchange) const;
 
@@ -65,7 +66,11 @@ class JoinedJob {
   }
 
   [[nodiscard]] const JobOptions& options() const { return options_; }
-  [[nodiscard]] const cluster::Cluster& cluster() const { return cluster_; }
+  // The machines that it has now, and which of them have taken a lost one's place.
+  [[nodiscard]] const cluster::Cluster& cluster() const { return members_.cluster; }
+  [[nodiscard]] const std::map<std::string, std::string>& stand_ins() const {
+    return members_.stand_ins;
+  }
   // As it was given: a file's path, "local:2", or nothing where a launcher's ranks are the cluster.
   [[nodiscard]] const std::string& specification() const { return specification_; }
   [[nodiscard]] std::uint32_t rank() const { return place_.rank; }
@@ -80,6 +85,8 @@ class JoinedJob {
   Clock& clock() { return clock_; }
 
  private:
+  // Of ranks that this one started: the supervisor may go on without them.
+  void note_lacking_machines();
   void check_options() const;
   // For a chief: where the others will knock.
   [[nodiscard]] comm::ChiefListener listener(std::uint16_t port) const;
@@ -102,7 +109,7 @@ class JoinedJob {
   ProcessContext process_;
   Environment environment_;
   std::string specification_;
-  cluster::Cluster cluster_;
+  cluster::Members members_;
   std::uint32_t size_ = 1;
   JobPlace place_;
   std::optional<JobMemory> memory_;

@@ -37,6 +37,22 @@ std::string memory_of(const JoinedJob& job, const Captured& step) {
                      job.size());
 }
 
+// The plan that the generation before had, as this one's machines carry it out; empty: there was
+// none, or they cannot. At the chief.
+std::string kept_plan(JoinedJob& job, const Captured& step) {
+  const auto kept =
+      job.memory() == nullptr ? std::nullopt : job.memory()->plan(memory_of(job, step));
+  if (!kept) return "";
+  const strategy::Strategy plan =
+      strategy::on_machines(strategy::deserialize(*kept, "the plan before"), job.stand_ins());
+  try {
+    strategy::check(plan, *step.graph, job.cluster(), "the plan before");
+  } catch (const Error&) {
+    return "";  // other devices than those whose place they have taken
+  }
+  return strategy::serialize(plan);
+}
+
 // A builder's or a file's, by the chief; or `kept`, where that is not empty.
 strategy::Strategy build_together(JoinedJob& job, const ir::Graph& graph,
                                   const planning::StrategyRequest& request,
@@ -81,8 +97,7 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   if (!job.options().plans_file.empty()) return choose_as_before(job, step, plan);
   // Of the generation before: another search might find another plan, and what comes after a loss
   // would not be what it had been without one.
-  std::string kept;
-  if (job.memory() != nullptr) kept = job.memory()->plan(memory_of(job, step)).value_or("");
+  const std::string kept = kept_plan(job, step);
   const bool searches =
       request.builder == planning::kSearch && request.file.empty() && job.size() > 1;
   const bool is_kept = searches && !comm::broadcast(job.transport(), 0, kept.empty() ? "" : "kept",

@@ -1,0 +1,56 @@
+// `autodist chaos`: a job as it is started otherwise, whose ranks are harmed on purpose.
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/faults.h"
+#include "autodist/base/error.h"
+
+namespace autodist::app {
+namespace {
+
+struct ChaosArguments {
+  FaultPlan plan;
+  std::vector<std::string> job;
+};
+
+// `train` or `run` takes this process's place, told of the faults.
+int chaos(const ChaosArguments& arguments, bool json) {
+  const std::string& verb = arguments.job.front();
+  if (verb != "train" && verb != "run") {
+    fail(ErrorCode::kUsage, "chaos: '{}' behind --, train or run expected", verb);
+  }
+  std::vector<std::string> words{"autodist", verb, "--faults", to_text(arguments.plan)};
+  if (json) words.push_back("--json");
+  words.insert(words.end(), arguments.job.begin() + 1, arguments.job.end());
+  std::vector<char*> raw;
+  for (std::string& word : words) raw.push_back(word.data());
+  raw.push_back(nullptr);
+  ::execv("/proc/self/exe", raw.data());
+  fail(ErrorCode::kEnvironment, "chaos: {}: {}", verb, std::strerror(errno));
+}
+
+}  // namespace
+
+Action declare_chaos(CLI::App& verb) {
+  auto arguments = std::make_shared<ChaosArguments>();
+  FaultPlan& plan = arguments->plan;
+  verb.add_option("--kill-every", plan.every,
+                  "seconds of training, in the mean, before a rank is killed")
+      ->check(CLI::Range(0.01, 1e6));
+  verb.add_flag("--halt", plan.stops,
+                "halt every other one instead: it neither works nor ends, as behind a network that "
+                "fails");
+  verb.add_option("--faults", plan.most, "so many, then none (0: without end)");
+  verb.add_option("--seed", plan.seed, "of whom, and when");
+  verb.add_option("--log", plan.log, "a line of JSON for each fault after which it trained again");
+  verb.add_option("job", arguments->job, "train or run and its words, after --")->required();
+  return [arguments](Console& console) { return chaos(*arguments, console.json); };
+}
+
+}  // namespace autodist::app

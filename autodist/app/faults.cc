@@ -1,0 +1,237 @@
+#include "autodist/app/faults.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
+
+#include "autodist/app/this_process.h"
+#include "autodist/base/environment.h"
+#include "autodist/base/error.h"
+#include "autodist/base/units.h"
+#include "autodist/job/job_memory.h"
+#include "autodist/job/machine.h"
+#include "autodist/job/remote.h"
+#include "autodist/job/subprocess.h"
+
+namespace autodist::app {
+namespace {
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Of this machine's processes, by their parent. One that ends meanwhile is left out.
+std::map<int, std::vector<int>> children_by_parent() {
+  std::map<int, std::vector<int>> children;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename().string();
+    int pid = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (error != std::errc() || end != name.data() + name.size()) continue;
+    const std::string stat = contents(entry.path() / "stat");
+    const std::size_t after = stat.rfind(") ");  // the program's name may hold anything
+    if (after == std::string::npos) continue;
+    int parent = 0;
+    std::from_chars(stat.data() + after + 4, stat.data() + stat.size(), parent);
+    children[parent].push_back(pid);
+  }
+  return children;
+}
+
+Environment environment_of_process(int pid) {
+  const std::string text = contents(fmt::format("/proc/{}/environ", pid));
+  std::vector<std::string> variables;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\0', begin), text.size());
+    variables.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return environment_of(std::move(variables));
+}
+
+// Of a process that is one; `train`'s chief has no number from anybody.
+std::optional<std::uint32_t> rank_of(const Environment& environment) {
+  const auto number = environment("AUTODIST_RANK");
+  std::uint32_t rank = 0;
+  if (!number) {
+    return environment(job::JobMemory::kVariable) ? std::optional(rank) : std::nullopt;
+  }
+  std::from_chars(number->data(), number->data() + number->size(), rank);
+  return rank;
+}
+
+// What only the processes of this job have in their environment on another machine.
+std::string mark_of(const RankAt& chief) {
+  const int pid = std::abs(chief.pid);
+  if (const auto address = environment_of_process(pid)("AUTODIST_CHIEF")) {
+    return "AUTODIST_CHIEF=" + *address;
+  }
+  return fmt::format("AUTODIST_STARTED_BY={}", pid);
+}
+
+// Whether the processes of a rank on another machine were there for the signal.
+bool signal_over_ssh(const RankAt& rank, const std::string& signal,
+                     const cluster::Cluster& cluster) {
+  const auto node = std::find_if(cluster.nodes.begin(), cluster.nodes.end(),
+                                 [&](const auto& each) { return each.address == rank.node; });
+  std::vector<std::string> command = job::ssh_command(*node, job::ssh_of(cluster, *node));
+  command.push_back("sh -s");
+  const std::string script = fmt::format(
+      "has() {{ tr '\\0' '\\n' 2>/dev/null <$process/environ | grep -Fxq \"$1\"; }}\n"
+      "for process in /proc/[0-9]*; do\n"
+      "  has {} && has AUTODIST_RANK={} && kill -s {} ${{process#/proc/}} && echo found\n"
+      "done\n",
+      job::quoted(rank.variable), rank.rank, signal);
+  return job::run_to_end(command, script).output.find("found") != std::string::npos;
+}
+
+}  // namespace
+
+bool operator==(const FaultPlan& a, const FaultPlan& b) {
+  return std::tie(a.every, a.most, a.seed, a.stops, a.log) ==
+         std::tie(b.every, b.most, b.seed, b.stops, b.log);
+}
+
+std::string to_text(const FaultPlan& plan) {
+  return fmt::format("{},{},{},{},{}", plan.every, plan.most, plan.seed, plan.stops ? 1 : 0,
+                     plan.log);
+}
+
+FaultPlan parse_fault_plan(const std::string& text) {
+  FaultPlan plan;
+  const char* at = text.data();
+  const char* const last = at + text.size();
+  const auto take = [&](auto& value) {
+    const auto [end, error] = std::from_chars(at, last, value);
+    if (error != std::errc() || end == last || *end != ',') {
+      fail(ErrorCode::kUsage, "--faults {}: autodist chaos writes it", text);
+    }
+    at = end + 1;
+  };
+  int stops = 0;
+  take(plan.every);
+  take(plan.most);
+  take(plan.seed);
+  take(stops);
+  plan.stops = stops != 0;
+  plan.log.assign(at, last);
+  return plan;
+}
+
+std::vector<RankAt> running_ranks(const cluster::Cluster& cluster, bool cpu_only) {
+  const auto children = children_by_parent();
+  std::map<std::uint32_t, RankAt> found;
+  std::vector<int> next{::getpid()};
+  while (!next.empty()) {  // a rank comes before what it has started, which has its variables
+    std::vector<int> below;
+    for (const int parent : next) {
+      const auto of_parent = children.find(parent);
+      if (of_parent == children.end()) continue;
+      for (const int pid : of_parent->second) {
+        below.push_back(pid);
+        const auto rank = rank_of(environment_of_process(pid));
+        if (rank)
+          found.try_emplace(*rank, RankAt{*rank, "", ::getpgid(pid) == pid ? -pid : pid, ""});
+      }
+    }
+    next = std::move(below);
+  }
+  const auto chief = found.find(0);
+  if (chief == found.end()) return {};
+  const std::string mark = mark_of(chief->second);
+  const std::vector<cluster::Place> places = cluster::ranks_of(cluster, cpu_only);
+  for (std::uint32_t rank = 0; rank < places.size(); ++rank) {
+    const std::string& address = cluster.nodes[places[rank].node].address;
+    if (cluster.nodes.size() == 1 || job::is_this_machine(address)) continue;
+    found.insert_or_assign(rank, RankAt{rank, address, 0, mark});
+  }
+  std::vector<RankAt> ranks;
+  for (auto& [number, rank] : found) ranks.push_back(std::move(rank));
+  return ranks;
+}
+
+Faults::Faults(FaultPlan plan, std::function<cluster::Cluster()> machines, bool cpu_only)
+    : plan_(std::move(plan)),
+      machines_(std::move(machines)),
+      cpu_only_(cpu_only),
+      random_(plan_.seed) {
+  if (!plan_.log.empty()) log_.emplace(plan_.log, "--log " + plan_.log, AppendedFile::Begin::kAnew);
+}
+
+void Faults::look(bool training) {
+  if (!training || harmed_ || (plan_.most > 0 && faults_ == plan_.most)) return;
+  const auto now = Clock::now();
+  if (!due_) {
+    const double part = std::uniform_real_distribution<double>(0.5, 1.5)(random_);
+    due_ = now + std::chrono::duration_cast<Clock::duration>(
+                     std::chrono::duration<double>(plan_.every * part));
+  }
+  if (now < *due_) return;
+  due_.reset();
+  harm_one();
+}
+
+void Faults::harm_one() {
+  const cluster::Cluster cluster = machines_();
+  const std::vector<RankAt> ranks = running_ranks(cluster, cpu_only_);
+  const bool stops = plan_.stops && faults_ % 2 == 1;
+  // A chief that is halted holds up the process that waits for its end.
+  const std::size_t first = stops ? 1 : 0;
+  if (ranks.size() <= first) return;
+  const RankAt& rank =
+      ranks[std::uniform_int_distribution<std::size_t>(first, ranks.size() - 1)(random_)];
+  const std::string whom = rank.node.empty()
+                               ? fmt::format("rank {} (pid {})", rank.rank, std::abs(rank.pid))
+                               : fmt::format("rank {} (on {})", rank.rank, rank.node);
+  const bool hit = rank.node.empty() ? ::kill(rank.pid, stops ? SIGSTOP : SIGKILL) == 0
+                                     : signal_over_ssh(rank, stops ? "STOP" : "KILL", cluster);
+  if (!hit) return say_line(fmt::format("chaos: {} is not there", whom));
+  harmed_ = Clock::now();
+  ++faults_;
+  what_ = fmt::format("{} is {}", whom, stops ? "halted" : "killed");
+  say_line("chaos: " + what_);
+}
+
+void Faults::note_training_again(std::int64_t steps_again) {
+  if (!harmed_) return;
+  const double seconds = std::chrono::duration<double>(Clock::now() - *harmed_).count();
+  harmed_.reset();
+  seconds_.push_back(seconds);
+  steps_again_ += steps_again;
+  write(nlohmann::ordered_json{
+      {"fault", what_}, {"training_again_seconds", seconds}, {"steps_again", steps_again}}
+            .dump());
+}
+
+void Faults::write(const std::string& record) {
+  if (!log_ || log_->append(record + "\n") || log_->failure().empty()) return;
+  say_line(log_->failure() + "; the chaos goes on");
+  log_.reset();
+}
+
+void Faults::summarise() const {
+  std::vector<double> sorted = seconds_;
+  std::sort(sorted.begin(), sorted.end());
+  const auto text = [](double seconds) { return to_string(Seconds{seconds}); };
+  say_line(fmt::format(
+      "chaos: {} fault{}, training again after {} of them{}", faults_, faults_ == 1 ? "" : "s",
+      sorted.size(),
+      sorted.empty() ? ""
+                     : fmt::format(": after {} in the median ({} to {}); {} steps were done once "
+                                   "more",
+                                   text(sorted[sorted.size() / 2]), text(sorted.front()),
+                                   text(sorted.back()), steps_again_)));
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,76 @@
+// Faults on purpose: what `autodist chaos` does to the ranks of a job, and how the job came back.
+// At the process that supervises the job, which knows when it trains.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "autodist/base/file.h"
+#include "autodist/cluster/cluster.h"
+
+namespace autodist::app {
+
+struct FaultPlan {
+  double every = 30;       // seconds of training before each, in the mean: half to one and a half
+  std::uint32_t most = 0;  // 0: without end
+  std::uint64_t seed = 0;  // of whom, and when
+  bool stops = false;      // every other one is a rank that is halted, and neither works nor ends
+  std::string log;         // a file of JSON, a line per fault; empty: none
+
+  friend bool operator==(const FaultPlan&, const FaultPlan&);
+};
+
+// One word of a command line; and back. Throws Error(kUsage).
+std::string to_text(const FaultPlan& plan);
+FaultPlan parse_fault_plan(const std::string& text);
+
+// A rank of this process's job, on this machine or elsewhere.
+struct RankAt {
+  std::uint32_t rank = 0;
+  std::string node;      // empty: here
+  int pid = 0;           // here: the process, or its group as a negative number
+  std::string variable;  // elsewhere: "NAME=value", which only processes of this job have there
+};
+
+// The ranks that run now, by number. This process has started all of them, or their chief.
+std::vector<RankAt> running_ranks(const cluster::Cluster& cluster, bool cpu_only);
+
+class Faults {
+ public:
+  // `machines` are those that the job has now. Throws Error(kEnvironment) where the log cannot be
+  // written.
+  Faults(FaultPlan plan, std::function<cluster::Cluster()> machines, bool cpu_only);
+
+  // Often, while a generation runs; `training`: it has done a step. Harms a rank when it is time.
+  void look(bool training);
+  // The job trains again, with so many steps to be done once more.
+  void note_training_again(std::int64_t steps_again);
+  // At the job's end: says how often it came back, how fast, and what it cost.
+  void summarise() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void harm_one();
+  void write(const std::string& record);
+
+  FaultPlan plan_;
+  std::function<cluster::Cluster()> machines_;
+  bool cpu_only_;
+  std::mt19937_64 random_;
+  std::optional<AppendedFile> log_;
+  std::optional<Clock::time_point> due_;     // while it trains
+  std::optional<Clock::time_point> harmed_;  // until it trains again
+  std::string what_;                         // was done then
+  std::uint32_t faults_ = 0;
+  std::vector<double> seconds_;  // from a fault until it trained again
+  std::int64_t steps_again_ = 0;
+};
+
+}  // namespace autodist::app

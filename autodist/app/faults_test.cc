@@ -1,0 +1,58 @@
+#include "autodist/app/faults.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "autodist/base/error.h"
+
+namespace autodist::app {
+namespace {
+
+TEST(FaultPlan, IsOneWord) {
+  const FaultPlan plan{2.5, 7, 11, true, "a folder/log,1.jsonl"};
+  EXPECT_EQ(parse_fault_plan(to_text(plan)), plan);
+  EXPECT_EQ(parse_fault_plan(to_text(FaultPlan{})), FaultPlan{});
+  for (const char* text : {"", "30", "30,0,0", "x,0,0,0,", "30,-1,0,0,"}) {
+    EXPECT_THROW(parse_fault_plan(text), Error) << text;
+  }
+}
+
+// A shell that waits, with these variables.
+pid_t process_with(std::vector<const char*> variables) {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  ::setpgid(0, 0);
+  variables.push_back(nullptr);
+  const char* const words[] = {"sh", "-c", "read -r line", nullptr};
+  int ends[2];
+  if (::pipe(ends) == 0) ::dup2(ends[0], STDIN_FILENO);
+  ::execve("/bin/sh", const_cast<char* const*>(words), const_cast<char* const*>(variables.data()));
+  ::_exit(127);
+}
+
+TEST(Faults, FindsTheRanksOfThisJob) {
+  const cluster::Cluster cluster = cluster::parse_resource_spec(
+      "nodes:\n  - {address: 127.0.0.1, chief: true, slots: 2}\n", "c.yml");
+  EXPECT_TRUE(running_ranks(cluster, false).empty());
+  const pid_t chief = process_with({"AUTODIST_JOB_FD=10"});
+  const pid_t other = process_with({"AUTODIST_RANK=1", "AUTODIST_STARTED_BY=1"});
+  const pid_t stranger = process_with({"HOME=/"});
+  std::vector<RankAt> ranks;
+  for (int i = 0; i < 500 && ranks.size() < 2; ++i) {  // until they are what they become
+    ranks = running_ranks(cluster, false);
+    ::usleep(10'000);
+  }
+  ASSERT_EQ(ranks.size(), 2U);
+  EXPECT_EQ(ranks[0].pid, -chief);
+  EXPECT_EQ(ranks[1].rank, 1U);
+  EXPECT_EQ(ranks[1].pid, -other);
+  for (const pid_t pid : {chief, other, stranger}) {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+}
+
+}  // namespace
+}  // namespace autodist::app

@@ -1,0 +1,143 @@
+"""A machine goes and does not come back: a spare takes its place, or the job goes on without it.
+
+    lost_machines_test.py AUTODIST
+
+Network namespaces with an sshd each stand for machines. One of them loses its ranks and its sshd while a job trains.
+Needs root. Exit code 77 (skipped, says why) where something is missing.
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import launch_over_ssh as over_ssh
+
+STEPS = 400
+SECONDS = 100
+
+
+def processes_in(machine):
+    found = subprocess.run(["ip", "netns", "pids", machine.name], stdout=subprocess.PIPE, text=True, check=True)
+    return [int(each) for each in found.stdout.split()]
+
+
+def goes_away(machine):
+    machine.sshd.kill()
+    machine.sshd.wait()
+    for pid in processes_in(machine):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def saved(folder, step):
+    return {each.name: each.read_bytes() for each in sorted((folder / f"step-{step}").glob("*.safetensors"))}
+
+
+def trained(autodist, machines, environment, place, cluster, *, lost, run=(), more=(), code=0):
+    """What a job says that loses a machine after some steps."""
+    place.mkdir()
+    log = place / "log.jsonl"
+    train = [autodist, "train", "digits", "--cluster", cluster, "--builder", "PS", "--batch", "64", "--steps", STEPS,
+             "--optimizer", "adam:lr=1e-3", "--log", log, "--save", place / "saved", "--checkpoint-every", 20]
+    command = [*run, *train] if run else [*train, *more]
+    said_in = place / "stderr"
+    with open(said_in, "w", encoding="utf-8") as said:
+        job = subprocess.Popen(machines[0].inside(command), env=environment, cwd=place, stdout=said, stderr=said)
+    end = time.monotonic() + SECONDS
+    while not log.exists() or log.read_text().count("\n") < 50:
+        assert job.poll() is None and time.monotonic() < end, said_in.read_text()
+        time.sleep(0.01)
+    goes_away(lost)
+    try:
+        assert job.wait(timeout=SECONDS) == code, (job.returncode, said_in.read_text())
+    finally:
+        job.kill()
+        lost.start_sshd()
+        over_ssh.wait_for_sshd(machines, environment)
+    return said_in.read_text()
+
+
+def a_spare_takes_its_place(autodist, machines, folder, environment):
+    chief, second, spare = machines
+    cluster = over_ssh.cluster_file(folder / "spare.yml", [chief, second], 1, spares=[spare])
+    place = folder / "spare"
+    said = trained(autodist, machines, environment, place, cluster, lost=second)
+    assert f"{second.address} could not be used at 2 starts in a row: {spare.address}, a spare, takes its place" in said
+    again = re.search(r"training again (.*) after the loss was noticed, from step (\d+)", said)
+    assert again and int(again[2]) >= 40, said
+    clean = [autodist, "train", "digits", "--cluster", cluster, "--builder", "PS", "--batch", "64", "--steps", STEPS,
+             "--optimizer", "adam:lr=1e-3", "--save", folder / "clean"]
+    over_ssh.run(chief.inside(clean), env=environment, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                 timeout=SECONDS)
+    files = saved(place / "saved", STEPS)
+    assert files and files == saved(folder / "clean", STEPS)
+    print(f"a spare: training again {again[1]} after the loss was noticed; the bytes of a job that lost nothing")
+
+
+def it_goes_on_with_fewer(autodist, machines, folder, environment):
+    cluster = over_ssh.cluster_file(folder / "fewer.yml", machines, 1)
+    said = trained(autodist, machines, environment, folder / "fewer", cluster, lost=machines[2],
+                   more=["--min-ranks", 2])
+    assert f"{machines[2].address} could not be used at 2 starts in a row: the job goes on without it, with 2 of 3 " \
+           "ranks" in said, said
+    again = re.search(r"training again .* from step (\d+)", said)
+    assert again and int(again[1]) >= 40 and saved(folder / "fewer" / "saved", STEPS), said
+    print("with 2 of 3 ranks it goes on from its checkpoint")
+
+
+def a_program_goes_on_with_fewer(autodist, machines, folder, environment):
+    """Of `autodist run`, which starts the ranks itself; what they are is their own affair."""
+    cluster = over_ssh.cluster_file(folder / "run.yml", machines[:2], 1)
+    run = [autodist, "run", "--cluster", cluster, "--restarts", 2, "--min-ranks", 1, "--logs", folder / "logs", "--"]
+    said = trained(autodist, machines, environment, folder / "run", cluster, lost=machines[1], run=run)
+    assert f"{machines[1].address} could not be used at 2 starts in a row: the job goes on without it, with 1 of 2 " \
+           "ranks" in said, said
+    assert saved(folder / "run" / "saved", STEPS)
+    print("a program of one's own goes on with the rank that is left")
+
+
+def without_leave_it_gives_up(autodist, machines, folder, environment):
+    cluster = over_ssh.cluster_file(folder / "all.yml", machines[:2], 1)
+    said = trained(autodist, machines, environment, folder / "all", cluster, lost=machines[1], more=["--restarts", 2],
+                   code=3)
+    assert "given up: 2 starts in a row got no further" in said, said
+    assert f"--min-ranks 1 lets the job go on without {machines[1].address}" in said, said
+    assert "to go on from " in said, said
+    refused = subprocess.run([autodist, "train", "digits", "--cluster", "local:2", "--min-ranks", "3"],
+                             capture_output=True, text=True, timeout=SECONDS)
+    assert refused.returncode == 2 and "--min-ranks 3: the job has 2 ranks" in refused.stderr, refused
+    print("where all ranks are wanted it gives up, and says what would let it go on")
+
+
+def chaos_reaches_every_machine(autodist, machines, folder, environment):
+    cluster = over_ssh.cluster_file(folder / "chaos.yml", machines[:2], 1)
+    command = [autodist, "chaos", "--kill-every", 0.6, "--faults", 4, "--log", folder / "faults.jsonl", "--", "train",
+               "digits", "--cluster", cluster, "--builder", "PS", "--batch", "64", "--steps", STEPS, "--save",
+               folder / "chaos", "--checkpoint-every", 20]
+    done = subprocess.run([str(word) for word in machines[0].inside(command)], env=environment, cwd=folder,
+                          capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done
+    faults = (folder / "faults.jsonl").read_text()
+    assert f"rank 1 (on {machines[1].address}) is killed" in faults and "rank 0 (pid " in faults, (faults, done.stderr)
+    print("chaos kills ranks of other machines, too:", done.stderr.strip().splitlines()[-1])
+
+
+def main(autodist):
+    over_ssh.skip_without_namespaces()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        with over_ssh.some_machines(folder, 3) as machines:
+            environment = over_ssh.ssh_with_known_hosts(folder, machines, machines)
+            over_ssh.wait_for_sshd(machines, environment)
+            for part in (a_spare_takes_its_place, it_goes_on_with_fewer, a_program_goes_on_with_fewer,
+                         without_leave_it_gives_up, chaos_reaches_every_machine):
+                part(pathlib.Path(autodist).resolve(), machines, folder, environment)
+
+
+main(sys.argv[1])
