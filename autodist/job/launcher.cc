@@ -213,6 +213,10 @@ std::optional<Launched> launcher_of(const Environment& environment) {
   return launched_by(environment);
 }
 
+std::string specified(const std::string& specification, const Environment& environment) {
+  return specification.empty() ? environment("AUTODIST_CLUSTER").value_or("") : specification;
+}
+
 cluster::Cluster cluster_of(const std::string& specification,
                             const std::optional<Launched>& launched) {
   if (!specification.empty()) return cluster::read_cluster(specification);
@@ -266,7 +270,8 @@ bool becomes_chief(const std::string& specification, bool cpu_only,
                    const Environment& environment) {
   const auto launched = launcher_of(environment);
   if (!launched) return environment("AUTODIST_RANK").value_or("0") == "0";
-  return rank_in(cluster_of(specification, launched), cpu_only, *launched) == 0;
+  const std::string named = specified(specification, environment);
+  return rank_in(cluster_of(named, launched), cpu_only, *launched) == 0;
 }
 
 std::vector<std::string> expand_node_list(const std::string& list) {

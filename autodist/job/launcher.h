@@ -37,6 +37,9 @@ std::optional<Launched> launched_by(const Environment& environment);
 // The launcher of this process: launched_by() unless AUTODIST_RANK says all there is to say.
 std::optional<Launched> launcher_of(const Environment& environment);
 
+// `specification`, or where that is empty what AUTODIST_CLUSTER names; empty: neither.
+std::string specified(const std::string& specification, const Environment& environment);
+
 // The cluster that `specification` names (cluster::read_cluster). An empty one is what the launcher
 // started, else this machine alone. Throws Error(kUsage) where a launcher names no machines and not
 // all of its ranks are on this one.

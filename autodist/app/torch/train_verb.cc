@@ -309,6 +309,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   if (begins_here && !arguments.resume.empty() && !std::filesystem::exists(arguments.resume)) {
     fail(ErrorCode::kCheckpoint, "{}: no such checkpoint", arguments.resume);
   }
+  arguments.plan.cluster = job::specified(arguments.plan.cluster, process_environment());
   if (arguments.plan.cluster.empty() && !launched) arguments.plan.cluster = "local:2";
   const cluster::Cluster cluster =
       job::members_of(arguments.plan.cluster, launched, process_environment()).cluster;

@@ -56,10 +56,10 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
     : options_(std::move(options)),
       process_(std::move(process)),
       environment_(environment_of(process_.variables)),
-      specification_(specification) {
+      specification_(specified(specification, environment_)) {
   check_options();
   const std::optional<Launched> launched = launcher_of(environment_);
-  members_ = members_of(specification, launched, environment_);
+  members_ = members_of(specification_, launched, environment_);
   size_ = static_cast<std::uint32_t>(cluster::ranks_of(cluster(), options_.cpu_only).size());
   if (launched) {
     launcher_ = launched->by;
@@ -67,7 +67,7 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
     place_.size = size_;
   } else if (const auto place = job_from_environment(environment_)) {
     if (place->started_by != 0) check_is_first_job();
-    check_size(*place, specification);
+    check_size(*place, specification_);
     place_ = *place;
   } else {
     place_.size = size_;
