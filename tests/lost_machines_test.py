@@ -80,6 +80,27 @@ def a_spare_takes_its_place(autodist, machines, folder, environment):
     print(f"a spare: training again {again[1]} after the loss was noticed; the bytes of a job that lost nothing")
 
 
+def a_name_that_is_gone(autodist, machines, folder, environment):
+    """As where a cloud deletes a machine with its name; here it never had one. Refused before the job begins, as a
+    machine that does not answer is."""
+    cluster = folder / "name.yml"
+    cluster.write_text(over_ssh.cluster_file(cluster, machines[:2], 1).read_text().replace(
+        machines[1].address, "nobody.invalid"))
+    for command in (["train", "digits", "--cluster", cluster], ["run", "--cluster", cluster, "--", "true"]):
+        done = subprocess.run([str(word) for word in machines[0].inside([autodist, *command])], env=environment,
+                              cwd=folder, capture_output=True, text=True, timeout=SECONDS)
+        assert done.returncode == 3 and "node nobody.invalid: " in done.stderr, done
+    spare = folder / "spare-without.yml"
+    spare.write_text(f"nodes:\n- {{address: {machines[0].address}, chief: true}}\n"
+                     f"- {{address: {machines[1].address}, spare: true}}\n")
+    done = subprocess.run([str(word) for word in machines[0].inside(
+        [autodist, "train", "digits", "--cluster", spare])], env=environment, cwd=folder, capture_output=True, text=True,
+        timeout=SECONDS)
+    assert done.returncode == 2 and f"node {machines[1].address} is another machine and names no ssh group" in \
+        done.stderr, done
+    print("a name that nobody knows is a machine that cannot be used; a spare is looked at beforehand")
+
+
 def it_goes_on_with_fewer(autodist, machines, folder, environment):
     cluster = over_ssh.cluster_file(folder / "fewer.yml", machines, 1)
     said = trained(autodist, machines, environment, folder / "fewer", cluster, lost=machines[2],
@@ -117,15 +138,19 @@ def without_leave_it_gives_up(autodist, machines, folder, environment):
 
 def chaos_reaches_every_machine(autodist, machines, folder, environment):
     cluster = over_ssh.cluster_file(folder / "chaos.yml", machines[:2], 1)
-    command = [autodist, "chaos", "--kill-every", 0.6, "--faults", 4, "--log", folder / "faults.jsonl", "--", "train",
-               "digits", "--cluster", cluster, "--builder", "PS", "--batch", "64", "--steps", STEPS, "--save",
-               folder / "chaos", "--checkpoint-every", 20]
+    command = [autodist, "chaos", "--kill-every", 0.6, "--halt", "--faults", 3, "--log", folder / "faults.jsonl", "--",
+               "train", "digits", "--cluster", cluster, "--builder", "PS", "--batch", "64", "--steps", 4 * STEPS,
+               "--silence-timeout", 6, "--save", folder / "chaos", "--checkpoint-every", 20]
     done = subprocess.run([str(word) for word in machines[0].inside(command)], env=environment, cwd=folder,
                           capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done
     faults = (folder / "faults.jsonl").read_text()
-    assert f"rank 1 (on {machines[1].address}) is killed" in faults and "rank 0 (pid " in faults, (faults, done.stderr)
-    print("chaos kills ranks of other machines, too:", done.stderr.strip().splitlines()[-1])
+    assert faults.count("fault") == 3 and f"rank 1 (on {machines[1].address}) is halted" in faults, (faults, done.stderr)
+    end = time.monotonic() + 20  # what was halted, too
+    while any(b"digits" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes_in(machines[1])):
+        assert time.monotonic() < end, processes_in(machines[1])
+        time.sleep(0.1)
+    print("chaos kills and halts ranks of other machines, too:", done.stderr.strip().splitlines()[-1])
 
 
 def main(autodist):
@@ -135,7 +160,7 @@ def main(autodist):
         with over_ssh.some_machines(folder, 3) as machines:
             environment = over_ssh.ssh_with_known_hosts(folder, machines, machines)
             over_ssh.wait_for_sshd(machines, environment)
-            for part in (a_spare_takes_its_place, it_goes_on_with_fewer, a_program_goes_on_with_fewer,
+            for part in (a_spare_takes_its_place, a_name_that_is_gone, it_goes_on_with_fewer, a_program_goes_on_with_fewer,
                          without_leave_it_gives_up, chaos_reaches_every_machine):
                 part(pathlib.Path(autodist).resolve(), machines, folder, environment)
 

@@ -36,8 +36,8 @@ std::optional<std::string> value_of(const std::vector<std::string>& words,
   return value;
 }
 
-std::vector<std::string> with_value(const std::vector<std::string>& words,
-                                    const std::string& option, const std::string& value) {
+std::vector<std::string> without_option(const std::vector<std::string>& words,
+                                        const std::string& option) {
   std::vector<std::string> all;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] == option) {
@@ -46,6 +46,12 @@ std::vector<std::string> with_value(const std::vector<std::string>& words,
       all.push_back(words[i]);
     }
   }
+  return all;
+}
+
+std::vector<std::string> with_value(const std::vector<std::string>& words,
+                                    const std::string& option, const std::string& value) {
+  std::vector<std::string> all = without_option(words, option);
   all.insert(all.end(), {option, value});
   return all;
 }

@@ -16,6 +16,10 @@ std::optional<std::string> value_of(const std::vector<std::string>& words,
 std::vector<std::string> with_value(const std::vector<std::string>& words,
                                     const std::string& option, const std::string& value);
 
+// The words without the option and its value.
+std::vector<std::string> without_option(const std::vector<std::string>& words,
+                                        const std::string& option);
+
 // As people type them, without the folder of the program.
 std::string as_typed(const std::vector<std::string>& words);
 

@@ -71,13 +71,14 @@ std::optional<std::uint32_t> rank_of(const Environment& environment) {
   return rank;
 }
 
-// What only the processes of this job have in their environment on another machine.
-std::string mark_of(const RankAt& chief) {
+// Tells this job's processes on another machine: by where their chief listens, or by its process
+// and machine.
+std::string mark_of(const RankAt& chief, const std::string& node) {
   const int pid = std::abs(chief.pid);
-  if (const auto address = environment_of_process(pid)("AUTODIST_CHIEF")) {
-    return "AUTODIST_CHIEF=" + *address;
-  }
-  return fmt::format("AUTODIST_STARTED_BY={}", pid);
+  const auto address = environment_of_process(pid)("AUTODIST_CHIEF");
+  if (address) return fmt::format("has 'AUTODIST_CHIEF={}'", *address);
+  return fmt::format("has 'AUTODIST_STARTED_BY={}' && has 'AUTODIST_CHIEF=[[]*{}[]]*:[0-9]*'", pid,
+                     job::address_towards(node));
 }
 
 // Whether the processes of a rank on another machine were there for the signal.
@@ -88,11 +89,11 @@ bool signal_over_ssh(const RankAt& rank, const std::string& signal,
   std::vector<std::string> command = job::ssh_command(*node, job::ssh_of(cluster, *node));
   command.push_back("sh -s");
   const std::string script = fmt::format(
-      "has() {{ tr '\\0' '\\n' 2>/dev/null <$process/environ | grep -Fxq \"$1\"; }}\n"
+      "has() {{ tr '\\0' '\\n' 2>/dev/null <$process/environ | grep -qx \"$1\"; }}\n"
       "for process in /proc/[0-9]*; do\n"
-      "  has {} && has AUTODIST_RANK={} && kill -s {} ${{process#/proc/}} && echo found\n"
+      "  has AUTODIST_RANK={} && {} && kill -s {} ${{process#/proc/}} && echo found\n"
       "done\n",
-      job::quoted(rank.variable), rank.rank, signal);
+      rank.rank, rank.mark, signal);
   return job::run_to_end(command, script).output.find("found") != std::string::npos;
 }
 
@@ -149,12 +150,11 @@ std::vector<RankAt> running_ranks(const cluster::Cluster& cluster, bool cpu_only
   }
   const auto chief = found.find(0);
   if (chief == found.end()) return {};
-  const std::string mark = mark_of(chief->second);
   const std::vector<cluster::Place> places = cluster::ranks_of(cluster, cpu_only);
   for (std::uint32_t rank = 0; rank < places.size(); ++rank) {
     const std::string& address = cluster.nodes[places[rank].node].address;
     if (cluster.nodes.size() == 1 || job::is_this_machine(address)) continue;
-    found.insert_or_assign(rank, RankAt{rank, address, 0, mark});
+    found.insert_or_assign(rank, RankAt{rank, address, 0, mark_of(chief->second, address)});
   }
   std::vector<RankAt> ranks;
   for (auto& [number, rank] : found) ranks.push_back(std::move(rank));
@@ -170,6 +170,7 @@ Faults::Faults(FaultPlan plan, std::function<cluster::Cluster()> machines, bool 
 }
 
 void Faults::look(bool training) {
+  trained_ |= training;
   if (!training || harmed_ || (plan_.most > 0 && faults_ == plan_.most)) return;
   const auto now = Clock::now();
   if (!due_) {
@@ -179,7 +180,11 @@ void Faults::look(bool training) {
   }
   if (now < *due_) return;
   due_.reset();
-  harm_one();
+  try {
+    harm_one();
+  } catch (const Error& error) {  // the job is not to end because a machine cannot be reached
+    say_line(fmt::format("chaos: {}", error.what()));
+  }
 }
 
 void Faults::harm_one() {
@@ -221,6 +226,7 @@ void Faults::write(const std::string& record) {
 }
 
 void Faults::summarise() const {
+  if (!trained_) return say_line("chaos: no rank was harmed: the job has not trained");
   std::vector<double> sorted = seconds_;
   std::sort(sorted.begin(), sorted.end());
   const auto text = [](double seconds) { return to_string(Seconds{seconds}); };

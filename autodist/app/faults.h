@@ -33,9 +33,9 @@ FaultPlan parse_fault_plan(const std::string& text);
 // A rank of this process's job, on this machine or elsewhere.
 struct RankAt {
   std::uint32_t rank = 0;
-  std::string node;      // empty: here
-  int pid = 0;           // here: the process, or its group as a negative number
-  std::string variable;  // elsewhere: "NAME=value", which only processes of this job have there
+  std::string node;  // empty: here
+  int pid = 0;       // here: the process, or its group as a negative number
+  std::string mark;  // elsewhere: a condition of the script that looks for its processes
 };
 
 // The ranks that run now, by number. This process has started all of them, or their chief.
@@ -68,6 +68,7 @@ class Faults {
   std::optional<Clock::time_point> due_;     // while it trains
   std::optional<Clock::time_point> harmed_;  // until it trains again
   std::string what_;                         // was done then
+  bool trained_ = false;
   std::uint32_t faults_ = 0;
   std::vector<double> seconds_;  // from a fault until it trained again
   std::int64_t steps_again_ = 0;

@@ -11,6 +11,8 @@ namespace autodist::app {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{20};
+// A network that comes back, or an sshd that is started again, takes seconds.
+constexpr Seconds kUntilSecondLook{5};
 
 }  // namespace
 
@@ -59,25 +61,25 @@ std::vector<std::string> Supervision::lost() const {
   return membership_ ? membership_->lost() : std::vector<std::string>{};
 }
 
-void Supervision::note_missing_machines(const job::JobMemory::Progress& progress) {
+Seconds Supervision::note_missing_machines(const job::JobMemory::Progress& progress) {
   if (progress.trained()) {
     if (membership_) membership_->note_training();
-    return;
+    return Seconds{0};
   }
   const std::vector<std::string> unusable = memory_.unusable();
-  if (!membership_ && unusable.empty()) return;
-  for (const std::string& line : membership().note_failed_start(unusable)) {
-    say_line(line);
-    arbiter_.begin_anew();
-  }
+  if (!membership_ && unusable.empty()) return Seconds{0};
+  const auto after = membership().note_failed_start(unusable);
+  for (const std::string& line : after.changes) say_line(line);
+  if (!after.changes.empty() || after.second_look) arbiter_.begin_anew();
+  return after.second_look ? kUntilSecondLook : Seconds{0};
 }
 
 bool Supervision::goes_on(job::GenerationEnd end, const std::string& folder,
                           const std::atomic<bool>& stop) {
   const job::JobMemory::Progress progress = memory_.progress();
   const bool once_trained = arbiter_.furthest() >= 0;
-  if (once_trained && !stop) note_missing_machines(progress);
-  const auto pause =
+  const Seconds machines = once_trained && !stop ? note_missing_machines(progress) : Seconds{0};
+  auto pause =
       arbiter_.again(end, progress.trained() ? std::optional(progress.done) : std::nullopt);
   if (!pause || stop) {
     if (arbiter_.gave_up() && arbiter_.restarts() > 0) {
@@ -89,6 +91,7 @@ bool Supervision::goes_on(job::GenerationEnd end, const std::string& folder,
     }
     return false;
   }
+  pause = std::max(*pause, machines);
   if (!lost_at_) lost_at_ = Clock::now();
   say_line(fmt::format("starting again ({} of {}){}, {}", arbiter_.in_a_row(), arbiter_.restarts(),
                        pause->value > 0 ? " in " + to_string(*pause) : "",

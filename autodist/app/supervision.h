@@ -52,7 +52,8 @@ class Supervision {
 
   [[nodiscard]] std::string where_it_begins(const std::string& folder) const;
   job::Membership& membership();
-  void note_missing_machines(const job::JobMemory::Progress& progress);
+  // How long to wait for machines that were missing.
+  Seconds note_missing_machines(const job::JobMemory::Progress& progress);
 
   job::Arbiter arbiter_;
   std::function<job::Membership()> machines_;

@@ -361,7 +361,15 @@ void settle(Cluster& cluster, const std::string& where) {
   if (cluster.nodes.size() == 1) cluster.nodes.front().chief = true;
   std::set<std::string> addresses;
   std::vector<std::string> chiefs;
-  for (const Node& spare : cluster.spares) addresses.insert(spare.address);
+  for (const Node& spare : cluster.spares) {
+    addresses.insert(spare.address);
+    if (is_loopback(spare.address)) {
+      fail(ErrorCode::kUsage,
+           "{}: {}, a spare: the others cannot reach it. Give the address that "
+           "they see.",
+           where, spare.address);
+    }
+  }
   for (const Node& node : cluster.nodes) {
     if (!is_address(node.address)) {
       fail(ErrorCode::kUsage, "{}: '{}' is no IP address or host name", where, node.address);

@@ -34,7 +34,7 @@ class Arbiter {
   // never trained is over.
   std::optional<Seconds> again(GenerationEnd end, std::optional<std::int64_t> steps);
 
-  // The job goes on with other machines: starts in a row count anew.
+  // The job goes on with other machines, or takes a last look at one: starts in a row count anew.
   void begin_anew() { in_a_row_ = 0; }
 
   // Of the starts in a row: the number of the one that again() allowed.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,13 +18,20 @@ class Membership {
   // With fewer ranks than `min_ranks` the job does not go on; nothing: than it began with.
   Membership(cluster::Cluster cluster, bool cpu_only, std::optional<std::uint32_t> min_ranks);
 
+  struct AfterFailedStart {
+    std::vector<std::string> changes;  // for people, a line each; empty: the same machines
+    bool second_look = false;          // a machine has its last chance at the next start
+  };
   // All ranks were started and did not come to train; these machines (addresses) could not be used.
-  // One for which that is so at two starts in a row may have its place taken by a spare, or be left
-  // out (cluster::without). Returns what has changed, for people, a line each. Empty: nothing, and
-  // the next start is with the same machines.
-  std::vector<std::string> note_failed_start(const std::vector<std::string>& unusable);
+  // One for which that is so at two starts in a row has its place taken by a spare, or is left out
+  // (cluster::without). Where no other machine could be used, it is this one that has no network:
+  // nothing changes.
+  AfterFailedStart note_failed_start(const std::vector<std::string>& unusable);
   // The job trains: who could not be used before is there again.
-  void note_training() { failed_starts_.clear(); }
+  void note_training() {
+    failed_starts_.clear();
+    looked_at_twice_.clear();
+  }
 
   [[nodiscard]] const std::vector<std::string>& lost() const { return lost_; }
   [[nodiscard]] bool cpu_only() const { return cpu_only_; }
@@ -34,6 +42,8 @@ class Membership {
 
  private:
   [[nodiscard]] std::size_t ranks_of(const cluster::Members& members) const;
+  [[nodiscard]] cluster::Members without_also(const std::string& address) const;
+  [[nodiscard]] bool no_other_could_be_used() const;
 
   cluster::Cluster all_;
   bool cpu_only_;
@@ -42,6 +52,7 @@ class Membership {
   std::vector<std::string> lost_;
   cluster::Members members_;
   std::map<std::string, int> failed_starts_;  // in a row, by address
+  std::set<std::string> looked_at_twice_;     // since the job has trained
 };
 
 }  // namespace autodist::job

@@ -37,6 +37,15 @@ bool is_carried(const std::string& variable) {
                      [&](const std::string& prefix) { return variable.rfind(prefix, 0) == 0; });
 }
 
+// A name that nobody knows any more is that of a machine which is gone, and not this one.
+bool is_elsewhere(const cluster::Node& node) {
+  try {
+    return !is_this_machine(node.address);
+  } catch (const Error&) {
+    return true;
+  }
+}
+
 // Settings of the ssh group, then the folder.
 std::string prelude(const RemoteProgram& program, const cluster::SshConfig& ssh) {
   std::string text;
@@ -119,7 +128,7 @@ std::string script_of(const RemoteProgram& program, const cluster::SshConfig& ss
   return "{\nexec 4<&0\n" + prelude(program, ssh) + exports + "$group " + command +
          fmt::format(" </dev/null {}<<'KEY' 4<&- &\n{}\nKEY\n", kKeyDescriptor, key) +
          "rank=$!\n"
-         "{ cat <&4; kill -TERM $rank; sleep 5; end; } >/dev/null 2>&1 &\n"
+         "{ env -u AUTODIST_RANK cat <&4; kill -TERM $rank; sleep 5; end; } >/dev/null 2>&1 &\n"
          "watcher=$!\n"
          "wait $rank\n"
          "code=$?\n"
@@ -149,7 +158,9 @@ std::vector<cluster::Node> remote_nodes(const cluster::Cluster& cluster) {
          chief, fmt::join(addresses_of_this_machine(), ", "));
   }
   std::copy_if(cluster.nodes.begin(), cluster.nodes.end(), std::back_inserter(remote),
-               [](const cluster::Node& node) { return !is_this_machine(node.address); });
+               is_elsewhere);
+  // Else the mistake would end the job on the day when the spare is needed.
+  for (const cluster::Node& spare : cluster.spares) ssh_of(cluster, spare);
   return remote;
 }
 
@@ -160,7 +171,7 @@ std::vector<RankProcess> rank_processes(const cluster::Cluster& cluster, bool cp
     const cluster::Node& node = cluster.nodes[at.node];
     JobPlace place = chief;
     place.rank = static_cast<std::uint32_t>(processes.size());
-    if (cluster.nodes.size() == 1 || is_this_machine(node.address)) {
+    if (cluster.nodes.size() == 1 || !is_elsewhere(node)) {
       processes.push_back(here(program.command, place, program.inherited));
       continue;
     }

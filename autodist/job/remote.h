@@ -40,7 +40,7 @@ std::string script_of(const RemoteProgram& program, const cluster::SshConfig& ss
                       const JobPlace& place, const std::string& key);
 
 // The nodes of a job that are other machines. Throws Error(kUsage) where the chief is one: a job is
-// started on its chief.
+// started on its chief; and where a spare names no ssh group.
 std::vector<cluster::Node> remote_nodes(const cluster::Cluster& cluster);
 
 // One process per rank, in their order: here, or over ssh. `chief` gives size, key and where the

@@ -19,11 +19,20 @@ def state_of(what):
     """The bytes of ``what.state_dict()``: its structure as JSON, and its tensors."""
     import torch
 
+    state = what.state_dict()
+    if isinstance(what, _scheduler_class()):  # some hold methods of theirs, which they have anyway
+        state = {key: value for key, value in state.items() if not callable(value)}
     tensors = []
-    structure = json.dumps(_described(what.state_dict(), "state_dict()", tensors))
+    structure = json.dumps(_described(state, "state_dict()", tensors))
     out = io.BytesIO()
     torch.save({"structure": structure, "tensors": tensors}, out)
     return out.getvalue()
+
+
+def _scheduler_class():
+    from torch.optim import lr_scheduler
+
+    return getattr(lr_scheduler, "LRScheduler", lr_scheduler._LRScheduler)
 
 
 def restore(what, state):
@@ -39,8 +48,10 @@ def _described(value, where, tensors):
     """JSON's own values stand for themselves; anything else is ``[kind, what it holds]``."""
     import torch
 
-    if value is None or type(value) in (bool, int, float, str):
+    if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+        return value.item()
     if isinstance(value, torch.Tensor):
         tensors.append(value.detach())
         return ["tensor", len(tensors) - 1]
@@ -96,19 +107,23 @@ class Epochs:
         self._seed = seed
         self._epoch = 0
         self._batches = 0  # of this epoch, handed out
-        self._handed_at = -1  # the step that was next then; -1: it is through with the batch
-        self._over = False  # the loop over this epoch's batches
+        self._ranks = session.size  # that shared the data when they were
+        self._handed_at = -1  # steps of the job then; -1: it is through with the batch
+        self._over = False  # this epoch's batches
 
     def state_dict(self):
         """A batch that was handed out and not trained with is handed out again."""
+        epoch, batches = self._epoch, self._batches
         if self._over:
-            return {"epoch": self._epoch + 1, "batches": 0}
-        untrained = self._handed_at == self._session.step
-        return {"epoch": self._epoch, "batches": self._batches - untrained}
+            epoch, batches = epoch + 1, 0
+        elif self._handed_at == self._session._steps_of_job:
+            batches -= 1
+        return {"epoch": epoch, "batches": batches, "ranks": self._ranks}
 
     def load_state_dict(self, state):
         self._epoch = state["epoch"]
         self._batches = state["batches"]
+        self._ranks = state["ranks"]
 
     def __iter__(self):
         while self._epochs is None or self._epoch < self._epochs:
@@ -116,46 +131,50 @@ class Epochs:
             self._epoch += 1
             self._batches = 0
             self._over = False
+            self._handed_at = -1
 
     def _rest_of(self, epoch):
-        had = self._batches
-        self._begin(epoch)
+        deals = self._begin(epoch)
+        if deals:  # each rank has had its part of so many samples
+            self._batches = self._batches * self._ranks // self._session.size
+        self._ranks = self._session.size
         batches = iter(self._loader)
-        if sum(1 for _ in itertools.islice(batches, had)) < had:
+        if sum(1 for _ in itertools.islice(batches, self._batches)) < self._batches:
             raise UsageError(
-                f"epochs: epoch {epoch} had {had} batches when it was saved, and has fewer now: "
-                "another loader?"
+                f"epochs: epoch {epoch} had {self._batches} batches when it was saved, and has "
+                "fewer now: another loader?"
             )
-        try:
-            for batch in batches:
-                self._batches += 1
-                self._handed_at = self._session.step
-                yield batch
-                self._handed_at = -1
-        finally:  # left early, too
-            self._handed_at = -1
-            self._over = True
+        for batch in batches:
+            self._batches += 1
+            self._handed_at = self._session._steps_of_job
+            yield batch
+            self._handed_at = -1  # it asks for the next one
+        self._over = True
 
     def _begin(self, epoch):
-        """Seed whatever the loader may draw from."""
+        """Seed whatever the loader may draw from; whether a sampler gives each rank its part."""
         import torch
 
-        sampler = getattr(self._loader, "sampler", None)
-        dealers = [each for each in (self._loader, sampler) if hasattr(each, "set_epoch")]
-        for each in dealers:
-            each.set_epoch(epoch)
-        # A sampler that deals out the data gives each rank rows of its own: their augmentation may
-        # differ, too. Else all ranks need the same batch.
-        rank = self._session.rank if dealers else 0
+        dataset = getattr(self._loader, "dataset", None)
+        by_batches = getattr(self._loader, "batch_sampler", None)
+        samplers = [getattr(self._loader, "sampler", None), by_batches, getattr(by_batches, "sampler", None)]
+        for each in {id(each): each for each in (self._loader, dataset, *samplers)}.values():
+            if hasattr(each, "set_epoch"):
+                each.set_epoch(epoch)
+        deals = any(hasattr(each, "set_epoch") for each in samplers)
+        # Ranks that have rows of their own may augment them differently. Else all need the same
+        # batch.
+        rank = self._session.rank if deals else 0
         seed = random.Random(f"{self._seed} {epoch} {rank}").getrandbits(63)
         torch.manual_seed(seed)
         random.seed(seed)
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed(seed % 2**32)
-        for each in (self._loader, sampler):
+        for each in (self._loader, *samplers):
             generator = getattr(each, "generator", None)
             if isinstance(generator, torch.Generator):
                 generator.manual_seed(seed)
+        return deals
 
 
 class Epoch:

@@ -69,7 +69,7 @@ class Session:
         # In ending, too: update rules, or files of steps.
         self._calls_python = calls_python or (records is not None and records.wanted)
         self._seed = seed
-        self._loops = 0  # over epochs, so far
+        self._of_job = [self]  # with the sessions of the job's other steps
         self._process = os.getpid()  # a fork has a copy that is not its own to end
         self._first_loss = None
         self._told_stop = False
@@ -282,7 +282,8 @@ class Session:
             is said on standard error, and unless a later one was written it is tried again in
             :meth:`finish`.
         """
-        self._handle.save(os.fsencode(directory), wait)
+        with self._settler.untouched():
+            self._handle.save(os.fsencode(directory), wait)
 
     def load(self, directory):
         """Load the newest sound checkpoint before the first step; every rank calls it.
@@ -292,7 +293,8 @@ class Session:
         int
             Its step.
         """
-        return self._handle.load(os.fsencode(directory))
+        with self._settler.untouched():
+            return self._handle.load(os.fsencode(directory))
 
     def resume(self, directory):
         """Load the newest checkpoint if there is one, else begin; every rank calls it.
@@ -305,7 +307,8 @@ class Session:
         int
             The step with which the training goes on; 0 where it begins.
         """
-        return self._handle.resume(os.fsencode(directory))
+        with self._settler.untouched():
+            return self._handle.resume(os.fsencode(directory))
 
     def keep(self, name, what):
         """Keep the state of something beside the model in checkpoints, and restore it with them.
@@ -328,21 +331,22 @@ class Session:
             For what has no such state, and for a name that is kept already.
         """
         _kept.check(name, what)
-        self._calls_python = True
-        self._handle.keep(name, lambda: _kept.state_of(what),
-                          lambda state: _kept.restore(what, state))
+        with self._settler.untouched():
+            self._handle.keep(name, lambda: _kept.state_of(what),
+                              lambda state: _kept.restore(what, state))
+        for each in self._of_job:
+            each._calls_python = True
 
-    def epochs(self, loader, epochs=None):
+    def epochs(self, loader, epochs=None, name="epochs"):
         """The passes over a loader, from where the training is.
 
         ``for epoch in session.epochs(loader, 10): for batch in epoch: …``. Checkpoints keep the
         epoch and the batch, and a run that resumes goes on with the next one: with the data in the
         same order. For that every epoch begins by seeding torch, :mod:`random` and numpy (if it is
-        imported) with the job's seed and its number, and calls the loader's or its sampler's
-        ``set_epoch``. Batches that were had before are loaded and passed over.
+        imported) with the job's seed and its number, and calls ``set_epoch`` of the loader's
+        sampler. Batches that were had before are loaded and passed over.
 
-        A checkpoint that is saved after the loop over an epoch's batches belongs to the next epoch.
-        Call it after :meth:`resume`, or before; a second loop of a program has a place of its own.
+        An epoch is over when its batches are. Call it after :meth:`resume`, or before.
 
         Parameters
         ----------
@@ -350,20 +354,22 @@ class Session:
             A ``DataLoader``, or anything that can be iterated over again.
         epochs : int, optional
             Without end by default.
+        name : str
+            Of the place in checkpoints, for a program with several loops.
 
         Returns
         -------
         iterable of Epoch
             Each with its ``number``, and its batches.
         """
-        return self._loop(self, loader, epochs)
-
-    def _loop(self, steps, loader, epochs):
-        """What counts the steps of the loop: this session, or all of the job."""
-        loop = _kept.Epochs(steps, loader, epochs, self._seed)
-        self._loops += 1
-        self.keep(f"epochs {self._loops}", loop)
+        loop = _kept.Epochs(self, loader, epochs, self._seed)
+        self.keep(name, loop)
         return loop
+
+    @property
+    def _steps_of_job(self):
+        """How many were done, of all that the job has."""
+        return sum(each.step for each in self._of_job)
 
     def summarise(self, stop=False, save=False):
         """Tell the others this rank's part of the step; every rank calls it after every step.
@@ -528,7 +534,8 @@ class Session:
         if not self._ended and self._process == os.getpid():
             if self._records is not None:
                 self._records.come_to_end()
-            self._handle.finish()
+            with self._settler.untouched():
+                self._handle.finish()
             self._ended = True
             _signals.forget(self)
             self._guard.end()

@@ -84,6 +84,8 @@ class Steps(collections.abc.Mapping):
 
     def __init__(self, sessions):
         self._sessions = sessions
+        for each in sessions.values():
+            each._of_job = list(sessions.values())
 
     def __getitem__(self, name):
         if name not in self._sessions:
@@ -143,9 +145,9 @@ class Steps(collections.abc.Mapping):
         """Keep the state of something beside the model: as :meth:`Session.keep`."""
         self._any().keep(name, what)
 
-    def epochs(self, loader, epochs=None):
+    def epochs(self, loader, epochs=None, name="epochs"):
         """The passes over a loader: as :meth:`Session.epochs`."""
-        return self._any()._loop(self, loader, epochs)
+        return self._any().epochs(loader, epochs, name)
 
     @property
     def step(self):

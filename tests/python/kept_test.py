@@ -168,8 +168,8 @@ def epochs_go_on_where_they_were(folder):
         step, _ = session()
         with step:
             step.resume(folder)
-            for _ in range(loops):
-                for epoch in step.epochs(batches, 2):
+            for loop in range(loops):
+                for epoch in step.epochs(batches, 2, name=f"loop {loop}"):
                     for x, y in epoch:
                         step(x, y)
                         seen.append((epoch.number, int(x[0, 0])))
@@ -193,6 +193,100 @@ def epochs_go_on_where_they_were(folder):
     print("loops over epochs go on with the batch that comes next, each with its own")
 
 
+def an_epoch_that_is_left_is_not_over(folder):
+    """By an exception, as when SIGTERM comes: with the batch that was not trained with."""
+    batches = [(torch.full((4, 2), float(i)), torch.ones(4, 1)) for i in range(4)]
+    step, _ = session()
+    with step:
+        try:
+            for epoch in step.epochs(batches, 1):
+                for x, y in epoch:
+                    if x[0, 0] == 2:
+                        raise KeyError
+                    step(x, y)
+        except KeyError:
+            step.save(folder)
+    step, _ = session()
+    with step:
+        step.load(folder)
+        seen = [int(x[0, 0]) for epoch in step.epochs(batches, 1) for x, _ in epoch]
+    assert seen == [2, 3], seen
+    print("an epoch that is left goes on with the batch that was not trained with")
+
+
+class Model:
+    """Reads what is trained when it is asked for its state."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def state_dict(self):
+        return {name: each.clone() for name, each in self.model.state_dict().items()}
+
+    def load_state_dict(self, state):
+        self.model.load_state_dict(state)
+
+
+def each_save_has_its_own_state(folder):
+    best = Number(1)
+    step, data = session(best=best)
+    with step:
+        step.keep("model", Model(step.model))
+        step(*data)
+        step.save(folder / "first")
+        best.value = 2
+        step.save(folder / "second")
+        step(*data)
+        best.value = object()
+        try:
+            step.save(folder / "first")
+        except autodist.CheckpointError as error:
+            assert "keep: 'best': UsageError: state_dict()['value'] is a object" in str(error), error
+        else:
+            raise AssertionError("saved")
+        best.value = 3
+        step.save(folder / "first")
+    for name, value in (("first", 3), ("second", 2)):
+        step, data = session(best=best)
+        with step:
+            step.load(folder / name)
+            assert best.value == value, (name, best.value)
+    print("every checkpoint has the state of its moment; one that cannot be saved is an error, and no end")
+
+
+def schedulers_are_kept(folder):
+    """Some hold methods of theirs."""
+    from torch.optim import lr_scheduler
+
+    def made():
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1, momentum=0.9)
+        return [optimizer, lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=20),
+                lr_scheduler.MultiStepLR(optimizer, [2, 3]), lr_scheduler.CosineAnnealingLR(optimizer, 9),
+                lr_scheduler.LambdaLR(optimizer, lambda step: 0.9 ** step),
+                lr_scheduler.CyclicLR(optimizer, 0.1, 0.5), lr_scheduler.ReduceLROnPlateau(optimizer)]
+
+    whole = made()
+    step, data = session(**{f"part {i}": each for i, each in enumerate(whole)})
+    with step:
+        step(*data)
+        for _ in range(4):
+            whole[0].step()
+            whole[1].step()
+            whole[2].step()
+        step.save(folder)
+    again = made()
+    step, data = session(**{f"part {i}": each for i, each in enumerate(again)})
+    with step:
+        step.load(folder)
+    for each in (whole, again):
+        each[0].step()
+        each[1].step()
+        each[2].step()
+    assert whole[0].param_groups[0]["lr"] == again[0].param_groups[0]["lr"]
+    assert again[1].last_epoch == 5 and again[2].milestones == whole[2].milestones
+    print("schedulers are kept, with the rates of their optimizer")
+
+
 def what_goes_wrong_is_said(folder):
     step, data = session(one=Number(1))
     with step:
@@ -210,6 +304,12 @@ def what_goes_wrong_is_said(folder):
                 step(*batch)
             step.save(folder)
             break
+        try:
+            step.epochs([data])
+        except autodist.UsageError as error:
+            assert "'epochs' is kept already" in str(error), error
+        else:
+            raise AssertionError("a second loop without a name")
     step, data = session()
     with step:
         step.load(folder)
@@ -219,7 +319,8 @@ def what_goes_wrong_is_said(folder):
 
 def main(autodist_command):
     with tempfile.TemporaryDirectory() as name:
-        for part in (what_nobody_asks_for_stays, epochs_go_on_where_they_were, what_goes_wrong_is_said):
+        for part in (what_nobody_asks_for_stays, epochs_go_on_where_they_were, an_epoch_that_is_left_is_not_over,
+                     each_save_has_its_own_state, schedulers_are_kept, what_goes_wrong_is_said):
             folder = pathlib.Path(name) / part.__name__
             folder.mkdir()
             part(folder)

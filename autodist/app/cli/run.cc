@@ -145,10 +145,7 @@ int run_all(const std::vector<job::RankProcess>& processes, double grace, RankLo
   std::optional<Clock::time_point> told_at;
   while (ranks.any_runs()) {
     supervision.look();
-    if (const auto bad = ranks.failure(); bad && !told_at) {
-      supervision.memory().note_unusable(ranks.lacking());
-      throw Error(ErrorCode::kPeersLost, *bad);
-    }
+    if (const auto bad = ranks.failure(); bad && !told_at) throw Error(ErrorCode::kPeersLost, *bad);
     if (interrupted && !told_at) {  // once: a program may take its time to end in order
       told_at = Clock::now();
       ranks.stop();
@@ -197,12 +194,13 @@ int run(const RunArguments& arguments, Console& console) {
     try {
       const std::vector<std::string> lost = supervision.lost();
       const cluster::Cluster cluster = cluster::without(all, lost).cluster;
-      job::JobPlace chief = rank_0_of(cluster, cpu_only);
-      chief.lost = lost;
-      if (supervised.restarts > 0) chief.memory = supervision.memory().descriptor();
-      logs.open(chief.size);
       const std::vector<cluster::Node> remote = job::remote_nodes(cluster);
       if (!remote.empty()) job::check_nodes(cluster, remote, program);
+      job::JobPlace chief = rank_0_of(cluster, cpu_only);
+      chief.lost = lost;
+      const bool remembers = supervised.restarts > 0 || !supervised.faults.empty();
+      if (remembers) chief.memory = supervision.memory().descriptor();
+      logs.open(chief.size);
       const auto processes = job::rank_processes(cluster, cpu_only, program, meeting_place(chief));
       code = run_all(processes, supervised.grace, logs, supervision, interrupted);
       over = true;

@@ -121,7 +121,9 @@ int supervise(const std::vector<std::string>& words, const Supervised& request) 
   const std::string folder = value_of(words, "--save").value_or("");
   const std::atomic<bool>& interrupted = watch_stop_signals(/*user_signal=*/true);
   Supervision supervision(request.restarts, [&] {
-    return job::Membership(cluster::read_cluster(value_of(words, "--cluster").value_or("local:2")),
+    const std::string named =
+        job::specified(value_of(words, "--cluster").value_or(""), process_environment());
+    return job::Membership(cluster::read_cluster(named.empty() ? "local:2" : named),
                            value_of(words, "--devices") == "cpu", request.min_ranks);
   });
   if (!request.faults.empty()) supervision.add_faults(parse_fault_plan(request.faults));
@@ -139,8 +141,9 @@ int supervise(const std::vector<std::string>& words, const Supervised& request) 
     if (!supervision.goes_on(end, folder, interrupted)) {
       const auto checkpoint = supervision.checkpoint_in(folder);
       if (checkpoint && end != job::GenerationEnd::kInOrder && !interrupted) {
-        say_line(fmt::format("to go on from {}: {}", *checkpoint,
-                             as_typed(with_value(words, "--resume", *checkpoint))));
+        say_line(fmt::format(
+            "to go on from {}: {}", *checkpoint,
+            as_typed(with_value(without_option(words, "--faults"), "--resume", *checkpoint))));
       }
       return code;
     }

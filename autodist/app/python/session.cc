@@ -170,13 +170,24 @@ void bind_session(py::module_& module) {
              return handle.call([&](Session& s) { return s.resume(directory); });
            })
       .def("keep",
-           [](SessionHandle& handle, const std::string& name, std::function<std::string()> state,
+           [](SessionHandle& handle, const std::string& name,
+              const std::function<py::bytes()>& state,
               const std::function<void(py::bytes)>& restore) {
-             const auto with_lock = [restore](const std::string& bytes) {
+             autodist::Kept kept;
+             kept.state = [state] {
+               const py::gil_scoped_acquire lock;
+               try {
+                 return std::string(state());
+               } catch (const py::error_already_set& error) {
+                 const std::string what = error.what();  // with a traceback
+                 fail(ErrorCode::kUsage, "{}", what.substr(0, what.find('\n')));
+               }
+             };
+             kept.restore = [restore](const std::string& bytes) {
                const py::gil_scoped_acquire lock;
                restore(py::bytes(bytes));
              };
-             handle.call([&](Session& s) { s.keep(name, {std::move(state), with_lock}); });
+             handle.call([&](Session& s) { s.keep(name, std::move(kept)); });
            })
       .def("summarise",
            [](SessionHandle& handle, bool stop, bool save) {

@@ -205,7 +205,7 @@ void TrainingJob::keep_history() {
   const std::int64_t step = steps_done();
   const StepPlan& now = steps_.front()->plan();
   if (history_.empty() && step > 0 && std::filesystem::exists(file)) {
-    history_ = strategy::read_history(file);
+    history_ = history_of(*job_, file);
   }
   while (!history_.empty() && history_.back().step >= step) history_.pop_back();
   if (!history_.empty() && history_.back().strategy == now.strategy) return;

@@ -107,7 +107,9 @@ std::string TrainingJob::save_into(const std::vector<std::string>& directories,
   if (is_chief()) {
     try {
       if (!gathered_) fail(ErrorCode::kUsage, "save: the step after {} has begun", steps_done());
-      gathered_->model = copy_model(model_);  // which the program may write to in between
+      // The program may change both in between.
+      gathered_->model = copy_model(model_);
+      gathered_->rest.kept = kept_state();
       for (const std::string& directory : directories) hold(directory);
       if (beside) {
         write_beside(directories);
@@ -194,7 +196,6 @@ StateCopy TrainingJob::gather_all(bool with_the_others) {
   }
   if (!is_chief()) return state;
   state.rest.step = steps_done();
-  state.rest.kept = kept_state();
   std::vector<std::string> digests;
   std::vector<std::string> optimizers;
   for (const auto& step : steps_) {
@@ -211,9 +212,10 @@ StateCopy TrainingJob::gather_all(bool with_the_others) {
 }
 
 void TrainingJob::keep(const std::string& name, Kept what) {
-  if (name.empty() || kept_.count(name) > 0) {
+  const bool is_name = !name.empty() && name != "__metadata__";  // safetensors' own
+  if (!is_name || kept_.count(name) > 0) {
     fail(ErrorCode::kUsage, "keep: '{}' {}, another name expected", name,
-         name.empty() ? "is no name" : "is kept already");
+         is_name ? "is kept already" : "is no name");
   }
   const auto loaded = unclaimed_.find(name);
   if (loaded != unclaimed_.end()) {
@@ -225,7 +227,13 @@ void TrainingJob::keep(const std::string& name, Kept what) {
 
 std::vector<exec::TensorData> TrainingJob::kept_state() const {
   std::map<std::string, std::string> all = unclaimed_;
-  for (const auto& [name, each] : kept_) all[name] = each.state();
+  for (const auto& [name, each] : kept_) {
+    try {
+      all[name] = each.state();
+    } catch (const Error& error) {
+      fail(error.code(), "keep: '{}': {}", name, error.what());
+    }
+  }
   std::vector<exec::TensorData> state;
   for (auto& [name, bytes] : all) {
     const auto size = static_cast<std::int64_t>(bytes.size());

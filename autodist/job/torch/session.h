@@ -186,6 +186,7 @@ enum class Statistics : std::uint8_t {
 };
 
 // What a program keeps beside the model, as bytes: an average of weights, where it is in its data.
+// An Error that `state` throws is that of the checkpoint, at all ranks.
 struct Kept {
   std::function<std::string()> state;
   std::function<void(const std::string& state)> restore;

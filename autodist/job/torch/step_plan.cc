@@ -75,7 +75,7 @@ void choose_as_before(JoinedJob& job, const Captured& step, StepPlan& plan) {
   plan.chosen_by = job.options().plans_file;
   std::string first;
   if (job.is_chief()) {
-    const strategy::StrategyHistory history = strategy::read_history(plan.chosen_by);
+    const strategy::StrategyHistory history = history_of(job, plan.chosen_by);
     for (const strategy::ScheduledStrategy& each : history) {
       strategy::check(each.strategy, *step.graph, job.cluster(), plan.chosen_by);
     }
@@ -132,6 +132,14 @@ void check_placed(const JobOptions& options, const Captured& step) {
 }
 
 }  // namespace
+
+strategy::StrategyHistory history_of(const JoinedJob& job, const std::string& file) {
+  strategy::StrategyHistory history = strategy::read_history(file);
+  for (strategy::ScheduledStrategy& each : history) {
+    each.strategy = strategy::on_machines(std::move(each.strategy), job.stand_ins());
+  }
+  return history;
+}
 
 strategy::Strategy choose_again(JoinedJob& job, const Captured& step, const StepPlan& now,
                                 const planning::StrategyRequest& request) {

@@ -36,6 +36,9 @@ struct StepPlan {
 // search_together() do.
 StepPlan plan_step(JoinedJob& job, const Captured& step);
 
+// Of a file (strategy::read_history), on the machines that the job has now.
+strategy::StrategyHistory history_of(const JoinedJob& job, const std::string& file);
+
 // Who starts the job again after a loss begins with this one.
 void keep_plan(JoinedJob& job, const Captured& step, const strategy::Strategy& strategy);
 

@@ -228,7 +228,7 @@ void TrainingJob::start() {
   const std::string& plans = job_->options().plans_file;
   if (!plans.empty()) {
     sequence_ = std::make_unique<PlanReplay>(
-        is_chief() ? strategy::read_history(plans) : strategy::StrategyHistory{}, steps_done());
+        is_chief() ? history_of(*job_, plans) : strategy::StrategyHistory{}, steps_done());
   } else if (auto rivals = steps_.front()->take_rivals()) {
     sequence_ = std::make_unique<CountedTrials>(*job_, std::move(*rivals), steps_done());
   }
