@@ -87,7 +87,7 @@ def killed_ranks_change_nothing(autodist, folder):
         (place / "killed").mkdir()
         plan = place / "plan.pbtxt"
         job = Training(autodist, place / "killed", "--json", "--save", place / "killed" / "saved", "--write-strategy",
-                       plan, *more, builder=builder)
+                       plan, "--report", place / "report.html", *more, builder=builder)
         job.until_steps(25)
         first = plan.read_bytes()
         job.kill(1)
@@ -103,6 +103,8 @@ def killed_ranks_change_nothing(autodist, folder):
         assert plan.read_bytes() == first, builder
         times = re.findall(r"training again (\S+ \S+) after the loss", job.said())
         assert len(times) == (3 if builder == "PS" else 2), job.said()
+        in_report = re.search(r'"losses":\[(.*?)\]', (place / "report.html").read_text())[1]
+        assert in_report.count('"away_seconds":') == len(times), in_report
         clean = Training(autodist, place / "clean", "--json", "--save", place / "clean" / "saved", "--strategy", plan,
                          builder=builder)
         wanted = json.loads(clean.ended(0))

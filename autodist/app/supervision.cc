@@ -40,6 +40,7 @@ void Supervision::look() {
   say_line(fmt::format("training again {} after the loss was noticed, from step {}{}",
                        to_string(since), progress.first,
                        again > 0 ? fmt::format("; {} steps are done once more", again) : ""));
+  memory_.note_recovery({progress.first, std::max<std::int64_t>(again, 0), since.value});
   if (faults_) faults_->note_training_again(std::max<std::int64_t>(again, 0));
   lost_at_.reset();
 }

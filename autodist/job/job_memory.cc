@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -21,6 +22,7 @@ namespace {
 constexpr std::uint64_t kMark = 0x31424f4a44415541;  // what tells it from other descriptors
 constexpr std::int64_t kPage = 4096;                 // plans come after it
 constexpr std::uint32_t kMostDescriptors = 1'048'576;
+constexpr std::int64_t kRecoveries = 64;
 constexpr int kBeyondThoseOfARank = 10;  // a process that is started has others as its first ones
 
 // Before each plan.
@@ -41,7 +43,9 @@ struct JobMemory::Shared {
   std::atomic<std::int64_t> done{-1};
   std::atomic<std::int64_t> saved{-1};
   std::atomic<std::int64_t> unusable_bytes{0};
-  char unusable[2048] = {};  // addresses, each with a line's end
+  char unusable[2048] = {};                // addresses, each with a line's end
+  std::atomic<std::int64_t> recovered{0};  // so often; the last ones, in turn:
+  Recovery recoveries[kRecoveries];
 };
 
 JobMemory::JobMemory() {
@@ -102,6 +106,21 @@ JobMemory::Progress JobMemory::progress() const {
   progress.first = shared_->first;
   progress.saved = shared_->saved;
   return progress;
+}
+
+void JobMemory::note_recovery(const Recovery& recovery) {
+  const std::int64_t number = shared_->recovered;
+  shared_->recoveries[number % kRecoveries] = recovery;
+  shared_->recovered = number + 1;
+}
+
+std::vector<JobMemory::Recovery> JobMemory::recoveries() const {
+  const std::int64_t end = shared_->recovered;
+  std::vector<Recovery> all;
+  for (std::int64_t i = std::max<std::int64_t>(0, end - kRecoveries); i < end; ++i) {
+    all.push_back(shared_->recoveries[i % kRecoveries]);
+  }
+  return all;
 }
 
 void JobMemory::note_unusable(const std::vector<std::string>& addresses) {

@@ -1,5 +1,5 @@
 // What a job remembers when all of its ranks have ended and are started again: how far it was, what
-// it had saved, which plan it ran, and which machines could not be used.
+// it had saved, which plan it ran, which machines could not be used, and how it came back before.
 //
 // It is memory without a name in any file system, made by the process that supervises the job and
 // inherited by every generation's chief. It is gone when both have ended, however they end.
@@ -42,6 +42,15 @@ class JobMemory {
   };
   // As it stands; the chief may be writing.
   [[nodiscard]] Progress progress() const;
+
+  struct Recovery {
+    std::int64_t step = 0;         // with which the job trained again
+    std::int64_t steps_again = 0;  // done once more
+    double seconds = 0;            // since the loss was noticed
+  };
+  // By the supervisor; the last ones, as many as fit.
+  void note_recovery(const Recovery& recovery);
+  [[nodiscard]] std::vector<Recovery> recoveries() const;
 
   // By who starts the ranks: these machines could not be used, in this generation. As many as fit.
   void note_unusable(const std::vector<std::string>& addresses);

@@ -41,6 +41,17 @@ TEST(JobMemory, WhatAChiefWroteIsThereWhenItIsGone) {
   EXPECT_FALSE(supervisors.plan("another"));
 }
 
+TEST(JobMemory, HowTheJobCameBackIsKept) {
+  JobMemory memory;
+  EXPECT_TRUE(memory.recoveries().empty());
+  for (int i = 0; i < 70; ++i) memory.note_recovery({i, 3, 0.5});
+  memory.begin_generation();
+  ASSERT_EQ(memory.recoveries().size(), 64U);
+  EXPECT_EQ(memory.recoveries().front().step, 6);
+  EXPECT_EQ(memory.recoveries().back().step, 69);
+  EXPECT_EQ(memory.recoveries().back().steps_again, 3);
+}
+
 TEST(JobMemory, MachinesAreUnusableForAGeneration) {
   JobMemory memory;
   memory.note_unusable({"10.0.0.2", "fd09::3"});

@@ -21,6 +21,7 @@
 #include "autodist/job/meeting_point.h"
 #include "autodist/job/open_files.h"
 #include "autodist/job/torch/rank_device.h"
+#include "autodist/planning/defaults.h"
 
 namespace autodist::job {
 namespace {
@@ -58,6 +59,10 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
       environment_(environment_of(process_.variables)),
       specification_(specified(specification, environment_)) {
   check_options();
+  if (options_.builder.empty()) {
+    options_.builder = planning::kSearch;
+    options_.search.library = false;  // whose sums are not alike in every run
+  }
   const std::optional<Launched> launched = launcher_of(environment_);
   members_ = members_of(specification_, launched, environment_);
   size_ = static_cast<std::uint32_t>(cluster::ranks_of(cluster(), options_.cpu_only).size());

@@ -57,6 +57,7 @@ class JoinedJob {
 
   // At the chief of a job that is supervised; else null.
   [[nodiscard]] JobMemory* memory() { return memory_ ? &*memory_ : nullptr; }
+  [[nodiscard]] const JobMemory* memory() const { return memory_ ? &*memory_ : nullptr; }
 
   // To the user of this process.
   void say(const std::string& line) const { process_.say(line); }

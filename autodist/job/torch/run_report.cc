@@ -11,6 +11,11 @@ void write_report(const JoinedJob& job, const JobStep& step, const RunReport& wh
   report::PageInputs page;
   page.title = what.title;
   if (!what.run.steps.empty()) page.run = what.run;
+  if (page.run && job.memory() != nullptr) {
+    for (const JobMemory::Recovery& each : job.memory()->recoveries()) {
+      page.run->losses.push_back({each.step, each.steps_again, Seconds{each.seconds}});
+    }
+  }
   if (!what.trace.rows.empty()) {
     page.traces.push_back({"this run", program::to_chrome_json(what.trace), false});
   }

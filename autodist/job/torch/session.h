@@ -58,7 +58,8 @@ struct AdamW : ir::Optimizer {
 };
 
 struct JobOptions {
-  // "NAME:key=value", or "auto" for the search; empty: AutoDist's default, PSLoadBalancing.
+  // "NAME:key=value", or "auto" for the search. Empty: the search, without all-reduces by a library,
+  // so that every run adds up alike.
   std::string builder;
   SearchSettings search;
   std::string strategy_file;  // takes the builder's place

@@ -26,7 +26,7 @@ passes::Options pass_options(const JoinedJob& job, const Captured& step) {
 
 planning::StrategyRequest request_of(const JoinedJob& job, const Captured& step) {
   const std::string& own = step.named.builder.empty() ? job.options().builder : step.named.builder;
-  return {own.empty() ? planning::kDefaultBuilder : own,
+  return {own,
           step.named.builder.empty() ? job.options().strategy_file : "", job.options().builders,
           !step.name().empty()};
 }

@@ -213,7 +213,14 @@ Json run_json(const std::optional<RunLog>& run) {
     for (const double value : part.columns[i]) values.push_back(figure(value));
     columns.push_back({{"name", part.names[i]}, {"values", std::move(values)}});
   }
+  Json losses = Json::array();
+  for (const LostRank& each : run->losses) {
+    losses.push_back({{"step", each.step},
+                      {"steps_again", each.steps_again},
+                      {"away_seconds", figure(each.away.value)}});
+  }
   return {{"steps_in_log", run->steps.size()},
+          {"losses", std::move(losses)},
           {"overwritten_steps", run->overwritten},
           {"steps", part.steps},
           {"plans", part.plans},

@@ -164,6 +164,17 @@ TEST(Page, StaysBelowTwoMegabytesForALongRun) {
   EXPECT_LE(json.at("timelines").at(0).at("rows").at("track").size(), 12'000U);
 }
 
+TEST(Page, SaysHowOftenRanksWereLost) {
+  PageInputs inputs;
+  inputs.run = RunLog{};
+  inputs.run->names = {"loss"};
+  inputs.run->columns = {{}};
+  inputs.run->add(7, {0.5});
+  inputs.run->losses = {{5, 2, Seconds{1.75}}};
+  EXPECT_NE(to_html(inputs).find(R"("losses":[{"step":5,"steps_again":2,"away_seconds":1.75}])"),
+            std::string::npos);
+}
+
 TEST(Page, ReadsWhatSimulatePrints) {
   const std::string text = R"({"step_seconds": 0.5, "bound_seconds": 0.25,
     "bound_reason": "compute", "ranks": [{"device": "a:CPU:0", "memory": {"device_bytes": 10,

@@ -7,7 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "autodist/base/units.h"
+
 namespace autodist::report {
+
+// A rank was lost, and the job trained again, with that step.
+struct LostRank {
+  std::int64_t step = 0;
+  std::int64_t steps_again = 0;  // done once more
+  Seconds away;                  // since the loss was noticed
+};
 
 struct RunLog {
   std::vector<std::int64_t> steps;  // ascending
@@ -17,6 +26,7 @@ struct RunLog {
   // The plan that each step ran under: an index into the plans' names; "" is one that is not known.
   std::vector<std::string> plans;
   std::vector<std::size_t> plan_of;
+  std::vector<LostRank> losses;
   std::int64_t overwritten = 0;  // steps that a resumed run did again; the later one stands
 
   void add(std::int64_t step, const std::vector<double>& values, const std::string& plan = "");

@@ -105,6 +105,12 @@ function runTiles(run, plan) {
     const at = run.steps[run.steps.length - 1];
     tiles.push(tile("loss", numberText(loss), `at step ${countText(at)}`));
   }
+  const losses = (run && run.losses) || [];
+  if (losses.length > 0) {
+    const away = losses.reduce((sum, each) => sum + each.away_seconds, 0);
+    const again = losses.reduce((sum, each) => sum + each.steps_again, 0);
+    tiles.push(tile("lost ranks", countText(losses.length), `${secondsText(away)} until training again, ${plural(again, "step")} done once more`));
+  }
   return tiles;
 }
 

@@ -171,11 +171,14 @@ function runSection(run) {
     ` Of ${countText(run.steps_in_log)} steps, ${countText(run.steps.length)} are in this page: the least and the most of every figure in each stretch, so no spike is lost.` :
     ` All ${countText(run.steps.length)} steps of the log.`;
   const again = run.overwritten_steps > 0 ? ` ${plural(run.overwritten_steps, "step")} ran again after a resume; the later run stands.` : "";
+  const lost = (run.losses || []).map((each) => element("li", {}, `Training again after ${secondsText(each.away_seconds)}, from step ` +
+    countText(each.step) + (each.steps_again > 0 ? `; ${plural(each.steps_again, "step")} done once more.` : ".")));
   const choice = new StepChoice(run);
   const charts = chartsOf(run).map((chart) => drawChart(run, chart, choice));
   choice.show();
   return element("section", {id: "run"}, element("h2", {}, "The run"),
     element("p", {class: "lead"}, element("span", {class: "screen"}, "Click a step in a chart, or move with the arrow keys inside of one: below the charts stands what it was. Drag across a chart to zoom in."),
       `${kept}${again}`),
+    lost.length > 0 ? element("div", {class: "lead"}, "Ranks were lost on the way, and all were started again:", element("ul", {}, lost)) : null,
     element("div", {class: "charts"}, charts), choice.block, runTable(run));
 }
