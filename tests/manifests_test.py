@@ -7,6 +7,7 @@ Of a JobSet the fields that are used are compared with those that it has, its Jo
 """
 
 import pathlib
+import subprocess
 import sys
 
 try:
@@ -42,7 +43,7 @@ def known_fields(value, where):
 
 
 def main(folder):
-    config, jobset = yaml.safe_load_all((pathlib.Path(folder) / "jobset.yaml").read_text())
+    config, claim, jobset = yaml.safe_load_all((pathlib.Path(folder) / "jobset.yaml").read_text())
     assert (jobset["apiVersion"], jobset["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet"), jobset
     known_fields(jobset, "")
     name, subdomain = jobset["metadata"]["name"], jobset["spec"]["network"]["subdomain"]
@@ -58,12 +59,17 @@ def main(folder):
     mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
     assert set(mounts) == {each["name"] for each in pod["volumes"]}, mounts
     assert variables["AUTODIST_CLUSTER"] == mounts["cluster"] + "/" + next(iter(config["data"])), variables
+    claims = [each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"] if "persistentVolumeClaim" in each]
+    assert claims == [claim["metadata"]["name"]] and claim["spec"]["accessModes"] == ["ReadWriteMany"], (claims, claim)
+    command, = container["args"]
+    assert hosts[0] in command and f"--save {mounts['ckpt']} " in command and f"--resume {mounts['ckpt']}" in command
+    assert subprocess.run(["sh", "-n", "-c", command], check=False).returncode == 0, command
     if kubernetes_validate is None:
         print("LEFT OUT: Kubernetes' schema (pip's kubernetes-validate is not installed)")
     else:
         version = kubernetes_validate.latest_version()
         as_job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, **job["template"]}
-        for each in (config, as_job):
+        for each in (config, claim, as_job):
             kubernetes_validate.validate(each, version, strict=True)
         print(f"what Kubernetes {version} reads")
     print(f"a JobSet of {ranks} ranks, whose names, size and files agree")

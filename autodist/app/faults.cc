@@ -71,8 +71,8 @@ std::optional<std::uint32_t> rank_of(const Environment& environment) {
   return rank;
 }
 
-// Tells this job's processes on another machine: by where their chief listens, or by its process
-// and machine.
+// Tells this job's processes on other machines: by where their chief listens, or by its process and
+// the address from which it reaches the first of the others.
 std::string mark_of(const RankAt& chief, const std::string& node) {
   const int pid = std::abs(chief.pid);
   const auto address = environment_of_process(pid)("AUTODIST_CHIEF");
@@ -150,11 +150,13 @@ std::vector<RankAt> running_ranks(const cluster::Cluster& cluster, bool cpu_only
   }
   const auto chief = found.find(0);
   if (chief == found.end()) return {};
+  std::string mark;
   const std::vector<cluster::Place> places = cluster::ranks_of(cluster, cpu_only);
   for (std::uint32_t rank = 0; rank < places.size(); ++rank) {
     const std::string& address = cluster.nodes[places[rank].node].address;
     if (cluster.nodes.size() == 1 || job::is_this_machine(address)) continue;
-    found.insert_or_assign(rank, RankAt{rank, address, 0, mark_of(chief->second, address)});
+    if (mark.empty()) mark = mark_of(chief->second, job::remote_nodes(cluster).front().address);
+    found.insert_or_assign(rank, RankAt{rank, address, 0, mark});
   }
   std::vector<RankAt> ranks;
   for (auto& [number, rank] : found) ranks.push_back(std::move(rank));

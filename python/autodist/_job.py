@@ -181,7 +181,7 @@ class AutoDist:
     ):
         cluster = _one_of("cluster", cluster, "resource_spec_file", resource_spec_file)
         builder = _one_of("builder", builder, "strategy_builder", strategy_builder)
-        specification = _specification(cluster or "")
+        specification = _specification(cluster or os.environ.get("AUTODIST_CLUSTER", ""))
         options = _autodist.JobOptions()
         options.builder, own = chosen_builder(builder or "auto", builders)
         options.set_builders(own)

@@ -107,7 +107,7 @@ class Epochs:
         self._seed = seed
         self._epoch = 0
         self._batches = 0  # of this epoch, handed out
-        self._ranks = session.size  # that shared the data when they were
+        self._samples = 0  # of a batch, of all ranks that share the data; 0: not known
         self._handed_at = -1  # steps of the job then; -1: it is through with the batch
         self._over = False  # this epoch's batches
 
@@ -118,12 +118,12 @@ class Epochs:
             epoch, batches = epoch + 1, 0
         elif self._handed_at == self._session._steps_of_job:
             batches -= 1
-        return {"epoch": epoch, "batches": batches, "ranks": self._ranks}
+        return {"epoch": epoch, "batches": batches, "samples": self._samples}
 
     def load_state_dict(self, state):
         self._epoch = state["epoch"]
         self._batches = state["batches"]
-        self._ranks = state["ranks"]
+        self._samples = state["samples"]
 
     def __iter__(self):
         while self._epochs is None or self._epoch < self._epochs:
@@ -134,12 +134,14 @@ class Epochs:
             self._handed_at = -1
 
     def _rest_of(self, epoch):
-        deals = self._begin(epoch)
-        if deals:  # each rank has had its part of so many samples
-            self._batches = self._batches * self._ranks // self._session.size
-        self._ranks = self._session.size
+        samples = self._samples_of_batch(self._begin(epoch))
+        other = samples != self._samples and self._samples and samples  # ranks, or a batch's size
+        if other:
+            self._batches = self._batches * self._samples // samples
+        self._samples = samples
         batches = iter(self._loader)
-        if sum(1 for _ in itertools.islice(batches, self._batches)) < self._batches:
+        had = sum(1 for _ in itertools.islice(batches, self._batches))
+        if had < self._batches and not other:
             raise UsageError(
                 f"epochs: epoch {epoch} had {self._batches} batches when it was saved, and has "
                 "fewer now: another loader?"
@@ -150,6 +152,12 @@ class Epochs:
             yield batch
             self._handed_at = -1  # it asks for the next one
         self._over = True
+
+    def _samples_of_batch(self, deals):
+        size = getattr(self._loader, "batch_size", None)
+        if size is None:
+            size = getattr(getattr(self._loader, "batch_sampler", None), "batch_size", None)
+        return size * (self._session.size if deals else 1) if isinstance(size, int) else 0
 
     def _begin(self, epoch):
         """Seed whatever the loader may draw from; whether a sampler gives each rank its part."""

@@ -16,7 +16,6 @@ Programs that are not Ray's: ``python3 -m autodist.ray --ranks 8 -- python3 trai
 """
 
 import argparse
-import ctypes
 import os
 import secrets
 import signal
@@ -27,11 +26,11 @@ import time
 
 import ray
 
-from ._errors import PeersLostError, TimeoutError, UsageError
+from ._errors import Error, MachineError, PeersLostError, TimeoutError, UsageError
 
 __all__ = ["run"]
 
-_PDEATHSIG = 1  # of prctl
+_SMALLER = 5.0  # seconds, for room for fewer ranks
 _OTHERS = 10.0  # seconds, for the others to say what ended the job
 
 
@@ -57,7 +56,7 @@ def run(function, ranks, *, arguments=(), cpus=1, gpus=0, min_ranks=None, restar
     restarts : int
         After so many losses the job is over.
     wait : float
-        Seconds for Ray to find room for the ranks.
+        Seconds for Ray to find room for the ranks, and to start them.
     strategy : str
         Of Ray's placement group.
 
@@ -77,8 +76,13 @@ def run(function, ranks, *, arguments=(), cpus=1, gpus=0, min_ranks=None, restar
     """
     if ranks < 1 or (min_ranks is not None and not 1 <= min_ranks <= ranks):
         raise UsageError(f"ray: ranks={ranks}, min_ranks={min_ranks}: 1 <= min_ranks <= ranks expected")
-    if not 0 <= gpus <= 1:
-        raise UsageError(f"ray: gpus={gpus}: a rank computes on one; from 0 to 1 expected")
+    if not 0 <= gpus <= 1 or cpus < 0 or cpus + gpus == 0:
+        raise UsageError(
+            f"ray: cpus={cpus}, gpus={gpus}: a rank computes on one GPU, or a part of it, or on CPUs; "
+            "at most one GPU, and something, expected"
+        )
+    if restarts < 0:
+        raise UsageError(f"ray: restarts={restarts}: 0 or more expected")
     if not ray.is_initialized():
         ray.init()
     least = ranks if min_ranks is None else min_ranks
@@ -104,6 +108,7 @@ class _Job:
     def __init__(self, ranks, least, resources, wait, strategy):
         resources = {name: number for name, number in resources.items() if number}
         self._gpus = "GPU" in resources
+        self._wait = wait
         self._group = _room_for(ranks, least, resources, wait, strategy)
         scheduling = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
         self._actors = [
@@ -118,8 +123,8 @@ class _Job:
         """What the function returns on each rank."""
         try:
             hosts = self._number_by_host()
-            chief = ray.get(self._actors[0].address_to_meet.remote())
-        except ray.exceptions.RayActorError as error:
+            chief = ray.get(self._actors[0].address_to_meet.remote(), timeout=self._wait)
+        except ray.exceptions.RayError as error:
             raise _Lost(f"a rank is lost before it began: {_words_of(error)}") from None
         key = secrets.token_hex(32)
         calls = [actor.call.remote(rank, len(self._actors), chief, key, hosts, function, arguments)
@@ -141,7 +146,7 @@ class _Job:
 
     def _number_by_host(self):
         """Ranks of one host have numbers in a row; returns the job's resource specification."""
-        addresses = ray.get([actor.address.remote() for actor in self._actors])
+        addresses = ray.get([actor.address.remote() for actor in self._actors], timeout=self._wait)
         order = list(dict.fromkeys(addresses))
         pairs = sorted(zip(addresses, self._actors), key=lambda pair: order.index(pair[0]))
         self._actors = [actor for _, actor in pairs]
@@ -161,9 +166,9 @@ class _Job:
 
 
 def _room_for(ranks, least, resources, wait, strategy):
-    for number in range(ranks, least - 1, -1):
+    for number in range(ranks, least - 1, -1):  # Ray has had its time to find room after the first
         group = ray.util.placement_group([resources] * number, strategy=strategy)
-        if group.wait(timeout_seconds=wait):
+        if group.wait(timeout_seconds=wait if number == ranks else min(wait, _SMALLER)):
             return group
         ray.util.remove_placement_group(group)
     wanted = ", ".join(f"{number:g} {name}" for name, number in resources.items())
@@ -183,9 +188,10 @@ def _raise_worst(failures):
     lost = []
     for rank, error in sorted(failures.items()):
         cause = getattr(error, "cause", error)
-        if isinstance(error, ray.exceptions.RayActorError):
+        of_function = isinstance(error, ray.exceptions.RayTaskError)
+        if isinstance(error, ray.exceptions.RayError) and not of_function:
             lost.insert(0, f"rank {rank} is lost: {_words_of(error)}")
-        elif isinstance(cause, (PeersLostError, TimeoutError)):
+        elif isinstance(cause, (PeersLostError, TimeoutError, MachineError)):
             lost.append(f"rank {rank}: {cause}")
         else:
             raise error
@@ -217,6 +223,9 @@ class _Rank:
             "AUTODIST_ADDRESS": self.address(), "AUTODIST_KEY_FILE": _in_memory("key", key),
             "AUTODIST_CLUSTER": _in_memory("hosts", hosts),
         })
+        # Ray's own handler raises SystemExit in the function, which would look like its own end. A
+        # node that is taken away is a loss.
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
         try:
             return function(*arguments)
         except SystemExit as end:  # which Ray takes for the actor's own end
@@ -226,22 +235,28 @@ class _Rank:
 
 
 def _in_memory(name, text):
-    """A file without a place in any file system, as this process and its children name it."""
-    descriptor = os.memfd_create(name, 0)
+    """A file without a place in any file system, while this process lives."""
+    descriptor = os.memfd_create(name)
     os.write(descriptor, text.encode())
-    return f"/proc/self/fd/{descriptor}"
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
 def _program(words):
-    """A program as a rank; it dies with the actor."""
-    kill_with_parent = ctypes.CDLL(None).prctl  # found before the fork
-    done = subprocess.run(words, close_fds=False,
-                          preexec_fn=lambda: kill_with_parent(_PDEATHSIG, signal.SIGKILL))
-    if done.returncode in (PeersLostError.code, TimeoutError.code) or done.returncode < 0:
-        end = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
-        raise PeersLostError(f"{words[0]} ended with {end}")
-    if done.returncode:
-        raise RuntimeError(f"{words[0]} ended with exit code {done.returncode}")
+    """A program as a rank; it, and what it has started, dies with the actor."""
+    program = subprocess.Popen(words, start_new_session=True)
+    # A shell that reads from us until we are gone, however that comes.
+    guardian = subprocess.Popen(["sh", "-c", f"cat >/dev/null; kill -s KILL -- -{program.pid}"],
+                                stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+    code = program.wait()
+    guardian.kill()
+    guardian.wait()
+    by_signal = -code if code < 0 else code - 128  # a shell says so of what it ran
+    if by_signal > 0 and code != TimeoutError.code:
+        raise PeersLostError(f"{words[0]} ended with signal {by_signal}")
+    if code in (PeersLostError.code, TimeoutError.code):
+        raise PeersLostError(f"{words[0]} ended with exit code {code}")
+    if code:
+        raise RuntimeError(f"{words[0]} ended with exit code {code}")
 
 
 def _main():
@@ -257,8 +272,12 @@ def _main():
     words = asked.program[1:] if asked.program[:1] == ["--"] else asked.program
     if not words:
         parser.error("a program behind -- expected")
-    run(_program, asked.ranks, arguments=(words,), cpus=asked.cpus, gpus=asked.gpus,
-        min_ranks=asked.min_ranks, restarts=asked.restarts, wait=asked.wait)
+    try:
+        run(_program, asked.ranks, arguments=(words,), cpus=asked.cpus, gpus=asked.gpus,
+            min_ranks=asked.min_ranks, restarts=asked.restarts, wait=asked.wait)
+    except Error as error:
+        print(f"autodist: {error}", file=sys.stderr)
+        sys.exit(error.code)
 
 
 if __name__ == "__main__":

@@ -214,6 +214,35 @@ def an_epoch_that_is_left_is_not_over(folder):
     print("an epoch that is left goes on with the batch that was not trained with")
 
 
+class Job:
+    """What a loop over epochs asks of a session."""
+
+    def __init__(self, ranks):
+        self.size, self.rank, self._steps_of_job = ranks, 0, 0
+
+
+def other_ranks_go_on_at_the_same_samples(folder):
+    """100 samples, dealt out; had by 3 ranks with batches of 10, by others afterwards."""
+    for had, ranks, batch, left in ((2, 2, 10, 2), (2, 3, 10, 2), (4, 2, 10, 0), (3, 6, 5, 1), (2, 1, 20, 2)):
+        data = torch.utils.data.TensorDataset(torch.arange(100))
+        states = []
+        for size, rows, state in ((3, 10, None), (ranks, batch, states)):
+            sampler = torch.utils.data.DistributedSampler(data, size, 0)
+            job = Job(size)
+            loop = autodist._kept.Epochs(job, torch.utils.data.DataLoader(data, rows, sampler=sampler), 1, 0)
+            if state is not None:
+                loop.load_state_dict(state[0])
+            seen = 0
+            for epoch in loop:
+                for _ in epoch:
+                    seen += 1
+                    job._steps_of_job += 1
+                    if state is None and seen == had:
+                        states.append(loop.state_dict())
+        assert seen == left, (had, ranks, batch, seen, left)
+    print("other ranks go on at the same samples of an epoch")
+
+
 class Model:
     """Reads what is trained when it is asked for its state."""
 
@@ -320,7 +349,7 @@ def what_goes_wrong_is_said(folder):
 def main(autodist_command):
     with tempfile.TemporaryDirectory() as name:
         for part in (what_nobody_asks_for_stays, epochs_go_on_where_they_were, an_epoch_that_is_left_is_not_over,
-                     each_save_has_its_own_state, schedulers_are_kept, what_goes_wrong_is_said):
+                     each_save_has_its_own_state, other_ranks_go_on_at_the_same_samples, schedulers_are_kept, what_goes_wrong_is_said):
             folder = pathlib.Path(name) / part.__name__
             folder.mkdir()
             part(folder)

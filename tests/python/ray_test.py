@@ -124,7 +124,7 @@ def a_machine_goes(cluster, second, folder):
             time.sleep(0.05)
         cluster.remove_node(second)
 
-    killer = threading.Thread(target=kill_when_it_trains)
+    killer = threading.Thread(target=kill_when_it_trains, daemon=True)
     killer.start()
     results = autodist.ray.run(slow, 4, arguments=(str(folder),), min_ranks=2, wait=8, strategy="SPREAD")
     killer.join()

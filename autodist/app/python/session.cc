@@ -179,7 +179,8 @@ void bind_session(py::module_& module) {
                try {
                  return std::string(state());
                } catch (const py::error_already_set& error) {
-                 const std::string what = error.what();  // with a traceback
+                 if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C
+                 const std::string what = error.what();       // with a traceback
                  fail(ErrorCode::kUsage, "{}", what.substr(0, what.find('\n')));
                }
              };

@@ -107,6 +107,7 @@ class Recording {
 int record(RecordArguments arguments, Console& console) {
   ir::parse_optimizer(arguments.optimizer);
   const auto launched = job::launcher_of(process_environment());
+  arguments.cluster = job::specified(arguments.cluster, process_environment());
   if (arguments.cluster.empty() && !launched) arguments.cluster = "local:2";
   JobOptions options;
   options.cpu_only = arguments.cpu_only;

@@ -60,7 +60,8 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
       specification_(specified(specification, environment_)) {
   check_options();
   if (options_.builder.empty()) {
-    options_.builder = planning::kSearch;
+    // A search predicts, by times that were measured.
+    options_.builder = options_.measure ? planning::kSearch : planning::kDefaultBuilder;
     options_.search.library = false;  // whose sums are not alike in every run
   }
   const std::optional<Launched> launched = launcher_of(environment_);

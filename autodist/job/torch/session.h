@@ -58,8 +58,9 @@ struct AdamW : ir::Optimizer {
 };
 
 struct JobOptions {
-  // "NAME:key=value", or "auto" for the search. Empty: the search, without all-reduces by a library,
-  // so that every run adds up alike.
+  // "NAME:key=value", or "auto" for the search. Empty: the search, without all-reduces by a
+  // library, so that every run adds up alike; PSLoadBalancing where nothing is measured
+  // (`measure`).
   std::string builder;
   SearchSettings search;
   std::string strategy_file;  // takes the builder's place
@@ -351,6 +352,7 @@ class Session {
   // for parts that are not equal. REQUIRES: as replica().
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> rows_of(std::int64_t batch) const;
   [[nodiscard]] const ir::Graph& graph() const;
+  // Until the next step, with which the plan may change.
   [[nodiscard]] const program::Program& program() const;
   [[nodiscard]] const strategy::Strategy& strategy() const;
   // Rows since the last call, of at most JobOptions::trace_steps steps; empty unless asked for in
