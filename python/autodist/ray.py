@@ -30,6 +30,7 @@ from ._errors import Error, MachineError, PeersLostError, TimeoutError, UsageErr
 
 __all__ = ["run"]
 
+_START = 300.0  # seconds, for actors that have their room to answer
 _SMALLER = 5.0  # seconds, for room for fewer ranks
 _OTHERS = 10.0  # seconds, for the others to say what ended the job
 
@@ -56,7 +57,7 @@ def run(function, ranks, *, arguments=(), cpus=1, gpus=0, min_ranks=None, restar
     restarts : int
         After so many losses the job is over.
     wait : float
-        Seconds for Ray to find room for the ranks, and to start them.
+        Seconds for Ray to find room for the ranks.
     strategy : str
         Of Ray's placement group.
 
@@ -108,7 +109,6 @@ class _Job:
     def __init__(self, ranks, least, resources, wait, strategy):
         resources = {name: number for name, number in resources.items() if number}
         self._gpus = "GPU" in resources
-        self._wait = wait
         self._group = _room_for(ranks, least, resources, wait, strategy)
         scheduling = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
         self._actors = [
@@ -123,7 +123,7 @@ class _Job:
         """What the function returns on each rank."""
         try:
             hosts = self._number_by_host()
-            chief = ray.get(self._actors[0].address_to_meet.remote(), timeout=self._wait)
+            chief = ray.get(self._actors[0].address_to_meet.remote(), timeout=_START)
         except ray.exceptions.RayError as error:
             raise _Lost(f"a rank is lost before it began: {_words_of(error)}") from None
         key = secrets.token_hex(32)
@@ -146,7 +146,7 @@ class _Job:
 
     def _number_by_host(self):
         """Ranks of one host have numbers in a row; returns the job's resource specification."""
-        addresses = ray.get([actor.address.remote() for actor in self._actors], timeout=self._wait)
+        addresses = ray.get([actor.address.remote() for actor in self._actors], timeout=_START)
         order = list(dict.fromkeys(addresses))
         pairs = sorted(zip(addresses, self._actors), key=lambda pair: order.index(pair[0]))
         self._actors = [actor for _, actor in pairs]
