@@ -251,7 +251,7 @@ def _program(words):
     guardian.kill()
     guardian.wait()
     by_signal = -code if code < 0 else code - 128  # a shell says so of what it ran
-    if by_signal > 0 and code != TimeoutError.code:
+    if by_signal > 0:
         raise PeersLostError(f"{words[0]} ended with signal {by_signal}")
     if code in (PeersLostError.code, TimeoutError.code):
         raise PeersLostError(f"{words[0]} ended with exit code {code}")
