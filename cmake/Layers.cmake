@@ -97,13 +97,15 @@ function(autodist_use_torch target)
 endfunction()
 
 # What every ctest entry runs under: a limit in seconds, ten times that under a sanitizer, and
-# ThreadSanitizer's suppressions. What tests measure is no part of anybody's history.
+# ThreadSanitizer's suppressions. What tests measure is no part of anybody's history. OpenBLAS' own
+# threads wait by spinning: beside the ranks of a job in one process they cost up to half of a core's
+# time; ranks that are processes set their number themselves.
 function(autodist_limit_test name seconds)
   if(AUTODIST_SANITIZE)  # several times slower
     math(EXPR seconds "10 * ${seconds}")
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${seconds}
-    ENVIRONMENT_MODIFICATION AUTODIST_HISTORY=set:off)
+    ENVIRONMENT_MODIFICATION "AUTODIST_HISTORY=set:off;OPENBLAS_NUM_THREADS=set:1")
   if(AUTODIST_SANITIZE STREQUAL "thread")
     # A test's child that was forked beside threads may have threads of its own.
     set_tests_properties(${name} PROPERTIES

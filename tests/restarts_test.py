@@ -27,12 +27,13 @@ STEPS = 300  # seconds' worth: a loaded machine may be late to kill
 class Training:
     """`autodist train digits`, its words in files."""
 
-    def __init__(self, autodist, folder, *more, ranks=2, steps=STEPS, builder="PS"):
+    def __init__(self, autodist, folder, *more, ranks=2, steps=STEPS, builder="PS", model="digits",
+                 every=10):
         self.saved = folder / "saved"
         self.log = folder / "log.jsonl"
         self.said_in = folder / "stderr"
-        words = ["train", "digits", "--cluster", f"local:{ranks}", "--builder", builder, "--batch", "64", "--steps",
-                 steps, "--checkpoint-every", 10, "--log", self.log, "--optimizer", "adam:lr=1e-3", *more]
+        words = ["train", model, "--cluster", f"local:{ranks}", "--builder", builder, "--batch", "64", "--steps",
+                 steps, "--checkpoint-every", every, "--log", self.log, "--optimizer", "adam:lr=1e-3", *more]
         with open(self.said_in, "w", encoding="utf-8") as said:
             self.process = subprocess.Popen([autodist, *(str(each) for each in words)], stdout=subprocess.PIPE,
                                             stderr=said, text=True)
@@ -113,21 +114,61 @@ def killed_ranks_change_nothing(autodist, folder):
         print(f"{builder}: {len(times)} losses, training again after {', '.join(times)}, the same bytes after step {STEPS}")
 
 
-def without_checkpoints_it_begins_again(autodist, folder):
-    job = Training(autodist, folder)
+def without_checkpoints_it_goes_on_from_memory(autodist, folder):
+    """Of a job that saves at its end alone. Buffers of replicas and what compression owes are in it, too."""
+    for model, builder in (("digits", "PS"), ("digits-norm", "AllReduce:compressor=bf16+ef")):
+        place = folder / model
+        (place / "clean").mkdir(parents=True)
+        (place / "killed").mkdir()
+        job = Training(autodist, place / "killed", "--json", "--save", place / "killed" / "saved", model=model,
+                       builder=builder, every=0)
+        for number in (1, 0):
+            job.until_steps(30)
+            job.kill(number)
+            job.until(lambda: job.said().count("training again") == 2 - number)
+        got = json.loads(job.ended(0))
+        begun = [int(step) for step in re.findall(r"starting again \(1 of 3\), from step (\d+), which is in memory",
+                                                  job.said())]
+        assert len(begun) == 2 and 5 <= begun[0] <= begun[1], job.said()
+        assert [int(step) for step in re.findall("from step (\\d+);", job.said())] == begun, job.said()
+        clean = Training(autodist, place / "clean", "--json", "--save", place / "clean" / "saved", model=model,
+                         builder=builder, every=0)
+        wanted = json.loads(clean.ended(0))
+        assert got["loss"] == wanted["loss"], (got, wanted)
+        assert state_of(job.saved, STEPS) == state_of(clean.saved, STEPS), builder
+        print(f"{model}: from memory, from steps {begun}; the same bytes after step {STEPS}")
+
+
+def what_memory_has_is_saved_in_the_end(autodist, folder):
+    job = Training(autodist, folder, "--restarts", 1, "--save", folder / "saved", every=0)
+    job.until_steps(30)
+    job.kill(1)
+    job.until(lambda: "starting again (1 of 1)" in job.said() and 1 in job.ranks())
+    job.kill(1)  # before its first step
+    job.ended(5)
+    told = re.search(r"to go on from (\S+step-(\d+)): ", job.said())
+    assert told and f"from step {told[2]}, which is in memory" in job.said(), job.said()
+    again = Training(autodist, folder, "--resume", told[1], "--save", folder / "saved", every=0)
+    again.ended(0)
+    assert state_of(folder / "saved", STEPS), list(folder.iterdir())
+    print(f"given up: what was in memory, of step {told[2]}, lies where checkpoints are")
+
+
+def without_both_it_begins_again(autodist, folder):
+    job = Training(autodist, folder, "--no-snapshots")
     job.until_steps(10)
     job.kill(1)
     job.ended(0)
     assert "starting again (1 of 3), as it was started: it has saved no checkpoint yet" in job.said(), job.said()
     assert re.search(r"training again .* from step 0; \d+ steps are done once more", job.said()), job.said()
-    print("without a checkpoint the job begins again, and says so")
+    print("without checkpoint and snapshot the job begins again, and says so")
 
 
 def an_older_jobs_checkpoint_is_not_this_jobs(autodist, folder):
     """A folder with a checkpoint of more steps, of a job before: nothing of it is taken."""
     old = Training(autodist, folder, "--save", folder / "saved", steps=STEPS + 10)
     old.ended(0)
-    job = Training(autodist, folder, "--save", folder / "saved", "--seed", 7)
+    job = Training(autodist, folder, "--save", folder / "saved", "--seed", 7, "--no-snapshots")
     job.until_steps(15)
     job.kill(1)
     job.ended(0)
@@ -211,7 +252,8 @@ def grace_is_an_end(autodist, folder):
 
 def main(autodist):
     with tempfile.TemporaryDirectory(prefix="autodist-restarts-") as name:
-        for part in (killed_ranks_change_nothing, without_checkpoints_it_begins_again,
+        for part in (killed_ranks_change_nothing, without_checkpoints_it_goes_on_from_memory,
+                     what_memory_has_is_saved_in_the_end, without_both_it_begins_again,
                      an_older_jobs_checkpoint_is_not_this_jobs, it_gives_up, a_job_that_never_trained_is_over,
                      signals_end_it_in_order, grace_is_an_end):
             folder = pathlib.Path(name) / part.__name__

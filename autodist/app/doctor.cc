@@ -25,6 +25,8 @@
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/units.h"
+#include "autodist/job/control_group.h"
+#include "autodist/job/cores.h"
 #include "autodist/job/machine.h"
 #include "autodist/job/open_files.h"
 #include "autodist/job/subprocess.h"
@@ -67,19 +69,6 @@ std::string blas_library() {
   return "";
 }
 
-// cgroup v2, then v1; 0 for no limit.
-double core_limit() {
-  std::istringstream v2(first_line("/sys/fs/cgroup/cpu.max"));
-  std::string quota;
-  double period = 0;
-  if (v2 >> quota >> period && quota != "max" && period > 0) return std::stod(quota) / period;
-  std::istringstream one(first_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"));
-  std::istringstream other(first_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
-  double micros = 0;
-  if (one >> micros && other >> period && micros > 0 && period > 0) return micros / period;
-  return 0;
-}
-
 std::uint64_t limit_of(int resource) {
   rlimit limit{};
   ::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit);
@@ -103,17 +92,6 @@ bool can_bind() {
       ::listen(socket, 1) == 0;
   ::close(socket);
   return bound;
-}
-
-std::uint64_t free_memory() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string key;
-    std::uint64_t kib = 0;
-    if (words >> key >> kib && key == "MemAvailable:") return kib << 10;
-  }
-  return 0;
 }
 
 Finding good(const std::string& subject, const std::string& found) {
@@ -253,14 +231,14 @@ MachineFacts machine_facts() {
   facts.blas_kernels = blas_kernels(process_environment());
   facts.better_kernels = better_kernels(facts.blas_kernels, vector_units_of_this_cpu());
   facts.cores = std::thread::hardware_concurrency();
-  facts.core_limit = core_limit();
+  facts.core_limit = job::own_cores().quota;
   const char* threads = std::getenv("OMP_NUM_THREADS");
   facts.omp_threads = threads == nullptr ? "" : threads;
   facts.open_files = hard_limit_of(RLIMIT_NOFILE);
   facts.processes = limit_of(RLIMIT_NPROC);
   struct statvfs shm {};
   if (::statvfs("/dev/shm", &shm) == 0) facts.shared_memory = shm.f_bavail * shm.f_frsize;
-  facts.free_memory = free_memory();
+  facts.free_memory = static_cast<std::uint64_t>(job::free_memory().value);
   facts.port = can_bind();
   std::istringstream range(first_line("/proc/sys/net/ipv4/ip_local_port_range"));
   range >> facts.first_port >> facts.last_port;

@@ -45,7 +45,7 @@ struct MachineFacts {
   std::string blas_kernels;  // for which CPU (blas_kernels.h)
   std::string better_kernels;
   unsigned cores = 0;
-  double core_limit = 0;            // of the container; 0: none
+  double core_limit = 0;            // of the control group; 0: none
   std::string omp_threads;          // OMP_NUM_THREADS; "" where it is not set
   std::uint64_t open_files = 0;     // the hard limit, to which a job raises the soft one
   std::uint64_t processes = 0;      // the soft one

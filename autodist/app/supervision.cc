@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <filesystem>
 #include <thread>
 
 #include "autodist/app/this_process.h"
+#include "autodist/base/file.h"
 
 namespace autodist::app {
 namespace {
@@ -51,9 +54,31 @@ std::optional<std::string> Supervision::checkpoint_in(const std::string& folder)
   return fmt::format("{}/step-{}", folder, saved);
 }
 
+void Supervision::save_snapshot(const std::string& folder) {
+  const job::JobMemory::Progress progress = memory_.progress();
+  if (folder.empty() || progress.kept < 0 || progress.kept <= progress.saved) return;
+  const std::string path = fmt::format("{}/step-{}", folder, progress.kept);
+  try {
+    std::filesystem::remove_all(path + ".tmp");
+    std::filesystem::create_directories(path + ".tmp");
+    for (const std::string& name : memory_.files_of_snapshot()) {
+      write_file_atomically(path + ".tmp/" + name.substr(name.rfind('/') + 1),
+                            memory_.from_snapshot(name).value_or(""));
+    }
+    std::filesystem::rename(path + ".tmp", path);
+    memory_.note_saved(progress.kept);
+  } catch (const std::exception& error) {
+    say_line(fmt::format("{}: what was in memory cannot be saved: {}", path, error.what()));
+  }
+}
+
 std::string Supervision::where_it_begins(const std::string& folder) const {
+  const job::JobMemory::Progress progress = memory_.progress();
+  if (progress.kept >= 0 && progress.kept >= progress.saved) {
+    return fmt::format("from step {}, which is in memory", progress.kept);
+  }
   if (const auto checkpoint = checkpoint_in(folder)) return "from " + *checkpoint;
-  const std::int64_t saved = memory_.progress().saved;
+  const std::int64_t saved = progress.saved;
   if (saved >= 0) return fmt::format("its newest checkpoint is of step {}", saved);
   return "as it was started: it has saved no checkpoint yet";
 }

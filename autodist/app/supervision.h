@@ -40,10 +40,13 @@ class Supervision {
   void look();
 
   // When a generation has ended: whether another one begins, which is said and waited for. The job
-  // goes on from a checkpoint where `folder` holds one of this job's; empty: where it finds them
-  // is its own affair. `stop` ends the waiting: the job is over then.
+  // goes on from its snapshot, or from a checkpoint where `folder` holds a newer one of this job's;
+  // empty: where it finds them is its own affair. `stop` ends the waiting: the job is over then.
   bool goes_on(job::GenerationEnd end, const std::string& folder, const std::atomic<bool>& stop);
 
+  // For a job that is over: writes its snapshot as a checkpoint there, where that is newer than
+  // what it saved. Says so where it cannot.
+  void save_snapshot(const std::string& folder);
   // The newest checkpoint that this job wrote there; nothing: it wrote none.
   [[nodiscard]] std::optional<std::string> checkpoint_in(const std::string& folder) const;
 

@@ -26,13 +26,14 @@ Subject answer_of(std::uint64_t step) {
 }
 
 bool is_of_a_loop(Call call) {
-  return call == Call::kRunAndFetch || call == Call::kSummarise || call == Call::kTrial;
+  return call == Call::kRunAndFetch || call == Call::kSummarise || call == Call::kTrial ||
+         call == Call::kSnapshot;
 }
 
 }  // namespace
 
 const char* name_of(Call call) {
-  constexpr std::array<const char*, 13> kNames{"nothing",
+  constexpr std::array<const char*, 14> kNames{"nothing",
                                                "a step",
                                                "synchronize()",
                                                "evaluate()",
@@ -44,7 +45,8 @@ const char* name_of(Call call) {
                                                "save()",
                                                "finish()",
                                                "change_plan()",
-                                               "a comparison of plans"};
+                                               "a comparison of plans",
+                                               "snapshot()"};
   const auto index = static_cast<std::size_t>(call);
   return index < kNames.size() ? kNames[index] : "an unknown call";
 }
@@ -543,8 +545,10 @@ void Calls::take_end_of_chief(const Announced& theirs, std::uint64_t number) {
     chief_finished_call_ = number;
     const Made* ours = made(number);
     if (!made_.empty() && made_.back().call == Call::kFinish) return;
-    // A comparison of plans waits for the chief and takes no step that would show the end.
-    if (is_past_the_end() || (ours != nullptr && ours->call == Call::kTrial)) {
+    // These wait for the chief and take no step that would show the end.
+    const bool waits_for_it =
+        ours != nullptr && (ours->call == Call::kTrial || ours->call == Call::kSnapshot);
+    if (is_past_the_end() || waits_for_it) {
       try {
         fail_ended(fmt::format("is at step {}", begun_));
       } catch (const JobEnded&) {

@@ -43,6 +43,7 @@ enum class Call : std::uint32_t {
   kFinish,
   kChangePlan,
   kTrial,  // trials of plans go on: of the loop, which no rank calls
+  kSnapshot,
 };
 // "evaluate()".
 const char* name_of(Call call);

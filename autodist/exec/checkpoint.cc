@@ -8,6 +8,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/digest.h"
+#include "autodist/base/digest_stream.h"
 #include "autodist/base/error.h"
 
 namespace autodist::exec {
@@ -48,13 +49,22 @@ class StepWriter {
   StepWriter(FileSystem& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
 
   void add(const std::string& name, const std::vector<TensorData>& tensors) {
+    const std::string head = safetensors_head(tensors, {{"format", "pt"}});
+    std::vector<std::string_view> pieces{head};
     Json digests = Json::object();
-    for (const TensorData& tensor : tensors)
+    for (const TensorData& tensor : tensors) {
       digests[tensor.name] = to_string(digest_of(tensor.bytes));
-    const std::string bytes = write_safetensors({tensors, {{"format", "pt"}}});
+      pieces.emplace_back(tensor.bytes);
+    }
+    DigestStream whole;
+    std::size_t bytes = 0;
+    for (const std::string_view piece : pieces) {
+      whole.add(piece.data(), piece.size());
+      bytes += piece.size();
+    }
     manifest_["files"][name] = {
-        {"bytes", bytes.size()}, {"digest", to_string(digest_of(bytes))}, {"tensors", digests}};
-    files_.write_synced(folder_ + "/" + name, bytes);
+        {"bytes", bytes}, {"digest", to_string(whole.result())}, {"tensors", digests}};
+    files_.write_synced(folder_ + "/" + name, pieces);
   }
 
   void finish(const Checkpoint& checkpoint) {
@@ -65,7 +75,8 @@ class StepWriter {
     manifest_["optimizer"] = checkpoint.optimizer;
     // Its own digest stands in it, so that a flipped bit of the manifest is noticed, too.
     manifest_["manifest_digest"] = to_string(digest_of(manifest_.dump()));
-    files_.write_synced(folder_ + "/" + kManifest, manifest_.dump(1) + "\n");
+    const std::string text = manifest_.dump(1) + "\n";
+    files_.write_synced(folder_ + "/" + kManifest, {text});
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "autodist/exec/safetensors.h"
@@ -33,7 +34,9 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
   virtual void make_folder(const std::string& path) = 0;
-  virtual void write_synced(const std::string& path, const std::string& bytes) = 0;
+  // The pieces one after the other.
+  virtual void write_synced(const std::string& path,
+                            const std::vector<std::string_view>& pieces) = 0;
   virtual void sync_folder(const std::string& path) = 0;
   virtual void rename(const std::string& from, const std::string& to) = 0;
   virtual void remove_all(const std::string& path) = 0;
@@ -45,7 +48,7 @@ class FileSystem {
 class RealFileSystem final : public FileSystem {
  public:
   void make_folder(const std::string& path) override;
-  void write_synced(const std::string& path, const std::string& bytes) override;
+  void write_synced(const std::string& path, const std::vector<std::string_view>& pieces) override;
   void sync_folder(const std::string& path) override;
   void rename(const std::string& from, const std::string& to) override;
   void remove_all(const std::string& path) override;

@@ -24,7 +24,9 @@ class MemoryFileSystem final : public FileSystem {
     change();
     folders[path] = true;
   }
-  void write_synced(const std::string& path, const std::string& bytes) override {
+  void write_synced(const std::string& path, const std::vector<std::string_view>& pieces) override {
+    std::string bytes;
+    for (const std::string_view piece : pieces) bytes += piece;
     if (full || (calls_left && *calls_left == 0)) files[path] = bytes.substr(0, bytes.size() / 2);
     if (full) throw Error(ErrorCode::kCheckpoint, "no space left on device");
     change();

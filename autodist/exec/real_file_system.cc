@@ -31,9 +31,12 @@ void RealFileSystem::make_folder(const std::string& path) {
   check(error, path, "make folder");
 }
 
-void RealFileSystem::write_synced(const std::string& path, const std::string& bytes) {
+void RealFileSystem::write_synced(const std::string& path,
+                                  const std::vector<std::string_view>& pieces) {
   try {
-    write_file_atomically(path, bytes);
+    OutputFile file(path);
+    for (const std::string_view piece : pieces) file.write(piece.data(), piece.size());
+    file.commit();
   } catch (const Error& error) {
     throw Error(ErrorCode::kCheckpoint, error.what());
   }

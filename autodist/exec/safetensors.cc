@@ -172,11 +172,12 @@ class Reader {
 
 }  // namespace
 
-std::string write_safetensors(const Safetensors& file) {
+std::string safetensors_head(const std::vector<TensorData>& tensors,
+                             const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!file.metadata.empty()) header[kMetadata] = file.metadata;
+  if (!metadata.empty()) header[kMetadata] = metadata;
   std::size_t at = 0;
-  for (const TensorData& tensor : file.tensors) {
+  for (const TensorData& tensor : tensors) {
     AD_CHECK(static_cast<std::size_t>(elements_of(tensor.shape)) * size_of(tensor.dtype) ==
              tensor.bytes.size())
         << tensor.name;
@@ -188,12 +189,18 @@ std::string write_safetensors(const Safetensors& file) {
   }
   std::string text = header.dump();
   text.resize((text.size() + kLengthBytes - 1) / kLengthBytes * kLengthBytes, ' ');  // aligns data
-  std::string bytes;
-  bytes.reserve(kLengthBytes + text.size() + at);
+  std::string head;
   for (std::size_t i = 0; i < kLengthBytes; ++i) {
-    bytes.push_back(static_cast<char>(text.size() >> 8 * i & 0xff));
+    head.push_back(static_cast<char>(text.size() >> 8 * i & 0xff));
   }
-  bytes += text;
+  return head + text;
+}
+
+std::string write_safetensors(const Safetensors& file) {
+  std::string bytes = safetensors_head(file.tensors, file.metadata);
+  std::size_t size = bytes.size();
+  for (const TensorData& tensor : file.tensors) size += tensor.bytes.size();
+  bytes.reserve(size);
   for (const TensorData& tensor : file.tensors) bytes += tensor.bytes;
   return bytes;
 }

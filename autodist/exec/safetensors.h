@@ -34,6 +34,9 @@ struct Safetensors {
 
 // REQUIRES: distinct names; bytes of the shape's size.
 std::string write_safetensors(const Safetensors& file);
+// What comes before the tensors' bytes. REQUIRES: as write_safetensors().
+std::string safetensors_head(const std::vector<TensorData>& tensors,
+                             const std::map<std::string, std::string>& metadata);
 
 // Throws Error(kCheckpoint), prefixed with `where`: truncated, a header that is no JSON or too
 // long, unknown dtypes, offsets that overlap, leave gaps or do not match the shape, names that

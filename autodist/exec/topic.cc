@@ -59,6 +59,7 @@ std::string name_of(Topic topic, comm::MessageId id) {
     case Topic::kOutcome:
     case Topic::kSaveWanted:
     case Topic::kSaveAnswered:
+    case Topic::kSnapshot:
       return "word about a checkpoint";
     case Topic::kCalled:
     case Topic::kEnded:

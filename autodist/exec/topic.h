@@ -65,6 +65,8 @@ enum class Topic : std::uint8_t {
   kPlan,     // 0: by the chief, the strategy; or why there is none
   kPlanned,  // 0: a rank is settled, and rewrites to this Program
   kMove,     // which move of program::transition() between the two
+
+  kSnapshot,  // how many of them there were: by the chief, whether and when the next one is due
 };
 
 // "contribution of slice 17".

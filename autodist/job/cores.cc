@@ -6,9 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <thread>
 
@@ -17,42 +14,10 @@
 namespace autodist::job {
 namespace {
 
-constexpr const char* kMount = "/sys/fs/cgroup";
-
-// The numbers of a line, "max" or what else is none of them as 0.
-std::vector<double> numbers_in(const std::optional<std::string>& text) {
-  std::vector<double> numbers;
-  std::istringstream words(text.value_or(""));
-  for (std::string word; words >> word;) {
-    char* end = nullptr;
-    const double number = std::strtod(word.c_str(), &end);
-    numbers.push_back(*end == '\0' ? number : 0);
-  }
-  return numbers;
-}
-
 void limit(double quota, double period, Cores& cores) {
   if (quota <= 0 || period <= 0) return;
   const double limit = quota / period;
   cores.quota = cores.quota == 0 ? limit : std::min(cores.quota, limit);
-}
-
-// The group's folder and those above it, up to the mount.
-template <typename Visit>
-void for_each_folder(const std::string& mount, std::string group, Visit visit) {
-  while (true) {
-    visit(mount + (group == "/" ? "" : group));
-    if (group.size() <= 1) return;
-    group = group.substr(0, std::max<std::size_t>(group.rfind('/'), 1));
-  }
-}
-
-bool names_cpu(const std::string& controllers) {
-  std::istringstream names(controllers);
-  for (std::string name; std::getline(names, name, ',');) {
-    if (name == "cpu") return true;
-  }
-  return false;
 }
 
 std::vector<std::uint32_t> affinity() {
@@ -74,12 +39,6 @@ std::vector<std::uint32_t> affinity() {
   std::vector<std::uint32_t> all(std::max(1U, std::thread::hardware_concurrency()));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint32_t>(i);
   return all;
-}
-
-std::optional<std::string> read_if_there(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 bool share(const Cores& a, const Cores& b) {
@@ -111,31 +70,15 @@ Cores parse_cores(const std::string& text) {
   return cores;
 }
 
-// Lines are "0::/path" (version 2) or "4:cpu,cpuacct:/path".
 void read_quota(const std::string& groups, const ReadFile& read, Cores& cores) {
-  std::istringstream lines(groups);
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
-    if (controllers.empty()) {
-      cores.group = group;
-      for_each_folder(kMount, group, [&](const std::string& folder) {
-        const std::vector<double> numbers = numbers_in(read(folder + "/cpu.max"));
-        if (numbers.size() == 2) limit(numbers[0], numbers[1], cores);
-      });
-    } else if (names_cpu(controllers)) {
-      cores.group = group;
-      for (const std::string& mount :
-           {std::string(kMount) + "/" + controllers, std::string(kMount) + "/cpu"}) {
-        for_each_folder(mount, group, [&](const std::string& folder) {
-          const std::vector<double> quota = numbers_in(read(folder + "/cpu.cfs_quota_us"));
-          const std::vector<double> period = numbers_in(read(folder + "/cpu.cfs_period_us"));
-          if (quota.size() == 1 && period.size() == 1) limit(quota[0], period[0], cores);
-        });
-      }
+  for (const ControlGroup& group : control_groups(groups, "cpu")) {
+    cores.group = group.name;
+    for (const std::string& folder : group.folders) {
+      const std::vector<double> both = numbers_in(read(folder + "/cpu.max"));
+      if (both.size() == 2) limit(both[0], both[1], cores);
+      const std::vector<double> quota = numbers_in(read(folder + "/cpu.cfs_quota_us"));
+      const std::vector<double> period = numbers_in(read(folder + "/cpu.cfs_period_us"));
+      if (quota.size() == 1 && period.size() == 1) limit(quota[0], period[0], cores);
     }
   }
 }

@@ -5,10 +5,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
+
+#include "autodist/job/control_group.h"
 
 namespace autodist::job {
 
@@ -26,9 +26,6 @@ struct Cores {
 // One line, for the other ranks of the machine. REQUIRES: what to_string() made.
 std::string to_string(const Cores& cores);
 Cores parse_cores(const std::string& text);
-
-// A file's contents, or nothing where there is none.
-using ReadFile = std::function<std::optional<std::string>(const std::string& path)>;
 
 // The least quota of a process's control group and those above it, of version 2 (cpu.max) or 1
 // (cpu.cfs_quota_us), and the group's name. `groups` is the text of /proc/self/cgroup.

@@ -21,11 +21,13 @@ namespace {
 
 constexpr std::uint64_t kMark = 0x31424f4a44415541;  // what tells it from other descriptors
 constexpr std::int64_t kPage = 4096;                 // plans come after it
+constexpr std::int64_t kApart = std::int64_t{1}
+                                << 40;  // from plans to snapshots, and their two slots
 constexpr std::uint32_t kMostDescriptors = 1'048'576;
 constexpr std::int64_t kRecoveries = 64;
 constexpr int kBeyondThoseOfARank = 10;  // a process that is started has others as its first ones
 
-// Before each plan.
+// Before each document.
 struct Entry {
   std::uint64_t name_bytes = 0;
   std::uint64_t document_bytes = 0;
@@ -42,6 +44,7 @@ struct JobMemory::Shared {
   std::atomic<std::int64_t> first{-1};
   std::atomic<std::int64_t> done{-1};
   std::atomic<std::int64_t> saved{-1};
+  std::atomic<std::int64_t> kept{-1};  // twice the snapshot's step, and its slot
   std::atomic<std::int64_t> unusable_bytes{0};
   char unusable[2048] = {};                // addresses, each with a line's end
   std::atomic<std::int64_t> recovered{0};  // so often; the last ones, in turn:
@@ -68,11 +71,14 @@ JobMemory::JobMemory(Descriptor file) : file_(std::move(file)) {
 }
 
 JobMemory::JobMemory(JobMemory&& other) noexcept
-    : file_(std::move(other.file_)), shared_(std::exchange(other.shared_, nullptr)) {}
+    : file_(std::move(other.file_)),
+      shared_(std::exchange(other.shared_, nullptr)),
+      writes_(other.writes_) {}
 
 JobMemory& JobMemory::operator=(JobMemory&& other) noexcept {
   std::swap(file_, other.file_);
   std::swap(shared_, other.shared_);
+  std::swap(writes_, other.writes_);
   return *this;
 }
 
@@ -105,6 +111,8 @@ JobMemory::Progress JobMemory::progress() const {
   progress.done = shared_->done;  // before `first`, which is written before it
   progress.first = shared_->first;
   progress.saved = shared_->saved;
+  const std::int64_t kept = shared_->kept;
+  if (kept >= 0) progress.kept = kept / 2;
   return progress;
 }
 
@@ -157,39 +165,102 @@ void JobMemory::note_saved(std::int64_t step) { shared_->saved = step; }
 
 std::optional<std::string> JobMemory::read(std::int64_t at, std::uint64_t size) const {
   std::string bytes(size, '\0');
-  const ssize_t got = ::pread(file_.get(), bytes.data(), size, at);
-  if (got != static_cast<ssize_t>(size)) return std::nullopt;
+  for (std::size_t done = 0; done < size;) {  // a call reads 2 GiB at most
+    const ssize_t got = ::pread(file_.get(), bytes.data() + done, size - done,
+                                at + static_cast<std::int64_t>(done));
+    if (got <= 0) return std::nullopt;
+    done += static_cast<std::size_t>(got);
+  }
   return bytes;
 }
 
-std::optional<std::string> JobMemory::plan(const std::string& name) const {
-  std::optional<std::string> plan;
-  Entry entry;
-  for (std::int64_t at = kPage;
-       ::pread(file_.get(), &entry, sizeof(entry), at) == sizeof(entry) && entry.name_bytes > 0;) {
-    at += sizeof(entry);
-    const auto found = read(at, entry.name_bytes);
-    at += static_cast<std::int64_t>(entry.name_bytes);
-    if (found == name) plan = read(at, entry.document_bytes);
-    at += static_cast<std::int64_t>(entry.document_bytes);
-  }
-  return plan;
-}
-
-// The entry's head comes last: a chief that dies in between has kept nothing.
-void JobMemory::keep_plan(const std::string& name, const std::string& document) {
-  std::int64_t at = kPage;
+// Returns where the next one would begin.
+template <typename Visit>
+std::int64_t JobMemory::for_each_entry(std::int64_t at, Visit visit) const {
   Entry entry;
   while (::pread(file_.get(), &entry, sizeof(entry), at) == sizeof(entry) && entry.name_bytes > 0) {
-    at += static_cast<std::int64_t>(sizeof(entry) + entry.name_bytes + entry.document_bytes);
+    at += sizeof(entry);
+    const auto name = read(at, entry.name_bytes);
+    at += static_cast<std::int64_t>(entry.name_bytes);
+    visit(name.value_or(""), at, entry.document_bytes);
+    at += static_cast<std::int64_t>(entry.document_bytes);
   }
-  const auto write = [&](const void* data, std::size_t size, std::int64_t to) {
-    if (::pwrite(file_.get(), data, size, to) != static_cast<ssize_t>(size)) refuse("write");
+  return at;
+}
+
+std::optional<std::string> JobMemory::last_of(std::int64_t at, const std::string& name) const {
+  std::optional<std::string> found;
+  for_each_entry(at, [&](const std::string& each, std::int64_t begin, std::uint64_t size) {
+    if (each == name) found = read(begin, size);
+  });
+  return found;
+}
+
+// The entry's head comes last: a chief that dies in between has kept nothing. What a former
+// snapshot has left behind it is no entry.
+void JobMemory::append(std::int64_t at, const std::string& name,
+                       const std::vector<std::string_view>& document) {
+  at = for_each_entry(at, [](const std::string&, std::int64_t, std::uint64_t) {});
+  Entry entry{name.size(), 0};
+  std::int64_t to = at + static_cast<std::int64_t>(sizeof(entry));
+  const auto write = [&](std::string_view bytes) {
+    while (!bytes.empty()) {  // a call writes 2 GiB at most
+      const ssize_t written = ::pwrite(file_.get(), bytes.data(), bytes.size(), to);
+      if (written <= 0) refuse("write");
+      to += written;
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    }
   };
-  const std::string text = name + document;
-  write(text.data(), text.size(), at + static_cast<std::int64_t>(sizeof(entry)));
-  entry = {name.size(), document.size()};
-  write(&entry, sizeof(entry), at);
+  write(name);
+  for (const std::string_view piece : document) {
+    write(piece);
+    entry.document_bytes += piece.size();
+  }
+  for (const Entry& each : {Entry{}, entry}) {
+    write({reinterpret_cast<const char*>(&each), sizeof(each)});  // NOLINT: its bytes
+    to = at;
+  }
+}
+
+std::optional<std::string> JobMemory::plan(const std::string& name) const {
+  return last_of(kPage, name);
+}
+
+void JobMemory::keep_plan(const std::string& name, const std::string& document) {
+  append(kPage, name, {document});
+}
+
+std::int64_t JobMemory::snapshot_at(std::int64_t slot) const { return (slot + 1) * kApart; }
+
+void JobMemory::begin_snapshot() {
+  const std::int64_t kept = shared_->kept;
+  writes_ = kept < 0 ? 0 : 1 - kept % 2;
+  const Entry none;
+  if (::pwrite(file_.get(), &none, sizeof(none), snapshot_at(writes_)) != sizeof(none)) {
+    refuse("write");
+  }
+}
+
+void JobMemory::add_to_snapshot(const std::string& name,
+                                const std::vector<std::string_view>& pieces) {
+  append(snapshot_at(writes_), name, pieces);
+}
+
+void JobMemory::end_snapshot(std::int64_t step) { shared_->kept = 2 * step + writes_; }
+
+std::optional<std::string> JobMemory::from_snapshot(const std::string& name) const {
+  const std::int64_t kept = shared_->kept;
+  return kept < 0 ? std::nullopt : last_of(snapshot_at(kept % 2), name);
+}
+
+std::vector<std::string> JobMemory::files_of_snapshot() const {
+  std::vector<std::string> names;
+  const std::int64_t kept = shared_->kept;
+  if (kept < 0) return names;
+  for_each_entry(snapshot_at(kept % 2), [&](const std::string& name, std::int64_t, std::uint64_t) {
+    names.push_back(name);
+  });
+  return names;
 }
 
 }  // namespace autodist::job

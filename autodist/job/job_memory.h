@@ -1,5 +1,6 @@
 // What a job remembers when all of its ranks have ended and are started again: how far it was, what
-// it had saved, which plan it ran, which machines could not be used, and how it came back before.
+// it had saved, which plan it ran, which machines could not be used, how it came back before, and
+// the newest snapshot of its state.
 //
 // It is memory without a name in any file system, made by the process that supervises the job and
 // inherited by every generation's chief. It is gone when both have ended, however they end.
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "autodist/base/environment.h"
@@ -37,6 +39,7 @@ class JobMemory {
     std::int64_t first = -1;  // the step with which this generation began to train; -1: it has not
     std::int64_t done = -1;   // steps done, of the whole job; -1: as above
     std::int64_t saved = -1;  // the newest checkpoint that the job has written; -1: none
+    std::int64_t kept = -1;   // the step of the snapshot; -1: none
 
     [[nodiscard]] bool trained() const { return done > first; }
   };
@@ -68,13 +71,30 @@ class JobMemory {
   [[nodiscard]] std::optional<std::string> plan(const std::string& name) const;
   void keep_plan(const std::string& name, const std::string& document);
 
+  // A snapshot is a checkpoint's files. Until another is complete, the one before it is kept. By
+  // the chief, one at a time. add_to_snapshot() throws Error(kEnvironment) where there is no room.
+  void begin_snapshot();
+  void add_to_snapshot(const std::string& name, const std::vector<std::string_view>& pieces);
+  void end_snapshot(std::int64_t step);
+  // A file of the one that is kept.
+  [[nodiscard]] std::optional<std::string> from_snapshot(const std::string& name) const;
+  [[nodiscard]] std::vector<std::string> files_of_snapshot() const;
+
  private:
   struct Shared;
   explicit JobMemory(Descriptor file);
   [[nodiscard]] std::optional<std::string> read(std::int64_t at, std::uint64_t size) const;
+  [[nodiscard]] std::int64_t snapshot_at(std::int64_t slot) const;
+  // Documents by name, one after the other from `at` on, are read in order, and appended to.
+  template <typename Visit>
+  std::int64_t for_each_entry(std::int64_t at, Visit visit) const;
+  [[nodiscard]] std::optional<std::string> last_of(std::int64_t at, const std::string& name) const;
+  void append(std::int64_t at, const std::string& name,
+              const std::vector<std::string_view>& document);
 
   Descriptor file_;
   Shared* shared_ = nullptr;  // its first page
+  std::int64_t writes_ = 0;   // the slot of the snapshot that is being written
 };
 
 }  // namespace autodist::job

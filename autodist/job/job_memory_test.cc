@@ -76,6 +76,49 @@ TEST(JobMemory, AGenerationKnowsWhatWasSavedAndHasDoneNothing) {
   EXPECT_EQ(memory.progress().saved, 1);
 }
 
+TEST(JobMemory, KeepsASnapshotUntilTheNextIsComplete) {
+  JobMemory memory;
+  EXPECT_EQ(memory.progress().kept, -1);
+  EXPECT_FALSE(memory.from_snapshot("model"));
+  memory.keep_plan("gan", "plan");
+  for (std::int64_t step = 5; step < 9; ++step) {
+    memory.begin_snapshot();
+    const std::string half(static_cast<std::size_t>(50'000 * (10 - step)), static_cast<char>(step));
+    memory.add_to_snapshot("model", {half, half});
+    EXPECT_EQ(memory.progress().kept, step == 5 ? -1 : step - 1) << "it is not complete";
+    const std::string state = std::to_string(step);
+    memory.add_to_snapshot("state", {state});
+    memory.end_snapshot(step);
+    EXPECT_EQ(memory.progress().kept, step);
+  }
+  memory.begin_generation();
+  EXPECT_EQ(memory.from_snapshot("state"), "8");
+  EXPECT_EQ(memory.from_snapshot("model"), std::string(200'000, '\x08'));
+  EXPECT_FALSE(memory.from_snapshot("replica"));
+  EXPECT_EQ(memory.files_of_snapshot(), (std::vector<std::string>{"model", "state"}));
+  EXPECT_EQ(memory.plan("gan"), "plan");
+}
+
+TEST(JobMemory, AChiefThatDiesInASnapshotLeavesTheOneBefore) {
+  JobMemory supervisors;
+  const pid_t chief = ::fork();
+  if (chief == 0) {
+    auto memory = JobMemory::inherited(named(supervisors.descriptor()));
+    for (const std::int64_t step : {7, 9}) {
+      memory->begin_snapshot();
+      const std::string state = std::to_string(step);
+      memory->add_to_snapshot("model", {state});
+      if (step == 9) ::_exit(0);
+      memory->end_snapshot(step);
+    }
+  }
+  int status = 1;
+  ::waitpid(chief, &status, 0);
+  ASSERT_EQ(status, 0);
+  EXPECT_EQ(supervisors.progress().kept, 7);
+  EXPECT_EQ(supervisors.from_snapshot("model"), "7");
+}
+
 TEST(JobMemory, WhatAChiefStartsDoesNotInheritIt) {
   const JobMemory memory;
   EXPECT_EQ(::fcntl(memory.descriptor(), F_GETFD) & FD_CLOEXEC, 0) << "a chief does";

@@ -122,6 +122,8 @@ class AutoDist:
     history : bool
         Learn from what trainings by ``autodist train`` and trials took on this cluster before, and
         keep what trials take (``AUTODIST_HISTORY`` says where).
+    snapshots : bool
+        Let :meth:`Session.snapshot` take some.
     progress : bool
         Say on standard error, at the chief and where that is a terminal, what is being captured and
         searched, and what was found.
@@ -171,6 +173,7 @@ class AutoDist:
         counted_trials=True,
         library=False,
         history=True,
+        snapshots=True,
         progress=True,
         log=None,
         tensorboard=None,
@@ -202,6 +205,7 @@ class AutoDist:
         options.set_search(budget, search_seed, trials, counted_trials, library, history)
         if progress and sys.stderr.isatty():
             options.set_progress(_show, sys.stderr.write)
+        options.snapshots = snapshots
         options.set_on_nonfinite(on_nonfinite)
         options.loss_scaling = "" if loss_scaling is None else str(loss_scaling)
         for rule, (states, function) in (update_rules or {}).items():

@@ -130,8 +130,8 @@ class Steps(collections.abc.Mapping):
         self._any().load(directory)
         return self.step
 
-    def resume(self, directory):
-        """Load the newest checkpoint if there is one, else begin; every rank calls it.
+    def resume(self, directory=None):
+        """Load the newest checkpoint, or snapshot, if there is one, else begin; every rank calls it.
 
         Returns
         -------
@@ -140,6 +140,10 @@ class Steps(collections.abc.Mapping):
         """
         self._any().resume(directory)
         return self.step
+
+    def snapshot(self):
+        """Let the state of all steps be copied into memory: as :meth:`Session.snapshot`."""
+        self._any().snapshot()
 
     def keep(self, name, what):
         """Keep the state of something beside the model: as :meth:`Session.keep`."""

@@ -139,6 +139,7 @@ int supervise(const std::vector<std::string>& words, const Supervised& request) 
     }
     const auto end = by_signal ? job::end_of_signal(WTERMSIG(status)) : job::end_of_exit(code);
     if (!supervision.goes_on(end, folder, interrupted)) {
+      if (end != job::GenerationEnd::kInOrder) supervision.save_snapshot(folder);
       const auto checkpoint = supervision.checkpoint_in(folder);
       if (checkpoint && end != job::GenerationEnd::kInOrder && !interrupted) {
         say_line(fmt::format(

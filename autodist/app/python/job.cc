@@ -168,6 +168,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("cpu_only", &JobOptions::cpu_only)
       .def_readwrite("measure", &JobOptions::measure)
       .def_readwrite("accumulate", &JobOptions::accumulate)
+      .def_readwrite("snapshots", &JobOptions::snapshots)
       .def_readwrite("verify_every", &JobOptions::verify_every)
       .def_readwrite("verify_first", &JobOptions::verify_first)
       .def_readwrite("initial_weights", &JobOptions::initial_weights)

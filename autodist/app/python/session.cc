@@ -169,6 +169,7 @@ void bind_session(py::module_& module) {
            [](SessionHandle& handle, const std::string& directory) {
              return handle.call([&](Session& s) { return s.resume(directory); });
            })
+      .def("snapshot", [](SessionHandle& handle) { handle.call([](Session& s) { s.snapshot(); }); })
       .def("keep",
            [](SessionHandle& handle, const std::string& name,
               const std::function<py::bytes()>& state,

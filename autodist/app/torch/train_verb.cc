@@ -328,7 +328,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   const std::string launcher = autodist.launcher();
   Session session = autodist.distribute(std::move(source.step), optimizer);
   const bool speak = session.is_chief();
-  if (!arguments.resume.empty()) session.load(arguments.resume);
+  if (session.resume() == 0 && !arguments.resume.empty()) session.load(arguments.resume);
   if (speak && !arguments.plan.output.empty()) {
     write_strategy(arguments.plan, session.strategy());
   }
@@ -490,6 +490,10 @@ Action declare_train(CLI::App& verb) {
   verb.add_option("--resume", arguments->resume,
                   "continue from the newest checkpoint of this directory");
   declare_supervised(verb, arguments->supervised);
+  verb.add_flag_callback(
+      "--no-snapshots", [arguments] { arguments->job.snapshots = false; },
+      "do not copy the job's state into memory, from which it goes on after a lost rank (by "
+      "default so often that it takes 1 % of the time)");
   verb.add_option("--init", arguments->job.initial_weights,
                   "first values of parameters and buffers, by name, from a safetensors file");
   verb.add_option(

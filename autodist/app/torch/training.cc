@@ -171,6 +171,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
   };
   Seconds ended = clock.now();
   while (session.step() < options.steps && !result.interrupted) {
+    session.snapshot();
     const std::vector<std::int64_t> rows = order.rows(session.step());
     const auto samples = static_cast<std::int64_t>(rows.size());
     run_step(session, data.batch(rows), rows);

@@ -60,6 +60,7 @@ class Fit {
       if (callbacks_.on_step && !callbacks_.on_step(summary)) wish_to_stop_ = true;
     };
     while (session_.step() < end && !stop_) {
+      session_.snapshot();
       session_.run_local(samples_.batch(order_.rows(
           session_.step(), [this](std::int64_t batch) { return session_.rows_of(batch); })));
       ++result_.steps;

@@ -97,19 +97,13 @@ std::string TrainingJob::outcome(const char* of, const std::string& failure) {
 std::string TrainingJob::save_into(const std::vector<std::string>& directories,
                                    bool with_the_others, SaveUntil until) {
   finish_writing();  // one at a time: each takes the memory of the model and its state
-  if (!is_gathered()) {
-    gathered_at_ = steps_done();
-    gathered_ = std::make_shared<StateCopy>(gather_all(with_the_others));
-    saved_in_.clear();
-  }
+  if (snapshots_) snapshots_->finish_writing();
+  gather_once(with_the_others);
   const bool beside = until == SaveUntil::kCopied;
   std::string failure;
   if (is_chief()) {
     try {
-      if (!gathered_) fail(ErrorCode::kUsage, "save: the step after {} has begun", steps_done());
-      // The program may change both in between.
-      gathered_->model = copy_model(model_);
-      gathered_->rest.kept = kept_state();
+      copy_own();
       for (const std::string& directory : directories) hold(directory);
       if (beside) {
         write_beside(directories);
@@ -133,11 +127,59 @@ std::string TrainingJob::save_into(const std::vector<std::string>& directories,
   return "";
 }
 
+void TrainingJob::gather_once(bool with_the_others) {
+  if (is_gathered()) return;
+  gathered_at_ = steps_done();
+  gathered_ = std::make_shared<StateCopy>(gather_all(with_the_others));
+  saved_in_.clear();
+}
+
+// At the chief: what the program may change between two calls. REQUIRES: no thread writes what is
+// gathered.
+void TrainingJob::copy_own() {
+  if (!gathered_) fail(ErrorCode::kUsage, "save: the step after {} has begun", steps_done());
+  gathered_->checkpoint.model = copy_model(model_);
+  gathered_->checkpoint.kept = kept_state();
+}
+
+// By all ranks alike, which know when one is due.
+void TrainingJob::snapshot() {
+  if (!snapshots_ || !snapshots_->is_due(steps_done())) return;
+  start();
+  save_what_is_due();
+  const Seconds begin = job_->clock().now();
+  exec::Runner& runner = current();
+  const auto call = runner.calls().begin(exec::Call::kSnapshot, runner.steps_done());
+  const auto of_chief = [&](const std::string& said) {
+    return runner.of_chief({exec::Topic::kSnapshot, ++snapshot_words_}, said);
+  };
+  // A checkpoint that is being written has the memory of the model already, and the disk's time.
+  const bool is_saving =
+      writing_ && writing_->failure.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  const bool waits = is_chief() && (is_saving || snapshots_->is_writing());
+  const std::string later = of_chief(waits ? snapshots_->put_off(steps_done()) : "");
+  if (!later.empty()) {
+    snapshots_->follow(later);
+    return;
+  }
+  if (is_chief()) snapshots_->finish_writing();
+  gather_once(!owners_hold_everything());
+  std::string next;
+  if (is_chief()) {
+    try {
+      copy_own();
+      next = snapshots_->write(gathered_, begin);
+    } catch (const Error& error) {
+      next = snapshots_->give_up(error.what());
+    }
+  }
+  snapshots_->follow(of_chief(next));
+}
+
 // Returns why it cannot be written; else nothing. From any thread.
-std::string TrainingJob::write(const StateCopy& state,
-                               const std::vector<std::string>& directories) {
+std::string TrainingJob::write(StateCopy& state, const std::vector<std::string>& directories) {
   try {
-    const exec::Checkpoint checkpoint = checkpoint_of(state);
+    const exec::Checkpoint& checkpoint = state.whole();
     exec::RealFileSystem files;
     // Before any is removed: who starts the job again must find the one that it knows of.
     const auto note = [&] {
@@ -157,8 +199,8 @@ void TrainingJob::write_beside(const std::vector<std::string>& directories) {
   auto work = [this, state = gathered_, directories] {
     std::string failure = write(*state, directories);
     if (!failure.empty()) {
-      job_->say(fmt::format("no checkpoint of step {}: {}; the training goes on", state->rest.step,
-                            failure));
+      job_->say(fmt::format("no checkpoint of step {}: {}; the training goes on",
+                            state->checkpoint.step, failure));
     }
     return failure;
   };
@@ -168,7 +210,7 @@ void TrainingJob::write_beside(const std::vector<std::string>& directories) {
 // Afterwards no thread writes; what could not be written is still there.
 void TrainingJob::finish_writing() {
   if (!writing_ || !writing_->failure.get().empty()) return;
-  newest_.emplace(writing_->directories.front(), writing_->state->rest.step);
+  newest_.emplace(writing_->directories.front(), writing_->state->checkpoint.step);
   writing_.reset();
 }
 
@@ -192,22 +234,22 @@ StateCopy TrainingJob::gather_all(bool with_the_others) {
   StateCopy state;
   for (const auto& step : steps_) {
     step->runner().synchronize();
-    if (with_the_others) gather(*step, state.rest);
+    if (with_the_others) gather(*step, state.checkpoint);
   }
   if (!is_chief()) return state;
-  state.rest.step = steps_done();
+  state.checkpoint.step = steps_done();
   std::vector<std::string> digests;
   std::vector<std::string> optimizers;
   for (const auto& step : steps_) {
-    if (!step->name().empty()) state.rest.steps[step->name()] = step->step();
+    if (!step->name().empty()) state.checkpoint.steps[step->name()] = step->step();
     digests.push_back(to_string(program::digest_of(step->program())));
     optimizers.push_back(step->prefix() + step->optimizer());
     for (NamedTensor& each : step->run().state()) {
       state.optimizer.push_back({step->prefix() + each.name, std::move(each.tensor)});
     }
   }
-  state.rest.program_digest = fmt::format("{}", fmt::join(digests, " "));
-  state.rest.optimizer = fmt::format("{}", fmt::join(optimizers, "; "));
+  state.checkpoint.program_digest = fmt::format("{}", fmt::join(digests, " "));
+  state.checkpoint.optimizer = fmt::format("{}", fmt::join(optimizers, "; "));
   return state;
 }
 
@@ -255,7 +297,7 @@ void TrainingJob::hold(const std::string& directory) {
 std::string TrainingJob::where_to_go_on() const {
   auto newest = newest_;
   if (writing_ && writing_->failure.get().empty()) {
-    newest.emplace(writing_->directories.front(), writing_->state->rest.step);
+    newest.emplace(writing_->directories.front(), writing_->state->checkpoint.step);
   }
   if (!newest || job_->memory() != nullptr) return "";
   const auto& [directory, step] = *newest;

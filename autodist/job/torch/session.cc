@@ -174,19 +174,20 @@ PlanChange Session::change_plan(const strategy::Strategy& strategy) {
 void Session::save(const std::string& directory, SaveUntil until) {
   impl_->together([&] { impl_->job().save(directory, until); });
 }
-void Session::keep(const std::string& name, Kept what) {
-  impl_->job().keep(name, std::move(what));
+void Session::snapshot() {
+  impl_->together([&] { impl_->job().snapshot(); });
 }
+void Session::keep(const std::string& name, Kept what) { impl_->job().keep(name, std::move(what)); }
 void Session::export_torchscript(const std::string& path) {
   impl_->together([&] { impl_->job().export_torchscript(impl_->index(), path); });
 }
 std::int64_t Session::load(const std::string& directory) {
-  impl_->together([&] { impl_->job().load(directory, /*must_be_there=*/true); });
+  impl_->together([&] { impl_->job().load(directory); });
   return step();
 }
 
 std::int64_t Session::resume(const std::string& directory) {
-  impl_->together([&] { impl_->job().load(directory, /*must_be_there=*/false); });
+  impl_->together([&] { impl_->job().resume(directory); });
   return step();
 }
 std::int64_t Session::step() const { return impl_->step().step(); }
@@ -234,6 +235,7 @@ void Steps::synchronize() { sessions_.front().second.synchronize(); }
 void Steps::save(const std::string& directory, SaveUntil until) {
   sessions_.front().second.save(directory, until);
 }
+void Steps::snapshot() { sessions_.front().second.snapshot(); }
 void Steps::keep(const std::string& name, Kept what) {
   sessions_.front().second.keep(name, std::move(what));
 }

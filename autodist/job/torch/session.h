@@ -98,6 +98,7 @@ struct JobOptions {
   // The same at each of this run's first so many steps, where the graph is not placed.
   std::int64_t verify_first = 0;
   exec::OnNonFinite on_nonfinite = exec::OnNonFinite::kStop;
+  bool snapshots = true;  // Session::snapshot() may take some
   // "dynamic", "dynamic:scale=…,growth=…,backoff=…,interval=…" or a fixed scale
   // (ir/loss_scaling.h): the loss is scaled for the backward pass, and a step in which a gradient
   // of any rank is not finite is skipped by all. Empty: not so. Takes the place of on_nonfinite.
@@ -338,8 +339,16 @@ class Session {
   // step. A checkpoint of any strategy and size fits.
   std::int64_t load(const std::string& directory);
   // The same, for a program that may be started again: where the chief finds no checkpoint in
-  // `directory` yet, the training begins, and 0 is returned.
-  std::int64_t resume(const std::string& directory);
+  // `directory` yet, the training begins, and 0 is returned. Where somebody starts it again
+  // (`autodist train`, `autodist run --restarts 3`), the newest snapshot() comes before an older
+  // checkpoint, and is all there is where `directory` is empty.
+  std::int64_t resume(const std::string& directory = {});
+  // Between two steps, a place from which the loop can go on: step(), and what is kept, say all
+  // that it needs. Every rank calls it at every such place. So often that it takes a hundredth of
+  // the time, the state of the job is copied into the memory of who starts it again. Does nothing
+  // where nobody does, before resume() was called, for asynchronous variables, without
+  // JobOptions::snapshots, and where memory is short, which is said.
+  void snapshot();
 
   [[nodiscard]] std::int64_t step() const;  // of the next run()
   [[nodiscard]] std::uint32_t rank() const;
@@ -410,7 +419,8 @@ class Steps {
   void save(const std::string& directory, SaveUntil until = SaveUntil::kWritten);
   void keep(const std::string& name, Kept what);
   std::int64_t load(const std::string& directory);  // returns that sum
-  std::int64_t resume(const std::string& directory);
+  std::int64_t resume(const std::string& directory = {});
+  void snapshot();
   void finish();
   [[nodiscard]] std::int64_t step() const;
   [[nodiscard]] std::uint32_t rank() const;

@@ -119,27 +119,36 @@ std::vector<exec::TensorData> to_data(const std::vector<NamedTensor>& tensors) {
   return data;
 }
 
-std::vector<NamedTensor> copy_model(const TrainingStep& step) {
-  std::vector<NamedTensor> copies;
+std::vector<exec::TensorData> copy_model(const TrainingStep& step) {
+  std::vector<exec::TensorData> copies;
   std::set<std::string> known;
-  const auto copy = [&](const NamedTensor& each) {
-    copies.push_back({each.name, each.tensor.detach()
-                                     .to(torch::kCPU, each.tensor.scalar_type(),
-                                         /*non_blocking=*/false, /*copy=*/true)
-                                     .contiguous()});
-  };
   for (const NamedTensor& each : step.parameters) {
-    if (known.insert(each.name).second) copy(each);
+    if (known.insert(each.name).second) copies.push_back(exec::to_data(each));
   }
-  for (const NamedTensor& each : step.buffers) copy(each);
+  for (const NamedTensor& each : step.buffers) copies.push_back(exec::to_data(each));
   return copies;
 }
 
-exec::Checkpoint checkpoint_of(const StateCopy& copy) {
-  exec::Checkpoint checkpoint = copy.rest;
-  checkpoint.model = to_data(copy.model);
-  checkpoint.optimizer_state = to_data(copy.optimizer);
+const exec::Checkpoint& StateCopy::whole() {
+  for (NamedTensor& each : optimizer) {
+    checkpoint.optimizer_state.push_back(exec::to_data(each));
+    each.tensor.reset();  // there is memory for one of both
+  }
+  optimizer.clear();
   return checkpoint;
+}
+
+Bytes StateCopy::size() const {
+  std::size_t bytes = 0;
+  for (const NamedTensor& each : optimizer) bytes += each.tensor.nbytes();
+  const auto add = [&bytes](const std::vector<exec::TensorData>& tensors) {
+    for (const exec::TensorData& each : tensors) bytes += each.bytes.size();
+  };
+  for (const auto* part : {&checkpoint.model, &checkpoint.optimizer_state, &checkpoint.kept}) {
+    add(*part);
+  }
+  for (const auto& [rank, tensors] : checkpoint.replicas) add(tensors);
+  return Bytes{static_cast<std::int64_t>(bytes)};
 }
 
 void put_weights(const std::string& path, const TrainingStep& step, const Warn& warn) {
@@ -172,9 +181,8 @@ void put_weights(const std::string& path, const TrainingStep& step, const Warn& 
   }
 }
 
-exec::Checkpoint read_into(const TrainingStep& step, const std::string& directory,
-                           const Warn& warn) {
-  exec::RealFileSystem files;
+exec::Checkpoint read_into(exec::FileSystem& files, const TrainingStep& step,
+                           const std::string& directory, const Warn& warn) {
   std::vector<std::string> warnings;
   exec::Checkpoint checkpoint = exec::read_checkpoint(files, directory, &warnings);
   for (const std::string& warning : warnings) warn(warning);
@@ -182,11 +190,13 @@ exec::Checkpoint read_into(const TrainingStep& step, const std::string& director
   return checkpoint;
 }
 
-LoadedState load_at_chief(const std::string& directory, const TrainingStep& model,
-                          const std::vector<const JobStep*>& steps, const Warn& warn) {
-  const exec::Checkpoint checkpoint = read_into(model, directory, warn);
-  return {exec::write_safetensors(
-              {checkpoint.optimizer_state, steps_done(checkpoint, steps, directory, warn)}),
+LoadedState load_at_chief(exec::FileSystem& files, const std::string& directory,
+                          const TrainingStep& model, const std::vector<const JobStep*>& steps,
+                          const Warn& warn) {
+  const exec::Checkpoint checkpoint = read_into(files, model, directory, warn);
+  std::map<std::string, std::string> about = steps_done(checkpoint, steps, directory, warn);
+  about["from"] = directory;
+  return {exec::write_safetensors({checkpoint.optimizer_state, std::move(about)}),
           pack_replicas(checkpoint, steps, directory, warn),
           exec::write_safetensors({checkpoint.kept, {}})};
 }

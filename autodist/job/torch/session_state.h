@@ -30,17 +30,19 @@ bool replicas_differ(const program::Program& program);
 // variables.
 void gather(JobStep& step, exec::Checkpoint& checkpoint);
 
-// What a checkpoint is made of, copied between two steps: tensors, of which a thread may make the
-// checkpoint's bytes while the steps go on.
-struct StateCopy {
-  std::vector<NamedTensor> model;
-  std::vector<NamedTensor> optimizer;
-  exec::Checkpoint rest;
-};
-exec::Checkpoint checkpoint_of(const StateCopy& copy);
+// What a checkpoint is made of, copied between two steps.
+class StateCopy {
+ public:
+  exec::Checkpoint checkpoint;         // but for the optimizer's state,
+  std::vector<NamedTensor> optimizer;  // which is this copy's own
 
-// Copies of parameters (a tied one once) and buffers on the host, under the model's names.
-std::vector<NamedTensor> copy_model(const TrainingStep& step);
+  // With that state, whose bytes may be made while the steps go on. By one thread at a time.
+  const exec::Checkpoint& whole();
+  [[nodiscard]] Bytes size() const;
+};
+
+// Copies of parameters (a tied one once) and buffers, under the model's names.
+std::vector<exec::TensorData> copy_model(const TrainingStep& step);
 
 // Values for the model from a safetensors file, by name; warns of names that only one side has.
 // Throws Error(kCheckpoint) for a file that cannot be read, has no name in common with the model,
@@ -49,12 +51,13 @@ void put_weights(const std::string& path, const TrainingStep& step, const Warn& 
 
 // Parameters and buffers of the newest sound checkpoint of `directory`, by name, into the model's
 // own. Warns of damaged newer ones. Throws Error(kCheckpoint).
-exec::Checkpoint read_into(const TrainingStep& step, const std::string& directory,
-                           const Warn& warn);
+exec::Checkpoint read_into(exec::FileSystem& files, const TrainingStep& step,
+                           const std::string& directory, const Warn& warn);
 
 // What the chief read of a checkpoint for all ranks, as safetensors.
 struct LoadedState {
-  // With the steps among its metadata: "step" where a job has one alone, else "stepNAME".
+  // With the steps among its metadata: "step" where a job has one alone, else "stepNAME"; and where
+  // it was read, "from".
   std::string optimizer;
   std::string replicas;  // "<rank>/<tensor>"; nothing where all start from the chief's
   std::string kept;      // what the program keeps, by its names
@@ -64,8 +67,9 @@ struct LoadedState {
 // ones, of steps that the job has not, and where the other replicas' statistics are missing or were
 // saved by a job of another size. Throws Error(kCheckpoint), also for names that do not fit the
 // model, and where a step that trains is not in it.
-LoadedState load_at_chief(const std::string& directory, const TrainingStep& model,
-                          const std::vector<const JobStep*>& steps, const Warn& warn);
+LoadedState load_at_chief(exec::FileSystem& files, const std::string& directory,
+                          const TrainingStep& model, const std::vector<const JobStep*>& steps,
+                          const Warn& warn);
 
 // This rank's own buffers, once it has the chief's; returns what else was saved of it: what
 // compression owes. `where` names the checkpoint in messages.

@@ -322,7 +322,41 @@ void TrainingJob::export_torchscript(std::size_t index, const std::string& path)
   throw Error(static_cast<ErrorCode>(std::stoi(failure)), failure.substr(failure.find(' ') + 1));
 }
 
-void TrainingJob::load(const std::string& directory, bool must_be_there) {
+std::vector<const JobStep*> TrainingJob::all_steps() const {
+  std::vector<const JobStep*> steps;
+  for (const auto& step : steps_) steps.push_back(step.get());
+  return steps;
+}
+
+void TrainingJob::load(const std::string& directory) {
+  load_state(directory, [&] {
+    exec::RealFileSystem files;
+    return load_at_chief(files, directory, model_, all_steps(), warn());
+  });
+}
+
+// Snapshots are for who comes back here and goes on from them. An asynchronous job has no step
+// between which its ranks could meet without waiting for each other.
+void TrainingJob::resume(const std::string& directory) {
+  const bool meets = std::all_of(steps_.begin(), steps_.end(), [](const auto& step) {
+    return step->program().lag().has_value();
+  });
+  if (!snapshots_) {
+    JobMemory* const memory = meets && job_->options().snapshots ? job_->memory() : nullptr;
+    snapshots_ = std::make_unique<Snapshots>(memory, job_->clock(), warn());
+  }
+  load_state(directory, [&]() -> std::optional<LoadedState> {
+    if (auto state = snapshots_->former(model_, all_steps())) return state;
+    exec::RealFileSystem files;
+    if (directory.empty() || !exec::has_checkpoint(files, directory)) return std::nullopt;
+    return load_at_chief(files, directory, model_, all_steps(), warn());
+  });
+  snapshots_->follow(comm::broadcast(job_->transport(), 0, snapshots_->next(), "snapshots",
+                                     job_->options().join_limit));
+}
+
+bool TrainingJob::load_state(const std::string& directory,
+                             const std::function<std::optional<LoadedState>()>& at_chief) {
   if (started_) {
     fail(ErrorCode::kUsage, "load: {}: the training is under way; load before the first step",
          directory);
@@ -333,23 +367,18 @@ void TrainingJob::load(const std::string& directory, bool must_be_there) {
   // One reader: every rank starts from the same checkpoint, also when a newer one appears
   // meanwhile.
   LoadedState state;
-  exec::RealFileSystem files;
-  if (is_chief() && (must_be_there || exec::has_checkpoint(files, directory))) {
-    std::vector<const JobStep*> steps;
-    for (const auto& step : steps_) steps.push_back(step.get());
-    state = load_at_chief(directory, model_, steps, warn());
-  }
+  if (is_chief()) state = at_chief().value_or(LoadedState{});
   state.optimizer = comm::broadcast(transport, 0, state.optimizer, "checkpoint", limit);
-  if (state.optimizer.empty()) return;  // nothing is there
+  if (state.optimizer.empty()) return false;
   const exec::Safetensors optimizer = exec::read_safetensors(state.optimizer, directory);
+  const std::string& from = optimizer.metadata.at("from");
   exec::broadcast_initial(transport, initial_tensors(), limit);
   // The stages of a replica have one set of buffers, which its first rank saved.
   const program::Program& program = steps_.front()->program();
   const program::Rank self(job_->rank());
   const program::Rank saved = program.is_placed() ? program.stage_mate(self, 0) : self;
-  const std::vector<NamedTensor> owed =
-      put_replica(comm::broadcast(transport, 0, state.replicas, "replicas", limit), saved.value,
-                  model_, directory);
+  const std::vector<NamedTensor> owed = put_replica(
+      comm::broadcast(transport, 0, state.replicas, "replicas", limit), saved.value, model_, from);
   std::vector<NamedTensor> states;
   for (const exec::TensorData& each : optimizer.tensors) states.push_back(exec::to_tensor(each));
   for (const auto& step : steps_) {
@@ -357,11 +386,11 @@ void TrainingJob::load(const std::string& directory, bool must_be_there) {
     step->resume(std::stoll(optimizer.metadata.at("step" + step->name())),
                  with_prefix(states, prefix), with_prefix(owed, prefix));
   }
-  newest_.emplace(directory, steps_done());
+  if (from != Snapshots::kFrom) newest_.emplace(from, steps_done());
   note_values();
   state.kept = comm::broadcast(transport, 0, state.kept, "kept", limit);
   unclaimed_.clear();
-  for (exec::TensorData& each : exec::read_safetensors(state.kept, directory).tensors) {
+  for (exec::TensorData& each : exec::read_safetensors(state.kept, from).tensors) {
     const auto keeper = kept_.find(each.name);
     if (keeper != kept_.end()) {
       keeper->second.restore(each.bytes);
@@ -369,6 +398,7 @@ void TrainingJob::load(const std::string& directory, bool must_be_there) {
       unclaimed_[each.name] = std::move(each.bytes);
     }
   }
+  return true;
 }
 
 // In the exchanges of all steps: the chief may be in another one than this rank.
@@ -419,7 +449,7 @@ void TrainingJob::finish() {
     finish_writing();
     // One that could not be written while the job went on is tried again.
     if (writing_ && failure.empty()) {
-      missing = writing_->state->rest.step;
+      missing = writing_->state->checkpoint.step;
       failure = write(*writing_->state, writing_->directories);
     }
     if (in_order && job_->options().trace_at_end) {

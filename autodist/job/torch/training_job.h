@@ -27,6 +27,7 @@
 #include "autodist/job/torch/joined_job.h"
 #include "autodist/job/torch/plan_sequence.h"
 #include "autodist/job/torch/session_state.h"
+#include "autodist/job/torch/snapshots.h"
 
 namespace autodist::job {
 
@@ -58,7 +59,9 @@ class TrainingJob {
   void keep(const std::string& name, Kept what);
   void save(const std::string& directory, SaveUntil until);
   void export_torchscript(std::size_t index, const std::string& path);
-  void load(const std::string& directory, bool must_be_there);
+  void snapshot();
+  void load(const std::string& directory);
+  void resume(const std::string& directory);
   PlanChange change_plan(std::size_t index, planning::StrategyRequest request,
                          const std::optional<strategy::Strategy>& given);
   void finish();
@@ -96,10 +99,16 @@ class TrainingJob {
   std::string save_into(const std::vector<std::string>& directories, bool with_the_others,
                         SaveUntil until = SaveUntil::kWritten);
   std::string save_at_the_end(bool with_the_others);
+  // By all ranks alike; `at_chief` reads. Returns whether there was something to read.
+  bool load_state(const std::string& directory,
+                  const std::function<std::optional<LoadedState>()>& at_chief);
+  [[nodiscard]] std::vector<const JobStep*> all_steps() const;
   [[nodiscard]] bool is_gathered() const { return gathered_at_ == steps_done(); }
+  void gather_once(bool with_the_others);
+  void copy_own();
   StateCopy gather_all(bool with_the_others);
   [[nodiscard]] std::vector<exec::TensorData> kept_state() const;
-  std::string write(const StateCopy& state, const std::vector<std::string>& directories);
+  std::string write(StateCopy& state, const std::vector<std::string>& directories);
   void write_beside(const std::vector<std::string>& directories);
   void finish_writing();
   void hold(const std::string& directory);
@@ -146,11 +155,13 @@ class TrainingJob {
   std::deque<std::pair<std::string, exec::CheckpointFolder>> held_;  // at the chief
   // At the chief: a checkpoint that a thread writes, or that it could not write.
   struct Writing {
-    std::shared_ptr<const StateCopy> state;
+    std::shared_ptr<StateCopy> state;
     std::vector<std::string> directories;
     std::shared_future<std::string> failure;  // empty: it is written
   };
   std::optional<Writing> writing_;
+  std::unique_ptr<Snapshots> snapshots_;    // since resume()
+  std::uint32_t snapshot_words_ = 0;        // that the chief has said about them
   std::unique_ptr<PlanSequence> sequence_;  // of plans, where there are several
   strategy::StrategyHistory history_;       // at the chief, where it is kept
   std::uint32_t plan_changes_ = 0;          // asked for so far

@@ -1,0 +1,33 @@
+// When a job takes snapshots: so often that they take no more than a hundredth of its time. A value
+// without clock, at the chief.
+
+#pragma once
+
+#include <cstdint>
+
+#include "autodist/base/units.h"
+
+namespace autodist::job {
+
+class SnapshotSchedule {
+ public:
+  static constexpr double kShare = 0.01;
+  // The first steps of a generation allocate and warm up.
+  static constexpr std::int64_t kFirst = 5;
+
+  // Steps are counted and timed from here on.
+  SnapshotSchedule(std::int64_t step, Seconds now) : step_(step), since_(now) {}
+
+  // A snapshot after `step` steps held the job from `begin` to `end`, and the last one before it
+  // took `beside` to be written beside the steps. Returns after how many steps the next is due.
+  std::int64_t taken(std::int64_t step, Seconds begin, Seconds end, Seconds beside);
+  // It could not be taken now, and is tried again a little later.
+  [[nodiscard]] std::int64_t put_off(std::int64_t step) const;
+
+ private:
+  std::int64_t step_;
+  Seconds since_;
+  std::int64_t apart_ = kFirst;
+};
+
+}  // namespace autodist::job
