@@ -173,9 +173,9 @@ class Runner::Impl {
     return state;
   }
 
-  void serve() {
+  void serve(const std::function<void()>& meanwhile) {
     AD_CHECK(!own_shape_) << "rank " << rank_ << " computes; serve() is for ranks that do not";
-    engine_.small_collectives().wait_for_the_end();
+    engine_.small_collectives().wait_for_the_end(meanwhile);
   }
 
   void come_to_finish() {
@@ -537,7 +537,7 @@ Calls& Runner::calls() { return impl_->calls(); }
 bool Runner::meets_to_synchronize() const { return impl_->meets_to_synchronize(); }
 void Runner::come_to_finish() { impl_->come_to_finish(); }
 bool Runner::all_finish() { return impl_->all_finish(); }
-void Runner::serve() { impl_->serve(); }
+void Runner::serve(const std::function<void()>& meanwhile) { impl_->serve(meanwhile); }
 void Runner::finish() { impl_->finish(); }
 void Runner::leave(const std::string& reason) { impl_->engine().leave(reason); }
 std::uint64_t Runner::steps_done() const { return impl_->steps_done(); }

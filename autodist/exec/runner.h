@@ -189,7 +189,8 @@ class Runner {
   std::map<std::uint32_t, std::string> of_all(Subject subject, const std::string& bytes);
 
   // For a rank that only serves: owns its slices until every computing rank has finished.
-  void serve();
+  // `meanwhile` is called several times a second.
+  void serve(const std::function<void()>& meanwhile = [] {});
 
   // What all computing ranks call (exec/calls.h). Between two steps.
   [[nodiscard]] Calls& calls();

@@ -155,18 +155,28 @@ void SmallCollectives::leave(std::uint64_t step) {
   if (self_.value != kChief) wait_until_done({kChief});
 }
 
-void SmallCollectives::wait_for_the_end() { wait_until_done(computing_); }
+void SmallCollectives::wait_for_the_end(const std::function<void()>& meanwhile) {
+  constexpr Seconds kLookAround{0.1};
+  MutexLock lock(signal_);
+  while (
+      !signal_.wait_for(kLookAround, [&]() AD_REQUIRES(signal_) { return are_done(computing_); })) {
+    lock.unlock();
+    meanwhile();
+    lock.lock();
+  }
+}
+
+bool SmallCollectives::are_done(const std::vector<std::uint32_t>& ranks) const {
+  return std::all_of(ranks.begin(), ranks.end(), [&](std::uint32_t rank) AD_REQUIRES(signal_) {
+    return done_.count(rank) != 0;
+  });
+}
 
 // Training takes as long as it takes; a peer that is lost ends the wait.
 void SmallCollectives::wait_until_done(const std::vector<std::uint32_t>& ranks) {
   const MutexLock lock(signal_);
   signal_.wait(
-      kYears,
-      [&]() AD_REQUIRES(signal_) {
-        return std::all_of(ranks.begin(), ranks.end(),
-                           [&](std::uint32_t rank)
-                               AD_REQUIRES(signal_) { return done_.count(rank) != 0; });
-      },
+      kYears, [&]() AD_REQUIRES(signal_) { return are_done(ranks); },
       [] { return std::string("run: nobody finished."); });
 }
 

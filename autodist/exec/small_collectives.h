@@ -69,8 +69,9 @@ class SmallCollectives {
   // Who only serves is needed until all have computed, and everybody until the chief has gathered
   // what it wants to save: tells those who wait for this rank, and waits for the chief.
   void leave(std::uint64_t step);
-  // Waits until all computing ranks have left; for a rank that only serves.
-  void wait_for_the_end();
+  // Waits until all computing ranks have left; for a rank that only serves. `meanwhile` is called
+  // several times a second, on this thread.
+  void wait_for_the_end(const std::function<void()>& meanwhile);
 
  private:
   // To every other computing rank, and to itself.
@@ -81,6 +82,7 @@ class SmallCollectives {
   std::map<std::uint32_t, std::string> collect(Subject subject, std::uint64_t step,
                                                const std::vector<std::uint32_t>& ranks);
   void wait_until_done(const std::vector<std::uint32_t>& ranks);
+  [[nodiscard]] bool are_done(const std::vector<std::uint32_t>& ranks) const AD_REQUIRES(signal_);
 
   const program::Program& program_;
   const program::Rank self_;

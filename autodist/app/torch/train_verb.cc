@@ -321,8 +321,10 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
 
   bool begun = false;
   options.search.stop = [&interrupted] { return interrupted.load(); };
-  options.while_waiting = [&interrupted, &begun] {
+  Session* serves = nullptr;  // at a rank that only serves: its steps do not hear of a signal
+  options.while_waiting = [&interrupted, &begun, &serves] {
     if (interrupted && !begun) throw StoppedEarly();
+    if (interrupted && serves != nullptr) serves->wish_for_the_end();
   };
   AutoDist autodist(arguments.plan.cluster, options);
   const std::string launcher = autodist.launcher();
@@ -338,6 +340,11 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   StepTimes times;
   begun = true;
   begin();
+  if (!session.program().computes(program::Rank(session.rank()))) {
+    serves = &session;
+    session.finish();
+    return 0;
+  }
   const TrainingResult result = train(
       session, *source.training, arguments.training, interrupted, [&](const Progress& progress) {
         if (speak) show_progress(console, progress, arguments.training.steps);

@@ -180,7 +180,9 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
     // To stop and to save by the clock is decided alike by all ranks, one step after one asked for
     // it.
     const bool overdue = session.is_chief() && clock.now() - saved_at > options.save_interval;
-    const StepSummary summary = session.summarise(interrupt.load(), overdue);
+    // Ranks that only serve have no part in it.
+    const bool stop = interrupt.load() || (session.is_chief() && session.who_wishes_for_the_end());
+    const StepSummary summary = session.summarise(stop, overdue);
     result.interrupted = summary.stop;
     saved = false;
     if (due || summary.save) {

@@ -51,6 +51,7 @@ std::int64_t JobStep::step() const { return run_ ? run_->step() : start_.step; }
 std::uint32_t JobStep::replica() const { return replica_of(program(), program::Rank(job_.rank())); }
 
 std::pair<std::int64_t, std::int64_t> JobStep::rows_of(std::int64_t batch) const {
+  if (!program().computes(program::Rank(job_.rank()))) return {0, 0};
   return program::part_rows(program(), batch, replica());
 }
 

@@ -113,9 +113,10 @@ struct JobOptions {
   // What a chief starts the other ranks as: a program and its arguments. Empty: as this process was
   // started. An interpreter knows better where it is and what it was given than the system does.
   std::vector<std::string> command;
-  // Called several times a second by who waits or captures before the first step, on its thread,
-  // and while a chief whose job is over waits for the ranks that it started. What it throws (an
-  // Error, from then on whenever it is called) ends the job, and those that still run are stopped.
+  // Called several times a second by who waits or captures before the first step, and by who only
+  // serves, on its thread, and while a chief whose job is over waits for the ranks that it started.
+  // What it throws (an Error, from then on whenever it is called) ends the job, and those that
+  // still run are stopped.
   std::function<void()> while_waiting;
   // At the chief, often: what distribute() is doing, as one line without an end, in the place of
   // the last one. Empty: it is done.
@@ -228,7 +229,7 @@ class Session {
   // NumPy's array_split. Inputs whose first dimension is not the batch go whole to every replica.
   // Returns the loss of this replica's rows. Throws Error: kPeersLost with the culprit, kUsage for
   // a batch that the step cannot take, and where ranks do not make the same calls; JobEnded when
-  // the chief has finished.
+  // the chief has finished. A rank that only serves (`role: server`) does so here, until then.
   double run(const Batch& batch);
 
   // One step on rows that only this rank has; their number and their shapes (sequence lengths) may
@@ -354,11 +355,12 @@ class Session {
   [[nodiscard]] std::uint32_t rank() const;
   [[nodiscard]] std::uint32_t size() const;
   [[nodiscard]] bool is_chief() const { return rank() == 0; }
-  // Which part of a batch this rank computes, of how many. REQUIRES: it does not only serve.
+  // Which part of a batch this rank computes, of how many. Throws Error(kUsage) for one that only
+  // serves (`role: server`).
   [[nodiscard]] std::uint32_t replica() const;
   [[nodiscard]] std::uint32_t replicas() const;
   // The rows [begin, end) of a batch of so many that run() gives this rank; its strategy may ask
-  // for parts that are not equal. REQUIRES: as replica().
+  // for parts that are not equal; none of one that only serves.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> rows_of(std::int64_t batch) const;
   [[nodiscard]] const ir::Graph& graph() const;
   // Until the next step, with which the plan may change.

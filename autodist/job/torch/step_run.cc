@@ -85,8 +85,16 @@ const std::string kSkipped = "loss_scaling.skipped";
 }  // namespace
 
 std::uint32_t replica_of(const program::Program& program, program::Rank rank) {
-  AD_CHECK(program.computes(rank)) << "a rank that only serves computes no part of a batch";
+  if (!program.computes(rank)) {
+    fail(ErrorCode::kUsage, "rank {} only serves (role: server): it computes no part of a batch",
+         rank);
+  }
   return program.batch_part(rank);
+}
+
+bool all_compute(const program::Program& program) {
+  return std::all_of(program.ranks.begin(), program.ranks.end(),
+                     [](const program::RankInfo& rank) { return rank.replica.has_value(); });
 }
 
 StepRun::StepRun(JoinedJob& job, const Captured& captured, const StepPlan& plan, RunStart start,

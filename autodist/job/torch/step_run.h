@@ -122,7 +122,9 @@ class StepRun {
   StepSummary summary_;
 };
 
-// Which part of a batch a rank computes. REQUIRES: it does not only serve.
+// Which part of a batch a rank computes. Throws Error(kUsage) for one that only serves.
 std::uint32_t replica_of(const program::Program& program, program::Rank rank);
+// Whether no rank only serves.
+bool all_compute(const program::Program& program);
 
 }  // namespace autodist::job

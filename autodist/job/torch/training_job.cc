@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/base/job_ended.h"
 #include "autodist/capture/export.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/c10d/make_collectives.h"
@@ -216,10 +217,20 @@ std::vector<NamedTensor> TrainingJob::initial_tensors() const {
   return all;
 }
 
+bool TrainingJob::only_serves() const {
+  return !steps_.front()->program().computes(program::Rank(job_->rank()));
+}
+
+void TrainingJob::start() {
+  if (!started_) begin();
+  if (!only_serves()) return;
+  finish();
+  throw JobEnded(fmt::format("rank {} only serves: the job has ended", job_->rank()));
+}
+
 // When the first step is due: a checkpoint is loaded before, while the transport is still free for
 // agreements. All at once, for the peers' exchanges expect a sign of life.
-void TrainingJob::start() {
-  if (started_) return;
+void TrainingJob::begin() {
   started_ = true;
   comm::Transport& transport = job_->transport();
   const auto count = static_cast<std::uint16_t>(steps_.size());
@@ -229,7 +240,8 @@ void TrainingJob::start() {
   if (!plans.empty()) {
     sequence_ = std::make_unique<PlanReplay>(
         is_chief() ? history_of(*job_, plans) : strategy::StrategyHistory{}, steps_done());
-  } else if (auto rivals = steps_.front()->take_rivals()) {
+  } else if (auto rivals = steps_.front()->take_rivals();
+             rivals && all_compute(steps_.front()->program())) {
     sequence_ = std::make_unique<CountedTrials>(*job_, std::move(*rivals), steps_done());
   }
   keep_history();
@@ -437,7 +449,10 @@ void TrainingJob::leave(const std::string& reason) {
 
 void TrainingJob::finish() {
   if (finished_) return;
-  start();
+  if (!started_) begin();
+  if (only_serves()) {
+    for (const auto& step : steps_) step->runner().serve([this] { job_->look_around(); });
+  }
   for (const auto& step : steps_) step->runner().come_to_finish();
   bool in_order = true;
   for (const auto& step : steps_) in_order = step->runner().all_finish() && in_order;
@@ -452,7 +467,7 @@ void TrainingJob::finish() {
       missing = writing_->state->checkpoint.step;
       failure = write(*writing_->state, writing_->directories);
     }
-    if (in_order && job_->options().trace_at_end) {
+    if (in_order && job_->options().trace_at_end && !only_serves()) {
       for (const auto& step : steps_) {
         step->runner().synchronize();
         step->run().gather_trace();

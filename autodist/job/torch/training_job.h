@@ -81,7 +81,11 @@ class TrainingJob {
     return [this](const std::string& line) { job_->say(line); };
   }
   void prepare(std::vector<NamedStep> steps);
+  // Throws JobEnded at a rank that only serves, when the job is over.
   void start();
+  void begin();
+  // Of a rank that only serves (`role: server`): it has no steps, and owns what it owns.
+  [[nodiscard]] bool only_serves() const;
   void make_newest();
   [[nodiscard]] bool has_ended() const;
   void note_values();

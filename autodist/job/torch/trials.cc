@@ -24,7 +24,7 @@ std::vector<Batch> batches_of(const TrialStep& step, const program::Program& pro
                               program::Rank rank) {
   const Batch& example = step.step->example;
   const auto count = static_cast<std::uint32_t>(step.passes.micro_batches);
-  if (program.batch_shares.empty() || !program.computes(rank)) {
+  if (program.batch_shares.empty()) {
     return std::vector<Batch>(count, example);
   }
   const auto [begin, end] = program::part_rows(
@@ -128,6 +128,11 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
     runner.step(batches.back());
     if (lengths.barrier) runner.settle();
   };
+  if (!program->computes(program::Rank(job_.rank()))) {
+    runner.serve();
+    runner.finish();
+    return trial;
+  }
   for (std::int64_t i = 0; i < lengths.warmup; ++i) step();
   runner.synchronize();
   Seconds begin = job_.clock().now();
