@@ -154,6 +154,21 @@ def what_memory_has_is_saved_in_the_end(autodist, folder):
     print(f"given up: what was in memory, of step {told[2]}, lies where checkpoints are")
 
 
+def a_signal_while_it_starts_again_keeps_it(autodist, folder):
+    job = Training(autodist, folder, "--save", folder / "saved", every=0, steps=1000000)
+    job.until_steps(30)
+    job.kill(1)
+    job.until(lambda: "starting again" in job.said())
+    job.process.send_signal(signal.SIGTERM)
+    job.process.communicate(timeout=SECONDS)
+    # A chief that has just been started may not hear it yet.
+    assert job.process.returncode in (0, 128 + signal.SIGTERM), (job.process.returncode, job.said())
+    begun = re.search(r"from step (\d+), which is in memory", job.said())
+    newest = max(int(each.name[5:]) for each in job.saved.glob("step-*"))
+    assert begun and newest >= int(begun[1]), (newest, job.said())
+    print(f"a signal while it starts again: step {newest} lies where checkpoints are")
+
+
 def without_both_it_begins_again(autodist, folder):
     job = Training(autodist, folder, "--no-snapshots")
     job.until_steps(10)
@@ -253,7 +268,8 @@ def grace_is_an_end(autodist, folder):
 def main(autodist):
     with tempfile.TemporaryDirectory(prefix="autodist-restarts-") as name:
         for part in (killed_ranks_change_nothing, without_checkpoints_it_goes_on_from_memory,
-                     what_memory_has_is_saved_in_the_end, without_both_it_begins_again,
+                     what_memory_has_is_saved_in_the_end, a_signal_while_it_starts_again_keeps_it,
+                     without_both_it_begins_again,
                      an_older_jobs_checkpoint_is_not_this_jobs, it_gives_up, a_job_that_never_trained_is_over,
                      signals_end_it_in_order, grace_is_an_end):
             folder = pathlib.Path(name) / part.__name__

@@ -65,21 +65,27 @@ void Supervision::save_snapshot(const std::string& folder) {
       write_file_atomically(path + ".tmp/" + name.substr(name.rfind('/') + 1),
                             memory_.from_snapshot(name).value_or(""));
     }
+    std::filesystem::remove_all(path);  // an older job's
     std::filesystem::rename(path + ".tmp", path);
     memory_.note_saved(progress.kept);
+    say_line(fmt::format("what was in memory is {}", path));
   } catch (const std::exception& error) {
+    std::error_code ignored;
+    std::filesystem::remove_all(path + ".tmp", ignored);
     say_line(fmt::format("{}: what was in memory cannot be saved: {}", path, error.what()));
   }
 }
 
 std::string Supervision::where_it_begins(const std::string& folder) const {
-  const job::JobMemory::Progress progress = memory_.progress();
-  if (progress.kept >= 0 && progress.kept >= progress.saved) {
-    return fmt::format("from step {}, which is in memory", progress.kept);
+  const auto [first, done, saved, kept] = memory_.progress();
+  const auto checkpoint = checkpoint_in(folder);
+  if (checkpoint && saved >= kept) return "from " + *checkpoint;
+  if (kept >= 0 && (checkpoint || saved < 0)) {
+    return fmt::format("from step {}, which is in memory", kept);
   }
-  if (const auto checkpoint = checkpoint_in(folder)) return "from " + *checkpoint;
-  const std::int64_t saved = progress.saved;
-  if (saved >= 0) return fmt::format("its newest checkpoint is of step {}", saved);
+  std::string newest;
+  if (kept >= 0) newest = fmt::format("its newest snapshot is of step {}, ", kept);
+  if (saved >= 0) return newest + fmt::format("its newest checkpoint is of step {}", saved);
   return "as it was started: it has saved no checkpoint yet";
 }
 

@@ -45,7 +45,7 @@ class Supervision {
   bool goes_on(job::GenerationEnd end, const std::string& folder, const std::atomic<bool>& stop);
 
   // For a job that is over: writes its snapshot as a checkpoint there, where that is newer than
-  // what it saved. Says so where it cannot.
+  // what it saved, and says so, or why it cannot.
   void save_snapshot(const std::string& folder);
   // The newest checkpoint that this job wrote there; nothing: it wrote none.
   [[nodiscard]] std::optional<std::string> checkpoint_in(const std::string& folder) const;

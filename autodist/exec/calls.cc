@@ -288,9 +288,10 @@ std::uint64_t Calls::steps_of(const std::vector<std::uint32_t>& ranks) const {
   return steps;
 }
 
-// They write a checkpoint, which takes as long as it takes.
+// They write or copy a checkpoint, which takes as long as it takes.
 bool Calls::are_busy(const std::vector<std::uint32_t>& ranks) const {
-  if (current_.call != Call::kSave && current_.call != Call::kFinish) return false;
+  const bool saves = current_.call == Call::kSave || current_.call == Call::kSnapshot;
+  if (!saves && current_.call != Call::kFinish) return false;
   return std::all_of(ranks.begin(), ranks.end(), [&](std::uint32_t rank) {
     const auto position = peers_.where ? peers_.where(rank) : std::nullopt;
     return position && position->step == current_.step && call_at(*position) == current_.call;

@@ -105,8 +105,8 @@ class Calls {
   Scope enter(Call call, std::uint64_t step);
 
   // Under the signal's lock, until missing() has no ranks. Says after some seconds whom this rank
-  // waits for, and where that one is; not of those that are in the same save() or finish(), which
-  // are waited for as long as they live. Throws as Signal::wait.
+  // waits for, and where that one is; not of those that are in the same save(), snapshot() or
+  // finish(), which are waited for as long as they live. Throws as Signal::wait.
   void wait(MutexLock& lock,
             const std::function<std::vector<std::uint32_t>()>& missing) AD_UNCHECKED_THREADS;
 

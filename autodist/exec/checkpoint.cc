@@ -218,6 +218,14 @@ std::vector<std::int64_t> list_checkpoints(FileSystem& files, const std::string&
   return steps;
 }
 
+std::optional<std::int64_t> newest_checkpoint(FileSystem& files, const std::string& path) {
+  const std::string manifest = path + "/" + kManifest;
+  if (files.exists(manifest)) return read_manifest(files, manifest)["step"].get<std::int64_t>();
+  if (!files.exists(path)) return std::nullopt;
+  const std::vector<std::int64_t> steps = list_checkpoints(files, path);
+  return steps.empty() ? std::nullopt : std::optional(steps.back());
+}
+
 bool has_checkpoint(FileSystem& files, const std::string& path) {
   if (!files.exists(path)) return false;
   const std::vector<std::string> names = files.list(path);

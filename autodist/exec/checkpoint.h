@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,6 +71,10 @@ void write_checkpoint(FileSystem& files, const std::string& directory, const Che
 
 // The steps of the complete folders below `directory`, ascending.
 std::vector<std::int64_t> list_checkpoints(FileSystem& files, const std::string& directory);
+
+// The step of the newest one that read_checkpoint() would try, of a step folder itself or of those
+// below a directory; nothing where there is none.
+std::optional<std::int64_t> newest_checkpoint(FileSystem& files, const std::string& path);
 
 // Whether read_checkpoint() would find something to read.
 bool has_checkpoint(FileSystem& files, const std::string& path);

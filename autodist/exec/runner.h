@@ -190,7 +190,7 @@ class Runner {
 
   // For a rank that only serves: owns its slices until every computing rank has finished.
   // `meanwhile` is called several times a second.
-  void serve(const std::function<void()>& meanwhile = [] {});
+  void serve(const std::function<void()>& meanwhile);
 
   // What all computing ranks call (exec/calls.h). Between two steps.
   [[nodiscard]] Calls& calls();

@@ -138,7 +138,7 @@ void run_rank(const Job& job, const std::shared_ptr<const program::Program>& pro
   if (!job.state.empty()) runner.load_state(job.state);
   std::vector<std::shared_ptr<const StepSums>> sums;
   if (!program->ranks[rank].replica) {
-    runner.serve();
+    runner.serve([] {});
   } else {
     for (std::size_t step = job.first_step; step < job.batches.size(); ++step) {
       const Batch batch = testing::random_batch(job.batches[step], step);

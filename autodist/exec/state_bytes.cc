@@ -12,12 +12,35 @@ DType dtype_of_state(program::State state, DType dtype) {
   return state == program::State::kRule ? state_dtype(dtype) : dtype;
 }
 
-Bytes bytes_of(const program::Move& move, const ir::Graph& graph, const UserRules* rules) {
-  const ir::Variable& variable = graph.variable(move.variable);
+namespace {
+
+std::int64_t bytes_of_element(program::State state, ir::VariableId id, const ir::Graph& graph,
+                              const UserRules* rules) {
+  const ir::Variable& variable = graph.variable(id);
   const DType dtype = graph.value(variable.value).type.dtype;
-  const std::size_t width =
-      arrays_of(move.state, variable, rules).size() * size_of(dtype_of_state(move.state, dtype));
-  return Bytes(element_count(move) * static_cast<std::int64_t>(width));
+  return static_cast<std::int64_t>(arrays_of(state, variable, rules).size() *
+                                   size_of(dtype_of_state(state, dtype)));
+}
+
+}  // namespace
+
+Bytes bytes_of(const program::Move& move, const ir::Graph& graph, const UserRules* rules) {
+  return Bytes(element_count(move) * bytes_of_element(move.state, move.variable, graph, rules));
+}
+
+Bytes bytes_of_state(const program::Program& program, const UserRules* rules) {
+  Bytes bytes;
+  for (const program::State state : program::kStates) {
+    const bool of_each_rank =
+        state == program::State::kOwed || state == program::State::kOwedAverage;
+    for (const program::Held& held : program::held_in(program, state)) {
+      std::int64_t elements = 0;
+      for (const program::Stretch& each : held.stretches) elements += each.end - each.begin;
+      if (of_each_rank) elements *= static_cast<std::int64_t>(held.ranks.size());
+      bytes += Bytes(elements * bytes_of_element(state, held.variable, *program.graph, rules));
+    }
+  }
+  return bytes;
 }
 
 }  // namespace autodist::exec

@@ -22,4 +22,8 @@ DType dtype_of_state(program::State state, DType dtype);
 
 Bytes bytes_of(const program::Move& move, const ir::Graph& graph, const UserRules* rules);
 
+// All of it in one place: every element of parameters and rules once, what compression owes from
+// each rank.
+Bytes bytes_of_state(const program::Program& program, const UserRules* rules);
+
 }  // namespace autodist::exec

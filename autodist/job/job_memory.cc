@@ -248,6 +248,8 @@ void JobMemory::add_to_snapshot(const std::string& name,
 
 void JobMemory::end_snapshot(std::int64_t step) { shared_->kept = 2 * step + writes_; }
 
+void JobMemory::forget_snapshot() { shared_->kept = -1; }
+
 std::optional<std::string> JobMemory::from_snapshot(const std::string& name) const {
   const std::int64_t kept = shared_->kept;
   return kept < 0 ? std::nullopt : last_of(snapshot_at(kept % 2), name);

@@ -76,6 +76,8 @@ class JobMemory {
   void begin_snapshot();
   void add_to_snapshot(const std::string& name, const std::vector<std::string_view>& pieces);
   void end_snapshot(std::int64_t step);
+  // There is none any more. By the chief.
+  void forget_snapshot();
   // A file of the one that is kept.
   [[nodiscard]] std::optional<std::string> from_snapshot(const std::string& name) const;
   [[nodiscard]] std::vector<std::string> files_of_snapshot() const;

@@ -97,6 +97,9 @@ TEST(JobMemory, KeepsASnapshotUntilTheNextIsComplete) {
   EXPECT_FALSE(memory.from_snapshot("replica"));
   EXPECT_EQ(memory.files_of_snapshot(), (std::vector<std::string>{"model", "state"}));
   EXPECT_EQ(memory.plan("gan"), "plan");
+  memory.forget_snapshot();
+  EXPECT_EQ(memory.progress().kept, -1);
+  EXPECT_FALSE(memory.from_snapshot("state"));
 }
 
 TEST(JobMemory, AChiefThatDiesInASnapshotLeavesTheOneBefore) {

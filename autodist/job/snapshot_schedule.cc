@@ -17,8 +17,10 @@ std::int64_t SnapshotSchedule::taken(std::int64_t step, Seconds begin, Seconds e
   return step + apart_;
 }
 
-std::int64_t SnapshotSchedule::put_off(std::int64_t step) const {
+std::int64_t SnapshotSchedule::soon(std::int64_t step) const {
   return step + std::max<std::int64_t>(1, apart_ / 8);
 }
+
+std::int64_t SnapshotSchedule::much_later(std::int64_t step) const { return step + 8 * apart_; }
 
 }  // namespace autodist::job

@@ -21,8 +21,10 @@ class SnapshotSchedule {
   // A snapshot after `step` steps held the job from `begin` to `end`, and the last one before it
   // took `beside` to be written beside the steps. Returns after how many steps the next is due.
   std::int64_t taken(std::int64_t step, Seconds begin, Seconds end, Seconds beside);
-  // It could not be taken now, and is tried again a little later.
-  [[nodiscard]] std::int64_t put_off(std::int64_t step) const;
+  // It could not be taken now, and is tried again: soon, as something else is being written; or
+  // much later, as there is no room for it.
+  [[nodiscard]] std::int64_t soon(std::int64_t step) const;
+  [[nodiscard]] std::int64_t much_later(std::int64_t step) const;
 
  private:
   std::int64_t step_;

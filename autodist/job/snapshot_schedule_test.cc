@@ -9,7 +9,8 @@ TEST(SnapshotSchedule, TakesAHundredthOfTheTime) {
   SnapshotSchedule schedule(10, Seconds{100});
   // Five steps of 0.1 s; 20 ms of holding and 30 ms beside are a hundredth of 50 steps.
   EXPECT_EQ(schedule.taken(15, Seconds{100.5}, Seconds{100.52}, Seconds{0.03}), 65);
-  EXPECT_EQ(schedule.put_off(65), 71);
+  EXPECT_EQ(schedule.soon(65), 71);
+  EXPECT_EQ(schedule.much_later(65), 465);
   // Steps have become ten times as slow.
   EXPECT_EQ(schedule.taken(65, Seconds{150.52}, Seconds{150.57}, Seconds{0}), 70);
 }
@@ -17,7 +18,7 @@ TEST(SnapshotSchedule, TakesAHundredthOfTheTime) {
 TEST(SnapshotSchedule, IsDueAtEveryStepWhereStepsAreLong) {
   SnapshotSchedule schedule(0, Seconds{0});
   EXPECT_EQ(schedule.taken(5, Seconds{100}, Seconds{100.01}, Seconds{0.01}), 6);
-  EXPECT_EQ(schedule.put_off(6), 7);
+  EXPECT_EQ(schedule.soon(6), 7);
 }
 
 TEST(SnapshotSchedule, TakesNoStepForNone) {

@@ -151,7 +151,8 @@ class Epochs:
             self._handed_at = self._session._steps_of_job
             yield batch
             self._handed_at = -1  # it asks for the next one
-            self._session.snapshot()
+            if not self._session._ended:
+                self._session.snapshot()
         self._over = True
 
     def _samples_of_batch(self, deals):

@@ -321,7 +321,7 @@ class Session:
 
         A place from which the loop can go on: :attr:`step`, and what is kept, say all that it
         needs. Every rank calls it at every such place; loops over :meth:`epochs` need not, which
-        have one before each batch. So often that it takes a hundredth of the time, who starts the
+        do so when they ask for the next batch. So often that it takes a hundredth of the time, who starts the
         program again after a loss (``autodist run --restarts 3``) gets the state, and
         :meth:`resume` finds it. Does nothing where nobody does, before :meth:`resume` was called,
         and for asynchronous variables; where memory is short it says so.

@@ -93,8 +93,9 @@ def heed_early():
 
 
 def _has_begun():
-    """Whether all ranks have done a step."""
-    return any(each._first_loss is not None and each._first_loss.known for each in _sessions)
+    """Whether all ranks have done a step. One that only serves does none, and ends with the others."""
+    return any(each._handle.only_serves or (each._first_loss is not None and each._first_loss.known)
+               for each in _sessions)
 
 
 def _leave_it_to_handlers():
@@ -131,6 +132,9 @@ def _on_wish(number, frame):
     _wished = signal.Signals(number).name
     if not _has_begun():
         _end_early()
+    for each in _sessions:
+        if each._handle.only_serves:
+            each._handle.wish_for_the_end()
 
 
 # A fork (a worker that loads data) has no part in the job.

@@ -223,7 +223,7 @@ class Job:
     """What a loop over epochs asks of a session."""
 
     def __init__(self, ranks):
-        self.size, self.rank, self._steps_of_job = ranks, 0, 0
+        self.size, self.rank, self._steps_of_job, self._ended = ranks, 0, 0, False
 
     def snapshot(self):
         pass

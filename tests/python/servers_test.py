@@ -50,6 +50,38 @@ with ad.distribute(model, loss_fn, torch.optim.Adam(model.parameters()), (data[0
 """
 
 
+STEPS = """
+import sys, autodist, torch
+torch.manual_seed(0)
+first, second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+model = torch.nn.ModuleList([first, second])
+x, y = torch.randn(8, 4), torch.randn(8, 4)
+mse = torch.nn.functional.mse_loss
+ad = autodist.AutoDist(sys.argv[1], builder="PS")
+steps = ad.distribute_steps(
+    one=autodist.TrainingStep(model, lambda m, x, y: mse(m[0](x), y), torch.optim.SGD(first.parameters(), lr=0.1), (x, y),
+                              trains=["0"]),
+    two=autodist.TrainingStep(model, lambda m, x, y: mse(m[1](x), y), torch.optim.SGD(second.parameters(), lr=0.1), (x, y),
+                              trains=["1"]))
+with steps:
+    for _ in range(5):
+        steps["one"](x, y)
+        steps["two"](x, y)
+    print("trained", steps.step)
+"""
+ENDLESS = """
+import pathlib, sys, autodist, torch
+model, data = torch.nn.Linear(4, 1), (torch.randn(8, 4), torch.randn(8, 1))
+ad = autodist.AutoDist(sys.argv[1], builder="PS")
+with ad.distribute(model, lambda m, x, y: torch.nn.functional.mse_loss(m(x), y),
+                   torch.optim.SGD(model.parameters(), lr=1e-3), data) as step:
+    while True:
+        step(*data)
+        if step.step == 20:
+            pathlib.Path(sys.argv[2]).touch()
+"""
+
+
 class Job:
     """The same command at every rank."""
 
@@ -75,6 +107,13 @@ class Job:
         return said
 
 
+def wait_until(happens):
+    end = time.monotonic() + SECONDS
+    while not happens():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def train(autodist, cluster, *more):
     return [autodist, "train", "digits", "--cluster", cluster, "--batch", "64", "--optimizer", "adam:lr=1e-3", *more]
 
@@ -91,7 +130,7 @@ def bits_are_those_without_it(autodist, folder, cluster):
     for builder in ("PS", "BytePS", "PartitionedPS", "AllReduce", "auto"):
         saved = folder / builder
         for steps in (40, 60) if builder == "PS" else (60,):
-            more = ["--resume", saved] if steps > 40 else []
+            more = ["--resume", saved] if saved.exists() else []
             said = Job(folder, train(autodist, cluster, "--builder", builder, "--budget", 8, "--no-trials", "--steps",
                                      steps, "--save", saved, *more)).ended()
             assert said[2] == ("", ""), said
@@ -110,10 +149,7 @@ def trials_are_of_plans_with_it(autodist, folder, cluster):
 def a_signal_to_it_ends_the_job(autodist, folder, cluster):
     log = folder / "log.jsonl"
     job = Job(folder, train(autodist, cluster, "--builder", "PS", "--steps", 1000000, "--log", log, "--save", folder / "saved"))
-    end = time.monotonic() + SECONDS
-    while not log.exists() or log.read_text().count("\n") < 20:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_until(lambda: log.exists() and log.read_text().count("\n") >= 20)
     job.ranks[2].send_signal(signal.SIGTERM)
     said = job.ended()
     assert "interrupted after step" in said[0][0], said
@@ -130,12 +166,34 @@ def programs_serve_in_their_first_step(_, folder, cluster):
     print("a program's loop serves in its first step, and ends with the job")
 
 
+def jobs_of_several_steps_end(_, folder, cluster):
+    script = folder / "steps.py"
+    script.write_text(STEPS)
+    began = time.monotonic()
+    said = Job(folder, [sys.executable, script, cluster]).ended()
+    assert "trained 10" in said[0][0] and said[2] == ("", ""), said
+    assert time.monotonic() - began < 60, said
+    print("a server of a job with several steps ends with it")
+
+
+def a_signal_to_a_programs_server_ends_the_job(_, folder, cluster):
+    script = folder / "endless.py"
+    script.write_text(ENDLESS)
+    job = Job(folder, [sys.executable, script, cluster, folder / "begun"])
+    wait_until(lambda: (folder / "begun").exists())
+    job.ranks[2].send_signal(signal.SIGTERM)
+    said = job.ended()
+    assert "stopped by a signal to rank 2 after step" in said[0][1], said
+    print("so does a signal to a server of a program")
+
+
 def main(autodist):
     with tempfile.TemporaryDirectory(prefix="autodist-servers-") as name:
         cluster = pathlib.Path(name) / "cluster.yml"
         cluster.write_text(CLUSTER)
         for part in (bits_are_those_without_it, trials_are_of_plans_with_it, a_signal_to_it_ends_the_job,
-                     programs_serve_in_their_first_step):
+                     programs_serve_in_their_first_step, jobs_of_several_steps_end,
+                     a_signal_to_a_programs_server_ends_the_job):
             folder = pathlib.Path(name) / part.__name__
             folder.mkdir()
             part(autodist, folder, cluster)

@@ -3,6 +3,9 @@
     loop.py SYSTEM FOLDER STEPS      trains; every rank leaves its process in FOLDER/pid-RANK, and rank 0 a line per
                                      step in FOLDER/steps: the process, the step, and when it was done
     loop.py hold FOLDER              AutoDist, once: what a step takes, and one with a save() before it, as JSON
+    loop.py cost                     AutoDist, under somebody who starts it again: what snapshots cost, as JSON
+
+SYSTEM is autodist, snapshots (AutoDist without a checkpoint on a disk) or torchrun.
 """
 
 import json
@@ -33,16 +36,21 @@ def note(folder, rank, step):
             file.write(f"{os.getpid()} {step} {time.time()}\n")
 
 
-def autodist_loop(folder, model, steps):
+def autodist_loop(folder, model, steps, saves=True):
     import autodist
-    ad = autodist.AutoDist("local:2", builder="PS")
+    ad = autodist.AutoDist("local:2", builder="PS", snapshots=not saves)
     (folder / f"pid-{ad.rank}").write_text(str(os.getpid()))
     with ad.distribute(model, loss_of, torch.optim.Adam(model.parameters()), batch(0)) as step:
-        for number in range(step.resume(folder / "saved"), steps):
+        for number in range(step.resume(folder / "saved" if saves else None), steps):
+            step.snapshot()
             float(step(*batch(number)))
             note(folder, ad.rank, number)
-            if (number + 1) % EVERY == 0:
+            if saves and (number + 1) % EVERY == 0:
                 step.save(folder / "saved", wait=False)
+
+
+def snapshots_loop(folder, model, steps):
+    autodist_loop(folder, model, steps, saves=False)
 
 
 def torchrun_loop(folder, model, steps):
@@ -106,13 +114,41 @@ def hold(folder):
                           **{name: statistics.median(some) for name, some in times.items()}}))
 
 
+def cost(model):
+    """Blocks of steps with snapshots and without, in turns: each pair's ratio."""
+    import autodist
+    steps, pairs = 400, 12
+    ad = autodist.AutoDist("local:2", builder="PS")
+    x, y = batch(0)
+    blocks = []
+    longest = 0
+    with ad.distribute(model, loss_of, torch.optim.Adam(model.parameters()), (x, y)) as step:
+        step.resume()
+        for block in range(2 * pairs + 2):
+            began = time.perf_counter()
+            for _ in range(steps):
+                if block % 2 == 0:
+                    called = time.perf_counter()
+                    step.snapshot()
+                    longest = max(longest, time.perf_counter() - called)
+                float(step(x, y))
+            blocks.append((time.perf_counter() - began) / steps)
+    if ad.is_chief:
+        blocks = blocks[2:]  # warm
+        print(json.dumps({"step": statistics.median(blocks[1::2]), "longest": longest,
+                          "ratios": [with_ / without for with_, without in zip(blocks[::2], blocks[1::2])]}))
+
+
 def main():
     torch.manual_seed(0)
-    system, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    model = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh(), torch.nn.Linear(WIDTH, 1))
+    system = sys.argv[1]
+    if system == "cost":
+        return cost(model)
+    folder = pathlib.Path(sys.argv[2])
     if system == "hold":
         return hold(folder)
-    model = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh(), torch.nn.Linear(WIDTH, 1))
-    loop = {"autodist": autodist_loop, "torchrun": torchrun_loop}[system]
+    loop = {"autodist": autodist_loop, "snapshots": snapshots_loop, "torchrun": torchrun_loop}[system]
     return loop(folder, model, int(sys.argv[3]))
 
 

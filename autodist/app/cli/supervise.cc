@@ -133,7 +133,10 @@ int supervise(const std::vector<std::string>& words, const Supervised& request) 
     const int status = status_of(chief, request.grace, supervision, interrupted);
     const bool by_signal = WIFSIGNALED(status);
     const int code = by_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    if (interrupted) return code;
+    if (interrupted) {  // it may have been starting again
+      supervision.save_snapshot(folder);
+      return code;
+    }
     if (by_signal) {
       say_line(fmt::format("rank 0 (pid {}) was killed by signal {}", chief, WTERMSIG(status)));
     }

@@ -104,6 +104,12 @@ class SessionHandle {
   // others notice.
   void end_with_process();
 
+  // Also by a handler of signals while the session is in a call.
+  void wish_for_the_end() {
+    check_open();
+    if (!finished_) session_->wish_for_the_end();
+  }
+
   // For what neither waits nor computes.
   [[nodiscard]] const Session& get() const {
     check_open();

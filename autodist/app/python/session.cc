@@ -224,8 +224,12 @@ void bind_session(py::module_& module) {
            })
       .def("finish", &SessionHandle::finish)
       .def("end_with_process", &SessionHandle::end_with_process)
-      .def("wish_for_the_end",
-           [](SessionHandle& handle) { handle.call([](Session& s) { s.wish_for_the_end(); }); })
+      .def("wish_for_the_end", [](SessionHandle& handle) { handle.wish_for_the_end(); })
+      .def_property_readonly("only_serves",
+                             [](SessionHandle& handle) {
+                               const Session& session = handle.get();
+                               return !session.program().computes(program::Rank(session.rank()));
+                             })
       .def("who_wishes_for_the_end",
            [](SessionHandle& handle) { return handle.get().who_wishes_for_the_end(); })
       .def("close", &SessionHandle::close, py::arg("reason") = "")

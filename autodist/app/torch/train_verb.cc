@@ -315,7 +315,9 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
       job::members_of(arguments.plan.cluster, launched, process_environment()).cluster;
   const auto ranks = cluster::ranks_of(cluster, arguments.plan.cpu_only);
   check_supervised(arguments.supervised, ranks.size());
-  const std::int64_t parts = static_cast<std::int64_t>(ranks.size()) * options.accumulate;
+  const auto computing = std::count_if(
+      ranks.begin(), ranks.end(), [](const cluster::Place& place) { return !place.serves_only; });
+  const std::int64_t parts = computing * options.accumulate;
   arguments.model.batch = (arguments.training.batch + parts - 1) / parts;
   ModelSource source = open_model(arguments.model, arguments.data);
 
@@ -330,7 +332,10 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   const std::string launcher = autodist.launcher();
   Session session = autodist.distribute(std::move(source.step), optimizer);
   const bool speak = session.is_chief();
-  if (session.resume() == 0 && !arguments.resume.empty()) session.load(arguments.resume);
+  // A snapshot may be newer; what was named must be there.
+  if (session.resume(arguments.resume) == 0 && !arguments.resume.empty()) {
+    session.load(arguments.resume);
+  }
   if (speak && !arguments.plan.output.empty()) {
     write_strategy(arguments.plan, session.strategy());
   }

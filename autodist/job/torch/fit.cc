@@ -101,12 +101,12 @@ std::vector<double> evaluate(
                                             const Batch& batch)>& sums) {
   check("batch", batch);
   check("samples", samples.size);
+  session.prepare_evaluation();  // also by a rank without rows
   // Every rank that computes has all variables now, also where its steps are one stage of several.
   const program::Program& program = session.program();
   const auto [begin, end] = program::replica_rows(
       samples.size, *program.ranks[session.rank()].replica, program.replica_count());
   std::vector<double> total;
-  session.prepare_evaluation();  // also by a rank without rows
   for (std::int64_t first = begin; first < end; first += batch) {
     std::vector<std::int64_t> rows(static_cast<std::size_t>(std::min(batch, end - first)));
     std::iota(rows.begin(), rows.end(), first);

@@ -85,9 +85,9 @@ TrainingJob::PreparedChange TrainingJob::prepare_change(
     const std::optional<strategy::Strategy>& given, const std::string& name) {
   JobStep& step = turn(index);
   if (!all_compute(step.program())) {
-    fail(ErrorCode::kUsage,
-         "change_plan: the job has ranks that only serve (role: server), which keep the plan that "
-         "they began with");
+    fail(
+        ErrorCode::kUsage,
+        "change_plan: the job has ranks that only serve, which keep the plan that they began with");
   }
   exec::Runner& runner = step.runner();
   const auto made = runner.calls().begin(call, runner.steps_done());

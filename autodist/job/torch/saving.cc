@@ -3,9 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
+#include <new>
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/exec/state_bytes.h"
 #include "autodist/job/torch/session_state.h"
 #include "autodist/job/torch/training_job.h"
 
@@ -142,38 +145,59 @@ void TrainingJob::copy_own() {
   gathered_->checkpoint.kept = kept_state();
 }
 
+Bytes TrainingJob::state_bytes() const {
+  Bytes bytes;
+  for (const auto& step : steps_) {
+    bytes += exec::bytes_of_state(step->program(), &job_->options().user_rules);
+  }
+  for (const NamedTensor& each : model_.buffers) {
+    bytes += Bytes(static_cast<std::int64_t>(each.tensor.nbytes()));
+  }
+  return bytes;
+}
+
 // By all ranks alike, which know when one is due.
 void TrainingJob::snapshot() {
-  if (!snapshots_ || !snapshots_->is_due(steps_done())) return;
+  if (finished_ || !snapshots_ || !has_steps_in_common()) return;
+  if (!snapshots_->is_due(steps_done())) return;
   start();
   save_what_is_due();
   const Seconds begin = job_->clock().now();
   exec::Runner& runner = current();
   const auto call = runner.calls().begin(exec::Call::kSnapshot, runner.steps_done());
-  const auto of_chief = [&](const std::string& said) {
-    return runner.of_chief({exec::Topic::kSnapshot, ++snapshot_words_}, said);
+  const auto of_chief = [&](std::int64_t said) {
+    constexpr std::uint32_t kIds = 1024;  // more than are on their way at a time
+    const std::uint32_t id = snapshot_words_++ % kIds;
+    return std::stoll(runner.of_chief({exec::Topic::kSnapshot, id}, std::to_string(said)));
   };
-  // A checkpoint that is being written has the memory of the model already, and the disk's time.
-  const bool is_saving =
-      writing_ && writing_->failure.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
-  const bool waits = is_chief() && (is_saving || snapshots_->is_writing());
-  const std::string later = of_chief(waits ? snapshots_->put_off(steps_done()) : "");
-  if (!later.empty()) {
-    snapshots_->follow(later);
-    return;
-  }
-  if (is_chief()) snapshots_->finish_writing();
-  gather_once(!owners_hold_everything());
-  std::string next;
+  constexpr std::int64_t kNow = -1;
+  std::int64_t due = kNow;
   if (is_chief()) {
-    try {
-      copy_own();
-      next = snapshots_->write(gathered_, begin);
-    } catch (const Error& error) {
-      next = snapshots_->give_up(error.what());
-    }
+    const bool is_saving = writing_ && writing_->failure.wait_for(std::chrono::seconds(0)) !=
+                                           std::future_status::ready;
+    due = snapshots_->put_off(steps_done(), is_saving, state_bytes()).value_or(kNow);
   }
-  snapshots_->follow(of_chief(next));
+  due = of_chief(due);
+  if (due == kNow) {
+    gather_once(!owners_hold_everything());
+    if (is_chief()) due = write_snapshot(begin);
+    due = of_chief(due);
+    // A save() after the same step finds what the program changes in between.
+    gathered_.reset();
+    gathered_at_.reset();
+  }
+  snapshots_->follow(due);
+}
+
+std::int64_t TrainingJob::write_snapshot(Seconds begin) {
+  try {
+    copy_own();
+    return snapshots_->write(gathered_, begin);
+  } catch (const Error& error) {
+    return snapshots_->fail_at(steps_done(), error.what());
+  } catch (const std::bad_alloc&) {
+    return snapshots_->fail_at(steps_done(), "no memory for it");
+  }
 }
 
 // Returns why it cannot be written; else nothing. From any thread.

@@ -342,7 +342,7 @@ class Session {
   // The same, for a program that may be started again: where the chief finds no checkpoint in
   // `directory` yet, the training begins, and 0 is returned. Where somebody starts it again
   // (`autodist train`, `autodist run --restarts 3`), the newest snapshot() comes before an older
-  // checkpoint, and is all there is where `directory` is empty.
+  // checkpoint there, and is all there is where `directory` is empty.
   std::int64_t resume(const std::string& directory = {});
   // Between two steps, a place from which the loop can go on: step(), and what is kept, say all
   // that it needs. Every rank calls it at every such place. So often that it takes a hundredth of

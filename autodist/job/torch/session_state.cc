@@ -138,19 +138,6 @@ const exec::Checkpoint& StateCopy::whole() {
   return checkpoint;
 }
 
-Bytes StateCopy::size() const {
-  std::size_t bytes = 0;
-  for (const NamedTensor& each : optimizer) bytes += each.tensor.nbytes();
-  const auto add = [&bytes](const std::vector<exec::TensorData>& tensors) {
-    for (const exec::TensorData& each : tensors) bytes += each.bytes.size();
-  };
-  for (const auto* part : {&checkpoint.model, &checkpoint.optimizer_state, &checkpoint.kept}) {
-    add(*part);
-  }
-  for (const auto& [rank, tensors] : checkpoint.replicas) add(tensors);
-  return Bytes{static_cast<std::int64_t>(bytes)};
-}
-
 void put_weights(const std::string& path, const TrainingStep& step, const Warn& warn) {
   exec::RealFileSystem files;
   const std::vector<exec::TensorData> tensors =

@@ -38,7 +38,6 @@ class StateCopy {
 
   // With that state, whose bytes may be made while the steps go on. By one thread at a time.
   const exec::Checkpoint& whole();
-  [[nodiscard]] Bytes size() const;
 };
 
 // Copies of parameters (a tied one once) and buffers, under the model's names.

@@ -1,9 +1,14 @@
 #include "autodist/job/torch/snapshots.h"
 
+#include <fmt/ranges.h>
+#include <sys/resource.h>
+
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <utility>
 
+#include "autodist/base/digest.h"
 #include "autodist/base/error.h"
 #include "autodist/exec/checkpoint.h"
 #include "autodist/job/control_group.h"
@@ -42,38 +47,48 @@ class SnapshotFiles final : public exec::FileSystem {
   std::string job_;
 };
 
-std::string next_job() {
+// Names and sizes, so that a program that leaves out what it is through with does not go on from
+// another job's.
+std::string name_of_job(const TrainingStep& model) {
   static std::atomic<int> jobs{0};
-  return std::to_string(jobs++) + "/";
+  std::string text;
+  for (const auto* tensors : {&model.parameters, &model.buffers}) {
+    for (const NamedTensor& each : *tensors) {
+      text += fmt::format("{} {}\n", each.name, fmt::join(each.tensor.sizes(), " "));
+    }
+  }
+  return fmt::format("{}-{}/", jobs++, to_string(digest_of(text)));
+}
+
+// Each has a slot, and while one is written there is what it is written from.
+Bytes needed(Bytes state, bool is_first) { return Bytes{state.value * (is_first ? 3 : 1)}; }
+
+bool limits_files() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
 }
 
 }  // namespace
 
-Snapshots::Snapshots(JobMemory* memory, const Clock& clock, Warn warn)
+Snapshots::Snapshots(JobMemory* memory, const TrainingStep& model, const Clock& clock, Warn warn)
     : memory_(memory),
       clock_(clock),
       warn_(std::move(warn)),
-      job_(next_job()),
-      are_taken_(memory != nullptr) {}
+      job_(name_of_job(model)),
+      are_taken_(memory != nullptr) {
+  if (!are_taken_ || !limits_files()) return;
+  warn_(
+      "no snapshots in memory: files may not grow as they like here (ulimit -f); unlimited "
+      "expected");
+  are_taken_ = false;
+}
 
-std::optional<LoadedState> Snapshots::former(const TrainingStep& model,
-                                             const std::vector<const JobStep*>& steps) {
-  if (memory_ == nullptr) return std::nullopt;
-  const JobMemory::Progress progress = memory_->progress();
+std::optional<LoadedState> Snapshots::newer_than(std::int64_t saved, const TrainingStep& model,
+                                                 const std::vector<const JobStep*>& steps) {
+  if (memory_ == nullptr || memory_->progress().kept <= saved) return std::nullopt;
   SnapshotFiles files(*memory_, job_);
-  const std::string manifest = fmt::format("{}/manifest.json", kFrom);
-  if (progress.kept < progress.saved || !files.exists(manifest)) return std::nullopt;
+  if (!exec::newest_checkpoint(files, kFrom)) return std::nullopt;  // another job's
   return load_at_chief(files, kFrom, model, steps, warn_);
-}
-
-std::string Snapshots::next() const {
-  if (!are_taken_) return "never";
-  return due_ ? std::to_string(*due_) : "";
-}
-
-void Snapshots::follow(const std::string& said) {
-  are_taken_ = said != "never";
-  due_ = are_taken_ && !said.empty() ? std::optional<std::int64_t>(std::stoll(said)) : std::nullopt;
 }
 
 bool Snapshots::is_due(std::int64_t step) {
@@ -85,42 +100,39 @@ bool Snapshots::is_due(std::int64_t step) {
   return step >= *due_;
 }
 
-bool Snapshots::is_writing() const {
-  return writing_.valid() &&
-         writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
-}
-
-std::string Snapshots::put_off(std::int64_t step) const {
-  return std::to_string(schedule_->put_off(step));
-}
-
-std::string Snapshots::give_up(const std::string& why) {
-  warn_(
-      fmt::format("no further snapshots in memory: {}; after a loss the training goes on from "
-                  "its newest checkpoint",
-                  why));
-  are_taken_ = false;
-  return next();
-}
-
-// Two of them in memory, and the copy that one is written from. What the training itself still
-// takes is not known, and is left as much again.
-std::string Snapshots::write(std::shared_ptr<StateCopy> state, Seconds begin) {
+std::optional<std::int64_t> Snapshots::put_off(std::int64_t step, bool is_saving, Bytes size) {
+  const bool is_writing =
+      writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  if (is_saving || is_writing) return schedule_->soon(step);
   finish_writing();
-  if (!last_.failure.empty()) return give_up(last_.failure);
-  const bool is_first = memory_->progress().kept < 0;
-  const Bytes size = state->size();
-  const Bytes needed{size.value * (is_first ? 3 : 1)};
+  if (!last_.failure.empty()) return fail_at(step, std::exchange(last_.failure, ""));
+  const Bytes takes = needed(size, memory_->progress().kept < 0);
   const Bytes free = free_memory();
-  if (needed.value > free.value / 2) {
-    return give_up(fmt::format("they take {}, half of the {} that are free expected",
-                               to_string(needed), to_string(free)));
+  // What the training itself still takes is not known, and is left as much again.
+  if (takes.value <= free.value / 2) return std::nullopt;
+  return fail_at(step, fmt::format("it takes {}, and of the {} that are free at most half is taken",
+                                   to_string(takes), to_string(free)));
+}
+
+std::int64_t Snapshots::fail_at(std::int64_t step, const std::string& why) {
+  if (!std::exchange(told_, true)) {
+    warn_(fmt::format("no snapshot in memory at step {}: {}; it is tried again now and then", step,
+                      why));
   }
+  return schedule_->much_later(step);
+}
+
+std::int64_t Snapshots::write(std::shared_ptr<StateCopy> state, Seconds begin) {
   const std::int64_t step = state->checkpoint.step;
-  writing_ = std::async(std::launch::async,
-                        [this, state = std::move(state)] { return write_to_memory(*state); });
-  due_ = schedule_->taken(step, begin, clock_.now(), last_.took);
-  return next();
+  // What is written goes at once; a future keeps its function until somebody asks for the outcome.
+  auto work = [this, state = std::move(state)]() mutable {
+    const Written written = write_to_memory(*state);
+    state.reset();
+    return written;
+  };
+  writing_ = std::async(std::launch::async, std::move(work));
+  told_ = false;
+  return schedule_->taken(step, begin, clock_.now(), last_.took);
 }
 
 Snapshots::Written Snapshots::write_to_memory(StateCopy& state) const {
@@ -131,7 +143,7 @@ Snapshots::Written Snapshots::write_to_memory(StateCopy& state) const {
     memory_->begin_snapshot();
     exec::write_checkpoint(files, kFrom, state.whole(), exec::kKeptCheckpoints,
                            [&] { memory_->end_snapshot(state.checkpoint.step); });
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // no memory for what it takes on the way, too
     written.failure = error.what();
   }
   written.took = clock_.now() - begin;
@@ -140,6 +152,11 @@ Snapshots::Written Snapshots::write_to_memory(StateCopy& state) const {
 
 void Snapshots::finish_writing() {
   if (writing_.valid()) last_ = writing_.get();
+}
+
+void Snapshots::forget() {
+  finish_writing();
+  if (memory_ != nullptr) memory_->forget_snapshot();
 }
 
 }  // namespace autodist::job

@@ -8,11 +8,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "autodist/base/clock.h"
 #include "autodist/job/job_memory.h"
@@ -26,31 +26,35 @@ class Snapshots {
   // What LoadedState says of where it was read.
   static constexpr const char* kFrom = "the job's memory";
 
-  // `memory` is the chief's, others have none; it and the clock outlive this. The jobs of a process
-  // are told apart by their order.
-  Snapshots(JobMemory* memory, const Clock& clock, Warn warn);
+  // `memory` is the chief's, where snapshots are to be taken; it and the clock outlive this. The
+  // jobs of a process are told apart by their order and by their models.
+  Snapshots(JobMemory* memory, const TrainingStep& model, const Clock& clock, Warn warn);
 
-  // The job's state of its former life, where none of its checkpoints on a disk is newer. At the
-  // chief. Throws as load_at_chief() does.
-  std::optional<LoadedState> former(const TrainingStep& model,
-                                    const std::vector<const JobStep*>& steps);
+  // The job's state of its former life, where that is newer than the step `saved`. At the chief.
+  // Throws as load_at_chief() does.
+  std::optional<LoadedState> newer_than(std::int64_t saved, const TrainingStep& model,
+                                        const std::vector<const JobStep*>& steps);
 
-  // What the chief says to all ranks of the next one, and what they do then: after how many steps
-  // it is due; the first ones are counted from the first place where one might be.
-  [[nodiscard]] std::string next() const;
-  void follow(const std::string& said);
-  bool is_due(std::int64_t step);
+  // Whether there are any, which the chief says to all ranks.
+  [[nodiscard]] bool are_taken() const { return are_taken_; }
+  void follow(bool are_taken) { are_taken_ = are_taken; }
+  // And after how many steps the next one is due. The first ones are counted from the first call.
+  [[nodiscard]] bool is_due(std::int64_t step);
+  void follow(std::int64_t due) { due_ = due; }
 
-  // At the chief.
-  [[nodiscard]] bool is_writing() const;
-  std::string put_off(std::int64_t step) const;
-  // A thread writes it while the steps go on. The steps have been held since `begin`. Returns what
-  // the chief says of the next one. REQUIRES: !is_writing().
-  std::string write(std::shared_ptr<StateCopy> state, Seconds begin);
-  // There are none any more, and the reason is told.
-  std::string give_up(const std::string& why);
+  // At the chief, where one is due: what it says of the next one where this one is not taken, as
+  // something is being written (`is_saving`: a checkpoint), or as there is no memory for a state
+  // of that size, which is told.
+  std::optional<std::int64_t> put_off(std::int64_t step, bool is_saving, Bytes size);
+  // A thread writes it while the steps go on, which it has held since `begin`. Returns after how
+  // many steps the next one is due. REQUIRES: it was not put off.
+  std::int64_t write(std::shared_ptr<StateCopy> state, Seconds begin);
+  // It cannot be written; so, too.
+  std::int64_t fail_at(std::int64_t step, const std::string& why);
   // Until the one that is under way is written: what it reads may be changed then.
   void finish_writing();
+  // The job is over, and begins anew where it is started again.
+  void forget();
 
  private:
   struct Written {
@@ -68,6 +72,7 @@ class Snapshots {
   std::optional<SnapshotSchedule> schedule_;
   std::future<Written> writing_;
   Written last_;
+  bool told_ = false;  // that there is none, and nobody has taken one since
 };
 
 }  // namespace autodist::job

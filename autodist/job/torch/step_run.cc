@@ -86,8 +86,7 @@ const std::string kSkipped = "loss_scaling.skipped";
 
 std::uint32_t replica_of(const program::Program& program, program::Rank rank) {
   if (!program.computes(rank)) {
-    fail(ErrorCode::kUsage, "rank {} only serves (role: server): it computes no part of a batch",
-         rank);
+    fail(ErrorCode::kUsage, "rank {} only serves: it computes no part of a batch", rank);
   }
   return program.batch_part(rank);
 }

@@ -218,7 +218,9 @@ std::vector<NamedTensor> TrainingJob::initial_tensors() const {
 }
 
 bool TrainingJob::only_serves() const {
-  return !steps_.front()->program().computes(program::Rank(job_->rank()));
+  return std::none_of(steps_.begin(), steps_.end(), [this](const auto& step) {
+    return step->program().computes(program::Rank(job_->rank()));
+  });
 }
 
 void TrainingJob::start() {
@@ -347,31 +349,37 @@ void TrainingJob::load(const std::string& directory) {
   });
 }
 
-// Snapshots are for who comes back here and goes on from them. An asynchronous job has no step
-// between which its ranks could meet without waiting for each other.
-void TrainingJob::resume(const std::string& directory) {
-  const bool meets = std::all_of(steps_.begin(), steps_.end(), [](const auto& step) {
-    return step->program().lag().has_value();
-  });
-  if (!snapshots_) {
-    JobMemory* const memory = meets && job_->options().snapshots ? job_->memory() : nullptr;
-    snapshots_ = std::make_unique<Snapshots>(memory, job_->clock(), warn());
-  }
-  load_state(directory, [&]() -> std::optional<LoadedState> {
-    if (auto state = snapshots_->former(model_, all_steps())) return state;
-    exec::RealFileSystem files;
-    if (directory.empty() || !exec::has_checkpoint(files, directory)) return std::nullopt;
-    return load_at_chief(files, directory, model_, all_steps(), warn());
-  });
-  snapshots_->follow(comm::broadcast(job_->transport(), 0, snapshots_->next(), "snapshots",
-                                     job_->options().join_limit));
+// Asynchronous variables have no step between which ranks could meet without waiting for each
+// other.
+bool TrainingJob::has_steps_in_common() const {
+  return std::all_of(steps_.begin(), steps_.end(),
+                     [](const auto& step) { return step->program().lag().has_value(); });
 }
 
-bool TrainingJob::load_state(const std::string& directory,
+// Snapshots are for who comes back here and goes on from them.
+void TrainingJob::resume(const std::string& directory) {
+  if (!snapshots_) {
+    JobMemory* const memory = job_->options().snapshots ? job_->memory() : nullptr;
+    snapshots_ = std::make_unique<Snapshots>(memory, model_, job_->clock(), warn());
+  }
+  load_state(directory, [&]() -> std::optional<LoadedState> {
+    exec::RealFileSystem files;
+    const bool has_saved = !directory.empty() && exec::has_checkpoint(files, directory);
+    const auto saved = has_saved ? exec::newest_checkpoint(files, directory) : std::nullopt;
+    if (auto state = snapshots_->newer_than(saved.value_or(-1), model_, all_steps())) return state;
+    if (!has_saved) return std::nullopt;
+    return load_at_chief(files, directory, model_, all_steps(), warn());
+  });
+  snapshots_->follow(!comm::broadcast(job_->transport(), 0, snapshots_->are_taken() ? "yes" : "",
+                                      "snapshots", job_->options().join_limit)
+                          .empty());
+}
+
+void TrainingJob::load_state(const std::string& directory,
                              const std::function<std::optional<LoadedState>()>& at_chief) {
   if (started_) {
-    fail(ErrorCode::kUsage, "load: {}: the training is under way; load before the first step",
-         directory);
+    fail(ErrorCode::kUsage, "load{}{}: the training is under way; load before the first step",
+         directory.empty() ? "" : ": ", directory);
   }
   comm::Transport& transport = job_->transport();
   const Seconds limit = job_->options().join_limit;
@@ -381,14 +389,15 @@ bool TrainingJob::load_state(const std::string& directory,
   LoadedState state;
   if (is_chief()) state = at_chief().value_or(LoadedState{});
   state.optimizer = comm::broadcast(transport, 0, state.optimizer, "checkpoint", limit);
-  if (state.optimizer.empty()) return false;
+  if (state.optimizer.empty()) return;
   const exec::Safetensors optimizer = exec::read_safetensors(state.optimizer, directory);
   const std::string& from = optimizer.metadata.at("from");
   exec::broadcast_initial(transport, initial_tensors(), limit);
   // The stages of a replica have one set of buffers, which its first rank saved.
   const program::Program& program = steps_.front()->program();
   const program::Rank self(job_->rank());
-  const program::Rank saved = program.is_placed() ? program.stage_mate(self, 0) : self;
+  const bool has_stage = program.is_placed() && program.computes(self);
+  const program::Rank saved = has_stage ? program.stage_mate(self, 0) : self;
   const std::vector<NamedTensor> owed = put_replica(
       comm::broadcast(transport, 0, state.replicas, "replicas", limit), saved.value, model_, from);
   std::vector<NamedTensor> states;
@@ -410,7 +419,6 @@ bool TrainingJob::load_state(const std::string& directory,
       unclaimed_[each.name] = std::move(each.bytes);
     }
   }
-  return true;
 }
 
 // In the exchanges of all steps: the chief may be in another one than this rank.
@@ -450,9 +458,7 @@ void TrainingJob::leave(const std::string& reason) {
 void TrainingJob::finish() {
   if (finished_) return;
   if (!started_) begin();
-  if (only_serves()) {
-    for (const auto& step : steps_) step->runner().serve([this] { job_->look_around(); });
-  }
+  if (only_serves()) return serve();
   for (const auto& step : steps_) step->runner().come_to_finish();
   bool in_order = true;
   for (const auto& step : steps_) in_order = step->runner().all_finish() && in_order;
@@ -467,7 +473,7 @@ void TrainingJob::finish() {
       missing = writing_->state->checkpoint.step;
       failure = write(*writing_->state, writing_->directories);
     }
-    if (in_order && job_->options().trace_at_end && !only_serves()) {
+    if (in_order && job_->options().trace_at_end) {
       for (const auto& step : steps_) {
         step->runner().synchronize();
         step->run().gather_trace();
@@ -485,6 +491,18 @@ void TrainingJob::finish() {
   if (is_chief() && !failure.empty()) {
     fail(ErrorCode::kCheckpoint, "no checkpoint of step {}: {}", missing, failure);
   }
+  if (snapshots_ && in_order) snapshots_->forget();
+}
+
+// Each step until the others are through with it: they end them one after the other.
+void TrainingJob::serve() {
+  for (const auto& step : steps_) {
+    step->runner().serve([this] { job_->look_around(); });
+    step->runner().finish();
+  }
+  finished_ = true;
+  collectives_.reset();
+  job_->end();
 }
 
 }  // namespace autodist::job

@@ -86,6 +86,7 @@ class TrainingJob {
   void begin();
   // Of a rank that only serves (`role: server`): it has no steps, and owns what it owns.
   [[nodiscard]] bool only_serves() const;
+  void serve();
   void make_newest();
   [[nodiscard]] bool has_ended() const;
   void note_values();
@@ -103,13 +104,16 @@ class TrainingJob {
   std::string save_into(const std::vector<std::string>& directories, bool with_the_others,
                         SaveUntil until = SaveUntil::kWritten);
   std::string save_at_the_end(bool with_the_others);
-  // By all ranks alike; `at_chief` reads. Returns whether there was something to read.
-  bool load_state(const std::string& directory,
+  // By all ranks alike; `at_chief` reads.
+  void load_state(const std::string& directory,
                   const std::function<std::optional<LoadedState>()>& at_chief);
   [[nodiscard]] std::vector<const JobStep*> all_steps() const;
   [[nodiscard]] bool is_gathered() const { return gathered_at_ == steps_done(); }
   void gather_once(bool with_the_others);
   void copy_own();
+  [[nodiscard]] bool has_steps_in_common() const;
+  [[nodiscard]] Bytes state_bytes() const;
+  std::int64_t write_snapshot(Seconds begin);
   StateCopy gather_all(bool with_the_others);
   [[nodiscard]] std::vector<exec::TensorData> kept_state() const;
   std::string write(StateCopy& state, const std::vector<std::string>& directories);

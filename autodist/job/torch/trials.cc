@@ -18,8 +18,8 @@ std::vector<torch::Tensor> changed_by_training(const capture::Bindings& bindings
   return tensors;
 }
 
-// The micro-batches of `rank`: the example over and over, or, where parts of a batch differ, as
-// many samples as it should have, dealt out as StepRun does.
+// The micro-batches of `rank`, which computes: the example over and over, or, where parts of a
+// batch differ, as many samples as it should have, dealt out as StepRun does.
 std::vector<Batch> batches_of(const TrialStep& step, const program::Program& program,
                               program::Rank rank) {
   const Batch& example = step.step->example;
@@ -121,18 +121,19 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
   put_back();  // all trials compute the same
   exec::Runner runner(program, program::Rank(job_.rank()), *step_.bindings,
                       {&job_.transport(), collectives_.get(), &job_.clock()}, options);
-  const std::vector<Batch> batches = batches_of(step_, *program, program::Rank(job_.rank()));
+  const program::Rank self(job_.rank());
+  if (!program->computes(self)) {
+    runner.serve([this] { job_.look_around(); });
+    runner.finish();
+    return trial;
+  }
+  const std::vector<Batch> batches = batches_of(step_, *program, self);
   const auto step = [&] {
     job_.look_around();
     for (std::size_t i = 0; i + 1 < batches.size(); ++i) runner.accumulate(batches[i]);
     runner.step(batches.back());
     if (lengths.barrier) runner.settle();
   };
-  if (!program->computes(program::Rank(job_.rank()))) {
-    runner.serve();
-    runner.finish();
-    return trial;
-  }
   for (std::int64_t i = 0; i < lengths.warmup; ++i) step();
   runner.synchronize();
   Seconds begin = job_.clock().now();
