@@ -1,5 +1,7 @@
 #include "autodist/job/torch/session_state.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
