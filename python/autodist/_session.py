@@ -321,10 +321,11 @@ class Session:
 
         A place from which the loop can go on: :attr:`step`, and what is kept, say all that it
         needs. Every rank calls it at every such place; loops over :meth:`epochs` need not, which
-        do so when they ask for the next batch. So often that it takes a hundredth of the time, who starts the
-        program again after a loss (``autodist run --restarts 3``) gets the state, and
-        :meth:`resume` finds it. Does nothing where nobody does, before :meth:`resume` was called,
-        and for asynchronous variables; where memory is short it says so.
+        do so when they ask for the next batch. Most calls do nothing: a copy is made so often that
+        it takes a hundredth of the time. Whoever starts the program again after a loss
+        (``autodist run --restarts 3``) holds it, and :meth:`resume` finds it. There is none where
+        nobody starts it again, before :meth:`resume` was called, and for asynchronous variables;
+        where memory is short a line says so.
         """
         with self._settler.untouched():
             self._handle.snapshot()
