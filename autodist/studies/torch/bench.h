@@ -40,6 +40,8 @@ struct SyncArguments {
   std::string trace;  // a file; empty: none
   // Of `bench plans` alone.
   std::int64_t rounds = 3;
+  std::int64_t finals = 0;  // further rounds, of the fastest of each kind
+  std::int64_t others = 0;  // plans that the search judged, beside its answer and the builders
   std::string budget = "10s";
 };
 int bench_sync_rank(const SyncArguments& arguments, app::Console& console);

@@ -104,6 +104,15 @@ void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
   verb.add_option("--rounds", sync.rounds, "plans: every plan runs so many times (default 3)")
       ->group(kRankOptions)
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1000}));
+  verb.add_option("--finals", sync.finals,
+                  "plans: the fastest of each kind run so many times more, and are compared by that "
+                  "(default 0: all by the rounds)")
+      ->group(kRankOptions)
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000}));
+  verb.add_option("--others", sync.others,
+                  "plans: so many of those that the search judged run, too (default 0)")
+      ->group(kRankOptions)
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{10000}));
   verb.add_option("--budget", sync.budget, "plans: of the search, as of plan (default 10s)")
       ->group(kRankOptions);
 }
