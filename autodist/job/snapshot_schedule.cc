@@ -9,11 +9,11 @@ std::int64_t SnapshotSchedule::taken(std::int64_t step, Seconds begin, Seconds e
                                      Seconds beside) {
   const Seconds cost = end - begin + beside;
   const std::int64_t steps = std::max<std::int64_t>(1, step - step_);
-  const double of_step = std::max(1e-9, (begin - since_).value / static_cast<double>(steps));
+  of_step_ = std::max(1e-9, (begin - since_).value / static_cast<double>(steps));
   step_ = step;
   since_ = end;
   apart_ = std::max<std::int64_t>(
-      1, static_cast<std::int64_t>(std::ceil(cost.value / (kShare * of_step))));
+      1, static_cast<std::int64_t>(std::ceil(cost.value / (kShare * of_step_))));
   return step + apart_;
 }
 

@@ -25,11 +25,15 @@ class SnapshotSchedule {
   // much later, as there is no room for it.
   [[nodiscard]] std::int64_t soon(std::int64_t step) const;
   [[nodiscard]] std::int64_t much_later(std::int64_t step) const;
+  // Between two of them, as of the last one: so much of the training a loss can cost.
+  [[nodiscard]] std::int64_t steps_apart() const { return apart_; }
+  [[nodiscard]] Seconds apart() const { return Seconds{static_cast<double>(apart_) * of_step_}; }
 
  private:
   std::int64_t step_;
   Seconds since_;
   std::int64_t apart_ = kFirst;
+  double of_step_ = 0;  // seconds
 };
 
 }  // namespace autodist::job

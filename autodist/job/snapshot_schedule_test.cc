@@ -9,6 +9,8 @@ TEST(SnapshotSchedule, TakesAHundredthOfTheTime) {
   SnapshotSchedule schedule(10, Seconds{100});
   // Five steps of 0.1 s; 20 ms of holding and 30 ms beside are a hundredth of 50 steps.
   EXPECT_EQ(schedule.taken(15, Seconds{100.5}, Seconds{100.52}, Seconds{0.03}), 65);
+  EXPECT_EQ(schedule.steps_apart(), 50);
+  EXPECT_NEAR(schedule.apart().value, 5, 1e-6);
   EXPECT_EQ(schedule.soon(65), 71);
   EXPECT_EQ(schedule.much_later(65), 465);
   // Steps have become ten times as slow.

@@ -132,7 +132,20 @@ std::int64_t Snapshots::write(std::shared_ptr<StateCopy> state, Seconds begin) {
   };
   writing_ = std::async(std::launch::async, std::move(work));
   told_ = false;
-  return schedule_->taken(step, begin, clock_.now(), last_.took);
+  const std::int64_t due = schedule_->taken(step, begin, clock_.now(), last_.took);
+  tell_what_a_loss_costs();
+  return due;
+}
+
+// Once, where it is much; from the second one on, when it is known what writing takes.
+void Snapshots::tell_what_a_loss_costs() {
+  constexpr Seconds kMuch{10};
+  if (last_.took == Seconds{0} || schedule_->apart() < kMuch || told_cost_) return;
+  told_cost_ = true;
+  warn_(fmt::format(
+      "snapshots in memory come every {} steps here, about {} apart, as more would slow the "
+      "training: a lost rank can cost that much of it, or what was done since the last checkpoint",
+      schedule_->steps_apart(), to_string(schedule_->apart())));
 }
 
 Snapshots::Written Snapshots::write_to_memory(StateCopy& state) const {

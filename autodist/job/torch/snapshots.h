@@ -62,6 +62,7 @@ class Snapshots {
     std::string failure;
   };
   Written write_to_memory(StateCopy& state) const;
+  void tell_what_a_loss_costs();
 
   JobMemory* memory_;
   const Clock& clock_;
@@ -73,6 +74,7 @@ class Snapshots {
   std::future<Written> writing_;
   Written last_;
   bool told_ = false;  // that there is none, and nobody has taken one since
+  bool told_cost_ = false;
 };
 
 }  // namespace autodist::job
