@@ -115,7 +115,7 @@ class Steps(collections.abc.Mapping):
     def save(self, directory, wait=True):
         """Write a checkpoint of all steps, ``step-N`` for N steps together; every rank calls it.
 
-        ``wait``: as :meth:`autodist.Step.save`.
+        ``wait``: as :meth:`autodist.Session.save`.
         """
         self._any().save(directory, wait)
 
