@@ -113,6 +113,20 @@ function(autodist_limit_test name seconds)
   endif()
 endfunction()
 
+# autodist_script_test(<name> <seconds> [SKIPS] [LABELS …] COMMAND …): a script as a ctest entry.
+# With SKIPS, its exit code 77 says that this machine lacks what it needs.
+function(autodist_script_test name seconds)
+  cmake_parse_arguments(ARG "SKIPS" "" "LABELS;COMMAND" ${ARGN})
+  add_test(NAME ${name} COMMAND ${ARG_COMMAND})
+  if(ARG_SKIPS)
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+  endif()
+  if(ARG_LABELS)
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+  endif()
+  autodist_limit_test(${name} ${seconds})
+endfunction()
+
 # autodist_test(<name> SOURCES … LIBRARIES … [LABELS …] [SLOW]): one GoogleTest program, one ctest entry.
 # With SLOW, test cases whose name begins with "Slow" run in a second entry, <name>_slow, labelled slow.
 function(autodist_test name)

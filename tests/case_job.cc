@@ -61,10 +61,8 @@ int run(const std::string& cluster_file, const std::string& name, const std::str
 }  // namespace
 }  // namespace autodist
 
-int main(int argc, char** argv) try {
+int main(int argc, char** argv) {
   if (argc != 4) return 2;
-  return autodist::run(argv[1], argv[2], argv[3]);
-} catch (const autodist::Error& error) {
-  std::fprintf(stderr, "case_job: %s\n", error.what());
-  return static_cast<int>(error.code());
+  return autodist::testing_jobs::job_main("case_job",
+                                          [&] { return autodist::run(argv[1], argv[2], argv[3]); });
 }

@@ -7,7 +7,6 @@
 #include <cstdio>
 
 #include "autodist/app/torch/session.h"
-#include "autodist/base/error.h"
 #include "tests/reference.h"
 
 namespace autodist {
@@ -47,10 +46,9 @@ int run(const std::string& cluster, const std::string& builder, bool save,
 }  // namespace
 }  // namespace autodist
 
-int main(int argc, char** argv) try {
+int main(int argc, char** argv) {
   if (argc != 5) return 2;
-  return autodist::run(argv[1], argv[2], argv[3] == std::string("save"), argv[4]);
-} catch (const autodist::Error& error) {
-  std::fprintf(stderr, "checkpoint_job: %s\n", error.what());
-  return static_cast<int>(error.code());
+  return autodist::testing_jobs::job_main("checkpoint_job", [&] {
+    return autodist::run(argv[1], argv[2], argv[3] == std::string("save"), argv[4]);
+  });
 }

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <functional>
 #include <memory>
 #include <utility>
 
@@ -17,24 +16,6 @@ using namespace testing_jobs;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-
-bool is_gone(pid_t pid) {
-  for (int i = 0; i < 300; ++i) {
-    const bool zombie =
-        slurp("/proc/" + std::to_string(pid) + "/stat").find(") Z ") != std::string::npos;
-    if (::kill(pid, 0) != 0 || zombie) return true;
-    std::this_thread::sleep_for(10ms);
-  }
-  return false;
-}
-
-bool happens(const std::function<bool()>& what) {
-  for (int i = 0; i < 3000 * kSlower; ++i) {
-    if (what()) return true;
-    std::this_thread::sleep_for(10ms);
-  }
-  return false;
-}
 
 // Loading libtorch and capturing alone take longer than this limit; the ranks are alive.
 TEST(FirstStep, ARankThatTakesItsTimeIsWaitedFor) {

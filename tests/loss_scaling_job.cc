@@ -4,12 +4,13 @@
 //
 //   loss_scaling_job CLUSTER BUILDER SCALING OPTIMIZER FIRST LAST [LOAD] SAVE
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
 #include "autodist/app/torch/session.h"
-#include "autodist/base/error.h"
 #include "tests/reference.h"
 
 namespace autodist {
@@ -190,11 +191,10 @@ int run(const Arguments& arguments) {
 }  // namespace
 }  // namespace autodist
 
-int main(int argc, char** argv) try {
+int main(int argc, char** argv) {
   if (argc != 8 && argc != 9) return 2;
-  return autodist::run({argv[1], argv[2], argv[3], argv[4], std::atoi(argv[5]), std::atoi(argv[6]),
-                        argc == 9 ? argv[7] : "", argv[argc - 1]});
-} catch (const autodist::Error& error) {
-  std::fprintf(stderr, "loss_scaling_job: %s\n", error.what());
-  return static_cast<int>(error.code());
+  return autodist::testing_jobs::job_main("loss_scaling_job", [&] {
+    return autodist::run({argv[1], argv[2], argv[3], argv[4], std::atoi(argv[5]),
+                          std::atoi(argv[6]), argc == 9 ? argv[7] : "", argv[argc - 1]});
+  });
 }

@@ -1,4 +1,4 @@
-// What a program of these tests prints, and a folder for what it writes.
+// What a program of these tests prints, what a call is refused with, and a folder for files.
 
 #pragma once
 
@@ -12,6 +12,8 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+
+#include "autodist/base/error.h"
 
 namespace autodist::testing_jobs {
 
@@ -35,6 +37,17 @@ inline std::string slurp(const std::filesystem::path& path) {
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();
   return text.str();
+}
+
+// What the call's Error says; nothing where it throws none.
+template <typename Action>
+std::string refusal(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
 }
 
 // A folder of the test's own, removed with it.

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <regex>
 #include <sstream>
@@ -111,6 +112,26 @@ class Process {
 inline std::vector<std::string> autodist(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), kPrograms + "/autodist");
   return arguments;
+}
+
+// Whether a process, which need not be a child, is gone within three seconds.
+inline bool is_gone(pid_t pid) {
+  for (int i = 0; i < 300; ++i) {
+    const bool zombie =
+        slurp("/proc/" + std::to_string(pid) + "/stat").find(") Z ") != std::string::npos;
+    if (::kill(pid, 0) != 0 || zombie) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+// Whether it comes true within half a minute.
+inline bool happens(const std::function<bool()>& what) {
+  for (int i = 0; i < 3000 * kSlower; ++i) {
+    if (what()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
 }
 
 }  // namespace autodist::testing_jobs

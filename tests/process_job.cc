@@ -7,7 +7,6 @@
 
 #include "autodist/app/torch/session.h"
 #include "autodist/base/digest.h"
-#include "autodist/base/error.h"
 #include "tests/reference.h"
 
 namespace autodist {
@@ -62,10 +61,8 @@ int run(const std::string& model, const std::string& cluster, const std::string&
 }  // namespace
 }  // namespace autodist
 
-int main(int argc, char** argv) try {
+int main(int argc, char** argv) {
   if (argc != 4) return 2;
-  return autodist::run(argv[1], argv[2], argv[3]);
-} catch (const autodist::Error& error) {
-  std::fprintf(stderr, "process_job: %s\n", error.what());
-  return static_cast<int>(error.code());
+  return autodist::testing_jobs::job_main("process_job",
+                                          [&] { return autodist::run(argv[1], argv[2], argv[3]); });
 }

@@ -5,7 +5,6 @@
 #include <signal.h>
 
 #include <array>
-#include <functional>
 
 #include "tests/library_collectives.h"
 #include "tests/process.h"
@@ -17,16 +16,6 @@ using namespace testing_jobs;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-
-bool is_gone(pid_t pid) {
-  for (int i = 0; i < 300; ++i) {
-    const bool zombie =
-        slurp("/proc/" + std::to_string(pid) + "/stat").find(") Z ") != std::string::npos;
-    if (::kill(pid, 0) != 0 || zombie) return true;
-    std::this_thread::sleep_for(10ms);
-  }
-  return false;
-}
 
 // --- jobs ---
 
@@ -72,7 +61,8 @@ TEST(Processes, FetchesAreTheWholeBatchsAndEvaluationCountsEverySampleOnce) {
   for (const char* builder : {"PartitionedPS", "AllReduce"}) {
     for (const int ranks : {1, 2, 3}) {
       const Scratch scratch;
-      Process job({kTestPrograms + "/fetch_job", "local:" + std::to_string(ranks), builder}, scratch);
+      Process job({kTestPrograms + "/fetch_job", "local:" + std::to_string(ranks), builder},
+                  scratch);
       ASSERT_EQ(job.wait(60s), 0) << job.err();
       const std::string lines = job.out() + job.err();
       const std::regex line(

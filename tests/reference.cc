@@ -1,7 +1,9 @@
 #include "tests/reference.h"
 
+#include <cstdio>
 #include <memory>
 
+#include "autodist/base/error.h"
 #include "autodist/exec/replay.h"
 #include "autodist/models/catalogue.h"
 #include "autodist/program/program.h"
@@ -114,6 +116,13 @@ Parameters train_plain(const std::string& model, std::uint32_t replicas, std::in
     update(parameters, i);
   }
   return copies_of(step);
+}
+
+int job_main(const char* name, const std::function<int()>& run) try {
+  return run();
+} catch (const Error& error) {
+  std::fprintf(stderr, "%s: %s\n", name, error.what());
+  return static_cast<int>(error.code());
 }
 
 }  // namespace autodist::testing_jobs

@@ -47,4 +47,7 @@ struct Lossy {
 Parameters train_plain(const std::string& model, std::uint32_t replicas, std::int64_t batch,
                        const Update& update, const Lossy* lossy = nullptr);
 
+// The main() of a job that is a program: an Error is said, and its code is the program's.
+int job_main(const char* name, const std::function<int()>& run);
+
 }  // namespace autodist::testing_jobs

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <functional>
-
 #include "tests/process.h"
 
 namespace autodist {
@@ -12,24 +10,6 @@ namespace {
 
 using namespace testing_jobs;
 using namespace std::chrono_literals;
-
-bool is_gone(pid_t pid) {
-  for (int i = 0; i < 300; ++i) {
-    const bool zombie =
-        slurp("/proc/" + std::to_string(pid) + "/stat").find(") Z ") != std::string::npos;
-    if (::kill(pid, 0) != 0 || zombie) return true;
-    std::this_thread::sleep_for(10ms);
-  }
-  return false;
-}
-
-bool happens(const std::function<bool()>& what) {
-  for (int i = 0; i < 3000 * kSlower; ++i) {
-    if (what()) return true;
-    std::this_thread::sleep_for(10ms);
-  }
-  return false;
-}
 
 // Two ranks that ignore SIGTERM, each with a child that does, too; their pids.
 struct StubbornProgram {

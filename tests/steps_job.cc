@@ -246,11 +246,10 @@ int run(const std::string& cluster, const std::string& builder, int first, int l
 }  // namespace
 }  // namespace autodist
 
-int main(int argc, char** argv) try {
+int main(int argc, char** argv) {
   if (argc != 6 && argc != 7) return 2;
-  return autodist::run(argv[1], argv[2], std::atoi(argv[3]), std::atoi(argv[4]),
-                       argc == 7 ? argv[5] : "", argv[argc - 1]);
-} catch (const autodist::Error& error) {
-  std::fprintf(stderr, "steps_job: %s\n", error.what());
-  return static_cast<int>(error.code());
+  return autodist::testing_jobs::job_main("steps_job", [&] {
+    return autodist::run(argv[1], argv[2], std::atoi(argv[3]), std::atoi(argv[4]),
+                         argc == 7 ? argv[5] : "", argv[argc - 1]);
+  });
 }

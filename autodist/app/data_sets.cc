@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/base/statistics.h"
 #include "autodist/planning/archive.h"
 #include "autodist/search/learning/propose.h"
 
@@ -13,12 +14,6 @@ namespace autodist::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-double quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
-}
 
 struct CellStats {
   std::string model;

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "autodist/app/doctor.h"
 #include "autodist/base/error.h"
+#include "autodist/base/statistics.h"
 #include "autodist/base/units.h"
 #include "autodist/job/subprocess.h"
 
@@ -34,8 +36,7 @@ template <typename Of>
 double median(const std::vector<MeasuredLink>& links, Of of) {
   std::vector<double> values;
   for (const MeasuredLink& link : links) values.push_back(of(link));
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  return median_of(std::move(values));
 }
 
 std::string gbit(double bytes_per_s) { return fmt::format("{:.3g} Gbit/s", 8e-9 * bytes_per_s); }

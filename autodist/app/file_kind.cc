@@ -5,18 +5,13 @@
 #include <sstream>
 
 #include "autodist/base/error.h"
+#include "autodist/base/text.h"
 #include "autodist/ir/graph_file.h"
 #include "autodist/ir/graph_item.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::app {
 namespace {
-
-bool is_text(const std::string& bytes) {
-  return std::all_of(bytes.begin(), bytes.end(), [](unsigned char c) {
-    return c >= 0x20 || c == '\n' || c == '\t' || c == '\r';
-  });
-}
 
 // A line of YAML with the key, or a JSON object with it.
 bool has_key(const std::string& text, const std::string& key) {

@@ -6,37 +6,26 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "autodist/app/event.pb.h"
 #include "autodist/base/error.h"
+#include "tests/outcome_of.h"
 
 namespace autodist::app {
 namespace {
 
 namespace fs = std::filesystem;
+using testing_jobs::slurp;
 
 class Metrics : public ::testing::Test {
  protected:
-  Metrics() {
-    std::string name = (fs::temp_directory_path() / "autodist-XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-  }
-  ~Metrics() override { fs::remove_all(folder_); }
-
   static StepMetrics at(std::int64_t step) {
     return {step,
             1.5e9 + static_cast<double>(step),
             {{"loss", 0.25 * static_cast<double>(step)}, {"samples_per_second", 1000}}};
   }
-  static std::string slurp(const fs::path& path) {
-    std::ostringstream text;
-    text << std::ifstream(path, std::ios::binary).rdbuf();
-    return text.str();
-  }
 
-  fs::path folder_;
+  const testing_jobs::Scratch folder_;
 };
 
 TEST_F(Metrics, JsonLinesAndCsvGoByTheName) {
@@ -94,7 +83,7 @@ TEST_F(Metrics, AFullDiskIsSaidAndLeavesWholeRows) {
   limit(before.rlim_cur);
   EXPECT_TRUE(csv->write(at(3)));
   EXPECT_EQ(slurp(folder_ / "log.csv"), "step,loss,samples_per_second\n2,0.5,1000\n3,0.75,1000\n");
-  EXPECT_EQ(csv->failure(), "--log " + (folder_ / "log.csv").string() + ": File too large");
+  EXPECT_EQ(csv->failure(), "--log " + (folder_ / "log.csv") + ": File too large");
 }
 
 // The CRC-32C of "123456789" is 0xe3069283 (RFC 3720, appendix B.4); rotated right by 15 bits,

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
 #include "autodist/base/error.h"
 #include "tests/outcome_of.h"
@@ -12,16 +11,8 @@
 namespace autodist::app {
 namespace {
 
+using testing_jobs::refusal;
 using testing_jobs::Scratch;
-
-std::string refusal(const std::function<void()>& check) {
-  try {
-    check();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(OutputFile, IsRefusedBeforeTheWork) {
   const std::string folder = std::filesystem::temp_directory_path().string();

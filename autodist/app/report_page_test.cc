@@ -1,7 +1,6 @@
 #include "autodist/app/report_page.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 
@@ -10,6 +9,7 @@
 #include "autodist/ir/graph_builder.h"
 #include "autodist/ir/graph_file.h"
 #include "autodist/program/trace.h"
+#include "tests/outcome_of.h"
 
 namespace autodist::app {
 namespace {
@@ -54,15 +54,9 @@ std::string trace_bytes() {
 // Files with names that tell nothing.
 class ReportPage : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = (fs::temp_directory_path() / "autodist-report-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string file(const std::string& name, const std::string& bytes) {
-    write_file_atomically(folder_ + "/" + name, bytes);
-    return folder_ + "/" + name;
+    write_file_atomically(scratch_ / name, bytes);
+    return scratch_ / name;
   }
   static report::PageInputs inputs_of(const ReportRequest& request) {
     std::vector<std::string> warnings;
@@ -70,7 +64,7 @@ class ReportPage : public testing::Test {
   }
 
  private:
-  std::string folder_;
+  const testing_jobs::Scratch scratch_;
 };
 
 TEST_F(ReportPage, TellsFilesByTheirContents) {

@@ -17,9 +17,12 @@
 #include "autodist/base/file.h"
 #include "autodist/base/nearest.h"
 #include "autodist/base/units.h"
+#include "tests/outcome_of.h"
 
 namespace autodist {
 namespace {
+
+using testing_jobs::refusal;
 
 struct TemporaryFolder {
   TemporaryFolder()
@@ -58,16 +61,6 @@ void write_in_place(const std::string& path, const std::string& bytes) {
   std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << bytes;
 }
 
-template <typename Function>
-std::string message_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Check, ThrowsWithFileConditionAndMessage) {
   try {
     AD_CHECK(1 + 1 == 3) << "sum is " << 2;
@@ -88,13 +81,6 @@ TEST(Nearest, FindsAMisspeltKeyAndNothingForAForeignOne) {
   EXPECT_EQ(nearest("zzz", keys), "");
   EXPECT_EQ(nearest_hint("adress", keys), ". Nearest: 'address'.");
   EXPECT_EQ(nearest_hint("zzz", keys), ".");
-}
-
-TEST(DType, NamesComeBack) {
-  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt64, DType::kBool}) {
-    EXPECT_EQ(dtype_from_name(name_of(dtype)), dtype);
-  }
-  EXPECT_FALSE(dtype_from_name("float32"));
 }
 
 TEST(File, ComesBackWholeAndLeavesNoPartialFile) {
@@ -135,12 +121,12 @@ TEST(File, IsAsItWasWhereTheNewOneCannotBeWritten) {
     OutputFile file(path);
     file.write("what was written", 16);
     write_in_place(file.written(), "what WAS written");  // as a disk that lies
-    EXPECT_EQ(message_of([&] { file.commit(); }),
+    EXPECT_EQ(refusal([&] { file.commit(); }),
               path + ": cannot be written: read back: it is not what was written");
   }
   EXPECT_EQ(read_file(path), "good");
   EXPECT_EQ(folder.files(), 1);
-  EXPECT_EQ(message_of([] { write_file_atomically("/dev/full", "x"); }),
+  EXPECT_EQ(refusal([] { write_file_atomically("/dev/full", "x"); }),
             "/dev/full: cannot be written: write: No space left on device");
 }
 

@@ -41,13 +41,6 @@ const Row& row_of(DType dtype) {
 std::size_t size_of(DType dtype) { return row_of(dtype).size; }
 std::string_view name_of(DType dtype) { return row_of(dtype).name; }
 
-std::optional<DType> dtype_from_name(std::string_view name) {
-  for (const Row& row : kRows) {
-    if (row.name == name) return row.dtype;
-  }
-  return std::nullopt;
-}
-
 bool is_floating(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||
          dtype == DType::kBFloat16;

@@ -28,8 +28,6 @@ enum class DType : std::uint8_t {
 std::size_t size_of(DType dtype);
 // "f32", "i64", …: the names in text forms.
 std::string_view name_of(DType dtype);
-// Inverse of name_of; nothing for an unknown name.
-std::optional<DType> dtype_from_name(std::string_view name);
 bool is_floating(DType dtype);
 
 }  // namespace autodist

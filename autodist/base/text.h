@@ -1,4 +1,4 @@
-// What text takes on a screen.
+// What is text, and what it takes on a screen.
 
 #pragma once
 
@@ -11,6 +11,14 @@ namespace autodist {
 // Whether a character of UTF-8 begins with this byte, or goes on with it.
 inline bool begins_character(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U;
+}
+
+// Whether these bytes have no control characters but white space, as protobuf's raw form has for
+// its lengths and tags.
+inline bool is_text(std::string_view bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](unsigned char c) {
+    return c >= 0x20 || c == '\n' || c == '\t' || c == '\r';
+  });
 }
 
 // Columns that a line takes: one per character.

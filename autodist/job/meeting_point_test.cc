@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "autodist/base/error.h"
+#include "tests/outcome_of.h"
 
 namespace autodist::job {
 namespace {
@@ -15,12 +16,6 @@ namespace fs = std::filesystem;
 
 class MeetingPoints : public ::testing::Test {
  protected:
-  MeetingPoints() {
-    std::string name = (fs::temp_directory_path() / "autodist-XXXXXX").string();
-    scratch_ = ::mkdtemp(name.data());
-  }
-  ~MeetingPoints() override { fs::remove_all(scratch_); }
-
   [[nodiscard]] std::string folder(const std::string& name, bool one_machine = true) const {
     return meeting_folder(
         [&](const std::string& variable) -> std::optional<std::string> {
@@ -30,7 +25,7 @@ class MeetingPoints : public ::testing::Test {
         one_machine);
   }
 
-  fs::path scratch_;
+  const testing_jobs::Scratch scratch_;
 };
 
 TEST_F(MeetingPoints, TheOthersWaitForTheChiefsWord) {

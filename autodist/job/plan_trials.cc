@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "autodist/base/check.h"
+#include "autodist/base/statistics.h"
 
 namespace autodist::job {
 namespace {
@@ -117,10 +118,7 @@ Seconds PlanTrials::median(std::size_t plan) const {
   for (const std::optional<Seconds>& each : times_[plan]) {
     if (each) there.push_back(*each);
   }
-  if (there.empty()) return {};
-  const auto middle = there.begin() + static_cast<std::ptrdiff_t>(there.size() / 2);
-  std::nth_element(there.begin(), middle, there.end());
-  return *middle;
+  return there.empty() ? Seconds{} : median_of(std::move(there));
 }
 
 }  // namespace autodist::job

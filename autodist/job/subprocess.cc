@@ -27,9 +27,7 @@ Finished run_to_end(const std::vector<std::string>& arguments, const std::string
     fail(ErrorCode::kEnvironment, "{}: {} bytes of input", arguments.front(), input.size());
   }
   std::vector<std::string> copies = arguments;
-  std::vector<char*> argv;
-  for (std::string& argument : copies) argv.push_back(argument.data());
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = argv_of(copies);
   const pid_t pid = ::fork();
   if (pid < 0)
     fail(ErrorCode::kEnvironment, "{}: fork: {}", arguments.front(), std::strerror(errno));
@@ -58,6 +56,13 @@ Finished run_to_end(const std::vector<std::string>& arguments, const std::string
     fail(ErrorCode::kEnvironment, "{} cannot be started", arguments.front());
   }
   return finished;
+}
+
+std::vector<char*> argv_of(std::vector<std::string>& words) {
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  return argv;
 }
 
 }  // namespace autodist::job

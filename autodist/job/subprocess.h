@@ -19,4 +19,7 @@ struct Finished {
 Finished run_to_end(const std::vector<std::string>& arguments, const std::string& input = "",
                     bool with_errors = false);
 
+// For exec: where each word begins, and a null at the end. `words` outlives it.
+std::vector<char*> argv_of(std::vector<std::string>& words);
+
 }  // namespace autodist::job

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "autodist/base/statistics.h"
 #include "autodist/base/units.h"
 
 namespace autodist::planning {
@@ -15,6 +16,9 @@ namespace autodist::planning {
 struct Runtimes {
   Seconds average;
   std::vector<Seconds> steps;
+
+  // The median of the steps, as other work spoils some; where they are not known, the average.
+  [[nodiscard]] Seconds step() const { return steps.empty() ? average : median_of(steps); }
 
   friend bool operator==(const Runtimes&, const Runtimes&);
 };

@@ -9,6 +9,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/text.h"
 #include "autodist/strategy/strategy.h"
 #include "autodist/strategy/strategy.pb.h"
 
@@ -299,17 +300,6 @@ std::size_t entry_at(const StrategyHistory& history, std::int64_t step) {
   while (at + 1 < history.size() && history[at + 1].step <= step) ++at;
   return at;
 }
-
-namespace {
-
-// The raw form holds control characters (lengths, tags); the text form none but white space.
-bool is_text(const std::string& bytes) {
-  return std::all_of(bytes.begin(), bytes.end(), [](unsigned char c) {
-    return c >= 0x20 || c == '\n' || c == '\t' || c == '\r';
-  });
-}
-
-}  // namespace
 
 Strategy parse_strategy(const std::string& bytes, const std::string& where,
                         std::vector<std::string>* warnings) {

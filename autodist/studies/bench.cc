@@ -1,17 +1,20 @@
 // `autodist bench` of what needs no libtorch. The other benchmarks are autodist-torch's.
 
 #include "autodist/studies/bench.h"
-#include "autodist/app/this_process.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/output_file.h"
+#include "autodist/app/this_process.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/planning/archive.h"
@@ -45,10 +48,22 @@ std::string data_folder(const BenchArguments& arguments) {
   return app::process_environment()("AUTODIST_DATA").value_or("../shared/data");
 }
 
-// Budgets in simulations, so that a page can be made again bit for bit.
+// The page into the file that was asked for, and to who asked: it, or JSON.
+int show(const std::string& page, const std::string& table, const std::string& json,
+         const BenchArguments& arguments, app::Console& console) {
+  if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
+  console.out << (console.json ? json + "\n" : table);
+  return 0;
+}
+
+// In simulations, so that a page can be made again bit for bit.
+std::string budget_of(const BenchArguments& arguments) {
+  if (!arguments.budget.empty()) return arguments.budget;
+  return arguments.quick ? "12" : "40";
+}
+
 int bench_search(const BenchArguments& arguments, app::Console& console) {
-  const std::string budget =
-      !arguments.budget.empty() ? arguments.budget : std::string(arguments.quick ? "12" : "40");
+  const std::string budget = budget_of(arguments);
   search::SearchOptions options;
   options.budget = search::parse_budget(budget);
   const auto done = [&console](const StrategyRow& row) {
@@ -60,15 +75,11 @@ int bench_search(const BenchArguments& arguments, app::Console& console) {
   };
   const std::vector<StrategyRow> rows =
       compare_all(arguments.clusters, options, arguments.models, done);
-  if (!arguments.output.empty()) {
-    const bool timed = options.budget.simulations == 0;
-    write_file_atomically(arguments.output,
-                          strategy_page(rows, timed ? budget : budget + " simulations", timed));
+  if (rows.empty()) {
+    fail(ErrorCode::kUsage, "--models: none of '{}' is in the study",
+         fmt::join(arguments.models, ","));
   }
-  if (!console.json) {
-    console.out << strategy_table(rows);
-    return 0;
-  }
+  const bool timed = options.budget.simulations == 0;
   nlohmann::ordered_json raw = nlohmann::ordered_json::array();
   for (const StrategyRow& row : rows) {
     nlohmann::ordered_json entry{{"cluster", row.cluster},
@@ -87,14 +98,14 @@ int bench_search(const BenchArguments& arguments, app::Console& console) {
     }
     raw.push_back(std::move(entry));
   }
-  console.out << nlohmann::ordered_json{{"figures", strategy_figures(rows)}, {"raw", raw}}.dump()
-              << "\n";
-  return 0;
+  return show(strategy_page(rows, timed ? budget : budget + " simulations", timed),
+              strategy_table(rows),
+              nlohmann::ordered_json{{"figures", strategy_figures(rows)}, {"raw", raw}}.dump(),
+              arguments, console);
 }
 
 int bench_sweep(const BenchArguments& arguments, app::Console& console) {
-  const std::string budget =
-      !arguments.budget.empty() ? arguments.budget : std::string(arguments.quick ? "12" : "40");
+  const std::string budget = budget_of(arguments);
   search::SearchOptions options;
   options.budget = search::parse_budget(budget);
   const cluster::Cluster cluster = cluster::read_cluster(arguments.clusters + "/autosync-a.yml");
@@ -126,17 +137,12 @@ int bench_sweep(const BenchArguments& arguments, app::Console& console) {
   }
   const bool timed = options.budget.simulations == 0;
   const std::string page = sweep_page(rows, chances, timed ? budget : budget + " simulations");
-  if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
-  console.out << (console.json ? sweep_json(rows, chances) + "\n" : page);
-  return 0;
+  return show(page, page, sweep_json(rows, chances), arguments, console);
 }
 
 // Hosts are namespaces: a script in the place of this process.
 int bench_predict(const BenchArguments& arguments, const app::Console& console) {
-  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  std::vector<std::string> words{
-      (folder.parent_path() / "share/autodist/tools/bench-predict").string(), "--autodist",
-      (folder / "autodist").string()};
+  std::vector<std::string> words;
   const auto add = [&](const char* option, const std::string& value) {
     if (!value.empty()) words.insert(words.end(), {option, value});
   };
@@ -145,65 +151,61 @@ int bench_predict(const BenchArguments& arguments, const app::Console& console) 
   add("--most", arguments.most > 0 ? std::to_string(arguments.most) : "");
   if (arguments.report_only) words.emplace_back("--report-only");
   if (console.json) words.emplace_back("--json");
-  std::vector<char*> raw;
-  for (std::string& word : words) raw.push_back(word.data());
-  raw.push_back(nullptr);
-  ::execv(raw.front(), raw.data());
-  fail(ErrorCode::kEnvironment, "bench predict: {}: {}. It comes with the source tree.",
-       words.front(), std::strerror(errno));
+  run_script("bench-predict", words);
 }
 
 int bench_chart(const BenchArguments& arguments, app::Console& console) {
   const std::string path = data_folder(arguments) + "/autodist/figure1.tsv";
   const ChartStudy study = study_chart(parse_chart(read_file(path), path));
   const std::string page = chart_page(study);
-  if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
-  console.out << (console.json ? chart_json(study) + "\n" : page);
-  return 0;
+  return show(page, page, chart_json(study), arguments, console);
 }
 
-int show(const Figures& figures, const std::string& page, const std::string& table,
-         const BenchArguments& arguments, app::Console& console) {
-  if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
-  if (console.json) {
-    console.out << nlohmann::ordered_json{{"figures", figures.figures}, {"raw", figures.raw}}.dump()
-                << "\n";
-  } else {
-    console.out << table;
-  }
-  return 0;
+std::string json_of(const Figures& figures) {
+  return nlohmann::ordered_json{{"figures", figures.figures}, {"raw", figures.raw}}.dump();
 }
 
 int bench(const BenchArguments& arguments, app::Console& console) {
+  app::expect_writable("--output", arguments.output);
   if (arguments.name == "search") return bench_search(arguments, console);
   if (arguments.name == "sweep") return bench_sweep(arguments, console);
   if (arguments.name == "predict") return bench_predict(arguments, console);
   if (arguments.name == "chart") return bench_chart(arguments, console);
   if (arguments.name == "p3") {
-    if (console.json)
-      fail(ErrorCode::kUsage, "bench p3: a page of tables, which --json has no form for");
+    if (console.json) {
+      fail(ErrorCode::kUsage,
+           "bench p3: a page of tables, which --json has no form for. Leave it out.");
+    }
     const std::string page = p3_page();
-    if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
-    console.out << page;
-    return 0;
+    return show(page, page, "", arguments, console);
   }
   if (arguments.name == "gpu-times") {
     const std::vector<GpuTime> times = predict_published_steps();
     const std::string page = gpu_times_page(times);
-    if (!arguments.output.empty()) write_file_atomically(arguments.output, page);
-    console.out << (console.json ? gpu_times_json(times) + "\n" : page);
-    return 0;
+    return show(page, page, gpu_times_json(times), arguments, console);
   }
   if (arguments.name == "place") {
     const Figures figures = measure_placement(arguments.quick);
-    return show(figures, placement_speed_page(figures), placement_speed_table(figures), arguments,
-                console);
+    return show(placement_speed_page(figures), placement_speed_table(figures), json_of(figures),
+                arguments, console);
   }
   const Figures figures = measure_simulator(data_folder(arguments), arguments.quick);
-  return show(figures, speed_page(figures), speed_table(figures), arguments, console);
+  return show(speed_page(figures), speed_table(figures), json_of(figures), arguments, console);
 }
 
 }  // namespace
+
+void run_script(const std::string& name, const std::vector<std::string>& words) {
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::string script = (folder.parent_path() / "share/autodist/tools" / name).string();
+  const std::string autodist = (folder / "autodist").string();
+  std::vector<const char*> argv{script.c_str(), "--autodist", autodist.c_str()};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  argv.push_back(nullptr);
+  ::execv(script.c_str(), const_cast<char* const*>(argv.data()));  // NOLINT: it changes nothing
+  fail(ErrorCode::kEnvironment, "{}: {}. It comes with the source tree.", script,
+       std::strerror(errno));
+}
 
 const std::vector<std::string>& light_benchmarks() {
   static const std::vector<std::string> names{"sim",     "place",  "p3",    "chart",

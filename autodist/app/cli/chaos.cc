@@ -10,6 +10,7 @@
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/faults.h"
 #include "autodist/base/error.h"
+#include "autodist/job/subprocess.h"
 
 namespace autodist::app {
 namespace {
@@ -28,10 +29,7 @@ int chaos(const ChaosArguments& arguments, bool json) {
   std::vector<std::string> words{"autodist", verb, "--faults", to_text(arguments.plan)};
   if (json) words.push_back("--json");
   words.insert(words.end(), arguments.job.begin() + 1, arguments.job.end());
-  std::vector<char*> raw;
-  for (std::string& word : words) raw.push_back(word.data());
-  raw.push_back(nullptr);
-  ::execv("/proc/self/exe", raw.data());
+  ::execv("/proc/self/exe", job::argv_of(words).data());
   fail(ErrorCode::kEnvironment, "chaos: {}: {}", verb, std::strerror(errno));
 }
 

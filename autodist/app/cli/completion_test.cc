@@ -1,13 +1,12 @@
 #include "autodist/app/cli/completion.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 
 #include "autodist/app/cli/verbs.h"
 #include "autodist/base/file.h"
+#include "tests/outcome_of.h"
 
 namespace autodist::app {
 namespace {
@@ -24,13 +23,12 @@ TEST(Completion, KnowsEveryVerbInEveryForm) {
 // bash itself says what it completes.
 TEST(Completion, BashCompletesVerbsAndValues) {
   if (std::system("bash -c true") != 0) GTEST_SKIP() << "no bash";
-  std::string folder =
-      (std::filesystem::temp_directory_path() / "autodist-completion-XXXXXX").string();
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-  write_file_atomically(folder + "/script", completion_of("bash"));
+  const testing_jobs::Scratch scratch;
+  const std::string script = scratch / "script";
+  write_file_atomically(script, completion_of("bash"));
   const auto expect = [&](const std::string& words, int current, const std::string& completed) {
-    const std::string command = "bash -c 'source " + folder + "/script && COMP_WORDS=(autodist " +
-                                words + ") COMP_CWORD=" + std::to_string(current) +
+    const std::string command = "bash -c 'source " + script + " && COMP_WORDS=(autodist " + words +
+                                ") COMP_CWORD=" + std::to_string(current) +
                                 " && _autodist && test \"${COMPREPLY[*]}\" = \"" + completed +
                                 "\"'";
     EXPECT_EQ(std::system(command.c_str()), 0) << words;
@@ -40,7 +38,6 @@ TEST(Completion, BashCompletesVerbsAndValues) {
   expect("train digits --devices c", 4, "cpu");
   expect("plan vgg16-s", 2, "vgg16-small");
   expect("doctor vgg16-s", 2, "");
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

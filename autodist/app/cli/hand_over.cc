@@ -11,6 +11,7 @@
 #include "autodist/app/blas_kernels.h"
 #include "autodist/app/this_process.h"
 #include "autodist/base/error.h"
+#include "autodist/job/subprocess.h"
 #include "autodist/job/wait_policy.h"
 
 namespace autodist::app {
@@ -21,10 +22,7 @@ int hand_over(std::vector<std::string> arguments) {
   // OpenMP reads it when it is loaded, so this is the time to say it for a chief, too.
   if (!job::says_how_to_wait(process_environment())) ::setenv(job::kWaitPolicy, job::kPassive, 1);
   choose_blas_kernels();
-  std::vector<char*> raw;
-  for (std::string& argument : arguments) raw.push_back(argument.data());
-  raw.push_back(nullptr);
-  ::execv(program.c_str(), raw.data());
+  ::execv(program.c_str(), job::argv_of(arguments).data());
   std::cerr << "autodist: " << arguments.at(1) << " needs " << program
             << ", which cannot be started: " << std::strerror(errno)
             << ". Build AutoDist with libtorch (AUTODIST_TORCH=ON).\n";

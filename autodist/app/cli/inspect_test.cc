@@ -2,7 +2,6 @@
 // AUTODIST_UPDATE_GOLDENS=1 writes them anew. The files have names that tell nothing.
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
@@ -16,6 +15,7 @@
 #include "autodist/ir/graph_builder.h"
 #include "autodist/ir/graph_file.h"
 #include "autodist/strategy/strategy.h"
+#include "tests/outcome_of.h"
 
 namespace autodist::app {
 namespace {
@@ -39,17 +39,8 @@ std::string from_hex(const std::string& hex) {
 
 class Cli : public testing::Test {
  protected:
-  void SetUp() override {
-    before_ = fs::current_path();
-    std::string folder = (fs::temp_directory_path() / "autodist-inspect-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-    fs::current_path(folder);
-  }
-  void TearDown() override {
-    const fs::path folder = fs::current_path();
-    fs::current_path(before_);
-    fs::remove_all(folder);
-  }
+  void SetUp() override { fs::current_path(scratch_ / ""); }
+  void TearDown() override { fs::current_path(before_); }
 
   using Declaration = Action(CLI::App&);
   static std::string said(Declaration& declare, const std::string& arguments, bool json = false) {
@@ -83,7 +74,8 @@ class Cli : public testing::Test {
   }
 
  private:
-  fs::path before_;
+  const fs::path before_ = fs::current_path();
+  const testing_jobs::Scratch scratch_;
 };
 
 TEST_F(Cli, ShowsAStrategyInEitherForm) {

@@ -13,17 +13,11 @@
 #include "autodist/app/metrics.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
+#include "autodist/base/statistics.h"
 #include "autodist/job/torch/sample_order.h"
 
 namespace autodist::app {
 namespace {
-
-double percentile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  const auto at = static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
-  return values[at];
-}
 
 // What the steps of one run add up to.
 class Tally {
@@ -46,8 +40,8 @@ class Tally {
     if (rates_.empty()) return;
     const double steps = static_cast<double>(rates_.size());
     result.average_samples_per_second = static_cast<double>(samples_) / wall_.value;
-    result.p10_samples_per_second = percentile(rates_, 0.1);
-    result.p90_samples_per_second = percentile(rates_, 0.9);
+    result.p10_samples_per_second = quantile(rates_, 0.1);
+    result.p90_samples_per_second = quantile(rates_, 0.9);
     result.computing = computing_ * (1 / steps);
     result.waiting = waiting_ * (1 / steps);
   }

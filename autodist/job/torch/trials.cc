@@ -47,14 +47,6 @@ std::vector<Batch> batches_of(const TrialStep& step, const program::Program& pro
 
 }  // namespace
 
-Seconds Trial::step() const {
-  std::vector<Seconds> steps = runtimes.steps;
-  if (steps.empty()) return runtimes.average;
-  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
-  std::nth_element(steps.begin(), middle, steps.end());
-  return *middle;
-}
-
 Trials::Trials(JoinedJob& job, TrialStep step) : job_(job), step_(std::move(step)) {
   step_.passes.verify_each = false;
   exec::broadcast_initial(job_.transport(), *step_.graph, *step_.bindings,

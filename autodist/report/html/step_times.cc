@@ -7,6 +7,7 @@
 #include <set>
 
 #include "autodist/base/check.h"
+#include "autodist/base/statistics.h"
 
 namespace autodist::report {
 namespace {
@@ -43,13 +44,6 @@ std::int64_t covered(std::vector<Interval> intervals) {
     end = to;
   }
   return sum;
-}
-
-template <typename T>
-T median_of(std::vector<T> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // Of one rank in one step.

@@ -1,29 +1,23 @@
 // `autodist bench`: measurements, as ratios within one run.
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "autodist/app/cli/plan.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/base/error.h"
+#include "autodist/base/statistics.h"
 #include "autodist/job/subprocess.h"
 #include "autodist/studies/bench.h"
 #include "autodist/studies/torch/bench.h"
 
 namespace autodist::studies {
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
+double median(std::vector<double> values) { return median_of(std::move(values)); }
 
 int show_figures(const nlohmann::ordered_json& figures, const nlohmann::ordered_json& raw,
                  app::Console& console) {
@@ -54,19 +48,10 @@ namespace {
 
 // Hosts are namespaces and the peer is PyTorch's: a script in the place of this process.
 int bench_sync(const BenchArguments& arguments, const app::Console& console) {
-  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  std::string script = (folder.parent_path() / "share/autodist/tools/bench-sync").string();
-  std::string autodist = (folder / "autodist").string();
-  std::string named = "--autodist";
-  std::string quick = "--quick";
-  std::string json = "--json";
-  std::vector<char*> words{script.data(), named.data(), autodist.data()};
-  if (arguments.quick) words.push_back(quick.data());
-  if (console.json) words.push_back(json.data());
-  words.push_back(nullptr);
-  ::execv(script.c_str(), words.data());
-  fail(ErrorCode::kEnvironment, "bench sync: {}: {}. It comes with the source tree.", script,
-       std::strerror(errno));
+  std::vector<std::string> words;
+  if (arguments.quick) words.emplace_back("--quick");
+  if (console.json) words.emplace_back("--json");
+  run_script("bench-sync", words);
 }
 
 // For a message: those without libtorch never come here, the other program does them.
@@ -86,7 +71,9 @@ void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
   verb.add_option("--loss", sync.loss, "as of train")->group(kRankOptions);
   verb.add_option("--input", sync.inputs, "as of train")->group(kRankOptions);
   verb.add_option("--optimizer", sync.optimizer, "as of train")->group(kRankOptions);
-  verb.add_option("--rows", sync.rows, "samples per rank and step")->group(kRankOptions);
+  verb.add_option("--rows", sync.rows, "samples per rank and step")
+      ->group(kRankOptions)
+      ->check(CLI::Range(std::int64_t{1}, app::kMostCount));
   verb.add_option("--setting", sync.setting, "sync-rank: fifo-barrier, fifo or priority")
       ->group(kRankOptions)
       ->check(CLI::IsMember({"fifo-barrier", "fifo", "priority"}));
@@ -97,16 +84,21 @@ void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
   app::declare_encryption(verb, sync.encryption, "as of train");
   verb.add_option("--window-bytes", sync.window_bytes, "sync-rank: 0 for the default")
       ->group(kRankOptions);
-  verb.add_option("--warmup", sync.warmup, "steps that are not counted")->group(kRankOptions);
-  verb.add_option("--steps", sync.steps, "steps that are")->group(kRankOptions);
+  verb.add_option("--warmup", sync.warmup, "steps that are not counted")
+      ->group(kRankOptions)
+      ->check(CLI::Range(std::int64_t{0}, app::kMostCount));
+  verb.add_option("--steps", sync.steps, "steps that are")
+      ->group(kRankOptions)
+      ->check(CLI::Range(std::int64_t{1}, app::kMostCount));
   verb.add_option("--trace", sync.trace, "sync-rank: write the trace of all ranks")
       ->group(kRankOptions);
   verb.add_option("--rounds", sync.rounds, "plans: every plan runs so many times (default 3)")
       ->group(kRankOptions)
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1000}));
-  verb.add_option("--finals", sync.finals,
-                  "plans: the fastest of each kind run so many times more, and are compared by that "
-                  "(default 0: all by the rounds)")
+  verb.add_option(
+          "--finals", sync.finals,
+          "plans: the fastest of each kind run so many times more, and are compared by that "
+          "(default 0: all by the rounds)")
       ->group(kRankOptions)
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000}));
   verb.add_option("--others", sync.others,
