@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <map>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -102,6 +104,25 @@ int threads_for(const Cores& own, const std::vector<Cores>& here) {
         std::min(threads, own.quota / static_cast<double>(std::max<std::ptrdiff_t>(in_group, 1)));
   }
   return std::max(1, static_cast<int>(std::floor(threads)));
+}
+
+std::optional<std::uint32_t> too_few_cores(const std::vector<Cores>& here) {
+  std::set<std::uint32_t> allowed;
+  std::map<std::string, double> quotas;  // by group, of those that have one
+  bool all_limited = true;
+  for (const Cores& each : here) {
+    allowed.insert(each.allowed.begin(), each.allowed.end());
+    if (each.quota > 0) quotas[each.group] = each.quota;
+    all_limited = all_limited && each.quota > 0;
+  }
+  double cores = static_cast<double>(allowed.size());
+  if (all_limited) {
+    double sum = 0;
+    for (const auto& [group, quota] : quotas) sum += quota;
+    cores = std::min(cores, sum);
+  }
+  if (cores >= static_cast<double>(here.size())) return std::nullopt;
+  return static_cast<std::uint32_t>(std::max(1.0, std::floor(cores)));
 }
 
 }  // namespace autodist::job

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,5 +38,9 @@ Cores own_cores();
 // Threads for a rank with `own` among the ranks of its machine, itself included: its cores divided
 // by the ranks that may run on them, and no more than its part of the group's time. At least 1.
 int threads_for(const Cores& own, const std::vector<Cores>& here);
+
+// How many cores the ranks of one machine have between them, where these are fewer than the ranks;
+// nothing where each has one.
+std::optional<std::uint32_t> too_few_cores(const std::vector<Cores>& here);
 
 }  // namespace autodist::job

@@ -66,6 +66,16 @@ TEST(Cores, AreDividedAmongThoseThatShareThem) {
   EXPECT_EQ(threads_for(on({3}), {on({3}), on({3})}), 1);
 }
 
+TEST(Cores, TooFewAreThoseOfAMachine) {
+  const Cores two = on({0, 1});
+  EXPECT_FALSE(too_few_cores({two, two}));
+  EXPECT_EQ(too_few_cores({two, two, two, two}), 2U);
+  EXPECT_EQ(too_few_cores({on({0}), on({0}), on({1})}), 2U) << "pinned";
+  const Cores limited = on({0, 1, 2, 3, 4, 5, 6, 7}, 2.5);
+  EXPECT_EQ(too_few_cores({limited, limited, limited}), 2U);
+  EXPECT_FALSE(too_few_cores({limited, two, two}));
+}
+
 TEST(Cores, AQuotaIsDividedAmongItsGroup) {
   const Cores limited = on({0, 1, 2, 3, 4, 5, 6, 7}, 4);
   EXPECT_EQ(threads_for(limited, {limited}), 4);

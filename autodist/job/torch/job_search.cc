@@ -42,8 +42,7 @@ class JobSearch {
     };
     request.passes = what_.passes;
     request.costs.micro_batches = what_.passes.micro_batches;
-    request.calibration = settings_.calibration ? *settings_.calibration
-                                                : sim::read_calibration(job_.specification());
+    request.calibration = job_.calibration(settings_.calibration);
     planning::add_library(library, job_.size(), job_.cluster(), request.calibration);
     request.ranker = settings_.ranker;
     request.history = settings_.history;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -175,11 +176,17 @@ void JoinedJob::set_pulse(comm::ExchangeOptions& exchange) const {
 void JoinedJob::check_options() const {
   const comm::ExchangeOptions pulse;
   const Seconds least = pulse.heartbeat * (pulse.missed_heartbeats + 1);
-  if (options_.silence_limit < least) {
+  if (!(options_.silence_limit >= least)) {
     fail(ErrorCode::kUsage,
          "silence_limit (--silence-timeout): {}, {} or more expected; ranks say every {} that they "
          "are there",
          to_string(options_.silence_limit), to_string(least), to_string(pulse.heartbeat));
+  }
+  // Also what is no number, which is above nothing.
+  for (const auto& [name, limit] : {std::pair{"join_limit (--join-timeout)", options_.join_limit},
+                                    std::pair{"stall_limit", options_.stall_limit}}) {
+    if (limit > Seconds{0}) continue;
+    fail(ErrorCode::kUsage, "{}: {}, a number of seconds above 0 expected", name, limit.value);
   }
   if (options_.trace_steps < 0) {
     fail(ErrorCode::kUsage, "trace_steps (--trace-steps): {}, 0 or more expected",
@@ -188,16 +195,21 @@ void JoinedJob::check_options() const {
 }
 
 // By all ranks: each tells the others what it has.
-void JoinedJob::share_cores() const {
+void JoinedJob::share_cores() {
   const Cores own = own_cores();
   const std::vector<std::string> all =
       comm::all_gather(*transport_, to_string(own), "cores", options_.join_limit);
-  if (environment_("OMP_NUM_THREADS")) return;
   const std::vector<cluster::Place> places = cluster::ranks_of(cluster(), options_.cpu_only);
-  std::vector<Cores> here;
+  std::map<std::size_t, std::vector<Cores>> by_node;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (places[rank].node == places[place_.rank].node) here.push_back(parse_cores(all[rank]));
+    by_node[places[rank].node].push_back(parse_cores(all[rank]));
   }
+  const std::vector<Cores>& here = by_node[places[place_.rank].node];
+  cores_ = too_few_cores(by_node[places.front().node]);  // the chief computes
+  for (const cluster::Place& place : places) {
+    if (!place.serves_only && too_few_cores(by_node[place.node]) != cores_) cores_.reset();
+  }
+  if (environment_("OMP_NUM_THREADS")) return;
   const int threads = threads_for(own, here);
   torch::set_num_threads(threads);
   // Debian's OpenBLAS has threads of its own, which libtorch's setting does not reach.
@@ -205,6 +217,12 @@ void JoinedJob::share_cores() const {
   const auto set_blas_threads =
       reinterpret_cast<SetThreads>(::dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
   if (set_blas_threads != nullptr) set_blas_threads(threads);
+}
+
+sim::Calibration JoinedJob::calibration(const std::optional<sim::Calibration>& given) const {
+  sim::Calibration calibration = given ? *given : sim::read_calibration(specification_);
+  if (cores_) calibration.emplace("cores", *cores_);  // unless it says how many
+  return calibration;
 }
 
 // A step allocates and frees the same memory again and again: gradients, activations, slices off

@@ -25,6 +25,7 @@
 #include "autodist/job/process_context.h"
 #include "autodist/job/remote.h"
 #include "autodist/job/torch/session.h"
+#include "autodist/sim/calibration.h"
 
 namespace autodist::job {
 
@@ -80,6 +81,9 @@ class JoinedJob {
   [[nodiscard]] const std::string& own_address() const { return place_.own_address; }
   // "torchrun", …; empty where the ranks were started by AutoDist or by hand.
   [[nodiscard]] const std::string& launcher() const { return launcher_; }
+  // Of the cluster's calibration file, or of `given`; and what is known of the machines' cores.
+  [[nodiscard]] sim::Calibration calibration(
+      const std::optional<sim::Calibration>& given = std::nullopt) const;
   // That this rank computes on.
   [[nodiscard]] torch::Device device() const { return device_; }
   comm::Transport& transport() { return *transport_; }
@@ -91,7 +95,7 @@ class JoinedJob {
   void check_options() const;
   // For a chief: where the others will knock.
   [[nodiscard]] comm::ChiefListener listener(std::uint16_t port) const;
-  void share_cores() const;
+  void share_cores();
   void keep_freed_memory() const;
   void record_graphs() const;
   void check_size(const JobPlace& place, const std::string& specification) const;
@@ -115,6 +119,7 @@ class JoinedJob {
   JobPlace place_;
   std::optional<JobMemory> memory_;
   torch::Device device_ = torch::kCPU;
+  std::optional<std::uint32_t> cores_;  // per machine, where all have as many, fewer than ranks
   std::string launcher_;
   SteadyClock clock_;
   std::unique_ptr<StartedRanks> children_;

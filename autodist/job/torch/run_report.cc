@@ -25,7 +25,7 @@ void write_report(const JoinedJob& job, const JobStep& step, const RunReport& wh
   request.chosen_by = is_file ? std::filesystem::path(by).filename().string() : by;
   request.how.passes = step.plan().passes;
   request.how.costs.micro_batches = step.plan().passes.micro_batches;
-  request.how.calibration = sim::read_calibration(job.specification());
+  request.how.calibration = job.calibration();
   request.how.options.budget = {planning::kReportBudget, 0};
   const program::Program& program = step.program();
   planning::add_plan(page, program.graph, job.cluster(), step.plan().strategy, program, request);
