@@ -21,8 +21,9 @@ namespace {
 
 constexpr std::uint64_t kMark = 0x31424f4a44415541;  // what tells it from other descriptors
 constexpr std::int64_t kPage = 4096;                 // plans come after it
-constexpr std::int64_t kApart = std::int64_t{1}
-                                << 40;  // from plans to snapshots, and their two slots
+constexpr char kFolder[] = "/";                      // among plans, which have no such name
+// From plans to snapshots, and between the two slots of these.
+constexpr std::int64_t kApart = std::int64_t{1} << 40;
 constexpr std::uint32_t kMostDescriptors = 1'048'576;
 constexpr std::int64_t kRecoveries = 64;
 constexpr int kBeyondThoseOfARank = 10;  // a process that is started has others as its first ones
@@ -229,6 +230,12 @@ std::optional<std::string> JobMemory::plan(const std::string& name) const {
 void JobMemory::keep_plan(const std::string& name, const std::string& document) {
   append(kPage, name, {document});
 }
+
+void JobMemory::note_folder(const std::string& path) {
+  if (path != folder()) append(kPage, kFolder, {path});
+}
+
+std::string JobMemory::folder() const { return last_of(kPage, kFolder).value_or(""); }
 
 std::int64_t JobMemory::snapshot_at(std::int64_t slot) const { return (slot + 1) * kApart; }
 

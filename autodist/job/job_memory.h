@@ -71,6 +71,11 @@ class JobMemory {
   [[nodiscard]] std::optional<std::string> plan(const std::string& name) const;
   void keep_plan(const std::string& name, const std::string& document);
 
+  // By the chief: the folder of the job's checkpoints, as an absolute path; "" before the first
+  // call. Throws Error(kEnvironment).
+  void note_folder(const std::string& path);
+  [[nodiscard]] std::string folder() const;
+
   // A snapshot is a checkpoint's files. Until another is complete, the one before it is kept. By
   // the chief, one at a time. add_to_snapshot() throws Error(kEnvironment) where there is no room.
   void begin_snapshot();

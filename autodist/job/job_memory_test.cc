@@ -26,6 +26,7 @@ TEST(JobMemory, WhatAChiefWroteIsThereWhenItIsGone) {
     memory->keep_plan("gan", "first");
     memory->keep_plan("critic", std::string("with\0zero", 9));
     memory->keep_plan("gan", "second");
+    memory->note_folder("/checkpoints");
     ::_exit(0);
   }
   int status = 1;
@@ -39,6 +40,8 @@ TEST(JobMemory, WhatAChiefWroteIsThereWhenItIsGone) {
   EXPECT_EQ(supervisors.plan("gan"), "second");
   EXPECT_EQ(supervisors.plan("critic"), std::string("with\0zero", 9));
   EXPECT_FALSE(supervisors.plan("another"));
+  EXPECT_EQ(supervisors.folder(), "/checkpoints");
+  EXPECT_EQ(JobMemory().folder(), "");
 }
 
 TEST(JobMemory, HowTheJobCameBackIsKept) {

@@ -110,6 +110,41 @@ def loops_come_back(autodist_command, folder):
         print(f"{deals}: so it does from snapshots alone")
 
 
+GIVEN_UP = """
+import os, signal, sys, autodist, torch
+torch.manual_seed(3)
+model = torch.nn.Linear(8, 1)
+loss_fn = lambda m, x, y: torch.nn.functional.mse_loss(m(x), y)
+x, y = torch.randn(16, 8), torch.randn(16, 1)
+ad = autodist.AutoDist("local:2", builder="PS")
+with ad.distribute(model, loss_fn, torch.optim.Adam(model.parameters()), (x[:8], y[:8])) as step:
+    begin = step.resume(sys.argv[1])
+    print("begins at", begin, flush=True)
+    for i in range(begin, 400):
+        if sys.argv[2] == "lost" and ad.rank == 1 and (begin > 0 or i == 200):
+            os.kill(os.getpid(), signal.SIGKILL)
+        step(x, y)
+        step.snapshot()
+"""
+
+
+def what_is_given_up_is_saved(autodist_command, folder):
+    script, saved = folder / "given_up.py", folder / "given-up"
+    script.write_text(GIVEN_UP)
+
+    def started(word):
+        command = [autodist_command, "run", "--restarts", "1", "--", sys.executable, script, saved, word]
+        return subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=300)
+
+    done = started("lost")
+    assert done.returncode == 5 and "given up: 1 start in a row" in done.stderr, done
+    kept = re.search(r"what was in memory is (.*/step-(\d+))\n", done.stderr)
+    assert kept and pathlib.Path(kept[1]).parent == saved and 0 < int(kept[2]) <= 200, done
+    done = started("whole")
+    assert done.returncode == 0 and f"begins at {kept[2]}" in done.stdout, done
+    print("a program that is given up leaves its snapshot where it resumes from")
+
+
 class Number:
     def __init__(self, value=0):
         self.value = value
@@ -362,6 +397,7 @@ def main(autodist_command):
             folder.mkdir()
             part(folder)
         loops_come_back(autodist_command, pathlib.Path(name))
+        what_is_given_up_is_saved(autodist_command, pathlib.Path(name))
 
 
 main(sys.argv[1])

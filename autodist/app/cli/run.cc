@@ -4,7 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -14,6 +16,7 @@
 #include <thread>
 
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/cli/supervise.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/app/supervision.h"
@@ -54,8 +57,14 @@ job::CommandLine command_of(const std::vector<std::string>& words) {
   job::CommandLine command{words.front(), words};
   if (words.front().find('/') != std::string::npos) {
     command.program = std::filesystem::absolute(words.front()).lexically_normal().string();
+    std::error_code unknown;
+    if (std::filesystem::is_directory(command.program, unknown)) {
+      fail(ErrorCode::kUsage, "run: {} is a folder, a program expected", words.front());
+    }
     if (::access(command.program.c_str(), X_OK) != 0) {
-      fail(ErrorCode::kUsage, "{} is no program that can be run", words.front());
+      fail(ErrorCode::kUsage,
+           "run: {}: {}. A program expected, as a file that may be run (chmod +x)", words.front(),
+           std::strerror(errno));
     }
   } else if (!is_on_path(words.front())) {
     fail(ErrorCode::kUsage, "{}: no such program in PATH. For one in this folder: ./{}",
@@ -205,12 +214,17 @@ int run(const RunArguments& arguments, Console& console) {
       code = run_all(processes, supervised.grace, logs, supervision, interrupted);
       over = true;
     } catch (const Error& error) {
+      if (interrupted) supervision.save_snapshot(supervision.memory().folder());
       if (interrupted || supervised.restarts == 0) throw;
       say_line(error.what());
       const auto* const unusable = dynamic_cast<const job::UnusableMachines*>(&error);
       if (unusable != nullptr) supervision.memory().note_unusable(unusable->addresses());
       const auto end = job::end_of_exit(static_cast<int>(error.code()));
-      if (!supervision.goes_on(end, "", interrupted)) return static_cast<int>(error.code());
+      const std::string folder = supervision.memory().folder();
+      if (!supervision.goes_on(end, folder, interrupted)) {
+        supervision.save_snapshot(folder);
+        return static_cast<int>(error.code());
+      }
     }
   }
   if (const std::string missing = logs.missing(); !missing.empty() && code == 0) {
@@ -231,7 +245,12 @@ Action declare_run(CLI::App& verb) {
   verb.add_flag("--dry-run", arguments->dry_run, "print the commands and start nothing");
   verb.add_option("program", arguments->program, "the program and its arguments, after --")
       ->required();
-  return [arguments](Console& console) { return run(*arguments, console); };
+  return [arguments, &verb](Console& console) {
+    if (arguments->supervised.restarts == 0) {
+      expect_with(verb, "--min-ranks", "--restarts");
+    }
+    return run(*arguments, console);
+  };
 }
 
 }  // namespace autodist::app

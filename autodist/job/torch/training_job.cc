@@ -1,6 +1,7 @@
 #include "autodist/job/torch/training_job.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -361,6 +362,9 @@ void TrainingJob::resume(const std::string& directory) {
   if (!snapshots_) {
     JobMemory* const memory = job_->options().snapshots ? job_->memory() : nullptr;
     snapshots_ = std::make_unique<Snapshots>(memory, model_, job_->clock(), warn());
+  }
+  if (is_chief() && job_->memory() != nullptr && !directory.empty()) {
+    job_->memory()->note_folder(std::filesystem::absolute(directory).lexically_normal().string());
   }
   load_state(directory, [&]() -> std::optional<LoadedState> {
     exec::RealFileSystem files;
