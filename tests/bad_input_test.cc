@@ -67,6 +67,55 @@ TEST(BadInput, OptionsOfPlansByTrials) {
   }
 }
 
+// What would be accepted and do nothing.
+TEST(BadInput, OptionsWithoutEffect) {
+  expect_complaint({"train", "digits", "--strategy", "f", "--builder", "PS"}, 2,
+                   " excludes --strategy. Leave one of them out.");
+  expect_complaint({"train", "digits", "--builder", "PS", "--trials", "3"}, 2,
+                   "--trials is of the search, and --builder PS chooses without one");
+  expect_complaint({"train", "digits", "--strategy", "f", "--budget", "1h"}, 2,
+                   "--budget is of the search, and --strategy names a plan");
+  expect_complaint({"plan", "digits", "--builder", "PS", "--budget", "9"}, 2, "--budget is of");
+  expect_complaint({"plan", "digits", "--text"}, 2, "--text is of --output, which is not given");
+  expect_complaint({"train", "digits", "--checkpoint-every", "9"}, 2, "Add --save");
+  expect_complaint({"train", "digits", "--trace-steps", "9"}, 2, "Add --trace");
+  expect_complaint({"train", "digits", "--loss", "mse"}, 2, "'digits' is a built-in model");
+  expect_complaint({"run", "--min-ranks", "2", "--", "true"}, 2, "Add --restarts");
+  expect_complaint({"report", "--late", "t.json", "-o", "page.html"}, 2, "--late makes none");
+  expect_complaint({"inspect", "digits", "--ops", "--dot"}, 2, "Give one of them");
+  expect_complaint({"place", "vgg16", "--devices", "2", "--replicas", "2"}, 2, "Add --cluster");
+  expect_complaint({"ckpt", "list", "d", "--only", "a"}, 2, "--only is of extract");
+}
+
+TEST(BadInput, NumbersThatAreNone) {
+  expect_complaint({"train", "digits", "--steps", "010"}, 2, "'010', a whole number in decimal");
+  expect_complaint({"train", "digits", "--restarts", "0x3"}, 2, "--restarts");
+  expect_complaint({"train", "digits", "--join-timeout", "nan"}, 2, "'nan', a number expected");
+  expect_complaint({"plan", "digits", "--seed", "-1"}, 2, "a whole number of 0 or more");
+  expect_complaint({"plan", "digits", "--seed", "1.5"}, 2, "a whole number of 0 or more");
+  expect_complaint({"train", "digits", "--batch", "5000", "--builder", "PS"}, 2,
+                   "Give --batch 1438 or less");
+}
+
+TEST(BadInput, WordsThatAVerbDoesNotKnow) {
+  expect_complaint({"plan", "digits", "--bugdet", "3"}, 2,
+                   "plan: there is no option --bugdet. Nearest: '--budget'");
+  expect_complaint({"plan"}, 2, "graph is required. For example: ");
+  expect_complaint({"plan", "digits", "more"}, 2, "'more' is more than it takes");
+  expect_complaint({"plan", "digits", "--seed", "1", "--seed", "2"}, 2, "given 2 times. Keep one.");
+  expect_complaint({"plan", "digits", "--seed"}, 2, "its value is missing");
+}
+
+// A folder of checkpoints is often called as the model.
+TEST(BadInput, AFolderThatIsCalledAsAModel) {
+  const Scratch scratch;
+  fs::create_directory(scratch / "digits");
+  std::vector<std::string> words = autodist({"plan", "digits", "--builder", "PS"});
+  words.insert(words.begin(), {"/usr/bin/env", "-C", scratch / ""});
+  Process process(words, scratch);
+  EXPECT_EQ(process.wait(), 0) << process.err();
+}
+
 TEST(BadInput, PlacesThatCannotBeWrittenTo) {
   expect_complaint({"export", "digits", "-o", "/proc/nope/d.pt"}, 3, "/proc/nope/d.pt");
   expect_complaint({"train", "digits", "--save", "/proc/nope"}, 6, "--save /proc/nope");

@@ -32,8 +32,9 @@ class Training:
         self.saved = folder / "saved"
         self.log = folder / "log.jsonl"
         self.said_in = folder / "stderr"
+        saves = ["--checkpoint-every", every] if "--save" in more else []
         words = ["train", model, "--cluster", f"local:{ranks}", "--builder", builder, "--batch", "64", "--steps",
-                 steps, "--checkpoint-every", every, "--log", self.log, "--optimizer", "adam:lr=1e-3", *more]
+                 steps, *saves, "--log", self.log, "--optimizer", "adam:lr=1e-3", *more]
         with open(self.said_in, "w", encoding="utf-8") as said:
             self.process = subprocess.Popen([autodist, *(str(each) for each in words)], stdout=subprocess.PIPE,
                                             stderr=said, text=True)

@@ -169,8 +169,10 @@ TraceFile parse_trace(const std::string& json, const std::string& where) {
       row.end = row.start + Seconds(event.at("dur").get<double>() / kMicroseconds);
       trace.rows.push_back(std::move(row));
     }
-  } catch (const nlohmann::json::exception& error) {
-    fail(ErrorCode::kUsage, "{}: no trace of ours: {}", where, error.what());
+  } catch (const nlohmann::json::exception&) {
+    fail(ErrorCode::kUsage,
+         "{}: no trace of `train --trace` or `simulate --trace`, or a damaged one. Write it again.",
+         where);
   }
   if (trace.rows.empty()) fail(ErrorCode::kUsage, "{}: a trace without rows", where);
   return trace;

@@ -391,8 +391,12 @@ std::vector<Finding> gpu_findings(const MachineFacts& machine,
   return all;
 }
 
-Finding calibration_finding(const std::string& path, bool exists) {
-  if (exists) return good("calibration", path);
+Finding calibration_finding(const std::string& path, bool exists, bool is_beside_a_cluster) {
+  if (exists) {
+    Finding found = good("calibration", path);
+    if (!is_beside_a_cluster) found.remedy = "of no cluster: use it by --calibration " + path;
+    return found;
+  }
   return {"calibration", Health::kPoor, "none: predictions use rules of thumb",
           "autodist doctor --measure writes " + path};
 }

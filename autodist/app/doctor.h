@@ -99,8 +99,8 @@ std::string link_table(const std::vector<MeasuredLink>& links);
 sim::Calibration link_calibration(const std::vector<MeasuredLink>& links,
                                   const cluster::Cluster& cluster);
 
-// Whether predictions for this cluster know the machines.
-Finding calibration_finding(const std::string& path, bool exists);
+// Whether predictions for this cluster know the machines; those for none are told the file.
+Finding calibration_finding(const std::string& path, bool exists, bool is_beside_a_cluster);
 
 // Rates of this machine's memory and arithmetic, in a second or two: what a calibration holds
 // besides links.

@@ -142,16 +142,6 @@ TEST(Address, IsAHostNameOrAnAddressAsItIsUsuallyWritten) {
   }
 }
 
-TEST(ResourceSpec, AnSshGroupIsNeededOnlyToLaunch) {
-  const std::string yaml = "nodes: [{address: a, chief: true}, {address: b}]";
-  Cluster cluster = parse_resource_spec(yaml, "c.yml");
-  EXPECT_THROW(check_ssh(cluster, "c.yml"), Error);
-  cluster.nodes[1].ssh_config = "conf";
-  EXPECT_THROW(check_ssh(cluster, "c.yml"), Error);
-  cluster.ssh["conf"] = {};
-  check_ssh(cluster, "c.yml");
-}
-
 TEST(Ranks, TheChiefsDevicesComeFirst) {
   const Cluster cluster = parse_resource_spec(
       "nodes: [{address: a, cpus: [0, 1]}, {address: b, gpus: [1, 0], chief: true},"

@@ -22,6 +22,7 @@ constexpr std::uint32_t kMostDevices = 1024;
 // Aliases let a small file ask for many.
 constexpr std::size_t kMostDevicesInAll = 1 << 20;
 constexpr std::size_t kMostNamesInAll = 1 << 17;  // below switches; of shared_envs
+constexpr Seconds kMostLatency{10};               // what is more was meant in another unit
 
 // A place in the file, for messages: "cluster.yml:7: nodes[1].gpus".
 class At {
@@ -100,6 +101,18 @@ double positive(const YAML::Node& node, const At& at) {
   return value;
 }
 
+// Bytes per second of a number of Gbit/s, in which people like to write a unit.
+double link_rate(const YAML::Node& node, const At& at) {
+  double value = 0;
+  if (!node.IsScalar() || !YAML::convert<double>::decode(node, value) || !std::isfinite(value) ||
+      value <= 0) {
+    at.refuse(node,
+              "a number of Gbit/s above 0, without a unit, expected, got '{}'. 10 GB/s are 80.",
+              node.IsScalar() ? node.Scalar() : "…");
+  }
+  return kBytesPerGigabit * value;
+}
+
 std::vector<Device> devices_of(const YAML::Node& list, const At& at, DeviceKind kind) {
   if (!list.IsSequence()) at.refuse(list, "a list of indices expected, for example [0, 1]");
   std::vector<Device> devices;
@@ -146,13 +159,18 @@ Node node_of(const YAML::Node& map, const At& at) {
   if (map["chief"]) node.chief = truth_of(map["chief"], at.key("chief"));
   if (map["ssh_config"]) node.ssh_config = text_of(map["ssh_config"], at.key("ssh_config"));
   if (map["network_bandwidth"]) {
-    node.bandwidth_bytes_per_s =
-        kBytesPerGigabit * positive(map["network_bandwidth"], at.key("network_bandwidth"));
+    node.bandwidth_bytes_per_s = link_rate(map["network_bandwidth"], at.key("network_bandwidth"));
   }
-  if (map["latency"]) node.latency = Seconds(number_of(map["latency"], at.key("latency"), 0));
+  if (map["latency"]) {
+    node.latency = Seconds(number_of(map["latency"], at.key("latency"), 0));
+    if (node.latency > kMostLatency) {
+      at.key("latency").refuse(map["latency"],
+                               "{} seconds, at most {} expected. 50 microseconds are 50e-6.",
+                               node.latency.value, kMostLatency.value);
+    }
+  }
   if (map["intra_node"]) {
-    node.intra_node_bytes_per_s =
-        kBytesPerGigabit * positive(map["intra_node"], at.key("intra_node"));
+    node.intra_node_bytes_per_s = link_rate(map["intra_node"], at.key("intra_node"));
   }
   if (map["slots"]) {
     const auto gpus = static_cast<std::uint32_t>(node.gpus.size());
@@ -165,6 +183,10 @@ Node node_of(const YAML::Node& map, const At& at) {
       at.key("role").refuse(map["role"], "'{}', worker or server expected", role);
     }
     node.role = role == "server" ? NodeRole::kServer : NodeRole::kWorker;
+  }
+  if (node.role == NodeRole::kServer && node.slots > 1) {
+    at.key("slots").refuse(map["slots"], "{} of a server, which is one rank. Leave it out.",
+                           node.slots);
   }
   if (map["devices"]) {
     const DeviceFigures figures = figures_of(map["devices"], at.key("devices"));
@@ -313,7 +335,9 @@ Cluster parse_resource_spec(const std::string& text, const std::string& where) {
     const Node node = node_of(nodes[i], here);
     (is_spare(nodes[i], here) ? cluster.spares : cluster.nodes).push_back(node);
     if (!addresses.insert(node.address).second) {
-      here.refuse(nodes[i], "the address {} stands twice", node.address);
+      here.refuse(nodes[i],
+                  "the address {} stands twice. Keep one; several ranks on it are `slots: 2`.",
+                  node.address);
     }
     devices += node.cpus.size() + node.gpus.size();
     if (devices > kMostDevicesInAll) {
@@ -353,7 +377,10 @@ Cluster parse_resource_spec(const std::string& text, const std::string& where) {
 
 void settle(Cluster& cluster, const std::string& where) {
   if (cluster.nodes.empty()) {
-    fail(ErrorCode::kUsage, "{}: no node{}", where, cluster.spares.empty() ? "" : " but spares");
+    fail(ErrorCode::kUsage,
+         "{}: no node{}. Name one: `nodes:` with an address each in YAML, or a line per host, "
+         "'HOST slots=2'.",
+         where, cluster.spares.empty() ? "" : " but spares");
   }
   if (cluster.nodes.size() > kMostNodes) {
     fail(ErrorCode::kUsage, "{}: {} nodes, at most {}", where, cluster.nodes.size(), kMostNodes);
@@ -375,7 +402,9 @@ void settle(Cluster& cluster, const std::string& where) {
       fail(ErrorCode::kUsage, "{}: '{}' is no IP address or host name", where, node.address);
     }
     if (!addresses.insert(node.address).second) {
-      fail(ErrorCode::kUsage, "{}: the address {} stands twice", where, node.address);
+      fail(ErrorCode::kUsage,
+           "{}: the address {} stands twice. Keep one; several ranks on it are `slots: 2`.", where,
+           node.address);
     }
     if (cluster.nodes.size() + cluster.spares.size() > 1 && is_loopback(node.address)) {
       fail(ErrorCode::kUsage,
@@ -394,29 +423,13 @@ void settle(Cluster& cluster, const std::string& where) {
          cluster.nodes.size());
   }
   if (chiefs.size() > 1) {
-    fail(ErrorCode::kUsage, "{}: {} chiefs ({}), exactly one expected", where, chiefs.size(),
-         fmt::join(chiefs, ", "));
+    fail(ErrorCode::kUsage,
+         "{}: {} chiefs ({}), exactly one expected. Take `chief: true` from the others.", where,
+         chiefs.size(), fmt::join(chiefs, ", "));
   }
   if (chief_of(cluster).role == NodeRole::kServer) {
     fail(ErrorCode::kUsage, "{}: the chief {} only serves; it must compute. Choose another chief.",
          where, chiefs.front());
-  }
-}
-
-void check_ssh(const Cluster& cluster, const std::string& where) {
-  std::vector<std::string> groups;
-  for (const auto& [name, config] : cluster.ssh) groups.push_back(name);
-  for (const Node& node : cluster.nodes) {
-    if (node.chief) continue;
-    if (node.ssh_config.empty()) {
-      fail(ErrorCode::kUsage,
-           "{}: node {} has no ssh_config, which starting its ranks over ssh needs", where,
-           node.address);
-    }
-    if (cluster.ssh.count(node.ssh_config) == 0) {
-      fail(ErrorCode::kUsage, "{}: node {}: no ssh group '{}'{}", where, node.address,
-           node.ssh_config, nearest_hint(node.ssh_config, groups));
-    }
   }
 }
 

@@ -15,9 +15,6 @@ namespace autodist::cluster {
 // addresses that are some. Throws Error(kUsage), prefixed with `where`.
 void settle(Cluster& cluster, const std::string& where);
 
-// For a launch over ssh: every node but the chief names a group that exists. Throws Error(kUsage).
-void check_ssh(const Cluster& cluster, const std::string& where);
-
 // Bytes of a file that describes a cluster.
 inline constexpr std::int64_t kLongestFile = 1 << 20;
 

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/job/subprocess.h"
 #include "autodist/job/wait_policy.h"
 
 extern char** environ;
@@ -28,6 +29,18 @@ namespace {
 constexpr auto kPollChild = std::chrono::milliseconds(20);
 constexpr std::chrono::seconds kGrace{2};
 constexpr std::chrono::milliseconds kLastLine{300};  // at most, for what a rank said at its end
+
+// In a child between fork and exec, where little may be called: what execvp could not start, and
+// why, as the rank's own line.
+void say_not_started(const std::string& program, int error) {
+  const char* const why = ::strerrordesc_np(error);
+  for (const char* part :
+       {"autodist: ", program.c_str(),
+        " cannot be started: ", why != nullptr ? why : "for a reason without a name",
+        error == ENOENT ? " (is the first line, #!…, that of a program here?)\n" : "\n"}) {
+    if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) return;
+  }
+}
 
 struct Pipe {
   int read_end = -1;
@@ -46,13 +59,6 @@ struct Pipe {
 // False when the reader's pipe is full or gone.
 bool write_all(int descriptor, const std::string& bytes) {
   return ::write(descriptor, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
-}
-
-std::vector<char*> pointers(std::vector<std::string>& strings) {
-  std::vector<char*> result;
-  for (std::string& text : strings) result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
 }
 
 // Hands complete lines on until the writers have closed their ends.
@@ -214,8 +220,8 @@ void StartedRanks::start(const RankProcess& rank) {
   // call what is safe in a signal handler.
   std::vector<std::string> variables = rank.environment;
   std::vector<std::string> arguments = rank.command.arguments;
-  std::vector<char*> environment = pointers(variables);
-  const std::vector<char*> argv = pointers(arguments);
+  std::vector<char*> environment = argv_of(variables);
+  const std::vector<char*> argv = argv_of(arguments);
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) fail(ErrorCode::kEnvironment, "rank {}: fork: {}", rank.rank, std::strerror(errno));
@@ -233,6 +239,7 @@ void StartedRanks::start(const RankProcess& rank) {
     ::dup2(out, STDERR_FILENO);
     if (!rank.environment.empty()) environ = environment.data();
     ::execvp(rank.command.program.c_str(), argv.data());
+    say_not_started(rank.command.program, errno);
     ::_exit(127);
   }
   ::setpgid(pid, pid);  // as the child does, whoever is first

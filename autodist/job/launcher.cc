@@ -242,8 +242,9 @@ cluster::Members members_of(const std::string& specification,
 std::uint32_t rank_in(const cluster::Cluster& cluster, bool cpu_only, const Launched& launched) {
   const std::vector<cluster::Place> places = cluster::ranks_of(cluster, cpu_only);
   if (places.size() != launched.size) {
-    fail(ErrorCode::kUsage, "{} started {} ranks, the cluster has {}", launched.by, launched.size,
-         places.size());
+    fail(ErrorCode::kUsage,
+         "{} started {} ranks, the cluster has {}. Start that many, or correct the cluster file.",
+         launched.by, launched.size, places.size());
   }
   if (cluster.nodes.size() == 1) return launched.rank;
   for (std::uint32_t rank = 0; rank < places.size(); ++rank) {
@@ -263,7 +264,10 @@ std::uint32_t rank_in(const cluster::Cluster& cluster, bool cpu_only, const Laun
   }
   std::vector<std::string> addresses;
   for (const cluster::Node& node : cluster.nodes) addresses.push_back(node.address);
-  fail(ErrorCode::kUsage, "this machine is none of the cluster's {}", fmt::join(addresses, ", "));
+  fail(ErrorCode::kUsage,
+       "this machine is none of the cluster's {}. Add it to the cluster file, or start the job on "
+       "one of them.",
+       fmt::join(addresses, ", "));
 }
 
 bool becomes_chief(const std::string& specification, bool cpu_only,

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "autodist/base/error.h"
+#include "tests/outcome_of.h"
 
 namespace autodist::job {
 namespace {
@@ -20,12 +21,7 @@ Environment of(Variables variables) {
 }
 
 std::string refusal(const Variables& variables) {
-  try {
-    launched_by(of(variables));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return testing_jobs::refusal([&] { launched_by(of(variables)); });
 }
 
 struct Case {

@@ -42,8 +42,10 @@ Addresses look_up(const std::string& host) {
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(host.c_str(), "9", &wanted, &found);
   if (error != 0) {
-    fail(ErrorCode::kEnvironment, "the host '{}' cannot be resolved: {}", host,
-         ::gai_strerror(error));
+    fail(ErrorCode::kEnvironment,
+         "the host '{}' cannot be resolved: {}. Give its address in digits, or add the name to "
+         "/etc/hosts or the name server.",
+         host, ::gai_strerror(error));
   }
   return {found, ::freeaddrinfo};
 }

@@ -25,7 +25,12 @@ constexpr std::uint32_t kMostProcesses = 1U << 22;  // the kernel's own limit
 
 std::string required(const Environment& environment, const std::string& name) {
   const std::optional<std::string> value = environment(name);
-  if (!value) fail(ErrorCode::kUsage, "environment: AUTODIST_RANK is set but {} is not", name);
+  if (!value) {
+    fail(ErrorCode::kUsage,
+         "environment: AUTODIST_RANK is set but {} is not. Set all that a rank needs, or unset "
+         "AUTODIST_RANK.",
+         name);
+  }
   return *value;
 }
 

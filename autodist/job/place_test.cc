@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "autodist/base/error.h"
+#include "tests/outcome_of.h"
 
 namespace autodist::job {
 namespace {
@@ -19,12 +19,7 @@ Environment of(std::map<std::string, std::string> variables) {
 }
 
 std::string message_for(const std::map<std::string, std::string>& variables) {
-  try {
-    job_from_environment(of(variables));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return testing_jobs::refusal([&] { job_from_environment(of(variables)); });
 }
 
 // A descriptor from which `text` can be read.

@@ -13,6 +13,8 @@
 namespace autodist::job {
 namespace {
 
+constexpr int kSshFailed = 255;  // itself, not what it was to run
+
 constexpr int kKeyDescriptor = 3;
 
 // Inside double quotes: $VAR stays, everything else is what it is.
@@ -215,6 +217,10 @@ void check_nodes(const cluster::Cluster& cluster, const std::vector<cluster::Nod
     complaint = fmt::format("node {}: {} (ssh ended with exit code {})", nodes[i].address,
                             said.empty() ? "no answer" : said.substr(said.rfind('\n') + 1),
                             finished[i].exit_code);
+    if (finished[i].exit_code == kSshFailed) {
+      complaint += fmt::format(". This must work without a question: {} true",
+                               fmt::join(ssh_command(nodes[i], ssh_of(cluster, nodes[i])), " "));
+    }
   }
   if (!unusable.empty()) throw UnusableMachines(unusable, complaint);
 }

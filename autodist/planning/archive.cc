@@ -39,10 +39,16 @@ ir::Graph parse_graph(const std::string& bytes, const std::string& where) {
 }
 
 ir::Graph load_graph(const std::string& name_or_path) {
-  if (fs::exists(name_or_path)) return parse_graph(read_file(name_or_path), name_or_path);
   const std::string shipped = (fs::path(archive_folder()) / (name_or_path + ".adg")).string();
   const bool is_name = name_or_path.find('/') == std::string::npos;
-  if (is_name && fs::exists(shipped)) return ir::read_graph(shipped);
+  std::error_code unknown;
+  const bool is_shipped = is_name && fs::exists(shipped, unknown);
+  // A folder of that name, of checkpoints say, is no graph.
+  const bool is_folder = fs::is_directory(name_or_path, unknown);
+  if (fs::exists(name_or_path, unknown) && !(is_shipped && is_folder)) {
+    return parse_graph(read_file(name_or_path), name_or_path);
+  }
+  if (is_shipped) return ir::read_graph(shipped);
   const std::string meant = is_name ? nearest(name_or_path, archived_graphs()) : "";
   fail(ErrorCode::kUsage,
        "graph: '{}' is neither a file nor a shipped graph{}. Make one with `autodist capture MODEL "

@@ -152,14 +152,6 @@ fs::path folder_of(const std::string& folder, const DataCell& cell) {
 
 }  // namespace
 
-Seconds DataPoint::step() const {
-  std::vector<Seconds> steps = runtimes.steps;
-  if (steps.empty()) return runtimes.average;
-  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
-  std::nth_element(steps.begin(), middle, steps.end());
-  return *middle;
-}
-
 std::vector<DataCell> read_data_set(const std::string& folder, std::vector<std::string>& warnings) {
   if (!fs::is_directory(folder)) {
     fail(ErrorCode::kUsage, "data set: '{}' is no folder of MODEL/CLUSTER/strategies/ID", folder);
@@ -170,7 +162,11 @@ std::vector<DataCell> read_data_set(const std::string& folder, std::vector<std::
     for (const fs::path& each : sorted_entries(model)) {
       CellReader reader(each, warnings);
       if (!fs::is_directory(each) || !reader.is_cell()) continue;
-      for (DataCell& cell : reader.read()) cells.push_back(std::move(cell));
+      try {
+        for (DataCell& cell : reader.read()) cells.push_back(std::move(cell));
+      } catch (const Error& error) {  // of an older version's graph, say; the other cells are sound
+        warnings.push_back(fmt::format("{}: passed over: {}", each.string(), error.what()));
+      }
     }
   }
   if (cells.empty()) {

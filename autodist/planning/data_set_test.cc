@@ -104,6 +104,22 @@ TEST_F(DataSet, PassesOverWhatIsIncomplete) {
   EXPECT_THROW(read_data_set((path / "strategies").string(), warnings_), Error);
 }
 
+// A graph of a version that nobody reads any more, say; the others are learned from.
+TEST_F(DataSet, ADamagedGraphHidesNoOtherCell) {
+  DataCell other = cell();
+  other.model = "another";
+  for (const DataCell& each : {cell(), other}) {
+    write_cell(folder_, each);
+    write_point(folder_, each, plan("PS", "a"), {Seconds(2), {}});
+  }
+  std::ofstream(fs::path(folder_) / "another/two/graph.adg") << "no graph";
+  const auto cells = read_data_set(folder_, warnings_);
+  ASSERT_EQ(cells.size(), 1U);
+  EXPECT_EQ(cells[0].model, "layers");
+  ASSERT_EQ(warnings_.size(), 1U);
+  EXPECT_NE(warnings_[0].find("another/two: passed over: "), std::string::npos) << warnings_[0];
+}
+
 TEST_F(DataSet, HistoryIsOfOneClusterAndKeepsTheNewestOfAPlan) {
   add_to_history(folder_, *graph_, cluster_, plan("PS", "a"), {Seconds(2), {}});
   add_to_history(folder_, *graph_, cluster_, plan("PS", "a"), {Seconds(1), {}});

@@ -16,7 +16,10 @@ std::string short_digest(const cluster::Cluster& cluster) {
 }  // namespace
 
 std::string history_folder(const Environment& environment) {
-  if (const auto own = environment("AUTODIST_HISTORY")) return *own == "off" ? "" : *own;
+  if (const auto own = environment("AUTODIST_HISTORY")) {
+    const bool is_off = *own == "off" || *own == "OFF" || *own == "Off";
+    return is_off ? "" : *own;
+  }
   if (const auto state = environment("XDG_STATE_HOME"); state && !state->empty()) {
     return *state + "/autodist/history";
   }

@@ -179,7 +179,9 @@ Seconds parse_duration(const std::string& text) {
   const std::string unit(error == std::errc() ? rest : end, end);
   const double scale = unit.empty() || unit == "s" ? 1 : unit == "ms" ? 1e-3 : unit == "m" ? 60 : 0;
   if (error != std::errc() || scale == 0 || !(value > 0) || value * scale > 1e7) {
-    fail(ErrorCode::kUsage, "'{}' is no duration, expected a positive one such as 10s, 500ms or 2m",
+    fail(ErrorCode::kUsage,
+         "--budget '{}': a time above 0 expected, such as 10s, 500ms or 2m; a count is "
+         "--evaluations",
          text);
   }
   return Seconds(value * scale);

@@ -1,5 +1,8 @@
 """A job of this process and others."""
 
+import math
+import numbers
+import operator
 import os
 import shutil
 import sys
@@ -16,7 +19,8 @@ from ._steps import Steps, TrainingStep
 
 # Steps of a run that are compared with the model's own, unless the user says otherwise.
 _VERIFIED_STEPS = 20
-# Whose trace a report shows.
+# Whose trace is kept, unless the user says otherwise; and whose a report shows.
+_TRACED_STEPS = 200
 _REPORTED_STEPS = 16
 
 
@@ -33,6 +37,46 @@ def _one_of(name, value, other_name, other):
     if value and other:
         raise UsageError(f"{name} and {other_name} say the same thing: give one of them")
     return value or other
+
+
+def _whole(name, value, least=0, bits=63, otherwise=""):
+    """The argument as an int of so many bits; a Boolean, which Python takes for one, is none."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or not least <= number < 2**bits:
+        large = number is not None and number >= least
+        expected = f"below 2**{bits}" if large else f"of {least} or more"
+        raise UsageError(f"{name}={value!r}: {otherwise}a whole number {expected} expected.")
+    return number
+
+
+def _seconds(name, value):
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real or not 0 < value < math.inf:
+        raise UsageError(f"{name}={value!r}: a number of seconds above 0 expected.")
+    return float(value)
+
+
+def _chooser(builder, strategy_file, plans):
+    """What chooses the strategy, as a message calls it; None: the search does."""
+    given = [f"builder={builder!r}"] if builder else []
+    given += [f"{name}={os.fsdecode(path)!r}"
+              for name, path in (("strategy_file", strategy_file), ("plans", plans)) if path]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)}: each chooses the strategy. Give one of them.")
+    return given[0] if given and builder != "auto" else None
+
+
+def _refuse_of_search(chooser, **options):
+    """Those that are not None, where something else chooses."""
+    for name, value in options.items():
+        if chooser is not None and value is not None:
+            raise UsageError(
+                f"{name}={value!r}: of the search, and {chooser} chooses without one. Leave one "
+                "out."
+            )
 
 
 def _own_command():
@@ -99,16 +143,16 @@ class AutoDist:
         by a library, which are not encrypted, are refused unless it is off.
     trace : bool
         Keep what steps do, for :meth:`Session.write_trace`.
-    trace_steps : int
-        Of the last so many steps; 0: of all.
+    trace_steps : int, optional
+        Of the last so many steps, by default 200; 0: of all.
     initial_weights : path, optional
         A safetensors file whose tensors take the place of the model's own first values.
     measure : bool
         Time every op at capture; fixes what travels first.
-    budget : str
-        Of the search: a time (``'10s'``), or a number of simulations (``'40'``).
-    search_seed : int
-        Of the search.
+    budget : str, optional
+        Of the search: a time (``'10s'``, the default), or a number of simulations (``'40'``).
+    search_seed : int, optional
+        Of the search, by default 0.
     trials : int or 'any'
         Run so many of the most promising plans for 50 steps each first, and take the fastest.
         ``'any'``: `counted_trials` whatever the order in which plans add up. The bits of the
@@ -164,11 +208,11 @@ class AutoDist:
         update_rules=None,
         encrypt="auto",
         trace=False,
-        trace_steps=200,
+        trace_steps=None,
         initial_weights=None,
         measure=True,
-        budget="10s",
-        search_seed=0,
+        budget=None,
+        search_seed=None,
         trials=0,
         counted_trials=True,
         library=False,
@@ -191,18 +235,24 @@ class AutoDist:
         options.strategy_file = "" if strategy_file is None else os.fsencode(strategy_file)
         options.write_plans = "" if write_plans is None else os.fsencode(write_plans)
         options.plans_file = "" if plans is None else os.fsencode(plans)
-        options.seed = seed
-        self._seed = seed
+        options.seed = self._seed = _whole("seed", seed, bits=64)
         options.cpu_only = cpu_only
-        options.accumulate = accumulate
-        options.verify_every = verify_every or 0
+        options.accumulate = _whole("accumulate", accumulate, 1)
+        options.verify_every = _whole("verify_every", verify_every or 0)
         options.verify_first = _VERIFIED_STEPS if verify_every is None else 0
+        if not (isinstance(trials, str) and trials == "any"):
+            trials = _whole("trials", trials, otherwise="'any' or ")
+        self._trials = trials
+        _refuse_of_search(_chooser(builder and options.builder, strategy_file, plans),
+                          trials=trials or None, budget=budget, search_seed=search_seed)
         if library and not _autodist.has_gloo():
             raise MachineError(
                 "library=True: this Python's torch has no Gloo for all-reduces by a library; leave "
                 "it out"
             )
-        options.set_search(budget, search_seed, trials, counted_trials, library, history)
+        search_seed = 0 if search_seed is None else _whole("search_seed", search_seed, bits=64)
+        options.set_search("10s" if budget is None else budget, search_seed, trials, counted_trials,
+                           library, history)
         if progress and sys.stderr.isatty():
             options.set_progress(_show, sys.stderr.write)
         options.snapshots = snapshots
@@ -212,12 +262,19 @@ class AutoDist:
             options.add_rule(rule, states, function)
         options.set_encryption(encrypt)
         self._files = Files.of(log, tensorboard, report)
-        options.trace = trace or report is not None
-        options.trace_steps = trace_steps if trace else min(trace_steps, _REPORTED_STEPS)
+        self._keeps_trace = options.trace = bool(trace) or report is not None
+        steps = _TRACED_STEPS if trace_steps is None else _whole("trace_steps", trace_steps)
+        if trace_steps is not None and not self._keeps_trace:
+            raise UsageError(
+                f"trace_steps={steps}: of a trace, and this job keeps none. Add trace=True, or "
+                "leave it out."
+            )
+        options.trace_steps = steps if trace else min(steps, _REPORTED_STEPS)
         options.trace_at_end = report is not None
         options.initial_weights = "" if initial_weights is None else os.fsencode(initial_weights)
         options.measure = measure
-        options.set_limits(join_limit, stall_limit, silence_limit)
+        options.set_limits(_seconds("join_limit", join_limit), _seconds("stall_limit", stall_limit),
+                           _seconds("silence_limit", silence_limit))
         if _autodist.becomes_chief(specification, cpu_only):
             self._files.check()
         options.command = _command_for(specification)
@@ -294,7 +351,8 @@ class AutoDist:
         text = _optimizers.clipped_text_of(optimizer, step.parameters, clip)
         handle = self._job.distribute(step, text)
         session = Session(handle, step, optimizer, records=self._records(handle, step, self._files),
-                          calls_python=self._calls_python, seed=self._seed)
+                          calls_python=self._calls_python, seed=self._seed,
+                          keeps_trace=self._keeps_trace)
         _signals.watch_session(self, session)
         try:
             _optimizers.check_sparse(optimizer, session.graph)
@@ -318,6 +376,11 @@ class AutoDist:
         -------
         Steps
         """
+        if self._trials:
+            raise UsageError(
+                f"distribute_steps: trials={self._trials!r}: of a job of one step, which "
+                "distribute() makes. Leave trials out."
+            )
         for name, each in steps.items():
             if not isinstance(each, TrainingStep):
                 raise UsageError(
@@ -332,7 +395,7 @@ class AutoDist:
         sessions = {
             name: Session(handle, each._step, each._optimizer, settler,
                           self._records(handle, each._step, self._files.of_step(name)),
-                          self._calls_python, self._seed)
+                          self._calls_python, self._seed, self._keeps_trace)
             for (name, each), handle in zip(steps.items(), handles)
         }
         for session in sessions.values():

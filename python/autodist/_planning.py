@@ -7,6 +7,10 @@ from ._errors import UsageError
 from ._model import Step
 from .strategy.base import NamedBuilder, StrategyBuilder
 
+# As the options of AutoDist's own builders are written.
+_TRUE = ("true", "True", "1")
+_FALSE = ("false", "False", "0")
+
 
 def capture(
     model,
@@ -82,7 +86,9 @@ def builder_tuple(name, function):
     def converted(key, text):
         default = options[key]
         if isinstance(default, bool):
-            return text in ("true", "True", "1")
+            if text not in _TRUE + _FALSE:
+                raise UsageError(f"builder '{name}': {key}='{text}', true or false expected")
+            return text in _TRUE
         try:
             return text if default is None else type(default)(text)
         except ValueError as error:

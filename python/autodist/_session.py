@@ -6,7 +6,7 @@ import sys
 import weakref
 
 from . import _autodist, _kept, _signals
-from ._errors import Error, PeersLostError
+from ._errors import Error, PeersLostError, UsageError
 from ._guards import Guard
 from ._loss import Loss
 from ._optimizers import Followed, of_names
@@ -55,7 +55,7 @@ class Session:
     """
 
     def __init__(self, handle, step, optimizer=None, settler=None, records=None,
-                 calls_python=False, seed=0):
+                 calls_python=False, seed=0, keeps_trace=False):
         self._handle = handle
         self._step = step
         trained = of_names(step.parameters, step.trains)
@@ -69,6 +69,7 @@ class Session:
         # In ending, too: update rules, or files of steps.
         self._calls_python = calls_python or (records is not None and records.wanted)
         self._seed = seed
+        self._keeps_trace = keeps_trace
         self._of_job = [self]  # with the sessions of the job's other steps
         self._process = os.getpid()  # a fork has a copy that is not its own to end
         self._first_loss = None
@@ -452,8 +453,15 @@ class Session:
     def write_trace(self, path):
         """Write what this rank's steps did since the last call, for Chrome or Perfetto.
 
-        Empty unless the job was made with ``trace=True``.
+        Raises
+        ------
+        UsageError
+            Where the job was made without ``trace=True``.
         """
+        if not self._keeps_trace:
+            raise UsageError(
+                "write_trace: this job keeps no trace. Make it with AutoDist(trace=True)."
+            )
         self._handle.write_trace(os.fsencode(path))
 
     @property

@@ -24,9 +24,15 @@ import subprocess
 import sys
 import time
 
-import ray
-
 from ._errors import Error, MachineError, PeersLostError, TimeoutError, UsageError
+
+try:
+    import ray
+except ModuleNotFoundError as error:
+    if __name__ != "__main__" or error.name != "ray":
+        raise
+    print("autodist: ray: this Python has no Ray. pip install ray.", file=sys.stderr)
+    sys.exit(MachineError.code)
 
 __all__ = ["run"]
 
@@ -101,6 +107,14 @@ def run(function, ranks, *, arguments=(), cpus=1, gpus=0, min_ranks=None, restar
 
 class _Lost(Exception):
     """A rank that is gone, in words."""
+
+
+class _ProgramEnded(Error):
+    """A rank's program ended with an exit code of its own, which is this one's."""
+
+    def __init__(self, message, code=Error.code):  # a copy gets its own by its attributes
+        super().__init__(message)
+        self.code = code
 
 
 class _Job:
@@ -193,6 +207,8 @@ def _raise_worst(failures):
             lost.insert(0, f"rank {rank} is lost: {_words_of(error)}")
         elif isinstance(cause, (PeersLostError, TimeoutError, MachineError)):
             lost.append(f"rank {rank}: {cause}")
+        elif isinstance(cause, _ProgramEnded):
+            raise cause
         else:
             raise error
     raise _Lost(lost[0])
@@ -256,7 +272,10 @@ def _program(words):
     if code in (PeersLostError.code, TimeoutError.code):
         raise PeersLostError(f"{words[0]} ended with exit code {code}")
     if code:
-        raise RuntimeError(f"{words[0]} ended with exit code {code}")
+        raise _ProgramEnded(
+            f"ray: rank {os.environ['AUTODIST_RANK']}: {words[0]} ended with exit code {code}; its "
+            "own lines above say why.", code
+        )
 
 
 def _main():

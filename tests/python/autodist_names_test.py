@@ -5,11 +5,12 @@ import sys
 import tempfile
 
 import comparing
+from comparing import refused
 
 comparing.skip_without_torch()
 
 import torch
-from autodist import AutoDist, UsageError, build_strategy, capture
+from autodist import AutoDist, build_strategy, capture
 from autodist.checkpoint.saver import Saver
 from autodist.resource_spec import ResourceSpec
 from autodist.strategy import (
@@ -24,6 +25,8 @@ from autodist.strategy import (
 )
 from autodist.strategy.base import Strategy, StrategyBuilder
 from torch import nn
+
+from cases import mse
 
 SPECIFICATION = """
 nodes:
@@ -73,21 +76,8 @@ class Renamed(PSLoadBalancing):
         return PartitionedPS().build(graph_item, resource_spec)
 
 
-def loss_fn(model, x, y):
-    return nn.functional.mse_loss(model(x), y)
-
-
 def batch():
     return torch.randint(12, (8, 3)), torch.randn(8, 2)
-
-
-def refused(word, function, *arguments, **keywords):
-    try:
-        function(*arguments, **keywords)
-    except UsageError as error:
-        assert word in str(error) and "\n" not in str(error), error
-        return
-    raise AssertionError(f"'{word}' was not raised")
 
 
 def check_specification(path):
@@ -110,7 +100,7 @@ def check_specification(path):
 
 
 def check_builders(specification, folder):
-    graph = capture(Net(), loss_fn, batch())
+    graph = capture(Net(), mse, batch())
     same = {
         PS(True, True, 3): "PS:local_proxy_variable=true,staleness=3",
         PSLoadBalancing(sync=False): "PSLoadBalancing:sync=false",
@@ -148,7 +138,7 @@ def check_job(folder):
     where = os.path.join(folder, "checkpoints")
     saver = Saver()
     ad = AutoDist(resource_spec_file=path, strategy_builder=PSLoadBalancing(sync=True))
-    with ad.distribute(model, loss_fn, "sgd:lr=0.1", example) as session:
+    with ad.distribute(model, mse, "sgd:lr=0.1", example) as session:
         for _ in range(3):
             session.run(*example)
         session.synchronize()
@@ -160,11 +150,11 @@ def check_job(folder):
         second = saver.save(session, where)
     for named in (where, second):
         model = Net()
-        with AutoDist(path, OnTheFirst()).distribute(model, loss_fn, "sgd:lr=0.1",
+        with AutoDist(path, OnTheFirst()).distribute(model, mse, "sgd:lr=0.1",
                                                      example) as session:
             saver.restore(session, named)
             assert session.step == 4
-    session = AutoDist(path, PS).distribute(Net(), loss_fn, "sgd:lr=0.1", example)
+    session = AutoDist(path, PS).distribute(Net(), mse, "sgd:lr=0.1", example)
     refused("newest sound checkpoint of its folder is step-4", saver.restore, session, first)
     session.close()
     assert before

@@ -5,6 +5,7 @@ import pathlib
 import tempfile
 
 import comparing
+from comparing import refused
 
 comparing.skip_without_torch()
 
@@ -100,6 +101,19 @@ def of_functions(graph):
     assert [each.synchronizer.reduction_destination for each in plan.nodes][:3] == [
         cluster.servers[1], cluster.servers[2], cluster.servers[0]]
     assert chosen.nodes[0].synchronizer.reduction_destination == cluster.servers[2]
+    flags = []
+
+    def flagged(graph, cluster, flag=True):
+        flags.append(flag)
+        return plan
+
+    def build_flagged(options):
+        autodist.build_strategy(f"mine:{options}", graph, cluster, builders={"mine": flagged})
+
+    for text in ("true", "1", "False", "0"):
+        build_flagged(f"flag={text}")
+    assert flags == [True, True, False, False], flags
+    refused("builder 'mine': flag='yes', true or false expected", build_flagged, "flag=yes")
     for wrong, text in ((lambda graph, cluster: None, "a Strategy expected"),
                         (lambda graph, cluster: {}["key"], "key")):
         try:

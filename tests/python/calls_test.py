@@ -56,30 +56,15 @@ if len(sys.argv) == 1:
     sys.exit(0)
 
 import autodist
-from torch import nn
 
-
-def make(norm):
-    torch.manual_seed(4)
-    middle = [nn.BatchNorm1d(8)] if norm else []
-    return nn.Sequential(nn.Linear(4, 8), *middle, nn.Tanh(), nn.Linear(8, 2)).double()
-
-
-def loss_fn(model, x, y):
-    return nn.functional.mse_loss(model(x), y)
-
-
-def batch(number):
-    generator = torch.Generator().manual_seed(number)
-    x = torch.randn(10, 4, generator=generator).double()
-    return x, torch.stack([x.sum(1), x.prod(1)], 1)
+from cases import batch, mse, small
 
 
 def job(norm, builder="PartitionedPS", **options):
-    model = make(norm)
+    model = small(norm)
     ad = autodist.AutoDist(f"local:{RANKS}", builder=builder, **options)
     example = tuple(each[:5] for each in batch(0))
-    return model, ad.distribute(model, loss_fn, "adam:lr=0.01", example)
+    return model, ad.distribute(model, mse, "adam:lr=0.01", example)
 
 
 def train(step, first, last):
@@ -92,7 +77,7 @@ def evaluate_alone():
     with step:
         train(step, 0, 2)
         if step.is_chief:
-            step.evaluate(loss_fn, *batch(9))
+            step.evaluate(mse, *batch(9))
         train(step, 2, 9)
 
 
@@ -101,7 +86,7 @@ def other_call():
     with step:
         train(step, 0, 1)
         if step.is_chief:
-            step.evaluate(loss_fn, *batch(9))
+            step.evaluate(mse, *batch(9))
         else:
             step.sum_over_ranks([1.0])
 
@@ -165,8 +150,8 @@ def chief_breaks_and_saves(folder):
                 break
     assert os.listdir(folder) == ["step-5"], os.listdir(folder)
     expected = {name: each.clone() for name, each in model.state_dict().items()}
-    loaded, alone = make(True), autodist.AutoDist("")
-    with alone.distribute(loaded, loss_fn, "adam:lr=0.01", batch(0)) as step:
+    loaded, alone = small(True), autodist.AutoDist("")
+    with alone.distribute(loaded, mse, "adam:lr=0.01", batch(0)) as step:
         assert step.load(folder) == 5
         for name, each in loaded.state_dict().items():
             assert torch.equal(each, expected[name]), name
@@ -181,7 +166,7 @@ def statistics(_):
         figures = {}
         for whose in ("chief", "mean"):
             for _ in range(2):  # the second time nothing is asked of the others
-                figures[whose] = step.evaluate(loss_fn, *batch(9), statistics=whose).item()
+                figures[whose] = step.evaluate(mse, *batch(9), statistics=whose).item()
                 assert torch.equal(norm.running_mean, own)
         sums = step.sum_over_ranks([*figures.values(), *own.tolist()])
         assert sums[0] == RANKS * figures["chief"] and sums[1] == RANKS * figures["mean"], sums
@@ -193,7 +178,7 @@ def statistics(_):
         seen = step.evaluate(lambda model: model[1].running_mean.clone())
         assert torch.equal(seen, own) == step.is_chief
         try:
-            step.evaluate(loss_fn, *batch(9), statistics="median")
+            step.evaluate(mse, *batch(9), statistics="median")
         except autodist.UsageError as error:
             assert "'chief' or 'mean' expected" in str(error), error
         train(step, 3, 5)  # none of it has ended the job
@@ -211,7 +196,7 @@ def save_plain(folder):
         if step.is_chief:
             step.save(folder)
             assert steps_in(folder) == ["step-3"]
-            step.evaluate(loss_fn, *batch(9))
+            step.evaluate(mse, *batch(9))
         train(step, 3, 6)
         step.synchronize()
         expected = [each.clone() for each in model.state_dict().values()]
@@ -275,7 +260,7 @@ def save_asynchronous(folder):
             step(*batch(number))
             if step.is_chief and number == 2:
                 step.save(folder)
-        step.evaluate(loss_fn, *batch(9))
+        step.evaluate(mse, *batch(9))
         assert not os.path.exists(folder)
     if step.is_chief:
         assert steps_in(folder) == ["step-6"], steps_in(folder)

@@ -113,6 +113,24 @@ class Taste(nn.Module):
         return self.mlp(torch.cat([self.users(user), self.things(thing)], 1)).squeeze(1)
 
 
+def small(norm=False):
+    """Two layers, with batch norm between them where it is asked for."""
+    torch.manual_seed(4)
+    middle = [nn.BatchNorm1d(8)] if norm else []
+    return nn.Sequential(nn.Linear(4, 8), *middle, nn.Tanh(), nn.Linear(8, 2)).double()
+
+
+def batch(number):
+    """Ten rows for it, by their number."""
+    generator = torch.Generator().manual_seed(number)
+    x = torch.randn(10, 4, generator=generator).double()
+    return x, torch.stack([x.sum(1), x.prod(1)], 1)
+
+
+def mse(model, x, y):
+    return functional.mse_loss(model(x), y)
+
+
 def classify(model, x, y):
     return functional.cross_entropy(model(x), y)
 

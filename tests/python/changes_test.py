@@ -38,21 +38,7 @@ import autodist
 import numpy
 from torch import nn
 
-
-def make():
-    torch.manual_seed(4)
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)).double()
-
-
-def loss_fn(model, x, y):
-    return nn.functional.mse_loss(model(x), y)
-
-
-def batch(number):
-    generator = torch.Generator().manual_seed(number)
-    x = torch.randn(10, 4, generator=generator).double()
-    return x, torch.stack([x.sum(1), x.prod(1)], 1)
-
+from cases import batch, mse, small
 
 EXAMPLE = tuple(each[:5] for each in batch(0))
 
@@ -78,7 +64,7 @@ def change(model, number, evaluated, shadow):
     if number == 4:  # an EMA swapped in for an evaluation, and out
         kept = copy.deepcopy(model.state_dict())
         model.load_state_dict(shadow)
-        evaluated.append(float(loss_fn(model, *batch(77))))
+        evaluated.append(float(mse(model, *batch(77))))
         model.load_state_dict(kept)
     if number == 5:  # an EMA swapped in for good
         model.load_state_dict(shadow)
@@ -99,12 +85,12 @@ def train(model, optimizer, step):
 
 
 def expect_loop(builder):
-    model, theirs = make(), make()
+    model, theirs = small(), small()
     plain = torch.optim.Adam(theirs.parameters(), lr=0.01)
 
     def plain_step(x, y):
         plain.zero_grad()
-        loss = loss_fn(theirs, x, y)
+        loss = mse(theirs, x, y)
         loss.backward()
         plain.step()
         return loss
@@ -114,7 +100,7 @@ def expect_loop(builder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of schedulers, too
         with autodist.AutoDist("local:2", builder=builder).distribute(
-                model, loss_fn, ours, EXAMPLE) as step:
+                model, mse, ours, EXAMPLE) as step:
             found, shadow = train(model, ours, step)
             assert step.local_loss != found[7], "this rank's rows are not the batch"
     # With staleness a rank computes on older values; what it reads in between is the newest.
@@ -127,7 +113,7 @@ def expect_loop(builder):
 
 def expect_momentum():
     """What a momentum that is off for a while has gathered before is there again."""
-    model, theirs = make(), make()
+    model, theirs = small(), small()
 
     def sgd(of):
         groups = [{"params": of[0].parameters(), "name": "first", "lr_scale": 0.5},
@@ -135,13 +121,13 @@ def expect_momentum():
         return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
 
     ours, plain = sgd(model), sgd(theirs)
-    with autodist.AutoDist("local:2").distribute(model, loss_fn, ours, EXAMPLE) as step:
+    with autodist.AutoDist("local:2").distribute(model, mse, ours, EXAMPLE) as step:
         for number in range(6):
             for group in (*ours.param_groups, *plain.param_groups):
                 group["momentum"] = 0.0 if number in (2, 3) else 0.9
             step(*batch(number))
             plain.zero_grad()
-            loss_fn(theirs, *batch(number)).backward()
+            mse(theirs, *batch(number)).backward()
             plain.step()
     assert comparing.largest_difference(model.state_dict(), theirs.state_dict()) < 1e-10
 
@@ -216,11 +202,11 @@ if what == "loop":
 elif what == "momentum":
     expect_momentum()
 else:
-    model = make()
+    model = small()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     builder = "PS:sync=false" if what == "asynchronous" else builder
     ad = autodist.AutoDist("local:2", builder=builder)
-    session = ad.distribute(model, loss_fn, optimizer, EXAMPLE)
+    session = ad.distribute(model, mse, optimizer, EXAMPLE)
     globals()[f"expect_{what}"](ad, model, session)
     if what in ("structure", "asynchronous"):
         session.finish()

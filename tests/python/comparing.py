@@ -66,3 +66,16 @@ def raised(kind, text, function, *arguments):
         assert text in str(error), error
         return
     raise AssertionError(f"no {kind.__name__} about '{text}'")
+
+
+def refused(words, function, *arguments, **keywords):
+    """Expects a UsageError of one line that holds the words, a text or several."""
+    from autodist import UsageError
+
+    expected = [words] if isinstance(words, str) else words
+    try:
+        function(*arguments, **keywords)
+    except UsageError as error:
+        assert all(each in str(error) for each in expected) and "\n" not in str(error), error
+        return
+    raise AssertionError(f"{words}: not refused")

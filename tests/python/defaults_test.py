@@ -7,6 +7,7 @@ import sys
 import tempfile
 
 import comparing
+from comparing import refused
 
 comparing.skip_without_torch()
 
@@ -14,11 +15,9 @@ import autodist
 import torch
 from torch import nn
 
+from cases import mse
+
 FACTOR = 1.0
-
-
-def mse(model, x, y):
-    return nn.functional.mse_loss(model(x), y)
 
 
 class Scaled(nn.Module):
@@ -39,15 +38,6 @@ def scaled(model, x, y):
 def data(rows=8):
     generator = torch.Generator().manual_seed(2)
     return torch.randn(rows, 4, generator=generator), torch.randn(rows, 1, generator=generator)
-
-
-def refused(words, function, *arguments):
-    try:
-        function(*arguments)
-    except autodist.UsageError as error:
-        assert all(word in str(error) for word in words) and "\n" not in str(error), error
-        return
-    raise AssertionError(f"{words}: not refused")
 
 
 def set_factor(value):

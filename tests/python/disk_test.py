@@ -59,11 +59,9 @@ import autodist
 import torch
 from torch import nn
 
+from cases import mse
+
 case, builder, folder = sys.argv[1:]
-
-
-def loss_fn(model, x, y):
-    return nn.functional.mse_loss(model(x), y)
 
 
 def fill_disk():
@@ -124,7 +122,7 @@ def saves_two():
 
 def expect_saved(name, values):
     one = autodist.AutoDist()
-    with one.distribute(model, loss_fn, torch.optim.Adam(model.parameters()), (x, y)) as other:
+    with one.distribute(model, mse, torch.optim.Adam(model.parameters()), (x, y)) as other:
         assert other.load(os.path.join(folder, name)) == 3
         for each, value in zip(model.parameters(), values):
             assert torch.equal(each, value), name
@@ -141,7 +139,7 @@ model = nn.Sequential(nn.Linear(8, 32), *norm, nn.Tanh(), nn.Linear(32, 2))
 x, y = torch.randn(8, 8), torch.randn(8, 2)
 full = "/dev/full" if case.startswith("log") else None
 ad = autodist.AutoDist("local:2", builder=builder, log=full, report=full)
-step = ad.distribute(model, loss_fn, torch.optim.Adam(model.parameters()), (x[:4], y[:4]))
+step = ad.distribute(model, mse, torch.optim.Adam(model.parameters()), (x[:4], y[:4]))
 expected = ["step-3", "step-5"]
 if case == "all":
     with step:

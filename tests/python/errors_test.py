@@ -1,6 +1,9 @@
 """What goes wrong is an exception of one line with its code; a user's own error stays as it was."""
 
+import importlib.util
 import os
+import subprocess
+import sys
 import tempfile
 
 import comparing
@@ -8,8 +11,11 @@ import comparing
 comparing.skip_without_torch()
 
 import autodist
+import numpy
 import torch
 from torch import nn
+
+from cases import mse
 
 
 def raised(kind, text, function, *arguments, **keywords):
@@ -23,10 +29,6 @@ def raised(kind, text, function, *arguments, **keywords):
             assert "\n" not in line and error.code == type(error).code > 1, (line, error.code)
         return
     raise AssertionError(f"{kind.__name__} with '{text}' was not raised")
-
-
-def mse(model, x, y):
-    return nn.functional.mse_loss(model(x), y)
 
 
 def of_capture():
@@ -96,6 +98,49 @@ def of_files():
         raised(autodist.UsageError, "the bytes", autodist.Strategy.deserialize, b"\xff\xff\xff")
 
 
+def of_arguments():
+    """What would be left without effect, and what is no such number."""
+    search = ": of the search, and "
+    for text, given in (
+            ("builder='PS' and strategy_file='a': each chooses the strategy. Give one of them.",
+             {"builder": "PS", "strategy_file": "a"}),
+            ("builder='auto' and plans='b'", {"builder": "auto", "plans": b"b"}),
+            ("strategy_file='a' and plans='b'", {"strategy_file": "a", "plans": "b"}),
+            (f"trials=3{search}builder='PS' chooses without one. Leave one out.",
+             {"builder": "PS", "trials": 3}),
+            (f"budget='10s'{search}strategy_file='a'", {"strategy_file": "a", "budget": "10s"}),
+            (f"search_seed=0{search}plans='b'", {"plans": "b", "search_seed": 0}),
+            ("trace_steps=5: of a trace, and this job keeps none.", {"trace_steps": 5}),
+            ("accumulate=2.0: a whole number of 1 or more expected.", {"accumulate": 2.0}),
+            ("accumulate='2': a whole", {"accumulate": "2"}),
+            ("accumulate=True: a whole", {"accumulate": True}),
+            ("accumulate=0: a whole", {"accumulate": 0}),
+            ("seed=-1: a whole number of 0 or more", {"seed": -1}),
+            (f"seed={2**64}: a whole number below 2**64", {"seed": 2**64}),
+            ("trials=True: 'any' or a whole number of 0 or more", {"trials": True}),
+            ("verify_every=-1: a whole", {"verify_every": -1}),
+            ("join_limit=0: a number of seconds above 0", {"join_limit": 0}),
+            ("stall_limit=nan: a number", {"stall_limit": float("nan")}),
+            ("stall_limit='60': a number", {"stall_limit": "60"}),
+            ("silence_limit=inf: a number", {"silence_limit": float("inf")})):
+        raised(autodist.UsageError, text, autodist.AutoDist, **given)
+    # What turns off what is not there, and what Python takes for a whole number.
+    autodist.AutoDist(builder="PS", history=False, counted_trials=False, trials=0, seed=2**64 - 1)
+    autodist.AutoDist(builder="auto", budget="4", trials=numpy.int64(2), accumulate=numpy.int32(1))
+    batch = (torch.randn(6, 4), torch.randn(6, 1))
+    step = autodist.TrainingStep(nn.Linear(4, 1), mse, "sgd", batch)
+    raised(autodist.UsageError, "trials=2: of a job of one step",
+           autodist.AutoDist(trials=2).distribute_steps, only=step)
+
+
+def of_programs():
+    if importlib.util.find_spec("ray") is None:
+        done = subprocess.run([sys.executable, "-m", "autodist.ray"], stderr=subprocess.PIPE,
+                              text=True)
+        assert done.returncode == 3 and "Traceback" not in done.stderr, done
+        assert "autodist: ray: this Python has no Ray. pip install ray." in done.stderr, done
+
+
 def of_sessions():
     model = nn.Linear(4, 1)
     batch = (torch.randn(6, 4), torch.randn(6, 1))
@@ -110,6 +155,7 @@ def of_sessions():
     ad = autodist.AutoDist()
     with ad.distribute(model, mse, "sgd:lr=0.1", batch) as step:
         raised(autodist.CheckpointError, "nowhere", step.load, "nowhere")
+        raised(autodist.UsageError, "this job keeps no trace. Make it", step.write_trace, "nowhere")
         first = step(*batch)
         assert step(*batch) < first
         raised(autodist.UsageError, "1 tensors, the step was captured with 2", step.run, batch[0])
@@ -144,5 +190,7 @@ def of_sessions():
 
 of_capture()
 of_files()
+of_arguments()
+of_programs()
 of_sessions()
 print("errors: all as they should be")

@@ -1,6 +1,7 @@
 """What plain PyTorch does between backward() and the next batch, and a session does itself."""
 
 import comparing
+from comparing import refused
 
 comparing.skip_without_torch()
 
@@ -10,18 +11,7 @@ import autodist
 import torch
 from torch import nn
 
-
-def mse(model, x, y):
-    return nn.functional.mse_loss(model(x), y)
-
-
-def refused(words, function, *arguments, **keywords):
-    try:
-        function(*arguments, **keywords)
-    except autodist.UsageError as error:
-        assert all(word in str(error) for word in words) and "\n" not in str(error), error
-        return
-    raise AssertionError(f"{words}: not refused")
+from cases import mse
 
 
 def make():

@@ -13,6 +13,8 @@ import torch
 from autodist import _autodist, _optimizers
 from torch import nn
 
+from cases import mse
+
 optim = torch.optim
 
 CASES = [
@@ -45,10 +47,6 @@ class Net(nn.Module):
         return self.deep["fc"](torch.tanh(self.fc(x))) * self.frozen
 
 
-def loss_fn(model, x, y):
-    return nn.functional.mse_loss(model(x), y)
-
-
 def train_both(make):
     """Largest difference after five steps, and our text."""
     torch.manual_seed(3)
@@ -56,11 +54,11 @@ def train_both(make):
     batches = [(torch.randn(6, 4).double(), torch.randn(6, 3).double()) for _ in range(5)]
     theirs = copy.deepcopy(ours)
     optimizer = make(theirs)
-    with autodist.AutoDist().distribute(ours, loss_fn, make(ours), batches[0]) as step:
+    with autodist.AutoDist().distribute(ours, mse, make(ours), batches[0]) as step:
         for batch in batches:
             step(*batch)
             optimizer.zero_grad()
-            loss_fn(theirs, *batch).backward()
+            mse(theirs, *batch).backward()
             optimizer.step()
         step.synchronize()
     text = _optimizers.text_of(make(ours), list(ours.named_parameters()))
@@ -75,19 +73,15 @@ def check(make):
 
 def refused(text, make, parameters=None):
     model = Net()
-    try:
-        _optimizers.text_of(make(model), parameters or list(model.named_parameters()))
-    except autodist.UsageError as error:
-        assert text in str(error) and "\n" not in str(error), error
-        return
-    raise AssertionError(f"'{text}' was not raised")
+    comparing.refused(text, lambda: _optimizers.text_of(
+        make(model), parameters or list(model.named_parameters())))
 
 
 def check_frozen():
     for optimizer in ("adam:lr=0.1", optim.Adam, lambda parameters: optim.SGD(parameters, lr=0.1)):
         model = Net().requires_grad_(False)
         try:
-            autodist.AutoDist().distribute(model, loss_fn, optimizer,
+            autodist.AutoDist().distribute(model, mse, optimizer,
                                            (torch.ones(2, 4), torch.ones(2, 3)))
         except autodist.UsageError as error:
             assert "nothing to train: none of the model's" in str(error), error
@@ -100,7 +94,7 @@ def check_frozen():
 
 def stepped(model):
     optimizer = optim.Adam(model.parameters())
-    loss_fn(model, torch.ones(2, 4), torch.ones(2, 3)).backward()
+    mse(model, torch.ones(2, 4), torch.ones(2, 3)).backward()
     optimizer.step()
     return optimizer
 
@@ -121,11 +115,11 @@ def check_sparse_adam():
     optimizer = optim.SparseAdam(list(theirs.parameters()), lr=0.1, betas=(0.8, 0.99))
     batches = [(torch.randint(0, 7, (4, 2)), torch.randn(4, 3).double()) for _ in range(5)]
     own = optim.SparseAdam(list(ours.parameters()), lr=0.1, betas=(0.8, 0.99))
-    with autodist.AutoDist().distribute(ours, loss_fn, own, batches[0]) as step:
+    with autodist.AutoDist().distribute(ours, mse, own, batches[0]) as step:
         for batch in batches:
             step(*batch)
             optimizer.zero_grad()
-            loss_fn(theirs, *batch).backward()
+            mse(theirs, *batch).backward()
             optimizer.step()
         step.synchronize()
     difference = comparing.largest_difference(ours.state_dict(), theirs.state_dict())
@@ -135,7 +129,7 @@ def check_sparse_adam():
     trained = [each for each in dense.parameters() if each.requires_grad]
     try:
         autodist.AutoDist().distribute(
-            dense, loss_fn, optim.SparseAdam(trained),
+            dense, mse, optim.SparseAdam(trained),
             (torch.randn(6, 4).double(), torch.randn(6, 3).double()))
     except autodist.UsageError as error:
         assert "that of 'fc.weight' is dense" in str(error), error

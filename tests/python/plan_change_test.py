@@ -70,6 +70,8 @@ if len(sys.argv) == 1:  # the test; else a rank of the job
 import autodist
 from torch import nn
 
+from cases import mse
+
 CASE, OUT, *PLANS = sys.argv[1:]
 
 
@@ -100,10 +102,6 @@ def batch(number):
     return torch.randn(rows, 4, generator=generator).double() + y.sum(1, keepdim=True), y
 
 
-def loss_fn(model, x, y):
-    return nn.functional.mse_loss(model(x), y)
-
-
 def optimizer_of(model):
     if CASE == "sparse":
         return torch.optim.Adagrad(model.parameters(), lr=0.1)
@@ -132,7 +130,7 @@ def train(job, step, optimizer, steps):
         scheduler.step()
         step.summarise()
     return {"losses": [float(each) for each in losses], "moved": moved, "forgotten": forgotten,
-            "after": step.evaluate(loss_fn, *batch(0)).item()}
+            "after": step.evaluate(mse, *batch(0)).item()}
 
 
 def expect_refused(job, step, model):
@@ -175,7 +173,7 @@ def main():
     builder = (PLANS[0] or None) if PLANS else "PS"
     job = autodist.AutoDist(f"local:{RANKS}", builder=builder, **options())
     share = tuple(each.chunk(RANKS)[0] for each in batch(0))
-    step = job.distribute(model, loss_fn, optimizer, share)
+    step = job.distribute(model, mse, optimizer, share)
     if CASE == "refused":
         return expect_refused(job, step, model)
     if CASE == "ends":

@@ -57,6 +57,8 @@ if len(sys.argv) == 1:  # the test; else a rank of the job
 import autodist
 from torch import nn
 
+from cases import mse
+
 CASE, OUT = sys.argv[1:]
 
 
@@ -66,10 +68,6 @@ def batch(number):
     return torch.randn(12, 4, generator=generator) + y.sum(1, keepdim=True), y
 
 
-def loss_fn(model, x, y):
-    return nn.functional.mse_loss(model(x), y)
-
-
 def begin(ranks=RANKS, **options):
     torch.manual_seed(4)
     model = nn.Sequential(nn.Linear(4, 9), nn.Tanh(), nn.Linear(9, 8), nn.Dropout(0.1),
@@ -77,7 +75,7 @@ def begin(ranks=RANKS, **options):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     job = autodist.AutoDist(f"local:{ranks}", **options)
     share = tuple(each.chunk(ranks)[0] for each in batch(0))
-    return model, job.distribute(model, loss_fn, optimizer, share)
+    return model, job.distribute(model, mse, optimizer, share)
 
 
 def refuse_all():
@@ -95,14 +93,14 @@ def refuse_all():
     with open(os.path.join(os.environ["FOLDER"], "first.plans")) as first:
         text = first.read()
     refused("write_plans", trials="any")
-    refused("'any' or a number of 0 or more expected", trials="all")
-    refused("'any' or a number of 0 or more expected", trials=-1)
+    refused("'any' or a whole number of 0 or more expected", trials="all")
+    refused("'any' or a whole number of 0 or more expected", trials=-1)
     refused("no plan", plans=write("empty", ""))
     refused("one strategy", plans=write("other", "node_config {}"))
     refused("has no field", plans=write("unknown", "plans {}"))
     refused("a later one than that of 9 expected", plans=write("twice", text + text))
     refused("1.weight", plans=write("foreign", text.replace('"0.weight:0"', '"1.weight:0"')))
-    refused("beside a strategy's file", plans=write("first", text), strategy_file="a.strategy")
+    refused("each chooses the strategy", plans=write("first", text), strategy_file="a.strategy")
 
 
 def main():

@@ -28,14 +28,7 @@ if len(sys.argv) == 1:  # the test; else a rank of the job
 import autodist
 from torch import nn
 
-
-def make():
-    torch.manual_seed(4)
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)).double()
-
-
-def loss_fn(model, x, y):
-    return nn.functional.mse_loss(model(x), y)
+from cases import batch, mse, small
 
 
 class Overflow(torch.autograd.Function):
@@ -61,25 +54,19 @@ def sign_momentum(parameters, gradient, momentum, lr, step, beta):
     parameters.sub_(lr * momentum.sign() * (1 + step))
 
 
-def batch(number):
-    generator = torch.Generator().manual_seed(number)
-    x = torch.randn(10, 4, generator=generator).double()
-    return x, torch.stack([x.sum(1), x.prod(1)], 1)
-
-
 def expect_rule(builder, folder):
     """A rule of one's own and a trace; both are of the first job."""
-    model, theirs = make(), make()
+    model, theirs = small(), small()
     momenta = [torch.zeros_like(each) for each in theirs.parameters()]
     ad = autodist.AutoDist("local:2", builder=builder, trace=True,
                            update_rules={"sign": (1, sign_momentum)})
     example = tuple(each[:5] for each in batch(0))
     trace = os.path.join(folder, f"{builder}-{ad.rank}.json")
-    with ad.distribute(model, loss_fn, "user:rule=sign,lr=0.01,beta=0.5", example) as step:
+    with ad.distribute(model, mse, "user:rule=sign,lr=0.01,beta=0.5", example) as step:
         for number in range(4):
             step(*batch(number))
             theirs.zero_grad()
-            loss_fn(theirs, *batch(number)).backward()
+            mse(theirs, *batch(number)).backward()
             with torch.no_grad():
                 for each, momentum in zip(theirs.parameters(), momenta):
                     sign_momentum(each, each.grad, momentum, 0.01, number, 0.5)
@@ -95,7 +82,7 @@ def expect_rule(builder, folder):
     if exported is not None:
         x, y = batch(9)
         assert torch.allclose(exported(x), model(x))
-        assert torch.allclose(exported.train_step(x, y), loss_fn(model, x, y))
+        assert torch.allclose(exported.train_step(x, y), mse(model, x, y))
 
 
 def main(what, folder):
@@ -109,7 +96,7 @@ def main(what, folder):
 
 def expect_scaling(builder):
     """Two steps overflow, at one rank each; all skip them, and the scale follows."""
-    model, theirs = make(), make()
+    model, theirs = small(), small()
     optimizer = torch.optim.Adam(theirs.parameters(), lr=0.01)
     scale, good, skipped = 65536.0, 0, 0
     ad = autodist.AutoDist("local:2", builder=builder,

@@ -7,6 +7,7 @@ import sys
 import types
 
 import comparing
+from comparing import refused
 
 comparing.skip_without_torch()
 
@@ -147,15 +148,6 @@ def train(kind, builder, **options):
         assert type(evaluated) is (Output if kind == "dictionary" else tuple)
         step.synchronize()
     assert comparing.largest_difference(ours.state_dict(), theirs.state_dict()) < 1e-12
-
-
-def refused(words, function, *arguments, **keywords):
-    try:
-        function(*arguments, **keywords)
-    except autodist.UsageError as error:
-        assert all(word in str(error) for word in words) and "\n" not in str(error), error
-        return
-    raise AssertionError(f"{words}: not refused")
 
 
 def expect_refusals():

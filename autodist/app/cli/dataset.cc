@@ -5,9 +5,11 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/data_sets.h"
+#include "autodist/app/output_file.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
@@ -42,11 +44,11 @@ planning::MeasuredPlans plans_of(const std::vector<planning::DataCell>& cells, C
 }
 
 int train_ranker(const DataSetArguments& arguments, Console& console) {
-  const planning::MeasuredPlans plans = plans_of(cells_of(arguments, console), console);
-  const search::Residual residual = search::Residual::fit(plans.samples);
   if (arguments.output.empty()) {
     fail(ErrorCode::kUsage, "dataset train: -o FILE expected, for the ranker");
   }
+  const planning::MeasuredPlans plans = plans_of(cells_of(arguments, console), console);
+  const search::Residual residual = search::Residual::fit(plans.samples);
   write_file_atomically(arguments.output, residual.to_json());
   std::vector<double> before;
   std::vector<double> after;
@@ -55,12 +57,21 @@ int train_ranker(const DataSetArguments& arguments, Console& console) {
     before.push_back(simulated.value);
     after.push_back(sample.simulated > 0 ? residual.correct(sample.features, simulated).value : 0);
   }
+  const double simulator = search::pairwise_accuracy(plans.samples, before).share();
+  const double with_residual = search::pairwise_accuracy(plans.samples, after).share();
+  if (console.json) {
+    console.out << nlohmann::ordered_json{{"plans", residual.samples()},
+                                          {"accuracy_of_simulator", simulator},
+                                          {"accuracy_with_residual", with_residual},
+                                          {"written_to", arguments.output}}
+                       .dump()
+                << "\n";
+    return 0;
+  }
   console.out << fmt::format(
       "{} measured plans; pairs in the measured order, on the plans themselves: simulator {:.1f} "
-      "%, "
-      "with residual {:.1f} %\nWritten to {}\n",
-      residual.samples(), 100 * search::pairwise_accuracy(plans.samples, before).share(),
-      100 * search::pairwise_accuracy(plans.samples, after).share(), arguments.output);
+      "%, with residual {:.1f} %\nWritten to {}\n",
+      residual.samples(), 100 * simulator, 100 * with_residual, arguments.output);
   return 0;
 }
 
@@ -96,6 +107,7 @@ int generate(const DataSetArguments& arguments, Console& console) {
 }
 
 int data_set(const DataSetArguments& arguments, Console& console) {
+  expect_writable("--output", arguments.output);
   if (arguments.what == "train") return train_ranker(arguments, console);
   if (arguments.what == "eval") return evaluate(arguments, console);
   if (arguments.what == "generate") return generate(arguments, console);
@@ -130,8 +142,8 @@ Action declare_data_set(CLI::App& verb) {
   verb.add_option("--models", generation.models, "of generate: shipped graphs, or files")
       ->delimiter(',');
   verb.add_option("--clusters", generation.clusters, "of generate: cluster files")->delimiter(',');
-  verb.add_option("--points", generation.points,
-                  "of generate: per model and cluster (default 100)");
+  verb.add_option("--points", generation.points, "of generate: per model and cluster (default 100)")
+      ->check(CLI::Range(1, 1'000'000));
   verb.add_option("--plan-seed", generation.seed, "of generate: of the plans (default 0)");
   return [arguments](Console& console) { return data_set(*arguments, console); };
 }

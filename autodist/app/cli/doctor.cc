@@ -10,6 +10,7 @@
 
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/doctor.h"
+#include "autodist/app/output_file.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 
@@ -43,9 +44,10 @@ nlohmann::ordered_json links_json(const std::vector<MeasuredLink>& links) {
 }
 
 int doctor(const DoctorArguments& arguments, Console& console) {
-  const std::string path = sim::calibration_path(
-      arguments.cluster.empty() || arguments.cluster.rfind("local", 0) == 0 ? "local"
-                                                                            : arguments.cluster);
+  // Beside the cluster, where plan, simulate and train look for it.
+  const bool is_named = !arguments.cluster.empty();
+  const std::string path = sim::calibration_path(is_named ? arguments.cluster : "local");
+  if (arguments.measure) expect_writable("--measure", path);
   std::vector<Finding> all;
   std::size_t ranks = 1;
   std::vector<Finding> of_nodes;
@@ -77,7 +79,7 @@ int doctor(const DoctorArguments& arguments, Console& console) {
   all.insert(all.end(), of_nodes.begin(), of_nodes.end());
   if (arguments.measure) write_measured(path, of_links);
   if (!arguments.cluster.empty() || arguments.measure) {
-    all.push_back(calibration_finding(path, std::filesystem::exists(path)));
+    all.push_back(calibration_finding(path, std::filesystem::exists(path), is_named));
   }
 
   const bool bad = std::any_of(all.begin(), all.end(), [](const Finding& finding) {

@@ -1,5 +1,7 @@
 // `autodist inspect`: a graph, a graph_item, a strategy or a cluster, shown.
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -7,7 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/file_kind.h"
+#include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/graph_file.h"
@@ -136,6 +140,18 @@ int inspect(const InspectArguments& arguments, Console& console) {
   return 0;
 }
 
+// Each is the whole answer.
+void expect_one_view(const CLI::App& verb, bool json) {
+  std::vector<std::string> given;
+  for (const char* view : {"--variables", "--ops", "--dot", "--text"}) {
+    if (verb.count(view) > 0) given.emplace_back(view);
+  }
+  if (json) given.emplace_back("--json");
+  if (given.size() < 2) return;
+  fail(ErrorCode::kUsage, "inspect: {} are {} answers. Give one of them.",
+       fmt::join(given, " and "), given.size());
+}
+
 }  // namespace
 
 Action declare_inspect(CLI::App& verb) {
@@ -150,7 +166,10 @@ Action declare_inspect(CLI::App& verb) {
   verb.add_flag("--ops", arguments->ops, "the whole graph as text");
   verb.add_flag("--dot", arguments->dot, "the ops as a DOT graph, for Graphviz");
   verb.add_flag("--text", arguments->text, "a strategy in protobuf's text format");
-  return [arguments](Console& console) { return inspect(*arguments, console); };
+  return [arguments, &verb](Console& console) {
+    expect_one_view(verb, console.json);
+    return inspect(*arguments, console);
+  };
 }
 
 }  // namespace autodist::app

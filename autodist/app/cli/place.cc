@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/placement_page.h"
 #include "autodist/base/error.h"
@@ -205,7 +206,8 @@ Action declare_place(CLI::App& verb) {
   verb.add_option("--cluster", arguments->cluster,
                   "resource specification, host file, or local:N; each rank is a device");
   verb.add_option("--devices", arguments->devices,
-                  "so many equal devices (default: what the file states)");
+                  "so many equal devices (default: what the file states)")
+      ->check(CLI::Range(1, 4096));
   verb.add_option("--objective", arguments->objective,
                   "makespan: the time of one step; throughput: the largest load, steps pipelined "
                   "(default where the file states its devices)")
@@ -238,7 +240,11 @@ Action declare_place(CLI::App& verb) {
                   "write a page for a browser here: load, memory and traffic of every device, and "
                   "its timeline");
   verb.add_flag("--dot", arguments->dot, "the tasks as a DOT graph coloured by device");
-  return [arguments](Console& console) { return place(*arguments, console); };
+  return [arguments, &verb](Console& console) {
+    expect_with(verb, "--replicas", "--cluster");
+    if (console.json) expect_without(verb, "--dot", "--json", "text, and --json prints JSON");
+    return place(*arguments, console);
+  };
 }
 
 }  // namespace autodist::app

@@ -10,6 +10,7 @@
 
 #include "autodist/app/cli/hand_over.h"
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/base/error.h"
@@ -138,7 +139,6 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
     if (console.terminal) console.rewrite(planning::progress_line(progress));
   };
   request.passes = options;
-  request.passes.encrypted = planning::encrypts(arguments.encryption, cluster);
   request.passes.dump = nullptr;  // only the answer's passes are dumped
   request.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
   request.ranker = arguments.search.ranker;
@@ -187,6 +187,17 @@ std::shared_ptr<const ir::Graph> measured_step(std::shared_ptr<const ir::Graph> 
   return graph;
 }
 
+// What would be left without effect.
+void check_plan(const CLI::App& verb, const PlanArguments& arguments) {
+  expect_with(verb, "--text", "--output");
+  if (arguments.builder == planning::kSearch) return;
+  for (const char* option : {"--budget", "--seed", "--ranker", "--from-history"}) {
+    expect_without(
+        verb, option, "--builder",
+        fmt::format("of the search, and --builder {} chooses without one", arguments.builder));
+  }
+}
+
 int plan(const PlanArguments& arguments, Console& console) {
   expect_writable("--output", arguments.output);
   expect_writable("--report", arguments.report);
@@ -197,6 +208,7 @@ int plan(const PlanArguments& arguments, Console& console) {
   if (arguments.from_history) graph = measured_step(std::move(graph), cluster);
   passes::Options options;
   options.cpu_only = arguments.cpu_only;
+  options.encrypted = planning::encrypts(arguments.encryption, cluster);
   planning::tune_to(planning::declared_links(cluster), options);
   if (!arguments.dump_after.empty()) {
     options.dump = [&](const std::string& pass, const std::string& text) {
@@ -259,8 +271,8 @@ Action declare_plan_with(CLI::App& verb, PlanByTrials trials) {
       "a trained ranker (dataset train) that corrects the simulator, where fewer than a "
       "dozen plans were measured on this cluster");
   verb.add_option("--trials", arguments->search.trials,
-                  "run so many of the most promising plans of a built-in model or TorchScript file "
-                  "on the cluster, and take the fastest (default 0)")
+                  "run so many of the most promising plans of a built-in model on the cluster, and "
+                  "take the fastest (default 0)")
       ->check(CLI::Range(0, 1000));
   verb.add_flag("--no-history", arguments->no_history,
                 "do not learn from what was measured on this cluster before");
@@ -291,7 +303,8 @@ Action declare_plan_with(CLI::App& verb, PlanByTrials trials) {
        {"--builder", "--from-history", "--dump-after", "--batch", "--replica-batch", "--dtype"}) {
     verb.get_option("--trials")->excludes(verb.get_option(other));
   }
-  return [arguments, trials = std::move(trials)](Console& console) {
+  return [arguments, trials = std::move(trials), &verb](Console& console) {
+    check_plan(verb, *arguments);
     return arguments->search.trials > 0 ? trials(*arguments, console) : plan(*arguments, console);
   };
 }

@@ -6,10 +6,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <iostream>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/cli/help.h"
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/terminal.h"
 #include "autodist/app/this_process.h"
 #include "autodist/base/check.h"
@@ -60,8 +63,10 @@ void expect_utf8(int argc, char** argv) {
       static_cast<void>(nlohmann::json(argv[i]).dump());
     } catch (const nlohmann::json::type_error&) {
       const auto replace = nlohmann::json::error_handler_t::replace;
-      fail(ErrorCode::kUsage, "--json: argument {}, {}, is not UTF-8, which JSON cannot hold", i,
-           nlohmann::json(argv[i]).dump(-1, ' ', false, replace));
+      fail(ErrorCode::kUsage,
+           "--json: argument {}, {}, is not UTF-8, which JSON cannot hold. Rename it, or leave "
+           "--json out.",
+           i, nlohmann::json(argv[i]).dump(-1, ' ', false, replace));
     }
   }
 }
@@ -98,6 +103,7 @@ int run(int argc, char** argv, Binary binary, const std::map<std::string, Declar
     if (found == declared.end()) continue;
     subcommand->option_defaults()->always_capture_default();
     actions[subcommand] = found->second(*subcommand);
+    expect_plain_numbers(*subcommand);
     subcommand->add_flag("--json", console.json, "print one JSON object to standard output");
   }
   if (argc == 1) {  // what is there, to who asks for nothing
@@ -109,7 +115,9 @@ int run(int argc, char** argv, Binary binary, const std::map<std::string, Declar
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    return report(error.what(), static_cast<int>(ErrorCode::kUsage));
+    const Verb* verb = find_verb(argv[1]);
+    const CLI::App* declared = verb == nullptr ? nullptr : app.get_subcommand(verb->name);
+    return report(explained(error, verb, declared), static_cast<int>(ErrorCode::kUsage));
   }
   if (console.json) expect_utf8(argc, argv);
   refuse_empty_values(*app.get_subcommands().front());
@@ -163,8 +171,13 @@ int run_program(int argc, char** argv, Binary binary,
     return report(std::string("a name cannot be written as JSON: ") + error.what(), 2);
   } catch (const InternalError& error) {
     return report(std::string("a defect in AutoDist, please report it: ") + error.what(), kDefect);
+  } catch (const std::filesystem::filesystem_error& error) {
+    const std::string path = error.path1().string();
+    return report(fmt::format("{}: {}", path.empty() ? "a file" : path, error.code().message()), 3);
+  } catch (const std::bad_alloc&) {
+    return report("no memory left. Use a smaller batch or graph, or a machine with more.", 3);
   } catch (const std::exception& error) {
-    return report(std::string("unexpected: ") + error.what(), kDefect);
+    return report(std::string("unexpected, please report it: ") + error.what(), kDefect);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/report_page.h"
 #include "autodist/base/file.h"
 #include "autodist/report/late.h"
@@ -74,7 +75,11 @@ Action declare_report(CLI::App& verb) {
                   "no page: of a trace of `train --trace`, the slices that delayed the step most, "
                   "and where they were meanwhile");
   verb.add_option("--top", arguments->top, "how many of them; 0: all");
-  return [arguments](Console& console) {
+  return [arguments, &verb](Console& console) {
+    expect_with(verb, "--top", "--late");
+    for (const char* option : {"inputs", "--output", "--predicted", "--title", "--builder"}) {
+      expect_without(verb, option, "--late", "of a page, and --late makes none");
+    }
     return arguments->late.empty() ? write_page(*arguments, console)
                                    : say_late(*arguments, console);
   };

@@ -117,6 +117,20 @@ bool is_launched() {
   }
 }
 
+// Whoever has started the ranks starts them again, or does not. Rank 0 says it.
+void warn_unheeded(const std::vector<std::string>& words) {
+  const Environment environment = process_environment();
+  const bool by_its_chief = environment("AUTODIST_STARTED_BY").has_value();
+  if (by_its_chief || environment("AUTODIST_RANK").value_or("0") != "0") return;
+  for (const char* option : {"--restarts", "--min-ranks", "--grace"}) {
+    if (value_of(words, option).value_or("0") == "0") continue;
+    say_line(fmt::format(
+        "{}: without effect, as another program has started these ranks. Give it to that one "
+        "(autodist run has it), or start with autodist train alone.",
+        option));
+  }
+}
+
 int supervise(const std::vector<std::string>& words, const Supervised& request) {
   const std::string folder = value_of(words, "--save").value_or("");
   const std::atomic<bool>& interrupted = watch_stop_signals(/*user_signal=*/true);
@@ -194,6 +208,7 @@ int train_supervised(const std::vector<std::string>& words) {
           "job is started");
       return static_cast<int>(ErrorCode::kUsage);
     }
+    if (launched) warn_unheeded(words);
     return hand_over(words);
   }
   try {

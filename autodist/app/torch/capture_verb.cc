@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/output_file.h"
 #include "autodist/app/torch/model_source.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/capture/capture.h"
@@ -23,6 +24,7 @@ struct CaptureArguments {
 
 int capture_verb(const CaptureArguments& arguments, Console& console) {
   const ir::Optimizer optimizer = ir::parse_optimizer(arguments.optimizer);
+  expect_writable("--output", arguments.output);
   const ModelSource source = open_model(arguments.model, "synthetic");
   capture::Options options;
   options.symbolic_batch = !arguments.batch_fixed;
@@ -51,7 +53,10 @@ Action declare_capture(CLI::App& verb) {
   verb.add_flag("--batch-fixed", arguments->batch_fixed,
                 "record at one batch size only; the graph cannot be split over replicas");
   verb.add_flag("--no-costs", arguments->without_costs, "do not time the ops");
-  return [arguments](Console& console) { return capture_verb(*arguments, console); };
+  return [arguments, &verb](Console& console) {
+    check_model_options(verb, arguments->model);
+    return capture_verb(*arguments, console);
+  };
 }
 
 }  // namespace autodist::app

@@ -148,7 +148,12 @@ Action declare_ckpt(CLI::App& verb) {
       "--only", arguments->only,
       "extract: tensors whose name holds this; several times for several (default: all)");
   verb.add_option("-o,--output", arguments->output, "extract: write this safetensors file");
-  return [arguments](Console& console) {
+  return [arguments, &verb](Console& console) {
+    for (const char* option : {"--only", "--output"}) {
+      if (arguments->doing == "extract" || verb.count(option) == 0) continue;
+      fail(ErrorCode::kUsage, "ckpt: {} is of extract, {} given. Leave it out.", option,
+           arguments->doing);
+    }
     exec::RealFileSystem files;
     if (arguments->doing == "latest") return latest(files, arguments->path, console);
     if (arguments->doing == "extract") return extract(files, *arguments, console);

@@ -50,7 +50,10 @@ Action declare_export(CLI::App& verb) {
   verb.add_option("-o,--output", arguments->output, "write the TorchScript file here")->required();
   verb.add_option("--batch", arguments->model.batch, "samples of the example")
       ->check(CLI::Range(std::int64_t{1}, kMostCount));
-  return [arguments](Console& console) { return export_verb(*arguments, console); };
+  return [arguments, &verb](Console& console) {
+    check_model_options(verb, arguments->model);
+    return export_verb(*arguments, console);
+  };
 }
 
 }  // namespace autodist::app

@@ -33,15 +33,29 @@ std::unique_ptr<models::Dataset> owned(models::Dataset data) {
   return std::make_unique<models::Dataset>(std::move(data));
 }
 
-// At least four batches, for few large samples.
+// At least four batches of a replica, for few large samples, and one whole batch.
 models::Dataset synthetic_samples(const models::ModelInfo& model,
-                                  const models::ModelOptions& options, const Batch& example) {
+                                  const models::ModelOptions& options, const Batch& example,
+                                  std::int64_t whole_batch) {
   std::int64_t bytes = 0;
   for (const torch::Tensor& each : example) bytes += static_cast<std::int64_t>(each.nbytes());
   const std::int64_t batch = example.front().size(0);
   const std::int64_t fitting = kSyntheticBytes / std::max<std::int64_t>(1, bytes / batch);
-  const std::int64_t samples = std::max(4 * batch, std::min(fitting, kSyntheticSamples));
+  const std::int64_t samples =
+      std::max({4 * batch, whole_batch, std::min(fitting, kSyntheticSamples)});
   return models::Dataset(model.synthetic(options, samples));
+}
+
+// A name of the catalogue stands for its model, whatever lies in this folder: ./NAME is a file.
+bool is_built_in(const std::string& name) {
+  const std::vector<models::ModelInfo>& all = models::catalogue();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const models::ModelInfo& model) { return model.name == name; });
+}
+
+bool is_file(const std::string& name) {
+  std::error_code unknown;
+  return !is_built_in(name) && std::filesystem::is_regular_file(name, unknown);
 }
 
 }  // namespace
@@ -60,6 +74,17 @@ void declare_model_options(CLI::App& verb, ModelRequest& request) {
       "of a sample), int64::10 (one whole number below 10)");
 }
 
+void check_model_options(const CLI::App& declared, const ModelRequest& request) {
+  if (!is_built_in(request.name)) return;
+  for (const char* option : {"--loss", "--input"}) {
+    if (declared.count(option) == 0) continue;
+    fail(ErrorCode::kUsage,
+         "{}: {} is of a TorchScript file, and '{}' is a built-in model, which has its own. Leave "
+         "it out.",
+         declared.get_name(), option, request.name);
+  }
+}
+
 namespace {
 
 // Samples from files, or random ones of the shapes that --input gives; the example is the first
@@ -67,7 +92,8 @@ namespace {
 ModelSource open_script(const ModelRequest& request, const std::string& data) {
   constexpr std::int64_t kExampleSamples = 8;
   if (request.dtype != "float32") {
-    fail(ErrorCode::kUsage, "--dtype: a TorchScript file has its own");
+    fail(ErrorCode::kUsage, "--dtype {}: a TorchScript file has its own. Leave it out.",
+         request.dtype);
   }
   const std::int64_t batch = request.batch > 0 ? request.batch : kExampleSamples;
   ModelSource source;
@@ -83,7 +109,8 @@ ModelSource open_script(const ModelRequest& request, const std::string& data) {
     }
     std::vector<InputSpec> inputs;
     for (const std::string& each : request.inputs) inputs.push_back(parse_input_spec(each));
-    source.training = owned(models::Dataset(random_samples(inputs, 16 * batch, request.seed)));
+    const std::int64_t samples = std::max(16 * batch, request.whole_batch);
+    source.training = owned(models::Dataset(random_samples(inputs, samples, request.seed)));
     source.data_description = "synthetic";
   }
   std::vector<std::int64_t> first(
@@ -98,7 +125,13 @@ ModelSource open_script(const ModelRequest& request, const std::string& data) {
 
 ModelSource open_model(const ModelRequest& request, const std::string& data) {
   const std::filesystem::path path(request.name);
-  if (std::filesystem::is_regular_file(path)) return open_script(request, data);
+  if (path.extension() == ".adg") {
+    fail(ErrorCode::kUsage,
+         "model: '{}' is a captured graph; a built-in model or a TorchScript file expected. To "
+         "plan it: autodist plan {}",
+         request.name, request.name);
+  }
+  if (is_file(request.name)) return open_script(request, data);
   if (path.extension() == ".pt" || path.has_parent_path()) {
     fail(ErrorCode::kUsage, "model: there is no file '{}'", request.name);
   }
@@ -118,7 +151,8 @@ ModelSource open_model(const ModelRequest& request, const std::string& data) {
     source.held_out = owned(std::move(digits.held_out));
   } else if (wanted == "synthetic") {
     source.data_description = "synthetic";
-    source.training = owned(synthetic_samples(model, options, source.step.example));
+    source.training =
+        owned(synthetic_samples(model, options, source.step.example, request.whole_batch));
   } else {
     source.training = owned(models::read_directory(wanted, options.dtype));
     source.data_description = fmt::format("{} ({} samples)", wanted, source.training->size());

@@ -16,8 +16,9 @@ class App;
 namespace autodist::app {
 
 struct ModelRequest {
-  std::string name;        // of the catalogue, or a file
-  std::int64_t batch = 0;  // samples of the example, per replica; 0: the model's default
+  std::string name;              // of the catalogue, or a file
+  std::int64_t batch = 0;        // samples of the example, per replica; 0: the model's default
+  std::int64_t whole_batch = 0;  // samples of a step: at least so many, where they are made up
   std::string dtype = "float32";
   std::uint64_t seed = 0;
   // Of a TorchScript file.
@@ -28,6 +29,9 @@ struct ModelRequest {
 
 // Adds MODEL, --dtype, --seed, --loss, --input.
 void declare_model_options(CLI::App& verb, ModelRequest& request);
+// Throws Error(kUsage) where those of a TorchScript file were given for a built-in model.
+// `declared` is the verb, parsed.
+void check_model_options(const CLI::App& declared, const ModelRequest& request);
 
 struct ModelSource {
   TrainingStep step;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "autodist/app/cli/light_verbs.h"
@@ -125,8 +126,8 @@ int record(RecordArguments arguments, Console& console) {
   job.end();
   if (!job.is_chief()) return 0;
   if (console.json) {
-    console.out << fmt::format("{{\"points\": {}, \"folder\": \"{}\"}}\n", written,
-                               arguments.output);
+    console.out << nlohmann::ordered_json{{"points", written}, {"folder", arguments.output}}.dump()
+                << "\n";
   } else {
     console.out << fmt::format("{} points in {}\n", written, arguments.output);
   }
@@ -152,7 +153,8 @@ Action declare_record(CLI::App& verb) {
                   "as of train; tools/testbed shapes links on one machine");
   verb.add_option("--name", arguments->name,
                   "of the cluster's folder (default: its shape's digest and the batch)");
-  verb.add_option("--batch", arguments->model.batch, "samples per replica");
+  verb.add_option("--batch", arguments->model.batch, "samples per replica")
+      ->check(CLI::Range(std::int64_t{1}, kMostCount));
   verb.add_option("--optimizer", arguments->optimizer, "as of train (default sgd:lr=1e-3)");
   verb.add_option("--points", arguments->points, "plans to run (default 30)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{100'000}));
@@ -163,7 +165,10 @@ Action declare_record(CLI::App& verb) {
       ->check(CLI::Range(std::int64_t{1}, kMostCount));
   declare_encryption(verb, arguments->encryption, "as of train");
   declare_devices(verb, arguments->cpu_only);
-  return [arguments](Console& console) { return record(*arguments, console); };
+  return [arguments, &verb](Console& console) {
+    check_model_options(verb, arguments->model);
+    return record(*arguments, console);
+  };
 }
 
 }  // namespace autodist::app

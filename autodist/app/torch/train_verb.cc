@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/cli/plan.h"
 #include "autodist/app/cli/supervise.h"
 #include "autodist/app/command_words.h"
@@ -53,7 +54,19 @@ struct TrainArguments {
   JobOptions job;                           // but for what `plan` and `model` say
   Supervised supervised{kRestartsOfTrain};  // checked here; the process above has read it
   TrainingOptions training;
+  bool batch_is_given = false;  // by --batch
 };
+
+// Samples of a step: as many as --batch says, or what data of fewer samples have.
+std::int64_t fitting_batch(const TrainArguments& arguments, const ModelSource& source) {
+  const std::int64_t samples = source.training->size();
+  if (arguments.training.batch > samples && arguments.batch_is_given) {
+    fail(ErrorCode::kUsage,
+         "--batch {}: the data have {} samples. Give --batch {} or less, or more data.",
+         arguments.training.batch, samples, samples);
+  }
+  return std::min(arguments.training.batch, samples);
+}
 
 void show_progress(Console& console, const Progress& progress, std::int64_t steps) {
   if (console.json) return;
@@ -307,7 +320,9 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
     console.err << (console.terminal ? "\n" : "") << "autodist: " << line << std::endl;
   };
   if (begins_here && !arguments.resume.empty() && !std::filesystem::exists(arguments.resume)) {
-    fail(ErrorCode::kCheckpoint, "{}: no such checkpoint", arguments.resume);
+    fail(ErrorCode::kCheckpoint,
+         "--resume {}: there is no such folder. Leave --resume out to begin anew.",
+         arguments.resume);
   }
   arguments.plan.cluster = job::specified(arguments.plan.cluster, process_environment());
   if (arguments.plan.cluster.empty() && !launched) arguments.plan.cluster = "local:2";
@@ -319,7 +334,9 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
       ranks.begin(), ranks.end(), [](const cluster::Place& place) { return !place.serves_only; });
   const std::int64_t parts = computing * options.accumulate;
   arguments.model.batch = (arguments.training.batch + parts - 1) / parts;
+  arguments.model.whole_batch = arguments.training.batch;
   ModelSource source = open_model(arguments.model, arguments.data);
+  arguments.training.batch = fitting_batch(arguments, source);
 
   bool begun = false;
   options.search.stop = [&interrupted] { return interrupted.load(); };
@@ -389,7 +406,9 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
     if (!or_missing("--report", missing, write)) arguments.plan.report.clear();
   }
   if (console.json) {
-    console.out << json.dump() << "\n";
+    console.out << (arguments.plan_alone ? report::plan_json(session.strategy(), session.program())
+                                         : json.dump())
+                << "\n";
   } else {
     print_end(console, arguments, session, source, result, json);
   }
@@ -431,12 +450,37 @@ void set_trials(const std::string& text, SearchSettings& search) {
 
 // A training of no steps, for what comes before them.
 int plan_by_trials(const PlanArguments& plan, Console& console) {
+  if (std::filesystem::path(plan.graph).has_extension()) {
+    fail(ErrorCode::kUsage,
+         "plan --trials: '{}' is a file; the name of a built-in model expected. For a TorchScript "
+         "file: autodist train FILE --input … --trials {} --steps 0 --write-strategy PLAN",
+         plan.graph, plan.search.trials);
+  }
   TrainArguments arguments;
   arguments.model.name = plan.graph;
   arguments.plan = plan;
   arguments.plan_alone = true;
   arguments.training.steps = 0;
   return train_verb(arguments, console);
+}
+
+// What would be left without effect.
+void check_train(const CLI::App& verb, const TrainArguments& arguments) {
+  check_model_options(verb, arguments.model);
+  const std::string& builder = arguments.plan.builder;
+  for (const char* option : {"--trials", "--budget", "--search-seed"}) {
+    for (const char* plan : {"--strategy", "--plans"}) {
+      expect_without(verb, option, plan, fmt::format("of the search, and {} names a plan", plan));
+    }
+    if (builder == planning::kSearch) continue;
+    expect_without(verb, option, "--builder",
+                   fmt::format("of the search, and --builder {} chooses without one", builder));
+  }
+  if (arguments.data != "synthetic") {
+    expect_without(verb, "--input", "--data", "of random samples, and --data says which there are");
+  }
+  expect_with(verb, "--checkpoint-every", "--save");
+  expect_with(verb, "--trace-steps", "--trace");
 }
 
 }  // namespace
@@ -476,7 +520,8 @@ Action declare_train(CLI::App& verb) {
       "--no-history", arguments->plan.no_history,
       "neither learn from what was measured here before, nor keep what this run measures");
   verb.add_option("--strategy", arguments->job.strategy_file,
-                  "a strategy file, in the builder's place");
+                  "a strategy file, in the builder's place")
+      ->excludes("--builder");
   verb.add_option("--write-strategy", arguments->plan.output,
                   "write the strategy that the job takes here");
   verb.add_option(
@@ -545,7 +590,11 @@ Action declare_train(CLI::App& verb) {
                   "seconds for which a rank that says nothing is waited for (default 20)")
       ->check(CLI::Range(4.0, 1e6));
   declare_devices(verb, arguments->plan.cpu_only);
-  return [arguments](Console& console) { return train_verb(*arguments, console); };
+  return [arguments, &verb](Console& console) {
+    check_train(verb, *arguments);
+    arguments->batch_is_given = verb.count("--batch") > 0;
+    return train_verb(*arguments, console);
+  };
 }
 
 }  // namespace autodist::app

@@ -1,0 +1,133 @@
+#include "autodist/app/cli/parse_errors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
+#include <vector>
+
+#include "autodist/base/error.h"
+#include "autodist/base/nearest.h"
+
+namespace autodist::app {
+namespace {
+
+bool are_digits(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// Empty where `text` is one.
+std::string refuse_whole_number(const std::string& text, bool is_signed) {
+  std::string_view digits = text;
+  if (is_signed && !digits.empty() && digits.front() == '-') digits.remove_prefix(1);
+  const bool leads_with_zero = digits.size() > 1 && digits.front() == '0';
+  if (are_digits(digits) && !leads_with_zero) return "";
+  return fmt::format("'{}', a whole number{} in decimal digits expected", text,
+                     is_signed ? "" : " of 0 or more");
+}
+
+std::string refuse_number(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const bool is_hex = text.find_first_of("xX") != std::string::npos;
+  if (!text.empty() && *end == '\0' && std::isfinite(value) && !is_hex) return "";
+  return fmt::format("'{}', a number expected", text);
+}
+
+// Every name of every option, as it is typed.
+std::vector<std::string> names_of(const CLI::App& declared) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : declared.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+std::string nearest_option(const std::string& typed, const CLI::App* declared) {
+  return declared == nullptr ? "." : nearest_hint(typed, names_of(*declared));
+}
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// What follows `mark`; nothing where it is not there.
+std::string behind(const std::string& text, const std::string& mark) {
+  const std::size_t at = text.find(mark);
+  return at == std::string::npos ? "" : text.substr(at + mark.size());
+}
+
+}  // namespace
+
+void expect_plain_numbers(CLI::App& declared) {
+  for (CLI::Option* option : declared.get_options()) {
+    const std::string type = option->get_type_name();
+    const auto begins = [&](const char* name) { return type.rfind(name, 0) == 0; };
+    // An empty value has a message of its own.
+    const auto check = [option](auto refuse) {
+      option->check(CLI::Validator(
+          [refuse](std::string& text) { return text.empty() ? "" : refuse(text); }, ""));
+    };
+    if (begins("UINT")) {
+      check([](const std::string& text) { return refuse_whole_number(text, false); });
+    } else if (begins("INT")) {
+      check([](const std::string& text) { return refuse_whole_number(text, true); });
+    } else if (begins("FLOAT")) {
+      check(refuse_number);
+    }
+  }
+}
+
+std::string explained(const CLI::ParseError& error, const Verb* verb, const CLI::App* declared) {
+  const std::string text = error.what();
+  const std::string of = verb == nullptr ? "" : verb->name + ": ";
+  const std::string help =
+      fmt::format("See autodist {}--help.", verb == nullptr ? "" : verb->name + " ");
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    std::istringstream typed(behind(text, "expected: "));
+    std::string word;
+    while (typed >> word) {
+      if (word.front() != '-') continue;
+      return fmt::format("{}there is no option {}{} {}", of, word, nearest_option(word, declared),
+                         help);
+    }
+    return fmt::format("{}'{}' is more than it takes. {}", of, word, help);
+  }
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    return verb == nullptr ? "a verb is missing. " + help
+                           : fmt::format("{}{}. For example: {}", of, text, verb->example);
+  }
+  if (dynamic_cast<const CLI::ExcludesError*>(&error) != nullptr) {
+    return fmt::format("{}. Leave one of them out.", text);
+  }
+  if (dynamic_cast<const CLI::RequiresError*>(&error) != nullptr) {
+    return fmt::format("{}. Add it, or leave the other out.", text);
+  }
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    const std::string option = text.substr(0, text.find(':'));
+    const std::string count = behind(text, "At Most 1 required but received ");
+    if (!count.empty()) return fmt::format("{}: given {} times. Keep one.", option, count);
+    if (ends_with(text, " missing")) {
+      return fmt::format("{}: its value is missing. Give it one, or leave the option out.", option);
+    }
+  }
+  return text;
+}
+
+void expect_with(const CLI::App& declared, const std::string& option, const std::string& needed) {
+  if (declared.count(option) == 0 || declared.count(needed) > 0) return;
+  fail(ErrorCode::kUsage, "{}: {} is of {}, which is not given. Add {}, or leave it out.",
+       declared.get_name(), option, needed, needed);
+}
+
+void expect_without(const CLI::App& declared, const std::string& option, const std::string& other,
+                    const std::string& why) {
+  if (declared.count(option) == 0 || declared.count(other) == 0) return;
+  fail(ErrorCode::kUsage, "{}: {} is {}. Leave one of {} and {} out.", declared.get_name(), option,
+       why, option, other);
+}
+
+}  // namespace autodist::app

@@ -1,0 +1,28 @@
+// What CLI11 makes of a command line that is wrong, in words that say what to do; and what it would
+// take for right.
+
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "autodist/app/cli/verbs.h"
+
+namespace autodist::app {
+
+// Every number of the verb in decimal digits, and finite: CLI11 takes 010 for eight and -1 for a
+// huge unsigned number, and nan lies in any of its ranges.
+void expect_plain_numbers(CLI::App& declared);
+
+// One line. `verb` is nullptr, and `declared` too, where none was named.
+std::string explained(const CLI::ParseError& error, const Verb* verb, const CLI::App* declared);
+
+// Throws Error(kUsage) where `option` was given without what it is of: "VERB: --text is of -o,
+// which is not given. Add -o, or leave it out." Both are names of options that `declared` has.
+void expect_with(const CLI::App& declared, const std::string& option, const std::string& needed);
+// And where it was given beside one that leaves it without effect; `why` is a clause: "of the
+// search, and --builder chooses without one".
+void expect_without(const CLI::App& declared, const std::string& option, const std::string& other,
+                    const std::string& why);
+
+}  // namespace autodist::app
