@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 SECONDS = 200
-STEPS = 600
+STEPS = 1500  # longer than its faults take to come, on a fast machine, too
 
 
 def chaos(autodist, folder, *words, code=0):

@@ -33,8 +33,9 @@ class Training:
         self.log = folder / "log.jsonl"
         self.said_in = folder / "stderr"
         saves = ["--checkpoint-every", every] if "--save" in more else []
-        words = ["train", model, "--cluster", f"local:{ranks}", "--builder", builder, "--batch", "64", "--steps",
-                 steps, *saves, "--log", self.log, "--optimizer", "adam:lr=1e-3", *more]
+        chooses = [] if "--strategy" in more else ["--builder", builder]
+        words = ["train", model, "--cluster", f"local:{ranks}", *chooses, "--batch", "64", "--steps", steps, *saves,
+                 "--log", self.log, "--optimizer", "adam:lr=1e-3", *more]
         with open(self.said_in, "w", encoding="utf-8") as said:
             self.process = subprocess.Popen([autodist, *(str(each) for each in words)], stdout=subprocess.PIPE,
                                             stderr=said, text=True)

@@ -56,7 +56,11 @@ std::optional<std::string> Supervision::checkpoint_in(const std::string& folder)
 
 void Supervision::save_snapshot(const std::string& folder) {
   const job::JobMemory::Progress progress = memory_.progress();
-  if (folder.empty() || progress.kept < 0 || progress.kept <= progress.saved) return;
+  if (folder.empty() || progress.kept < 0) return;
+  // What was saved elsewhere, by another job of the program say, is no reason to lose it.
+  const auto saved = checkpoint_in(folder);
+  std::error_code unknown;
+  if (saved && progress.kept <= progress.saved && std::filesystem::exists(*saved, unknown)) return;
   const std::string path = fmt::format("{}/step-{}", folder, progress.kept);
   try {
     std::filesystem::remove_all(path + ".tmp");

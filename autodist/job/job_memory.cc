@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint64_t kMark = 0x31424f4a44415541;  // what tells it from other descriptors
 constexpr std::int64_t kPage = 4096;                 // plans come after it
-constexpr char kFolder[] = "/";                      // among plans, which have no such name
+constexpr char kFolder[] = "/";                      // among plans, whose names begin otherwise
 // From plans to snapshots, and between the two slots of these.
 constexpr std::int64_t kApart = std::int64_t{1} << 40;
 constexpr std::uint32_t kMostDescriptors = 1'048'576;
@@ -231,12 +231,6 @@ void JobMemory::keep_plan(const std::string& name, const std::string& document) 
   append(kPage, name, {document});
 }
 
-void JobMemory::note_folder(const std::string& path) {
-  if (path != folder()) append(kPage, kFolder, {path});
-}
-
-std::string JobMemory::folder() const { return last_of(kPage, kFolder).value_or(""); }
-
 std::int64_t JobMemory::snapshot_at(std::int64_t slot) const { return (slot + 1) * kApart; }
 
 void JobMemory::begin_snapshot() {
@@ -270,6 +264,24 @@ std::vector<std::string> JobMemory::files_of_snapshot() const {
     names.push_back(name);
   });
   return names;
+}
+
+void JobMemory::note_folder(const std::string& job, const std::string& path) {
+  const std::string name = kFolder + job;
+  if (path != last_of(kPage, name)) append(kPage, name, {path});
+}
+
+std::string JobMemory::folder_of_snapshot() const {
+  std::string folder;
+  const std::vector<std::string> files = files_of_snapshot();
+  if (files.empty()) return folder;
+  for_each_entry(kPage, [&](const std::string& name, std::int64_t begin, std::uint64_t size) {
+    const bool is_folder = name.rfind(kFolder, 0) == 0;
+    if (is_folder && files.front().rfind(name.substr(1), 0) == 0) {
+      folder = read(begin, size).value_or("");
+    }
+  });
+  return folder;
 }
 
 }  // namespace autodist::job

@@ -71,11 +71,6 @@ class JobMemory {
   [[nodiscard]] std::optional<std::string> plan(const std::string& name) const;
   void keep_plan(const std::string& name, const std::string& document);
 
-  // By the chief: the folder of the job's checkpoints, as an absolute path; "" before the first
-  // call. Throws Error(kEnvironment).
-  void note_folder(const std::string& path);
-  [[nodiscard]] std::string folder() const;
-
   // A snapshot is a checkpoint's files. Until another is complete, the one before it is kept. By
   // the chief, one at a time. add_to_snapshot() throws Error(kEnvironment) where there is no room.
   void begin_snapshot();
@@ -86,6 +81,11 @@ class JobMemory {
   // A file of the one that is kept.
   [[nodiscard]] std::optional<std::string> from_snapshot(const std::string& name) const;
   [[nodiscard]] std::vector<std::string> files_of_snapshot() const;
+  // Where files whose names begin with `job` would be looked for on a disk, as an absolute path: by
+  // the chief. Throws Error(kEnvironment). And where those of the snapshot are; "" where that is
+  // not known.
+  void note_folder(const std::string& job, const std::string& path);
+  [[nodiscard]] std::string folder_of_snapshot() const;
 
  private:
   struct Shared;

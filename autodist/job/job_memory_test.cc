@@ -26,7 +26,11 @@ TEST(JobMemory, WhatAChiefWroteIsThereWhenItIsGone) {
     memory->keep_plan("gan", "first");
     memory->keep_plan("critic", std::string("with\0zero", 9));
     memory->keep_plan("gan", "second");
-    memory->note_folder("/checkpoints");
+    memory->note_folder("gan/", "/checkpoints");
+    memory->note_folder("critic/", "/others");
+    memory->begin_snapshot();
+    memory->add_to_snapshot("gan/model", {"bytes"});
+    memory->end_snapshot(31);
     ::_exit(0);
   }
   int status = 1;
@@ -40,8 +44,8 @@ TEST(JobMemory, WhatAChiefWroteIsThereWhenItIsGone) {
   EXPECT_EQ(supervisors.plan("gan"), "second");
   EXPECT_EQ(supervisors.plan("critic"), std::string("with\0zero", 9));
   EXPECT_FALSE(supervisors.plan("another"));
-  EXPECT_EQ(supervisors.folder(), "/checkpoints");
-  EXPECT_EQ(JobMemory().folder(), "");
+  EXPECT_EQ(supervisors.folder_of_snapshot(), "/checkpoints");
+  EXPECT_EQ(JobMemory().folder_of_snapshot(), "");
 }
 
 TEST(JobMemory, HowTheJobCameBackIsKept) {

@@ -97,6 +97,10 @@ void add_library(const std::optional<comm::LibraryFigures>& figures, std::size_t
   if (figures) calibration.merge(library_costs(*figures, ranks, cluster));
 }
 
+void add_cores(std::optional<std::uint32_t> cores, sim::Calibration& calibration) {
+  if (cores) calibration.emplace("cores", *cores);
+}
+
 Seconds ProcessCpuClock::now() const {
   timespec time{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);

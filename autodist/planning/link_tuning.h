@@ -51,6 +51,9 @@ sim::Calibration library_costs(const comm::LibraryFigures& figures, std::size_t 
 void add_library(const std::optional<comm::LibraryFigures>& figures, std::size_t ranks,
                  const cluster::Cluster& cluster, sim::Calibration& calibration);
 
+// And how many cores the ranks of a machine share, where they are fewer than these.
+void add_cores(std::optional<std::uint32_t> cores, sim::Calibration& calibration);
+
 // CPU time of this process.
 class ProcessCpuClock final : public Clock {
  public:

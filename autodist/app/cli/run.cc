@@ -197,6 +197,9 @@ int run(const RunArguments& arguments, Console& console) {
   Supervision supervision(supervised.restarts,
                           [&] { return job::Membership(all, cpu_only, supervised.min_ranks); });
   if (!supervised.faults.empty()) supervision.add_faults(parse_fault_plan(supervised.faults));
+  const auto save_snapshot = [&supervision] {
+    supervision.save_snapshot(supervision.memory().folder_of_snapshot());
+  };
   RankLogs logs(console, arguments.logs);
   int code = 0;
   for (bool over = false; !over;) {
@@ -212,17 +215,20 @@ int run(const RunArguments& arguments, Console& console) {
       logs.open(chief.size);
       const auto processes = job::rank_processes(cluster, cpu_only, program, meeting_place(chief));
       code = run_all(processes, supervised.grace, logs, supervision, interrupted);
+      // Of programs that a signal has ended out of order; of others there is none any more.
+      if (interrupted) save_snapshot();
       over = true;
     } catch (const Error& error) {
-      if (interrupted) supervision.save_snapshot(supervision.memory().folder());
-      if (interrupted || supervised.restarts == 0) throw;
+      if (interrupted || supervised.restarts == 0) {
+        save_snapshot();
+        throw;
+      }
       say_line(error.what());
       const auto* const unusable = dynamic_cast<const job::UnusableMachines*>(&error);
       if (unusable != nullptr) supervision.memory().note_unusable(unusable->addresses());
       const auto end = job::end_of_exit(static_cast<int>(error.code()));
-      const std::string folder = supervision.memory().folder();
-      if (!supervision.goes_on(end, folder, interrupted)) {
-        supervision.save_snapshot(folder);
+      if (!supervision.goes_on(end, "", interrupted)) {
+        save_snapshot();
         return static_cast<int>(error.code());
       }
     }

@@ -120,8 +120,15 @@ bool is_launched() {
 // Whoever has started the ranks starts them again, or does not. Rank 0 says it.
 void warn_unheeded(const std::vector<std::string>& words) {
   const Environment environment = process_environment();
-  const bool by_its_chief = environment("AUTODIST_STARTED_BY").has_value();
-  if (by_its_chief || environment("AUTODIST_RANK").value_or("0") != "0") return;
+  if (environment("AUTODIST_STARTED_BY")) return;  // by a chief that is its job's rank 0
+  std::optional<job::Launched> launched;
+  try {
+    launched = job::launched_by(environment);
+  } catch (const Error&) {
+    return;  // the verb says what is wrong with the variables
+  }
+  const std::string own = environment("AUTODIST_RANK").value_or("0");
+  if (launched ? launched->rank != 0 : own != "0") return;
   for (const char* option : {"--restarts", "--min-ranks", "--grace"}) {
     if (value_of(words, option).value_or("0") == "0") continue;
     say_line(fmt::format(

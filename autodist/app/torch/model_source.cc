@@ -53,12 +53,12 @@ bool is_built_in(const std::string& name) {
                      [&](const models::ModelInfo& model) { return model.name == name; });
 }
 
-bool is_file(const std::string& name) {
+}  // namespace
+
+bool is_model_file(const std::string& name) {
   std::error_code unknown;
   return !is_built_in(name) && std::filesystem::is_regular_file(name, unknown);
 }
-
-}  // namespace
 
 void declare_model_options(CLI::App& verb, ModelRequest& request) {
   verb.add_option("model", request.name, model_help())->required();
@@ -131,7 +131,7 @@ ModelSource open_model(const ModelRequest& request, const std::string& data) {
          "plan it: autodist plan {}",
          request.name, request.name);
   }
-  if (is_file(request.name)) return open_script(request, data);
+  if (is_model_file(request.name)) return open_script(request, data);
   if (path.extension() == ".pt" || path.has_parent_path()) {
     fail(ErrorCode::kUsage, "model: there is no file '{}'", request.name);
   }

@@ -27,6 +27,9 @@ struct ModelRequest {
       inputs;  // input_spec.h, in the order of the batch; the target comes last
 };
 
+// Whether MODEL is no name of the catalogue, and there is such a file.
+bool is_model_file(const std::string& name);
+
 // Adds MODEL, --dtype, --seed, --loss, --input.
 void declare_model_options(CLI::App& verb, ModelRequest& request);
 // Throws Error(kUsage) where those of a TorchScript file were given for a built-in model.

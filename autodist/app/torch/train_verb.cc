@@ -450,7 +450,7 @@ void set_trials(const std::string& text, SearchSettings& search) {
 
 // A training of no steps, for what comes before them.
 int plan_by_trials(const PlanArguments& plan, Console& console) {
-  if (std::filesystem::path(plan.graph).has_extension()) {
+  if (is_model_file(plan.graph)) {
     fail(ErrorCode::kUsage,
          "plan --trials: '{}' is a file; the name of a built-in model expected. For a TorchScript "
          "file: autodist train FILE --input … --trials {} --steps 0 --write-strategy PLAN",

@@ -42,7 +42,9 @@ class JobSearch {
     };
     request.passes = what_.passes;
     request.costs.micro_batches = what_.passes.micro_batches;
-    request.calibration = job_.calibration(settings_.calibration);
+    request.calibration = settings_.calibration ? *settings_.calibration
+                                                : sim::read_calibration(job_.specification());
+    planning::add_cores(job_.too_few_cores(), request.calibration);
     planning::add_library(library, job_.size(), job_.cluster(), request.calibration);
     request.ranker = settings_.ranker;
     request.history = settings_.history;

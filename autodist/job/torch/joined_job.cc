@@ -205,9 +205,9 @@ void JoinedJob::share_cores() {
     by_node[places[rank].node].push_back(parse_cores(all[rank]));
   }
   const std::vector<Cores>& here = by_node[places[place_.rank].node];
-  cores_ = too_few_cores(by_node[places.front().node]);  // the chief computes
+  cores_ = job::too_few_cores(by_node[places.front().node]);  // the chief computes
   for (const cluster::Place& place : places) {
-    if (!place.serves_only && too_few_cores(by_node[place.node]) != cores_) cores_.reset();
+    if (!place.serves_only && job::too_few_cores(by_node[place.node]) != cores_) cores_.reset();
   }
   if (environment_("OMP_NUM_THREADS")) return;
   const int threads = threads_for(own, here);
@@ -217,12 +217,6 @@ void JoinedJob::share_cores() {
   const auto set_blas_threads =
       reinterpret_cast<SetThreads>(::dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
   if (set_blas_threads != nullptr) set_blas_threads(threads);
-}
-
-sim::Calibration JoinedJob::calibration(const std::optional<sim::Calibration>& given) const {
-  sim::Calibration calibration = given ? *given : sim::read_calibration(specification_);
-  if (cores_) calibration.emplace("cores", *cores_);  // unless it says how many
-  return calibration;
 }
 
 // A step allocates and frees the same memory again and again: gradients, activations, slices off

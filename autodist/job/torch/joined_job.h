@@ -25,7 +25,6 @@
 #include "autodist/job/process_context.h"
 #include "autodist/job/remote.h"
 #include "autodist/job/torch/session.h"
-#include "autodist/sim/calibration.h"
 
 namespace autodist::job {
 
@@ -81,9 +80,8 @@ class JoinedJob {
   [[nodiscard]] const std::string& own_address() const { return place_.own_address; }
   // "torchrun", …; empty where the ranks were started by AutoDist or by hand.
   [[nodiscard]] const std::string& launcher() const { return launcher_; }
-  // Of the cluster's calibration file, or of `given`; and what is known of the machines' cores.
-  [[nodiscard]] sim::Calibration calibration(
-      const std::optional<sim::Calibration>& given = std::nullopt) const;
+  // Per machine, where all have as many and fewer than ranks; else nothing.
+  [[nodiscard]] std::optional<std::uint32_t> too_few_cores() const { return cores_; }
   // That this rank computes on.
   [[nodiscard]] torch::Device device() const { return device_; }
   comm::Transport& transport() { return *transport_; }
@@ -119,7 +117,7 @@ class JoinedJob {
   JobPlace place_;
   std::optional<JobMemory> memory_;
   torch::Device device_ = torch::kCPU;
-  std::optional<std::uint32_t> cores_;  // per machine, where all have as many, fewer than ranks
+  std::optional<std::uint32_t> cores_;  // too_few_cores()
   std::string launcher_;
   SteadyClock clock_;
   std::unique_ptr<StartedRanks> children_;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "autodist/planning/link_tuning.h"
 #include "autodist/planning/plan_page.h"
 #include "autodist/report/html/page.h"
 
@@ -25,7 +26,8 @@ void write_report(const JoinedJob& job, const JobStep& step, const RunReport& wh
   request.chosen_by = is_file ? std::filesystem::path(by).filename().string() : by;
   request.how.passes = step.plan().passes;
   request.how.costs.micro_batches = step.plan().passes.micro_batches;
-  request.how.calibration = job.calibration();
+  request.how.calibration = sim::read_calibration(job.specification());
+  planning::add_cores(job.too_few_cores(), request.how.calibration);
   request.how.options.budget = {planning::kReportBudget, 0};
   const program::Program& program = step.program();
   planning::add_plan(page, program.graph, job.cluster(), step.plan().strategy, program, request);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <filesystem>
 #include <utility>
 
 #include "autodist/base/digest.h"
@@ -83,6 +84,15 @@ Snapshots::Snapshots(JobMemory* memory, const TrainingStep& model, const Clock& 
   are_taken_ = false;
 }
 
+void Snapshots::resumes_from(const std::string& directory) {
+  if (memory_ == nullptr || directory.empty()) return;
+  namespace fs = std::filesystem;
+  fs::path path = fs::absolute(directory).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // "ckpt/"
+  if (path.filename().string().rfind("step-", 0) == 0) path = path.parent_path();
+  memory_->note_folder(job_, path.string());
+}
+
 std::optional<LoadedState> Snapshots::newer_than(std::int64_t saved, const TrainingStep& model,
                                                  const std::vector<const JobStep*>& steps) {
   if (memory_ == nullptr || memory_->progress().kept <= saved) return std::nullopt;
@@ -144,7 +154,8 @@ void Snapshots::tell_what_a_loss_costs() {
   told_cost_ = true;
   warn_(fmt::format(
       "snapshots in memory come every {} steps here, about {} apart, as more would slow the "
-      "training: a lost rank can cost that much of it, or what was done since the last checkpoint",
+      "training: a lost rank can cost that much of it, or what was done since the last checkpoint "
+      "where that is less",
       schedule_->steps_apart(), to_string(schedule_->apart())));
 }
 
@@ -164,7 +175,9 @@ Snapshots::Written Snapshots::write_to_memory(StateCopy& state) const {
 }
 
 void Snapshots::finish_writing() {
-  if (writing_.valid()) last_ = writing_.get();
+  if (!writing_.valid()) return;
+  last_ = writing_.get();
+  if (!last_.failure.empty()) last_.took = Seconds{0};  // of a part
 }
 
 void Snapshots::forget() {

@@ -30,6 +30,9 @@ class Snapshots {
   // jobs of a process are told apart by their order and by their models.
   Snapshots(JobMemory* memory, const TrainingStep& model, const Clock& clock, Warn warn);
 
+  // A checkpoint, or a folder of them: where what is in memory belongs if the job is given up. ""
+  // for none. At the chief. Throws Error(kEnvironment).
+  void resumes_from(const std::string& directory);
   // The job's state of its former life, where that is newer than the step `saved`. At the chief.
   // Throws as load_at_chief() does.
   std::optional<LoadedState> newer_than(std::int64_t saved, const TrainingStep& model,

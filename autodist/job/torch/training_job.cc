@@ -1,7 +1,6 @@
 #include "autodist/job/torch/training_job.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -363,9 +362,7 @@ void TrainingJob::resume(const std::string& directory) {
     JobMemory* const memory = job_->options().snapshots ? job_->memory() : nullptr;
     snapshots_ = std::make_unique<Snapshots>(memory, model_, job_->clock(), warn());
   }
-  if (is_chief() && job_->memory() != nullptr && !directory.empty()) {
-    job_->memory()->note_folder(std::filesystem::absolute(directory).lexically_normal().string());
-  }
+  if (is_chief()) snapshots_->resumes_from(directory);
   load_state(directory, [&]() -> std::optional<LoadedState> {
     exec::RealFileSystem files;
     const bool has_saved = !directory.empty() && exec::has_checkpoint(files, directory);

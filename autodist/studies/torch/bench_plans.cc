@@ -42,6 +42,13 @@ constexpr const char* kOther = "other";
 // Of each kind; the fastest of a kind may be slower than its second when both run again.
 constexpr std::size_t kFinalists = 2;
 
+// Of an even number the mean of both in the middle: the upper one alone would favour whom a ratio
+// is taken of.
+double middle_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+}
+
 struct Contestant {
   std::string name;
   std::string kind;
@@ -51,7 +58,7 @@ struct Contestant {
   std::vector<double> finals = {};  // empty: it was none of the fastest
   std::string refused = "";
 
-  [[nodiscard]] double step() const { return median(finals.empty() ? rounds : finals); }
+  [[nodiscard]] double step() const { return middle_of(finals.empty() ? rounds : finals); }
 };
 
 // How many times as fast as another one a plan was.
@@ -68,7 +75,7 @@ Gain gain_over(const Contestant& other, const Contestant& plan) {
   std::vector<double> ratios;
   for (std::size_t i = 0; i < faster.size(); ++i) ratios.push_back(slower.at(i) / faster[i]);
   const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
-  return {median(ratios), *low, *high};
+  return {middle_of(ratios), *low, *high};
 }
 
 class Contest {
@@ -200,7 +207,7 @@ class Contest {
   // One of `rounds` rounds, each of which begins with another plan, into `to`. `group` is the
   // chief's, elsewhere empty.
   void measure(job::Trials& trials, const Group& group, std::int64_t round, std::int64_t rounds,
-               bool barrier, std::vector<double> Contestant::* to = &Contestant::rounds) {
+               bool barrier, std::vector<double> Contestant::*to = &Contestant::rounds) {
     const std::size_t count = group.size();
     const auto first =
         static_cast<std::size_t>(round - 1) * count / static_cast<std::size_t>(rounds);
