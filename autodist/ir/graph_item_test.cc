@@ -6,9 +6,12 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "tests/outcome_of.h"
 
 namespace autodist::ir {
 namespace {
+
+using testing_jobs::refusal;
 
 // A message written by hand, field by field: what the reader is tested on does not come from our
 // own writer.
@@ -109,16 +112,6 @@ std::string whole() {
       .sub(2, pair("gradients/MatMul_grad:0", "W/read:0"))
       .sub(3, info())
       .bytes();
-}
-
-template <typename Action>
-std::string refusal(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 // The same bytes as a file, for other tests, for fuzzing and for people.
@@ -230,7 +223,7 @@ TEST(GraphItem, RefusesWhatIsNone) {
   EXPECT_NE(refused(Message().sub(1, large).bytes()).find("'huge' has more than 2^48"),
             std::string::npos);
   testing::internal::CaptureStderr();
-  EXPECT_NE(refused(Message().sub(1, Message().sub(1, node("\xff", "A"))).bytes()), "accepted");
+  EXPECT_NE(refused(Message().sub(1, Message().sub(1, node("\xff", "A"))).bytes()), "");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 

@@ -66,9 +66,10 @@ void expect_plain_numbers(CLI::App& declared) {
   for (CLI::Option* option : declared.get_options()) {
     const std::string type = option->get_type_name();
     const auto begins = [&](const char* name) { return type.rfind(name, 0) == 0; };
-    // An empty value has a message of its own.
+    // An empty value has a message of its own. A transform comes before the checks of ranges, whose
+    // words say nothing of how a number is written.
     const auto check = [option](auto refuse) {
-      option->check(CLI::Validator(
+      option->transform(CLI::Validator(
           [refuse](std::string& text) { return text.empty() ? "" : refuse(text); }, ""));
     };
     if (begins("UINT")) {
