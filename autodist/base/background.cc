@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <algorithm>
+
 namespace autodist {
 namespace {
 
@@ -18,6 +20,19 @@ BackgroundThreads::BackgroundThreads()
 
 BackgroundThreads::~BackgroundThreads() {
   if (changed_) set_policy(SCHED_OTHER);
+}
+
+void CoreOffers::made(Seconds begin, Seconds end) {
+  const double factor = end - begin > kForeign ? 2 : 0.5;
+  interval_ = std::clamp(interval_ * factor, kShortest, kLongest);
+  next_ = end + interval_;
+}
+
+void offer_core(CoreOffers& offers, const Clock& clock) {
+  const Seconds begin = clock.now();
+  if (!offers.is_due(begin)) return;
+  ::sched_yield();
+  offers.made(begin, clock.now());
 }
 
 }  // namespace autodist

@@ -209,6 +209,34 @@ TEST(BackgroundThreads, LeaveAUsersChoiceAlone) {
   }).join();
 }
 
+TEST(CoreOffers, ComeOnceAMillisecond) {
+  CoreOffers offers;
+  EXPECT_TRUE(offers.is_due(Seconds(5)));
+  offers.made(Seconds(5), Seconds(5));
+  EXPECT_FALSE(offers.is_due(Seconds(5) + CoreOffers::kShortest * 0.9));
+  EXPECT_TRUE(offers.is_due(Seconds(5) + CoreOffers::kShortest * 1.1));
+}
+
+TEST(CoreOffers, BecomeRareWhereOthersTakeTheCoreAndFrequentAgainAfterwards) {
+  CoreOffers offers;
+  Seconds now(5);
+  // How long after an offer of `seconds` none is due.
+  const auto pause_after = [&](Seconds seconds) {
+    offers.made(now, now + seconds);
+    now += seconds;
+    const Seconds end = now;
+    while (!offers.is_due(now)) now += Seconds(1e-4);
+    return now - end;
+  };
+  EXPECT_NEAR(pause_after(Seconds(4e-3)).value, 2e-3, 2e-4);
+  EXPECT_NEAR(pause_after(Seconds(4e-3)).value, 4e-3, 2e-4);
+  for (int i = 0; i < 10; ++i) pause_after(Seconds(4e-3));
+  EXPECT_NEAR(pause_after(Seconds(4e-3)).value, CoreOffers::kLongest.value, 2e-4);
+  EXPECT_NEAR(pause_after(Seconds(1e-4)).value, CoreOffers::kLongest.value / 2, 2e-4);
+  for (int i = 0; i < 10; ++i) pause_after(Seconds(1e-4));
+  EXPECT_NEAR(pause_after(Seconds(1e-4)).value, CoreOffers::kShortest.value, 2e-4);
+}
+
 TEST(Units, PrintForPeople) {
   EXPECT_EQ(to_string(Bytes{1536}), "1.5 KiB");
   EXPECT_EQ(to_string(Seconds{0.0123}), "12.30 ms");

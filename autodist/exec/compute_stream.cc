@@ -302,6 +302,7 @@ void ComputeStream::compute(Replay& replay, ir::OpId op, std::int64_t samples) {
     device_debt_ += options_.device_time(replay.graph().op(op), samples);
     if (device_debt_ > kShortestSleep) let_device_finish();
   }
+  if (device_.is_cpu()) offer_core(offers_, clock_);
   if (!trace_.enabled()) {
     replay.run(op);
     return;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "autodist/base/background.h"
 #include "autodist/base/clock.h"
 #include "autodist/exec/device/queue.h"
 #include "autodist/exec/engine.h"
@@ -94,6 +95,7 @@ class ComputeStream {
   LastOp at_;
   WatchedValues watched_;
   Seconds device_debt_;  // time of the imitated device that was not slept yet
+  CoreOffers offers_;
   HandOver hand_over_;   // ends first
 };
 
