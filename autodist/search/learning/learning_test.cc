@@ -62,9 +62,6 @@ TEST(Pairs, OfOneCellThatAreNotAlikeCount) {
   EXPECT_EQ(right.right, 2U);
   EXPECT_EQ(pairwise_accuracy(of, {3, 2, 1, 0}).right, 0U);
   EXPECT_EQ(pairwise_accuracy(of, {1, 1, 1, 1}).right, 1U) << "ties are half right";
-  of.pop_back();
-  EXPECT_DOUBLE_EQ(regret(of, {5, 1, 3}), 1.0);
-  EXPECT_DOUBLE_EQ(regret(of, {0, 1, 3}), 0.0);
 }
 
 TEST(Residual, LearnsWhatTheSimulatorDoesNotSeeAndCarriesItOver) {

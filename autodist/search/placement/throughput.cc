@@ -120,14 +120,6 @@ Placement ThroughputProblem::expand(const std::vector<DeviceIndex>& of_group) co
   return placement;
 }
 
-std::vector<DeviceIndex> ThroughputProblem::contract(const Placement& placement) const {
-  std::vector<DeviceIndex> of_group;
-  for (const std::vector<std::uint32_t>& tasks : members) {
-    of_group.push_back(placement[tasks.front()]);
-  }
-  return of_group;
-}
-
 ThroughputState::ThroughputState(const ThroughputProblem& problem,
                                  std::vector<DeviceIndex> assignment)
     : problem_(&problem), width_(problem.devices.size()), assignment_(std::move(assignment)) {
