@@ -115,6 +115,17 @@ TEST(IncludeOrder, NobodyIncludesUpwards) {
   EXPECT_GT(checked, 50);
 }
 
+TEST(IncludeOrder, TestsAloneIncludeWhatIsForTests) {
+  static const std::regex kForTests("(^|.*/)testing/.*|.*_test\\.cc");
+  for (const Include& include : all_includes()) {
+    const bool for_tests =
+        include.target.rfind("autodist/", 0) == 0 && std::regex_match(include.target, kForTests);
+    if (!for_tests) continue;
+    EXPECT_TRUE(std::regex_match(include.file, kForTests))
+        << "autodist/" << include.file << " includes " << include.target;
+  }
+}
+
 bool is_torch(const std::string& target) {
   static const std::regex kTorch("^(torch|ATen|c10|caffe2)/.*$");
   return std::regex_match(target, kTorch);

@@ -13,7 +13,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/comm/in_process.h"
-#include "autodist/exec/testing.h"
+#include "autodist/exec/testing/small_steps.h"
 
 namespace autodist::exec {
 namespace {

@@ -5,12 +5,12 @@
 
 #include "autodist/base/error.h"
 #include "autodist/search/autosync/moves.h"
-#include "autodist/search/autosync/small_problems.h"
 #include "autodist/search/builders/builders.h"
 #include "autodist/search/learning/evaluation.h"
 #include "autodist/search/learning/linear_ranker.h"
 #include "autodist/search/learning/propose.h"
 #include "autodist/search/learning/residual.h"
+#include "autodist/search/testing/small_problems.h"
 
 namespace autodist::search {
 namespace {

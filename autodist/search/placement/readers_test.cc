@@ -7,7 +7,7 @@
 #include <random>
 
 #include "autodist/base/error.h"
-#include "autodist/ir/random_graph.h"
+#include "autodist/ir/testing/random_graph.h"
 #include "autodist/search/placement/from_graph.h"
 #include "autodist/search/placement/generators.h"
 #include "autodist/search/placement/gzip.h"
