@@ -1,7 +1,7 @@
 #include "autodist/search/builders/parts.h"
+#include "autodist/base/numbers.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 
@@ -20,26 +20,23 @@ bool truth(const BuilderOptions& options, const std::string& key) {
 
 std::int32_t whole(const BuilderOptions& options, const std::string& key, std::int32_t least) {
   const std::string& text = options.at(key);
-  std::int32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < least) {
+  const auto value = as_number<std::int32_t>(text);
+  if (!value || *value < least) {
     fail(ErrorCode::kUsage, "builder: {}='{}', a whole number of at least {} expected", key, text,
          least);
   }
-  return value;
+  return *value;
 }
 
 namespace {
 
 double above_zero(const BuilderOptions& options, const std::string& key, const char* unit) {
   const std::string& text = options.at(key);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) ||
-      value <= 0) {
+  const auto value = as_number<double>(text);
+  if (!value || !std::isfinite(*value) || *value <= 0) {
     fail(ErrorCode::kUsage, "builder: {}='{}', a number of {} above 0 expected", key, text, unit);
   }
-  return value;
+  return *value;
 }
 
 }  // namespace
@@ -70,12 +67,11 @@ const std::vector<std::pair<std::string, program::Compression>> kOurs{
 
 double density(const BuilderOptions& options) {
   const std::string& text = options.at("density");
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value > 0 && value <= 1)) {
+  const auto value = as_number<double>(text);
+  if (!value || !(*value > 0 && *value <= 1)) {
     fail(ErrorCode::kUsage, "builder: density='{}', a share above 0 and up to 1 expected", text);
   }
-  return value;
+  return *value;
 }
 
 void set_compression(const BuilderOptions& options, strategy::AllReduceSynchronizer& to) {
