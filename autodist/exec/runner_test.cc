@@ -4,7 +4,6 @@
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim.h>
 
-#include <chrono>
 #include <exception>
 #include <map>
 #include <memory>

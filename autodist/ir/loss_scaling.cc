@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
-#include <variant>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "autodist/search/autosync/moves.h"
 #include "autodist/search/builders/builders.h"
 #include "autodist/search/testing/small_problems.h"

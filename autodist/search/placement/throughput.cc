@@ -1,7 +1,6 @@
 #include "autodist/search/placement/throughput.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"

@@ -1,7 +1,6 @@
 // `autodist bench`: measurements, as ratios within one run.
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
