@@ -46,10 +46,6 @@ placement::TaskGraph generated(const std::string& text) {
   return placement::generate(text.substr(0, colon), *seed);
 }
 
-const char* name_of(placement::Objective objective) {
-  return objective == placement::Objective::kThroughput ? "throughput" : "makespan";
-}
-
 std::string unit_of(const placement::TaskGraph& graph, const placement::PlaceRequest& request) {
   if (request.objective == placement::Objective::kProcessors) return "";
   return graph.microseconds_per_unit == 1 ? " us" : " ms";
@@ -168,6 +164,10 @@ std::vector<NamedDevice> devices_by_count(std::size_t count, const placement::Ta
     devices.push_back({fmt::format("cpu {}", i), figures});
   }
   return devices;
+}
+
+const char* name_of(placement::Objective objective) {
+  return objective == placement::Objective::kThroughput ? "throughput" : "makespan";
 }
 
 Seconds parse_duration(const std::string& text) {

@@ -97,6 +97,14 @@ void set_compression(const BuilderOptions& options, strategy::AllReduceSynchroni
        fmt::join(names, ", "));
 }
 
+// One of an enumeration's values, by name.
+template <typename Value, std::size_t count>
+Value named(const BuilderOptions& options, const std::string& key, const Value (&values)[count]) {
+  std::vector<std::pair<std::string, Value>> choices;
+  for (const Value value : values) choices.emplace_back(name_of(value), value);
+  return one_of<Value>(options, key, choices);
+}
+
 }  // namespace
 
 PsSynchronizer ps_of(const BuilderOptions& options) {
@@ -113,11 +121,7 @@ PsSynchronizer ps_of(const BuilderOptions& options) {
   ps.local_replication = truth(options, "local_proxy_variable");
   ps.sync = truth(options, "sync");
   ps.staleness = whole(options, "staleness", 0);
-  std::vector<std::pair<std::string, program::Delivery>> deliveries;
-  for (const program::Delivery each : program::kDeliveries) {
-    deliveries.emplace_back(name_of(each), each);
-  }
-  ps.delivery = one_of<program::Delivery>(options, "results", deliveries);
+  ps.delivery = named(options, "results", program::kDeliveries);
   if (ps.staleness > 0 && !ps.sync) {
     fail(ErrorCode::kUsage, "builder: staleness={} needs sync=true", ps.staleness);
   }
@@ -125,7 +129,6 @@ PsSynchronizer ps_of(const BuilderOptions& options) {
 }
 
 strategy::AllReduceSynchronizer all_reduce_of(const BuilderOptions& options) {
-  using strategy::AllReduceAlgorithm;
   using strategy::AllReduceSpec;
   strategy::AllReduceSynchronizer all_reduce;
   if (options.count("all_reduce_spec") > 0) {
@@ -135,14 +138,8 @@ strategy::AllReduceSynchronizer all_reduce_of(const BuilderOptions& options) {
                                              {"RING", AllReduceSpec::kRing}});
   }
   set_compression(options, all_reduce);
-  std::vector<std::pair<std::string, AllReduceAlgorithm>> algorithms;
-  for (const AllReduceAlgorithm algorithm : strategy::kAllReduceAlgorithms) {
-    algorithms.emplace_back(name_of(algorithm), algorithm);
-  }
-  all_reduce.algorithm = one_of<AllReduceAlgorithm>(options, "algorithm", algorithms);
-  std::vector<std::pair<std::string, program::UpdateAt>> places;
-  for (const program::UpdateAt at : program::kUpdatePlaces) places.emplace_back(name_of(at), at);
-  all_reduce.update_at = one_of<program::UpdateAt>(options, "update_at", places);
+  all_reduce.algorithm = named(options, "algorithm", strategy::kAllReduceAlgorithms);
+  all_reduce.update_at = named(options, "update_at", program::kUpdatePlaces);
   return all_reduce;
 }
 
