@@ -27,8 +27,8 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/data/graphs ${CMAKE_SOURCE_DIR}/data/autos
   ${CMAKE_SOURCE_DIR}/data/clusters
   DESTINATION share/autodist)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/autodist DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h" PATTERN "testdata" EXCLUDE PATTERN "python" EXCLUDE
-  PATTERN "studies" EXCLUDE)
+  FILES_MATCHING PATTERN "*.h" PATTERN "testdata" EXCLUDE PATTERN "testing" EXCLUDE
+  PATTERN "python" EXCLUDE PATTERN "studies" EXCLUDE)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/AutoDist)
 install(EXPORT AutoDistTargets NAMESPACE AutoDist:: DESTINATION ${package})

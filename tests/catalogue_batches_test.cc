@@ -5,7 +5,7 @@
 #include <string>
 
 #include "autodist/capture/capture.h"
-#include "autodist/capture/test_models.h"
+#include "autodist/capture/testing/models.h"
 #include "autodist/ir/liveness.h"
 #include "autodist/models/catalogue.h"
 

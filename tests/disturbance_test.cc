@@ -16,7 +16,7 @@
 #include "autodist/capture/bindings.h"
 #include "autodist/comm/in_process.h"
 #include "autodist/exec/runner.h"
-#include "autodist/exec/testing.h"
+#include "autodist/exec/testing/small_steps.h"
 
 namespace autodist::exec {
 namespace {

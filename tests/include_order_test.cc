@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -113,6 +112,17 @@ TEST(IncludeOrder, NobodyIncludesUpwards) {
     }
   }
   EXPECT_GT(checked, 50);
+}
+
+TEST(IncludeOrder, TestsAloneIncludeWhatIsForTests) {
+  static const std::regex kForTests("(^|.*/)testing/.*|.*_test\\.cc");
+  for (const Include& include : all_includes()) {
+    const bool for_tests =
+        include.target.rfind("autodist/", 0) == 0 && std::regex_match(include.target, kForTests);
+    if (!for_tests) continue;
+    EXPECT_TRUE(std::regex_match(include.file, kForTests))
+        << "autodist/" << include.file << " includes " << include.target;
+  }
 }
 
 bool is_torch(const std::string& target) {

@@ -6,7 +6,7 @@
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/ir/graph_builder.h"
-#include "autodist/ir/random_graph.h"
+#include "autodist/ir/testing/random_graph.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/search/builders/builders.h"
 

@@ -9,7 +9,6 @@ machine makes no namespaces.
 
 import contextlib
 import json
-import os
 import pathlib
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "autodist/capture/capture.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/report/plan.h"

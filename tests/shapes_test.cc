@@ -3,9 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <thread>
-
 #include "autodist/base/error.h"
 #include "autodist/job/torch/shape_cache.h"
 #include "autodist/models/catalogue.h"

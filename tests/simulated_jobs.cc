@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "autodist/ir/graph_builder.h"
-#include "autodist/ir/random_graph.h"
-#include "autodist/passes/small_jobs.h"
+#include "autodist/ir/testing/random_graph.h"
+#include "autodist/passes/testing/small_jobs.h"
 #include "autodist/search/builders/builders.h"
 
 namespace autodist {

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "autodist/ir/random_graph.h"
+#include "autodist/ir/testing/random_graph.h"
 #include "autodist/search/placement/from_graph.h"
 #include "tests/simulated_jobs.h"
 

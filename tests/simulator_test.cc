@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "autodist/base/error.h"
 #include "autodist/ir/liveness.h"

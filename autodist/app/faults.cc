@@ -17,6 +17,7 @@
 #include "autodist/app/this_process.h"
 #include "autodist/base/environment.h"
 #include "autodist/base/error.h"
+#include "autodist/base/numbers.h"
 #include "autodist/base/units.h"
 #include "autodist/job/job_memory.h"
 #include "autodist/job/machine.h"
@@ -36,15 +37,14 @@ std::map<int, std::vector<int>> children_by_parent() {
   std::map<int, std::vector<int>> children;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string name = entry.path().filename().string();
-    int pid = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (error != std::errc() || end != name.data() + name.size()) continue;
+    const auto pid = as_number<int>(name);
+    if (!pid) continue;
     const std::string stat = contents(entry.path() / "stat");
     const std::size_t after = stat.rfind(") ");  // the program's name may hold anything
     if (after == std::string::npos) continue;
     int parent = 0;
     std::from_chars(stat.data() + after + 4, stat.data() + stat.size(), parent);
-    children[parent].push_back(pid);
+    children[parent].push_back(*pid);
   }
   return children;
 }

@@ -1,6 +1,5 @@
 #include "autodist/app/file_kind.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <sstream>
 

@@ -143,8 +143,7 @@ report::PagePlacement section_of(const placement::TaskGraph& graph,
   const double unit = graph.microseconds_per_unit * 1e-6;
   report::PagePlacement section;
   section.graph = graph.name;
-  section.objective =
-      request.objective == placement::Objective::kThroughput ? "throughput" : "makespan";
+  section.objective = planning::name_of(request.objective);
   section.value = Seconds(result.value * unit);
   section.bound = Seconds(result.bound * unit);
   section.found_by = result.found_by;

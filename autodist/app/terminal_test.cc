@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <ostream>
-#include <sstream>
 
 namespace autodist::app {
 namespace {

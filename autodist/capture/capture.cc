@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <limits>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "autodist/base/error.h"

@@ -7,7 +7,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/capture/module_scope.h"
-#include "autodist/capture/test_models.h"
+#include "autodist/capture/testing/models.h"
 #include "autodist/ir/own_ops.h"
 
 namespace autodist::capture {

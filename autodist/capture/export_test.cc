@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "autodist/base/error.h"
-#include "autodist/capture/test_models.h"
+#include "autodist/capture/testing/models.h"
 
 namespace autodist::capture {
 namespace {

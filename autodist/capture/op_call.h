@@ -81,8 +81,6 @@ class OpCall {
   // default generator as it stands, and the caller serialises.
   void run(std::vector<at::Tensor>& slots, torch::jit::Stack& stack) const;
 
-  [[nodiscard]] const c10::OperatorHandle& operator_handle() const { return operator_; }
-
  private:
   struct TensorArgument {
     std::uint32_t position;

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "autodist/base/error.h"
-#include "autodist/capture/test_models.h"
+#include "autodist/capture/testing/models.h"
 
 namespace autodist::capture {
 namespace {

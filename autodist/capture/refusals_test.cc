@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "autodist/base/error.h"
-#include "autodist/capture/test_models.h"
+#include "autodist/capture/testing/models.h"
 
 namespace autodist::capture {
 namespace {

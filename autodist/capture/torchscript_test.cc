@@ -10,7 +10,7 @@
 #include <string>
 
 #include "autodist/base/error.h"
-#include "autodist/capture/test_models.h"
+#include "autodist/capture/testing/models.h"
 
 namespace autodist::capture {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +10,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/numbers.h"
 #include "autodist/cluster/resource_spec.h"
 
 namespace autodist::cluster {
@@ -19,11 +19,8 @@ namespace {
 constexpr std::uint32_t kMostSlots = 1024;
 
 std::optional<std::uint32_t> slots_of(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  if (value == 0 || value > kMostSlots) return std::nullopt;
-  return value;
+  const auto value = as_number<std::uint32_t>(text);
+  return value && *value > 0 && *value <= kMostSlots ? value : std::nullopt;
 }
 
 Node host(const std::string& address, std::uint32_t slots) {

@@ -350,17 +350,13 @@ std::vector<Addressed> Exchange::Impl::to_all(FrameKind kind, const std::string&
 }
 
 void Exchange::Impl::send(std::vector<Addressed> batch) {
-  ExchangeCounters sent;
+  std::uint64_t payload_bytes = 0;
   for (Addressed& addressed : batch) {
-    ++sent.frames_sent;
-    if (is_message(addressed.frame.header.kind)) {
-      sent.payload_bytes_sent += addressed.frame.payload.size;
-    }
+    if (is_message(addressed.frame.header.kind)) payload_bytes += addressed.frame.payload.size;
     transport_.send(addressed.to, std::move(addressed.frame));
   }
   const MutexLock lock(mutex_);
-  counters_.frames_sent += sent.frames_sent;
-  counters_.payload_bytes_sent += sent.payload_bytes_sent;
+  counters_.payload_bytes_sent += payload_bytes;
 }
 
 void Exchange::Impl::say_farewell() {

@@ -85,7 +85,6 @@ struct Outgoing {
 struct ExchangeCounters {
   std::uint64_t payload_bytes_sent = 0;      // of messages, those sent again included
   std::uint64_t payload_bytes_received = 0;  // of messages, each once
-  std::uint64_t frames_sent = 0;
   std::uint64_t duplicates_dropped = 0;
   std::uint64_t frames_refused = 0;  // of an earlier generation, or with an id out of range
 };

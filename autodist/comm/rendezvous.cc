@@ -8,10 +8,7 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
-#include <limits>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>

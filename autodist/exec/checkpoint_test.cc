@@ -4,7 +4,6 @@
 
 #include <map>
 #include <optional>
-#include <random>
 
 #include "autodist/base/error.h"
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "autodist/base/error.h"
-#include "autodist/exec/testing.h"
+#include "autodist/exec/testing/small_steps.h"
 #include "autodist/ir/optimizer.h"
 
 namespace autodist::exec {

@@ -4,7 +4,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
-#include "autodist/exec/testing.h"
+#include "autodist/exec/testing/small_steps.h"
 #include "autodist/protocol/job.h"
 
 namespace autodist::exec {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "autodist/base/error.h"
-#include "autodist/exec/testing.h"
+#include "autodist/exec/testing/small_steps.h"
 #include "autodist/ir/graph_builder.h"
 
 namespace autodist::exec {

@@ -4,7 +4,6 @@
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim.h>
 
-#include <chrono>
 #include <exception>
 #include <map>
 #include <memory>
@@ -13,7 +12,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/comm/in_process.h"
-#include "autodist/exec/testing.h"
+#include "autodist/exec/testing/small_steps.h"
 
 namespace autodist::exec {
 namespace {

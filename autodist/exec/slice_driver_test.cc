@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "autodist/base/error.h"
-#include "autodist/exec/testing.h"
+#include "autodist/exec/testing/small_steps.h"
 #include "autodist/ir/optimizer.h"
 
 namespace autodist::exec {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "autodist/exec/rank_slices.h"
-#include "autodist/exec/testing.h"
+#include "autodist/exec/testing/small_steps.h"
 
 namespace autodist::exec {
 namespace {

@@ -5,7 +5,7 @@
 #include "autodist/base/error.h"
 #include "autodist/ir/graph_builder.h"
 #include "autodist/ir/history.h"
-#include "autodist/ir/random_graph.h"
+#include "autodist/ir/testing/random_graph.h"
 
 namespace autodist::ir {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/ir/graph.pb.h"
-#include "autodist/ir/random_graph.h"
+#include "autodist/ir/testing/random_graph.h"
 
 namespace autodist::ir {
 namespace {

@@ -1,13 +1,12 @@
 #include "autodist/ir/loss_scaling.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <string_view>
-#include <variant>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
+#include "autodist/base/numbers.h"
 
 namespace autodist::ir {
 namespace {
@@ -22,12 +21,9 @@ constexpr std::string_view kDynamic = "dynamic";
 }
 
 double number_in(const std::string& text, std::string_view word) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size() || !std::isfinite(value)) {
-    refuse(text, fmt::format("'{}' is no number", word));
-  }
-  return value;
+  const auto value = as_number<double>(word);
+  if (!value || !std::isfinite(*value)) refuse(text, fmt::format("'{}' is no number", word));
+  return *value;
 }
 
 void set(const std::string& text, std::string_view item, LossScaling& scaling) {

@@ -2,11 +2,10 @@
 // The grammar is docs/formats/optimizer.md.
 
 #include "autodist/ir/optimizer.h"
+#include "autodist/base/numbers.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <optional>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -139,14 +138,13 @@ std::vector<std::string> split(std::string_view text, char separator) {
 double parse_number(std::string_view key, const std::string& text) {
   if (text == "true") return 1;
   if (text == "false") return 0;
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
+  const auto value = as_number<double>(text);
+  if (!value || !std::isfinite(*value)) {
     const bool counts = key == "warmup" || key == "period";
     fail(ErrorCode::kUsage, "optimizer: {}='{}' is not a number. Write {}={}, say.", key, text, key,
          counts ? "100" : "0.1");
   }
-  return value;
+  return *value;
 }
 
 // What PyTorch's constructors require of each option.

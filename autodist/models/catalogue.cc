@@ -2,8 +2,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <algorithm>
-
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
 #include "autodist/models/families.h"

@@ -9,7 +9,7 @@
 #include "autodist/base/file.h"
 #include "autodist/ir/graph_text.h"
 #include "autodist/passes/pipeline.h"
-#include "autodist/passes/small_jobs.h"
+#include "autodist/passes/testing/small_jobs.h"
 
 namespace autodist::passes {
 namespace {

@@ -6,9 +6,9 @@
 #include <map>
 #include <random>
 
-#include "autodist/ir/random_graph.h"
+#include "autodist/ir/testing/random_graph.h"
 #include "autodist/passes/pipeline.h"
-#include "autodist/passes/small_jobs.h"
+#include "autodist/passes/testing/small_jobs.h"
 
 namespace autodist::passes {
 namespace {

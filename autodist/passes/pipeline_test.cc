@@ -7,7 +7,7 @@
 #include "autodist/base/error.h"
 #include "autodist/ir/graph_builder.h"
 #include "autodist/passes/slice_table.h"
-#include "autodist/passes/small_jobs.h"
+#include "autodist/passes/testing/small_jobs.h"
 
 namespace autodist::passes {
 namespace {

@@ -3,8 +3,6 @@
 // What is written in place cannot be in two memories, so all ops that touch such a storage stay
 // together, and so do those that touch a variable, which one stage alone updates.
 
-#include <algorithm>
-
 #include "autodist/base/error.h"
 #include "autodist/ir/history.h"
 #include "autodist/passes/pass.h"

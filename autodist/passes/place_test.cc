@@ -5,7 +5,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/passes/pipeline.h"
-#include "autodist/passes/small_jobs.h"
+#include "autodist/passes/testing/small_jobs.h"
 
 namespace autodist::passes {
 namespace {

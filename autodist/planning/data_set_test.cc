@@ -10,8 +10,8 @@
 #include "autodist/base/file.h"
 #include "autodist/planning/history.h"
 #include "autodist/planning/measured.h"
-#include "autodist/search/autosync/small_problems.h"
 #include "autodist/search/builders/builders.h"
+#include "autodist/search/testing/small_problems.h"
 
 namespace autodist::planning {
 namespace {

@@ -254,8 +254,8 @@ std::string explanation_table(const Explanation& explanation, std::size_t most) 
 }
 
 std::string explanation_json(const Explanation& explanation) {
-  auto json = nlohmann::ordered_json::parse(
-      prediction_json(explanation.simulation, explanation.program, explanation.costs));
+  nlohmann::ordered_json json =
+      prediction_json(explanation.simulation, explanation.program, explanation.costs);
   json["variables"] = nlohmann::ordered_json::array();
   const ir::Graph& graph = *explanation.program.graph;
   for (const Explained& row : explanation.variables) {

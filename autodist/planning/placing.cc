@@ -7,6 +7,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/numbers.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/ir/history.h"
 #include "autodist/planning/archive.h"
@@ -36,20 +37,13 @@ bool is_text(const std::string& bytes) {
 // "FAMILY" or "FAMILY:SEED"
 placement::TaskGraph generated(const std::string& text) {
   const std::size_t colon = text.find(':');
-  std::uint64_t seed = 0;
-  if (colon != std::string::npos) {
-    const char* const end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, seed);
-    if (error != std::errc() || rest != end) {
-      fail(ErrorCode::kUsage,
-           "'generated:{}': the seed is no number, generated:FAMILY:SEED expected", text);
-    }
+  if (colon == std::string::npos) return placement::generate(text, 0);
+  const auto seed = as_number<std::uint64_t>(text.substr(colon + 1));
+  if (!seed) {
+    fail(ErrorCode::kUsage, "'generated:{}': the seed is no number, generated:FAMILY:SEED expected",
+         text);
   }
-  return placement::generate(text.substr(0, colon), seed);
-}
-
-const char* name_of(placement::Objective objective) {
-  return objective == placement::Objective::kThroughput ? "throughput" : "makespan";
+  return placement::generate(text.substr(0, colon), *seed);
 }
 
 std::string unit_of(const placement::TaskGraph& graph, const placement::PlaceRequest& request) {
@@ -170,6 +164,10 @@ std::vector<NamedDevice> devices_by_count(std::size_t count, const placement::Ta
     devices.push_back({fmt::format("cpu {}", i), figures});
   }
   return devices;
+}
+
+const char* name_of(placement::Objective objective) {
+  return objective == placement::Objective::kThroughput ? "throughput" : "makespan";
 }
 
 Seconds parse_duration(const std::string& text) {

@@ -46,6 +46,8 @@ OnCluster on_cluster(const ir::Graph& graph, const cluster::Cluster& cluster);
 std::vector<NamedDevice> devices_by_count(std::size_t count,
                                           const search::placement::TaskGraph& graph);
 
+const char* name_of(search::placement::Objective objective);  // "makespan", "throughput"
+
 // "10s", "500ms", "2m", or a number of seconds. Throws Error(kUsage).
 Seconds parse_duration(const std::string& text);
 

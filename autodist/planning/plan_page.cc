@@ -1,7 +1,7 @@
 #include "autodist/planning/plan_page.h"
 
 #include <algorithm>
-#include <set>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "autodist/base/error.h"
@@ -84,7 +84,8 @@ class PlanPage {
     const Explanation explanation =
         explain(page_.graph, cluster_, *page_.strategy, how, request_.found);
     page_.prediction = report::parse_prediction(
-        prediction_json(explanation.simulation, explanation.program, explanation.costs), "plan");
+        prediction_json(explanation.simulation, explanation.program, explanation.costs).dump(),
+        "plan");
     for (const Explained& row : explanation.variables) {
       if (row.next_best.empty()) continue;
       page_.next_best[page_.graph->variable(row.variable).name] = {row.next_best, row.cost, row.why,

@@ -161,8 +161,9 @@ std::string prediction_table(const sim::Simulation& simulation, const program::P
   return text;
 }
 
-std::string prediction_json(const sim::Simulation& simulation, const program::Program& program,
-                            const sim::CostModel& costs) {
+nlohmann::ordered_json prediction_json(const sim::Simulation& simulation,
+                                       const program::Program& program,
+                                       const sim::CostModel& costs) {
   const sim::Bounds& bounds = simulation.bounds;
   nlohmann::ordered_json json{
       {"step_seconds", simulation.step.value},
@@ -217,7 +218,7 @@ std::string prediction_json(const sim::Simulation& simulation, const program::Pr
     json["waits"].push_back({{"variable", program.graph->variable(wait.variable).name},
                              {"seconds", wait.seconds.value}});
   }
-  return json.dump();
+  return json;
 }
 
 }  // namespace autodist::planning

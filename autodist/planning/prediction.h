@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "autodist/program/program.h"
@@ -20,7 +21,8 @@ std::string prediction_lines(const sim::Simulation& simulation, const program::P
                              const sim::CostModel& costs);
 
 // One JSON object, units in the names.
-std::string prediction_json(const sim::Simulation& simulation, const program::Program& program,
-                            const sim::CostModel& costs);
+nlohmann::ordered_json prediction_json(const sim::Simulation& simulation,
+                                       const program::Program& program,
+                                       const sim::CostModel& costs);
 
 }  // namespace autodist::planning

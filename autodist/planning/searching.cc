@@ -222,7 +222,7 @@ std::string search_lines(const SearchedPlan& plan) {
   return text;
 }
 
-std::string search_json(const SearchedPlan& plan) {
+nlohmann::ordered_json search_json(const SearchedPlan& plan) {
   const search::Found& found = plan.found;
   nlohmann::ordered_json json{{"chosen", plan.name},
                               {"best_builder", plan.builder},
@@ -262,7 +262,7 @@ std::string search_json(const SearchedPlan& plan) {
     if (!candidate.refused.empty()) row["refused"] = candidate.refused;
     json["candidates"].push_back(std::move(row));
   }
-  return json.dump();
+  return json;
 }
 
 std::string progress_line(const search::Progress& progress) {

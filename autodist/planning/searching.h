@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -87,7 +88,7 @@ void take_placement(SearchedPlan& plan);
 // "searched …": the answer against the best builder, and what the search did.
 std::string search_lines(const SearchedPlan& plan);
 // One JSON object, units in the names.
-std::string search_json(const SearchedPlan& plan);
+nlohmann::ordered_json search_json(const SearchedPlan& plan);
 
 // One line of progress, without an end of line.
 std::string progress_line(const search::Progress& progress);

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "autodist/base/check.h"
-#include "autodist/protocol/small_program.h"
+#include "autodist/protocol/testing/small_program.h"
 
 namespace autodist::protocol {
 namespace {

@@ -12,7 +12,7 @@
 #include <unordered_map>
 
 #include "autodist/protocol/rank.h"
-#include "autodist/protocol/small_program.h"
+#include "autodist/protocol/testing/small_program.h"
 
 namespace autodist::protocol {
 namespace {

@@ -213,7 +213,8 @@ std::string plan_table(const strategy::Strategy& strategy, const program::Progra
   return text + ir::align(rows, "", {2, 3, 4});
 }
 
-std::string plan_json(const strategy::Strategy& strategy, const program::Program& program) {
+nlohmann::ordered_json plan_json(const strategy::Strategy& strategy,
+                                 const program::Program& program) {
   const ir::Graph& graph = *program.graph;
   nlohmann::ordered_json json;
   json["strategy_id"] = strategy.id;
@@ -246,7 +247,7 @@ std::string plan_json(const strategy::Strategy& strategy, const program::Program
   }
   json["slices"] = program.slices.size();
   json["collectives"] = program.collectives.size();
-  return json.dump();
+  return json;
 }
 
 }  // namespace autodist::report

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ std::string plan_table(const strategy::Strategy& strategy, const program::Progra
                        std::size_t most);
 
 // The same facts as one JSON object, units in the names.
-std::string plan_json(const strategy::Strategy& strategy, const program::Program& program);
+nlohmann::ordered_json plan_json(const strategy::Strategy& strategy,
+                                 const program::Program& program);
 
 }  // namespace autodist::report

@@ -24,11 +24,8 @@ double worst_between(const std::vector<Knot>& samples, std::size_t first, std::s
   return worst;
 }
 
-double log2_of(std::uint32_t n) { return std::ceil(std::log2(static_cast<double>(n))); }
-
 // Rounds and bytes of a ring over `n` links of one kind.
 double ring(double bytes, std::uint32_t n, double bytes_per_s, double per_round) {
-  if (n < 2) return 0;
   const auto members = static_cast<double>(n);
   const double rounds = 2 * (members - 1);
   return rounds * (per_round + bytes / members / bytes_per_s);
@@ -60,36 +57,19 @@ Seconds FittedCollective::seconds(double bytes) const {
   return Seconds(std::max(0.0, line(*(above - 1), *above, bytes)));
 }
 
-std::string name_of(CollectiveKind kind) {
-  static constexpr const char* kNames[] = {"ring", "tree", "hierarchical", "store-and-forward"};
-  return kNames[static_cast<int>(kind)];
-}
-
 Seconds all_reduce_seconds(const CollectiveCost& cost, const CollectiveLinks& links, Bytes bytes) {
   if (links.ranks < 2) return {};
-  for (const auto& [ranks, fitted] : cost.fitted) {
-    if (ranks == links.ranks) return fitted.seconds(static_cast<double>(bytes.value));
-  }
   const auto size = static_cast<double>(bytes.value);
   const bool across = links.nodes > 1;
-  const double rate = (across ? links.node_bytes_per_s : links.intra_bytes_per_s) * cost.efficiency;
-  const double intra = links.intra_bytes_per_s * cost.efficiency;
-  const double round =
-      cost.round.value + (across ? links.node_latency.value : links.intra_latency.value);
-  const double intra_round = cost.round.value + links.intra_latency.value;
-  const std::uint32_t per_node = links.ranks / links.nodes;
+  const double rate = across ? links.node_bytes_per_s : links.intra_bytes_per_s;
+  const Seconds latency = across ? links.node_latency : links.intra_latency;
   switch (cost.kind) {
     case CollectiveKind::kRing:
-      return cost.start + Seconds(ring(size, links.ranks, rate, round));
-    case CollectiveKind::kTree:
-      return cost.start + Seconds(2 * log2_of(links.ranks) * round + 2 * size / rate);
-    case CollectiveKind::kHierarchicalRing:
-      return cost.start + Seconds(ring(size, per_node, intra, intra_round) +
-                                  (across ? ring(size, links.nodes, rate, round) : 0));
+      return cost.start + Seconds(ring(size, links.ranks, rate * cost.efficiency,
+                                       cost.round.value + latency.value));
     case CollectiveKind::kStoreAndForward: {
       StoreAndForward exact;
-      exact.gb_per_s = (across ? links.node_bytes_per_s : links.intra_bytes_per_s) / (1 << 30);
-      const Seconds latency = across ? links.node_latency : links.intra_latency;
+      exact.gb_per_s = rate / (1 << 30);
       exact.latency_ns = std::llround(latency.value * 1e9);
       return Seconds(static_cast<double>(store_and_forward_ns(exact, bytes.value, links.ranks)) *
                      1e-9);

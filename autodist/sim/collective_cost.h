@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "autodist/base/units.h"
@@ -43,12 +42,9 @@ class FittedCollective {
 };
 
 enum class CollectiveKind : std::uint8_t {
-  kRing,              // alpha-beta: 2 (n-1) rounds of bytes / n
-  kTree,              // up and down a binary tree, pipelined: 2 log2(n) latencies, 2 bytes
-  kHierarchicalRing,  // within each node, between nodes, within each node again
-  kStoreAndForward,   // ASTRA-sim's analytical ring, to the nanosecond
+  kRing,             // alpha-beta: 2 (n-1) rounds of bytes / n
+  kStoreAndForward,  // ASTRA-sim's analytical ring, to the nanosecond
 };
-std::string name_of(CollectiveKind kind);  // "ring", "tree", "hierarchical", "store-and-forward"
 
 struct CollectiveCost {
   CollectiveKind kind = CollectiveKind::kRing;
@@ -56,8 +52,6 @@ struct CollectiveCost {
   Seconds round{5e-6};            // per round, besides the link's latency
   double efficiency = 0.9;        // of the link's payload rate
   double cpu_s_per_byte = 6e-10;  // of the host's cores, for bytes sent and received; 0 on devices
-  // By number of ranks; takes the formula's place where it has that number.
-  std::vector<std::pair<std::uint32_t, FittedCollective>> fitted;
 };
 
 // An all-reduce of `bytes` over all members. 0 for a single rank.

@@ -33,26 +33,8 @@ TEST(AllReduce, AlphaBeta) {
   links.node_bytes_per_s = 1e9;
   links.node_latency = Seconds(1e-5);
   EXPECT_NEAR(all_reduce_seconds(cost, links, Bytes(4'000'000)).value, 6 * (1e-5 + 1e-3), 1e-12);
-  cost.kind = CollectiveKind::kTree;
-  EXPECT_NEAR(all_reduce_seconds(cost, links, Bytes(4'000'000)).value, 4e-5 + 8e-3, 1e-12);
   links.ranks = 1;
   EXPECT_EQ(all_reduce_seconds(cost, links, Bytes(4'000'000)).value, 0);
-}
-
-// Four ranks on each of two nodes: what crosses is that of two.
-TEST(AllReduce, HierarchyCrossesOnce) {
-  CollectiveCost cost;
-  cost.start = cost.round = Seconds{};
-  cost.efficiency = 1;
-  cost.kind = CollectiveKind::kHierarchicalRing;
-  CollectiveLinks links;
-  links.ranks = 8;
-  links.nodes = 2;
-  links.node_bytes_per_s = 1e9;
-  links.intra_bytes_per_s = 1e10;
-  links.intra_latency = Seconds{};
-  EXPECT_NEAR(all_reduce_seconds(cost, links, Bytes(1'000'000)).value,
-              2 * 0.75 * 1e-4 + 2 * 0.5 * 1e-3, 1e-12);
 }
 
 TEST(Fitted, GoesThroughItsKnotsAndOn) {

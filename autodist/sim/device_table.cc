@@ -1,6 +1,5 @@
 #include "autodist/sim/device_table.h"
 
-#include <algorithm>
 #include <cctype>
 
 #include "autodist/base/error.h"

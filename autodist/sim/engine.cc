@@ -1,8 +1,5 @@
 #include "autodist/sim/engine.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "autodist/base/check.h"
 
 namespace autodist::sim {

@@ -1,7 +1,6 @@
 #include "autodist/sim/job_tables.h"
 
 #include <algorithm>
-#include <map>
 
 #include "autodist/base/check.h"
 #include "autodist/ir/factors.h"

@@ -1,12 +1,12 @@
 #include "autodist/sim/nccl_table.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <sstream>
 
 #include "autodist/base/error.h"
+#include "autodist/base/numbers.h"
 
 namespace autodist::sim {
 
@@ -23,12 +23,12 @@ std::vector<FittedCollective::Knot> parse_nccl_table(const std::string& text,
     for (int column = 0; column < 4; ++column) {
       std::getline(cells, cell, ',');
       if (column == 1 || column == 2) continue;
-      const char* end = cell.data() + cell.size();
-      const auto [stop, error] = std::from_chars(cell.data(), end, values[column]);
-      if (error != std::errc() || stop != end || values[column] <= 0) {
+      const auto value = as_number<double>(cell);
+      if (!value || *value <= 0) {
         fail(ErrorCode::kUsage, "{}:{}: column {} is '{}', a number above 0 expected", where,
              number, column + 1, cell);
       }
+      values[column] = *value;
     }
     if (!table.empty() && values[0] <= table.back().bytes) {
       fail(ErrorCode::kUsage, "{}:{}: sizes do not ascend", where, number);

@@ -1,7 +1,6 @@
 #include "autodist/sim/simulator.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <sstream>
 #include <vector>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
+#include "autodist/base/numbers.h"
 #include "autodist/sim/device_table.h"
 
 namespace autodist::sim {
@@ -18,14 +18,12 @@ constexpr double kBytesPerGigabit = 1e9 / 8;
 constexpr double kMostNodes = 1 << 17;
 
 double number(const std::string& key, const std::string& value, double least, double most) {
-  double result = 0;
-  const char* end = value.data() + value.size();
-  const auto [stop, error] = std::from_chars(value.data(), end, result);
-  if (error != std::errc() || stop != end || !(result >= least && result <= most)) {
+  const auto result = as_number<double>(value);
+  if (!result || !(*result >= least && *result <= most)) {
     fail(ErrorCode::kUsage, "--what-if: {}='{}', a number from {:g} to {:g} expected", key, value,
          least, most);
   }
-  return result;
+  return *result;
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <ctime>
 #include <map>
 #include <numeric>
@@ -12,6 +11,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
+#include "autodist/base/numbers.h"
 
 namespace autodist::strategy {
 
@@ -104,13 +104,11 @@ std::vector<std::int64_t> parse_partitioner(const std::string& partitioner,
   };
   for (std::size_t begin = 0; begin <= partitioner.size();) {
     const std::size_t comma = std::min(partitioner.find(',', begin), partitioner.size());
-    std::int64_t count = 0;
-    const char* const last = partitioner.data() + comma;
-    const auto [end, error] = std::from_chars(partitioner.data() + begin, last, count);
-    if (error != std::errc() || end != last) refuse("not whole numbers");
-    if (count < 1) refuse("a number of shards below 1");
-    if (count > 1) ++split;
-    shards.push_back(count);
+    const auto count = as_number<std::int64_t>(partitioner.substr(begin, comma - begin));
+    if (!count) refuse("not whole numbers");
+    if (*count < 1) refuse("a number of shards below 1");
+    if (*count > 1) ++split;
+    shards.push_back(*count);
     begin = comma + 1;
   }
   if (split == 0) refuse("no axis is split");

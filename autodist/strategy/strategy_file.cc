@@ -4,7 +4,6 @@
 #include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/text_format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "autodist/base/error.h"

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "autodist/passes/pipeline.h"
 #include "autodist/planning/archive.h"

@@ -16,7 +16,7 @@
 #include "autodist/exec/device/host_copies.h"
 #include "autodist/exec/device/staging.h"
 #include "autodist/exec/replay.h"
-#include "autodist/exec/testing.h"
+#include "autodist/exec/testing/small_steps.h"
 #include "autodist/protocol/job.h"
 #include "tests/device/jobs.h"
 #include "tests/library_collectives.h"

@@ -3,7 +3,6 @@
 Without arguments: the test. With a rank and a folder: one process of DistributedDataParallel.
 """
 
-import os
 import subprocess
 import sys
 import tempfile

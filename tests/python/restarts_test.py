@@ -3,7 +3,6 @@
     restarts_test.py AUTODIST
 """
 
-import os
 import pathlib
 import re
 import subprocess

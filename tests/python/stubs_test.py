@@ -3,7 +3,6 @@
 import ast
 import inspect
 import os
-import sys
 
 import comparing
 

@@ -3,7 +3,6 @@
 // measured. `record`, which runs plans, is autodist-torch's.
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 

@@ -82,10 +82,10 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
   write_strategy(arguments, strategy);
   write_report(arguments, graph, cluster, strategy, program, nullptr);
   if (console.json) {
-    auto json = nlohmann::ordered_json::parse(report::plan_json(strategy, program));
+    nlohmann::ordered_json json = report::plan_json(strategy, program);
     if (predicted.simulation) {
-      json["prediction"] = nlohmann::ordered_json::parse(
-          planning::prediction_json(*predicted.simulation, program, predicted.costs));
+      json["prediction"] =
+          planning::prediction_json(*predicted.simulation, program, predicted.costs);
     } else {
       json["no_prediction"] = predicted.why_not;
     }
@@ -156,10 +156,9 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   write_strategy(arguments, plan.strategy);
   write_report(arguments, graph, cluster, plan.strategy, plan.program, &plan);
   if (console.json) {
-    auto json = nlohmann::ordered_json::parse(report::plan_json(plan.strategy, plan.program));
-    json["prediction"] = nlohmann::ordered_json::parse(
-        planning::prediction_json(plan.simulation, plan.program, plan.costs));
-    json["search"] = nlohmann::ordered_json::parse(planning::search_json(plan));
+    nlohmann::ordered_json json = report::plan_json(plan.strategy, plan.program);
+    json["prediction"] = planning::prediction_json(plan.simulation, plan.program, plan.costs);
+    json["search"] = planning::search_json(plan);
     console.out << json.dump() << "\n";
     return 0;
   }

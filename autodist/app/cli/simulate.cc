@@ -230,8 +230,8 @@ int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const
   if (console.json) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
     for (std::size_t i = 0; i < answers.size(); ++i) {
-      auto json = nlohmann::ordered_json::parse(
-          planning::prediction_json(answers[i].simulation, answers[i].program, answers[i].costs));
+      nlohmann::ordered_json json =
+          planning::prediction_json(answers[i].simulation, answers[i].program, answers[i].costs);
       add_epoch(answers[i], arguments.epoch, json);
       all.push_back({{what_ifs.varies, values[i]}, {"prediction", std::move(json)}});
     }
@@ -259,8 +259,8 @@ int simulate(const SimulateArguments& arguments, Console& console) {
   if (!arguments.chakra.empty()) write_chakra(arguments.chakra, only.program, only.costs);
 
   if (console.json) {
-    auto json = nlohmann::ordered_json::parse(
-        planning::prediction_json(only.simulation, only.program, only.costs));
+    nlohmann::ordered_json json =
+        planning::prediction_json(only.simulation, only.program, only.costs);
     add_epoch(only, arguments.epoch, json);
     console.out << json.dump() << "\n";
     return 0;

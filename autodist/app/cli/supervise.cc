@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +19,7 @@
 #include "autodist/app/supervision.h"
 #include "autodist/app/this_process.h"
 #include "autodist/base/error.h"
+#include "autodist/base/numbers.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/job/launcher.h"
 #include "autodist/job/place.h"
@@ -37,11 +37,8 @@ std::optional<Number> number_of(const std::vector<std::string>& words, const std
                                 Number otherwise) {
   const auto text = value_of(words, option);
   if (!text) return otherwise;
-  Number value{};
-  const char* const last = text->data() + text->size();
-  const auto [end, error] = std::from_chars(text->data(), last, value);
-  if (error != std::errc() || end != last || value < 0) return std::nullopt;
-  return value;
+  const auto value = as_number<Number>(*text);
+  return value && *value < 0 ? std::nullopt : value;
 }
 
 std::optional<Supervised> request_of(const std::vector<std::string>& words) {

@@ -75,6 +75,28 @@ void bind_reports(py::module_& module) {
       });
 }
 
+// A session's method as Python calls it, without the interpreter's lock.
+template <typename Result, typename... Arguments>
+auto called(Result (Session::*method)(Arguments...)) {
+  return [method](SessionHandle& handle, Arguments... arguments) {
+    return handle.call([&](Session& session) { return (session.*method)(arguments...); });
+  };
+}
+template <typename Result, typename... Arguments>
+auto called(Result (Session::*method)(Arguments...) const) {
+  return [method](SessionHandle& handle, Arguments... arguments) {
+    return handle.call([&](Session& session) { return (session.*method)(arguments...); });
+  };
+}
+
+// The same of one that neither waits nor computes, and answers after the end, too.
+template <typename Result, typename... Arguments>
+auto asked(Result (Session::*method)(Arguments...) const) {
+  return [method](SessionHandle& handle, Arguments... arguments) {
+    return (handle.get().*method)(arguments...);
+  };
+}
+
 double run(SessionHandle& handle, const py::sequence& tensors) {
   const Batch batch = batch_of(tensors);
   return handle.call([&](Session& session) { return session.run(batch); });
@@ -123,30 +145,13 @@ void bind_session(py::module_& module) {
       .def("run", &run)
       .def("run_local", &run_local)
       .def("run_and_fetch", &run_and_fetch)
-      .def("sum_over_ranks",
-           [](SessionHandle& handle, const std::vector<double>& values) {
-             return handle.call([&](Session& s) { return s.sum_over_ranks(values); });
-           })
-      .def("settle",
-           [](SessionHandle& handle, const torch::Tensor& parameter) {
-             handle.call([&](Session& s) { s.settle(parameter); });
-           })
-      .def("job_loss",
-           [](SessionHandle& handle) {
-             return handle.call([](Session& s) { return s.job_loss(); });
-           })
-      .def("job_number",
-           [](SessionHandle& handle, std::size_t number) {
-             return handle.call([&](Session& s) { return s.job_number(number); });
-           })
-      .def("set_options",
-           [](SessionHandle& handle,
-              const std::map<std::string, std::map<std::string, double>>& options) {
-             handle.call([&](Session& s) { s.set_options(options); });
-           })
+      .def("sum_over_ranks", called(&Session::sum_over_ranks))
+      .def("settle", called(&Session::settle))
+      .def("job_loss", called(&Session::job_loss))
+      .def("job_number", called(&Session::job_number))
+      .def("set_options", called(&Session::set_options))
       .def("change_plan", &change_plan)
-      .def("synchronize",
-           [](SessionHandle& handle) { handle.call([](Session& s) { s.synchronize(); }); })
+      .def("synchronize", called(&Session::synchronize))
       .def("begin_evaluation",
            [](SessionHandle& handle, const std::string& statistics) {
              const Statistics whose = statistics_of(statistics);
@@ -161,15 +166,9 @@ void bind_session(py::module_& module) {
              const SaveUntil until = wait ? SaveUntil::kWritten : SaveUntil::kCopied;
              handle.call([&](Session& s) { s.save(directory, until); });
            })
-      .def("load",
-           [](SessionHandle& handle, const std::string& directory) {
-             return handle.call([&](Session& s) { return s.load(directory); });
-           })
-      .def("resume",
-           [](SessionHandle& handle, const std::string& directory) {
-             return handle.call([&](Session& s) { return s.resume(directory); });
-           })
-      .def("snapshot", [](SessionHandle& handle) { handle.call([](Session& s) { s.snapshot(); }); })
+      .def("load", called(&Session::load))
+      .def("resume", called(&Session::resume))
+      .def("snapshot", called(&Session::snapshot))
       .def("keep",
            [](SessionHandle& handle, const std::string& name,
               const std::function<py::bytes()>& state,
@@ -191,22 +190,10 @@ void bind_session(py::module_& module) {
              };
              handle.call([&](Session& s) { s.keep(name, std::move(kept)); });
            })
-      .def("summarise",
-           [](SessionHandle& handle, bool stop, bool save) {
-             return handle.call([&](Session& s) { return s.summarise(stop, save); });
-           })
-      .def("last_summary",
-           [](SessionHandle& handle) {
-             return handle.call([](Session& s) { return s.last_summary(); });
-           })
-      .def("loss_scale",
-           [](SessionHandle& handle) {
-             return handle.call([](Session& s) { return s.loss_scale(); });
-           })
-      .def("export_torchscript",
-           [](SessionHandle& handle, const std::string& path) {
-             handle.call([&](Session& s) { s.export_torchscript(path); });
-           })
+      .def("summarise", called(&Session::summarise))
+      .def("last_summary", called(&Session::last_summary))
+      .def("loss_scale", called(&Session::loss_scale))
+      .def("export_torchscript", called(&Session::export_torchscript))
       // Rows since the last call, as JSON for Chrome and Perfetto.
       .def("write_trace",
            [](SessionHandle& handle, const std::string& path) {
@@ -214,7 +201,7 @@ void bind_session(py::module_& module) {
                write_file_atomically(path, program::to_chrome_json(s.take_trace()));
              });
            })
-      .def("outputs", [](SessionHandle& handle) { return handle.get().outputs(); })
+      .def("outputs", asked(&Session::outputs))
       .def("write_report",
            [](SessionHandle& handle, const std::string& path, const std::string& title,
               const report::RunLog& run) {
@@ -224,31 +211,26 @@ void bind_session(py::module_& module) {
            })
       .def("finish", &SessionHandle::finish)
       .def("end_with_process", &SessionHandle::end_with_process)
-      .def("wish_for_the_end", [](SessionHandle& handle) { handle.wish_for_the_end(); })
+      .def("wish_for_the_end", &SessionHandle::wish_for_the_end)
       .def_property_readonly("only_serves",
                              [](SessionHandle& handle) {
                                const Session& session = handle.get();
                                return !session.program().computes(program::Rank(session.rank()));
                              })
-      .def("who_wishes_for_the_end",
-           [](SessionHandle& handle) { return handle.get().who_wishes_for_the_end(); })
+      .def("who_wishes_for_the_end", asked(&Session::who_wishes_for_the_end))
       .def("close", &SessionHandle::close, py::arg("reason") = "")
-      .def_property_readonly("last", [](SessionHandle& handle) { return handle.get().last(); })
-      .def_property_readonly("step", [](SessionHandle& handle) { return handle.get().step(); })
-      .def_property_readonly("rank", [](SessionHandle& handle) { return handle.get().rank(); })
-      .def_property_readonly("size", [](SessionHandle& handle) { return handle.get().size(); })
-      .def_property_readonly("replica",
-                             [](SessionHandle& handle) { return handle.get().replica(); })
-      .def_property_readonly("replicas",
-                             [](SessionHandle& handle) { return handle.get().replicas(); })
+      .def_property_readonly("last", asked(&Session::last))
+      .def_property_readonly("step", asked(&Session::step))
+      .def_property_readonly("rank", asked(&Session::rank))
+      .def_property_readonly("size", asked(&Session::size))
+      .def_property_readonly("replica", asked(&Session::replica))
+      .def_property_readonly("replicas", asked(&Session::replicas))
       .def("rate", &rate)
-      .def("rows_of",
-           [](SessionHandle& handle, std::int64_t batch) { return handle.get().rows_of(batch); })
+      .def("rows_of", asked(&Session::rows_of))
       .def_property_readonly(
           "graph",
           [](SessionHandle& handle) { return std::make_shared<ir::Graph>(handle.get().graph()); })
-      .def_property_readonly("strategy",
-                             [](SessionHandle& handle) { return handle.get().strategy(); });
+      .def_property_readonly("strategy", asked(&Session::strategy));
 }
 
 }  // namespace autodist::python

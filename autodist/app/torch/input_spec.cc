@@ -2,10 +2,10 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <charconv>
 #include <optional>
 
 #include "autodist/base/error.h"
+#include "autodist/base/numbers.h"
 
 namespace autodist::app {
 namespace {
@@ -21,10 +21,8 @@ std::vector<std::string> split(const std::string& text, char separator) {
 }
 
 std::optional<std::int64_t> positive(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value <= 0) return std::nullopt;
-  return value;
+  const auto value = as_number<std::int64_t>(text);
+  return value && *value > 0 ? value : std::nullopt;
 }
 
 }  // namespace

@@ -5,12 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
-#include <cctype>
-#include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -28,6 +24,7 @@
 #include "autodist/app/torch/training.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/numbers.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/exec/checkpoint_folder.h"
 #include "autodist/ir/text.h"
@@ -407,7 +404,8 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   }
   if (console.json) {
     console.out << (arguments.plan_alone ? report::plan_json(session.strategy(), session.program())
-                                         : json.dump())
+                                         : json)
+                       .dump()
                 << "\n";
   } else {
     print_end(console, arguments, session, source, result, json);
@@ -441,11 +439,11 @@ void set_trials(const std::string& text, SearchSettings& search) {
   constexpr std::int64_t kMost = 1000;
   search.any_trials = text == "any";
   if (search.any_trials) return;
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, search.trials);
-  if (error != std::errc() || end != last || search.trials < 0 || search.trials > kMost) {
+  const auto trials = as_number<std::int64_t>(text);
+  if (!trials || *trials < 0 || *trials > kMost) {
     fail(ErrorCode::kUsage, "--trials: '{}', any or a number from 0 to {} expected", text, kMost);
   }
+  search.trials = *trials;
 }
 
 // A training of no steps, for what comes before them.

@@ -106,9 +106,4 @@ void NicScheduler::acknowledge(std::uint32_t from, Bytes size) {
   list(*destination);
 }
 
-Bytes NicScheduler::in_flight(std::uint32_t to) const {
-  const Destination* destination = find(distance(to));
-  return destination == nullptr ? Bytes{0} : destination->queue.in_flight();
-}
-
 }  // namespace autodist::comm

@@ -47,7 +47,6 @@ class NicScheduler {
   void acknowledge(std::uint32_t from, Bytes size);
 
   [[nodiscard]] Bytes in_flight() const { return in_flight_; }
-  [[nodiscard]] Bytes in_flight(std::uint32_t to) const;
   [[nodiscard]] std::size_t waiting() const { return waiting_; }
 
  private:

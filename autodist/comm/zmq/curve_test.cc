@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <zmq.h>
 
-#include <chrono>
 #include <optional>
 #include <zmq.hpp>
 

@@ -6,8 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <future>
-#include <set>
-#include <thread>
 #include <zmq.hpp>
 
 #include "autodist/base/clock.h"

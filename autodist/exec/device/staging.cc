@@ -2,7 +2,6 @@
 
 #include <map>
 #include <utility>
-#include <vector>
 
 #include "autodist/base/mutex.h"
 #include "autodist/exec/device/queue.h"

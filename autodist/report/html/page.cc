@@ -249,15 +249,14 @@ Json prediction_json(const std::optional<PagePrediction>& prediction) {
 Json plan_json_of(const PageInputs& inputs) {
   const strategy::Strategy* strategy = inputs.strategy ? &*inputs.strategy : nullptr;
   if (inputs.graph != nullptr) {
-    return Json::parse(plan_section(*inputs.graph, strategy,
-                                    inputs.program ? &*inputs.program : nullptr,
-                                    inputs.alternatives, inputs.next_best, kVariables));
+    return plan_section(*inputs.graph, strategy, inputs.program ? &*inputs.program : nullptr,
+                        inputs.alternatives, inputs.next_best, kVariables);
   }
-  return strategy == nullptr ? Json(nullptr) : Json::parse(plan_section(*strategy, kVariables));
+  return strategy == nullptr ? Json(nullptr) : plan_section(*strategy, kVariables);
 }
 
 Json placement_json_of(const PageInputs& inputs) {
-  return inputs.placement ? Json::parse(placement_section(*inputs.placement)) : Json(nullptr);
+  return inputs.placement ? placement_section(*inputs.placement) : Json(nullptr);
 }
 
 // Fills {{name}} of the template; what is filled in is not looked at again.

@@ -4,7 +4,7 @@
 
 namespace autodist::report {
 
-std::string placement_section(const PagePlacement& placement) {
+nlohmann::ordered_json placement_section(const PagePlacement& placement) {
   using Json = nlohmann::ordered_json;
   Json devices = Json::array();
   for (const PlacedDevice& each : placement.devices) {
@@ -17,15 +17,14 @@ std::string placement_section(const PagePlacement& placement) {
                        {"received_bytes", each.received.value},
                        {"sent_bytes", each.sent.value}});
   }
-  const Json json{{"graph", placement.graph},
-                  {"objective", placement.objective},
-                  {"value_seconds", placement.value.value},
-                  {"bound_seconds", placement.bound.value},
-                  {"found_by", placement.found_by},
-                  {"evaluations", placement.evaluations},
-                  {"about_timeline", placement.about_timeline},
-                  {"devices", std::move(devices)}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return {{"graph", placement.graph},
+          {"objective", placement.objective},
+          {"value_seconds", placement.value.value},
+          {"bound_seconds", placement.bound.value},
+          {"found_by", placement.found_by},
+          {"evaluations", placement.evaluations},
+          {"about_timeline", placement.about_timeline},
+          {"devices", std::move(devices)}};
 }
 
 }  // namespace autodist::report

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,6 @@ struct PagePlacement {
 };
 
 // One JSON object, units in the names.
-std::string placement_section(const PagePlacement& placement);
+nlohmann::ordered_json placement_section(const PagePlacement& placement);
 
 }  // namespace autodist::report

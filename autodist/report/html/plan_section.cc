@@ -160,10 +160,10 @@ Bytes busiest_rank(const program::Program& program) {
   return most;
 }
 
-std::string plan_section(const ir::Graph& graph, const strategy::Strategy* strategy,
-                         const program::Program* program,
-                         const std::vector<Alternative>& alternatives,
-                         const NextBestByName& next_best, std::size_t most) {
+nlohmann::ordered_json plan_section(const ir::Graph& graph, const strategy::Strategy* strategy,
+                                    const program::Program* program,
+                                    const std::vector<Alternative>& alternatives,
+                                    const NextBestByName& next_best, std::size_t most) {
   Json json = head_of(strategy);
   const auto nodes = strategy == nullptr ? std::map<std::string, const strategy::NodeConfig*>{}
                                          : nodes_by_variable(*strategy);
@@ -200,10 +200,10 @@ std::string plan_section(const ir::Graph& graph, const strategy::Strategy* strat
     json["program_digest"] = to_string(program::digest_of(*program));
   }
   json["alternatives"] = alternatives_of(alternatives);
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json;
 }
 
-std::string plan_section(const strategy::Strategy& strategy, std::size_t most) {
+nlohmann::ordered_json plan_section(const strategy::Strategy& strategy, std::size_t most) {
   Json json = head_of(&strategy);
   const Priorities priorities(&strategy);
   json["variable_count"] = strategy.nodes.size();
@@ -220,7 +220,7 @@ std::string plan_section(const strategy::Strategy& strategy, std::size_t most) {
   }
   json["ranks"] = Json::array();
   json["alternatives"] = Json::array();
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json;
 }
 
 }  // namespace autodist::report

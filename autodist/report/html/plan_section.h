@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,12 +42,12 @@ Bytes busiest_rank(const program::Program& program);
 
 // One JSON object, units in the names; what is not there is null. At most `most` variables, the
 // largest ones. `strategy` and `program` may be null; REQUIRES: the program is of this graph.
-std::string plan_section(const ir::Graph& graph, const strategy::Strategy* strategy,
-                         const program::Program* program,
-                         const std::vector<Alternative>& alternatives,
-                         const NextBestByName& next_best, std::size_t most);
+nlohmann::ordered_json plan_section(const ir::Graph& graph, const strategy::Strategy* strategy,
+                                    const program::Program* program,
+                                    const std::vector<Alternative>& alternatives,
+                                    const NextBestByName& next_best, std::size_t most);
 
 // Where there is a strategy and no graph: its variables in its own order, without sizes.
-std::string plan_section(const strategy::Strategy& strategy, std::size_t most);
+nlohmann::ordered_json plan_section(const strategy::Strategy& strategy, std::size_t most);
 
 }  // namespace autodist::report

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "autodist/base/check.h"
 #include "autodist/ir/factors.h"

@@ -9,8 +9,8 @@
 #include "autodist/search/autosync/climb.h"
 #include "autodist/search/autosync/moves.h"
 #include "autodist/search/autosync/seeds.h"
-#include "autodist/search/autosync/small_problems.h"
 #include "autodist/search/builders/builders.h"
+#include "autodist/search/testing/small_problems.h"
 
 namespace autodist::search {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "autodist/base/check.h"
 #include "autodist/search/autosync/autosync.h"
-#include "autodist/search/autosync/small_problems.h"
 #include "autodist/search/builders/builders.h"
+#include "autodist/search/testing/small_problems.h"
 #include "autodist/sim/bounds.h"
 
 namespace autodist::search {

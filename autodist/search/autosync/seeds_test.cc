@@ -6,8 +6,8 @@
 #include <set>
 
 #include "autodist/search/autosync/autosync.h"
-#include "autodist/search/autosync/small_problems.h"
 #include "autodist/search/builders/builders.h"
+#include "autodist/search/testing/small_problems.h"
 
 namespace autodist::search {
 namespace {

@@ -1,7 +1,7 @@
 #include "autodist/search/builders/parts.h"
+#include "autodist/base/numbers.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 
@@ -20,26 +20,23 @@ bool truth(const BuilderOptions& options, const std::string& key) {
 
 std::int32_t whole(const BuilderOptions& options, const std::string& key, std::int32_t least) {
   const std::string& text = options.at(key);
-  std::int32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < least) {
+  const auto value = as_number<std::int32_t>(text);
+  if (!value || *value < least) {
     fail(ErrorCode::kUsage, "builder: {}='{}', a whole number of at least {} expected", key, text,
          least);
   }
-  return value;
+  return *value;
 }
 
 namespace {
 
 double above_zero(const BuilderOptions& options, const std::string& key, const char* unit) {
   const std::string& text = options.at(key);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) ||
-      value <= 0) {
+  const auto value = as_number<double>(text);
+  if (!value || !std::isfinite(*value) || *value <= 0) {
     fail(ErrorCode::kUsage, "builder: {}='{}', a number of {} above 0 expected", key, text, unit);
   }
-  return value;
+  return *value;
 }
 
 }  // namespace
@@ -70,12 +67,11 @@ const std::vector<std::pair<std::string, program::Compression>> kOurs{
 
 double density(const BuilderOptions& options) {
   const std::string& text = options.at("density");
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value > 0 && value <= 1)) {
+  const auto value = as_number<double>(text);
+  if (!value || !(*value > 0 && *value <= 1)) {
     fail(ErrorCode::kUsage, "builder: density='{}', a share above 0 and up to 1 expected", text);
   }
-  return value;
+  return *value;
 }
 
 void set_compression(const BuilderOptions& options, strategy::AllReduceSynchronizer& to) {
@@ -101,6 +97,14 @@ void set_compression(const BuilderOptions& options, strategy::AllReduceSynchroni
        fmt::join(names, ", "));
 }
 
+// One of an enumeration's values, by name.
+template <typename Value, std::size_t count>
+Value named(const BuilderOptions& options, const std::string& key, const Value (&values)[count]) {
+  std::vector<std::pair<std::string, Value>> choices;
+  for (const Value value : values) choices.emplace_back(name_of(value), value);
+  return one_of<Value>(options, key, choices);
+}
+
 }  // namespace
 
 PsSynchronizer ps_of(const BuilderOptions& options) {
@@ -117,11 +121,7 @@ PsSynchronizer ps_of(const BuilderOptions& options) {
   ps.local_replication = truth(options, "local_proxy_variable");
   ps.sync = truth(options, "sync");
   ps.staleness = whole(options, "staleness", 0);
-  std::vector<std::pair<std::string, program::Delivery>> deliveries;
-  for (const program::Delivery each : program::kDeliveries) {
-    deliveries.emplace_back(name_of(each), each);
-  }
-  ps.delivery = one_of<program::Delivery>(options, "results", deliveries);
+  ps.delivery = named(options, "results", program::kDeliveries);
   if (ps.staleness > 0 && !ps.sync) {
     fail(ErrorCode::kUsage, "builder: staleness={} needs sync=true", ps.staleness);
   }
@@ -129,7 +129,6 @@ PsSynchronizer ps_of(const BuilderOptions& options) {
 }
 
 strategy::AllReduceSynchronizer all_reduce_of(const BuilderOptions& options) {
-  using strategy::AllReduceAlgorithm;
   using strategy::AllReduceSpec;
   strategy::AllReduceSynchronizer all_reduce;
   if (options.count("all_reduce_spec") > 0) {
@@ -139,14 +138,8 @@ strategy::AllReduceSynchronizer all_reduce_of(const BuilderOptions& options) {
                                              {"RING", AllReduceSpec::kRing}});
   }
   set_compression(options, all_reduce);
-  std::vector<std::pair<std::string, AllReduceAlgorithm>> algorithms;
-  for (const AllReduceAlgorithm algorithm : strategy::kAllReduceAlgorithms) {
-    algorithms.emplace_back(name_of(algorithm), algorithm);
-  }
-  all_reduce.algorithm = one_of<AllReduceAlgorithm>(options, "algorithm", algorithms);
-  std::vector<std::pair<std::string, program::UpdateAt>> places;
-  for (const program::UpdateAt at : program::kUpdatePlaces) places.emplace_back(name_of(at), at);
-  all_reduce.update_at = one_of<program::UpdateAt>(options, "update_at", places);
+  all_reduce.algorithm = named(options, "algorithm", strategy::kAllReduceAlgorithms);
+  all_reduce.update_at = named(options, "update_at", program::kUpdatePlaces);
   return all_reduce;
 }
 

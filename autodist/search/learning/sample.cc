@@ -37,11 +37,4 @@ Accuracy pairwise_accuracy(const std::vector<Sample>& samples, const std::vector
   return accuracy;
 }
 
-double regret(const std::vector<Sample>& samples, const std::vector<double>& scores) {
-  const auto pick = std::min_element(scores.begin(), scores.end()) - scores.begin();
-  double best = samples.front().measured;
-  for (const Sample& sample : samples) best = std::min(best, sample.measured);
-  return samples[static_cast<std::size_t>(pick)].measured / best - 1;
-}
-
 }  // namespace autodist::search

@@ -45,8 +45,4 @@ struct Accuracy {
 Accuracy pairwise_accuracy(const std::vector<Sample>& samples, const std::vector<double>& scores,
                            double alike = kAlike);
 
-// How much slower the plan with the lowest score is than the fastest one, as a share of the
-// fastest. REQUIRES: one cell, not empty.
-double regret(const std::vector<Sample>& samples, const std::vector<double>& scores);
-
 }  // namespace autodist::search

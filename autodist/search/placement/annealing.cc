@@ -1,6 +1,5 @@
 #include "autodist/search/placement/annealing.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "autodist/base/check.h"

@@ -1,7 +1,6 @@
 #include "autodist/search/placement/makespan_bound.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 

@@ -10,7 +10,7 @@
 #include "autodist/search/placement/link_simulator.h"
 #include "autodist/search/placement/makespan_bound.h"
 #include "autodist/search/placement/placeto_simulator.h"
-#include "autodist/search/placement/random_task_graph.h"
+#include "autodist/search/testing/random_task_graph.h"
 
 namespace autodist::search::placement {
 namespace {

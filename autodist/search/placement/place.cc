@@ -1,7 +1,6 @@
 #include "autodist/search/placement/place.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "autodist/base/check.h"

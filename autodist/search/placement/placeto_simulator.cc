@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "autodist/base/check.h"
 #include "autodist/search/placement/orders.h"
@@ -82,7 +81,6 @@ void PlacetoSimulator::reset(const Placement& placement) {
   for (Device& device : device_) {
     device.op_ends = device.free = device.arrives = device.bus_free = kNever;
     device.queue_head = device.queue_end = device.bus_head = device.bus_end = 0;
-    device.previous = std::numeric_limits<std::uint32_t>::max();
   }
   for (const std::uint32_t task : sources_) {
     Device& device = device_[placement[task]];

@@ -70,7 +70,6 @@ class PlacetoSimulator final : public StepSimulator {
     std::vector<BusJob> bus;  // waiting transfers: [bus_head, bus_end)
     std::size_t bus_head = 0;
     std::size_t bus_end = 0;
-    std::uint32_t previous = 0;
   };
 
   void index_outputs(const std::vector<Edge>& edges, std::uint32_t begin);

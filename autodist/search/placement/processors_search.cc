@@ -1,7 +1,6 @@
 // The searches of processors.h: bounds by windows, randomised lists, branch and bound.
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "autodist/base/check.h"

@@ -146,37 +146,4 @@ TaskGraph parse_placeto_json(const std::string& text, const std::string& where) 
   return guarded(where, [&] { return read_placeto(Json::parse(text), where); });
 }
 
-std::string to_throughput_json(const TaskGraph& graph) {
-  Json nodes = Json::array();
-  Json edges = Json::array();
-  for (std::size_t i = 0; i < graph.tasks.size(); ++i) {
-    const Task& task = graph.tasks[i];
-    const bool supported = task.cost != kNotSupported;
-    const double cost = supported ? task.cost : 0;
-    Json node{{"id", i},
-              {"name", task.name},
-              {"supportedOnFpga", supported ? 1 : 0},
-              {"fpgaLatency", cost},
-              {"cpuLatency", task.cpu_cost.value_or(cost)},
-              {"isBackwardNode", task.backward ? 1 : 0},
-              {"size", task.memory}};
-    if (task.colour != kNoColour) node["colorClass"] = task.colour;
-    nodes.push_back(std::move(node));
-    for (const TaskInput& input : task.inputs) {
-      const TaskOutput& output = graph.task(input.task).outputs.at(input.output);
-      edges.push_back({{"sourceId", input.task.value},
-                       {"destId", i},
-                       {"cost", output.transfer.value_or(0)},
-                       {"size", output.bytes}});
-    }
-  }
-  const StatedDevices stated = graph.stated.value_or(StatedDevices{});
-  return Json{{"maxSizePerFPGA", stated.memory},
-              {"maxFPGAs", stated.accelerators},
-              {"maxCPUs", stated.cpus},
-              {"nodes", std::move(nodes)},
-              {"edges", std::move(edges)}}
-      .dump();
-}
-
 }  // namespace autodist::search::placement

@@ -36,7 +36,4 @@ TaskGraph parse_task_graph(const std::string& text, const std::string& name);
 // "a/b.c.gz" → "b": what a graph of that file is called.
 std::string stem_of(const std::string& path);
 
-// The reverse of parse_throughput for everything a TaskGraph of one output per task holds.
-std::string to_throughput_json(const TaskGraph& graph);
-
 }  // namespace autodist::search::placement

@@ -1,7 +1,6 @@
 #include "autodist/search/placement/throughput.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
@@ -118,14 +117,6 @@ Placement ThroughputProblem::expand(const std::vector<DeviceIndex>& of_group) co
   placement.reserve(group_of.size());
   for (const std::uint32_t group : group_of) placement.push_back(of_group[group]);
   return placement;
-}
-
-std::vector<DeviceIndex> ThroughputProblem::contract(const Placement& placement) const {
-  std::vector<DeviceIndex> of_group;
-  for (const std::vector<std::uint32_t>& tasks : members) {
-    of_group.push_back(placement[tasks.front()]);
-  }
-  return of_group;
 }
 
 ThroughputState::ThroughputState(const ThroughputProblem& problem,

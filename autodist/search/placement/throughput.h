@@ -47,7 +47,6 @@ struct ThroughputProblem {
   }
   // The devices of the tasks of `graph`, given those of the groups.
   [[nodiscard]] Placement expand(const std::vector<DeviceIndex>& of_group) const;
-  [[nodiscard]] std::vector<DeviceIndex> contract(const Placement& placement) const;
 
   std::vector<ThroughputDevice> devices;
   std::vector<std::vector<std::uint32_t>> members;  // group -> tasks

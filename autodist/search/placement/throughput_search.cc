@@ -1,7 +1,6 @@
 #include "autodist/search/placement/throughput_search.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "autodist/search/placement/annealing.h"
 #include "autodist/search/placement/ideal_dp.h"

@@ -11,8 +11,8 @@
 #include "autodist/search/placement/ideal_dp.h"
 #include "autodist/search/placement/linear_dp.h"
 #include "autodist/search/placement/multilevel.h"
-#include "autodist/search/placement/random_task_graph.h"
 #include "autodist/search/placement/throughput_search.h"
+#include "autodist/search/testing/random_task_graph.h"
 
 namespace autodist::search::placement {
 namespace {

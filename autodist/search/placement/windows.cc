@@ -58,10 +58,11 @@ bool Windows::heads_and_tails(bool& changed) {
     Ticks between;
   };
   std::vector<Piece> pieces;
+  // The end of all pieces, and what follows them.
   const auto pushed = [&]() {
     std::sort(pieces.begin(), pieces.end(),
               [](const Piece& a, const Piece& b) { return a.release > b.release; });
-    Ticks most = 0;
+    Ticks most = std::numeric_limits<Ticks>::min();
     Ticks work = 0;
     Ticks least = std::numeric_limits<Ticks>::max();
     for (const Piece& piece : pieces) {
@@ -91,18 +92,7 @@ bool Windows::heads_and_tails(bool& changed) {
                         problem_->time[each.task], each.between});
     }
     if (pieces.empty()) continue;
-    std::sort(pieces.begin(), pieces.end(),
-              [](const Piece& a, const Piece& b) { return a.release > b.release; });
-    Ticks most = std::numeric_limits<Ticks>::min();
-    Ticks work = 0;
-    Ticks least = std::numeric_limits<Ticks>::max();
-    for (const Piece& piece : pieces) {
-      work += piece.time;
-      least = std::min(least, piece.between);
-      most = std::max(most, piece.release + divided_up(work, problem_->processors) + least);
-      most = std::max(most, piece.release + piece.time + piece.between);
-    }
-    const Ticks latest = -most - problem_->time[i];
+    const Ticks latest = -pushed() - problem_->time[i];
     if (latest < latest_[i]) {
       changed = true;
       if (!lower_latest(i, latest)) return false;

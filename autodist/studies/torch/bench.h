@@ -57,8 +57,6 @@ int bench_staleness(const BenchArguments& arguments, app::Console& console);
 double run_probe(const BenchArguments& arguments, const std::string& probe,
                  const std::string& model);
 
-double median(std::vector<double> values);
-
 // An object of numbers as one JSON object with what they are made of, or as a line each.
 int show_figures(const nlohmann::ordered_json& figures, const nlohmann::ordered_json& raw,
                  app::Console& console);

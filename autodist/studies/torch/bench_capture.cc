@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/base/clock.h"
+#include "autodist/base/statistics.h"
 #include "autodist/capture/bindings.h"
 #include "autodist/capture/capture.h"
 #include "autodist/exec/replay.h"
@@ -78,7 +79,7 @@ double capture_over_eager(const TrainingStep& step, int repetitions) {
     const double before = seconds_of([&] { eager_step(step); });
     ratios.push_back(seconds_of(capture) / before);
   }
-  return median(ratios);
+  return median_of(ratios);
 }
 
 // Of a published size, at a batch that people train with.
@@ -103,7 +104,7 @@ ModelFigures measure(const std::string& model, bool quick) {
     const double before = seconds_of(eager);
     ratios.push_back(seconds_of(replay) / before);
   }
-  return {median(ratios), capture_ratio};
+  return {median_of(ratios), capture_ratio};
 }
 
 std::int64_t peak_bytes_of_this_process() {

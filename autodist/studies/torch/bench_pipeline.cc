@@ -16,6 +16,7 @@
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/statistics.h"
 #include "autodist/models/catalogue.h"
 #include "autodist/planning/archive.h"
 #include "autodist/planning/placing.h"
@@ -156,8 +157,8 @@ int bench_pipeline(const BenchArguments& arguments, app::Console& console) {
     }
     const auto s = static_cast<double>(stages);
     const double ideal = s * kMicroBatches / (kMicroBatches + s - 1);
-    figures[fmt::format("pipelined_over_unpipelined_{}", stages)] = median(ratios);
-    figures[fmt::format("pipelined_step_s_{}", stages)] = median(seconds);
+    figures[fmt::format("pipelined_over_unpipelined_{}", stages)] = median_of(ratios);
+    figures[fmt::format("pipelined_step_s_{}", stages)] = median_of(seconds);
     figures[fmt::format("ideal_{}", stages)] = ideal;
   }
   return show_figures(figures, {}, console);

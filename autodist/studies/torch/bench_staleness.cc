@@ -11,6 +11,7 @@
 
 #include "autodist/app/torch/session.h"
 #include "autodist/base/clock.h"
+#include "autodist/base/statistics.h"
 #include "autodist/models/catalogue.h"
 #include "autodist/studies/torch/bench.h"
 
@@ -69,7 +70,7 @@ int bench_staleness(const BenchArguments& arguments, app::Console& console) {
       const double synchronous = run_probe(arguments, "0", slowness);
       ratios.push_back(run_probe(arguments, "2", slowness) / synchronous);
     }
-    figures[std::string("stale_over_synchronous_") + slowness] = median(ratios);
+    figures[std::string("stale_over_synchronous_") + slowness] = median_of(ratios);
   }
   return show_figures(figures, {}, console);
 }

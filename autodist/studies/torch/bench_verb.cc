@@ -1,23 +1,18 @@
 // `autodist bench`: measurements, as ratios within one run.
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "autodist/app/cli/plan.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/base/error.h"
-#include "autodist/base/statistics.h"
 #include "autodist/job/subprocess.h"
 #include "autodist/studies/bench.h"
 #include "autodist/studies/torch/bench.h"
 
 namespace autodist::studies {
-
-double median(std::vector<double> values) { return median_of(std::move(values)); }
 
 int show_figures(const nlohmann::ordered_json& figures, const nlohmann::ordered_json& raw,
                  app::Console& console) {

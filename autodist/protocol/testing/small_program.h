@@ -1,4 +1,4 @@
-// Programs of a few slices, for the tests of this folder.
+// Programs of a few slices, for tests.
 
 #pragma once
 

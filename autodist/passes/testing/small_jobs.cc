@@ -1,4 +1,4 @@
-#include "autodist/passes/small_jobs.h"
+#include "autodist/passes/testing/small_jobs.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "autodist/ir/random_graph.h"
+#include "autodist/ir/testing/random_graph.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-// A small step and small Programs, written by hand, for the tests of this folder.
+// A small step and small Programs, written by hand, for tests.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// Steps, clusters and strategies small enough to read, for the tests of this folder.
+// Steps, clusters and strategies small enough to read, for tests.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "autodist/exec/testing.h"
+#include "autodist/exec/testing/small_steps.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 
