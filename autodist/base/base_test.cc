@@ -79,6 +79,7 @@ TEST(Nearest, FindsAMisspeltKeyAndNothingForAForeignOne) {
   EXPECT_EQ(nearest("network_bandwith", keys), "network_bandwidth");
   EXPECT_EQ(nearest("net", keys), "network_bandwidth");
   EXPECT_EQ(nearest("zzz", keys), "");
+  EXPECT_EQ(nearest("PS", {"P3", "ps"}), "ps") << "another case is no misspelling";
   EXPECT_EQ(nearest_hint("adress", keys), ". Nearest: 'address'.");
   EXPECT_EQ(nearest_hint("zzz", keys), ".");
 }

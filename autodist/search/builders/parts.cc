@@ -15,7 +15,8 @@ bool truth(const BuilderOptions& options, const std::string& key) {
   const std::string& value = options.at(key);
   if (value == "true" || value == "True" || value == "1") return true;
   if (value == "false" || value == "False" || value == "0") return false;
-  fail(ErrorCode::kUsage, "builder: {}='{}', true or false expected", key, value);
+  fail(ErrorCode::kUsage, "builder: {}='{}', true or false expected. Write {}=true, say.", key,
+       value, key);
 }
 
 std::int32_t whole(const BuilderOptions& options, const std::string& key, std::int32_t least) {
@@ -23,8 +24,9 @@ std::int32_t whole(const BuilderOptions& options, const std::string& key, std::i
   std::int32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < least) {
-    fail(ErrorCode::kUsage, "builder: {}='{}', a whole number of at least {} expected", key, text,
-         least);
+    fail(ErrorCode::kUsage,
+         "builder: {}='{}', a whole number of at least {} expected. Write {}={}, say.", key, text,
+         least, key, std::max(least, 1));
   }
   return value;
 }
@@ -37,7 +39,8 @@ double above_zero(const BuilderOptions& options, const std::string& key, const c
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) ||
       value <= 0) {
-    fail(ErrorCode::kUsage, "builder: {}='{}', a number of {} above 0 expected", key, text, unit);
+    fail(ErrorCode::kUsage, "builder: {}='{}', a number of {} above 0 expected. Write {}=5, say.",
+         key, text, unit, key);
   }
   return value;
 }
@@ -73,7 +76,9 @@ double density(const BuilderOptions& options) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !(value > 0 && value <= 1)) {
-    fail(ErrorCode::kUsage, "builder: density='{}', a share above 0 and up to 1 expected", text);
+    fail(ErrorCode::kUsage,
+         "builder: density='{}', a share above 0 and up to 1 expected. Write density=0.01, say.",
+         text);
   }
   return value;
 }
@@ -97,8 +102,9 @@ void set_compression(const BuilderOptions& options, strategy::AllReduceSynchroni
     }
     return;
   }
-  fail(ErrorCode::kUsage, "builder: compressor='{}', one of {} expected", options.at("compressor"),
-       fmt::join(names, ", "));
+  fail(ErrorCode::kUsage, "builder: compressor='{}', one of {} expected{}",
+       options.at("compressor"), fmt::join(names, ", "),
+       nearest_hint(options.at("compressor"), names));
 }
 
 }  // namespace
@@ -110,7 +116,8 @@ PsSynchronizer ps_of(const BuilderOptions& options) {
   ps.compression = strategy::compression_of(compressed);
   if (strategy::sums_factors(ps)) {
     fail(ErrorCode::kUsage,
-         "builder: compressor={} sums factors of a matrix, which takes an all-reduce",
+         "builder: compressor={} sums factors of a matrix, which takes an all-reduce. Take "
+         "AllReduce, or compressor=fp16, bf16 or topk.",
          options.at("compressor"));
   }
   if (options.count("sync") == 0) return ps;
@@ -123,7 +130,9 @@ PsSynchronizer ps_of(const BuilderOptions& options) {
   }
   ps.delivery = one_of<program::Delivery>(options, "results", deliveries);
   if (ps.staleness > 0 && !ps.sync) {
-    fail(ErrorCode::kUsage, "builder: staleness={} needs sync=true", ps.staleness);
+    fail(ErrorCode::kUsage,
+         "builder: staleness={} needs sync=true. Leave one of staleness and sync=false out.",
+         ps.staleness);
   }
   return ps;
 }
