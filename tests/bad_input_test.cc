@@ -57,7 +57,7 @@ TEST(BadInput, OptionsOfPlansByTrials) {
     expect_complaint({"plan", "digits", "--trials", "2", option, "x"}, 2, " excludes --");
   }
   expect_complaint({"train", "digits", "--trials", "some"}, 2, "any or a number from 0 to 1000");
-  expect_complaint({"train", "digits", "--trials", "any"}, 2, "--write-plans FILE expected");
+  expect_complaint({"train", "digits", "--trials", "any"}, 2, "Add --write-plans FILE.");
   expect_complaint({"train", "digits", "--plans", "a", "--builder", "PS"}, 2, " excludes --");
   expect_complaint({"train", "digits", "--plans", "/no/such"}, 2, "/no/such");
   expect_complaint({"plan", "digits", "--trials", "2", "--report", "/no/such/page"}, 3,
@@ -77,6 +77,14 @@ TEST(BadInput, OptionsWithoutEffect) {
                    "--budget is of the search, and --strategy names a plan");
   expect_complaint({"plan", "digits", "--builder", "PS", "--budget", "9"}, 2, "--budget is of");
   expect_complaint({"plan", "digits", "--text"}, 2, "--text is of --output, which is not given");
+  expect_complaint(
+      {"train", "digits", "--init", "a", "--resume", "b"}, 2,
+      "--resume takes every value from a checkpoint. Leave one of --init and --resume");
+  expect_complaint({"train", "digits", "--on-nonfinite", "stop", "--loss-scale", "8"}, 2,
+                   "Leave one of --on-nonfinite and --loss-scale out.");
+  expect_complaint({"plan", "digits", "--builder", "AllReduce:density=0.1"}, 2,
+                   "Add compressor=topk, or leave density out.");
+  expect_complaint({"plan", "digits", "--builder", "Auto"}, 2, "Nearest: 'auto'.");
   expect_complaint({"train", "digits", "--checkpoint-every", "9"}, 2, "Add --save");
   expect_complaint({"train", "digits", "--trace-steps", "9"}, 2, "Add --trace");
   expect_complaint({"train", "digits", "--loss", "mse"}, 2, "'digits' is a built-in model");
@@ -93,6 +101,9 @@ TEST(BadInput, NumbersThatAreNone) {
   expect_complaint({"train", "digits", "--join-timeout", "nan"}, 2, "'nan', a number expected");
   expect_complaint({"plan", "digits", "--seed", "-1"}, 2, "a whole number of 0 or more");
   expect_complaint({"plan", "digits", "--seed", "1.5"}, 2, "a whole number of 0 or more");
+  expect_complaint({"simulate", "digits", "--what-if", "nodes=2.9"}, 2, "a whole number from 1");
+  expect_complaint({"place", "digits", "--cluster", "local:2", "--budget", "40"}, 2,
+                   "a count is --evaluations 40");
   expect_complaint({"train", "digits", "--batch", "5000", "--builder", "PS"}, 2,
                    "Give --batch 1438 or less");
 }

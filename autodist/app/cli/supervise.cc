@@ -166,14 +166,13 @@ int supervise(const std::vector<std::string>& words, const Supervised& request) 
       if (end != job::GenerationEnd::kInOrder) supervision.save_snapshot(folder);
       const auto checkpoint = supervision.checkpoint_in(folder);
       if (checkpoint && end != job::GenerationEnd::kInOrder && !interrupted) {
-        say_line(fmt::format(
-            "to go on from {}: {}", *checkpoint,
-            as_typed(with_value(without_option(words, "--faults"), "--resume", *checkpoint))));
+        say_line(fmt::format("to go on from {}: {}", *checkpoint,
+                             as_typed(resuming(without_option(words, "--faults"), *checkpoint))));
       }
       return code;
     }
     if (const auto checkpoint = supervision.checkpoint_in(folder)) {
-      command = with_value(words, "--resume", *checkpoint);
+      command = resuming(words, *checkpoint);
     }
   }
 }
