@@ -181,6 +181,48 @@ TEST(BadInput, TruncatedAndForeignFiles) {
   expect_complaint({"train", "digits", "--strategy", scratch / "s.strategy"}, 2, "s.strategy");
 }
 
+// No library's own words, and in the end what to do.
+TEST(BadInput, FilesOfAnotherKind) {
+  const Scratch scratch;
+  std::ofstream(scratch / "cut.json") << "{\"a\": 1";
+  std::ofstream(scratch / "empty");
+  std::ofstream(scratch / "bytes", std::ios::binary) << std::string("\0\1\2\xff", 4);
+  const std::string cut = scratch / "cut.json";
+  const std::vector<std::vector<std::string>> readers{
+      {"report", "--late"},
+      {"report", "digits", "-o", scratch / "page.html", "--predicted"},
+      {"place"},
+      {"plan", "digits", "--budget", "2", "--ranker"},
+      {"plan", "digits", "--builder", "PS", "--calibration"},
+      {"explain", "digits"},
+      {"inspect"},
+      {"plan"},
+      {"plan", "digits", "--builder", "PS", "--cluster"}};
+  for (const std::vector<std::string>& reader : readers) {
+    for (const char* name : {"cut.json", "empty", "bytes", ""}) {
+      std::vector<std::string> words = reader;
+      words.push_back(scratch / name);
+      const Complaint complaint = complaint_of(words);
+      EXPECT_EQ(complaint.code, 2) << complaint.line;
+      for (const char* never : {"json.exception", "please report"}) {
+        EXPECT_EQ(complaint.line.find(never), std::string::npos) << complaint.line;
+      }
+    }
+  }
+  expect_complaint({"report", "--late", cut}, 2, "Write it again.");
+  expect_complaint({"place", cut}, 2, "place --help` says what it reads");
+  expect_complaint({"plan", "digits", "--budget", "2", "--ranker", cut}, 2, "dataset train FOLDER");
+  expect_complaint({"explain", "digits", cut}, 2,
+                   "A strategy expected, as `autodist plan -o FILE`");
+  expect_complaint({"inspect", scratch / "empty"}, 2, "empty. Write it again, or name another.");
+  expect_complaint({"compare", cut, cut}, 2, "Write it by `autodist simulate --trace`");
+  expect_complaint({"ckpt", "list", cut}, 6, "is a file. Name the folder that");
+  expect_complaint({"ckpt", "list", "/no/such"}, 6, "/no/such is not there. Name the folder");
+  expect_complaint({"dataset", "stats", cut}, 2, "`autodist dataset record` makes one.");
+  expect_complaint({"train", "digits", "--cluster", "local:1", "--builder", "PS", "--init", cut}, 6,
+                   "safetensors.torch.save_file expected.");
+}
+
 TEST(BadInput, AStrategyForAnotherGraph) {
   const Scratch scratch;
   {
