@@ -221,7 +221,10 @@ void JobHandle::close() {
 
 AutoDist& JobHandle::take() {
   if (!job_ || taken_) {
-    fail(ErrorCode::kUsage, "distribute: this AutoDist has its session already, or is closed");
+    fail(ErrorCode::kUsage,
+         "distribute: this AutoDist has its session already, or is closed. Make another AutoDist, "
+         "or "
+         "give one several steps (distribute_steps).");
   }
   taken_ = true;
   return *job_;

@@ -133,7 +133,9 @@ ModelSource open_model(const ModelRequest& request, const std::string& data) {
   }
   if (is_model_file(request.name)) return open_script(request, data);
   if (path.extension() == ".pt" || path.has_parent_path()) {
-    fail(ErrorCode::kUsage, "model: there is no file '{}'", request.name);
+    fail(ErrorCode::kUsage,
+         "model: there is no file '{}'. `autodist train --help` lists the built-in models.",
+         request.name);
   }
   const models::ModelInfo& model = models::find_model(request.name);
   models::ModelOptions options;
