@@ -130,6 +130,10 @@ def of_arguments():
             ("stall_limit='60': a number", {"stall_limit": "60"}),
             ("silence_limit=inf: a number", {"silence_limit": float("inf")})):
         raised(autodist.UsageError, text, autodist.AutoDist, **given)
+    raised(autodist.UsageError, "density is of codec='topk', and codec='' has none.",
+           autodist.AllReduceSynchronizer, density=0.1)
+    raised(autodist.UsageError, "error_feedback is of a codec", autodist.PSSynchronizer, "a",
+           error_feedback=True)
     # What turns off what is not there, and what Python takes for a whole number.
     autodist.AutoDist(builder="PS", history=False, counted_trials=False, trials=0, seed=2**64 - 1)
     autodist.AutoDist(builder="auto", budget="4", trials=numpy.int64(2), accumulate=numpy.int32(1))

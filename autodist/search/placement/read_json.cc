@@ -79,8 +79,8 @@ TaskGraph read_throughput(const Json& file, const std::string& where) {
     const auto end_of = [&](const char* key) {
       const auto found = index.find(edge.at(key).get<std::int64_t>());
       if (found == index.end()) {
-        fail(ErrorCode::kUsage, "{}: an edge's {} is {}, which is no node", where, key,
-             edge.at(key).dump());
+        fail(ErrorCode::kUsage, "{}: an edge's {} is {}, which is no node. Name one of `nodes`.",
+             where, key, edge.at(key).dump());
       }
       return found->second;
     };
@@ -113,7 +113,8 @@ TaskInput placeto_input(const std::string& text,
     name.erase(colon);
   }
   const auto found = index.find(name);
-  if (found == index.end()) fail(ErrorCode::kUsage, "{}: input '{}' is no node", where, text);
+  if (found == index.end())
+    fail(ErrorCode::kUsage, "{}: input '{}' is no node. Name one of graph_def.", where, text);
   input.task = TaskId(found->second);
   return input;
 }
