@@ -91,7 +91,12 @@ TEST(BadInput, OptionsWithoutEffect) {
   expect_complaint({"run", "--min-ranks", "2", "--", "true"}, 2, "Add --restarts");
   expect_complaint({"report", "--late", "t.json", "-o", "page.html"}, 2, "--late makes none");
   expect_complaint({"inspect", "digits", "--ops", "--dot"}, 2, "Give one of them");
+  expect_complaint({"inspect", "local:2", "--ops"}, 2,
+                   "--ops is of a graph, and this is a cluster. Leave it out.");
+  expect_complaint({"inspect", "digits", "--text"}, 2, "--text is of a strategy");
   expect_complaint({"place", "vgg16", "--devices", "2", "--replicas", "2"}, 2, "Add --cluster");
+  expect_complaint({"place", "digits", "--devices", "2", "--order", "bfs", "--placer", "heft"}, 2,
+                   "--order is of linear and descent, and --placer heft takes none.");
   expect_complaint({"ckpt", "list", "d", "--only", "a"}, 2, "--only is of extract");
 }
 
@@ -104,6 +109,9 @@ TEST(BadInput, NumbersThatAreNone) {
   expect_complaint({"simulate", "digits", "--what-if", "nodes=2.9"}, 2, "a whole number from 1");
   expect_complaint({"place", "digits", "--cluster", "local:2", "--budget", "40"}, 2,
                    "a count is --evaluations 40");
+  expect_complaint({"train", "digits", "--batch", "0"}, 2,
+                   "--batch: 0, a number from 1 to 1000000000 expected");
+  expect_complaint({"train", "digits", "--grace", "-1"}, 2, "-1, a number from 0 to 1000000 ");
   expect_complaint({"train", "digits", "--batch", "5000", "--builder", "PS"}, 2,
                    "Give --batch 1438 or less");
 }
@@ -115,6 +123,8 @@ TEST(BadInput, WordsThatAVerbDoesNotKnow) {
   expect_complaint({"plan", "digits", "more"}, 2, "'more' is more than it takes");
   expect_complaint({"plan", "digits", "--seed", "1", "--seed", "2"}, 2, "given 2 times. Keep one.");
   expect_complaint({"plan", "digits", "--seed"}, 2, "its value is missing");
+  expect_complaint({"plan", "digits", "--encrypt", "of"}, 2,
+                   "--encrypt: 'of', one of auto, on, off expected. Nearest: ");
 }
 
 // A folder of checkpoints is often called as the model.
@@ -219,6 +229,7 @@ TEST(BadInput, FilesOfAnotherKind) {
   expect_complaint({"ckpt", "list", cut}, 6, "is a file. Name the folder that");
   expect_complaint({"ckpt", "list", "/no/such"}, 6, "/no/such is not there. Name the folder");
   expect_complaint({"dataset", "stats", cut}, 2, "`autodist dataset record` makes one.");
+  expect_complaint({"train", cut}, 2, "One of torch.jit.save or `autodist export` expected.");
   expect_complaint({"train", "digits", "--cluster", "local:1", "--builder", "PS", "--init", cut}, 6,
                    "safetensors.torch.save_file expected.");
 }

@@ -246,6 +246,11 @@ Action declare_place(CLI::App& verb) {
   verb.add_flag("--dot", arguments->dot, "the tasks as a DOT graph coloured by device");
   return [arguments, &verb](Console& console) {
     expect_with(verb, "--replicas", "--cluster");
+    const std::string& placer = arguments->placer;
+    if (placer != "linear" && placer != "descent") {
+      expect_without(verb, "--order", "--placer",
+                     fmt::format("of linear and descent, and --placer {} takes none", placer));
+    }
     if (console.json) expect_without(verb, "--dot", "--json", "text, and --json prints JSON");
     return place(*arguments, console);
   };

@@ -199,8 +199,8 @@ void declare_supervised(CLI::App& verb, Supervised& supervised) {
 
 void check_supervised(const Supervised& supervised, std::size_t ranks) {
   if (!supervised.min_ranks || *supervised.min_ranks <= ranks) return;
-  fail(ErrorCode::kUsage, "--min-ranks {}: the job has {} ranks, at most that expected",
-       *supervised.min_ranks, ranks);
+  fail(ErrorCode::kUsage, "--min-ranks {}: the job has {} ranks. Give {} or less.",
+       *supervised.min_ranks, ranks, ranks);
 }
 
 int train_supervised(const std::vector<std::string>& words) {

@@ -79,6 +79,10 @@ BuilderOptions parse_options(const Builder& builder, const std::string& text) {
     begin = comma + 1;
     const std::size_t equals = item.find('=');
     const std::string key = item.substr(0, equals);
+    if (equals == std::string::npos && options.count(key) > 0) {
+      fail(ErrorCode::kUsage, "builder {}: '{}' has no value. Write {}={}, say.", builder.name, key,
+           key, options.at(key));
+    }
     if (equals == std::string::npos || options.count(key) == 0) {
       const std::vector<std::string> known = names_of(builder.options);
       fail(ErrorCode::kUsage, "builder {}: '{}': one of {} as key=value expected{}", builder.name,
