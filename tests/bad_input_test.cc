@@ -95,6 +95,7 @@ TEST(BadInput, OptionsWithoutEffect) {
                    "--ops is of a graph, and this is a cluster. Leave it out.");
   expect_complaint({"inspect", "digits", "--text"}, 2, "--text is of a strategy");
   expect_complaint({"place", "vgg16", "--devices", "2", "--replicas", "2"}, 2, "Add --cluster");
+  expect_complaint({"place", "digits", "--devices", "2", "--order", "bfs"}, 2, "Add --placer");
   expect_complaint({"place", "digits", "--devices", "2", "--order", "bfs", "--placer", "heft"}, 2,
                    "--order is of linear and descent, and --placer heft takes none.");
   expect_complaint({"ckpt", "list", "d", "--only", "a"}, 2, "--only is of extract");

@@ -248,6 +248,7 @@ Action declare_place(CLI::App& verb) {
     expect_with(verb, "--replicas", "--cluster");
     const std::string& placer = arguments->placer;
     if (placer != "linear" && placer != "descent") {
+      expect_with(verb, "--order", "--placer");
       expect_without(verb, "--order", "--placer",
                      fmt::format("of linear and descent, and --placer {} takes none", placer));
     }
