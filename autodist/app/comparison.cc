@@ -183,9 +183,10 @@ TraceFile parse_trace(const std::string& json, const std::string& where) {
 
 Comparison compare(const TraceFile& predicted, const TraceFile& measured) {
   const auto [of_predicted, of_measured] = compared_steps(predicted, measured);
-  if (of_predicted.empty())
+  if (of_predicted.empty()) {
     fail(ErrorCode::kUsage,
          "compare: the traces have no rank in common. Simulate on the cluster that was measured.");
+  }
   const Sums a = sums_of(predicted, of_predicted);
   const Sums b = sums_of(measured, of_measured);
   Comparison comparison;

@@ -47,9 +47,10 @@ at::Tensor select_rows(const at::Tensor& tensor, std::int64_t start, std::int64_
 }
 
 const TrainingStep& checked(const TrainingStep& step, bool training) {
-  if (training && !step.loss)
+  if (training && !step.loss) {
     fail(ErrorCode::kUsage, "capture: '{}' has no loss. Give it one: a function of its batch.",
          step.name);
+  }
   if (!training && !step.evaluate) {
     fail(ErrorCode::kUsage,
          "capture: '{}' has no evaluation function. Give it one, or do not evaluate.", step.name);

@@ -314,8 +314,9 @@ class Reception {
       fail(ErrorCode::kUsage, "rendezvous: a rank speaks protocol version {}, the chief {}. {}",
            hello->version, kWireVersion, kOneBuild);
     }
-    if (!decode_rest(in, *hello))
+    if (!decode_rest(in, *hello)) {
       fail(ErrorCode::kUsage, "rendezvous: a hello is damaged. {}", kOneBuild);
+    }
     check(*hello);
     if (!seat(id, *hello)) return;
     const std::vector<RankNumber> missing = absent();

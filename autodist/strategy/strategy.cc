@@ -292,8 +292,9 @@ class Check {
   void check_synchronizer(const Synchronizer& synchronizer, const std::string& here) {
     if (const auto* ps = std::get_if<PsSynchronizer>(&synchronizer)) {
       check_device(ps->reduction_destination, here + ": reduction_destination");
-      if (ps->staleness < 0)
+      if (ps->staleness < 0) {
         fail(ErrorCode::kUsage, "{}: staleness {}, 0 or more expected", here, ps->staleness);
+      }
       if (ps->staleness > 0 && !ps->sync) {
         fail(ErrorCode::kUsage, "{}: staleness {} needs sync: true. Set it, or staleness to 0.",
              here, ps->staleness);
@@ -306,8 +307,9 @@ class Check {
              here);
       }
     } else if (const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&synchronizer)) {
-      if (all_reduce->group < 0)
+      if (all_reduce->group < 0) {
         fail(ErrorCode::kUsage, "{}: group {}, 0 or more expected", here, all_reduce->group);
+      }
       check_compression(all_reduce->compression, here);
       if (all_reduce->compressor != Compressor::kNone &&
           all_reduce->compression.codec != program::Codec::kNone) {

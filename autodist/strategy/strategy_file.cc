@@ -111,8 +111,9 @@ NodeConfig read(const proto::Strategy::Node& node, const std::string& where, int
          kExpected);
   }
   const std::string here = where + ": " + node.var_name();
-  if (depth > kDeepestParts)
+  if (depth > kDeepestParts) {
     fail(ErrorCode::kUsage, "{}: shards within shards, one level expected", here);
+  }
   NodeConfig result;
   result.name = node.var_name();
   if (node.has_pssynchronizer()) {

@@ -120,8 +120,9 @@ class SessionHandle {
  private:
   void check_open() const {
     if (!session_) fail(ErrorCode::kUsage, "session: it is closed. Make another one.");
-    if (!process_.is_this())
+    if (!process_.is_this()) {
       fail(ErrorCode::kUsage, "session: it is that of another process. Use it where it was made.");
+    }
   }
 
   struct Idle {

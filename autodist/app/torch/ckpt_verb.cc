@@ -53,9 +53,10 @@ int list(exec::FileSystem& files, const std::string& path, Console& console) {
 
 int latest(exec::FileSystem& files, const std::string& path, Console& console) {
   const std::vector<std::int64_t> steps = exec::list_checkpoints(files, path);
-  if (steps.empty())
+  if (steps.empty()) {
     fail(ErrorCode::kCheckpoint, "{}: no checkpoint. `autodist train --save {}` writes them.", path,
          path);
+  }
   const std::string newest = fmt::format("{}/step-{}", path, steps.back());
   if (console.json) {
     console.out << Json{{"step", steps.back()}, {"path", newest}}.dump() << "\n";

@@ -227,9 +227,10 @@ void StepRun::set_options(const std::map<std::string, std::map<std::string, doub
 }
 
 ir::LossScale StepRun::loss_scale() {
-  if (!captured_.scaling)
+  if (!captured_.scaling) {
     fail(ErrorCode::kUsage,
          "loss_scale: the job does not scale its loss. Begin it with loss_scaling=dynamic.");
+  }
   return runner().loss_scale();
 }
 

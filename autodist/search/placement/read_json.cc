@@ -113,8 +113,9 @@ TaskInput placeto_input(const std::string& text,
     name.erase(colon);
   }
   const auto found = index.find(name);
-  if (found == index.end())
+  if (found == index.end()) {
     fail(ErrorCode::kUsage, "{}: input '{}' is no node. Name one of graph_def.", where, text);
+  }
   input.task = TaskId(found->second);
   return input;
 }
