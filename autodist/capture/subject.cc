@@ -68,8 +68,7 @@ const TrainingStep& checked(const TrainingStep& step, bool training) {
     if (!step.batched[i] || (input.dim() > 0 && input.size(0) == rows)) continue;
     fail(ErrorCode::kUsage,
          "capture: '{}' splits input {} of size [{}], the batch has {} rows. Give it as many, or "
-         "say "
-         "that it is not split (batched).",
+         "say that it is not split (batched).",
          step.name, i, fmt::join(input.sizes(), ", "), rows);
   }
   return step;

@@ -67,8 +67,8 @@ TrainingStep training_step_from_torchscript(const std::string& path, ScriptLoss 
   for (const auto& each : module->named_buffers()) step.buffers.push_back({each.name, each.value});
   if (loss != ScriptLoss::kNone && example.size() < 2) {
     fail(ErrorCode::kUsage,
-         "torchscript: '{}' needs inputs and targets, got {} tensor{}. Give "
-         "--input once for each, or --loss none where the module returns its loss.",
+         "torchscript: '{}' needs inputs and targets, got {} tensor{}. Give --input once for each, "
+         "or --loss none where the module returns its loss.",
          path, example.size(), example.size() == 1 ? "" : "s");
   }
   const auto outputs = [module, path, loss](const Batch& batch) {

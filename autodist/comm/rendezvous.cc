@@ -354,8 +354,7 @@ class Reception {
     if (hello.size != options_.size) {
       fail(ErrorCode::kUsage,
            "rendezvous: {} expects {} ranks, the chief {}. Start all ranks with one cluster file "
-           "and one "
-           "size.",
+           "and one size.",
            who, hello.size, options_.size);
     }
     if (hello.build != options_.build) {

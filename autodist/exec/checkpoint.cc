@@ -109,9 +109,8 @@ Json read_manifest(FileSystem& files, const std::string& path) {
   if (!complete) fail(ErrorCode::kCheckpoint, "{}: damaged: not a manifest. {}", path, kAnother);
   if (manifest["schema"] != kSchema) {
     fail(ErrorCode::kCheckpoint,
-         "{}: schema {}, this version reads {}. Read it with the "
-         "version that wrote it.",
-         path, manifest["schema"].dump(), kSchema);
+         "{}: schema {}, this version reads {}. Read it with the version that wrote it.", path,
+         manifest["schema"].dump(), kSchema);
   }
   const Json digest = manifest["manifest_digest"];
   manifest.erase("manifest_digest");

@@ -197,8 +197,7 @@ void Replay::begin(const Batch& batch, std::uint64_t seed, bool op_by_op) {
   if (batch.size() != graph_->inputs.size()) {
     fail(ErrorCode::kUsage,
          "step: the batch has {} tensors, graph '{}' has {} inputs. Give as many, in the order of "
-         "the "
-         "example.",
+         "the example.",
          batch.size(), graph_->name, graph_->inputs.size());
   }
   const std::int64_t samples = samples_of(batch);
@@ -206,8 +205,7 @@ void Replay::begin(const Batch& batch, std::uint64_t seed, bool op_by_op) {
     if (!graph_->batch_fixed_reason.empty()) {
       fail(ErrorCode::kUsage,
            "step: graph '{}' holds for batches of {} samples only ({}), got {}. Give as many, or "
-           "leave "
-           "the last, smaller batch out.",
+           "leave the last, smaller batch out.",
            graph_->name, prepared_for_, graph_->batch_fixed_reason, samples);
     }
     for (Step& step : steps_) {

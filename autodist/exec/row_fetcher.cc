@@ -59,8 +59,7 @@ std::vector<RowFetcher::Wanted> RowFetcher::want(ir::VariableId variable,
   if (!rows.empty() && (rows.front() < 0 || rows.back() >= table)) {
     fail(ErrorCode::kUsage,
          "step {}: '{}' has {} rows, the batch asks for row {}. Rows count from 0: mend the data, "
-         "or "
-         "make the table larger.",
+         "or make the table larger.",
          step, program_.graph->variable(variable).name, table,
          rows.front() < 0 ? rows.front() : rows.back());
   }

@@ -29,8 +29,8 @@ class InitialValues {
                         "initial value of " + name, limit_);
     if (bytes.size() != tensor.nbytes()) {
       fail(ErrorCode::kUsage,
-           "start: the chief's '{}' has {} bytes, rank {} has {} ({}). Start all "
-           "ranks with one program and one model.",
+           "start: the chief's '{}' has {} bytes, rank {} has {} ({}). Start all ranks with one "
+           "program and one model.",
            name, bytes.size(), transport_.self(), tensor.nbytes(), describe(tensor));
     }
     if (!is_chief) {

@@ -32,8 +32,7 @@ void copy_into(const TensorData& data, const NamedTensor& tensor, const std::str
   if (!same) {
     fail(ErrorCode::kCheckpoint,
          "{}: '{}' is {}, the model's is {}. Take a checkpoint of this model, or the model that "
-         "wrote "
-         "it.",
+         "wrote it.",
          where, data.name, describe(source.tensor), describe(tensor.tensor));
   }
   const torch::NoGradGuard no_grad;

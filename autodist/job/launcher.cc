@@ -264,8 +264,7 @@ std::uint32_t rank_in(const cluster::Cluster& cluster, bool cpu_only, const Laun
         places[wanted].node != places[rank].node) {
       fail(ErrorCode::kUsage,
            "{} started local rank {} on {}, which the cluster does not have there. Start as many "
-           "ranks on it "
-           "as the cluster file says.",
+           "ranks on it as the cluster file says.",
            launched.by,
            launched.local_rank ? std::to_string(*launched.local_rank) : std::string("(unknown)"),
            address);

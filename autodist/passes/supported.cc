@@ -99,8 +99,8 @@ void check_norm(const std::string& variable, const std::string& lag, const std::
                 const std::string& where) {
   if (lag.empty()) return;
   fail(ErrorCode::kInfeasible,
-       "{}: '{}' has {}, and {} needs every step's gradients at once. Use sync=true "
-       "and staleness=0, or leave that out.",
+       "{}: '{}' has {}, and {} needs every step's gradients at once. Use sync=true and "
+       "staleness=0, or leave that out.",
        where, variable, lag, what);
 }
 

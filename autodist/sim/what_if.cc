@@ -75,8 +75,7 @@ WhatIf parse_what_if(const std::string& text) {
       what_if.device = find_device(value, "--what-if").kind;
     } else {
       fail(ErrorCode::kUsage,
-           "--what-if: '{}', one of {} as key=value expected{} Several values of one: "
-           "nodes=2|4",
+           "--what-if: '{}', one of {} as key=value expected{} Several values of one: nodes=2|4",
            item, fmt::join(kKeys, ", "), nearest_hint(key, kKeys));
     }
   }

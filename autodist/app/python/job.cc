@@ -223,8 +223,7 @@ AutoDist& JobHandle::take() {
   if (!job_ || taken_) {
     fail(ErrorCode::kUsage,
          "distribute: this AutoDist has its session already, or is closed. Make another AutoDist, "
-         "or "
-         "give one several steps (distribute_steps).");
+         "or give one several steps (distribute_steps).");
   }
   taken_ = true;
   return *job_;

@@ -32,8 +32,8 @@ void TrainingJob::save(const std::string& directory, SaveUntil until) {
   if (saved && there && said_due_) return;
   if (saved && there) {
     fail(ErrorCode::kUsage,
-         "save: {}: step {} was saved there already; once between two steps. Run a "
-         "step first, or name another folder.",
+         "save: {}: step {} was saved there already; once between two steps. Run a step first, or "
+         "name another folder.",
          directory, steps_done());
   }
   const auto call = current().calls().enter(exec::Call::kSave, current().steps_done());

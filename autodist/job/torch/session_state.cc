@@ -78,8 +78,7 @@ std::map<std::string, std::string> steps_done(const exec::Checkpoint& checkpoint
     if (found == rest.end() && step->trains()) {
       fail(ErrorCode::kCheckpoint,
            "{}: of a job with the steps {}; this one trains '{}'. Name the steps as there, or take "
-           "another "
-           "checkpoint.",
+           "another checkpoint.",
            where, fmt::join(saved, ", "), step->name());
     }
     done["step" + step->name()] = std::to_string(found == rest.end() ? 0 : found->second);
@@ -165,8 +164,8 @@ void put_weights(const std::string& path, const TrainingStep& step, const Warn& 
   }
   if (missing.size() == wanted.size()) {
     fail(ErrorCode::kCheckpoint,
-         "{}: none of its {} tensors has a name of the model's ('{}', …). Rename "
-         "them, or take a file of this model.",
+         "{}: none of its {} tensors has a name of the model's ('{}', …). Rename them, or take a "
+         "file of this model.",
          path, tensors.size(), wanted.empty() ? "" : wanted.front().name);
   }
   if (!missing.empty()) {

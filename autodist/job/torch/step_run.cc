@@ -61,8 +61,7 @@ Batch part_of(const Batch& batch, const ir::Graph& graph, const Rows& which) {
     if (batch[i].dim() == 0 || (rows >= 0 && batch[i].size(0) != rows)) {
       fail(ErrorCode::kUsage,
            "batch: input '{}' has {} rows, the others {}. Give all as many, or say which are not "
-           "split "
-           "(batched).",
+           "split (batched).",
            graph.inputs[i].name, batch[i].dim() == 0 ? 0 : batch[i].size(0), rows);
     }
     rows = batch[i].size(0);

@@ -302,8 +302,8 @@ PagePrediction parse_prediction(const std::string& text, const std::string& wher
     return prediction;
   } catch (const std::exception& error) {
     fail(ErrorCode::kUsage,
-         "{}: not what `autodist simulate --json` prints: {}. Write it again: autodist simulate "
-         "… --json > FILE",
+         "{}: not what `autodist simulate --json` prints: {}. Write it again: autodist simulate … "
+         "--json > FILE",
          where, json_complaint(error));
   }
 }

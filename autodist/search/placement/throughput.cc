@@ -107,8 +107,8 @@ ThroughputProblem::ThroughputProblem(const TaskGraph& graph, std::vector<Through
     }
     if (!fits) {
       fail(ErrorCode::kInfeasible,
-           "{}: '{}' and what must stay with it fits no device ({} bytes). Use "
-           "devices with more memory.",
+           "{}: '{}' and what must stay with it fits no device ({} bytes). Use devices with more "
+           "memory.",
            graph.name, graph.tasks[tasks.front()].name, held);
     }
   }
