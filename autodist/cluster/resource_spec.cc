@@ -316,7 +316,8 @@ YAML::Node load(const std::string& text, const std::string& where) {
   try {
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    fail(ErrorCode::kUsage, "{}:{}: not YAML: {}", where, error.mark.line + 1, error.msg);
+    fail(ErrorCode::kUsage, "{}:{}: not YAML: {}. `nodes:` with an address each expected.", where,
+         error.mark.line + 1, error.msg);
   }
 }
 

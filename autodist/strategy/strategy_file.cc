@@ -205,7 +205,10 @@ class FirstComplaint : public google::protobuf::io::ErrorCollector {
                                       column + 1, older));
       return;
     }
-    AddError(line, column, message);
+    // Behind the name of the message, which is ours alone.
+    const std::size_t field = message.find("has no field");
+    AddError(line, column,
+             field == std::string::npos ? message : "a strategy " + message.substr(field));
   }
   [[nodiscard]] const std::string& text() const { return text_; }
   [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
