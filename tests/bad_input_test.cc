@@ -57,7 +57,7 @@ TEST(BadInput, OptionsOfPlansByTrials) {
     expect_complaint({"plan", "digits", "--trials", "2", option, "x"}, 2, " excludes --");
   }
   expect_complaint({"train", "digits", "--trials", "some"}, 2, "any or a number from 0 to 1000");
-  expect_complaint({"train", "digits", "--trials", "any"}, 2, "--write-plans FILE expected");
+  expect_complaint({"train", "digits", "--trials", "any"}, 2, "Add --write-plans FILE.");
   expect_complaint({"train", "digits", "--plans", "a", "--builder", "PS"}, 2, " excludes --");
   expect_complaint({"train", "digits", "--plans", "/no/such"}, 2, "/no/such");
   expect_complaint({"plan", "digits", "--trials", "2", "--report", "/no/such/page"}, 3,
@@ -77,13 +77,27 @@ TEST(BadInput, OptionsWithoutEffect) {
                    "--budget is of the search, and --strategy names a plan");
   expect_complaint({"plan", "digits", "--builder", "PS", "--budget", "9"}, 2, "--budget is of");
   expect_complaint({"plan", "digits", "--text"}, 2, "--text is of --output, which is not given");
+  expect_complaint(
+      {"train", "digits", "--init", "a", "--resume", "b"}, 2,
+      "--resume takes every value from a checkpoint. Leave one of --init and --resume");
+  expect_complaint({"train", "digits", "--on-nonfinite", "stop", "--loss-scale", "8"}, 2,
+                   "Leave one of --on-nonfinite and --loss-scale out.");
+  expect_complaint({"plan", "digits", "--builder", "AllReduce:density=0.1"}, 2,
+                   "Add compressor=topk, or leave density out.");
+  expect_complaint({"plan", "digits", "--builder", "Auto"}, 2, "Nearest: 'auto'.");
   expect_complaint({"train", "digits", "--checkpoint-every", "9"}, 2, "Add --save");
   expect_complaint({"train", "digits", "--trace-steps", "9"}, 2, "Add --trace");
   expect_complaint({"train", "digits", "--loss", "mse"}, 2, "'digits' is a built-in model");
   expect_complaint({"run", "--min-ranks", "2", "--", "true"}, 2, "Add --restarts");
   expect_complaint({"report", "--late", "t.json", "-o", "page.html"}, 2, "--late makes none");
   expect_complaint({"inspect", "digits", "--ops", "--dot"}, 2, "Give one of them");
+  expect_complaint({"inspect", "local:2", "--ops"}, 2,
+                   "--ops is of a graph, and this is a cluster. Leave it out.");
+  expect_complaint({"inspect", "digits", "--text"}, 2, "--text is of a strategy");
   expect_complaint({"place", "vgg16", "--devices", "2", "--replicas", "2"}, 2, "Add --cluster");
+  expect_complaint({"place", "digits", "--devices", "2", "--order", "bfs"}, 2, "Add --placer");
+  expect_complaint({"place", "digits", "--devices", "2", "--order", "bfs", "--placer", "heft"}, 2,
+                   "--order is of linear and descent, and --placer heft takes none.");
   expect_complaint({"ckpt", "list", "d", "--only", "a"}, 2, "--only is of extract");
 }
 
@@ -93,6 +107,12 @@ TEST(BadInput, NumbersThatAreNone) {
   expect_complaint({"train", "digits", "--join-timeout", "nan"}, 2, "'nan', a number expected");
   expect_complaint({"plan", "digits", "--seed", "-1"}, 2, "a whole number of 0 or more");
   expect_complaint({"plan", "digits", "--seed", "1.5"}, 2, "a whole number of 0 or more");
+  expect_complaint({"simulate", "digits", "--what-if", "nodes=2.9"}, 2, "a whole number from 1");
+  expect_complaint({"place", "digits", "--cluster", "local:2", "--budget", "40"}, 2,
+                   "a count is --evaluations 40");
+  expect_complaint({"train", "digits", "--batch", "0"}, 2,
+                   "--batch: 0, a number from 1 to 1000000000 expected");
+  expect_complaint({"train", "digits", "--grace", "-1"}, 2, "-1, a number from 0 to 1000000 ");
   expect_complaint({"train", "digits", "--batch", "5000", "--builder", "PS"}, 2,
                    "Give --batch 1438 or less");
 }
@@ -104,6 +124,8 @@ TEST(BadInput, WordsThatAVerbDoesNotKnow) {
   expect_complaint({"plan", "digits", "more"}, 2, "'more' is more than it takes");
   expect_complaint({"plan", "digits", "--seed", "1", "--seed", "2"}, 2, "given 2 times. Keep one.");
   expect_complaint({"plan", "digits", "--seed"}, 2, "its value is missing");
+  expect_complaint({"plan", "digits", "--encrypt", "of"}, 2,
+                   "--encrypt: 'of', one of auto, on, off expected. Nearest: ");
 }
 
 // A folder of checkpoints is often called as the model.
@@ -168,6 +190,49 @@ TEST(BadInput, TruncatedAndForeignFiles) {
   expect_complaint({"inspect", scratch / "foreign.adg"}, 2, "foreign.adg");
   std::ofstream(scratch / "s.strategy") << std::string("\x0a\xff\xff\xff\x0f garbage");
   expect_complaint({"train", "digits", "--strategy", scratch / "s.strategy"}, 2, "s.strategy");
+}
+
+// No library's own words, and in the end what to do.
+TEST(BadInput, FilesOfAnotherKind) {
+  const Scratch scratch;
+  std::ofstream(scratch / "cut.json") << "{\"a\": 1";
+  std::ofstream(scratch / "empty");
+  std::ofstream(scratch / "bytes", std::ios::binary) << std::string("\0\1\2\xff", 4);
+  const std::string cut = scratch / "cut.json";
+  const std::vector<std::vector<std::string>> readers{
+      {"report", "--late"},
+      {"report", "digits", "-o", scratch / "page.html", "--predicted"},
+      {"place"},
+      {"plan", "digits", "--budget", "2", "--ranker"},
+      {"plan", "digits", "--builder", "PS", "--calibration"},
+      {"explain", "digits"},
+      {"inspect"},
+      {"plan"},
+      {"plan", "digits", "--builder", "PS", "--cluster"}};
+  for (const std::vector<std::string>& reader : readers) {
+    for (const char* name : {"cut.json", "empty", "bytes", ""}) {
+      std::vector<std::string> words = reader;
+      words.push_back(scratch / name);
+      const Complaint complaint = complaint_of(words);
+      EXPECT_EQ(complaint.code, 2) << complaint.line;
+      for (const char* never : {"json.exception", "please report"}) {
+        EXPECT_EQ(complaint.line.find(never), std::string::npos) << complaint.line;
+      }
+    }
+  }
+  expect_complaint({"report", "--late", cut}, 2, "Write it again.");
+  expect_complaint({"place", cut}, 2, "place --help` says what it reads");
+  expect_complaint({"plan", "digits", "--budget", "2", "--ranker", cut}, 2, "dataset train FOLDER");
+  expect_complaint({"explain", "digits", cut}, 2,
+                   "A strategy expected, as `autodist plan -o FILE`");
+  expect_complaint({"inspect", scratch / "empty"}, 2, "empty. Write it again, or name another.");
+  expect_complaint({"compare", cut, cut}, 2, "Write it by `autodist simulate --trace`");
+  expect_complaint({"ckpt", "list", cut}, 6, "is a file. Name the folder that");
+  expect_complaint({"ckpt", "list", "/no/such"}, 6, "/no/such is not there. Name the folder");
+  expect_complaint({"dataset", "stats", cut}, 2, "`autodist dataset record` makes one.");
+  expect_complaint({"train", cut}, 2, "One of torch.jit.save or `autodist export` expected.");
+  expect_complaint({"train", "digits", "--cluster", "local:1", "--builder", "PS", "--init", cut}, 6,
+                   "safetensors.torch.save_file expected.");
 }
 
 TEST(BadInput, AStrategyForAnotherGraph) {

@@ -56,6 +56,11 @@ std::vector<std::string> with_value(const std::vector<std::string>& words,
   return all;
 }
 
+std::vector<std::string> resuming(const std::vector<std::string>& words,
+                                  const std::string& checkpoint) {
+  return with_value(without_option(words, "--init"), "--resume", checkpoint);
+}
+
 std::string as_typed(const std::vector<std::string>& words) {
   std::string command = std::filesystem::path(words.front()).filename().string();
   for (std::size_t i = 1; i < words.size(); ++i) command += " " + typed(words[i]);

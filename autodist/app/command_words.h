@@ -20,6 +20,11 @@ std::vector<std::string> with_value(const std::vector<std::string>& words,
 std::vector<std::string> without_option(const std::vector<std::string>& words,
                                         const std::string& option);
 
+// The words of `train` for a job that goes on from `checkpoint`, which has every value that --init
+// would begin with.
+std::vector<std::string> resuming(const std::vector<std::string>& words,
+                                  const std::string& checkpoint);
+
 // As people type them, without the folder of the program.
 std::string as_typed(const std::vector<std::string>& words);
 

@@ -20,6 +20,11 @@ TEST(CommandWords, AnotherValueTakesThePlaceOfAll) {
             (Words{"autodist", "train", "digits", "--resume", "c"}));
 }
 
+TEST(CommandWords, WhoeverGoesOnBeginsWithNothingElse) {
+  EXPECT_EQ(resuming({"autodist", "train", "--init", "a", "digits", "--resume=b"}, "c"),
+            (Words{"autodist", "train", "digits", "--resume", "c"}));
+}
+
 TEST(CommandWords, AreTypedAsAShellReadsThem) {
   EXPECT_EQ(as_typed({"/usr/bin/autodist", "train", "--save", "a b", "it's", ""}),
             "autodist train --save 'a b' 'it'\\''s' ''");

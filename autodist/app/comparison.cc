@@ -147,12 +147,15 @@ void append(const TraceFile& trace, const char* which, std::uint32_t offset, ord
   }
 }
 
+constexpr char kWriteOne[] = "Write it by `autodist simulate --trace` or `autodist train --trace`.";
+
 }  // namespace
 
 TraceFile parse_trace(const std::string& json, const std::string& where) {
   const nlohmann::json root = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!root.is_object() || !root.contains("traceEvents") || !root["traceEvents"].is_array()) {
-    fail(ErrorCode::kUsage, "{}: no trace: an object with traceEvents expected", where);
+    fail(ErrorCode::kUsage, "{}: no trace: an object with traceEvents expected. {}", where,
+         kWriteOne);
   }
   TraceFile trace;
   try {
@@ -171,16 +174,19 @@ TraceFile parse_trace(const std::string& json, const std::string& where) {
     }
   } catch (const nlohmann::json::exception&) {
     fail(ErrorCode::kUsage,
-         "{}: no trace of `train --trace` or `simulate --trace`, or a damaged one. Write it again.",
-         where);
+         "{}: no trace of `train --trace` or `simulate --trace`, or a damaged one. {}", where,
+         kWriteOne);
   }
-  if (trace.rows.empty()) fail(ErrorCode::kUsage, "{}: a trace without rows", where);
+  if (trace.rows.empty()) fail(ErrorCode::kUsage, "{}: a trace without rows. {}", where, kWriteOne);
   return trace;
 }
 
 Comparison compare(const TraceFile& predicted, const TraceFile& measured) {
   const auto [of_predicted, of_measured] = compared_steps(predicted, measured);
-  if (of_predicted.empty()) fail(ErrorCode::kUsage, "compare: the traces have no rank in common");
+  if (of_predicted.empty()) {
+    fail(ErrorCode::kUsage,
+         "compare: the traces have no rank in common. Simulate on the cluster that was measured.");
+  }
   const Sums a = sums_of(predicted, of_predicted);
   const Sums b = sums_of(measured, of_measured);
   Comparison comparison;

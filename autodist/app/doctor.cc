@@ -394,7 +394,9 @@ std::vector<Finding> gpu_findings(const MachineFacts& machine,
 Finding calibration_finding(const std::string& path, bool exists, bool is_beside_a_cluster) {
   if (exists) {
     Finding found = good("calibration", path);
-    if (!is_beside_a_cluster) found.remedy = "of no cluster: use it by --calibration " + path;
+    if (!is_beside_a_cluster) {
+      found.remedy = "read for local:N in this folder; for a cluster file: --calibration " + path;
+    }
     return found;
   }
   return {"calibration", Health::kPoor, "none: predictions use rules of thumb",

@@ -133,7 +133,7 @@ sim::Calibration link_calibration(const std::vector<MeasuredLink>& links,
     const double said = nominal(cluster, link);
     if (said > 0) share = std::min(share, link.bytes_per_s / said);
   }
-  calibration["goodput"] = share;
+  calibration["goodput"] = std::max(share, 1e-3);  // the least that such a file may say
   return calibration;
 }
 

@@ -25,6 +25,7 @@ bool has_key(const std::string& text, const std::string& key) {
 }  // namespace
 
 FileKind kind_of(const std::string& bytes, const std::string& name) {
+  if (bytes.empty()) fail(ErrorCode::kUsage, "{}: empty. Write it again, or name another.", name);
   if (ir::looks_like_graph(bytes)) return FileKind::kGraph;
   const std::string extension = std::filesystem::path(name).extension();
   if (extension == ".adg") return FileKind::kGraph;
@@ -38,8 +39,11 @@ FileKind kind_of(const std::string& bytes, const std::string& name) {
   }
   if (std::filesystem::path(name).filename() == "graph_item") return FileKind::kGraphItem;
   if (extension == ".yml" || extension == ".yaml") return FileKind::kCluster;
-  fail(ErrorCode::kUsage, "{}: neither a graph, a graph_item, a strategy nor a cluster, or damaged",
-       name);
+  fail(
+      ErrorCode::kUsage,
+      "{}: neither a graph, a graph_item, a strategy nor a cluster, or damaged. `autodist capture` "
+      "makes graphs, `autodist plan -o` strategies.",
+      name);
 }
 
 }  // namespace autodist::app

@@ -23,11 +23,12 @@ void expect_open(const std::string& option, const std::string& path, const std::
          folder);
   }
   if (!fs::is_directory(folder, ignored)) {
-    fail(ErrorCode::kEnvironment, "{} {}: {} is a file, a folder expected", option, path, folder);
+    fail(ErrorCode::kEnvironment, "{} {}: {} is a file, a folder expected. Name another.", option,
+         path, folder);
   }
   if (::access(folder.c_str(), W_OK) != 0) {
-    fail(ErrorCode::kEnvironment, "{} {}: the folder {} cannot be written to", option, path,
-         folder);
+    fail(ErrorCode::kEnvironment, "{} {}: the folder {} cannot be written to. Name another.",
+         option, path, folder);
   }
 }
 
@@ -37,7 +38,8 @@ void expect_writable(const std::string& option, const std::string& path) {
   if (path.empty()) return;
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
-    fail(ErrorCode::kEnvironment, "{} {}: is a folder, the name of a file expected", option, path);
+    fail(ErrorCode::kEnvironment, "{} {}: is a folder, the name of a file expected. Add one to it.",
+         option, path);
   }
   if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return;  // a device, a pipe
   expect_open(option, path, folder_of(path));

@@ -39,11 +39,12 @@ TEST(OutputFile, NeedsFoldersThatAreNoFiles) {
   EXPECT_NO_THROW(expect_folder("--tensorboard", scratch / "to/be/made"));
   EXPECT_NO_THROW(expect_folder("--tensorboard", "here"));
   for (const std::string& path : {file, file + "/runs"}) {
-    EXPECT_EQ(refusal([&] { expect_folder("--tensorboard", path); }),
-              "--tensorboard " + path + ": " + file + " is a file, a folder expected");
+    EXPECT_EQ(
+        refusal([&] { expect_folder("--tensorboard", path); }),
+        "--tensorboard " + path + ": " + file + " is a file, a folder expected. Name another.");
   }
   EXPECT_EQ(refusal([&] { expect_writable("--log", file + "/log"); }),
-            "--log " + file + "/log: " + file + " is a file, a folder expected");
+            "--log " + file + "/log: " + file + " is a file, a folder expected. Name another.");
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ class Gatherer {
     }
     if (page_.sources.empty()) {
       fail(ErrorCode::kUsage,
-           "report: nothing to show; a trace, a log, a strategy or a graph expected");
+           "report: nothing to show. Name a trace, a log, a strategy or a graph.");
     }
     plan();
     page_.title = request_.title.empty() ? title() : request_.title;

@@ -15,6 +15,7 @@
 #include "autodist/base/dtype.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/json_complaint.h"
 #include "autodist/base/nearest.h"
 #include "autodist/base/units.h"
 #include "tests/outcome_of.h"
@@ -79,8 +80,19 @@ TEST(Nearest, FindsAMisspeltKeyAndNothingForAForeignOne) {
   EXPECT_EQ(nearest("network_bandwith", keys), "network_bandwidth");
   EXPECT_EQ(nearest("net", keys), "network_bandwidth");
   EXPECT_EQ(nearest("zzz", keys), "");
+  EXPECT_EQ(nearest("PS", {"P3", "ps"}), "ps") << "another case is no misspelling";
   EXPECT_EQ(nearest_hint("adress", keys), ". Nearest: 'address'.");
   EXPECT_EQ(nearest_hint("zzz", keys), ".");
+}
+
+TEST(JsonComplaint, IsWithoutTheLibrarysOwnWords) {
+  const auto complaint = [](const char* text) { return json_complaint(std::runtime_error(text)); };
+  EXPECT_EQ(complaint("[json.exception.parse_error.101] parse error at line 1, column 1: syntax "
+                      "error while parsing value - invalid literal; last read: 'x'"),
+            "parse error at line 1, column 1: syntax error while parsing value - invalid literal");
+  EXPECT_EQ(complaint("[json.exception.type_error.304] cannot use at() with array"),
+            "an object expected, but it is array");
+  EXPECT_EQ(complaint("stoi"), "stoi") << "of another library";
 }
 
 TEST(File, ComesBackWholeAndLeavesNoPartialFile) {

@@ -51,10 +51,18 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 
 std::string read_file(const std::string& path, std::int64_t limit_bytes) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) fail_read(path, std::strerror(errno));
+  if (file.get() < 0) {
+    const char* remedy = errno == ENOENT   ? ". Check its name."
+                         : errno == EACCES ? ". Let this user read it (chmod +r)."
+                                           : "";
+    fail_read(path, std::strerror(errno) + std::string(remedy));
+  }
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail_read(path, std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) fail_read(path, "not a plain file");
+  if (!S_ISREG(status.st_mode)) {
+    fail_read(path,
+              S_ISDIR(status.st_mode) ? "a folder. Name a file." : "not a plain file. Name one.");
+  }
   if (status.st_size > limit_bytes) {
     fail_read(path, fmt::format("{} bytes, at most {} expected", status.st_size, limit_bytes));
   }

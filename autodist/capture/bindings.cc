@@ -29,15 +29,17 @@ std::string expected(const ir::TensorType& type) {
   return fmt::format("{} [{}]", name_of(type.dtype), fmt::join(constant_sizes(type.sizes), ", "));
 }
 
+constexpr char kAgain[] = "Capture this model, or take the one that was captured.";
+
 [[noreturn]] void missing(const ir::Graph& graph, const char* kind, const std::string& name,
                           const ir::TensorType& type, const Names& model) {
   std::vector<std::string> known;
   for (const auto& [other, tensor] : model) known.push_back(other);
   const std::string near = nearest(name, known);
   fail(ErrorCode::kUsage,
-       "bind: graph '{}' has {} '{}' ({}), the model has no such name among {}{}.", graph.name,
+       "bind: graph '{}' has {} '{}' ({}), the model has no such name among {}{}. {}", graph.name,
        kind, name, expected(type), known.size(),
-       near.empty() ? "" : fmt::format("; did it become '{}'?", near));
+       near.empty() ? "" : fmt::format("; did it become '{}'?", near), kAgain);
 }
 
 // The stride of a dimension of one element says nothing.
@@ -53,13 +55,14 @@ const torch::Tensor& checked(const ir::Graph& graph, const char* kind, const std
                              const ir::TensorType& type, const torch::Tensor& tensor) {
   const auto sizes = constant_sizes(type.sizes);
   if (tensor.sizes() != torch::IntArrayRef(sizes) || dtype_of(tensor.scalar_type()) != type.dtype) {
-    fail(ErrorCode::kUsage, "bind: {} '{}' is {} in graph '{}' and {} in the model.", kind, name,
-         expected(type), graph.name, describe(tensor));
+    fail(ErrorCode::kUsage, "bind: {} '{}' is {} in graph '{}' and {} in the model. {}", kind, name,
+         expected(type), graph.name, describe(tensor), kAgain);
   }
   const auto strides = constant_sizes(type.strides);
   if (tensor.layout() == torch::kStrided && !same_strides(tensor, strides)) {
-    fail(ErrorCode::kUsage, "bind: {} '{}' has strides [{}] in graph '{}' and [{}] in the model.",
-         kind, name, fmt::join(strides, ", "), graph.name, fmt::join(tensor.strides().vec(), ", "));
+    fail(ErrorCode::kUsage,
+         "bind: {} '{}' has strides [{}] in graph '{}' and [{}] in the model. {}", kind, name,
+         fmt::join(strides, ", "), graph.name, fmt::join(tensor.strides().vec(), ", "), kAgain);
   }
   return tensor;
 }

@@ -264,9 +264,11 @@ TEST(Capture, ADeclarationThatDoesNotFitTheExampleIsRefused) {
     return "";
   };
   EXPECT_EQ(refusal(with_a_table({true})),
-            "capture: 'table' says of 1 inputs whether they are split, it has 2.");
+            "capture: 'table' says of 1 inputs whether they are split, it has 2. Say it of each "
+            "(batched).");
   EXPECT_EQ(refusal(with_a_table({true, true}, 7)),
-            "capture: 'table' splits input 1 of size [7, 3], the batch has 4 rows.");
+            "capture: 'table' splits input 1 of size [7, 3], the batch has 4 rows. Give it as "
+            "many, or say that it is not split (batched).");
 }
 
 TEST(Capture, OpsBelongToTheModulesOfTheirParametersInBothPhases) {

@@ -106,7 +106,9 @@ std::vector<std::size_t> add_method(Module& module, const std::string& name, con
     module.type()->addMethod(
         module._ivalue()->compilation_unit()->create_function(method, state->graph));
   } catch (const std::exception& error) {
-    fail(ErrorCode::kUsage, "export: '{}' cannot be traced: {}", name, first_line(error));
+    fail(ErrorCode::kUsage,
+         "export: '{}' cannot be traced, and must run by itself on an example of its batch: {}",
+         name, first_line(error));
   }
   return taken;
 }
@@ -217,8 +219,10 @@ ExportedSignatures export_torchscript(const TrainingStep& step, const std::strin
       const auto wrong = difference(file->written(), name, method, other_rows(step, rows));
       restore();
       if (wrong) {
-        fail(ErrorCode::kUsage, "export: {}: '{}' does not compute what the model does: {}", path,
-             name, *wrong);
+        fail(ErrorCode::kUsage,
+             "export: {}: '{}' does not compute what the model does: {}. What the host computes "
+             "for a batch is written down as it was; compute it with tensors.",
+             path, name, *wrong);
       }
       if (rows > 1 && difference(file->written(), name, method, other_rows(step, rows - 1))) {
         signatures.any_batch = false;

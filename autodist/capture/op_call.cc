@@ -158,7 +158,8 @@ OpCall::OpCall(const ir::Graph& graph, const ir::Op& op, const ComputePlace& pla
   const auto& schema = operator_.schema();
   if (schema.arguments().size() != op.arguments.size() ||
       schema.returns().size() != op.results.size()) {
-    fail(ErrorCode::kUsage, "graph: {} takes {} arguments in this libtorch ({}), {} in the graph.",
+    fail(ErrorCode::kUsage,
+         "graph: {} takes {} arguments in this libtorch ({}), {} in the graph. Capture again here.",
          op.name, schema.arguments().size(), TORCH_VERSION, op.arguments.size());
   }
   add_tensors(graph, op);

@@ -223,7 +223,10 @@ ir::Argument OpRecorder::list_argument(const ir::Op& op, const c10::IValue& valu
     return values;
   }
   if (value.isList() && value.toListRef().empty()) return std::vector<ir::Affine>{};
-  refuse(op, "takes an argument of type {}, which a graph cannot hold.", value.tagKind());
+  refuse(
+      op,
+      "takes an argument of type {}, which a graph cannot hold. Use an op of tensors and numbers.",
+      value.tagKind());
 }
 
 ir::Argument OpRecorder::argument(const ir::Op& op, const c10::IValue& value, Pending& pending) {
@@ -266,7 +269,10 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
   for (ir::StorageId storage : pending.written) {
     const ir::StorageKind kind = graph_.storages[storage.value].kind;
     if (kind == ir::StorageKind::kVariable) {
-      refuse(op, "writes a parameter inside of the step; only its update may.");
+      refuse(
+          op,
+          "writes a parameter inside of the step; only its update may. Write a copy (clone()), or "
+          "keep it as a buffer.");
     }
     if (kind == ir::StorageKind::kConstant ||
         (storage.value < states_.size() && states_[storage.value].host_number)) {
@@ -438,7 +444,7 @@ void OpRecorder::end(const c10::OperatorHandle& handle, Pending pending,
              "order it.{}",
              one_dnn ? " Without oneDNN (torch.backends.mkldnn.enabled = False; in C++ "
                        "at::globalContext().setUserEnabledMkldnn(false)) the module has other ops."
-                     : "");
+                     : " Use another op, or give it a copy (clone()).");
     }
   }
   if (pending.traits->makes_no_tensor) return;  // it yields nothing that a replay needs

@@ -174,7 +174,9 @@ void declare_all(OpRecorder& ops, const TrainingStep& step, const Batch& batch, 
 void note_output(OpRecorder& ops, const at::Tensor& output) {
   const auto value = ops.find(output);
   if (!value) {
-    fail(ErrorCode::kUsage, "capture: '{}' returns a tensor that no op of the step made.",
+    fail(ErrorCode::kUsage,
+         "capture: '{}' returns a tensor that no op of the step made. Return what it computes from "
+         "its batch or its parameters.",
          ops.graph().name);
   }
   ops.graph().outputs.push_back(*value);
@@ -199,7 +201,9 @@ void note_gradients(OpRecorder& ops, const TrainingStep& step) {
       variable.gradient = ops.find(each.tensor.grad());
       variable.sparse_gradient = each.tensor.grad().is_sparse();
       if (!variable.gradient) {
-        fail(ErrorCode::kUsage, "capture: the gradient of '{}' is made outside of libtorch's ops.",
+        fail(ErrorCode::kUsage,
+             "capture: the gradient of '{}' is made outside of libtorch's ops. Write it with them, "
+             "in an autograd function, too.",
              variable.name);
       }
     }
@@ -213,12 +217,14 @@ void run_training(RecorderState& recorder, const TrainingStep& step, const Batch
       returned_by(step, scaled_loss ? without_scale(batch) : batch);
   at::Tensor loss = returned.empty() ? at::Tensor() : returned.front();
   if (!loss.defined() || loss.numel() != 1) {
-    fail(ErrorCode::kUsage, "capture: the loss of '{}' is not a scalar.", step.name);
+    fail(ErrorCode::kUsage,
+         "capture: the loss of '{}' is not a scalar. Return one number: its mean() or sum(), say.",
+         step.name);
   }
   if (!loss.requires_grad()) {
     fail(ErrorCode::kUsage,
-         "capture: the loss of '{}' depends on no parameter that requires a "
-         "gradient.",
+         "capture: the loss of '{}' depends on no parameter that requires a gradient. Let some "
+         "require one (requires_grad_(true)), and compute the loss without detach() or no_grad.",
          step.name);
   }
   note_output(*recorder.ops, loss);

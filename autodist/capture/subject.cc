@@ -47,20 +47,28 @@ at::Tensor select_rows(const at::Tensor& tensor, std::int64_t start, std::int64_
 }
 
 const TrainingStep& checked(const TrainingStep& step, bool training) {
-  if (training && !step.loss) fail(ErrorCode::kUsage, "capture: '{}' has no loss.", step.name);
+  if (training && !step.loss) {
+    fail(ErrorCode::kUsage, "capture: '{}' has no loss. Give it one: a function of its batch.",
+         step.name);
+  }
   if (!training && !step.evaluate) {
-    fail(ErrorCode::kUsage, "capture: '{}' has no evaluation function.", step.name);
+    fail(ErrorCode::kUsage,
+         "capture: '{}' has no evaluation function. Give it one, or do not evaluate.", step.name);
   }
   if (step.batched.empty()) return step;
   if (step.batched.size() != step.example.size()) {
-    fail(ErrorCode::kUsage, "capture: '{}' says of {} inputs whether they are split, it has {}.",
+    fail(ErrorCode::kUsage,
+         "capture: '{}' says of {} inputs whether they are split, it has {}. Say it of each "
+         "(batched).",
          step.name, step.batched.size(), step.example.size());
   }
   for (std::size_t i = 0; i < step.example.size(); ++i) {
     const at::Tensor& input = step.example[i];
     const std::int64_t rows = example_rows(step);
     if (!step.batched[i] || (input.dim() > 0 && input.size(0) == rows)) continue;
-    fail(ErrorCode::kUsage, "capture: '{}' splits input {} of size [{}], the batch has {} rows.",
+    fail(ErrorCode::kUsage,
+         "capture: '{}' splits input {} of size [{}], the batch has {} rows. Give it as many, or "
+         "say that it is not split (batched).",
          step.name, i, fmt::join(input.sizes(), ", "), rows);
   }
   return step;
@@ -88,7 +96,8 @@ std::vector<at::Tensor> untrained(const TrainingStep& step) {
     for (const NamedTensor& each : step.parameters) names.push_back(each.name);
     const std::string near = nearest(name, names);
     fail(ErrorCode::kUsage, "capture: '{}' trains '{}', which is no parameter and no module{}",
-         step.name, name, near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+         step.name, name,
+         near.empty() ? ". Name some of its own." : fmt::format("; did you mean '{}'?", near));
   }
   std::vector<at::Tensor> others;
   for (const NamedTensor& each : step.parameters) {

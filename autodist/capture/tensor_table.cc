@@ -45,7 +45,9 @@ TensorTable::View TensorTable::view_of(ir::StorageId storage, const at::Tensor& 
 ir::ValueId TensorTable::add(const at::Tensor& tensor, ir::StorageKind kind) {
   AD_CHECK(!storage_of(tensor)) << "a storage is entered twice";
   if (!tensor.has_storage() && !tensor.is_sparse()) {
-    fail(ErrorCode::kUsage, "capture: tensors of another layout than strided or sparse COO.");
+    fail(ErrorCode::kUsage,
+         "capture: tensors of another layout than strided or sparse COO. Convert them: to_dense(), "
+         "or to_sparse().");
   }
   const ir::StorageId storage(graph_.storages.size());
   graph_.storages.push_back({kind, {0, storage_bytes(tensor, *this)}});

@@ -38,7 +38,9 @@ ir::TensorType type_of(const at::Tensor& tensor) {
     type.strides = constants(tensor.strides());
     type.offset = {0, tensor.storage_offset()};
   } else {
-    fail(ErrorCode::kUsage, "capture: tensors of another layout than strided or sparse COO.");
+    fail(ErrorCode::kUsage,
+         "capture: tensors of another layout than strided or sparse COO. Convert them: to_dense(), "
+         "or to_sparse().");
   }
   return type;
 }

@@ -38,7 +38,9 @@ DType dtype_of(torch::ScalarType type) {
   for (const auto& [ours, theirs] : kTypes) {
     if (theirs == type) return ours;
   }
-  fail(ErrorCode::kUsage, "tensor: element type {} is not supported.", c10::toString(type));
+  fail(ErrorCode::kUsage,
+       "tensor: element type {} is not supported. Convert it, to float or int64, say.",
+       c10::toString(type));
 }
 
 std::string describe(const torch::Tensor& tensor) {

@@ -14,8 +14,10 @@ at::Tensor call(torch::jit::Module& module, const std::string& name, const Batch
   std::vector<c10::IValue> arguments(inputs.begin(), inputs.end());
   const c10::IValue output = module.forward(std::move(arguments));
   if (!output.isTensor()) {
-    fail(ErrorCode::kUsage, "torchscript: '{}' returns {}, expected one tensor.", name,
-         output.tagKind());
+    fail(ErrorCode::kUsage,
+         "torchscript: '{}' returns {}, expected one tensor. Script a module that returns that "
+         "alone.",
+         name, output.tagKind());
   }
   return output.toTensor();
 }
@@ -25,6 +27,11 @@ at::Tensor loss_of(ScriptLoss loss, const at::Tensor& output, const at::Tensor& 
   return at::cross_entropy_loss(output, target);
 }
 
+std::string without_dot(std::string text) {
+  while (!text.empty() && text.back() == '.') text.pop_back();
+  return text;
+}
+
 torch::jit::Module load(const std::string& path) {
   try {
     return torch::jit::load(path);
@@ -32,8 +39,10 @@ torch::jit::Module load(const std::string& path) {
     const auto* const libtorchs = dynamic_cast<const c10::Error*>(&error);
     const std::string text =
         libtorchs != nullptr ? libtorchs->what_without_backtrace() : error.what();
-    fail(ErrorCode::kUsage, "torchscript: '{}' cannot be read: {}", path,
-         text.substr(0, text.find('\n')));
+    fail(ErrorCode::kUsage,
+         "torchscript: '{}' cannot be read: {}. A file of torch.jit.save or `autodist export` "
+         "expected.",
+         path, without_dot(text.substr(0, text.find('\n'))));
   }
 }
 
@@ -43,7 +52,7 @@ ScriptLoss script_loss_from_name(const std::string& name) {
   if (name == "none") return ScriptLoss::kNone;
   if (name == "cross_entropy") return ScriptLoss::kCrossEntropy;
   if (name == "mse") return ScriptLoss::kMse;
-  fail(ErrorCode::kUsage, "torchscript: no loss is named '{}'; there are none, cross_entropy, mse.",
+  fail(ErrorCode::kUsage, "torchscript: no loss is named '{}'. Take none, cross_entropy or mse.",
        name);
 }
 
@@ -57,8 +66,10 @@ TrainingStep training_step_from_torchscript(const std::string& path, ScriptLoss 
   }
   for (const auto& each : module->named_buffers()) step.buffers.push_back({each.name, each.value});
   if (loss != ScriptLoss::kNone && example.size() < 2) {
-    fail(ErrorCode::kUsage, "torchscript: '{}' needs inputs and targets, got {} tensors.", path,
-         example.size());
+    fail(ErrorCode::kUsage,
+         "torchscript: '{}' needs inputs and targets, got {} tensor{}. Give --input once for each, "
+         "or --loss none where the module returns its loss.",
+         path, example.size(), example.size() == 1 ? "" : "s");
   }
   const auto outputs = [module, path, loss](const Batch& batch) {
     const bool with_targets = loss != ScriptLoss::kNone;

@@ -11,6 +11,7 @@
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/base/numbers.h"
+#include "autodist/base/text.h"
 #include "autodist/cluster/resource_spec.h"
 
 namespace autodist::cluster {
@@ -134,7 +135,9 @@ Cluster parse_host_list(const std::string& text, const std::string& where) {
   Cluster cluster;
   for (const auto& name : list) {
     if (!name.is_string() || name.get<std::string>().empty()) {
-      fail(ErrorCode::kUsage, "{}: entry {} is no host name", where, cluster.nodes.size());
+      fail(ErrorCode::kUsage,
+           "{}: entry {} is no host name. A list of them expected, as [\"a\", \"b\"]", where,
+           cluster.nodes.size());
     }
     cluster.nodes.push_back(host(name.get<std::string>(), 1));
   }
@@ -157,7 +160,14 @@ Cluster read_cluster(const std::string& specification) {
          "local:N expected",
          specification);
   }
-  return parse_cluster(read_file(specification, kLongestFile), specification);
+  const std::string text = read_file(specification, kLongestFile);
+  if (!is_text(text)) {
+    fail(ErrorCode::kUsage,
+         "{}: not text. A resource specification, a host file or a JSON list of host names "
+         "expected.",
+         specification);
+  }
+  return parse_cluster(text, specification);
 }
 
 }  // namespace autodist::cluster

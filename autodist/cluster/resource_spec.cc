@@ -259,7 +259,8 @@ void check_switches(const Cluster& cluster, const std::string& where) {
   }
   for (const Switch& each : cluster.switches) {
     if (!known.insert(each.name).second) {
-      fail(ErrorCode::kUsage, "{}: topology: the name '{}' stands twice", where, each.name);
+      fail(ErrorCode::kUsage, "{}: topology: the name '{}' stands twice. Give each switch its own.",
+           where, each.name);
     }
   }
   std::map<std::string, std::string> above;  // the switch that a node or switch hangs below
@@ -270,7 +271,9 @@ void check_switches(const Cluster& cluster, const std::string& where) {
              each.name, name, nearest_hint(name, {known.begin(), known.end()}));
       }
       if (!above.emplace(name, each.name).second) {
-        fail(ErrorCode::kUsage, "{}: topology: '{}' hangs below more than one switch", where, name);
+        fail(ErrorCode::kUsage,
+             "{}: topology: '{}' hangs below more than one switch. Leave it below one.", where,
+             name);
       }
     }
   }
@@ -278,7 +281,9 @@ void check_switches(const Cluster& cluster, const std::string& where) {
     std::size_t height = 0;
     for (auto up = above.find(each.name); up != above.end(); up = above.find(up->second)) {
       if (++height > cluster.switches.size()) {
-        fail(ErrorCode::kUsage, "{}: topology: '{}' hangs below itself", where, each.name);
+        fail(ErrorCode::kUsage,
+             "{}: topology: '{}' hangs below itself. Take it out of what hangs below it.", where,
+             each.name);
       }
     }
   }
@@ -311,7 +316,8 @@ YAML::Node load(const std::string& text, const std::string& where) {
   try {
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    fail(ErrorCode::kUsage, "{}:{}: not YAML: {}", where, error.mark.line + 1, error.msg);
+    fail(ErrorCode::kUsage, "{}:{}: not YAML: {}. `nodes:` with an address each expected.", where,
+         error.mark.line + 1, error.msg);
   }
 }
 
@@ -399,7 +405,8 @@ void settle(Cluster& cluster, const std::string& where) {
   }
   for (const Node& node : cluster.nodes) {
     if (!is_address(node.address)) {
-      fail(ErrorCode::kUsage, "{}: '{}' is no IP address or host name", where, node.address);
+      fail(ErrorCode::kUsage, "{}: '{}' is no IP address or host name. Name a machine.", where,
+           node.address);
     }
     if (!addresses.insert(node.address).second) {
       fail(ErrorCode::kUsage,

@@ -167,7 +167,9 @@ void Conversation::open(Incoming& message, const Frame& frame) const {
   const bool opens = role_of(frame) == ControlRole::kOpening && in.good();
   const std::string theirs = opens ? in.raw(in.left()) : "";
   if (!opens || theirs != what_) {
-    fail(ErrorCode::kUsage, "{} sends '{}' while {} expects '{}': the ranks run different programs",
+    fail(ErrorCode::kUsage,
+         "{} sends '{}' while {} expects '{}': the ranks run different programs. Start all of them "
+         "with the same one.",
          transport_.describe(frame.header.from), theirs, transport_.describe(transport_.self()),
          what_);
   }

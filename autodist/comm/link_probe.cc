@@ -142,7 +142,9 @@ class Probe {
     });
     if (exchange_->failure()) std::rethrow_exception(exchange_->failure());
     if (!came) {
-      fail(ErrorCode::kTimeout, "measuring the links: waited {} for an answer", to_string(limit));
+      fail(ErrorCode::kTimeout,
+           "measuring the links: waited {} for an answer. Look at the ranks' last lines.",
+           to_string(limit));
     }
   }
 

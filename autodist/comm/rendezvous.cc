@@ -34,6 +34,7 @@ constexpr RankNumber kLargestJob = 65'536;
 constexpr Seconds kLookAround{0.2};
 constexpr Seconds kHelloEvery{0.5};
 constexpr Seconds kStillThere{3};  // who said hello so lately waits for the answer
+constexpr const char* kOneBuild = "Start all ranks with one build of AutoDist.";
 constexpr const char* kLonger = "--join-timeout (in a program: join_limit) waits longer";
 
 struct Hello {
@@ -307,10 +308,12 @@ class Reception {
     }
     if (std::find(asking_.begin(), asking_.end(), id) == asking_.end()) asking_.push_back(id);
     if (hello->version != kWireVersion) {
-      fail(ErrorCode::kUsage, "rendezvous: a rank speaks protocol version {}, the chief {}",
-           hello->version, kWireVersion);
+      fail(ErrorCode::kUsage, "rendezvous: a rank speaks protocol version {}, the chief {}. {}",
+           hello->version, kWireVersion, kOneBuild);
     }
-    if (!decode_rest(in, *hello)) fail(ErrorCode::kUsage, "rendezvous: a hello is damaged");
+    if (!decode_rest(in, *hello)) {
+      fail(ErrorCode::kUsage, "rendezvous: a hello is damaged. {}", kOneBuild);
+    }
     check(*hello);
     if (!seat(id, *hello)) return;
     const std::vector<RankNumber> missing = absent();
@@ -346,15 +349,18 @@ class Reception {
     const std::string who = fmt::format("rank {} ({}, {}, pid {})", hello.rank,
                                         hello.member.address, hello.member.host, hello.member.pid);
     if (hello.size != options_.size) {
-      fail(ErrorCode::kUsage, "rendezvous: {} expects {} ranks, the chief {}", who, hello.size,
-           options_.size);
+      fail(ErrorCode::kUsage,
+           "rendezvous: {} expects {} ranks, the chief {}. Start all ranks with one cluster file "
+           "and one size.",
+           who, hello.size, options_.size);
     }
     if (hello.build != options_.build) {
-      fail(ErrorCode::kUsage, "rendezvous: {} is build '{}', the chief is build '{}'", who,
-           hello.build, options_.build);
+      fail(ErrorCode::kUsage, "rendezvous: {} is build '{}', the chief is build '{}'. {}", who,
+           hello.build, options_.build, kOneBuild);
     }
     if (hello.rank >= options_.size) {
-      fail(ErrorCode::kUsage, "rendezvous: {} in a job of {} ranks", who, options_.size);
+      fail(ErrorCode::kUsage, "rendezvous: {} in a job of {} ranks. Ranks count from 0.", who,
+           options_.size);
     }
   }
 
@@ -381,7 +387,7 @@ class Reception {
   std::vector<Guest> guests_;        // by rank
   std::vector<std::string> asking_;  // connections that hold the key and wait
   Seconds began_;
-  std::optional<Seconds> asked_;     // whether all are there
+  std::optional<Seconds> asked_;  // whether all are there
 };
 
 // The other ranks' side: says hello until it has the table.
@@ -396,7 +402,8 @@ std::vector<Member> ask(const RendezvousOptions& options, const Member& own) {
   socket.set(zmq::sockopt::linger, 0);
   const std::string chief = endpoint(options.chief_address, options.chief_port);
   if (zmq_connect(socket.handle(), chief.c_str()) != 0) {
-    fail(ErrorCode::kUsage, "rendezvous: '{}' is no address to connect to", chief);
+    fail(ErrorCode::kUsage,
+         "rendezvous: '{}' is no address to connect to. ADDRESS:PORT of rank 0 expected.", chief);
   }
   const Hello hello{kWireVersion, options.job_key, options.rank, options.size, own, options.build};
   const std::string greeting = encode(hello);

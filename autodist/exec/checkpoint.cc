@@ -97,21 +97,25 @@ void take_back(FileSystem& files, const std::string& folder) {
   }
 }
 
+constexpr char kAnother[] = "Take another step-N.";
+constexpr char kWhere[] = "Name the folder that --save wrote, or a step-N in it.";
+
 Json read_manifest(FileSystem& files, const std::string& path) {
   Json manifest = Json::parse(files.read(path), nullptr, false);
   const auto has = [&](const char* key) { return manifest.contains(key); };
   const bool complete = manifest.is_object() && has("schema") && manifest["schema"].is_number() &&
                         has("step") && manifest["step"].is_number_integer() && has("files") &&
                         manifest["files"].is_object() && has("manifest_digest");
-  if (!complete) fail(ErrorCode::kCheckpoint, "{}: damaged: not a manifest", path);
+  if (!complete) fail(ErrorCode::kCheckpoint, "{}: damaged: not a manifest. {}", path, kAnother);
   if (manifest["schema"] != kSchema) {
-    fail(ErrorCode::kCheckpoint, "{}: schema {}, this version reads {}", path,
+    fail(ErrorCode::kCheckpoint,
+         "{}: schema {}, this version reads {}. Read it with the version that wrote it.", path,
          manifest["schema"].dump(), kSchema);
   }
   const Json digest = manifest["manifest_digest"];
   manifest.erase("manifest_digest");
   if (digest != to_string(digest_of(manifest.dump()))) {
-    fail(ErrorCode::kCheckpoint, "{}: damaged: its digest differs", path);
+    fail(ErrorCode::kCheckpoint, "{}: damaged: its digest differs. {}", path, kAnother);
   }
   return manifest;
 }
@@ -120,25 +124,26 @@ std::vector<TensorData> read_tensors(FileSystem& files, const std::string& folde
                                      const std::string& name, const Json& manifest) {
   const std::string path = folder + "/" + name;
   if (!manifest["files"].contains(name)) {
-    fail(ErrorCode::kCheckpoint, "{}: the manifest does not know it", path);
+    fail(ErrorCode::kCheckpoint, "{}: the manifest does not know it. {}", path, kAnother);
   }
   const std::string bytes = files.read(path);
   const Json& entry = manifest["files"][name];
   if (entry["bytes"] != bytes.size()) {
-    fail(ErrorCode::kCheckpoint, "{}: damaged: {} bytes, {} were written", path, bytes.size(),
-         entry["bytes"].dump());
+    fail(ErrorCode::kCheckpoint, "{}: damaged: {} bytes, {} were written. {}", path, bytes.size(),
+         entry["bytes"].dump(), kAnother);
   }
   Safetensors file = read_safetensors(bytes, path);
   for (const TensorData& tensor : file.tensors) {
     const auto& digests = entry["tensors"];
     if (!digests.contains(tensor.name) ||
         digests[tensor.name] != to_string(digest_of(tensor.bytes))) {
-      fail(ErrorCode::kCheckpoint, "{}: damaged: '{}' differs from what was written", path,
-           tensor.name);
+      fail(ErrorCode::kCheckpoint, "{}: damaged: '{}' differs from what was written. {}", path,
+           tensor.name, kAnother);
     }
   }
   if (entry["digest"] != to_string(digest_of(bytes))) {
-    fail(ErrorCode::kCheckpoint, "{}: damaged: its header differs from what was written", path);
+    fail(ErrorCode::kCheckpoint, "{}: damaged: its header differs from what was written. {}", path,
+         kAnother);
   }
   return std::move(file.tensors);
 }
@@ -237,7 +242,9 @@ bool has_checkpoint(FileSystem& files, const std::string& path) {
 Checkpoint read_checkpoint(FileSystem& files, const std::string& path,
                            std::vector<std::string>* warnings) {
   if (files.exists(path + "/" + kManifest)) return read_step(files, path);
-  if (!files.exists(path)) fail(ErrorCode::kCheckpoint, "{}: no such checkpoint", path);
+  if (!files.exists(path)) {
+    fail(ErrorCode::kCheckpoint, "{}: no such checkpoint. {}", path, kWhere);
+  }
   std::vector<std::int64_t> steps = list_checkpoints(files, path);
   std::string first_reason;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
@@ -252,8 +259,8 @@ Checkpoint read_checkpoint(FileSystem& files, const std::string& path,
   for (const std::string& name : files.list(path)) {
     if (is_aside(name)) return read_step(files, path + "/" + name);
   }
-  fail(ErrorCode::kCheckpoint, "{}: no sound checkpoint{}", path,
-       first_reason.empty() ? ": no folder step-N" : ": " + first_reason);
+  fail(ErrorCode::kCheckpoint, "{}: no sound checkpoint: {}", path,
+       first_reason.empty() ? fmt::format("no folder step-N in it. {}", kWhere) : first_reason);
 }
 
 }  // namespace autodist::exec

@@ -349,8 +349,8 @@ void ComputeStream::check_loss(const ShapedStep& shape, const MicroBatch& micro)
   const std::string culprit = program_.is_placed() ? "the last of its stages computes it"
                                                    : first_nonfinite(*micro.replay, *micro.rows,
                                                                      micro.seed, *shape.loss_op_);
-  fail(ErrorCode::kUsage, "step {}: the loss of rank {} is {}: {}. The training diverges.", step_,
-       rank_, word, culprit);
+  fail(ErrorCode::kUsage, "step {}: the loss of rank {} is {}: {}. {}", step_, rank_, word, culprit,
+       kDiverges);
 }
 
 std::string ComputeStream::place() const {

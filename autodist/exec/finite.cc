@@ -26,10 +26,10 @@ bool below_infinity(const std::byte* data, std::int64_t count, Bits infinity, Bi
 
 }  // namespace
 
-OnNonFinite on_nonfinite_from_name(const std::string& name) {
+OnNonFinite on_nonfinite_from_name(const std::string& name, const std::string& option) {
   if (name == "stop") return OnNonFinite::kStop;
   if (name == "ignore") return OnNonFinite::kIgnore;
-  fail(ErrorCode::kUsage, "--on-nonfinite '{}': stop or ignore expected", name);
+  fail(ErrorCode::kUsage, "{}: '{}', stop or ignore expected", option, name);
 }
 
 bool all_finite(const std::byte* data, DType dtype, std::int64_t count) {

@@ -17,7 +17,8 @@ enum class OnNonFinite : std::uint8_t {
 };
 
 // "stop", "ignore". Throws Error(kUsage) for another name.
-OnNonFinite on_nonfinite_from_name(const std::string& name);
+OnNonFinite on_nonfinite_from_name(const std::string& name,
+                                   const std::string& option = "--on-nonfinite");
 
 // No infinity and no NaN among `count` elements; true for integers. One pass at the speed of
 // memory. REQUIRES: aligned for the type.

@@ -99,8 +99,9 @@ void HandOver::note(ir::VariableId id, bool finite) {
   const ir::Variable& variable = program_.graph->variable(id);
   fail(ErrorCode::kUsage,
        "step {}: the gradient of '{}' at rank {} is not finite (its last op is {}); the loss was. "
-       "The training diverges.",
-       step_, variable.name, self_, program_.graph->op(*variable.gradient_complete).name);
+       "{}",
+       step_, variable.name, self_, program_.graph->op(*variable.gradient_complete).name,
+       kDiverges);
 }
 
 torch::Tensor HandOver::add(Replay& replay, ir::VariableId variable,

@@ -105,14 +105,18 @@ void take_state(const ir::Graph& graph, const program::PieceLayout& piece,
     const std::string name = name_of_state(graph.variable(piece.variable), state.names()[i]);
     const auto found = tensors.find(name);
     if (found == tensors.end()) {
-      fail(ErrorCode::kCheckpoint, "checkpoint: optimizer state '{}' is missing among {}.", name,
-           tensors.size());
+      fail(ErrorCode::kCheckpoint,
+           "checkpoint: optimizer state '{}' is missing among {}. Give the optimizer that wrote "
+           "it, or begin with its parameters alone (--init).",
+           name, tensors.size());
     }
     const std::vector<std::int64_t> shape = shape_of(graph, piece.variable);
     const torch::Tensor& full = found->second;
     if (full.sizes() != torch::IntArrayRef(shape) ||
         dtype_of(full.scalar_type()) != state.dtype()) {
-      fail(ErrorCode::kCheckpoint, "checkpoint: optimizer state '{}' is {}, expected {} [{}].",
+      fail(ErrorCode::kCheckpoint,
+           "checkpoint: optimizer state '{}' is {}, expected {} [{}]. Take a checkpoint of this "
+           "model, or begin with its parameters alone (--init).",
            name, describe(full), autodist::name_of(state.dtype()), fmt::join(shape, ", "));
     }
     pack(alone(piece), size_of(state.dtype()), data_of(full.contiguous()),

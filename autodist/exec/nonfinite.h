@@ -12,6 +12,11 @@
 
 namespace autodist::exec {
 
+// What to do about it, behind what and where.
+constexpr char kDiverges[] =
+    "The training diverges: take a smaller lr, or clip=1, in the optimizer; --on-nonfinite ignore "
+    "(in a program on_nonfinite) goes on all the same.";
+
 // No infinity and no NaN in a dense or sparse tensor.
 bool is_finite(const torch::Tensor& tensor);
 

@@ -175,7 +175,9 @@ void Replay::check_input(std::size_t index, const torch::Tensor& tensor,
   if (fits(index, tensor, samples)) return;
   const ir::Input& input = graph_->inputs[index];
   const ir::TensorType& type = graph_->value(input.value).type;
-  fail(ErrorCode::kUsage, "step: input '{}' is {} in the batch, graph '{}' expects {} [{}].",
+  fail(ErrorCode::kUsage,
+       "step: input '{}' is {} in the batch, graph '{}' expects {} [{}]. Give it that, or capture "
+       "with an example like this batch.",
        input.name, describe(tensor), graph_->name, name_of(type.dtype),
        fmt::join(sizes_at(type, samples), ", "));
 }
@@ -193,13 +195,17 @@ torch::Tensor Replay::as_recorded(std::size_t index, const torch::Tensor& tensor
 
 void Replay::begin(const Batch& batch, std::uint64_t seed, bool op_by_op) {
   if (batch.size() != graph_->inputs.size()) {
-    fail(ErrorCode::kUsage, "step: the batch has {} tensors, graph '{}' has {} inputs.",
+    fail(ErrorCode::kUsage,
+         "step: the batch has {} tensors, graph '{}' has {} inputs. Give as many, in the order of "
+         "the example.",
          batch.size(), graph_->name, graph_->inputs.size());
   }
   const std::int64_t samples = samples_of(batch);
   if (samples != prepared_for_) {
     if (!graph_->batch_fixed_reason.empty()) {
-      fail(ErrorCode::kUsage, "step: graph '{}' holds for batches of {} samples only ({}), got {}.",
+      fail(ErrorCode::kUsage,
+           "step: graph '{}' holds for batches of {} samples only ({}), got {}. Give as many, or "
+           "leave the last, smaller batch out.",
            graph_->name, prepared_for_, graph_->batch_fixed_reason, samples);
     }
     for (Step& step : steps_) {

@@ -184,9 +184,11 @@ TEST(Bind, FindsParametersByNameAndSaysWhatIsWrong) {
     return "";
   };
   EXPECT_EQ(message({"w", torch::zeros({8, 16})}),
-            "bind: variable 'w' is f64 [8, 16] in graph 'dropout' and f32 [8, 16] in the model.");
+            "bind: variable 'w' is f64 [8, 16] in graph 'dropout' and f32 [8, 16] in the model. "
+            "Capture this model, or take the one that was captured.");
   EXPECT_EQ(message({"w", torch::zeros({16, 8}, torch::kFloat64)}),
-            "bind: variable 'w' is f64 [8, 16] in graph 'dropout' and f64 [16, 8] in the model.");
+            "bind: variable 'w' is f64 [8, 16] in graph 'dropout' and f64 [16, 8] in the model. "
+            "Capture this model, or take the one that was captured.");
   EXPECT_NE(message({"v", torch::zeros({8, 16}, torch::kFloat64)}).find("has variable 'w'"),
             std::string::npos);
 }

@@ -57,8 +57,10 @@ std::vector<RowFetcher::Wanted> RowFetcher::want(ir::VariableId variable,
   if (last && last->step == step && last->rows == rows) return wanted;
   const std::int64_t table = whole ? 1 : shape_of(*program_.graph, variable)[0];
   if (!rows.empty() && (rows.front() < 0 || rows.back() >= table)) {
-    fail(ErrorCode::kUsage, "step {}: '{}' has {} rows, the batch asks for row {}", step,
-         program_.graph->variable(variable).name, table,
+    fail(ErrorCode::kUsage,
+         "step {}: '{}' has {} rows, the batch asks for row {}. Rows count from 0: mend the data, "
+         "or make the table larger.",
+         step, program_.graph->variable(variable).name, table,
          rows.front() < 0 ? rows.front() : rows.back());
   }
   for (const program::SliceId id : program_.plan(variable).slices) {

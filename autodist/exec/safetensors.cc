@@ -40,6 +40,9 @@ std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
 }
 
 // Reads one file; every refusal names the tensor.
+constexpr char kWrittenBy[] =
+    "A file of `autodist ckpt extract` or safetensors.torch.save_file expected.";
+
 class Reader {
  public:
   Reader(const std::string& bytes, const std::string& where) : bytes_(bytes), where_(where) {}
@@ -64,8 +67,8 @@ class Reader {
       file.tensors.push_back(std::move(span.tensor));
     }
     if (end != bytes_.size() - data_begin_) {
-      fail(ErrorCode::kCheckpoint, "{}: {} bytes of tensors, the header describes {}", where_,
-           bytes_.size() - data_begin_, end);
+      fail(ErrorCode::kCheckpoint, "{}: {} bytes of tensors, the header describes {}. {}", where_,
+           bytes_.size() - data_begin_, end, kWrittenBy);
     }
     return file;
   }
@@ -78,20 +81,22 @@ class Reader {
   };
 
   [[noreturn]] void refuse(const std::string& name, const std::string& why) const {
-    fail(ErrorCode::kCheckpoint, "{}: '{}': {}", where_, name, why);
+    fail(ErrorCode::kCheckpoint, "{}: '{}': {}. {}", where_, name, why, kWrittenBy);
   }
 
   nlohmann::json read_header() {
     if (bytes_.size() < kLengthBytes) {
-      fail(ErrorCode::kCheckpoint, "{}: not safetensors: {} bytes", where_, bytes_.size());
+      fail(ErrorCode::kCheckpoint, "{}: not safetensors: {} bytes. {}", where_, bytes_.size(),
+           kWrittenBy);
     }
     std::uint64_t length = 0;
     for (std::size_t i = kLengthBytes; i-- > 0;) {
       length = length << 8 | static_cast<unsigned char>(bytes_[i]);
     }
     if (length > kLongestHeader || length > bytes_.size() - kLengthBytes) {
-      fail(ErrorCode::kCheckpoint, "{}: not safetensors, or truncated: a header of {} bytes in {}",
-           where_, length, bytes_.size());
+      fail(ErrorCode::kCheckpoint,
+           "{}: not safetensors, or truncated: a header of {} bytes in {}. {}", where_, length,
+           bytes_.size(), kWrittenBy);
     }
     data_begin_ = kLengthBytes + length;
     // A name that stands twice would silently replace the first.
@@ -103,14 +108,17 @@ class Reader {
         refuse(parsed.get<std::string>(), "stands twice");
       }
       constexpr int kDeepest = 4;
-      if (depth > kDeepest) fail(ErrorCode::kCheckpoint, "{}: a header nested too deeply", where_);
+      if (depth > kDeepest) {
+        fail(ErrorCode::kCheckpoint, "{}: a header nested too deeply. {}", where_, kWrittenBy);
+      }
       return true;
     };
     const auto begin = bytes_.begin() + kLengthBytes;
     const nlohmann::json header =
         nlohmann::json::parse(begin, begin + static_cast<std::ptrdiff_t>(length), unique, false);
     if (!header.is_object()) {
-      fail(ErrorCode::kCheckpoint, "{}: not safetensors: the header is no JSON object", where_);
+      fail(ErrorCode::kCheckpoint, "{}: not safetensors: the header is no JSON object. {}", where_,
+           kWrittenBy);
     }
     return header;
   }

@@ -28,8 +28,10 @@ class InitialValues {
         comm::broadcast(transport_, kChief, is_chief ? bytes_of(tensor) : std::string(),
                         "initial value of " + name, limit_);
     if (bytes.size() != tensor.nbytes()) {
-      fail(ErrorCode::kUsage, "start: the chief's '{}' has {} bytes, rank {} has {} ({}).", name,
-           bytes.size(), transport_.self(), tensor.nbytes(), describe(tensor));
+      fail(ErrorCode::kUsage,
+           "start: the chief's '{}' has {} bytes, rank {} has {} ({}). Start all ranks with one "
+           "program and one model.",
+           name, bytes.size(), transport_.self(), tensor.nbytes(), describe(tensor));
     }
     if (!is_chief) {
       torch::Tensor dense = torch::empty(tensor.sizes(), tensor.options().device(torch::kCPU));

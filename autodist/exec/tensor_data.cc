@@ -30,8 +30,10 @@ void copy_into(const TensorData& data, const NamedTensor& tensor, const std::str
   const bool same = source.tensor.sizes() == tensor.tensor.sizes() &&
                     source.tensor.scalar_type() == tensor.tensor.scalar_type();
   if (!same) {
-    fail(ErrorCode::kCheckpoint, "{}: '{}' is {}, the model's is {}", where, data.name,
-         describe(source.tensor), describe(tensor.tensor));
+    fail(ErrorCode::kCheckpoint,
+         "{}: '{}' is {}, the model's is {}. Take a checkpoint of this model, or the model that "
+         "wrote it.",
+         where, data.name, describe(source.tensor), describe(tensor.tensor));
   }
   const torch::NoGradGuard no_grad;
   tensor.tensor.detach().copy_(source.tensor);

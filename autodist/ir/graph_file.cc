@@ -416,21 +416,23 @@ std::int64_t size_of_shared(const proto::Graph& in) {
   return size;
 }
 
+constexpr char kCaptureAgain[] = "Capture it again: autodist capture MODEL -o FILE";
+
 std::string unpack(const char* data, std::size_t size, const std::string& where) {
   const unsigned long long unpacked = ZSTD_getFrameContentSize(data, size);
   if (unpacked == ZSTD_CONTENTSIZE_ERROR || unpacked == ZSTD_CONTENTSIZE_UNKNOWN) {
-    fail(ErrorCode::kUsage, "{}: damaged: no packed contents", where);
+    fail(ErrorCode::kUsage, "{}: damaged: no packed contents. {}", where, kCaptureAgain);
   }
   const std::int64_t most = std::min(room_of(size), kMostUnpacked);
   if (unpacked > static_cast<unsigned long long>(most)) {
-    fail(ErrorCode::kUsage, "{}: would unpack to {} bytes, at most {} expected", where, unpacked,
-         most);
+    fail(ErrorCode::kUsage, "{}: would unpack to {} bytes, at most {} expected. {}", where,
+         unpacked, most, kCaptureAgain);
   }
   std::string bytes(static_cast<std::size_t>(unpacked), '\0');
   const std::size_t got = ZSTD_decompress(bytes.data(), bytes.size(), data, size);
   if (ZSTD_isError(got) || got != bytes.size()) {
-    fail(ErrorCode::kUsage, "{}: damaged or truncated: {}", where,
-         ZSTD_isError(got) ? ZSTD_getErrorName(got) : "too short");
+    fail(ErrorCode::kUsage, "{}: damaged or truncated: {}. {}", where,
+         ZSTD_isError(got) ? ZSTD_getErrorName(got) : "too short", kCaptureAgain);
   }
   return bytes;
 }
@@ -449,7 +451,8 @@ Graph deserialize(const std::string& bytes, const std::string& where) {
   }
   const auto format = static_cast<std::uint8_t>(bytes[sizeof kMagic]);
   if (format != kFormat) {
-    fail(ErrorCode::kUsage, "{}: graph format {}, this version reads {}", where, format, kFormat);
+    fail(ErrorCode::kUsage, "{}: graph format {}, this version reads {}. {}", where, format,
+         kFormat, kCaptureAgain);
   }
   const std::string unpacked = unpack(bytes.data() + kHeader, bytes.size() - kHeader, where);
   const std::int64_t taken =
@@ -458,7 +461,7 @@ Graph deserialize(const std::string& bytes, const std::string& where) {
   proto::Graph in;
   const google::protobuf::LogSilencer silencer;  // names that are not UTF-8 are printed otherwise
   if (!in.ParseFromString(unpacked)) {
-    fail(ErrorCode::kUsage, "{}: damaged: its contents are no graph", where);
+    fail(ErrorCode::kUsage, "{}: damaged: its contents are no graph. {}", where, kCaptureAgain);
   }
   expect_room(taken + size_of_shared(in), bytes.size(), where);
   Graph graph = Reader(in, where).run();

@@ -123,7 +123,8 @@ Graph variables_of(const GraphItem& item, const std::string& where) {
     if (!variable.dtype || !variable.shape) {
       if (!variable.trainable) continue;
       fail(ErrorCode::kUsage,
-           "{}: the variable '{}' has no {}: no VarHandleOp or VariableV2 of that name says it",
+           "{}: the variable '{}' has no {}: no VarHandleOp or VariableV2 of that name says it. "
+           "Write the graph_item again, with its graph_def.",
            where, variable.name, variable.shape ? "dtype" : "shape");
     }
     total += bytes_of(variable);
@@ -142,7 +143,10 @@ Graph variables_of(const GraphItem& item, const std::string& where) {
     trained.push_back({step.variable(variable.name, type), type, paired || item.gradients.empty(),
                        paired && found->second->sparse() && !sizes.empty()});
   }
-  if (trained.empty()) fail(ErrorCode::kUsage, "{}: no variable is trainable", where);
+  if (trained.empty()) {
+    fail(ErrorCode::kUsage, "{}: no variable is trainable. Write it of a model that trains some.",
+         where);
+  }
   std::vector<ValueId> uses;
   for (const Trained& each : trained) {
     uses.push_back(step.op("graph_item::use", {each.value}, each.type));

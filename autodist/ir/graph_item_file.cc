@@ -15,6 +15,8 @@
 namespace autodist::ir {
 namespace {
 
+constexpr char kWriteAgain[] = "Let AutoDist write it again (GraphItem.serialize).";
+
 constexpr std::int64_t kLargestFile = std::int64_t{1} << 30;
 constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
 constexpr int kMostHops = 8;  // from a variable's name to the op that holds it
@@ -120,7 +122,8 @@ class Reader {
 
   GraphItem run(const proto::GraphItem& in) {
     if (!in.graph_def().empty() && !unwrap(in.graph_def(), graph_)) {
-      fail(ErrorCode::kUsage, "{}: damaged: its graph_def is no TensorFlow graph", where_);
+      fail(ErrorCode::kUsage, "{}: damaged: its graph_def is no TensorFlow graph. {}", where_,
+           kWriteAgain);
     }
     for (const auto& node : graph_.node()) {
       attributes_.try_emplace(node.name(), &node.attr());
@@ -130,7 +133,8 @@ class Reader {
     const Holders holders(item_.nodes);
     read_variables(in, holders);
     if (item_.nodes.empty() && item_.variables.empty()) {
-      fail(ErrorCode::kUsage, "{}: not a graph_item: it holds neither ops nor variables", where_);
+      fail(ErrorCode::kUsage, "{}: not a graph_item: it holds neither ops nor variables. {}",
+           where_, kWriteAgain);
     }
     read_gradients(in, holders);
     const bool says_trainable =
@@ -302,7 +306,8 @@ GraphItem deserialize_graph_item(const std::string& bytes, const std::string& wh
   proto::GraphItem in;
   const google::protobuf::LogSilencer silencer;  // names that are not UTF-8 are printed otherwise
   if (!in.ParseFromString(bytes)) {
-    fail(ErrorCode::kUsage, "{}: not a graph_item: truncated, or another kind of file", where);
+    fail(ErrorCode::kUsage, "{}: not a graph_item: truncated, or another kind of file. {}", where,
+         kWriteAgain);
   }
   return Reader(where).run(in);
 }

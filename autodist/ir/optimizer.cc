@@ -194,8 +194,9 @@ class Parser {
   void item(const std::string& text) {
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0) {
-      fail(ErrorCode::kUsage, "optimizer: '{}' is not of the form option=value in '{}:…'", text,
-           entry_.name);
+      fail(ErrorCode::kUsage,
+           "optimizer: '{}' is not of the form option=value in '{}:…'. Write {}:lr=1e-3, say.",
+           text, entry_.name, entry_.name);
     }
     std::string key = text.substr(0, equals);
     const std::string value = text.substr(equals + 1);
@@ -366,7 +367,9 @@ UpdateRule rule_for(const Variable& variable, const Optimizer& optimizer) {
 // One item of the text form, refused where it would not parse back.
 std::string pattern_text(const std::string& pattern) {
   if (pattern.empty() || pattern.find_first_of(",|=") != std::string::npos) {
-    fail(ErrorCode::kUsage, "optimizer: pattern '{}' may not be empty or hold ',', '|' or '='",
+    fail(ErrorCode::kUsage,
+         "optimizer: pattern '{}' may not be empty or hold ',', '|' or '='. Name a part of the "
+         "variables' names.",
          pattern);
   }
   return pattern;

@@ -22,7 +22,12 @@ class Reader {
 
   [[nodiscard]] std::string text(const std::string& name) const {
     const auto value = environment_(name);
-    if (!value) fail(ErrorCode::kUsage, "environment: started by {}, but {} is not set", by_, name);
+    if (!value) {
+      fail(ErrorCode::kUsage,
+           "environment: started by {}, but {} is not set. Start the ranks by it, or unset what it "
+           "has left in this shell.",
+           by_, name);
+    }
     return *value;
   }
   [[nodiscard]] std::uint32_t number(const std::string& name) const {
@@ -41,8 +46,8 @@ class Reader {
     launched.rank = number(rank);
     launched.size = number(size);
     if (launched.rank >= launched.size) {
-      fail(ErrorCode::kUsage, "environment: {}={} of {}={}: ranks count from 0", rank,
-           launched.rank, size, launched.size);
+      fail(ErrorCode::kUsage, "environment: {}={} of {}={}: ranks count from 0. Set {} to less.",
+           rank, launched.rank, size, launched.size, rank);
     }
     return launched;
   }
@@ -78,8 +83,10 @@ Launched slurm(const Environment& environment) {
   const std::vector<std::string> nodes = expand_node_list(reader.text("SLURM_STEP_NODELIST"));
   const std::vector<std::uint32_t> tasks = expand_counts(reader.text("SLURM_STEP_TASKS_PER_NODE"));
   if (tasks.size() != nodes.size()) {
-    fail(ErrorCode::kUsage, "environment: Slurm names {} nodes and the tasks of {}", nodes.size(),
-         tasks.size());
+    fail(ErrorCode::kUsage,
+         "environment: Slurm names {} nodes and the tasks of {}. SLURM_STEP_NODELIST and "
+         "SLURM_STEP_TASKS_PER_NODE of one srun expected.",
+         nodes.size(), tasks.size());
   }
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     launched.host_file += fmt::format("{} slots={}\n", nodes[i], tasks[i]);
@@ -256,7 +263,9 @@ std::uint32_t rank_in(const cluster::Cluster& cluster, bool cpu_only, const Laun
     if ((more && !launched.local_rank) || wanted >= places.size() ||
         places[wanted].node != places[rank].node) {
       fail(ErrorCode::kUsage,
-           "{} started local rank {} on {}, which the cluster does not have there", launched.by,
+           "{} started local rank {} on {}, which the cluster does not have there. Start as many "
+           "ranks on it as the cluster file says.",
+           launched.by,
            launched.local_rank ? std::to_string(*launched.local_rank) : std::string("(unknown)"),
            address);
     }

@@ -51,7 +51,7 @@ std::optional<Meeting> read_meeting(const std::string& path) {
   std::istringstream words(text);
   Meeting meeting;
   if (!(words >> meeting.port >> meeting.key >> meeting.address)) {
-    fail(ErrorCode::kEnvironment, "{}: not what a chief writes; remove it", path);
+    fail(ErrorCode::kEnvironment, "{}: not what a chief writes. Remove it.", path);
   }
   return meeting;
 }
@@ -88,7 +88,8 @@ std::string meeting_folder(const Environment& environment, bool one_machine) {
   } else if (!one_machine) {
     const auto home = environment("HOME");
     if (!home)
-      fail(ErrorCode::kEnvironment, "environment: HOME is not set, AUTODIST_MEETING_DIR neither");
+      fail(ErrorCode::kEnvironment,
+           "environment: HOME is not set, AUTODIST_MEETING_DIR neither. Set one of them.");
     folder = *home + "/.autodist/jobs";
   } else if (const auto runtime = environment("XDG_RUNTIME_DIR")) {
     folder = *runtime + "/autodist";

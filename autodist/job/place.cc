@@ -96,7 +96,9 @@ std::optional<JobPlace> job_from_environment(const Environment& environment) {
   place.size = number_of("AUTODIST_SIZE", required(environment, "AUTODIST_SIZE"), kMostRanks);
   place.rank = number_of("AUTODIST_RANK", *rank, kMostRanks);
   if (place.size == 0 || place.rank >= place.size) {
-    fail(ErrorCode::kUsage, "environment: AUTODIST_RANK={} of AUTODIST_SIZE={}: ranks count from 0",
+    fail(ErrorCode::kUsage,
+         "environment: AUTODIST_RANK={} of AUTODIST_SIZE={}: ranks count from 0. Set AUTODIST_RANK "
+         "to less.",
          place.rank, place.size);
   }
   const std::string chief = required(environment, "AUTODIST_CHIEF");

@@ -74,7 +74,7 @@ struct NpyHeader {
 
 NpyHeader npy_header(const std::string& bytes, const std::string& path) {
   const auto refuse = [&](const std::string& why) {
-    fail(ErrorCode::kUsage, "{}: not a NumPy file: {}", path, why);
+    fail(ErrorCode::kUsage, "{}: not a NumPy file: {}. Write it with numpy.save.", path, why);
   };
   if (bytes.size() < 12 || bytes.compare(0, 6, "\x93NUMPY") != 0) refuse("no such beginning");
   const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(bytes[at]); };
@@ -123,7 +123,7 @@ torch::Tensor read_npy(const std::string& path, torch::ScalarType real) {
   const std::string bytes = read_file(path);
   const NpyHeader header = npy_header(bytes, path);
   if (header.fortran_order) {
-    fail(ErrorCode::kUsage, "{}: Fortran order; save it with numpy.ascontiguousarray", path);
+    fail(ErrorCode::kUsage, "{}: Fortran order. Save numpy.ascontiguousarray of it.", path);
   }
   const torch::ScalarType type = npy_dtype(header.descr, path);
   const std::size_t have = bytes.size() - header.data_begin;
@@ -131,13 +131,16 @@ torch::Tensor read_npy(const std::string& path, torch::ScalarType real) {
   for (std::int64_t size : header.shape) {
     const bool fits = size == 0 || need <= have / static_cast<std::size_t>(size);
     if (!fits) {
-      fail(ErrorCode::kUsage, "{}: truncated: shape ({}) of {}-byte elements, but {} bytes", path,
-           fmt::join(header.shape, ", "), c10::elementSize(type), have);
+      fail(ErrorCode::kUsage,
+           "{}: truncated: shape ({}) of {}-byte elements, but {} bytes. Write it with numpy.save.",
+           path, fmt::join(header.shape, ", "), c10::elementSize(type), have);
     }
     need *= static_cast<std::size_t>(size);
   }
   if (header.shape.empty() || header.shape.front() == 0) {
-    fail(ErrorCode::kUsage, "{}: shape ({}) has no samples", path, fmt::join(header.shape, ", "));
+    fail(ErrorCode::kUsage,
+         "{}: shape ({}) has no samples. Its first dimension counts them, 1 or more expected.",
+         path, fmt::join(header.shape, ", "));
   }
   torch::Tensor tensor = torch::empty(header.shape, type);
   std::memcpy(tensor.data_ptr(), bytes.data() + header.data_begin, need);
@@ -180,8 +183,8 @@ Dataset read_directory(const std::string& directory, torch::ScalarType dtype) {
     if (!fs::exists(path)) break;
     samples.push_back(read_npy(path.string(), dtype));
     if (samples.back().size(0) != samples.front().size(0)) {
-      fail(ErrorCode::kUsage, "{}: {} samples, but x0.npy has {}", path.string(),
-           samples.back().size(0), samples.front().size(0));
+      fail(ErrorCode::kUsage, "{}: {} samples, but x0.npy has {}. Write as many into each.",
+           path.string(), samples.back().size(0), samples.front().size(0));
     }
   }
   if (samples.empty()) {

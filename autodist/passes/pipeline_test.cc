@@ -80,13 +80,13 @@ TEST(Pipeline, RefusesWhatThisBuildDoesNotRun) {
   clipped.clips = {{1.0, {ir::VariableId(0), ir::VariableId(1)}}};
   EXPECT_EQ(refusal(clipped, stale, cluster, ErrorCode::kInfeasible),
             "plan.strategy: 'fc1.bias' has staleness=2, and clipping by a norm needs every step's "
-            "gradients at once");
+            "gradients at once. Use sync=true and staleness=0, or leave that out.");
 
   auto asynchronous = all_ps(graph, cluster);
   std::get<strategy::PsSynchronizer>(asynchronous.nodes[1].synchronizer).sync = false;
   EXPECT_EQ(refusal(clipped, asynchronous, cluster, ErrorCode::kInfeasible),
             "plan.strategy: 'fc1.bias' has sync=false, and clipping by a norm needs every step's "
-            "gradients at once");
+            "gradients at once. Use sync=true and staleness=0, or leave that out.");
 
   auto compressed = all_ps(graph, cluster);
   split(compressed.nodes[0], 0, 2, 2, [](int) {
@@ -163,9 +163,11 @@ TEST(Pipeline, RefusesReplicasThatNoRankComputes) {
   auto cluster = hosts(2);
   auto strategy = all_ps(graph, cluster);
   cluster.nodes[1].role = cluster::NodeRole::kServer;
-  EXPECT_EQ(refusal(graph, strategy, cluster, ErrorCode::kInfeasible),
-            "plan.strategy: the replica '10.0.0.2:CPU:0' is on a node with role: server, which "
-            "computes nothing");
+  EXPECT_EQ(
+      refusal(graph, strategy, cluster, ErrorCode::kInfeasible),
+      "plan.strategy: the replica '10.0.0.2:CPU:0' is on a node with role: server, which "
+      "computes nothing. Take it out of graph_config.replicas, or the role out of the cluster "
+      "file.");
 }
 
 TEST(Pipeline, RefusesPrioritiesThatAreNoTimesAndVariablesInTwoClips) {

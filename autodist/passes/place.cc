@@ -98,7 +98,7 @@ class Placer {
       if (plain) return;
       fail(ErrorCode::kInfeasible,
            "{}: '{}' has another synchronizer than a synchronous parameter server without "
-           "staleness and compression, the one that placed graphs have",
+           "staleness and compression, the one that placed graphs have. Use that, or no placement.",
            state_.where, each.name);
     };
     if (node.parts.empty()) return check_one(node);

@@ -34,7 +34,8 @@ void replicate(State& state) {
     if (replicas.erase(name) + replicas.erase(device) > 0) {
       if (places[i].serves_only) {
         fail(ErrorCode::kInfeasible,
-             "{}: the replica '{}' is on a node with role: server, which computes nothing",
+             "{}: the replica '{}' is on a node with role: server, which computes nothing. Take it "
+             "out of graph_config.replicas, or the role out of the cluster file.",
              state.where, name);
       }
       const auto found = placed.count(name) > 0 ? placed.find(name) : placed.find(device);
@@ -47,9 +48,11 @@ void replicate(State& state) {
     state.program.ranks.push_back(std::move(rank));
   }
   if (!replicas.empty()) {
-    fail(ErrorCode::kInfeasible,
-         "{}: no rank computes on the replica '{}': a node with GPUs, or with slots, has no others",
-         state.where, *replicas.begin());
+    fail(
+        ErrorCode::kInfeasible,
+        "{}: no rank computes on the replica '{}': a node with GPUs, or with slots, has no others. "
+        "Plan again for this cluster.",
+        state.where, *replicas.begin());
   }
 }
 

@@ -98,7 +98,9 @@ std::string lag_of(const strategy::NodeConfig& node) {
 void check_norm(const std::string& variable, const std::string& lag, const std::string& what,
                 const std::string& where) {
   if (lag.empty()) return;
-  fail(ErrorCode::kInfeasible, "{}: '{}' has {}, and {} needs every step's gradients at once",
+  fail(ErrorCode::kInfeasible,
+       "{}: '{}' has {}, and {} needs every step's gradients at once. Use sync=true and "
+       "staleness=0, or leave that out.",
        where, variable, lag, what);
 }
 

@@ -98,7 +98,9 @@ class CellReader {
       if (all.size() == 1) file = all.front();
     }
     if (!file) {
-      fail(ErrorCode::kUsage, "{}: no resource_spec for '{}'", folder_.string(), id);
+      fail(ErrorCode::kUsage,
+           "{}: no resource_spec for '{}'. Add resource_spec.yml, a cluster file.",
+           folder_.string(), id);
     }
     return cluster::parse_resource_spec(read_file(file->string()), file->string());
   }
@@ -153,7 +155,10 @@ fs::path folder_of(const std::string& folder, const DataCell& cell) {
 
 std::vector<DataCell> read_data_set(const std::string& folder, std::vector<std::string>& warnings) {
   if (!fs::is_directory(folder)) {
-    fail(ErrorCode::kUsage, "data set: '{}' is no folder of MODEL/CLUSTER/strategies/ID", folder);
+    fail(ErrorCode::kUsage,
+         "data set: '{}' is no folder of MODEL/CLUSTER/strategies/ID. `autodist dataset record` "
+         "makes one.",
+         folder);
   }
   std::vector<DataCell> cells;
   for (const fs::path& model : sorted_entries(folder)) {
@@ -169,7 +174,9 @@ std::vector<DataCell> read_data_set(const std::string& folder, std::vector<std::
     }
   }
   if (cells.empty()) {
-    fail(ErrorCode::kUsage, "data set: '{}' holds no point: MODEL/CLUSTER/strategies/ID expected",
+    fail(ErrorCode::kUsage,
+         "data set: '{}' holds no point: MODEL/CLUSTER/strategies/ID expected. `autodist dataset "
+         "record` writes some.",
          folder);
   }
   return cells;

@@ -146,7 +146,8 @@ std::vector<NamedDevice> devices_by_count(std::size_t count, const placement::Ta
   constexpr std::uint32_t kMostDevices = 4096;
   const std::uint64_t wanted = std::uint64_t{stated.accelerators} + stated.cpus;
   if (wanted > kMostDevices) {
-    fail(ErrorCode::kUsage, "{} devices, at most {} expected", wanted, kMostDevices);
+    fail(ErrorCode::kUsage, "{} devices, at most {} expected. Use --devices with less.", wanted,
+         kMostDevices);
   }
   std::vector<NamedDevice> devices;
   placement::ListDevice figures;
@@ -175,12 +176,12 @@ Seconds parse_duration(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
   const std::string unit(error == std::errc() ? rest : end, end);
-  const double scale = unit.empty() || unit == "s" ? 1 : unit == "ms" ? 1e-3 : unit == "m" ? 60 : 0;
+  const double scale = unit == "s" ? 1 : unit == "ms" ? 1e-3 : unit == "m" ? 60 : 0;
   if (error != std::errc() || scale == 0 || !(value > 0) || value * scale > 1e7) {
     fail(ErrorCode::kUsage,
-         "--budget '{}': a time above 0 expected, such as 10s, 500ms or 2m; a count is "
-         "--evaluations",
-         text);
+         "--budget '{}': a time above 0 with its unit expected, such as 10s, 500ms or 2m; a count "
+         "is --evaluations{}",
+         text, unit.empty() && value >= 1 ? fmt::format(" {:.0f}", value) : "");
   }
   return Seconds(value * scale);
 }

@@ -48,7 +48,8 @@ std::vector<NamedDevice> devices_by_count(std::size_t count,
 
 const char* name_of(search::placement::Objective objective);  // "makespan", "throughput"
 
-// "10s", "500ms", "2m", or a number of seconds. Throws Error(kUsage).
+// "10s", "500ms" or "2m". A number alone would be seconds here and simulations for `plan`: it is
+// refused, as what is no time is. Throws Error(kUsage).
 Seconds parse_duration(const std::string& text);
 
 // Devices by row, then the predicted time, the bound and the gap.

@@ -15,7 +15,7 @@ Seconds time_of(const YAML::Node& node, const std::string& where) {
   double value = 0;
   const bool number = node.IsScalar() && YAML::convert<double>::decode(node, value);
   if (!number || !std::isfinite(value) || value < 0) {
-    fail(ErrorCode::kUsage, "{}: '{}' is no time in seconds", where,
+    fail(ErrorCode::kUsage, "{}: '{}' is no time, seconds of 0 or more expected", where,
          node.IsScalar() ? node.Scalar() : "…");
   }
   return Seconds(value);
@@ -29,7 +29,8 @@ YAML::Node load(const std::string& text, const std::string& where) {
   try {
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    fail(ErrorCode::kUsage, "{}:{}: not YAML: {}", where, error.mark.line + 1, error.msg);
+    fail(ErrorCode::kUsage, "{}:{}: not YAML: {}. Step times expected, as 'average: 0.12'", where,
+         error.mark.line + 1, error.msg);
   }
 }
 
@@ -42,12 +43,13 @@ bool operator==(const Runtimes& a, const Runtimes& b) {
 Runtimes parse_runtimes(const std::string& text, const std::string& where) {
   const YAML::Node root = load(text, where);
   if (!root.IsMap() || !(root["average"] || root["runtime"])) {
-    fail(ErrorCode::kUsage, "{}: neither 'average' nor 'runtime', seconds expected", where);
+    fail(ErrorCode::kUsage,
+         "{}: neither 'average' nor 'runtime', seconds expected, as 'average: 0.12'", where);
   }
   Runtimes runtimes;
   const YAML::Node steps = root["runtime"];
   if (steps && !steps.IsSequence()) {
-    fail(ErrorCode::kUsage, "{}: runtime: a list of seconds expected", where);
+    fail(ErrorCode::kUsage, "{}: runtime: a list of seconds expected, as [0.12, 0.11]", where);
   }
   Seconds sum;
   for (const YAML::Node& step : steps) {

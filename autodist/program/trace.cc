@@ -8,6 +8,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/base/json_complaint.h"
 
 namespace autodist::program {
 namespace {
@@ -222,7 +223,8 @@ Trace read_chrome_json(const std::string& text, const std::string& where) {
       }
     }
   } catch (const std::exception& error) {
-    fail(ErrorCode::kUsage, "{}: not a trace of `train --trace`: {}", where, error.what());
+    fail(ErrorCode::kUsage, "{}: not a trace of `train --trace`: {}. Write it again.", where,
+         json_complaint(error));
   }
   return trace;
 }

@@ -4,6 +4,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <utility>
@@ -33,11 +34,11 @@ const std::vector<Entry>& entries() {
            device.with_more = device.with_more * value;
          }
        }},
-      {{"cores", "cores per node that the ranks and the engine share", 1},
+      {{"cores", "cores per node that the ranks and the engine share", 1, 65536, true},
        [](CostModel& costs, double value) { costs.cores = static_cast<std::uint32_t>(value); }},
       {{"message_seconds", "per slice at each end, besides its bytes", 0},
        [](CostModel& costs, double value) { costs.engine.message = Seconds(value); }},
-      {{"goodput", "payload's share of a link's nominal rate", 1e-3},
+      {{"goodput", "payload's share of a link's nominal rate", 1e-3, 1},
        [](CostModel& costs, double value) { costs.engine.goodput = value; }},
       {{"goodput_gbit_per_s", "most payload that one card carries; 0: no cap", 0},
        [](CostModel& costs, double value) { costs.engine.goodput_bytes_per_s = value * kGigabit; }},
@@ -65,7 +66,7 @@ const std::vector<Entry>& entries() {
        [](CostModel& costs, double value) { costs.collectives.start = Seconds(value); }},
       {{"collective_round_seconds", "of a library's all-reduce, per round of its ring", 0},
        [](CostModel& costs, double value) { costs.collectives.round = Seconds(value); }},
-      {{"collective_efficiency", "share of the links' goodput that the library reaches", 1e-3},
+      {{"collective_efficiency", "share of the links' goodput that the library reaches", 1e-3, 1},
        [](CostModel& costs, double value) { costs.collectives.efficiency = value; }},
       {{"collective_cpu_seconds_per_gb", "core seconds of a member per GB sent or received", 0},
        [](CostModel& costs, double value) {
@@ -81,6 +82,21 @@ const Entry* find(const std::string& name) {
   return found == entries().end() ? nullptr : &*found;
 }
 
+constexpr char kHowToCalibrate[] =
+    "A line per key expected, as 'cores: 4'; `autodist doctor --measure` writes such a file.";
+
+// Nothing that is no number lies in any range.
+bool fits(const CalibrationKey& key, double value) {
+  return value >= key.least && value <= key.most && (!key.is_whole || value == std::floor(value));
+}
+
+std::string range_of(const CalibrationKey& key) {
+  const char* number = key.is_whole ? "a whole number" : "a number";
+  return key.most < CalibrationKey{}.most
+             ? fmt::format("{} from {:g} to {:g}", number, key.least, key.most)
+             : fmt::format("{} of at least {:g}", number, key.least);
+}
+
 }  // namespace
 
 const std::vector<CalibrationKey>& calibration_keys() {
@@ -93,6 +109,7 @@ const std::vector<CalibrationKey>& calibration_keys() {
 }
 
 std::string calibration_path(const std::string& cluster_path) {
+  if (cluster_path.rfind("local:", 0) == 0) return "local.calibration.yml";
   const std::size_t slash = cluster_path.rfind('/');
   const std::size_t dot = cluster_path.rfind('.');
   const bool has_end = dot != std::string::npos && (slash == std::string::npos || dot > slash);
@@ -100,6 +117,7 @@ std::string calibration_path(const std::string& cluster_path) {
 }
 
 Calibration read_calibration(const std::string& cluster_path, const std::string& path) {
+  if (path.empty() && cluster_path.empty()) return {};
   const std::string beside = calibration_path(cluster_path);
   if (path.empty() && !std::filesystem::exists(beside)) return {};
   const std::string& file = path.empty() ? beside : path;
@@ -111,26 +129,37 @@ Calibration parse_calibration(const std::string& text, const std::string& where)
   try {
     root = YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    fail(ErrorCode::kUsage, "{}: line {}: {}", where, error.mark.line + 1, error.msg);
+    fail(ErrorCode::kUsage, "{}:{}: not YAML: {}. {}", where, error.mark.line + 1, error.msg,
+         kHowToCalibrate);
   }
-  if (!root.IsMap()) fail(ErrorCode::kUsage, "{}: a map of keys to numbers expected", where);
+  if (!root.IsMap()) {
+    fail(ErrorCode::kUsage, "{}: no map of keys to numbers. {}", where, kHowToCalibrate);
+  }
   Calibration calibration;
   for (const auto& item : root) {
-    if (!item.first.IsScalar()) fail(ErrorCode::kUsage, "{}: a key that is no word", where);
+    if (!item.first.IsScalar()) {
+      fail(ErrorCode::kUsage, "{}: a key that is no word. {}", where, kHowToCalibrate);
+    }
     const std::string name = item.first.Scalar();
     const Entry* entry = find(name);
     if (entry == nullptr) {
       std::vector<std::string> names;
       for (const Entry& each : entries()) names.push_back(each.key.name);
-      fail(ErrorCode::kUsage, "{}: unknown key '{}'{}", where, name, nearest_hint(name, names));
+      fail(ErrorCode::kUsage, "{}: unknown key '{}', one of {} expected{}", where, name,
+           fmt::join(names, ", "), nearest_hint(name, names));
     }
     double value = 0;
-    if (!item.second.IsScalar() || !YAML::convert<double>::decode(item.second, value) ||
-        !(value >= entry->key.least && value < 1e18)) {
-      fail(ErrorCode::kUsage, "{}: {}: '{}', a number of at least {:g} expected", where, name,
-           item.second.IsScalar() ? item.second.Scalar() : "…", entry->key.least);
+    const bool is_number =
+        item.second.IsScalar() && YAML::convert<double>::decode(item.second, value);
+    if (!is_number || !fits(entry->key, value)) {
+      fail(ErrorCode::kUsage,
+           "{}: {}: '{}', {} expected ({}). Correct it, or leave the key out for its default.",
+           where, name, item.second.IsScalar() ? item.second.Scalar() : "…", range_of(entry->key),
+           entry->key.meaning);
     }
-    calibration[name] = value;
+    if (!calibration.emplace(name, value).second) {
+      fail(ErrorCode::kUsage, "{}: the key {} stands twice. Keep one.", where, name);
+    }
   }
   return calibration;
 }

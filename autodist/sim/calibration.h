@@ -17,17 +17,21 @@ using Calibration = std::map<std::string, double>;
 struct CalibrationKey {
   std::string name;     // "message_seconds"
   std::string meaning;  // one line, with its unit
-  double least = 0;     // smaller values are refused
+  double least = 0;     // values outside are refused
+  double most = 1e18;
+  bool is_whole = false;
 };
 const std::vector<CalibrationKey>& calibration_keys();
 
-// "cluster.yml" -> "cluster.calibration.yml"
+// "cluster.yml" -> "cluster.calibration.yml". Every local:N is this machine, whatever its ranks:
+// "local.calibration.yml".
 std::string calibration_path(const std::string& cluster_path);
 
 // A YAML map of keys to numbers. Throws Error(kUsage), prefixed with `where`: an unknown key (the
-// nearest known one given), a value that is no number or too small.
+// nearest known one given), one that stands twice, a value that is no number or out of range.
 Calibration parse_calibration(const std::string& text, const std::string& where);
-// The file `path`, or where that is "", the one beside the cluster's; nothing where there is none.
+// The file `path`, or where that is "", the one beside the cluster's; nothing where there is none,
+// or no file names the cluster (a launcher's ranks have none).
 Calibration read_calibration(const std::string& cluster_path, const std::string& path = "");
 // Parses back to the same, bit for bit.
 std::string to_yaml(const Calibration& calibration);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "autodist/base/error.h"
@@ -21,18 +22,33 @@ std::string refusal(const std::string& text) {
 
 TEST(Calibration, ReadsWhatItWrites) {
   Calibration calibration;
-  double value = 0.1;
-  for (const CalibrationKey& key : calibration_keys()) calibration[key.name] = (value *= 1.7) + 1;
+  double share = 1;
+  for (const CalibrationKey& key : calibration_keys()) {
+    share *= 0.9;
+    const double most = std::min(key.most, 1e3);
+    calibration[key.name] = key.is_whole ? 3 : key.least + share * (most - key.least);
+  }
   EXPECT_EQ(parse_calibration(to_yaml(calibration), "c.yml"), calibration);
   EXPECT_EQ(parse_calibration(to_yaml({{"cores", 2}}), "c.yml"), (Calibration{{"cores", 2}}));
 }
 
 TEST(Calibration, IsStrict) {
-  EXPECT_EQ(refusal("coers: 2"), "c.yml: unknown key 'coers'. Nearest: 'cores'.");
-  EXPECT_EQ(refusal("cores: 0"), "c.yml: cores: '0', a number of at least 1 expected");
-  EXPECT_EQ(refusal("goodput: nan"), "c.yml: goodput: 'nan', a number of at least 0.001 expected");
-  EXPECT_NE(refusal("[1, 2]"), "");
-  EXPECT_NE(refusal("{a: ["), "");
+  const auto expect = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(refusal(text).find(part), std::string::npos) << text << ": " << refusal(text);
+  };
+  expect("coers: 2", "c.yml: unknown key 'coers', one of compute_scale, cores, ");
+  expect("coers: 2", "expected. Nearest: 'cores'.");
+  expect("cores: 0", "c.yml: cores: '0', a whole number from 1 to 65536 expected (cores per node");
+  expect("cores: 0", "Correct it, or leave the key out for its default.");
+  expect("cores: 2.9", "c.yml: cores: '2.9', a whole number");
+  expect("goodput: .nan", "c.yml: goodput: '.nan', a number from 0.001 to 1 expected");
+  expect("goodput: 1.5", "a number from 0.001 to 1 expected");
+  expect("message_seconds: -1e-6", "'-1e-6', a number of at least 0 expected");
+  expect("sum_gb_per_s: .inf", "'.inf', a number of at least 1e-06 expected");
+  expect("cores: 2\ncores: 4", "c.yml: the key cores stands twice. Keep one.");
+  expect("[1, 2]", "c.yml: no map of keys to numbers. A line per key expected, as 'cores: 4'");
+  expect("", "c.yml: no map of keys to numbers");
+  expect("{a: [", ": not YAML: ");
 }
 
 TEST(Calibration, SetsCostsAndSaysWhatIsMissing) {
@@ -77,6 +93,8 @@ TEST(Calibration, IsReadFromTheFileThatWasNamedElseFromBesideTheClusters) {
 TEST(Calibration, LiesBesideTheClusterFile) {
   EXPECT_EQ(calibration_path("a/b.yml"), "a/b.calibration.yml");
   EXPECT_EQ(calibration_path("a.b/hosts"), "a.b/hosts.calibration.yml");
+  EXPECT_EQ(calibration_path("local:2"), calibration_path("local:16")) << "it is one machine";
+  EXPECT_EQ(calibration_path("local:2"), "local.calibration.yml");
 }
 
 }  // namespace

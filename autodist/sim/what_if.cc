@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <set>
 #include <sstream>
 #include <vector>
 
@@ -17,13 +19,34 @@ namespace {
 constexpr double kBytesPerGigabit = 1e9 / 8;
 constexpr double kMostNodes = 1 << 17;
 
-double number(const std::string& key, const std::string& value, double least, double most) {
+struct Key {
+  const char* name;
+  double least;
+  double most;
+  bool is_whole;
+  const char* example;
+};
+constexpr Key kNodes{"nodes", 1, kMostNodes, true, "nodes=16"};
+constexpr Key kBandwidth{"bandwidth", 1e-6, 1e6, false, "bandwidth=25 (Gbit/s)"};
+constexpr Key kLatency{"latency", 0, 1e3, false, "latency=2e-5 (seconds)"};
+constexpr Key kBatch{"batch", 1, 1e9, true, "batch=32 (of each replica)"};
+
+double number(const Key& key, const std::string& value) {
   const auto result = as_number<double>(value);
-  if (!result || !(*result >= least && *result <= most)) {
-    fail(ErrorCode::kUsage, "--what-if: {}='{}', a number from {:g} to {:g} expected", key, value,
-         least, most);
+  if (!result || !(*result >= key.least && *result <= key.most) ||
+      (key.is_whole && *result != std::floor(*result))) {
+    fail(ErrorCode::kUsage,
+         "--what-if: {}='{}', a {}number from {} to {} expected. For example: {}", key.name, value,
+         key.is_whole ? "whole " : "", key.least, key.most, key.example);
   }
   return *result;
+}
+
+void refuse_second(std::set<std::string>& given, const std::string& key) {
+  if (given.insert(key).second) return;
+  fail(ErrorCode::kUsage,
+       "--what-if: {} stands twice. Keep one, or give it several values: {}=FIRST|SECOND", key,
+       key);
 }
 
 }  // namespace
@@ -31,24 +54,27 @@ double number(const std::string& key, const std::string& value, double least, do
 WhatIf parse_what_if(const std::string& text) {
   static const std::vector<std::string> kKeys{"nodes", "bandwidth", "latency", "device", "batch"};
   WhatIf what_if;
+  std::set<std::string> given;
   std::istringstream items(text);
   for (std::string item; std::getline(items, item, ',');) {
     const std::size_t equals = item.find('=');
     const std::string key = item.substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : item.substr(equals + 1);
-    if (key == "nodes") {
-      what_if.nodes = static_cast<std::uint32_t>(number(key, value, 1, kMostNodes));
-    } else if (key == "bandwidth") {
-      what_if.bandwidth = number(key, value, 1e-6, 1e6);
-    } else if (key == "latency") {
-      what_if.latency = number(key, value, 0, 1e3);
-    } else if (key == "batch") {
-      what_if.batch = static_cast<std::int64_t>(number(key, value, 1, 1e9));
+    refuse_second(given, key);
+    if (key == kNodes.name) {
+      what_if.nodes = static_cast<std::uint32_t>(number(kNodes, value));
+    } else if (key == kBandwidth.name) {
+      what_if.bandwidth = number(kBandwidth, value);
+    } else if (key == kLatency.name) {
+      what_if.latency = number(kLatency, value);
+    } else if (key == kBatch.name) {
+      what_if.batch = static_cast<std::int64_t>(number(kBatch, value));
     } else if (key == "device") {
       what_if.device = find_device(value, "--what-if").kind;
     } else {
-      fail(ErrorCode::kUsage, "--what-if: unknown key '{}', one of {} expected{}", key,
-           fmt::join(kKeys, ", "), nearest_hint(key, kKeys));
+      fail(ErrorCode::kUsage,
+           "--what-if: '{}', one of {} as key=value expected{} Several values of one: nodes=2|4",
+           item, fmt::join(kKeys, ", "), nearest_hint(key, kKeys));
     }
   }
   return what_if;
@@ -61,12 +87,20 @@ std::vector<std::string> values_of(const std::string& key, const std::string& va
   std::vector<std::string> values;
   const std::size_t dots = value.find("..");
   if (dots != std::string::npos) {
-    if (key != "nodes" && key != "batch") {
-      fail(ErrorCode::kUsage, "--what-if: {}='{}', a list expected, as {}=10|25|100", key, value,
-           key);
+    if (key != kNodes.name && key != kBatch.name) {
+      fail(ErrorCode::kUsage,
+           "--what-if: {}='{}', and ranges are of nodes and batch. Give a list: {}={}", key, value,
+           key, key == "device" ? "V100|A100" : "10|25|100");
     }
-    const double first = number(key, value.substr(0, dots), 1, kMostNodes);
-    const double last = number(key, value.substr(dots + 2), first, kMostNodes);
+    const Key& ranged = key == kNodes.name ? kNodes : kBatch;
+    const double first = number(ranged, value.substr(0, dots));
+    const double last = number(ranged, value.substr(dots + 2));
+    if (last < first) {
+      fail(ErrorCode::kUsage,
+           "--what-if: {}='{}', an empty range: it ends before it begins. Swap its ends: "
+           "{}={:.0f}..{:.0f}",
+           key, value, key, last, first);
+    }
     values.push_back(fmt::format("{:.0f}", first));
     for (double power = 1; power < last; power *= 2) {
       if (power > first) values.push_back(fmt::format("{:.0f}", power));
@@ -75,7 +109,12 @@ std::vector<std::string> values_of(const std::string& key, const std::string& va
     return values;
   }
   std::istringstream items(value);
-  for (std::string item; std::getline(items, item, '|');) values.push_back(item);
+  for (std::string item; std::getline(items, item, '|');) {
+    if (std::find(values.begin(), values.end(), item) != values.end()) {
+      fail(ErrorCode::kUsage, "--what-if: {}='{}' has {} twice. Keep one.", key, value, item);
+    }
+    values.push_back(item);
+  }
   if (values.empty()) values.emplace_back();
   return values;
 }
@@ -86,10 +125,12 @@ WhatIfs parse_what_ifs(const std::string& text) {
   WhatIfs all;
   std::string rest;  // what does not vary
   std::vector<std::string> values{""};
+  std::set<std::string> given;
   std::istringstream items(text);
   for (std::string item; std::getline(items, item, ',');) {
     const std::size_t equals = item.find('=');
     const std::string key = item.substr(0, equals);
+    refuse_second(given, key);
     const std::vector<std::string> own = equals == std::string::npos
                                              ? std::vector<std::string>{""}
                                              : values_of(key, item.substr(equals + 1));
@@ -98,7 +139,8 @@ WhatIfs parse_what_ifs(const std::string& text) {
       continue;
     }
     if (!all.varies.empty()) {
-      fail(ErrorCode::kUsage, "--what-if: {} and {} both vary, one expected", all.varies, key);
+      fail(ErrorCode::kUsage, "--what-if: {} and {} both vary, one may. Give {} one value.",
+           all.varies, key, key);
     }
     all.varies = key;
     values = own;
@@ -118,7 +160,10 @@ cluster::Cluster changed(cluster::Cluster cluster, const WhatIf& what_if) {
     const bool has_chief = std::any_of(nodes.begin(), nodes.end(),
                                        [](const cluster::Node& node) { return node.chief; });
     if (!has_chief) {
-      fail(ErrorCode::kUsage, "--what-if: the first {} nodes do not hold the chief", what_if.nodes);
+      fail(ErrorCode::kUsage,
+           "--what-if: nodes={} takes the first ones, and the chief is not among them. Ask for "
+           "more, or name the chief first in the cluster file.",
+           what_if.nodes);
     }
     cluster.switches.clear();
   }

@@ -47,14 +47,35 @@ TEST(WhatIf, OneKeyMayVary) {
   EXPECT_EQ(links.each[1].what_if.nodes, 4U);
   EXPECT_EQ(parse_what_ifs("").each.size(), 1U);
   for (const char* text :
-       {"nodes=1..4,bandwidth=1|2", "nodes=4..1", "bandwidth=1..4", "nodes=0..4"}) {
+       {"nodes=1..4,bandwidth=1|2", "nodes=4..1", "bandwidth=1..4", "nodes=0..4", "nodes=1..2.5",
+        "nodes=1..", "nodes=2|2", "nodes=1|2,nodes=4|8", "nodes=2,2", "nodes=1..1e9"}) {
     EXPECT_THROW(parse_what_ifs(text), Error) << text;
   }
 }
 
+TEST(WhatIf, SaysWhatToDo) {
+  const auto expect = [](const std::string& text, const std::string& part) {
+    try {
+      parse_what_ifs(text);
+      FAIL() << text;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  expect("nodes=2.9",
+         "nodes='2.9', a whole number from 1 to 131072 expected. For example: nodes=16");
+  expect("nodes=4..1", "Swap its ends: nodes=1..4");
+  expect("nodes=2|2", "nodes='2|2' has 2 twice. Keep one.");
+  expect("nodes=2,nodes=4", "nodes stands twice. Keep one, or give it several values");
+  expect("nodes=2,2", "Several values of one: nodes=2|4");
+  expect("node=2", "Nearest: 'nodes'.");
+  expect("bandwidth=1..4", "Give a list: bandwidth=10|25|100");
+}
+
 TEST(WhatIf, RefusesWhatMakesNoSense) {
-  for (const char* text : {"node=3", "nodes=0", "nodes=x", "bandwidth=-1", "bandwidth", "batch=0",
-                           "device=A1000000", "latency=nan"}) {
+  for (const char* text :
+       {"node=3", "nodes=0", "nodes=x", "nodes=2.9", "batch=1.5", "nodes=1,nodes=2", "bandwidth=-1",
+        "bandwidth", "batch=0", "device=A1000000", "latency=nan"}) {
     EXPECT_THROW(parse_what_if(text), Error) << text;
   }
   cluster::Cluster cluster = two_nodes();

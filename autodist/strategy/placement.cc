@@ -35,7 +35,8 @@ std::vector<std::uint32_t> stages_of_ops(const Placement& placement, const ir::G
   std::size_t placed = 0;
   for (const Placement::Scope& scope : placement.scopes) {
     if (!scopes.emplace(scope.name, &scope).second) {
-      fail(ErrorCode::kUsage, "{}: placement: the module '{}' stands twice", where, scope.name);
+      fail(ErrorCode::kUsage, "{}: placement: the module '{}' stands twice. Keep one.", where,
+           scope.name);
     }
     placed += scope.stages.size();
   }

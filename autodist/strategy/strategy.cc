@@ -158,7 +158,7 @@ class Check {
       const NodeConfig& node = strategy.nodes[i];
       const std::string here = fmt::format("{}, node {}: '{}'", where_, i, node.name);
       if (!seen.insert(variable_name(node.name)).second) {
-        fail(ErrorCode::kUsage, "{}: the variable stands twice", here);
+        fail(ErrorCode::kUsage, "{}: the variable stands twice. Keep one node.", here);
       }
       check_node(node, here);
     }
@@ -170,13 +170,15 @@ class Check {
       }
     }
     if (strategy.replicas.empty()) {
-      fail(ErrorCode::kUsage, "{}: no replica: graph_config.replicas is empty", where_);
+      fail(ErrorCode::kUsage,
+           "{}: no replica: graph_config.replicas is empty. Name the devices that compute.",
+           where_);
     }
     std::set<std::string> replicas;
     for (const std::string& replica : strategy.replicas) {
       check_device(replica, where_ + ": replica");
       if (!replicas.insert(replica).second) {
-        fail(ErrorCode::kUsage, "{}: the replica '{}' stands twice", where_, replica);
+        fail(ErrorCode::kUsage, "{}: the replica '{}' stands twice. Keep one.", where_, replica);
       }
     }
     if (strategy.placement) check_placement(*strategy.placement, replicas);
@@ -188,8 +190,8 @@ class Check {
     const std::vector<std::int64_t>& shares = strategy.batch_shares;
     if (shares.empty()) return;
     if (shares.size() != strategy.replicas.size()) {
-      fail(ErrorCode::kUsage, "{}: batch_shares: {} of them, {} replicas", where_, shares.size(),
-           strategy.replicas.size());
+      fail(ErrorCode::kUsage, "{}: batch_shares: {} of them, {} replicas. Give one for each.",
+           where_, shares.size(), strategy.replicas.size());
     }
     for (const std::int64_t share : shares) {
       if (share >= 1 && share <= kMostShare) continue;
@@ -236,7 +238,8 @@ class Check {
     }
     if (node.partitioner.empty()) {
       if (!node.parts.empty()) {
-        fail(ErrorCode::kUsage, "{}: {} shards but no partitioner", here, node.parts.size());
+        fail(ErrorCode::kUsage, "{}: {} shards but no partitioner. Say how it is cut, as '{},1'.",
+             here, node.parts.size(), node.parts.size());
       }
       check_synchronizer(node.synchronizer, here);
       return;
@@ -248,7 +251,8 @@ class Check {
     const std::vector<std::int64_t> shape = ir::shape_of(graph_, id);
     const std::vector<std::int64_t> shards = parse_partitioner(node.partitioner, here);
     if (shards.size() != shape.size()) {
-      fail(ErrorCode::kUsage, "{}: partitioner '{}' has {} axes, the variable [{}] has {}", here,
+      fail(ErrorCode::kUsage,
+           "{}: partitioner '{}' has {} axes, the variable [{}] has {}. Give shards of each.", here,
            node.partitioner, shards.size(), fmt::join(shape, ","), shape.size());
     }
     std::size_t axis = 0;
@@ -264,16 +268,20 @@ class Check {
            axis);
     }
     if (static_cast<std::int64_t>(node.parts.size()) != shards[axis]) {
-      fail(ErrorCode::kUsage, "{}: partitioner '{}' makes {} shards, {} are described", here,
-           node.partitioner, shards[axis], node.parts.size());
+      fail(ErrorCode::kUsage,
+           "{}: partitioner '{}' makes {} shards, {} are described. Describe each in part_config.",
+           here, node.partitioner, shards[axis], node.parts.size());
     }
     std::set<std::string> names;
     for (const NodeConfig& part : node.parts) {
       if (!names.insert(part.name).second) {
-        fail(ErrorCode::kUsage, "{}: the shard '{}' stands twice", here, part.name);
+        fail(ErrorCode::kUsage, "{}: the shard '{}' stands twice. Give each its own name.", here,
+             part.name);
       }
       if (!part.partitioner.empty() || !part.parts.empty()) {
-        fail(ErrorCode::kUsage, "{}: shard '{}' is itself partitioned", here, part.name);
+        fail(ErrorCode::kUsage,
+             "{}: shard '{}' is itself partitioned. Cut the variable into more shards.", here,
+             part.name);
       }
       check_synchronizer(part.synchronizer, here + ", shard '" + part.name + "'");
     }
@@ -282,9 +290,12 @@ class Check {
   void check_synchronizer(const Synchronizer& synchronizer, const std::string& here) {
     if (const auto* ps = std::get_if<PsSynchronizer>(&synchronizer)) {
       check_device(ps->reduction_destination, here + ": reduction_destination");
-      if (ps->staleness < 0) fail(ErrorCode::kUsage, "{}: staleness {}", here, ps->staleness);
+      if (ps->staleness < 0) {
+        fail(ErrorCode::kUsage, "{}: staleness {}, 0 or more expected", here, ps->staleness);
+      }
       if (ps->staleness > 0 && !ps->sync) {
-        fail(ErrorCode::kUsage, "{}: staleness {} needs sync: true", here, ps->staleness);
+        fail(ErrorCode::kUsage, "{}: staleness {} needs sync: true. Set it, or staleness to 0.",
+             here, ps->staleness);
       }
       check_compression(ps->compression, here);
       if (sums_factors(*ps)) {
@@ -294,14 +305,17 @@ class Check {
              here);
       }
     } else if (const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&synchronizer)) {
-      if (all_reduce->group < 0) fail(ErrorCode::kUsage, "{}: group {}", here, all_reduce->group);
+      if (all_reduce->group < 0) {
+        fail(ErrorCode::kUsage, "{}: group {}, 0 or more expected", here, all_reduce->group);
+      }
       check_compression(all_reduce->compression, here);
       if (all_reduce->compressor != Compressor::kNone &&
           all_reduce->compression.codec != program::Codec::kNone) {
         fail(ErrorCode::kUsage, "{}: both a compressor and a compression, one expected", here);
       }
     } else {
-      fail(ErrorCode::kUsage, "{}: no synchronizer", here);
+      fail(ErrorCode::kUsage,
+           "{}: no synchronizer. PSSynchronizer or AllReduceSynchronizer expected.", here);
     }
   }
 

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::int64_t kLargestFile = std::int64_t{64} << 20;
 constexpr int kDeepestParts = 1;  // a shard has no shards
+constexpr char kExpected[] = "A strategy expected, as `autodist plan -o FILE` writes it.";
 constexpr int kDeepestText = 16;  // a file of braces would overflow the stack
 
 void write(const program::Compression& from, proto::Compression& to) {
@@ -105,10 +106,13 @@ program::Compression read(const proto::Compression& from, const std::string& whe
 
 NodeConfig read(const proto::Strategy::Node& node, const std::string& where, int depth) {
   if (node.var_name().empty()) {
-    fail(ErrorCode::kUsage, "{}: not a strategy: a node without a variable's name", where);
+    fail(ErrorCode::kUsage, "{}: not a strategy: a node without a variable's name. {}", where,
+         kExpected);
   }
   const std::string here = where + ": " + node.var_name();
-  if (depth > kDeepestParts) fail(ErrorCode::kUsage, "{}: shards within shards", here);
+  if (depth > kDeepestParts) {
+    fail(ErrorCode::kUsage, "{}: shards within shards, one level expected", here);
+  }
   NodeConfig result;
   result.name = node.var_name();
   if (node.has_pssynchronizer()) {
@@ -136,7 +140,8 @@ NodeConfig read(const proto::Strategy::Node& node, const std::string& where, int
   for (const auto& part : node.part_config()) result.parts.push_back(read(part, where, depth + 1));
   if (node.has_needed_seconds()) {
     if (!std::isfinite(node.needed_seconds()) || node.needed_seconds() < 0) {
-      fail(ErrorCode::kUsage, "{}: needed_seconds={} is no time", here, node.needed_seconds());
+      fail(ErrorCode::kUsage, "{}: needed_seconds={}, a time of 0 or more expected", here,
+           node.needed_seconds());
     }
     result.needed = Seconds(node.needed_seconds());
   }
@@ -161,7 +166,7 @@ Placement read(const proto::Strategy::Placement& in, const std::string& where) {
 
 Strategy from_proto(const proto::Strategy& in, const std::string& where) {
   if (in.node_config().empty()) {
-    fail(ErrorCode::kUsage, "{}: not a strategy: it names no variable", where);
+    fail(ErrorCode::kUsage, "{}: not a strategy: it names no variable. {}", where, kExpected);
   }
   Strategy strategy;
   strategy.id = in.id();
@@ -171,11 +176,11 @@ Strategy from_proto(const proto::Strategy& in, const std::string& where) {
     strategy.replicas.push_back(replica);
   }
   if (in.slice_bytes() < 0) {
-    fail(ErrorCode::kUsage, "{}: slice_bytes={} is negative", where, in.slice_bytes());
+    fail(ErrorCode::kUsage, "{}: slice_bytes={}, 0 or more expected", where, in.slice_bytes());
   }
   strategy.slice_bytes = Bytes(in.slice_bytes());
   if (in.window_bytes() < 0) {
-    fail(ErrorCode::kUsage, "{}: window_bytes={} is negative", where, in.window_bytes());
+    fail(ErrorCode::kUsage, "{}: window_bytes={}, 0 or more expected", where, in.window_bytes());
   }
   strategy.window_bytes = Bytes(in.window_bytes());
   if (in.has_placement()) strategy.placement = read(in.placement(), where);
@@ -199,7 +204,10 @@ class FirstComplaint : public google::protobuf::io::ErrorCollector {
                                       column + 1, older));
       return;
     }
-    AddError(line, column, message);
+    // Behind the name of the message, which is ours alone.
+    const std::size_t field = message.find("has no field");
+    AddError(line, column,
+             field == std::string::npos ? message : "a strategy " + message.substr(field));
   }
   [[nodiscard]] const std::string& text() const { return text_; }
   [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
@@ -220,7 +228,11 @@ Message parse_text(const std::string& text, const std::string& where,
   parser.AllowUnknownField(true);
   parser.SetRecursionLimit(kDeepestText);
   if (!parser.ParseFromString(text, &in) || !complaint.text().empty()) {
-    fail(ErrorCode::kUsage, "{}:{}", where, complaint.text());
+    std::string said = complaint.text();
+    if (!said.empty() && said.back() == '.') said.pop_back();
+    const bool is_one = std::is_same_v<Message, proto::Strategy>;
+    fail(ErrorCode::kUsage, "{}:{}. {}", where, said,
+         is_one ? kExpected : "A file that --write-plans has written expected.");
   }
   for (const std::string& warning : complaint.warnings()) {
     if (warnings != nullptr) warnings->push_back(fmt::format("{}:{}", where, warning));
@@ -228,7 +240,8 @@ Message parse_text(const std::string& text, const std::string& where,
   // Text may hold any bytes; the raw form, in which the chief sends a strategy, only UTF-8.
   const google::protobuf::LogSilencer silencer;
   if (!Message().ParseFromString(in.SerializeAsString())) {
-    fail(ErrorCode::kUsage, "{}: a name that is not UTF-8", where);
+    fail(ErrorCode::kUsage, "{}: a name that is not UTF-8. Mend it, or write the file again.",
+         where);
   }
   return in;
 }
@@ -248,7 +261,8 @@ Strategy deserialize(const std::string& bytes, const std::string& where) {
   proto::Strategy in;
   const google::protobuf::LogSilencer silencer;  // names that are not UTF-8 are printed otherwise
   if (!in.ParseFromString(bytes)) {
-    fail(ErrorCode::kUsage, "{}: not a strategy: truncated, or another kind of file", where);
+    fail(ErrorCode::kUsage, "{}: not a strategy: truncated, or another kind of file. {}", where,
+         kExpected);
   }
   return from_proto(in, where);
 }
@@ -275,8 +289,8 @@ StrategyHistory read_history(const std::string& path) {
   const std::string bytes = read_file(path, kLargestFile);
   if (looks_like_strategy(bytes) && bytes.find("entry {") == std::string::npos) {
     fail(ErrorCode::kUsage,
-         "{}: one strategy, a file that --write-plans has written expected; "
-         "--strategy takes it",
+         "{}: one strategy, and a file that --write-plans has written expected. Give it by "
+         "--strategy.",
          path);
   }
   const auto in = parse_text<proto::StrategyHistory>(bytes, path, nullptr);
@@ -289,7 +303,7 @@ StrategyHistory read_history(const std::string& path) {
     history.push_back({each.step(), from_proto(each.strategy(), path), each.name()});
   }
   if (history.empty()) {
-    fail(ErrorCode::kUsage, "{}: no plan, a file that --write-plans has written expected", path);
+    fail(ErrorCode::kUsage, "{}: no plan in it. Give a file that --write-plans has written.", path);
   }
   return history;
 }

@@ -76,7 +76,8 @@ int bench_search(const BenchArguments& arguments, app::Console& console) {
   const std::vector<StrategyRow> rows =
       compare_all(arguments.clusters, options, arguments.models, done);
   if (rows.empty()) {
-    fail(ErrorCode::kUsage, "--models: none of '{}' is in the study",
+    fail(ErrorCode::kUsage,
+         "--models: none of '{}' is in the study. Leave --models out for all of it.",
          fmt::join(arguments.models, ","));
   }
   const bool timed = options.budget.simulations == 0;

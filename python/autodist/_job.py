@@ -59,6 +59,12 @@ def _seconds(name, value):
     return float(value)
 
 
+def _text(name, value, expected):
+    if not isinstance(value, str):
+        raise UsageError(f"{name}={value!r}: {expected} expected, as text.")
+    return value
+
+
 def _chooser(builder, strategy_file, plans):
     """What chooses the strategy, as a message calls it; None: the search does."""
     given = [f"builder={builder!r}"] if builder else []
@@ -251,16 +257,17 @@ class AutoDist:
                 "it out"
             )
         search_seed = 0 if search_seed is None else _whole("search_seed", search_seed, bits=64)
-        options.set_search("10s" if budget is None else budget, search_seed, trials, counted_trials,
-                           library, history)
+        budget = "10s" if budget is None else _text(
+            "budget", budget, "a time ('10s', '2m') or a number of simulations ('40')")
+        options.set_search(budget, search_seed, trials, counted_trials, library, history)
         if progress and sys.stderr.isatty():
             options.set_progress(_show, sys.stderr.write)
         options.snapshots = snapshots
-        options.set_on_nonfinite(on_nonfinite)
+        options.set_on_nonfinite(_text("on_nonfinite", on_nonfinite, "'stop' or 'ignore'"))
         options.loss_scaling = "" if loss_scaling is None else str(loss_scaling)
         for rule, (states, function) in (update_rules or {}).items():
             options.add_rule(rule, states, function)
-        options.set_encryption(encrypt)
+        options.set_encryption(_text("encrypt", encrypt, "'auto', 'on' or 'off'"))
         self._files = Files.of(log, tensorboard, report)
         self._keeps_trace = options.trace = bool(trace) or report is not None
         steps = _TRACED_STEPS if trace_steps is None else _whole("trace_steps", trace_steps)

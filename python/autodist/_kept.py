@@ -59,7 +59,7 @@ def _described(value, where, tensors):
     if _CONTAINERS.get(kind) is not type(value):
         raise UsageError(
             f"{where} is a {kind}; tensors, numbers, strings, and lists, tuples, sets and dicts of "
-            "those can be kept"
+            "those can be kept. Leave it out, or let state_dict() give what it is made of."
         )
     if isinstance(value, dict):
         items = [[_described(key, f"a key of {where}", tensors),
@@ -85,7 +85,9 @@ def check(name, what):
     """That it can be kept is found out before anything depends on it."""
     for method in ("state_dict", "load_state_dict"):
         if not callable(getattr(what, method, None)):
-            raise UsageError(f"keep: '{name}', a {type(what).__name__}, has no {method}()")
+            raise UsageError(
+                f"keep: '{name}', a {type(what).__name__}, has no {method}(). Give it one."
+            )
     try:
         state_of(what)
     except UsageError as error:
@@ -144,7 +146,7 @@ class Epochs:
         if had < self._batches and not other:
             raise UsageError(
                 f"epochs: epoch {epoch} had {self._batches} batches when it was saved, and has "
-                "fewer now: another loader?"
+                "fewer now: another loader? Give the one that it had."
             )
         for batch in batches:
             self._batches += 1

@@ -98,7 +98,7 @@ class Step:
         self._batch = Structure(inputs, "example_batch")
         self.example = tuple(self._batch.leaves(inputs))
         if not self.example:
-            raise UsageError("example_batch: it holds no tensor")
+            raise UsageError("example_batch: it holds no tensor. Give what a replica gets in a step.")
         is_plain = all(isinstance(each, torch.Tensor) for each in arguments)
         self.input_names = [] if is_plain else ["batch" + each for each in self._batch.names]
         self.batched = self._flags(batched)
@@ -127,7 +127,8 @@ class Step:
         if len(arguments) != self._many:
             each = "arguments" if self.input_names else "tensors"
             raise UsageError(
-                f"{what}: {len(arguments)} {each}, the step was captured with {self._many}"
+                f"{what}: {len(arguments)} {each}, the step was captured with {self._many}. Give as "
+                "many."
             )
         return arguments if self._many > 1 else arguments[0]
 
@@ -151,10 +152,13 @@ class Step:
             if got.dtype != expected.dtype or got.dim() != expected.dim():
                 raise UsageError(
                     f"{what}{name} is {got.dtype} of {got.dim()} dimensions, the step was "
-                    f"captured with {expected.dtype} of {expected.dim()}"
+                    f"captured with {expected.dtype} of {expected.dim()}. Convert it."
                 )
             if split and rows is not None and len(got) != rows:
-                raise UsageError(f"{what}{name} has {len(got)} rows, what stands before it {rows}")
+                raise UsageError(
+                    f"{what}{name} has {len(got)} rows, what stands before it {rows}. Give all as "
+                    "many, or say which are not split (batched=)."
+                )
             rows = len(got) if split else rows
         return tensors
 
@@ -235,7 +239,8 @@ class Step:
                 continue
             if now is None or now.shape != buffer.shape or now.dtype != buffer.dtype:
                 raise UsageError(
-                    f"the step replaces the buffer '{name}' by one of another shape or type"
+                    f"the step replaces the buffer '{name}' by one of another shape or type. Write "
+                    "new values into it (copy_())."
                 )
             with torch.no_grad():
                 buffer.copy_(now)

@@ -61,11 +61,15 @@ def _options(optimizer, group):
             decoupled = kind == "AdamW" and key == "decoupled_weight_decay"  # what its name says
             if value != _OFF[key] and not decoupled:
                 raise UsageError(
-                    f"optimizer: torch.optim.{kind} with {key}={value} cannot be distributed"
+                    f"optimizer: torch.optim.{kind} with {key}={value} cannot be distributed. "
+                    f"Leave {key} at {_OFF[key]}."
                 )
             continue
         if key not in words:
-            raise UsageError(f"optimizer: torch.optim.{kind}'s option '{key}' is not known here")
+            raise UsageError(
+                f"optimizer: torch.optim.{kind}'s option '{key}' is not known here. Name the "
+                "optimizer by its text ('adam:lr=1e-3')."
+            )
         word = words[key]
         if isinstance(word, tuple):
             options.update(zip(word, map(_number, value)))
@@ -94,7 +98,10 @@ def _assigned(optimizer, names):
             if id(tensor) in names:
                 options[names[id(tensor)][0]] = of_group
             elif tensor.requires_grad:
-                raise UsageError("optimizer: it holds a parameter that is not the model's")
+                raise UsageError(
+                    "optimizer: it holds a parameter that is not the model's. Make it of "
+                    "model.parameters()."
+                )
     for found in names.values():
         if found[0] not in options:
             raise UsageError(
@@ -129,7 +136,8 @@ def _groups(options, base, aliases):
         pattern = pattern_of[name]
         if any(letter in pattern for letter in ",|="):
             raise UsageError(
-                f"optimizer: the name '{pattern}' holds ',', '|' or '=', which a group cannot"
+                f"optimizer: the name '{pattern}' holds ',', '|' or '=', which a group cannot. "
+                "Rename it."
             )
         items += [f"group.{pattern}.{key}={options[name][key]!r}" for key in varying]
     return items

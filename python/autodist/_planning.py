@@ -80,7 +80,9 @@ def builder_tuple(name, function):
     options = {}
     for parameter in parameters[2:]:
         if parameter.default is inspect.Parameter.empty:
-            raise UsageError(f"builder '{name}': its option '{parameter.name}' has no default")
+            raise UsageError(
+                f"builder '{name}': its option '{parameter.name}' has no default. Give it one."
+            )
         options[parameter.name] = parameter.default
 
     def converted(key, text):

@@ -13,6 +13,8 @@ import torch
 
 from ._errors import UsageError
 
+_AS_EXAMPLE = "Give a batch that is built as the example's."
+
 
 def _is_named_tuple(value):
     return isinstance(value, tuple) and hasattr(value, "_fields")
@@ -101,7 +103,7 @@ class Structure:
             if not fits:
                 wanted = "None" if look is None else f"a {self._leaf.__name__.lower()}"
                 raise UsageError(
-                    f"{path} is {_kind(value)}; the step was captured with {wanted} there"
+                    f"{path} is {_kind(value)}; the step was captured with {wanted} there. {_AS_EXAMPLE}"
                 )
             if look is not None:
                 found.append(value)
@@ -111,19 +113,23 @@ class Structure:
         if children is None:
             kind = container if isinstance(container, type) else type(container)
             raise UsageError(
-                f"{path} is {_kind(value)}; the step was captured with a {kind.__name__} there"
+                f"{path} is {_kind(value)}; the step was captured with a {kind.__name__} "
+                f"there. {_AS_EXAMPLE}"
             )
         by_key = {key: child for _, key, child in children}
         for written, key, below in looks:
             if key not in by_key:
                 raise UsageError(
-                    f"{path} has no {written.lstrip('.')}, which the step was captured with"
+                    f"{path} has no {written.lstrip('.')}, which the step was captured with. "
+                    f"{_AS_EXAMPLE}"
                 )
             self._collect(below, by_key[key], path + written, found)
         known = {key for _, key, _ in looks}
         for written, key, _ in children:
             if key not in known:
-                raise UsageError(f"{path}{written} was not there when the step was captured")
+                raise UsageError(
+                    f"{path}{written} was not there when the step was captured. {_AS_EXAMPLE}"
+                )
 
     def rebuilt(self, leaves):
         """The structure with these tensors."""

@@ -119,11 +119,21 @@ def of_arguments():
             (f"seed={2**64}: a whole number below 2**64", {"seed": 2**64}),
             ("trials=True: 'any' or a whole number of 0 or more", {"trials": True}),
             ("verify_every=-1: a whole", {"verify_every": -1}),
+            ("budget: 'soon', a time (10s, 2m, 500ms) or a number", {"budget": "soon"}),
+            ("budget=40: a time ('10s', '2m') or a number of simulations ('40') expected, as text.",
+             {"budget": 40}),
+            ("on_nonfinite: 'skip', stop or ignore expected", {"on_nonfinite": "skip"}),
+            ("on_nonfinite=None: 'stop' or 'ignore' expected", {"on_nonfinite": None}),
+            ("encrypt=True: 'auto', 'on' or 'off' expected", {"encrypt": True}),
             ("join_limit=0: a number of seconds above 0", {"join_limit": 0}),
             ("stall_limit=nan: a number", {"stall_limit": float("nan")}),
             ("stall_limit='60': a number", {"stall_limit": "60"}),
             ("silence_limit=inf: a number", {"silence_limit": float("inf")})):
         raised(autodist.UsageError, text, autodist.AutoDist, **given)
+    raised(autodist.UsageError, "density is of codec='topk', and codec='' has none.",
+           autodist.AllReduceSynchronizer, density=0.1)
+    raised(autodist.UsageError, "error_feedback is of a codec", autodist.PSSynchronizer, "a",
+           error_feedback=True)
     # What turns off what is not there, and what Python takes for a whole number.
     autodist.AutoDist(builder="PS", history=False, counted_trials=False, trials=0, seed=2**64 - 1)
     autodist.AutoDist(builder="auto", budget="4", trials=numpy.int64(2), accumulate=numpy.int32(1))

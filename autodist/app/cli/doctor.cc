@@ -46,7 +46,7 @@ nlohmann::ordered_json links_json(const std::vector<MeasuredLink>& links) {
 int doctor(const DoctorArguments& arguments, Console& console) {
   // Beside the cluster, where plan, simulate and train look for it.
   const bool is_named = !arguments.cluster.empty();
-  const std::string path = sim::calibration_path(is_named ? arguments.cluster : "local");
+  const std::string path = sim::calibration_path(is_named ? arguments.cluster : "local:1");
   if (arguments.measure) expect_writable("--measure", path);
   std::vector<Finding> all;
   std::size_t ranks = 1;

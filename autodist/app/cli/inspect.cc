@@ -117,15 +117,44 @@ int inspect_runtimes(const planning::Runtimes& runtimes, Console& console) {
   return 0;
 }
 
-int inspect(const InspectArguments& arguments, Console& console) {
+// What an option asks of another kind of file would be left without effect.
+void expect_views(const CLI::App& verb, FileKind kind) {
+  struct Views {
+    FileKind kind;
+    const char* name;
+    std::vector<std::string> options;
+  };
+  static const Views kViews[] = {
+      {FileKind::kGraph, "a graph", {"--top", "--variables", "--ops", "--dot"}},
+      {FileKind::kGraphItem, "a graph_item", {"--top"}},
+      {FileKind::kStrategy, "a strategy", {"--text"}},
+      {FileKind::kCluster, "a cluster", {}},
+      {FileKind::kRuntimes, "step times", {}}};
+  const auto of_kind = std::find_if(std::begin(kViews), std::end(kViews),
+                                    [&](const Views& each) { return each.kind == kind; });
+  for (const Views& each : kViews) {
+    for (const std::string& option : each.options) {
+      const auto& known = of_kind->options;
+      const bool shows = std::find(known.begin(), known.end(), option) != known.end();
+      if (shows || verb.count(option) == 0) continue;
+      fail(ErrorCode::kUsage, "inspect: {} is of {}, and this is {}. Leave it out.", option,
+           each.name, of_kind->name);
+    }
+  }
+}
+
+int inspect(const InspectArguments& arguments, const CLI::App& verb, Console& console) {
   const std::string& what = arguments.what;
   if (!std::filesystem::exists(what)) {
-    return what.rfind("local:", 0) == 0
-               ? inspect_cluster(cluster::read_cluster(what), console)
-               : inspect_graph(planning::load_graph(what), arguments, console);
+    const bool is_cluster = what.rfind("local:", 0) == 0;
+    expect_views(verb, is_cluster ? FileKind::kCluster : FileKind::kGraph);
+    return is_cluster ? inspect_cluster(cluster::read_cluster(what), console)
+                      : inspect_graph(planning::load_graph(what), arguments, console);
   }
   const std::string bytes = read_file(what);
-  switch (kind_of(bytes, what)) {
+  const FileKind kind = kind_of(bytes, what);
+  expect_views(verb, kind);
+  switch (kind) {
     case FileKind::kGraph:
       return inspect_graph(ir::deserialize(bytes, what), arguments, console);
     case FileKind::kGraphItem:
@@ -168,7 +197,7 @@ Action declare_inspect(CLI::App& verb) {
   verb.add_flag("--text", arguments->text, "a strategy in protobuf's text format");
   return [arguments, &verb](Console& console) {
     expect_one_view(verb, console.json);
-    return inspect(*arguments, console);
+    return inspect(*arguments, verb, console);
   };
 }
 

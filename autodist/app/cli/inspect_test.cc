@@ -148,8 +148,10 @@ TEST_F(Cli, SaysWhatItCannotTell) {
     said(declare_inspect, "bytes");
     FAIL() << "shown";
   } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "bytes: neither a graph, a graph_item, a strategy nor a cluster, or damaged");
+    EXPECT_EQ(
+        std::string(error.what()),
+        "bytes: neither a graph, a graph_item, a strategy nor a cluster, or damaged. `autodist "
+        "capture` makes graphs, `autodist plan -o` strategies.");
   }
 }
 

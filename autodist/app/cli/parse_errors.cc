@@ -45,12 +45,47 @@ std::vector<std::string> names_of(const CLI::App& declared) {
   return names;
 }
 
+// Without an exponent where it is a whole number, as people count.
+std::string plain_number(double number) {
+  return number == std::floor(number) ? fmt::format("{:.0f}", number) : fmt::format("{}", number);
+}
+
 std::string nearest_option(const std::string& typed, const CLI::App* declared) {
   return declared == nullptr ? "." : nearest_hint(typed, names_of(*declared));
 }
 
 bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// Of a value that one of CLI11's checks refuses; "" for another text.
+std::string explained_value(const std::string& text) {
+  const std::size_t colon = text.find(": ");
+  if (colon == std::string::npos) return "";
+  const std::string name = text.substr(0, colon);
+  const std::string rest = text.substr(colon + 2);
+  const std::string in_list = " not in {";
+  const std::string in_range = " not in range ";
+  if (const std::size_t at = rest.find(in_list); at != std::string::npos && rest.back() == '}') {
+    const std::size_t begin = at + in_list.size();
+    std::istringstream list(rest.substr(begin, rest.size() - 1 - begin));
+    std::vector<std::string> words;
+    for (std::string word; std::getline(list, word, ',');) words.push_back(word);
+    const std::string value = rest.substr(0, at);
+    return fmt::format("{}: '{}', one of {} expected{}", name, value, fmt::join(words, ", "),
+                       nearest_hint(value, words));
+  }
+  const std::size_t at = rest.find(in_range);
+  const std::string said = "Value ";
+  if (at == std::string::npos || rest.rfind(said, 0) != 0) return "";
+  std::istringstream range(rest.substr(at + in_range.size()));
+  double least = 0;
+  double most = 0;
+  std::string to;
+  if (!(range >> least >> to >> most)) return "";
+  return fmt::format("{}: {}, a number from {} to {} expected", name,
+                     rest.substr(said.size(), at - said.size()), plain_number(least),
+                     plain_number(most));
 }
 
 // What follows `mark`; nothing where it is not there.
@@ -105,6 +140,10 @@ std::string explained(const CLI::ParseError& error, const Verb* verb, const CLI:
   }
   if (dynamic_cast<const CLI::RequiresError*>(&error) != nullptr) {
     return fmt::format("{}. Add it, or leave the other out.", text);
+  }
+  if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) {
+    const std::string value = explained_value(text);
+    if (!value.empty()) return value;
   }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     const std::string option = text.substr(0, text.find(':'));

@@ -68,8 +68,10 @@ void write_output(const PlaceArguments& arguments, const std::string& json,
 std::vector<planning::NamedDevice> first_part(std::vector<planning::NamedDevice> devices,
                                               const PlaceArguments& arguments) {
   if (devices.size() % arguments.replicas != 0) {
-    fail(ErrorCode::kUsage, "--replicas {}: {} has {} ranks, a multiple expected",
-         arguments.replicas, arguments.cluster, devices.size());
+    fail(ErrorCode::kUsage,
+         "--replicas {}: {} has {} ranks, which are not so many equal parts. Give a number that "
+         "divides {}.",
+         arguments.replicas, arguments.cluster, devices.size(), devices.size());
   }
   devices.resize(devices.size() / arguments.replicas);
   return devices;
@@ -131,7 +133,8 @@ bool simulates_as_placeto(const PlaceArguments& arguments, const placement::Task
 
 int place(const PlaceArguments& arguments, Console& console) {
   if (!arguments.cluster.empty() && arguments.devices > 0) {
-    fail(ErrorCode::kUsage, "--cluster and --devices exclude each other, both given");
+    fail(ErrorCode::kUsage,
+         "--cluster and --devices exclude each other, both given. Leave one of them out.");
   }
   expect_writable("--output", arguments.output);
   expect_writable("--report", arguments.report);
@@ -215,9 +218,10 @@ Action declare_place(CLI::App& verb) {
   verb.add_option("--order", arguments->order,
                   "for descent and linear: alpha topo reversed_topo lexico_topo dfs_preorder "
                   "dfs_postorder bfs random (default topo)");
-  verb.add_option("--budget", arguments->budget,
-                  "how long at most, as 10s, 500ms or 2m (default 10s); it buys a count of "
-                  "evaluations, so that a seed gives one answer");
+  verb.add_option(
+      "--budget", arguments->budget,
+      "how long at most, with its unit: 10s, 500ms or 2m (default 10s); it buys a count of "
+      "evaluations, so that a seed gives one answer");
   verb.add_option("--evaluations,--simulations", arguments->evaluations,
                   "that count itself: simulations for makespan, moves for throughput; the budget "
                   "still ends the search");
@@ -241,6 +245,12 @@ Action declare_place(CLI::App& verb) {
   verb.add_flag("--dot", arguments->dot, "the tasks as a DOT graph coloured by device");
   return [arguments, &verb](Console& console) {
     expect_with(verb, "--replicas", "--cluster");
+    const std::string& placer = arguments->placer;
+    if (placer != "linear" && placer != "descent") {
+      expect_with(verb, "--order", "--placer");
+      expect_without(verb, "--order", "--placer",
+                     fmt::format("of linear and descent, and --placer {} takes none", placer));
+    }
     if (console.json) expect_without(verb, "--dot", "--json", "text, and --json prints JSON");
     return place(*arguments, console);
   };

@@ -98,7 +98,8 @@ Answer answer(const SimulateArguments& arguments, const std::shared_ptr<const ir
   if (what_if.batch != 0 &&
       (arguments.workload.batch != 0 || arguments.workload.replica_batch != 0)) {
     fail(ErrorCode::kUsage,
-         "--what-if batch={} with --batch or --replica-batch; one of them expected", what_if.batch);
+         "--what-if batch={} with --batch or --replica-batch. Leave one of them out.",
+         what_if.batch);
   }
   sim::CostOptions how_costs{what_if.batch, arguments.micro_batches, what_if.device};
   put_workload(arguments.workload, cluster, arguments.cpu_only, how_costs);
@@ -218,7 +219,9 @@ std::string sweep_table(const std::string& varies, const std::vector<std::string
 int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                  const sim::WhatIfs& what_ifs, Console& console) {
   if (!arguments.trace.empty() || !arguments.chakra.empty()) {
-    fail(ErrorCode::kUsage, "--what-if: {} varies, and --trace and --chakra are of one simulation",
+    fail(ErrorCode::kUsage,
+         "--what-if: {} varies, and --trace and --chakra are of one simulation. Give it one value, "
+         "or leave them out.",
          what_ifs.varies);
   }
   std::vector<std::string> values;

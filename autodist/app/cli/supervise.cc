@@ -163,14 +163,13 @@ int supervise(const std::vector<std::string>& words, const Supervised& request) 
       if (end != job::GenerationEnd::kInOrder) supervision.save_snapshot(folder);
       const auto checkpoint = supervision.checkpoint_in(folder);
       if (checkpoint && end != job::GenerationEnd::kInOrder && !interrupted) {
-        say_line(fmt::format(
-            "to go on from {}: {}", *checkpoint,
-            as_typed(with_value(without_option(words, "--faults"), "--resume", *checkpoint))));
+        say_line(fmt::format("to go on from {}: {}", *checkpoint,
+                             as_typed(resuming(without_option(words, "--faults"), *checkpoint))));
       }
       return code;
     }
     if (const auto checkpoint = supervision.checkpoint_in(folder)) {
-      command = with_value(words, "--resume", *checkpoint);
+      command = resuming(words, *checkpoint);
     }
   }
 }
@@ -197,8 +196,8 @@ void declare_supervised(CLI::App& verb, Supervised& supervised) {
 
 void check_supervised(const Supervised& supervised, std::size_t ranks) {
   if (!supervised.min_ranks || *supervised.min_ranks <= ranks) return;
-  fail(ErrorCode::kUsage, "--min-ranks {}: the job has {} ranks, at most that expected",
-       *supervised.min_ranks, ranks);
+  fail(ErrorCode::kUsage, "--min-ranks {}: the job has {} ranks. Give {} or less.",
+       *supervised.min_ranks, ranks, ranks);
 }
 
 int train_supervised(const std::vector<std::string>& words) {

@@ -82,14 +82,14 @@ void add_rule(JobOptions& options, const std::string& name, int states, const py
 
 void set_search(JobOptions& options, const std::string& budget, std::uint64_t seed,
                 const py::object& trials, bool counted_trials, bool library, bool history) {
-  search::parse_budget(budget);
+  search::parse_budget(budget, "budget");
   options.search.any_trials =
       py::isinstance<py::str>(trials) && trials.cast<std::string>() == "any";
   if (!options.search.any_trials) {
     const bool is_number = py::isinstance<py::int_>(trials);
     options.search.trials = is_number ? trials.cast<std::int64_t>() : -1;
     if (options.search.trials < 0) {
-      fail(ErrorCode::kUsage, "trials={}, 'any' or a number of 0 or more expected",
+      fail(ErrorCode::kUsage, "trials={}: 'any' or a whole number of 0 or more expected",
            py::repr(trials).cast<std::string>());
     }
   }
@@ -187,7 +187,7 @@ void bind_options(py::module_& module) {
            })
       .def("set_on_nonfinite",
            [](JobOptions& options, const std::string& name) {
-             options.on_nonfinite = exec::on_nonfinite_from_name(name);
+             options.on_nonfinite = exec::on_nonfinite_from_name(name, "on_nonfinite");
            })
       .def("set_limits", [](JobOptions& options, double join_seconds, double stall_seconds,
                             double silence_seconds) {
@@ -221,7 +221,9 @@ void JobHandle::close() {
 
 AutoDist& JobHandle::take() {
   if (!job_ || taken_) {
-    fail(ErrorCode::kUsage, "distribute: this AutoDist has its session already, or is closed");
+    fail(ErrorCode::kUsage,
+         "distribute: this AutoDist has its session already, or is closed. Make another AutoDist, "
+         "or give one several steps (distribute_steps).");
   }
   taken_ = true;
   return *job_;

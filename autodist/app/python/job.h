@@ -81,10 +81,11 @@ class SessionHandle {
   template <typename Function>
   auto call(Function function) {
     check_open();
-    if (finished_) fail(ErrorCode::kUsage, "session: the job has ended");
+    if (finished_) fail(ErrorCode::kUsage, "session: the job has ended. Make another one.");
     if (busy_.exchange(true)) {
       fail(ErrorCode::kUsage,
-           "session: called from a second thread, or from inside of the step; calls take turns");
+           "session: called from a second thread, or from inside of the step; calls take turns. "
+           "Call it after the one under way.");
     }
     const Idle idle{busy_};
     const py::gil_scoped_release unlocked;
@@ -118,8 +119,10 @@ class SessionHandle {
 
  private:
   void check_open() const {
-    if (!session_) fail(ErrorCode::kUsage, "session: it is closed");
-    if (!process_.is_this()) fail(ErrorCode::kUsage, "session: it is that of another process");
+    if (!session_) fail(ErrorCode::kUsage, "session: it is closed. Make another one.");
+    if (!process_.is_this()) {
+      fail(ErrorCode::kUsage, "session: it is that of another process. Use it where it was made.");
+    }
   }
 
   struct Idle {

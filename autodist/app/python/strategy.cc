@@ -20,14 +20,25 @@ using strategy::PsSynchronizer;
 using strategy::Strategy;
 using Nodes = std::vector<NodeConfig>;
 
+// What a codec would leave without effect.
+void expect_codec(bool is_given, const char* argument, const std::string& codec,
+                  const std::string& wanted) {
+  if (!is_given) return;
+  fail(ErrorCode::kUsage, "{} is of {}, and codec='{}' has none. Name that codec, or leave it out.",
+       argument, wanted, codec);
+}
+
 program::Compression compression(const std::string& codec, bool error_feedback, double density,
                                  std::int32_t rank = 0) {
+  expect_codec(density != 0 && codec != "topk", "density", codec, "codec='topk'");
+  expect_codec(rank != 0 && codec != "powersgd", "rank", codec, "codec='powersgd'");
+  expect_codec(error_feedback && codec.empty(), "error_feedback", codec, "a codec");
   std::vector<std::string> names;
   for (const program::CodecTraits& known : program::kCodecs) {
     if (codec == known.name) return {known.codec, error_feedback, density, rank};
     if (*known.name != 0) names.push_back(fmt::format("'{}'", known.name));
   }
-  fail(ErrorCode::kUsage, "codec '{}' is none of {}, and '' for no codec", codec,
+  fail(ErrorCode::kUsage, "codec '{}', one of {}, or '' for no codec, expected", codec,
        fmt::join(names, ", "));
 }
 
@@ -37,7 +48,8 @@ strategy::AllReduceAlgorithm algorithm_named(const std::string& name) {
     names.push_back(name_of(algorithm));
     if (name == names.back()) return algorithm;
   }
-  fail(ErrorCode::kUsage, "algorithm '{}' is none of {}", name, fmt::join(names, ", "));
+  fail(ErrorCode::kUsage, "algorithm '{}', one of {} expected{}", name, fmt::join(names, ", "),
+       nearest_hint(name, names));
 }
 
 std::string compression_text(const strategy::Synchronizer& synchronizer) {

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -31,6 +32,14 @@ Bytes bytes_of(const std::vector<exec::TensorData>& tensors) {
   return bytes;
 }
 
+void expect_checkpoints(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return;
+  fail(ErrorCode::kCheckpoint,
+       "ckpt: {} {}. Name the folder that `autodist train --save` wrote, or a step-N in it.", path,
+       std::filesystem::exists(path, error) ? "is a file" : "is not there");
+}
+
 int list(exec::FileSystem& files, const std::string& path, Console& console) {
   const std::vector<std::int64_t> steps = exec::list_checkpoints(files, path);
   if (console.json) {
@@ -44,7 +53,10 @@ int list(exec::FileSystem& files, const std::string& path, Console& console) {
 
 int latest(exec::FileSystem& files, const std::string& path, Console& console) {
   const std::vector<std::int64_t> steps = exec::list_checkpoints(files, path);
-  if (steps.empty()) fail(ErrorCode::kCheckpoint, "{}: no checkpoint", path);
+  if (steps.empty()) {
+    fail(ErrorCode::kCheckpoint, "{}: no checkpoint. `autodist train --save {}` writes them.", path,
+         path);
+  }
   const std::string newest = fmt::format("{}/step-{}", path, steps.back());
   if (console.json) {
     console.out << Json{{"step", steps.back()}, {"path", newest}}.dump() << "\n";
@@ -63,7 +75,7 @@ bool is_wanted(const std::string& name, const std::vector<std::string>& only) {
 // What `train --init` takes: parameters and buffers by name.
 int extract(exec::FileSystem& files, const CkptArguments& arguments, Console& console) {
   if (arguments.output.empty()) {
-    fail(ErrorCode::kUsage, "ckpt extract: -o FILE.safetensors is missing");
+    fail(ErrorCode::kUsage, "ckpt extract: -o is missing. Add -o FILE.safetensors.");
   }
   const exec::Checkpoint checkpoint = exec::read_checkpoint(files, arguments.path);
   exec::Safetensors part;
@@ -155,6 +167,7 @@ Action declare_ckpt(CLI::App& verb) {
            arguments->doing);
     }
     exec::RealFileSystem files;
+    expect_checkpoints(arguments->path);
     if (arguments->doing == "latest") return latest(files, arguments->path, console);
     if (arguments->doing == "extract") return extract(files, *arguments, console);
     if (arguments->doing == "list") return list(files, arguments->path, console);

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 
 #include "autodist/app/torch/input_spec.h"
@@ -87,6 +88,18 @@ void check_model_options(const CLI::App& declared, const ModelRequest& request) 
 
 namespace {
 
+// Before it is asked what such a file takes.
+void expect_archive(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string begin(2, '\0');
+  file.read(begin.data(), 2);
+  if (begin == "PK") return;
+  fail(ErrorCode::kUsage,
+       "torchscript: '{}' is no TorchScript file. One of torch.jit.save or `autodist export` "
+       "expected.",
+       path);
+}
+
 // Samples from files, or random ones of the shapes that --input gives; the example is the first
 // few.
 ModelSource open_script(const ModelRequest& request, const std::string& data) {
@@ -95,6 +108,7 @@ ModelSource open_script(const ModelRequest& request, const std::string& data) {
     fail(ErrorCode::kUsage, "--dtype {}: a TorchScript file has its own. Leave it out.",
          request.dtype);
   }
+  expect_archive(request.name);
   const std::int64_t batch = request.batch > 0 ? request.batch : kExampleSamples;
   ModelSource source;
   if (!data.empty() && data != "synthetic") {
@@ -133,7 +147,9 @@ ModelSource open_model(const ModelRequest& request, const std::string& data) {
   }
   if (is_model_file(request.name)) return open_script(request, data);
   if (path.extension() == ".pt" || path.has_parent_path()) {
-    fail(ErrorCode::kUsage, "model: there is no file '{}'", request.name);
+    fail(ErrorCode::kUsage,
+         "model: there is no file '{}'. `autodist train --help` lists the built-in models.",
+         request.name);
   }
   const models::ModelInfo& model = models::find_model(request.name);
   models::ModelOptions options;

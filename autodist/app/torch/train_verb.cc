@@ -250,7 +250,7 @@ void print_end(Console& console, const TrainArguments& arguments, const Session&
 // typed is not known.
 std::string resume_command(const std::string& folder, bool begins_here) {
   if (!begins_here) return "the same command again, with" + as_typed({"", "--resume", folder});
-  return as_typed(with_value(job::own_command_line().arguments, "--resume", folder));
+  return as_typed(resuming(job::own_command_line().arguments, folder));
 }
 
 // A run that was stopped before its first step; the chief says it.
@@ -275,8 +275,8 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   search::parse_budget(options.search.budget);
   if (options.search.any_trials && options.write_plans.empty()) {
     fail(ErrorCode::kUsage,
-         "--trials any: chosen by the clock, so that nothing repeats it but its plans; "
-         "--write-plans FILE expected");
+         "--trials any: chosen by the clock, so that nothing repeats it but its plans. Add "
+         "--write-plans FILE.");
   }
   options.search.run_steps = std::max<std::int64_t>(1, arguments.training.steps);
   if (!arguments.plan.no_history)
@@ -477,6 +477,10 @@ void check_train(const CLI::App& verb, const TrainArguments& arguments) {
   if (arguments.data != "synthetic") {
     expect_without(verb, "--input", "--data", "of random samples, and --data says which there are");
   }
+  expect_without(verb, "--init", "--resume",
+                 "of a training that begins, and --resume takes every value from a checkpoint");
+  expect_without(verb, "--on-nonfinite", "--loss-scale",
+                 "of a training without loss scaling, which skips such steps");
   expect_with(verb, "--checkpoint-every", "--save");
   expect_with(verb, "--trace-steps", "--trace");
 }

@@ -100,7 +100,7 @@ void TrainingJob::prepare_evaluation(Statistics statistics) {
 
 void TrainingJob::begin_evaluation(Statistics statistics) {
   if (!own_statistics_.empty()) {
-    fail(ErrorCode::kUsage, "evaluate: called from inside of an evaluation");
+    fail(ErrorCode::kUsage, "evaluate: called from inside of an evaluation. Call it after that.");
   }
   prepare_evaluation(statistics);
   const auto found = statistics_.find(statistics);
@@ -119,7 +119,9 @@ std::vector<torch::Tensor> TrainingJob::evaluate(std::size_t index, const Batch&
                                                  Statistics statistics) {
   const TrainingStep& step = steps_[index]->declared();
   if (!step.evaluate) {
-    fail(ErrorCode::kUsage, "evaluate: the step '{}' has no evaluation function", step.name);
+    fail(ErrorCode::kUsage,
+         "evaluate: the step '{}' has no evaluation function. Give it one where it is distributed.",
+         step.name);
   }
   begin_evaluation(statistics);
   struct End {

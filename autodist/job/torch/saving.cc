@@ -31,7 +31,9 @@ void TrainingJob::save(const std::string& directory, SaveUntil until) {
   const bool there = std::find(saved_in_.begin(), saved_in_.end(), directory) != saved_in_.end();
   if (saved && there && said_due_) return;
   if (saved && there) {
-    fail(ErrorCode::kUsage, "save: {}: step {} was saved there already; once between two steps",
+    fail(ErrorCode::kUsage,
+         "save: {}: step {} was saved there already; once between two steps. Run a step first, or "
+         "name another folder.",
          directory, steps_done());
   }
   const auto call = current().calls().enter(exec::Call::kSave, current().steps_done());

@@ -28,7 +28,9 @@ void put_model(const exec::Checkpoint& checkpoint, const TrainingStep& step,
   for (const NamedTensor& each : wanted) {
     const exec::TensorData* found = find(checkpoint.model, each.name);
     if (found == nullptr) {
-      fail(ErrorCode::kCheckpoint, "{}: no tensor '{}', which the model has. Another model's?",
+      fail(ErrorCode::kCheckpoint,
+           "{}: no tensor '{}', which the model has. Another model's? --init takes what there is "
+           "by name.",
            where, each.name);
     }
     exec::copy_into(*found, each, where);
@@ -74,8 +76,10 @@ std::map<std::string, std::string> steps_done(const exec::Checkpoint& checkpoint
   for (const JobStep* step : steps) {
     const auto found = rest.find(step->name());
     if (found == rest.end() && step->trains()) {
-      fail(ErrorCode::kCheckpoint, "{}: of a job with the steps {}; this one trains '{}'", where,
-           fmt::join(saved, ", "), step->name());
+      fail(ErrorCode::kCheckpoint,
+           "{}: of a job with the steps {}; this one trains '{}'. Name the steps as there, or take "
+           "another checkpoint.",
+           where, fmt::join(saved, ", "), step->name());
     }
     done["step" + step->name()] = std::to_string(found == rest.end() ? 0 : found->second);
     if (found != rest.end()) rest.erase(found);
@@ -159,7 +163,9 @@ void put_weights(const std::string& path, const TrainingStep& step, const Warn& 
     unused.erase(each.name);
   }
   if (missing.size() == wanted.size()) {
-    fail(ErrorCode::kCheckpoint, "{}: none of its {} tensors has a name of the model's ('{}', …)",
+    fail(ErrorCode::kCheckpoint,
+         "{}: none of its {} tensors has a name of the model's ('{}', …). Rename them, or take a "
+         "file of this model.",
          path, tensors.size(), wanted.empty() ? "" : wanted.front().name);
   }
   if (!missing.empty()) {

@@ -31,7 +31,8 @@ ir::VariableId trained(const ir::Graph& graph, const std::string& name) {
   }
   const std::string near = nearest(name, names);
   fail(ErrorCode::kUsage, "optimizer: the step trains no '{}'{}", name,
-       near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+       near.empty() ? ". Name a variable that it trains."
+                    : fmt::format("; did you mean '{}'?", near));
 }
 
 // Steps by which summaries lag where no version ties the ranks together: far enough that nobody
@@ -45,8 +46,10 @@ using Rows = std::function<std::pair<std::int64_t, std::int64_t>(std::int64_t ro
 Batch part_of(const Batch& batch, const ir::Graph& graph, const Rows& which) {
   if (batch.size() != graph.inputs.size()) {
     const std::size_t ours = ir::scales_loss(graph) ? 1 : 0;
-    fail(ErrorCode::kUsage, "batch: {} tensors, the step was captured with {}", batch.size() - ours,
-         graph.inputs.size() - ours);
+    fail(ErrorCode::kUsage,
+         "batch: {} tensors, the step was captured with {}. Give as many, in the order of the "
+         "example.",
+         batch.size() - ours, graph.inputs.size() - ours);
   }
   Batch part;
   std::int64_t rows = -1;
@@ -56,8 +59,10 @@ Batch part_of(const Batch& batch, const ir::Graph& graph, const Rows& which) {
       continue;
     }
     if (batch[i].dim() == 0 || (rows >= 0 && batch[i].size(0) != rows)) {
-      fail(ErrorCode::kUsage, "batch: input '{}' has {} rows, the others {}", graph.inputs[i].name,
-           batch[i].dim() == 0 ? 0 : batch[i].size(0), rows);
+      fail(ErrorCode::kUsage,
+           "batch: input '{}' has {} rows, the others {}. Give all as many, or say which are not "
+           "split (batched).",
+           graph.inputs[i].name, batch[i].dim() == 0 ? 0 : batch[i].size(0), rows);
     }
     rows = batch[i].size(0);
     const auto [begin, end] = which(rows);
@@ -86,7 +91,8 @@ const std::string kSkipped = "loss_scaling.skipped";
 
 std::uint32_t replica_of(const program::Program& program, program::Rank rank) {
   if (!program.computes(rank)) {
-    fail(ErrorCode::kUsage, "rank {} only serves: it computes no part of a batch", rank);
+    fail(ErrorCode::kUsage,
+         "rank {} only serves: it computes no part of a batch. Call finish() there.", rank);
   }
   return program.batch_part(rank);
 }
@@ -200,7 +206,7 @@ void StepRun::begin_plan(RunStart start, const std::function<RunConnections()>& 
 }
 
 JobLoss StepRun::job_number(std::size_t number) const {
-  if (!sums_) fail(ErrorCode::kUsage, "job_loss: no step was run yet");
+  if (!sums_) fail(ErrorCode::kUsage, "job_loss: no step was run yet. Run one first.");
   const std::size_t known = exec::numbers_of(graph()).size();
   if (number >= known) {
     fail(ErrorCode::kUsage, "job_number: {} of {}, the loss counted; the step returns no more",
@@ -220,7 +226,10 @@ void StepRun::set_options(const std::map<std::string, std::map<std::string, doub
 }
 
 ir::LossScale StepRun::loss_scale() {
-  if (!captured_.scaling) fail(ErrorCode::kUsage, "loss_scale: the job does not scale its loss");
+  if (!captured_.scaling) {
+    fail(ErrorCode::kUsage,
+         "loss_scale: the job does not scale its loss. Begin it with loss_scaling=dynamic.");
+  }
   return runner().loss_scale();
 }
 

@@ -7,6 +7,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/json_complaint.h"
 #include "autodist/report/html/assets.h"
 #include "autodist/report/html/step_times.h"
 #include "autodist/report/html/timeline.h"
@@ -299,8 +300,10 @@ PagePrediction parse_prediction(const std::string& text, const std::string& wher
     }
     return prediction;
   } catch (const std::exception& error) {
-    fail(ErrorCode::kUsage, "{}: not what `autodist simulate --json` prints: {}", where,
-         error.what());
+    fail(ErrorCode::kUsage,
+         "{}: not what `autodist simulate --json` prints: {}. Write it again: autodist simulate … "
+         "--json > FILE",
+         where, json_complaint(error));
   }
 }
 

@@ -78,8 +78,9 @@ RunLog parse_json_lines(const std::vector<std::string>& lines, const std::string
     const bool cut = row.is_discarded() && i + 1 == lines.size() && i > 0;
     if (cut) break;
     if (!row.is_object() || !row.contains("step") || !row.at("step").is_number_integer()) {
-      fail(ErrorCode::kUsage, "{}, line {}: a JSON object with an integer \"step\" expected", where,
-           i + 1);
+      fail(ErrorCode::kUsage,
+           "{}, line {}: a JSON object with an integer \"step\" expected, as `train --log` writes",
+           where, i + 1);
     }
     const std::vector<double> values = values_of(row, log);
     const auto plan = row.find(kPlan);
@@ -102,12 +103,15 @@ RunLog parse_csv(const std::vector<std::string>& lines, const std::string& where
     const std::vector<std::string> cells = cells_of(lines[i]);
     if (cells.size() != width) {
       if (i + 1 == lines.size() && i > 1) break;  // cut short
-      fail(ErrorCode::kUsage, "{}, line {}: {} fields, {} expected as in the head", where, i + 1,
-           cells.size(), width);
+      fail(ErrorCode::kUsage,
+           "{}, line {}: {} fields, {} expected as in the head. Mend the line, or leave it out.",
+           where, i + 1, cells.size(), width);
     }
     const double step = number_of(cells.front());
     if (!(std::abs(step) < 1e15)) {
-      fail(ErrorCode::kUsage, "{}, line {}: '{}' is no step", where, i + 1, cells.front());
+      fail(ErrorCode::kUsage,
+           "{}, line {}: '{}' is no step, a whole number expected. Mend the line, or leave it out.",
+           where, i + 1, cells.front());
     }
     std::vector<double> values;
     for (std::size_t cell = 1; cell <= log.names.size(); ++cell) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "autodist/base/error.h"
+#include "autodist/base/json_complaint.h"
 
 namespace autodist::report {
 namespace {
@@ -183,14 +184,15 @@ Timeline read_timeline(const std::string& chrome_json, const std::string& where)
     const nlohmann::json json = nlohmann::json::parse(chrome_json);
     for (const nlohmann::json& event : json.at("traceEvents")) reader.take(event);
   } catch (const std::exception& error) {
-    fail(ErrorCode::kUsage, "{}: not a trace of `train --trace` or `simulate --trace`: {}", where,
-         error.what());
+    fail(ErrorCode::kUsage,
+         "{}: not a trace of `train --trace` or `simulate --trace`: {}. Write it again.", where,
+         json_complaint(error));
   }
   Timeline timeline = reader.finish();
   if (timeline.rows.empty()) {
     fail(ErrorCode::kUsage,
          "{}: a trace of `train --trace` or `simulate --trace` expected, but no row of a step is "
-         "in it",
+         "in it. Write it again, of at least one step.",
          where);
   }
   return timeline;

@@ -29,7 +29,7 @@ struct Budget {
 };
 
 // "10s", "2m", "500ms", or "40" simulations. Throws Error(kUsage).
-Budget parse_budget(const std::string& text);
+Budget parse_budget(const std::string& text, const std::string& option = "--budget");
 
 struct Progress {
   std::uint64_t simulations = 0;

@@ -6,7 +6,7 @@
 
 namespace autodist::search {
 
-Budget parse_budget(const std::string& text) {
+Budget parse_budget(const std::string& text, const std::string& option) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string unit(end, text.data() + text.size());
@@ -20,7 +20,7 @@ Budget parse_budget(const std::string& text) {
     if (unit.empty() && static_cast<double>(whole) == value) return {Seconds{}, whole};
   }
   fail(ErrorCode::kUsage,
-       "--budget: '{}', a time (10s, 2m, 500ms) or a number of simulations (40) expected", text);
+       "{}: '{}', a time (10s, 2m, 500ms) or a number of simulations (40) expected", option, text);
 }
 
 }  // namespace autodist::search

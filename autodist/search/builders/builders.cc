@@ -17,8 +17,48 @@ std::vector<std::string> names_of(const std::vector<std::pair<std::string, std::
   return names;
 }
 
-const Builder& find_builder(const std::string& name, const std::vector<Builder>& own) {
+std::vector<std::string> names_of(const std::vector<Builder>& builders) {
   std::vector<std::string> names;
+  for (const Builder& builder : builders) names.push_back(builder.name);
+  return names;
+}
+
+// What counts only beside a certain value of another option.
+struct Condition {
+  const char* option;
+  const char* other;
+  const char* value;
+};
+constexpr Condition kConditions[] = {{"density", "compressor", "topk"},
+                                     {"rank", "compressor", "powersgd"},
+                                     {"warm_start", "compressor", "powersgd"},
+                                     {"all_reduce_spec", "algorithm", "by_spec"}};
+
+// AutoDist's classes name every option, so one that is at its default asks for nothing.
+void refuse_without_effect(const Builder& builder, const BuilderOptions& options) {
+  const BuilderOptions defaults(builder.options.begin(), builder.options.end());
+  for (const Condition& each : kConditions) {
+    const auto given = options.find(each.option);
+    const auto other = options.find(each.other);
+    if (given == options.end() || other == options.end() || other->second == each.value) continue;
+    if (given->second == defaults.at(each.option)) continue;
+    fail(ErrorCode::kUsage,
+         "builder {}: {}={} counts with {}={} alone, and that is {}. Add {}={}, or leave {} out.",
+         builder.name, each.option, given->second, each.other, each.value, other->second,
+         each.other, each.value, each.option);
+  }
+}
+
+const Builder& find_builder(const std::string& name, const std::vector<Builder>& own) {
+  // Whoever can search has taken the word before it comes here.
+  const std::string search = "auto";
+  if (name == search) {
+    fail(ErrorCode::kUsage,
+         "builder: '{}' searches, which has no options behind a colon and is not everywhere. Its "
+         "options are --budget and --seed; or take a builder: {}",
+         name, fmt::join(names_of(builders()), ", "));
+  }
+  std::vector<std::string> names{search};
   for (const std::vector<Builder>* table : {&own, &builders()}) {
     for (const Builder& builder : *table) {
       if (builder.name == name) return builder;
@@ -39,16 +79,25 @@ BuilderOptions parse_options(const Builder& builder, const std::string& text) {
     begin = comma + 1;
     const std::size_t equals = item.find('=');
     const std::string key = item.substr(0, equals);
+    if (equals == std::string::npos && options.count(key) > 0) {
+      fail(ErrorCode::kUsage, "builder {}: '{}' has no value. Write {}={}, say.", builder.name, key,
+           key, options.at(key));
+    }
     if (equals == std::string::npos || options.count(key) == 0) {
       const std::vector<std::string> known = names_of(builder.options);
       fail(ErrorCode::kUsage, "builder {}: '{}': one of {} as key=value expected{}", builder.name,
            item, fmt::join(known, ", "), nearest_hint(key, known));
     }
     if (!given.insert(key).second) {
-      fail(ErrorCode::kUsage, "builder {}: the option '{}' stands twice", builder.name, key);
+      fail(ErrorCode::kUsage, "builder {}: the option '{}' stands twice. Keep one.", builder.name,
+           key);
     }
     options[key] = item.substr(equals + 1);
   }
+  const auto& ours = builders();
+  const bool is_ours =
+      std::any_of(ours.begin(), ours.end(), [&](const Builder& each) { return &each == &builder; });
+  if (is_ours) refuse_without_effect(builder, options);
   return options;
 }
 

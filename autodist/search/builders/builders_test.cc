@@ -272,6 +272,34 @@ TEST(Builders, RefuseWhatTheyDoNotKnow) {
             std::string::npos);
   EXPECT_NE(refusal("PS:staleness=1,sync=false").find("needs sync=true"), std::string::npos);
   EXPECT_NE(refusal("PS:sync=maybe").find("true or false"), std::string::npos);
+  for (const char* capital : {"Auto", "AUTO"}) {
+    EXPECT_NE(refusal(capital).find("Nearest: 'auto'"), std::string::npos) << refusal(capital);
+  }
+  EXPECT_NE(refusal("allreduce").find("Nearest: 'AllReduce'"), std::string::npos);
+  EXPECT_NE(refusal("auto:budget=3").find("Its options are --budget"), std::string::npos);
+}
+
+TEST(Builders, RefuseOptionsWithoutEffect) {
+  const auto expect = [](const std::string& specification, const std::string& part) {
+    try {
+      build_strategy(specification, small(), two_servers());
+      ADD_FAILURE() << specification << ": accepted";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  expect("AllReduce:density=0.1",
+         "builder AllReduce: density=0.1 counts with compressor=topk alone, and that is "
+         "NoneCompressor. Add compressor=topk, or leave density out.");
+  expect("PS:density=0.1,compressor=fp16", "and that is fp16");
+  expect("AllReduce:rank=4", "Add compressor=powersgd");
+  expect("AllReduce:compressor=PowerSGDCompressor,rank=4", "Add compressor=powersgd");
+  expect("DDP-like:warm_start=false", "Add compressor=powersgd");
+  expect("AllReduce:all_reduce_spec=RING,algorithm=tree", "Add algorithm=by_spec");
+  // As AutoDist's classes write them.
+  for (const char* each : {"AllReduce:all_reduce_spec=NCCL,algorithm=tree", "PS:density=0.01"}) {
+    EXPECT_NO_THROW(build_strategy(each, small(), two_servers())) << each;
+  }
 }
 
 }  // namespace

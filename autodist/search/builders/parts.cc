@@ -1,9 +1,11 @@
 #include "autodist/search/builders/parts.h"
-#include "autodist/base/numbers.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+
+#include "autodist/base/nearest.h"
+#include "autodist/base/numbers.h"
 
 namespace autodist::search {
 
@@ -15,15 +17,17 @@ bool truth(const BuilderOptions& options, const std::string& key) {
   const std::string& value = options.at(key);
   if (value == "true" || value == "True" || value == "1") return true;
   if (value == "false" || value == "False" || value == "0") return false;
-  fail(ErrorCode::kUsage, "builder: {}='{}', true or false expected", key, value);
+  fail(ErrorCode::kUsage, "builder: {}='{}', true or false expected. Write {}=true, say.", key,
+       value, key);
 }
 
 std::int32_t whole(const BuilderOptions& options, const std::string& key, std::int32_t least) {
   const std::string& text = options.at(key);
   const auto value = as_number<std::int32_t>(text);
   if (!value || *value < least) {
-    fail(ErrorCode::kUsage, "builder: {}='{}', a whole number of at least {} expected", key, text,
-         least);
+    fail(ErrorCode::kUsage,
+         "builder: {}='{}', a whole number of at least {} expected. Write {}={}, say.", key, text,
+         least, key, std::max(least, 1));
   }
   return *value;
 }
@@ -34,7 +38,8 @@ double above_zero(const BuilderOptions& options, const std::string& key, const c
   const std::string& text = options.at(key);
   const auto value = as_number<double>(text);
   if (!value || !std::isfinite(*value) || *value <= 0) {
-    fail(ErrorCode::kUsage, "builder: {}='{}', a number of {} above 0 expected", key, text, unit);
+    fail(ErrorCode::kUsage, "builder: {}='{}', a number of {} above 0 expected. Write {}=5, say.",
+         key, text, unit, key);
   }
   return *value;
 }
@@ -69,7 +74,9 @@ double density(const BuilderOptions& options) {
   const std::string& text = options.at("density");
   const auto value = as_number<double>(text);
   if (!value || !(*value > 0 && *value <= 1)) {
-    fail(ErrorCode::kUsage, "builder: density='{}', a share above 0 and up to 1 expected", text);
+    fail(ErrorCode::kUsage,
+         "builder: density='{}', a share above 0 and up to 1 expected. Write density=0.01, say.",
+         text);
   }
   return *value;
 }
@@ -93,8 +100,9 @@ void set_compression(const BuilderOptions& options, strategy::AllReduceSynchroni
     }
     return;
   }
-  fail(ErrorCode::kUsage, "builder: compressor='{}', one of {} expected", options.at("compressor"),
-       fmt::join(names, ", "));
+  fail(ErrorCode::kUsage, "builder: compressor='{}', one of {} expected{}",
+       options.at("compressor"), fmt::join(names, ", "),
+       nearest_hint(options.at("compressor"), names));
 }
 
 // One of an enumeration's values, by name.
@@ -114,7 +122,8 @@ PsSynchronizer ps_of(const BuilderOptions& options) {
   ps.compression = strategy::compression_of(compressed);
   if (strategy::sums_factors(ps)) {
     fail(ErrorCode::kUsage,
-         "builder: compressor={} sums factors of a matrix, which takes an all-reduce",
+         "builder: compressor={} sums factors of a matrix, which takes an all-reduce. Take "
+         "AllReduce, or compressor=fp16, bf16 or topk.",
          options.at("compressor"));
   }
   if (options.count("sync") == 0) return ps;
@@ -123,7 +132,9 @@ PsSynchronizer ps_of(const BuilderOptions& options) {
   ps.staleness = whole(options, "staleness", 0);
   ps.delivery = named(options, "results", program::kDeliveries);
   if (ps.staleness > 0 && !ps.sync) {
-    fail(ErrorCode::kUsage, "builder: staleness={} needs sync=true", ps.staleness);
+    fail(ErrorCode::kUsage,
+         "builder: staleness={} needs sync=true. Leave one of staleness and sync=false out.",
+         ps.staleness);
   }
   return ps;
 }

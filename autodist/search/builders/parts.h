@@ -12,6 +12,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/id.h"
+#include "autodist/base/nearest.h"
 #include "autodist/base/units.h"
 #include "autodist/search/builders/builders.h"
 
@@ -33,8 +34,8 @@ Value one_of(const BuilderOptions& options, const std::string& key,
     if (name == options.at(key)) return value;
     names.push_back(name);
   }
-  fail(ErrorCode::kUsage, "builder: {}='{}', one of {} expected", key, options.at(key),
-       fmt::join(names, ", "));
+  fail(ErrorCode::kUsage, "builder: {}='{}', one of {} expected{}", key, options.at(key),
+       fmt::join(names, ", "), nearest_hint(options.at(key), names));
 }
 
 // From compressor and density, and local_proxy_variable, sync and staleness where the builder has

@@ -11,6 +11,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/base/json_complaint.h"
 
 namespace autodist::search {
 namespace {
@@ -207,28 +208,31 @@ std::string Residual::to_json() const {
   return json.dump();
 }
 
+namespace {
+constexpr char kTrain[] = "Train one: autodist dataset train FOLDER -o FILE";
+}  // namespace
+
 Residual Residual::parse(const std::string& text, const std::string& where) {
   Residual residual;
   try {
     const Json json = Json::parse(text);
     if (json.at("format") != "autodist residual 1" || json.at("features") != feature_names()) {
-      fail(ErrorCode::kUsage,
-           "{}: a ranker of another version. Train it anew: autodist dataset train", where);
+      fail(ErrorCode::kUsage, "{}: a ranker of another version. {}", where, kTrain);
     }
     residual.trust_ = json.at("trust").get<double>();
     residual.samples_ = json.at("samples").get<std::size_t>();
     if (!std::isfinite(residual.trust_) || residual.trust_ <= 0) {
-      fail(ErrorCode::kUsage, "{}: trust {}, above 0 expected", where, residual.trust_);
+      fail(ErrorCode::kUsage, "{}: trust {}, above 0 expected. {}", where, residual.trust_, kTrain);
     }
     if (json.contains("trees")) {
       auto trees = std::make_shared<Trees>();
       if (!trees->load(json.at("trees"))) {
-        fail(ErrorCode::kUsage, "{}: its trees are no model of XGBoost's", where);
+        fail(ErrorCode::kUsage, "{}: its trees are no model of XGBoost's. {}", where, kTrain);
       }
       residual.trees_ = std::move(trees);
     }
   } catch (const nlohmann::json::exception& error) {
-    fail(ErrorCode::kUsage, "{}: no ranker of ours: {}", where, error.what());
+    fail(ErrorCode::kUsage, "{}: no ranker: {}. {}", where, json_complaint(error), kTrain);
   }
   return residual;
 }

@@ -31,9 +31,12 @@ std::string gunzip(const std::string& bytes, const std::string& where, std::size
   }
   inflateEnd(&stream);
   if (text.size() > limit_bytes) {
-    fail(ErrorCode::kUsage, "{}: unpacks to more than {} bytes", where, limit_bytes);
+    fail(ErrorCode::kUsage, "{}: unpacks to more than {} bytes. Give a smaller graph.", where,
+         limit_bytes);
   }
-  if (state != Z_STREAM_END) fail(ErrorCode::kUsage, "{}: a damaged gzip file", where);
+  if (state != Z_STREAM_END) {
+    fail(ErrorCode::kUsage, "{}: a damaged gzip file. Pack it again, or give it unpacked.", where);
+  }
   return text;
 }
 

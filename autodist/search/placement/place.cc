@@ -232,7 +232,9 @@ std::vector<std::string> placer_names(Objective objective) {
 }
 
 PlaceResult place(const TaskGraph& graph, const PlaceRequest& request, const Clock& clock) {
-  if (request.devices.empty()) fail(ErrorCode::kUsage, "{}: no devices to place on", graph.name);
+  if (request.devices.empty()) {
+    fail(ErrorCode::kUsage, "{}: no devices to place on. Use --devices or --cluster.", graph.name);
+  }
   check_placer(request);
   const auto answer = [&] {
     switch (request.objective) {

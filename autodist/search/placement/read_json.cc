@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "autodist/base/error.h"
+#include "autodist/base/json_complaint.h"
 #include "autodist/search/placement/readers.h"
 
 namespace autodist::search::placement {
@@ -11,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// nlohmann's own messages say what was wrong and where in the text.
+// The library's own messages say what was wrong and where in the text.
 template <typename Read>
 TaskGraph guarded(const std::string& where, const Read& read) {
   try {
@@ -20,7 +21,10 @@ TaskGraph guarded(const std::string& where, const Read& read) {
     verify(graph, where);
     return graph;
   } catch (const Json::exception& error) {
-    fail(ErrorCode::kUsage, "{}: {}", where, error.what());
+    fail(ErrorCode::kUsage,
+         "{}: a task graph in JSON expected, as published for throughput or by Placeto: {}. "
+         "`autodist place --help` says what it reads.",
+         where, json_complaint(error));
   }
 }
 
@@ -66,7 +70,7 @@ TaskGraph read_throughput(const Json& file, const std::string& where) {
   for (const Json& node : file.at("nodes")) {
     const auto id = node.at("id").get<std::int64_t>();
     if (!index.emplace(id, graph.tasks.size()).second) {
-      fail(ErrorCode::kUsage, "{}: two nodes have the id {}", where, id);
+      fail(ErrorCode::kUsage, "{}: two nodes have the id {}. Give each its own.", where, id);
     }
     graph.tasks.push_back(throughput_task(node));
     graph.tasks.back().colour = colour_of(node, colours);
@@ -75,8 +79,8 @@ TaskGraph read_throughput(const Json& file, const std::string& where) {
     const auto end_of = [&](const char* key) {
       const auto found = index.find(edge.at(key).get<std::int64_t>());
       if (found == index.end()) {
-        fail(ErrorCode::kUsage, "{}: an edge's {} is {}, which is no node", where, key,
-             edge.at(key).dump());
+        fail(ErrorCode::kUsage, "{}: an edge's {} is {}, which is no node. Name one of `nodes`.",
+             where, key, edge.at(key).dump());
       }
       return found->second;
     };
@@ -109,7 +113,9 @@ TaskInput placeto_input(const std::string& text,
     name.erase(colon);
   }
   const auto found = index.find(name);
-  if (found == index.end()) fail(ErrorCode::kUsage, "{}: input '{}' is no node", where, text);
+  if (found == index.end()) {
+    fail(ErrorCode::kUsage, "{}: input '{}' is no node. Name one of graph_def.", where, text);
+  }
   input.task = TaskId(found->second);
   return input;
 }

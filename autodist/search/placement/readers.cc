@@ -194,7 +194,10 @@ TaskGraph parse_stg(const std::string& text, const std::string& where) {
 
 TaskGraph parse_task_graph(const std::string& text, const std::string& name) {
   const std::size_t at = text.find_first_not_of(" \t\r\n");
-  if (at == std::string::npos) fail(ErrorCode::kUsage, "{}: empty, a task graph expected", name);
+  if (at == std::string::npos) {
+    fail(ErrorCode::kUsage,
+         "{}: empty, a task graph expected. `autodist place --help` says what it reads.", name);
+  }
   if (text[at] == '{') {
     return text.find("\"graph_def\"") != std::string::npos ? parse_placeto_json(text, name)
                                                            : parse_throughput(text, name);

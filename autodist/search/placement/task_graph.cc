@@ -99,13 +99,15 @@ void verify(const TaskGraph& graph, const std::string& where) {
   std::unordered_set<std::string> names;
   for (const Task& task : graph.tasks) {
     if (!names.insert(task.name).second) {
-      fail(ErrorCode::kUsage, "{}: two tasks are named '{}'", where, task.name);
+      fail(ErrorCode::kUsage, "{}: two tasks are named '{}'. Give each its own name.", where,
+           task.name);
     }
     verify_numbers(task, where);
     verify_inputs(graph, task, where);
   }
   if (topological_order(neighbours_of(graph)).empty()) {
-    fail(ErrorCode::kUsage, "{}: the tasks depend on each other in a circle", where);
+    fail(ErrorCode::kUsage,
+         "{}: the tasks depend on each other in a circle. Take an edge out of it.", where);
   }
 }
 

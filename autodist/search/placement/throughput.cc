@@ -105,7 +105,9 @@ ThroughputProblem::ThroughputProblem(const TaskGraph& graph, std::vector<Through
       fits |= sum != kNotSupported;
     }
     if (!fits) {
-      fail(ErrorCode::kInfeasible, "{}: '{}' and what must stay with it fits no device ({} bytes)",
+      fail(ErrorCode::kInfeasible,
+           "{}: '{}' and what must stay with it fits no device ({} bytes). Use devices with more "
+           "memory.",
            graph.name, graph.tasks[tasks.front()].name, held);
     }
   }
