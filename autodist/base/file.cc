@@ -156,9 +156,10 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
 
 AppendedFile::AppendedFile(const std::string& path, const std::string& what, Begin begin)
     : what_(what),
-      file_(::open(path.c_str(),
-                   O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (begin == Begin::kAnew ? O_TRUNC : 0),
-                   0644)) {
+      file_(
+          ::open(path.c_str(),
+                 O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (begin == Begin::kAnew ? O_TRUNC : 0),
+                 0644)) {
   struct stat status {};
   if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0) {
     fail(ErrorCode::kUsage, "{}: cannot be written to: {}", what, std::strerror(errno));

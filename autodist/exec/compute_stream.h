@@ -96,7 +96,7 @@ class ComputeStream {
   WatchedValues watched_;
   Seconds device_debt_;  // time of the imitated device that was not slept yet
   CoreOffers offers_;
-  HandOver hand_over_;   // ends first
+  HandOver hand_over_;  // ends first
 };
 
 }  // namespace autodist::exec
