@@ -13,8 +13,9 @@ endfunction()
 # autodist_layer(<layer> [TENSORS] SOURCES <.cc …> [TESTING <.cc …>] [TESTS <_test.cc …>]
 #                [LIBRARIES <third-party targets …>])
 # TESTING, in the layer's folder testing/, is what its tests share with those of the layers above it:
-# <target>_testing, which no product links and no package holds. Each test file becomes one test program named <layer>_<file>; those of torch rooms are built by the
-# target torch_tests, too. The layer's order comes from layers.txt. TENSORS: autodist_use_torch's.
+# <target>_testing, which no product links and no package holds. Each test file becomes one test
+# program named <layer>_<file>; those of torch rooms are built by the target torch_tests, too. The
+# layer's order comes from layers.txt. TENSORS: autodist_use_torch's.
 function(autodist_layer layer)
   cmake_parse_arguments(ARG "TENSORS" "" "SOURCES;TESTING;TESTS;LIBRARIES" ${ARGN})
   set(tensors "")
