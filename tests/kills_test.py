@@ -181,9 +181,9 @@ def two_at_once(job, draw, rank):
 
 
 def halted(job, draw, rank):
-    """It neither works nor ends. The chief's end is what the process above it waits for, so it is none of these."""
+    """It neither works nor ends. Not the chief, for whose end the process above it would wait for ever."""
     job.until_further(draw.randint(3, 30))
-    return 1, job.harm(rank or draw.randrange(1, RANKS), by=signal.SIGSTOP)
+    return 1, job.harm(rank, by=signal.SIGSTOP)
 
 
 def at_its_end(job, draw, rank):
@@ -296,7 +296,11 @@ def hands_of(draw, jobs, each):
         deck += draw.sample(block, len(block))
     while len(ranks) < total + len(jobs):
         ranks += draw.sample(range(RANKS), RANKS)
-    hands = {job: [(deck.pop(), ranks.pop()) for _ in range(each)] for job in jobs}
+    hands = {}
+    for job in jobs:
+        hands[job] = [(deck.pop(), ranks.pop()) for _ in range(each)]
+        hands[job] = [(moment, rank or draw.randrange(1, RANKS) if moment is halted else rank)
+                      for moment, rank in hands[job]]
     for job in draw.sample(jobs, (len(jobs) + 1) // 2):
         hands[job].append((at_its_end, ranks.pop()))
     return hands
