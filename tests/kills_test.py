@@ -30,6 +30,7 @@ RANKS = 4
 EVERY = 20  # steps between checkpoints, in jobs that write some
 AGAIN = 30  # seconds until it must train again, on a machine that does other things, too
 SILENCE = 6  # seconds after which a rank that is halted is lost
+IN_LIBRARY = 15  # seconds after which a library ends a wait for a rank that is halted: it hears of no silence
 GONE = 10  # seconds that ends of processes may take
 MARK = "AUTODIST_TEST_OF_KILLS"  # a variable that every process of a job has
 LETTERS_LEFT = 6000  # of what a job said, where it failed
@@ -48,7 +49,7 @@ JOBS = {
     # With sums of several batches all rows go to everybody.
     "rows that are gathered": ("ncf-small-sparse", {"builder": "AllReduce", "more": ("--accumulate", 2)}),
     PLACED: ("gpt-small", {}),
-    BY_LIBRARY: ("digits", {"builder": "AllReduce:algorithm=library"}),
+    BY_LIBRARY: ("digits", {"builder": "AllReduce:algorithm=library", "more": ("--join-timeout", IN_LIBRARY)}),
 }
 
 
@@ -217,6 +218,13 @@ def nothing_is_left(job):
         time.sleep(0.05)
 
 
+def has_not_ended(pid):
+    """Nor only waits for somebody to ask how."""
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    return False
+
+
 def what_is_said_of_a_loss(job):
     """(where it began, steps done once more) of each time it trained again."""
     return [(int(begun), int(again or 0)) for begun, again in
@@ -234,7 +242,7 @@ def check_recovery(job, starts, since, limit):
         # At most the last of them is still on its way to the disk.
         assert again <= 2 * job.every, f"{again} steps once more, with a checkpoint every {job.every}"
     end = time.monotonic() + GONE
-    while any(pathlib.Path(f"/proc/{pid}").exists() for pid in job.left):
+    while any(has_not_ended(pid) for pid in job.left):
         assert time.monotonic() < end, f"ranks of before are still there: {job.left}"
         time.sleep(0.01)
     return took
@@ -254,7 +262,8 @@ def harmed(autodist, folder, name, steps, plan, hands, draw, found):
                 if more == 0:  # at its end: it has to start again, or is through
                     found.append((moment, None, None))
                     continue
-                took = check_recovery(job, starts + more - 1, since, AGAIN + (SILENCE if moment is halted else 0))
+                until_lost = (IN_LIBRARY if name == BY_LIBRARY else SILENCE) if moment is halted else 0
+                took = check_recovery(job, starts + more - 1, since, AGAIN + until_lost)
             except Through:
                 print(f"    {name}: through before: {doing}")
                 continue
