@@ -6,7 +6,6 @@ Ranks, the chief among them, are killed with SIGKILL while `autodist train` trai
 those of a job that lost nothing. Whoever cannot get on gives up and says so; nothing is left behind.
 """
 
-import contextlib
 import json
 import os
 import pathlib
@@ -18,68 +17,7 @@ import sys
 import tempfile
 import time
 
-from ranks import children_of, rank_of
-
-SECONDS = 200
-STEPS = 300  # seconds' worth: a loaded machine may be late to kill
-
-
-class Training:
-    """`autodist train digits`, its words in files."""
-
-    def __init__(self, autodist, folder, *more, ranks=2, steps=STEPS, builder="PS", model="digits",
-                 every=10):
-        self.saved = folder / "saved"
-        self.log = folder / "log.jsonl"
-        self.said_in = folder / "stderr"
-        saves = ["--checkpoint-every", every] if "--save" in more else []
-        chooses = [] if "--strategy" in more else ["--builder", builder]
-        words = ["train", model, "--cluster", f"local:{ranks}", *chooses, "--batch", "64", "--steps", steps, *saves,
-                 "--log", self.log, "--optimizer", "adam:lr=1e-3", *more]
-        with open(self.said_in, "w", encoding="utf-8") as said:
-            self.process = subprocess.Popen([autodist, *(str(each) for each in words)], stdout=subprocess.PIPE,
-                                            stderr=said, text=True)
-
-    def said(self):
-        return self.said_in.read_text()
-
-    def until(self, happens):
-        end = time.monotonic() + SECONDS
-        while not happens():
-            assert self.process.poll() is None and time.monotonic() < end, self.said()
-            time.sleep(0.005)
-
-    def steps(self):
-        return self.log.read_text().count("\n") if self.log.exists() else 0
-
-    def until_steps(self, more):
-        wanted = self.steps() + more
-        self.until(lambda: self.steps() >= wanted)
-
-    def ranks(self):
-        """Their processes, by number."""
-        found = {}
-        with contextlib.suppress(OSError):  # one that ends meanwhile
-            for chief in children_of(self.process.pid):
-                found[0] = chief
-                found.update({rank_of(each): each for each in children_of(chief)})
-        return found
-
-    def kill(self, *numbers):
-        ranks = self.ranks()
-        for number in numbers:
-            os.kill(ranks[number], signal.SIGKILL)
-
-    def ended(self, code):
-        out, _ = self.process.communicate(timeout=SECONDS)
-        assert self.process.returncode == code, (self.process.returncode, out, self.said())
-        return out
-
-
-def state_of(folder, step):
-    files = sorted((folder / f"step-{step}").glob("*.safetensors"))
-    assert files, list(folder.iterdir())
-    return {each.name: each.read_bytes() for each in files}
+from killed import SECONDS, STEPS, Training, state_of
 
 
 def killed_ranks_change_nothing(autodist, folder):

@@ -1,0 +1,81 @@
+"""A job of `autodist train` whose ranks are killed: how far it is, what it has said, what it leaves behind."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+from ranks import children_of, rank_of
+
+SECONDS = 200
+STEPS = 300  # seconds' worth: a loaded machine may be late to kill
+
+
+class Training:
+    """`autodist train`, its words in files."""
+
+    def __init__(self, autodist, folder, *more, ranks=2, steps=STEPS, builder="PS", model="digits",
+                 every=10, batch=64, optimizer="adam:lr=1e-3", environment=None):
+        self.saved = folder / "saved"
+        self.log = folder / "log.jsonl"
+        self.said_in = folder / "stderr"
+        saves = ["--checkpoint-every", every] if "--save" in more else []
+        chooses = [] if "--strategy" in more else ["--builder", builder]
+        words = ["train", model, "--cluster", f"local:{ranks}", *chooses, "--batch", batch, "--steps", steps, *saves,
+                 "--log", self.log, "--optimizer", optimizer, *more]
+        with open(self.said_in, "w", encoding="utf-8") as said:
+            self.process = subprocess.Popen([autodist, *(str(each) for each in words)], stdout=subprocess.PIPE,
+                                            stderr=said, text=True, env=environment)
+
+    def said(self):
+        return self.said_in.read_text()
+
+    def until(self, happens, every=0.005):
+        end = time.monotonic() + SECONDS
+        while not happens():
+            assert self.process.poll() is None and time.monotonic() < end, self.said()
+            time.sleep(every)
+
+    def steps(self):
+        return self.log.read_text().count("\n") if self.log.exists() else 0
+
+    def until_steps(self, more):
+        wanted = self.steps() + more
+        self.until(lambda: self.steps() >= wanted)
+
+    def ranks(self):
+        """Their processes, by number."""
+        found = {}
+        with contextlib.suppress(OSError):  # one that ends meanwhile
+            for chief in children_of(self.process.pid):
+                found[0] = chief
+                found.update({rank_of(each): each for each in children_of(chief)})
+        return found
+
+    def kill(self, *numbers):
+        ranks = self.ranks()
+        for number in numbers:
+            os.kill(ranks[number], signal.SIGKILL)
+
+    def ended(self, code):
+        out, _ = self.process.communicate(timeout=SECONDS)
+        assert self.process.returncode == code, (self.process.returncode, out, self.said())
+        return out
+
+
+def state_of(folder, step):
+    files = sorted((folder / f"step-{step}").glob("*.safetensors"))
+    assert files, list(folder.iterdir())
+    return {each.name: each.read_bytes() for each in files}
+
+
+def processes_with(variable):
+    """Those of this machine in whose environment it is, as NAME=VALUE, by number with their words."""
+    found = {}
+    for each in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # one that ends meanwhile, or is another user's
+            if each.name.isdigit() and variable.encode() in (each / "environ").read_bytes().split(b"\0"):
+                found[int(each.name)] = (each / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return found
