@@ -335,7 +335,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("autodist")
     parser.add_argument("--all", action="store_true")
-    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--seed", type=int, default=31)
     parser.add_argument("--jobs", default="", help="those whose names have this")
     options = parser.parse_args()
     rounds, each = (5, 5) if options.all else (1, 2)
