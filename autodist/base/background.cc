@@ -23,7 +23,7 @@ BackgroundThreads::~BackgroundThreads() {
 }
 
 void CoreOffers::made(Seconds begin, Seconds end) {
-  const double factor = end - begin > kForeign ? 2 : 0.5;
+  const double factor = end - begin > kForeign ? 2 : 0.9;
   interval_ = std::clamp(interval_ * factor, kShortest, kLongest);
   next_ = end + interval_;
 }

@@ -28,7 +28,7 @@ class BackgroundThreads {
 //
 // A thread that offers its core gives up the rest of its time slice, and another program may take
 // it. Threads in the background come back soon. So an offer that lasts longer than they usually
-// take doubles the time until the next one, and a short one halves it.
+// take doubles the time until the next one, and a short one takes a tenth from it.
 class CoreOffers {
  public:
   static constexpr Seconds kShortest{1e-3};

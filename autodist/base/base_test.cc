@@ -244,8 +244,8 @@ TEST(CoreOffers, BecomeRareWhereOthersTakeTheCoreAndFrequentAgainAfterwards) {
   EXPECT_NEAR(pause_after(Seconds(4e-3)).value, 4e-3, 2e-4);
   for (int i = 0; i < 10; ++i) pause_after(Seconds(4e-3));
   EXPECT_NEAR(pause_after(Seconds(4e-3)).value, CoreOffers::kLongest.value, 2e-4);
-  EXPECT_NEAR(pause_after(Seconds(1e-4)).value, CoreOffers::kLongest.value / 2, 2e-4);
-  for (int i = 0; i < 10; ++i) pause_after(Seconds(1e-4));
+  EXPECT_NEAR(pause_after(Seconds(1e-4)).value, CoreOffers::kLongest.value * 0.9, 2e-4);
+  for (int i = 0; i < 40; ++i) pause_after(Seconds(1e-4));
   EXPECT_NEAR(pause_after(Seconds(1e-4)).value, CoreOffers::kShortest.value, 2e-4);
 }
 
