@@ -37,7 +37,7 @@ bool knows(const std::string& file) {
 
 // Tests make Programs by hand.
 bool is_test(const std::string& file) {
-  static const std::regex kTest("(.*/)?(.*_test\\.cc|testing\\.(h|cc)|small_program\\.h)");
+  static const std::regex kTest("(.*/)?(.*_test\\.cc|testing/.*)");
   return std::regex_match(file, kTest);
 }
 

@@ -17,7 +17,7 @@ enum class FileKind : std::uint8_t {
 };
 
 // The end of the name decides where the contents do not: of a damaged file, of one with a few words
-// of text. Throws Error(kUsage) where neither does.
+// of text. Throws Error(kUsage) where neither does, and for an empty one.
 FileKind kind_of(const std::string& bytes, const std::string& name);
 
 }  // namespace autodist::app

@@ -37,10 +37,10 @@ TEST(FileKind, OfADamagedOneIsToldByItsName) {
   const std::string broken = "\x0a\xff\xff\xff\x0f garbage";
   EXPECT_EQ(kind_of(broken, "x.adg"), FileKind::kGraph);
   EXPECT_EQ(kind_of(broken, "x.strategy"), FileKind::kStrategy);
-  EXPECT_EQ(kind_of("", "x.pbtxt"), FileKind::kStrategy);
   EXPECT_EQ(kind_of(broken, "vgg16/graph_item"), FileKind::kGraphItem);
   EXPECT_EQ(kind_of(broken, "x.yml"), FileKind::kCluster);
   EXPECT_THROW(kind_of(broken, "x"), Error);
+  EXPECT_THROW(kind_of("", "x.pbtxt"), Error);  // nothing is of no kind
 }
 
 }  // namespace
