@@ -178,6 +178,7 @@ ComputeStream::ComputeStream(const program::Program& program, program::Rank rank
       engine_(engine),
       trace_(trace),
       device_(engine.slices().staging.device()),
+      offers_core_(device_.is_cpu() && program.ranks.size() > 1),
       hand_over_(program, rank, options, engine) {}
 
 void ComputeStream::begin_step(std::uint64_t step, std::set<ir::VariableId> changed) {
@@ -302,7 +303,7 @@ void ComputeStream::compute(Replay& replay, ir::OpId op, std::int64_t samples) {
     device_debt_ += options_.device_time(replay.graph().op(op), samples);
     if (device_debt_ > kShortestSleep) let_device_finish();
   }
-  if (device_.is_cpu()) offer_core(offers_, clock_);
+  if (offers_core_) offer_core(offers_, clock_);
   if (!trace_.enabled()) {
     replay.run(op);
     return;

@@ -87,6 +87,7 @@ class ComputeStream {
   Engine& engine_;
   TraceRecorder& trace_;
   const torch::Device device_;  // of the model
+  const bool offers_core_;      // others may wait for this rank
   // Of the step that is under way.
   std::uint64_t step_ = 0;
   std::set<ir::VariableId> changed_;

@@ -25,10 +25,13 @@ Frame frame_of(ControlRole role, const std::string& bytes) {
 
 }  // namespace
 
-SharedKeys::~SharedKeys() {
+SharedKeys::~SharedKeys() { give_back(); }
+
+void SharedKeys::give_back() {
   for (auto frame = later_.rbegin(); frame != later_.rend(); ++frame) {
     transport_.give_back(std::move(*frame));
   }
+  later_.clear();
 }
 
 void SharedKeys::set(const std::string& key, const std::string& value) {
@@ -50,6 +53,8 @@ void SharedKeys::finish() {
   while (finished_.size() + 1 < transport_.size()) {
     if (!take(until)) give_up("the end of the addresses");
   }
+  // Ranks that were here sooner have gone on, and a library keeps its store.
+  give_back();
 }
 
 void SharedKeys::tell_all(Frame frame) {

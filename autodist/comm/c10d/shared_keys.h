@@ -15,7 +15,7 @@
 namespace autodist::comm {
 
 // One thread, and no other use of the transport between construction and finish(). What comes for a
-// later reader is given back to the transport.
+// later reader is given back to the transport by finish(), and by the destructor where it threw.
 class SharedKeys {
  public:
   SharedKeys(Transport& transport, Seconds limit) : transport_(transport), limit_(limit) {}
@@ -38,6 +38,7 @@ class SharedKeys {
 
  private:
   void tell_all(Frame frame);
+  void give_back();
   // Takes what comes next; false after the limit.
   bool take(Seconds until);
   [[noreturn]] void give_up(const std::string& what) const;
