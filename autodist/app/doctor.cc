@@ -421,7 +421,8 @@ sim::Calibration measure_machine() {
                                 });
   measured["install_gb_per_s"] =
       1e-9 * rate_of(kBytes, [&] { std::memcpy(parameters.data(), other.data(), kBytes); });
-  measured["cores"] = std::max(1U, std::thread::hardware_concurrency());
+  const job::Cores own = job::own_cores();
+  measured["cores"] = job::threads_for(own, {own});
   return measured;
 }
 

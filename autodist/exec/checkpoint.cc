@@ -97,7 +97,6 @@ void take_back(FileSystem& files, const std::string& folder) {
   }
 }
 
-constexpr char kAnother[] = "Take another step-N.";
 constexpr char kWhere[] = "Name the folder that --save wrote, or a step-N in it.";
 
 Json read_manifest(FileSystem& files, const std::string& path) {
@@ -106,7 +105,7 @@ Json read_manifest(FileSystem& files, const std::string& path) {
   const bool complete = manifest.is_object() && has("schema") && manifest["schema"].is_number() &&
                         has("step") && manifest["step"].is_number_integer() && has("files") &&
                         manifest["files"].is_object() && has("manifest_digest");
-  if (!complete) fail(ErrorCode::kCheckpoint, "{}: damaged: not a manifest. {}", path, kAnother);
+  if (!complete) fail(ErrorCode::kCheckpoint, "{}: damaged: not a manifest.", path);
   if (manifest["schema"] != kSchema) {
     fail(ErrorCode::kCheckpoint,
          "{}: schema {}, this version reads {}. Read it with the version that wrote it.", path,
@@ -115,7 +114,7 @@ Json read_manifest(FileSystem& files, const std::string& path) {
   const Json digest = manifest["manifest_digest"];
   manifest.erase("manifest_digest");
   if (digest != to_string(digest_of(manifest.dump()))) {
-    fail(ErrorCode::kCheckpoint, "{}: damaged: its digest differs. {}", path, kAnother);
+    fail(ErrorCode::kCheckpoint, "{}: damaged: its digest differs.", path);
   }
   return manifest;
 }
@@ -124,26 +123,25 @@ std::vector<TensorData> read_tensors(FileSystem& files, const std::string& folde
                                      const std::string& name, const Json& manifest) {
   const std::string path = folder + "/" + name;
   if (!manifest["files"].contains(name)) {
-    fail(ErrorCode::kCheckpoint, "{}: the manifest does not know it. {}", path, kAnother);
+    fail(ErrorCode::kCheckpoint, "{}: the manifest does not know it.", path);
   }
   const std::string bytes = files.read(path);
   const Json& entry = manifest["files"][name];
   if (entry["bytes"] != bytes.size()) {
-    fail(ErrorCode::kCheckpoint, "{}: damaged: {} bytes, {} were written. {}", path, bytes.size(),
-         entry["bytes"].dump(), kAnother);
+    fail(ErrorCode::kCheckpoint, "{}: damaged: {} bytes, {} were written.", path, bytes.size(),
+         entry["bytes"].dump());
   }
   Safetensors file = read_safetensors(bytes, path);
   for (const TensorData& tensor : file.tensors) {
     const auto& digests = entry["tensors"];
     if (!digests.contains(tensor.name) ||
         digests[tensor.name] != to_string(digest_of(tensor.bytes))) {
-      fail(ErrorCode::kCheckpoint, "{}: damaged: '{}' differs from what was written. {}", path,
-           tensor.name, kAnother);
+      fail(ErrorCode::kCheckpoint, "{}: damaged: '{}' differs from what was written.", path,
+           tensor.name);
     }
   }
   if (entry["digest"] != to_string(digest_of(bytes))) {
-    fail(ErrorCode::kCheckpoint, "{}: damaged: its header differs from what was written. {}", path,
-         kAnother);
+    fail(ErrorCode::kCheckpoint, "{}: damaged: its header differs from what was written.", path);
   }
   return std::move(file.tensors);
 }
@@ -241,7 +239,13 @@ bool has_checkpoint(FileSystem& files, const std::string& path) {
 
 Checkpoint read_checkpoint(FileSystem& files, const std::string& path,
                            std::vector<std::string>* warnings) {
-  if (files.exists(path + "/" + kManifest)) return read_step(files, path);
+  if (files.exists(path + "/" + kManifest)) {
+    try {
+      return read_step(files, path);
+    } catch (const Error& error) {
+      fail(error.code(), "{} Take another step-N.", error.what());
+    }
+  }
   if (!files.exists(path)) {
     fail(ErrorCode::kCheckpoint, "{}: no such checkpoint. {}", path, kWhere);
   }

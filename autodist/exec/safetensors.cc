@@ -39,10 +39,10 @@ std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
   return count;
 }
 
-// Reads one file; every refusal names the tensor.
 constexpr char kWrittenBy[] =
     "A file of `autodist ckpt extract` or safetensors.torch.save_file expected.";
 
+// Reads one file; a refusal names the tensor that it is about.
 class Reader {
  public:
   Reader(const std::string& bytes, const std::string& where) : bytes_(bytes), where_(where) {}

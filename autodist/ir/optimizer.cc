@@ -2,7 +2,6 @@
 // The grammar is docs/formats/optimizer.md.
 
 #include "autodist/ir/optimizer.h"
-#include "autodist/base/numbers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +12,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
+#include "autodist/base/numbers.h"
 #include "autodist/ir/graph.h"
 #include "autodist/ir/rule_check.h"
 

@@ -46,8 +46,11 @@ class Reader {
     launched.rank = number(rank);
     launched.size = number(size);
     if (launched.rank >= launched.size) {
-      fail(ErrorCode::kUsage, "environment: {}={} of {}={}: ranks count from 0. Set {} to less.",
-           rank, launched.rank, size, launched.size, rank);
+      fail(ErrorCode::kUsage,
+           "environment: {}={} of {}={}: ranks count from 0. Start the ranks by {}, or unset what "
+           "it "
+           "has left in this shell.",
+           rank, launched.rank, size, launched.size, by_);
     }
     return launched;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -30,7 +31,7 @@ constexpr double kPlacetoPauseOfLink = 25;
 constexpr std::size_t kTextPrefix = 4096;
 
 // Captured graphs are compressed; published ones are text.
-bool is_text(const std::string& bytes) {
+bool has_no_graph(const std::string& bytes) {
   return bytes.find('\0') >= std::min(bytes.size(), kTextPrefix);
 }
 
@@ -57,7 +58,7 @@ placement::TaskGraph load_task_graph(const std::string& name_or_path) {
   if (std::filesystem::exists(name_or_path)) {
     std::string bytes = read_file(name_or_path);
     if (placement::is_gzip(bytes)) bytes = placement::gunzip(bytes, name_or_path);
-    if (is_text(bytes)) return placement::parse_task_graph(bytes, name_or_path);
+    if (has_no_graph(bytes)) return placement::parse_task_graph(bytes, name_or_path);
   }
   const std::string prefix = "generated:";
   if (name_or_path.rfind(prefix, 0) == 0) return generated(name_or_path.substr(prefix.size()));
@@ -68,7 +69,7 @@ placement::TaskGraph load_task_graph(const std::string& name_or_path) {
 bool is_captured(const std::string& name_or_path) {
   if (!std::filesystem::exists(name_or_path)) return name_or_path.rfind("generated:", 0) != 0;
   const std::string bytes = read_file(name_or_path);
-  return !placement::is_gzip(bytes) && !is_text(bytes);
+  return !placement::is_gzip(bytes) && !has_no_graph(bytes);
 }
 
 std::vector<NamedDevice> devices_of_cluster(const cluster::Cluster& cluster,
@@ -181,7 +182,8 @@ Seconds parse_duration(const std::string& text) {
     fail(ErrorCode::kUsage,
          "--budget '{}': a time above 0 with its unit expected, such as 10s, 500ms or 2m; a count "
          "is --evaluations{}",
-         text, unit.empty() && value >= 1 ? fmt::format(" {:.0f}", value) : "");
+         text,
+         unit.empty() && value >= 1 && std::isfinite(value) ? fmt::format(" {:.0f}", value) : "");
   }
   return Seconds(value * scale);
 }

@@ -66,7 +66,7 @@ const std::vector<Entry>& entries() {
        [](CostModel& costs, double value) { costs.collectives.start = Seconds(value); }},
       {{"collective_round_seconds", "of a library's all-reduce, per round of its ring", 0},
        [](CostModel& costs, double value) { costs.collectives.round = Seconds(value); }},
-      {{"collective_efficiency", "share of the links' goodput that the library reaches", 1e-3, 1},
+      {{"collective_efficiency", "share of the links' goodput that the library reaches", 1e-3},
        [](CostModel& costs, double value) { costs.collectives.efficiency = value; }},
       {{"collective_cpu_seconds_per_gb", "core seconds of a member per GB sent or received", 0},
        [](CostModel& costs, double value) {

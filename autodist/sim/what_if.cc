@@ -60,7 +60,7 @@ WhatIf parse_what_if(const std::string& text) {
     const std::size_t equals = item.find('=');
     const std::string key = item.substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : item.substr(equals + 1);
-    refuse_second(given, key);
+    if (!key.empty()) refuse_second(given, key);
     if (key == kNodes.name) {
       what_if.nodes = static_cast<std::uint32_t>(number(kNodes, value));
     } else if (key == kBandwidth.name) {

@@ -6,6 +6,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
+#include "autodist/base/numbers.h"
 #include "autodist/search/builders/algorithms.h"
 
 namespace autodist::search {
@@ -34,6 +35,12 @@ constexpr Condition kConditions[] = {{"density", "compressor", "topk"},
                                      {"warm_start", "compressor", "powersgd"},
                                      {"all_reduce_spec", "algorithm", "by_spec"}};
 
+// 0.010 is 0.01.
+bool is_same(const std::string& a, const std::string& b) {
+  const auto number = as_number<double>(a);
+  return a == b || (number && number == as_number<double>(b));
+}
+
 // AutoDist's classes name every option, so one that is at its default asks for nothing.
 void refuse_without_effect(const Builder& builder, const BuilderOptions& options) {
   const BuilderOptions defaults(builder.options.begin(), builder.options.end());
@@ -41,7 +48,7 @@ void refuse_without_effect(const Builder& builder, const BuilderOptions& options
     const auto given = options.find(each.option);
     const auto other = options.find(each.other);
     if (given == options.end() || other == options.end() || other->second == each.value) continue;
-    if (given->second == defaults.at(each.option)) continue;
+    if (is_same(given->second, defaults.at(each.option))) continue;
     fail(ErrorCode::kUsage,
          "builder {}: {}={} counts with {}={} alone, and that is {}. Add {}={}, or leave {} out.",
          builder.name, each.option, given->second, each.other, each.value, other->second,
@@ -54,8 +61,8 @@ const Builder& find_builder(const std::string& name, const std::vector<Builder>&
   const std::string search = "auto";
   if (name == search) {
     fail(ErrorCode::kUsage,
-         "builder: '{}' searches, which has no options behind a colon and is not everywhere. Its "
-         "options are --budget and --seed; or take a builder: {}",
+         "builder: '{}' searches, which has no options behind a colon and is not everywhere. Take "
+         "a builder: {}",
          name, fmt::join(names_of(builders()), ", "));
   }
   std::vector<std::string> names{search};
