@@ -10,6 +10,7 @@
 #include "autodist/base/digest.h"
 #include "autodist/base/digest_stream.h"
 #include "autodist/base/error.h"
+#include "autodist/base/numbers.h"
 
 namespace autodist::exec {
 namespace {
@@ -32,11 +33,8 @@ std::string step_folder(const std::string& directory, std::int64_t step) {
 std::optional<std::int64_t> step_of(const std::string& name) {
   constexpr std::string_view kPrefix = "step-";
   if (name.rfind(kPrefix, 0) != 0) return std::nullopt;
-  std::int64_t step = 0;
-  const char* const last = name.data() + name.size();
-  const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), last, step);
-  if (error != std::errc() || end != last || step < 0) return std::nullopt;
-  return step;
+  const auto step = as_number<std::int64_t>(std::string_view(name).substr(kPrefix.size()));
+  return step && *step >= 0 ? step : std::nullopt;
 }
 
 bool is_aside(const std::string& name) {
@@ -97,15 +95,17 @@ void take_back(FileSystem& files, const std::string& folder) {
   }
 }
 
+constexpr char kAnother[] = " Take another step-N.";
 constexpr char kWhere[] = "Name the folder that --save wrote, or a step-N in it.";
 
-Json read_manifest(FileSystem& files, const std::string& path) {
+// `hint` ends what is said of a damaged file: whoever has others to go on with needs none.
+Json read_manifest(FileSystem& files, const std::string& path, const char* hint) {
   Json manifest = Json::parse(files.read(path), nullptr, false);
   const auto has = [&](const char* key) { return manifest.contains(key); };
   const bool complete = manifest.is_object() && has("schema") && manifest["schema"].is_number() &&
                         has("step") && manifest["step"].is_number_integer() && has("files") &&
                         manifest["files"].is_object() && has("manifest_digest");
-  if (!complete) fail(ErrorCode::kCheckpoint, "{}: damaged: not a manifest.", path);
+  if (!complete) fail(ErrorCode::kCheckpoint, "{}: damaged: not a manifest.{}", path, hint);
   if (manifest["schema"] != kSchema) {
     fail(ErrorCode::kCheckpoint,
          "{}: schema {}, this version reads {}. Read it with the version that wrote it.", path,
@@ -114,40 +114,48 @@ Json read_manifest(FileSystem& files, const std::string& path) {
   const Json digest = manifest["manifest_digest"];
   manifest.erase("manifest_digest");
   if (digest != to_string(digest_of(manifest.dump()))) {
-    fail(ErrorCode::kCheckpoint, "{}: damaged: its digest differs.", path);
+    fail(ErrorCode::kCheckpoint, "{}: damaged: its digest differs.{}", path, hint);
   }
   return manifest;
 }
 
 std::vector<TensorData> read_tensors(FileSystem& files, const std::string& folder,
-                                     const std::string& name, const Json& manifest) {
+                                     const std::string& name, const Json& manifest,
+                                     const char* hint) {
   const std::string path = folder + "/" + name;
   if (!manifest["files"].contains(name)) {
-    fail(ErrorCode::kCheckpoint, "{}: the manifest does not know it.", path);
+    fail(ErrorCode::kCheckpoint, "{}: the manifest does not know it.{}", path, hint);
   }
   const std::string bytes = files.read(path);
   const Json& entry = manifest["files"][name];
   if (entry["bytes"] != bytes.size()) {
-    fail(ErrorCode::kCheckpoint, "{}: damaged: {} bytes, {} were written.", path, bytes.size(),
-         entry["bytes"].dump());
+    fail(ErrorCode::kCheckpoint, "{}: damaged: {} bytes, {} were written.{}", path, bytes.size(),
+         entry["bytes"].dump(), hint);
   }
-  Safetensors file = read_safetensors(bytes, path);
+  const auto refuse_header = [&] {
+    fail(ErrorCode::kCheckpoint, "{}: damaged: its header differs from what was written.{}", path,
+         hint);
+  };
+  Safetensors file;
+  try {
+    file = read_safetensors(bytes, path);
+  } catch (const Error&) {  // its hint is for files that somebody names
+    refuse_header();
+  }
   for (const TensorData& tensor : file.tensors) {
     const auto& digests = entry["tensors"];
     if (!digests.contains(tensor.name) ||
         digests[tensor.name] != to_string(digest_of(tensor.bytes))) {
-      fail(ErrorCode::kCheckpoint, "{}: damaged: '{}' differs from what was written.", path,
-           tensor.name);
+      fail(ErrorCode::kCheckpoint, "{}: damaged: '{}' differs from what was written.{}", path,
+           tensor.name, hint);
     }
   }
-  if (entry["digest"] != to_string(digest_of(bytes))) {
-    fail(ErrorCode::kCheckpoint, "{}: damaged: its header differs from what was written.", path);
-  }
+  if (entry["digest"] != to_string(digest_of(bytes))) refuse_header();
   return std::move(file.tensors);
 }
 
-Checkpoint read_step(FileSystem& files, const std::string& folder) {
-  const Json manifest = read_manifest(files, folder + "/" + kManifest);
+Checkpoint read_step(FileSystem& files, const std::string& folder, const char* hint = "") {
+  const Json manifest = read_manifest(files, folder + "/" + kManifest, hint);
   Checkpoint checkpoint;
   checkpoint.step = manifest["step"].get<std::int64_t>();
   if (manifest.contains("steps")) {
@@ -155,17 +163,17 @@ Checkpoint read_step(FileSystem& files, const std::string& folder) {
   }
   checkpoint.program_digest = manifest.value("program_digest", "");
   checkpoint.optimizer = manifest.value("optimizer", "");
-  checkpoint.model = read_tensors(files, folder, kModelFile, manifest);
-  checkpoint.optimizer_state = read_tensors(files, folder, kOptimizerFile, manifest);
+  checkpoint.model = read_tensors(files, folder, kModelFile, manifest, hint);
+  checkpoint.optimizer_state = read_tensors(files, folder, kOptimizerFile, manifest, hint);
   if (manifest["files"].contains(kKeptFile)) {
-    checkpoint.kept = read_tensors(files, folder, kKeptFile, manifest);
+    checkpoint.kept = read_tensors(files, folder, kKeptFile, manifest, hint);
   }
   for (const auto& [name, entry] : manifest["files"].items()) {
     std::uint32_t rank = 0;
     constexpr std::string_view kPrefix = "replica-";
     if (name.rfind(kPrefix, 0) != 0) continue;
     std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), rank);
-    checkpoint.replicas[rank] = read_tensors(files, folder, name, manifest);
+    checkpoint.replicas[rank] = read_tensors(files, folder, name, manifest, hint);
   }
   return checkpoint;
 }
@@ -223,7 +231,9 @@ std::vector<std::int64_t> list_checkpoints(FileSystem& files, const std::string&
 
 std::optional<std::int64_t> newest_checkpoint(FileSystem& files, const std::string& path) {
   const std::string manifest = path + "/" + kManifest;
-  if (files.exists(manifest)) return read_manifest(files, manifest)["step"].get<std::int64_t>();
+  if (files.exists(manifest)) {
+    return read_manifest(files, manifest, kAnother)["step"].get<std::int64_t>();
+  }
   if (!files.exists(path)) return std::nullopt;
   const std::vector<std::int64_t> steps = list_checkpoints(files, path);
   return steps.empty() ? std::nullopt : std::optional(steps.back());
@@ -239,13 +249,7 @@ bool has_checkpoint(FileSystem& files, const std::string& path) {
 
 Checkpoint read_checkpoint(FileSystem& files, const std::string& path,
                            std::vector<std::string>* warnings) {
-  if (files.exists(path + "/" + kManifest)) {
-    try {
-      return read_step(files, path);
-    } catch (const Error& error) {
-      fail(error.code(), "{} Take another step-N.", error.what());
-    }
-  }
+  if (files.exists(path + "/" + kManifest)) return read_step(files, path, kAnother);
   if (!files.exists(path)) {
     fail(ErrorCode::kCheckpoint, "{}: no such checkpoint. {}", path, kWhere);
   }
@@ -263,8 +267,13 @@ Checkpoint read_checkpoint(FileSystem& files, const std::string& path,
   for (const std::string& name : files.list(path)) {
     if (is_aside(name)) return read_step(files, path + "/" + name);
   }
-  fail(ErrorCode::kCheckpoint, "{}: no sound checkpoint: {}", path,
-       first_reason.empty() ? fmt::format("no folder step-N in it. {}", kWhere) : first_reason);
+  if (first_reason.empty()) {
+    fail(ErrorCode::kCheckpoint, "{}: no sound checkpoint: no folder step-N in it. {}", path,
+         kWhere);
+  }
+  if (first_reason.back() == '.') first_reason.pop_back();
+  fail(ErrorCode::kCheckpoint, "{}: no sound checkpoint: {}. Name another folder, or begin anew.",
+       path, first_reason);
 }
 
 }  // namespace autodist::exec

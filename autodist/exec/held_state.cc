@@ -107,7 +107,7 @@ void take_state(const ir::Graph& graph, const program::PieceLayout& piece,
     if (found == tensors.end()) {
       fail(ErrorCode::kCheckpoint,
            "checkpoint: optimizer state '{}' is missing among {}. Give the optimizer that wrote "
-           "it, or begin with its parameters alone (--init).",
+           "it, or begin with its parameters alone: --init (in a program: initial_weights).",
            name, tensors.size());
     }
     const std::vector<std::int64_t> shape = shape_of(graph, piece.variable);
@@ -116,7 +116,7 @@ void take_state(const ir::Graph& graph, const program::PieceLayout& piece,
         dtype_of(full.scalar_type()) != state.dtype()) {
       fail(ErrorCode::kCheckpoint,
            "checkpoint: optimizer state '{}' is {}, expected {} [{}]. Take a checkpoint of this "
-           "model, or begin with its parameters alone (--init).",
+           "model, or begin with its parameters alone: --init (in a program: initial_weights).",
            name, describe(full), autodist::name_of(state.dtype()), fmt::join(shape, ", "));
     }
     pack(alone(piece), size_of(state.dtype()), data_of(full.contiguous()),

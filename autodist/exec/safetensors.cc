@@ -42,7 +42,7 @@ std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
 constexpr char kWrittenBy[] =
     "A file of `autodist ckpt extract` or safetensors.torch.save_file expected.";
 
-// Reads one file; a refusal names the tensor that it is about.
+// Reads one file; what it refuses of a tensor names that tensor.
 class Reader {
  public:
   Reader(const std::string& bytes, const std::string& where) : bytes_(bytes), where_(where) {}

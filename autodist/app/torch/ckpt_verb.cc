@@ -108,7 +108,11 @@ int extract(exec::FileSystem& files, const CkptArguments& arguments, Console& co
 int verify(exec::FileSystem& files, const std::string& path, Console& console) {
   std::vector<std::string> warnings;
   const exec::Checkpoint checkpoint = exec::read_checkpoint(files, path, &warnings);
-  if (!warnings.empty()) throw Error(ErrorCode::kCheckpoint, warnings.front());
+  if (!warnings.empty()) {
+    std::string damage = warnings.front();
+    if (!damage.empty() && damage.back() == '.') damage.pop_back();
+    fail(ErrorCode::kCheckpoint, "{}. Take step-{}.", damage, checkpoint.step);
+  }
   if (console.json) {
     console.out << Json{{"step", checkpoint.step}, {"sound", true}}.dump() << "\n";
   } else {

@@ -29,8 +29,8 @@ void put_model(const exec::Checkpoint& checkpoint, const TrainingStep& step,
     const exec::TensorData* found = find(checkpoint.model, each.name);
     if (found == nullptr) {
       fail(ErrorCode::kCheckpoint,
-           "{}: no tensor '{}', which the model has. Another model's? --init takes what there is "
-           "by name.",
+           "{}: no tensor '{}', which the model has. Another model's? --init (in a program: "
+           "initial_weights) takes what there is by name.",
            where, each.name);
     }
     exec::copy_into(*found, each, where);
