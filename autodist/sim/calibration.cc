@@ -165,7 +165,7 @@ Calibration parse_calibration(const std::string& text, const std::string& where)
 }
 
 std::string to_yaml(const Calibration& calibration) {
-  std::string text = "# Measured on the machines of the cluster file beside this one.\n";
+  std::string text = "# Measured on the machines of the cluster that this file is named after.\n";
   for (const Entry& entry : entries()) {
     const auto found = calibration.find(entry.key.name);
     if (found == calibration.end()) continue;

@@ -31,7 +31,8 @@ std::vector<FittedCollective::Knot> parse_nccl_table(const std::string& text,
       values[column] = *value;
     }
     if (!table.empty() && values[0] <= table.back().bytes) {
-      fail(ErrorCode::kUsage, "{}:{}: sizes do not ascend", where, number);
+      fail(ErrorCode::kUsage, "{}:{}: sizes do not ascend. Sort the rows by size, each size once.",
+           where, number);
     }
     table.push_back({values[0], values[3] * 1e-9});
   }

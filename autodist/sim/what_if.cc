@@ -42,8 +42,16 @@ double number(const Key& key, const std::string& value) {
   return *result;
 }
 
-void refuse_second(std::set<std::string>& given, const std::string& key) {
-  if (given.insert(key).second) return;
+// The key of "key=value", which is known and stands once.
+std::string key_of(const std::string& item, std::set<std::string>& given) {
+  static const std::vector<std::string> kKeys{"nodes", "bandwidth", "latency", "device", "batch"};
+  const std::string key = item.substr(0, item.find('='));
+  if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) {
+    fail(ErrorCode::kUsage,
+         "--what-if: '{}', one of {} as key=value expected{} Several values of one: nodes=2|4",
+         item, fmt::join(kKeys, ", "), nearest_hint(key, kKeys));
+  }
+  if (given.insert(key).second) return key;
   fail(ErrorCode::kUsage,
        "--what-if: {} stands twice. Keep one, or give it several values: {}=FIRST|SECOND", key,
        key);
@@ -52,15 +60,13 @@ void refuse_second(std::set<std::string>& given, const std::string& key) {
 }  // namespace
 
 WhatIf parse_what_if(const std::string& text) {
-  static const std::vector<std::string> kKeys{"nodes", "bandwidth", "latency", "device", "batch"};
   WhatIf what_if;
   std::set<std::string> given;
   std::istringstream items(text);
   for (std::string item; std::getline(items, item, ',');) {
     const std::size_t equals = item.find('=');
-    const std::string key = item.substr(0, equals);
+    const std::string key = key_of(item, given);
     const std::string value = equals == std::string::npos ? "" : item.substr(equals + 1);
-    if (!key.empty()) refuse_second(given, key);
     if (key == kNodes.name) {
       what_if.nodes = static_cast<std::uint32_t>(number(kNodes, value));
     } else if (key == kBandwidth.name) {
@@ -69,12 +75,8 @@ WhatIf parse_what_if(const std::string& text) {
       what_if.latency = number(kLatency, value);
     } else if (key == kBatch.name) {
       what_if.batch = static_cast<std::int64_t>(number(kBatch, value));
-    } else if (key == "device") {
-      what_if.device = find_device(value, "--what-if").kind;
     } else {
-      fail(ErrorCode::kUsage,
-           "--what-if: '{}', one of {} as key=value expected{} Several values of one: nodes=2|4",
-           item, fmt::join(kKeys, ", "), nearest_hint(key, kKeys));
+      what_if.device = find_device(value, "--what-if").kind;
     }
   }
   return what_if;
@@ -129,8 +131,7 @@ WhatIfs parse_what_ifs(const std::string& text) {
   std::istringstream items(text);
   for (std::string item; std::getline(items, item, ',');) {
     const std::size_t equals = item.find('=');
-    const std::string key = item.substr(0, equals);
-    refuse_second(given, key);
+    const std::string key = key_of(item, given);
     const std::vector<std::string> own = equals == std::string::npos
                                              ? std::vector<std::string>{""}
                                              : values_of(key, item.substr(equals + 1));

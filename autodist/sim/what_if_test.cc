@@ -67,6 +67,7 @@ TEST(WhatIf, SaysWhatToDo) {
   expect("nodes=4..1", "Swap its ends: nodes=1..4");
   expect("nodes=2|2", "nodes='2|2' has 2 twice. Keep one.");
   expect("nodes=2,nodes=4", "nodes stands twice. Keep one, or give it several values");
+  expect("nodes=2,,", "'', one of nodes, bandwidth, latency, device, batch as key=value expected");
   expect("nodes=2,2", "Several values of one: nodes=2|4");
   expect("node=2", "Nearest: 'nodes'.");
   expect("bandwidth=1..4", "Give a list: bandwidth=10|25|100");

@@ -70,7 +70,8 @@ Action declare_explain(CLI::App& verb) {
   verb.add_option("--budget", arguments->budget,
                   "for simulating the alternatives: a time (default 10s) or a number of them");
   verb.add_option("--calibration", arguments->calibration,
-                  "what was measured here (default: FILE.calibration.yml beside the cluster)");
+                  "what was measured here (default: FILE.calibration.yml beside the cluster; of "
+                  "local:N, local.calibration.yml)");
   verb.add_flag("--all", arguments->all, "explain every variable");
   declare_devices(verb, arguments->cpu_only);
   declare_workload(verb, arguments->workload);

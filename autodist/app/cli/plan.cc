@@ -264,7 +264,8 @@ Action declare_plan_with(CLI::App& verb, PlanByTrials trials) {
                   "which gives the same plan every time");
   verb.add_option("--seed", arguments->search.seed, "of the search (default 0)");
   verb.add_option("--calibration", arguments->calibration,
-                  "what was measured here (default: FILE.calibration.yml beside the cluster)");
+                  "what was measured here (default: FILE.calibration.yml beside the cluster; of "
+                  "local:N, local.calibration.yml)");
   verb.add_option(
       "--ranker", arguments->search.ranker,
       "a trained ranker (dataset train) that corrects the simulator, where fewer than a "

@@ -294,7 +294,8 @@ Action declare_simulate(CLI::App& verb) {
                   "nodes=16,bandwidth=25 (Gbit/s),latency=2e-5,device=A100,batch=32; one of them "
                   "may vary (nodes=1..16, bandwidth=10|25|100), for a chart");
   verb.add_option("--calibration", arguments->calibration,
-                  "what was measured here (default: FILE.calibration.yml beside the cluster)");
+                  "what was measured here (default: FILE.calibration.yml beside the cluster; of "
+                  "local:N, local.calibration.yml)");
   verb.add_option("--accumulate", arguments->micro_batches, "batches per step (default 1)")
       ->check(CLI::Range(std::int64_t{1}, kMost));
   verb.add_option("--samples-per-epoch", arguments->epoch,
