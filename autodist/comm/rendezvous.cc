@@ -441,7 +441,9 @@ std::vector<Member> ask(const RendezvousOptions& options, const Member& own) {
 
 std::unique_ptr<Transport> join(const RendezvousOptions& options, ChiefListener* listener) {
   if (options.size == 0 || options.size > kLargestJob || options.rank >= options.size) {
-    fail(ErrorCode::kUsage, "rendezvous: rank {} of {} ranks", options.rank, options.size);
+    fail(ErrorCode::kUsage,
+         "rendezvous: rank {} of {} ranks: ranks count from 0, and 1 to {} of them are expected",
+         options.rank, options.size, kLargestJob);
   }
   AD_CHECK(options.job_key.size() <= kLongestString && options.build.size() <= kLongestString);
   AD_CHECK((options.rank == 0) == (listener != nullptr) || options.size == 1)

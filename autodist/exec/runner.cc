@@ -126,7 +126,7 @@ class Runner::Impl {
     for (const auto& [option, value] : options) {
       const auto declared = rule.options.find(option);
       if (declared == rule.options.end()) {
-        fail(ErrorCode::kUsage, "optimizer: the rule {} of '{}' has no option '{}'",
+        fail(ErrorCode::kUsage, "optimizer: the rule {} of '{}' has no option '{}'. Leave it out.",
              ir::name_of(rule.rule), variable.name, option);
       }
       if (declared->second != value) others[option] = value;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/base/error.h"
+#include "autodist/base/numbers.h"
 #include "autodist/job/machine.h"
 
 namespace autodist::job {
@@ -48,8 +49,7 @@ class Reader {
     if (launched.rank >= launched.size) {
       fail(ErrorCode::kUsage,
            "environment: {}={} of {}={}: ranks count from 0. Start the ranks by {}, or unset what "
-           "it "
-           "has left in this shell.",
+           "it has left in this shell.",
            rank, launched.rank, size, launched.size, by_);
     }
     return launched;
@@ -160,7 +160,10 @@ Launched tf_job(const std::string& text) {
 }
 
 [[noreturn]] void bad_list(const std::string& list) {
-  fail(ErrorCode::kUsage, "environment: '{}' is no list of nodes such as gpu[01-03,7],head", list);
+  fail(ErrorCode::kUsage,
+       "environment: '{}' is no list of nodes such as gpu[01-03,7],head. Start the ranks by srun, "
+       "or unset what it has left in this shell.",
+       list);
 }
 
 // "01-03" or "7", between `before` and `after`.
@@ -170,12 +173,9 @@ void add_range(const std::string& list, const std::string& range, const std::str
   const std::string first = range.substr(0, dash);
   const std::string last = dash == std::string::npos ? first : range.substr(dash + 1);
   const auto value_of = [&](const std::string& digits) {
-    std::uint32_t value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (digits.empty() || error != std::errc() || end != digits.data() + digits.size()) {
-      bad_list(list);
-    }
-    return value;
+    const auto value = as_number<std::uint32_t>(digits);
+    if (!value) bad_list(list);
+    return *value;
   };
   const std::uint32_t end = value_of(last);
   const std::uint32_t begin = value_of(first);
@@ -306,7 +306,10 @@ std::vector<std::string> expand_node_list(const std::string& list) {
 
 std::vector<std::uint32_t> expand_counts(const std::string& counts) {
   const auto bad = [&] {
-    fail(ErrorCode::kUsage, "environment: '{}' are no counts per node such as 2(x3),1", counts);
+    fail(ErrorCode::kUsage,
+         "environment: '{}' are no counts per node such as 2(x3),1. Start the ranks by srun, or "
+         "unset what it has left in this shell.",
+         counts);
   };
   std::vector<std::uint32_t> result;
   for (std::size_t begin = 0; begin <= counts.size();) {

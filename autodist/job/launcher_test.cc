@@ -96,9 +96,10 @@ TEST(Launcher, NamesTheVariableThatIsWrong) {
   EXPECT_EQ(refusal({{"OMPI_COMM_WORLD_RANK", "0"}}),
             "environment: started by Open MPI, but OMPI_COMM_WORLD_SIZE is not set. Start "
             "the ranks by it, or unset what it has left in this shell.");
-  EXPECT_EQ(refusal({{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}}),
-            "environment: PMI_RANK=2 of PMI_SIZE=2: ranks count from 0. Start the ranks by "
-            "MPICH, or unset what it has left in this shell.");
+  EXPECT_EQ(
+      refusal({{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}}),
+      "environment: PMI_RANK=2 of PMI_SIZE=2: ranks count from 0. Start the ranks by MPICH, or "
+      "unset what it has left in this shell.");
   EXPECT_EQ(refusal({{"PMI_RANK", "x"}, {"PMI_SIZE", "2"}}),
             "environment: PMI_RANK='x', a whole number of at most 65535 expected");
   EXPECT_EQ(refusal({{"TF_CONFIG", "{"}}), "environment: TF_CONFIG: a JSON object expected");

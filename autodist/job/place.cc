@@ -7,13 +7,13 @@
 #include <fmt/ranges.h>
 
 #include <array>
-#include <charconv>
 #include <map>
 #include <mutex>
 #include <sstream>
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/numbers.h"
 #include "autodist/job/job_memory.h"
 #include "autodist/job/machine.h"
 
@@ -68,13 +68,12 @@ std::string read_key(int descriptor) {
 }  // namespace
 
 std::uint32_t number_of(const std::string& name, const std::string& text, std::uint32_t largest) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value > largest) {
+  const auto value = as_number<std::uint32_t>(text);
+  if (!value || *value > largest) {
     fail(ErrorCode::kUsage, "environment: {}='{}', a whole number of at most {} expected", name,
          text, largest);
   }
-  return value;
+  return *value;
 }
 
 std::vector<std::string> lost_machines(const Environment& environment) {

@@ -29,9 +29,10 @@ constexpr double kPlacetoBytesPerMicrosecond = 7600;
 constexpr double kPlacetoPauseOfDevice = 5.7;  // µs
 constexpr double kPlacetoPauseOfLink = 25;
 constexpr std::size_t kTextPrefix = 4096;
+constexpr double kMostNamed = 1e9;  // evaluations that a hint names
 
 // Captured graphs are compressed; published ones are text.
-bool has_no_graph(const std::string& bytes) {
+bool is_published(const std::string& bytes) {
   return bytes.find('\0') >= std::min(bytes.size(), kTextPrefix);
 }
 
@@ -58,7 +59,7 @@ placement::TaskGraph load_task_graph(const std::string& name_or_path) {
   if (std::filesystem::exists(name_or_path)) {
     std::string bytes = read_file(name_or_path);
     if (placement::is_gzip(bytes)) bytes = placement::gunzip(bytes, name_or_path);
-    if (has_no_graph(bytes)) return placement::parse_task_graph(bytes, name_or_path);
+    if (is_published(bytes)) return placement::parse_task_graph(bytes, name_or_path);
   }
   const std::string prefix = "generated:";
   if (name_or_path.rfind(prefix, 0) == 0) return generated(name_or_path.substr(prefix.size()));
@@ -69,7 +70,7 @@ placement::TaskGraph load_task_graph(const std::string& name_or_path) {
 bool is_captured(const std::string& name_or_path) {
   if (!std::filesystem::exists(name_or_path)) return name_or_path.rfind("generated:", 0) != 0;
   const std::string bytes = read_file(name_or_path);
-  return !placement::is_gzip(bytes) && !has_no_graph(bytes);
+  return !placement::is_gzip(bytes) && !is_published(bytes);
 }
 
 std::vector<NamedDevice> devices_of_cluster(const cluster::Cluster& cluster,
@@ -183,7 +184,7 @@ Seconds parse_duration(const std::string& text) {
          "--budget '{}': a time above 0 with its unit expected, such as 10s, 500ms or 2m; a count "
          "is --evaluations{}",
          text,
-         unit.empty() && value >= 1 && std::isfinite(value) ? fmt::format(" {:.0f}", value) : "");
+         unit.empty() && value >= 1 && value < kMostNamed ? fmt::format(" {:.0f}", value) : "");
   }
   return Seconds(value * scale);
 }

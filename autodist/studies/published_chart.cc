@@ -1,6 +1,6 @@
 #include "autodist/studies/published_chart.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "autodist/base/error.h"
+#include "autodist/base/nearest.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/planning/archive.h"
 #include "autodist/program/route.h"
@@ -42,7 +43,10 @@ const ChartModel& model_of(const std::string& name) {
   for (const ChartModel& each : all) {
     if (each.name == name) return each;
   }
-  fail(ErrorCode::kUsage, "chart: unknown model '{}'", name);
+  std::vector<std::string> names;
+  for (const ChartModel& each : all) names.emplace_back(each.name);
+  fail(ErrorCode::kUsage, "chart: unknown model '{}', one of {} expected{}", name,
+       fmt::join(names, ", "), nearest_hint(name, names));
 }
 
 bool is_parameter_server(const std::string& system) {

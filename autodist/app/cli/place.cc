@@ -181,6 +181,16 @@ int place(const PlaceArguments& arguments, Console& console) {
   return 0;
 }
 
+bool is_placer(const std::string& name) {
+  for (const placement::Objective objective :
+       {placement::Objective::kMakespan, placement::Objective::kThroughput,
+        placement::Objective::kProcessors}) {
+    const std::vector<std::string> names = placement::placer_names(objective);
+    if (std::find(names.begin(), names.end(), name) != names.end()) return true;
+  }
+  return false;
+}
+
 std::string placers_help() {
   std::string text = "portfolio (default);";
   for (const auto& [name, objective] :
@@ -246,7 +256,9 @@ Action declare_place(CLI::App& verb) {
   return [arguments, &verb](Console& console) {
     expect_with(verb, "--replicas", "--cluster");
     const std::string& placer = arguments->placer;
-    if (placer != "linear" && placer != "descent") {
+    placement::parse_order(arguments->order);
+    // place() refuses an unknown one.
+    if (is_placer(placer) && placer != "linear" && placer != "descent") {
       expect_with(verb, "--order", "--placer");
       expect_without(verb, "--order", "--placer",
                      fmt::format("of linear and descent, and --placer {} takes none", placer));

@@ -30,12 +30,14 @@ void expect_codec(bool is_given, const char* argument, const std::string& codec,
 
 program::Compression compression(const std::string& codec, bool error_feedback, double density,
                                  std::int32_t rank = 0) {
-  expect_codec(density != 0 && codec != "topk", "density", codec, "codec='topk'");
-  expect_codec(rank != 0 && codec != "powersgd", "rank", codec, "codec='powersgd'");
-  expect_codec(error_feedback && codec.empty(), "error_feedback", codec, "a codec");
   std::vector<std::string> names;
   for (const program::CodecTraits& known : program::kCodecs) {
-    if (codec == known.name) return {known.codec, error_feedback, density, rank};
+    if (codec == known.name) {
+      expect_codec(density != 0 && codec != "topk", "density", codec, "codec='topk'");
+      expect_codec(rank != 0 && codec != "powersgd", "rank", codec, "codec='powersgd'");
+      expect_codec(error_feedback && codec.empty(), "error_feedback", codec, "a codec");
+      return {known.codec, error_feedback, density, rank};
+    }
     if (*known.name != 0) names.push_back(fmt::format("'{}'", known.name));
   }
   fail(ErrorCode::kUsage, "codec '{}', one of {}, or '' for no codec, expected", codec,

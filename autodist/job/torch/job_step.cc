@@ -71,7 +71,7 @@ const program::Trace& JobStep::final_trace() const {
 }
 
 JobLoss JobStep::job_number(std::size_t number) const {
-  if (!run_) fail(ErrorCode::kUsage, "job_loss: no step was run yet. Run one first.");
+  if (!run_) fail(ErrorCode::kUsage, kNoStepYet);
   return run_->job_number(number);
 }
 

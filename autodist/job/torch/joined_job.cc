@@ -255,8 +255,10 @@ void JoinedJob::check_size(const JobPlace& place, const std::string& specificati
         place.rank, place.size, specification, size_);
   }
   if (place.size != size_) {
-    fail(ErrorCode::kUsage, "environment: AUTODIST_SIZE={}, but {} has {} ranks", place.size,
-         specification, size_);
+    fail(ErrorCode::kUsage,
+         "environment: AUTODIST_SIZE={}, but {} has {} ranks. Set AUTODIST_SIZE to that, or name "
+         "another cluster.",
+         place.size, specification, size_);
   }
 }
 

@@ -90,7 +90,7 @@ Steps job::distribute(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> ste
   for (const NamedStep& step : steps) names.push_back(step.name);
   // An unnamed one would be taken for a job of one step.
   if (names.size() == 1 && names.front().empty()) {
-    fail(ErrorCode::kUsage, "distribute: a step without a name");
+    fail(ErrorCode::kUsage, "distribute: a step without a name. Name it.");
   }
   const auto training = std::make_shared<TrainingJob>(std::move(job), std::move(steps));
   std::vector<std::pair<std::string, Session>> sessions;

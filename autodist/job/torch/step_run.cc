@@ -206,10 +206,11 @@ void StepRun::begin_plan(RunStart start, const std::function<RunConnections()>& 
 }
 
 JobLoss StepRun::job_number(std::size_t number) const {
-  if (!sums_) fail(ErrorCode::kUsage, "job_loss: no step was run yet. Run one first.");
+  if (!sums_) fail(ErrorCode::kUsage, kNoStepYet);
   const std::size_t known = exec::numbers_of(graph()).size();
   if (number >= known) {
-    fail(ErrorCode::kUsage, "job_number: {} of {}, the loss counted; the step returns no more",
+    fail(ErrorCode::kUsage,
+         "job_number: {} of {}, the loss counted; the step returns no more. Ask for a lower one.",
          number, known);
   }
   return {sums_, runner_, number > 0 || graph().reduction == ir::Reduction::kMean, number};

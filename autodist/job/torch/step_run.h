@@ -21,6 +21,8 @@
 
 namespace autodist::job {
 
+constexpr char kNoStepYet[] = "job_loss: no step was run yet. Run one first.";
+
 // Where a run begins.
 struct RunStart {
   std::int64_t step = 0;              // steps that were done before

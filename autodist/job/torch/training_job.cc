@@ -27,7 +27,8 @@ void check_names(const std::vector<NamedStep>& steps) {
            step.name);
     }
     if (!names.insert(step.name).second) {
-      fail(ErrorCode::kUsage, "distribute: two steps are named '{}'", step.name);
+      fail(ErrorCode::kUsage, "distribute: two steps are named '{}'. Name each differently.",
+           step.name);
     }
   }
 }
@@ -95,7 +96,7 @@ TrainingJob::TrainingJob(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> 
          job_->options().accumulate);
   }
   if (steps.size() != 1 || !steps.front().name.empty()) check_names(steps);
-  if (steps.empty()) fail(ErrorCode::kUsage, "distribute: no step");
+  if (steps.empty()) fail(ErrorCode::kUsage, "distribute: no step. Give one at least.");
   const JobOptions& options = job_->options();
   if (steps.size() > 1 && !(options.plans_file.empty() && options.write_plans.empty())) {
     fail(ErrorCode::kUsage, "plans: a history of plans is of one step, and this job has {}",

@@ -1,6 +1,7 @@
 #include "autodist/search/builders/builders.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string_view>
 
@@ -8,6 +9,7 @@
 #include "autodist/base/nearest.h"
 #include "autodist/base/numbers.h"
 #include "autodist/search/builders/algorithms.h"
+#include "autodist/search/builders/parts.h"
 
 namespace autodist::search {
 namespace {
@@ -35,24 +37,36 @@ constexpr Condition kConditions[] = {{"density", "compressor", "topk"},
                                      {"warm_start", "compressor", "powersgd"},
                                      {"all_reduce_spec", "algorithm", "by_spec"}};
 
-// 0.010 is 0.01.
-bool is_same(const std::string& a, const std::string& b) {
-  const auto number = as_number<double>(a);
-  return a == b || (number && number == as_number<double>(b));
+// As numbers where both are: 0.010 is 0.01.
+bool are_equal(const std::string& a, const std::string& b) {
+  const auto first = as_number<double>(a);
+  const auto second = as_number<double>(b);
+  return first && second ? *first == *second : a == b;
 }
 
-// AutoDist's classes name every option, so one that is at its default asks for nothing.
-void refuse_without_effect(const Builder& builder, const BuilderOptions& options) {
+// An unknown word is refused as such, by what builds.
+bool is_known(const Condition& condition, const std::string& word) {
+  if (std::string_view(condition.other) == "compressor") return is_compressor(word);
+  return std::any_of(std::begin(strategy::kAllReduceAlgorithms),
+                     std::end(strategy::kAllReduceAlgorithms),
+                     [&](strategy::AllReduceAlgorithm each) { return name_of(each) == word; });
+}
+
+// AutoDist's classes name every option, so one that is at its default asks for nothing. `named`:
+// the options that the specification has.
+void refuse_without_effect(const Builder& builder, const BuilderOptions& options,
+                           const std::set<std::string>& named) {
   const BuilderOptions defaults(builder.options.begin(), builder.options.end());
   for (const Condition& each : kConditions) {
     const auto given = options.find(each.option);
     const auto other = options.find(each.other);
     if (given == options.end() || other == options.end() || other->second == each.value) continue;
-    if (is_same(given->second, defaults.at(each.option))) continue;
+    if (are_equal(given->second, defaults.at(each.option))) continue;
+    if (!is_known(each, other->second)) continue;
     fail(ErrorCode::kUsage,
-         "builder {}: {}={} counts with {}={} alone, and that is {}. Add {}={}, or leave {} out.",
+         "builder {}: {}={} counts with {}={} alone, and that is {}. {} {}={}, or leave {} out.",
          builder.name, each.option, given->second, each.other, each.value, other->second,
-         each.other, each.value, each.option);
+         named.count(each.other) > 0 ? "Set" : "Add", each.other, each.value, each.option);
   }
 }
 
@@ -61,8 +75,8 @@ const Builder& find_builder(const std::string& name, const std::vector<Builder>&
   const std::string search = "auto";
   if (name == search) {
     fail(ErrorCode::kUsage,
-         "builder: '{}' searches, which has no options behind a colon and is not everywhere. Take "
-         "a builder: {}",
+         "builder: '{}' searches, which has no options behind a colon and is not everywhere. "
+         "Give what it takes beside it; or take a builder: {}",
          name, fmt::join(names_of(builders()), ", "));
   }
   std::vector<std::string> names{search};
@@ -104,7 +118,7 @@ BuilderOptions parse_options(const Builder& builder, const std::string& text) {
   const auto& ours = builders();
   const bool is_ours =
       std::any_of(ours.begin(), ours.end(), [&](const Builder& each) { return &each == &builder; });
-  if (is_ours) refuse_without_effect(builder, options);
+  if (is_ours) refuse_without_effect(builder, options, given);
   return options;
 }
 

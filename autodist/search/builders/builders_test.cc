@@ -276,7 +276,7 @@ TEST(Builders, RefuseWhatTheyDoNotKnow) {
     EXPECT_NE(refusal(capital).find("Nearest: 'auto'"), std::string::npos) << refusal(capital);
   }
   EXPECT_NE(refusal("allreduce").find("Nearest: 'AllReduce'"), std::string::npos);
-  EXPECT_NE(refusal("auto:budget=3").find("Its options are --budget"), std::string::npos);
+  EXPECT_NE(refusal("auto:budget=3").find("Give what it takes beside it"), std::string::npos);
 }
 
 TEST(Builders, RefuseOptionsWithoutEffect) {
@@ -293,11 +293,13 @@ TEST(Builders, RefuseOptionsWithoutEffect) {
          "NoneCompressor. Add compressor=topk, or leave density out.");
   expect("PS:density=0.1,compressor=fp16", "and that is fp16");
   expect("AllReduce:rank=4", "Add compressor=powersgd");
-  expect("AllReduce:compressor=PowerSGDCompressor,rank=4", "Add compressor=powersgd");
+  expect("AllReduce:compressor=PowerSGDCompressor,rank=4", "Set compressor=powersgd");
   expect("DDP-like:warm_start=false", "Add compressor=powersgd");
-  expect("AllReduce:all_reduce_spec=RING,algorithm=tree", "Add algorithm=by_spec");
+  expect("AllReduce:all_reduce_spec=RING,algorithm=tree", "Set algorithm=by_spec");
+  expect("PS:density=0.1,compressor=topj", "compressor='topj', one of");
+  expect("AllReduce:all_reduce_spec=RING,algorithm=tee", "algorithm='tee', one of");
   // As AutoDist's classes write them.
-  for (const char* each : {"AllReduce:all_reduce_spec=NCCL,algorithm=tree", "PS:density=0.01"}) {
+  for (const char* each : {"AllReduce:all_reduce_spec=NCCL,algorithm=tree", "PS:density=0.010"}) {
     EXPECT_NO_THROW(build_strategy(each, small(), two_servers())) << each;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "autodist/base/nearest.h"
@@ -114,6 +115,12 @@ Value named(const BuilderOptions& options, const std::string& key, const Value (
 }
 
 }  // namespace
+
+bool is_compressor(const std::string& name) {
+  const auto has_it = [&](const auto& each) { return each.first == name; };
+  return std::any_of(std::begin(kTheirs), std::end(kTheirs), has_it) ||
+         std::any_of(std::begin(kOurs), std::end(kOurs), has_it);
+}
 
 PsSynchronizer ps_of(const BuilderOptions& options) {
   PsSynchronizer ps;

@@ -38,6 +38,7 @@ Value one_of(const BuilderOptions& options, const std::string& key,
        fmt::join(names, ", "), nearest_hint(options.at(key), names));
 }
 
+bool is_compressor(const std::string& name);
 // From compressor and density, and local_proxy_variable, sync and staleness where the builder has
 // them; without a destination.
 strategy::PsSynchronizer ps_of(const BuilderOptions& options);

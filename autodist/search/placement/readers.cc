@@ -21,8 +21,8 @@ double figure(const std::string& line, const std::string& key, const std::string
     const char* begin = line.data() + at + key.size() + 1;
     if (std::from_chars(begin, line.data() + line.size(), value).ec == std::errc()) return value;
   }
-  fail(ErrorCode::kUsage, "{}: line {} has no number '{}=…', a PipeDream node states it", where,
-       number, key);
+  fail(ErrorCode::kUsage, "{}: line {} has no number '{}=…', a PipeDream node states it. Add it.",
+       where, number, key);
 }
 
 struct PipedreamNode {
@@ -57,8 +57,9 @@ class PipedreamText {
   void read_node(const std::string& line, std::size_t number) {
     const std::size_t end = line.find(" -- ");
     if (end == std::string::npos) {
-      fail(ErrorCode::kUsage, "{}: line {} is neither 'NODE -- …' nor an indented edge", where_,
-           number);
+      fail(ErrorCode::kUsage,
+           "{}: line {} is neither 'NODE -- …' nor an indented edge. Write it as one of them.",
+           where_, number);
     }
     PipedreamNode node;
     node.name = line.substr(0, end);
@@ -67,7 +68,8 @@ class PipedreamText {
     node.activation = activation(line, number);
     node.parameters = figure(line, "parameter_size", where_, number);
     if (!index_.emplace(node.name, nodes.size()).second) {
-      fail(ErrorCode::kUsage, "{}: line {} names '{}' a second time", where_, number, node.name);
+      fail(ErrorCode::kUsage, "{}: line {} names '{}' a second time. Keep one.", where_, number,
+           node.name);
     }
     nodes.push_back(node);
   }
@@ -99,8 +101,9 @@ class PipedreamText {
     const auto index = [&](const std::string& name) {
       const auto found = index_.find(name);
       if (found == index_.end()) {
-        fail(ErrorCode::kUsage, "{}: line {} has an edge at '{}', which is no node", where_, number,
-             name);
+        fail(ErrorCode::kUsage,
+             "{}: line {} has an edge at '{}', which is no node. Name one that has a line.", where_,
+             number, name);
       }
       return found->second;
     };
