@@ -81,7 +81,7 @@ TEST(BadInput, OptionsWithoutEffect) {
       {"train", "digits", "--init", "a", "--resume", "b"}, 2,
       "--resume takes every value from a checkpoint. Leave one of --init and --resume");
   expect_complaint({"train", "digits", "--on-nonfinite", "stop", "--loss-scale", "8"}, 2,
-                   "Leave one of --on-nonfinite and --loss-scale out.");
+                   "on_nonfinite (--on-nonfinite) beside loss_scaling (--loss-scale): ");
   expect_complaint({"plan", "digits", "--builder", "AllReduce:density=0.1"}, 2,
                    "Add compressor=topk, or leave density out.");
   expect_complaint({"plan", "digits", "--builder", "Auto"}, 2, "Nearest: 'auto'.");

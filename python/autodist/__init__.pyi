@@ -274,7 +274,7 @@ class AutoDist:
         cpu_only: bool = False,
         accumulate: int = 1,
         verify_every: int | None = None,
-        on_nonfinite: Literal["stop", "ignore"] = "stop",
+        on_nonfinite: Literal["stop", "ignore"] | None = None,
         loss_scaling: str | float | None = None,
         update_rules: dict[str, tuple[int, Callable[..., object]]] | None = None,
         encrypt: Literal["auto", "on", "off"] = "auto",

@@ -133,12 +133,12 @@ class AutoDist:
     verify_every : int, optional
         Every so many steps, compare the replayed step with the model's own; 0: never. By default at
         each of the first 20, unless the plan places the graph's ops on several ranks.
-    on_nonfinite : {'stop', 'ignore'}
-        What a loss or gradient that is not finite does.
+    on_nonfinite : {'stop', 'ignore'}, optional
+        What a loss or gradient that is not finite does: end the job, as by default, or nothing.
     loss_scaling : str or float, optional
         ``'dynamic'``, ``'dynamic:scale=65536,growth=2,backoff=0.5,interval=2000'`` (what
         ``torch.cuda.amp.GradScaler`` does) or a fixed scale. A step in which a gradient of any rank
-        is not finite is skipped by all ranks. Takes the place of `on_nonfinite`.
+        is not finite is skipped by all ranks. Not beside `on_nonfinite`.
     update_rules : dict of str to (int, callable), optional
         Update rules of your own, for optimizers ``'user:rule=NAME,lr=…'``: how many states they
         keep per element, and ``rule(parameters, gradient, *states, lr, step, **options)``, which
@@ -209,7 +209,7 @@ class AutoDist:
         cpu_only=False,
         accumulate=1,
         verify_every=None,
-        on_nonfinite="stop",
+        on_nonfinite=None,
         loss_scaling=None,
         update_rules=None,
         encrypt="auto",
@@ -263,7 +263,8 @@ class AutoDist:
         if progress and sys.stderr.isatty():
             options.set_progress(_show, sys.stderr.write)
         options.snapshots = snapshots
-        options.set_on_nonfinite(_text("on_nonfinite", on_nonfinite, "'stop' or 'ignore'"))
+        if on_nonfinite is not None:
+            options.set_on_nonfinite(_text("on_nonfinite", on_nonfinite, "'stop' or 'ignore'"))
         options.loss_scaling = "" if loss_scaling is None else str(loss_scaling)
         for rule, (states, function) in (update_rules or {}).items():
             options.add_rule(rule, states, function)

@@ -479,8 +479,6 @@ void check_train(const CLI::App& verb, const TrainArguments& arguments) {
   }
   expect_without(verb, "--init", "--resume",
                  "of a training that begins, and --resume takes every value from a checkpoint");
-  expect_without(verb, "--on-nonfinite", "--loss-scale",
-                 "of a training without loss scaling, which skips such steps");
   expect_with(verb, "--checkpoint-every", "--save");
   expect_with(verb, "--trace-steps", "--trace");
 }

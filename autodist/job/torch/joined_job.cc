@@ -192,6 +192,11 @@ void JoinedJob::check_options() const {
     fail(ErrorCode::kUsage, "trace_steps (--trace-steps): {}, 0 or more expected",
          options_.trace_steps);
   }
+  if (options_.on_nonfinite && !options_.loss_scaling.empty()) {
+    fail(ErrorCode::kUsage,
+         "on_nonfinite (--on-nonfinite) beside loss_scaling (--loss-scale): steps whose gradients "
+         "are not finite are skipped then. Leave one of them out.");
+  }
 }
 
 // By all ranks: each tells the others what it has.

@@ -97,11 +97,11 @@ struct JobOptions {
   std::int64_t verify_every = 0;
   // The same at each of this run's first so many steps, where the graph is not placed.
   std::int64_t verify_first = 0;
-  exec::OnNonFinite on_nonfinite = exec::OnNonFinite::kStop;
+  std::optional<exec::OnNonFinite> on_nonfinite;  // kStop where nothing is said
   bool snapshots = true;  // Session::snapshot() may take some
   // "dynamic", "dynamic:scale=…,growth=…,backoff=…,interval=…" or a fixed scale
   // (ir/loss_scaling.h): the loss is scaled for the backward pass, and a step in which a gradient
-  // of any rank is not finite is skipped by all. Empty: not so. Takes the place of on_nonfinite.
+  // of any rank is not finite is skipped by all. Empty: not so. Not beside on_nonfinite.
   std::string loss_scaling;
   // A safetensors file whose tensors take the place of the model's own first values, by name. What
   // only one side has is listed on standard error; another shape is refused.

@@ -130,7 +130,7 @@ exec::RunnerOptions StepRun::runner_options(RunStart& start) const {
   options.exchange.first_contact = job_options().join_limit;
   options.trace = job_options().trace;
   options.trace_steps = job_options().trace_steps;
-  options.on_nonfinite = job_options().on_nonfinite;
+  options.on_nonfinite = job_options().on_nonfinite.value_or(exec::OnNonFinite::kStop);
   options.user_rules = &job_options().user_rules;
   options.device_time = job_options().device_time;
   options.initial_values = std::move(start.values);
