@@ -98,6 +98,10 @@ TEST(BadInput, OptionsWithoutEffect) {
   expect_complaint({"place", "digits", "--devices", "2", "--order", "bfs"}, 2, "Add --placer");
   expect_complaint({"place", "digits", "--devices", "2", "--order", "bfs", "--placer", "heft"}, 2,
                    "--order is of linear and descent, and --placer heft takes none.");
+  expect_complaint({"place", "digits", "--devices", "2", "--placer", "heftt"}, 2,
+                   "--placer: unknown 'heftt'");
+  expect_complaint({"place", "digits", "--devices", "2", "--placer", "ideals"}, 2,
+                   "It is of --objective throughput.");
   expect_complaint({"ckpt", "list", "d", "--only", "a"}, 2, "--only is of extract");
 }
 

@@ -36,11 +36,21 @@ std::function<bool()> stop_at_budget(const PlaceRequest& request, const Clock& c
   return [until, &clock] { return clock.now() >= until; };
 }
 
+bool has_placer(Objective objective, const std::string& name) {
+  const std::vector<std::string> names = placer_names(objective);
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 void check_placer(const PlaceRequest& request) {
+  const std::string& name = request.placer;
+  if (has_placer(request.objective, name)) return;
   const std::vector<std::string> names = placer_names(request.objective);
-  if (std::find(names.begin(), names.end(), request.placer) != names.end()) return;
-  fail(ErrorCode::kUsage, "unknown placer '{}' for this objective, one of {} expected{}",
-       request.placer, fmt::join(names, ", "), nearest_hint(request.placer, names));
+  std::string hint = nearest_hint(name, names);
+  if (has_placer(Objective::kMakespan, name)) hint = ". It is of --objective makespan.";
+  if (has_placer(Objective::kThroughput, name)) hint = ". It is of --objective throughput.";
+  if (has_placer(Objective::kProcessors, name)) hint = ". It is of graphs without communication.";
+  fail(ErrorCode::kUsage, "--placer: unknown '{}' for this objective, one of {} expected{}", name,
+       fmt::join(names, ", "), hint);
 }
 
 std::vector<DeviceRow> rows_of(const TaskGraph& graph, const Placement& placement,
