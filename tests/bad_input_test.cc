@@ -142,6 +142,22 @@ TEST(BadInput, AFolderThatIsCalledAsAModel) {
   EXPECT_EQ(process.wait(), 0) << process.err();
 }
 
+// What was measured in a folder counts there, and what is said of a batch is what is predicted.
+TEST(BadInput, NothingIsTakenInSilence) {
+  const Scratch scratch;
+  std::ofstream(scratch / "local.calibration.yml") << "cores: 2";
+  for (const char* verb : {"plan", "explain", "simulate"}) {
+    std::vector<std::string> words =
+        autodist({verb, "digits", "--cluster", "local:2", "--builder", "PS", "--batch", "3"});
+    words.insert(words.begin(), {"/usr/bin/env", "-C", scratch / ""});
+    Process process(words, scratch);
+    EXPECT_EQ(process.wait(), 0);
+    EXPECT_NE(process.out().find("\ncalibrated by local.calibration.yml\n\n"), std::string::npos)
+        << process.out();
+    EXPECT_EQ(process.err(), "autodist: --batch 3: predicted as 4 in 2 equal parts\n");
+  }
+}
+
 TEST(BadInput, PlacesThatCannotBeWrittenTo) {
   expect_complaint({"export", "digits", "-o", "/proc/nope/d.pt"}, 3, "/proc/nope/d.pt");
   expect_complaint({"train", "digits", "--save", "/proc/nope"}, 6, "--save /proc/nope");

@@ -25,6 +25,7 @@ def tool():
 PAGES = tool()
 # The program of these trees prints a table, and of `quick` a part of it.
 PROGRAM = """#!/bin/sh
+[ ! -e local.calibration.yml ] || exit 9
 table='| a | b |\\n|---|---|\\n| 1 | 2.50 |\\n'
 [ "$1" = quick ] || table="$table| 3 | 4.75 |\\n"
 while [ $# -gt 1 ]; do shift; done
@@ -92,6 +93,7 @@ def check_made_again(tree):
     tree.edit("docs/benchmarks/same.md", "4.75", "4.76")
     tree.problems("same.md: `autodist all` says otherwise")
     tree.update("same")
+    tree.write("local.calibration.yml", "cores: 1\n")  # of whoever measured there
     tree.problems()
     # Of what takes long a part is made again, and a row by hand is seen by its digest.
     tree.edit("program", "2.50", "2.60")

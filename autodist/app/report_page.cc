@@ -139,6 +139,7 @@ class Gatherer {
     planning::PlanPageRequest how;
     how.chosen_by = page_.chosen_by;
     how.how.passes = options;
+    how.calibration_file = sim::calibration_file(request_.cluster);
     how.how.calibration = sim::read_calibration(request_.cluster);
     how.how.options.budget = {planning::kReportBudget, 0};
     how.timeline = request_.predicted.empty();

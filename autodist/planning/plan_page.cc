@@ -1,6 +1,7 @@
 #include "autodist/planning/plan_page.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -156,6 +157,9 @@ void add_plan(report::PageInputs& page, const std::shared_ptr<const ir::Graph>& 
   page.graph = graph;
   page.strategy = strategy;
   page.program = program;
+  if (!request.calibration_file.empty()) {
+    page.sources.push_back(std::filesystem::path(request.calibration_file).filename().string());
+  }
   sim::check_devices(program, cluster);
   try {
     PlanPage(page, cluster, request).fill(program);

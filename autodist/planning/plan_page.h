@@ -16,6 +16,7 @@ struct PlanPageRequest {
   std::string chosen_by;  // "builder PS", "search", a file's name
   // How the plan was made, and what simulating the alternatives may take.
   SearchRequest how;
+  std::string calibration_file;          // of its calibration, where there is one
   const search::Found* found = nullptr;  // of a search: its candidates are the alternatives
   bool timeline = true;                  // a simulated one, where it is not too long
 };

@@ -121,6 +121,12 @@ nlohmann::ordered_json memory_json(const sim::MemoryUse& use) {
 
 }  // namespace
 
+std::string prediction_title(const std::string& model, const std::string& cluster,
+                             const std::string& by, const std::string& calibration_file) {
+  return fmt::format("{} on {} by {}\n{}\n", model, cluster, by,
+                     calibration_file.empty() ? "" : "calibrated by " + calibration_file + "\n");
+}
+
 std::string prediction_lines(const sim::Simulation& simulation, const program::Program& program,
                              const sim::CostModel& costs) {
   return header(simulation, program, costs) + uncalibrated(costs);

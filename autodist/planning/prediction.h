@@ -11,6 +11,11 @@
 
 namespace autodist::planning {
 
+// "MODEL on CLUSTER by WHAT" and an empty line; between them a line that names the calibration,
+// where there is a file of one.
+std::string prediction_title(const std::string& model, const std::string& cluster,
+                             const std::string& by, const std::string& calibration_file);
+
 // Step time, bounds and how far they are, memory, links, where the time goes; `most` rows of each
 // table (0: all). What does not fit in memory is said first.
 std::string prediction_table(const sim::Simulation& simulation, const program::Program& program,

@@ -116,12 +116,15 @@ std::string calibration_path(const std::string& cluster_path) {
   return (has_end ? cluster_path.substr(0, dot) : cluster_path) + ".calibration.yml";
 }
 
-Calibration read_calibration(const std::string& cluster_path, const std::string& path) {
-  if (path.empty() && cluster_path.empty()) return {};
+std::string calibration_file(const std::string& cluster_path, const std::string& path) {
+  if (!path.empty() || cluster_path.empty()) return path;
   const std::string beside = calibration_path(cluster_path);
-  if (path.empty() && !std::filesystem::exists(beside)) return {};
-  const std::string& file = path.empty() ? beside : path;
-  return parse_calibration(read_file(file), file);
+  return std::filesystem::exists(beside) ? beside : "";
+}
+
+Calibration read_calibration(const std::string& cluster_path, const std::string& path) {
+  const std::string file = calibration_file(cluster_path, path);
+  return file.empty() ? Calibration{} : parse_calibration(read_file(file), file);
 }
 
 Calibration parse_calibration(const std::string& text, const std::string& where) {

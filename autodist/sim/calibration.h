@@ -30,8 +30,10 @@ std::string calibration_path(const std::string& cluster_path);
 // A YAML map of keys to numbers. Throws Error(kUsage), prefixed with `where`: an unknown key (the
 // nearest known one given), one that stands twice, a value that is no number or out of range.
 Calibration parse_calibration(const std::string& text, const std::string& where);
-// The file `path`, or where that is "", the one beside the cluster's; nothing where there is none,
-// or no file names the cluster (a launcher's ranks have none).
+// The file `path`, or where that is "", the one beside the cluster's; "" where there is none, or no
+// file names the cluster (a launcher's ranks have none).
+std::string calibration_file(const std::string& cluster_path, const std::string& path = "");
+// What stands there.
 Calibration read_calibration(const std::string& cluster_path, const std::string& path = "");
 // Parses back to the same, bit for bit.
 std::string to_yaml(const Calibration& calibration);

@@ -83,10 +83,13 @@ TEST(Calibration, IsReadFromTheFileThatWasNamedElseFromBesideTheClusters) {
   const testing_jobs::Scratch scratch;
   const std::string cluster = scratch / "c.yml";
   EXPECT_EQ(read_calibration(cluster), Calibration{});
+  EXPECT_EQ(calibration_file(cluster), "");
+  EXPECT_EQ(calibration_file(""), "");
   EXPECT_THROW(read_calibration(cluster, scratch / "none.yml"), Error);
   std::ofstream(scratch / "c.calibration.yml") << "cores: 2";
   std::ofstream(scratch / "other.yml") << "cores: 3";
   EXPECT_EQ(read_calibration(cluster), (Calibration{{"cores", 2}}));
+  EXPECT_EQ(calibration_file(cluster), scratch / "c.calibration.yml");
   EXPECT_EQ(read_calibration(cluster, scratch / "other.yml"), (Calibration{{"cores", 3}}));
 }
 

@@ -10,6 +10,7 @@
 #include "autodist/planning/encryption.h"
 #include "autodist/planning/explanation.h"
 #include "autodist/planning/planning.h"
+#include "autodist/planning/prediction.h"
 
 namespace autodist::app {
 namespace {
@@ -31,7 +32,7 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
   planning::StrategyRequest chosen = arguments.strategy;
   chosen.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
   chosen.cpu_only = arguments.cpu_only;
-  put_workload(arguments.workload, cluster, arguments.cpu_only, chosen.costs);
+  put_workload(arguments.workload, cluster, arguments.cpu_only, chosen.costs, console);
   std::vector<std::string> warnings;
   const strategy::Strategy strategy = planning::choose_strategy(chosen, *graph, cluster, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
@@ -49,8 +50,10 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
     console.out << planning::explanation_json(explanation) << "\n";
     return 0;
   }
-  console.out << fmt::format("{} on {} by {}\n\n", graph->name, arguments.cluster,
-                             search::shown_name(planning::source_of(arguments.strategy)))
+  console.out << planning::prediction_title(
+                     graph->name, arguments.cluster,
+                     search::shown_name(planning::source_of(arguments.strategy)),
+                     sim::calibration_file(arguments.cluster, arguments.calibration))
               << planning::explanation_table(explanation, arguments.all ? 0 : 8);
   return 0;
 }

@@ -48,14 +48,16 @@ void check_pass_name(const std::string& name) {
 
 void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                   const cluster::Cluster& cluster, const strategy::Strategy& strategy,
-                  const program::Program& program, const planning::SearchedPlan* searched) {
+                  const program::Program& program, const sim::CostOptions& costs,
+                  const planning::SearchedPlan* searched) {
   if (arguments.report.empty()) return;
   planning::PlanPageRequest request;
   request.chosen_by = searched != nullptr ? "search" : "builder " + arguments.builder;
   request.how.passes.cpu_only = arguments.cpu_only;
   request.how.passes.encrypted = planning::encrypts(arguments.encryption, cluster);
+  request.calibration_file = sim::calibration_file(arguments.cluster, arguments.calibration);
   request.how.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
-  put_workload(arguments.workload, cluster, arguments.cpu_only, request.how.costs);
+  request.how.costs = costs;
   request.how.options.budget = {planning::kReportBudget, 0};
   if (searched != nullptr && searched->placed_because.empty()) request.found = &searched->found;
   report::PageInputs page;
@@ -63,6 +65,12 @@ void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir
                            std::filesystem::path(arguments.cluster).filename().string());
   planning::add_plan(page, graph, cluster, strategy, program, request);
   report::write_page(page, arguments.report);
+}
+
+std::string title(const PlanArguments& arguments, const ir::Graph& graph, const std::string& by) {
+  return planning::prediction_title(
+      graph.name, arguments.cluster, by,
+      sim::calibration_file(arguments.cluster, arguments.calibration));
 }
 
 int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
@@ -75,12 +83,12 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
   const program::Program program =
       passes::rewrite(graph, strategy, cluster, options, planning::source_of(request));
   sim::CostOptions costs;
-  put_workload(arguments.workload, cluster, arguments.cpu_only, costs);
+  put_workload(arguments.workload, cluster, arguments.cpu_only, costs, console);
   refuse_placed(arguments.workload, program);
   const planning::Predicted predicted = planning::predict(
       program, cluster, sim::read_calibration(arguments.cluster, arguments.calibration), costs);
   write_strategy(arguments, strategy);
-  write_report(arguments, graph, cluster, strategy, program, nullptr);
+  write_report(arguments, graph, cluster, strategy, program, costs, nullptr);
   if (console.json) {
     nlohmann::ordered_json json = report::plan_json(strategy, program);
     if (predicted.simulation) {
@@ -92,8 +100,7 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
     console.out << json.dump() << "\n";
     return 0;
   }
-  console.out << fmt::format("{} on {} by {}\n\n", graph->name, arguments.cluster,
-                             search::shown_name(arguments.builder))
+  console.out << title(arguments, *graph, search::shown_name(arguments.builder))
               << (predicted.simulation ? planning::prediction_lines(*predicted.simulation, program,
                                                                     predicted.costs) +
                                              "\n"
@@ -143,7 +150,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   request.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
   request.ranker = arguments.search.ranker;
   if (!arguments.no_history) request.history = planning::history_folder(process_environment());
-  put_workload(arguments.workload, cluster, arguments.cpu_only, request.costs);
+  put_workload(arguments.workload, cluster, arguments.cpu_only, request.costs, console);
   request.placing_share = arguments.placed ? 0.5 : 0;
   planning::SearchedPlan plan = planning::search_plan(graph, cluster, request);
   if (arguments.placed) planning::take_placement(plan);
@@ -154,7 +161,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   as_taken.micro_batches = plan.costs.micro_batches;
   if (options.dump) passes::rewrite(graph, plan.strategy, cluster, as_taken, "search");
   write_strategy(arguments, plan.strategy);
-  write_report(arguments, graph, cluster, plan.strategy, plan.program, &plan);
+  write_report(arguments, graph, cluster, plan.strategy, plan.program, request.costs, &plan);
   if (console.json) {
     nlohmann::ordered_json json = report::plan_json(plan.strategy, plan.program);
     json["prediction"] = planning::prediction_json(plan.simulation, plan.program, plan.costs);
@@ -162,8 +169,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
     console.out << json.dump() << "\n";
     return 0;
   }
-  console.out << fmt::format("{} on {} by search: {}\n\n", graph->name, arguments.cluster,
-                             search::shown_name(plan.name))
+  console.out << title(arguments, *graph, "search: " + search::shown_name(plan.name))
               << planning::prediction_lines(plan.simulation, plan.program, plan.costs)
               << planning::search_lines(plan)
               << (arguments.from_history ? history_lines(plan, *graph) : "") << "\n"

@@ -102,7 +102,7 @@ Answer answer(const SimulateArguments& arguments, const std::shared_ptr<const ir
          what_if.batch);
   }
   sim::CostOptions how_costs{what_if.batch, arguments.micro_batches, what_if.device};
-  put_workload(arguments.workload, cluster, arguments.cpu_only, how_costs);
+  put_workload(arguments.workload, cluster, arguments.cpu_only, how_costs, console);
   planning::StrategyRequest request = arguments.strategy;
   request.calibration = calibration;
   request.costs = how_costs;
@@ -216,6 +216,14 @@ std::string sweep_table(const std::string& varies, const std::vector<std::string
   return text + lacks_price(answers.front().cluster);
 }
 
+std::string title(const SimulateArguments& arguments, const ir::Graph& graph,
+                  const std::string& more = "") {
+  return planning::prediction_title(
+      graph.name, arguments.cluster,
+      search::shown_name(planning::source_of(arguments.strategy)) + more,
+      sim::calibration_file(arguments.cluster, arguments.calibration));
+}
+
 int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                  const sim::WhatIfs& what_ifs, Console& console) {
   if (!arguments.trace.empty() || !arguments.chakra.empty()) {
@@ -241,8 +249,7 @@ int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const
     console.out << all.dump() << "\n";
     return 0;
   }
-  console.out << fmt::format("{} on {} by {}\n\n", graph->name, arguments.cluster,
-                             search::shown_name(planning::source_of(arguments.strategy)))
+  console.out << title(arguments, *graph)
               << sweep_table(what_ifs.varies, values, answers, arguments.epoch);
   for (const std::string& line : answers.back().costs.uncalibrated) {
     console.out << "uncalibrated: " << line << "\n";
@@ -268,9 +275,9 @@ int simulate(const SimulateArguments& arguments, Console& console) {
     console.out << json.dump() << "\n";
     return 0;
   }
-  console.out << fmt::format(
-                     "{} on {} by {}, {} samples per replica\n\n", graph->name, arguments.cluster,
-                     search::shown_name(planning::source_of(arguments.strategy)), only.costs.batch)
+  console.out << title(arguments, *graph,
+                       fmt::format(", {} sample{} per replica", only.costs.batch,
+                                   only.costs.batch == 1 ? "" : "s"))
               << planning::prediction_table(only.simulation, only.program, only.costs,
                                             arguments.all ? 0 : 8)
               << epoch_lines(only, arguments.epoch);

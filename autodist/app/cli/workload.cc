@@ -34,17 +34,20 @@ void refuse_placed(const Workload& workload, const program::Program& program) {
 }
 
 void put_workload(const Workload& workload, const cluster::Cluster& cluster, bool cpu_only,
-                  sim::CostOptions& costs) {
+                  sim::CostOptions& costs, Console& console) {
   if (workload.precision != sim::Precision::kAsCaptured) costs.precision = workload.precision;
-  if (workload.replica_batch > 0) {
-    costs.batch = (workload.replica_batch + costs.micro_batches - 1) / costs.micro_batches;
-  }
-  if (workload.batch == 0) return;
+  const bool is_whole = workload.batch > 0;
+  const std::int64_t samples = is_whole ? workload.batch : workload.replica_batch;
+  if (samples == 0) return;
   const auto ranks = cluster::ranks_of(cluster, cpu_only);
   const std::int64_t replicas =
       std::count_if(ranks.begin(), ranks.end(), [](const auto& rank) { return !rank.serves_only; });
-  const std::int64_t parts = replicas * costs.micro_batches;
-  costs.batch = (workload.batch + parts - 1) / parts;
+  const std::int64_t parts = costs.micro_batches * (is_whole ? replicas : 1);
+  costs.batch = (samples + parts - 1) / parts;
+  if (samples == parts * costs.batch) return;
+  console.err << fmt::format("autodist: {} {}: predicted as {} in {} equal parts\n",
+                             is_whole ? "--batch" : "--replica-batch", samples, parts * costs.batch,
+                             parts);
 }
 
 }  // namespace autodist::app

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 
+#include "autodist/app/cli/program.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/sim/cost_model.h"
 
@@ -22,9 +23,9 @@ void declare_workload(CLI::App& verb, Workload& workload);
 // Throws Error(kUsage) for --batch of a placed graph, whose parts of a batch are not its ranks.
 void refuse_placed(const Workload& workload, const program::Program& program);
 
-// Puts into `costs` what was said. Replicas have the same number of samples: as many as the largest
-// part of the batch.
+// Puts into `costs` what was said. Replicas have the same number of samples, and so have their
+// micro-batches: as many as the largest part of the batch. A line says so where parts differ.
 void put_workload(const Workload& workload, const cluster::Cluster& cluster, bool cpu_only,
-                  sim::CostOptions& costs);
+                  sim::CostOptions& costs, Console& console);
 
 }  // namespace autodist::app

@@ -51,9 +51,11 @@ class JobSearch {
     request.links = links_;
     planning::SearchedPlan plan = planning::search_plan(what_.graph, job_.cluster(), request);
     job_.show("");
-    say(fmt::format("{} on {} by search: {}\n\n", what_.graph->name,
-                    job_.specification().empty() ? job_.launcher() : job_.specification(),
-                    plan.name) +
+    say(planning::prediction_title(
+            what_.graph->name,
+            job_.specification().empty() ? job_.launcher() : job_.specification(),
+            "search: " + plan.name,
+            settings_.calibration ? "" : sim::calibration_file(job_.specification())) +
         planning::prediction_lines(plan.simulation, plan.program, plan.costs) +
         planning::search_lines(plan));
     if (trials == 0 && settings_.counted_trials) find_rivals(plan);

@@ -26,6 +26,7 @@ void write_report(const JoinedJob& job, const JobStep& step, const RunReport& wh
   request.chosen_by = is_file ? std::filesystem::path(by).filename().string() : by;
   request.how.passes = step.plan().passes;
   request.how.costs.micro_batches = step.plan().passes.micro_batches;
+  request.calibration_file = sim::calibration_file(job.specification());
   request.how.calibration = sim::read_calibration(job.specification());
   planning::add_cores(job.too_few_cores(), request.how.calibration);
   request.how.options.budget = {planning::kReportBudget, 0};
