@@ -17,6 +17,7 @@
 #include "autodist/base/file.h"
 #include "autodist/base/json_complaint.h"
 #include "autodist/base/nearest.h"
+#include "autodist/base/numbers.h"
 #include "autodist/base/units.h"
 #include "tests/outcome_of.h"
 
@@ -247,6 +248,16 @@ TEST(CoreOffers, BecomeRareWhereOthersTakeTheCoreAndFrequentAgainAfterwards) {
   EXPECT_NEAR(pause_after(Seconds(1e-4)).value, CoreOffers::kLongest.value * 0.9, 2e-4);
   for (int i = 0; i < 40; ++i) pause_after(Seconds(1e-4));
   EXPECT_NEAR(pause_after(Seconds(1e-4)).value, CoreOffers::kShortest.value, 2e-4);
+}
+
+TEST(Numbers, AreAllOfATextAndTimesHaveAUnit) {
+  EXPECT_EQ(as_number<int>("40"), 40);
+  EXPECT_EQ(as_duration("10s"), Seconds(10));
+  EXPECT_EQ(as_duration("500ms"), Seconds(0.5));
+  EXPECT_EQ(as_duration("2m"), Seconds(120));
+  for (const char* wrong : {"", "s", "10", "10h", "0s", "-1s", "nans", "infs", "1e9s", "1 s"}) {
+    EXPECT_EQ(as_duration(wrong), std::nullopt) << wrong;
+  }
 }
 
 TEST(Units, PrintForPeople) {

@@ -1,4 +1,4 @@
-// Numbers in texts.
+// Numbers and times in texts.
 
 #pragma once
 
@@ -6,6 +6,9 @@
 #include <optional>
 #include <string_view>
 #include <system_error>
+#include <utility>
+
+#include "autodist/base/units.h"
 
 namespace autodist {
 
@@ -18,6 +21,17 @@ std::optional<Number> as_number(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), last, value);
   if (error != std::errc() || end != last) return std::nullopt;
   return value;
+}
+
+// "10s", "500ms" or "2m": above 0, and at most ten million seconds.
+inline std::optional<Seconds> as_duration(std::string_view text) {
+  using Unit = std::pair<std::string_view, double>;
+  for (const auto& [unit, seconds] : {Unit{"ms", 1e-3}, Unit{"s", 1}, Unit{"m", 60}}) {
+    if (text.size() < unit.size() || text.substr(text.size() - unit.size()) != unit) continue;
+    const auto number = as_number<double>(text.substr(0, text.size() - unit.size()));
+    if (number && *number > 0 && *number * seconds <= 1e7) return Seconds(*number * seconds);
+  }
+  return std::nullopt;
 }
 
 }  // namespace autodist

@@ -1,7 +1,6 @@
 #include "autodist/planning/placing.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -29,7 +28,6 @@ constexpr double kPlacetoBytesPerMicrosecond = 7600;
 constexpr double kPlacetoPauseOfDevice = 5.7;  // µs
 constexpr double kPlacetoPauseOfLink = 25;
 constexpr std::size_t kTextPrefix = 4096;
-constexpr double kMostNamed = 1e9;  // evaluations that a hint names
 
 // Captured graphs are compressed; published ones are text.
 bool is_published(const std::string& bytes) {
@@ -174,19 +172,12 @@ const char* name_of(placement::Objective objective) {
 }
 
 Seconds parse_duration(const std::string& text) {
-  double value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  const std::string unit(error == std::errc() ? rest : end, end);
-  const double scale = unit == "s" ? 1 : unit == "ms" ? 1e-3 : unit == "m" ? 60 : 0;
-  if (error != std::errc() || scale == 0 || !(value > 0) || value * scale > 1e7) {
-    fail(ErrorCode::kUsage,
-         "--budget '{}': a time above 0 with its unit expected, such as 10s, 500ms or 2m; a count "
-         "is --evaluations{}",
-         text,
-         unit.empty() && value >= 1 && value < kMostNamed ? fmt::format(" {:.0f}", value) : "");
-  }
-  return Seconds(value * scale);
+  if (const auto time = as_duration(text)) return *time;
+  const auto count = as_number<std::uint64_t>(text);
+  fail(ErrorCode::kUsage,
+       "--budget '{}': a time above 0 with its unit expected, such as 10s, 500ms or 2m; a count is "
+       "--evaluations{}",
+       text, count.value_or(0) > 0 ? fmt::format(" {}", *count) : "");
 }
 
 std::string placement_table(const placement::TaskGraph& graph,
