@@ -75,7 +75,7 @@ def complaints_of(program):
     except Failed as error:
         text, code = error, 1
     except KeyboardInterrupt:
-        text, code = "interrupted; start it again to go on", 130
+        text, code = "interrupted; start it again", 130
     else:
         return
     print(f"{program}: {text}", file=sys.stderr)
