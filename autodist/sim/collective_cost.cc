@@ -1,28 +1,9 @@
 #include "autodist/sim/collective_cost.h"
 
-#include <algorithm>
 #include <cmath>
-
-#include "autodist/base/check.h"
 
 namespace autodist::sim {
 namespace {
-
-using Knot = FittedCollective::Knot;
-
-double line(const Knot& a, const Knot& b, double bytes) {
-  return a.seconds + (b.seconds - a.seconds) * (bytes - a.bytes) / (b.bytes - a.bytes);
-}
-
-// The largest relative error of the samples strictly between two when a line joins these.
-double worst_between(const std::vector<Knot>& samples, std::size_t first, std::size_t last) {
-  double worst = 0;
-  for (std::size_t i = first + 1; i < last; ++i) {
-    const double predicted = line(samples[first], samples[last], samples[i].bytes);
-    worst = std::max(worst, std::abs(predicted / samples[i].seconds - 1));
-  }
-  return worst;
-}
 
 // Rounds and bytes of a ring over `n` links of one kind.
 double ring(double bytes, std::uint32_t n, double bytes_per_s, double per_round) {
@@ -32,30 +13,6 @@ double ring(double bytes, std::uint32_t n, double bytes_per_s, double per_round)
 }
 
 }  // namespace
-
-FittedCollective FittedCollective::fit(const std::vector<Knot>& samples, double tolerance) {
-  AD_CHECK(!samples.empty()) << "nothing to fit";
-  std::vector<Knot> knots{samples.front()};
-  std::size_t at = 0;
-  while (at + 1 < samples.size()) {
-    std::size_t next = at + 1;
-    for (std::size_t i = at + 2; i < samples.size() && i < at + 64; ++i) {
-      if (worst_between(samples, at, i) <= tolerance) next = i;
-    }
-    knots.push_back(samples[next]);
-    at = next;
-  }
-  return FittedCollective(std::move(knots));
-}
-
-Seconds FittedCollective::seconds(double bytes) const {
-  if (knots_.size() == 1) return Seconds(knots_.front().seconds);
-  auto above = std::lower_bound(knots_.begin(), knots_.end(), bytes,
-                                [](const Knot& knot, double value) { return knot.bytes < value; });
-  if (above == knots_.begin()) ++above;
-  if (above == knots_.end()) --above;
-  return Seconds(std::max(0.0, line(*(above - 1), *above, bytes)));
-}
 
 Seconds all_reduce_seconds(const CollectiveCost& cost, const CollectiveLinks& links, Bytes bytes) {
   if (links.ranks < 2) return {};

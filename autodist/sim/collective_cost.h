@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "autodist/base/units.h"
 
@@ -17,28 +16,6 @@ struct CollectiveLinks {
   Seconds node_latency;
   double intra_bytes_per_s = 0;  // the slowest link between ranks of one node
   Seconds intra_latency{1e-6};
-};
-
-// Measured times of one library and number of ranks: piecewise linear between knots.
-class FittedCollective {
- public:
-  struct Knot {
-    double bytes = 0;
-    double seconds = 0;
-  };
-
-  // The continuous piecewise-linear function through the least squared relative error, over knots
-  // chosen among the samples: as few as keep every sample of `samples` that is not noise within
-  // `tolerance`. REQUIRES: samples ascending in bytes, positive.
-  static FittedCollective fit(const std::vector<Knot>& samples, double tolerance = 0.005);
-
-  explicit FittedCollective(std::vector<Knot> knots) : knots_(std::move(knots)) {}
-  // Below the first knot and above the last one the nearest line goes on.
-  [[nodiscard]] Seconds seconds(double bytes) const;
-  [[nodiscard]] const std::vector<Knot>& knots() const { return knots_; }
-
- private:
-  std::vector<Knot> knots_;
 };
 
 enum class CollectiveKind : std::uint8_t {

@@ -20,8 +20,8 @@
 #include "autodist/search/autosync/judge.h"
 #include "autodist/search/autosync/moves.h"
 #include "autodist/search/builders/builders.h"
-#include "autodist/sim/nccl_table.h"
 #include "autodist/sim/simulator.h"
+#include "autodist/studies/nccl_table.h"
 
 namespace autodist::studies {
 namespace {
@@ -163,7 +163,7 @@ class Measuring {
     for (const int gpus : {2, 4, 8}) {
       const std::string path = fmt::format("{}/nccl/a100_allreduce_{}gpu.csv", data_, gpus);
       if (!std::filesystem::exists(path)) return;
-      const sim::FitErrors errors = sim::judge_fit(sim::parse_nccl_table(read_file(path), path));
+      const FitErrors errors = judge_fit(parse_nccl_table(read_file(path), path));
       result_.raw[fmt::format("nccl_{}_error_mean", gpus)] = errors.mean;
       result_.raw[fmt::format("nccl_{}_error_p95", gpus)] = errors.p95;
       result_.raw[fmt::format("nccl_{}_error_max", gpus)] = errors.most;

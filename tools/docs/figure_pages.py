@@ -69,7 +69,7 @@ FIGURES = (
     Figures("gpu", "docs/benchmarks/gpu.md", MEASURED, (),
             ("autodist/capture", "autodist/exec"), whole=False),
     Figures("simulator", "docs/benchmarks/simulator.md", MEASURED, ("autodist", "bench", "sim"),
-            (STUDIES + "speed.cc", "autodist/search/autosync", *SIMULATOR)),
+            (STUDIES + "speed.cc", STUDIES + "nccl_table.cc", "autodist/search/autosync", *SIMULATOR)),
     Figures("placement", "docs/benchmarks/placement.md", MEASURED, ("tools/bench-placement",),
             ("tools/bench-placement", "autodist/search/placement")),
     Figures("placement-speed", "docs/benchmarks/placement-speed.md", MEASURED,

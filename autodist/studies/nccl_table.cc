@@ -1,14 +1,58 @@
-#include "autodist/sim/nccl_table.h"
+#include "autodist/studies/nccl_table.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <sstream>
 
+#include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/base/numbers.h"
 
-namespace autodist::sim {
+namespace autodist::studies {
+namespace {
+
+using Knot = FittedCollective::Knot;
+
+double line(const Knot& a, const Knot& b, double bytes) {
+  return a.seconds + (b.seconds - a.seconds) * (bytes - a.bytes) / (b.bytes - a.bytes);
+}
+
+// The largest relative error of the samples strictly between two when a line joins these.
+double worst_between(const std::vector<Knot>& samples, std::size_t first, std::size_t last) {
+  double worst = 0;
+  for (std::size_t i = first + 1; i < last; ++i) {
+    const double predicted = line(samples[first], samples[last], samples[i].bytes);
+    worst = std::max(worst, std::abs(predicted / samples[i].seconds - 1));
+  }
+  return worst;
+}
+
+}  // namespace
+
+FittedCollective FittedCollective::fit(const std::vector<Knot>& samples, double tolerance) {
+  AD_CHECK(!samples.empty()) << "nothing to fit";
+  std::vector<Knot> knots{samples.front()};
+  std::size_t at = 0;
+  while (at + 1 < samples.size()) {
+    std::size_t next = at + 1;
+    for (std::size_t i = at + 2; i < samples.size() && i < at + 64; ++i) {
+      if (worst_between(samples, at, i) <= tolerance) next = i;
+    }
+    knots.push_back(samples[next]);
+    at = next;
+  }
+  return FittedCollective(std::move(knots));
+}
+
+Seconds FittedCollective::seconds(double bytes) const {
+  if (knots_.size() == 1) return Seconds(knots_.front().seconds);
+  auto above = std::lower_bound(knots_.begin(), knots_.end(), bytes,
+                                [](const Knot& knot, double value) { return knot.bytes < value; });
+  if (above == knots_.begin()) ++above;
+  if (above == knots_.end()) --above;
+  return Seconds(std::max(0.0, line(*(above - 1), *above, bytes)));
+}
 
 std::vector<FittedCollective::Knot> parse_nccl_table(const std::string& text,
                                                      const std::string& where) {
@@ -58,4 +102,4 @@ FitErrors judge_fit(const std::vector<FittedCollective::Knot>& table) {
   return result;
 }
 
-}  // namespace autodist::sim
+}  // namespace autodist::studies
