@@ -1,6 +1,8 @@
 #include "autodist/app/file_kind.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "autodist/base/error.h"
@@ -22,10 +24,24 @@ bool has_key(const std::string& text, const std::string& key) {
   return false;
 }
 
+// What trainings and predictions leave behind, by its first bytes.
+std::optional<FileKind> kind_of_record(const std::string& bytes) {
+  const std::string head = bytes.substr(0, 4096);
+  if (head.rfind("step,", 0) == 0) return FileKind::kLog;
+  if (head.front() != '{') return std::nullopt;
+  const auto has = [&](const char* key) { return head.find(key) != std::string::npos; };
+  if (has("\"traceEvents\"")) return FileKind::kTrace;
+  if (has("\"bound_seconds\"")) return FileKind::kPrediction;
+  const auto first = nlohmann::json::parse(head.substr(0, head.find('\n')), nullptr, false);
+  if (first.is_object() && first.contains("step")) return FileKind::kLog;
+  return std::nullopt;
+}
+
 }  // namespace
 
 FileKind kind_of(const std::string& bytes, const std::string& name) {
   if (bytes.empty()) fail(ErrorCode::kUsage, "{}: empty. Write it again, or name another.", name);
+  if (const auto record = kind_of_record(bytes)) return *record;
   if (ir::looks_like_graph(bytes)) return FileKind::kGraph;
   const std::string extension = std::filesystem::path(name).extension();
   if (extension == ".adg") return FileKind::kGraph;

@@ -9,11 +9,14 @@
 namespace autodist::app {
 
 enum class FileKind : std::uint8_t {
-  kGraph,      // a captured step
-  kGraphItem,  // AutoDist's
-  kStrategy,   // raw or as text
-  kCluster,    // a resource specification, a host file, a list of hosts
-  kRuntimes,   // measured step times of AutoSync's data set
+  kGraph,       // a captured step
+  kGraphItem,   // AutoDist's
+  kStrategy,    // raw or as text
+  kCluster,     // a resource specification, a host file, a list of hosts
+  kRuntimes,    // measured step times of AutoSync's data set
+  kTrace,       // of `train --trace` or `simulate --trace`
+  kLog,         // of `train --log`
+  kPrediction,  // what `simulate --json` printed
 };
 
 // The end of the name decides where the contents do not: of a damaged file, of one with a few words

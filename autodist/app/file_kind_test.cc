@@ -31,6 +31,11 @@ TEST(FileKind, IsToldByTheContents) {
   EXPECT_EQ(kind("[\"a\", \"b\"]"), FileKind::kCluster);
   EXPECT_EQ(kind("runtime:\n- 0.5\naverage: 0.5\n"), FileKind::kRuntimes);
   EXPECT_EQ(kind("{\"average\": 0.5, \"runtime\": [0.5]}"), FileKind::kRuntimes);
+  EXPECT_EQ(kind("{\"traceEvents\": []}"), FileKind::kTrace);
+  EXPECT_EQ(kind("{\"step\":0,\"loss\":1.5}\n{\"step\":1}"), FileKind::kLog);
+  EXPECT_EQ(kind("step,loss\n0,1.5\n"), FileKind::kLog);
+  EXPECT_EQ(kind("{\"step_seconds\": 1, \"bound_seconds\": 0.5}"), FileKind::kPrediction);
+  EXPECT_EQ(kind("{\"nodes\": [{\"address\": \"a\"}]}"), FileKind::kCluster);
 }
 
 TEST(FileKind, OfADamagedOneIsToldByItsName) {

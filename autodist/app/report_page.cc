@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "autodist/app/file_kind.h"
@@ -18,21 +17,6 @@ namespace autodist::app {
 namespace {
 
 constexpr std::int64_t kLargestTrace = std::int64_t{2} << 30;
-constexpr std::size_t kHead = 4096;  // bytes that tell a file's kind
-
-enum class Input : std::uint8_t { kTrace, kLog, kPrediction, kOther };
-
-Input input_of(const std::string& bytes) {
-  const std::string head = bytes.substr(0, kHead);
-  if (head.rfind("step,", 0) == 0) return Input::kLog;
-  if (head.empty() || head.front() != '{') return Input::kOther;
-  const auto has = [&](const char* key) { return head.find(key) != std::string::npos; };
-  if (has("\"traceEvents\"")) return Input::kTrace;
-  if (has("\"bound_seconds\"")) return Input::kPrediction;
-  const auto first = nlohmann::json::parse(head.substr(0, head.find('\n')), nullptr, false);
-  return first.is_object() && first.contains("step") ? Input::kLog : Input::kOther;
-}
-
 std::string file_name(const std::string& path) {
   return std::filesystem::path(path).filename().string();
 }
@@ -48,8 +32,7 @@ class Gatherer {
       add_trace(read_file(path, kLargestTrace), path, true);
     }
     if (!request_.cluster.empty()) {
-      once(cluster_.has_value(), request_.cluster, "cluster");
-      cluster_ = cluster::read_cluster(request_.cluster);
+      take_cluster(cluster::read_cluster(request_.cluster), request_.cluster);
     }
     if (page_.sources.empty()) {
       fail(ErrorCode::kUsage,
@@ -71,28 +54,22 @@ class Gatherer {
   }
 
   void take(const std::string& what) {
+    if (what.rfind("local:", 0) == 0) return take_cluster(cluster::read_cluster(what), what);
     if (!std::filesystem::exists(what)) return take_graph(planning::load_graph(what), what);
     std::string bytes = read_file(what, kLargestTrace);
-    switch (input_of(bytes)) {
-      case Input::kTrace:
+    switch (kind_of(bytes, what)) {
+      case FileKind::kTrace:
         return add_trace(std::move(bytes), what, false);
-      case Input::kLog:
+      case FileKind::kLog:
         once(page_.run.has_value(), what, "log");
         page_.run = report::parse_run_log(bytes, what);
         page_.sources.push_back(file_name(what));
         return;
-      case Input::kPrediction:
+      case FileKind::kPrediction:
         once(page_.prediction.has_value(), what, "prediction");
         page_.prediction = report::parse_prediction(bytes, what);
         page_.sources.push_back(file_name(what));
         return;
-      case Input::kOther:
-        return take_other(bytes, what);
-    }
-  }
-
-  void take_other(const std::string& bytes, const std::string& what) {
-    switch (kind_of(bytes, what)) {
       case FileKind::kGraph:
       case FileKind::kGraphItem:
         return take_graph(planning::parse_graph(bytes, what), what);
@@ -103,15 +80,19 @@ class Gatherer {
         page_.sources.push_back(file_name(what));
         return;
       case FileKind::kCluster:
-        once(cluster_.has_value(), what, "cluster");
-        cluster_ = cluster::parse_cluster(bytes, what);
-        return;
+        return take_cluster(cluster::parse_cluster(bytes, what), what);
       case FileKind::kRuntimes:
         fail(ErrorCode::kUsage,
              "report: {} holds step times of AutoSync's data set, which have no "
              "page; `autodist inspect` shows them",
              what);
     }
+  }
+
+  void take_cluster(cluster::Cluster cluster, const std::string& what) {
+    once(cluster_.has_value(), what, "cluster");
+    cluster_ = std::move(cluster);
+    cluster_name_ = what;
   }
 
   void take_graph(ir::Graph graph, const std::string& what) {
@@ -125,7 +106,7 @@ class Gatherer {
     if (!page_.strategy) {
       if (request_.builder.empty()) return;
       planning::StrategyRequest request{request_.builder, "", {}};
-      request.calibration = sim::read_calibration(request_.cluster);
+      request.calibration = sim::read_calibration(cluster_name_);
       page_.strategy = planning::choose_strategy(request, *page_.graph, *cluster_, warnings_);
       page_.chosen_by = planning::source_of(request);
     } else {
@@ -139,8 +120,8 @@ class Gatherer {
     planning::PlanPageRequest how;
     how.chosen_by = page_.chosen_by;
     how.how.passes = options;
-    how.calibration_file = sim::calibration_file(request_.cluster);
-    how.how.calibration = sim::read_calibration(request_.cluster);
+    how.calibration_file = sim::calibration_file(cluster_name_);
+    how.how.calibration = sim::read_calibration(cluster_name_);
     how.how.options.budget = {planning::kReportBudget, 0};
     how.timeline = request_.predicted.empty();
     const std::optional<report::PagePrediction> given = std::move(page_.prediction);
@@ -158,6 +139,7 @@ class Gatherer {
   const ReportRequest& request_;
   std::vector<std::string>& warnings_;
   std::optional<cluster::Cluster> cluster_;
+  std::string cluster_name_;
   report::PageInputs page_;
 };
 

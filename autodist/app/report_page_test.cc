@@ -120,6 +120,19 @@ TEST_F(ReportPage, PredictsAPlan) {
   EXPECT_EQ(inputs.next_best.size(), inputs.graph->variables.size());
 }
 
+TEST_F(ReportPage, TakesAClusterWithItsCalibrationFromTheInputsToo) {
+  ReportRequest request;
+  request.inputs = {"digits", file("two.yml", "nodes: [{address: localhost, slots: 2}]")};
+  request.builder = "PS";
+  const Seconds before = inputs_of(request).prediction->step;
+  file("two.calibration.yml", "message_seconds: 0.5");
+  const report::PageInputs calibrated = inputs_of(request);
+  EXPECT_GT(calibrated.prediction->step, before);
+  EXPECT_EQ(calibrated.sources, (std::vector<std::string>{"digits", "two.calibration.yml"}));
+  request.inputs = {"digits", "local:2"};
+  EXPECT_EQ(inputs_of(request).program->ranks.size(), 2U);
+}
+
 // What a cluster file says of ssh, and the folders that files lie in, are nobody's business.
 TEST_F(ReportPage, HoldsNoSecrets) {
   ReportRequest request;

@@ -92,12 +92,13 @@ std::vector<std::string> row_of(const ItemVariable& variable, const ItemGradient
 std::string to_text(const GraphItem& item, std::size_t most_kinds) {
   const auto kinds = ops_by_kind(item);
   std::vector<std::vector<std::string>> rows{{"ops", "kind"}};
-  for (std::size_t i = 0; i < std::min(kinds.size(), most_kinds); ++i) {
+  const std::size_t shown = most_kinds == 0 ? kinds.size() : std::min(kinds.size(), most_kinds);
+  for (std::size_t i = 0; i < shown; ++i) {
     rows.push_back({std::to_string(kinds[i].second), one_line(kinds[i].first)});
   }
   std::string text = totals(item, kinds.size()) + "\n" + align(rows, "", {0});
-  if (kinds.size() > most_kinds) {
-    text += fmt::format("… and {} rarer kinds\n", kinds.size() - most_kinds);
+  if (kinds.size() > shown) {
+    text += fmt::format("… and {} rarer kinds\n", kinds.size() - shown);
   }
   const auto gradients = gradients_by_variable(item);
   rows = {{"variable", "shape", "dtype", "size", "gradient"}};

@@ -87,7 +87,7 @@ Bytes bytes_of(const ItemVariable& variable);
 // How many ops there are of each kind: most frequent first, equals by name.
 std::vector<std::pair<std::string, std::size_t>> ops_by_kind(const GraphItem& item);
 
-// For people: totals, ops by kind (at most `most_kinds`), the variables in order.
+// For people: totals, ops by kind (at most `most_kinds`; 0: all), the variables in order.
 std::string to_text(const GraphItem& item, std::size_t most_kinds);
 
 // A step that stands for the item where a plan is made: its trainable variables in order, with

@@ -160,7 +160,7 @@ std::string costs_table(const ir::Graph& graph, std::size_t most) {
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
     return a.time != b.time ? a.time > b.time : a.flops > b.flops;
   });
-  rows.resize(std::min(rows.size(), most));
+  if (most > 0) rows.resize(std::min(rows.size(), most));
   std::string text = fmt::format("{:>10} {:>6} {:>10} {:>6}  {:<36} {}\n", "time", "share", "flops",
                                  "calls", "op", "scope");
   for (const Row& row : rows) {

@@ -15,7 +15,8 @@ std::string summary_json(const ir::Graph& graph);  // one object, units in the n
 // All variables in graph order: shape, dtype, bytes, first use, update rule.
 std::string variables_table(const ir::Graph& graph);
 
-// The `most` ops with the largest measured time at the example batch, summed per op and scope.
+// The `most` ops (0: all) with the largest measured time at the example batch, summed per op and
+// scope.
 std::string costs_table(const ir::Graph& graph, std::size_t most);
 
 // The ops as a graph in DOT (Graphviz): data flow, variables as boxes, forward and backward

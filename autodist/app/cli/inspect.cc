@@ -129,7 +129,10 @@ void expect_views(const CLI::App& verb, FileKind kind) {
       {FileKind::kGraphItem, "a graph_item", {"--top"}},
       {FileKind::kStrategy, "a strategy", {"--text"}},
       {FileKind::kCluster, "a cluster", {}},
-      {FileKind::kRuntimes, "step times", {}}};
+      {FileKind::kRuntimes, "step times", {}},
+      {FileKind::kTrace, "a trace", {}},
+      {FileKind::kLog, "a log", {}},
+      {FileKind::kPrediction, "a prediction", {}}};
   const auto of_kind = std::find_if(std::begin(kViews), std::end(kViews),
                                     [&](const Views& each) { return each.kind == kind; });
   for (const Views& each : kViews) {
@@ -165,6 +168,11 @@ int inspect(const InspectArguments& arguments, const CLI::App& verb, Console& co
       return inspect_cluster(cluster::parse_cluster(bytes, what), console);
     case FileKind::kRuntimes:
       return inspect_runtimes(planning::parse_runtimes(bytes, what), console);
+    case FileKind::kTrace:
+    case FileKind::kLog:
+    case FileKind::kPrediction:
+      fail(ErrorCode::kUsage,
+           "inspect: {} is of a run or a prediction. `autodist report {}` shows it.", what, what);
   }
   return 0;
 }
@@ -190,7 +198,8 @@ Action declare_inspect(CLI::App& verb) {
           "a captured graph or the name of a shipped one, AutoDist's graph_item, a strategy "
           "(raw or text), a cluster file or local:N, AutoSync's step times; told by content")
       ->required();
-  verb.add_option("--top", arguments->top, "how many of the dearest ops, or of the kinds of ops");
+  verb.add_option("--top", arguments->top,
+                  "how many of the dearest ops, or of the kinds of ops; 0: all");
   verb.add_flag("--variables", arguments->variables, "all variables of the graph");
   verb.add_flag("--ops", arguments->ops, "the whole graph as text");
   verb.add_flag("--dot", arguments->dot, "the ops as a DOT graph, for Graphviz");

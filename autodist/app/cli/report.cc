@@ -6,7 +6,9 @@
 
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/cli/parse_errors.h"
+#include "autodist/app/output_file.h"
 #include "autodist/app/report_page.h"
+#include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/report/late.h"
 
@@ -25,6 +27,10 @@ struct ReportArguments {
 int say_late(const ReportArguments& arguments, Console& console) {
   const program::Trace trace =
       program::read_chrome_json(read_file(arguments.late, kLargestTrace), arguments.late);
+  if (trace.rows.empty()) {
+    fail(ErrorCode::kUsage, "--late {}: a trace without rows. `autodist train --trace` writes one.",
+         arguments.late);
+  }
   if (console.json) {
     console.out << report::late_json(trace, arguments.top) << "\n";
   } else {
@@ -34,6 +40,7 @@ int say_late(const ReportArguments& arguments, Console& console) {
 }
 
 int write_page(const ReportArguments& arguments, Console& console) {
+  expect_writable("--output", arguments.output);
   std::vector<std::string> warnings;
   const report::PageInputs inputs = page_inputs(arguments.request, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";

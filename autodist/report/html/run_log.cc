@@ -163,12 +163,18 @@ void RunLog::add(std::int64_t step, const std::vector<double>& values, const std
 RunLog parse_run_log(const std::string& text, const std::string& where) {
   const std::vector<std::string> lines = lines_of(text);
   if (lines.empty()) fail(ErrorCode::kUsage, "{}: empty, a log of `train --log` expected", where);
-  if (lines.front().front() == '{') return parse_json_lines(lines, where);
-  if (lines.front().rfind("step,", 0) == 0) return parse_csv(lines, where);
-  fail(
-      ErrorCode::kUsage,
-      "{}: JSON lines or CSV with a head that begins with 'step' expected, as `train --log` writes",
-      where);
+  const bool is_json = lines.front().front() == '{';
+  if (!is_json && lines.front().rfind("step,", 0) != 0) {
+    fail(ErrorCode::kUsage,
+         "{}: JSON lines or CSV with a head that begins with 'step' expected, as `train --log` "
+         "writes",
+         where);
+  }
+  RunLog log = is_json ? parse_json_lines(lines, where) : parse_csv(lines, where);
+  if (log.steps.empty()) {
+    fail(ErrorCode::kUsage, "{}: a log without a step. Train one step at least.", where);
+  }
+  return log;
 }
 
 RunLog thinned(const RunLog& log, std::size_t most) {

@@ -74,6 +74,7 @@ TEST(RunLog, PassesOverALastLineThatWasCutShort) {
 TEST(RunLog, RefusesWhatIsNoLog) {
   EXPECT_THROW(parse_run_log("", "log"), Error);
   EXPECT_THROW(parse_run_log("nothing\n", "log"), Error);
+  EXPECT_THROW(parse_run_log("step,a\n", "log"), Error);
   EXPECT_THROW(parse_run_log("{\"loss\":1}\n{\"loss\":2}\n", "log"), Error);
   EXPECT_THROW(parse_run_log("{\"a\n{\"step\":1}\n", "log"), Error);
   EXPECT_THROW(parse_run_log("step,a\n0,1,2\n1,1\n", "log"), Error);
