@@ -44,7 +44,10 @@ TEST(BadInput, NamesAndFilesThatAreNotThere) {
   expect_complaint({"train", "digits", "--cluster", "/no/such.yml"}, 2, "/no/such.yml");
   expect_complaint({"train", "digits", "--data", "/no/such"}, 2, "/no/such");
   expect_complaint({"train", "digits", "--resume", "/no/such"}, 6, "/no/such");
+  expect_complaint({"train", "digits", "--resume", "/usr"}, 6, "--resume /usr: there is no check");
+  expect_complaint({"train", "digits", "--init", "/no/such"}, 2, "(--init) /no/such");
   expect_complaint({"train", "digits", "--optimizer", "adamm"}, 2, "adam");
+  expect_complaint({"train", "digits", "--optimizer", "adam,lr=1"}, 2, "Did you mean 'adam:lr=1'?");
   expect_complaint({"train", "digits", "--builder", "AllReduc"}, 2, "AllReduce");
   expect_complaint({"simulate", "digits", "--dtype", "int8"}, 2,
                    "fp32, tf32, bf16, fp16 expected.");
@@ -124,6 +127,12 @@ TEST(BadInput, NumbersThatAreNone) {
 TEST(BadInput, WordsThatAVerbDoesNotKnow) {
   expect_complaint({"plan", "digits", "--bugdet", "3"}, 2,
                    "plan: there is no option --bugdet. Nearest: '--budget'");
+  expect_complaint({"run", "--clustr", "local:2", "--", "true"}, 2, "no option --clustr. Nearest");
+  expect_complaint({"plan", "digits", "--bugdet=3"}, 2, "no option --bugdet. Nearest: '--budget'");
+  expect_complaint({"--versoin"}, 2, "there is no option --versoin. Nearest: '--version'");
+  expect_complaint({"plan", "digits", "--text=x"}, 2, "--text: takes no value. Leave that out.");
+  expect_complaint({"plan", "digits", "--seed", "99999999999999999999"}, 2,
+                   "is too large a number");
   expect_complaint({"plan"}, 2, "graph is required. For example: ");
   expect_complaint({"plan", "digits", "more"}, 2, "'more' is more than it takes");
   expect_complaint({"plan", "digits", "--seed", "1", "--seed", "2"}, 2, "given 2 times. Keep one.");
@@ -167,6 +176,8 @@ TEST(BadInput, PlacesThatCannotBeWrittenTo) {
   std::ofstream(scratch / "file") << "text";
   expect_complaint({"train", "digits", "--tensorboard", scratch / "file"}, 3, "a folder expected");
   expect_complaint({"train", "digits", "--save", ""}, 2, "--save: its value is empty");
+  expect_complaint({"report", "digits", "-o", "/no/such/page"}, 3, "--output /no/such/page");
+  expect_complaint({"simulate", "digits", "--trace", "/no/such/t"}, 3, "--trace /no/such/t");
   expect_complaint({"demo"}, 3, "Set TMPDIR", {"TMPDIR=/proc/nope"});
   expect_complaint({"demo", "--folder", "/proc/nope"}, 3, "--folder /proc/nope");
 }
@@ -241,6 +252,9 @@ TEST(BadInput, FilesOfAnotherKind) {
     }
   }
   expect_complaint({"report", "--late", cut}, 2, "Write it again.");
+  std::ofstream(scratch / "trace.json") << "{\"traceEvents\": []}";
+  expect_complaint({"report", "--late", scratch / "trace.json"}, 2, "a trace without rows");
+  expect_complaint({"inspect", scratch / "trace.json"}, 2, "`autodist report ");
   expect_complaint({"place", cut}, 2, "place --help` says what it reads");
   expect_complaint({"plan", "digits", "--budget", "2", "--ranker", cut}, 2, "dataset train FOLDER");
   expect_complaint({"explain", "digits", cut}, 2,

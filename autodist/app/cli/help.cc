@@ -30,8 +30,16 @@ class HelpFormatter : public CLI::Formatter {
     column_width(columns < 2 * kNames ? kNarrow : kNames);
   }
 
+  // An example's lines are one command, to be copied.
   std::string make_footer(const CLI::App* app) const override {
-    return wrapped(CLI::Formatter::make_footer(app), columns_, 0);
+    const std::string text = CLI::Formatter::make_footer(app);
+    const std::size_t example = text.find("\n  ");
+    if (example == std::string::npos) return wrapped(text, columns_, 0);
+    std::string shown = wrapped(text.substr(example), columns_ - 2, 4);
+    for (std::size_t at = 0; (at = shown.find("\n    ", at)) != std::string::npos; at += 3) {
+      shown.insert(at, " \\");
+    }
+    return text.substr(0, example) + shown;
   }
 
   std::string make_help(const CLI::App* app, std::string name,

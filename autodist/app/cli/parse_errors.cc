@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <sstream>
 #include <vector>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
+#include "autodist/base/numbers.h"
 
 namespace autodist::app {
 namespace {
@@ -22,7 +24,12 @@ std::string refuse_whole_number(const std::string& text, bool is_signed) {
   std::string_view digits = text;
   if (is_signed && !digits.empty() && digits.front() == '-') digits.remove_prefix(1);
   const bool leads_with_zero = digits.size() > 1 && digits.front() == '0';
-  if (are_digits(digits) && !leads_with_zero) return "";
+  if (are_digits(digits) && !leads_with_zero) {
+    // CLI11 takes the largest number for one that does not fit.
+    const bool fits = is_signed ? as_number<std::int64_t>(text).has_value()
+                                : as_number<std::uint64_t>(text).has_value();
+    return fits ? "" : fmt::format("'{}' is too large a number. Give a smaller one.", text);
+  }
   return fmt::format("'{}', a whole number{} in decimal digits expected", text,
                      is_signed ? "" : " of 0 or more");
 }
@@ -48,14 +55,6 @@ std::vector<std::string> names_of(const CLI::App& declared) {
 // Without an exponent where it is a whole number, as people count.
 std::string plain_number(double number) {
   return number == std::floor(number) ? fmt::format("{:.0f}", number) : fmt::format("{}", number);
-}
-
-std::string nearest_option(const std::string& typed, const CLI::App* declared) {
-  return declared == nullptr ? "." : nearest_hint(typed, names_of(*declared));
-}
-
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
 // Of a value that one of CLI11's checks refuses; "" for another text.
@@ -88,12 +87,6 @@ std::string explained_value(const std::string& text) {
                      plain_number(most));
 }
 
-// What follows `mark`; nothing where it is not there.
-std::string behind(const std::string& text, const std::string& mark) {
-  const std::size_t at = text.find(mark);
-  return at == std::string::npos ? "" : text.substr(at + mark.size());
-}
-
 }  // namespace
 
 void expect_plain_numbers(CLI::App& declared) {
@@ -116,20 +109,23 @@ void expect_plain_numbers(CLI::App& declared) {
   }
 }
 
-std::string explained(const CLI::ParseError& error, const Verb* verb, const CLI::App* declared) {
+std::string explained(const CLI::ParseError& error, const Verb* verb, const CLI::App& program) {
   const std::string text = error.what();
   const std::string of = verb == nullptr ? "" : verb->name + ": ";
   const std::string help =
       fmt::format("See autodist {}--help.", verb == nullptr ? "" : verb->name + " ");
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    std::istringstream typed(behind(text, "expected: "));
-    std::string word;
-    while (typed >> word) {
-      if (word.front() != '-') continue;
-      return fmt::format("{}there is no option {}{} {}", of, word, nearest_option(word, declared),
-                         help);
+  const CLI::App& declared = verb == nullptr ? program : *program.get_subcommand(verb->name);
+  const std::vector<std::string> unknown = program.remaining(true);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || verb == nullptr) {
+    for (const std::string& word : unknown) {
+      if (word.front() != '-' || word == "--") continue;
+      const std::string name = word.substr(0, word.find('='));
+      return fmt::format("{}there is no option {}{} {}", of, name,
+                         nearest_hint(name, names_of(declared)), help);
     }
-    return fmt::format("{}'{}' is more than it takes. {}", of, word, help);
+    if (!unknown.empty()) {
+      return fmt::format("{}'{}' is more than it takes. {}", of, unknown.back(), help);
+    }
   }
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
     return verb == nullptr ? "a verb is missing. " + help
@@ -146,11 +142,18 @@ std::string explained(const CLI::ParseError& error, const Verb* verb, const CLI:
     if (!value.empty()) return value;
   }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
-    const std::string option = text.substr(0, text.find(':'));
-    const std::string count = behind(text, "At Most 1 required but received ");
-    if (!count.empty()) return fmt::format("{}: given {} times. Keep one.", option, count);
-    if (ends_with(text, " missing")) {
-      return fmt::format("{}: its value is missing. Give it one, or leave the option out.", option);
+    const std::string option = text.substr(0, text.find_first_of(": "));
+    const std::size_t given = declared.count(option);
+    if (given > 1) return fmt::format("{}: given {} times. Keep one.", option, given);
+    return fmt::format("{}: its value is missing. Give it one, or leave the option out.", option);
+  }
+  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
+    for (const CLI::Option* option : declared.get_options()) {
+      if (option->count() == 0 || text.find(option->get_name()) == std::string::npos) continue;
+      return option->get_items_expected_max() == 0
+                 ? fmt::format("{}: takes no value. Leave that out.", option->get_name())
+                 : fmt::format("{}: '{}' is too large a number. Give a smaller one.",
+                               option->get_name(), option->results().back());
     }
   }
   return text;

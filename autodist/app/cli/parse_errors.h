@@ -14,8 +14,8 @@ namespace autodist::app {
 // huge unsigned number, and nan lies in any of its ranges.
 void expect_plain_numbers(CLI::App& declared);
 
-// One line. `verb` is nullptr, and `declared` too, where none was named.
-std::string explained(const CLI::ParseError& error, const Verb* verb, const CLI::App* declared);
+// One line. `verb` is nullptr where none was named.
+std::string explained(const CLI::ParseError& error, const Verb* verb, const CLI::App& program);
 
 // Throws Error(kUsage) where `option` was given without what it is of: "VERB: --text is of -o,
 // which is not given. Add -o, or leave it out." Both are names of options that `declared` has.

@@ -115,9 +115,7 @@ int run(int argc, char** argv, Binary binary, const std::map<std::string, Declar
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    const Verb* verb = find_verb(argv[1]);
-    const CLI::App* declared = verb == nullptr ? nullptr : app.get_subcommand(verb->name);
-    return report(explained(error, verb, declared), static_cast<int>(ErrorCode::kUsage));
+    return report(explained(error, find_verb(argv[1]), app), static_cast<int>(ErrorCode::kUsage));
   }
   if (console.json) expect_utf8(argc, argv);
   refuse_empty_values(*app.get_subcommands().front());
