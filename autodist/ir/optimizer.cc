@@ -424,7 +424,12 @@ Optimizer parse_optimizer(const std::string& text) {
   if (entry == table.end()) {
     std::vector<std::string> known;
     for (const RuleEntry& each : table) known.emplace_back(each.name);
-    fail(ErrorCode::kUsage, "optimizer: unknown rule '{}'. {}", name, did_you_mean(name, known));
+    const std::size_t comma = name.find(',');
+    const bool lacks_colon = comma != std::string::npos && colon == std::string::npos;
+    fail(ErrorCode::kUsage, "optimizer: unknown rule '{}'. {}", name,
+         lacks_colon
+             ? fmt::format("Did you mean '{}:{}'?", name.substr(0, comma), name.substr(comma + 1))
+             : did_you_mean(name, known));
   }
   Parser parser(*entry);
   if (colon != std::string::npos) {

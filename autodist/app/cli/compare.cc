@@ -5,6 +5,7 @@
 
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/comparison.h"
+#include "autodist/app/output_file.h"
 #include "autodist/base/file.h"
 
 namespace autodist::app {
@@ -22,6 +23,7 @@ Action declare_compare(CLI::App& verb) {
   verb.add_option("-o,--output", arguments->output, "write both as one Perfetto trace here");
   verb.add_flag("--all", arguments->all, "show every variable");
   return [arguments](Console& console) {
+    expect_writable("--output", arguments->output);
     const TraceFile predicted = parse_trace(read_file(arguments->predicted), arguments->predicted);
     const TraceFile measured = parse_trace(read_file(arguments->measured), arguments->measured);
     const Comparison comparison = compare(predicted, measured);

@@ -234,7 +234,8 @@ Action declare_place(CLI::App& verb) {
       "evaluations, so that a seed gives one answer");
   verb.add_option("--evaluations,--simulations", arguments->evaluations,
                   "that count itself: simulations for makespan, moves for throughput; the budget "
-                  "still ends the search");
+                  "still ends the search")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000'000}));
   verb.add_option("--simulator", arguments->simulator,
                   "placeto (default with --devices), or links: contention at both ends, device "
                   "speeds, hard memory (default with --cluster)")

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <optional>
@@ -80,7 +81,10 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
     place_.size = size_;
   }
   place_.lost = lost_machines(environment_);
-  if (is_chief()) memory_ = JobMemory::inherited(environment_);
+  if (is_chief()) {
+    memory_ = JobMemory::inherited(environment_);
+    check_initial_weights();
+  }
   device_ = rank_device(cluster(), place_.rank, options_.cpu_only, environment_);
   check_open_files(size_, raise_open_files());
   keep_freed_memory();
@@ -192,11 +196,21 @@ void JoinedJob::check_options() const {
     fail(ErrorCode::kUsage, "trace_steps (--trace-steps): {}, 0 or more expected",
          options_.trace_steps);
   }
+  if (!options_.loss_scaling.empty()) ir::parse_loss_scaling(options_.loss_scaling);
   if (options_.on_nonfinite && !options_.loss_scaling.empty()) {
     fail(ErrorCode::kUsage,
          "on_nonfinite (--on-nonfinite) beside loss_scaling (--loss-scale): steps whose gradients "
          "are not finite are skipped then. Leave one of them out.");
   }
+}
+
+// Which other machines may lack; before a search, not after it.
+void JoinedJob::check_initial_weights() const {
+  const std::string& file = options_.initial_weights;
+  if (file.empty() || std::filesystem::exists(file)) return;
+  fail(ErrorCode::kUsage,
+       "initial_weights (--init) {}: there is no such file. `autodist ckpt extract` makes one.",
+       file);
 }
 
 // By all ranks: each tells the others what it has.

@@ -91,6 +91,7 @@ class JoinedJob {
   // Of ranks that this one started: the supervisor may go on without them.
   void note_lacking_machines();
   void check_options() const;
+  void check_initial_weights() const;
   // For a chief: where the others will knock.
   [[nodiscard]] comm::ChiefListener listener(std::uint16_t port) const;
   void share_cores();
