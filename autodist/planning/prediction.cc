@@ -82,20 +82,19 @@ std::string batch_line(const program::Program& program, const sim::CostModel& co
   return parts.empty() ? "" : fmt::format("batch          {}\n", fmt::join(parts, ", "));
 }
 
+std::string precision_of(const program::Program& program, const sim::CostModel& costs) {
+  return costs.precision == sim::Precision::kAsCaptured ? ir::precision_of(*program.graph)
+                                                        : name_of(costs.precision);
+}
+
 std::string header(const sim::Simulation& simulation, const program::Program& program,
                    const sim::CostModel& costs) {
   const sim::Bounds& bounds = simulation.bounds;
-  const std::int64_t samples =
-      costs.batch * costs.micro_batches * static_cast<std::int64_t>(program.batch_parts());
-  const std::string precision = costs.precision == sim::Precision::kAsCaptured
-                                    ? ir::precision_of(*program.graph)
-                                    : name_of(costs.precision);
   std::string text = memory_lines(simulation, program);
-  text +=
-      fmt::format("step           {}, {:.1f} samples/s in batches of {}{}\n",
-                  to_string(simulation.step), static_cast<double>(samples) / simulation.step.value,
-                  ir::batch_text(*program.graph, samples, precision),
-                  simulation.settled || !program.lag() ? "" : " (steps vary)");
+  text += fmt::format("step           {}, {:.1f} samples/s in batches of {}{}\n",
+                      to_string(simulation.step), samples_per_second(simulation, program, costs),
+                      batch_of_step(program, costs),
+                      simulation.settled || !program.lag() ? "" : " (steps vary)");
   text += fmt::format("plan's bound   {}: {}; the step is {}\n", to_string(bounds.plan),
                       sim::bound_name(bounds), above(simulation.step, bounds.plan));
   text += fmt::format("problem's      {}; the step is {}\n", to_string(bounds.problem),
@@ -120,6 +119,20 @@ nlohmann::ordered_json memory_json(const sim::MemoryUse& use) {
 }
 
 }  // namespace
+
+std::int64_t samples_of_step(const program::Program& program, const sim::CostModel& costs) {
+  return costs.batch * costs.micro_batches * static_cast<std::int64_t>(program.batch_parts());
+}
+
+std::string batch_of_step(const program::Program& program, const sim::CostModel& costs) {
+  return ir::batch_text(*program.graph, samples_of_step(program, costs),
+                        precision_of(program, costs));
+}
+
+double samples_per_second(const sim::Simulation& simulation, const program::Program& program,
+                          const sim::CostModel& costs) {
+  return static_cast<double>(samples_of_step(program, costs)) / simulation.step.value;
+}
 
 std::string prediction_title(const std::string& model, const std::string& cluster,
                              const std::string& by, const std::string& calibration_file) {
@@ -174,9 +187,7 @@ nlohmann::ordered_json prediction_json(const sim::Simulation& simulation,
   nlohmann::ordered_json json{
       {"step_seconds", simulation.step.value},
       {"first_step_seconds", simulation.first_step.value},
-      {"samples_per_second",
-       static_cast<double>(costs.batch * costs.micro_batches * program.batch_parts()) /
-           simulation.step.value},
+      {"samples_per_second", samples_per_second(simulation, program, costs)},
       {"settled", simulation.settled},
       {"reproducible", program.reproducible()},
       {"bound_seconds", bounds.plan.value},
@@ -187,9 +198,7 @@ nlohmann::ordered_json prediction_json(const sim::Simulation& simulation,
       {"chain_bound_seconds", bounds.chain.value},
       {"bound_reason", sim::bound_name(bounds)},
       {"batch", costs.batch},
-      {"precision", costs.precision == sim::Precision::kAsCaptured
-                        ? ir::precision_of(*program.graph)
-                        : name_of(costs.precision)},
+      {"precision", precision_of(program, costs)},
       {"samples_by_rank", samples_by_rank(program, costs)},
       {"uncalibrated", costs.uncalibrated},
       {"simulated_steps", simulation.steps},

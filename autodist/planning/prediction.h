@@ -16,6 +16,13 @@ namespace autodist::planning {
 std::string prediction_title(const std::string& model, const std::string& cluster,
                              const std::string& by, const std::string& calibration_file);
 
+// Of all replicas: how many samples a step has, that in words ("64 sequences of 128, float32"), and
+// how many a second.
+std::int64_t samples_of_step(const program::Program& program, const sim::CostModel& costs);
+std::string batch_of_step(const program::Program& program, const sim::CostModel& costs);
+double samples_per_second(const sim::Simulation& simulation, const program::Program& program,
+                          const sim::CostModel& costs);
+
 // Step time, bounds and how far they are, memory, links, where the time goes; `most` rows of each
 // table (0: all). What does not fit in memory is said first.
 std::string prediction_table(const sim::Simulation& simulation, const program::Program& program,

@@ -10,7 +10,6 @@
 #include "autodist/planning/encryption.h"
 #include "autodist/planning/explanation.h"
 #include "autodist/planning/planning.h"
-#include "autodist/planning/prediction.h"
 
 namespace autodist::app {
 namespace {
@@ -20,7 +19,6 @@ struct ExplainArguments {
   std::string cluster = "local:2";
   planning::StrategyRequest strategy;
   std::string budget = "10s";
-  std::string calibration;
   bool all = false;
   bool cpu_only = false;
   Workload workload;
@@ -30,7 +28,7 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
   const auto graph = std::make_shared<const ir::Graph>(planning::load_graph(arguments.graph));
   const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
   planning::StrategyRequest chosen = arguments.strategy;
-  chosen.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
+  chosen.calibration = sim::read_calibration(arguments.cluster, arguments.workload.calibration);
   chosen.cpu_only = arguments.cpu_only;
   put_workload(arguments.workload, cluster, arguments.cpu_only, chosen.costs, console);
   std::vector<std::string> warnings;
@@ -50,10 +48,9 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
     console.out << planning::explanation_json(explanation) << "\n";
     return 0;
   }
-  console.out << planning::prediction_title(
-                     graph->name, arguments.cluster,
-                     search::shown_name(planning::source_of(arguments.strategy)),
-                     sim::calibration_file(arguments.cluster, arguments.calibration))
+  console.out << title_of(graph->name, arguments.cluster,
+                          search::shown_name(planning::source_of(arguments.strategy)),
+                          arguments.workload)
               << planning::explanation_table(explanation, arguments.all ? 0 : 8);
   return 0;
 }
@@ -72,9 +69,6 @@ Action declare_explain(CLI::App& verb) {
       ->excludes(file);
   verb.add_option("--budget", arguments->budget,
                   "for simulating the alternatives: a time (default 10s) or a number of them");
-  verb.add_option("--calibration", arguments->calibration,
-                  "what was measured here (default: FILE.calibration.yml beside the cluster; of "
-                  "local:N, local.calibration.yml)");
   verb.add_flag("--all", arguments->all, "explain every variable");
   declare_devices(verb, arguments->cpu_only);
   declare_workload(verb, arguments->workload);

@@ -55,8 +55,10 @@ void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir
   request.chosen_by = searched != nullptr ? "search" : "builder " + arguments.builder;
   request.how.passes.cpu_only = arguments.cpu_only;
   request.how.passes.encrypted = planning::encrypts(arguments.encryption, cluster);
-  request.calibration_file = sim::calibration_file(arguments.cluster, arguments.calibration);
-  request.how.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
+  request.calibration_file =
+      sim::calibration_file(arguments.cluster, arguments.workload.calibration);
+  request.how.calibration =
+      sim::read_calibration(arguments.cluster, arguments.workload.calibration);
   request.how.costs = costs;
   request.how.options.budget = {planning::kReportBudget, 0};
   if (searched != nullptr && searched->placed_because.empty()) request.found = &searched->found;
@@ -65,12 +67,6 @@ void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir
                            std::filesystem::path(arguments.cluster).filename().string());
   planning::add_plan(page, graph, cluster, strategy, program, request);
   report::write_page(page, arguments.report);
-}
-
-std::string title(const PlanArguments& arguments, const ir::Graph& graph, const std::string& by) {
-  return planning::prediction_title(
-      graph.name, arguments.cluster, by,
-      sim::calibration_file(arguments.cluster, arguments.calibration));
 }
 
 int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
@@ -86,7 +82,8 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
   put_workload(arguments.workload, cluster, arguments.cpu_only, costs, console);
   refuse_placed(arguments.workload, program);
   const planning::Predicted predicted = planning::predict(
-      program, cluster, sim::read_calibration(arguments.cluster, arguments.calibration), costs);
+      program, cluster, sim::read_calibration(arguments.cluster, arguments.workload.calibration),
+      costs);
   write_strategy(arguments, strategy);
   write_report(arguments, graph, cluster, strategy, program, costs, nullptr);
   if (console.json) {
@@ -100,7 +97,8 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
     console.out << json.dump() << "\n";
     return 0;
   }
-  console.out << title(arguments, *graph, search::shown_name(arguments.builder))
+  console.out << title_of(graph->name, arguments.cluster, search::shown_name(arguments.builder),
+                          arguments.workload)
               << (predicted.simulation ? planning::prediction_lines(*predicted.simulation, program,
                                                                     predicted.costs) +
                                              "\n"
@@ -147,7 +145,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   };
   request.passes = options;
   request.passes.dump = nullptr;  // only the answer's passes are dumped
-  request.calibration = sim::read_calibration(arguments.cluster, arguments.calibration);
+  request.calibration = sim::read_calibration(arguments.cluster, arguments.workload.calibration);
   request.ranker = arguments.search.ranker;
   if (!arguments.no_history) request.history = planning::history_folder(process_environment());
   put_workload(arguments.workload, cluster, arguments.cpu_only, request.costs, console);
@@ -169,7 +167,8 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
     console.out << json.dump() << "\n";
     return 0;
   }
-  console.out << title(arguments, *graph, "search: " + search::shown_name(plan.name))
+  console.out << title_of(graph->name, arguments.cluster,
+                          "search: " + search::shown_name(plan.name), arguments.workload)
               << planning::prediction_lines(plan.simulation, plan.program, plan.costs)
               << planning::search_lines(plan)
               << (arguments.from_history ? history_lines(plan, *graph) : "") << "\n"
@@ -269,9 +268,6 @@ Action declare_plan_with(CLI::App& verb, PlanByTrials trials) {
                   "of the search: a time (10s, the default; 2m) or a number of simulations (40), "
                   "which gives the same plan every time");
   verb.add_option("--seed", arguments->search.seed, "of the search (default 0)");
-  verb.add_option("--calibration", arguments->calibration,
-                  "what was measured here (default: FILE.calibration.yml beside the cluster; of "
-                  "local:N, local.calibration.yml)");
   verb.add_option(
       "--ranker", arguments->search.ranker,
       "a trained ranker (dataset train) that corrects the simulator, where fewer than a "

@@ -18,7 +18,6 @@ struct PlanArguments {
   std::string cluster = "local:2";
   std::string builder = planning::kSearch;
   SearchSettings search;
-  std::string calibration;  // a file; empty: the one beside the cluster's
   bool no_history = false;
   bool from_history = false;
   bool placed = false;

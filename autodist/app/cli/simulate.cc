@@ -11,6 +11,7 @@
 
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/cli/workload.h"
+#include "autodist/app/output_file.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/ir/text.h"
@@ -31,7 +32,6 @@ struct SimulateArguments {
   std::string cluster = "local:2";
   planning::StrategyRequest strategy;
   std::string what_if;
-  std::string calibration;
   std::string trace;
   std::string chakra;
   std::int64_t micro_batches = 1;
@@ -61,9 +61,7 @@ struct Answer {
   sim::Simulation simulation;
 
   [[nodiscard]] double samples_per_second() const {
-    return static_cast<double>(costs.batch * costs.micro_batches *
-                               static_cast<std::int64_t>(program.batch_parts())) /
-           simulation.step.value;
+    return planning::samples_per_second(simulation, program, costs);
   }
   [[nodiscard]] Seconds seconds_for(std::int64_t samples) const {
     return Seconds(static_cast<double>(samples) / samples_per_second());
@@ -94,7 +92,7 @@ Answer answer(const SimulateArguments& arguments, const std::shared_ptr<const ir
   answer.cluster = sim::changed(cluster::read_cluster(arguments.cluster), what_if);
   const cluster::Cluster& cluster = answer.cluster;
   const sim::Calibration calibration =
-      sim::read_calibration(arguments.cluster, arguments.calibration);
+      sim::read_calibration(arguments.cluster, arguments.workload.calibration);
   if (what_if.batch != 0 &&
       (arguments.workload.batch != 0 || arguments.workload.replica_batch != 0)) {
     fail(ErrorCode::kUsage,
@@ -184,10 +182,11 @@ std::string sweep_table(const std::string& varies, const std::vector<std::string
                         const std::vector<Answer>& answers, std::int64_t epoch) {
   const std::int64_t samples = epoch > 0 ? epoch : kMillion;
   const bool priced = answers.front().cost_of(samples).has_value();
-  const double width = 32 - 12 * (epoch > 0) - 8 * priced;
+  const double width = 24 - 12 * (epoch > 0) - 8 * priced;
   double most = 0;
   for (const Answer& each : answers) most = std::max(most, each.samples_per_second());
-  std::vector<std::vector<std::string>> rows{{varies, "step", "samples/s", "efficiency", "memory"}};
+  std::vector<std::vector<std::string>> rows{
+      {varies, "step", "batch", "samples/s", "efficiency", "memory"}};
   if (epoch > 0) rows.front().push_back("epoch");
   if (priced) rows.front().push_back("cost");
   const std::size_t figures = rows.front().size();
@@ -200,6 +199,7 @@ std::string sweep_table(const std::string& varies, const std::vector<std::string
     for (std::size_t k = 0; k < bar; ++k) drawn += "█";
     rows.push_back(
         {values[i], to_string(each.simulation.step),
+         std::to_string(planning::samples_of_step(each.program, each.costs)),
          fmt::format("{:.1f}", each.samples_per_second()),
          fmt::format("{:.0f} %", 100 * each.per_replica() / answers.front().per_replica()),
          to_string(fullest(each.simulation))});
@@ -211,17 +211,18 @@ std::string sweep_table(const std::string& varies, const std::vector<std::string
   std::iota(right.begin(), right.end(), 0);
   std::string text =
       ir::align(rows, "", right) +
-      fmt::format("\nefficiency: samples/s of a replica against {}={}\n", varies, values.front());
+      fmt::format("\nbatch: at {}={} {}\n", varies, values.front(),
+                  planning::batch_of_step(answers.front().program, answers.front().costs)) +
+      fmt::format("efficiency: samples/s of a replica against {}={}\n", varies, values.front());
   if (priced) text += fmt::format("cost: {}\n", what_costs(epoch));
   return text + lacks_price(answers.front().cluster);
 }
 
 std::string title(const SimulateArguments& arguments, const ir::Graph& graph,
                   const std::string& more = "") {
-  return planning::prediction_title(
-      graph.name, arguments.cluster,
-      search::shown_name(planning::source_of(arguments.strategy)) + more,
-      sim::calibration_file(arguments.cluster, arguments.calibration));
+  return title_of(graph.name, arguments.cluster,
+                  search::shown_name(planning::source_of(arguments.strategy)) + more,
+                  arguments.workload);
 }
 
 int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
@@ -258,6 +259,8 @@ int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const
 }
 
 int simulate(const SimulateArguments& arguments, Console& console) {
+  expect_writable("--trace", arguments.trace);
+  expect_folder("--chakra", arguments.chakra);
   const sim::WhatIfs what_ifs = sim::parse_what_ifs(arguments.what_if);
   const auto graph = std::make_shared<const ir::Graph>(planning::load_graph(arguments.graph));
   if (!what_ifs.varies.empty()) return simulate_all(arguments, graph, what_ifs, console);
@@ -300,9 +303,6 @@ Action declare_simulate(CLI::App& verb) {
   verb.add_option("--what-if", arguments->what_if,
                   "nodes=16,bandwidth=25 (Gbit/s),latency=2e-5,device=A100,batch=32; one of them "
                   "may vary (nodes=1..16, bandwidth=10|25|100), for a chart");
-  verb.add_option("--calibration", arguments->calibration,
-                  "what was measured here (default: FILE.calibration.yml beside the cluster; of "
-                  "local:N, local.calibration.yml)");
   verb.add_option("--accumulate", arguments->micro_batches, "batches per step (default 1)")
       ->check(CLI::Range(std::int64_t{1}, kMost));
   verb.add_option("--samples-per-epoch", arguments->epoch,

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "autodist/base/error.h"
+#include "autodist/planning/prediction.h"
+#include "autodist/sim/calibration.h"
 
 namespace autodist::app {
 
@@ -23,6 +25,15 @@ void declare_workload(CLI::App& verb, Workload& workload) {
       "--dtype", set,
       "fp32, tf32, bf16 or fp16: what GPUs compute in, at rates fitted on published trainings "
       "(default: as captured; float32 outside of matrix units)");
+  verb.add_option("--calibration", workload.calibration,
+                  "what was measured here (default: FILE.calibration.yml beside the cluster; of "
+                  "local:N, local.calibration.yml)");
+}
+
+std::string title_of(const std::string& graph, const std::string& cluster, const std::string& by,
+                     const Workload& workload) {
+  return planning::prediction_title(graph, cluster, by,
+                                    sim::calibration_file(cluster, workload.calibration));
 }
 
 void refuse_placed(const Workload& workload, const program::Program& program) {

@@ -1,9 +1,10 @@
-// What a step works on, for verbs that predict: how many samples, in which numbers.
+// What a prediction is of: how many samples, in which numbers, by which calibration.
 
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <string>
 
 #include "autodist/app/cli/program.h"
 #include "autodist/cluster/cluster.h"
@@ -15,10 +16,15 @@ struct Workload {
   std::int64_t batch = 0;          // of all replicas together; 0: not said
   std::int64_t replica_batch = 0;  // of each; 0: not said
   sim::Precision precision = sim::Precision::kAsCaptured;
+  std::string calibration;  // a file; empty: the one beside the cluster's
 };
 
-// --batch, --replica-batch, --dtype.
+// --batch, --replica-batch, --dtype, --calibration.
 void declare_workload(CLI::App& verb, Workload& workload);
+
+// planning::prediction_title, with the workload's calibration.
+std::string title_of(const std::string& graph, const std::string& cluster, const std::string& by,
+                     const Workload& workload);
 
 // Throws Error(kUsage) for --batch of a placed graph, whose parts of a batch are not its ranks.
 void refuse_placed(const Workload& workload, const program::Program& program);

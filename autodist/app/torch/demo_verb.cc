@@ -103,7 +103,9 @@ double Demo::train(const Training& training) {
   const Json& rate = done.at("average_samples_per_second");  // null after few steps
   say(fmt::format("{}: loss {:.5f}, {}accuracy on the held-out fifth {:.2f} %\n", training.title,
                   done.at("loss").get<double>(),
-                  rate.is_null() ? "" : fmt::format("{:.0f} samples/s, ", rate.get<double>()),
+                  rate.is_null() ? ""
+                                 : fmt::format("{:.0f} samples/s in batches of {}, float32; ",
+                                               rate.get<double>(), arguments_.batch),
                   100 * accuracy));
   result_["ways"].push_back({{"name", training.title},
                              {"held_out_accuracy", accuracy},

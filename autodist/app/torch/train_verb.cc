@@ -26,6 +26,7 @@
 #include "autodist/base/file.h"
 #include "autodist/base/numbers.h"
 #include "autodist/cluster/cluster.h"
+#include "autodist/exec/checkpoint.h"
 #include "autodist/exec/checkpoint_folder.h"
 #include "autodist/ir/text.h"
 #include "autodist/job/launcher.h"
@@ -113,13 +114,20 @@ std::string chosen_by(const TrainArguments& arguments, const Session& session) {
        {}});
 }
 
+// "32 sequences of 128, float32"
+std::string batch_of(const TrainArguments& arguments, const Session& session) {
+  return ir::batch_text(session.graph(), arguments.training.batch,
+                        ir::precision_of(session.graph()));
+}
+
 void print_start(Console& console, const TrainArguments& arguments, const Session& session,
                  const ModelSource& source, const std::string& launcher) {
-  std::string text = fmt::format(
-      "{}: {} variables, {} ops, on {} rank{}{} by {}; data: {}\n", arguments.model.name,
-      session.graph().variables.size(), session.graph().ops.size(), session.size(),
-      session.size() == 1 ? "" : "s", launcher.empty() ? "" : " of " + launcher,
-      chosen_by(arguments, session), source.data_description);
+  std::string text =
+      fmt::format("{}: {} variables, {} ops, in batches of {}, on {} rank{}{} by {}; data: {}\n",
+                  arguments.model.name, session.graph().variables.size(),
+                  session.graph().ops.size(), batch_of(arguments, session), session.size(),
+                  session.size() == 1 ? "" : "s", launcher.empty() ? "" : " of " + launcher,
+                  chosen_by(arguments, session), source.data_description);
   std::vector<std::string> whole;
   for (const ir::Input& input : session.graph().inputs) {
     if (!input.batched) whole.push_back(input.name);
@@ -220,14 +228,11 @@ void print_end(Console& console, const TrainArguments& arguments, const Session&
   }
   if (result.average_samples_per_second > 0) {  // else all steps were warm-up
     console.out << fmt::format(
-        ", {:.0f} samples/s (p10 {:.0f}, p90 {:.0f}) in batches of {}; per step {} computing "
-        "and "
+        ", {:.0f} samples/s (p10 {:.0f}, p90 {:.0f}) in batches of {}; per step {} computing and "
         "{} waiting",
         result.average_samples_per_second, result.p10_samples_per_second,
-        result.p90_samples_per_second,
-        ir::batch_text(session.graph(), arguments.training.batch,
-                       ir::precision_of(session.graph())),
-        to_string(result.computing), to_string(result.waiting));
+        result.p90_samples_per_second, batch_of(arguments, session), to_string(result.computing),
+        to_string(result.waiting));
   }
   console.out << "\n";
   if (json.contains("loss_scale")) {
@@ -289,7 +294,6 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   options.trace = !arguments.trace.empty() || !arguments.plan.report.empty();
   if (arguments.trace.empty()) options.trace_steps = kReportSteps;
   options.encryption = arguments.plan.encryption;
-  if (!options.loss_scaling.empty()) ir::parse_loss_scaling(options.loss_scaling);
   arguments.training.seed = arguments.model.seed;
 
   const auto launched = job::launcher_of(process_environment());
@@ -306,8 +310,8 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
     expect_writable("--trace", arguments.trace);
     expect_writable("--report", arguments.plan.report);
     if (!arguments.training.save_to.empty()) folder.emplace("--save", arguments.training.save_to);
-    if (!arguments.plan.calibration.empty()) {
-      options.search.calibration = sim::read_calibration("", arguments.plan.calibration);
+    if (!arguments.plan.workload.calibration.empty()) {
+      options.search.calibration = sim::read_calibration("", arguments.plan.workload.calibration);
     }
   }
   options.resume_command = [begins_here](const std::string& from) {
@@ -316,10 +320,15 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   arguments.training.warn = [&console](const std::string& line) {
     console.err << (console.terminal ? "\n" : "") << "autodist: " << line << std::endl;
   };
-  if (begins_here && !arguments.resume.empty() && !std::filesystem::exists(arguments.resume)) {
-    fail(ErrorCode::kCheckpoint,
-         "--resume {}: there is no such folder. Leave --resume out to begin anew.",
-         arguments.resume);
+  const std::string& from = arguments.resume;
+  exec::RealFileSystem files;
+  if (begins_here && !from.empty() &&
+      !(std::filesystem::is_directory(from) && exec::has_checkpoint(files, from))) {
+    fail(
+        ErrorCode::kCheckpoint,
+        "--resume {}: there is no checkpoint. Name the folder that --save wrote, or leave --resume "
+        "out to begin anew.",
+        from);
   }
   arguments.plan.cluster = job::specified(arguments.plan.cluster, process_environment());
   if (arguments.plan.cluster.empty() && !launched) arguments.plan.cluster = "local:2";
