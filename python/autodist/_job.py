@@ -1,13 +1,10 @@
 """A job of this process and others."""
 
-import math
-import numbers
-import operator
 import os
 import shutil
 import sys
 
-from . import _autodist, _optimizers, _signals
+from . import _arguments, _autodist, _optimizers, _signals
 from ._errors import Error, MachineError, UsageError
 from ._model import Step
 from ._planning import chosen_builder
@@ -30,39 +27,6 @@ def _show(line):
     fits = line if len(line) <= columns else line[: columns - 1] + "…"
     sys.stderr.write(f"\r{fits}\033[K")
     sys.stderr.flush()
-
-
-def _one_of(name, value, other_name, other):
-    """What was given under one of two names."""
-    if value and other:
-        raise UsageError(f"{name} and {other_name} say the same thing: give one of them")
-    return value or other
-
-
-def _whole(name, value, least=0, bits=63, otherwise=""):
-    """The argument as an int of so many bits; a Boolean, which Python takes for one, is none."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or not least <= number < 2**bits:
-        large = number is not None and number >= least
-        expected = f"below 2**{bits}" if large else f"of {least} or more"
-        raise UsageError(f"{name}={value!r}: {otherwise}a whole number {expected} expected.")
-    return number
-
-
-def _seconds(name, value):
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real or not 0 < value < math.inf:
-        raise UsageError(f"{name}={value!r}: a number of seconds above 0 expected.")
-    return float(value)
-
-
-def _text(name, value, expected):
-    if not isinstance(value, str):
-        raise UsageError(f"{name}={value!r}: {expected} expected, as text.")
-    return value
 
 
 def _chooser(builder, strategy_file, plans):
@@ -232,22 +196,22 @@ class AutoDist:
         stall_limit=300.0,
         silence_limit=20.0,
     ):
-        cluster = _one_of("cluster", cluster, "resource_spec_file", resource_spec_file)
-        builder = _one_of("builder", builder, "strategy_builder", strategy_builder)
+        cluster = _arguments.one_of("cluster", cluster, "resource_spec_file", resource_spec_file)
+        builder = _arguments.one_of("builder", builder, "strategy_builder", strategy_builder)
         specification = _specification(cluster or os.environ.get("AUTODIST_CLUSTER", ""))
         options = _autodist.JobOptions()
         options.builder, own = chosen_builder(builder or "auto", builders)
         options.set_builders(own)
-        options.strategy_file = "" if strategy_file is None else os.fsencode(strategy_file)
-        options.write_plans = "" if write_plans is None else os.fsencode(write_plans)
-        options.plans_file = "" if plans is None else os.fsencode(plans)
-        options.seed = self._seed = _whole("seed", seed, bits=64)
-        options.cpu_only = cpu_only
-        options.accumulate = _whole("accumulate", accumulate, 1)
-        options.verify_every = _whole("verify_every", verify_every or 0)
+        options.strategy_file = _arguments.path("strategy_file", strategy_file, b"")
+        options.write_plans = _arguments.path("write_plans", write_plans, b"")
+        options.plans_file = _arguments.path("plans", plans, b"")
+        options.seed = self._seed = _arguments.whole("seed", seed, bits=64)
+        options.cpu_only = _arguments.flag("cpu_only", cpu_only)
+        options.accumulate = _arguments.whole("accumulate", accumulate, 1)
+        options.verify_every = _arguments.whole("verify_every", verify_every or 0)
         options.verify_first = _VERIFIED_STEPS if verify_every is None else 0
         if not (isinstance(trials, str) and trials == "any"):
-            trials = _whole("trials", trials, otherwise="'any' or ")
+            trials = _arguments.whole("trials", trials, otherwise="'any' or ")
         self._trials = trials
         _refuse_of_search(_chooser(builder and options.builder, strategy_file, plans),
                           trials=trials or None, budget=budget, search_seed=search_seed)
@@ -256,22 +220,26 @@ class AutoDist:
                 "library=True: this Python's torch has no Gloo for all-reduces by a library; leave "
                 "it out"
             )
-        search_seed = 0 if search_seed is None else _whole("search_seed", search_seed, bits=64)
-        budget = "10s" if budget is None else _text(
+        search_seed = 0 if search_seed is None else _arguments.whole("search_seed", search_seed, bits=64)
+        budget = "10s" if budget is None else _arguments.text(
             "budget", budget, "a time ('10s', '2m') or a number of simulations ('40')")
-        options.set_search(budget, search_seed, trials, counted_trials, library, history)
-        if progress and sys.stderr.isatty():
+        options.set_search(budget, search_seed, trials,
+                           _arguments.flag("counted_trials", counted_trials),
+                           _arguments.flag("library", library),
+                           _arguments.flag("history", history))
+        if _arguments.flag("progress", progress) and sys.stderr.isatty():
             options.set_progress(_show, sys.stderr.write)
-        options.snapshots = snapshots
+        options.snapshots = _arguments.flag("snapshots", snapshots)
         if on_nonfinite is not None:
-            options.set_on_nonfinite(_text("on_nonfinite", on_nonfinite, "'stop' or 'ignore'"))
+            options.set_on_nonfinite(_arguments.text("on_nonfinite", on_nonfinite, "'stop' or 'ignore'"))
         options.loss_scaling = "" if loss_scaling is None else str(loss_scaling)
-        for rule, (states, function) in (update_rules or {}).items():
-            options.add_rule(rule, states, function)
-        options.set_encryption(_text("encrypt", encrypt, "'auto', 'on' or 'off'"))
+        for rule, given in _arguments.mapping("update_rules", update_rules, "(states, function)"):
+            options.add_rule(rule, *_rule(rule, given))
+        options.set_encryption(_arguments.text("encrypt", encrypt, "'auto', 'on' or 'off'"))
         self._files = Files.of(log, tensorboard, report)
-        self._keeps_trace = options.trace = bool(trace) or report is not None
-        steps = _TRACED_STEPS if trace_steps is None else _whole("trace_steps", trace_steps)
+        trace = _arguments.flag("trace", trace, " Session.write_trace(path) writes it.")
+        self._keeps_trace = options.trace = trace or report is not None
+        steps = _TRACED_STEPS if trace_steps is None else _arguments.whole("trace_steps", trace_steps)
         if trace_steps is not None and not self._keeps_trace:
             raise UsageError(
                 f"trace_steps={steps}: of a trace, and this job keeps none. Add trace=True, or "
@@ -279,10 +247,10 @@ class AutoDist:
             )
         options.trace_steps = steps if trace else min(steps, _REPORTED_STEPS)
         options.trace_at_end = report is not None
-        options.initial_weights = "" if initial_weights is None else os.fsencode(initial_weights)
-        options.measure = measure
-        options.set_limits(_seconds("join_limit", join_limit), _seconds("stall_limit", stall_limit),
-                           _seconds("silence_limit", silence_limit))
+        options.initial_weights = _arguments.path("initial_weights", initial_weights, b"")
+        options.measure = _arguments.flag("measure", measure)
+        options.set_limits(_arguments.seconds("join_limit", join_limit), _arguments.seconds("stall_limit", stall_limit),
+                           _arguments.seconds("silence_limit", silence_limit))
         if _autodist.becomes_chief(specification, cpu_only):
             self._files.check()
         options.command = _command_for(specification)
@@ -424,12 +392,26 @@ class AutoDist:
         return f"<autodist.AutoDist rank {self.rank} of {self.size}>"
 
 
+def _rule(name, given):
+    """How many states it keeps, and the function."""
+    try:
+        states, function = given
+    except (TypeError, ValueError):
+        function = None
+    if not callable(function):
+        raise UsageError(
+            f"update_rules: '{name}': a pair expected, how many states it keeps and the function, "
+            f"got {given!r}."
+        )
+    return _arguments.whole(f"update_rules: '{name}': states", states), function
+
+
 def _specification(cluster):
     if isinstance(cluster, _autodist.Cluster):
         if not cluster.source:
             raise UsageError("cluster: it is from a text; write that to a file, and name the file")
         return os.fsencode(cluster.source)
-    return os.fsencode(cluster)
+    return _arguments.path("cluster", cluster)
 
 
 def _command_for(specification):

@@ -7,6 +7,7 @@ import inspect
 import torch
 
 from . import _host_state
+from ._arguments import text
 from ._capturing import as_written, capturing
 from ._errors import UsageError
 from ._structure import Structure, moved
@@ -91,7 +92,7 @@ class Step:
         model = as_written(model)
         self.model = model
         self.loss_fn = loss_fn
-        self.name = name or type(model).__name__
+        self.name = text("name", name, "a name") if name else type(model).__name__
         arguments = _arguments(example_batch, "example_batch")
         self._many = len(arguments)
         inputs = arguments if self._many > 1 else arguments[0]

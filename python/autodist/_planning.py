@@ -2,7 +2,7 @@
 
 import inspect
 
-from . import _autodist
+from . import _arguments, _autodist
 from ._errors import UsageError
 from ._model import Step
 from .strategy.base import NamedBuilder, StrategyBuilder
@@ -111,7 +111,7 @@ def builder_tuple(name, function):
 
 def chosen_builder(builder, builders):
     """(specification, list of builder tuples) from what a user gave."""
-    own = [builder_tuple(name, function) for name, function in (builders or {}).items()]
+    own = [builder_tuple(name, function) for name, function in _arguments.mapping("builders", builders, "functions")]
     if builder is None or isinstance(builder, str):
         return builder or "", own
     if isinstance(builder, type) and issubclass(builder, StrategyBuilder):

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from . import _autodist
+from . import _arguments, _autodist
 from ._errors import CheckpointError, MachineError, UsageError
 
 _NAMES = ["loss", "lr", "step_seconds", "samples_per_second", "computing_seconds",
@@ -24,7 +24,8 @@ class Files:
     @classmethod
     def of(cls, log, tensorboard, report):
         """Of paths."""
-        return cls(*(None if each is None else os.fsdecode(each) for each in (log, tensorboard, report)))
+        return cls(*(None if each is None else os.fsdecode(_arguments.path(name, each)) for name, each in
+                     (("log", log), ("tensorboard", tensorboard), ("report", report))))
 
     def check(self):
         """That they can be written is said before the work."""

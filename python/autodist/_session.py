@@ -1,49 +1,14 @@
 """A session trains a step together with those of the other ranks."""
 
-import atexit
 import os
-import sys
-import weakref
 
-from . import _autodist, _kept, _signals
-from ._errors import Error, PeersLostError, UsageError
+from . import _arguments, _autodist, _kept, _signals
+from ._ends import live, words_of
+from ._errors import PeersLostError, UsageError
 from ._guards import Guard
 from ._loss import Loss
 from ._optimizers import Followed, of_names
 from ._parameters import Settler
-
-_live = weakref.WeakSet()
-
-
-@atexit.register
-def _end():
-    """Before the interpreter goes: what was not ended is, by the exit code that it ends with.
-
-    That code is the error's, where one was not caught or the end is not in order.
-    """
-    uncaught = getattr(sys, "last_value", None)
-    failed = uncaught is not None
-    if isinstance(uncaught, Error):
-        _autodist.exit_with(uncaught.code, instead_of=1)
-    for each in list(_live):
-        if each._process != os.getpid():
-            continue
-        failed = failed or _signals.stopped_early()
-        if not failed and not each._ended and not each._calls_python:
-            each._handle.end_with_process()
-            continue
-        try:
-            if not failed:
-                each.finish()
-        except Error as error:
-            print(f"autodist: {error}", file=sys.stderr)
-            _autodist.exit_with(error.code, instead_of=0)
-        each.close(_words_of(uncaught) or _signals.stopped_early())
-
-
-def _words_of(error):
-    """As its traceback ends, in one line; '' for none."""
-    return "" if error is None else f"{type(error).__name__}: {error}".split("\n")[0]
 
 
 class Session:
@@ -74,7 +39,7 @@ class Session:
         self._process = os.getpid()  # a fork has a copy that is not its own to end
         self._first_loss = None
         self._told_stop = False
-        _live.add(self)
+        live.add(self)
 
     def __call__(self, *batch):
         """Run one step; see :meth:`run`."""
@@ -178,6 +143,8 @@ class Session:
         UsageError
             For a name that the step has not, with the nearest that it has.
         """
+        if isinstance(names, str):
+            raise UsageError(f"run_and_fetch: names={names!r}: a list of names expected.")
         tensors = self._step.fitting(batch, "batch")
         self._begin_step()
         fetched = self._run(self._handle.run_and_fetch, list(names), tensors)
@@ -263,6 +230,8 @@ class Session:
         InfeasibleError
             For a plan that cannot be carried out, and graphs that are placed in stages; likewise.
         """
+        if not isinstance(plan, (str, _autodist.Strategy)):
+            raise UsageError(f"change_plan: plan={plan!r}: a builder's name or a Strategy expected.")
         return self._handle.change_plan(plan)
 
     def save(self, directory, wait=True):
@@ -284,7 +253,7 @@ class Session:
             :meth:`finish`.
         """
         with self._settler.untouched():
-            self._handle.save(os.fsencode(directory), wait)
+            self._handle.save(_arguments.path("directory", directory), _arguments.flag("wait", wait))
 
     def load(self, directory):
         """Load the newest sound checkpoint before the first step; every rank calls it.
@@ -295,7 +264,7 @@ class Session:
             Its step.
         """
         with self._settler.untouched():
-            return self._handle.load(os.fsencode(directory))
+            return self._handle.load(_arguments.path("directory", directory))
 
     def resume(self, directory=None):
         """Load the newest checkpoint if there is one, else begin; every rank calls it.
@@ -315,7 +284,7 @@ class Session:
             The step with which the training goes on; 0 where it begins.
         """
         with self._settler.untouched():
-            return self._handle.resume(b"" if directory is None else os.fsencode(directory))
+            return self._handle.resume(_arguments.path("directory", directory, b""))
 
     def snapshot(self):
         """Let the job's state be copied into memory, here, between two steps.
@@ -383,6 +352,10 @@ class Session:
         iterable of Epoch
             Each with its ``number``, and its batches.
         """
+        if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+            raise UsageError(f"epochs: loader={loader!r}: a DataLoader, or another iterable expected.")
+        if epochs is not None:
+            epochs = _arguments.whole("epochs", epochs)
         loop = _kept.Epochs(self, loader, epochs, self._seed)
         self.keep(name, loop)
         return loop
@@ -448,7 +421,7 @@ class Session:
         """
         self._step.forward = forward
         with self._settler.step():
-            self._handle.export_torchscript(os.fsencode(path))
+            self._handle.export_torchscript(_arguments.path("path", path))
 
     def write_trace(self, path):
         """Write what this rank's steps did since the last call, for Chrome or Perfetto.
@@ -462,7 +435,7 @@ class Session:
             raise UsageError(
                 "write_trace: this job keeps no trace. Make it with AutoDist(trace=True)."
             )
-        self._handle.write_trace(os.fsencode(path))
+        self._handle.write_trace(_arguments.path("path", path))
 
     @property
     def last(self):
@@ -524,7 +497,7 @@ class Session:
         range
             Equal parts, as ``numpy.array_split``, unless the strategy has ``batch_shares``.
         """
-        return range(*self._handle.rows_of(batch))
+        return range(*self._handle.rows_of(_arguments.whole("batch", batch)))
 
     @property
     def is_chief(self):
@@ -579,7 +552,7 @@ class Session:
         _signals.forget(self)
         self._guard.end()
         self._settler.end()
-        _live.discard(self)
+        live.discard(self)
         self._handle.close(reason)
 
     def __enter__(self):
@@ -590,7 +563,7 @@ class Session:
         if orderly and not _signals.stopped_early():
             self.finish()
         else:
-            self.close(_words_of(error))
+            self.close(words_of(error))
 
     def __repr__(self):
         return f"<autodist.Session of '{self._step.name}'>"

@@ -132,6 +132,22 @@ def of_arguments():
             ("stall_limit='60': a number", {"stall_limit": "60"}),
             ("silence_limit=inf: a number", {"silence_limit": float("inf")})):
         raised(autodist.UsageError, text, autodist.AutoDist, **given)
+    rule = "update_rules: 'a': "
+    for text, given in (
+            ("cluster=2: a path expected.", {"cluster": 2}),
+            ("log=3: a path expected.", {"log": 3}),
+            ("strategy_file=3: a path expected.", {"strategy_file": 3}),
+            ("initial_weights (--init) nowhere: there is no such file.", {"initial_weights": "nowhere"}),
+            ("cpu_only='yes': True or False expected.", {"cpu_only": "yes"}),
+            ("history='off': True or False expected.", {"history": "off"}),
+            ("trace='t.json': True or False expected. Session.write_trace(path)", {"trace": "t.json"}),
+            ("builders=[1]: a dict of functions by name expected.", {"builders": [1]}),
+            ("update_rules=[1]: a dict of (states, function) by name", {"update_rules": [1]}),
+            (rule + "a pair expected, how many states it keeps and the function, got 3.",
+             {"update_rules": {"a": 3}}),
+            (rule + "states='x': a whole number", {"update_rules": {"a": ("x", print)}}),
+            ("loss scaling 'True': ", {"loss_scaling": True})):
+        raised(autodist.UsageError, text, autodist.AutoDist, **given)
     raised(autodist.UsageError, "density is of codec='topk', and codec='' has none.",
            autodist.AllReduceSynchronizer, density=0.1)
     raised(autodist.UsageError, "error_feedback is of a codec", autodist.PSSynchronizer, "a",
@@ -168,6 +184,12 @@ def of_sessions():
     with ad.distribute(model, mse, "sgd:lr=0.1", batch) as step:
         raised(autodist.CheckpointError, "nowhere", step.load, "nowhere")
         raised(autodist.UsageError, "this job keeps no trace. Make it", step.write_trace, "nowhere")
+        raised(autodist.UsageError, "directory=None: a path expected.", step.save, None)
+        raised(autodist.UsageError, "names='loss': a list of names", step.run_and_fetch, "loss", *batch)
+        raised(autodist.UsageError, "batch=-1: a whole number of 0 or more", step.rows_of, -1)
+        raised(autodist.UsageError, "plan=3: a builder's name or a Strategy", step.change_plan, 3)
+        raised(autodist.UsageError, "loader=3: a DataLoader", step.epochs, 3)
+        raised(autodist.UsageError, "epochs=-1: a whole number of 0 or more", step.epochs, [batch], -1)
         first = step(*batch)
         assert step(*batch) < first
         raised(autodist.UsageError, "1 tensors, the step was captured with 2", step.run, batch[0])
