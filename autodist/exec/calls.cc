@@ -14,16 +14,10 @@
 namespace autodist::exec {
 namespace {
 
-constexpr std::uint32_t kTheChief = 0;
 constexpr Seconds kPatience{3};                       // before a line says who is missing
 constexpr Seconds kLookAgain{1};                      // how often the others' places are read
 constexpr std::size_t kRemembered = 256;              // calls
 constexpr std::uint32_t kWishesForTheEnd = 1U << 16;  // beside a call's number
-
-// Of the answer to a save() of the chief.
-Subject answer_of(std::uint64_t step) {
-  return {Topic::kSaveAnswered, static_cast<comm::MessageId>(step % kMostSavesOnTheWay)};
-}
 
 bool is_of_a_loop(Call call) {
   return call == Call::kRunAndFetch || call == Call::kSummarise || call == Call::kTrial ||
@@ -89,16 +83,6 @@ void Calls::show() const {
   peers_.show({begun_, static_cast<std::uint32_t>(current_.call) | wish});
 }
 
-template <typename Function>
-void Calls::or_abort(Function function) {
-  try {
-    function();
-  } catch (...) {
-    if (peers_.abort) peers_.abort(std::current_exception());
-    throw;
-  }
-}
-
 // What other ranks called, and this one did not.
 
 bool Calls::is_past_the_end() const { return chief_finished_ && chief_finished_->step < begun_; }
@@ -110,12 +94,12 @@ const Calls::Made* Calls::made(std::uint64_t number) const {
 
 // The chief and this rank have ended while the other's loop goes on: it learns of the end itself.
 bool Calls::goes_on_past(const Announced& theirs, const Made& ours) const {
-  return (self_.value == kTheChief || chief_finished_) && ours.call == Call::kFinish &&
+  return (self_.value == kChief || chief_finished_) && ours.call == Call::kFinish &&
          is_of_a_loop(theirs.made.call) && theirs.made.step >= ours.step;
 }
 
 void Calls::fail_ended(const std::string& here) const {
-  throw JobEnded(fmt::format("{}, rank {} {}: the job has ended", text(kTheChief, *chief_finished_),
+  throw JobEnded(fmt::format("{}, rank {} {}: the job has ended", text(kChief, *chief_finished_),
                              self_, here));
 }
 
@@ -199,7 +183,7 @@ Calls::Scope Calls::begin(Call call, std::uint64_t step) {
       if (is_of_a_loop(call) || is_past_the_end()) {
         fail_ended(fmt::format("called {} at step {}", name_of(call), step));
       }
-      fail_differ({kTheChief, *chief_finished_}, made);
+      fail_differ({kChief, *chief_finished_}, made);
     }
     number = ++count_;
     made_.push_back(made);
@@ -213,8 +197,8 @@ Calls::Scope Calls::begin(Call call, std::uint64_t step) {
   });
   post_passed();
   // A summary's own note says that it was made; that a rank is at the end is for the chief.
-  if (call == Call::kFinish && self_.value != kTheChief) {
-    tell(made, number, {kTheChief});
+  if (call == Call::kFinish && self_.value != kChief) {
+    tell(made, number, {kChief});
   } else if (call != Call::kSummarise) {
     tell(made, number, others());
   }
@@ -330,120 +314,6 @@ void Calls::wait(MutexLock& lock, const std::function<std::vector<std::uint32_t>
   }
 }
 
-// Saving.
-
-void Calls::pass_wishes() {
-  for (auto& [step, wish] : wishes_) {
-    if (wish.passed || (!away_ && begun_ <= step && count_ <= wish.calls)) continue;
-    wish.passed = true;
-    unsent_.push_back(step);
-    due_.push_back(wish.due);
-  }
-}
-
-void Calls::post_passed() {
-  std::vector<std::uint64_t> steps;
-  std::uint64_t own = 0;
-  {
-    const MutexLock lock(signal_);
-    steps.swap(unsent_);
-    own = begun_;
-  }
-  for (const std::uint64_t step : steps) {
-    comm::ByteWriter note;
-    note.u64(step).u64(0).u32(0);
-    peers_.post(kTheChief, answer_of(step), own, note.take());
-  }
-}
-
-bool Calls::meet_to_save(std::uint64_t step, const DueSave& due) {
-  const std::vector<std::uint32_t> ranks = others();
-  MutexLock lock(signal_);
-  saved_until_ = step + 1;
-  answers_.erase(answers_.begin(), answers_.lower_bound(step));
-  comm::ByteWriter wish;
-  wish.u64(count_).u64(due.step).raw(due.directory);
-  const std::string bytes = wish.take();
-  lock.unlock();
-  for (const std::uint32_t rank : ranks) peers_.post(rank, Topic::kSaveWanted, step, bytes);
-  lock.lock();
-  wait(lock, [&]() AD_REQUIRES(signal_) {
-    std::vector<std::uint32_t> missing;
-    const auto& answers = answers_[step];
-    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(missing),
-                 [&](std::uint32_t rank) { return answers.count(rank) == 0; });
-    return missing;
-  });
-  std::vector<std::uint32_t> here{self_.value};
-  std::vector<std::uint32_t> elsewhere;
-  for (const auto& [rank, answer] : answers_[step]) {
-    (answer.here ? here : elsewhere).push_back(rank);
-  }
-  answers_.erase(step);
-  if (elsewhere.empty()) return true;
-  if (here.size() == 1) {
-    due_.push_back(due);
-    return false;
-  }
-  lock.unlock();
-  or_abort([&] {
-    fail(ErrorCode::kUsage,
-         "ranks {} called save() at step {}, rank {} went on without it. Every rank calls it, or "
-         "rank 0 alone.",
-         fmt::join(here, ", "), step, fmt::join(elsewhere, ", "));
-  });
-  return false;
-}
-
-void Calls::come_to_save(std::uint64_t step) {
-  comm::ByteWriter note;
-  or_abort([&] {
-    const MutexLock lock(signal_);
-    saved_until_ = step + 1;
-    const auto wish = wishes_.find(step);
-    if (wish != wishes_.end() && wish->second.passed) {
-      fail(ErrorCode::kUsage,
-           "rank 0 called save() at step {}, rank {} another call before it. Every rank makes the "
-           "same calls in the same order.",
-           step, self_);
-    }
-    wishes_.erase(step);
-    note.u64(step).u64(count_).u32(1);
-  });
-  peers_.post(kTheChief, answer_of(step), step, note.take());
-}
-
-void Calls::save_alone(std::uint64_t step) {
-  const MutexLock lock(signal_);
-  saved_until_ = step + 1;
-  answers_.erase(answers_.begin(), answers_.upper_bound(step));
-}
-
-void Calls::set_away(bool away) {
-  {
-    const MutexLock lock(signal_);
-    away_ = away;
-    pass_wishes();
-  }
-  post_passed();
-}
-
-std::vector<DueSave> Calls::take_due(std::uint64_t step) {
-  const MutexLock lock(signal_);
-  std::vector<DueSave> now;
-  const auto rest = std::stable_partition(due_.begin(), due_.end(), [&](const DueSave& each) {
-    return each.step != step && step != kAtTheEnd;
-  });
-  now.assign(rest, due_.end());
-  due_.erase(rest, due_.end());
-  return now;
-}
-
-bool Calls::has_due() const {
-  const MutexLock lock(signal_);
-  return !due_.empty();
-}
-
 // The end.
 
 void Calls::wish_for_the_end() {
@@ -475,9 +345,9 @@ bool Calls::all_finish(std::uint64_t step) {
   const std::vector<std::uint32_t> ranks = others();
   const Scope scope = enter(Call::kFinish, step);
   MutexLock lock(signal_);
-  if (self_.value != kTheChief) {
+  if (self_.value != kChief) {
     wait(lock, [&]() AD_REQUIRES(signal_) {
-      return std::vector<std::uint32_t>(verdict_ == Verdict::kUnknown ? 1 : 0, kTheChief);
+      return std::vector<std::uint32_t>(verdict_ == Verdict::kUnknown ? 1 : 0, kChief);
     });
     return verdict_ == Verdict::kInOrder;
   }
@@ -525,8 +395,7 @@ void Calls::take_call(const comm::Frame& frame) {
   const Announced theirs{frame.header.from, {static_cast<Call>(in.u32()), frame.header.step}};
   const std::uint64_t number = in.u64();
   if (theirs.made.call == Call::kFinish) {
-    return theirs.from == kTheChief ? take_end_of_chief(theirs, number)
-                                    : take_end_of(theirs, number);
+    return theirs.from == kChief ? take_end_of_chief(theirs, number) : take_end_of(theirs, number);
   }
   const MutexLock lock(signal_);
   if (const Made* ours = made(number)) {
@@ -573,37 +442,6 @@ void Calls::take_end_of(const Announced& theirs, std::uint64_t number) {
   }
   awaited_.emplace(std::max(number, count_ + 1), theirs);
   check_step();
-}
-
-void Calls::take_wish(const comm::Frame& frame) {
-  const std::string bytes = frame.payload.to_string();
-  comm::ByteReader in(bytes);
-  const std::uint64_t step = frame.header.step;
-  Wish wish;
-  wish.calls = in.u64();
-  wish.due.step = in.u64();
-  wish.due.directory = in.raw(in.left());
-  {
-    const MutexLock lock(signal_);
-    if (step < saved_until_) return;  // this rank saves, too
-    wishes_.erase(wishes_.begin(),
-                  wishes_.lower_bound(step - std::min<std::uint64_t>(step, kRemembered)));
-    wishes_.emplace(step, std::move(wish));
-    pass_wishes();
-  }
-  post_passed();
-}
-
-void Calls::take_answer(const comm::Frame& frame) {
-  const std::string bytes = frame.payload.to_string();
-  comm::ByteReader in(bytes);
-  const std::uint64_t step = in.u64();
-  const std::uint64_t calls = in.u64();
-  const bool here = in.u32() == 1;
-  const MutexLock lock(signal_);
-  answers_[step][frame.header.from] = {here, calls};
-  const bool called = count_ > calls && !made_.empty();
-  check_save(called ? std::optional(made_.back()) : std::nullopt);
 }
 
 void Calls::summarised(std::uint32_t from, std::uint64_t step) {

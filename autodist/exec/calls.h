@@ -165,8 +165,16 @@ class Calls {
     std::uint64_t calls = 0;  // that rank had made
   };
 
+  // What it throws ends the job for all ranks.
   template <typename Function>
-  void or_abort(Function function);
+  void or_abort(Function function) {
+    try {
+      function();
+    } catch (...) {
+      if (peers_.abort) peers_.abort(std::current_exception());
+      throw;
+    }
+  }
   void end();
   void show() const AD_REQUIRES(signal_);
   [[nodiscard]] std::vector<std::uint32_t> others() const;
