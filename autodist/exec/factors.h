@@ -7,7 +7,6 @@
 
 #include <torch/types.h>
 
-#include <cstdint>
 #include <vector>
 
 #include "autodist/base/dtype.h"

@@ -19,7 +19,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

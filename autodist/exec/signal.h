@@ -5,7 +5,6 @@
 #pragma once
 
 #include <exception>
-#include <string>
 #include <utility>
 
 #include "autodist/base/clock.h"

@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>

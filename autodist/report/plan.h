@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>

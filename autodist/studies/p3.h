@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "autodist/ir/graph.h"
 #include "autodist/sim/simulator.h"

@@ -8,7 +8,6 @@
 #include <c10/core/Allocator.h>
 #include <torch/types.h>
 
-#include <cstddef>
 #include <functional>
 #include <memory>
 

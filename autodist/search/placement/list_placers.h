@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "autodist/search/placement/task_graph.h"

@@ -4,8 +4,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "autodist/search/placement/task_graph.h"
 
