@@ -20,6 +20,7 @@
 #include "autodist/app/this_process.h"
 #include "autodist/app/torch/model_source.h"
 #include "autodist/app/torch/session.h"
+#include "autodist/app/torch/step_times.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/app/torch/training.h"
 #include "autodist/base/error.h"
@@ -156,41 +157,6 @@ void add_step(report::RunLog& run, const Progress& progress) {
            progress.computing.value, progress.waiting.value},
           progress.plan);
 }
-
-// How long the last counted steps of this run took: as many as a trial has, after its warm-up.
-class StepTimes {
- public:
-  // Under this strategy, by its id.
-  void add(const Progress& progress, const std::string& strategy) {
-    if (strategy_ != strategy) {
-      strategy_ = strategy;
-      seen_ = 0;
-      times_.clear();
-    }
-    if (seen_++ < kWarmup) return;
-    if (times_.size() == kCounted) times_.erase(times_.begin());
-    times_.push_back(progress.computing + progress.waiting);
-  }
-
-  // Kept for the next search, where there were enough of them.
-  void keep(const std::string& history, const Session& session, const cluster::Cluster& cluster) {
-    if (history.empty() || session.size() == 1 || times_.size() < kLeast) return;
-    planning::Runtimes runtimes;
-    runtimes.steps = times_;
-    for (const Seconds time : times_) runtimes.average += time;
-    runtimes.average = runtimes.average * (1.0 / static_cast<double>(times_.size()));
-    planning::add_to_history(history, session.graph(), cluster, session.strategy(), runtimes);
-  }
-
- private:
-  static constexpr std::size_t kWarmup = 10;
-  static constexpr std::size_t kCounted = 40;
-  static constexpr std::size_t kLeast = 10;
-
-  std::string strategy_;
-  std::size_t seen_ = 0;
-  std::vector<Seconds> times_;
-};
 
 // A file that cannot be written when the training is over ends nothing; whether it could.
 bool or_missing(const char* option, std::vector<std::string>& missing,

@@ -38,8 +38,8 @@ class Staging {
   std::shared_ptr<Pool> pool_;
 };
 
-// The values of a tensor, once the caller's queue has made them; itself where it is on the host. The
-// caller sleeps until then and calls `look`: what that throws ends the wait.
+// The values of a tensor, once the caller's queue has made them; itself where it is on the host.
+// The caller sleeps until then and calls `look`: what that throws ends the wait.
 torch::Tensor on_host(const torch::Tensor& tensor, Staging& staging,
                       const std::function<void()>& look);
 

@@ -97,7 +97,8 @@ struct JobOptions {
   std::int64_t verify_every = 0;
   // The same at each of this run's first so many steps, where the graph is not placed.
   std::int64_t verify_first = 0;
-  std::optional<exec::OnNonFinite> on_nonfinite;  // kStop where nothing is said
+  // kStop where nothing is said.
+  std::optional<exec::OnNonFinite> on_nonfinite;
   bool snapshots = true;  // Session::snapshot() may take some
   // "dynamic", "dynamic:scale=…,growth=…,backoff=…,interval=…" or a fixed scale
   // (ir/loss_scaling.h): the loss is scaled for the backward pass, and a step in which a gradient
