@@ -110,7 +110,7 @@ TEST(Checkpoint, KeepsWhatTheProgramHasBesideTheModel) {
   MemoryFileSystem files;
   Checkpoint checkpoint = at_step(7);
   checkpoint.kept = {{"average", DType::kUInt8, {3}, std::string("a\0b", 3)},
-                     {"nothing", DType::kUInt8, {0}, ""}};
+                     {"nothing", DType::kUInt8, {0}, std::string()}};
   write_checkpoint(files, "ckpt", checkpoint);
   EXPECT_EQ(read_checkpoint(files, "ckpt").kept, checkpoint.kept);
 }

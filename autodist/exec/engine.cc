@@ -50,6 +50,7 @@ Engine::Engine(const program::Program& program, program::Rank self,
 
 // What the threads use is there until they have ended.
 Engine::~Engine() {
+  gathering_.await_state();
   jobs_.stop();
   link_.stop();
 }
@@ -91,11 +92,13 @@ void Engine::abort(const std::exception_ptr& reason) {
 }
 
 void Engine::leave(const std::string& reason) {
+  gathering_.await_state();
   signal_.fail(std::make_exception_ptr(Error(ErrorCode::kPeersLost, reason)));
   link_.leave(reason);
 }
 
 void Engine::finish(std::uint64_t step) {
+  gathering_.await_state();  // the others stay until the chief comes here
   if (program_.ranks.size() == 1) return;
   small_collectives_.leave(step);
   link_.finish();

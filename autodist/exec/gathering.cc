@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "autodist/base/background.h"
 #include "autodist/base/check.h"
 #include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/safetensors.h"
@@ -43,6 +44,9 @@ Topic topic_of(program::State owed) {
 }
 
 constexpr program::Rank kChiefRank(kChief);
+
+// Behind everything else of the step.
+constexpr Seconds kLeastUrgent{1e9};
 
 }  // namespace
 
@@ -87,9 +91,9 @@ void Gathering::take(const comm::Frame& frame) {
   switch (topic_of(frame.header)) {
     case Topic::kStatesWanted:
       // The chief has every variable's newest version, so all its slices are merged, and none is
-      // again before the chief contributes.
+      // again before the chief contributes, which comes behind this.
       return jobs_.push(step, Seconds{}, [this, step, from] {
-        send(gathering(program_, program::State::kRule, from), Topic::kStates, step);
+        send(gathering(program_, program::State::kRule, from), Topic::kStates, step, kLeastUrgent);
       });
     case Topic::kParametersWanted:
       return send_wanted([](const program::Slice& each) { return !lag_of(each.exchange); });
@@ -108,7 +112,8 @@ void Gathering::take(const comm::Frame& frame) {
 }
 
 // Ids count the moves between two ranks. What several ranks get alike is packed once.
-void Gathering::send(const program::Transition& transition, Topic topic, std::uint64_t step) {
+void Gathering::send(const program::Transition& transition, Topic topic, std::uint64_t step,
+                     Seconds needed) {
   std::map<program::Rank, comm::MessageId> ids;
   const program::Move* last = nullptr;
   comm::Payload payload;
@@ -118,7 +123,8 @@ void Gathering::send(const program::Transition& transition, Topic topic, std::ui
                        last->variable == move.variable && last->stretches == move.stretches;
     if (!alike) payload = held_.packed(move);
     last = &move;
-    link_.post(move.to, {topic, ids[move.to]++}, step, payload);
+    const Subject subject(topic, ids[move.to]++);
+    link_.post(move.to, {subject.kind(), step, subject.id, 0, needed, payload});
   }
 }
 
@@ -146,56 +152,117 @@ std::vector<Gathering::Key> Gathering::keys_of(
   return keys;
 }
 
-std::map<Gathering::Key, comm::Payload> Gathering::collect(const std::vector<Key>& expected,
-                                                           const char* what) {
-  const MutexLock lock(signal_);
-  // The limit is for silence: it begins anew when a piece comes.
-  for (std::size_t before = 0, there = 0; before < expected.size(); before = there) {
-    signal_.wait(
-        options_.wait_limit,
-        [&]() AD_REQUIRES(signal_) {
-          there = static_cast<std::size_t>(std::count_if(
-              expected.begin(), expected.end(),
-              [&](const Key& key) AD_REQUIRES(signal_) { return gathered_.count(key) != 0; }));
-          return there > before;
-        },
-        [&] {
-          return fmt::format("{} of {} pieces of {} came in.", there, expected.size(), what);
-        });
+template <typename Visit>
+void Gathering::collect(std::vector<Key> expected, const char* what, Visit visit) {
+  const std::size_t all = expected.size();
+  while (!expected.empty()) {
+    std::map<Key, comm::Payload> came;
+    {
+      const MutexLock lock(signal_);
+      auto rest = expected.end();
+      // The limit is for silence: it begins anew when a piece comes.
+      signal_.wait(
+          options_.wait_limit,
+          [&]() AD_REQUIRES(signal_) {
+            rest = std::partition(expected.begin(), expected.end(),
+                                  [&](const Key& key)
+                                      AD_REQUIRES(signal_) { return gathered_.count(key) == 0; });
+            return rest != expected.end();
+          },
+          [&] {
+            return fmt::format("{} of {} pieces of {} came in.", all - expected.size(), all, what);
+          });
+      for (auto each = rest; each != expected.end(); ++each) came.insert(gathered_.extract(*each));
+      expected.erase(rest, expected.end());
+    }
+    for (const auto& [key, payload] : came) visit(key, payload);
   }
-  std::map<Key, comm::Payload> notes;
-  for (const Key& key : expected) notes.insert(gathered_.extract(key));
-  return notes;
 }
 
-std::vector<NamedTensor> Gathering::gather_state(std::uint64_t step) {
+// Whether no owner updates between two contributions of the chief.
+bool Gathering::waits_for_the_chief() const {
+  return program_.lag() && !program_.is_placed() &&
+         std::all_of(program_.slices.begin(), program_.slices.end(), [](const auto& slice) {
+           return std::binary_search(slice.members.begin(), slice.members.end(), kChiefRank);
+         });
+}
+
+// The merging threads copy what they change before they change it: what they are asked for now
+// comes before anything of the step that follows. So that step need not wait for it.
+LaterTensors Gathering::gather_state(std::uint64_t step) {
   AD_CHECK(self_ == kChiefRank) << "rank " << self_ << " is not the chief";
-  const program::Transition all = gathering(program_, program::State::kRule, self_);
-  const auto expected = expected_of(all, Topic::kStates, self_);
-  ask(Topic::kStatesWanted, step, keys_of(expected));
-  StateTensors tensors;
-  held_.add_rules(tensors);
-  for (const auto& [key, packed] : collect(keys_of(expected), "optimizer state")) {
-    held_.put(*expected.at(key), packed, tensors);
+  await_state();
+  const auto rules = std::make_shared<Rules>();
+  rules->moves = gathering(program_, program::State::kRule, self_);
+  ask(Topic::kStatesWanted, step, keys_of(expected_of(rules->moves, Topic::kStates, self_)));
+  held_.add_other_rules(rules->tensors);
+  jobs_.push(step, Seconds{}, [this, rules] {
+    std::exception_ptr failure;
+    try {
+      held_.add_merged_rules(rules->tensors);
+    } catch (const std::exception&) {  // no memory for a copy is no reason to end the job
+      failure = std::current_exception();
+    }
+    {
+      const MutexLock lock(signal_);
+      rules->own_failure = failure;
+      rules->own_copied = true;
+    }
+    signal_.notify();
+  });
+  std::promise<std::vector<NamedTensor>> promise;
+  LaterTensors later = promise.get_future().share();
+  // A future keeps its function, and this one's promise has the tensors.
+  auto work = [this, rules, promise = std::move(promise)]() mutable {
+    std::promise<std::vector<NamedTensor>> state = std::move(promise);
+    try {
+      state.set_value(named(collected(*rules)));
+    } catch (const std::exception&) {
+      state.set_exception(std::current_exception());
+    }
+  };
+  const BackgroundThreads from_here;
+  collecting_ = std::async(std::launch::async, std::move(work));
+  if (!waits_for_the_chief()) await_state();
+  return later;
+}
+
+StateTensors Gathering::collected(Rules& rules) {
+  {
+    const MutexLock lock(signal_);
+    signal_.wait(
+        options_.wait_limit, [&] { return rules.own_copied; },
+        [] { return std::string("run: the merging thread does not come to copy."); });
   }
-  return named(tensors);
+  if (rules.own_failure) std::rethrow_exception(rules.own_failure);
+  const auto expected = expected_of(rules.moves, Topic::kStates, self_);
+  collect(keys_of(expected), "optimizer state", [&](const Key& key, const auto& packed) {
+    held_.put(*expected.at(key), packed, rules.tensors);
+  });
+  return std::move(rules.tensors);
+}
+
+void Gathering::await_state() {
+  if (collecting_.valid()) collecting_.wait();
 }
 
 RankState Gathering::hand_over(const program::Transition& transition, std::uint64_t step) {
+  await_state();
   send(transition, Topic::kMove, step);
   StateTensors rules;
-  held_.add_rules(rules);
+  held_.add_merged_rules(rules);
+  held_.add_other_rules(rules);
   StateTensors owed;
   held_.add_owed(owed);
   StateTensors parameters;
   const auto expected = expected_of(transition, Topic::kMove, self_);
-  for (const auto& [key, packed] : collect(keys_of(expected), "the job's state")) {
+  collect(keys_of(expected), "the job's state", [&](const Key& key, const auto& packed) {
     const program::Move& move = *expected.at(key);
     StateTensors* const to = move.state == program::State::kParameters ? &parameters
                              : move.state == program::State::kRule     ? &rules
                                                                        : &owed;
     held_.put(move, packed, *to);
-  }
+  });
   held_.put_parameters(parameters, transition);
   return {named(rules), named(owed), {}};
 }
@@ -235,9 +302,9 @@ void Gathering::pull_parameters(Topic topic, std::uint64_t step, Wanted wanted) 
     if (!wanted(program_.slice(slice)) || program_.slice(slice).owner != self_) continue;
     slices_.variables.overwrite(slice, slices_.owner.parameters(slice));
   }
-  for (const auto& [key, parameters] : collect(expected, "parameters")) {
+  collect(expected, "parameters", [&](const Key& key, const auto& parameters) {
     slices_.variables.overwrite(program::SliceId(key.second.id), parameters);
-  }
+  });
 }
 
 template <typename Wanted>
@@ -322,7 +389,9 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_owed_of_slic
       expected.emplace_back(rank, Subject(topic_of(state), slice));
     });
   }
-  const std::map<Key, comm::Payload> notes = collect(expected, "what compression owes");
+  std::map<Key, comm::Payload> notes;
+  collect(expected, "what compression owes",
+          [&](const Key& key, const auto& note) { notes.emplace(key, note); });
   std::map<std::uint32_t, std::vector<NamedTensor>> owed;
   for (std::size_t i = 0; i < program_.ranks.size(); ++i) {
     const program::Rank rank(i);

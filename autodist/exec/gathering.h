@@ -9,6 +9,8 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <exception>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,6 +36,10 @@ class Gathering {
   // `buffers`: the model's own, by buffer. All references outlive it.
   Gathering(const RankContext& rank, std::vector<torch::Tensor> buffers, RankSlices& slices,
             HeldState& held, SmallCollectives& small_collectives, Link& link, JobQueue& jobs);
+  // REQUIRES: await_state().
+  ~Gathering() = default;
+  Gathering(const Gathering&) = delete;
+  Gathering& operator=(const Gathering&) = delete;
 
   // All of synchronous variables that are asked for before a step, as of this step, into this
   // rank's copies. REQUIRES: they have the step's version here; at most once between two steps.
@@ -49,7 +55,9 @@ class Gathering {
   void pull_stages(std::uint64_t step);
 
   // As Runner::gather_state().
-  std::vector<NamedTensor> gather_state(std::uint64_t step);
+  LaterTensors gather_state(std::uint64_t step);
+  // Until what gather_state() has returned is there, or cannot be had any more.
+  void await_state();
   // SmallCollectives::gather_at_chief() of tensors.
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_tensors(
       Topic topic, std::uint64_t step, const std::vector<NamedTensor>& own);
@@ -69,15 +77,26 @@ class Gathering {
   void take(const comm::Frame& frame);
 
  private:
-  // Messages of these senders and subjects, taken out; waits for the last.
+  // Messages of these senders and subjects, taken out; waits for the last, and passes each on to
+  // visit(key, payload) when it is there.
   using Key = std::pair<program::Rank, Subject>;
-  std::map<Key, comm::Payload> collect(const std::vector<Key>& expected, const char* what);
+  template <typename Visit>
+  void collect(std::vector<Key> expected, const char* what, Visit visit);
   // The messages in which moves come to a rank.
   static std::map<Key, const program::Move*> expected_of(const program::Transition& transition,
                                                          Topic topic, program::Rank to);
   static std::vector<Key> keys_of(const std::map<Key, const program::Move*>& expected);
   // Asks the ranks that these come from, each once.
   void ask(Topic topic, std::uint64_t step, const std::vector<Key>& expected);
+  // What gather_state() has asked for.
+  struct Rules {
+    program::Transition moves;  // to the chief
+    StateTensors tensors;
+    // Guarded by the signal's lock.
+    bool own_copied = false;
+    std::exception_ptr own_failure;
+  };
+  StateTensors collected(Rules& rules);
 
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed_of_slices(std::uint64_t step);
   void pull_buffers(std::uint64_t step);
@@ -87,7 +106,9 @@ class Gathering {
   // The same of this owner's, to a rank that wants them.
   template <typename Wanted>
   void send_parameters(program::Rank to, std::uint64_t step, Wanted wanted);
-  void send(const program::Transition& transition, Topic topic, std::uint64_t step);
+  void send(const program::Transition& transition, Topic topic, std::uint64_t step,
+            Seconds needed = {});
+  [[nodiscard]] bool waits_for_the_chief() const;
 
   const program::Program& program_;
   const program::Rank self_;
@@ -100,6 +121,7 @@ class Gathering {
   JobQueue& jobs_;
   Signal& signal_;
   std::map<Key, comm::Payload> gathered_ AD_GUARDED_BY(signal_);
+  std::future<void> collecting_;  // what the last gather_state() has asked for
 };
 
 }  // namespace autodist::exec

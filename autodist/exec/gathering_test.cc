@@ -53,7 +53,7 @@ class GatheringTest : public ::testing::TestWithParam<program::UpdateAt> {
 TEST_P(GatheringTest, TheChiefHasTheStateOfAllOwnersInTheShapeOfTheVariables) {
   testing::JobEngines job(adam());
   job.step(0);
-  const std::vector<NamedTensor> state = job.at(0).gathering().gather_state(1);
+  const std::vector<NamedTensor> state = job.at(0).gathering().gather_state(1).get();
   const torch::Tensor* average = find(state, "w1.exp_avg");
   ASSERT_NE(average, nullptr);
   EXPECT_EQ(average->sizes(), job.tensor(0, kWide).sizes());
@@ -61,10 +61,28 @@ TEST_P(GatheringTest, TheChiefHasTheStateOfAllOwnersInTheShapeOfTheVariables) {
       << "(1 - beta1) times the mean of 1 and 2";
 }
 
+TEST_P(GatheringTest, TheStateIsThatBetweenTwoStepsWhereTheNextOneDoesNotWaitForIt) {
+  testing::JobEngines undisturbed(adam());
+  undisturbed.step(0);
+  const std::vector<NamedTensor> expected = undisturbed.at(0).gathering().gather_state(1).get();
+  testing::JobEngines job(adam());
+  job.step(0);
+  const LaterTensors later = job.at(0).gathering().gather_state(1);
+  job.step(1);
+  job.step(2);
+  const std::vector<NamedTensor>& state = later.get();
+  ASSERT_EQ(state.size(), expected.size());
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    EXPECT_EQ(state[i].name, expected[i].name);
+    EXPECT_TRUE(state[i].tensor.equal(expected[i].tensor)) << state[i].name;
+  }
+  EXPECT_FALSE(job.at(0).gathering().gather_state(3).get()[0].tensor.equal(state[0].tensor));
+}
+
 TEST_P(GatheringTest, AJobThatLoadsTheStateGoesOnAsTheOneThatHadIt) {
   testing::JobEngines first(adam());
   first.step(0);
-  const std::vector<NamedTensor> state = first.at(0).gathering().gather_state(1);
+  const std::vector<NamedTensor> state = first.at(0).gathering().gather_state(1).get();
   RunnerOptions options;
   options.first_step = 1;
   testing::JobEngines second(adam(), options);
@@ -85,7 +103,7 @@ TEST_P(GatheringTest, AJobThatLoadsTheStateGoesOnAsTheOneThatHadIt) {
 TEST_P(GatheringTest, AStateThatIsMissingIsNamed) {
   testing::JobEngines job(adam());
   job.step(0);
-  std::vector<NamedTensor> state = job.at(0).gathering().gather_state(1);
+  std::vector<NamedTensor> state = job.at(0).gathering().gather_state(1).get();
   state.erase(std::find_if(state.begin(), state.end(),
                            [](const NamedTensor& each) { return each.name == "b2.exp_avg_sq"; }));
   try {

@@ -246,7 +246,7 @@ void HeldState::put(const program::Move& move, const comm::Payload& payload,
   }
 }
 
-void HeldState::add_rules(StateTensors& tensors) {
+void HeldState::add_merged_rules(StateTensors& tensors) {
   for (const program::SliceId slice : slices_.owner.slices()) {
     const std::vector<program::PieceLayout> pieces = layout_of(program_, program_.slice(slice));
     const std::vector<UpdateState>& states = slices_.owner.states(slice);
@@ -254,8 +254,18 @@ void HeldState::add_rules(StateTensors& tensors) {
       autodist::exec::put(*program_.graph, pieces[i], states[i], tensors);
     }
   }
+  add_local_rules(/*merged=*/true, tensors);
+}
+
+void HeldState::add_other_rules(StateTensors& tensors) {
+  add_local_rules(/*merged=*/false, tensors);
+}
+
+void HeldState::add_local_rules(bool merged, StateTensors& tensors) {
   for (std::size_t i = 0; i < program_.variables.size(); ++i) {
-    for_each_local_state(program_, slices_.variables, ir::VariableId(i),
+    const ir::VariableId variable(i);
+    if (merged == slices_.variables.has_whole_state(variable)) continue;
+    for_each_local_state(program_, slices_.variables, variable,
                          [&](const program::PieceLayout& piece, const UpdateState& state) {
                            autodist::exec::put(*program_.graph, piece, state, tensors);
                          });

@@ -42,8 +42,10 @@ class HeldState {
   // The same bytes into the full tensors, which are made when their first piece comes.
   void put(const program::Move& move, const comm::Payload& payload, StateTensors& tensors) const;
 
-  // The elements that this rank has of the states of update rules.
-  void add_rules(StateTensors& tensors);
+  // The elements that this rank has of the states of update rules: of those that the merging thread
+  // (JobQueue) changes, and of all others, which change in a step.
+  void add_merged_rules(StateTensors& tensors);
+  void add_other_rules(StateTensors& tensors);
   // Their inverse. Throws Error(kCheckpoint) where one is missing or of another shape or type.
   void load_rules(const std::vector<NamedTensor>& states);
 
@@ -82,6 +84,7 @@ class HeldState {
     std::vector<const std::byte*> arrays;
     std::shared_ptr<const void> keep;  // may be null
   };
+  void add_local_rules(bool merged, StateTensors& tensors);
   [[nodiscard]] std::vector<Piece> pieces_of(program::State state, ir::VariableId variable);
   [[nodiscard]] std::vector<std::string> arrays_of(program::State state,
                                                    ir::VariableId variable) const;

@@ -4,12 +4,16 @@
 
 #pragma once
 
+#include <future>
 #include <vector>
 
 #include "autodist/capture/training_step.h"
 #include "autodist/exec/trace_recorder.h"
 
 namespace autodist::exec {
+
+// Tensors that still come, from any thread; or why they do not.
+using LaterTensors = std::shared_future<std::vector<NamedTensor>>;
 
 struct RankState {
   // Of the update rules, of their variable's shape, named "<variable>.<state>". What is another

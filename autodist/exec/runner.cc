@@ -344,6 +344,7 @@ class Runner::Impl {
         throw;
       }
     } catch (...) {
+      engine_.gathering().await_state();  // of the step before this one, which was in order
       engine_.abort(std::current_exception());
       throw;
     }
@@ -547,7 +548,7 @@ RankState Runner::hand_over(const program::Transition& transition) {
   return impl_->hand_over(transition);
 }
 
-std::vector<NamedTensor> Runner::gather_state() {
+LaterTensors Runner::gather_state() {
   impl_->synchronize();
   return impl_->engine().gathering().gather_state(impl_->steps_done());
 }

@@ -158,7 +158,7 @@ void run_rank(const Job& job, const std::shared_ptr<const program::Program>& pro
     told.push_back(any ? each->sums()[0] / static_cast<double>(each->samples()) : 0);
   }
   std::vector<NamedTensor> state;
-  if (rank == 0) state = runner.gather_state();
+  if (rank == 0) state = runner.gather_state().get();
   runner.finish();
   transport->close(Seconds(1));
   const std::lock_guard<std::mutex> lock(mutex);

@@ -9,18 +9,47 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "autodist/base/dtype.h"
 
 namespace autodist::exec {
 
+// Bytes that nobody changes any more: of a string, or where somebody else keeps them.
+class TensorBytes {
+ public:
+  TensorBytes() = default;
+  TensorBytes(std::string bytes) {  // NOLINT(google-explicit-constructor): a string is such bytes
+    auto own = std::make_shared<const std::string>(std::move(bytes));
+    bytes_ = *own;
+    keep_ = std::move(own);
+  }
+  TensorBytes(std::string_view bytes, std::shared_ptr<const void> keep)
+      : bytes_(bytes), keep_(std::move(keep)) {}
+
+  operator std::string_view() const {  // NOLINT(google-explicit-constructor)
+    return bytes_;
+  }
+  [[nodiscard]] const char* data() const { return bytes_.data(); }
+  [[nodiscard]] std::size_t size() const { return bytes_.size(); }
+  friend bool operator==(const TensorBytes& a, const TensorBytes& b) {
+    return a.bytes_ == b.bytes_;
+  }
+
+ private:
+  std::string_view bytes_;
+  std::shared_ptr<const void> keep_;
+};
+
 struct TensorData {
   std::string name;
   DType dtype = DType::kFloat32;
   std::vector<std::int64_t> shape;
-  std::string bytes;
+  TensorBytes bytes;
 
   friend bool operator==(const TensorData& a, const TensorData& b) {
     return a.name == b.name && a.dtype == b.dtype && a.shape == b.shape && a.bytes == b.bytes;

@@ -1,6 +1,7 @@
 #include "autodist/exec/tensor_data.h"
 
 #include <cstring>
+#include <memory>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
@@ -9,12 +10,20 @@
 namespace autodist::exec {
 
 TensorData to_data(const NamedTensor& tensor) {
-  const torch::Tensor dense = tensor.tensor.detach().to(torch::kCPU).contiguous();
+  const torch::NoGradGuard no_grad;
+  // libtorch's memory is kept from copy to copy where it is large (exec/large_tensors.h).
+  const torch::Tensor copy = torch::empty(tensor.tensor.sizes(), tensor.tensor.scalar_type());
+  return data_of({tensor.name, copy.copy_(tensor.tensor.detach())});
+}
+
+TensorData data_of(const NamedTensor& tensor) {
+  AD_CHECK(tensor.tensor.is_cpu() && tensor.tensor.is_contiguous()) << tensor.name;
+  const auto keep = std::make_shared<const torch::Tensor>(tensor.tensor.detach());
   TensorData data;
   data.name = tensor.name;
-  data.dtype = dtype_of(dense.scalar_type());
-  data.shape = dense.sizes().vec();
-  data.bytes.assign(static_cast<const char*>(dense.data_ptr()), dense.nbytes());
+  data.dtype = dtype_of(keep->scalar_type());
+  data.shape = keep->sizes().vec();
+  data.bytes = {{static_cast<const char*>(keep->data_ptr()), keep->nbytes()}, keep};
   return data;
 }
 

@@ -13,6 +13,9 @@ namespace autodist::exec {
 
 // A row-major copy on the host.
 TensorData to_data(const NamedTensor& tensor);
+// The tensor's own memory, without a copy. REQUIRES: it is row-major on the host, and nobody writes
+// to it any more.
+TensorData data_of(const NamedTensor& tensor);
 
 NamedTensor to_tensor(const TensorData& data);
 

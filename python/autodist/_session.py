@@ -247,10 +247,10 @@ class Session:
         directory : str or path
             Where ``step-N`` is written.
         wait : bool
-            With ``False`` it returns when what is saved has been copied, and a thread of the chief
-            writes it while the steps go on. The next one waits for it. One that cannot be written
-            is said on standard error, and unless a later one was written it is tried again in
-            :meth:`finish`.
+            With ``False`` it returns when nothing that changes from then on has a part in it, and
+            threads copy and write it while the steps go on. The next one waits for it. One that
+            cannot be written is said on standard error, and unless a later one was written it is
+            tried again in :meth:`finish`.
         """
         with self._settler.untouched():
             self._handle.save(_arguments.path("directory", directory), _arguments.flag("wait", wait))

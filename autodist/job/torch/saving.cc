@@ -214,7 +214,9 @@ std::string TrainingJob::write(StateCopy& state, const std::vector<std::string>&
     for (const std::string& directory : directories) {
       exec::write_checkpoint(files, directory, checkpoint, exec::kKeptCheckpoints, note);
     }
-  } catch (const Error& error) {
+  } catch (const std::bad_alloc&) {
+    return "no memory for it";
+  } catch (const std::exception& error) {
     return error.what();
   }
   return "";
@@ -223,6 +225,12 @@ std::string TrainingJob::write(StateCopy& state, const std::vector<std::string>&
 // Of what is gathered, while the job goes on.
 void TrainingJob::write_beside(const std::vector<std::string>& directories) {
   auto work = [this, state = gathered_, directories] {
+    try {
+      state->whole();
+    } catch (const std::exception& error) {  // a rank is lost, say, and the job ends
+      job_->say(fmt::format("no checkpoint of step {}: {}", state->checkpoint.step, error.what()));
+      return std::string(error.what());
+    }
     std::string failure = write(*state, directories);
     if (!failure.empty()) {
       job_->say(fmt::format("no checkpoint of step {}: {}; the training goes on",
@@ -270,9 +278,7 @@ StateCopy TrainingJob::gather_all(bool with_the_others) {
     if (!step->name().empty()) state.checkpoint.steps[step->name()] = step->step();
     digests.push_back(to_string(program::digest_of(step->program())));
     optimizers.push_back(step->prefix() + step->optimizer());
-    for (NamedTensor& each : step->run().state()) {
-      state.optimizer.push_back({step->prefix() + each.name, std::move(each.tensor)});
-    }
+    state.optimizers.emplace_back(step->prefix(), step->run().state());
   }
   state.checkpoint.program_digest = fmt::format("{}", fmt::join(digests, " "));
   state.checkpoint.optimizer = fmt::format("{}", fmt::join(optimizers, "; "));

@@ -200,7 +200,9 @@ struct Kept {
 // When save() returns.
 enum class SaveUntil : std::uint8_t {
   kWritten,  // the checkpoint is on the disk
-  kCopied,   // what it holds has been copied; a thread of the chief writes it while steps go on
+  // Nothing that is changed from here on has a part in it; threads copy and write it while the
+  // steps go on.
+  kCopied,
 };
 
 // What became of a plan that another one took the place of.

@@ -136,11 +136,16 @@ std::vector<exec::TensorData> copy_model(const TrainingStep& step) {
 }
 
 const exec::Checkpoint& StateCopy::whole() {
-  for (NamedTensor& each : optimizer) {
-    checkpoint.optimizer_state.push_back(exec::to_data(each));
-    each.tensor.reset();  // there is memory for one of both
+  std::vector<exec::TensorData> state;
+  for (const auto& [prefix, each] : optimizers) {
+    for (const auto* tensors : {&each.rules.get(), &each.scaling}) {
+      for (const auto& [name, tensor] : *tensors) {
+        state.push_back(exec::data_of({prefix + name, tensor}));
+      }
+    }
   }
-  optimizer.clear();
+  for (exec::TensorData& each : state) checkpoint.optimizer_state.push_back(std::move(each));
+  optimizers.clear();
   return checkpoint;
 }
 

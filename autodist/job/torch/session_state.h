@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autodist/capture/training_step.h"
 #include "autodist/exec/checkpoint.h"
 #include "autodist/exec/safetensors.h"
 #include "autodist/job/torch/job_step.h"
+#include "autodist/job/torch/step_run.h"
 #include "autodist/program/program.h"
 
 namespace autodist::job {
@@ -30,13 +32,15 @@ bool replicas_differ(const program::Program& program);
 // variables.
 void gather(JobStep& step, exec::Checkpoint& checkpoint);
 
-// What a checkpoint is made of, copied between two steps.
+// What a checkpoint is made of, as it was between two steps.
 class StateCopy {
  public:
-  exec::Checkpoint checkpoint;         // but for the optimizer's state,
-  std::vector<NamedTensor> optimizer;  // which is this copy's own
+  exec::Checkpoint checkpoint;  // but for the optimizers' state,
+  // which may still be on its way: by the step's prefix.
+  std::vector<std::pair<std::string, StepRun::State>> optimizers;
 
-  // With that state, whose bytes may be made while the steps go on. By one thread at a time.
+  // With that state, for which it waits. By one thread at a time. Throws Error where it does not
+  // come.
   const exec::Checkpoint& whole();
 };
 

@@ -170,11 +170,7 @@ std::vector<NamedTensor> StepRun::state_of_scaling() {
           {kSkipped, torch::full({1}, scale.skipped, torch::kInt64)}};
 }
 
-std::vector<NamedTensor> StepRun::state() {
-  std::vector<NamedTensor> state = runner().gather_state();
-  for (NamedTensor& each : state_of_scaling()) state.push_back(std::move(each));
-  return state;
-}
+StepRun::State StepRun::state() { return {runner().gather_state(), state_of_scaling()}; }
 
 RunStart StepRun::end_plan(const program::Transition& transition) {
   if (sums_) runner().await(*sums_);  // of the steps before, too; a JobLoss may be asked later

@@ -60,7 +60,11 @@ class StepRun {
   }
   // What a checkpoint keeps of it beside the variables, at the chief: the state of the update
   // rules, and of loss scaling.
-  std::vector<NamedTensor> state();
+  struct State {
+    exec::LaterTensors rules;
+    std::vector<NamedTensor> scaling;
+  };
+  State state();
 
   // The plan ends after the step that was done last, and what this rank goes on from is returned.
   // By all ranks, once each knows that the others are settled (Runner::settle). Afterwards nothing

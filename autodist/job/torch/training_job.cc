@@ -416,9 +416,9 @@ void TrainingJob::load_state(const std::string& directory,
   for (exec::TensorData& each : exec::read_safetensors(state.kept, from).tensors) {
     const auto keeper = kept_.find(each.name);
     if (keeper != kept_.end()) {
-      keeper->second.restore(each.bytes);
+      keeper->second.restore(std::string(each.bytes));
     } else {
-      unclaimed_[each.name] = std::move(each.bytes);
+      unclaimed_[each.name] = std::string(each.bytes);
     }
   }
 }
