@@ -104,7 +104,7 @@ void run_rank(const Job& job, const TrainingStep& step, const std::string& plan,
     outcome.last_step = clock.now() - start;
   }
   runner.synchronize();
-  if (rank == 0) outcome.state = runner.gather_state();
+  if (rank == 0) outcome.state = runner.gather_state().get();
   runner.finish();
   outcome.parameters = copies_of(step);
   for (const NamedTensor& each : step.buffers) outcome.buffers.push_back(each.tensor.clone());
