@@ -37,10 +37,14 @@ void Link::start(const RunnerConnections& connections,
     how.window = program_.window;
     how.nic_budget = program_.window * program::kWindowsPerCard;
   }
+  collectives_ = connections.collectives;
   const MutexLock starting(starting_);
   exchange_ = std::make_unique<comm::Exchange>(*connections.transport, *connections.clock, how,
                                                std::move(handlers));
-  exchange_->on_failure([this] { signal_.fail(exchange_->failure()); });
+  exchange_->on_failure([this] {
+    signal_.fail(exchange_->failure());
+    abort_collectives();
+  });
 }
 
 // The threads end before the pointer goes: a message that is passed on still needs it.
@@ -77,10 +81,17 @@ void Link::finish() {
 
 void Link::abort(const std::string& reason) {
   if (exchange_ && !exchange_->failure()) exchange_->abort(reason);
+  abort_collectives();
+}
+
+// The library hears of no silence: a thread of this rank would wait in it until its own limit.
+void Link::abort_collectives() {
+  if (collectives_ != nullptr) collectives_->abort();
 }
 
 void Link::leave(const std::string& reason) {
   if (exchange_) exchange_->abort(reason);
+  abort_collectives();
 }
 
 void Link::trace_delivery(const comm::Delivery& delivery) {

@@ -22,8 +22,8 @@ class Link {
   explicit Link(const RankContext& rank);
 
   // Starts the threads, where the job has several ranks. `take` gets every message, on the
-  // receiving thread; what it throws fails the signal, as a lost peer does. Throws
-  // Error(kEnvironment) without a transport.
+  // receiving thread; what it throws fails the signal, as a lost peer does, and aborts the
+  // collectives. Throws Error(kEnvironment) without a transport.
   void start(const RunnerConnections& connections, std::function<void(const comm::Frame&)> take);
   // Ends them.
   void stop();
@@ -42,7 +42,7 @@ class Link {
   // Says goodbye and waits for the others'. Throws as comm::Exchange::finish.
   void finish();
   // Tells the others why this rank leaves, which ends their runs, too, unless the exchange has
-  // failed.
+  // failed; and aborts the collectives.
   void abort(const std::string& reason);
   // The same, and nothing is sent or received any more when it returns.
   void leave(const std::string& reason);
@@ -52,6 +52,7 @@ class Link {
   [[nodiscard]] Seconds chief_is_ahead() const;
 
  private:
+  void abort_collectives();
   void trace_delivery(const comm::Delivery& delivery);
 
   const program::Program& program_;
@@ -59,6 +60,7 @@ class Link {
   const RunnerOptions& options_;
   Signal& signal_;
   TraceRecorder& trace_;
+  comm::Collectives* collectives_ = nullptr;
   std::atomic<std::uint64_t> note_bytes_{0};
   // The receiving thread is faster than the exchange's constructor: it waits for this at its first
   // message. From then on until stop() nobody writes `exchange_`.

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/comm/in_process.h"
@@ -13,6 +16,15 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr Seconds kPatience{10};
+
+class Library final : public comm::Collectives {
+ public:
+  void all_reduce(void*, std::size_t, DType) override {}
+  void abort() override { ++aborts; }
+  [[nodiscard]] std::string describe() const override { return "a library"; }
+
+  std::atomic<int> aborts{0};
+};
 
 // The links of two ranks. What each has got is kept under its signal.
 class LinkTest : public ::testing::Test {
@@ -27,6 +39,7 @@ class LinkTest : public ::testing::Test {
     Signal signal;
     std::vector<comm::Frame> got AD_GUARDED_BY(signal);
     std::unique_ptr<comm::Transport> transport;
+    Library library;
     TraceRecorder trace;
     Link link;
   };
@@ -41,13 +54,14 @@ class LinkTest : public ::testing::Test {
   void start() {
     for (const auto& each : ranks_) {
       Rank& rank = *each;
-      rank.link.start({rank.transport.get(), nullptr, &rank.clock}, [&](const comm::Frame& frame) {
-        {
-          const MutexLock lock(rank.signal);
-          rank.got.push_back(frame);
-        }
-        rank.signal.notify();
-      });
+      rank.link.start({rank.transport.get(), &rank.library, &rank.clock},
+                      [&](const comm::Frame& frame) {
+                        {
+                          const MutexLock lock(rank.signal);
+                          rank.got.push_back(frame);
+                        }
+                        rank.signal.notify();
+                      });
     }
   }
   // The n-th message that the rank gets, from 1 on.
@@ -112,6 +126,25 @@ TEST_F(LinkTest, ARankThatLeavesSaysWhyToItsPeers) {
   start();
   ranks_[0]->link.leave("the batch has a shape that was not expected");
   EXPECT_THAT(failure_of(1), HasSubstr("the batch has a shape that was not expected"));
+}
+
+TEST_F(LinkTest, ALossEndsWaitsInALibraryAtAllRanks) {
+  start();
+  ranks_[0]->link.abort("it cannot go on");
+  EXPECT_THAT(failure_of(1), HasSubstr("it cannot go on"));
+  ranks_[1]->link.stop();  // its receiving thread, which says so
+  for (const auto& each : ranks_) EXPECT_EQ(each->library.aborts, 1);
+}
+
+TEST_F(LinkTest, AnEndInOrderLeavesTheLibraryAlone) {
+  start();
+  std::thread other([this] { ranks_[1]->link.finish(); });
+  ranks_[0]->link.finish();
+  other.join();
+  for (const auto& each : ranks_) {
+    each->link.stop();
+    EXPECT_EQ(each->library.aborts, 0);
+  }
 }
 
 TEST_F(LinkTest, SeveralRanksWithoutATransportAreRefused) {

@@ -26,6 +26,8 @@ bool has_gloo();
 // A rank destroys its collectives when all ranks are through with theirs (an agreement tells): a
 // connection that closes early can fail the last call of a slower rank.
 //
+// After abort() a wait of this rank fails at once; other ranks wait until theirs is called, too.
+//
 // all_reduce sums f32, f64, f16, i8, u8, i32 and i64 and throws Error(kUsage) for others. After an
 // error no further call succeeds. Ranks that call it with different counts get an error or, where
 // Gloo does not notice, wrong sums: the Program's digest, compared before, rules that out.

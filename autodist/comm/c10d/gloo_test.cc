@@ -5,6 +5,7 @@
 #include <functional>
 #include <future>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "autodist/base/clock.h"
@@ -90,6 +91,23 @@ TEST(Gloo, APeerThatStaysAwayIsAnErrorWithinTheLimit) {
       EXPECT_LT((clock.now() - before).value, 10);
     }
   });
+}
+
+TEST(Gloo, AnAbortEndsAWaitForARankThatIsHalted) {
+  const SteadyClock clock;
+  const Seconds before = clock.now();
+  at_every_rank(3, kLimit, [](Transport& transport, Collectives& gloo) {
+    if (transport.self() == 2) return;
+    std::thread notices([&gloo] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      gloo.abort();
+    });
+    std::vector<float> values(100'000, 1.0F);
+    EXPECT_THROW(gloo.all_reduce(values.data(), values.size(), DType::kFloat32), Error);
+    notices.join();
+    EXPECT_THROW(gloo.all_reduce(values.data(), values.size(), DType::kFloat32), Error);
+  });
+  EXPECT_LT((clock.now() - before).value, kLimit.value / 2);
 }
 
 TEST(Gloo, ARankThatDoesNotConnectIsNamed) {

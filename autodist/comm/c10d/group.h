@@ -24,6 +24,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/base/mutex.h"
+#include "autodist/comm/c10d/connections.h"
 #include "autodist/comm/c10d/gloo.h"
 #include "autodist/comm/c10d/shared_keys.h"
 
@@ -152,7 +153,9 @@ class GroupCollectives final : public Collectives {
       : where_(std::move(where)), device_(device), limit_(limit), size_(transport.size()) {
     const WithoutSigpipe guard;  // the library's threads start here
     const auto store = c10::make_intrusive<KeyStore>(transport, limit);
+    const Connections before = Connections::now();
     group_ = make(store);
+    if (!is_on_device()) connections_ = Connections::now().since(before);
     store->finish();
   }
 
@@ -178,6 +181,9 @@ class GroupCollectives final : public Collectives {
     }
   }
 
+  // Gloo has no call for it; NCCL has one, and its waits are on the device.
+  void abort() override { connections_.shut_down(); }
+
   [[nodiscard]] bool is_on_device() const override { return !device_.is_cpu(); }
 
   [[nodiscard]] std::string describe() const override {
@@ -189,6 +195,7 @@ class GroupCollectives final : public Collectives {
   torch::Device device_;
   Seconds limit_;
   RankNumber size_;
+  Connections connections_;
   c10::intrusive_ptr<Group> group_;
 };
 

@@ -1,0 +1,32 @@
+// Connections of a library that has no call to end them.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <vector>
+
+namespace autodist::comm {
+
+// The sockets of this process that are connected, as they are now.
+class Connections {
+ public:
+  static Connections now();
+
+  // Without those that `before` has, too. The rest are what was connected since then: by whoever it
+  // was, so a library's are those from just before it connects to just after.
+  [[nodiscard]] Connections since(const Connections& before) const;
+
+  // Nothing comes or goes by them any more: whoever waits gets an error, here and at the other end.
+  // They stay open, and their numbers whose they are; one that was closed meanwhile is left alone.
+  void shut_down() const;
+
+ private:
+  struct Socket {
+    int descriptor = -1;
+    ino_t number = 0;  // of one socket alone, where a descriptor may be another's later
+  };
+  std::vector<Socket> sockets_;
+};
+
+}  // namespace autodist::comm
