@@ -19,6 +19,8 @@ import time
 
 from killed import SECONDS, STEPS, Training, state_of
 
+LEAST_SILENCE = 4  # seconds that may be asked for
+
 
 def killed_ranks_change_nothing(autodist, folder):
     """Under plans of builders and of the search: every generation takes the first one's."""
@@ -147,6 +149,31 @@ def it_gives_up(autodist, folder):
     print("given up after as many starts as were allowed; what it says goes on")
 
 
+def a_chief_that_is_halted_is_lost(autodist, folder):
+    """Also where it has no ranks beside it. A job that is halted as a whole, as by Ctrl-Z, goes on."""
+    for number in (1, 2):
+        place = folder / str(number)
+        place.mkdir()
+        job = Training(autodist, place, "--json", "--silence-timeout", LEAST_SILENCE, ranks=number, steps=1000000)
+        job.until_steps(20)
+        everybody = [job.process.pid, *(pid for _, pid in sorted(job.ranks().items()))]
+        for each in everybody:
+            os.kill(each, signal.SIGSTOP)
+        time.sleep(LEAST_SILENCE + 2)
+        for each in everybody:
+            os.kill(each, signal.SIGCONT)
+        job.until_steps(20)
+        assert "starting again" not in job.said(), job.said()
+        os.kill(everybody[1], signal.SIGSTOP)
+        job.until(lambda: "training again" in job.said())
+        said = re.search(r"the chief, rank 0 \(pid (\d+)\), has been silent for [4-9]\.?\d* s \(--silence-timeout "
+                         r"waits longer\): killed", job.said())
+        assert said and int(said[1]) == everybody[1] and "was killed by signal" not in job.said(), job.said()
+        job.process.send_signal(signal.SIGTERM)
+        assert json.loads(job.ended(0))["interrupted"]
+    print("a chief that is halted is lost, and a job that is halted is not")
+
+
 def a_job_that_never_trained_is_over(autodist, folder):
     job = Training(autodist, folder)
     job.until(lambda: 1 in job.ranks())
@@ -209,7 +236,7 @@ def main(autodist):
     with tempfile.TemporaryDirectory(prefix="autodist-restarts-") as name:
         for part in (killed_ranks_change_nothing, without_checkpoints_it_goes_on_from_memory,
                      what_memory_has_is_saved_in_the_end, a_signal_while_it_starts_again_keeps_it,
-                     without_both_it_begins_again,
+                     without_both_it_begins_again, a_chief_that_is_halted_is_lost,
                      an_older_jobs_checkpoint_is_not_this_jobs, it_gives_up, a_job_that_never_trained_is_over,
                      signals_end_it_in_order, grace_is_an_end):
             folder = pathlib.Path(name) / part.__name__

@@ -193,11 +193,9 @@ void Faults::harm_one() {
   const cluster::Cluster cluster = machines_();
   const std::vector<RankAt> ranks = running_ranks(cluster, cpu_only_);
   const bool stops = plan_.stops && faults_ % 2 == 1;
-  // A chief that is halted holds up the process that waits for its end.
-  const std::size_t first = stops ? 1 : 0;
-  if (ranks.size() <= first) return;
+  if (ranks.empty()) return;
   const RankAt& rank =
-      ranks[std::uniform_int_distribution<std::size_t>(first, ranks.size() - 1)(random_)];
+      ranks[std::uniform_int_distribution<std::size_t>(0, ranks.size() - 1)(random_)];
   const std::string whom = rank.node.empty()
                                ? fmt::format("rank {} (pid {})", rank.rank, std::abs(rank.pid))
                                : fmt::format("rank {} (on {})", rank.rank, rank.node);

@@ -16,6 +16,9 @@ namespace {
 constexpr std::chrono::milliseconds kLook{20};
 // A network that comes back, or an sshd that is started again, takes seconds.
 constexpr Seconds kUntilSecondLook{5};
+// As among ranks: a sign of life comes every second.
+constexpr Seconds kSilenceIsSaid{3};
+constexpr Seconds kLongestLook{1};
 
 }  // namespace
 
@@ -33,7 +36,43 @@ void Supervision::add_faults(const FaultPlan& plan) {
       plan, [this] { return membership().cluster(); }, membership().cpu_only());
 }
 
-void Supervision::look() {
+std::optional<std::string> Supervision::look(const std::string& chief) {
+  look_at_progress();
+  return silence_of(chief);
+}
+
+// The law among ranks. The chief alone is heard: the others are its own to watch.
+std::optional<std::string> Supervision::silence_of(const std::string& chief) {
+  constexpr comm::RankNumber kChief = 0;
+  constexpr comm::RankNumber kWe = 1;
+  const job::JobMemory::Pulse pulse = memory_.pulse();
+  const Seconds now = clock_.now();
+  const bool deaf = now - std::exchange(looked_, now) > kLongestLook;  // halted with the job
+  if (chief.empty() || pulse.beats == 0 || pulse.silence_limit == Seconds{0}) {
+    chief_.reset();
+    return std::nullopt;
+  }
+  if (!chief_) chief_.emplace(kWe, 2, pulse.silence_limit, pulse.silence_limit, now);
+  if (pulse.beats != std::exchange(pulse_, pulse).beats) {
+    comm::FrameHeader alive;
+    alive.kind = comm::FrameKind::kAlive;
+    alive.from = kChief;
+    chief_->heard(alive, now);
+    heard_ = now;
+  }
+  if (deaf) chief_->deaf_until(now);
+  while (const auto news = chief_->news(kSilenceIsSaid, now)) {
+    const std::string silent = to_string(news->silent);
+    say_line(news->back ? fmt::format("{} is heard again, after {}", chief, silent)
+                        : fmt::format("{} is silent for {}; waiting for it until {}", chief, silent,
+                                      to_string(pulse.silence_limit)));
+  }
+  if (!chief_->lost(now)) return std::nullopt;
+  return fmt::format("the chief, {}, has been silent for {} (--silence-timeout waits longer)",
+                     chief, to_string(now - heard_));
+}
+
+void Supervision::look_at_progress() {
   if (!lost_at_ && !faults_) return;
   const job::JobMemory::Progress progress = memory_.progress();
   if (faults_) faults_->look(progress.trained() && !lost_at_);
@@ -135,6 +174,7 @@ bool Supervision::goes_on(job::GenerationEnd end, const std::string& folder,
   const auto begin = Clock::now() + std::chrono::duration<double>(pause->value);
   while (Clock::now() < begin && !stop) std::this_thread::sleep_for(kLook);
   memory_.begin_generation();
+  chief_.reset();
   return !stop;
 }
 

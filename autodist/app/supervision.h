@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "autodist/app/faults.h"
+#include "autodist/base/clock.h"
 #include "autodist/base/units.h"
+#include "autodist/comm/failure_detector.h"
 #include "autodist/job/arbiter.h"
 #include "autodist/job/job_memory.h"
 #include "autodist/job/membership.h"
@@ -36,8 +38,10 @@ class Supervision {
   // Machines of the cluster file that the next generation is without (job::lost_machines).
   [[nodiscard]] std::vector<std::string> lost() const;
 
-  // While a generation runs: says when it trains again.
-  void look();
+  // Often, while a generation runs: says when it trains again, and when its chief falls silent.
+  // `chief` is its name, empty where it has ended. Returns what to say of one that has been silent
+  // for too long, as it is halted: it is lost, and the caller ends it.
+  [[nodiscard]] std::optional<std::string> look(const std::string& chief);
 
   // When a generation has ended: whether another one begins, which is said and waited for. The job
   // goes on from its snapshot, or from a checkpoint where `folder` holds a newer one of this job's;
@@ -53,6 +57,8 @@ class Supervision {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void look_at_progress();
+  [[nodiscard]] std::optional<std::string> silence_of(const std::string& chief);
   [[nodiscard]] std::string where_it_begins(const std::string& folder) const;
   job::Membership& membership();
   // How long to wait for machines that were missing.
@@ -64,6 +70,12 @@ class Supervision {
   job::JobMemory memory_;
   std::optional<Clock::time_point> lost_at_;  // until it trains again
   std::optional<Faults> faults_;
+  // Of the generation that runs:
+  std::optional<comm::FailureDetector> chief_;  // since its chief was heard
+  job::JobMemory::Pulse pulse_;                 // as it was last heard
+  SteadyClock clock_;
+  Seconds heard_;
+  Seconds looked_;
 };
 
 }  // namespace autodist::app

@@ -50,11 +50,16 @@ struct JobMemory::Shared {
   char unusable[2048] = {};                // addresses, each with a line's end
   std::atomic<std::int64_t> recovered{0};  // so often; the last ones, in turn:
   Recovery recoveries[kRecoveries];
+  std::atomic<std::int64_t> beats{0};
+  std::atomic<double> silence_limit{0};  // seconds
+  std::atomic<std::int64_t> loss_after{-1};
+  std::atomic<double> loss{0};
 };
 
 JobMemory::JobMemory() {
   static_assert(sizeof(Shared) <= kPage);
   static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+  static_assert(std::atomic<double>::is_always_lock_free);
   const Descriptor made(::memfd_create("autodist-job", MFD_CLOEXEC));
   if (made.get() < 0) refuse("memfd_create");
   file_ = Descriptor(::fcntl(made.get(), F_DUPFD, kBeyondThoseOfARank));
@@ -153,6 +158,7 @@ std::vector<std::string> JobMemory::unusable() const {
 
 void JobMemory::begin_generation() {
   shared_->unusable_bytes = 0;
+  shared_->beats = 0;
   shared_->done = -1;
   shared_->first = -1;
 }
@@ -163,6 +169,24 @@ void JobMemory::note_steps(std::int64_t done) {
 }
 
 void JobMemory::note_saved(std::int64_t step) { shared_->saved = step; }
+
+void JobMemory::beat(Seconds silence_limit) {
+  shared_->silence_limit = silence_limit.value;
+  ++shared_->beats;
+}
+
+JobMemory::Pulse JobMemory::pulse() const {
+  return {shared_->beats, Seconds{shared_->silence_limit}};
+}
+
+void JobMemory::note_loss(std::int64_t done, double loss) {
+  shared_->loss = loss;
+  shared_->loss_after = done;
+}
+
+std::optional<double> JobMemory::loss_after(std::int64_t done) const {
+  return shared_->loss_after == done ? std::optional<double>(shared_->loss) : std::nullopt;
+}
 
 std::optional<std::string> JobMemory::read(std::int64_t at, std::uint64_t size) const {
   std::string bytes(size, '\0');

@@ -1,6 +1,6 @@
 // What a job remembers when all of its ranks have ended and are started again: how far it was, what
 // it had saved, which plan it ran, which machines could not be used, how it came back before, and
-// the newest snapshot of its state.
+// the newest snapshot of its state; and whether its chief lives.
 //
 // It is memory without a name in any file system, made by the process that supervises the job and
 // inherited by every generation's chief. It is gone when both have ended, however they end.
@@ -15,6 +15,7 @@
 
 #include "autodist/base/environment.h"
 #include "autodist/base/file.h"
+#include "autodist/base/units.h"
 
 namespace autodist::job {
 
@@ -65,6 +66,20 @@ class JobMemory {
   void note_steps(std::int64_t done);
   // By the chief, from any thread: a checkpoint of this step is written.
   void note_saved(std::int64_t step);
+
+  // By the chief, from any thread, again and again: it lives. When it has not said so for the limit
+  // it is lost; a limit of 0 s: it need not say so any more.
+  void beat(Seconds silence_limit);
+  struct Pulse {
+    std::int64_t beats = 0;  // in this generation
+    Seconds silence_limit;
+  };
+  [[nodiscard]] Pulse pulse() const;
+
+  // By the chief: the loss of the step after which so many are done.
+  void note_loss(std::int64_t done, double loss);
+  // Of the last one that was noted, where that is this one.
+  [[nodiscard]] std::optional<double> loss_after(std::int64_t done) const;
 
   // Plans by name, of which the last that is kept counts. By the chief. keep_plan() throws
   // Error(kEnvironment).

@@ -5,7 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <thread>
+
 #include "autodist/base/error.h"
+#include "autodist/job/heart.h"
 
 namespace autodist::job {
 namespace {
@@ -57,6 +61,32 @@ TEST(JobMemory, HowTheJobCameBackIsKept) {
   EXPECT_EQ(memory.recoveries().front().step, 6);
   EXPECT_EQ(memory.recoveries().back().step, 69);
   EXPECT_EQ(memory.recoveries().back().steps_again, 3);
+}
+
+TEST(JobMemory, AChiefIsHeardUntilItNeedNotBe) {
+  JobMemory memory;
+  EXPECT_EQ(memory.pulse().beats, 0);
+  memory.beat(Seconds{20});
+  memory.beat(Seconds{20});
+  EXPECT_EQ(memory.pulse().beats, 2);
+  EXPECT_EQ(memory.pulse().silence_limit, Seconds{20});
+  {
+    const Heart heart(memory, Seconds{0.01}, Seconds{6});
+    EXPECT_EQ(memory.pulse().silence_limit, Seconds{6});
+    while (memory.pulse().beats < 6) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(memory.pulse().silence_limit, Seconds{0});
+  memory.begin_generation();
+  EXPECT_EQ(memory.pulse().beats, 0);
+}
+
+TEST(JobMemory, TheLastLossIsThatOfItsStepAlone) {
+  JobMemory memory;
+  EXPECT_FALSE(memory.loss_after(0));
+  memory.note_loss(300, 0.25);
+  memory.begin_generation();
+  EXPECT_EQ(memory.loss_after(300), 0.25);
+  EXPECT_FALSE(memory.loss_after(299));
 }
 
 TEST(JobMemory, MachinesAreUnusableForAGeneration) {

@@ -153,7 +153,8 @@ int run_all(const std::vector<job::RankProcess>& processes, double grace, RankLo
       job::StartedRanks::DiesWithUs::kGroups);
   std::optional<Clock::time_point> told_at;
   while (ranks.any_runs()) {
-    supervision.look();
+    const auto silence = supervision.look(ranks.runs(0) ? ranks.running() : "");
+    if (silence) throw Error(ErrorCode::kPeersLost, *silence);
     if (const auto bad = ranks.failure(); bad && !told_at) throw Error(ErrorCode::kPeersLost, *bad);
     if (interrupted && !told_at) {  // once: a program may take its time to end in order
       told_at = Clock::now();

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "autodist/app/cli/hand_over.h"
 #include "autodist/app/command_words.h"
@@ -77,15 +78,27 @@ pid_t start_chief(const std::vector<std::string>& words, const job::JobMemory& m
   return pid;
 }
 
-// Waits for the chief's end, passes signals on, and returns its status.
+// Waits for the chief's end, passes signals on, kills a chief that is halted, and returns its
+// status.
 int status_of(pid_t chief, double grace, Supervision& supervision,
               const std::atomic<bool>& interrupted) {
   std::optional<Clock::time_point> told_at;
+  const std::string name = fmt::format("rank 0 (pid {})", chief);
   bool killed = false;
+  const auto kill_it = [&](const std::string& why) {
+    if (std::exchange(killed, true)) return;
+    say_line(why);
+    ::kill(chief, SIGKILL);
+  };
   while (true) {
     int status = 0;
-    if (::waitpid(chief, &status, WNOHANG) == chief) return status;
-    supervision.look();
+    if (::waitpid(chief, &status, WNOHANG) == chief) {
+      if (WIFSIGNALED(status) && !killed && !interrupted) {
+        say_line(fmt::format("{} was killed by signal {}", name, WTERMSIG(status)));
+      }
+      return status;
+    }
+    if (const auto silence = supervision.look(name)) kill_it(*silence + ": killed");
     if (interrupted && !told_at) {
       told_at = Clock::now();
       // A terminal tells its whole foreground group.
@@ -93,11 +106,9 @@ int status_of(pid_t chief, double grace, Supervision& supervision,
     }
     const bool is_late =
         told_at && grace > 0 && Clock::now() - *told_at > std::chrono::duration<double>(grace);
-    if (is_late && !killed) {
-      killed = true;
-      say_line(fmt::format("still at work {} after {}: killed (--grace)", to_string(Seconds{grace}),
-                           stop_signal()));
-      ::kill(chief, SIGKILL);
+    if (is_late) {
+      kill_it(fmt::format("still at work {} after {}: killed (--grace)", to_string(Seconds{grace}),
+                          stop_signal()));
     }
     std::this_thread::sleep_for(kLook);
   }
@@ -154,9 +165,6 @@ int supervise(const std::vector<std::string>& words, const Supervised& request) 
     if (interrupted) {  // it may have been starting again
       supervision.save_snapshot(folder);
       return code;
-    }
-    if (by_signal) {
-      say_line(fmt::format("rank 0 (pid {}) was killed by signal {}", chief, WTERMSIG(status)));
     }
     const auto end = by_signal ? job::end_of_signal(WTERMSIG(status)) : job::end_of_exit(code);
     if (!supervision.goes_on(end, folder, interrupted)) {

@@ -85,6 +85,7 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
     memory_ = JobMemory::inherited(environment_);
     check_initial_weights();
   }
+  if (memory_) heart_ = std::make_unique<Heart>(*memory_, kSignOfLife, options_.silence_limit);
   device_ = rank_device(cluster(), place_.rank, options_.cpu_only, environment_);
   check_open_files(size_, raise_open_files());
   keep_freed_memory();

@@ -18,6 +18,7 @@
 #include "autodist/comm/live_transport.h"
 #include "autodist/comm/rendezvous.h"
 #include "autodist/comm/transport.h"
+#include "autodist/job/heart.h"
 #include "autodist/job/job_memory.h"
 #include "autodist/job/launch.h"
 #include "autodist/job/launcher.h"
@@ -117,6 +118,7 @@ class JoinedJob {
   std::uint32_t size_ = 1;
   JobPlace place_;
   std::optional<JobMemory> memory_;
+  std::unique_ptr<Heart> heart_;  // where there is a memory
   torch::Device device_ = torch::kCPU;
   std::optional<std::uint32_t> cores_;  // too_few_cores()
   std::string launcher_;
