@@ -86,24 +86,23 @@ nlohmann::ordered_json result_json(const TrainArguments& arguments, const Sessio
     return result.average_samples_per_second > 0 ? nlohmann::ordered_json(figure)
                                                  : nlohmann::ordered_json();
   };
-  return {
-      {"model", arguments.model.name},
-      {"data", source.data_description},
-      {"cluster", arguments.plan.cluster},
-      {"ranks", session.size()},
-      {"strategy_id", session.strategy().id},
-      {"program_digest", to_string(program::digest_of(session.program()))},
-      {"reproducible", session.program().reproducible()},
-      {"batch_samples", arguments.training.batch},
-      {"steps", result.steps},
-      {"step", session.step()},
-      {"loss", result.steps > 0 ? nlohmann::ordered_json(result.loss) : nlohmann::ordered_json()},
-      {"average_samples_per_second", measured(result.average_samples_per_second)},
-      {"p10_samples_per_second", measured(result.p10_samples_per_second)},
-      {"p90_samples_per_second", measured(result.p90_samples_per_second)},
-      {"computing_seconds_per_step", measured(result.computing.value)},
-      {"waiting_seconds_per_step", measured(result.waiting.value)},
-      {"interrupted", result.interrupted}};
+  return {{"model", arguments.model.name},
+          {"data", source.data_description},
+          {"cluster", arguments.plan.cluster},
+          {"ranks", session.size()},
+          {"strategy_id", session.strategy().id},
+          {"program_digest", to_string(program::digest_of(session.program()))},
+          {"reproducible", session.program().reproducible()},
+          {"batch_samples", arguments.training.batch},
+          {"steps", result.steps},
+          {"step", session.step()},
+          {"loss", result.loss ? nlohmann::ordered_json(*result.loss) : nlohmann::ordered_json()},
+          {"average_samples_per_second", measured(result.average_samples_per_second)},
+          {"p10_samples_per_second", measured(result.p10_samples_per_second)},
+          {"p90_samples_per_second", measured(result.p90_samples_per_second)},
+          {"computing_seconds_per_step", measured(result.computing.value)},
+          {"waiting_seconds_per_step", measured(result.waiting.value)},
+          {"interrupted", result.interrupted}};
 }
 
 // Where the strategy came from. One rank has nothing to choose.
@@ -184,13 +183,13 @@ void print_end(Console& console, const TrainArguments& arguments, const Session&
     if (!arguments.plan.output.empty()) {
       console.out << "\nWritten to " << arguments.plan.output;
     }
-  } else if (result.steps == 0) {
+  } else if (!result.loss) {
     console.out << fmt::format("nothing to train: it is at step {} already, and --steps is {}",
                                session.step(), arguments.training.steps);
   } else {
     console.out << fmt::format("{} after step {}: loss {:.5f}",
                                result.interrupted ? "interrupted" : "done", session.step(),
-                               result.loss);
+                               *result.loss);
   }
   if (result.average_samples_per_second > 0) {  // else all steps were warm-up
     console.out << fmt::format(

@@ -10,9 +10,11 @@
 #include <regex>
 
 #include "autodist/app/metrics.h"
+#include "autodist/app/this_process.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/statistics.h"
+#include "autodist/job/job_memory.h"
 #include "autodist/job/torch/sample_order.h"
 
 namespace autodist::app {
@@ -140,6 +142,19 @@ class Saver {
   std::string missing_;
 };
 
+// By all ranks. Known before the last checkpoint is written: whoever goes on from that has nothing
+// left to do.
+std::optional<double> last_loss(Session& session, bool has_run) {
+  std::optional<double> loss;
+  if (has_run) loss = session.last_summary().loss;
+  auto memory = session.is_chief() ? job::JobMemory::inherited(process_environment())
+                                   : std::optional<job::JobMemory>();
+  if (!memory) return loss;
+  if (!loss) return memory->loss_after(session.step());
+  memory->note_loss(session.step(), *loss);
+  return loss;
+}
+
 }  // namespace
 
 TrainingResult train(Session& session, const models::Dataset& data, const TrainingOptions& options,
@@ -152,7 +167,6 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
   TrainingResult result;
   Saver saver(session, options);
   Seconds saved_at = clock.now();
-  bool saved = false;
   std::deque<Progress> untold;  // steps whose loss is not known yet
   const auto tell = [&](const StepSummary& summary) {
     if (untold.empty() || untold.front().step != summary.step) return;  // of a step before these
@@ -177,10 +191,9 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
     const bool stop = interrupt.load() || (session.is_chief() && session.who_wishes_for_the_end());
     const StepSummary summary = session.summarise(stop, overdue);
     result.interrupted = summary.stop;
-    saved = false;
-    if (due || summary.save) {
-      saver.save(/*last=*/result.interrupted || session.step() >= options.steps);
-      saved = saver.missing().empty();
+    const bool last = result.interrupted || session.step() >= options.steps;
+    if ((due || summary.save) && !last) {
+      saver.save(/*last=*/false);
       saved_at = clock.now();
     }
     const Seconds wall = clock.now() - ended;
@@ -193,8 +206,8 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
     if (summary.step >= 0) tell(summary);
   }
   for (const StepSummary& summary : session.remaining_summaries()) tell(summary);
-  if (result.steps > 0) result.loss = session.last_summary().loss;
-  if (!saved) saver.save(/*last=*/true);
+  result.loss = last_loss(session, result.steps > 0);
+  saver.save(/*last=*/true);
   result.saved = saver.missing().empty();
   if (!result.saved) result.missing.push_back(saver.missing());
   for (const auto& log : logs) {

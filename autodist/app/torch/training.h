@@ -41,7 +41,9 @@ struct Progress {
 
 struct TrainingResult {
   std::int64_t steps = 0;  // done in this run
-  double loss = 0;         // of the last step
+  // Of the last step, also where it was done before a loss of ranks after which this run had
+  // nothing left to do. Nothing: that is not known.
+  std::optional<double> loss;
   // Samples of all replicas per second, after warm-up: mean over the run, and the 10th and 90th
   // percentile over steps; 0 where all steps were warm-up.
   double average_samples_per_second = 0;
