@@ -20,6 +20,9 @@ constexpr int kSocketBuffer = 512 << 10;
 constexpr std::int64_t kLargestRendezvousMessage = 64 << 10;
 // Who has not said by then who it is, a byte at a time perhaps, is cut off.
 constexpr int kHandshakeMs = 5000;
+// After as much and up to twice as much libzmq tries again to connect, so that a peer that has ended
+// is known to have ended soon.
+constexpr int kReconnectMs = 50;
 constexpr int kRendezvousLingerMs = 1000;  // so that a refusal still gets out
 
 template <typename Value>
@@ -39,6 +42,7 @@ void configure(void* socket, SocketUse use) {
   set(socket, ZMQ_RCVBUF, kSocketBuffer);
   set(socket, ZMQ_IPV6, 1);
   set(socket, ZMQ_HANDSHAKE_IVL, kHandshakeMs);
+  set(socket, ZMQ_RECONNECT_IVL, kReconnectMs);
   set(socket, ZMQ_MAXMSGSIZE,
       rendezvous ? kLargestRendezvousMessage : static_cast<std::int64_t>(kLargestPayload));
 }

@@ -269,6 +269,10 @@ TEST(ZmqTransport, APeerWhoseProcessHasEndedIsGoneAndOneThatNeverCameIsNot) {
   EXPECT_EQ(gone_within(Seconds{0.5}), std::nullopt);
   job[1].reset();
   EXPECT_EQ(gone_within(kLimit), std::optional<RankNumber>(1));
+  job[0]->send(1, contribution(1, "for nobody"));
+  const Seconds until = clock.now() + kLimit;
+  job[0]->close(kLimit * 2);
+  EXPECT_LT(clock.now(), until) << "waited until somebody takes it";
 }
 
 TEST(ZmqTransport, WithKeysFramesCrossAndThoseOfOtherKeysDoNot) {
