@@ -20,8 +20,8 @@ constexpr int kSocketBuffer = 512 << 10;
 constexpr std::int64_t kLargestRendezvousMessage = 64 << 10;
 // Who has not said by then who it is, a byte at a time perhaps, is cut off.
 constexpr int kHandshakeMs = 5000;
-// After as much and up to twice as much libzmq tries again to connect, so that a peer that has ended
-// is known to have ended soon.
+// After as much and up to twice as much libzmq tries again to connect, so that a peer that has
+// ended is known to have ended soon.
 constexpr int kReconnectMs = 50;
 constexpr int kRendezvousLingerMs = 1000;  // so that a refusal still gets out
 
