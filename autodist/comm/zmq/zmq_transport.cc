@@ -316,12 +316,12 @@ void ZmqTransport::close(Seconds linger) {
   const Seconds until = clock.now() + linger;
   for (const auto& peer : peers_) {
     if (!peer) continue;
-    const bool gone = peer->gone();  // what is still for it reaches nobody
-    while (!gone && !peer->flush() && clock.now() < until) {
+    // What is still for a peer that is gone reaches nobody.
+    while (!peer->gone() && !peer->flush() && clock.now() < until) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     const Seconds left = until - clock.now();
-    peer->close(gone || left < Seconds{0} ? Seconds{0} : left);
+    peer->close(peer->gone() || left < Seconds{0} ? Seconds{0} : left);
   }
   peers_.clear();
   listener_.reset();  // ends the context, which waits for the lingering sockets
