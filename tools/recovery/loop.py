@@ -139,9 +139,13 @@ def cost(model):
                           "ratios": [with_ / without for with_, without in zip(blocks[::2], blocks[1::2])]}))
 
 
-def main():
+def new_model():
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh(), torch.nn.Linear(WIDTH, 1))
+    return torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh(), torch.nn.Linear(WIDTH, 1))
+
+
+def main():
+    model = new_model()
     system = sys.argv[1]
     if system == "cost":
         return cost(model)
@@ -152,4 +156,5 @@ def main():
     return loop(folder, model, int(sys.argv[3]))
 
 
-main()
+if __name__ == "__main__":
+    main()
