@@ -4,6 +4,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/comm/exchange.h"
 
 namespace autodist::exec {
 namespace {
@@ -50,6 +51,8 @@ Engine::Engine(const program::Program& program, program::Rank self,
 
 // What the threads use is there until they have ended.
 Engine::~Engine() {
+  gathering_.await_state_shortly();
+  signal_.fail(std::make_exception_ptr(Error(ErrorCode::kPeersLost, comm::kStoppedEarly)));
   gathering_.await_state();
   jobs_.stop();
   link_.stop();
@@ -92,7 +95,7 @@ void Engine::abort(const std::exception_ptr& reason) {
 }
 
 void Engine::leave(const std::string& reason) {
-  gathering_.await_state();
+  gathering_.await_state_shortly();
   signal_.fail(std::make_exception_ptr(Error(ErrorCode::kPeersLost, reason)));
   link_.leave(reason);
 }

@@ -1,6 +1,7 @@
 #include "autodist/exec/gathering.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <iterator>
 #include <map>
@@ -9,6 +10,7 @@
 
 #include "autodist/base/background.h"
 #include "autodist/base/check.h"
+#include "autodist/base/error.h"
 #include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/safetensors.h"
 #include "autodist/exec/tensor_data.h"
@@ -45,8 +47,16 @@ Topic topic_of(program::State owed) {
 
 constexpr program::Rank kChiefRank(kChief);
 
-// Behind everything else of the step.
+// Behind everything else of the step; what the owner has for the chief of later steps comes behind
+// it.
 constexpr Seconds kLeastUrgent{1e9};
+
+constexpr std::uint32_t kMostGatherings = 16;  // between two steps
+
+// Of the gathering with this number the message about `which`.
+comm::MessageId numbered(std::uint32_t which, std::uint32_t number) {
+  return which * kMostGatherings + number;
+}
 
 }  // namespace
 
@@ -63,6 +73,16 @@ Gathering::Gathering(const RankContext& rank, std::vector<torch::Tensor> buffers
       link_(link),
       jobs_(jobs),
       signal_(rank.signal) {}
+
+std::uint32_t Gathering::Numbers::next(std::uint64_t step) {
+  if (step != std::exchange(step_, step)) next_ = 0;
+  if (next_ == kMostGatherings) {
+    fail(ErrorCode::kUsage,
+         "step {}: the state was gathered {} times; no more before the next step", step,
+         kMostGatherings);
+  }
+  return next_++;
+}
 
 bool Gathering::takes(Topic topic) {
   switch (topic) {
@@ -90,10 +110,8 @@ void Gathering::take(const comm::Frame& frame) {
   };
   switch (topic_of(frame.header)) {
     case Topic::kStatesWanted:
-      // The chief has every variable's newest version, so all its slices are merged, and none is
-      // again before the chief contributes, which comes behind this.
-      return jobs_.push(step, Seconds{}, [this, step, from] {
-        send(gathering(program_, program::State::kRule, from), Topic::kStates, step, kLeastUrgent);
+      return jobs_.push(step, Seconds{}, [this, step, from, number = frame.header.id] {
+        send_states(from, step, number);
       });
     case Topic::kParametersWanted:
       return send_wanted([](const program::Slice& each) { return !lag_of(each.exchange); });
@@ -104,16 +122,45 @@ void Gathering::take(const comm::Frame& frame) {
     default: {
       {
         const MutexLock lock(signal_);
-        gathered_[{from, {topic_of(frame.header), frame.header.id}}] = frame.payload;
+        if (topic_of(frame.header) == Topic::kStates &&
+            wanted_ != std::pair(step, frame.header.id % kMostGatherings)) {
+          return;
+        }
+        gathered_[{from, step, {topic_of(frame.header), frame.header.id}}] = frame;
       }
       signal_.notify();
     }
   }
 }
 
+// The chief has every variable's newest version, so all its slices are merged, and none is again
+// before the chief contributes, which it does behind its wish. But a connection that broke may have
+// lost the wish alone, which comes again later: then the state is another step's.
+void Gathering::send_states(program::Rank to, std::uint64_t step, std::uint32_t number) {
+  const std::vector<program::SliceId> own = slices_.owner.slices();
+  const bool too_late =
+      owners_wait_for_the_chief() && std::any_of(own.begin(), own.end(), [&](program::SliceId id) {
+        return slices_.owner.open_step(id) != step;
+      });
+  if (!too_late) {
+    return send(gathering(program_, program::State::kRule, to), Topic::kStates, step, number,
+                kLeastUrgent);
+  }
+  const Subject subject(Topic::kStates, numbered(0, number));
+  link_.post(to, {subject.kind(),
+                  step,
+                  subject.id,
+                  0,
+                  Seconds{},
+                  {},
+                  fmt::format("rank {} was asked for the optimizer's state of step {} when it had "
+                              "updated it again: a connection broke, and the wish came too late",
+                              self_, step)});
+}
+
 // Ids count the moves between two ranks. What several ranks get alike is packed once.
 void Gathering::send(const program::Transition& transition, Topic topic, std::uint64_t step,
-                     Seconds needed) {
+                     std::uint32_t number, Seconds needed) {
   std::map<program::Rank, comm::MessageId> ids;
   const program::Move* last = nullptr;
   comm::Payload payload;
@@ -123,25 +170,29 @@ void Gathering::send(const program::Transition& transition, Topic topic, std::ui
                        last->variable == move.variable && last->stretches == move.stretches;
     if (!alike) payload = held_.packed(move);
     last = &move;
-    const Subject subject(topic, ids[move.to]++);
+    const Subject subject(topic, numbered(ids[move.to]++, number));
     link_.post(move.to, {subject.kind(), step, subject.id, 0, needed, payload});
   }
 }
 
 std::map<Gathering::Key, const program::Move*> Gathering::expected_of(
-    const program::Transition& transition, Topic topic, program::Rank to) {
+    const program::Transition& transition, Topic topic, std::uint64_t step, std::uint32_t number,
+    program::Rank to) {
   std::map<Key, const program::Move*> expected;
   std::map<program::Rank, comm::MessageId> ids;
   for (const program::Move& move : transition.moves) {
-    if (move.to == to) expected[{move.from, Subject(topic, ids[move.from]++)}] = &move;
+    if (move.to != to) continue;
+    const comm::MessageId id = numbered(ids[move.from]++, number);
+    expected[{move.from, step, Subject(topic, id)}] = &move;
   }
   return expected;
 }
 
-void Gathering::ask(Topic topic, std::uint64_t step, const std::vector<Key>& expected) {
+void Gathering::ask(Subject subject, std::uint64_t step, const std::vector<Key>& expected) {
   std::set<program::Rank> asked;
   for (const Key& key : expected) {
-    if (asked.insert(key.first).second) link_.post(key.first, topic, step, comm::Payload{});
+    const program::Rank rank = std::get<program::Rank>(key);
+    if (asked.insert(rank).second) link_.post(rank, subject, step, comm::Payload{});
   }
 }
 
@@ -156,7 +207,7 @@ template <typename Visit>
 void Gathering::collect(std::vector<Key> expected, const char* what, Visit visit) {
   const std::size_t all = expected.size();
   while (!expected.empty()) {
-    std::map<Key, comm::Payload> came;
+    std::map<Key, comm::Frame> came;
     {
       const MutexLock lock(signal_);
       auto rest = expected.end();
@@ -175,12 +226,12 @@ void Gathering::collect(std::vector<Key> expected, const char* what, Visit visit
       for (auto each = rest; each != expected.end(); ++each) came.insert(gathered_.extract(*each));
       expected.erase(rest, expected.end());
     }
-    for (const auto& [key, payload] : came) visit(key, payload);
+    for (const auto& [key, frame] : came) visit(key, frame);
   }
 }
 
 // Whether no owner updates between two contributions of the chief.
-bool Gathering::waits_for_the_chief() const {
+bool Gathering::owners_wait_for_the_chief() const {
   return program_.lag() && !program_.is_placed() &&
          std::all_of(program_.slices.begin(), program_.slices.end(), [](const auto& slice) {
            return std::binary_search(slice.members.begin(), slice.members.end(), kChiefRank);
@@ -193,57 +244,97 @@ LaterTensors Gathering::gather_state(std::uint64_t step) {
   AD_CHECK(self_ == kChiefRank) << "rank " << self_ << " is not the chief";
   await_state();
   const auto rules = std::make_shared<Rules>();
+  rules->step = step;
+  LaterTensors later = rules->state.get_future().share();
+  try {
+    begin(rules);
+  } catch (const std::exception&) {  // no memory or no thread for it is no reason to end the job
+    end_collecting();
+    rules->state.set_exception(std::current_exception());
+    return later;
+  }
+  if (!owners_wait_for_the_chief()) await_state();
+  return later;
+}
+
+void Gathering::begin(const std::shared_ptr<Rules>& rules) {
+  rules->number = states_.next(rules->step);
+  const std::pair<std::uint64_t, std::uint32_t> which(rules->step, rules->number);
   rules->moves = gathering(program_, program::State::kRule, self_);
-  ask(Topic::kStatesWanted, step, keys_of(expected_of(rules->moves, Topic::kStates, self_)));
   held_.add_other_rules(rules->tensors);
-  jobs_.push(step, Seconds{}, [this, rules] {
+  {
+    const MutexLock lock(signal_);
+    wanted_ = which;
+    own_copied_ = false;
+    own_failure_ = nullptr;
+  }
+  ask({Topic::kStatesWanted, rules->number}, rules->step,
+      keys_of(expected_of(rules->moves, Topic::kStates, rules->step, rules->number, self_)));
+  jobs_.push(rules->step, Seconds{}, [this, rules, which] {
     std::exception_ptr failure;
+    StateTensors merged;
     try {
-      held_.add_merged_rules(rules->tensors);
-    } catch (const std::exception&) {  // no memory for a copy is no reason to end the job
+      held_.add_merged_rules(merged);
+    } catch (const std::exception&) {
       failure = std::current_exception();
     }
     {
       const MutexLock lock(signal_);
-      rules->own_failure = failure;
-      rules->own_copied = true;
+      if (wanted_ != which) return;
+      rules->tensors.merge(merged);
+      own_failure_ = failure;
+      own_copied_ = true;
     }
     signal_.notify();
   });
-  std::promise<std::vector<NamedTensor>> promise;
-  LaterTensors later = promise.get_future().share();
-  // A future keeps its function, and this one's promise has the tensors.
-  auto work = [this, rules, promise = std::move(promise)]() mutable {
-    std::promise<std::vector<NamedTensor>> state = std::move(promise);
+  // A future keeps its function: the tensors go with `own`.
+  auto work = [this, rules = rules]() mutable {
+    const std::shared_ptr<Rules> own = std::move(rules);
     try {
-      state.set_value(named(collected(*rules)));
+      std::vector<NamedTensor> state = named(collected(*own));
+      end_collecting();
+      own->state.set_value(std::move(state));
     } catch (const std::exception&) {
-      state.set_exception(std::current_exception());
+      end_collecting();
+      own->state.set_exception(std::current_exception());
     }
   };
   const BackgroundThreads from_here;
   collecting_ = std::async(std::launch::async, std::move(work));
-  if (!waits_for_the_chief()) await_state();
-  return later;
 }
 
 StateTensors Gathering::collected(Rules& rules) {
   {
     const MutexLock lock(signal_);
     signal_.wait(
-        options_.wait_limit, [&] { return rules.own_copied; },
+        options_.wait_limit, [&]() AD_REQUIRES(signal_) { return own_copied_; },
         [] { return std::string("run: the merging thread does not come to copy."); });
+    if (own_failure_) std::rethrow_exception(own_failure_);
   }
-  if (rules.own_failure) std::rethrow_exception(rules.own_failure);
-  const auto expected = expected_of(rules.moves, Topic::kStates, self_);
-  collect(keys_of(expected), "optimizer state", [&](const Key& key, const auto& packed) {
-    held_.put(*expected.at(key), packed, rules.tensors);
+  const auto expected = expected_of(rules.moves, Topic::kStates, rules.step, rules.number, self_);
+  collect(keys_of(expected), "optimizer state", [&](const Key& key, const comm::Frame& frame) {
+    if (!frame.rider.empty()) throw Error(ErrorCode::kCheckpoint, frame.rider);
+    held_.put(*expected.at(key), frame.payload, rules.tensors);
   });
   return std::move(rules.tensors);
 }
 
+void Gathering::end_collecting() {
+  const MutexLock lock(signal_);
+  wanted_.reset();
+  for (auto each = gathered_.begin(); each != gathered_.end();) {
+    const bool is_state = std::get<Subject>(each->first).topic == Topic::kStates;
+    each = is_state ? gathered_.erase(each) : std::next(each);
+  }
+}
+
 void Gathering::await_state() {
   if (collecting_.valid()) collecting_.wait();
+}
+
+void Gathering::await_state_shortly() {
+  constexpr std::chrono::seconds kLongest{5};
+  if (collecting_.valid()) collecting_.wait_for(kLongest);
 }
 
 RankState Gathering::hand_over(const program::Transition& transition, std::uint64_t step) {
@@ -255,13 +346,13 @@ RankState Gathering::hand_over(const program::Transition& transition, std::uint6
   StateTensors owed;
   held_.add_owed(owed);
   StateTensors parameters;
-  const auto expected = expected_of(transition, Topic::kMove, self_);
-  collect(keys_of(expected), "the job's state", [&](const Key& key, const auto& packed) {
+  const auto expected = expected_of(transition, Topic::kMove, step, 0, self_);
+  collect(keys_of(expected), "the job's state", [&](const Key& key, const comm::Frame& frame) {
     const program::Move& move = *expected.at(key);
     StateTensors* const to = move.state == program::State::kParameters ? &parameters
                              : move.state == program::State::kRule     ? &rules
                                                                        : &owed;
-    held_.put(move, packed, *to);
+    held_.put(move, frame.payload, *to);
   });
   held_.put_parameters(parameters, transition);
   return {named(rules), named(owed), {}};
@@ -295,15 +386,15 @@ void Gathering::pull_parameters(Topic topic, std::uint64_t step, Wanted wanted) 
   for (std::size_t i = 0; i < program_.slices.size(); ++i) {
     const program::Slice& slice = program_.slices[i];
     if (!wanted(slice) || slice.owner == self_) continue;
-    expected.emplace_back(slice.owner, Subject(Topic::kParameters, program::SliceId(i)));
+    expected.emplace_back(slice.owner, step, Subject(Topic::kParameters, program::SliceId(i)));
   }
   ask(topic, step, expected);
   for (const program::SliceId slice : slices_.owner.slices()) {
     if (!wanted(program_.slice(slice)) || program_.slice(slice).owner != self_) continue;
     slices_.variables.overwrite(slice, slices_.owner.parameters(slice));
   }
-  collect(expected, "parameters", [&](const Key& key, const auto& parameters) {
-    slices_.variables.overwrite(program::SliceId(key.second.id), parameters);
+  collect(expected, "parameters", [&](const Key& key, const comm::Frame& frame) {
+    slices_.variables.overwrite(program::SliceId(std::get<Subject>(key).id), frame.payload);
   });
 }
 
@@ -352,8 +443,8 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_tensors(
   Safetensors bytes;
   for (const NamedTensor& each : own) bytes.tensors.push_back(to_data(each));
   std::map<std::uint32_t, std::vector<NamedTensor>> all;
-  for (const auto& [rank, theirs] :
-       small_collectives_.gather_at_chief(topic, step, write_safetensors(bytes))) {
+  for (const auto& [rank, theirs] : small_collectives_.gather_at_chief(
+           {topic, tensors_[topic].next(step)}, step, write_safetensors(bytes))) {
     const std::string from = fmt::format("the tensors of rank {}", rank);
     for (const TensorData& each : read_safetensors(theirs, from).tensors) {
       all[rank].push_back(to_tensor(each));
@@ -372,12 +463,16 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_owed(std::ui
 
 std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_owed_of_slices(
     std::uint64_t step) {
+  const std::uint32_t number = owed_.next(step);
+  const auto subject_of = [&](program::SliceId slice, program::State state) {
+    return Subject(topic_of(state), numbered(static_cast<std::uint32_t>(slice.value), number));
+  };
   if (self_ != kChiefRank) {
     held_.for_each_owed(self_, [&](program::SliceId slice, program::State state) {
       const auto size = static_cast<std::size_t>(bytes_of(program_.slice(slice)).value);
       std::shared_ptr<std::byte> copy = allocate_aligned(size);  // the next step changes it
       std::memcpy(copy.get(), held_.residual(slice, state), size);
-      link_.post(kChiefRank, {topic_of(state), slice}, step, {copy.get(), size, copy});
+      link_.post(kChiefRank, subject_of(slice, state), step, {copy.get(), size, copy});
     });
     return {};
   }
@@ -386,12 +481,12 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_owed_of_slic
     const program::Rank rank(i);
     if (rank == self_) continue;
     held_.for_each_owed(rank, [&](program::SliceId slice, program::State state) {
-      expected.emplace_back(rank, Subject(topic_of(state), slice));
+      expected.emplace_back(rank, step, subject_of(slice, state));
     });
   }
   std::map<Key, comm::Payload> notes;
   collect(expected, "what compression owes",
-          [&](const Key& key, const auto& note) { notes.emplace(key, note); });
+          [&](const Key& key, const comm::Frame& frame) { notes.emplace(key, frame.payload); });
   std::map<std::uint32_t, std::vector<NamedTensor>> owed;
   for (std::size_t i = 0; i < program_.ranks.size(); ++i) {
     const program::Rank rank(i);
@@ -401,7 +496,7 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_owed_of_slic
       if (rank == self_) {
         values = held_.residual(id, state);
       } else {
-        const comm::Payload& note = notes.at({rank, {topic_of(state), id}});
+        const comm::Payload& note = notes.at({rank, step, subject_of(id, state)});
         AD_CHECK(note.size == static_cast<std::size_t>(bytes_of(program_.slice(id)).value))
             << note.size;
         values = note.data;

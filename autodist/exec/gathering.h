@@ -13,7 +13,9 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -58,6 +60,8 @@ class Gathering {
   LaterTensors gather_state(std::uint64_t step);
   // Until what gather_state() has returned is there, or cannot be had any more.
   void await_state();
+  // The same, but for a few seconds at most: by who has news for the others.
+  void await_state_shortly();
   // SmallCollectives::gather_at_chief() of tensors.
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_tensors(
       Topic topic, std::uint64_t step, const std::vector<NamedTensor>& own);
@@ -77,26 +81,43 @@ class Gathering {
   void take(const comm::Frame& frame);
 
  private:
-  // Messages of these senders and subjects, taken out; waits for the last, and passes each on to
-  // visit(key, payload) when it is there.
-  using Key = std::pair<program::Rank, Subject>;
+  // Gatherings between two steps are numbered at every rank, so that a second one there has messages
+  // of its own, and nothing is taken for another's.
+  class Numbers {
+   public:
+    // From 0 at each step. Throws Error(kUsage) where there are too many.
+    std::uint32_t next(std::uint64_t step);
+
+   private:
+    std::uint64_t step_ = 0;
+    std::uint32_t next_ = 0;
+  };
+  // Messages of these senders, steps and subjects, taken out; waits for the last, and passes each on
+  // to visit(key, frame) when it is there.
+  using Key = std::tuple<program::Rank, std::uint64_t, Subject>;
   template <typename Visit>
   void collect(std::vector<Key> expected, const char* what, Visit visit);
   // The messages in which moves come to a rank.
   static std::map<Key, const program::Move*> expected_of(const program::Transition& transition,
-                                                         Topic topic, program::Rank to);
+                                                         Topic topic, std::uint64_t step,
+                                                         std::uint32_t number, program::Rank to);
   static std::vector<Key> keys_of(const std::map<Key, const program::Move*>& expected);
   // Asks the ranks that these come from, each once.
-  void ask(Topic topic, std::uint64_t step, const std::vector<Key>& expected);
-  // What gather_state() has asked for.
+  void ask(Subject subject, std::uint64_t step, const std::vector<Key>& expected);
+  // A gathering of update rules' state, at the chief.
   struct Rules {
+    std::uint64_t step = 0;
+    std::uint32_t number = 0;
     program::Transition moves;  // to the chief
     StateTensors tensors;
-    // Guarded by the signal's lock.
-    bool own_copied = false;
-    std::exception_ptr own_failure;
+    std::promise<std::vector<NamedTensor>> state;
   };
+  void begin(const std::shared_ptr<Rules>& rules);
   StateTensors collected(Rules& rules);
+  // No piece is wanted any more: those that come too late are nobody's.
+  void end_collecting();
+  // This owner's answer to the chief.
+  void send_states(program::Rank to, std::uint64_t step, std::uint32_t number);
 
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed_of_slices(std::uint64_t step);
   void pull_buffers(std::uint64_t step);
@@ -107,8 +128,8 @@ class Gathering {
   template <typename Wanted>
   void send_parameters(program::Rank to, std::uint64_t step, Wanted wanted);
   void send(const program::Transition& transition, Topic topic, std::uint64_t step,
-            Seconds needed = {});
-  [[nodiscard]] bool waits_for_the_chief() const;
+            std::uint32_t number = 0, Seconds needed = {});
+  [[nodiscard]] bool owners_wait_for_the_chief() const;
 
   const program::Program& program_;
   const program::Rank self_;
@@ -120,8 +141,15 @@ class Gathering {
   Link& link_;
   JobQueue& jobs_;
   Signal& signal_;
-  std::map<Key, comm::Payload> gathered_ AD_GUARDED_BY(signal_);
+  std::map<Key, comm::Frame> gathered_ AD_GUARDED_BY(signal_);
+  // The step and the number of the gathering whose states are wanted.
+  std::optional<std::pair<std::uint64_t, std::uint32_t>> wanted_ AD_GUARDED_BY(signal_);
+  bool own_copied_ AD_GUARDED_BY(signal_) = false;  // of it, by the merging thread
+  std::exception_ptr own_failure_ AD_GUARDED_BY(signal_);
   std::future<void> collecting_;  // what the last gather_state() has asked for
+  Numbers states_;
+  Numbers owed_;
+  std::map<Topic, Numbers> tensors_;
 };
 
 }  // namespace autodist::exec

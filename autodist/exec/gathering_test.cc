@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <future>
 #include <thread>
 
 #include "autodist/base/error.h"
@@ -67,7 +69,14 @@ TEST_P(GatheringTest, TheStateIsThatBetweenTwoStepsWhereTheNextOneDoesNotWaitFor
   const std::vector<NamedTensor> expected = undisturbed.at(0).gathering().gather_state(1).get();
   testing::JobEngines job(adam());
   job.step(0);
-  const LaterTensors later = job.at(0).gathering().gather_state(1);
+  LaterTensors later;
+  {
+    const MutexLock held(job.at(1).signal());  // so that its merging thread does not answer
+    later = job.at(0).gathering().gather_state(1);
+    if (GetParam() == program::UpdateAt::kOwner) {
+      EXPECT_NE(later.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+    }
+  }
   job.step(1);
   job.step(2);
   const std::vector<NamedTensor>& state = later.get();
@@ -77,6 +86,54 @@ TEST_P(GatheringTest, TheStateIsThatBetweenTwoStepsWhereTheNextOneDoesNotWaitFor
     EXPECT_TRUE(state[i].tensor.equal(expected[i].tensor)) << state[i].name;
   }
   EXPECT_FALSE(job.at(0).gathering().gather_state(3).get()[0].tensor.equal(state[0].tensor));
+}
+
+TEST_P(GatheringTest, TheStateIsGatheredTwiceBetweenTwoSteps) {
+  testing::JobEngines job(adam());
+  job.step(0);
+  const auto first = job.at(0).gathering().gather_state(1).get();
+  const auto second = job.at(0).gathering().gather_state(1).get();
+  ASSERT_EQ(first.size(), second.size());
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    EXPECT_TRUE(second[i].tensor.equal(first[i].tensor)) << first[i].name;
+  }
+}
+
+TEST(Gathering, PiecesOfOneThatFailedAreNotTheNextOnes) {
+  const auto adam = job_with(ir::Rule::kAdam, program::Versions{0, program::UpdateAt::kOwner});
+  testing::JobEngines undisturbed(adam);
+  undisturbed.step(0);
+  undisturbed.step(1);
+  const auto expected = undisturbed.at(0).gathering().gather_state(2).get();
+  RunnerOptions options;
+  options.wait_limit = Seconds{1};
+  testing::JobEngines job(adam, options);
+  job.step(0);
+  {
+    const MutexLock held(job.at(1).signal());
+    EXPECT_THROW(job.at(0).gathering().gather_state(1).get(), Error);
+  }
+  job.step(1);
+  const auto state = job.at(0).gathering().gather_state(2).get();
+  ASSERT_EQ(state.size(), expected.size());
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    EXPECT_TRUE(state[i].tensor.equal(expected[i].tensor)) << state[i].name;
+  }
+}
+
+TEST(Gathering, AnOwnerThatHasUpdatedAgainDoesNotGiveThatStateForTheOneAskedFor) {
+  testing::JobEngines job(
+      job_with(ir::Rule::kAdam, program::Versions{0, program::UpdateAt::kOwner}));
+  job.step(0);
+  job.step(1);
+  try {
+    job.at(0).gathering().gather_state(1).get();
+    FAIL() << "the state is that of step 2";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
+    EXPECT_THAT(error.what(), HasSubstr("of step 1 when it had updated it again"));
+  }
+  EXPECT_FALSE(job.at(0).gathering().gather_state(2).get().empty());
 }
 
 TEST_P(GatheringTest, AJobThatLoadsTheStateGoesOnAsTheOneThatHadIt) {

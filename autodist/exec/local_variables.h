@@ -93,7 +93,7 @@ class LocalVariables {
   void update_whole(std::uint64_t step, std::vector<WholeUpdate> updates);
 
   // State of the rules that run at this rank, by variable and piece (of all its slices, in order;
-  // one piece where has_whole_state()). Empty where the owner updates. Between steps; of a device a
+  // one piece where has_whole_state()). Empty where the owner updates. Between steps, or by the thread that installs; of a device a
   // copy, which put_states() brings back after it was written to.
   [[nodiscard]] std::vector<UpdateState>& states(ir::VariableId variable);
   void put_states(ir::VariableId variable);

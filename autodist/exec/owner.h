@@ -84,6 +84,12 @@ class Owner {
   // only.
   [[nodiscard]] std::vector<program::SliceId> slices() const;
   [[nodiscard]] std::vector<UpdateState>& states(program::SliceId slice);
+  // The step that a synchronous slice is combined for next; its state is that before it. By the
+  // merging thread.
+  [[nodiscard]] std::uint64_t open_step(program::SliceId slice) {
+    const MutexLock lock(signal_);
+    return waiting_[owned(slice).index].step;
+  }
   // The parameters of the newest version, where the owner updates: a rank that has not begun the
   // next step yet may ask when reload() has changed them here already. By the merging thread.
   [[nodiscard]] comm::Payload parameters(program::SliceId slice);

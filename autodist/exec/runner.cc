@@ -344,7 +344,7 @@ class Runner::Impl {
         throw;
       }
     } catch (...) {
-      engine_.gathering().await_state();  // of the step before this one, which was in order
+      engine_.gathering().await_state_shortly();  // of the step before, which was in order
       engine_.abort(std::current_exception());
       throw;
     }

@@ -221,9 +221,9 @@ class Runner {
   RankState hand_over(const program::Transition& transition);
 
   // The state of all update rules as full tensors of their variable's shape, named
-  // "<variable>.<state>", as it is between these two steps. At the chief, after synchronize(), at
-  // most once between two steps; the owners answer by themselves, and the next step may begin
-  // before it is there. Throws, there, as step() does.
+  // "<variable>.<state>", as it is between these two steps. At the chief, after synchronize(), a
+  // few times between two steps; the owners answer by themselves, and the next step may begin
+  // before it is there. get() throws as step() does.
   LaterTensors gather_state();
   // The buffers that the step writes (batch-norm statistics), which differ between replicas: at the
   // chief those of all computing ranks, by rank; elsewhere nothing. By all of them, after

@@ -105,15 +105,15 @@ std::vector<std::string> SmallCollectives::told(std::uint64_t step) {
   return notes;
 }
 
-std::map<std::uint32_t, std::string> SmallCollectives::gather_at_chief(Topic topic,
+std::map<std::uint32_t, std::string> SmallCollectives::gather_at_chief(Subject subject,
                                                                        std::uint64_t step,
                                                                        std::string bytes) {
   if (self_.value != kChief) {
-    post_(kChief, topic, step, bytes);
+    post_(kChief, subject, step, bytes);
     return {};
   }
-  keep(topic, step, kChief, std::move(bytes));
-  return collect(topic, step, computing_);
+  keep(subject, step, kChief, std::move(bytes));
+  return collect(subject, step, computing_);
 }
 
 std::map<std::uint32_t, std::string> SmallCollectives::exchange(Subject subject, std::uint64_t step,

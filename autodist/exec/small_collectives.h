@@ -41,10 +41,10 @@ class SmallCollectives {
   // told.
   std::vector<std::string> told(std::uint64_t step);
 
-  // On kGathering or kOwed: the same from every computing rank to the chief alone, who gets all of
-  // it, by rank; the others get nothing and do not wait. By all of them, at most once per topic
-  // between two steps.
-  std::map<std::uint32_t, std::string> gather_at_chief(Topic topic, std::uint64_t step,
+  // On kGathering or kOwed, which gathering of this step: the same from every computing rank to the chief alone, who gets all of
+  // it, by rank; the others get nothing and do not wait. By all of them, once per subject between
+  // two steps.
+  std::map<std::uint32_t, std::string> gather_at_chief(Subject subject, std::uint64_t step,
                                                        std::string bytes);
 
   // Bytes of every computing rank to every other, by rank; waits for the last. By all of them, at
