@@ -145,6 +145,35 @@ def what_is_given_up_is_saved(autodist_command, folder):
     print("a program that is given up leaves its snapshot where it resumes from")
 
 
+SNAPSHOT_AND_SAVE = """
+import sys, autodist, torch
+torch.manual_seed(3)
+model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.BatchNorm1d(32), torch.nn.Linear(32, 1))
+if sys.argv[2] == "plain":
+    model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
+loss_fn = lambda m, x, y: torch.nn.functional.mse_loss(m(x), y)
+x, y = torch.randn(16, 8), torch.randn(16, 1)
+ad = autodist.AutoDist("local:2", builder="PartitionedPS")
+with ad.distribute(model, loss_fn, torch.optim.Adam(model.parameters()), (x[:8], y[:8])) as step:
+    step.resume(sys.argv[1])
+    for i in range(40):
+        step(x, y)
+        step.snapshot()
+        step.save(sys.argv[1])
+print("saved", step.step)
+"""
+
+
+def a_snapshot_and_a_save_follow_the_same_step(autodist_command, folder):
+    script = folder / "snapshot_and_save.py"
+    script.write_text(SNAPSHOT_AND_SAVE)
+    for model in ("plain", "statistics"):
+        command = [autodist_command, "run", "--restarts", "1", "--", sys.executable, script, folder / model, model]
+        done = subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0 and "saved 40" in done.stdout and "no checkpoint" not in done.stderr, done
+    print("a snapshot and a save() follow the same step where another rank owns state")
+
+
 class Number:
     def __init__(self, value=0):
         self.value = value
@@ -398,6 +427,7 @@ def main(autodist_command):
             part(folder)
         loops_come_back(autodist_command, pathlib.Path(name))
         what_is_given_up_is_saved(autodist_command, pathlib.Path(name))
+        a_snapshot_and_a_save_follow_the_same_step(autodist_command, pathlib.Path(name))
 
 
 main(sys.argv[1])

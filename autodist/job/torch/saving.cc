@@ -115,7 +115,9 @@ std::string TrainingJob::save_into(const std::vector<std::string>& directories,
       } else {
         failure = write(*gathered_, directories);
       }
-    } catch (const Error& error) {
+    } catch (const std::bad_alloc&) {
+      failure = "no memory for it";
+    } catch (const std::exception& error) {  // no thread for it, too
       failure = error.what();
     }
   }
@@ -203,7 +205,8 @@ std::int64_t TrainingJob::write_snapshot(Seconds begin) {
 }
 
 // Returns why it cannot be written; else nothing. From any thread.
-std::string TrainingJob::write(StateCopy& state, const std::vector<std::string>& directories) {
+std::string TrainingJob::write(StateCopy& state, const std::vector<std::string>& directories,
+                               bool* job_ends) {
   try {
     const exec::Checkpoint& checkpoint = state.whole();
     exec::RealFileSystem files;
@@ -216,6 +219,9 @@ std::string TrainingJob::write(StateCopy& state, const std::vector<std::string>&
     }
   } catch (const std::bad_alloc&) {
     return "no memory for it";
+  } catch (const Error& error) {
+    if (job_ends != nullptr) *job_ends = error.code() == ErrorCode::kPeersLost;
+    return error.what();
   } catch (const std::exception& error) {
     return error.what();
   }
@@ -225,16 +231,11 @@ std::string TrainingJob::write(StateCopy& state, const std::vector<std::string>&
 // Of what is gathered, while the job goes on.
 void TrainingJob::write_beside(const std::vector<std::string>& directories) {
   auto work = [this, state = gathered_, directories] {
-    try {
-      state->whole();
-    } catch (const std::exception& error) {  // a rank is lost, say, and the job ends
-      job_->say(fmt::format("no checkpoint of step {}: {}", state->checkpoint.step, error.what()));
-      return std::string(error.what());
-    }
-    std::string failure = write(*state, directories);
+    bool job_ends = false;
+    std::string failure = write(*state, directories, &job_ends);
     if (!failure.empty()) {
-      job_->say(fmt::format("no checkpoint of step {}: {}; the training goes on",
-                            state->checkpoint.step, failure));
+      job_->say(fmt::format("no checkpoint of step {}: {}{}", state->checkpoint.step, failure,
+                            job_ends ? "" : "; the training goes on"));
     }
     return failure;
   };

@@ -42,6 +42,7 @@ class StateCopy {
   // With that state, for which it waits. By one thread at a time. Throws Error where it does not
   // come.
   const exec::Checkpoint& whole();
+  [[nodiscard]] bool has_come() const { return optimizers.empty(); }  // by whole()
 };
 
 // Copies of parameters (a tied one once) and buffers, under the model's names.

@@ -470,8 +470,14 @@ void TrainingJob::finish() {
     const auto call = current().calls().enter(exec::Call::kFinish, current().steps_done());
     failure = save_at_the_end(in_order);
     finish_writing();
-    // One that could not be written while the job went on is tried again.
-    if (writing_ && failure.empty()) {
+    // One that could not be written while the job went on is tried again; where the optimizers'
+    // state has not come, that of now, if the chief needs nobody else's code for it.
+    if (writing_ && failure.empty() && !writing_->state->has_come() && owners_hold_everything()) {
+      const std::vector<std::string> directories = writing_->directories;
+      writing_.reset();
+      gathered_at_.reset();
+      failure = save_into(directories, /*with_the_others=*/false);
+    } else if (writing_ && failure.empty()) {
       missing = writing_->state->checkpoint.step;
       failure = write(*writing_->state, writing_->directories);
     }

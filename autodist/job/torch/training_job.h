@@ -116,7 +116,9 @@ class TrainingJob {
   std::int64_t write_snapshot(Seconds begin);
   StateCopy gather_all(bool with_the_others);
   [[nodiscard]] std::vector<exec::TensorData> kept_state() const;
-  std::string write(StateCopy& state, const std::vector<std::string>& directories);
+  // `job_ends`, where it is given: whether it failed because a rank was lost.
+  std::string write(StateCopy& state, const std::vector<std::string>& directories,
+                    bool* job_ends = nullptr);
   void write_beside(const std::vector<std::string>& directories);
   void finish_writing();
   void hold(const std::string& directory);
