@@ -250,7 +250,8 @@ class Session:
             With ``False`` it returns when nothing that changes from then on has a part in it, and
             threads copy and write it while the steps go on. The next one waits for it. One that
             cannot be written is said on standard error, and unless a later one was written it is
-            tried again in :meth:`finish`.
+            tried again in :meth:`finish`: with the state of the end, where its own did not come
+            from the other owners and these have all of it.
         """
         with self._settler.untouched():
             self._handle.save(_arguments.path("directory", directory), _arguments.flag("wait", wait))
