@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <sstream>
 #include <vector>
 
@@ -55,6 +56,17 @@ std::vector<std::string> names_of(const CLI::App& declared) {
 // Without an exponent where it is a whole number, as people count.
 std::string plain_number(double number) {
   return number == std::floor(number) ? fmt::format("{:.0f}", number) : fmt::format("{}", number);
+}
+
+// Whether the text names the option: as a whole word, which --save is not in --save-every.
+bool is_of(const std::string& text, const std::string& name) {
+  constexpr char kEnds[] = " :=";
+  for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+    const std::size_t end = at + name.size();
+    const bool begins = at == 0 || text[at - 1] == ' ';
+    if (begins && (end == text.size() || std::strchr(kEnds, text[end]) != nullptr)) return true;
+  }
+  return false;
 }
 
 // Of a value that one of CLI11's checks refuses; "" for another text.
@@ -149,7 +161,7 @@ std::string explained(const CLI::ParseError& error, const Verb* verb, const CLI:
   }
   if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
     for (const CLI::Option* option : declared.get_options()) {
-      if (option->count() == 0 || text.find(option->get_name()) == std::string::npos) continue;
+      if (option->count() == 0 || !is_of(text, option->get_name())) continue;
       return option->get_items_expected_max() == 0
                  ? fmt::format("{}: takes no value. Leave that out.", option->get_name())
                  : fmt::format("{}: '{}' is too large a number. Give a smaller one.",
