@@ -43,8 +43,8 @@ def text(name, value, expected):
 
 
 def flag(name, value, hint=""):
-    """A Boolean of Python's or numpy's, or 0 or 1; words and paths are true, too, and meant otherwise."""
-    if not isinstance(value, int) and type(value).__name__ not in ("bool", "bool_"):
+    """A Boolean of Python's or numpy's, a number, or None; words and paths are true, too, and meant otherwise."""
+    if value is not None and not isinstance(value, int) and type(value).__name__ not in ("bool", "bool_"):
         raise UsageError(f"{name}={value!r}: True or False expected.{hint}")
     return bool(value)
 
@@ -60,7 +60,8 @@ def path(name, value, default=None):
 
 
 def mapping(name, value, of):
-    """The items of a dict; none for None."""
-    if value is not None and not isinstance(value, collections.abc.Mapping):
+    """The items of a dict; none for None, and where there is nothing in it."""
+    empty = value is None or isinstance(value, collections.abc.Sized) and not len(value)
+    if not empty and not isinstance(value, collections.abc.Mapping):
         raise UsageError(f"{name}={value!r}: a dict of {of} by name expected.")
-    return (value or {}).items()
+    return () if empty else value.items()

@@ -231,7 +231,9 @@ class AutoDist:
             options.set_progress(_show, sys.stderr.write)
         options.snapshots = _arguments.flag("snapshots", snapshots)
         if on_nonfinite is not None:
-            options.set_on_nonfinite(_arguments.text("on_nonfinite", on_nonfinite, "'stop' or 'ignore'"))
+            _arguments.text("on_nonfinite", on_nonfinite, "'stop' or 'ignore'")
+            if on_nonfinite != "stop" or loss_scaling is None:  # 'stop' is where nothing is said
+                options.set_on_nonfinite(on_nonfinite)
         options.loss_scaling = "" if loss_scaling is None else str(loss_scaling)
         for rule, given in _arguments.mapping("update_rules", update_rules, "(states, function)"):
             options.add_rule(rule, *_rule(rule, given))

@@ -1,5 +1,6 @@
 """A session trains a step together with those of the other ranks."""
 
+import math
 import os
 
 from . import _arguments, _autodist, _kept, _signals
@@ -355,6 +356,8 @@ class Session:
         """
         if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
             raise UsageError(f"epochs: loader={loader!r}: a DataLoader, or another iterable expected.")
+        if isinstance(epochs, float) and (epochs.is_integer() or epochs == math.inf):
+            epochs = None if epochs == math.inf else int(epochs)
         if epochs is not None:
             epochs = _arguments.whole("epochs", epochs)
         loop = _kept.Epochs(self, loader, epochs, self._seed)

@@ -155,6 +155,9 @@ def of_arguments():
     # What turns off what is not there, and what Python takes for a whole number.
     autodist.AutoDist(builder="PS", history=False, counted_trials=False, trials=0, seed=2**64 - 1)
     autodist.AutoDist(builder="auto", budget="4", trials=numpy.int64(2), accumulate=numpy.int32(1))
+    autodist.AutoDist(builder="PS", builders=[], update_rules=[], on_nonfinite="stop", loss_scaling=8)
+    autodist.AutoDist(builder="PS", cpu_only=None, history=None, library=None, progress=None, trace=None,
+                      snapshots=None, measure=None, counted_trials=None)
     batch = (torch.randn(6, 4), torch.randn(6, 1))
     step = autodist.TrainingStep(nn.Linear(4, 1), mse, "sgd", batch)
     raised(autodist.UsageError, "trials=2: of a job of one step",
@@ -183,6 +186,9 @@ def of_sessions():
     ad = autodist.AutoDist()
     with ad.distribute(model, mse, "sgd:lr=0.1", batch) as step:
         raised(autodist.CheckpointError, "nowhere", step.load, "nowhere")
+        assert [each.number for each in step.epochs([], 3.0, name="whole")] == [0, 1, 2]
+        assert next(iter(step.epochs([], float("inf"), name="endless"))).number == 0
+        raised(autodist.UsageError, "epochs=2.5: a whole number", step.epochs, [], 2.5)
         raised(autodist.UsageError, "this job keeps no trace. Make it", step.write_trace, "nowhere")
         raised(autodist.UsageError, "directory=None: a path expected.", step.save, None)
         raised(autodist.UsageError, "names='loss': a list of names", step.run_and_fetch, "loss", *batch)
