@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "autodist/app/this_process.h"
@@ -19,6 +21,21 @@ constexpr Seconds kUntilSecondLook{5};
 // As among ranks: a sign of life comes every second.
 constexpr Seconds kSilenceIsSaid{3};
 constexpr Seconds kLongestLook{1};
+// Silence that calls for a look at the process.
+constexpr Seconds kStrange{2};
+
+std::string contents(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Not where it has ended (nobody may have waited for it yet), is another program by now (exec keeps
+// the number, not the memory), or writes a core dump, which takes its time and ends by itself.
+bool could_beat(std::int64_t process) {
+  const std::string of = fmt::format("/proc/{}/", process);
+  return contents(of + "maps").find("/memfd:autodist-job") != std::string::npos &&
+         contents(of + "status").find("CoreDumping:\t1") == std::string::npos;
+}
 
 }  // namespace
 
@@ -52,13 +69,20 @@ std::optional<std::string> Supervision::silence_of(const std::string& chief) {
     chief_.reset();
     return std::nullopt;
   }
-  if (!chief_) chief_.emplace(kWe, 2, pulse.silence_limit, pulse.silence_limit, now);
+  if (!chief_) {
+    chief_.emplace(kWe, 2, pulse.silence_limit, pulse.silence_limit, now);
+    heard_ = now;
+  }
   if (pulse.beats != std::exchange(pulse_, pulse).beats) {
     comm::FrameHeader alive;
     alive.kind = comm::FrameKind::kAlive;
     alive.from = kChief;
     chief_->heard(alive, now);
     heard_ = now;
+  }
+  if (now - heard_ > kStrange && !could_beat(pulse.process)) {
+    chief_.reset();
+    return std::nullopt;
   }
   if (deaf) chief_->deaf_until(now);
   while (const auto news = chief_->news(kSilenceIsSaid, now)) {

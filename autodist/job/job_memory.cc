@@ -19,7 +19,7 @@
 namespace autodist::job {
 namespace {
 
-constexpr std::uint64_t kMark = 0x31424f4a44415541;  // what tells it from other descriptors
+constexpr std::uint64_t kMark = 0x32424f4a44415541;  // tells it from other descriptors and layouts
 constexpr std::int64_t kPage = 4096;                 // plans come after it
 constexpr char kFolder[] = "/";                      // among plans, whose names begin otherwise
 // From plans to snapshots, and between the two slots of these.
@@ -52,6 +52,7 @@ struct JobMemory::Shared {
   Recovery recoveries[kRecoveries];
   std::atomic<std::int64_t> beats{0};
   std::atomic<double> silence_limit{0};  // seconds
+  std::atomic<std::int64_t> process{0};  // that beats
   std::atomic<std::int64_t> loss_after{-1};
   std::atomic<double> loss{0};
 };
@@ -172,11 +173,13 @@ void JobMemory::note_saved(std::int64_t step) { shared_->saved = step; }
 
 void JobMemory::beat(Seconds silence_limit) {
   shared_->silence_limit = silence_limit.value;
+  shared_->process = ::getpid();
   ++shared_->beats;
 }
 
 JobMemory::Pulse JobMemory::pulse() const {
-  return {shared_->beats, Seconds{shared_->silence_limit}};
+  const std::int64_t beats = shared_->beats;  // before what is written before it
+  return {beats, Seconds{shared_->silence_limit}, shared_->process};
 }
 
 void JobMemory::note_loss(std::int64_t done, double loss) {

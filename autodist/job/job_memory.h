@@ -73,6 +73,7 @@ class JobMemory {
   struct Pulse {
     std::int64_t beats = 0;  // in this generation
     Seconds silence_limit;
+    std::int64_t process = 0;  // whose it is, which may be one that rank 0's process has started
   };
   [[nodiscard]] Pulse pulse() const;
 

@@ -73,6 +73,7 @@ TEST(JobMemory, AChiefIsHeardUntilItNeedNotBe) {
   {
     const Heart heart(memory, Seconds{0.01}, Seconds{6});
     EXPECT_EQ(memory.pulse().silence_limit, Seconds{6});
+    EXPECT_EQ(memory.pulse().process, ::getpid());
     while (memory.pulse().beats < 6) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_EQ(memory.pulse().silence_limit, Seconds{0});

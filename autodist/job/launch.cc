@@ -378,6 +378,12 @@ void StartedRanks::stop() {
   }
 }
 
+void StartedRanks::kill(std::uint32_t rank) {
+  for (const Child& child : children_) {
+    if (child.rank == rank && !child.ended) ::kill(-child.pid, SIGKILL);
+  }
+}
+
 StartedRanks::~StartedRanks() {
   const auto end = std::chrono::steady_clock::now() + kGrace;
   if (any_runs()) stop();

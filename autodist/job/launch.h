@@ -63,6 +63,8 @@ class StartedRanks {
 
   // Tells those that run to end: SIGTERM, or the end of the input.
   void stop();
+  // Ends this rank by force, if it runs: its whole process group.
+  void kill(std::uint32_t rank);
 
   // Whether some have not ended yet. Does not block.
   [[nodiscard]] bool any_runs();

@@ -54,6 +54,46 @@ def trained(done):
     return re.search(r"trained (.*)", done.stdout)[1]
 
 
+SILENT = """
+import os, pathlib, signal, sys, autodist, torch
+folder, how = pathlib.Path(sys.argv[1]), sys.argv[2]
+model = torch.nn.Linear(8, 1)
+loss = lambda m, x, y: torch.nn.functional.mse_loss(m(x), y)
+x, y = torch.randn(16, 8), torch.randn(16, 1)
+ad = autodist.AutoDist("local:2", builder="PS", silence_limit=4)
+step = ad.distribute(model, loss, "sgd:lr=0.01", (x, y))
+step.resume()
+for at in range(20):
+    step(x, y)
+    if how == "halted" and ad.is_chief and at == 9 and not (folder / "halted").exists():
+        (folder / "halted").touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def silent(autodist, folder, how, *program):
+    place = folder / how
+    place.mkdir()
+    script = place / "silent.py"
+    script.write_text(SILENT)
+    line = f"{sys.executable} {script} {place} {how}"
+    return subprocess.run([autodist, "run", "--cluster", "local:2", "--restarts", "2", "--", "sh", "-c",
+                           " ".join([line, *program])], capture_output=True, text=True, timeout=100)
+
+
+def goes_on_after_its_job(autodist, folder):
+    done = silent(autodist, folder, "wrapped", "; sleep 6; echo after it")
+    assert done.returncode == 0 and done.stdout.count("after it") == 2 and "silent" not in done.stderr, done
+    print("a script goes on after its job, for longer than the silence limit")
+
+
+def a_halted_chief_is_lost(autodist, folder):
+    done = silent(autodist, folder, "halted", "; true")
+    said = "has been silent for"
+    assert done.returncode == 0 and said in done.stderr and "training again" in done.stderr, done
+    print("a chief that is halted is lost:", re.findall("autodist: training again .*", done.stderr)[0])
+
+
 def main(autodist):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -74,6 +114,8 @@ def main(autodist):
             print(f"{' '.join(words)}: training again after {', '.join(again)}; the same parameters")
         done = run(autodist, script, folder / "none", "1=17", restarts=0, code=5)
         assert "starting again" not in done.stderr and "rank 1 (pid " in done.stderr, done
+        goes_on_after_its_job(autodist, folder)
+        a_halted_chief_is_lost(autodist, folder)
         # A program that makes no step is not started again.
         done = subprocess.run([autodist, "run", "--cluster", "local:2", "--restarts", "3", "--", "sh", "-c",
                                "echo begun; exit 4"], capture_output=True, text=True, timeout=100)

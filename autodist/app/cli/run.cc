@@ -154,7 +154,10 @@ int run_all(const std::vector<job::RankProcess>& processes, double grace, RankLo
   std::optional<Clock::time_point> told_at;
   while (ranks.any_runs()) {
     const auto silence = supervision.look(ranks.runs(0) ? ranks.running() : "");
-    if (silence) throw Error(ErrorCode::kPeersLost, *silence);
+    if (silence) {
+      ranks.kill(0);  // a halted one heeds nothing else
+      throw Error(ErrorCode::kPeersLost, *silence);
+    }
     if (const auto bad = ranks.failure(); bad && !told_at) throw Error(ErrorCode::kPeersLost, *bad);
     if (interrupted && !told_at) {  // once: a program may take its time to end in order
       told_at = Clock::now();
@@ -211,8 +214,7 @@ int run(const RunArguments& arguments, Console& console) {
       if (!remote.empty()) job::check_nodes(cluster, remote, program);
       job::JobPlace chief = rank_0_of(cluster, cpu_only);
       chief.lost = lost;
-      const bool remembers = supervised.restarts > 0 || !supervised.faults.empty();
-      if (remembers) chief.memory = supervision.memory().descriptor();
+      if (remembers(supervised)) chief.memory = supervision.memory().descriptor();
       logs.open(chief.size);
       const auto processes = job::rank_processes(cluster, cpu_only, program, meeting_place(chief));
       code = run_all(processes, supervised.grace, logs, supervision, interrupted);

@@ -158,8 +158,10 @@ void JoinedJob::connect(std::unique_ptr<comm::Transport> transport) {
   transport_ = std::move(live);
 }
 
-// A rank may do what it wants after the job: it is waited for as long as it lives.
+// A rank may do what it wants after the job: it is waited for as long as it lives, and who
+// supervises the job need not hear of this one any more.
 void JoinedJob::end() {
+  heart_.reset();
   constexpr Seconds kLookAround{0.2};
   constexpr int kBeforeItIsSaid = 15;
   if (live_ != nullptr) live_->rest();
