@@ -65,7 +65,8 @@ std::optional<std::string> Supervision::silence_of(const std::string& chief) {
   const job::JobMemory::Pulse pulse = memory_.pulse();
   const Seconds now = clock_.now();
   const bool deaf = now - std::exchange(looked_, now) > kLongestLook;  // halted with the job
-  if (chief.empty() || pulse.beats == 0 || pulse.silence_limit == Seconds{0}) {
+  const bool watched = arbiter_.restarts() > 0 || faults_;  // else nobody starts it again
+  if (!watched || chief.empty() || pulse.beats == 0 || pulse.silence_limit == Seconds{0}) {
     chief_.reset();
     return std::nullopt;
   }

@@ -238,7 +238,7 @@ bool Gathering::owners_wait_for_the_chief() const {
          });
 }
 
-// The merging threads copy what they change before they change it: what they are asked for now
+// The merging threads copy what they change before they change it: what they are asked for here
 // comes before anything of the step that follows. So that step need not wait for it.
 LaterTensors Gathering::gather_state(std::uint64_t step) {
   AD_CHECK(self_ == kChiefRank) << "rank " << self_ << " is not the chief";

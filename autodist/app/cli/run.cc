@@ -214,7 +214,8 @@ int run(const RunArguments& arguments, Console& console) {
       if (!remote.empty()) job::check_nodes(cluster, remote, program);
       job::JobPlace chief = rank_0_of(cluster, cpu_only);
       chief.lost = lost;
-      if (remembers(supervised)) chief.memory = supervision.memory().descriptor();
+      const bool remembers = supervised.restarts > 0 || !supervised.faults.empty();
+      if (remembers) chief.memory = supervision.memory().descriptor();
       logs.open(chief.size);
       const auto processes = job::rank_processes(cluster, cpu_only, program, meeting_place(chief));
       code = run_all(processes, supervised.grace, logs, supervision, interrupted);

@@ -52,8 +52,7 @@ std::optional<Supervised> request_of(const std::vector<std::string>& words) {
 }
 
 // No signal gets lost on the way: those that come while the child is still this program end it.
-// `memory` may be null.
-pid_t start_chief(const std::vector<std::string>& words, const job::JobMemory* memory,
+pid_t start_chief(const std::vector<std::string>& words, const job::JobMemory& memory,
                   const std::vector<std::string>& lost) {
   sigset_t all;
   sigset_t before;
@@ -69,9 +68,7 @@ pid_t start_chief(const std::vector<std::string>& words, const job::JobMemory* m
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
     if (::getppid() != parent) ::_exit(1);  // it died before prctl took hold
-    if (memory != nullptr) {
-      ::setenv(job::JobMemory::kVariable, std::to_string(memory->descriptor()).c_str(), 1);
-    }
+    ::setenv(job::JobMemory::kVariable, std::to_string(memory.descriptor()).c_str(), 1);
     if (!lost.empty()) ::setenv(job::kLostMachines, job::addresses_text(lost).c_str(), 1);
     ::_exit(hand_over(words));
   }
@@ -162,8 +159,7 @@ int supervise(const std::vector<std::string>& words, const Supervised& request) 
   if (!request.faults.empty()) supervision.add_faults(parse_fault_plan(request.faults));
   std::vector<std::string> command = words;
   while (true) {
-    const pid_t chief = start_chief(command, remembers(request) ? &supervision.memory() : nullptr,
-                                    supervision.lost());
+    const pid_t chief = start_chief(command, supervision.memory(), supervision.lost());
     const int status = status_of(chief, request.grace, supervision, interrupted);
     const bool by_signal = WIFSIGNALED(status);
     const int code = by_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

@@ -19,12 +19,6 @@ struct Supervised {
   std::string faults = {};                      // a FaultPlan; empty: none
 };
 
-// Whether the chief gets a memory: what it remembers, and that it lives, is for who starts it
-// again.
-inline bool remembers(const Supervised& supervised) {
-  return supervised.restarts > 0 || !supervised.faults.empty();
-}
-
 // --restarts, --min-ranks and --grace; and --faults, which autodist chaos says.
 void declare_supervised(CLI::App& verb, Supervised& supervised);
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "autodist/base/numbers.h"
 
@@ -30,7 +31,8 @@ bool is_connected(int descriptor) {
 
 Connections Connections::now() {
   Connections all;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+  std::error_code none;  // without the folder none is known, and a wait lasts as long as it may
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none)) {
     const auto descriptor = as_number<int>(entry.path().filename().string());
     if (!descriptor) continue;
     const auto number = number_of(*descriptor);

@@ -18,7 +18,8 @@ class Connections {
   [[nodiscard]] Connections since(const Connections& before) const;
 
   // Nothing comes or goes by them any more: whoever waits gets an error, here and at the other end.
-  // They stay open, and their numbers whose they are; one that was closed meanwhile is left alone.
+  // They stay open, and their numbers whose they are. One that was closed before is left alone; one
+  // that another thread closes at this very moment may be taken for whoever has its number next.
   void shut_down() const;
 
  private:
