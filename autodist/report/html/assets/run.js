@@ -7,6 +7,10 @@ const CHARTS = [
   {title: "Time per step of the chief", series: [["step_seconds", "step", "wire"], ["computing_seconds", "computing", "compute"], ["waiting_seconds", "waiting", "gate"]], text: secondsText},
 ];
 
+function lossesOf(run) {
+  return (run && run.losses) || [];
+}
+
 function chartsOf(run) {
   const named = (name) => run.columns.find((column) => column.name === name);
   const charts = CHARTS.map((chart) => ({...chart, series: chart.series.filter(([name]) => named(name))}))
@@ -115,13 +119,27 @@ class StepChoice {
     }
   }
 
-  // A line through the chosen step.
+  // A line through the chosen step, and dashed ones where the job trained again.
   mark(plot) {
-    const x = Math.round(plot.valToPos(this.run.steps[this.at], "x", true));
+    for (const loss of lossesOf(this.run)) this.line(plot, loss.step, colour("bad"), [4, 4]);
+    this.line(plot, this.run.steps[this.at], colour("text"), []);
+  }
+
+  line(plot, step, shade, dashes) {
+    const x = Math.round(plot.valToPos(step, "x", true));
     const {left, top, width, height} = plot.bbox;
     if (x < left || x > left + width) return;
-    plot.ctx.fillStyle = colour("text");
-    plot.ctx.fillRect(Math.min(x, left + width - 1), top, window.devicePixelRatio || 1, height);
+    const pixels = window.devicePixelRatio || 1;
+    const {ctx} = plot;
+    ctx.save();
+    ctx.strokeStyle = shade;
+    ctx.lineWidth = pixels;
+    ctx.setLineDash(dashes.map((each) => each * pixels));
+    ctx.beginPath();
+    ctx.moveTo(Math.min(x, left + width - 1) + pixels / 2, top);
+    ctx.lineTo(Math.min(x, left + width - 1) + pixels / 2, top + height);
+    ctx.stroke();
+    ctx.restore();
   }
 }
 
@@ -171,7 +189,7 @@ function runSection(run) {
     ` Of ${countText(run.steps_in_log)} steps, ${countText(run.steps.length)} are in this page: the least and the most of every figure in each stretch, so no spike is lost.` :
     ` All ${countText(run.steps.length)} steps of the log.`;
   const again = run.overwritten_steps > 0 ? ` ${plural(run.overwritten_steps, "step")} ran again after a resume; the later run stands.` : "";
-  const lost = (run.losses || []).map((each) => element("li", {}, `Training again after ${secondsText(each.away_seconds)}, from step ` +
+  const lost = lossesOf(run).map((each) => element("li", {}, `Training again after ${secondsText(each.away_seconds)}, from step ` +
     countText(each.step) + (each.steps_again > 0 ? `; ${plural(each.steps_again, "step")} done once more.` : ".")));
   const choice = new StepChoice(run);
   const charts = chartsOf(run).map((chart) => drawChart(run, chart, choice));
@@ -179,6 +197,6 @@ function runSection(run) {
   return element("section", {id: "run"}, element("h2", {}, "The run"),
     element("p", {class: "lead"}, element("span", {class: "screen"}, "Click a step in a chart, or move with the arrow keys inside of one: below the charts stands what it was. Drag across a chart to zoom in."),
       `${kept}${again}`),
-    lost.length > 0 ? element("div", {class: "lead"}, "Ranks were lost on the way, and all were started again:", element("ul", {}, lost)) : null,
+    lost.length > 0 ? element("div", {class: "lead"}, "Ranks were lost on the way, and all were started again (dashed in the charts):", element("ul", {}, lost)) : null,
     element("div", {class: "charts"}, charts), choice.block, runTable(run));
 }
