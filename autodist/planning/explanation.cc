@@ -253,7 +253,7 @@ std::string explanation_table(const Explanation& explanation, std::size_t most) 
   return text;
 }
 
-std::string explanation_json(const Explanation& explanation) {
+nlohmann::ordered_json explanation_json(const Explanation& explanation) {
   nlohmann::ordered_json json =
       prediction_json(explanation.simulation, explanation.program, explanation.costs);
   json["variables"] = nlohmann::ordered_json::array();
@@ -280,7 +280,7 @@ std::string explanation_json(const Explanation& explanation) {
     if (!candidate.refused.empty()) row["refused"] = candidate.refused;
     json["alternatives"].push_back(std::move(row));
   }
-  return json.dump();
+  return json;
 }
 
 }  // namespace autodist::planning

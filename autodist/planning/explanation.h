@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,6 @@ Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster
 
 // At most `most` variables (0: all).
 std::string explanation_table(const Explanation& explanation, std::size_t most);
-std::string explanation_json(const Explanation& explanation);
+nlohmann::ordered_json explanation_json(const Explanation& explanation);
 
 }  // namespace autodist::planning

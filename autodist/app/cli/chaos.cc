@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/faults.h"
 #include "autodist/base/error.h"
 #include "autodist/job/subprocess.h"
@@ -40,7 +41,7 @@ Action declare_chaos(CLI::App& verb) {
   FaultPlan& plan = arguments->plan;
   verb.add_option("--kill-every", plan.every,
                   "seconds of training, in the mean, before a rank is killed")
-      ->check(CLI::Range(0.01, 1e6));
+      ->check(in_range(0.01, 1e6));
   verb.add_flag("--halt", plan.stops,
                 "halt every other one instead: it neither works nor ends, as behind a network that "
                 "fails");

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/data_sets.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/stop_signal.h"
@@ -142,7 +143,7 @@ Action declare_data_set(CLI::App& verb) {
       ->delimiter(',');
   verb.add_option("--clusters", generation.clusters, "of generate: cluster files")->delimiter(',');
   verb.add_option("--points", generation.points, "of generate: per model and cluster (default 100)")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(in_range(1, 1'000'000));
   verb.add_option("--plan-seed", generation.seed, "of generate: of the plans (default 0)");
   return [arguments](Console& console) { return data_set(*arguments, console); };
 }

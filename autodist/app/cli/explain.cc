@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/cli/workload.h"
@@ -45,7 +46,9 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
   request.costs = chosen.costs;
   const planning::Explanation explanation = explain(graph, cluster, strategy, request);
   if (console.json) {
-    console.out << planning::explanation_json(explanation) << "\n";
+    nlohmann::ordered_json json = planning::explanation_json(explanation);
+    name_calibration(arguments.cluster, arguments.workload, json);
+    console.out << json.dump() << "\n";
     return 0;
   }
   console.out << title_of(graph->name, arguments.cluster,

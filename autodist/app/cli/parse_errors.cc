@@ -69,6 +69,10 @@ bool is_of(const std::string& text, const std::string& name) {
   return false;
 }
 
+std::string takes_no_value(const std::string& flag) {
+  return flag + ": takes no value. Leave that out.";
+}
+
 // Of a value that one of CLI11's checks refuses; "" for another text.
 std::string explained_value(const std::string& text) {
   const std::size_t colon = text.find(": ");
@@ -76,7 +80,6 @@ std::string explained_value(const std::string& text) {
   const std::string name = text.substr(0, colon);
   const std::string rest = text.substr(colon + 2);
   const std::string in_list = " not in {";
-  const std::string in_range = " not in range ";
   if (const std::size_t at = rest.find(in_list); at != std::string::npos && rest.back() == '}') {
     const std::size_t begin = at + in_list.size();
     std::istringstream list(rest.substr(begin, rest.size() - 1 - begin));
@@ -86,17 +89,7 @@ std::string explained_value(const std::string& text) {
     return fmt::format("{}: '{}', one of {} expected{}", name, value, fmt::join(words, ", "),
                        nearest_hint(value, words));
   }
-  const std::size_t at = rest.find(in_range);
-  const std::string said = "Value ";
-  if (at == std::string::npos || rest.rfind(said, 0) != 0) return "";
-  std::istringstream range(rest.substr(at + in_range.size()));
-  double least = 0;
-  double most = 0;
-  std::string to;
-  if (!(range >> least >> to >> most)) return "";
-  return fmt::format("{}: {}, a number from {} to {} expected", name,
-                     rest.substr(said.size(), at - said.size()), plain_number(least),
-                     plain_number(most));
+  return "";
 }
 
 }  // namespace
@@ -119,6 +112,16 @@ void expect_plain_numbers(CLI::App& declared) {
       check(refuse_number);
     }
   }
+}
+
+CLI::Validator in_range(const CLI::Range& range, double least, double most) {
+  CLI::Validator refuses = range;  // with its words in --help
+  refuses.operation([range, least, most](std::string& text) {
+    return range(text).empty() ? std::string()
+                               : fmt::format("{}, a number from {} to {} expected", text,
+                                             plain_number(least), plain_number(most));
+  });
+  return refuses;
 }
 
 std::string explained(const CLI::ParseError& error, const Verb* verb, const CLI::App& program) {
@@ -155,6 +158,8 @@ std::string explained(const CLI::ParseError& error, const Verb* verb, const CLI:
   }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     const std::string option = text.substr(0, text.find_first_of(": "));
+    // CLI11 names a flag that was given a value, which it must not have, without dashes.
+    if (option.front() != '-') return takes_no_value("--" + option);
     const std::size_t given = declared.count(option);
     if (given > 1) return fmt::format("{}: given {} times. Keep one.", option, given);
     return fmt::format("{}: its value is missing. Give it one, or leave the option out.", option);
@@ -163,7 +168,7 @@ std::string explained(const CLI::ParseError& error, const Verb* verb, const CLI:
     for (const CLI::Option* option : declared.get_options()) {
       if (option->count() == 0 || !is_of(text, option->get_name())) continue;
       return option->get_items_expected_max() == 0
-                 ? fmt::format("{}: takes no value. Leave that out.", option->get_name())
+                 ? takes_no_value(option->get_name())
                  : fmt::format("{}: '{}' is too large a number. Give a smaller one.",
                                option->get_name(), option->results().back());
     }

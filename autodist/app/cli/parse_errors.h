@@ -14,6 +14,13 @@ namespace autodist::app {
 // huge unsigned number, and nan lies in any of its ranges.
 void expect_plain_numbers(CLI::App& declared);
 
+// Refuses other numbers: "VALUE, a number from 1 to 100 expected".
+CLI::Validator in_range(const CLI::Range& range, double least, double most);
+template <typename Number>
+CLI::Validator in_range(Number least, Number most) {
+  return in_range(CLI::Range(least, most), static_cast<double>(least), static_cast<double>(most));
+}
+
 // One line. `verb` is nullptr where none was named.
 std::string explained(const CLI::ParseError& error, const Verb* verb, const CLI::App& program);
 

@@ -219,7 +219,7 @@ Action declare_place(CLI::App& verb) {
                   "resource specification, host file, or local:N; each rank is a device");
   verb.add_option("--devices", arguments->devices,
                   "so many equal devices (default: what the file states)")
-      ->check(CLI::Range(1, 4096));
+      ->check(in_range(1, 4096));
   verb.add_option("--objective", arguments->objective,
                   "makespan: the time of one step; throughput: the largest load, steps pipelined "
                   "(default where the file states its devices)")
@@ -235,7 +235,7 @@ Action declare_place(CLI::App& verb) {
   verb.add_option("--evaluations,--simulations", arguments->evaluations,
                   "that count itself: simulations for makespan, moves for throughput; the budget "
                   "still ends the search")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000'000}));
+      ->check(in_range(std::uint64_t{1}, std::uint64_t{1'000'000'000'000}));
   verb.add_option("--simulator", arguments->simulator,
                   "placeto (default with --devices), or links: contention at both ends, device "
                   "speeds, hard memory (default with --cluster)")
@@ -249,7 +249,7 @@ Action declare_place(CLI::App& verb) {
   verb.add_option("--replicas", arguments->replicas,
                   "of the strategy: place on one of so many equal parts of the cluster; the others "
                   "do the same with other rows (default 1)")
-      ->check(CLI::Range(std::uint32_t{1}, std::uint32_t{4096}));
+      ->check(in_range(std::uint32_t{1}, std::uint32_t{4096}));
   verb.add_option("--report", arguments->report,
                   "write a page for a browser here: load, memory and traffic of every device, and "
                   "its timeline");

@@ -91,6 +91,7 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
     if (predicted.simulation) {
       json["prediction"] =
           planning::prediction_json(*predicted.simulation, program, predicted.costs);
+      name_calibration(arguments.cluster, arguments.workload, json["prediction"]);
     } else {
       json["no_prediction"] = predicted.why_not;
     }
@@ -163,6 +164,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   if (console.json) {
     nlohmann::ordered_json json = report::plan_json(plan.strategy, plan.program);
     json["prediction"] = planning::prediction_json(plan.simulation, plan.program, plan.costs);
+    name_calibration(arguments.cluster, arguments.workload, json["prediction"]);
     json["search"] = planning::search_json(plan);
     console.out << json.dump() << "\n";
     return 0;
@@ -275,7 +277,7 @@ Action declare_plan_with(CLI::App& verb, PlanByTrials trials) {
   verb.add_option("--trials", arguments->search.trials,
                   "run so many of the most promising plans of a built-in model on the cluster, and "
                   "take the fastest (default 0)")
-      ->check(CLI::Range(0, 1000));
+      ->check(in_range(0, 1000));
   verb.add_flag("--no-history", arguments->no_history,
                 "do not learn from what was measured on this cluster before");
   verb.add_flag("--from-history", arguments->from_history,

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/cli/workload.h"
 #include "autodist/app/output_file.h"
 #include "autodist/base/error.h"
@@ -244,6 +245,7 @@ int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const
     for (std::size_t i = 0; i < answers.size(); ++i) {
       nlohmann::ordered_json json =
           planning::prediction_json(answers[i].simulation, answers[i].program, answers[i].costs);
+      name_calibration(arguments.cluster, arguments.workload, json);
       add_epoch(answers[i], arguments.epoch, json);
       all.push_back({{what_ifs.varies, values[i]}, {"prediction", std::move(json)}});
     }
@@ -274,6 +276,7 @@ int simulate(const SimulateArguments& arguments, Console& console) {
   if (console.json) {
     nlohmann::ordered_json json =
         planning::prediction_json(only.simulation, only.program, only.costs);
+    name_calibration(arguments.cluster, arguments.workload, json);
     add_epoch(only, arguments.epoch, json);
     console.out << json.dump() << "\n";
     return 0;
@@ -304,11 +307,11 @@ Action declare_simulate(CLI::App& verb) {
                   "nodes=16,bandwidth=25 (Gbit/s),latency=2e-5,device=A100,batch=32; one of them "
                   "may vary (nodes=1..16, bandwidth=10|25|100), for a chart");
   verb.add_option("--accumulate", arguments->micro_batches, "batches per step (default 1)")
-      ->check(CLI::Range(std::int64_t{1}, kMost));
+      ->check(in_range(std::int64_t{1}, kMost));
   verb.add_option("--samples-per-epoch", arguments->epoch,
                   "also say what an epoch of so many samples takes, and costs where the nodes of "
                   "the cluster's file have a price")
-      ->check(CLI::Range(std::int64_t{1}, kMost));
+      ->check(in_range(std::int64_t{1}, kMost));
   verb.add_flag("--barrier", arguments->barrier, "no op before all variables are there");
   verb.add_option("--trace", arguments->trace, "write a Perfetto trace here");
   verb.add_option("--chakra", arguments->chakra, "write a Chakra trace per rank into this folder");

@@ -1,8 +1,10 @@
 #include "autodist/app/cli/workload.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/base/error.h"
 #include "autodist/planning/prediction.h"
 #include "autodist/sim/calibration.h"
@@ -14,9 +16,9 @@ void declare_workload(CLI::App& verb, Workload& workload) {
   auto* whole = verb.add_option("--batch", workload.batch,
                                 "samples per step, all replicas together (default: as captured, "
                                 "per replica)")
-                    ->check(CLI::Range(std::int64_t{1}, kMost));
+                    ->check(in_range(std::int64_t{1}, kMost));
   verb.add_option("--replica-batch", workload.replica_batch, "samples per step of each replica")
-      ->check(CLI::Range(std::int64_t{1}, kMost))
+      ->check(in_range(std::int64_t{1}, kMost))
       ->excludes(whole);
   const auto set = [&workload](const std::string& name) {
     workload.precision = sim::precision_from_name(name);
@@ -34,6 +36,12 @@ std::string title_of(const std::string& graph, const std::string& cluster, const
                      const Workload& workload) {
   return planning::prediction_title(graph, cluster, by,
                                     sim::calibration_file(cluster, workload.calibration));
+}
+
+void name_calibration(const std::string& cluster, const Workload& workload,
+                      nlohmann::ordered_json& prediction) {
+  const std::string file = sim::calibration_file(cluster, workload.calibration);
+  if (!file.empty()) prediction["calibration"] = file;
 }
 
 void refuse_placed(const Workload& workload, const program::Program& program) {

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "autodist/app/cli/program.h"
@@ -25,6 +26,10 @@ void declare_workload(CLI::App& verb, Workload& workload);
 // planning::prediction_title, with the workload's calibration.
 std::string title_of(const std::string& graph, const std::string& cluster, const std::string& by,
                      const Workload& workload);
+
+// The same in a prediction's JSON: "calibration", where there is one.
+void name_calibration(const std::string& cluster, const Workload& workload,
+                      nlohmann::ordered_json& prediction);
 
 // Throws Error(kUsage) for --batch of a placed graph, whose parts of a batch are not its ranks.
 void refuse_placed(const Workload& workload, const program::Program& program);

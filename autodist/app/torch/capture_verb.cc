@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/torch/model_source.h"
 #include "autodist/app/torch/torch_verbs.h"
@@ -48,7 +49,7 @@ Action declare_capture(CLI::App& verb) {
   declare_model_options(verb, arguments->model);
   verb.add_option("-o,--output", arguments->output, "write the graph here")->required();
   verb.add_option("--batch", arguments->model.batch, "samples of the example, per replica")
-      ->check(CLI::Range(std::int64_t{1}, kMostCount));
+      ->check(in_range(std::int64_t{1}, kMostCount));
   verb.add_option("--optimizer", arguments->optimizer, "declared with the graph");
   verb.add_flag("--batch-fixed", arguments->batch_fixed,
                 "record at one batch size only; the graph cannot be split over replicas");

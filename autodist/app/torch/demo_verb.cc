@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/this_process.h"
 #include "autodist/app/torch/torch_verbs.h"
@@ -224,9 +225,9 @@ int Demo::run() {
 
 Action declare_demo(CLI::App& verb) {
   auto arguments = std::make_shared<DemoArguments>();
-  verb.add_option("--steps", arguments->steps, "training steps")->check(CLI::Range(20, 100'000));
+  verb.add_option("--steps", arguments->steps, "training steps")->check(in_range(20, 100'000));
   verb.add_option("--batch", arguments->batch, "samples per step, both processes together")
-      ->check(CLI::Range(2, 1024));
+      ->check(in_range(2, 1024));
   verb.add_option("--folder", arguments->folder,
                   "where to write (default: a new temporary folder)");
   verb.add_option("--report", arguments->report,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/this_process.h"
 #include "autodist/app/torch/model_source.h"
@@ -49,7 +50,7 @@ Action declare_export(CLI::App& verb) {
                   "the newest checkpoint of this directory (default: the model's first values)");
   verb.add_option("-o,--output", arguments->output, "write the TorchScript file here")->required();
   verb.add_option("--batch", arguments->model.batch, "samples of the example")
-      ->check(CLI::Range(std::int64_t{1}, kMostCount));
+      ->check(in_range(std::int64_t{1}, kMostCount));
   return [arguments, &verb](Console& console) {
     check_model_options(verb, arguments->model);
     return export_verb(*arguments, console);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "autodist/app/cli/light_verbs.h"
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/cli/plan.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/app/this_process.h"
@@ -153,15 +154,15 @@ Action declare_record(CLI::App& verb) {
   verb.add_option("--name", arguments->name,
                   "of the cluster's folder (default: its shape's digest and the batch)");
   verb.add_option("--batch", arguments->model.batch, "samples per replica")
-      ->check(CLI::Range(std::int64_t{1}, kMostCount));
+      ->check(in_range(std::int64_t{1}, kMostCount));
   verb.add_option("--optimizer", arguments->optimizer, "as of train (default sgd:lr=1e-3)");
   verb.add_option("--points", arguments->points, "plans to run (default 30)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{100'000}));
+      ->check(in_range(std::int64_t{1}, std::int64_t{100'000}));
   verb.add_option("--plan-seed", arguments->search_seed, "of the plans that are drawn");
   verb.add_option("--warmup", arguments->lengths.warmup, "steps that do not count (default 10)")
-      ->check(CLI::Range(std::int64_t{0}, kMostCount));
+      ->check(in_range(std::int64_t{0}, kMostCount));
   verb.add_option("--steps", arguments->lengths.steps, "steps that do (default 40)")
-      ->check(CLI::Range(std::int64_t{1}, kMostCount));
+      ->check(in_range(std::int64_t{1}, kMostCount));
   declare_encryption(verb, arguments->encryption, "as of train");
   declare_devices(verb, arguments->cpu_only);
   return [arguments, &verb](Console& console) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/cli/plan.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/base/error.h"
@@ -68,7 +69,7 @@ void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
   verb.add_option("--optimizer", sync.optimizer, "as of train")->group(kRankOptions);
   verb.add_option("--rows", sync.rows, "samples per rank and step")
       ->group(kRankOptions)
-      ->check(CLI::Range(std::int64_t{1}, app::kMostCount));
+      ->check(app::in_range(std::int64_t{1}, app::kMostCount));
   verb.add_option("--setting", sync.setting, "sync-rank: fifo-barrier, fifo or priority")
       ->group(kRankOptions)
       ->check(CLI::IsMember({"fifo-barrier", "fifo", "priority"}));
@@ -81,25 +82,25 @@ void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
       ->group(kRankOptions);
   verb.add_option("--warmup", sync.warmup, "steps that are not counted")
       ->group(kRankOptions)
-      ->check(CLI::Range(std::int64_t{0}, app::kMostCount));
+      ->check(app::in_range(std::int64_t{0}, app::kMostCount));
   verb.add_option("--steps", sync.steps, "steps that are")
       ->group(kRankOptions)
-      ->check(CLI::Range(std::int64_t{1}, app::kMostCount));
+      ->check(app::in_range(std::int64_t{1}, app::kMostCount));
   verb.add_option("--trace", sync.trace, "sync-rank: write the trace of all ranks")
       ->group(kRankOptions);
   verb.add_option("--rounds", sync.rounds, "plans: every plan runs so many times (default 3)")
       ->group(kRankOptions)
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1000}));
+      ->check(app::in_range(std::int64_t{1}, std::int64_t{1000}));
   verb.add_option(
           "--finals", sync.finals,
           "plans: the fastest of each kind run so many times more, and are compared by that "
           "(default 0: all by the rounds)")
       ->group(kRankOptions)
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000}));
+      ->check(app::in_range(std::int64_t{0}, std::int64_t{1000}));
   verb.add_option("--others", sync.others,
                   "plans: so many of those that the search judged run, too (default 0)")
       ->group(kRankOptions)
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{10000}));
+      ->check(app::in_range(std::int64_t{0}, std::int64_t{10000}));
   verb.add_option("--budget", sync.budget, "plans: of the search, as of plan (default 10s)")
       ->group(kRankOptions);
 }
