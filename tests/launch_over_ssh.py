@@ -78,13 +78,33 @@ PermitRootLogin yes
         subprocess.run(["ip", "netns", "del", self.name], check=False, stderr=subprocess.DEVNULL)
 
 
+def processes_in(machine):
+    found = run(["ip", "netns", "pids", machine.name], stdout=subprocess.PIPE, text=True)
+    return [int(each) for each in found.stdout.split()]
+
+
+def command_of(pid):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def switch_of_this_test():
+    """The namespace with the switch, to which the i-th machine's cable goes by port<i>."""
+    return f"autodist-{os.getpid()}-switch"
+
+
+def device_of(machine):
+    return f"ad{os.getpid() % 100000}{int(machine.name.rsplit('-', 1)[1]) - 1}"
+
+
 def connect(machines, switch):
     """Makes the namespaces, and a cable from each to a switch in one of its own."""
     run(["ip", "netns", "add", switch])
     run(["ip", "-n", switch, "link", "add", "switch", "type", "bridge"])
     run(["ip", "-n", switch, "link", "set", "switch", "up"])
     for i, machine in enumerate(machines):
-        end, port = f"ad{os.getpid() % 100000}{i}", f"port{i}"
+        end, port = device_of(machine), f"port{i}"
         run(["ip", "netns", "add", machine.name])
         run(["ip", "link", "add", end, "type", "veth", "peer", "name", port, "netns", switch])
         run(["ip", "-n", switch, "link", "set", port, "master", "switch", "up"])
@@ -105,7 +125,7 @@ def some_machines(folder, count=2):
     tag = os.getpid()
     machines = [Machine(f"autodist-{tag}-{i}", f"10.77.{tag % 250}.{i}", folder, keys)
                 for i in range(1, count + 1)]
-    switch = f"autodist-{tag}-switch"
+    switch = switch_of_this_test()
     try:
         try:
             connect(machines, switch)

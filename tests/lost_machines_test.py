@@ -22,21 +22,10 @@ STEPS = 400
 SECONDS = 100
 
 
-def processes_in(machine):
-    found = subprocess.run(["ip", "netns", "pids", machine.name], stdout=subprocess.PIPE, text=True, check=True)
-    return [int(each) for each in found.stdout.split()]
-
-
-def command_of(pid):
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
-
-
 def goes_away(machine):
     machine.sshd.kill()
     machine.sshd.wait()
-    for pid in processes_in(machine):
+    for pid in over_ssh.processes_in(machine):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
@@ -153,8 +142,8 @@ def chaos_reaches_every_machine(autodist, machines, folder, environment):
     faults = (folder / "faults.jsonl").read_text()
     assert faults.count("fault") == 3 and f"rank 1 (on {machines[1].address}) is halted" in faults, (faults, done.stderr)
     end = time.monotonic() + 20  # what was halted, too
-    while any(b"digits" in command_of(pid) for pid in processes_in(machines[1])):
-        assert time.monotonic() < end, processes_in(machines[1])
+    while any(b"digits" in over_ssh.command_of(pid) for pid in over_ssh.processes_in(machines[1])):
+        assert time.monotonic() < end, over_ssh.processes_in(machines[1])
         time.sleep(0.1)
     print("chaos kills and halts ranks of other machines, too:", done.stderr.strip().splitlines()[-1])
 
