@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from ranks import children_of, rank_of
+from ranks import children_of, rank_of, standby_of
 
 SECONDS = 200
 STEPS = 300  # seconds' worth: a loaded machine may be late to kill
@@ -45,11 +45,12 @@ class Training:
         wanted = self.steps() + more
         self.until(lambda: self.steps() >= wanted)
 
-    def ranks(self):
-        """Their processes, by number."""
+    def ranks(self, standby=False):
+        """Their processes, by number; or those of the standby, whose number is higher than the job's own."""
         found = {}
         with contextlib.suppress(OSError):  # one that ends meanwhile
-            for chief in children_of(self.process.pid):
+            chiefs = sorted(children_of(self.process.pid), key=standby_of)
+            for chief in chiefs[1:] if standby else chiefs[:1]:
                 found[0] = chief
                 found.update({rank_of(each): each for each in children_of(chief)})
         return found

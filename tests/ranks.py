@@ -3,9 +3,17 @@
 import pathlib
 
 
+def number_in(pid, variable):
+    words = pathlib.Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
+    return next((int(word[len(variable) + 1:]) for word in words if word.startswith(variable + "=")), None)
+
+
 def rank_of(pid):
-    words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return next((int(word[14:]) for word in words if word.startswith(b"AUTODIST_RANK=")), None)
+    return number_in(pid, "AUTODIST_RANK")
+
+
+def standby_of(pid):
+    return number_in(pid, "AUTODIST_STANDBY") or 0
 
 
 def children_of(pid):

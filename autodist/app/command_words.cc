@@ -36,6 +36,10 @@ std::optional<std::string> value_of(const std::vector<std::string>& words,
   return value;
 }
 
+bool has_word(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
 std::vector<std::string> without_option(const std::vector<std::string>& words,
                                         const std::string& option) {
   std::vector<std::string> all;

@@ -12,6 +12,9 @@ namespace autodist::app {
 std::optional<std::string> value_of(const std::vector<std::string>& words,
                                     const std::string& option);
 
+// Whether this is one of them, as a flag is.
+bool has_word(const std::vector<std::string>& words, const std::string& word);
+
 // The words with this value for the option, and no other.
 std::vector<std::string> with_value(const std::vector<std::string>& words,
                                     const std::string& option, const std::string& value);

@@ -21,6 +21,7 @@
 #include "autodist/base/units.h"
 #include "autodist/job/job_memory.h"
 #include "autodist/job/machine.h"
+#include "autodist/job/place.h"
 #include "autodist/job/remote.h"
 #include "autodist/job/subprocess.h"
 
@@ -130,7 +131,8 @@ FaultPlan parse_fault_plan(const std::string& text) {
   return plan;
 }
 
-std::vector<RankAt> running_ranks(const cluster::Cluster& cluster, bool cpu_only) {
+std::vector<RankAt> running_ranks(const cluster::Cluster& cluster, bool cpu_only,
+                                  std::uint32_t standby) {
   const auto children = children_by_parent();
   std::map<std::uint32_t, RankAt> found;
   std::vector<int> next{::getpid()};
@@ -141,8 +143,9 @@ std::vector<RankAt> running_ranks(const cluster::Cluster& cluster, bool cpu_only
       if (of_parent == children.end()) continue;
       for (const int pid : of_parent->second) {
         below.push_back(pid);
-        const auto rank = rank_of(environment_of_process(pid));
-        if (rank)
+        const Environment environment = environment_of_process(pid);
+        const auto rank = rank_of(environment);
+        if (rank && job::standby_number(environment) == standby)
           found.try_emplace(*rank, RankAt{*rank, "", ::getpgid(pid) == pid ? -pid : pid, ""});
       }
     }
@@ -171,7 +174,7 @@ Faults::Faults(FaultPlan plan, std::function<cluster::Cluster()> machines, bool 
   if (!plan_.log.empty()) log_.emplace(plan_.log, "--log " + plan_.log, AppendedFile::Begin::kAnew);
 }
 
-void Faults::look(bool training) {
+void Faults::look(bool training, std::uint32_t standby) {
   trained_ |= training;
   if (!training || harmed_ || (plan_.most > 0 && faults_ == plan_.most)) return;
   const auto now = Clock::now();
@@ -183,15 +186,15 @@ void Faults::look(bool training) {
   if (now < *due_) return;
   due_.reset();
   try {
-    harm_one();
+    harm_one(standby);
   } catch (const Error& error) {  // the job is not to end because a machine cannot be reached
     say_line(fmt::format("chaos: {}", error.what()));
   }
 }
 
-void Faults::harm_one() {
+void Faults::harm_one(std::uint32_t standby) {
   const cluster::Cluster cluster = machines_();
-  const std::vector<RankAt> ranks = running_ranks(cluster, cpu_only_);
+  const std::vector<RankAt> ranks = running_ranks(cluster, cpu_only_, standby);
   const bool stops = plan_.stops && faults_ % 2 == 1;
   if (ranks.empty()) return;
   const RankAt& rank =

@@ -38,8 +38,10 @@ struct RankAt {
   std::string mark;  // elsewhere: a condition of the script that looks for its processes
 };
 
-// The ranks that run now, by number. This process has started all of them, or their chief.
-std::vector<RankAt> running_ranks(const cluster::Cluster& cluster, bool cpu_only);
+// The ranks that run now, by number: those that were this standby, or (0) never one. This process
+// has started all of them, or their chief.
+std::vector<RankAt> running_ranks(const cluster::Cluster& cluster, bool cpu_only,
+                                  std::uint32_t standby);
 
 class Faults {
  public:
@@ -47,8 +49,9 @@ class Faults {
   // written.
   Faults(FaultPlan plan, std::function<cluster::Cluster()> machines, bool cpu_only);
 
-  // Often, while a generation runs; `training`: it has done a step. Harms a rank when it is time.
-  void look(bool training);
+  // Often, while a generation runs, which was this standby; `training`: it has done a step. Harms a
+  // rank when it is time.
+  void look(bool training, std::uint32_t standby);
   // The job trains again, with so many steps to be done once more.
   void note_training_again(std::int64_t steps_again);
   // At the job's end: says how often it came back, how fast, and what it cost.
@@ -57,7 +60,7 @@ class Faults {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void harm_one();
+  void harm_one(std::uint32_t standby);
   void write(const std::string& record);
 
   FaultPlan plan_;

@@ -35,20 +35,29 @@ pid_t process_with(std::vector<const char*> variables) {
 TEST(Faults, FindsTheRanksOfThisJob) {
   const cluster::Cluster cluster = cluster::parse_resource_spec(
       "nodes:\n  - {address: 127.0.0.1, chief: true, slots: 2}\n", "c.yml");
-  EXPECT_TRUE(running_ranks(cluster, false).empty());
+  EXPECT_TRUE(running_ranks(cluster, false, 0).empty());
   const pid_t chief = process_with({"AUTODIST_JOB_FD=10"});
   const pid_t other = process_with({"AUTODIST_RANK=1", "AUTODIST_STARTED_BY=1"});
   const pid_t stranger = process_with({"HOME=/"});
   std::vector<RankAt> ranks;
   for (int i = 0; i < 500 && ranks.size() < 2; ++i) {  // until they are what they become
-    ranks = running_ranks(cluster, false);
+    ranks = running_ranks(cluster, false, 0);
     ::usleep(10'000);
   }
   ASSERT_EQ(ranks.size(), 2U);
   EXPECT_EQ(ranks[0].pid, -chief);
   EXPECT_EQ(ranks[1].rank, 1U);
   EXPECT_EQ(ranks[1].pid, -other);
-  for (const pid_t pid : {chief, other, stranger}) {
+  EXPECT_TRUE(running_ranks(cluster, false, 1).empty());
+  const pid_t standby = process_with({"AUTODIST_JOB_FD=10", "AUTODIST_STANDBY=1"});
+  for (int i = 0; i < 500 && ranks.size() != 1; ++i) {
+    ranks = running_ranks(cluster, false, 1);
+    ::usleep(10'000);
+  }
+  ASSERT_EQ(ranks.size(), 1U);
+  EXPECT_EQ(ranks[0].pid, -standby);
+  EXPECT_EQ(running_ranks(cluster, false, 0).size(), 2U);
+  for (const pid_t pid : {chief, other, stranger, standby}) {
     ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
   }

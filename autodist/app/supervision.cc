@@ -21,6 +21,8 @@ constexpr Seconds kUntilSecondLook{5};
 // As among ranks: a sign of life comes every second.
 constexpr Seconds kSilenceIsSaid{3};
 constexpr Seconds kLongestLook{1};
+// A machine that is short of something for a while.
+constexpr std::chrono::minutes kUntilNextStandby{1};
 // Silence that calls for a look at the process.
 constexpr Seconds kStrange{2};
 
@@ -55,6 +57,7 @@ void Supervision::add_faults(const FaultPlan& plan) {
 
 std::optional<std::string> Supervision::look(const std::string& chief) {
   look_at_progress();
+  look_at_standby();
   return silence_of(chief);
 }
 
@@ -100,7 +103,7 @@ std::optional<std::string> Supervision::silence_of(const std::string& chief) {
 void Supervision::look_at_progress() {
   if (!lost_at_ && !faults_) return;
   const job::JobMemory::Progress progress = memory_.progress();
-  if (faults_) faults_->look(progress.trained() && !lost_at_);
+  if (faults_) faults_->look(progress.trained() && !lost_at_, memory_.standby_that_runs());
   if (!lost_at_ || !progress.trained()) return;
   const Seconds since{std::chrono::duration<double>(Clock::now() - *lost_at_).count()};
   const std::int64_t again = arbiter_.furthest() - progress.first;
@@ -110,6 +113,38 @@ void Supervision::look_at_progress() {
   memory_.note_recovery({progress.first, std::max<std::int64_t>(again, 0), since.value});
   if (faults_) faults_->note_training_again(std::max<std::int64_t>(again, 0));
   lost_at_.reset();
+}
+
+bool Supervision::standby_is_due() const {
+  return arbiter_.restarts() > 0 && memory_.progress().trained() && Clock::now() >= next_standby_;
+}
+
+std::uint32_t Supervision::begin_standby() {
+  standby_lost_ = lost();
+  standby_plans_ = memory_.plans_kept();
+  standby_is_told_ = false;
+  return ++standby_;
+}
+
+bool Supervision::standby_fits() const {
+  return standby_lost_ == lost() && standby_plans_ == memory_.plans_kept();
+}
+
+bool Supervision::standby_lives() const {
+  return !standby_is_told_ || memory_.standing_by() == standby_;
+}
+
+void Supervision::note_standby_end(const std::string& how) {
+  next_standby_ = Clock::now() + kUntilNextStandby;
+  if (std::exchange(no_standby_is_told_, true)) return;
+  say_line(fmt::format("no standby: {}; it is tried again now and then", how));
+}
+
+void Supervision::look_at_standby() {
+  if (standby_is_told_ || memory_.standing_by() != standby_) return;
+  standby_is_told_ = true;
+  no_standby_is_told_ = false;
+  say_line("a standby is ready");
 }
 
 std::optional<std::string> Supervision::checkpoint_in(const std::string& folder) const {
@@ -175,7 +210,7 @@ Seconds Supervision::note_missing_machines(const job::JobMemory::Progress& progr
 }
 
 bool Supervision::goes_on(job::GenerationEnd end, const std::string& folder,
-                          const std::atomic<bool>& stop) {
+                          const std::atomic<bool>& stop, const std::function<bool()>& standby) {
   const job::JobMemory::Progress progress = memory_.progress();
   const bool once_trained = arbiter_.furthest() >= 0;
   const Seconds machines = once_trained && !stop ? note_missing_machines(progress) : Seconds{0};
@@ -193,12 +228,15 @@ bool Supervision::goes_on(job::GenerationEnd end, const std::string& folder,
   }
   pause = std::max(*pause, machines);
   if (!lost_at_) lost_at_ = Clock::now();
-  say_line(fmt::format("starting again ({} of {}){}, {}", arbiter_.in_a_row(), arbiter_.restarts(),
-                       pause->value > 0 ? " in " + to_string(*pause) : "",
-                       where_it_begins(folder)));
+  const bool takes_over = standby();
+  say_line(
+      fmt::format("{} ({} of {}){}, {}", takes_over ? "the standby takes over" : "starting again",
+                  arbiter_.in_a_row(), arbiter_.restarts(),
+                  pause->value > 0 ? " in " + to_string(*pause) : "", where_it_begins(folder)));
   const auto begin = Clock::now() + std::chrono::duration<double>(pause->value);
   while (Clock::now() < begin && !stop) std::this_thread::sleep_for(kLook);
-  memory_.begin_generation();
+  memory_.begin_generation(takes_over ? standby_ : 0, checkpoint_in(folder).value_or(""));
+  standby_is_told_ = true;
   chief_.reset();
   return !stop;
 }

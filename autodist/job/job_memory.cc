@@ -19,9 +19,11 @@
 namespace autodist::job {
 namespace {
 
-constexpr std::uint64_t kMark = 0x32424f4a44415541;  // tells it from other descriptors and layouts
+constexpr std::uint64_t kMark = 0x33424f4a44415541;  // tells it from other descriptors and layouts
 constexpr std::int64_t kPage = 4096;                 // plans come after it
-constexpr char kFolder[] = "/";                      // among plans, whose names begin otherwise
+// Among plans, whose names begin otherwise, and have spaces.
+constexpr char kFolder[] = "/";
+constexpr char kCheckpoint[] = "resume";  // that a standby goes on from
 // From plans to snapshots, and between the two slots of these.
 constexpr std::int64_t kApart = std::int64_t{1} << 40;
 constexpr std::uint32_t kMostDescriptors = 1'048'576;
@@ -55,6 +57,9 @@ struct JobMemory::Shared {
   std::atomic<std::int64_t> process{0};  // that beats
   std::atomic<std::int64_t> loss_after{-1};
   std::atomic<double> loss{0};
+  std::atomic<std::int64_t> plans_kept{0};
+  std::atomic<std::uint32_t> standing_by{0};
+  std::atomic<std::uint32_t> turn{0};
 };
 
 JobMemory::JobMemory() {
@@ -157,12 +162,25 @@ std::vector<std::string> JobMemory::unusable() const {
   return addresses;
 }
 
-void JobMemory::begin_generation() {
+void JobMemory::begin_generation(std::uint32_t standby, const std::string& checkpoint) {
   shared_->unusable_bytes = 0;
   shared_->beats = 0;
   shared_->done = -1;
   shared_->first = -1;
+  if (standby > 0) append(kPage, kCheckpoint, {checkpoint});
+  shared_->turn = standby;  // the last: it does not wait any longer
 }
+
+void JobMemory::note_standing_by(std::uint32_t standby) { shared_->standing_by = standby; }
+
+std::optional<std::string> JobMemory::turn_of(std::uint32_t standby) const {
+  if (shared_->turn != standby) return std::nullopt;
+  return last_of(kPage, kCheckpoint).value_or("");
+}
+
+std::uint32_t JobMemory::standing_by() const { return shared_->standing_by; }
+
+std::uint32_t JobMemory::standby_that_runs() const { return shared_->turn; }
 
 void JobMemory::note_steps(std::int64_t done) {
   if (shared_->first < 0) shared_->first = done;
@@ -256,7 +274,10 @@ std::optional<std::string> JobMemory::plan(const std::string& name) const {
 
 void JobMemory::keep_plan(const std::string& name, const std::string& document) {
   append(kPage, name, {document});
+  ++shared_->plans_kept;
 }
+
+std::int64_t JobMemory::plans_kept() const { return shared_->plans_kept; }
 
 std::int64_t JobMemory::snapshot_at(std::int64_t slot) const { return (slot + 1) * kApart; }
 

@@ -60,8 +60,17 @@ class JobMemory {
   void note_unusable(const std::vector<std::string>& addresses);
   [[nodiscard]] std::vector<std::string> unusable() const;
 
-  // By the supervisor, while no rank of the job lives: another generation has done nothing yet.
-  void begin_generation();
+  // By the supervisor, while no rank of the job lives: another generation has done nothing yet. It
+  // is this standby, where it is one, and goes on from this checkpoint, or (empty) from where its
+  // program says, unless a snapshot is newer.
+  void begin_generation(std::uint32_t standby = 0, const std::string& checkpoint = "");
+  // By a standby's chief: all of its ranks wait for their turn, or (0) do no more; and that this
+  // has come, with the checkpoint.
+  void note_standing_by(std::uint32_t standby);
+  [[nodiscard]] std::optional<std::string> turn_of(std::uint32_t standby) const;
+  // Which standby has said so last, and which the generation is; 0: none.
+  [[nodiscard]] std::uint32_t standing_by() const;
+  [[nodiscard]] std::uint32_t standby_that_runs() const;
   // By the chief: so many steps are done. The first call says where its training begins.
   void note_steps(std::int64_t done);
   // By the chief, from any thread: a checkpoint of this step is written.
@@ -86,6 +95,8 @@ class JobMemory {
   // Error(kEnvironment).
   [[nodiscard]] std::optional<std::string> plan(const std::string& name) const;
   void keep_plan(const std::string& name, const std::string& document);
+  // How often one was kept: a standby has those of its start.
+  [[nodiscard]] std::int64_t plans_kept() const;
 
   // A snapshot is a checkpoint's files. Until another is complete, the one before it is kept. By
   // the chief, one at a time. add_to_snapshot() throws Error(kEnvironment) where there is no room.

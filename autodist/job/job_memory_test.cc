@@ -52,6 +52,29 @@ TEST(JobMemory, WhatAChiefWroteIsThereWhenItIsGone) {
   EXPECT_EQ(JobMemory().folder_of_snapshot(), "");
 }
 
+TEST(JobMemory, AStandbyLearnsItsTurnAndItsCheckpoint) {
+  JobMemory memory;
+  memory.keep_plan("gan", "plan");
+  EXPECT_EQ(memory.plans_kept(), 1);
+  EXPECT_EQ(memory.standing_by(), 0U);
+  memory.note_standing_by(1);
+  EXPECT_EQ(memory.standing_by(), 1U);
+  EXPECT_FALSE(memory.turn_of(1));
+  memory.begin_generation();  // one that did not stand by
+  EXPECT_FALSE(memory.turn_of(1));
+  memory.begin_generation(1, "saved/step-20");
+  EXPECT_EQ(memory.turn_of(1), "saved/step-20");
+  EXPECT_EQ(memory.standby_that_runs(), 1U);
+  EXPECT_FALSE(memory.turn_of(2));
+  memory.begin_generation(2);
+  EXPECT_EQ(memory.turn_of(2), "");
+  memory.begin_generation();
+  EXPECT_EQ(memory.standby_that_runs(), 0U);
+  EXPECT_EQ(memory.plans_kept(), 1);
+  EXPECT_EQ(memory.plan("gan"), "plan");
+  EXPECT_EQ(memory.folder_of_snapshot(), "");
+}
+
 TEST(JobMemory, HowTheJobCameBackIsKept) {
   JobMemory memory;
   EXPECT_TRUE(memory.recoveries().empty());

@@ -384,6 +384,10 @@ void StartedRanks::kill(std::uint32_t rank) {
   }
 }
 
+void StartedRanks::kill_all() {
+  for (const Child& child : children_) kill(child.rank);
+}
+
 StartedRanks::~StartedRanks() {
   const auto end = std::chrono::steady_clock::now() + kGrace;
   if (any_runs()) stop();

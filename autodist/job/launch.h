@@ -63,8 +63,9 @@ class StartedRanks {
 
   // Tells those that run to end: SIGTERM, or the end of the input.
   void stop();
-  // Ends this rank by force, if it runs: its whole process group.
+  // Ends this rank by force, if it runs: its whole process group; or all of them.
   void kill(std::uint32_t rank);
+  void kill_all();
 
   // Whether some have not ended yet. Does not block.
   [[nodiscard]] bool any_runs();

@@ -87,6 +87,12 @@ std::string addresses_text(const std::vector<std::string>& lost) {
   return fmt::format("{}", fmt::join(lost, ","));
 }
 
+std::uint32_t standby_number(const Environment& environment) {
+  constexpr std::uint32_t kMost = 1'000'000'000;
+  const auto text = environment(kStandby);
+  return text ? number_of(kStandby, *text, kMost) : 0;
+}
+
 std::optional<JobPlace> job_from_environment(const Environment& environment) {
   const std::optional<std::string> rank = environment("AUTODIST_RANK");
   if (!rank) return std::nullopt;
@@ -136,6 +142,7 @@ std::vector<std::string> place_variables(const JobPlace& place, int key_descript
   if (!place.lost.empty()) {
     variables.push_back(fmt::format("{}={}", kLostMachines, addresses_text(place.lost)));
   }
+  if (place.standby > 0) variables.push_back(fmt::format("{}={}", kStandby, place.standby));
   if (place.rank == 0 && place.memory >= 0) {
     variables.push_back(fmt::format("{}={}", JobMemory::kVariable, place.memory));
   }
@@ -143,9 +150,9 @@ std::vector<std::string> place_variables(const JobPlace& place, int key_descript
 }
 
 bool names_a_place(const std::string& variable) {
-  for (const char* prefix :
-       {"AUTODIST_RANK=", "AUTODIST_SIZE=", "AUTODIST_CHIEF=", "AUTODIST_ADDRESS=", "AUTODIST_KEY_",
-        "AUTODIST_STARTED_BY=", "AUTODIST_JOB_FD=", "AUTODIST_LOST_MACHINES="}) {
+  for (const char* prefix : {"AUTODIST_RANK=", "AUTODIST_SIZE=", "AUTODIST_CHIEF=",
+                             "AUTODIST_ADDRESS=", "AUTODIST_KEY_", "AUTODIST_STARTED_BY=",
+                             "AUTODIST_JOB_FD=", "AUTODIST_LOST_MACHINES=", "AUTODIST_STANDBY="}) {
     if (variable.rfind(prefix, 0) == 0) return true;
   }
   return false;

@@ -15,6 +15,8 @@
 //   AUTODIST_JOB_FD    rank 0 of a job that is supervised: descriptor of job_memory.h
 //   AUTODIST_LOST_MACHINES  addresses of the cluster file, separated by commas, whose places spares
 //                      have taken, or without which the job goes on, in the order of their losses
+//   AUTODIST_STANDBY   a standby's ranks: which one it is of its job's, from 1 on. It waits before
+//                      its first step until the job's memory says that its turn has come
 
 #pragma once
 
@@ -37,12 +39,17 @@ struct JobPlace {
   std::uint32_t started_by = 0;  // the process of the chief that started this rank for its one job
   int memory = -1;  // for rank 0, of a job that is supervised: a descriptor (job_memory.h)
   std::vector<std::string> lost = {};  // machines of the cluster file (cluster/members.h)
+  std::uint32_t standby = 0;           // its number; 0: the job's ranks, which wait for nothing
 };
 
 // The addresses in that variable, and its value for them.
 constexpr const char* kLostMachines = "AUTODIST_LOST_MACHINES";
 std::vector<std::string> lost_machines(const Environment& environment);
 std::string addresses_text(const std::vector<std::string>& lost);
+
+// The same of a standby's number. Throws Error(kUsage).
+constexpr const char* kStandby = "AUTODIST_STANDBY";
+std::uint32_t standby_number(const Environment& environment);
 
 // `text`, which variable `name` holds, as a number. Throws Error(kUsage).
 std::uint32_t number_of(const std::string& name, const std::string& text, std::uint32_t largest);

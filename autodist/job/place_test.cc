@@ -39,6 +39,15 @@ TEST(Job, ARankLearnsWhichMachinesAreLost) {
   EXPECT_EQ(lost_machines(environment_of(place_variables(place, 3))), place.lost);
 }
 
+TEST(Job, ARankLearnsThatItStandsBy) {
+  JobPlace place;
+  place.key = make_job_key();
+  EXPECT_EQ(standby_number(environment_of(place_variables(place, 3))), 0U);
+  place.standby = 7;
+  EXPECT_EQ(standby_number(environment_of(place_variables(place, 3))), 7U);
+  EXPECT_TRUE(names_a_place("AUTODIST_STANDBY=7"));
+}
+
 TEST(Job, WithoutARankThisProcessIsTheChief) { EXPECT_FALSE(job_from_environment(of({}))); }
 
 TEST(Job, ARankReadsItsPlaceAndItsKey) {

@@ -81,6 +81,49 @@ def silent(autodist, folder, how, *program):
                            " ".join([line, *program])], capture_output=True, text=True, timeout=100)
 
 
+STANDBY = """
+import os, pathlib, signal, sys, time, autodist, torch
+folder = pathlib.Path(sys.argv[1])
+print("loaded", flush=True)
+torch.manual_seed(3)
+model = torch.nn.Linear(8, 1)
+loss = lambda m, x, y: torch.nn.functional.mse_loss(m(x), y)
+x, y = torch.randn(16, 8), torch.randn(16, 1)
+ad = autodist.AutoDist("local:2", builder="PS")
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+with ad.distribute(model, loss, optimizer, (x, y)) as step:
+    begun = step.resume(folder / "saved")
+    print("begins at", begun, flush=True)
+    while step.step < 2000 and (begun == 0 or step.step < begun + 50):
+        step(x, y)
+        if step.step % 20 == 0:
+            time.sleep(0.1)
+            step.save(folder / "saved")
+        if begun == 0 and (folder / "ready").exists() and ad.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def a_standby_takes_over(autodist, folder):
+    folder.mkdir()
+    script = folder / "standby.py"
+    script.write_text(STANDBY)
+    command = [autodist, "run", "--cluster", "local:2", "--restarts", "2", "--standby", "--", sys.executable, script,
+               str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+        while "a standby is ready" not in job.stderr.readline():
+            assert job.poll() is None
+        (folder / "ready").touch()
+        out, told = job.communicate(timeout=100)
+    assert job.returncode == 0, (out, told)
+    # What the standby said is shown when it takes over, before what it says then; that of the next one is not.
+    begun = [int(each) for each in re.findall(r"\[rank 0\] begins at (\d+)", out)]
+    assert len(begun) == 2 and begun[0] == 0 < begun[1], out
+    assert out.count("[rank 0] loaded") == 2, out
+    assert "the standby takes over (1 of 2), its newest checkpoint is of step" in told, told
+    print("under run:", re.findall("autodist: training again .*", told)[0])
+
+
 def goes_on_after_its_job(autodist, folder):
     done = silent(autodist, folder, "wrapped", "; sleep 6; echo after it")
     assert done.returncode == 0 and done.stdout.count("after it") == 2 and "silent" not in done.stderr, done
@@ -114,6 +157,7 @@ def main(autodist):
             print(f"{' '.join(words)}: training again after {', '.join(again)}; the same parameters")
         done = run(autodist, script, folder / "none", "1=17", restarts=0, code=5)
         assert "starting again" not in done.stderr and "rank 1 (pid " in done.stderr, done
+        a_standby_takes_over(autodist, folder / "standby")
         goes_on_after_its_job(autodist, folder)
         a_halted_chief_is_lost(autodist, folder)
         # A program that makes no step is not started again.

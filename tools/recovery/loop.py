@@ -39,9 +39,10 @@ def note(folder, rank, step):
 def autodist_loop(folder, model, steps, saves=True):
     import autodist
     ad = autodist.AutoDist("local:2", builder="PS", snapshots=not saves)
-    (folder / f"pid-{ad.rank}").write_text(str(os.getpid()))
     with ad.distribute(model, loss_of, torch.optim.Adam(model.parameters()), batch(0)) as step:
-        for number in range(step.resume(folder / "saved" if saves else None), steps):
+        begin = step.resume(folder / "saved" if saves else None)
+        (folder / f"pid-{ad.rank}").write_text(str(os.getpid()))  # by now it is no standby
+        for number in range(begin, steps):
             step.snapshot()
             float(step(*batch(number)))
             note(folder, ad.rank, number)

@@ -14,10 +14,13 @@
 #include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/cli/supervise.h"
+#include "autodist/app/standby.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/app/supervision.h"
 #include "autodist/app/this_process.h"
@@ -143,16 +146,59 @@ job::JobPlace meeting_place(job::JobPlace chief) {
   return chief;
 }
 
-// A generation: returns its exit code, when all of its lines are in `logs`. Throws
-// Error(kPeersLost) with the first rank that ended badly; the others are stopped then.
-int run_all(const std::vector<job::RankProcess>& processes, double grace, RankLogs& logs,
-            Supervision& supervision, const std::atomic<bool>& interrupted) {
+// All ranks of one start. What those of a standby say is kept until its turn.
+class Generation {
+ public:
+  Generation(const std::vector<job::RankProcess>& processes, RankLogs& logs, bool stands_by)
+      : logs_(logs),
+        stands_by_(stands_by),
+        ranks_(
+            processes, [this](std::uint32_t rank, const std::string& line) { take(rank, line); },
+            job::StartedRanks::DiesWithUs::kGroups) {}
+
+  ~Generation() {
+    if (stands_by_) ranks_.kill_all();  // it has nothing to end in order
+  }
+  Generation(const Generation&) = delete;
+  Generation& operator=(const Generation&) = delete;
+
+  void take_over() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stands_by_ = false;
+    for (const auto& [rank, line] : std::exchange(kept_, {})) logs_.print(rank, line);
+  }
+  std::optional<std::string> ended() { return ranks_.ended(); }
+  job::StartedRanks& ranks() { return ranks_; }
+
+ private:
+  void take(std::uint32_t rank, const std::string& line) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (stands_by_) {
+      kept_.emplace_back(rank, line);
+    } else {
+      logs_.print(rank, line);
+    }
+  }
+
+  RankLogs& logs_;
+  std::mutex mutex_;  // the next two
+  bool stands_by_;
+  std::vector<std::pair<std::uint32_t, std::string>> kept_;
+  job::StartedRanks ranks_;  // the last: its threads use the others
+};
+
+// A generation: returns its exit code, when all of its lines are in the logs. Throws
+// Error(kPeersLost) with the first rank that ended badly.
+int run_all(job::StartedRanks& ranks, double grace, Supervision& supervision,
+            Standby<Generation>& standby, const std::atomic<bool>& interrupted) {
   using Clock = std::chrono::steady_clock;
-  job::StartedRanks ranks(
-      processes, [&](std::uint32_t rank, const std::string& line) { logs.print(rank, line); },
-      job::StartedRanks::DiesWithUs::kGroups);
   std::optional<Clock::time_point> told_at;
   while (ranks.any_runs()) {
+    if (interrupted) {
+      standby.end();
+    } else {
+      standby.look();
+    }
     const auto silence = supervision.look(ranks.runs(0) ? ranks.running() : "");
     if (silence) {
       ranks.kill(0);  // a halted one heeds nothing else
@@ -205,20 +251,33 @@ int run(const RunArguments& arguments, Console& console) {
     supervision.save_snapshot(supervision.memory().folder_of_snapshot());
   };
   RankLogs logs(console, arguments.logs);
+  const auto start = [&](std::uint32_t standby) {
+    const std::vector<std::string> lost = supervision.lost();
+    const cluster::Cluster cluster = cluster::without(all, lost).cluster;
+    const std::vector<cluster::Node> remote = job::remote_nodes(cluster);
+    // Which takes its time, and the job's machines have been asked.
+    if (!remote.empty() && standby == 0) job::check_nodes(cluster, remote, program);
+    job::JobPlace chief = rank_0_of(cluster, cpu_only);
+    chief.lost = lost;
+    chief.standby = standby;
+    const bool remembers = supervised.restarts > 0 || !supervised.faults.empty();
+    if (remembers) chief.memory = supervision.memory().descriptor();
+    if (standby == 0) logs.open(chief.size);
+    return std::make_unique<Generation>(
+        job::rank_processes(cluster, cpu_only, program, meeting_place(chief)), logs, standby > 0);
+  };
+  Standby<Generation> standby(supervision, supervised.standby, start);
   int code = 0;
   for (bool over = false; !over;) {
     try {
-      const std::vector<std::string> lost = supervision.lost();
-      const cluster::Cluster cluster = cluster::without(all, lost).cluster;
-      const std::vector<cluster::Node> remote = job::remote_nodes(cluster);
-      if (!remote.empty()) job::check_nodes(cluster, remote, program);
-      job::JobPlace chief = rank_0_of(cluster, cpu_only);
-      chief.lost = lost;
-      const bool remembers = supervised.restarts > 0 || !supervised.faults.empty();
-      if (remembers) chief.memory = supervision.memory().descriptor();
-      logs.open(chief.size);
-      const auto processes = job::rank_processes(cluster, cpu_only, program, meeting_place(chief));
-      code = run_all(processes, supervised.grace, logs, supervision, interrupted);
+      std::unique_ptr<Generation> generation = standby.take();
+      if (generation) {
+        generation->take_over();
+      } else {
+        generation = start(0);
+      }
+      code = run_all(generation->ranks(), supervised.grace, supervision, standby, interrupted);
+      generation.reset();
       // Of programs that a signal has ended out of order; of others there is none any more.
       if (interrupted) save_snapshot();
       over = true;
@@ -231,7 +290,7 @@ int run(const RunArguments& arguments, Console& console) {
       const auto* const unusable = dynamic_cast<const job::UnusableMachines*>(&error);
       if (unusable != nullptr) supervision.memory().note_unusable(unusable->addresses());
       const auto end = job::end_of_exit(static_cast<int>(error.code()));
-      if (!supervision.goes_on(end, "", interrupted)) {
+      if (!supervision.goes_on(end, "", interrupted, [&] { return standby.is_there(); })) {
         save_snapshot();
         return static_cast<int>(error.code());
       }

@@ -17,12 +17,14 @@ struct Supervised {
   double grace = 0;                             // seconds after a signal to end; 0: without end
   std::optional<std::uint32_t> min_ranks = {};  // nothing: as many as at the beginning
   std::string faults = {};                      // a FaultPlan; empty: none
+  bool standby = false;                         // one is kept ready
 };
 
-// --restarts, --min-ranks and --grace; and --faults, which autodist chaos says.
+// --restarts, --standby, --min-ranks and --grace; and --faults, which autodist chaos says.
 void declare_supervised(CLI::App& verb, Supervised& supervised);
 
-// Throws Error(kUsage) where the job has fewer ranks than are to be left after a loss.
+// Throws Error(kUsage) where the job has fewer ranks than are to be left after a loss, and for a
+// standby without restarts.
 void check_supervised(const Supervised& supervised, std::size_t ranks);
 
 constexpr std::uint32_t kRestartsOfTrain = 3;

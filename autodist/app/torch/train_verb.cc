@@ -31,6 +31,7 @@
 #include "autodist/exec/checkpoint_folder.h"
 #include "autodist/ir/text.h"
 #include "autodist/job/launcher.h"
+#include "autodist/job/place.h"
 #include "autodist/job/remote.h"
 #include "autodist/job/torch/joined_job.h"
 #include "autodist/planning/history.h"
@@ -237,7 +238,7 @@ void say_stopped_early(Console& console) {
 
 // Every rank runs this; the chief alone prints. `begin` is called before the first step.
 int train_job(TrainArguments arguments, Console& console, const std::atomic<bool>& interrupted,
-              const std::function<void()>& begin) {
+              std::atomic<bool>& stands_by, const std::function<void()>& begin) {
   const ir::Optimizer optimizer = ir::parse_optimizer(arguments.optimizer);
   JobOptions options = arguments.job;
   options.builder = arguments.plan.builder;
@@ -266,7 +267,12 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   // Before a search, not after it; other ranks write nothing, and their machines may lack the
   // folders.
   std::optional<exec::CheckpointFolder> folder;
-  if (job::becomes_chief(arguments.plan.cluster, arguments.plan.cpu_only, process_environment())) {
+  const auto hold_folder = [&folder, &arguments] {
+    if (!arguments.training.save_to.empty()) folder.emplace("--save", arguments.training.save_to);
+  };
+  const bool is_chief =
+      job::becomes_chief(arguments.plan.cluster, arguments.plan.cpu_only, process_environment());
+  if (is_chief) {
     expect_writable("--log", arguments.training.log);
     expect_folder("--tensorboard", arguments.training.tensorboard);
     expect_writable("--write-strategy", arguments.plan.output);
@@ -274,11 +280,15 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
     if (!options.plans_file.empty()) strategy::read_history(options.plans_file);
     expect_writable("--trace", arguments.trace);
     expect_writable("--report", arguments.plan.report);
-    if (!arguments.training.save_to.empty()) folder.emplace("--save", arguments.training.save_to);
+    if (!stands_by) hold_folder();  // else the job holds it
     if (!arguments.plan.workload.calibration.empty()) {
       options.search.calibration = sim::read_calibration("", arguments.plan.workload.calibration);
     }
   }
+  options.takes_over = [is_chief, &stands_by, &hold_folder] {
+    stands_by = false;
+    if (is_chief) hold_folder();
+  };
   options.resume_command = [begins_here](const std::string& from) {
     return resume_command(from, begins_here);
   };
@@ -392,12 +402,16 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
 // that is under way, with a checkpoint.
 int train_verb(const TrainArguments& arguments, Console& console) {
   const std::atomic<bool>& interrupted = watch_stop_signals(/*user_signal=*/true);
-  std::optional<EndsEarly> early(std::in_place, [&console] { say_stopped_early(console); });
+  std::atomic<bool> stands_by = job::standby_number(process_environment()) > 0;
+  const auto say_stopped = [&console, &stands_by] {
+    if (!stands_by) say_stopped_early(console);
+  };
+  std::optional<EndsEarly> early(std::in_place, say_stopped);
   try {
-    return train_job(arguments, console, interrupted, [&early] { early.reset(); });
+    return train_job(arguments, console, interrupted, stands_by, [&early] { early.reset(); });
   } catch (const StoppedEarly&) {
     early.reset();
-    say_stopped_early(console);
+    say_stopped();
     return 0;
   }
 }
@@ -508,16 +522,16 @@ Action declare_train(CLI::App& verb) {
   verb.add_option("--optimizer", arguments->optimizer,
                   "for example adamw:lr=1e-3,decay=0.01,clip=1");
   verb.add_option("--batch", arguments->training.batch, "samples per step, all replicas together")
-      ->check(CLI::Range(std::int64_t{1}, kMostCount));
+      ->check(in_range(std::int64_t{1}, kMostCount));
   verb.add_option("--accumulate", arguments->job.accumulate,
                   "micro-batches per step: less memory, the same sums")
-      ->check(CLI::Range(std::int64_t{1}, kMostCount));
+      ->check(in_range(std::int64_t{1}, kMostCount));
   verb.add_option("--steps", arguments->training.steps, "train up to this step")
-      ->check(CLI::Range(std::int64_t{0}, kMostCount));
+      ->check(in_range(std::int64_t{0}, kMostCount));
   verb.add_option("--save", arguments->training.save_to, "checkpoint directory");
   verb.add_option("--checkpoint-every", arguments->training.save_every,
                   "steps between checkpoints (also every 10 minutes)")
-      ->check(CLI::Range(std::int64_t{0}, kMostCount));
+      ->check(in_range(std::int64_t{0}, kMostCount));
   verb.add_option("--resume", arguments->resume,
                   "continue from the newest checkpoint of this directory");
   declare_supervised(verb, arguments->supervised);
@@ -536,13 +550,13 @@ Action declare_train(CLI::App& verb) {
                   "write one Chrome/Perfetto trace of all ranks (see report --late)");
   verb.add_option("--trace-steps", arguments->job.trace_steps,
                   "of the last so many steps (default 200; 0: of all, in memory)")
-      ->check(CLI::Range(std::int64_t{0}, kMostCount));
+      ->check(in_range(std::int64_t{0}, kMostCount));
   verb.add_option("--report", arguments->plan.report,
                   "write a page for a browser here: the plan, the run, and the timeline of a step, "
                   "predicted and measured");
   verb.add_option("--verify-every", arguments->job.verify_every,
                   "steps between comparisons of the step with its replay (0: never)")
-      ->check(CLI::Range(std::int64_t{0}, kMostCount));
+      ->check(in_range(std::int64_t{0}, kMostCount));
   const auto on_nonfinite = [arguments](const std::string& name) {
     arguments->job.on_nonfinite = exec::on_nonfinite_from_name(name);
   };
@@ -559,10 +573,10 @@ Action declare_train(CLI::App& verb) {
   declare_seconds(verb, "--join-timeout", arguments->job.join_limit,
                   "seconds of silence before the first step after which a rank is given up; one "
                   "that is alive is waited for (default 60)")
-      ->check(CLI::Range(1e-3, 1e6));
+      ->check(in_range(1e-3, 1e6));
   declare_seconds(verb, "--silence-timeout", arguments->job.silence_limit,
                   "seconds for which a rank that says nothing is waited for (default 20)")
-      ->check(CLI::Range(4.0, 1e6));
+      ->check(in_range(4.0, 1e6));
   declare_devices(verb, arguments->plan.cpu_only);
   return [arguments, &verb](Console& console) {
     check_train(verb, *arguments);

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "autodist/base/digest.h"
@@ -32,6 +34,8 @@ namespace {
 constexpr Seconds kSignOfLife{1};
 // Who waits says so so often.
 constexpr Seconds kSayEvery{30};
+
+constexpr std::chrono::milliseconds kLookForTurn{5};
 
 // What the chief left is of another job than before: of a chief that was started again.
 struct MeetingMoved {};
@@ -81,11 +85,17 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
     place_.size = size_;
   }
   place_.lost = lost_machines(environment_);
+  place_.standby = standby_number(environment_);
+  stands_by_ = place_.standby > 0;
   if (is_chief()) {
     memory_ = JobMemory::inherited(environment_);
     check_initial_weights();
+    if (stands_by_ && !memory_) {
+      fail(ErrorCode::kUsage, "environment: {} without {}; only what supervises a job sets them",
+           kStandby, JobMemory::kVariable);
+    }
   }
-  if (memory_) heart_ = std::make_unique<Heart>(*memory_, kSignOfLife, options_.silence_limit);
+  if (!stands_by_) show_life();
   device_ = rank_device(cluster(), place_.rank, options_.cpu_only, environment_);
   check_open_files(size_, raise_open_files());
   keep_freed_memory();
@@ -107,13 +117,53 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
               std::to_string(options_.seed), options_.join_limit);
 }
 
+void JoinedJob::show_life() {
+  if (memory_) heart_ = std::make_unique<Heart>(*memory_, kSignOfLife, options_.silence_limit);
+}
+
+// The chief alone sees the job's memory. It tells the others again and again that they wait, so
+// that their limits do not run out.
+void JoinedJob::await_turn() {
+  if (!stands_by_) return;
+  constexpr char kWait[] = "wait";
+  constexpr char kNow[] = "now";
+  try {
+    comm::all_gather(*transport_, "", "standby", options_.join_limit);
+    if (is_chief()) memory_->note_standing_by(place_.standby);
+    for (std::string news = kWait; news == kWait;) {
+      if (is_chief() && turn_comes(kSignOfLife)) news = kNow;
+      news = comm::broadcast(*transport_, 0, news, "standby's turn", options_.join_limit);
+    }
+  } catch (const Error& error) {
+    if (is_chief()) memory_->note_standing_by(0);
+    throw Error(error.code(), std::string("of the standby: ") + error.what());
+  }
+  stands_by_ = false;
+  show_life();
+  if (options_.takes_over) options_.takes_over();
+}
+
+// At the chief; false after `limit`.
+bool JoinedJob::turn_comes(Seconds limit) {
+  const Seconds end = clock_.now() + limit;
+  while (clock_.now() < end) {
+    if (const auto checkpoint = memory_->turn_of(place_.standby)) {
+      checkpoint_ = *checkpoint;
+      return true;
+    }
+    look_around();
+    std::this_thread::sleep_for(kLookForTurn);
+  }
+  return false;
+}
+
 void JoinedJob::check_children() const {
   if (!children_) return;
   if (const auto failure = children_->failure()) throw Error(ErrorCode::kPeersLost, *failure);
 }
 
 void JoinedJob::note_lacking_machines() {
-  if (memory_) memory_->note_unusable(children_->lacking());
+  if (memory_ && !stands_by_) memory_->note_unusable(children_->lacking());
 }
 
 void JoinedJob::look_around() {
@@ -443,7 +493,7 @@ void JoinedJob::start_and_join() {
     try {
       check_nodes(cluster(), remote, program());
     } catch (const UnusableMachines& machines) {
-      if (memory_) memory_->note_unusable(machines.addresses());
+      if (memory_ && !stands_by_) memory_->note_unusable(machines.addresses());
       throw;
     }
     place_.chief_address = address_towards(remote.front().address);

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -45,6 +46,11 @@ class JoinedJob {
   // Before the first step: also throws where a rank that this one started has ended at all; calls
   // JobOptions::while_waiting.
   void look_around();
+  // By all ranks, before a state is loaded and before the first step: those of a standby wait here
+  // for their turn. Throws as look_around().
+  void await_turn();
+  // The checkpoint that a standby goes on from, at its chief; empty: where its program says.
+  [[nodiscard]] const std::string& checkpoint() const { return checkpoint_; }
   // Behind a message about a rank whose connection ended: how that one has ended, where this one
   // started it. Nothing where it still runs.
   [[nodiscard]] std::string end_of_lost(const std::string& message) const;
@@ -60,11 +66,13 @@ class JoinedJob {
   [[nodiscard]] JobMemory* memory() { return memory_ ? &*memory_ : nullptr; }
   [[nodiscard]] const JobMemory* memory() const { return memory_ ? &*memory_ : nullptr; }
 
-  // To the user of this process.
-  void say(const std::string& line) const { process_.say(line); }
+  // To the user of this process. Of a standby nobody wants to hear until its turn.
+  void say(const std::string& line) const {
+    if (!stands_by_) process_.say(line);
+  }
   // JobOptions::progress, at the chief.
   void show(const std::string& line) const {
-    if (options_.progress && is_chief()) options_.progress(line);
+    if (options_.progress && is_chief() && !stands_by_) options_.progress(line);
   }
 
   [[nodiscard]] const JobOptions& options() const { return options_; }
@@ -89,6 +97,9 @@ class JoinedJob {
   Clock& clock() { return clock_; }
 
  private:
+  // To who supervises the job, from here on.
+  void show_life();
+  [[nodiscard]] bool turn_comes(Seconds limit);
   // Of ranks that this one started: the supervisor may go on without them.
   void note_lacking_machines();
   void check_options() const;
@@ -118,7 +129,9 @@ class JoinedJob {
   std::uint32_t size_ = 1;
   JobPlace place_;
   std::optional<JobMemory> memory_;
-  std::unique_ptr<Heart> heart_;  // where there is a memory
+  std::unique_ptr<Heart> heart_;  // where there is a memory; a standby's, since its turn
+  std::atomic<bool> stands_by_ = false;
+  std::string checkpoint_;
   torch::Device device_ = torch::kCPU;
   std::optional<std::uint32_t> cores_;  // too_few_cores()
   std::string launcher_;

@@ -119,6 +119,8 @@ struct JobOptions {
   // What it throws (an Error, from then on whenever it is called) ends the job, and those that
   // still run are stopped.
   std::function<void()> while_waiting;
+  // At each rank of a standby, when its turn has come, before it loads a state or makes a step.
+  std::function<void()> takes_over;
   // At the chief, often: what distribute() is doing, as one line without an end, in the place of
   // the last one. Empty: it is done.
   std::function<void(const std::string& line)> progress;

@@ -234,6 +234,7 @@ void TrainingJob::start() {
 // When the first step is due: a checkpoint is loaded before, while the transport is still free for
 // agreements. All at once, for the peers' exchanges expect a sign of life.
 void TrainingJob::begin() {
+  job_->await_turn();
   started_ = true;
   comm::Transport& transport = job_->transport();
   const auto count = static_cast<std::uint16_t>(steps_.size());
@@ -344,6 +345,7 @@ std::vector<const JobStep*> TrainingJob::all_steps() const {
 }
 
 void TrainingJob::load(const std::string& directory) {
+  job_->await_turn();
   load_state(directory, [&] {
     exec::RealFileSystem files;
     return load_at_chief(files, directory, model_, all_steps(), warn());
@@ -359,18 +361,21 @@ bool TrainingJob::has_steps_in_common() const {
 
 // Snapshots are for who comes back here and goes on from them.
 void TrainingJob::resume(const std::string& directory) {
+  job_->await_turn();
+  const std::string& newer = job_->checkpoint();  // than when a standby was started
+  const std::string& from = newer.empty() ? directory : newer;
   if (!snapshots_) {
     JobMemory* const memory = job_->options().snapshots ? job_->memory() : nullptr;
     snapshots_ = std::make_unique<Snapshots>(memory, model_, job_->clock(), warn());
   }
-  if (is_chief()) snapshots_->resumes_from(directory);
-  load_state(directory, [&]() -> std::optional<LoadedState> {
+  if (is_chief()) snapshots_->resumes_from(from);
+  load_state(from, [&]() -> std::optional<LoadedState> {
     exec::RealFileSystem files;
-    const bool has_saved = !directory.empty() && exec::has_checkpoint(files, directory);
-    const auto saved = has_saved ? exec::newest_checkpoint(files, directory) : std::nullopt;
+    const bool has_saved = !from.empty() && exec::has_checkpoint(files, from);
+    const auto saved = has_saved ? exec::newest_checkpoint(files, from) : std::nullopt;
     if (auto state = snapshots_->newer_than(saved.value_or(-1), model_, all_steps())) return state;
     if (!has_saved) return std::nullopt;
-    return load_at_chief(files, directory, model_, all_steps(), warn());
+    return load_at_chief(files, from, model_, all_steps(), warn());
   });
   snapshots_->follow(!comm::broadcast(job_->transport(), 0, snapshots_->are_taken() ? "yes" : "",
                                       "snapshots", job_->options().join_limit)

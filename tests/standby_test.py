@@ -1,0 +1,124 @@
+"""A standby takes over: what comes out is what an undisturbed job makes, and nothing is left behind.
+
+    standby_test.py AUTODIST
+"""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from killed import STEPS, Training, processes_with, state_of
+
+READY = "a standby is ready"
+
+
+def wait_for_standby(job, number):
+    job.until(lambda: job.said().count(READY) == number)
+
+
+def a_standby_takes_over(autodist, folder):
+    """Plans of a builder and of the search, from snapshots and from checkpoints; the chief is lost, too."""
+    for name, builder, more in (("PS", "PS", ()), ("search", "auto", ("--budget", "8")),
+                                ("owing", "AllReduce:compressor=bf16+ef", ("--no-snapshots",))):
+        place = folder / name
+        (place / "clean").mkdir(parents=True)
+        (place / "killed").mkdir()
+        plan = place / "plan.pbtxt"
+        job = Training(autodist, place / "killed", "--standby", "--json", "--save", place / "killed" / "saved",
+                       "--write-strategy", plan, *more, builder=builder, steps=4 * STEPS)
+        for number, ranks in enumerate(((1,), (0,), (0, 1)) if name == "PS" else ((0,),), start=1):
+            wait_for_standby(job, number)
+            job.until_steps(15)
+            job.kill(*ranks)
+            job.until(lambda: job.said().count("training again") == number)  # noqa: B023: called in this turn
+        got = json.loads(job.ended(0))
+        assert job.said().count("the standby takes over (1 of 3), from ") == number, job.said()
+        assert "starting again" not in job.said(), job.said()
+        if name == "owing":
+            assert re.search(r"takes over \(1 of 3\), from \S+/step-\d+0\n", job.said()), job.said()
+        clean = Training(autodist, place / "clean", "--json", "--save", place / "clean" / "saved", "--strategy", plan,
+                         builder=builder, steps=4 * STEPS)
+        wanted = json.loads(clean.ended(0))
+        assert got["loss"] == wanted["loss"] and got["program_digest"] == wanted["program_digest"], (got, wanted)
+        assert state_of(job.saved, 4 * STEPS) == state_of(clean.saved, 4 * STEPS), name
+        times = re.findall(r"training again (\S+ \S+) after the loss", job.said())
+        print(f"{name}: a standby takes over after {', '.join(times)}; the same bytes after step {4 * STEPS}")
+
+
+def a_standby_that_ends_is_no_loss(autodist, folder):
+    job = Training(autodist, folder, "--standby", steps=1000000)
+    wait_for_standby(job, 1)
+    done = job.steps()
+    os.kill(job.ranks(standby=True)[1], signal.SIGKILL)
+    job.until(lambda: "no standby: " in job.said())
+    said = re.search(r"no standby: its rank 0 \(pid \d+\) ended with exit code 5; it is tried again", job.said())
+    assert said, job.said()
+    job.until_steps(20)
+    assert "starting again" not in job.said() and job.steps() > done, job.said()
+    job.kill(1)  # as it is without one
+    job.until(lambda: "training again" in job.said())
+    assert "starting again (1 of 3), from step" in job.said(), job.said()
+    job.process.send_signal(signal.SIGTERM)
+    job.ended(0)
+    print("a standby that ends is said, and the job goes on")
+
+
+def nothing_is_left(autodist, folder):
+    """After the job's end, a signal to it, and the death of who started it; none speaks before its turn."""
+    mark = f"AUTODIST_TEST_MARK={os.getpid()}"
+    environment = {**os.environ, "AUTODIST_TEST_MARK": str(os.getpid())}
+    for how in ("end", "signal", "death"):
+        (folder / how).mkdir()
+        job = Training(autodist, folder / how, "--standby", steps=4 * STEPS if how == "end" else 1000000,
+                       environment=environment)
+        wait_for_standby(job, 1)
+        ranks = list(job.ranks(standby=True).values())
+        assert len(ranks) == 2, ranks
+        if how == "end":
+            job.ended(0)
+        elif how == "signal":
+            job.process.send_signal(signal.SIGTERM)
+            job.ended(0)
+        else:
+            job.process.kill()
+            job.process.communicate(timeout=60)
+        end = time.monotonic() + 20
+        while left := processes_with(mark):
+            assert time.monotonic() < end, (how, left)
+            time.sleep(0.05)
+        assert job.said().count("plan: ") <= 1, job.said()
+    print("nothing is left of a standby: at the job's end, after a signal, after a kill -9")
+
+
+def what_is_refused(autodist):
+    train = [autodist, "train", "digits", "--cluster", "local:1", "--steps", "1"]
+    for command, words in ((train + ["--standby", "--restarts", "0"], "--standby with --restarts 0: "),
+                           ([autodist, "run", "--standby", "--cluster", "local:1", "--", "true"],
+                            "--standby with --restarts 0: "),
+                           (train + ["--standby=false"], "--standby: takes no value. Leave that out.")):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and words in done.stderr, (shlex.join(command), done)
+    done = subprocess.run(train + ["--restarts", "0"], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "AUTODIST_STANDBY": "1"})
+    assert done.returncode == 2 and "AUTODIST_STANDBY without AUTODIST_JOB_FD" in done.stderr, done
+    print("without restarts, and with a value, it is refused")
+
+
+def main(autodist):
+    with tempfile.TemporaryDirectory(prefix="autodist-standby-") as name:
+        folder = pathlib.Path(name)
+        what_is_refused(autodist)
+        for part in (a_standby_takes_over, a_standby_that_ends_is_no_loss, nothing_is_left):
+            place = folder / part.__name__
+            place.mkdir()
+            part(autodist, place)
+
+
+main(sys.argv[1])
