@@ -52,6 +52,25 @@ def rates_hold_in_both_directions():
     print(f"100 Mbit/s carry {carried / 1e6:.0f} of payload each way")
 
 
+def an_idle_link_has_nothing_in_store():
+    """200 KB take as long as the rate says, also where nothing was sent before."""
+    receive = ("import socket\nend = socket.create_server(('10.77.0.1', 5000)).accept()[0]\n"
+               "while True:\n size = 200000\n while size: size -= len(end.recv(size)) or exit()\n end.sendall(b'k')")
+    send = ("import socket, time\nend = socket.create_connection(('10.77.0.1', 5000))\nfor _ in range(20):\n"
+            " time.sleep(0.02); began = time.perf_counter(); end.sendall(bytes(200000)); end.recv(1)\n"
+            " print(time.perf_counter() - began)")
+    for rate in ("100mbit", "500mbit"):
+        with cluster_of([rate] * 2) as cluster:
+            receiver = cluster.hosts[0].start([sys.executable, "-c", receive])
+            time.sleep(0.5)
+            done = cluster.hosts[1].run([sys.executable, "-c", send], stdout=subprocess.PIPE, text=True)
+            receiver.wait()
+        took = sorted(float(line) for line in done.stdout.split())[10]
+        whole = 8 * 200000 / rate_of(rate)
+        assert took > 0.8 * whole, (rate, took, whole)
+        print(f"{rate}: 200 KB over an idle link take {1e3 * took:.1f} ms, {1e3 * whole:.1f} by its rate")
+
+
 def clusters_do_not_meet():
     with cluster_of([None, None]) as one:
         script = "import socket; socket.create_server(('10.77.0.1', 5000)).accept()"
@@ -116,6 +135,7 @@ def main():
     ranks_find_their_places()
     a_failure_is_the_exit_code_and_stops_the_others()
     rates_hold_in_both_directions()
+    an_idle_link_has_nothing_in_store()
     clusters_do_not_meet()
     a_blackhole_is_silent_and_ends()
     for end in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
