@@ -25,9 +25,10 @@ class Standby {
       : supervision_(supervision), is_wanted_(is_wanted), start_(std::move(start)) {}
 
   // Often, while the job's ranks run: starts one when it is time, and ends one that would do
-  // something else than the job by now.
-  void look() {
-    if (ranks_ && !supervision_.standby_fits()) ranks_.reset();
+  // something else than the job by now, or whose job is to end.
+  void look(bool job_is_to_end) {
+    if (ranks_ && (job_is_to_end || !supervision_.standby_fits())) ranks_.reset();
+    if (job_is_to_end) return;
     if (const auto ended = ranks_ ? ranks_->ended() : std::nullopt) {
       ranks_.reset();
       supervision_.note_standby_end(*ended);
@@ -40,15 +41,15 @@ class Standby {
     }
   }
 
-  // When the job's ranks are lost: whether there is one that can take over.
+  // When the job's ranks are lost: whether there is one that can take over. One that is not ready
+  // yet is given up: what keeps it from that is not known.
   [[nodiscard]] bool is_there() {
-    const bool can = ranks_ && supervision_.standby_fits() && supervision_.standby_lives();
-    if (!can || ranks_->ended()) ranks_.reset();
-    return ranks_ != nullptr;
+    const bool can = ranks_ && supervision_.standby_fits() && supervision_.standby_waits();
+    if (!can) ranks_.reset();
+    return can;
   }
   // It is the job from here on; null where there is none.
   std::unique_ptr<Ranks> take() { return std::exchange(ranks_, nullptr); }
-  void end() { ranks_.reset(); }
 
  private:
   Supervision& supervision_;

@@ -21,8 +21,12 @@ constexpr Seconds kUntilSecondLook{5};
 // As among ranks: a sign of life comes every second.
 constexpr Seconds kSilenceIsSaid{3};
 constexpr Seconds kLongestLook{1};
-// A machine that is short of something for a while.
-constexpr std::chrono::minutes kUntilNextStandby{1};
+// Where the plan changes again and again, or a machine is short of something for a while.
+constexpr std::chrono::seconds kUntilNextStandby{2};
+constexpr std::chrono::minutes kUntilStandbyAgain{1};
+constexpr int kMostDoubled = 6;
+// It says that it waits every few milliseconds, if the machine lets it.
+constexpr std::chrono::milliseconds kStandbyIsHeard{500};
 // Silence that calls for a look at the process.
 constexpr Seconds kStrange{2};
 
@@ -115,14 +119,17 @@ void Supervision::look_at_progress() {
   lost_at_.reset();
 }
 
+// Not beside trials, whose times it would change, and which will keep another plan.
 bool Supervision::standby_is_due() const {
-  return arbiter_.restarts() > 0 && memory_.progress().trained() && Clock::now() >= next_standby_;
+  return arbiter_.restarts() > 0 && memory_.progress().trained() && !memory_.tries_plans() &&
+         Clock::now() >= next_standby_;
 }
 
 std::uint32_t Supervision::begin_standby() {
   standby_lost_ = lost();
   standby_plans_ = memory_.plans_kept();
-  standby_is_told_ = false;
+  says_when_ready_ = true;
+  next_standby_ = Clock::now() + kUntilNextStandby;
   return ++standby_;
 }
 
@@ -130,20 +137,28 @@ bool Supervision::standby_fits() const {
   return standby_lost_ == lost() && standby_plans_ == memory_.plans_kept();
 }
 
-bool Supervision::standby_lives() const {
-  return !standby_is_told_ || memory_.standing_by() == standby_;
+bool Supervision::standby_waits() const {
+  const job::JobMemory::StandingBy before = memory_.standing_by();
+  if (before.standby != standby_) return false;
+  const auto end = Clock::now() + kStandbyIsHeard;
+  while (memory_.standing_by().beats == before.beats) {
+    if (Clock::now() > end) return false;  // halted
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return memory_.standing_by().standby == standby_;
 }
 
 void Supervision::note_standby_end(const std::string& how) {
-  next_standby_ = Clock::now() + kUntilNextStandby;
-  if (std::exchange(no_standby_is_told_, true)) return;
+  next_standby_ =
+      Clock::now() + kUntilStandbyAgain * (1 << std::min(failed_standbys_, kMostDoubled));
+  if (failed_standbys_++ > 0) return;
   say_line(fmt::format("no standby: {}; it is tried again now and then", how));
 }
 
 void Supervision::look_at_standby() {
-  if (standby_is_told_ || memory_.standing_by() != standby_) return;
-  standby_is_told_ = true;
-  no_standby_is_told_ = false;
+  if (!says_when_ready_ || memory_.standing_by().standby != standby_) return;
+  says_when_ready_ = false;
+  failed_standbys_ = 0;
   say_line("a standby is ready");
 }
 
@@ -212,10 +227,15 @@ Seconds Supervision::note_missing_machines(const job::JobMemory::Progress& progr
 bool Supervision::goes_on(job::GenerationEnd end, const std::string& folder,
                           const std::atomic<bool>& stop, const std::function<bool()>& standby) {
   const job::JobMemory::Progress progress = memory_.progress();
+  // A standby that ends before its first step is no loss of the job's: what it was is not counted.
+  const bool in_vain =
+      memory_.standby_that_runs() > 0 && !progress.trained() && end != job::GenerationEnd::kInOrder;
   const bool once_trained = arbiter_.furthest() >= 0;
-  const Seconds machines = once_trained && !stop ? note_missing_machines(progress) : Seconds{0};
-  auto pause =
-      arbiter_.again(end, progress.trained() ? std::optional(progress.done) : std::nullopt);
+  const Seconds machines =
+      once_trained && !stop && !in_vain ? note_missing_machines(progress) : Seconds{0};
+  auto pause = in_vain ? std::optional(Seconds{0})
+                       : arbiter_.again(
+                             end, progress.trained() ? std::optional(progress.done) : std::nullopt);
   if (!pause || stop) {
     if (arbiter_.gave_up() && arbiter_.restarts() > 0) {
       say_line(fmt::format("given up: {} start{} in a row got no further than step {}",
@@ -229,16 +249,18 @@ bool Supervision::goes_on(job::GenerationEnd end, const std::string& folder,
   pause = std::max(*pause, machines);
   if (!lost_at_) lost_at_ = Clock::now();
   const bool takes_over = standby();
-  say_line(
-      fmt::format("{} ({} of {}){}, {}", takes_over ? "the standby takes over" : "starting again",
-                  arbiter_.in_a_row(), arbiter_.restarts(),
-                  pause->value > 0 ? " in " + to_string(*pause) : "", where_it_begins(folder)));
+  say_line(fmt::format("{}{} ({} of {}){}, {}", in_vain ? "the standby made no step: " : "",
+                       takes_over ? "the standby takes over" : "starting again",
+                       arbiter_.in_a_row(), arbiter_.restarts(),
+                       pause->value > 0 ? " in " + to_string(*pause) : "",
+                       where_it_begins(folder)));
   const auto begin = Clock::now() + std::chrono::duration<double>(pause->value);
   while (Clock::now() < begin && !stop) std::this_thread::sleep_for(kLook);
+  if (stop) return false;
   memory_.begin_generation(takes_over ? standby_ : 0, checkpoint_in(folder).value_or(""));
-  standby_is_told_ = true;
+  says_when_ready_ = false;
   chief_.reset();
-  return !stop;
+  return true;
 }
 
 }  // namespace autodist::app

@@ -43,20 +43,21 @@ class Supervision {
   // for too long, as it is halted: it is lost, and the caller ends it.
   [[nodiscard]] std::optional<std::string> look(const std::string& chief);
 
-  // For Standby. Whether it is time to start one; the number of the one that is started now;
-  // whether that has the machines and the plan that the job has by now; and how it ended, too
-  // early.
+  // For Standby. Whether it is time to start one; the number of the one that is started now.
   [[nodiscard]] bool standby_is_due() const;
   std::uint32_t begin_standby();
+  // Whether that one has the machines and the plan that the job has by now.
   [[nodiscard]] bool standby_fits() const;
-  [[nodiscard]] bool standby_lives() const;  // sooner than its end is seen, once it was ready
+  // Whether all of its ranks wait for their turn, and its chief says so now. Takes some
+  // milliseconds.
+  [[nodiscard]] bool standby_waits() const;
+  // How it ended, before its turn.
   void note_standby_end(const std::string& how);
 
   // When a generation has ended: whether another one begins, which is said and waited for. The job
   // goes on from its snapshot, or from a checkpoint where `folder` holds a newer one of this job's;
   // empty: where it finds them is its own affair. `stop` ends the waiting: the job is over then.
-  // `standby` is asked at the end, when it is known which machines there are: whether one can take
-  // over.
+  // `standby` is asked when it is known which machines there are: whether one can take over.
   bool goes_on(job::GenerationEnd end, const std::string& folder, const std::atomic<bool>& stop,
                const std::function<bool()>& standby);
 
@@ -82,11 +83,12 @@ class Supervision {
   std::optional<job::Membership> membership_;  // since a machine was missing
   job::JobMemory memory_;
   std::optional<Clock::time_point> lost_at_;  // until it trains again
-  std::uint32_t standby_ = 0;                 // the newest one's number
-  std::vector<std::string> standby_lost_;     // lost() at its start, and the plans that were kept
+  // The newest standby: its number, and what lost() and the number of plans were at its start.
+  std::uint32_t standby_ = 0;
+  std::vector<std::string> standby_lost_;
   std::int64_t standby_plans_ = 0;
-  bool standby_is_told_ = true;  // that it is ready
-  bool no_standby_is_told_ = false;
+  bool says_when_ready_ = false;
+  int failed_standbys_ = 0;  // since one was ready
   Clock::time_point next_standby_;
   std::optional<Faults> faults_;
   // Of the generation that runs:

@@ -58,7 +58,9 @@ struct JobMemory::Shared {
   std::atomic<std::int64_t> loss_after{-1};
   std::atomic<double> loss{0};
   std::atomic<std::int64_t> plans_kept{0};
+  std::atomic<bool> tries_plans{false};
   std::atomic<std::uint32_t> standing_by{0};
+  std::atomic<std::int64_t> standby_beats{0};
   std::atomic<std::uint32_t> turn{0};
 };
 
@@ -167,18 +169,24 @@ void JobMemory::begin_generation(std::uint32_t standby, const std::string& check
   shared_->beats = 0;
   shared_->done = -1;
   shared_->first = -1;
+  shared_->tries_plans = false;
   if (standby > 0) append(kPage, kCheckpoint, {checkpoint});
   shared_->turn = standby;  // the last: it does not wait any longer
 }
 
-void JobMemory::note_standing_by(std::uint32_t standby) { shared_->standing_by = standby; }
+void JobMemory::note_standing_by(std::uint32_t standby) {
+  ++shared_->standby_beats;
+  shared_->standing_by = standby;
+}
 
 std::optional<std::string> JobMemory::turn_of(std::uint32_t standby) const {
   if (shared_->turn != standby) return std::nullopt;
   return last_of(kPage, kCheckpoint).value_or("");
 }
 
-std::uint32_t JobMemory::standing_by() const { return shared_->standing_by; }
+JobMemory::StandingBy JobMemory::standing_by() const {
+  return {shared_->standing_by, shared_->standby_beats};
+}
 
 std::uint32_t JobMemory::standby_that_runs() const { return shared_->turn; }
 
@@ -278,6 +286,10 @@ void JobMemory::keep_plan(const std::string& name, const std::string& document) 
 }
 
 std::int64_t JobMemory::plans_kept() const { return shared_->plans_kept; }
+
+void JobMemory::note_trials(bool go_on) { shared_->tries_plans = go_on; }
+
+bool JobMemory::tries_plans() const { return shared_->tries_plans; }
 
 std::int64_t JobMemory::snapshot_at(std::int64_t slot) const { return (slot + 1) * kApart; }
 

@@ -60,16 +60,21 @@ class JobMemory {
   void note_unusable(const std::vector<std::string>& addresses);
   [[nodiscard]] std::vector<std::string> unusable() const;
 
-  // By the supervisor, while no rank of the job lives: another generation has done nothing yet. It
-  // is this standby, where it is one, and goes on from this checkpoint, or (empty) from where its
-  // program says, unless a snapshot is newer.
+  // By the supervisor, while none of the last generation's ranks lives: the next one has done
+  // nothing yet. It is this standby, where it is one, and goes on from this checkpoint, or (empty)
+  // from where its program says, unless a snapshot is newer.
   void begin_generation(std::uint32_t standby = 0, const std::string& checkpoint = "");
-  // By a standby's chief: all of its ranks wait for their turn, or (0) do no more; and that this
-  // has come, with the checkpoint.
+  // By a standby's chief, again and again: all of its ranks wait for their turn; or (0) they do no
+  // more.
   void note_standing_by(std::uint32_t standby);
+  // By a standby's chief: the checkpoint of begin_generation(), once its turn has come.
   [[nodiscard]] std::optional<std::string> turn_of(std::uint32_t standby) const;
-  // Which standby has said so last, and which the generation is; 0: none.
-  [[nodiscard]] std::uint32_t standing_by() const;
+  struct StandingBy {
+    std::uint32_t standby = 0;  // that waits; 0: none
+    std::int64_t beats = 0;     // how often it has said so
+  };
+  [[nodiscard]] StandingBy standing_by() const;
+  // Which standby the generation is; 0: none.
   [[nodiscard]] std::uint32_t standby_that_runs() const;
   // By the chief: so many steps are done. The first call says where its training begins.
   void note_steps(std::int64_t done);
@@ -95,8 +100,11 @@ class JobMemory {
   // Error(kEnvironment).
   [[nodiscard]] std::optional<std::string> plan(const std::string& name) const;
   void keep_plan(const std::string& name, const std::string& document);
-  // How often one was kept: a standby has those of its start.
+  // How often one was kept: a standby has those of its start. And whether plans are being tried, of
+  // which one will be kept: by the chief.
   [[nodiscard]] std::int64_t plans_kept() const;
+  void note_trials(bool go_on);
+  [[nodiscard]] bool tries_plans() const;
 
   // A snapshot is a checkpoint's files. Until another is complete, the one before it is kept. By
   // the chief, one at a time. add_to_snapshot() throws Error(kEnvironment) where there is no room.

@@ -56,11 +56,16 @@ TEST(JobMemory, AStandbyLearnsItsTurnAndItsCheckpoint) {
   JobMemory memory;
   memory.keep_plan("gan", "plan");
   EXPECT_EQ(memory.plans_kept(), 1);
-  EXPECT_EQ(memory.standing_by(), 0U);
+  EXPECT_EQ(memory.standing_by().standby, 0U);
   memory.note_standing_by(1);
-  EXPECT_EQ(memory.standing_by(), 1U);
+  memory.note_standing_by(1);
+  EXPECT_EQ(memory.standing_by().standby, 1U);
+  EXPECT_EQ(memory.standing_by().beats, 2);
   EXPECT_FALSE(memory.turn_of(1));
+  memory.note_trials(true);
+  EXPECT_TRUE(memory.tries_plans());
   memory.begin_generation();  // one that did not stand by
+  EXPECT_FALSE(memory.tries_plans());
   EXPECT_FALSE(memory.turn_of(1));
   memory.begin_generation(1, "saved/step-20");
   EXPECT_EQ(memory.turn_of(1), "saved/step-20");

@@ -60,12 +60,8 @@ class Records:
         self._handle = handle
         self._title = title
         self._report = files.report
-        self._logs = []
-        if files.log:
-            self._logs.append(_autodist.open_lines("log=", os.fsencode(files.log)))
-        if files.tensorboard:
-            folder = os.fsencode(files.tensorboard)
-            self._logs.append(_autodist.open_tensorboard("tensorboard=", folder, time.time()))
+        self._files = files
+        self._logs = None  # until the first step: a standby leaves those of the job alone
         self._run = _autodist.RunLog(_NAMES)
         self._untold = collections.deque()
         self._ended = None  # when the last step was
@@ -73,12 +69,22 @@ class Records:
     @property
     def wanted(self):
         """Whether there is a file to write."""
-        return bool(self._logs or self._report)
+        return bool(self._files.log or self._files.tensorboard or self._report)
+
+    def _open(self):
+        self._logs = []
+        if self._files.log:
+            self._logs.append(_autodist.open_lines("log=", os.fsencode(self._files.log)))
+        if self._files.tensorboard:
+            folder = os.fsencode(self._files.tensorboard)
+            self._logs.append(_autodist.open_tensorboard("tensorboard=", folder, time.time()))
 
     def add(self, lr):
         """After a step."""
         if not self.wanted:
             return
+        if self._logs is None:
+            self._open()
         last = self._handle.last
         now = time.monotonic()
         wall = last.total_seconds if self._ended is None else now - self._ended

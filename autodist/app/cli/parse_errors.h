@@ -14,7 +14,8 @@ namespace autodist::app {
 // huge unsigned number, and nan lies in any of its ranges.
 void expect_plain_numbers(CLI::App& declared);
 
-// Refuses other numbers: "VALUE, a number from 1 to 100 expected".
+// A check of an option's value: "VALUE, a number from 1 to 100 expected" for what is not in the
+// range. The first form is for the second, which takes the bounds from one place.
 CLI::Validator in_range(const CLI::Range& range, double least, double most);
 template <typename Number>
 CLI::Validator in_range(Number least, Number most) {

@@ -194,11 +194,6 @@ int run_all(job::StartedRanks& ranks, double grace, Supervision& supervision,
   using Clock = std::chrono::steady_clock;
   std::optional<Clock::time_point> told_at;
   while (ranks.any_runs()) {
-    if (interrupted) {
-      standby.end();
-    } else {
-      standby.look();
-    }
     const auto silence = supervision.look(ranks.runs(0) ? ranks.running() : "");
     if (silence) {
       ranks.kill(0);  // a halted one heeds nothing else
@@ -209,6 +204,7 @@ int run_all(job::StartedRanks& ranks, double grace, Supervision& supervision,
       told_at = Clock::now();
       ranks.stop();
     }
+    standby.look(interrupted);
     if (told_at && grace > 0 && Clock::now() - *told_at > std::chrono::duration<double>(grace)) {
       fail(ErrorCode::kPeersLost, "{} still at work {} after {}: killed (--grace)", ranks.running(),
            to_string(Seconds{grace}), stop_signal());

@@ -108,6 +108,7 @@ std::unique_ptr<Chief> start_chief(const std::vector<std::string>& words, Superv
     ::setenv(job::JobMemory::kVariable, std::to_string(supervision.memory().descriptor()).c_str(),
              1);
     if (!lost.empty()) ::setenv(job::kLostMachines, job::addresses_text(lost).c_str(), 1);
+    ::unsetenv(job::kStandby);
     if (standby > 0) ::setenv(job::kStandby, std::to_string(standby).c_str(), 1);
     ::_exit(hand_over(words));
   }
@@ -137,17 +138,13 @@ int status_of(Chief& chief, double grace, Supervision& supervision, Standby<Chie
       }
       return *status;
     }
-    if (interrupted) {
-      standby.end();
-    } else {
-      standby.look();
-    }
     if (const auto silence = supervision.look(name)) kill_it(*silence + ": killed");
     if (interrupted && !told_at) {
       told_at = Clock::now();
       // A terminal tells its whole foreground group.
       if (!stop_signal_is_the_terminals()) ::kill(chief.pid(), stop_signal_number());
     }
+    standby.look(interrupted);
     const bool is_late =
         told_at && grace > 0 && Clock::now() - *told_at > std::chrono::duration<double>(grace);
     if (is_late) {
@@ -204,7 +201,9 @@ int supervise(const std::vector<std::string>& words, const Supervised& request) 
   if (!request.faults.empty()) supervision.add_faults(parse_fault_plan(request.faults));
   std::vector<std::string> command = words;
   Standby<Chief> standby(supervision, request.standby, [&](std::uint32_t number) {
-    return start_chief(words, supervision, number);
+    // Which checkpoint it goes on from is told when its turn comes; that there are some is so now.
+    const bool has_saved = supervision.checkpoint_in(folder).has_value();
+    return start_chief(has_saved ? resuming(words, folder) : words, supervision, number);
   });
   while (true) {
     std::unique_ptr<Chief> chief = standby.take();

@@ -297,7 +297,8 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   };
   const std::string& from = arguments.resume;
   exec::RealFileSystem files;
-  if (begins_here && !from.empty() &&
+  // A standby goes on from a newer one.
+  if (begins_here && !stands_by && !from.empty() &&
       !(std::filesystem::is_directory(from) && exec::has_checkpoint(files, from))) {
     fail(
         ErrorCode::kCheckpoint,

@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <thread>
+#include <typeinfo>
 #include <utility>
 
 #include "autodist/base/digest.h"
@@ -43,6 +44,9 @@ struct MeetingMoved {};
 // A process has one job at a time whose ranks are started by a chief: they run its program from the
 // begin, and are ranks of that job alone.
 std::atomic<bool> has_such_a_job{false};
+
+// A standby's process waits once: it is the job from then on, as are its later jobs.
+std::atomic<bool> had_its_turn{false};
 
 void check_is_first_job() {
   if (!has_such_a_job) return;
@@ -86,7 +90,7 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
   }
   place_.lost = lost_machines(environment_);
   place_.standby = standby_number(environment_);
-  stands_by_ = place_.standby > 0;
+  stands_by_ = place_.standby > 0 && !had_its_turn;
   if (is_chief()) {
     memory_ = JobMemory::inherited(environment_);
     check_initial_weights();
@@ -123,30 +127,33 @@ void JoinedJob::show_life() {
 
 // The chief alone sees the job's memory. It tells the others again and again that they wait, so
 // that their limits do not run out.
-void JoinedJob::await_turn() {
-  if (!stands_by_) return;
+bool JoinedJob::await_turn() {
+  if (!stands_by_) return false;
   constexpr char kWait[] = "wait";
   constexpr char kNow[] = "now";
   try {
     comm::all_gather(*transport_, "", "standby", options_.join_limit);
-    if (is_chief()) memory_->note_standing_by(place_.standby);
     for (std::string news = kWait; news == kWait;) {
       if (is_chief() && turn_comes(kSignOfLife)) news = kNow;
       news = comm::broadcast(*transport_, 0, news, "standby's turn", options_.join_limit);
     }
   } catch (const Error& error) {
     if (is_chief()) memory_->note_standing_by(0);
+    if (typeid(error) != typeid(Error)) throw;  // somebody has stopped it
     throw Error(error.code(), std::string("of the standby: ") + error.what());
   }
   stands_by_ = false;
+  had_its_turn = true;
   show_life();
   if (options_.takes_over) options_.takes_over();
+  return true;
 }
 
 // At the chief; false after `limit`.
 bool JoinedJob::turn_comes(Seconds limit) {
   const Seconds end = clock_.now() + limit;
   while (clock_.now() < end) {
+    memory_->note_standing_by(place_.standby);
     if (const auto checkpoint = memory_->turn_of(place_.standby)) {
       checkpoint_ = *checkpoint;
       return true;

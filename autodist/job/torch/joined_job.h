@@ -47,8 +47,10 @@ class JoinedJob {
   // JobOptions::while_waiting.
   void look_around();
   // By all ranks, before a state is loaded and before the first step: those of a standby wait here
-  // for their turn. Throws as look_around().
-  void await_turn();
+  // for their turn; false where there was nothing to wait for. Throws as look_around().
+  bool await_turn();
+  // Until its turn has come: it is none of the job's ranks yet.
+  [[nodiscard]] bool stands_by() const { return stands_by_; }
   // The checkpoint that a standby goes on from, at its chief; empty: where its program says.
   [[nodiscard]] const std::string& checkpoint() const { return checkpoint_; }
   // Behind a message about a rank whose connection ended: how that one has ended, where this one

@@ -150,7 +150,7 @@ PlanChange TrainingJob::change_plan(std::size_t index, planning::StrategyRequest
   request.one_of_several = !steps_[index]->name().empty();
   const std::string name = given ? "strategy " + given->id : name_of(request);
   PreparedChange change = prepare_change(index, exec::Call::kChangePlan, request, given, name);
-  sequence_.reset();
+  drop_sequence();
   const PlanChange told = go_on_under(index, std::move(change));
   steps_[index]->remember_plan();
   return told;
@@ -199,8 +199,13 @@ void TrainingJob::end_sequence() {
   if (is_chief() && !lines.empty() && job_->options().search.found) {
     job_->options().search.found(lines);
   }
-  sequence_.reset();
   steps_.front()->remember_plan();
+  drop_sequence();
+}
+
+void TrainingJob::drop_sequence() {
+  sequence_.reset();
+  if (job_->memory() != nullptr) job_->memory()->note_trials(false);
 }
 
 // Under which plan the next step is. A run that resumes goes on with the history that is there.

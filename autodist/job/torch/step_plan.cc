@@ -88,9 +88,9 @@ void choose_as_before(JoinedJob& job, const Captured& step, StepPlan& plan) {
 // Sets the strategy and where it came from.
 void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   planning::StrategyRequest request = request_of(job, step);
-  // Ranks of one machine have no link to be careful with.
+  // Ranks of one machine have no link to be careful with, and a standby's links carry the job.
   std::optional<comm::LinkFigures>& links = plan.links;
-  if (job.options().tune_links && job.cluster().nodes.size() > 1 && job.size() > 1) {
+  if (!job.stands_by() && job.options().tune_links && job.cluster().nodes.size() > 1 && job.size() > 1) {
     links = comm::probe_links(job.transport(), job.clock(), planning::ProcessCpuClock(),
                               job.options().join_limit);
   }
@@ -165,7 +165,7 @@ StepPlan plan_again(JoinedJob& job, const Captured& step, const StepPlan& now,
 }
 
 void keep_plan(JoinedJob& job, const Captured& step, const strategy::Strategy& strategy) {
-  if (job.memory() == nullptr) return;
+  if (job.memory() == nullptr || job.stands_by()) return;  // a standby's when its turn has come
   job.memory()->keep_plan(memory_of(job, step), strategy::serialize(strategy));
 }
 

@@ -231,10 +231,16 @@ void TrainingJob::start() {
   throw JobEnded(fmt::format("rank {} only serves: the job has ended", job_->rank()));
 }
 
+// A standby becomes the job here, and what it was started with is what the job remembers.
+void TrainingJob::await_turn() {
+  if (!job_->await_turn()) return;
+  for (const auto& step : steps_) step->remember_plan();
+}
+
 // When the first step is due: a checkpoint is loaded before, while the transport is still free for
 // agreements. All at once, for the peers' exchanges expect a sign of life.
 void TrainingJob::begin() {
-  job_->await_turn();
+  await_turn();
   started_ = true;
   comm::Transport& transport = job_->transport();
   const auto count = static_cast<std::uint16_t>(steps_.size());
@@ -247,6 +253,7 @@ void TrainingJob::begin() {
   } else if (auto rivals = steps_.front()->take_rivals();
              rivals && all_compute(steps_.front()->program())) {
     sequence_ = std::make_unique<CountedTrials>(*job_, std::move(*rivals), steps_done());
+    if (job_->memory() != nullptr) job_->memory()->note_trials(true);
   }
   keep_history();
 }
@@ -345,7 +352,7 @@ std::vector<const JobStep*> TrainingJob::all_steps() const {
 }
 
 void TrainingJob::load(const std::string& directory) {
-  job_->await_turn();
+  await_turn();
   load_state(directory, [&] {
     exec::RealFileSystem files;
     return load_at_chief(files, directory, model_, all_steps(), warn());
@@ -361,7 +368,7 @@ bool TrainingJob::has_steps_in_common() const {
 
 // Snapshots are for who comes back here and goes on from them.
 void TrainingJob::resume(const std::string& directory) {
-  job_->await_turn();
+  await_turn();
   const std::string& newer = job_->checkpoint();  // than when a standby was started
   const std::string& from = newer.empty() ? directory : newer;
   if (!snapshots_) {
@@ -374,6 +381,10 @@ void TrainingJob::resume(const std::string& directory) {
     const bool has_saved = !from.empty() && exec::has_checkpoint(files, from);
     const auto saved = has_saved ? exec::newest_checkpoint(files, from) : std::nullopt;
     if (auto state = snapshots_->newer_than(saved.value_or(-1), model_, all_steps())) return state;
+    if (!has_saved && !newer.empty()) {
+      fail(ErrorCode::kCheckpoint, "{}: the checkpoint from which a standby goes on is gone",
+           newer);
+    }
     if (!has_saved) return std::nullopt;
     return load_at_chief(files, from, model_, all_steps(), warn());
   });

@@ -83,6 +83,7 @@ class TrainingJob {
   void prepare(std::vector<NamedStep> steps);
   // Throws JobEnded at a rank that only serves, when the job is over.
   void start();
+  void await_turn();
   void begin();
   // Of a rank that only serves (`role: server`): it has no steps, and owns what it owns.
   [[nodiscard]] bool only_serves() const;
@@ -139,6 +140,7 @@ class TrainingJob {
   PlanChange go_on_under(std::size_t index, PreparedChange change);
   void meet_for_plan();
   void end_sequence();
+  void drop_sequence();
   PlanSequence::Decision decide_together();
   void keep_history();
 

@@ -105,7 +105,7 @@ function runTiles(run, plan) {
     const at = run.steps[run.steps.length - 1];
     tiles.push(tile("loss", numberText(loss), `at step ${countText(at)}`));
   }
-  const losses = lossesOf(run);
+  const losses = lostRanksOf(run);
   if (losses.length > 0) {
     const away = losses.reduce((sum, each) => sum + each.away_seconds, 0);
     const again = losses.reduce((sum, each) => sum + each.steps_again, 0);

@@ -7,7 +7,7 @@ const CHARTS = [
   {title: "Time per step of the chief", series: [["step_seconds", "step", "wire"], ["computing_seconds", "computing", "compute"], ["waiting_seconds", "waiting", "gate"]], text: secondsText},
 ];
 
-function lossesOf(run) {
+function lostRanksOf(run) {
   return (run && run.losses) || [];
 }
 
@@ -121,7 +121,7 @@ class StepChoice {
 
   // A line through the chosen step, and dashed ones where the job trained again.
   mark(plot) {
-    for (const loss of lossesOf(this.run)) this.line(plot, loss.step, colour("bad"), [4, 4]);
+    for (const loss of lostRanksOf(this.run)) this.line(plot, loss.step, colour("bad"), [4, 4]);
     this.line(plot, this.run.steps[this.at], colour("text"), []);
   }
 
@@ -189,7 +189,7 @@ function runSection(run) {
     ` Of ${countText(run.steps_in_log)} steps, ${countText(run.steps.length)} are in this page: the least and the most of every figure in each stretch, so no spike is lost.` :
     ` All ${countText(run.steps.length)} steps of the log.`;
   const again = run.overwritten_steps > 0 ? ` ${plural(run.overwritten_steps, "step")} ran again after a resume; the later run stands.` : "";
-  const lost = lossesOf(run).map((each) => element("li", {}, `Training again after ${secondsText(each.away_seconds)}, from step ` +
+  const lost = lostRanksOf(run).map((each) => element("li", {}, `Training again after ${secondsText(each.away_seconds)}, from step ` +
     countText(each.step) + (each.steps_again > 0 ? `; ${plural(each.steps_again, "step")} done once more.` : ".")));
   const choice = new StepChoice(run);
   const charts = chartsOf(run).map((chart) => drawChart(run, chart, choice));
