@@ -22,7 +22,7 @@ constexpr std::int64_t kLargestRendezvousMessage = 64 << 10;
 constexpr int kHandshakeMs = 5000;
 // After as much and up to twice as much libzmq tries again to connect, so that a peer that has
 // ended is known to have ended soon.
-constexpr int kReconnectMs = 50;
+constexpr int kReconnectMs = 15;
 constexpr int kRendezvousLingerMs = 1000;  // so that a refusal still gets out
 
 template <typename Value>

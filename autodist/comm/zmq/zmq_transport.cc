@@ -25,7 +25,7 @@ namespace {
 constexpr std::size_t kAlignment = 8;
 // Smaller payloads cost a message either way.
 constexpr std::size_t kSmallestShared = 16 << 10;
-// In a row, 50 to 100 ms apart (socket.cc), after a connection has ended.
+// In a row, 15 to 30 ms apart (socket.cc), after a connection has ended.
 constexpr int kRefusedAttempts = 4;
 constexpr Seconds kLookAtConnections{0.05};
 
