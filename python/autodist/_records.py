@@ -61,7 +61,8 @@ class Records:
         self._title = title
         self._report = files.report
         self._files = files
-        self._logs = None  # until the first step: a standby leaves those of the job alone
+        self._logs = []
+        self._open = False  # until the first step: a standby leaves the job's files alone
         self._run = _autodist.RunLog(_NAMES)
         self._untold = collections.deque()
         self._ended = None  # when the last step was
@@ -71,8 +72,8 @@ class Records:
         """Whether there is a file to write."""
         return bool(self._files.log or self._files.tensorboard or self._report)
 
-    def _open(self):
-        self._logs = []
+    def _open_logs(self):
+        self._open = True
         if self._files.log:
             self._logs.append(_autodist.open_lines("log=", os.fsencode(self._files.log)))
         if self._files.tensorboard:
@@ -83,8 +84,8 @@ class Records:
         """After a step."""
         if not self.wanted:
             return
-        if self._logs is None:
-            self._open()
+        if not self._open:
+            self._open_logs()
         last = self._handle.last
         now = time.monotonic()
         wall = last.total_seconds if self._ended is None else now - self._ended
