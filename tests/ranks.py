@@ -1,5 +1,6 @@
 """The ranks of a job as processes of this machine."""
 
+import contextlib
 import pathlib
 
 
@@ -19,5 +20,6 @@ def standby_of(pid):
 def children_of(pid):
     found = []
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        found += [int(each) for each in (task / "children").read_text().split()]
+        with contextlib.suppress(OSError):  # a thread that ends meanwhile
+            found += [int(each) for each in (task / "children").read_text().split()]
     return found
