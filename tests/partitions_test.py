@@ -52,11 +52,11 @@ def muted(machine):
 
 
 class Job:
-    def __init__(self, autodist, machines, environment, place, *more):
+    def __init__(self, autodist, machines, environment, place, *more, under=()):
         place.mkdir()
         self.cluster = over_ssh.cluster_file(place / "cluster.yml", machines, 1)
         self.saved, self.log, self.said_in = place / "saved", place / "log.jsonl", place / "stderr"
-        command = [autodist, "train", "digits", "--cluster", self.cluster, "--builder", "PS", "--batch", "48", "--steps",
+        command = [autodist, *under, "train", "digits", "--cluster", self.cluster, "--builder", "PS", "--batch", "48", "--steps",
                    STEPS, "--optimizer", "adam:lr=1e-3", "--log", self.log, "--save", self.saved, "--checkpoint-every", 20,
                    "--silence-timeout", SILENCE, *more]
         with open(self.said_in, "w", encoding="utf-8") as said:
@@ -124,6 +124,28 @@ def the_arbiters_side_goes_on(autodist, machines, environment, folder):
     print(f"two and two: {said[0]}; the others end by themselves, and are not taken in again")
 
 
+def chaos_cuts_machines_off(autodist, machines, environment, folder, wanted, seconds):
+    faults = folder.with_suffix(".jsonl")
+    job = Job(autodist, machines[:3], environment, folder, "--restarts", 9,
+              under=["chaos", "--kill-every", 0.2, "--partition", seconds, "--faults", 2, "--seed", 3, "--log", faults, "--"])
+    assert job.ended() == wanted, job.said()
+    killed, cut = (json.loads(line) for line in faults.read_text().splitlines())
+    assert "is killed" in killed["fault"] and re.fullmatch(r"10\.77\.\S+ is cut off for .*", cut["fault"]), (killed, cut)
+    assert cut["training_again_seconds"] > seconds, cut
+    assert job.said().count("starting again") == (2 if seconds > SILENCE else 1), job.said()
+    for machine in machines:
+        routes = over_ssh.run(["ip", "-n", machine.name, "route"], stdout=subprocess.PIPE, text=True).stdout
+        assert "blackhole" not in routes, (machine.name, routes)
+    print(f"chaos: {cut['fault']}, training again after {cut['training_again_seconds']:.1f} s, the same bytes")
+
+
+def chaos_needs_a_network(autodist, folder):
+    said = subprocess.run([autodist, "chaos", "--partition", "1", "--", "train", "digits", "--cluster", "local:2"],
+                          capture_output=True, text=True, check=False, cwd=folder)
+    assert said.returncode == 2 and "all ranks are on this machine" in said.stderr, said
+    assert len(said.stderr.splitlines()) == 1, said.stderr
+
+
 def main(autodist):
     over_ssh.skip_without_namespaces()
     with tempfile.TemporaryDirectory() as name:
@@ -139,6 +161,9 @@ def main(autodist):
             those_apart_end_by_themselves(*job, folder / "two and one", wanted, apart(machines, machines[2:3]))
             those_apart_end_by_themselves(*job, folder / "one way", wanted, muted(machines[2]))
             the_arbiters_side_goes_on(*job, folder / "half")
+            for seconds in (SILENCE / 2, 2 * SILENCE):
+                chaos_cuts_machines_off(*job, folder / f"chaos {seconds:g}", wanted, seconds)
+    chaos_needs_a_network(job[0], pathlib.Path.cwd())
 
 
 main(sys.argv[1])

@@ -14,6 +14,7 @@
 #include <tuple>
 #include <utility>
 
+#include "autodist/app/partition.h"
 #include "autodist/app/this_process.h"
 #include "autodist/base/environment.h"
 #include "autodist/base/error.h"
@@ -101,13 +102,13 @@ bool signal_over_ssh(const RankAt& rank, const std::string& signal,
 }  // namespace
 
 bool operator==(const FaultPlan& a, const FaultPlan& b) {
-  return std::tie(a.every, a.most, a.seed, a.stops, a.log) ==
-         std::tie(b.every, b.most, b.seed, b.stops, b.log);
+  return std::tie(a.every, a.most, a.seed, a.stops, a.cut, a.log) ==
+         std::tie(b.every, b.most, b.seed, b.stops, b.cut, b.log);
 }
 
 std::string to_text(const FaultPlan& plan) {
-  return fmt::format("{},{},{},{},{}", plan.every, plan.most, plan.seed, plan.stops ? 1 : 0,
-                     plan.log);
+  return fmt::format("{},{},{},{},{},{}", plan.every, plan.most, plan.seed, plan.stops ? 1 : 0,
+                     plan.cut, plan.log);
 }
 
 FaultPlan parse_fault_plan(const std::string& text) {
@@ -127,6 +128,7 @@ FaultPlan parse_fault_plan(const std::string& text) {
   take(plan.seed);
   take(stops);
   plan.stops = stops != 0;
+  take(plan.cut);
   plan.log.assign(at, last);
   return plan;
 }
@@ -171,12 +173,15 @@ Faults::Faults(FaultPlan plan, std::function<cluster::Cluster()> machines, bool 
       machines_(std::move(machines)),
       cpu_only_(cpu_only),
       random_(plan_.seed) {
+  if (plan_.cut > 0) check_partitions(machines_());
   if (!plan_.log.empty()) log_.emplace(plan_.log, "--log " + plan_.log, AppendedFile::Begin::kAnew);
 }
 
-void Faults::look(bool training, std::uint32_t standby) {
+void Faults::look(const job::JobMemory::Progress& progress, bool lost, std::uint32_t standby) {
+  const bool training = progress.trained() && !lost;
   trained_ |= training;
-  if (!training || harmed_ || (plan_.most > 0 && faults_ == plan_.most)) return;
+  look_at_cut(progress, training);
+  if (!training || harmed_ || whole_again_ || (plan_.most > 0 && faults_ == plan_.most)) return;
   const auto now = Clock::now();
   if (!due_) {
     const double part = std::uniform_real_distribution<double>(0.5, 1.5)(random_);
@@ -192,22 +197,65 @@ void Faults::look(bool training, std::uint32_t standby) {
   }
 }
 
+// A job that was lost meanwhile trains again when it is started again. One that was not, as its
+// limit of silence is longer, trains on.
+void Faults::look_at_cut(const job::JobMemory::Progress& progress, bool training) {
+  if (!whole_again_ || Clock::now() < *whole_again_) return;
+  if (!done_when_whole_) done_when_whole_ = progress.done;
+  if (harmed_ && (!training || progress.done <= *done_when_whole_)) return;
+  note_training_again(0);
+  whole_again_.reset();
+  done_when_whole_.reset();
+}
+
+Faults::Kind Faults::next_kind() const {
+  std::vector<Kind> kinds{Kind::kKill};
+  if (plan_.stops) kinds.push_back(Kind::kHalt);
+  if (plan_.cut > 0) kinds.push_back(Kind::kCut);
+  return kinds[faults_ % kinds.size()];
+}
+
+bool Faults::harm(const RankAt& rank, Kind kind, const cluster::Cluster& cluster) const {
+  if (kind == Kind::kCut) {
+    cut_off(rank.node, Seconds{plan_.cut}, cluster);
+    return true;
+  }
+  const bool halts = kind == Kind::kHalt;
+  if (!rank.node.empty()) return signal_over_ssh(rank, halts ? "STOP" : "KILL", cluster);
+  return ::kill(rank.pid, halts ? SIGSTOP : SIGKILL) == 0;
+}
+
 void Faults::harm_one(std::uint32_t standby) {
   const cluster::Cluster cluster = machines_();
-  const std::vector<RankAt> ranks = running_ranks(cluster, cpu_only_, standby);
-  const bool stops = plan_.stops && faults_ % 2 == 1;
+  std::vector<RankAt> ranks = running_ranks(cluster, cpu_only_, standby);
+  Kind kind = next_kind();
+  if (kind == Kind::kCut) {
+    std::vector<RankAt> elsewhere;
+    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(elsewhere),
+                 [](const RankAt& rank) { return !rank.node.empty(); });
+    if (elsewhere.empty()) {  // the job goes on without the other machines
+      kind = Kind::kKill;
+    } else {
+      ranks = std::move(elsewhere);
+    }
+  }
   if (ranks.empty()) return;
   const RankAt& rank =
       ranks[std::uniform_int_distribution<std::size_t>(0, ranks.size() - 1)(random_)];
   const std::string whom = rank.node.empty()
                                ? fmt::format("rank {} (pid {})", rank.rank, std::abs(rank.pid))
                                : fmt::format("rank {} (on {})", rank.rank, rank.node);
-  const bool hit = rank.node.empty() ? ::kill(rank.pid, stops ? SIGSTOP : SIGKILL) == 0
-                                     : signal_over_ssh(rank, stops ? "STOP" : "KILL", cluster);
-  if (!hit) return say_line(fmt::format("chaos: {} is not there", whom));
+  if (!harm(rank, kind, cluster)) return say_line(fmt::format("chaos: {} is not there", whom));
   harmed_ = Clock::now();
   ++faults_;
-  what_ = fmt::format("{} is {}", whom, stops ? "halted" : "killed");
+  if (kind == Kind::kCut) {
+    const Seconds whole = kCutBegins + Seconds{plan_.cut};
+    whole_again_ = *harmed_ + std::chrono::duration_cast<Clock::duration>(
+                                  std::chrono::duration<double>(whole.value));
+    what_ = fmt::format("{} is cut off for {}", rank.node, to_string(Seconds{plan_.cut}));
+  } else {
+    what_ = fmt::format("{} is {}", whom, kind == Kind::kHalt ? "halted" : "killed");
+  }
   say_line("chaos: " + what_);
 }
 

@@ -13,6 +13,7 @@
 
 #include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"
+#include "autodist/job/job_memory.h"
 
 namespace autodist::app {
 
@@ -20,7 +21,8 @@ struct FaultPlan {
   double every = 30;       // seconds of training before each, in the mean: half to one and a half
   std::uint32_t most = 0;  // 0: without end
   std::uint64_t seed = 0;  // of whom, and when
-  bool stops = false;      // every other one is a rank that is halted, and neither works nor ends
+  bool stops = false;      // some are ranks that are halted, and neither work nor end
+  double cut = 0;          // seconds that some machines are cut off for; 0: none is
   std::string log;         // a file of JSON, a line per fault; empty: none
 
   friend bool operator==(const FaultPlan&, const FaultPlan&);
@@ -46,12 +48,12 @@ std::vector<RankAt> running_ranks(const cluster::Cluster& cluster, bool cpu_only
 class Faults {
  public:
   // `machines` are those that the job has now. Throws Error(kEnvironment) where the log cannot be
-  // written.
+  // written, and as check_partitions() does.
   Faults(FaultPlan plan, std::function<cluster::Cluster()> machines, bool cpu_only);
 
-  // Often, while a generation runs, which was this standby; `training`: it has done a step. Harms a
-  // rank when it is time.
-  void look(bool training, std::uint32_t standby);
+  // Often, while a generation runs, which was this standby; `lost`: the job has not trained since a
+  // loss. Harms a rank when it is time.
+  void look(const job::JobMemory::Progress& progress, bool lost, std::uint32_t standby);
   // The job trains again, with so many steps to be done once more.
   void note_training_again(std::int64_t steps_again);
   // At the job's end: says how often it came back, how fast, and what it cost.
@@ -60,7 +62,12 @@ class Faults {
  private:
   using Clock = std::chrono::steady_clock;
 
+  // What each fault does is taken in turn.
+  enum class Kind { kKill, kHalt, kCut };
+  [[nodiscard]] Kind next_kind() const;
   void harm_one(std::uint32_t standby);
+  [[nodiscard]] bool harm(const RankAt& rank, Kind kind, const cluster::Cluster& cluster) const;
+  void look_at_cut(const job::JobMemory::Progress& progress, bool training);
   void write(const std::string& record);
 
   FaultPlan plan_;
@@ -71,6 +78,10 @@ class Faults {
   std::optional<Clock::time_point> due_;     // while it trains
   std::optional<Clock::time_point> harmed_;  // until it trains again
   std::string what_;                         // was done then
+  // While a machine is cut off, and until it is known what came of it: when it is there again, and
+  // how far the job was then.
+  std::optional<Clock::time_point> whole_again_;
+  std::optional<std::int64_t> done_when_whole_;
   bool trained_ = false;
   std::uint32_t faults_ = 0;
   std::vector<double> seconds_;  // from a fault until it trained again

@@ -11,10 +11,10 @@ namespace autodist::app {
 namespace {
 
 TEST(FaultPlan, IsOneWord) {
-  const FaultPlan plan{2.5, 7, 11, true, "a folder/log,1.jsonl"};
+  const FaultPlan plan{2.5, 7, 11, true, 0.25, "a folder/log,1.jsonl"};
   EXPECT_EQ(parse_fault_plan(to_text(plan)), plan);
   EXPECT_EQ(parse_fault_plan(to_text(FaultPlan{})), FaultPlan{});
-  for (const char* text : {"", "30", "30,0,0", "x,0,0,0,", "30,-1,0,0,"}) {
+  for (const char* text : {"", "30", "30,0,0", "x,0,0,0,0,", "30,-1,0,0,0,", "30,0,0,0,"}) {
     EXPECT_THROW(parse_fault_plan(text), Error) << text;
   }
 }

@@ -107,7 +107,7 @@ std::optional<std::string> Supervision::silence_of(const std::string& chief) {
 void Supervision::look_at_progress() {
   if (!lost_at_ && !faults_) return;
   const job::JobMemory::Progress progress = memory_.progress();
-  if (faults_) faults_->look(progress.trained() && !lost_at_, memory_.standby_that_runs());
+  if (faults_) faults_->look(progress, lost_at_.has_value(), memory_.standby_that_runs());
   if (!lost_at_ || !progress.trained()) return;
   const Seconds since{std::chrono::duration<double>(Clock::now() - *lost_at_).count()};
   const std::int64_t again = arbiter_.furthest() - progress.first;

@@ -40,13 +40,18 @@ Action declare_chaos(CLI::App& verb) {
   auto arguments = std::make_shared<ChaosArguments>();
   FaultPlan& plan = arguments->plan;
   verb.add_option("--kill-every", plan.every,
-                  "seconds of training, in the mean, before a rank is killed")
+                  "seconds of training, in the mean, before a rank is killed, or what stands "
+                  "below in its place")
       ->check(in_range(0.01, 1e6));
   verb.add_flag("--halt", plan.stops,
-                "halt every other one instead: it neither works nor ends, as behind a network that "
-                "fails");
-  verb.add_option("--faults", plan.most, "so many, then none (0: without end)");
-  verb.add_option("--seed", plan.seed, "of whom, and when");
+                "in turn with kills, halt a rank: it neither works nor ends, as in a machine that "
+                "hangs");
+  verb.add_option("--partition", plan.cut,
+                  "in turn with kills, cut a machine off from all others for so many seconds: by "
+                  "its routes, with root or sudo on every machine")
+      ->check(in_range(0.1, 1e5));
+  verb.add_option("--faults", plan.most, "stop after so many (default 0: without end)");
+  verb.add_option("--seed", plan.seed, "of the choice whom to harm, and when (default 0)");
   verb.add_option("--log", plan.log, "a line of JSON for each fault after which it trained again");
   verb.add_option("job", arguments->job, "train or run and its words, after --")->required();
   return [arguments](Console& console) { return chaos(*arguments, console.json); };

@@ -18,7 +18,7 @@ Action declare_compare(CLI::App& verb) {
     bool all = false;
   };
   auto arguments = std::make_shared<Arguments>();
-  verb.add_option("predicted", arguments->predicted, "of `autodist simulate --trace`")->required();
+  verb.add_option("predicted", arguments->predicted, "a trace that `autodist simulate --trace` wrote")->required();
   verb.add_option("measured", arguments->measured, "of `autodist train --trace`")->required();
   verb.add_option("-o,--output", arguments->output, "write both as one Perfetto trace here");
   verb.add_flag("--all", arguments->all, "show every variable");

@@ -131,7 +131,7 @@ Action declare_data_set(CLI::App& verb) {
                   "how well rankers order plans they do not know; generate: simulated points")
       ->required()
       ->check(CLI::IsMember(light_data_set_parts()));
-  verb.add_option("folder", arguments->folder, "of MODEL/CLUSTER/strategies/ID (AutoSync's layout)")
+  verb.add_option("folder", arguments->folder, "of the data set: MODEL/CLUSTER/strategies/ID below it (AutoSync's layout)")
       ->required();
   verb.add_option("-o,--output", arguments->output,
                   "of train: the ranker's file; of eval: a page of the figures");
@@ -144,7 +144,7 @@ Action declare_data_set(CLI::App& verb) {
   verb.add_option("--clusters", generation.clusters, "of generate: cluster files")->delimiter(',');
   verb.add_option("--points", generation.points, "of generate: per model and cluster (default 100)")
       ->check(in_range(1, 1'000'000));
-  verb.add_option("--plan-seed", generation.seed, "of generate: of the plans (default 0)");
+  verb.add_option("--plan-seed", generation.seed, "of generate: draws the plans (default 0)");
   return [arguments](Console& console) { return data_set(*arguments, console); };
 }
 

@@ -113,7 +113,7 @@ int doctor(const DoctorArguments& arguments, Console& console) {
 Action declare_doctor(CLI::App& verb) {
   auto arguments = std::make_shared<DoctorArguments>();
   verb.add_option("--cluster", arguments->cluster,
-                  "check its addresses, too: resource specification, host file, or local:N");
+                  "check its addresses, too: a cluster file, a host file, or local:N");
   verb.add_flag("--measure", arguments->measure,
                 "measure this machine, and the links between those of a cluster, whose ranks are "
                 "started for it, and write the calibration beside the cluster file");

@@ -66,7 +66,7 @@ Action declare_explain(CLI::App& verb) {
       ->required();
   auto* file = verb.add_option("strategy", arguments->strategy.file, "a strategy file");
   verb.add_option("--cluster", arguments->cluster,
-                  "resource specification, host file, or local:N (default local:2)");
+                  "a cluster file, a host file, or local:N, N processes of this machine (default local:2)");
   verb.add_option("--builder", arguments->strategy.builder,
                   "in the place of a file: NAME or NAME:key=value,… (see plan)")
       ->excludes(file);

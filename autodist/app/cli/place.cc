@@ -216,7 +216,7 @@ Action declare_place(CLI::App& verb) {
           "generated:FAMILY:SEED with cells, attention or recurrent")
       ->required();
   verb.add_option("--cluster", arguments->cluster,
-                  "resource specification, host file, or local:N; each rank is a device");
+                  "a cluster file, a host file, or local:N; each rank is a device");
   verb.add_option("--devices", arguments->devices,
                   "so many equal devices (default: what the file states)")
       ->check(in_range(1, 4096));
@@ -241,7 +241,7 @@ Action declare_place(CLI::App& verb) {
                   "speeds, hard memory (default with --cluster)")
       ->check(CLI::IsMember({"placeto", "links"}));
   verb.add_option("--seed", arguments->seed, "of the searches that draw (default 0)");
-  verb.add_option("--threads", arguments->threads, "at most so many; changes no answer");
+  verb.add_option("--threads", arguments->threads, "at most so many (default: one per core); the answer does not depend on it");
   verb.add_option(
       "-o,--output", arguments->output,
       "write the device of every task here: a strategy for train where the name ends in "

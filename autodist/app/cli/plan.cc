@@ -264,11 +264,11 @@ Action declare_plan_with(CLI::App& verb, PlanByTrials trials) {
                   "a captured graph, the name of a shipped one, or AutoDist's graph_item")
       ->required();
   verb.add_option("--cluster", arguments->cluster,
-                  "resource specification, host file, or local:N (default local:2)");
+                  "a cluster file, a host file, or local:N, N processes of this machine (default local:2)");
   verb.add_option("--builder", arguments->builder, builder_help());
   verb.add_option("--budget", arguments->search.budget,
                   "of the search: a time (10s, the default; 2m) or a number of simulations (40), "
-                  "which gives the same plan every time");
+                  "which with --no-history gives the same plan every time");
   verb.add_option("--seed", arguments->search.seed, "of the search (default 0)");
   verb.add_option(
       "--ranker", arguments->search.ranker,

@@ -65,7 +65,7 @@ void declare_inputs(CLI::App& verb, ReportRequest& request) {
   verb.add_option("--predicted", request.predicted,
                   "a trace of `simulate --trace`, shown above the measured one");
   verb.add_option("--cluster", request.cluster,
-                  "resource specification, host file, or local:N; with a graph and a strategy, the "
+                  "a cluster file, a host file, or local:N; with a graph and a strategy, the "
                   "page says what goes over the wire");
   verb.add_option("--builder", request.builder, "NAME or NAME:key=value,… in a strategy's place");
   verb.add_option("--title", request.title, "the page's title (default: from the inputs)");

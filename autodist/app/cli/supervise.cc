@@ -241,8 +241,8 @@ void declare_supervised(CLI::App& verb, Supervised& supervised) {
                               supervised.restarts))
       ->check(in_range(0, 1'000'000));
   verb.add_flag(kStandbyFlag, supervised.standby,
-                "keep all ranks started once more, captured and waiting: a loss costs a fraction "
-                "of a second then, and the job takes as much memory again")
+                "keep all ranks started once more, captured and waiting: a rank that is killed costs "
+                "no new start then, and the job takes as much memory again")
       ->disable_flag_override();
   verb.add_option("--min-ranks", supervised.min_ranks,
                   "after the loss of machines that cannot be used any more, go on with so many "

@@ -37,7 +37,7 @@ const std::vector<Verb>& verbs() {
        "autodist export digits --resume ckpt -o digits.pt", Binary::kTorch},
       {"ckpt", "list, verify, show or extract checkpoints", "autodist ckpt list ckpt/",
        Binary::kTorch},
-      {"bench", "measure, as ratios against a peer or a bound in one run",
+      {"bench", "measure against another system, or against what is possible, in one run",
        "autodist bench capture --quick", Binary::kTorch},
       {"dataset", "measured plans: record them, look at them, train a ranker of plans, judge it",
        "autodist dataset record digits --cluster local:2 --points 30 -o plans", Binary::kTorch},

@@ -153,7 +153,7 @@ Action declare_record(CLI::App& verb) {
                   "as of train; tools/testbed shapes links on one machine");
   verb.add_option("--name", arguments->name,
                   "of the cluster's folder (default: its shape's digest and the batch)");
-  verb.add_option("--batch", arguments->model.batch, "samples per replica")
+  verb.add_option("--batch", arguments->model.batch, "samples per replica (default: the model's own)")
       ->check(in_range(std::int64_t{1}, kMostCount));
   verb.add_option("--optimizer", arguments->optimizer, "as of train (default sgd:lr=1e-3)");
   verb.add_option("--points", arguments->points, "plans to run (default 30)")

@@ -485,8 +485,8 @@ Action declare_train(CLI::App& verb) {
       "synthetic, or a directory of x0.npy, x1.npy, … (default: the model's own data where "
       "it has some, else synthetic)");
   verb.add_option("--cluster", arguments->plan.cluster,
-                  "resource specification, host file, or local:N (default: the ranks that mpirun, "
-                  "torchrun or srun started, else local:2)");
+                  "a cluster file, a host file, or local:N, N processes of this machine (default: the "
+                  "ranks that mpirun, torchrun or srun started, else local:2)");
   verb.add_option("--builder", arguments->plan.builder,
                   "how to choose the strategy: auto (the default) searches, as plan does; or a "
                   "builder, as NAME or NAME:key=value,…");
@@ -497,13 +497,13 @@ Action declare_train(CLI::App& verb) {
       "--trials",
       [arguments](const std::string& text) { set_trials(text, arguments->plan.search); },
       "run so many of the most promising plans for 50 steps each before the training, and take "
-      "the fastest (default 0); or any: compare plans during the first steps of a long run "
-      "whatever the order in which they add up, so that the bits of the training depend on the "
-      "clock (needs --write-plans)");
+      "the fastest (default 0); or any: compare also plans that add up in another order during "
+      "the first steps of a long run, so that the bits of the training depend on the clock "
+      "(needs --write-plans)");
   verb.add_flag_callback(
           "--no-trials", [arguments] { arguments->plan.search.counted_trials = false; },
-          "do not compare plans during the first steps of a long run (by default those that add up "
-          "alike are, in at most 3 % of its steps)")
+          "do not compare plans during the first steps of a long run (by default those that give "
+          "the same bits are, in at most 3 % of its steps and 20 s)")
       ->excludes("--trials");
   verb.add_flag(
       "--no-history", arguments->plan.no_history,
@@ -531,7 +531,7 @@ Action declare_train(CLI::App& verb) {
       ->check(in_range(std::int64_t{0}, kMostCount));
   verb.add_option("--save", arguments->training.save_to, "checkpoint directory");
   verb.add_option("--checkpoint-every", arguments->training.save_every,
-                  "steps between checkpoints (also every 10 minutes)")
+                  "steps between checkpoints (default: at the end, and every 10 minutes)")
       ->check(in_range(std::int64_t{0}, kMostCount));
   verb.add_option("--resume", arguments->resume,
                   "continue from the newest checkpoint of this directory");

@@ -90,7 +90,8 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   planning::StrategyRequest request = request_of(job, step);
   // Ranks of one machine have no link to be careful with, and a standby's links carry the job.
   std::optional<comm::LinkFigures>& links = plan.links;
-  if (!job.stands_by() && job.options().tune_links && job.cluster().nodes.size() > 1 && job.size() > 1) {
+  if (!job.stands_by() && job.options().tune_links && job.cluster().nodes.size() > 1 &&
+      job.size() > 1) {
     links = comm::probe_links(job.transport(), job.clock(), planning::ProcessCpuClock(),
                               job.options().join_limit);
   }
