@@ -105,7 +105,18 @@ TEST(BadInput, OptionsWithoutEffect) {
                    "--placer: unknown 'heftt'");
   expect_complaint({"place", "digits", "--devices", "2", "--placer", "ideals"}, 2,
                    "It is of --objective throughput.");
-  expect_complaint({"ckpt", "list", "d", "--only", "a"}, 2, "--only is of extract");
+  expect_complaint({"ckpt", "list", "d", "--only", "a"}, 2,
+                   "ckpt: --only is of extract, and this is list. Leave it out.");
+  expect_complaint({"dataset", "stats", "d", "-o", "f"}, 2,
+                   "--output is of train and eval, and this is stats.");
+  expect_complaint({"dataset", "train", "d", "-o", "f", "--seed", "3"}, 2, "--seed is of eval");
+  expect_complaint({"bench", "sim", "--budget", "5"}, 2, "--budget is of search and sweep");
+  expect_complaint({"bench", "capture", "--rows", "5"}, 2, "--rows is of ");
+  expect_complaint({"bench", "search", "--models", "vgg16,vgg61"}, 2, "Nearest: 'vgg16'.");
+  expect_complaint({"bench", "sim", "--data", "/no/such"}, 2, "--data: there is no /no/such/nccl");
+  expect_complaint({"report", "digits", "local:2", "-o", "p.html"}, 2, "Name a strategy, or --");
+  expect_complaint({"report", "local:2", "-o", "p.html"}, 2, "says nothing without a graph");
+  expect_complaint({"report", "--late", "t.json", "--cluster", "local:2"}, 2, "--late makes none");
 }
 
 TEST(BadInput, NumbersThatAreNone) {

@@ -14,14 +14,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr double kMicroseconds = 1e6;
-
 using Steps = std::set<std::pair<std::uint32_t, std::uint64_t>>;  // rank and step
 
-Steps computed(const TraceFile& trace) {
+Steps computed(const program::Trace& trace) {
   Steps steps;
-  for (const TraceFile::Row& row : trace.rows) {
-    if (row.activity == "compute") steps.emplace(row.rank, row.step);
+  for (const program::TraceRow& row : trace.rows) {
+    if (row.activity == program::Activity::kCompute) steps.emplace(row.rank.value, row.step);
   }
   return steps;
 }
@@ -47,7 +45,7 @@ Steps at_ranks_of(const Steps& other, const Steps& steps) {
 
 // Of ranks that both have the steps that both have; where there are none (a prediction's first
 // steps, a training's last), each its own.
-std::pair<Steps, Steps> compared_steps(const TraceFile& predicted, const TraceFile& measured) {
+std::pair<Steps, Steps> compared_steps(const program::Trace& predicted, const program::Trace& measured) {
   const Steps one = computed(predicted);
   const Steps other = computed(measured);
   Steps both;
@@ -64,12 +62,12 @@ struct Sums {
   std::map<std::pair<std::uint32_t, std::uint64_t>, double> begins;
 };
 
-Sums sums_of(const TraceFile& trace, const Steps& steps) {
+Sums sums_of(const program::Trace& trace, const Steps& steps) {
   Sums sums;
   const auto count = static_cast<double>(steps.size());
-  for (const TraceFile::Row& row : trace.rows) {
-    const std::pair key(row.rank, row.step);
-    if (row.activity == "compute") {
+  for (const program::TraceRow& row : trace.rows) {
+    const std::pair key(row.rank.value, row.step);
+    if (row.activity == program::Activity::kCompute) {
       double& end = sums.ends[key];
       end = std::max(end, row.end.value);
       const auto [begin, is_new] = sums.begins.emplace(key, row.start.value);
@@ -77,8 +75,9 @@ Sums sums_of(const TraceFile& trace, const Steps& steps) {
     }
     if (steps.count(key) == 0) continue;
     const double seconds = (row.end - row.start).value / count;
-    sums.phases[row.activity] += seconds;
-    const bool of_variable = row.activity == "gate" || row.activity == "wire";
+    sums.phases[name_of(row.activity)] += seconds;
+    const bool of_variable = row.activity == program::Activity::kGate ||
+                             row.activity == program::Activity::kWire;
     if (of_variable) sums.variables[row.name] += seconds;
   }
   return sums;
@@ -120,68 +119,35 @@ ordered_json json_of(const Compared& row) {
           {"error", row.error()}};
 }
 
-void append(const TraceFile& trace, const char* which, std::uint32_t offset, ordered_json& events) {
-  double first = 1e300;
-  for (const TraceFile::Row& row : trace.rows) first = std::min(first, row.start.value);
-  std::set<std::uint32_t> named;
-  for (const TraceFile::Row& row : trace.rows) {
-    const std::uint32_t process = 2 * row.rank + offset;
-    if (named.insert(process).second) {
-      events.push_back({{"name", "process_name"},
-                        {"ph", "M"},
-                        {"pid", process},
-                        {"args", {{"name", fmt::format("rank {} {}", row.rank, which)}}}});
+// The trace's events as those of processes of their own, from the moment 0 on.
+void append(program::Trace trace, const char* which, std::uint32_t offset, ordered_json& events) {
+  Seconds first = trace.rows.front().start;
+  for (const program::TraceRow& row : trace.rows) first = std::min(first, row.start);
+  for (program::TraceRow& row : trace.rows) {
+    row.start -= first;
+    row.end -= first;
+  }
+  const ordered_json written = ordered_json::parse(program::to_chrome_json(trace));
+  for (ordered_json event : written.at("traceEvents")) {
+    const std::uint32_t process = 2 * event.at("pid").get<std::uint32_t>() + offset;
+    event["pid"] = process;
+    // Of arrows and of what waits: the same in both traces.
+    if (event.contains("id")) event["id"] = fmt::format("{} {}", which, event["id"].dump());
+    if (event.at("name") == "process_name") {
+      ordered_json& name = event["args"]["name"];
+      name = name.get<std::string>() + " " + which;
       events.push_back({{"name", "process_sort_index"},
                         {"ph", "M"},
                         {"pid", process},
                         {"args", {{"sort_index", process}}}});
     }
-    events.push_back({{"name", row.name},
-                      {"cat", row.activity},
-                      {"ph", "X"},
-                      {"pid", process},
-                      {"tid", row.track},
-                      {"ts", (row.start.value - first) * kMicroseconds},
-                      {"dur", (row.end - row.start).value * kMicroseconds},
-                      {"args", {{"step", row.step}, {"bytes", row.bytes}}}});
+    events.push_back(std::move(event));
   }
 }
-
-constexpr char kWriteOne[] = "Write it by `autodist simulate --trace` or `autodist train --trace`.";
 
 }  // namespace
 
-TraceFile parse_trace(const std::string& json, const std::string& where) {
-  const nlohmann::json root = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (!root.is_object() || !root.contains("traceEvents") || !root["traceEvents"].is_array()) {
-    fail(ErrorCode::kUsage, "{}: no trace: an object with traceEvents expected. {}", where,
-         kWriteOne);
-  }
-  TraceFile trace;
-  try {
-    for (const nlohmann::json& event : root["traceEvents"]) {
-      if (event.value("ph", "") != "X") continue;
-      TraceFile::Row row;
-      row.activity = event.at("cat").get<std::string>();
-      row.name = event.at("name").get<std::string>();
-      row.rank = event.at("pid").get<std::uint32_t>();
-      row.track = event.at("tid").get<std::uint32_t>();
-      row.step = event.at("args").at("step").get<std::uint64_t>();
-      row.bytes = event.at("args").value("bytes", std::int64_t{0});
-      row.start = Seconds(event.at("ts").get<double>() / kMicroseconds);
-      row.end = row.start + Seconds(event.at("dur").get<double>() / kMicroseconds);
-      trace.rows.push_back(std::move(row));
-    }
-  } catch (const nlohmann::json::exception&) {
-    fail(ErrorCode::kUsage,
-         "{}: no trace of `train --trace` or `simulate --trace`, or a damaged one. {}", where,
-         kWriteOne);
-  }
-  if (trace.rows.empty()) fail(ErrorCode::kUsage, "{}: a trace without rows. {}", where, kWriteOne);
-  return trace;
-}
-
-Comparison compare(const TraceFile& predicted, const TraceFile& measured) {
+Comparison compare(const program::Trace& predicted, const program::Trace& measured) {
   const auto [of_predicted, of_measured] = compared_steps(predicted, measured);
   if (of_predicted.empty()) {
     fail(ErrorCode::kUsage,
@@ -228,7 +194,7 @@ std::string comparison_json(const Comparison& comparison) {
   return json.dump();
 }
 
-std::string side_by_side(const TraceFile& predicted, const TraceFile& measured) {
+std::string side_by_side(const program::Trace& predicted, const program::Trace& measured) {
   ordered_json events = ordered_json::array();
   append(predicted, "predicted", 0, events);
   append(measured, "measured", 1, events);

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "autodist/base/error.h"
 #include "autodist/program/trace.h"
@@ -17,7 +20,7 @@ program::TraceRow row(program::Activity activity, std::uint32_t rank, std::uint6
 }
 
 // Steps of `length` seconds: an op, then a gate of a fifth of it.
-TraceFile steps(double length, int count, double from, int first = 0) {
+program::Trace steps(double length, int count, double from, int first = 0) {
   program::Trace trace;
   for (int k = 0; k < count; ++k) {
     const double start = from + k * length;
@@ -26,7 +29,7 @@ TraceFile steps(double length, int count, double from, int first = 0) {
     trace.rows.push_back(
         row(program::Activity::kCompute, 0, step, start + length / 5, start + length, "aten::mm"));
   }
-  return parse_trace(program::to_chrome_json(trace), "t");
+  return trace;
 }
 
 TEST(Comparison, OfStepsPhasesAndVariables) {
@@ -64,13 +67,25 @@ TEST(Comparison, PutsBothIntoOneFile) {
   EXPECT_LT(last, 2e6) << "both begin at 0";
 }
 
-TEST(Comparison, RefusesWhatIsNoTrace) {
-  EXPECT_THROW(parse_trace("{", "t"), Error);
-  EXPECT_THROW(parse_trace("{\"traceEvents\": []}", "t"), Error);
-  EXPECT_THROW(parse_trace("{\"traceEvents\": [{\"ph\": \"X\"}]}", "t"), Error);
+// A slice that waits is an asynchronous event of its trace.
+TEST(Comparison, HasWhatWaited) {
+  program::Trace trace = steps(1, 2, 0);
+  trace.rows.push_back(row(program::Activity::kQueue, 0, 1, 1.5, 1.75, "w"));
+  const Comparison comparison = compare(trace, trace);
+  EXPECT_TRUE(std::any_of(comparison.phases.begin(), comparison.phases.end(),
+                          [](const Compared& each) { return each.name == "queue"; }));
+  const auto both = nlohmann::json::parse(side_by_side(trace, trace));
+  std::set<std::string> waits;
+  for (const auto& event : both["traceEvents"]) {
+    if (event["ph"] == "b") waits.insert(event["id"].get<std::string>());
+  }
+  EXPECT_EQ(waits.size(), 2U) << "one of each trace, told apart";
+}
+
+TEST(Comparison, RefusesTracesOfOtherRanks) {
   program::Trace other;
   other.rows.push_back(row(program::Activity::kCompute, 7, 0, 0, 1, "op"));
-  EXPECT_THROW(compare(steps(1, 2, 0), parse_trace(program::to_chrome_json(other), "t")), Error);
+  EXPECT_THROW(compare(steps(1, 2, 0), other), Error);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "autodist/base/error.h"
@@ -176,6 +177,7 @@ std::size_t generate_simulated(const std::string& folder, const Generation& gene
              planning::shipped_clusters() + "/autosync-b.yml"};
   }
   std::size_t written = 0;
+  std::set<std::pair<std::string, std::string>> cells;
   for (const std::string& model : generation.models) {
     const auto graph = std::make_shared<const ir::Graph>(planning::load_graph(model));
     for (const std::string& file : files) {
@@ -184,6 +186,11 @@ std::size_t generate_simulated(const std::string& folder, const Generation& gene
       cell.cluster = "simulated-" + std::filesystem::path(file).stem().string();
       cell.graph = graph;
       cell.machines = cluster::read_cluster(file);
+      if (!cells.insert({cell.model, cell.cluster}).second) {
+        fail(ErrorCode::kUsage,
+             "dataset generate: {} with {}: another one is {}/{} already, by its name. Rename it.",
+             model, file, cell.model, cell.cluster);
+      }
       planning::write_cell(folder, cell);
       std::size_t number = 0;
       for (search::Proposal& each :

@@ -195,7 +195,7 @@ void add_gpus(const MachineFacts& machine, std::vector<Finding>& all) {
   }
 }
 
-// Seconds of one pass of `work` over `bytes`, the least of several.
+// Bytes per second of `work` over `bytes`, the best of several passes.
 template <typename Work>
 double rate_of(std::size_t bytes, Work work) {
   const SteadyClock clock;

@@ -38,7 +38,8 @@ struct MachineFacts {
   std::string torch_there;  // the version in its folder now; "" where it is gone
   std::string gpu_driver;   // the first line that NVIDIA's says of itself; "" where there is none
   std::vector<std::string> gpu_models;        // that the driver names
-  std::optional<std::vector<GpuFacts>> gpus;  // that libtorch finds; nothing: nobody asked it
+  std::optional<std::vector<GpuFacts>> gpus;  // that libtorch finds; nothing: nobody asked it, or
+                                              // it could not say
   bool ssh = false;                           // a client in PATH
   bool curve = false;                         // libzmq can encrypt
   std::string blas;          // what computes: libblas.so.3, or libtorch's own; "" for none

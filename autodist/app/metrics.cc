@@ -25,21 +25,29 @@ class Log : public MetricsLog {
       : file_(path, option + " " + path), begun_(!file_.began_empty()) {}
 
   bool write(const StepMetrics& metrics) final {
+    if (begun_ && refused_.empty()) refused_ = refusal(metrics);
+    if (!refused_.empty()) return false;
     std::string record = begun_ ? "" : beginning(metrics);
     record += step(metrics);
     const bool written = file_.append(record);
     begun_ = begun_ || written;
     return written;
   }
-  [[nodiscard]] const std::string& failure() const final { return file_.failure(); }
+  [[nodiscard]] const std::string& failure() const final {
+    return refused_.empty() ? file_.failure() : refused_;
+  }
 
  protected:
+  [[nodiscard]] bool begun() const { return begun_; }
   virtual std::string beginning(const StepMetrics& /*metrics*/) { return ""; }
+  // Why a step does not belong to what the file holds; empty: it does.
+  virtual std::string refusal(const StepMetrics& /*metrics*/) { return ""; }
   virtual std::string step(const StepMetrics& metrics) = 0;
 
  private:
   AppendedFile file_;
   bool begun_;
+  std::string refused_;
 };
 
 class JsonLines final : public Log {
@@ -63,19 +71,29 @@ std::string in_quotes(const std::string& text) {
 
 class Csv final : public Log {
  public:
-  Csv(const std::string& option, const std::string& path) : Log(option, path) {
-    std::string head;
-    std::getline(std::ifstream(path), head);
-    const auto last = head.rfind(',');
-    says_plan_ = last != std::string::npos && head.substr(last + 1) == kPlan;
+  Csv(const std::string& option, const std::string& path) : Log(option, path), name_(option + " " + path) {
+    if (!begun()) return;
+    std::getline(std::ifstream(path), head_);
+    const auto last = head_.rfind(',');
+    says_plan_ = last != std::string::npos && head_.substr(last + 1) == kPlan;
   }
 
  private:
   std::string beginning(const StepMetrics& metrics) override {
+    says_plan_ = !metrics.plan.empty();
+    head_ = head_of(metrics);
+    return head_ + "\n";
+  }
+  [[nodiscard]] std::string head_of(const StepMetrics& metrics) const {
     std::string head = "step";
     for (const auto& [name, value] : metrics.values) head += "," + name;
-    says_plan_ = !metrics.plan.empty();
-    return head + (says_plan_ ? fmt::format(",{}\n", kPlan) : "\n");
+    return head + (says_plan_ ? fmt::format(",{}", kPlan) : "");
+  }
+  std::string refusal(const StepMetrics& metrics) override {
+    const std::string expected = head_of(metrics);
+    if (head_ == expected) return "";
+    return fmt::format("{}: its columns are '{}', and these are '{}'. Name another file.", name_,
+                       head_, expected);
   }
   std::string step(const StepMetrics& metrics) override {
     std::string row = std::to_string(metrics.step);
@@ -83,6 +101,8 @@ class Csv final : public Log {
     return row + (says_plan_ ? fmt::format(",{}\n", in_quotes(metrics.plan)) : "\n");
   }
 
+  std::string name_;
+  std::string head_;
   bool says_plan_ = false;  // a log that began without a column for it goes on without
 };
 

@@ -31,11 +31,12 @@ class MetricsLog {
 };
 
 // One line per step, appended: CSV where the name ends in .csv (with a head where the file is
-// empty), else JSON. Throws Error(kUsage) where it cannot be written. `option` names it in
-// messages.
+// empty; one with other columns is left as it is, and failure() says so), else JSON. Throws
+// Error(kEnvironment) where it cannot be written. `option` names it in messages.
 std::unique_ptr<MetricsLog> open_lines(const std::string& option, const std::string& path);
 
-// A new event file in `folder`, which is made where it is missing. Throws Error(kUsage).
+// A new event file in `folder`, which is made where it is missing. Throws
+// Error(kEnvironment).
 std::unique_ptr<MetricsLog> open_tensorboard(const std::string& option, const std::string& folder,
                                              double unix_seconds);
 

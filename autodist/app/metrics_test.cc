@@ -59,6 +59,19 @@ TEST_F(Metrics, ThePlanOfAStepStandsLast) {
   EXPECT_EQ(slurp(folder_ / "old.csv"), "step,loss,samples_per_second\n2,0.5,1000\n3,0.75,1000\n");
 }
 
+TEST_F(Metrics, AreNotPutUnderOtherColumns) {
+  open_lines("--log", folder_ / "log.csv")->write(at(1));
+  const std::string before = slurp(folder_ / "log.csv");
+  StepMetrics other = at(2);
+  other.values.insert(other.values.begin() + 1, {"lr", 0.1});
+  const auto csv = open_lines("--log", folder_ / "log.csv");
+  EXPECT_FALSE(csv->write(other));
+  EXPECT_EQ(csv->failure(), "--log " + (folder_ / "log.csv") +
+                                ": its columns are 'step,loss,samples_per_second', and these are "
+                                "'step,loss,lr,samples_per_second'. Name another file.");
+  EXPECT_EQ(slurp(folder_ / "log.csv"), before);
+}
+
 TEST_F(Metrics, AFullDiskIsSaidAndLeavesWholeRows) {
   const auto full = open_lines("log=", "/dev/full");
   EXPECT_EQ(full->failure(), "");

@@ -45,6 +45,14 @@ void expect_writable(const std::string& option, const std::string& path) {
   expect_open(option, path, folder_of(path));
 }
 
+void expect_appendable(const std::string& option, const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return expect_writable(option, path);
+  if (::access(path.c_str(), W_OK) != 0) {
+    fail(ErrorCode::kEnvironment, "{} {}: cannot be written to. Name another.", option, path);
+  }
+}
+
 void expect_folder(const std::string& option, const std::string& path) {
   if (path.empty()) return;
   std::error_code ignored;

@@ -10,6 +10,9 @@ namespace autodist::app {
 // us, or it is a folder itself. An empty path is none. `option` names it in messages.
 void expect_writable(const std::string& option, const std::string& path);
 
+// The same of one that is appended to: where there is one, it must be open to us, not its folder.
+void expect_appendable(const std::string& option, const std::string& path);
+
 // The same of a folder, which may be one that is still to be made.
 void expect_folder(const std::string& option, const std::string& path);
 

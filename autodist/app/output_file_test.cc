@@ -1,6 +1,7 @@
 #include "autodist/app/output_file.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -29,6 +30,20 @@ TEST(OutputFile, IsRefusedBeforeTheWork) {
                  "--report /nowhere-at-all/page.html: there is no folder /nowhere-at-all. Make it "
                  "first.");
   }
+}
+
+TEST(OutputFile, IsAppendedToWhereItIsOpen) {
+  const Scratch scratch;
+  const std::string file = scratch / "log";
+  EXPECT_NO_THROW(expect_appendable("--log", ""));
+  EXPECT_NO_THROW(expect_appendable("--log", file));
+  std::ofstream(file) << "text";
+  EXPECT_NO_THROW(expect_appendable("--log", file));
+  EXPECT_THROW(expect_appendable("--log", file + "/log"), Error);
+  if (::geteuid() == 0) return;  // to whom every file is open
+  std::filesystem::permissions(file, std::filesystem::perms::owner_read);
+  EXPECT_EQ(refusal([&] { expect_appendable("--log", file); }),
+            "--log " + file + ": cannot be written to. Name another.");
 }
 
 TEST(OutputFile, NeedsFoldersThatAreNoFiles) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "autodist/app/file_kind.h"
+#include "autodist/app/trace_file.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/passes/pipeline.h"
@@ -16,7 +17,6 @@
 namespace autodist::app {
 namespace {
 
-constexpr std::int64_t kLargestTrace = std::int64_t{2} << 30;
 std::string file_name(const std::string& path) {
   return std::filesystem::path(path).filename().string();
 }
@@ -102,11 +102,29 @@ class Gatherer {
   }
 
   void plan() {
-    if (page_.graph == nullptr || !cluster_) return;
+    const std::string& builder = request_.builder;
+    if (page_.strategy && !builder.empty()) {
+      fail(ErrorCode::kUsage, "report: --builder {} beside {}, a strategy. Leave one of them out.",
+           builder, page_.chosen_by);
+    }
+    if (page_.graph == nullptr || !cluster_) {
+      if (cluster_ || !builder.empty()) {
+        fail(ErrorCode::kUsage,
+             "report: {} says nothing without {}. Name that, too, or leave it out.",
+             cluster_ ? "the cluster " + cluster_name_ : "--builder " + builder,
+             page_.graph == nullptr ? "a graph" : "a cluster");
+      }
+      return;
+    }
     if (!page_.strategy) {
-      if (request_.builder.empty()) return;
+      if (builder.empty()) {
+        fail(ErrorCode::kUsage,
+             "report: a graph and the cluster {}, but no plan. Name a strategy, or --builder.",
+             cluster_name_);
+      }
       planning::StrategyRequest request{request_.builder, "", {}};
       request.calibration = sim::read_calibration(cluster_name_);
+      request.cpu_only = request_.cpu_only;
       page_.strategy = planning::choose_strategy(request, *page_.graph, *cluster_, warnings_);
       page_.chosen_by = planning::source_of(request);
     } else {

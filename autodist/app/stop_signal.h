@@ -23,6 +23,9 @@ namespace autodist::app {
 // From here on the signals set the flag, which lives as long as the process.
 const std::atomic<bool>& watch_stop_signals(bool user_signal = false);
 
+// The exit code of a verb that such a signal has left with a part of its work.
+inline constexpr int kInterrupted = 130;
+
 // "SIGTERM": the signal that set the flag; its number; and whether a terminal sent it, to all
 // processes of its foreground group.
 std::string stop_signal();

@@ -13,10 +13,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/this_process.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/nearest.h"
 #include "autodist/planning/archive.h"
 #include "autodist/studies/gpu_times.h"
 #include "autodist/studies/p3.h"
@@ -75,11 +77,6 @@ int bench_search(const BenchArguments& arguments, app::Console& console) {
   };
   const std::vector<StrategyRow> rows =
       compare_all(arguments.clusters, options, arguments.models, done);
-  if (rows.empty()) {
-    fail(ErrorCode::kUsage,
-         "--models: none of '{}' is in the study. Leave --models out for all of it.",
-         fmt::join(arguments.models, ","));
-  }
   const bool timed = options.budget.simulations == 0;
   nlohmann::ordered_json raw = nlohmann::ordered_json::array();
   for (const StrategyRow& row : rows) {
@@ -119,12 +116,6 @@ int bench_sweep(const BenchArguments& arguments, app::Console& console) {
   cases.erase(std::remove_if(cases.begin(), cases.end(),
                              [&](const SweepCase& each) { return !wanted(each.of); }),
               cases.end());
-  if (cases.empty()) {
-    fail(ErrorCode::kUsage,
-         "--models: none of '{}' is in the sweep. Use ncf, resnet101, vgg16 or "
-         "bert-large.",
-         fmt::join(arguments.models, ","));
-  }
   const auto done = [&console](const SweepRow& row) {
     console.err << fmt::format("{} {} at {} Gbit/s: {:.2f} of {:.2f}\n", row.of.of.model,
                                row.of.of.batch, row.of.gbit_per_s, row.row.gain_over_own(),
@@ -139,6 +130,17 @@ int bench_sweep(const BenchArguments& arguments, app::Console& console) {
   const bool timed = options.budget.simulations == 0;
   const std::string page = sweep_page(rows, chances, timed ? budget : budget + " simulations");
   return show(page, page, sweep_json(rows, chances), arguments, console);
+}
+
+// Of the studies of searched strategies, which have the same models.
+void expect_known(const std::vector<std::string>& models) {
+  std::vector<std::string> known;
+  for (const StrategyCase& each : strategy_cases()) known.push_back(each.model);
+  for (const std::string& model : models) {
+    if (std::find(known.begin(), known.end(), model) != known.end()) continue;
+    fail(ErrorCode::kUsage, "--models: '{}', one of {} expected{}", model, fmt::join(known, ", "),
+         nearest_hint(model, known));
+  }
 }
 
 // Hosts are namespaces: a script in the place of this process.
@@ -190,6 +192,12 @@ int bench(const BenchArguments& arguments, app::Console& console) {
     return show(placement_speed_page(figures), placement_speed_table(figures), json_of(figures),
                 arguments, console);
   }
+  const std::string tables = data_folder(arguments) + "/nccl";
+  if (!std::filesystem::exists(tables)) {
+    const std::string missing = fmt::format("there is no {}", tables);
+    if (!arguments.data.empty()) fail(ErrorCode::kUsage, "--data: {}. Name another.", missing);
+    console.err << "left out, as " << missing << ": NCCL's figures\n";
+  }
   const Figures figures = measure_simulator(data_folder(arguments), arguments.quick);
   return show(speed_page(figures), speed_table(figures), json_of(figures), arguments, console);
 }
@@ -233,7 +241,8 @@ app::Action declare_bench_light(CLI::App& verb) {
                   "folder of measured tables (default: AUTODIST_DATA, then ../shared/data)");
   verb.add_option("--results", arguments->results,
                   "of predict: folder of what was measured, so that it may be interrupted");
-  verb.add_option("--most", arguments->most, "of predict: cases to measure now (default: all)");
+  verb.add_option("--most", arguments->most, "of predict: cases to measure now (default: all)")
+      ->check(app::in_range(1, 1'000'000));
   verb.add_flag("--report-only", arguments->report_only, "of predict: measure nothing");
   verb.add_option(
           "--clusters", arguments->clusters,
@@ -243,7 +252,21 @@ app::Action declare_bench_light(CLI::App& verb) {
                   "of search and sweep: of each search, as of plan (default 40 simulations)");
   verb.add_option("--models", arguments->models, "of search and sweep: these alone")
       ->delimiter(',');
-  return [arguments](app::Console& console) { return bench(*arguments, console); };
+  return [arguments, &verb](app::Console& console) {
+    const std::vector<std::string> searched{"--quick", "--output", "--clusters", "--budget",
+                                            "--models"};
+    app::expect_of_part(verb, arguments->name,
+                        {{"sim", {"--quick", "--output", "--data"}},
+                         {"place", {"--quick", "--output"}},
+                         {"p3", {"--output"}},
+                         {"chart", {"--output", "--data"}},
+                         {"predict", {"--output", "--results", "--most", "--report-only"}},
+                         {"search", searched},
+                         {"sweep", searched},
+                         {"gpu-times", {"--output"}}});
+    expect_known(arguments->models);
+    return bench(*arguments, console);
+  };
 }
 
 }  // namespace autodist::studies

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "autodist/base/statistics.h"
 #include "autodist/base/units.h"
 #include "autodist/planning/archive.h"
 
@@ -68,8 +69,7 @@ double median_error(const std::vector<GpuTime>& times, bool fitted) {
   for (const GpuTime& each : times) {
     if (each.published.fitted == fitted) errors.push_back(std::abs(each.error()));
   }
-  std::sort(errors.begin(), errors.end());
-  return errors[errors.size() / 2];
+  return quantile(errors, 0.5);
 }
 
 std::string gpu_times_page(const std::vector<GpuTime>& times) {

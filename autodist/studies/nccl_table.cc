@@ -8,6 +8,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/base/numbers.h"
+#include "autodist/base/statistics.h"
 
 namespace autodist::studies {
 namespace {
@@ -92,12 +93,11 @@ FitErrors judge_fit(const std::vector<FittedCollective::Knot>& table) {
   for (std::size_t i = 0; i < table.size(); i += 2) {
     errors.push_back(std::abs(fitted.seconds(table[i].bytes).value / table[i].seconds - 1));
   }
-  std::sort(errors.begin(), errors.end());
   FitErrors result;
   result.mean =
       std::accumulate(errors.begin(), errors.end(), 0.0) / static_cast<double>(errors.size());
-  result.p95 = errors[static_cast<std::size_t>(0.95 * static_cast<double>(errors.size() - 1))];
-  result.most = errors.back();
+  result.p95 = quantile(errors, 0.95);
+  result.most = quantile(errors, 1);
   result.knots = fitted.knots().size();
   return result;
 }

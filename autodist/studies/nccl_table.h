@@ -18,9 +18,9 @@ class FittedCollective {
     double seconds = 0;
   };
 
-  // The continuous piecewise-linear function through the least squared relative error, over knots
-  // chosen among the samples: as few as keep every sample of `samples` that is not noise within
-  // `tolerance`. REQUIRES: samples ascending in bytes, positive.
+  // Lines from sample to sample, each as long as all samples below it lie within `tolerance` of it
+  // (and no longer than 64 samples), from the first one on. REQUIRES: samples ascending in bytes,
+  // positive.
   static FittedCollective fit(const std::vector<Knot>& samples, double tolerance = 0.005);
 
   explicit FittedCollective(std::vector<Knot> knots) : knots_(std::move(knots)) {}

@@ -11,6 +11,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
+#include "autodist/base/numbers.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/planning/archive.h"
 #include "autodist/program/route.h"
@@ -18,6 +19,7 @@
 #include "autodist/sim/device_table.h"
 #include "autodist/sim/simulator.h"
 #include "autodist/studies/figures.h"
+#include "autodist/studies/strategies.h"
 
 namespace autodist::studies {
 namespace {
@@ -145,6 +147,11 @@ Chart parse_chart(const std::string& text, const std::string& where) {
       fail(ErrorCode::kUsage, "{}: line {}: {} fields, at most {} expected", where, number,
            fields.size(), systems.size() + 2);
     }
+    const auto gpus = as_number<int>(fields[1]);
+    if (!gpus || *gpus < 1) {
+      fail(ErrorCode::kUsage, "{}: line {}: '{}', a number of GPUs expected", where, number,
+           fields[1]);
+    }
     for (std::size_t i = 2; i < fields.size(); ++i) {
       if (fields[i].empty()) continue;
       char* end = nullptr;
@@ -152,7 +159,7 @@ Chart parse_chart(const std::string& text, const std::string& where) {
       if (*end != '\0' || !(rate > 0)) {
         fail(ErrorCode::kUsage, "{}: line {}: '{}', a rate expected", where, number, fields[i]);
       }
-      chart[{fields[0], std::atoi(fields[1].c_str()), systems[i - 2]}] = rate;
+      chart[{fields[0], *gpus, systems[i - 2]}] = rate;
     }
   }
   return chart;
@@ -178,10 +185,7 @@ double predicted_rate(const std::string& name, const std::string& system, int gp
   const auto graph = std::make_shared<const ir::Graph>(std::move(scaled));
 
   strategy::Strategy strategy = search::build_strategy(builder_of(system, model), *graph, cluster);
-  for (std::size_t i = 0; i < graph->variables.size(); ++i) {  // first in, first out
-    const auto& complete = graph->variables[i].gradient_complete;
-    strategy.nodes[i].needed = Seconds(complete ? static_cast<double>(complete->value) : 0);
-  }
+  forget_priorities(strategy, *graph);
   strategy.slice_bytes = kWhole;
   passes::Options options;
   options.verify_each = false;
@@ -214,6 +218,13 @@ std::vector<std::string> models_in(const Chart& chart) {
   return names;
 }
 
+double rate_in(const Chart& chart, const std::string& model, int gpus, const std::string& system) {
+  const auto found = chart.find({model, gpus, system});
+  if (found != chart.end()) return found->second;
+  fail(ErrorCode::kUsage, "chart: no rate of {} on {} GPUs under {}. The table must have one.",
+       model, gpus, system);
+}
+
 // Mean |log| over the cells of the fitted models that `uses` a cost.
 template <typename Uses>
 double distance(const Chart& chart, const ChartCosts& costs, Uses uses) {
@@ -225,7 +236,7 @@ double distance(const Chart& chart, const ChartCosts& costs, Uses uses) {
       for (const std::string& system : chart_systems()) {
         const auto published = chart.find({model, gpus, system});
         if (published == chart.end() || !uses(system)) continue;
-        const double single = chart.at({model, 1, system});
+        const double single = rate_in(chart, model, 1, system);
         sum += std::abs(
             std::log(predicted_rate(model, system, gpus, single, costs) / published->second));
         ++count;
@@ -284,9 +295,9 @@ ChartStudy study_chart(const Chart& chart) {
     for (const int gpus : kCounts) {
       ChartCell cell{model, gpus, {}, 0, false};
       for (const std::string& system : chart_systems()) {
-        const double single = chart.at({model, 1, system});
-        cell.rates.emplace_back(predicted_rate(model, system, gpus, single, study.costs),
-                                chart.at({model, gpus, system}));
+        cell.rates.emplace_back(
+            predicted_rate(model, system, gpus, rate_in(chart, model, 1, system), study.costs),
+            rate_in(chart, model, gpus, system));
       }
       cell.tau = kendall(cell.rates);
       cell.winner_in_two = winner_in_two(cell.rates);

@@ -20,9 +20,14 @@ TEST(Chart, IsReadWithItsGaps) {
 TEST(Chart, RefusesWhatIsNone) {
   for (const char* text :
        {"gpus\tmodel\tPS\n", "model\tgpus\tPS\nVGG16\t8\tfast\n",
-        "model\tgpus\tPS\nVGG16\t8\t1\t2\n", "model\tgpus\tPS\nVGG16\t8\t-1\n"}) {
+        "model\tgpus\tPS\nVGG16\t8\t1\t2\n", "model\tgpus\tPS\nVGG16\teight\t1\n", "model\tgpus\tPS\nVGG16\t8\t-1\n"}) {
     EXPECT_THROW(parse_chart(text, "test"), Error) << text;
   }
+}
+
+TEST(Chart, SaysWhichRateIsMissing) {
+  const Chart chart = parse_chart("model\tgpus\tPS\nVGG16\t1\t61.9\n", "test");
+  EXPECT_THROW((void)study_chart(chart), Error);
 }
 
 TEST(Chart, RatesFollowTheLinks) {

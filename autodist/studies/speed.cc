@@ -13,6 +13,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/file.h"
+#include "autodist/base/statistics.h"
 #include "autodist/ir/graph_builder.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/planning/archive.h"
@@ -268,9 +269,8 @@ class Measuring {
       pairs.emplace_back(scored.value, judged->step.value);
       errors.push_back(std::abs(scored / judged->step - 1));
     }
-    std::sort(errors.begin(), errors.end());
-    result_.figures[name + "_error_median"] = errors[errors.size() / 2];
-    result_.figures[name + "_error_p95"] = errors[errors.size() * 95 / 100];
+    result_.figures[name + "_error_median"] = quantile(errors, 0.5);
+    result_.figures[name + "_error_p95"] = quantile(errors, 0.95);
     result_.figures[name + "_tau"] = kendall(pairs);
     result_.raw[name + "s_judged"] = static_cast<double>(pairs.size());
   }

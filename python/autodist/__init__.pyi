@@ -65,10 +65,10 @@ class DeviceSpec:
 
 class SSHConfig:
     username: Final[str]
-    port: Final[int]
-    python_venv: Final[str]
-    key_file: Final[str]
-    env: Final[dict[str, str]]
+    port: Final[int]  # 22 where the file says none
+    python_venv: Final[str]  # a shell's command, before the program
+    key_file: Final[str]  # path of a private key
+    env: Final[dict[str, str]]  # the file's shared_envs
 
 class Cluster:
     @overload
@@ -232,14 +232,14 @@ class Strategy:
     def copy(self) -> Strategy: ...
 
 class StepReport:
-    step: Final[int]
-    loss: Final[float]
-    samples: Final[int]
-    total_seconds: Final[float]
-    waiting_seconds: Final[float]
+    step: Final[int]  # from 0
+    loss: Final[float]  # of this replica's rows; nan without rows
+    samples: Final[int]  # of this replica
+    total_seconds: Final[float]  # computing and waiting, of this rank
+    waiting_seconds: Final[float]  # of these, for other ranks
     captured: Final[bool]
     overflow: Final[bool]
-    plan: Final[str]
+    plan: Final[str]  # by name; at the chief
 
 class LossScale:
     scale: Final[float]

@@ -17,7 +17,8 @@ def _end():
 
     That code is the error's, where one was not caught or the end is not in order.
     """
-    uncaught = getattr(sys, "last_value", None)
+    # An interactive session has gone on after it, and ends as its user ends it.
+    uncaught = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     failed = uncaught is not None
     if isinstance(uncaught, Error):
         _autodist.exit_with(uncaught.code, instead_of=1)

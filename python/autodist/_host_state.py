@@ -1,6 +1,7 @@
 """What a step reads from Python and not from tensors: plain attributes of its modules, and plain
 variables of the loss function. A replay knows them as they were at the capture."""
 
+import functools
 import inspect
 import types
 
@@ -22,12 +23,16 @@ def _written(value):
 
 def _variables_of(function):
     """{as a message calls it: value} of what a function reads beside its arguments."""
+    if isinstance(function, functools.partial):
+        bound = {f"loss_fn.args[{i}]": value for i, value in enumerate(function.args)}
+        bound |= {f"loss_fn.{key}": value for key, value in function.keywords.items()}
+        return {**_variables_of(function.func), **bound}
     if inspect.ismethod(function):
         owner, function = function.__self__, function.__func__
         found = {f"self.{key}": value for key, value in getattr(owner, "__dict__", {}).items()}
     elif isinstance(function, types.FunctionType):
         found = {}
-    else:  # a callable object, a functools.partial
+    else:  # a callable object
         return {f"loss_fn.{key}": value for key, value in getattr(function, "__dict__", {}).items()}
     for key in function.__code__.co_names:
         if key in function.__globals__:

@@ -240,9 +240,10 @@ class AutoDist:
         options.set_encryption(_arguments.text("encrypt", encrypt, "'auto', 'on' or 'off'"))
         self._files = Files.of(log, tensorboard, report)
         trace = _arguments.flag("trace", trace, " Session.write_trace(path) writes it.")
-        self._keeps_trace = options.trace = trace or report is not None
+        self._keeps_trace = trace  # for the user; a report's own is not to be taken away from it
+        options.trace = trace or report is not None
         steps = _TRACED_STEPS if trace_steps is None else _arguments.whole("trace_steps", trace_steps)
-        if trace_steps is not None and not self._keeps_trace:
+        if trace_steps is not None and not options.trace:
             raise UsageError(
                 f"trace_steps={steps}: of a trace, and this job keeps none. Add trace=True, or "
                 "leave it out."
@@ -310,9 +311,9 @@ class AutoDist:
             ``model(*batch)``.
         optimizer : str, torch.optim.Optimizer or callable
             ``'adam:lr=1e-3'`` (docs/formats/optimizer.md), or a new optimizer of torch.optim over
-            the model's parameters, whose groups are kept. Its ``step`` is never called; what its
-            groups say (rates, momentum, weight decay, betas) is read in every step, so that the
-            schedulers of ``torch.optim.lr_scheduler`` work.
+            the model's parameters, whose groups are kept, or what makes one of a list of them. Its
+            ``step`` is never called; what its groups say (rates, momentum, weight decay, betas) is
+            read in every step, so that the schedulers of ``torch.optim.lr_scheduler`` work.
         example_batch : tuple
             What one replica gets in a step: tensors, or structures of them. Shapes and types count.
         name, batched, reduction
@@ -324,8 +325,19 @@ class AutoDist:
         Returns
         -------
         Session
+
+        Raises
+        ------
+        UsageError
+            For a step that cannot be captured, with its op and module (:func:`capture`); for an
+            optimizer, a builder or an option that there is not; the second time.
+        InfeasibleError
+            For a strategy that cannot be carried out.
+        PeersLostError, TimeoutError
+            Where a rank is lost, or does not come.
         """
         step = Step(model, loss_fn, example_batch, name=name, batched=batched, reduction=reduction)
+        optimizer = _optimizers.made(optimizer, step.parameters)
         text = _optimizers.clipped_text_of(optimizer, step.parameters, clip)
         handle = self._job.distribute(step, text)
         session = Session(handle, step, optimizer, records=self._records(handle, step, self._files),
@@ -348,11 +360,22 @@ class AutoDist:
         Parameters
         ----------
         **steps : TrainingStep
-            By name.
+            By name, which messages, files and :class:`Steps` have. One at least.
 
         Returns
         -------
         Steps
+            The sessions, in the order of the arguments.
+
+        Raises
+        ------
+        UsageError
+            As :meth:`distribute`; for what is no TrainingStep, and beside `trials`.
+        InfeasibleError
+            For a strategy that cannot be carried out, as where two steps train a variable that one
+            of them has asynchronous.
+        PeersLostError, TimeoutError
+            Where a rank is lost, or does not come.
         """
         if self._trials:
             raise UsageError(

@@ -198,6 +198,7 @@ class Epoch:
     def __init__(self, epochs, number):
         self._epochs = epochs
         self._number = number
+        self._begun = False
 
     @property
     def number(self):
@@ -205,6 +206,14 @@ class Epoch:
         return self._number
 
     def __iter__(self):
+        # What checkpoints keep is one place: that of the epoch whose turn it is.
+        if self._begun or self._number != self._epochs._epoch:
+            why = "was iterated over already" if self._begun else "is not the one whose turn it is"
+            raise UsageError(
+                f"epochs: epoch {self._number} {why}. Iterate over each once, in turn: for epoch in "
+                "session.epochs(…): for batch in epoch: …"
+            )
+        self._begun = True
         return self._epochs._rest_of(self._number)
 
     def __repr__(self):

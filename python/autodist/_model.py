@@ -86,7 +86,10 @@ class Step:
         if not isinstance(model, torch.nn.Module):
             raise UsageError(f"model: a torch.nn.Module expected, got {type(model).__name__}")
         if loss_fn is not None and not callable(loss_fn):
-            raise UsageError("loss_fn: a function (model, *batch) -> scalar loss expected")
+            raise UsageError(
+                "loss_fn: a function (model, *batch) -> scalar loss expected, got "
+                f"{type(loss_fn).__name__}"
+            )
         if reduction not in ("mean", "sum"):
             raise UsageError(f"reduction='{reduction}': 'mean' or 'sum' expected")
         model = as_written(model)
@@ -196,7 +199,12 @@ class Step:
         if self._result is None:
             self._result = Structure(result, "what loss_fn returns")
         leaves = self._result.leaves(result)
-        self._loss_at = next(index for index, leaf in enumerate(leaves) if leaf is loss)
+        self._loss_at = next((index for index, leaf in enumerate(leaves) if leaf is loss), None)
+        if self._loss_at is None:
+            raise UsageError(
+                f"loss_fn: the loss of a {type(result).__name__} is computed when it is asked for, and "
+                "no field of it. Make it a field, or return (loss, …)."
+            )
         self._keep_buffers()
         return [loss, *leaves[: self._loss_at], *leaves[self._loss_at + 1 :]]
 

@@ -1,5 +1,7 @@
 """torch.optim's optimizers in the words of AutoDist's (docs/formats/optimizer.md)."""
 
+import difflib
+
 import torch
 
 from ._errors import UsageError
@@ -161,11 +163,34 @@ def trained_by(optimizer, parameters):
     return [name for name, tensor in parameters if id(tensor) in held]
 
 
+def _known_names(parameters):
+    """Of parameters, and of the modules that hold them."""
+    known = {}
+    for name, _ in parameters:
+        parts = name.split(".")
+        known.update(dict.fromkeys(".".join(parts[:depth]) for depth in range(len(parts), 0, -1)))
+    return known
+
+
 def of_names(parameters, names):
     """Those of the parameters that have one of the names, or lie in a module that has; all without
     names."""
     if not names:
         return parameters
+    known = _known_names(parameters)
+    for each in names:
+        if not isinstance(each, str):
+            raise UsageError(
+                f"trains: names of parameters or modules expected, got {type(each).__name__}. Write "
+                "'head' or 'head.weight', say."
+            )
+        if each not in known:
+            near = difflib.get_close_matches(each, known, 1)
+            hint = f"Did you mean '{near[0]}'?" if near else "Name some of its own."
+            raise UsageError(
+                f"trains='{each}': the model has no parameter and no module with parameters of this "
+                f"name. {hint}"
+            )
     return [
         (name, tensor)
         for name, tensor in parameters
@@ -260,8 +285,8 @@ def clipped_text_of(optimizer, parameters, clip):
     return f"{text}{',' if ':' in text else ':'}clip={float(clip)!r}"
 
 
-def text_of(optimizer, parameters):
-    """What a user gave as optimizer, as text.
+def made(optimizer, parameters):
+    """What a user gave as optimizer: a text, or an optimizer of torch.optim.
 
     Parameters
     ----------
@@ -276,7 +301,6 @@ def text_of(optimizer, parameters):
         )
     if isinstance(optimizer, str):
         return optimizer
-    names = _names_by_tensor(parameters)
     if not isinstance(optimizer, torch.optim.Optimizer) and callable(optimizer):
         unique = {id(tensor): tensor for _, tensor in parameters if tensor.requires_grad}
         optimizer = optimizer(list(unique.values()))
@@ -285,6 +309,15 @@ def text_of(optimizer, parameters):
             "optimizer: a text such as 'adam:lr=1e-3' or an optimizer of torch.optim expected, got "
             f"{type(optimizer).__name__}"
         )
+    return optimizer
+
+
+def text_of(optimizer, parameters):
+    """What a user gave as optimizer, as text; of what :func:`made` takes."""
+    optimizer = made(optimizer, parameters)
+    if isinstance(optimizer, str):
+        return optimizer
+    names = _names_by_tensor(parameters)
     kind = type(optimizer).__name__
     if kind not in _RULES or type(optimizer) is not getattr(torch.optim, kind):
         raise UsageError(

@@ -6,7 +6,10 @@ import contextlib
 import copy
 import os
 
-from ._errors import UsageError
+from ._errors import AuthenticationError, JobEnded, PeersLostError, TimeoutError, UsageError
+
+# With these the job is over, in whatever call they come.
+_ENDS = (PeersLostError, TimeoutError, AuthenticationError, JobEnded)
 
 
 class Settler:
@@ -45,21 +48,33 @@ class Settler:
 
     @contextlib.contextmanager
     def step(self):
-        """While a step runs, or a call that has settled everything, nothing is settled.
+        """While a step runs nothing is settled.
 
         What failed does not go on, and the tensors stay as they are.
         """
-        busy, self._busy = self._busy, True
-        self._settled.clear()
-        try:
-            yield
-        except UsageError:
-            raise
-        except BaseException:
-            self.end()
-            raise
-        finally:
-            self._busy = busy
+        with self.untouched():
+            self._settled.clear()
+            try:
+                yield
+            except UsageError:
+                raise
+            except BaseException:
+                self.end()
+                raise
+
+    @contextlib.contextmanager
+    def newest(self):
+        """While a function of the user's runs in a call that makes everything the newest.
+
+        What that function raises is its caller's to handle: the session goes on.
+        """
+        with self.untouched():
+            self._settled.clear()
+            try:
+                yield
+            except _ENDS:
+                self.end()
+                raise
 
     @contextlib.contextmanager
     def untouched(self):

@@ -11,6 +11,8 @@ from .strategy.base import NamedBuilder, StrategyBuilder
 _TRUE = ("true", "True", "1")
 _FALSE = ("false", "False", "0")
 
+_SEARCH = "auto"  # no builder: what a job searches with
+
 
 def capture(
     model,
@@ -75,7 +77,10 @@ def builder_tuple(name, function):
     their defaults say of which type they are.
     """
     if not callable(function):
-        raise UsageError(f"builder '{name}': a function (graph, cluster) -> Strategy expected")
+        raise UsageError(
+            f"builder '{name}': a function (graph, cluster) -> Strategy expected, got "
+            f"{type(function).__name__}"
+        )
     parameters = list(inspect.signature(function).parameters.values())
     options = {}
     for parameter in parameters[2:]:
@@ -111,7 +116,10 @@ def builder_tuple(name, function):
 
 def chosen_builder(builder, builders):
     """(specification, list of builder tuples) from what a user gave."""
-    own = [builder_tuple(name, function) for name, function in _arguments.mapping("builders", builders, "functions")]
+    by_name = dict(_arguments.mapping("builders", builders, "functions"))
+    if _SEARCH in by_name:
+        raise UsageError("builders: 'auto' is the name of the search. Give yours another one.")
+    own = [builder_tuple(name, function) for name, function in by_name.items()]
     if builder is None or isinstance(builder, str):
         return builder or "", own
     if isinstance(builder, type) and issubclass(builder, StrategyBuilder):
@@ -126,6 +134,15 @@ def chosen_builder(builder, builders):
         )
     name = getattr(builder, "__name__", type(builder).__name__)
     name = "own" if name == "<lambda>" else name
+    if name == _SEARCH:
+        raise UsageError(
+            "builder: a function that is called 'auto', which is the name of the search. Rename it."
+        )
+    if name in by_name:
+        raise UsageError(
+            f"builder: a function that goes by the name '{name}', and builders= has one of that "
+            "name. Rename one of them, or leave one out."
+        )
     return name, own + [builder_tuple(name, builder)]
 
 
@@ -138,14 +155,23 @@ def build_strategy(builder, graph, cluster, *, builders=None):
         A name, with options if wanted: ``'PartitionedPS'``, ``'AllReduce:chunk_size=64'``; one of
         ``autodist.strategy``; or a function ``(graph, cluster) -> Strategy``.
     graph : Graph
+        Of :func:`capture`, or from a file.
     cluster : Cluster
+        What the strategy is for; its machines need not be there.
     builders : dict of str to callable, optional
-        Your own builders by name. What a function takes beyond graph and cluster, with defaults,
-        are its options.
+        Your own builders by name, which is not ``'auto'``. What a function takes beyond graph and
+        cluster, with defaults, are its options.
 
     Returns
     -------
     Strategy
+        A node for every variable, in the graph's order.
+
+    Raises
+    ------
+    UsageError
+        For a builder or an option that there is not, with the nearest that there is; for a name
+        that is given twice; for what a function of yours raises, or returns in a strategy's place.
     """
     name, own = chosen_builder(builder, builders)
     return _autodist.build_strategy(name, graph, cluster, own)

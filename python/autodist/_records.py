@@ -7,7 +7,7 @@ import sys
 import time
 
 from . import _arguments, _autodist
-from ._errors import CheckpointError, MachineError, UsageError
+from ._errors import MachineError, UsageError
 
 _NAMES = ["loss", "lr", "step_seconds", "samples_per_second", "computing_seconds",
           "waiting_seconds"]
@@ -30,7 +30,7 @@ class Files:
     def check(self):
         """That they can be written is said before the work."""
         for option, path, expect in (
-            ("log=", self.log, _autodist.expect_writable),
+            ("log=", self.log, _autodist.expect_appendable),
             ("tensorboard=", self.tensorboard, _autodist.expect_folder),
             ("report=", self.report, _autodist.expect_writable),
         ):
@@ -116,18 +116,11 @@ class Records:
         self._tell(wait=False)
 
     def end(self):
-        """After the job has ended.
-
-        Raises
-        ------
-        CheckpointError
-            For what is missing on disk.
-        """
+        """After the job has ended; returns what is missing on disk, in words."""
         missing = [log.failure for log in self._logs if log.failure]
         if self._report:
             try:
                 self._handle.write_report(os.fsencode(self._report), self._title, self._run)
             except MachineError as error:
                 missing.append(f"report= {error}")
-        if missing:
-            raise CheckpointError("; ".join(missing))
+        return missing

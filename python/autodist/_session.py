@@ -1,11 +1,12 @@
 """A session trains a step together with those of the other ranks."""
 
+import collections.abc
 import math
 import os
 
 from . import _arguments, _autodist, _kept, _signals
 from ._ends import live, words_of
-from ._errors import PeersLostError, UsageError
+from ._errors import CheckpointError, PeersLostError, UsageError
 from ._guards import Guard
 from ._loss import Loss
 from ._optimizers import Followed, of_names
@@ -120,7 +121,24 @@ class Session:
         return others
 
     def run_local(self, *rows):
-        """One step on rows that only this rank has; their number may differ between ranks."""
+        """One step on rows that only this rank has.
+
+        Parameters
+        ----------
+        *rows : torch.Tensor
+            As for :meth:`run`. Their number and shapes may differ between ranks and from step to
+            step; a rank may have 0 rows.
+
+        Returns
+        -------
+        Loss or object
+            As :meth:`run`: the loss is that over the rows of all ranks.
+
+        Raises
+        ------
+        PeersLostError, UsageError, JobEnded
+            As :meth:`run`.
+        """
         return self._stepped(self._handle.run_local, rows, "rows")
 
     def run_and_fetch(self, names, *batch):
@@ -157,11 +175,20 @@ class Session:
 
         Parameters
         ----------
-        values : sequence of float
+        values : iterable of float
+            Of any length; where ranks pass different numbers of them, missing ones count as 0.
 
         Returns
         -------
         list of float
+            As many as the longest has, added in the order of ranks: the same bits at every rank.
+
+        Raises
+        ------
+        PeersLostError, TimeoutError
+            Where a rank is lost, or does not come.
+        UsageError
+            Where a rank makes another call, which the message names.
         """
         return self._handle.sum_over_ranks([float(value) for value in values])
 
@@ -186,16 +213,25 @@ class Session:
         -------
         object
             What that returns.
+
+        Raises
+        ------
+        PeersLostError
+            Where the other ranks take part, and one is lost.
+        UsageError
+            For another word as `statistics`, and inside of an evaluation.
+        Exception
+            What the function raises, as it is; the session goes on.
         """
         function = None
         if arguments and callable(arguments[0]):
             function, *arguments = arguments
-        self._handle.begin_evaluation(statistics)
-        try:
-            with self._settler.step():
+        with self._settler.newest():
+            self._handle.begin_evaluation(statistics)
+            try:
                 return self._step.evaluate(function, tuple(arguments), keywords)
-        finally:
-            self._handle.end_evaluation()
+            finally:
+                self._handle.end_evaluation()
 
     def synchronize(self):
         """Make this rank's variables the newest; between steps they may be of any version.
@@ -253,6 +289,14 @@ class Session:
             cannot be written is said on standard error, and unless a later one was written it is
             tried again in :meth:`finish`: with the state of the end, where its own did not come
             from the other owners and these have all of it.
+
+        Raises
+        ------
+        CheckpointError
+            Where it could not be written; the session goes on, and it may be called again.
+        UsageError
+            The second time with the same directory between two steps, and where some ranks beside
+            the chief call it.
         """
         with self._settler.untouched():
             self._handle.save(_arguments.path("directory", directory), _arguments.flag("wait", wait))
@@ -260,10 +304,22 @@ class Session:
     def load(self, directory):
         """Load the newest sound checkpoint before the first step; every rank calls it.
 
+        Parameters
+        ----------
+        directory : str or path
+            That :meth:`save` was given. A checkpoint of any strategy and number of ranks fits.
+
         Returns
         -------
         int
-            Its step.
+            Its step, with which the training goes on.
+
+        Raises
+        ------
+        CheckpointError
+            Where there is none, none is sound, or the model is another one.
+        UsageError
+            After the first step.
         """
         with self._settler.untouched():
             return self._handle.load(_arguments.path("directory", directory))
@@ -284,6 +340,13 @@ class Session:
         -------
         int
             The step with which the training goes on; 0 where it begins.
+
+        Raises
+        ------
+        CheckpointError
+            Where there are some and none is sound, or the model is another one.
+        UsageError
+            After the first step.
         """
         with self._settler.untouched():
             return self._handle.resume(_arguments.path("directory", directory, b""))
@@ -338,12 +401,14 @@ class Session:
         imported) with the job's seed and its number, and calls ``set_epoch`` of the loader's
         sampler. Batches that were had before are loaded and passed over.
 
-        An epoch is over when its batches are. Call it after :meth:`resume`, or before.
+        An epoch is over when its batches are, or when the next one is asked for: iterate over each
+        once, in turn. Call it after :meth:`resume`, or before.
 
         Parameters
         ----------
         loader : iterable
-            A ``DataLoader``, or anything that can be iterated over again.
+            A ``DataLoader``, or anything that can be iterated over again; for one epoch an iterator,
+            too.
         epochs : int, optional
             Without end by default.
         name : str
@@ -360,6 +425,13 @@ class Session:
             epochs = None if epochs == math.inf else int(epochs)
         if epochs is not None:
             epochs = _arguments.whole("epochs", epochs)
+        several = epochs is None or epochs > 1
+        once = isinstance(loader, collections.abc.Iterator) and iter(loader) is loader
+        if several and once and not hasattr(loader, "reset"):  # some begin anew by themselves
+            raise UsageError(
+                f"epochs: loader={loader!r}: an iterator, which the first epoch uses up. Give what "
+                "can be iterated over again: a DataLoader, a list."
+            )
         loop = _kept.Epochs(self, loader, epochs, self._seed)
         self.keep(name, loop)
         return loop
@@ -424,16 +496,24 @@ class Session:
             For what cannot be traced, or computes something else in the file.
         """
         self._step.forward = forward
-        with self._settler.step():
+        with self._settler.newest():
             self._handle.export_torchscript(_arguments.path("path", path))
 
     def write_trace(self, path):
         """Write what this rank's steps did since the last call, for Chrome or Perfetto.
 
+        Parameters
+        ----------
+        path : str or path
+            Of the file, JSON; one that is there is replaced. It has at most the last `trace_steps`
+            steps. What is written here, the timeline of a ``report=`` lacks.
+
         Raises
         ------
         UsageError
             Where the job was made without ``trace=True``.
+        MachineError
+            Where it cannot be written.
         """
         if not self._keeps_trace:
             raise UsageError(
@@ -533,20 +613,26 @@ class Session:
         Raises
         ------
         CheckpointError
-            At the chief, when the job has ended: for a checkpoint that was due, rows of a log or a
-            report that could not be written.
+            At the chief, when the job has ended: for all of a checkpoint that was due, rows of a
+            log and a report that could not be written.
         """
         if not self._ended and self._process == os.getpid():
             if self._records is not None:
                 self._records.come_to_end()
-            with self._settler.untouched():
-                self._handle.finish()
+            missing = []
+            try:
+                with self._settler.untouched():
+                    self._handle.finish()
+            except CheckpointError as error:  # the job has ended all the same
+                missing.append(str(error))
             self._ended = True
             _signals.forget(self)
             self._guard.end()
             self._settler.end()
             if self._records is not None:
-                self._records.end()
+                missing += self._records.end()
+            if missing:
+                raise CheckpointError("; ".join(missing))
 
     def close(self, reason=""):
         """Leave the job, also when it is under way: the other ranks are told, and why."""

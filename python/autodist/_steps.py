@@ -31,9 +31,16 @@ class TrainingStep:
     batched, reduction
         As for :func:`capture`.
     builder : str or StrategyBuilder, optional
-        A builder for this step, in the place of the job's.
+        A builder for this step, in the place of the job's; one of your own by its name in the job's
+        `builders`.
     clip : float, optional
         As for :meth:`AutoDist.distribute`.
+
+    Raises
+    ------
+    UsageError
+        As :meth:`AutoDist.distribute`; for a name in `trains` that the model has not, with the
+        nearest that it has; for `trains` or `clip` without an optimizer.
     """
 
     def __init__(
@@ -49,6 +56,12 @@ class TrainingStep:
         builder=None,
         clip=None,
     ):
+        for name, given in (("trains", trains), ("clip", clip)):
+            if optimizer is None and given is not None:
+                raise UsageError(
+                    f"TrainingStep: {name}={given!r}: of a step that trains, and one without an "
+                    f"optimizer does not. Give it one, or leave {name} out."
+                )
         self._step = Step(
             model,
             loss_fn,
@@ -61,14 +74,19 @@ class TrainingStep:
         if trains is None:
             trains = _optimizers.trained_by(optimizer, parameters)
         self._step.trains = [trains] if isinstance(trains, str) else list(trains)
-        self._optimizer = optimizer
+        self._optimizer = None
         self._text = None
         if optimizer is not None:
             own = _optimizers.of_names(parameters, self._step.trains)
-            self._text = _optimizers.clipped_text_of(optimizer, own, clip)
-        self._builder, own = chosen_builder(builder, None)
-        if own:
-            raise UsageError("builder: one of a step is named; give AutoDist a function, in builders=")
+            self._optimizer = _optimizers.made(optimizer, own)
+            self._text = _optimizers.clipped_text_of(self._optimizer, own, clip)
+        self._builder, functions = chosen_builder(builder, None)
+        if functions:
+            raise UsageError(
+                "TrainingStep: builder: a name or one of autodist.strategy expected, got "
+                f"{type(builder).__name__}. Give yours to AutoDist(builders={{'{self._builder}': …}}), "
+                f"and its name here: builder='{self._builder}'."
+            )
 
     def __repr__(self):
         return f"<autodist.TrainingStep of '{self._step.name}'>"
@@ -104,6 +122,10 @@ class Steps(collections.abc.Mapping):
 
     def __contains__(self, name):
         return name in self._sessions
+
+    def get(self, key, default=None):
+        """The session of that name; the default where the job has none."""
+        return self._sessions.get(key, default)
 
     def _any(self):
         return next(iter(self._sessions.values()))

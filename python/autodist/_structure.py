@@ -69,8 +69,8 @@ class Structure:
         children = _children(value)
         if children is None:
             raise UsageError(
-                f"{self._what}{path} is {_kind(value)}. Make it a tensor: what is none would be the same in "
-                "every step."
+                f"{self._what}{path} is {_kind(value)}, a tensor expected (or tuples, lists, dicts, "
+                "dataclasses of some). Make it one: anything else would be the same in every step."
             )
         looks = [(written, key, self._look(child, path + written))
                  for written, key, child in children]

@@ -54,18 +54,20 @@ def run(function, ranks, *, arguments=(), cpus=1, gpus=0, min_ranks=None, restar
     function : callable
         ``function(*arguments)``; Ray's serialisation takes it to the actors.
     ranks : int
+        How many, 1 or more; each is an actor.
     arguments : tuple
+        The same for every rank, as Ray serialises them.
     cpus, gpus : float
-        Of each rank; Ray limits the threads of an actor to its CPUs. A rank computes on one GPU, or
-        on the part of one that Ray gives it.
+        Of each rank, at most one GPU; Ray limits the threads of an actor to its CPUs. A rank
+        computes on one GPU, or on the part of one that Ray gives it.
     min_ranks : int, optional
         After a loss so many suffice, where Ray has no room for all. By default all are needed.
     restarts : int
-        After so many losses the job is over.
+        So many losses are made good; with the next one the job is over.
     wait : float
         Seconds for Ray to find room for the ranks.
     strategy : str
-        Of Ray's placement group.
+        Of Ray's placement group: ``'PACK'``, ``'SPREAD'``, ``'STRICT_PACK'``, ``'STRICT_SPREAD'``.
 
     Returns
     -------
@@ -75,9 +77,9 @@ def run(function, ranks, *, arguments=(), cpus=1, gpus=0, min_ranks=None, restar
     Raises
     ------
     UsageError
-        Where Ray has no room for the ranks.
+        For numbers out of range, and where Ray has no room for the ranks.
     PeersLostError
-        After the last restart.
+        For a loss after the last restart.
     Exception
         What the function raised, as Ray hands it over.
     """
@@ -267,7 +269,7 @@ def _program(words):
     guardian.kill()
     guardian.wait()
     by_signal = -code if code < 0 else code - 128  # a shell says so of what it ran
-    if by_signal > 0:
+    if 0 < by_signal < signal.NSIG:
         raise PeersLostError(f"{words[0]} ended with signal {by_signal}")
     if code in (PeersLostError.code, TimeoutError.code):
         raise PeersLostError(f"{words[0]} ended with exit code {code}")

@@ -114,6 +114,17 @@ def of_functions(graph):
         build_flagged(f"flag={text}")
     assert flags == [True, True, False, False], flags
     refused("builder 'mine': flag='yes', true or false expected", build_flagged, "flag=yes")
+    def auto(graph, cluster):
+        return plan
+
+    for builder, own, text in (
+            (auto, None, "builder: a function that is called 'auto', which is the name of the search"),
+            ("PS", {"auto": turns}, "builders: 'auto' is the name of the search"),
+            (turns, {"turns": flagged}, "a function that goes by the name 'turns', and builders= has"),
+            (lambda graph, cluster: plan, {"own": turns}, "a function that goes by the name 'own'"),
+            ("mine", {"mine": 3}, "(graph, cluster) -> Strategy expected, got int")):
+        refused(text, autodist.build_strategy, builder, graph, cluster, builders=own)
+        refused(text, autodist.AutoDist, builder=builder, builders=own)
     for wrong, text in ((lambda graph, cluster: None, "a Strategy expected"),
                         (lambda graph, cluster: {}["key"], "key")):
         try:

@@ -31,7 +31,7 @@ def test():
             report = "report= /dev/full: cannot be written: write: No space left on device"
             assert done.stderr.splitlines()[-1].endswith(f": {full}; {report}"), done.stderr
             print(f"{case}: as said")
-        for case in ("late", "never"):
+        for case in ("late", "never", "never-log"):
             at = os.path.join(folder, case)
             done = subprocess.run([sys.executable, __file__, case, "PS", at], stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True)
@@ -134,10 +134,10 @@ def train(count):
 
 
 torch.manual_seed(1)
-norm = [nn.BatchNorm1d(32)] if case in ("late", "never", "two-norm") else []
+norm = [nn.BatchNorm1d(32)] if case in ("late", "never", "never-log", "two-norm") else []
 model = nn.Sequential(nn.Linear(8, 32), *norm, nn.Tanh(), nn.Linear(32, 2))
 x, y = torch.randn(8, 8), torch.randn(8, 2)
-full = "/dev/full" if case.startswith("log") else None
+full = "/dev/full" if "log" in case else None
 ad = autodist.AutoDist("local:2", builder=builder, log=full, report=full)
 step = ad.distribute(model, mse, torch.optim.Adam(model.parameters()), (x[:4], y[:4]))
 expected = ["step-3", "step-5"]
@@ -216,6 +216,10 @@ else:
             assert not step.is_chief
         except autodist.CheckpointError as error:
             assert step.is_chief and "no checkpoint of step 5: save: " in str(error), error
+            # One error for all that is missing, of a job that has ended: its parameters are nobody's.
+            for missing in ("log= /dev/full", "report= /dev/full"):
+                assert (missing in str(error)) == (case == "never-log"), error
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         expected = None
 if step.is_chief and expected:
     assert sorted(os.listdir(folder)) == expected, os.listdir(folder)

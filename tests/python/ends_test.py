@@ -99,6 +99,17 @@ print("through", flush=True)
 """
 
 
+# What is typed at a prompt: a slip of long ago is no reason to leave the job.
+TYPED = """
+import sys, autodist, torch
+model, x = torch.nn.Linear(4, 1), torch.ones(4, 4)
+step = autodist.AutoDist(report=sys.argv[1]).distribute(model, lambda m, x: m(x).square().mean(), "sgd:lr=0.1", (x,))
+first = step(x)
+nonsense
+second = step(x)
+"""
+
+
 def told_to_end(path, word, code, said, seconds=20, to_chief=True, more=(), number=signal.SIGTERM):
     """Its stderr, after the signal, once it has `said` so."""
     process = subprocess.Popen([sys.executable, path, word, *more], stdout=subprocess.PIPE,
@@ -213,6 +224,13 @@ def main():
         # A handler of the script's own stays.
         _, errors = told_to_end(path, "sigterm-own", 9, "training\n")
         assert "stopped by SIGTERM" not in errors, errors
+
+        # An interactive session ends in order, and has its report, after an error that was typed.
+        report = os.path.join(folder, "typed.html")
+        done = subprocess.run([sys.executable, "-i", "-q", "-c", "", report], input=TYPED, capture_output=True,
+                              text=True, timeout=100)
+        assert done.returncode == 0 and "NameError" in done.stderr, done
+        assert os.path.exists(report), done
 
         # Ctrl-C takes hold while the step is captured.
         process = subprocess.Popen([sys.executable, path, "ctrl-c"], stdout=subprocess.PIPE,

@@ -64,6 +64,7 @@ def of_capture():
     raised(usage, "not a scalar", autodist.capture, model, lambda m, x, y: m(x), batch)
     raised(usage, "type int", autodist.capture, model, mse, (batch[0], 3))
     raised(usage, "torch.nn.Module", autodist.capture, "model", mse, batch)
+    raised(usage, "-> scalar loss expected, got int", autodist.capture, model, 3, batch)
 
     def own_mistake(model, x, y):
         return {}["missing"]
@@ -162,6 +163,25 @@ def of_arguments():
     step = autodist.TrainingStep(nn.Linear(4, 1), mse, "sgd", batch)
     raised(autodist.UsageError, "trials=2: of a job of one step",
            autodist.AutoDist(trials=2).distribute_steps, only=step)
+    model = nn.ModuleDict({"body": nn.Linear(4, 3), "head": nn.Linear(3, 1)})
+    unknown = "the model has no parameter and no module with parameters of this name. "
+
+    def own(graph, cluster):
+        return None
+
+    for text, optimizer, given in (
+            ("trains='head': of a step that trains, and one without an", None, {"trains": "head"}),
+            ("clip=1.0: of a step that trains, and one without an", None, {"clip": 1.0}),
+            (f"trains='heda': {unknown}Did you mean 'head'?", "sgd", {"trains": "heda"}),
+            (f"trains='head.wieght': {unknown}Did you mean 'head.weight'?", torch.optim.Adam,
+             {"trains": ["body", "head.wieght"]}),
+            (f"trains='nothing': {unknown}Name some of its own.", "sgd", {"trains": "nothing"}),
+            ("trains: names of parameters or modules expected, got Parameter", "sgd",
+             {"trains": model["head"].parameters()}),
+            ("builder: a name or one of autodist.strategy expected, got function", "sgd",
+             {"builder": own})):
+        raised(autodist.UsageError, text, autodist.TrainingStep, model, mse, optimizer, batch,
+               **given)
 
 
 def of_programs():
@@ -201,6 +221,15 @@ def of_sessions():
         raised(autodist.UsageError, "1 tensors, the step was captured with 2", step.run, batch[0])
         raised(autodist.UsageError, "torch.float64", step.run, batch[0].double(), batch[1])
         raised(autodist.UsageError, "under way", step.load, "nowhere")
+        raised(KeyError, "missing", step.evaluate, lambda model: {}["missing"])
+        try:
+            step.export_torchscript("nowhere.pt", lambda model, x, y: {}["missing"])
+            raise AssertionError("exported")
+        except (KeyError, autodist.UsageError) as error:
+            assert "missing" in str(error), error
+        # Nor do they take their parameters away from the session.
+        raised(autodist.UsageError, "copy_", setattr, model, "weight",
+               nn.Parameter(torch.zeros(1, 4)))
         assert step(*batch) < first  # none of it has ended the job
     raised(autodist.UsageError, "ended", step.run, *batch)
     raised(autodist.UsageError, "its session already", ad.distribute, model, mse, "sgd", batch)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 
 import comparing
+from comparing import refused
 
 comparing.skip_without_torch()
 
@@ -283,6 +284,27 @@ def an_epoch_that_is_left_is_not_over(folder):
     print("an epoch that is left goes on with the batch that was not trained with")
 
 
+def epochs_are_had_once_and_in_turn(folder):
+    step, data = session()
+    with step:
+        for loader in ((data for _ in range(3)), iter([data]), map(tuple, [data])):
+            for epochs in (None, 2):
+                refused("an iterator, which the first epoch uses up", step.epochs, loader, epochs)
+        assert [len(list(epoch)) for epoch in step.epochs(iter([data] * 3), 1, name="one pass")] == [3]
+        made = list(step.epochs([data] * 2, 3, name="before use"))
+        for each in made:
+            refused([f"epoch {each.number} is not the one whose turn it is", "once, in turn"], iter, each)
+        seen = []
+        for epoch in step.epochs([data] * 3, 2, name="left early"):
+            for _ in epoch:
+                seen.append(epoch.number)
+                if len(seen) % 2 == 0:
+                    break
+            refused([f"epoch {epoch.number} was iterated over already", "once, in turn"], iter, epoch)
+        assert seen == [0, 0, 1, 1], seen
+    print("epochs are had once, and in turn; one that is left early is followed by a whole one")
+
+
 class Job:
     """What a loop over epochs asks of a session."""
 
@@ -421,6 +443,7 @@ def what_goes_wrong_is_said(folder):
 def main(autodist_command):
     with tempfile.TemporaryDirectory() as name:
         for part in (what_nobody_asks_for_stays, epochs_go_on_where_they_were, an_epoch_that_is_left_is_not_over,
+                     epochs_are_had_once_and_in_turn,
                      each_save_has_its_own_state, other_ranks_go_on_at_the_same_samples, schedulers_are_kept, what_goes_wrong_is_said):
             folder = pathlib.Path(name) / part.__name__
             folder.mkdir()

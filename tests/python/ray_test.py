@@ -111,6 +111,10 @@ def programs_are_ranks(folder):
     done = subprocess.run(words, capture_output=True, text=True, timeout=200, env=environment)
     line = "autodist: ray: rank 2: sh ended with exit code 1; its own lines above say why."
     assert done.returncode == 1 and line in done.stderr, done
+    words[-len(program) - 2:] = ["1", "--", "sh", "-c", "exit 200"]  # which is no signal's
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200, env=environment)
+    assert done.returncode == 200 and "sh ended with exit code 200" in done.stderr, done
+    assert "starting again" not in done.stderr, done
     train_program = [sys.executable, "-m", "autodist.ray", "--ranks", "2", "--", pathlib.Path(sys.argv[1]), "train",
                      "digits", "--builder", "PS", "--steps", "20", "--save", folder / "saved"]
     done = subprocess.run(train_program, capture_output=True, text=True, timeout=200, env=environment)

@@ -17,6 +17,8 @@ if len(sys.argv) == 1:  # the test; else a rank of the job
         for builder in ("PartitionedPS", "AllReduce"):
             comparing.run(__file__, builder, folder)
             print(f"{builder}: as said")
+        comparing.run(__file__, "in-place", folder)
+        print("rules that change nothing in place: refused")
         # The exported file needs neither the package nor the model's code.
         loaded = subprocess.run(
             [sys.executable, "-c", "import sys, torch; m = torch.jit.load(sys.argv[1]); "
@@ -85,7 +87,26 @@ def expect_rule(builder, folder):
         assert torch.allclose(exported.train_step(x, y), mse(model, x, y))
 
 
+def expect_in_place():
+    """What a rule returns is nobody's: new values, which somebody used to writing functions makes."""
+    def train(rule):
+        ad = autodist.AutoDist(update_rules={"own": (0, rule)})
+        session = ad.distribute(small(), mse, "user:rule=own,lr=0.02", batch(0))
+        try:
+            losses = [float(session(*batch(0))) for _ in range(5)]
+            session.synchronize()
+            return losses
+        finally:
+            session.close()
+
+    losses = train(lambda p, g, lr, step: p.sub_(lr * g))
+    assert losses[-1] < losses[0], losses
+    comparing.refused("in place", train, lambda p, g, lr, step: p - lr * g)
+
+
 def main(what, folder):
+    if what == "in-place":
+        return expect_in_place()
     if what.startswith("scaling-"):
         return expect_scaling(what.removeprefix("scaling-"))
     expect_rule(what, folder)

@@ -110,6 +110,8 @@ def main(builder, out):
             assert "Did you mean 'generator'?" in str(error), error
         else:
             raise AssertionError("a step that the job has not")
+        assert steps.get("generater") is None and steps.get("generater", 3) == 3
+        assert steps.get("critic") is steps["critic"]
         assert (steps.step, steps["critic"].step, steps["generator"].step) == (4 * ROUNDS, 10, 5)
         assert len(steps["generator"].graph.variables) == 4  # the critic's are none of its own
         steps.synchronize()

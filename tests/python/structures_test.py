@@ -38,6 +38,17 @@ class Output:
     hidden: list
 
 
+@dataclasses.dataclass
+class Computed:
+    """Its loss is none of what it holds."""
+
+    logits: torch.Tensor
+
+    @property
+    def loss(self):
+        return self.logits.square().mean()
+
+
 class Batch(collections.UserDict):
     """As tokenizers give them: a mapping, and no dict."""
 
@@ -158,13 +169,15 @@ def expect_refusals():
     for kind in (types.MappingProxyType, Batch, collections.OrderedDict):
         captured = autodist.capture(make(), lambda m, b: m(**b), kind(batch))
         assert len(captured.inputs) == 3
-    refused(["example_batch['mask'] is of type int"], autodist.capture, make(), of_dictionary,
-            {**batch, "mask": 3})
+    refused(["example_batch['mask'] is of type int, a tensor expected"], autodist.capture, make(),
+            of_dictionary, {**batch, "mask": 3})
     refused(["holds no tensor"], autodist.capture, make(), of_dictionary, {})
     refused(["what loss_fn returns['n'] is of type int"], autodist.capture, make(),
             lambda m, b: {"loss": m(**b).loss, "n": 3}, batch)
     refused(["a tensor with the loss expected, got dict"], autodist.capture, make(),
             lambda m, b: {"losses": m(**b).loss}, batch)
+    refused(["the loss of a Computed", "Make it a field"], autodist.capture, make(),
+            lambda m, b: Computed(m(**b).logits), batch)
     model = make()
     with autodist.AutoDist().distribute(model, of_dictionary, "sgd", batch) as step:
         refused(["batch has no ['mask']"], step, {"ids": batch["ids"], "labels": batch["labels"]})

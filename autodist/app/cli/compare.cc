@@ -6,6 +6,7 @@
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/comparison.h"
 #include "autodist/app/output_file.h"
+#include "autodist/app/trace_file.h"
 #include "autodist/base/file.h"
 
 namespace autodist::app {
@@ -18,14 +19,17 @@ Action declare_compare(CLI::App& verb) {
     bool all = false;
   };
   auto arguments = std::make_shared<Arguments>();
-  verb.add_option("predicted", arguments->predicted, "a trace that `autodist simulate --trace` wrote")->required();
-  verb.add_option("measured", arguments->measured, "of `autodist train --trace`")->required();
+  verb.add_option("predicted", arguments->predicted,
+                  "a trace that `autodist simulate --trace` wrote")
+      ->required();
+  verb.add_option("measured", arguments->measured, "one that `autodist train --trace` wrote")
+      ->required();
   verb.add_option("-o,--output", arguments->output, "write both as one Perfetto trace here");
   verb.add_flag("--all", arguments->all, "show every variable");
   return [arguments](Console& console) {
     expect_writable("--output", arguments->output);
-    const TraceFile predicted = parse_trace(read_file(arguments->predicted), arguments->predicted);
-    const TraceFile measured = parse_trace(read_file(arguments->measured), arguments->measured);
+    const program::Trace predicted = read_trace(arguments->predicted);
+    const program::Trace measured = read_trace(arguments->measured);
     const Comparison comparison = compare(predicted, measured);
     if (!arguments->output.empty()) {
       write_file_atomically(arguments->output, side_by_side(predicted, measured));

@@ -102,8 +102,9 @@ int generate(const DataSetArguments& arguments, Console& console) {
       arguments.folder, arguments.generation, [&stop] { return stop.load(); }, done);
   console.out << (console.json
                       ? fmt::format("{{\"points\": {}}}\n", written)
-                      : fmt::format("{} simulated points in {}\n", written, arguments.folder));
-  return 0;
+                      : fmt::format("{} simulated points in {}{}\n", written, arguments.folder,
+                                    stop ? ", interrupted" : ""));
+  return stop ? kInterrupted : 0;
 }
 
 int data_set(const DataSetArguments& arguments, Console& console) {
@@ -131,7 +132,8 @@ Action declare_data_set(CLI::App& verb) {
                   "how well rankers order plans they do not know; generate: simulated points")
       ->required()
       ->check(CLI::IsMember(light_data_set_parts()));
-  verb.add_option("folder", arguments->folder, "of the data set: MODEL/CLUSTER/strategies/ID below it (AutoSync's layout)")
+  verb.add_option("folder", arguments->folder,
+                  "of the data set: MODEL/CLUSTER/strategies/ID below it (AutoSync's layout)")
       ->required();
   verb.add_option("-o,--output", arguments->output,
                   "of train: the ranker's file; of eval: a page of the figures");
@@ -145,7 +147,14 @@ Action declare_data_set(CLI::App& verb) {
   verb.add_option("--points", generation.points, "of generate: per model and cluster (default 100)")
       ->check(in_range(1, 1'000'000));
   verb.add_option("--plan-seed", generation.seed, "of generate: draws the plans (default 0)");
-  return [arguments](Console& console) { return data_set(*arguments, console); };
+  return [arguments, &verb](Console& console) {
+    expect_of_part(verb, arguments->what,
+                   {{"train", {"--output"}},
+                    {"eval", {"--output", "--seed"}},
+                    {"generate",
+                     {"--simulated", "--models", "--clusters", "--points", "--plan-seed"}}});
+    return data_set(*arguments, console);
+  };
 }
 
 }  // namespace autodist::app

@@ -1,12 +1,12 @@
 #include "autodist/app/cli/hand_over.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <iostream>
 
 #include "autodist/app/blas_kernels.h"
 #include "autodist/app/this_process.h"
@@ -23,9 +23,9 @@ int hand_over(std::vector<std::string> arguments) {
   if (!job::says_how_to_wait(process_environment())) ::setenv(job::kWaitPolicy, job::kPassive, 1);
   choose_blas_kernels();
   ::execv(program.c_str(), job::argv_of(arguments).data());
-  std::cerr << "autodist: " << arguments.at(1) << " needs " << program
-            << ", which cannot be started: " << std::strerror(errno)
-            << ". Build AutoDist with libtorch (AUTODIST_TORCH=ON).\n";
+  say_line(fmt::format(
+      "{} needs {}, which cannot be started: {}. Build AutoDist with libtorch (AUTODIST_TORCH=ON).",
+      arguments.at(1), program, std::strerror(errno)));
   return static_cast<int>(ErrorCode::kEnvironment);
 }
 

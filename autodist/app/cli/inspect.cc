@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -119,31 +120,18 @@ int inspect_runtimes(const planning::Runtimes& runtimes, Console& console) {
 
 // What an option asks of another kind of file would be left without effect.
 void expect_views(const CLI::App& verb, FileKind kind) {
-  struct Views {
-    FileKind kind;
-    const char* name;
-    std::vector<std::string> options;
-  };
-  static const Views kViews[] = {
-      {FileKind::kGraph, "a graph", {"--top", "--variables", "--ops", "--dot"}},
-      {FileKind::kGraphItem, "a graph_item", {"--top"}},
-      {FileKind::kStrategy, "a strategy", {"--text"}},
-      {FileKind::kCluster, "a cluster", {}},
-      {FileKind::kRuntimes, "step times", {}},
-      {FileKind::kTrace, "a trace", {}},
-      {FileKind::kLog, "a log", {}},
-      {FileKind::kPrediction, "a prediction", {}}};
-  const auto of_kind = std::find_if(std::begin(kViews), std::end(kViews),
-                                    [&](const Views& each) { return each.kind == kind; });
-  for (const Views& each : kViews) {
-    for (const std::string& option : each.options) {
-      const auto& known = of_kind->options;
-      const bool shows = std::find(known.begin(), known.end(), option) != known.end();
-      if (shows || verb.count(option) == 0) continue;
-      fail(ErrorCode::kUsage, "inspect: {} is of {}, and this is {}. Leave it out.", option,
-           each.name, of_kind->name);
-    }
-  }
+  static const std::map<FileKind, PartOptions> kViews{
+      {FileKind::kGraph, {"a graph", {"--top", "--variables", "--ops", "--dot"}}},
+      {FileKind::kGraphItem, {"a graph_item", {"--top"}}},
+      {FileKind::kStrategy, {"a strategy", {"--text"}}},
+      {FileKind::kCluster, {"a cluster", {}}},
+      {FileKind::kRuntimes, {"step times", {}}},
+      {FileKind::kTrace, {"a trace", {}}},
+      {FileKind::kLog, {"a log", {}}},
+      {FileKind::kPrediction, {"a prediction", {}}}};
+  std::vector<PartOptions> parts;
+  for (const auto& [of, views] : kViews) parts.push_back(views);
+  expect_of_part(verb, kViews.at(kind).part, parts);
 }
 
 int inspect(const InspectArguments& arguments, const CLI::App& verb, Console& console) {

@@ -1,11 +1,13 @@
 #include "autodist/app/cli/parse_errors.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <sstream>
 #include <vector>
 
@@ -187,6 +189,19 @@ void expect_without(const CLI::App& declared, const std::string& option, const s
   if (declared.count(option) == 0 || declared.count(other) == 0) return;
   fail(ErrorCode::kUsage, "{}: {} is {}. Leave one of {} and {} out.", declared.get_name(), option,
        why, option, other);
+}
+
+void expect_of_part(const CLI::App& declared, const std::string& part,
+                    const std::vector<PartOptions>& parts) {
+  std::map<std::string, std::vector<std::string>> owners;
+  for (const PartOptions& each : parts) {
+    for (const std::string& option : each.options) owners[option].push_back(each.part);
+  }
+  for (const auto& [option, of] : owners) {
+    if (declared.count(option) == 0 || std::find(of.begin(), of.end(), part) != of.end()) continue;
+    fail(ErrorCode::kUsage, "{}: {} is of {}, and this is {}. Leave it out.", declared.get_name(),
+         option, fmt::join(of, " and "), part);
+  }
 }
 
 }  // namespace autodist::app

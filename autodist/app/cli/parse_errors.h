@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "autodist/app/cli/verbs.h"
 
@@ -32,5 +33,15 @@ void expect_with(const CLI::App& declared, const std::string& option, const std:
 // search, and --builder chooses without one".
 void expect_without(const CLI::App& declared, const std::string& option, const std::string& other,
                     const std::string& why);
+// Of a verb that does several things: which options are of which. What none of them lists is of
+// all.
+struct PartOptions {
+  std::string part;
+  std::vector<std::string> options;
+};
+// Throws Error(kUsage) where one was given that is of other parts alone: "ckpt: --only is of
+// extract, and this is list. Leave it out." A part that is not listed has none.
+void expect_of_part(const CLI::App& declared, const std::string& part,
+                    const std::vector<PartOptions>& parts);
 
 }  // namespace autodist::app

@@ -8,14 +8,11 @@
 #include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/report_page.h"
-#include "autodist/base/error.h"
-#include "autodist/base/file.h"
+#include "autodist/app/trace_file.h"
 #include "autodist/report/late.h"
 
 namespace autodist::app {
 namespace {
-
-constexpr std::int64_t kLargestTrace = std::int64_t{2} << 30;
 
 struct ReportArguments {
   ReportRequest request;
@@ -25,12 +22,7 @@ struct ReportArguments {
 };
 
 int say_late(const ReportArguments& arguments, Console& console) {
-  const program::Trace trace =
-      program::read_chrome_json(read_file(arguments.late, kLargestTrace), arguments.late);
-  if (trace.rows.empty()) {
-    fail(ErrorCode::kUsage, "--late {}: a trace without rows. `autodist train --trace` writes one.",
-         arguments.late);
-  }
+  const program::Trace trace = read_trace(arguments.late);
   if (console.json) {
     console.out << report::late_json(trace, arguments.top) << "\n";
   } else {
@@ -84,7 +76,8 @@ Action declare_report(CLI::App& verb) {
   verb.add_option("--top", arguments->top, "how many of them; 0: all");
   return [arguments, &verb](Console& console) {
     expect_with(verb, "--top", "--late");
-    for (const char* option : {"inputs", "--output", "--predicted", "--title", "--builder"}) {
+    for (const char* option : {"inputs", "--output", "--predicted", "--title", "--builder",
+                               "--cluster", "--devices"}) {
       expect_without(verb, option, "--late", "of a page, and --late makes none");
     }
     return arguments->late.empty() ? write_page(*arguments, console)

@@ -3,6 +3,7 @@
 #include "autodist/app/python/job.h"
 #include "autodist/app/this_process.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "autodist/app/python/training_step.h"
@@ -59,10 +60,10 @@ torch::Tensor view(void* data, DType dtype, std::int64_t elements) {
 }
 
 // rule(parameters, gradient, *states, lr=, step=, **options): tensors of one dimension, which it
-// changes in place but for the gradient.
+// changes in place but for the gradient. A new tensor that it returns would be lost.
 void add_rule(JobOptions& options, const std::string& name, int states, const py::object& rule) {
   const Kept function = keep(rule);
-  options.user_rules.add(name, states, [function](const exec::UserUpdate& update) {
+  options.user_rules.add(name, states, [function, name](const exec::UserUpdate& update) {
     const py::gil_scoped_acquire lock;
     py::list arguments;
     arguments.append(py::cast(view(update.parameters, update.dtype, update.elements)));
@@ -76,7 +77,15 @@ void add_rule(JobOptions& options, const std::string& name, int states, const py
     for (const auto& [key, value] : *update.options) keywords[py::str(key)] = value;
     keywords["lr"] = update.lr;
     keywords["step"] = update.step;
-    (*function)(*arguments, **keywords);
+    const py::object made = (*function)(*arguments, **keywords);
+    const bool is_new = py::isinstance(made, py::module_::import("torch").attr("Tensor")) &&
+                        std::none_of(arguments.begin(), arguments.end(),
+                                     [&](const py::handle& each) { return each.is(made); });
+    if (!is_new) return;
+    fail(ErrorCode::kUsage,
+         "update_rules: '{}' has returned a new tensor, which nobody takes. Change the parameters "
+         "and the states in place (p.sub_(lr * g)), and return nothing.",
+         name);
   });
 }
 

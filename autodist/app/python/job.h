@@ -92,9 +92,15 @@ class SessionHandle {
     return function(*session_);
   }
 
-  // Ends the job in order; what is left are the answers of get().
+  // Ends the job in order; what is left are the answers of get(). It has ended, too, where a
+  // checkpoint is missing at its end (kCheckpoint).
   void finish() {
-    call([](Session& session) { session.finish(); });
+    try {
+      call([](Session& session) { session.finish(); });
+    } catch (const Error& error) {
+      finished_ = error.code() == ErrorCode::kCheckpoint;
+      throw;
+    }
     finished_ = true;
   }
 

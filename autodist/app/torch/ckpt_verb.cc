@@ -165,11 +165,7 @@ Action declare_ckpt(CLI::App& verb) {
       "extract: tensors whose name holds this; several times for several (default: all)");
   verb.add_option("-o,--output", arguments->output, "extract: write this safetensors file");
   return [arguments, &verb](Console& console) {
-    for (const char* option : {"--only", "--output"}) {
-      if (arguments->doing == "extract" || verb.count(option) == 0) continue;
-      fail(ErrorCode::kUsage, "ckpt: {} is of extract, {} given. Leave it out.", option,
-           arguments->doing);
-    }
+    expect_of_part(verb, arguments->doing, {{"extract", {"--only", "--output"}}});
     exec::RealFileSystem files;
     expect_checkpoints(arguments->path);
     if (arguments->doing == "latest") return latest(files, arguments->path, console);

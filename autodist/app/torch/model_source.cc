@@ -159,7 +159,7 @@ ModelSource open_model(const ModelRequest& request, const std::string& data) {
   ModelSource source;
   source.step = models::make_model(request.name, options);
   const std::string wanted = data.empty() ? model.data : data;
-  if (wanted == "digits") {
+  if (data.empty() && wanted == "digits") {
     models::Digits digits = models::digits(options.dtype);
     source.data_description = fmt::format("digits ({} training, {} held out)",
                                           digits.training.size(), digits.held_out.size());

@@ -65,13 +65,18 @@ class Recording {
     if (!arguments_.name.empty()) cell.cluster = arguments_.name;
     if (job_.is_chief()) planning::write_cell(arguments_.output, cell);
     std::size_t written = 0;
+    std::size_t tried = 0;
     const auto done = [&](const job::Trial& trial) {
-      if (!trial.refused.empty()) return;
+      const std::string& name = names_[tried++];
+      if (!trial.refused.empty()) {
+        console.err << fmt::format("           {}: left out: {}\n", name, trial.refused);
+        return;
+      }
       planning::write_point(arguments_.output, cell, trial.strategy, trial.runtimes);
       ++written;
       if (console.json) return;
       console.err << fmt::format("{:>4}/{}  {}  {}\n", written, strategies.size(),
-                                 to_string(trial.step()), names_[written - 1])
+                                 to_string(trial.step()), name)
                   << std::flush;
     };
     passes::Options passes;
@@ -125,13 +130,17 @@ int record(RecordArguments arguments, Console& console) {
   }
   job.end();
   if (!job.is_chief()) return 0;
+  if (written == 0 && !interrupted) {
+    fail(ErrorCode::kInfeasible, "dataset record: no plan could be run. See above why.");
+  }
   if (console.json) {
     console.out << nlohmann::ordered_json{{"points", written}, {"folder", arguments.output}}.dump()
                 << "\n";
   } else {
-    console.out << fmt::format("{} points in {}\n", written, arguments.output);
+    console.out << fmt::format("{} points in {}{}\n", written, arguments.output,
+                               interrupted ? ", interrupted" : "");
   }
-  return 0;
+  return interrupted ? kInterrupted : 0;
 }
 
 }  // namespace
@@ -153,7 +162,8 @@ Action declare_record(CLI::App& verb) {
                   "as of train; tools/testbed shapes links on one machine");
   verb.add_option("--name", arguments->name,
                   "of the cluster's folder (default: its shape's digest and the batch)");
-  verb.add_option("--batch", arguments->model.batch, "samples per replica (default: the model's own)")
+  verb.add_option("--batch", arguments->model.batch,
+                  "samples per replica (default: the model's own)")
       ->check(in_range(std::int64_t{1}, kMostCount));
   verb.add_option("--optimizer", arguments->optimizer, "as of train (default sgd:lr=1e-3)");
   verb.add_option("--points", arguments->points, "plans to run (default 30)")

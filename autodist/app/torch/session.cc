@@ -1,10 +1,22 @@
 #include "autodist/app/torch/session.h"
 
 #include "autodist/app/this_process.h"
-#include "autodist/base/check.h"
+#include "autodist/base/error.h"
 #include "autodist/job/torch/joined_job.h"
 
 namespace autodist {
+namespace {
+
+std::unique_ptr<job::JoinedJob> taken(std::unique_ptr<job::JoinedJob>& job) {
+  if (job == nullptr) {
+    fail(ErrorCode::kUsage,
+         "distribute: this AutoDist has its session already. Make another one, or give one call "
+         "several steps.");
+  }
+  return std::move(job);
+}
+
+}  // namespace
 
 AutoDist::AutoDist(const std::string& cluster, JobOptions options)
     : job_(std::make_unique<job::JoinedJob>(cluster, std::move(options), app::this_process())) {
@@ -16,13 +28,11 @@ AutoDist::~AutoDist() = default;
 AutoDist::AutoDist(AutoDist&&) noexcept = default;
 
 Session AutoDist::distribute(TrainingStep step, const ir::Optimizer& optimizer) {
-  AD_CHECK(job_ != nullptr) << "distribute() was called before";
-  return job::distribute(std::move(job_), std::move(step), optimizer);
+  return job::distribute(taken(job_), std::move(step), optimizer);
 }
 
 Steps AutoDist::distribute(std::vector<NamedStep> steps) {
-  AD_CHECK(job_ != nullptr) << "distribute() was called before";
-  return job::distribute(std::move(job_), std::move(steps));
+  return job::distribute(taken(job_), std::move(steps));
 }
 
 }  // namespace autodist

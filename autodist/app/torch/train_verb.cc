@@ -273,7 +273,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   const bool is_chief =
       job::becomes_chief(arguments.plan.cluster, arguments.plan.cpu_only, process_environment());
   if (is_chief) {
-    expect_writable("--log", arguments.training.log);
+    expect_appendable("--log", arguments.training.log);
     expect_folder("--tensorboard", arguments.training.tensorboard);
     expect_writable("--write-strategy", arguments.plan.output);
     expect_writable("--write-plans", options.write_plans);
@@ -379,7 +379,10 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   session.finish();
   if (!speak) return 0;
   // The one that trials have kept.
-  if (!arguments.plan.output.empty()) write_strategy(arguments.plan, session.strategy());
+  if (!arguments.plan.output.empty()) {
+    or_missing("--write-strategy", missing,
+               [&] { write_strategy(arguments.plan, session.strategy()); });
+  }
   times.keep(options.search.history, session, cluster);
   if (!arguments.plan.report.empty()) {
     const std::string title = fmt::format("{} on {} rank{}", arguments.model.name, session.size(),

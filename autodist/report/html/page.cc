@@ -205,6 +205,22 @@ Json figure(double value) {
   return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
 }
 
+// Of all steps of the run that have such a figure, the middle one in order, of an even number the
+// lower or the upper one; null where there are none.
+Json middle_of(const RunLog& run, const char* name, bool upper) {
+  const auto column = std::find(run.names.begin(), run.names.end(), name);
+  if (column == run.names.end()) return nullptr;
+  std::vector<double> values = run.columns[static_cast<std::size_t>(column - run.names.begin())];
+  values.erase(std::remove_if(values.begin(), values.end(),
+                              [](double value) { return !std::isfinite(value); }),
+               values.end());
+  if (values.empty()) return nullptr;
+  const auto at = values.begin() +
+                  static_cast<std::ptrdiff_t>((upper ? values.size() : values.size() - 1) / 2);
+  std::nth_element(values.begin(), at, values.end());
+  return figure(*at);
+}
+
 Json run_json(const std::optional<RunLog>& run) {
   if (!run) return nullptr;
   const RunLog part = thinned(*run, kRunSteps);
@@ -220,7 +236,10 @@ Json run_json(const std::optional<RunLog>& run) {
                       {"steps_again", each.steps_again},
                       {"away_seconds", figure(each.away.value)}});
   }
+  // Of one step where all have the same batch: its time and its rate are a step's samples.
   return {{"steps_in_log", run->steps.size()},
+          {"median_step_seconds", middle_of(*run, "step_seconds", /*upper=*/false)},
+          {"median_samples_per_second", middle_of(*run, "samples_per_second", /*upper=*/true)},
           {"losses", std::move(losses)},
           {"overwritten_steps", run->overwritten},
           {"steps", part.steps},

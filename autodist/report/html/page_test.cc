@@ -147,7 +147,7 @@ TEST(Page, IsMadeOfAStrategyAlone) {
 TEST(Page, StaysBelowTwoMegabytesForALongRun) {
   PageInputs inputs = everything();
   RunLog log;
-  log.names = {"loss", "samples_per_second", "computing_seconds", "waiting_seconds"};
+  log.names = {"loss", "samples_per_second", "step_seconds", "waiting_seconds"};
   log.columns.resize(log.names.size());
   for (std::int64_t step = 0; step < 10'000; ++step) {
     const auto x = static_cast<double>(step);
@@ -160,6 +160,8 @@ TEST(Page, StaysBelowTwoMegabytesForALongRun) {
   const auto json = nlohmann::json::parse(data_of(html));
   EXPECT_EQ(json.at("run").at("steps_in_log"), 10'000);
   EXPECT_LT(json.at("run").at("steps").size(), 2'100U);
+  EXPECT_NEAR(json.at("run").at("median_step_seconds"), 0.0123456789 * 4999, 1e-3) << "of all";
+  EXPECT_NEAR(json.at("run").at("median_samples_per_second"), 1234.56789 + 5000 / 7.0, 1e-2);
   EXPECT_EQ(json.at("timelines").at(0).at("rows_in_trace"), 120'000);
   EXPECT_LE(json.at("timelines").at(0).at("rows").at("track").size(), 12'000U);
 }

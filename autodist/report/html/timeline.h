@@ -1,5 +1,5 @@
 // A trace as the page draws it: rows on the tracks of ranks, read from Chrome's trace events
-// (ir/trace.h writes them). What stands there besides our own rows is left out of the page.
+// (program/trace.h writes them). What stands there besides our own rows is left out of the page.
 
 #pragma once
 

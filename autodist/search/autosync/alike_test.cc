@@ -41,6 +41,15 @@ TEST(Alike, LeavesOutWhatWasNotSimulatedInFullDoesNotFitOrWasNotJudged) {
   EXPECT_EQ(alike(found), (Indices{0}));
 }
 
+TEST(Alike, AllReducesByALibraryComeLast) {
+  Found found = found_of({1, 1.01, 1.02});
+  found.candidates[0].judgement->by_library = true;
+  found.candidates[2].judgement->by_library = true;
+  EXPECT_EQ(alike(found), (Indices{1}));
+  found.candidates[1].judgement->by_library = true;
+  EXPECT_EQ(alike(found), (Indices{0, 1, 2}));
+}
+
 TEST(Alike, OfManySomeAreTakenEvenlyWithTheLastOne) {
   std::vector<double> steps;
   for (int i = 0; i < 300; ++i) steps.push_back(1 + i * 0.0001);

@@ -36,6 +36,7 @@ std::optional<Judgement> Judge::operator()(const strategy::Strategy& strategy, s
   const sim::Simulation simulation = sim::simulate(program, cluster_, costs_(program), how);
   Judgement judgement;
   judgement.in_full = !simulation.abandoned;
+  judgement.by_library = !program.collectives.empty();
   judgement.symmetric = simulation.simulated_ranks < program.ranks.size();
   judgement.simulated = simulation.step;
   judgement.step = correct_ ? correct_(strategy, program, simulation) : judgement.simulated;

@@ -19,6 +19,7 @@ struct Judgement {
   Seconds step;               // simulated, and corrected where measurements say otherwise
   Seconds simulated;          // not corrected
   bool in_full = true;        // else its first steps showed that it is not the best
+  bool by_library = false;    // it has all-reduces by a library
   bool symmetric = false;     // some ranks stood for others, so that it took less time
   Seconds plan_bound;         // no schedule of this plan is faster
   Seconds problem_bound;      // no synchronous strategy is

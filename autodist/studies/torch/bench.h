@@ -53,7 +53,8 @@ int bench_capture(const BenchArguments& arguments, app::Console& console);
 int bench_pipeline(const BenchArguments& arguments, app::Console& console);
 int bench_staleness(const BenchArguments& arguments, app::Console& console);
 
-// A probe of this benchmark in a process of its own. Throws Error(kUsage) where it fails.
+// A probe of this benchmark in a process of its own. Throws
+// Error with its exit code where it fails.
 double run_probe(const BenchArguments& arguments, const std::string& probe,
                  const std::string& model);
 

@@ -251,6 +251,7 @@ Json to_json(const std::vector<Contestant>& all, const std::string& found) {
   Json rows = Json::array();
   for (const Contestant& each : all) {
     Json row{{"name", each.name}, {"kind", each.kind}};
+    if (each.kind == kSearched) row["strategy"] = strategy::to_text(each.strategy);
     if (each.predicted) row["predicted_s"] = each.predicted->value;
     if (each.refused.empty()) {
       row["measured_s"] = each.step();

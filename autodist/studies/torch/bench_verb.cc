@@ -8,7 +8,9 @@
 #include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/cli/plan.h"
 #include "autodist/app/torch/torch_verbs.h"
+#include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/base/numbers.h"
 #include "autodist/job/subprocess.h"
 #include "autodist/studies/bench.h"
 #include "autodist/studies/torch/bench.h"
@@ -35,9 +37,14 @@ double run_probe(const BenchArguments& arguments, const std::string& probe,
   const job::Finished finished =
       job::run_to_end({self, "bench", arguments.name, "--probe", probe, "--probe-model", model});
   if (finished.exit_code != 0) {
-    fail(ErrorCode::kUsage, "bench {}: the probe '{}' of {} failed", arguments.name, probe, model);
+    fail(static_cast<ErrorCode>(finished.exit_code),
+         "bench {}: the process that measures '{}' of {} ended with exit code {}. Its own line says "
+         "why.",
+         arguments.name, probe, model, finished.exit_code);
   }
-  return std::stod(finished.output);
+  const auto seconds = as_number<double>(finished.output.substr(0, finished.output.find('\n')));
+  AD_CHECK(seconds) << "a probe printed '" << finished.output << "'";
+  return *seconds;
 }
 
 namespace {
@@ -122,7 +129,27 @@ app::Action declare_bench(CLI::App& verb) {
   verb.add_option("--probe", arguments->probe)->group("");
   verb.add_option("--probe-model", arguments->probe_model)->group("");
   declare_sync_options(verb, *sync);
-  return [arguments, sync](app::Console& console) {
+  return [arguments, sync, &verb](app::Console& console) {
+    const std::vector<std::string> ranks{"--cluster", "--model", "--loss", "--input", "--optimizer",
+                                         "--rows", "--encrypt", "--warmup", "--steps"};
+    app::PartOptions plans{"plans", ranks};
+    app::PartOptions sync_rank{"sync-rank", ranks};
+    for (const char* option : {"--rounds", "--finals", "--others", "--budget"}) {
+      plans.options.emplace_back(option);
+    }
+    for (const char* option :
+         {"--setting", "--builder", "--slice-bytes", "--window-bytes", "--trace"}) {
+      sync_rank.options.emplace_back(option);
+    }
+    const std::vector<std::string> probed{"--quick", "--probe", "--probe-model"};
+    app::expect_of_part(verb, arguments->name,
+                        {plans,
+                         sync_rank,
+                         {"links", {"--cluster", "--encrypt"}},
+                         {"capture", probed},
+                         {"pipeline", probed},
+                         {"staleness", probed},
+                         {"sync", {"--quick"}}});
     if (arguments->name == "capture") return bench_capture(*arguments, console);
     if (arguments->name == "gpus") return bench_gpus(console);
     if (arguments->name == "links") return bench_links(*sync, console);

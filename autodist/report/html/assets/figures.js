@@ -32,12 +32,6 @@ function lastOf(run, name) {
   return column && column.values.length > 0 ? column.values[column.values.length - 1] : undefined;
 }
 
-// Ascending; empty where the run has none of that name.
-function columnOf(run, name) {
-  const column = run && run.columns.find((each) => each.name === name);
-  return column ? column.values.filter((value) => value !== null).sort((a, b) => a - b) : [];
-}
-
 function timelineTiles(timeline) {
   const tiles = [];
   const kind = timeline.predicted ? "predicted" : "measured";
@@ -91,14 +85,12 @@ function batchText(samples, plan) {
 
 function runTiles(run, plan) {
   const tiles = [];
-  const rates = columnOf(run, "samples_per_second");
-  if (rates.length > 0) {
-    // The median step's own rate, so that step times samples per second are a step's samples.
-    const seconds = columnOf(run, "step_seconds");
-    const kept = run.steps.length < run.steps_in_log ? "median of the steps kept here" : "median of the run";
-    if (seconds.length > 0) tiles.push(tile("step, measured", secondsText(seconds[(seconds.length - 1) >> 1]), kept));
+  const rate = run && run.median_samples_per_second;
+  if (rate) {
+    const of = "median of the run";
+    if (run.median_step_seconds) tiles.push(tile("step, measured", secondsText(run.median_step_seconds), of));
     const batch = batchOf(run);
-    tiles.push(tile("samples/s", countText(Math.round(rates[rates.length >> 1])), batch > 0 ? batchText(batch, plan) : kept));
+    tiles.push(tile("samples/s", countText(Math.round(rate)), batch > 0 ? batchText(batch, plan) : of));
   }
   const loss = lastOf(run, "loss");
   if (loss !== undefined) {
@@ -134,9 +126,8 @@ function planTiles(plan) {
 
 // Where the prediction is off by more than a tenth: in words, to end a headline with.
 function predictionError(data) {
-  const seconds = columnOf(data.run, "step_seconds");
   const traced = data.timelines.find((each) => !each.predicted && each.steps_counted > 0);
-  const measured = seconds.length > 0 ? seconds[(seconds.length - 1) >> 1] : traced && traced.median_seconds;
+  const measured = (data.run && data.run.median_step_seconds) || (traced && traced.median_seconds);
   const predicted = data.prediction && data.prediction.step_seconds;
   if (!(measured > 0) || !(predicted > 0)) return "";
   const ratio = measured / predicted;
@@ -181,7 +172,7 @@ function verdictBlock(data) {
 
 function summarySection(data) {
   // The simulator's steady state, and all steps of a run, stand in the place of the median of a trace.
-  const known = (each) => (each.predicted ? data.prediction : columnOf(data.run, "step_seconds").length > 0);
+  const known = (each) => (each.predicted ? data.prediction : data.run && data.run.median_step_seconds);
   const shown = data.timelines.filter((each) => each.places.length === 0 && !known(each));
   const [predicted, ...lesser] = predictionTiles(data);
   const tiles = [...placementTiles(data.placement), ...runTiles(data.run, data.plan), ...shown.flatMap(timelineTiles),
