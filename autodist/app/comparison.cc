@@ -45,7 +45,8 @@ Steps at_ranks_of(const Steps& other, const Steps& steps) {
 
 // Of ranks that both have the steps that both have; where there are none (a prediction's first
 // steps, a training's last), each its own.
-std::pair<Steps, Steps> compared_steps(const program::Trace& predicted, const program::Trace& measured) {
+std::pair<Steps, Steps> compared_steps(const program::Trace& predicted,
+                                       const program::Trace& measured) {
   const Steps one = computed(predicted);
   const Steps other = computed(measured);
   Steps both;
@@ -76,8 +77,8 @@ Sums sums_of(const program::Trace& trace, const Steps& steps) {
     if (steps.count(key) == 0) continue;
     const double seconds = (row.end - row.start).value / count;
     sums.phases[name_of(row.activity)] += seconds;
-    const bool of_variable = row.activity == program::Activity::kGate ||
-                             row.activity == program::Activity::kWire;
+    const bool of_variable =
+        row.activity == program::Activity::kGate || row.activity == program::Activity::kWire;
     if (of_variable) sums.variables[row.name] += seconds;
   }
   return sums;

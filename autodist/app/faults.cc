@@ -29,6 +29,9 @@
 namespace autodist::app {
 namespace {
 
+// The side of the machine that is cut off goes last, and is whole again last.
+constexpr std::chrono::milliseconds kCutIsLate{500};
+
 std::string contents(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -215,48 +218,50 @@ Faults::Kind Faults::next_kind() const {
   return kinds[faults_ % kinds.size()];
 }
 
-bool Faults::harm(const RankAt& rank, Kind kind, const cluster::Cluster& cluster) const {
-  if (kind == Kind::kCut) {
-    cut_off(rank.node, Seconds{plan_.cut}, cluster);
-    return true;
+// Where a machine does not do its part it counts all the same, as others have done theirs.
+void Faults::cut(const std::string& address, const cluster::Cluster& cluster) {
+  const Seconds how_long{plan_.cut};
+  const auto seconds = std::chrono::duration<double>(plan_.cut);
+  harmed_ = Clock::now();
+  ++faults_;
+  what_ = fmt::format("{} is cut off for {}", address, to_string(how_long));
+  try {
+    cut_off(address, how_long, cluster);
+  } catch (const Error& error) {
+    what_ += fmt::format(", in part ({})", error.what());
   }
-  const bool halts = kind == Kind::kHalt;
-  if (!rank.node.empty()) return signal_over_ssh(rank, halts ? "STOP" : "KILL", cluster);
-  return ::kill(rank.pid, halts ? SIGSTOP : SIGKILL) == 0;
+  whole_again_ = Clock::now() + kCutIsLate + std::chrono::duration_cast<Clock::duration>(seconds);
+  say_line("chaos: " + what_);
 }
 
 void Faults::harm_one(std::uint32_t standby) {
   const cluster::Cluster cluster = machines_();
-  std::vector<RankAt> ranks = running_ranks(cluster, cpu_only_, standby);
+  const std::vector<RankAt> ranks = running_ranks(cluster, cpu_only_, standby);
   Kind kind = next_kind();
   if (kind == Kind::kCut) {
     std::vector<RankAt> elsewhere;
     std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(elsewhere),
                  [](const RankAt& rank) { return !rank.node.empty(); });
-    if (elsewhere.empty()) {  // the job goes on without the other machines
-      kind = Kind::kKill;
-    } else {
-      ranks = std::move(elsewhere);
-    }
+    if (!elsewhere.empty()) return cut(drawn(elsewhere).node, cluster);
+    kind = Kind::kKill;  // the job goes on without the other machines
   }
   if (ranks.empty()) return;
-  const RankAt& rank =
-      ranks[std::uniform_int_distribution<std::size_t>(0, ranks.size() - 1)(random_)];
+  const RankAt& rank = drawn(ranks);
+  const bool halts = kind == Kind::kHalt;
   const std::string whom = rank.node.empty()
                                ? fmt::format("rank {} (pid {})", rank.rank, std::abs(rank.pid))
                                : fmt::format("rank {} (on {})", rank.rank, rank.node);
-  if (!harm(rank, kind, cluster)) return say_line(fmt::format("chaos: {} is not there", whom));
+  const bool hit = rank.node.empty() ? ::kill(rank.pid, halts ? SIGSTOP : SIGKILL) == 0
+                                     : signal_over_ssh(rank, halts ? "STOP" : "KILL", cluster);
+  if (!hit) return say_line(fmt::format("chaos: {} is not there", whom));
   harmed_ = Clock::now();
   ++faults_;
-  if (kind == Kind::kCut) {
-    const Seconds whole = kCutBegins + Seconds{plan_.cut};
-    whole_again_ = *harmed_ + std::chrono::duration_cast<Clock::duration>(
-                                  std::chrono::duration<double>(whole.value));
-    what_ = fmt::format("{} is cut off for {}", rank.node, to_string(Seconds{plan_.cut}));
-  } else {
-    what_ = fmt::format("{} is {}", whom, kind == Kind::kHalt ? "halted" : "killed");
-  }
+  what_ = fmt::format("{} is {}", whom, halts ? "halted" : "killed");
   say_line("chaos: " + what_);
+}
+
+const RankAt& Faults::drawn(const std::vector<RankAt>& ranks) {
+  return ranks[std::uniform_int_distribution<std::size_t>(0, ranks.size() - 1)(random_)];
 }
 
 void Faults::note_training_again(std::int64_t steps_again) {

@@ -22,7 +22,7 @@ struct FaultPlan {
   std::uint32_t most = 0;  // 0: without end
   std::uint64_t seed = 0;  // of whom, and when
   bool stops = false;      // some are ranks that are halted, and neither work nor end
-  double cut = 0;          // seconds that some machines are cut off for; 0: none is
+  double cut = 0;          // some are machines that are cut off for so many seconds; 0: none
   std::string log;         // a file of JSON, a line per fault; empty: none
 
   friend bool operator==(const FaultPlan&, const FaultPlan&);
@@ -47,7 +47,7 @@ std::vector<RankAt> running_ranks(const cluster::Cluster& cluster, bool cpu_only
 
 class Faults {
  public:
-  // `machines` are those that the job has now. Throws Error(kEnvironment) where the log cannot be
+  // `machines` are those that the job has now. Throws Error(kUsage) where the log cannot be
   // written, and as check_partitions() does.
   Faults(FaultPlan plan, std::function<cluster::Cluster()> machines, bool cpu_only);
 
@@ -66,7 +66,9 @@ class Faults {
   enum class Kind { kKill, kHalt, kCut };
   [[nodiscard]] Kind next_kind() const;
   void harm_one(std::uint32_t standby);
-  [[nodiscard]] bool harm(const RankAt& rank, Kind kind, const cluster::Cluster& cluster) const;
+  void cut(const std::string& address, const cluster::Cluster& cluster);
+  // REQUIRES: there is one.
+  const RankAt& drawn(const std::vector<RankAt>& ranks);
   void look_at_cut(const job::JobMemory::Progress& progress, bool training);
   void write(const std::string& record);
 

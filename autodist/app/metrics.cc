@@ -1,6 +1,6 @@
 #include "autodist/app/metrics.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <array>
@@ -11,6 +11,8 @@
 #include <sstream>
 
 #include "autodist/app/event.pb.h"
+#include "autodist/app/output_file.h"
+#include "autodist/base/error.h"
 #include "autodist/base/file.h"
 
 namespace autodist::app {
@@ -25,29 +27,21 @@ class Log : public MetricsLog {
       : file_(path, option + " " + path), begun_(!file_.began_empty()) {}
 
   bool write(const StepMetrics& metrics) final {
-    if (begun_ && refused_.empty()) refused_ = refusal(metrics);
-    if (!refused_.empty()) return false;
     std::string record = begun_ ? "" : beginning(metrics);
     record += step(metrics);
     const bool written = file_.append(record);
     begun_ = begun_ || written;
     return written;
   }
-  [[nodiscard]] const std::string& failure() const final {
-    return refused_.empty() ? file_.failure() : refused_;
-  }
+  [[nodiscard]] const std::string& failure() const final { return file_.failure(); }
 
  protected:
-  [[nodiscard]] bool begun() const { return begun_; }
   virtual std::string beginning(const StepMetrics& /*metrics*/) { return ""; }
-  // Why a step does not belong to what the file holds; empty: it does.
-  virtual std::string refusal(const StepMetrics& /*metrics*/) { return ""; }
   virtual std::string step(const StepMetrics& metrics) = 0;
 
  private:
   AppendedFile file_;
   bool begun_;
-  std::string refused_;
 };
 
 class JsonLines final : public Log {
@@ -69,31 +63,48 @@ std::string in_quotes(const std::string& text) {
   return quoted.str();
 }
 
+bool is_csv(const std::string& path) { return std::filesystem::path(path).extension() == ".csv"; }
+
+std::string head_of(const std::vector<std::string>& names) {
+  return fmt::format("step,{}", fmt::join(names, ","));
+}
+
+// "" of a file that is not there, is empty, or is none that could be read without waiting.
+std::string head_in(const std::string& path) {
+  std::error_code unknown;
+  std::string head;
+  if (!std::filesystem::is_regular_file(path, unknown)) return head;
+  std::getline(std::ifstream(path), head);
+  if (!head.empty() && head.back() == '\r') head.pop_back();  // as spreadsheets write it
+  return head;
+}
+
+// The column of plans stands last.
+bool has_plan(const std::string& head) {
+  const auto last = head.rfind(',');
+  return last != std::string::npos && head.substr(last + 1) == kPlan;
+}
+
+void expect_columns(const std::string& option, const std::string& path,
+                    const std::vector<std::string>& names) {
+  const std::string head = is_csv(path) ? head_in(path) : "";
+  const std::string ours = head_of(names);
+  if (head.empty() || head == ours || head == fmt::format("{},{}", ours, kPlan)) return;
+  fail(ErrorCode::kUsage, "{} {}: has the columns '{}', '{}' expected. Name another file.", option,
+       path, head, ours);
+}
+
 class Csv final : public Log {
  public:
-  Csv(const std::string& option, const std::string& path) : Log(option, path), name_(option + " " + path) {
-    if (!begun()) return;
-    std::getline(std::ifstream(path), head_);
-    const auto last = head_.rfind(',');
-    says_plan_ = last != std::string::npos && head_.substr(last + 1) == kPlan;
-  }
+  Csv(const std::string& option, const std::string& path)
+      : Log(option, path), says_plan_(has_plan(head_in(path))) {}
 
  private:
   std::string beginning(const StepMetrics& metrics) override {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : metrics.values) names.push_back(name);
     says_plan_ = !metrics.plan.empty();
-    head_ = head_of(metrics);
-    return head_ + "\n";
-  }
-  [[nodiscard]] std::string head_of(const StepMetrics& metrics) const {
-    std::string head = "step";
-    for (const auto& [name, value] : metrics.values) head += "," + name;
-    return head + (says_plan_ ? fmt::format(",{}", kPlan) : "");
-  }
-  std::string refusal(const StepMetrics& metrics) override {
-    const std::string expected = head_of(metrics);
-    if (head_ == expected) return "";
-    return fmt::format("{}: its columns are '{}', and these are '{}'. Name another file.", name_,
-                       head_, expected);
+    return head_of(names) + (says_plan_ ? fmt::format(",{}\n", kPlan) : "\n");
   }
   std::string step(const StepMetrics& metrics) override {
     std::string row = std::to_string(metrics.step);
@@ -101,9 +112,7 @@ class Csv final : public Log {
     return row + (says_plan_ ? fmt::format(",{}\n", in_quotes(metrics.plan)) : "\n");
   }
 
-  std::string name_;
-  std::string head_;
-  bool says_plan_ = false;  // a log that began without a column for it goes on without
+  bool says_plan_;  // a log that began without a column for it goes on without
 };
 
 // CRC-32C (Castagnoli), bit by bit: some hundred bytes a step.
@@ -166,10 +175,16 @@ class TensorBoard final : public Log {
 
 }  // namespace
 
-std::unique_ptr<MetricsLog> open_lines(const std::string& option, const std::string& path) {
-  constexpr std::string_view kCsv = ".csv";
-  const bool csv = path.size() > kCsv.size() && path.substr(path.size() - kCsv.size()) == kCsv;
-  if (csv) return std::make_unique<Csv>(option, path);
+void expect_lines(const std::string& option, const std::string& path,
+                  const std::vector<std::string>& names) {
+  expect_appendable(option, path);
+  expect_columns(option, path, names);
+}
+
+std::unique_ptr<MetricsLog> open_lines(const std::string& option, const std::string& path,
+                                       const std::vector<std::string>& names) {
+  expect_columns(option, path, names);
+  if (is_csv(path)) return std::make_unique<Csv>(option, path);
   return std::make_unique<JsonLines>(option, path);
 }
 

@@ -31,12 +31,17 @@ class MetricsLog {
 };
 
 // One line per step, appended: CSV where the name ends in .csv (with a head where the file is
-// empty; one with other columns is left as it is, and failure() says so), else JSON. Throws
-// Error(kEnvironment) where it cannot be written. `option` names it in messages.
-std::unique_ptr<MetricsLog> open_lines(const std::string& option, const std::string& path);
+// empty), else JSON. `names` are those of all steps' values. Throws Error(kUsage) where it cannot
+// be written, or has other columns. `option` names it in messages.
+std::unique_ptr<MetricsLog> open_lines(const std::string& option, const std::string& path,
+                                       const std::vector<std::string>& names);
+// The same refusals, before the work; Error(kEnvironment) where it is closed to us. An empty path
+// is none.
+void expect_lines(const std::string& option, const std::string& path,
+                  const std::vector<std::string>& names);
 
 // A new event file in `folder`, which is made where it is missing. Throws
-// Error(kEnvironment).
+// Error(kUsage).
 std::unique_ptr<MetricsLog> open_tensorboard(const std::string& option, const std::string& folder,
                                              double unix_seconds);
 

@@ -15,45 +15,63 @@ namespace autodist::app {
 namespace {
 
 constexpr char kDone[] = "routes: done";
-// Reserved for documents (RFC 5737): nobody is there.
-constexpr char kNobody[] = "192.0.2.1";
+// Its answer has come back by then, on the way that is cut.
+constexpr Seconds kBeforeItsOwnSide{0.5};
 
-// Defines `routes add` and `routes del`, which go on to the next one where one fails.
-std::string routes_to(const std::vector<std::string>& hosts) {
-  std::string words;
-  for (const std::string& host : hosts) words += " " + job::quoted(host);
-  return "PATH=$PATH:/usr/sbin:/sbin\n"
-         "as=\n"
-         "[ \"$(id -u)\" = 0 ] || as='sudo -n'\n"
-         "routes() {\n"
-         "  status=0\n"
-         "  for host in" +
-         words +
-         "; do\n"
-         "    for address in $(getent ahosts \"$host\" | cut -d' ' -f1 | sort -u); do\n"
-         "      $as ip route \"$1\" blackhole \"$address\" || status=1\n"
-         "    done\n"
-         "  done\n"
-         "  return $status\n"
-         "}\n";
-}
-
+// What runs on a machine, by a POSIX shell. All that it says goes to standard output; nothing may
+// hold that open, as who reads it waits for its end.
 struct Task {
-  cluster::Node node;
+  std::string address;
+  std::vector<std::string> shell;
   std::string script;
 };
 
-// On all machines at once. Throws Error(kEnvironment).
-void run_everywhere(const std::vector<Task>& tasks, const cluster::Cluster& cluster) {
+// `$as` before what takes root, and `$addresses` of all `hosts`.
+std::string prelude(const std::vector<std::string>& hosts) {
+  std::string words;
+  for (const std::string& host : hosts) words += " " + job::quoted(host);
+  return "exec 2>&1\n"
+         "PATH=$PATH:/usr/sbin:/sbin\n"
+         "as=\n"
+         "[ \"$(id -u)\" = 0 ] || as='sudo -n'\n"
+         "addresses=\n"
+         "for host in" +
+         words +
+         "; do\n"
+         "  found=$(getent ahosts \"$host\" | cut -d' ' -f1 | sort -u)\n"
+         "  [ -n \"$found\" ] || { echo \"no address of $host is known\"; exit 1; }\n"
+         "  addresses=\"$addresses $found\"\n"
+         "done\n";
+}
+
+// Of `ip route`, for all `$addresses`.
+std::string routes(const char* change) {
+  return fmt::format("for a in $addresses; do ip route {} blackhole $a || bad=1; done", change);
+}
+
+// What lives on behind the shell that starts it.
+std::string in_background(const std::string& commands) {
+  return fmt::format(
+      "setsid $as sh -c \"trap '' HUP INT TERM; addresses='$addresses'; \"{} </dev/null >/dev/null "
+      "2>&1 &\n",
+      job::quoted(commands));
+}
+
+Task task_on(const cluster::Node& node, const cluster::Cluster& cluster, std::string script) {
+  Task task{node.address, {}, std::move(script)};
+  if (!job::is_this_machine(node.address)) {
+    task.shell = job::ssh_command(node, job::ssh_of(cluster, node));
+  }
+  task.shell.insert(task.shell.end(), {"sh", "-s"});
+  return task;
+}
+
+// At once. Throws Error(kEnvironment) for the first that has not done it.
+void run(const std::vector<Task>& tasks) {
   std::vector<std::future<job::Finished>> answers;
   for (const Task& task : tasks) {
-    std::vector<std::string> shell;
-    if (!job::is_this_machine(task.node.address)) {
-      shell = job::ssh_command(task.node, job::ssh_of(cluster, task.node));
-    }
-    shell.insert(shell.end(), {"sh", "-s"});
-    answers.push_back(std::async(std::launch::async, job::run_to_end, std::move(shell),
-                                 "{\n" + task.script + "} 2>&1\n", /*with_errors=*/true));
+    answers.push_back(std::async(std::launch::async, job::run_to_end, task.shell, task.script,
+                                 /*with_errors=*/true));
   }
   std::string complaint;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
@@ -63,7 +81,7 @@ void run_everywhere(const std::vector<Task>& tasks, const cluster::Cluster& clus
     complaint = fmt::format(
         "--partition: node {}: its routes cannot be changed: {}. It takes `ip` there, and root or "
         "sudo without a password.",
-        tasks[i].node.address, said.empty() ? "no answer" : said.substr(said.rfind('\n') + 1));
+        tasks[i].address, said.empty() ? "no answer" : said.substr(said.rfind('\n') + 1));
   }
   if (!complaint.empty()) fail(ErrorCode::kEnvironment, "{}", complaint);
 }
@@ -71,44 +89,58 @@ void run_everywhere(const std::vector<Task>& tasks, const cluster::Cluster& clus
 }  // namespace
 
 void check_partitions(const cluster::Cluster& cluster) {
-  const bool has_others =
-      std::any_of(cluster.nodes.begin(), cluster.nodes.end(),
-                  [](const auto& node) { return !job::is_this_machine(node.address); });
+  std::vector<cluster::Node> machines = cluster.nodes;
+  machines.insert(machines.end(), cluster.spares.begin(), cluster.spares.end());
+  const bool has_others = std::any_of(machines.begin(), machines.end(), [](const auto& node) {
+    return !job::is_this_machine(node.address);
+  });
   if (!has_others) {
     fail(ErrorCode::kUsage,
          "--partition: all ranks are on this machine, which no network joins. Give a cluster of "
          "several machines, or leave --partition out.");
   }
+  std::vector<std::string> addresses;
+  for (const cluster::Node& node : machines) addresses.push_back(node.address);
   std::vector<Task> tasks;
-  for (const cluster::Node& node : cluster.nodes) {
-    tasks.push_back({node, routes_to({kNobody}) +
-                               fmt::format("routes add && routes del && echo '{}'\n", kDone)});
+  for (std::size_t i = 0; i < machines.size(); ++i) {
+    // Reserved for documents (RFC 5737): nobody is there. Two nodes may be one machine.
+    const std::string nobody = fmt::format("192.0.2.{}", 1 + i % 254);
+    tasks.push_back(task_on(
+        machines[i], cluster,
+        prelude(addresses) + fmt::format("$as ip route replace blackhole {} && $as ip route del "
+                                         "blackhole {} && echo '{}'\n",
+                                         nobody, nobody, kDone)));
   }
-  run_everywhere(tasks, cluster);
+  run(tasks);
 }
 
 void cut_off(const std::string& address, Seconds how_long, const cluster::Cluster& cluster) {
-  const std::string cut = fmt::format(
-      "(\n"
-      "  trap '' HUP\n"
-      "  sleep {}\n"
-      "  routes add\n"
-      "  sleep {}\n"
-      "  routes del\n"
-      ") </dev/null >/dev/null 2>&1 &\n"
-      "echo '{}'\n",
-      kCutBegins.value, how_long.value, kDone);
-  std::vector<Task> tasks;
+  const std::string until_whole = fmt::format("sleep {}; ", how_long.value) + routes("del");
+  std::vector<Task> its_own;
+  std::vector<Task> of_others;
   std::vector<std::string> others;
   for (const cluster::Node& node : cluster.nodes) {
-    if (node.address == address) continue;
-    others.push_back(node.address);
-    tasks.push_back({node, routes_to({address}) + cut});
+    if (node.address != address) others.push_back(node.address);
   }
   for (const cluster::Node& node : cluster.nodes) {
-    if (node.address == address) tasks.push_back({node, routes_to(others) + cut});
+    if (node.address == address) {
+      const std::string later =
+          fmt::format("sleep {}; ", kBeforeItsOwnSide.value) + routes("add") + "; " + until_whole;
+      its_own.push_back(
+          task_on(node, cluster,
+                  prelude(others) + in_background(later) + fmt::format("echo '{}'\n", kDone)));
+    } else {
+      // What has been set is taken away again where another is refused.
+      of_others.push_back(task_on(
+          node, cluster,
+          prelude({address}) +
+              fmt::format("bad=; for a in $addresses; do $as ip route add blackhole $a || bad=1; "
+                          "done\n{}[ -z \"$bad\" ] && echo '{}'\n",
+                          in_background(until_whole), kDone)));
+    }
   }
-  run_everywhere(tasks, cluster);
+  run(its_own);
+  run(of_others);
 }
 
 }  // namespace autodist::app

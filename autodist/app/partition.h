@@ -1,7 +1,7 @@
 // One machine of a job that no other one reaches, for a while, as behind a switch that fails.
 //
-// On both sides routes that lead nowhere are set, which wait and go by themselves: nothing is left
-// behind when whoever asked for them is gone.
+// On both sides routes that lead nowhere are set. They go by themselves, also where whoever asked
+// for them is gone by then; only what is killed by force leaves them behind.
 
 #pragma once
 
@@ -12,15 +12,14 @@
 
 namespace autodist::app {
 
-// So long after cut_off() has begun, an answer has come back on the way that is cut then.
-inline constexpr Seconds kCutBegins{0.5};
-
-// Throws Error(kUsage) where all nodes are this machine; Error(kEnvironment) where one cannot be
-// asked, or its routes not be changed: that takes `ip`, and root or a sudo that asks nothing.
+// Throws Error(kUsage) where all nodes are this machine; Error(kEnvironment) where one of them or
+// of the spares cannot be asked, does not know another's address, or does not let its routes be
+// changed: that takes `ip`, and root or a sudo that asks nothing.
 void check_partitions(const cluster::Cluster& cluster);
 
-// `address` is a node of the cluster that is another machine. Throws
-// Error(kEnvironment) where a machine cannot be asked; others may be cut off from it then.
+// Half a second after its own side has answered, and at once on the others'. `address` is a node of
+// the cluster that is another machine. Throws Error(kEnvironment) where a machine does not do it:
+// some may be cut off from each other then, for as long.
 void cut_off(const std::string& address, Seconds how_long, const cluster::Cluster& cluster);
 
 }  // namespace autodist::app

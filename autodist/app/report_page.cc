@@ -107,21 +107,18 @@ class Gatherer {
       fail(ErrorCode::kUsage, "report: --builder {} beside {}, a strategy. Leave one of them out.",
            builder, page_.chosen_by);
     }
-    if (page_.graph == nullptr || !cluster_) {
+    const bool has_plan = page_.strategy || !builder.empty();
+    if (page_.graph == nullptr || !cluster_ || !has_plan) {
       if (cluster_ || !builder.empty()) {
-        fail(ErrorCode::kUsage,
-             "report: {} says nothing without {}. Name that, too, or leave it out.",
-             cluster_ ? "the cluster " + cluster_name_ : "--builder " + builder,
-             page_.graph == nullptr ? "a graph" : "a cluster");
+        warnings_.push_back(fmt::format(
+            "report: {} adds nothing to the page without {}",
+            cluster_ ? "the cluster " + cluster_name_ : "--builder " + builder,
+            page_.graph == nullptr ? "a graph"
+                                   : (cluster_ ? "a strategy, or --builder" : "a cluster")));
       }
       return;
     }
     if (!page_.strategy) {
-      if (builder.empty()) {
-        fail(ErrorCode::kUsage,
-             "report: a graph and the cluster {}, but no plan. Name a strategy, or --builder.",
-             cluster_name_);
-      }
       planning::StrategyRequest request{request_.builder, "", {}};
       request.calibration = sim::read_calibration(cluster_name_);
       request.cpu_only = request_.cpu_only;

@@ -29,7 +29,7 @@ class Supervision {
   Supervision(std::uint32_t restarts, std::function<job::Membership()> machines)
       : arbiter_(restarts), machines_(std::move(machines)) {}
 
-  // Ranks are harmed on purpose from now on. Throws Error(kUsage) for a log that cannot be written.
+  // Ranks are harmed on purpose from now on. Throws as the constructor of Faults does.
   void add_faults(const FaultPlan& plan);
   // Says what came of them, where there were some.
   ~Supervision();

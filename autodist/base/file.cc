@@ -162,7 +162,7 @@ AppendedFile::AppendedFile(const std::string& path, const std::string& what, Beg
                  0644)) {
   struct stat status {};
   if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0) {
-    fail(ErrorCode::kEnvironment, "{}: cannot be written to: {}. Name another.", what,
+    fail(ErrorCode::kUsage, "{}: cannot be written to: {}. Name another.", what,
          std::strerror(errno));
   }
   began_empty_ = status.st_size == 0;

@@ -75,7 +75,7 @@ class AppendedFile {
  public:
   enum class Begin { kAtEnd, kAnew };
 
-  // Throws Error(kEnvironment) "<what>: cannot be written to: <reason>. Name another."
+  // Throws Error(kUsage) "<what>: cannot be written to: <reason>. Name another."
   AppendedFile(const std::string& path, const std::string& what, Begin begin = Begin::kAtEnd);
 
   [[nodiscard]] bool began_empty() const { return began_empty_; }

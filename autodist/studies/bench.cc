@@ -64,6 +64,14 @@ std::string budget_of(const BenchArguments& arguments) {
   return arguments.quick ? "12" : "40";
 }
 
+void expect_known(const std::vector<std::string>& models, const std::vector<std::string>& known) {
+  for (const std::string& model : models) {
+    if (std::find(known.begin(), known.end(), model) != known.end()) continue;
+    fail(ErrorCode::kUsage, "--models: '{}', one of {} expected{}", model, fmt::join(known, ", "),
+         nearest_hint(model, known));
+  }
+}
+
 int bench_search(const BenchArguments& arguments, app::Console& console) {
   const std::string budget = budget_of(arguments);
   search::SearchOptions options;
@@ -75,6 +83,9 @@ int bench_search(const BenchArguments& arguments, app::Console& console) {
                                own_systems()[row.best_own()].name, to_string(row.problem_bound))
                 << std::flush;
   };
+  std::vector<std::string> known;
+  for (const StrategyCase& each : strategy_cases()) known.push_back(each.model);
+  expect_known(arguments.models, known);
   const std::vector<StrategyRow> rows =
       compare_all(arguments.clusters, options, arguments.models, done);
   const bool timed = options.budget.simulations == 0;
@@ -108,6 +119,9 @@ int bench_sweep(const BenchArguments& arguments, app::Console& console) {
   options.budget = search::parse_budget(budget);
   const cluster::Cluster cluster = cluster::read_cluster(arguments.clusters + "/autosync-a.yml");
   std::vector<SweepCase> cases = sweep_cases(arguments.quick);
+  std::vector<std::string> known;
+  for (const SweepCase& each : cases) known.push_back(each.of.model);
+  expect_known(arguments.models, known);
   std::vector<Chance> chances;
   const auto wanted = [&](const StrategyCase& of) {
     return arguments.models.empty() || std::find(arguments.models.begin(), arguments.models.end(),
@@ -130,17 +144,6 @@ int bench_sweep(const BenchArguments& arguments, app::Console& console) {
   const bool timed = options.budget.simulations == 0;
   const std::string page = sweep_page(rows, chances, timed ? budget : budget + " simulations");
   return show(page, page, sweep_json(rows, chances), arguments, console);
-}
-
-// Of the studies of searched strategies, which have the same models.
-void expect_known(const std::vector<std::string>& models) {
-  std::vector<std::string> known;
-  for (const StrategyCase& each : strategy_cases()) known.push_back(each.model);
-  for (const std::string& model : models) {
-    if (std::find(known.begin(), known.end(), model) != known.end()) continue;
-    fail(ErrorCode::kUsage, "--models: '{}', one of {} expected{}", model, fmt::join(known, ", "),
-         nearest_hint(model, known));
-  }
 }
 
 // Hosts are namespaces: a script in the place of this process.
@@ -264,7 +267,6 @@ app::Action declare_bench_light(CLI::App& verb) {
                          {"search", searched},
                          {"sweep", searched},
                          {"gpu-times", {"--output"}}});
-    expect_known(arguments->models);
     return bench(*arguments, console);
   };
 }

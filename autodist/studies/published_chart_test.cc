@@ -20,7 +20,8 @@ TEST(Chart, IsReadWithItsGaps) {
 TEST(Chart, RefusesWhatIsNone) {
   for (const char* text :
        {"gpus\tmodel\tPS\n", "model\tgpus\tPS\nVGG16\t8\tfast\n",
-        "model\tgpus\tPS\nVGG16\t8\t1\t2\n", "model\tgpus\tPS\nVGG16\teight\t1\n", "model\tgpus\tPS\nVGG16\t8\t-1\n"}) {
+        "model\tgpus\tPS\nVGG16\t8\t1\t2\n", "model\tgpus\tPS\nVGG16\teight\t1\n",
+        "model\tgpus\tPS\nVGG16\t8\t-1\n"}) {
     EXPECT_THROW(parse_chart(text, "test"), Error) << text;
   }
 }

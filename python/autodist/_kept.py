@@ -149,6 +149,11 @@ class Epochs:
                 "fewer now: another loader? Give the one that it had."
             )
         for batch in batches:
+            if epoch != self._epoch:
+                raise UsageError(
+                    f"epochs: epoch {epoch} is over, as the next one has begun. Iterate over each in "
+                    "turn."
+                )
             self._batches += 1
             self._handed_at = self._session._steps_of_job
             yield batch

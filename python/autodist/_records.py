@@ -30,7 +30,7 @@ class Files:
     def check(self):
         """That they can be written is said before the work."""
         for option, path, expect in (
-            ("log=", self.log, _autodist.expect_appendable),
+            ("log=", self.log, lambda *of: _autodist.expect_lines(*of, _NAMES)),
             ("tensorboard=", self.tensorboard, _autodist.expect_folder),
             ("report=", self.report, _autodist.expect_writable),
         ):
@@ -75,7 +75,7 @@ class Records:
     def _open_logs(self):
         self._open = True
         if self._files.log:
-            self._logs.append(_autodist.open_lines("log=", os.fsencode(self._files.log)))
+            self._logs.append(_autodist.open_lines("log=", os.fsencode(self._files.log), _NAMES))
         if self._files.tensorboard:
             folder = os.fsencode(self._files.tensorboard)
             self._logs.append(_autodist.open_tensorboard("tensorboard=", folder, time.time()))

@@ -430,7 +430,7 @@ class Session:
         if several and once and not hasattr(loader, "reset"):  # some begin anew by themselves
             raise UsageError(
                 f"epochs: loader={loader!r}: an iterator, which the first epoch uses up. Give what "
-                "can be iterated over again: a DataLoader, a list."
+                "can be iterated over again, a DataLoader or a list; or epochs=1."
             )
         loop = _kept.Epochs(self, loader, epochs, self._seed)
         self.keep(name, loop)

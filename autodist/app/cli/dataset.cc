@@ -100,10 +100,10 @@ int generate(const DataSetArguments& arguments, Console& console) {
   };
   const std::size_t written = generate_simulated(
       arguments.folder, arguments.generation, [&stop] { return stop.load(); }, done);
-  console.out << (console.json
-                      ? fmt::format("{{\"points\": {}}}\n", written)
-                      : fmt::format("{} simulated points in {}{}\n", written, arguments.folder,
-                                    stop ? ", interrupted" : ""));
+  console.out << (console.json ? fmt::format("{{\"points\": {}, \"interrupted\": {}}}\n", written,
+                                             stop.load())
+                               : fmt::format("{} simulated points in {}{}\n", written,
+                                             arguments.folder, stop ? ", interrupted" : ""));
   return stop ? kInterrupted : 0;
 }
 
@@ -148,11 +148,11 @@ Action declare_data_set(CLI::App& verb) {
       ->check(in_range(1, 1'000'000));
   verb.add_option("--plan-seed", generation.seed, "of generate: draws the plans (default 0)");
   return [arguments, &verb](Console& console) {
-    expect_of_part(verb, arguments->what,
-                   {{"train", {"--output"}},
-                    {"eval", {"--output", "--seed"}},
-                    {"generate",
-                     {"--simulated", "--models", "--clusters", "--points", "--plan-seed"}}});
+    expect_of_part(
+        verb, arguments->what,
+        {{"train", {"--output"}},
+         {"eval", {"--output", "--seed"}},
+         {"generate", {"--simulated", "--models", "--clusters", "--points", "--plan-seed"}}});
     return data_set(*arguments, console);
   };
 }

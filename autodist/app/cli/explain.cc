@@ -65,8 +65,9 @@ Action declare_explain(CLI::App& verb) {
   verb.add_option("graph", arguments->graph, "a captured graph, or the name of a shipped one")
       ->required();
   auto* file = verb.add_option("strategy", arguments->strategy.file, "a strategy file");
-  verb.add_option("--cluster", arguments->cluster,
-                  "a cluster file, a host file, or local:N, N processes of this machine (default local:2)");
+  verb.add_option(
+      "--cluster", arguments->cluster,
+      "a cluster file, a host file, or local:N, N processes of this machine (default local:2)");
   verb.add_option("--builder", arguments->strategy.builder,
                   "in the place of a file: NAME or NAME:key=value,… (see plan)")
       ->excludes(file);

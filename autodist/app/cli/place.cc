@@ -241,7 +241,8 @@ Action declare_place(CLI::App& verb) {
                   "speeds, hard memory (default with --cluster)")
       ->check(CLI::IsMember({"placeto", "links"}));
   verb.add_option("--seed", arguments->seed, "of the searches that draw (default 0)");
-  verb.add_option("--threads", arguments->threads, "at most so many (default: one per core); the answer does not depend on it");
+  verb.add_option("--threads", arguments->threads,
+                  "at most so many (default: one per core); the answer does not depend on it");
   verb.add_option(
       "-o,--output", arguments->output,
       "write the device of every task here: a strategy for train where the name ends in "

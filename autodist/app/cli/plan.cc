@@ -263,8 +263,9 @@ Action declare_plan_with(CLI::App& verb, PlanByTrials trials) {
   verb.add_option("graph", arguments->graph,
                   "a captured graph, the name of a shipped one, or AutoDist's graph_item")
       ->required();
-  verb.add_option("--cluster", arguments->cluster,
-                  "a cluster file, a host file, or local:N, N processes of this machine (default local:2)");
+  verb.add_option(
+      "--cluster", arguments->cluster,
+      "a cluster file, a host file, or local:N, N processes of this machine (default local:2)");
   verb.add_option("--builder", arguments->builder, builder_help());
   verb.add_option("--budget", arguments->search.budget,
                   "of the search: a time (10s, the default; 2m) or a number of simulations (40), "

@@ -76,8 +76,8 @@ Action declare_report(CLI::App& verb) {
   verb.add_option("--top", arguments->top, "how many of them; 0: all");
   return [arguments, &verb](Console& console) {
     expect_with(verb, "--top", "--late");
-    for (const char* option : {"inputs", "--output", "--predicted", "--title", "--builder",
-                               "--cluster", "--devices"}) {
+    for (const char* option :
+         {"inputs", "--output", "--predicted", "--title", "--builder", "--cluster", "--devices"}) {
       expect_without(verb, option, "--late", "of a page, and --late makes none");
     }
     return arguments->late.empty() ? write_page(*arguments, console)

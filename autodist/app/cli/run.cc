@@ -302,8 +302,9 @@ int run(const RunArguments& arguments, Console& console) {
 
 Action declare_run(CLI::App& verb) {
   auto arguments = std::make_shared<RunArguments>();
-  verb.add_option("--cluster", arguments->cluster,
-                  "a cluster file, a host file, or local:N, N processes of this machine (default local:2)");
+  verb.add_option(
+      "--cluster", arguments->cluster,
+      "a cluster file, a host file, or local:N, N processes of this machine (default local:2)");
   verb.add_option("--logs", arguments->logs, "a folder for what each rank writes, as rank-N.log");
   declare_devices(verb, arguments->cpu_only);
   declare_supervised(verb, arguments->supervised);

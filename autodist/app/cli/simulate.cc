@@ -298,21 +298,24 @@ Action declare_simulate(CLI::App& verb) {
   verb.add_option("graph", arguments->graph,
                   "a captured graph, the name of a shipped one, or AutoDist's graph_item")
       ->required();
-  verb.add_option("--cluster", arguments->cluster,
-                  "a cluster file, a host file, or local:N, N processes of this machine (default local:2)");
+  verb.add_option(
+      "--cluster", arguments->cluster,
+      "a cluster file, a host file, or local:N, N processes of this machine (default local:2)");
   auto* file = verb.add_option("--strategy", arguments->strategy.file, "a strategy file");
   verb.add_option("--builder", arguments->strategy.builder, "NAME or NAME:key=value,… (see plan)")
       ->excludes(file);
-  verb.add_option("--what-if", arguments->what_if,
-                  "nodes=16,bandwidth=25 (Gbit/s),latency=2e-5 (s),device=A100,batch=32 (per replica); one "
-                  "of them may vary (nodes=1..16, bandwidth=10|25|100), for a chart");
+  verb.add_option(
+      "--what-if", arguments->what_if,
+      "nodes=16,bandwidth=25 (Gbit/s),latency=2e-5 (s),device=A100,batch=32 (per replica); one "
+      "of them may vary (nodes=1..16, bandwidth=10|25|100), for a chart");
   verb.add_option("--accumulate", arguments->micro_batches, "batches per step (default 1)")
       ->check(in_range(std::int64_t{1}, kMost));
   verb.add_option("--samples-per-epoch", arguments->epoch,
                   "also say what an epoch of so many samples takes, and costs where the nodes of "
                   "the cluster's file have a price")
       ->check(in_range(std::int64_t{1}, kMost));
-  verb.add_flag("--barrier", arguments->barrier, "no op of a step begins before all variables are there, as in loops that end with "
+  verb.add_flag("--barrier", arguments->barrier,
+                "no op of a step begins before all variables are there, as in loops that end with "
                 "optimizer.step()");
   verb.add_option("--trace", arguments->trace, "write a Perfetto trace here");
   verb.add_option("--chakra", arguments->chakra, "write a Chakra trace per rank into this folder");

@@ -240,9 +240,10 @@ void declare_supervised(CLI::App& verb, Supervised& supervised) {
                               "starts in a row that got no further (default {})",
                               supervised.restarts))
       ->check(in_range(0, 1'000'000));
-  verb.add_flag(kStandbyFlag, supervised.standby,
-                "keep all ranks started once more, captured and waiting: a rank that is killed costs "
-                "no new start then, and the job takes as much memory again")
+  verb.add_flag(
+          kStandbyFlag, supervised.standby,
+          "keep all ranks started once more, captured and waiting: a rank that is killed costs "
+          "no new start then, and the job takes as much memory again")
       ->disable_flag_override();
   verb.add_option("--min-ranks", supervised.min_ranks,
                   "after the loss of machines that cannot be used any more, go on with so many "

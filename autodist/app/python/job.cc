@@ -78,10 +78,13 @@ void add_rule(JobOptions& options, const std::string& name, int states, const py
     keywords["lr"] = update.lr;
     keywords["step"] = update.step;
     const py::object made = (*function)(*arguments, **keywords);
-    const bool is_new = py::isinstance(made, py::module_::import("torch").attr("Tensor")) &&
-                        std::none_of(arguments.begin(), arguments.end(),
-                                     [&](const py::handle& each) { return each.is(made); });
-    if (!is_new) return;
+    if (made.is_none() || !py::isinstance(made, py::module_::import("torch").attr("Tensor")))
+      return;
+    const auto tensor = made.cast<torch::Tensor>();
+    const auto is_its = [&](const py::handle& each) {
+      return tensor.is_alias_of(each.cast<torch::Tensor>());
+    };
+    if (std::any_of(arguments.begin(), arguments.end(), is_its)) return;
     fail(ErrorCode::kUsage,
          "update_rules: '{}' has returned a new tensor, which nobody takes. Change the parameters "
          "and the states in place (p.sub_(lr * g)), and return nothing.",

@@ -98,7 +98,7 @@ class SessionHandle {
     try {
       call([](Session& session) { session.finish(); });
     } catch (const Error& error) {
-      finished_ = error.code() == ErrorCode::kCheckpoint;
+      if (error.code() == ErrorCode::kCheckpoint) finished_ = true;
       throw;
     }
     finished_ = true;

@@ -21,7 +21,7 @@ void bind_records(py::module_& module) {
   module.def("open_lines", &app::open_lines);
   module.def("open_tensorboard", &app::open_tensorboard);
   module.def("expect_writable", &app::expect_writable);
-  module.def("expect_appendable", &app::expect_appendable);
+  module.def("expect_lines", &app::expect_lines);
   module.def("expect_folder", &app::expect_folder);
   module.def("becomes_chief", [](const std::string& specification, bool cpu_only) {
     return job::becomes_chief(specification, cpu_only, app::process_environment());

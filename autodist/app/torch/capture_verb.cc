@@ -48,7 +48,8 @@ Action declare_capture(CLI::App& verb) {
   auto arguments = std::make_shared<CaptureArguments>();
   declare_model_options(verb, arguments->model);
   verb.add_option("-o,--output", arguments->output, "write the graph here")->required();
-  verb.add_option("--batch", arguments->model.batch, "samples of the example, per replica (default: the model's own)")
+  verb.add_option("--batch", arguments->model.batch,
+                  "samples of the example, per replica (default: the model's own)")
       ->check(in_range(std::int64_t{1}, kMostCount));
   verb.add_option("--optimizer", arguments->optimizer, "declared with the graph");
   verb.add_flag("--batch-fixed", arguments->batch_fixed,

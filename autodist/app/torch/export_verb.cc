@@ -49,7 +49,8 @@ Action declare_export(CLI::App& verb) {
   verb.add_option("--resume", arguments->resume,
                   "the newest checkpoint of this directory (default: the model's first values)");
   verb.add_option("-o,--output", arguments->output, "write the TorchScript file here")->required();
-  verb.add_option("--batch", arguments->model.batch, "samples of the example (default: the model's own)")
+  verb.add_option("--batch", arguments->model.batch,
+                  "samples of the example (default: the model's own)")
       ->check(in_range(std::int64_t{1}, kMostCount));
   return [arguments, &verb](Console& console) {
     check_model_options(verb, arguments->model);

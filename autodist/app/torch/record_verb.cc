@@ -134,7 +134,10 @@ int record(RecordArguments arguments, Console& console) {
     fail(ErrorCode::kInfeasible, "dataset record: no plan could be run. See above why.");
   }
   if (console.json) {
-    console.out << nlohmann::ordered_json{{"points", written}, {"folder", arguments.output}}.dump()
+    console.out << nlohmann::ordered_json{{"points", written},
+                                          {"folder", arguments.output},
+                                          {"interrupted", interrupted.load()}}
+                       .dump()
                 << "\n";
   } else {
     console.out << fmt::format("{} points in {}{}\n", written, arguments.output,

@@ -65,7 +65,7 @@ double unix_seconds() {
 Logs open_logs(const TrainingOptions& options, const Session& session) {
   Logs logs;
   if (!session.is_chief()) return logs;
-  if (!options.log.empty()) logs.push_back(open_lines("--log", options.log));
+  if (!options.log.empty()) logs.push_back(open_lines("--log", options.log, logged_names()));
   if (!options.tensorboard.empty()) {
     logs.push_back(open_tensorboard("--tensorboard", options.tensorboard, unix_seconds()));
   }
@@ -73,16 +73,14 @@ Logs open_logs(const TrainingOptions& options, const Session& session) {
 }
 
 void write(Logs& logs, const Progress& progress, const TrainingOptions& options) {
+  StepMetrics metrics{progress.step, progress.ended, {}, progress.plan};
+  const std::vector<double> values = logged_values(progress);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    metrics.values.emplace_back(logged_names()[i], values[i]);
+  }
   for (auto& log : logs) {
     const bool known = !log->failure().empty();
-    const bool written = log->write({progress.step,
-                                     progress.ended,
-                                     {{"loss", progress.loss},
-                                      {"step_seconds", progress.wall.value},
-                                      {"samples_per_second", progress.samples_per_second},
-                                      {"computing_seconds", progress.computing.value},
-                                      {"waiting_seconds", progress.waiting.value}},
-                                     progress.plan});
+    const bool written = log->write(metrics);
     if (written || known || !options.warn) continue;
     options.warn(fmt::format("{}; step {} is missing in it, the training goes on", log->failure(),
                              progress.step));
@@ -156,6 +154,17 @@ std::optional<double> last_loss(Session& session, bool has_run) {
 }
 
 }  // namespace
+
+const std::vector<std::string>& logged_names() {
+  static const std::vector<std::string> names{"loss", "step_seconds", "samples_per_second",
+                                              "computing_seconds", "waiting_seconds"};
+  return names;
+}
+
+std::vector<double> logged_values(const Progress& progress) {
+  return {progress.loss, progress.wall.value, progress.samples_per_second, progress.computing.value,
+          progress.waiting.value};
+}
 
 TrainingResult train(Session& session, const models::Dataset& data, const TrainingOptions& options,
                      const std::atomic<bool>& interrupt,

@@ -39,6 +39,10 @@ struct Progress {
   std::string plan;  // StepReport::plan
 };
 
+// What a log has of a step: the names of its figures, and these.
+const std::vector<std::string>& logged_names();
+std::vector<double> logged_values(const Progress& progress);
+
 struct TrainingResult {
   std::int64_t steps = 0;  // done in this run
   // Of the last step, also where it was done before a loss of ranks after which this run had

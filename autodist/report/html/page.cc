@@ -215,8 +215,8 @@ Json middle_of(const RunLog& run, const char* name, bool upper) {
                               [](double value) { return !std::isfinite(value); }),
                values.end());
   if (values.empty()) return nullptr;
-  const auto at = values.begin() +
-                  static_cast<std::ptrdiff_t>((upper ? values.size() : values.size() - 1) / 2);
+  const auto at =
+      values.begin() + static_cast<std::ptrdiff_t>((upper ? values.size() : values.size() - 1) / 2);
   std::nth_element(values.begin(), at, values.end());
   return figure(*at);
 }

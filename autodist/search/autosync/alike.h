@@ -10,8 +10,9 @@
 namespace autodist::search {
 
 // Indices into found.candidates, ascending: simulated in full, within 3 % of the best, none behind
-// the best builder; without those that have all-reduces by a library, unless all have. Of more than sixteen some of all, evenly taken, with the best and the last,
-// that builder where it is within 3 %. REQUIRES: candidates in order of judgement.
+// the best builder; without those that have all-reduces by a library, unless all have. Of more than
+// sixteen some of all, evenly taken, with the first and the last of them. REQUIRES: candidates in
+// order of judgement.
 std::vector<std::size_t> alike(const Found& found);
 
 }  // namespace autodist::search

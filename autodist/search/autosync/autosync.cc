@@ -488,9 +488,10 @@ class Search {
   void choose(Found& found) {
     if (!reserves_) return;
     reserves_ = false;
-    std::size_t answer = 0;
+    const std::vector<std::size_t> among = alike(found);
+    std::size_t answer = among.empty() ? 0 : among.front();
     Seconds least;
-    for (const std::size_t i : alike(found)) {
+    for (const std::size_t i : among) {
       if (!may_judge()) break;
       const Seconds from = clock_.now();
       std::string refused;

@@ -37,10 +37,12 @@ double run_probe(const BenchArguments& arguments, const std::string& probe,
   const job::Finished finished =
       job::run_to_end({self, "bench", arguments.name, "--probe", probe, "--probe-model", model});
   if (finished.exit_code != 0) {
-    fail(static_cast<ErrorCode>(finished.exit_code),
-         "bench {}: the process that measures '{}' of {} ended with exit code {}. Its own line says "
-         "why.",
-         arguments.name, probe, model, finished.exit_code);
+    const bool killed = finished.exit_code > 128;
+    fail(
+        killed ? ErrorCode::kEnvironment : static_cast<ErrorCode>(finished.exit_code),
+        "bench {}: the process that measures '{}' of {} ended with exit code {}. Its own line says "
+        "why.",
+        arguments.name, probe, model, finished.exit_code);
   }
   const auto seconds = as_number<double>(finished.output.substr(0, finished.output.find('\n')));
   AD_CHECK(seconds) << "a probe printed '" << finished.output << "'";
@@ -65,7 +67,7 @@ std::vector<std::string> all_benchmarks() {
   return names;
 }
 
-constexpr const char* kRankOptions = "links, plans and sync-rank";
+constexpr const char* kRankOptions = "plans and sync-rank (links: --cluster and --encrypt)";
 
 void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
   verb.add_option("--cluster", sync.cluster, "cluster file")->group(kRankOptions);
@@ -130,8 +132,9 @@ app::Action declare_bench(CLI::App& verb) {
   verb.add_option("--probe-model", arguments->probe_model)->group("");
   declare_sync_options(verb, *sync);
   return [arguments, sync, &verb](app::Console& console) {
-    const std::vector<std::string> ranks{"--cluster", "--model", "--loss", "--input", "--optimizer",
-                                         "--rows", "--encrypt", "--warmup", "--steps"};
+    const std::vector<std::string> ranks{"--cluster", "--model",     "--loss",
+                                         "--input",   "--optimizer", "--rows",
+                                         "--encrypt", "--warmup",    "--steps"};
     app::PartOptions plans{"plans", ranks};
     app::PartOptions sync_rank{"sync-rank", ranks};
     for (const char* option : {"--rounds", "--finals", "--others", "--budget"}) {

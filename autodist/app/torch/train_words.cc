@@ -1,0 +1,135 @@
+#include "autodist/app/torch/train_words.h"
+
+#include <fmt/ranges.h>
+
+#include "autodist/ir/text.h"
+#include "autodist/planning/planning.h"
+#include "autodist/report/plan.h"
+
+namespace autodist::app {
+namespace {
+
+// Where the strategy came from. One rank has nothing to choose.
+std::string chosen_by(const TrainArguments& arguments, const Session& session) {
+  const bool alone = arguments.plan.builder == planning::kSearch && session.size() == 1;
+  return planning::source_of(
+      {alone ? planning::kDefaultBuilder : arguments.plan.builder,
+       arguments.job.plans_file.empty() ? arguments.job.strategy_file : arguments.job.plans_file,
+       {}});
+}
+
+// "32 sequences of 128, float32"
+std::string batch_of(const TrainArguments& arguments, const Session& session) {
+  return ir::batch_text(session.graph(), arguments.training.batch,
+                        ir::precision_of(session.graph()));
+}
+
+}  // namespace
+
+void print_start(Console& console, const TrainArguments& arguments, const Session& session,
+                 const ModelSource& source, const std::string& launcher) {
+  std::string text =
+      fmt::format("{}: {} variables, {} ops, in batches of {}, on {} rank{}{} by {}; data: {}\n",
+                  arguments.model.name, session.graph().variables.size(),
+                  session.graph().ops.size(), batch_of(arguments, session), session.size(),
+                  session.size() == 1 ? "" : "s", launcher.empty() ? "" : " of " + launcher,
+                  chosen_by(arguments, session), source.data_description);
+  std::vector<std::string> whole;
+  for (const ir::Input& input : session.graph().inputs) {
+    if (!input.batched) whole.push_back(input.name);
+  }
+  if (!whole.empty()) {
+    text += fmt::format("whole to every replica: {}; the other inputs are split\n",
+                        fmt::join(whole, ", "));
+  }
+  if (!session.graph().batch_fixed_reason.empty()) {
+    text += fmt::format("the batch is fixed: {}\n", session.graph().batch_fixed_reason);
+  }
+  if (!session.program().reproducible()) {
+    text += report::not_reproducible(session.program()) + "\n";
+  }
+  console.tell(text);
+}
+
+void show_progress(Console& console, const Progress& progress, std::int64_t steps) {
+  if (console.json) return;
+  const std::string line =
+      fmt::format("step {:>5}/{}  loss {:.5f}  {:>8.0f} samples/s  compute {:>9}  waiting {:>9}",
+                  progress.step + 1, steps, progress.loss, progress.samples_per_second,
+                  to_string(progress.computing), to_string(progress.waiting));
+  if (console.terminal) {
+    console.rewrite(line);
+  } else if (progress.step % 10 == 0) {
+    console.err << line << std::endl;
+  }
+}
+
+nlohmann::ordered_json result_json(const TrainArguments& arguments, const Session& session,
+                                   const ModelSource& source, const TrainingResult& result) {
+  const auto measured = [&](double figure) {  // null where all steps were warm-up
+    return result.average_samples_per_second > 0 ? nlohmann::ordered_json(figure)
+                                                 : nlohmann::ordered_json();
+  };
+  return {{"model", arguments.model.name},
+          {"data", source.data_description},
+          {"cluster", arguments.plan.cluster},
+          {"ranks", session.size()},
+          {"strategy_id", session.strategy().id},
+          {"program_digest", to_string(program::digest_of(session.program()))},
+          {"reproducible", session.program().reproducible()},
+          {"batch_samples", arguments.training.batch},
+          {"steps", result.steps},
+          {"step", session.step()},
+          {"loss", result.loss ? nlohmann::ordered_json(*result.loss) : nlohmann::ordered_json()},
+          {"average_samples_per_second", measured(result.average_samples_per_second)},
+          {"p10_samples_per_second", measured(result.p10_samples_per_second)},
+          {"p90_samples_per_second", measured(result.p90_samples_per_second)},
+          {"computing_seconds_per_step", measured(result.computing.value)},
+          {"waiting_seconds_per_step", measured(result.waiting.value)},
+          {"interrupted", result.interrupted}};
+}
+
+void print_end(Console& console, const TrainArguments& arguments, const Session& session,
+               const ModelSource& source, const TrainingResult& result,
+               const nlohmann::ordered_json& json) {
+  if (console.terminal) console.err << "\n";
+  if (arguments.plan_alone) {
+    console.out << report::plan_table(session.strategy(), session.program(),
+                                      arguments.plan.all ? 0 : 20);
+    if (!arguments.plan.output.empty()) {
+      console.out << "\nWritten to " << arguments.plan.output;
+    }
+  } else if (!result.loss) {
+    console.out << fmt::format("nothing to train: it is at step {} already, and --steps is {}",
+                               session.step(), arguments.training.steps);
+  } else {
+    console.out << fmt::format("{} after step {}: loss {:.5f}",
+                               result.interrupted ? "interrupted" : "done", session.step(),
+                               *result.loss);
+  }
+  if (result.average_samples_per_second > 0) {  // else all steps were warm-up
+    console.out << fmt::format(
+        ", {:.0f} samples/s (p10 {:.0f}, p90 {:.0f}) in batches of {}; per step {} computing and "
+        "{} waiting",
+        result.average_samples_per_second, result.p10_samples_per_second,
+        result.p90_samples_per_second, batch_of(arguments, session), to_string(result.computing),
+        to_string(result.waiting));
+  }
+  console.out << "\n";
+  if (json.contains("loss_scale")) {
+    console.out << fmt::format("loss scale {}, {} steps skipped\n", json["loss_scale"].get<float>(),
+                               json["skipped_steps"].get<std::int64_t>());
+  }
+  if (json.contains("held_out_accuracy")) {
+    console.out << fmt::format("accuracy on {} held-out samples: {:.2f} %\n",
+                               source.held_out->size(),
+                               100 * json["held_out_accuracy"].get<double>());
+  }
+  if (!arguments.plan.report.empty()) console.out << "report: " << arguments.plan.report << "\n";
+  if (!arguments.training.save_to.empty() && result.saved) {
+    console.out << "checkpoint: " << arguments.training.save_to << "/step-" << session.step()
+                << "\n";
+  }
+}
+
+}  // namespace autodist::app
