@@ -100,7 +100,7 @@ TEST(Climb, LeavesNoGapToAllPointsByTheSimulator) {
 }
 
 // Where ranks compute on their hosts: of what is within a thirtieth of the best, the answer is what
-// a slow engine makes least slow, the best builder included.
+// a slow engine makes least slow, the best builder included where no library adds up for it.
 TEST(Search, ResolvesWhatIsAlikeByASlowEngine) {
   const cluster::Cluster cluster = cluster::parse_resource_spec(
       "nodes: [{address: 10.0.0.1, cpus: [0], chief: true}, {address: 10.0.0.2, cpus: [0]}, "
@@ -128,7 +128,7 @@ TEST(Search, ResolvesWhatIsAlikeByASlowEngine) {
     }
     EXPECT_LE(found.best().judgement->step, least * 1.03);
     chosen += least < found.best().judgement->step;
-    if (builder.judgement->step <= least * 1.03) {
+    if (builder.judgement->step <= least * 1.03 && !builder.judgement->by_library) {
       EXPECT_LE(slow_step(found.best()), slow_step(builder));
     }
   }
