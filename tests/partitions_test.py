@@ -133,15 +133,19 @@ def chaos_cuts_machines_off(autodist, machines, environment, folder, wanted, sec
     faults = folder.with_suffix(".jsonl")
     job = Job(autodist, machines[:3], environment, folder, "--restarts", 9,
               under=["chaos", "--kill-every", 0.2, "--partition", seconds, "--faults", 2, "--seed", 3, "--log", faults, "--"])
-    job.until(lambda: "is cut off" in job.said())
-    time.sleep(1)
-    cut_now = [machine.name for machine in machines[:3] if nowhere(machine)]
-    assert len(cut_now) == 3, (cut_now, job.said())
+    cut_sides = set()
+
+    def all_sides_were_cut():
+        cut_sides.update(machine.name for machine in machines[:3] if nowhere(machine))
+        return len(cut_sides) == 3
+
+    job.until(all_sides_were_cut)
     assert job.ended() == wanted, job.said()
     killed, cut = (json.loads(line) for line in faults.read_text().splitlines())
     assert "is killed" in killed["fault"] and re.fullmatch(r"10\.77\.\S+ is cut off for .*", cut["fault"]), (killed, cut)
     assert cut["training_again_seconds"] > seconds, cut
-    assert job.said().count("starting again") == (2 if seconds > SILENCE else 1), job.said()
+    # Once after the kill. While the machine is away starts fail.
+    assert (job.said().count("starting again") > 1) == (seconds > SILENCE), job.said()
     end = time.monotonic() + SECONDS
     while any(nowhere(machine) for machine in machines):
         assert time.monotonic() < end, [nowhere(machine) for machine in machines]
