@@ -65,6 +65,7 @@ def what_is_refused(autodist, folder):
     for words, said in ((["--", "plan", "digits"], "chaos: 'plan' behind --, train or run expected"),
                         (["--kill-every", "-1", "--", "train", "digits"], "--kill-every"),
                         ([], "job is required"),
+                        (["--partition", 1, "--", "train", "digits", "--cluster", "local:2"], "all ranks are on this machine"),
                         (["--", "train", "digits", "--faults", "often"], "--faults often: autodist chaos writes it")):
         done = chaos(autodist, folder, *words, code=2)
         assert said in done.stderr and len(done.stderr.splitlines()) == 1, (words, done.stderr)
