@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <iostream>
 
+#include "autodist/job/job_memory.h"
+
 namespace autodist::app {
 namespace {
 
@@ -98,8 +100,16 @@ void end_at_second_signal(int number) {
   ::sigaction(number, &action, nullptr);
 }
 
-std::string stopped_early() {
-  return "stopped by " + stop_signal() + " before the first step: nothing was trained or saved";
+std::string stopped_early(const Environment& environment, const std::string& by) {
+  const std::string stopped = "stopped by " + by + " before the first step";
+  if (environment("AUTODIST_RANK").value_or("0") != "0") return stopped;
+  const auto memory = job::JobMemory::inherited(environment);
+  const auto progress = memory ? memory->progress() : job::JobMemory::Progress();
+  if (progress.saved >= 0) {
+    return stopped + " since it was started again: what it had saved is as it was";
+  }
+  return stopped +
+         (progress.kept >= 0 ? " since it was started again" : ": nothing was trained or saved");
 }
 
 void tell_chief_to_stop(const Environment& environment) {

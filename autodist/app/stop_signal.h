@@ -32,8 +32,9 @@ std::string stop_signal();
 int stop_signal_number();
 bool stop_signal_is_the_terminals();
 
-// What to say of a job that it ended before the first step.
-std::string stopped_early();
+// What to say of a rank that such a signal ended before the first step: the chief says what became
+// of the job, of which an earlier start may have saved something.
+std::string stopped_early(const Environment& environment, const std::string& by = stop_signal());
 
 // A rank that a signal ends before the first step tells the chief that started it, which ends the
 // others. A chief that ends for another reason stops its ranks, and is not to be stopped by them.

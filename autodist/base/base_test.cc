@@ -84,6 +84,8 @@ TEST(Nearest, FindsAMisspeltKeyAndNothingForAForeignOne) {
   EXPECT_EQ(nearest("PS", {"P3", "ps"}), "ps") << "another case is no misspelling";
   EXPECT_EQ(nearest_hint("adress", keys), ". Nearest: 'address'.");
   EXPECT_EQ(nearest_hint("zzz", keys), ".");
+  EXPECT_EQ(did_you_mean("adress", keys), " Did you mean 'address'?");
+  EXPECT_EQ(did_you_mean("zzz", keys), "");
 }
 
 TEST(JsonComplaint, IsWithoutTheLibrarysOwnWords) {

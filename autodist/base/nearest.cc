@@ -43,6 +43,11 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return best;
 }
 
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string meant = nearest(word, candidates);
+  return meant.empty() ? "" : " Did you mean '" + meant + "'?";
+}
+
 std::string nearest_hint(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string meant = nearest(word, candidates);
   return meant.empty() ? "." : ". Nearest: '" + meant + "'.";

@@ -134,9 +134,8 @@ const UserRules::Entry& UserRules::find(const std::string& name) const {
   if (found != entries_.end()) return found->second;
   std::vector<std::string> known;
   for (const auto& [each, unused] : entries_) known.push_back(each);
-  const std::string near = nearest(name, known);
   fail(ErrorCode::kUsage, "optimizer: no user rule '{}' among the {} that were added.{}", name,
-       known.size(), near.empty() ? "" : fmt::format(" Did you mean '{}'?", near));
+       known.size(), did_you_mean(name, known));
 }
 
 DType state_dtype(DType parameters) {

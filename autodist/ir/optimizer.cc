@@ -346,10 +346,8 @@ void check_pattern_used(const Graph& graph, const std::string& pattern, const ch
   }
   std::vector<std::string> names;
   for (const Variable& variable : graph.variables) names.push_back(variable.name);
-  const std::string near = nearest(pattern, names);
   fail(ErrorCode::kUsage, "optimizer: {} '{}' matches none of the {} variables of '{}'.{}", option,
-       pattern, graph.variables.size(), graph.name,
-       near.empty() ? "" : fmt::format(" Did you mean '{}'?", near));
+       pattern, graph.variables.size(), graph.name, did_you_mean(pattern, names));
 }
 
 UpdateRule rule_for(const Variable& variable, const Optimizer& optimizer) {

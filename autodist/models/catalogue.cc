@@ -27,9 +27,8 @@ const ModelInfo& find_model(const std::string& name) {
     if (model.name == name) return model;
     names.push_back(model.name);
   }
-  const std::string meant = nearest(name, names);
-  fail(ErrorCode::kUsage, "model: '{}' is unknown.{} Known: {}.", name,
-       meant.empty() ? "" : fmt::format(" Did you mean '{}'?", meant), fmt::join(names, ", "));
+  fail(ErrorCode::kUsage, "model: '{}' is unknown.{} Known: {}.", name, did_you_mean(name, names),
+       fmt::join(names, ", "));
 }
 
 TrainingStep make_model(const std::string& name, ModelOptions options) {

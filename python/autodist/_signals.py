@@ -105,8 +105,8 @@ def _leave_it_to_handlers():
 
 def _end_early():
     global _stopped_early
-    _stopped_early = f"stopped by {_wished} before the first step: nothing was trained or saved"
     _autodist.tell_chief_to_stop()
+    _stopped_early = _autodist.stopped_early(_wished)
     print(f"autodist: {_stopped_early}", file=sys.stderr, flush=True)
     raise JobEnded(_stopped_early)
 

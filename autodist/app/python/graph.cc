@@ -61,9 +61,8 @@ Variable variable_named(const ir::Graph& graph, const std::string& name) {
     if (each.name == name || alias) return variable_at(graph, i);
     names.push_back(each.name);
   }
-  const std::string near = nearest(name, names);
-  fail(ErrorCode::kUsage, "graph '{}' has no variable '{}'.{}", graph.name, name,
-       near.empty() ? "" : fmt::format(" Did you mean '{}'?", near));
+  fail(ErrorCode::kUsage, "graph '{}' has no variable '{}' among its {}.{}", graph.name, name,
+       names.size(), did_you_mean(name, names));
 }
 
 std::vector<std::string> op_names(const ir::Graph& graph) {

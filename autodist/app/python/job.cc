@@ -145,7 +145,7 @@ class EarlyEnd {
   EarlyEnd()
       : ends_(std::make_unique<app::EndsEarly>([] {
           tell_chief_to_stop();
-          app::say_line(app::stopped_early());
+          app::say_line(app::stopped_early(app::process_environment()));
         })) {}
   ~EarlyEnd() {
     if (!process_.is_this()) static_cast<void>(ends_.release());  // its thread is not here
@@ -253,6 +253,9 @@ void bind_job(py::module_& module) {
       .def("close", &JobHandle::close);
   module.def("end_at_second_signal", &app::end_at_second_signal);
   module.def("tell_chief_to_stop", &tell_chief_to_stop);
+  module.def("stopped_early", [](const std::string& by) {
+    return app::stopped_early(app::process_environment(), by);
+  });
   py::class_<EarlyEnd>(module, "EarlyEnd").def(py::init<>());
   module.def(
       "optimizer_text",

@@ -65,9 +65,7 @@ NodeConfig& node_named(Strategy& strategy, const std::string& name) {
     if (node.name == name || variable == name) return node;
     names.push_back(variable);
   }
-  const std::string near = nearest(name, names);
-  fail(ErrorCode::kUsage, "the strategy has no node '{}'.{}", name,
-       near.empty() ? "" : fmt::format(" Did you mean '{}'?", near));
+  fail(ErrorCode::kUsage, "the strategy has no node '{}'.{}", name, did_you_mean(name, names));
 }
 
 Strategy of_bytes(const py::bytes& bytes) { return strategy::deserialize(bytes, "the bytes"); }

@@ -92,7 +92,7 @@ void say_stopped_early(Console& console) {
   if (console.json) {
     console.out << nlohmann::ordered_json{{"steps", 0}, {"interrupted", true}}.dump() << std::endl;
   } else {
-    console.err << "autodist: " << stopped_early() << std::endl;
+    console.err << "autodist: " << stopped_early(environment) << std::endl;
   }
 }
 

@@ -51,11 +51,10 @@ FetchNames sort_names(const std::vector<std::string>& names, const ir::Graph& gr
     } else if (name == ir::kLossName || ir::find_watched(graph, name)) {
       sorted.watched.push_back(name);
     } else {
-      const std::string near = nearest(name, known_names(graph, step));
       fail(ErrorCode::kUsage,
            "fetch: the step has no '{}'. It has loss, its parameters and buffers, their gradients "
            "as NAME.grad, and what layers make.{}",
-           name, near.empty() ? "" : fmt::format(" Did you mean '{}'?", near));
+           name, did_you_mean(name, known_names(graph, step)));
     }
   }
   return sorted;

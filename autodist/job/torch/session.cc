@@ -226,9 +226,8 @@ Session& Steps::at(const std::string& name) {
     if (known == name) return session;
     names.push_back(known);
   }
-  const std::string near = nearest(name, names);
   fail(ErrorCode::kUsage, "steps: the job has no '{}'; it has {}.{}", name, fmt::join(names, ", "),
-       near.empty() ? "" : fmt::format(" Did you mean '{}'?", near));
+       did_you_mean(name, names));
 }
 
 void Steps::synchronize() { sessions_.front().second.synchronize(); }
