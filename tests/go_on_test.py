@@ -10,12 +10,12 @@ import os
 import pathlib
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
+from ports import free_port
 from ranks import children_of, rank_of
 
 SECONDS = 200
@@ -46,7 +46,7 @@ def a_lost_rank(autodist, folder):
             os.kill(child, signal.SIGKILL)
     _, said = chief.communicate(timeout=SECONDS)
     assert chief.returncode == 5, (chief.returncode, said)
-    line = next(each for each in said.splitlines() if each.startswith("autodist: "))
+    line = next(each for each in said.splitlines() if " The newest checkpoint is " in each)
     newest, command = line.split(" The newest checkpoint is ")[1].split(". To go on from it: ")
     assert (pathlib.Path(newest) / "manifest.json").exists(), line
     words = shlex.split(command)
@@ -59,9 +59,7 @@ def a_lost_rank(autodist, folder):
 
 
 def other_seeds(autodist, folder):
-    with socket.socket() as end:
-        end.bind(("127.0.0.1", 0))
-        port = end.getsockname()[1]
+    port = free_port()
     key = folder / "key"
     key.write_text("ab" * 32)
     key.chmod(0o600)

@@ -28,7 +28,7 @@ from killed import Training, processes_with, state_of
 
 RANKS = 4
 EVERY = 20  # steps between checkpoints, in jobs that write some
-AGAIN = 30  # seconds until it must train again, on a machine that does other things, too
+AGAIN = 50  # seconds until it must train again, on a machine that does other things, too
 SILENCE = 6  # seconds after which a rank that is halted is lost
 GONE = 10  # seconds that ends of processes may take
 MARK = "AUTODIST_TEST_OF_KILLS"  # a variable that every process of a job has
@@ -119,10 +119,14 @@ class Job(Training):
 
     def writes_to_memory(self):
         """When a plan or a snapshot was last written to what the job remembers."""
-        for each in pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                if "autodist-job" in os.readlink(each):
-                    return each.stat().st_mtime_ns
+        with contextlib.suppress(OSError):
+            for each in pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if "autodist-job" in os.readlink(each):
+                        return each.stat().st_mtime_ns
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self.process.wait(GONE) == 0:
+                raise Through
         raise AssertionError("no memory of the job")
 
 

@@ -12,10 +12,11 @@ import collections
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
+
+from ports import free_port
 
 KEY = "5ec2e7" * 10 + "abcd"
 SECRETS = {"the job's key": KEY, "the path of the ssh key": "planted-ssh-identity",
@@ -35,12 +36,6 @@ ssh:
 """
 ROUNDING = 0.002  # µs: times of rows have nanoseconds
 STEPS = 30
-
-
-def free_port():
-    with socket.socket() as end:
-        end.bind(("127.0.0.1", 0))
-        return end.getsockname()[1]
 
 
 def train(autodist, folder):

@@ -171,7 +171,7 @@ def what_passes_changes_nothing(cluster):
         losses, said = losses_with(cluster, disturb)
         assert losses == undisturbed, what
         if is_said:
-            assert any("silent for 3." in line for line in said), said
+            assert any("silent for 3." in line or "silent for 4." in line for line in said), said
             assert any("is heard again, after " in line for line in said), said
         print(f"{what}: {len(losses)} losses, the same with and without it: {said}")
 
@@ -179,8 +179,8 @@ def what_passes_changes_nothing(cluster):
 def a_silence_that_lasts_ends_the_job(cluster):
     with job(cluster, 2, 1000000, "--silence-timeout", 6) as training:
         training.wait_for_steps()
-        cluster.hosts[1].cut_off()
         began = time.monotonic()
+        cluster.hosts[1].cut_off()
         warning = training.said(0, "rank 1 (10.77.0.2")
         assert "waiting for it until 6" in warning, warning
         code, complaint = training.ended(0)

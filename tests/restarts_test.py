@@ -69,10 +69,10 @@ def without_checkpoints_it_goes_on_from_memory(autodist, folder):
             job.kill(number)
             job.until(lambda: job.said().count("training again") == 2 - number)
         got = json.loads(job.ended(0))
-        begun = [int(step) for step in re.findall(r"starting again \(1 of 3\), from step (\d+), which is in memory",
+        begun = [int(step) for step in re.findall(r"starting again \(\d of 3\).*?, from step (\d+), which is in memory",
                                                   job.said())]
         assert len(begun) == 2 and 5 <= begun[0] <= begun[1], job.said()
-        assert [int(step) for step in re.findall("from step (\\d+);", job.said())] == begun, job.said()
+        assert [int(step) for step in re.findall(r"training again .* was noticed, from step (\d+)", job.said())] == begun, job.said()
         clean = Training(autodist, place / "clean", "--json", "--save", place / "clean" / "saved", model=model,
                          builder=builder, every=0)
         wanted = json.loads(clean.ended(0))
@@ -103,11 +103,12 @@ def a_signal_while_it_starts_again_keeps_it(autodist, folder):
     job.until(lambda: "starting again" in job.said())
     job.process.send_signal(signal.SIGTERM)
     job.process.communicate(timeout=SECONDS)
-    # A chief that has just been started may not hear it yet.
-    assert job.process.returncode in (0, 128 + signal.SIGTERM), (job.process.returncode, job.said())
+    # A chief that has just been started may not hear it yet, and none may have been started.
+    assert job.process.returncode in (0, 5, 128 + signal.SIGTERM), (job.process.returncode, job.said())
     begun = re.search(r"from step (\d+), which is in memory", job.said())
     newest = max(int(each.name[5:]) for each in job.saved.glob("step-*"))
     assert begun and newest >= int(begun[1]), (newest, job.said())
+    assert "nothing was trained or saved" not in job.said(), job.said()
     print(f"a signal while it starts again: step {newest} lies where checkpoints are")
 
 
@@ -224,7 +225,7 @@ def grace_is_an_end(autodist, folder):
     job.process.send_signal(signal.SIGTERM)
     job.ended(128 + signal.SIGKILL)
     assert time.monotonic() - began < 10
-    assert "still at work 1.50 s after SIGTERM: killed (--grace)" in job.said(), job.said()
+    assert "still at work 1.50 s after SIGTERM: killed (a longer --grace waits longer)" in job.said(), job.said()
     end = time.monotonic() + 10
     while pathlib.Path(f"/proc/{ranks[1]}").exists():
         assert time.monotonic() < end

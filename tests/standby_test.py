@@ -31,8 +31,9 @@ def a_standby_takes_over(autodist, folder):
         (place / "clean").mkdir(parents=True)
         (place / "killed").mkdir()
         plan = place / "plan.pbtxt"
+        steps = (8 if name == "PS" else 4) * STEPS  # three standbys are started meanwhile
         job = Training(autodist, place / "killed", "--standby", "--json", "--save", place / "killed" / "saved",
-                       "--write-strategy", plan, *more, builder=builder, steps=4 * STEPS)
+                       "--write-strategy", plan, *more, builder=builder, steps=steps)
         for number, ranks in enumerate(((1,), (0,), (0, 1)) if name == "PS" else ((0,),), start=1):
             wait_for_standby(job, number)
             job.until_steps(15)
@@ -44,12 +45,12 @@ def a_standby_takes_over(autodist, folder):
         if name == "owing":
             assert re.search(r"takes over \(1 of 3\), from \S+/step-\d+0\n", job.said()), job.said()
         clean = Training(autodist, place / "clean", "--json", "--save", place / "clean" / "saved", "--strategy", plan,
-                         builder=builder, steps=4 * STEPS)
+                         builder=builder, steps=steps)
         wanted = json.loads(clean.ended(0))
         assert got["loss"] == wanted["loss"] and got["program_digest"] == wanted["program_digest"], (got, wanted)
-        assert state_of(job.saved, 4 * STEPS) == state_of(clean.saved, 4 * STEPS), name
+        assert state_of(job.saved, steps) == state_of(clean.saved, steps), name
         times = re.findall(r"training again (\S+ \S+) after the loss", job.said())
-        print(f"{name}: a standby takes over after {', '.join(times)}; the same bytes after step {4 * STEPS}")
+        print(f"{name}: a standby takes over after {', '.join(times)}; the same bytes after step {steps}")
 
 
 def a_standby_that_ends_is_no_loss(autodist, folder):
@@ -118,20 +119,23 @@ def what_it_resumes_from_may_be_gone(autodist, folder):
 
 
 def chaos_lets_it_wait(autodist, folder):
-    command = [pathlib.Path(autodist).resolve(), "chaos", "--kill-every", "4", "--faults", "3", "--", "train", "digits", "--cluster", "local:2",
-               "--builder", "PS", "--batch", "64", "--steps", "1000000", "--standby"]
+    command = [pathlib.Path(autodist).resolve(), "chaos", "--kill-every", "10", "--faults", "50", "--", "train", "digits", "--cluster",
+               "local:2", "--builder", "PS", "--batch", "64", "--steps", "1000000", "--standby"]
+
+    def harmed_those_that_took_over(said):
+        return said.partition("the standby takes over")[2].count("training again") >= 2
+
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as job:
         said = ""
-        while said.count("training again") < 3:
+        # On a loaded machine the first faults may come before there is one.
+        while not harmed_those_that_took_over(said):
             line = job.stderr.readline()
             assert line, said
-            said += "" if line.startswith("step") else line
+            said += line
         job.send_signal(signal.SIGTERM)
         said += job.communicate(timeout=60)[1]
-    # A loaded machine may not have started one by then.
-    assert job.returncode == 0 and "the standby takes over" in said, said
-    assert "no standby" not in said, said
-    print("chaos:", re.findall("autodist: (chaos: 3 faults.*)", said)[0])
+    assert job.returncode == 0 and "no standby" not in said, said
+    print("chaos:", re.findall(r"autodist: (chaos: \d+ faults.*)", said)[0])
 
 
 def nothing_is_left(autodist, folder):

@@ -46,9 +46,13 @@ def a_failure_is_the_exit_code_and_stops_the_others():
 
 
 def rates_hold_in_both_directions():
-    with cluster_of(["100mbit", "100mbit"]) as cluster:
-        carried = 8 * goodput.measure(*cluster.hosts, seconds=1).bytes_per_s
-    assert 0.75 * rate_of("100mbit") < carried < 1.02 * rate_of("100mbit"), carried
+    for _ in range(5):  # what else runs here spoils one try, a wrong rate all of them
+        with cluster_of(["100mbit", "100mbit"]) as cluster:
+            carried = 8 * goodput.measure(*cluster.hosts, seconds=1).bytes_per_s
+        if 0.75 * rate_of("100mbit") < carried < 1.02 * rate_of("100mbit"):
+            break
+    else:
+        raise AssertionError(carried)
     print(f"100 Mbit/s carry {carried / 1e6:.0f} of payload each way")
 
 
@@ -56,13 +60,13 @@ def an_idle_link_has_nothing_in_store():
     """200 KB take as long as the rate says, also where nothing was sent before."""
     receive = ("import socket\nend = socket.create_server(('10.77.0.1', 5000)).accept()[0]\n"
                "while True:\n size = 200000\n while size: size -= len(end.recv(size)) or exit()\n end.sendall(b'k')")
-    send = ("import socket, time\nend = socket.create_connection(('10.77.0.1', 5000))\nfor _ in range(20):\n"
+    send = ("import socket, time\nwhile True:\n try: end = socket.create_connection(('10.77.0.1', 5000)); break\n"
+            " except OSError: time.sleep(0.02)\nfor _ in range(20):\n"
             " time.sleep(0.02); began = time.perf_counter(); end.sendall(bytes(200000)); end.recv(1)\n"
             " print(time.perf_counter() - began)")
     for rate in ("100mbit", "500mbit"):
         with cluster_of([rate] * 2) as cluster:
             receiver = cluster.hosts[0].start([sys.executable, "-c", receive])
-            time.sleep(0.5)
             done = cluster.hosts[1].run([sys.executable, "-c", send], stdout=subprocess.PIPE, text=True)
             receiver.wait()
         took = sorted(float(line) for line in done.stdout.split())[10]
@@ -102,7 +106,7 @@ def a_blackhole_is_silent_and_ends():
 
 def nothing_stays(end):
     """Neither namespaces nor processes, however the testbed ends."""
-    process = subprocess.Popen([sys.argv[1], "--", "sh", "-c", "echo up; exec sleep 987"],
+    process = subprocess.Popen([sys.argv[1], "--", "sh", "-c", f"echo up; exec sleep {os.getpid()}.987"],
                                stdout=subprocess.PIPE, text=True)
     for _ in range(2):
         process.stdout.readline()
@@ -111,7 +115,7 @@ def nothing_stays(end):
     process.wait()
     for _ in range(100):
         left = [entry for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline")
-                if reads(entry) == b"sleep\x00987\x00"]
+                if reads(entry) == f"sleep\0{os.getpid()}.987\0".encode()]
         if not namespaces(process.pid) and not left:
             return
         time.sleep(0.1)

@@ -6,6 +6,8 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(1, os.path.dirname(HERE))
+from ports import free_port  # noqa: E402, F401: for the tests
 
 
 def skip_without_torch():

@@ -21,7 +21,7 @@ made = []
 if word == "alone-first":
     autodist.AutoDist("local:1")
 def make():
-    made.append(autodist.AutoDist("local:2", join_limit=2.0 if "sleep" in word else 60.0))
+    made.append(autodist.AutoDist("local:2", join_limit=3.0 if "sleep" in word else 60.0))
 if word == "thread":
     thread = threading.Thread(target=make)
     thread.start()
@@ -67,8 +67,10 @@ if word == "sigterm-before-step":
 for number in range(10 if word == "raise-in-step" else 3):
     step(torch.ones(4, 4))
     if word == "raise-in-step" and ad.rank == 1 and number == 1:
+        time.sleep(1)  # the chief waits in a step by then, and does not look for children that ended
         raise KeyError("in the step")
 if word == "exit" and ad.rank == 1:
+    time.sleep(1)
     sys.exit(3)
 if word == "exit-chief" and ad.is_chief:
     sys.exit(4)

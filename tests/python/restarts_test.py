@@ -94,7 +94,7 @@ optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 with ad.distribute(model, loss, optimizer, (x, y)) as step:
     begun = step.resume(folder / "saved")
     print("begins at", begun, flush=True)
-    while step.step < 2000 and (begun == 0 or step.step < begun + 50):
+    while step.step < 100000 and (begun == 0 or step.step < begun + 50):
         step(x, y)
         if step.step % 20 == 0:
             time.sleep(0.1)

@@ -10,7 +10,6 @@ import os
 import pathlib
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -87,9 +86,7 @@ class Job:
 
     def __init__(self, folder, command, ranks=3):
         folder.mkdir(parents=True, exist_ok=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = comparing.free_port()
         key = folder / "key"
         key.write_text(secrets.token_hex(32))
         key.chmod(0o600)

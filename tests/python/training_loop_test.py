@@ -6,7 +6,6 @@ Both reach the same accuracy, and few lines tell them apart.
 import difflib
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,15 +25,9 @@ def accuracy_of(output):
     return float(re.search(r"best accuracy ([\d.]+)%", output).group(1))
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 def parallel(script, *arguments):
     """What the first of two processes prints, as torchrun would start them."""
-    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(comparing.free_port()),
                    "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     ranks = [subprocess.Popen([sys.executable, script, *arguments], stdout=subprocess.PIPE,
                               env={**environment, "RANK": str(rank)}, text=True)
