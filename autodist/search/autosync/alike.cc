@@ -1,7 +1,9 @@
 #include "autodist/search/autosync/alike.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <utility>
 
 namespace autodist::search {
 namespace {
@@ -12,22 +14,25 @@ constexpr std::size_t kMostAlike = 16;
 }  // namespace
 
 std::vector<std::size_t> alike(const Found& found) {
-  Seconds most = found.best().judgement->step * kUnresolved;
-  if (found.best_builder) {
-    most = std::min(most, found.candidates[*found.best_builder].judgement->step);
-  }
   std::vector<std::size_t> all;
   for (std::size_t i = 0; i < found.candidates.size(); ++i) {
     const std::optional<Judgement>& judged = found.candidates[i].judgement;
-    if (!judged || judged->step > most || !judged->fits()) break;
+    if (!judged || judged->step > found.best().judgement->step * kUnresolved || !judged->fits()) {
+      break;
+    }
     if (judged->in_full) all.push_back(i);
   }
+  const auto keep_if = [&](const auto& kept) {
+    std::vector<std::size_t> some;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(some),
+                 [&](std::size_t i) { return kept(found.candidates[i]); });
+    if (!some.empty()) all = std::move(some);
+  };
   // A library's calls wait for threads of all ranks, which on cores that compute takes a time that
   // the simulator does not know; and their sums are not alike in every run.
-  const auto by_library = [&](std::size_t i) { return found.candidates[i].judgement->by_library; };
-  if (!std::all_of(all.begin(), all.end(), by_library)) {
-    all.erase(std::remove_if(all.begin(), all.end(), by_library), all.end());
-  }
+  keep_if([](const Candidate& each) { return !each.judgement->by_library; });
+  // What was searched is the simulator's best in thousands, and so has what it prices too low.
+  keep_if([](const Candidate& each) { return each.builder; });
   if (all.size() <= kMostAlike) return all;
   std::vector<std::size_t> some;
   for (std::size_t i = 0; i < kMostAlike; ++i) {

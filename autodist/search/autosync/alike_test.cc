@@ -24,12 +24,12 @@ TEST(Alike, IsWhatLiesWithinThreePerCentOfTheBest) {
   EXPECT_EQ(alike(found_of({1})), (Indices{0}));
 }
 
-TEST(Alike, NothingIsBehindTheBestBuilder) {
-  Found found = found_of({1, 1.01, 1.02, 1.025});
-  found.best_builder = 1;
-  EXPECT_EQ(alike(found), (Indices{0, 1}));
-  found.best_builder = 0;
-  EXPECT_EQ(alike(found), (Indices{0}));
+TEST(Alike, IsBuildersWhereSomeAreAmongIt) {
+  Found found = found_of({1, 1.01, 1.02, 1.025, 1.04});
+  found.candidates[4].builder = true;
+  EXPECT_EQ(alike(found), (Indices{0, 1, 2, 3}));
+  found.candidates[1].builder = found.candidates[3].builder = true;
+  EXPECT_EQ(alike(found), (Indices{1, 3}));
 }
 
 TEST(Alike, LeavesOutWhatWasNotSimulatedInFullDoesNotFitOrWasNotJudged) {
@@ -50,12 +50,19 @@ TEST(Alike, AllReducesByALibraryComeLast) {
   EXPECT_EQ(alike(found), (Indices{0, 1, 2}));
 }
 
+TEST(Alike, ABuilderByALibraryComesLast) {
+  Found found = found_of({1, 1.01, 1.02});
+  found.candidates[1].judgement->by_library = true;
+  found.candidates[1].builder = true;
+  EXPECT_EQ(alike(found), (Indices{0, 2}));
+  found.candidates[2].builder = true;
+  EXPECT_EQ(alike(found), (Indices{2}));
+}
+
 TEST(Alike, OfManySomeAreTakenEvenlyWithTheLastOne) {
   std::vector<double> steps;
-  for (int i = 0; i < 300; ++i) steps.push_back(1 + i * 0.0001);
-  Found found = found_of(steps);
-  found.best_builder = 299;
-  const Indices some = alike(found);
+  for (int i = 0; i < 300; ++i) steps.push_back(1 + i * 1e-4);
+  const Indices some = alike(found_of(steps));
   EXPECT_EQ(some.size(), 16U);
   EXPECT_EQ(some.front(), 0U);
   EXPECT_EQ(some.back(), 299U);

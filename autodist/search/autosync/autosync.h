@@ -1,7 +1,7 @@
 // The strategy that finds itself. Seeds are all hand-written builders; the arithmetic judge
 // (analytic.h) climbs from the best of them, the simulator (judge.h) decides, and the answer is
-// never worse than any builder that it has judged. A candidate whose first steps are too slow is
-// simulated no further.
+// never worse than any builder that it has judged, but for what it does not tell apart (alike.h). A
+// candidate whose first steps are too slow is simulated no further.
 //
 // What is judged, and in which order, depends on the inputs and the seed alone. A budget in
 // simulations therefore always gives the same strategy; one in seconds cuts the same sequence short

@@ -43,8 +43,11 @@ void Found::answer_with(std::size_t index) {
   const auto first = candidates.begin();
   std::rotate(first, first + static_cast<std::ptrdiff_t>(index),
               first + static_cast<std::ptrdiff_t>(index) + 1);
-  if (!best_builder || *best_builder > index) return;
-  best_builder = *best_builder == index ? 0 : *best_builder + 1;
+  if (best().builder) {
+    best_builder = 0;
+  } else if (best_builder && *best_builder < index) {
+    ++*best_builder;
+  }
 }
 
 double Found::speedup() const {

@@ -29,8 +29,9 @@ struct Found {
 
   // The answer; the others that were judged, best first; then by score.
   std::vector<Candidate> candidates;
-  std::optional<std::size_t> best_builder;  // among those judged
-  std::uint64_t builders = 0;               // known; not all need have been judged
+  // Among those judged; the answer where that is a builder's.
+  std::optional<std::size_t> best_builder;
+  std::uint64_t builders = 0;  // known; not all need have been judged
   std::uint64_t builders_judged = 0;
   std::uint64_t simulations = 0;
   std::uint64_t scores = 0;
