@@ -26,16 +26,26 @@ def check_figures():
     close(predict_report.kendall([(1, 1), (2, 3), (3, 2)]), 1 / 3)
     close(predict_report.percentile([1, 2, 3, 4], 0.95), 4)
     close(predict_report.percentile([1, 2, 3, 4], 0.5), 2)
-    tau, regret = predict_report.order_within(rows)
+    tau, tau_error = predict_report.tau_within(rows, noise=0)
     close(tau, 1 / 3)  # P3 and BytePS are the wrong way round
-    close(regret, 1.0)  # P3 in the place of BytePS: 0.2 for 0.1
+    assert tau_error is None  # of one job
+    close(predict_report.tau_within(rows, noise=1.5)[0], 1)  # what is apart by so much: PS and BytePS
+    two = rows + [row("PS", 0.4, 0.44, model="x"), row("P3", 0.2, 0.5, model="x")]
+    tau, tau_error = predict_report.tau_within(two, noise=0)
+    close(tau, 0)
+    close(tau_error, 2 / 3)  # without the one job 1/3, without the other -1
+    close(predict_report.regret(rows), 1.0)  # P3 in the place of BytePS: 0.2 for 0.1
+    close(predict_report.regret_after_trials(rows), 0)  # BytePS is tried, too
     report = predict_report.Report(rows, [(rows[0], row("PS", 0.44, 0.44))], [], {"imitated": {}},
                                    10, 1)
     figures = report.figures()
     close(figures["noise_floor"], 0.1)
     close(figures["held_out_median_error"], 0.1)
     close(figures["held_out_p95_error"], 1.0)
-    assert figures["cases"] == 4
+    assert figures["cases"] == 4 and figures["repeated"] == 1
+    close(figures["within_job_tau"], 1 / 3)
+    close(figures["regret_before_trials"], 1.0)
+    close(figures["regret_after_trials"], 0)
     page = report.page("predict.svg")
     for wanted in ("predict.svg", "| imitated, held out | 3 | 10.0 % | 100.0 % | 100.0 % |",
                    "+10.0 %", "-5.0 %", "Every case that was started ended."):

@@ -107,10 +107,14 @@ int bench_search(const BenchArguments& arguments, app::Console& console) {
     }
     raw.push_back(std::move(entry));
   }
-  return show(strategy_page(rows, timed ? budget : budget + " simulations", timed),
-              strategy_table(rows),
-              nlohmann::ordered_json{{"figures", strategy_figures(rows)}, {"raw", raw}}.dump(),
-              arguments, console);
+  std::map<std::string, double> figures = strategy_figures(rows);
+  if (console.json && arguments.models.empty()) {  // measured, and so on no page
+    console.err << "longer searches beside those of 10 s: some minutes\n" << std::flush;
+    figures.merge(search_speed(arguments.clusters, Seconds(arguments.quick ? 20 : 60)));
+  }
+  return show(
+      strategy_page(rows, timed ? budget : budget + " simulations", timed), strategy_table(rows),
+      nlohmann::ordered_json{{"figures", figures}, {"raw", raw}}.dump(), arguments, console);
 }
 
 int bench_sweep(const BenchArguments& arguments, app::Console& console) {
@@ -233,7 +237,8 @@ app::Action declare_bench_light(CLI::App& verb) {
           "chart: AutoDist's published "
           "chart; "
           "predict: predictions beside real runs on this machine (needs root); search: searched "
-          "strategies against other systems' on AutoSync's two clusters; sweep: the same over "
+          "strategies against other systems' on AutoSync's two clusters, with --json how long a "
+          "search takes, too; sweep: the same over "
           "links and batches, and against strategies drawn at random; gpu-times: published steps "
           "on one GPU, predicted")
       ->required()

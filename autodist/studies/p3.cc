@@ -8,6 +8,7 @@
 #include "autodist/planning/archive.h"
 #include "autodist/search/builders/builders.h"
 #include "autodist/sim/device_table.h"
+#include "autodist/studies/machines.h"
 #include "autodist/studies/strategies.h"
 
 namespace autodist::studies {
@@ -18,20 +19,6 @@ constexpr double kBytesPerGigabit = 1e9 / 8;
 // Fitted, once for all models and links: what a message takes at each end, and the payload's share.
 constexpr Seconds kMessage{20e-6};
 constexpr double kGoodput = 0.96;
-
-cluster::Cluster machines(std::int64_t count, double gbit_per_s) {
-  cluster::Cluster cluster;
-  for (std::int64_t i = 0; i < count; ++i) {
-    cluster::Node node;
-    node.address = fmt::format("10.0.{}.{}", i / 200, i % 200 + 1);
-    node.cpus = {cluster::Device{}};
-    node.chief = i == 0;
-    node.bandwidth_bytes_per_s = gbit_per_s * kBytesPerGigabit;
-    node.latency = Seconds(25e-6);
-    cluster.nodes.push_back(node);
-  }
-  return cluster;
-}
 
 // Whole tensors, each to the server with the fewest bytes so far; big ones in even parts, one per
 // server.
@@ -106,7 +93,8 @@ std::shared_ptr<const ir::Graph> p3_graph(const P3Model& model) {
 
 sim::Simulation simulate_p3(const std::shared_ptr<const ir::Graph>& graph, const P3Model& model,
                             const P3Setting& setting, P3Way way, bool trace) {
-  const cluster::Cluster cluster = machines(setting.machines, setting.gbit_per_s);
+  const cluster::Cluster cluster = machines(static_cast<std::uint32_t>(setting.machines),
+                                            setting.gbit_per_s * kBytesPerGigabit, Seconds(25e-6));
   strategy::Strategy strategy =
       way == P3Way::kPlain
           ? plain(*graph, cluster)

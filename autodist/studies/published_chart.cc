@@ -19,6 +19,7 @@
 #include "autodist/sim/device_table.h"
 #include "autodist/sim/simulator.h"
 #include "autodist/studies/figures.h"
+#include "autodist/studies/machines.h"
 #include "autodist/studies/strategies.h"
 
 namespace autodist::studies {
@@ -62,21 +63,15 @@ std::string builder_of(const std::string& system, const ChartModel& model) {
   return fmt::format("{}:algorithm=library,chunk_size={}", system, model.chunk);
 }
 
-cluster::Cluster machines(int nodes) {
-  cluster::Cluster cluster;
-  for (int i = 0; i < nodes; ++i) {
-    cluster::Node node;
-    node.address = fmt::format("10.0.0.{}", i + 1);
-    node.chief = i == 0;
-    node.cpus = {cluster::Device{}};
+cluster::Cluster machines_of_gpus(int nodes) {
+  cluster::Cluster cluster = machines(static_cast<std::uint32_t>(nodes), kCard);
+  for (cluster::Node& node : cluster.nodes) {
     for (int g = 0; g < kGpusPerNode; ++g) {
       cluster::Device gpu;
       gpu.kind = cluster::DeviceKind::kGpu;
       gpu.index = static_cast<std::uint32_t>(g);
       node.gpus.push_back(gpu);
     }
-    node.bandwidth_bytes_per_s = kCard;
-    cluster.nodes.push_back(node);
   }
   return cluster;
 }
@@ -176,7 +171,7 @@ bool is_fitted(const std::string& model) { return model == "ResNet101" || model 
 double predicted_rate(const std::string& name, const std::string& system, int gpus, double single,
                       const ChartCosts& chart) {
   const ChartModel& model = model_of(name);
-  cluster::Cluster cluster = machines(gpus / kGpusPerNode);
+  cluster::Cluster cluster = machines_of_gpus(gpus / kGpusPerNode);
   ir::Graph scaled = graph_of(model);
   Seconds sum;
   for (const ir::Op& op : scaled.ops) sum += op.cost.fixed;

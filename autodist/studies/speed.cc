@@ -22,6 +22,7 @@
 #include "autodist/search/autosync/moves.h"
 #include "autodist/search/builders/builders.h"
 #include "autodist/sim/simulator.h"
+#include "autodist/studies/machines.h"
 #include "autodist/studies/nccl_table.h"
 
 namespace autodist::studies {
@@ -30,20 +31,6 @@ namespace {
 using Graph = std::shared_ptr<const ir::Graph>;
 
 constexpr double kFiftyGb = 50e9;
-
-cluster::Cluster machines(std::uint32_t count, double bytes_per_s, double latency) {
-  cluster::Cluster cluster;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    cluster::Node node;
-    node.address = fmt::format("10.{}.{}.{}", i / 40'000, i / 200 % 200, i % 200 + 1);
-    node.cpus = {cluster::Device{}};
-    node.chief = i == 0;
-    node.bandwidth_bytes_per_s = bytes_per_s;
-    node.latency = Seconds(latency);
-    cluster.nodes.push_back(node);
-  }
-  return cluster;
-}
 
 // ResNet-50's tensors: 161 forward ops of 100 us, then 161 backward ops of 200 us in reverse, after
 // each of which its tensor is complete.
@@ -111,7 +98,7 @@ class Measuring {
   // Slice by slice, every rank: VGG-16 on four machines.
   void events() {
     const Job job = job_of(std::make_shared<const ir::Graph>(planning::load_graph("vgg16")),
-                           "AllReduce:algorithm=direct", machines(4, 1.25e9, 50e-6));
+                           "AllReduce:algorithm=direct", machines(4, 1.25e9));
     sim::SimulationOptions options;
     options.symmetry = false;
     double events = 0;
@@ -128,7 +115,7 @@ class Measuring {
     const Graph graph = tensors161();
     for (const std::uint32_t ranks : {8U, 64U}) {
       Job job = job_of(graph, "AllReduce:algorithm=library,chunk_size=1",
-                       machines(ranks, kFiftyGb, 500e-9));
+                       machines(ranks, kFiftyGb, Seconds(500e-9)));
       job.costs.collectives.kind = sim::CollectiveKind::kStoreAndForward;
       const std::string name = fmt::format("tensors161_{}_s", ranks);
       result_.figures[name] =
@@ -146,7 +133,7 @@ class Measuring {
       Job job;
       const double building = least_cpu_seconds(1, [&] {
         job = job_of(graph, "AllReduce:algorithm=library,chunk_size=1",
-                     machines(ranks, kFiftyGb, 500e-9));
+                     machines(ranks, kFiftyGb, Seconds(500e-9)));
       });
       result_.raw[fmt::format("devices_{}_program_s", ranks)] = building;
       result_.figures[fmt::format("devices_{}_s", ranks)] =
@@ -179,7 +166,7 @@ class Measuring {
 
   void programs() {
     const auto graph = std::make_shared<const ir::Graph>(planning::load_graph("bert-large"));
-    const cluster::Cluster cluster = machines(16, 1.25e9, 50e-6);
+    const cluster::Cluster cluster = machines(16, 1.25e9);
     strategy::Strategy strategy =
         search::build_strategy("PartitionedPS:max_shards=16", *graph, cluster);
     strategy::fix_priorities(strategy, *graph);
@@ -203,7 +190,7 @@ class Measuring {
                              Case{"ncf", 4, "", "estimate_ncf", false, true},
                              Case{"bert-large", 16, "", "estimate", true, false}}) {
       const Graph graph = std::make_shared<const ir::Graph>(planning::load_graph(each.model));
-      const cluster::Cluster cluster = machines(each.nodes, 1.25e9, 50e-6);
+      const cluster::Cluster cluster = machines(each.nodes, 1.25e9);
       sim::CostOptions how;
       how.device = each.device;
       const search::Space space(*graph, cluster);
@@ -220,7 +207,8 @@ class Measuring {
         points.push_back(search::sample(space, random));
       }
       if (each.timed) {
-        const std::string of = fmt::format("{}_{}", each.model, each.nodes);
+        std::string of = fmt::format("{}_{}", each.model, each.nodes);
+        std::replace(of.begin(), of.end(), '-', '_');
         const std::vector<search::Point> climbed = neighbours(space, random);
         result_.figures[each.name + "s_per_s_" + of] =
             per_second(climbed, [&](const auto& point) { return analytic.score(point).step; });
@@ -301,10 +289,10 @@ const std::vector<Goal>& speed_goals() {
       {"programs_bert_large_16_s", "BERT-large's Program for 16 machines", false, 1},
       {"estimates_per_s_vgg16_4", "points of VGG-16 on 4 machines that the cheap judge takes", true,
        1e4},
-      {"estimates_per_s_bert-large_16", "of BERT-large on 16", true, 1e3},
+      {"estimates_per_s_bert_large_16", "of BERT-large on 16", true, 1e3},
       {"estimates_again_per_s_vgg16_4", "VGG-16's, keeping the rows that the point before has, too",
        true, 1e4},
-      {"estimates_again_per_s_bert-large_16", "BERT-large's, likewise", true, 1e3},
+      {"estimates_again_per_s_bert_large_16", "BERT-large's, likewise", true, 1e3},
       {"estimate_error_median",
        "cheap judge against simulator, random points of VGG-16 on 4 machines' cores", false, 0.01},
       {"estimate_error_p95", "the same, 95th percentile", false, 0.05},

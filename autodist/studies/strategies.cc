@@ -15,6 +15,9 @@
 namespace autodist::studies {
 namespace {
 
+constexpr const char* kFileOfA = "autosync-a.yml";
+constexpr const char* kFileOfB = "autosync-b.yml";
+
 constexpr Bytes kUncutMessages{std::int64_t{1} << 40};
 
 Seconds step_of(const OwnSystem& system, const std::shared_ptr<const ir::Graph>& graph,
@@ -173,14 +176,32 @@ std::vector<StrategyRow> compare_all(const std::string& folder,
     if (!models.empty() && std::find(models.begin(), models.end(), each.model) == models.end()) {
       continue;
     }
-    for (const char* name : {"A", "B"}) {
-      const std::string file = name == std::string("A") ? "autosync-a.yml" : "autosync-b.yml";
+    for (const auto& [name, file] : {std::pair{"A", kFileOfA}, std::pair{"B", kFileOfB}}) {
       const std::string path = (std::filesystem::path(folder) / file).string();
       rows.push_back(compare_strategies(each, cluster::read_cluster(path), name, options));
       done(rows.back());
     }
   }
   return rows;
+}
+
+std::map<std::string, double> search_speed(const std::string& folder, Seconds longer) {
+  const cluster::Cluster cluster =
+      cluster::read_cluster((std::filesystem::path(folder) / kFileOfB).string());
+  std::map<std::string, double> figures;
+  double& loss = figures["loss_against_long_search"];
+  for (const StrategyCase& each : strategy_cases()) {
+    if (!each.claimed) continue;
+    search::SearchOptions options;
+    const StrategyRow usual = compare_strategies(each, cluster, "B", options);
+    options.budget.seconds = longer;
+    const StrategyRow more = compare_strategies(each, cluster, "B", options);
+    loss = std::max(loss, usual.found_step / more.found_step - 1);
+    if (each.name == "bert_large") {
+      figures["search_s_bert_large_16"] = usual.search_seconds.value;
+    }
+  }
+  return figures;
 }
 
 std::map<std::string, double> strategy_figures(const std::vector<StrategyRow>& rows) {

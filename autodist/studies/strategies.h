@@ -86,6 +86,11 @@ std::vector<StrategyRow> compare_all(const std::string& folder,
                                      const std::vector<std::string>& models,
                                      const std::function<void(const StrategyRow&)>& done);
 
+// How long a search takes with the budget of `autodist plan`, and what it misses: of the claimed
+// cases on cluster B, the largest share by which a search that may take `longer` finds a shorter
+// step. "search_s_bert_large_16" and "loss_against_long_search".
+std::map<std::string, double> search_speed(const std::string& folder, Seconds longer);
+
 // The figures of docs/benchmarks/search.md by name.
 std::map<std::string, double> strategy_figures(const std::vector<StrategyRow>& rows);
 std::string strategy_table(const std::vector<StrategyRow>& rows);

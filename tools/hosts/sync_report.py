@@ -134,19 +134,23 @@ def figures(results):
         if result is not None:
             found[name] = value(result)
 
-    def over_bound(result):
-        return system_step(result, "priority") / bound(result)
+    def over_bound(result, system="priority"):
+        return system_step(result, system) / bound(result)
 
-    for rate, tag in (("250mbit", "250mbit"), ("1gbit", "1gbit")):
+    for rate in ("250mbit", "1gbit"):
         balance = find(results, "vgg-like", "1:1", 2, rate)
-        put(f"step_over_bound_{tag}", balance, over_bound)
-        put(f"speedup_over_ddp_{tag}", balance, lambda r: ratio(r, "ddp", "priority")[0])
+        put(f"step_over_bound_{rate}", balance, over_bound)
+        put(f"speedup_over_ddp_{rate}", balance, lambda r: ratio(r, "ddp", "priority")[0])
+    fast = find(results, "vgg-like", "1:1", 2, "1gbit")
+    put("step_over_bound_1gbit_encrypted", fast, lambda r: over_bound(r, "encrypted"))
+    put("engine_cpu_s_per_gb", fast, cpu_per_gb)
+    put("engine_cpu_s_per_gb_encrypted", fast, lambda r: cpu_per_gb(r, "encrypted"))
     balance = find(results, "vgg-like", "1:1", 2, "250mbit")
     put("priority_over_fifo_balance", balance, lambda r: ratio(r, "fifo-barrier", "priority")[0])
-    put("engine_cpu_s_per_gb", balance, cpu_per_gb)
+    put("engine_cpu_s_per_gb_250mbit", balance, cpu_per_gb)
     if balance is not None and "tcp_cpu_s_per_gb" in balance:
         found["tcp_cpu_s_per_gb"] = balance["tcp_cpu_s_per_gb"]
-    put("engine_cpu_s_per_gb_curve", balance, lambda r: cpu_per_gb(r, "encrypted"))
+    put("engine_cpu_s_per_gb_encrypted_250mbit", balance, lambda r: cpu_per_gb(r, "encrypted"))
     put("curve_slowdown_250mbit", balance, lambda r: ratio(r, "encrypted", "priority")[0])
     off = [find(results, "vgg-like", each, 2, "250mbit") for each in ("1:2", "2:1")]
     if all(off):

@@ -1,7 +1,7 @@
 """A training loop that goes on from its newest checkpoint: of AutoDist, or of DDP under torchrun.
 
     loop.py SYSTEM FOLDER STEPS      trains; every rank leaves its process in FOLDER/pid-RANK, and rank 0 a line per
-                                     step in FOLDER/steps: the process, the step, and when it was done
+                                     step in FOLDER/steps: the process, the step, its loss, and when it was done
     loop.py hold FOLDER              AutoDist, once: what a step takes, and one with a save() before it, as JSON
     loop.py cost                     AutoDist, under somebody who starts it again: what snapshots cost, as JSON
 
@@ -30,10 +30,10 @@ def loss_of(model, x, y):
     return torch.nn.functional.mse_loss(model(x), y)
 
 
-def note(folder, rank, step):
+def note(folder, rank, step, loss):
     if rank == 0:
         with open(folder / "steps", "a", encoding="utf-8") as file:
-            file.write(f"{os.getpid()} {step} {time.time()}\n")
+            file.write(f"{os.getpid()} {step} {loss.hex()} {time.time()}\n")
 
 
 def autodist_loop(folder, model, steps, saves=True):
@@ -44,8 +44,7 @@ def autodist_loop(folder, model, steps, saves=True):
         (folder / f"pid-{ad.rank}").write_text(str(os.getpid()))  # by now it is no standby
         for number in range(begin, steps):
             step.snapshot()
-            float(step(*batch(number)))
-            note(folder, ad.rank, number)
+            note(folder, ad.rank, number, float(step(*batch(number))))
             if saves and (number + 1) % EVERY == 0:
                 step.save(folder / "saved", wait=False)
 
@@ -74,8 +73,7 @@ def torchrun_loop(folder, model, steps):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        loss.item()
-        note(folder, rank, number)
+        note(folder, rank, number, loss.item())
         if rank == 0 and (number + 1) % EVERY == 0:
             torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": number + 1},
                        f"{saved}.tmp")

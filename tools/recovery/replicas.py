@@ -4,7 +4,7 @@
     replicas.py replica NUMBER FOLDER STEPS
 
 Each replica leaves its process in FOLDER/pid-NUMBER, a line per step in which both take part in FOLDER/steps, and
-one per step that it makes alone in FOLDER/alone: the process, the step, and when it was done.
+one per step that it makes alone in FOLDER/alone: the process, the step, its loss, and when it was done.
 
 Gradients go through Manager.allreduce: with PyTorch 2.13 torchft's wrapper of DDP (0.2.0) ends the survivor, too, with
 an AssertionError. Time limits are shorter than its defaults (a heartbeat of 5 s, stragglers of 60 s).
@@ -53,10 +53,10 @@ def replica(number, folder, steps):
         for work in [manager.allreduce(each.grad) for each in model.parameters()]:
             work.wait()
         optimizer.step()
-        loss.item()
+        value = loss.item()
         both = manager.num_participants() == 2
         with open(folder / ("steps" if both else "alone"), "a", encoding="utf-8") as file:
-            file.write(f"{os.getpid()} {step} {time.time()}\n")
+            file.write(f"{os.getpid()} {step} {value.hex()} {time.time()}\n")
 
 
 def job(folder, steps):

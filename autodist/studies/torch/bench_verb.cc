@@ -51,20 +51,32 @@ double run_probe(const BenchArguments& arguments, const std::string& probe,
 
 namespace {
 
-// Hosts are namespaces and the peer is PyTorch's: a script in the place of this process.
-int bench_sync(const BenchArguments& arguments, const app::Console& console) {
+// What starts jobs of its own, on hosts that are namespaces or beside peers: a script in the place
+// of this process.
+int bench_by_script(const BenchArguments& arguments, const app::Console& console) {
   std::vector<std::string> words;
   if (arguments.quick) words.emplace_back("--quick");
   if (console.json) words.emplace_back("--json");
-  run_script("bench-sync", words);
+  run_script("bench-" + arguments.name, words);
 }
 
 // For a message: those without libtorch never come here, the other program does them.
 std::vector<std::string> all_benchmarks() {
   std::vector<std::string> names = light_benchmarks();
-  names.insert(names.end(),
-               {"capture", "gpus", "links", "pipeline", "plans", "staleness", "sync", "sync-rank"});
+  names.insert(names.end(), {"capture", "device", "gpus", "links", "pipeline", "plans", "recovery",
+                             "staleness", "sync", "sync-rank"});
   return names;
+}
+
+// `bench plans` is one job where it is given a cluster, else all drawn cases.
+void expect_cases_or_cluster(const CLI::App& verb, const app::PartOptions& plans) {
+  const bool one_job = verb.count("--cluster") > 0;
+  for (const std::string& option : plans.options) {
+    if (verb.count(option) == 0 || one_job == (option != "--quick")) continue;
+    fail(ErrorCode::kUsage, "bench plans: {} is of {}. {}.", option,
+         one_job ? "the drawn cases" : "one job",
+         one_job ? "Leave it or --cluster out" : "Add --cluster FILE, or leave it out");
+  }
 }
 
 constexpr const char* kRankOptions = "plans and sync-rank (links: --cluster and --encrypt)";
@@ -121,8 +133,9 @@ app::Action declare_bench(CLI::App& verb) {
   auto sync = std::make_shared<SyncArguments>();
   verb.add_option(
           "name", arguments->name,
-          "capture, gpus (copies to and from them), links (between the machines of a cluster), "
-          "pipeline, plans, staleness, sync "
+          "capture, device (what a stand-in device proves), gpus (copies to and from them), links "
+          "(between the machines of a cluster), pipeline, plans (drawn cases, which needs root; "
+          "with --cluster one job), recovery, staleness, sync "
           "(docs/benchmarks/index.md), sync-rank (a rank of it); and without libtorch, with a "
           "--help of their own: sim, place, p3, chart, predict, search, sweep")
       ->required()
@@ -136,6 +149,7 @@ app::Action declare_bench(CLI::App& verb) {
                                          "--input",   "--optimizer", "--rows",
                                          "--encrypt", "--warmup",    "--steps"};
     app::PartOptions plans{"plans", ranks};
+    plans.options.emplace_back("--quick");
     app::PartOptions sync_rank{"sync-rank", ranks};
     for (const char* option : {"--rounds", "--finals", "--others", "--budget"}) {
       plans.options.emplace_back(option);
@@ -152,15 +166,18 @@ app::Action declare_bench(CLI::App& verb) {
                          {"capture", probed},
                          {"pipeline", probed},
                          {"staleness", probed},
+                         {"device", {}},
+                         {"recovery", {"--quick"}},
                          {"sync", {"--quick"}}});
+    if (arguments->name == "plans") expect_cases_or_cluster(verb, plans);
     if (arguments->name == "capture") return bench_capture(*arguments, console);
     if (arguments->name == "gpus") return bench_gpus(console);
     if (arguments->name == "links") return bench_links(*sync, console);
     if (arguments->name == "pipeline") return bench_pipeline(*arguments, console);
-    if (arguments->name == "plans") return bench_plans(*sync, console);
+    if (arguments->name == "plans" && !sync->cluster.empty()) return bench_plans(*sync, console);
     if (arguments->name == "staleness") return bench_staleness(*arguments, console);
-    if (arguments->name == "sync") return bench_sync(*arguments, console);
-    return bench_sync_rank(*sync, console);
+    if (arguments->name == "sync-rank") return bench_sync_rank(*sync, console);
+    return bench_by_script(*arguments, console);
   };
 }
 
