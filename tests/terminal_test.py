@@ -24,13 +24,17 @@ COMMANDS = {
     "help": (["--help"], True),
     "train-help": (["train", "--help"], True),
     "plan": (["plan", "bert-small", "--builder", "PSLoadBalancing", "--no-history"], True),
+    "simulate": (["simulate", "bert-small", "--builder", "PS", "--cluster", "local:4"], True),
+    "inspect": (["inspect", "digits"], True),
+    "place": (["place", "generated:cells:1", "--devices", "4", "--evaluations", "200"], True),
+    "refused": (["plan", "bert-smal", "--clustr", "local:4"], True),
     "explain": (["explain", "digits", "--budget", "5"], False),
     "doctor": (["doctor"], False),
     "train": (["train", "digits", "--builder", "PS", "--steps", "12", "--no-history"], False),
 }
 
 
-def seen(words, columns, folder):
+def seen(words, columns, folder, fails=False):
     """All that the terminal gets."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
@@ -47,20 +51,21 @@ def seen(words, columns, folder):
             break
     os.close(theirs)
     os.close(ours)
-    assert process.wait() == 0, f"{words}: exit code {process.returncode}: {got.decode()[-500:]}"
+    assert (process.wait() != 0) == fails, f"{words}: exit code {process.returncode}: {got.decode()[-500:]}"
     return got.decode().replace("\r\n", "\n")
 
 
 def check(name, words, is_steady, columns, folder):
-    text = seen(words, columns, folder)
+    text = seen(words, columns, folder, fails=name == "refused")
     shown = re.sub(r"\033\[K", "", text)
     for line in shown.split("\n"):
         for state in line.split("\r"):  # one after the other in the same place
-            # A word may be longer: paths and names are not broken.
-            fits = len(state) <= columns or len(state.split()) <= 1
+            # A word may be longer: paths and names are not broken. Nor is an error, for what it says to type.
+            fits = len(state) <= columns or len(state.split()) <= 1 or name == "refused"
             assert fits, f"{name} at {columns} columns: {len(state)} of them: {state!r}"
     if not is_steady:
         return
+    shown = shown.replace("\r", "")
     golden = GOLDENS / f"{name}-{columns}.txt"
     if UPDATE:
         golden.write_text(shown)
@@ -80,6 +85,10 @@ def main():
                 print(f"{name} at {columns} columns: fits")
         progress = re.findall(r"\rstep +\d+/12  loss", seen(*COMMANDS["train"][:1], 40, folder))
         assert len(progress) == 12, f"{len(progress)} lines of progress in one place, of 12 steps"
+        # An error takes the place of the line of progress.
+        broken = seen(["train", "digits", "--cluster", "local:1", "--optimizer", "sgd:lr=1e6", "--steps", "50",
+                       "--no-history"], 40, folder, fails=True)
+        assert "\rstep" in broken and re.search(r"\r\033\[Kautodist: .*finite", broken), broken
         # Where there is no terminal, lines are as long as they are.
         plain = subprocess.run([AUTODIST, *COMMANDS["plan"][0]], capture_output=True, text=True, check=True, cwd=folder)
         assert max(map(len, plain.stdout.split("\n"))) > 80

@@ -69,7 +69,10 @@ Finding finding(const MeasuredLink& link, const cluster::Cluster& cluster, doubl
 std::vector<MeasuredLink> measure_links(const std::string& torch_program,
                                         const std::string& cluster_file) {
   if (torch_program.empty()) {
-    fail(ErrorCode::kEnvironment, "no autodist-torch beside this program to measure them with");
+    fail(
+        ErrorCode::kEnvironment,
+        "no autodist-torch beside this program to measure them with. Build with libtorch, or leave "
+        "--measure out.");
   }
   const job::Finished measured = job::run_to_end(
       {torch_program, "bench", "links", "--cluster", cluster_file, "--encrypt", "auto", "--json"});

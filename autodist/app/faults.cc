@@ -121,7 +121,7 @@ FaultPlan parse_fault_plan(const std::string& text) {
   const auto take = [&](auto& value) {
     const auto [end, error] = std::from_chars(at, last, value);
     if (error != std::errc() || end == last || *end != ',') {
-      fail(ErrorCode::kUsage, "--faults {}: autodist chaos writes it", text);
+      fail(ErrorCode::kUsage, "--faults {}: autodist chaos writes it. Use that.", text);
     }
     at = end + 1;
   };
@@ -282,7 +282,13 @@ void Faults::write(const std::string& record) {
 }
 
 void Faults::summarise() const {
-  if (!trained_) return say_line("chaos: no rank was harmed: the job has not trained");
+  if (!trained_) {
+    say_line(
+        "chaos: no rank was harmed: the job has not trained. Its lines say why, or it was over too "
+        "soon: "
+        "give it more steps.");
+    return;
+  }
   std::vector<double> sorted = seconds_;
   std::sort(sorted.begin(), sorted.end());
   const auto text = [](double seconds) { return to_string(Seconds{seconds}); };

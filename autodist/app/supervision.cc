@@ -190,7 +190,9 @@ void Supervision::save_snapshot(const std::string& folder) {
   } catch (const std::exception& error) {
     std::error_code ignored;
     std::filesystem::remove_all(path + ".tmp", ignored);
-    say_line(fmt::format("{}: what was in memory cannot be saved: {}", path, error.what()));
+    say_line(
+        fmt::format("{}: what was in memory cannot be saved: {}. Checkpoints stand as they were.",
+                    path, error.what()));
   }
 }
 
@@ -238,9 +240,10 @@ bool Supervision::goes_on(job::GenerationEnd end, const std::string& folder,
                              end, progress.trained() ? std::optional(progress.done) : std::nullopt);
   if (!pause || stop) {
     if (arbiter_.gave_up() && arbiter_.restarts() > 0) {
-      say_line(fmt::format("given up: {} start{} in a row got no further than step {}",
-                           arbiter_.restarts(), arbiter_.restarts() == 1 ? "" : "s",
-                           arbiter_.furthest()));
+      say_line(fmt::format(
+          "given up: {} start{} in a row got no further than step {}. The lines of the first lost "
+          "rank say why.",
+          arbiter_.restarts(), arbiter_.restarts() == 1 ? "" : "s", arbiter_.furthest()));
       const std::string hint = membership_ ? membership_->hint() : "";
       if (!hint.empty()) say_line(hint);
     }

@@ -73,6 +73,17 @@ std::string cut(std::string_view line, std::size_t columns) {
   return std::string(line.substr(0, position_of(line, columns - 1))) + "…";
 }
 
+std::string first_that_fit(const std::vector<std::string>& parts, std::size_t columns) {
+  if (parts.empty()) return "";
+  std::string line = cut(parts.front(), columns);
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const std::string more = line + "  " + parts[i];
+    if (columns_of(more) > columns) break;
+    line = more;
+  }
+  return line;
+}
+
 std::string wrapped(std::string_view text, std::size_t columns, std::optional<std::size_t> indent) {
   std::string result;
   while (!text.empty()) {

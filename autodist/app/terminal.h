@@ -7,6 +7,7 @@
 #include <streambuf>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace autodist::app {
 
@@ -15,6 +16,9 @@ std::optional<std::size_t> terminal_columns(int descriptor);
 
 // The line in at most so many columns; one that is cut ends with "…".
 std::string cut(std::string_view line, std::size_t columns);
+
+// As many of the parts, two spaces between them, as there are columns for; the first is cut.
+std::string first_that_fit(const std::vector<std::string>& parts, std::size_t columns);
 
 // The text with no line longer than so many columns, but for words that are. A longer one is broken
 // at spaces and goes on below its second column (behind two spaces or more), if that is in the left

@@ -15,6 +15,14 @@ TEST(Terminal, CutsBehindCharacters) {
   EXPECT_EQ(cut("abc", 0), "");
 }
 
+TEST(Terminal, ShowsAsManyPartsAsFitWhole) {
+  const std::vector<std::string> parts{"step 1/30", "loss 2.3", "950 samples/s"};
+  EXPECT_EQ(first_that_fit(parts, 34), "step 1/30  loss 2.3  950 samples/s");
+  EXPECT_EQ(first_that_fit(parts, 33), "step 1/30  loss 2.3");
+  EXPECT_EQ(first_that_fit(parts, 6), "step …");
+  EXPECT_EQ(first_that_fit({}, 6), "");
+}
+
 TEST(Terminal, GoesOnBelowTheSecondColumn) {
   EXPECT_EQ(wrapped("memory   2.3 MiB at rank 0: parameters 114.0 KiB\nnext\n", 30),
             "memory   2.3 MiB at rank 0:\n"

@@ -11,13 +11,16 @@
 namespace autodist::app {
 namespace {
 
+// A line of progress may stand there, of this process or another one: it is erased.
+std::string line_begin() { return ::isatty(STDERR_FILENO) == 1 ? "\r\033[K" : ""; }
+
 // Every rank's lines, whole, on standard error.
 job::StartedRanks::Output prefixed_lines() {
   auto mutex = std::make_shared<std::mutex>();
   return [mutex](std::uint32_t rank, const std::string& line) {
     const std::lock_guard<std::mutex> lock(*mutex);
     // In one write: others of this process write there without the mutex.
-    std::cerr << "[rank " + std::to_string(rank) + "] " + line + "\n";
+    std::cerr << line_begin() + "[rank " + std::to_string(rank) + "] " + line + "\n";
   };
 }
 
@@ -37,7 +40,7 @@ std::vector<std::string> process_variables() {
   return variables;
 }
 
-void say_line(const std::string& line) { std::cerr << "autodist: " + line + "\n"; }
+void say_line(const std::string& line) { std::cerr << line_begin() + "autodist: " + line + "\n"; }
 
 job::ProcessContext this_process() { return {process_variables(), say_line, prefixed_lines()}; }
 

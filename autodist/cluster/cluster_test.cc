@@ -81,7 +81,7 @@ TEST(ResourceSpec, RefusesInOneLineThatSaysWhereAndWhat) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   };
-  expect("nodes: [{adress: a}]", "did you mean 'address'?");
+  expect("nodes: [{adress: a}]", "Did you mean 'address'?");
   expect("nodes:\n  - address: a\n    gpus: 2\n", "c.yml:3: nodes[0].gpus: a list of indices");
   expect("nodes: [{address: a, gpus: [0, 0]}]", "stands twice");
   expect("nodes: [{address: a, gpus: [-1]}]", "at least 0");

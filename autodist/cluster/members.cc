@@ -38,7 +38,9 @@ Members without(const Cluster& cluster, const std::vector<std::string>& lost) {
       continue;
     }
     if (place->chief) {
-      fail(ErrorCode::kUsage, "{}: the chief is lost; a job is where its chief is", address);
+      fail(ErrorCode::kUsage,
+           "{}: the chief is lost; a job is where its chief is. Start it again on another machine.",
+           address);
     }
     if (spares.empty()) {
       remove_from_switches(members.cluster.switches, address);

@@ -95,14 +95,14 @@ TEST(Members, SparesAreReadAndWritten) {
   };
   EXPECT_EQ(refusal("{address: a, spare: true}").rfind("c.yml: no node but spares.", 0), 0U);
   EXPECT_EQ(refusal("{address: a}, {address: b, spare: true, chief: true}"),
-            "c.yml:1: nodes[1].chief: of a spare, which has none: expected without it");
+            "c.yml:1: nodes[1].chief: of a spare, which has none. Leave it out.");
   EXPECT_EQ(refusal("{address: a}, {address: a, spare: true}"),
             "c.yml:1: nodes[1]: the address a stands twice. Keep one; several ranks on it are "
             "`slots: 2`.");
   EXPECT_EQ(
       refusal("{address: a}, {address: b, spare: true}", "topology: [{name: s, nodes: [a, b]}]"),
       "c.yml: topology: switch 's' names b, a spare; one hangs where the machine does whose "
-      "place it takes: expected without it");
+      "place it takes. Leave it out.");
 }
 
 }  // namespace

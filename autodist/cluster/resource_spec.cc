@@ -49,29 +49,32 @@ class At {
 };
 
 void expect_keys(const YAML::Node& map, const At& at, const std::vector<std::string>& known) {
-  if (!map.IsMap()) at.refuse(map, "a map with the keys {} expected", fmt::join(known, ", "));
+  if (!map.IsMap())
+    at.refuse(map, "a map with the keys {} expected. Write KEY: VALUE.", fmt::join(known, ", "));
   std::set<std::string> seen;
   for (const auto& entry : map) {
     const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       const std::string meant = nearest(key, known);
-      at.refuse(entry.first, "unknown key '{}'{}", key,
-                meant.empty() ? fmt::format(", one of {} expected", fmt::join(known, ", "))
-                              : fmt::format(", did you mean '{}'?", meant));
+      at.refuse(entry.first, "unknown key '{}'. {}", key,
+                meant.empty() ? fmt::format("Take one of {}.", fmt::join(known, ", "))
+                              : fmt::format("Did you mean '{}'?", meant));
     }
-    if (!seen.insert(key).second) at.refuse(entry.first, "the key '{}' stands twice", key);
+    if (!seen.insert(key).second)
+      at.refuse(entry.first, "the key '{}' stands twice. Keep one.", key);
   }
 }
 
 std::string text_of(const YAML::Node& node, const At& at) {
-  if (!node.IsScalar()) at.refuse(node, "a text expected");
+  if (!node.IsScalar()) at.refuse(node, "a text expected. Write one word, or quote it.");
   return node.Scalar();
 }
 
 bool truth_of(const YAML::Node& node, const At& at) {
   bool value = false;
   if (!node.IsScalar() || !YAML::convert<bool>::decode(node, value)) {
-    at.refuse(node, "true or false expected, got '{}'", node.IsScalar() ? node.Scalar() : "…");
+    at.refuse(node, "true or false expected, got '{}'. Write one of them.",
+              node.IsScalar() ? node.Scalar() : "…");
   }
   return value;
 }
@@ -80,7 +83,7 @@ double number_of(const YAML::Node& node, const At& at, double least) {
   double value = 0;
   const bool parsed = node.IsScalar() && YAML::convert<double>::decode(node, value);
   if (!parsed || !std::isfinite(value) || value < least) {
-    at.refuse(node, "a number of at least {} expected, got '{}'", least,
+    at.refuse(node, "a number of at least {} expected, got '{}'. Mend it.", least,
               node.IsScalar() ? node.Scalar() : "…");
   }
   return value;
@@ -90,14 +93,15 @@ std::uint32_t count_of(const YAML::Node& node, const At& at, std::uint32_t least
                        std::uint32_t most) {
   const double value = number_of(node, at, least);
   if (value != std::floor(value) || value > most) {
-    at.refuse(node, "a whole number from {} to {} expected, got '{}'", least, most, node.Scalar());
+    at.refuse(node, "a whole number from {} to {} expected, got '{}'. Mend it.", least, most,
+              node.Scalar());
   }
   return static_cast<std::uint32_t>(value);
 }
 
 double positive(const YAML::Node& node, const At& at) {
   const double value = number_of(node, at, 0);
-  if (value == 0) at.refuse(node, "a number above 0 expected");
+  if (value == 0) at.refuse(node, "a number above 0 expected. Mend it.");
   return value;
 }
 
@@ -114,12 +118,13 @@ double link_rate(const YAML::Node& node, const At& at) {
 }
 
 std::vector<Device> devices_of(const YAML::Node& list, const At& at, DeviceKind kind) {
-  if (!list.IsSequence()) at.refuse(list, "a list of indices expected, for example [0, 1]");
+  if (!list.IsSequence()) at.refuse(list, "a list of indices expected. Write [0, 1], say.");
   std::vector<Device> devices;
   std::set<std::uint32_t> seen;
   for (std::size_t i = 0; i < list.size(); ++i) {
     const std::uint32_t index = count_of(list[i], at.index(i), 0, kMostDevices - 1);
-    if (!seen.insert(index).second) at.refuse(list[i], "the index {} stands twice", index);
+    if (!seen.insert(index).second)
+      at.refuse(list[i], "the index {} stands twice. Keep one.", index);
     devices.push_back({kind, index, {}});
   }
   std::sort(devices.begin(), devices.end(),
@@ -148,10 +153,11 @@ Node node_of(const YAML::Node& map, const At& at) {
               {"address", "cpus", "gpus", "chief", "ssh_config", "network_bandwidth", "latency",
                "devices", "intra_node", "slots", "role", "price", "spare"});
   Node node;
-  if (!map["address"]) at.refuse(map, "the key 'address' is missing");
+  if (!map["address"]) at.refuse(map, "the key 'address' is missing. Add it.");
   node.address = text_of(map["address"], at.key("address"));
   if (!is_address(node.address)) {
-    at.key("address").refuse(map["address"], "'{}' is no IP address or host name", node.address);
+    at.key("address").refuse(map["address"], "'{}' is no IP address or host name. Name a machine.",
+                             node.address);
   }
   if (map["cpus"]) node.cpus = devices_of(map["cpus"], at.key("cpus"), DeviceKind::kCpu);
   if (node.cpus.empty()) node.cpus = {Device{}};  // CPU 0 always exists
@@ -180,7 +186,7 @@ Node node_of(const YAML::Node& map, const At& at) {
   if (map["role"]) {
     const std::string role = text_of(map["role"], at.key("role"));
     if (role != "worker" && role != "server") {
-      at.key("role").refuse(map["role"], "'{}', worker or server expected", role);
+      at.key("role").refuse(map["role"], "'{}'. Write worker or server.", role);
     }
     node.role = role == "server" ? NodeRole::kServer : NodeRole::kWorker;
   }
@@ -199,7 +205,7 @@ Node node_of(const YAML::Node& map, const At& at) {
 bool is_spare(const YAML::Node& map, const At& at) {
   if (!map["spare"] || !truth_of(map["spare"], at.key("spare"))) return false;
   for (const char* key : {"chief", "role"}) {
-    if (map[key]) at.key(key).refuse(map[key], "of a spare, which has none: expected without it");
+    if (map[key]) at.key(key).refuse(map[key], "of a spare, which has none. Leave it out.");
   }
   return true;
 }
@@ -215,12 +221,12 @@ SshConfig ssh_of(const YAML::Node& map, const At& at) {
   if (map["python_venv"]) config.python_venv = text_of(map["python_venv"], at.key("python_venv"));
   if (const YAML::Node variables = map["shared_envs"]) {
     const At here = at.key("shared_envs");
-    if (!variables.IsMap()) here.refuse(variables, "a map of names to values expected");
+    if (!variables.IsMap()) here.refuse(variables, "a map expected. Write NAME: value.");
     for (const auto& entry : variables) {
       const std::string name = text_of(entry.first, here);
       const std::string value = text_of(entry.second, here.key(name));
       if (!config.shared_envs.emplace(name, value).second) {
-        here.refuse(entry.first, "the name '{}' stands twice", name);
+        here.refuse(entry.first, "the name '{}' stands twice. Keep one.", name);
       }
     }
   }
@@ -230,10 +236,11 @@ SshConfig ssh_of(const YAML::Node& map, const At& at) {
 Switch switch_of(const YAML::Node& map, const At& at) {
   expect_keys(map, at, {"name", "nodes", "oversubscription"});
   Switch result;
-  if (!map["name"]) at.refuse(map, "the key 'name' is missing");
+  if (!map["name"]) at.refuse(map, "the key 'name' is missing. Add it.");
   result.name = text_of(map["name"], at.key("name"));
   const YAML::Node nodes = map["nodes"];
-  if (!nodes || !nodes.IsSequence()) at.refuse(map, "'nodes', a list of addresses, expected");
+  if (!nodes || !nodes.IsSequence())
+    at.refuse(map, "a switch without its nodes. Add a list of addresses: nodes: [a, b].");
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     result.nodes.push_back(text_of(nodes[i], at.key("nodes").index(i)));
   }
@@ -253,7 +260,7 @@ void check_switches(const Cluster& cluster, const std::string& where) {
       }
       fail(ErrorCode::kUsage,
            "{}: topology: switch '{}' names {}, a spare; one hangs where the machine does whose "
-           "place it takes: expected without it",
+           "place it takes. Leave it out.",
            where, each.name, spare.address);
     }
   }
@@ -267,7 +274,8 @@ void check_switches(const Cluster& cluster, const std::string& where) {
   for (const Switch& each : cluster.switches) {
     for (const std::string& name : each.nodes) {
       if (known.count(name) == 0) {
-        fail(ErrorCode::kUsage, "{}: topology: switch '{}' names '{}', no node or switch{}", where,
+        fail(ErrorCode::kUsage,
+             "{}: topology: switch '{}' names '{}', no node or switch{} Name one.", where,
              each.name, name, nearest_hint(name, {known.begin(), known.end()}));
       }
       if (!above.emplace(name, each.name).second) {
@@ -300,7 +308,8 @@ void expect_one_document(const std::string& text, const std::string& where) {
     const bool marker = line.rfind("---", 0) == 0 &&
                         (line.size() == 3 || line[3] == ' ' || line[3] == '\r' || line[3] == '\t');
     if (marker && content) {
-      fail(ErrorCode::kUsage, "{}:{}: a second YAML document, one expected", where, number);
+      fail(ErrorCode::kUsage, "{}:{}: a second YAML document, one expected. Keep the first.", where,
+           number);
     }
     const std::size_t first = line.find_first_not_of(" \t\r");
     content |= marker || (first != std::string::npos && line[first] != '#' && line[0] != '%');
@@ -309,15 +318,17 @@ void expect_one_document(const std::string& text, const std::string& where) {
 
 YAML::Node load(const std::string& text, const std::string& where) {
   if (text.size() > static_cast<std::size_t>(kLongestFile)) {
-    fail(ErrorCode::kUsage, "{}: {} bytes, at most {} expected of a resource specification", where,
+    fail(ErrorCode::kUsage,
+         "{}: {} bytes, at most {} expected of a resource specification. Name another file.", where,
          text.size(), kLongestFile);
   }
   expect_one_document(text, where);
   try {
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    fail(ErrorCode::kUsage, "{}:{}: not YAML: {}. `nodes:` with an address each expected.", where,
-         error.mark.line + 1, error.msg);
+    fail(ErrorCode::kUsage,
+         "{}:{}: not YAML: {}. Mend the line; a cluster file has `nodes:` with an address each.",
+         where, error.mark.line + 1, error.msg);
   }
 }
 
@@ -329,10 +340,10 @@ Cluster parse_resource_spec(const std::string& text, const std::string& where) {
   expect_keys(root, top, {"nodes", "ssh", "topology"});
   const YAML::Node nodes = root["nodes"];
   if (!nodes || !nodes.IsSequence() || nodes.size() == 0) {
-    top.refuse(root, "'nodes', a list of machines, expected");
+    top.refuse(root, "'nodes', a list of machines, expected. Begin with it.");
   }
   if (nodes.size() > kMostNodes)
-    top.refuse(nodes, "{} nodes, at most {}", nodes.size(), kMostNodes);
+    top.refuse(nodes, "{} nodes, at most {}. Leave some out.", nodes.size(), kMostNodes);
   Cluster cluster;
   std::set<std::string> addresses;  // before one alias of a large node fills the memory
   std::size_t devices = 0;
@@ -347,32 +358,38 @@ Cluster parse_resource_spec(const std::string& text, const std::string& where) {
     }
     devices += node.cpus.size() + node.gpus.size();
     if (devices > kMostDevicesInAll) {
-      here.refuse(nodes[i], "more than {} devices in all", kMostDevicesInAll);
+      here.refuse(nodes[i], "more than {} devices in all. Leave some out.", kMostDevicesInAll);
     }
   }
   if (const YAML::Node groups = root["ssh"]) {
-    if (!groups.IsMap()) top.key("ssh").refuse(groups, "a map of groups expected");
+    if (!groups.IsMap())
+      top.key("ssh").refuse(groups,
+                            "a map of groups expected. Write ssh: {{workers: {{username: me}}}}.");
     std::size_t variables = 0;
     for (const auto& group : groups) {
       const std::string name = text_of(group.first, top.key("ssh"));
       if (!cluster.ssh.emplace(name, ssh_of(group.second, top.key("ssh").key(name))).second) {
-        top.key("ssh").refuse(group.first, "the group '{}' stands twice", name);
+        top.key("ssh").refuse(group.first, "the group '{}' stands twice. Keep one.", name);
       }
       variables += cluster.ssh[name].shared_envs.size();
       if (variables > kMostNamesInAll) {
-        top.key("ssh").refuse(group.first, "more than {} shared_envs in all", kMostNamesInAll);
+        top.key("ssh").refuse(group.first, "more than {} shared_envs in all. Leave some out.",
+                              kMostNamesInAll);
       }
     }
   }
   if (const YAML::Node switches = root["topology"]) {
-    if (!switches.IsSequence()) top.key("topology").refuse(switches, "a list of switches expected");
+    if (!switches.IsSequence())
+      top.key("topology")
+          .refuse(switches, "a list of switches expected. Write - {{name: …, nodes: […]}}.");
     std::size_t names = 0;
     for (std::size_t i = 0; i < switches.size(); ++i) {
       const At here = top.key("topology").index(i);
       cluster.switches.push_back(switch_of(switches[i], here));
       names += cluster.switches.back().nodes.size();
       if (names > kMostNamesInAll) {
-        here.refuse(switches[i], "more than {} names below switches in all", kMostNamesInAll);
+        here.refuse(switches[i], "more than {} names below switches in all. Leave some out.",
+                    kMostNamesInAll);
       }
     }
   }
@@ -389,7 +406,8 @@ void settle(Cluster& cluster, const std::string& where) {
          where, cluster.spares.empty() ? "" : " but spares");
   }
   if (cluster.nodes.size() > kMostNodes) {
-    fail(ErrorCode::kUsage, "{}: {} nodes, at most {}", where, cluster.nodes.size(), kMostNodes);
+    fail(ErrorCode::kUsage, "{}: {} nodes, at most {}. Leave some out.", where,
+         cluster.nodes.size(), kMostNodes);
   }
   if (cluster.nodes.size() == 1) cluster.nodes.front().chief = true;
   std::set<std::string> addresses;
@@ -423,7 +441,8 @@ void settle(Cluster& cluster, const std::string& where) {
   std::size_t slots = 0;
   for (const Node& node : cluster.nodes) slots += node.slots;
   if (slots > kMostRanks) {
-    fail(ErrorCode::kUsage, "{}: {} slots in all, at most {} expected", where, slots, kMostRanks);
+    fail(ErrorCode::kUsage, "{}: {} slots in all, at most {} expected. Give fewer.", where, slots,
+         kMostRanks);
   }
   if (chiefs.empty()) {
     fail(ErrorCode::kUsage, "{}: {} nodes and no chief. Add `chief: true` to one.", where,

@@ -188,8 +188,8 @@ void write_cell(const std::string& folder, const DataCell& cell) {
   for (const char* part : {"strategies", "runtime"}) {
     fs::create_directories(path / part, problem);
     if (!problem) continue;
-    fail(ErrorCode::kEnvironment, "data set: '{}' cannot be made: {}", (path / part).string(),
-         problem.message());
+    fail(ErrorCode::kEnvironment, "data set: '{}' cannot be made: {}. Name another folder.",
+         (path / part).string(), problem.message());
   }
   cluster::Cluster machines = cell.machines;
   machines.ssh.clear();

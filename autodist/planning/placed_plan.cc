@@ -126,7 +126,9 @@ PlacedPlan plan_by_placement(const std::shared_ptr<const ir::Graph>& graph,
     best_rate = rate;
   }
   if (!best) {
-    fail(ErrorCode::kInfeasible, "{} Nor does a placement of its ops on the {} ranks.", why, ranks);
+    fail(ErrorCode::kInfeasible,
+         "{} Nor does a placement of its ops on the {} ranks. Use a smaller batch, or more ranks.",
+         why, ranks);
   }
   return std::move(*best);
 }

@@ -12,6 +12,7 @@
 #include "autodist/ir/history.h"
 #include "autodist/planning/archive.h"
 #include "autodist/planning/defaults.h"
+#include "autodist/report/fitted_table.h"
 #include "autodist/search/placement/from_graph.h"
 #include "autodist/search/placement/generators.h"
 #include "autodist/search/placement/gzip.h"
@@ -183,22 +184,20 @@ Seconds parse_duration(const std::string& text) {
 std::string placement_table(const placement::TaskGraph& graph,
                             const std::vector<NamedDevice>& devices,
                             const placement::PlaceRequest& request,
-                            const placement::PlaceResult& result) {
-  std::size_t width = 6;
-  for (const NamedDevice& device : devices) width = std::max(width, device.name.size());
+                            const placement::PlaceResult& result, std::size_t columns) {
   const auto bytes = [](double value) {
     return to_string(Bytes(static_cast<std::int64_t>(value)));
   };
-  std::string text =
-      fmt::format("{:<{}}  {:>6}  {:>12}  {:>12}  {:>12}  {:>10}  {:>10}  {:>10}\n", "device",
-                  width, "tasks", "work", "transfers", "load", "memory", "receives", "sends");
+  std::vector<std::vector<std::string>> rows{
+      {"device", "tasks", "work", "transfers", "load", "memory", "receives", "sends"}};
+  const auto figure = [](double value) { return fmt::format("{:.3f}", value); };
   for (std::size_t i = 0; i < result.devices.size(); ++i) {
     const placement::DeviceRow& row = result.devices[i];
-    text += fmt::format("{:<{}}  {:>6}  {:>12.3f}  {:>12.3f}  {:>12.3f}  {:>10}  {:>10}  {:>10}\n",
-                        devices[i].name, width, row.tasks, row.work, row.transfers,
-                        row.work + row.transfers, bytes(row.memory), bytes(row.bytes_in),
-                        bytes(row.bytes_out));
+    rows.push_back({devices[i].name, std::to_string(row.tasks), figure(row.work),
+                    figure(row.transfers), figure(row.work + row.transfers), bytes(row.memory),
+                    bytes(row.bytes_in), bytes(row.bytes_out)});
   }
+  std::string text = report::fitted_table(std::move(rows), {1, 2, 3, 4, 5, 6, 7}, columns);
   const std::string unit = unit_of(graph, request);
   text += fmt::format("\n{:<12}{:.3f}{}\n", name_of(request.objective), result.value, unit);
   text += fmt::format("{:<12}{:.3f}{}\n", "bound", result.bound, unit);

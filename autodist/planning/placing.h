@@ -53,10 +53,11 @@ const char* name_of(search::placement::Objective objective);  // "makespan", "th
 Seconds parse_duration(const std::string& text);
 
 // Devices by row, then the predicted time, the bound and the gap.
+// For a terminal of so many columns (0: any number).
 std::string placement_table(const search::placement::TaskGraph& graph,
                             const std::vector<NamedDevice>& devices,
                             const search::placement::PlaceRequest& request,
-                            const search::placement::PlaceResult& result);
+                            const search::placement::PlaceResult& result, std::size_t columns = 0);
 // The same facts as one JSON object. With `tasks`, also the device of every task (docs/formats/
 // placement.md).
 std::string placement_json(const search::placement::TaskGraph& graph,

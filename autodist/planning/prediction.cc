@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/ir/text.h"
+#include "autodist/report/fitted_table.h"
 #include "autodist/report/plan.h"
 
 namespace autodist::planning {
@@ -28,9 +29,11 @@ std::string memory_lines(const sim::Simulation& simulation, const program::Progr
   for (std::size_t rank = 0; rank < simulation.memory.size(); ++rank) {
     const sim::MemoryUse& use = simulation.memory[rank];
     if (use.fits()) continue;
-    text += fmt::format("does not fit: rank {} ({}) needs {}, has {}: {} too much\n", rank,
-                        program.ranks[rank].device, to_string(use.device()),
-                        to_string(use.capacity), to_string(use.missing()));
+    text += fmt::format(
+        "does not fit: rank {} ({}) needs {}, has {}: {} too much. Use a smaller batch, or "
+        "devices with more.\n",
+        rank, program.ranks[rank].device, to_string(use.device()), to_string(use.capacity),
+        to_string(use.missing()));
   }
   return text;
 }
@@ -146,30 +149,32 @@ std::string prediction_lines(const sim::Simulation& simulation, const program::P
 }
 
 std::string prediction_table(const sim::Simulation& simulation, const program::Program& program,
-                             const sim::CostModel& costs, std::size_t most) {
+                             const sim::CostModel& costs, std::size_t most, std::size_t columns) {
   std::string text = header(simulation, program, costs);
   text += fmt::format("first step     {}\n", to_string(simulation.first_step));
   text += uncalibrated(costs);
   if (!program.reproducible()) text += report::not_reproducible(program) + "\n";
   const auto shown = [&](std::size_t i) { return most == 0 || i < most; };
-  text += fmt::format("\n{:<24} {:>10} {:>10} {:>9} {:>9} {:>12}\n", "node", "sends", "receives",
-                      "sending", "receiving", "engine's CPU");
+  const auto percent = [](double part) { return fmt::format("{:.1f} %", 100 * part); };
+  std::vector<std::vector<std::string>> nodes{
+      {"node", "sends", "receives", "sending", "receiving", "engine's CPU"}};
   for (std::size_t i = 0; i < simulation.nodes.size() && shown(i); ++i) {
     const sim::NodeUse& use = simulation.nodes[i];
-    text += fmt::format("{:<24} {:>10} {:>10} {:>7.1f} % {:>7.1f} % {:>12}\n", use.node,
-                        to_string(use.sent), to_string(use.received), 100 * use.sending,
-                        100 * use.receiving, to_string(use.stolen));
+    nodes.push_back({use.node, to_string(use.sent), to_string(use.received), percent(use.sending),
+                     percent(use.receiving), to_string(use.stolen)});
   }
-  text += fmt::format("\n{:<5} {:<24} {:>18} {:>18} {:>18}\n", "rank", "device", "computing",
-                      "waiting", "owner's work");
+  text += "\n" + report::fitted_table(std::move(nodes), {1, 2, 3, 4, 5}, columns);
+  std::vector<std::vector<std::string>> ranks{
+      {"rank, device", "computing", "waiting", "owner's work"}};
   const auto cell = [&](Seconds part) {
     return fmt::format("{} {:>7}", to_string(part), share(part, simulation.step));
   };
   for (std::size_t i = 0; i < simulation.ranks.size() && shown(i); ++i) {
     const sim::RankUse& use = simulation.ranks[i];
-    text += fmt::format("{:<5} {:<24} {:>18} {:>18} {:>18}\n", i, program.ranks[i].device,
-                        cell(use.computing), cell(use.waiting), cell(use.owning));
+    ranks.push_back({fmt::format("{}, {}", i, program.ranks[i].device), cell(use.computing),
+                     cell(use.waiting), cell(use.owning)});
   }
+  text += "\n" + report::fitted_table(std::move(ranks), {1, 2, 3}, columns);
   if (simulation.waits.empty()) return text;
   text += "\nwaited for\n";
   for (std::size_t i = 0; i < simulation.waits.size() && shown(i); ++i) {
@@ -198,7 +203,9 @@ nlohmann::ordered_json prediction_json(const sim::Simulation& simulation,
       {"chain_bound_seconds", bounds.chain.value},
       {"bound_reason", sim::bound_name(bounds)},
       {"batch", costs.batch},
+      {"batch_samples", samples_of_step(program, costs)},
       {"precision", precision_of(program, costs)},
+      {"sequence_length", ir::sequence_length(*program.graph)},
       {"samples_by_rank", samples_by_rank(program, costs)},
       {"uncalibrated", costs.uncalibrated},
       {"simulated_steps", simulation.steps},

@@ -26,7 +26,8 @@ double samples_per_second(const sim::Simulation& simulation, const program::Prog
 // Step time, bounds and how far they are, memory, links, where the time goes; `most` rows of each
 // table (0: all). What does not fit in memory is said first.
 std::string prediction_table(const sim::Simulation& simulation, const program::Program& program,
-                             const sim::CostModel& costs, std::size_t most);
+                             const sim::CostModel& costs, std::size_t most,
+                             std::size_t columns = 0);
 
 // Step time, bounds and memory in three lines, for `plan`.
 std::string prediction_lines(const sim::Simulation& simulation, const program::Program& program,

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "autodist/ir/optimizer.h"
+#include "autodist/report/fitted_table.h"
 
 namespace autodist::report {
 namespace {
@@ -136,7 +139,7 @@ std::string variables_table(const ir::Graph& graph) {
   return text;
 }
 
-std::string costs_table(const ir::Graph& graph, std::size_t most) {
+std::string costs_table(const ir::Graph& graph, std::size_t most, std::size_t columns) {
   struct Row {
     std::string op;
     std::string scope;
@@ -161,14 +164,13 @@ std::string costs_table(const ir::Graph& graph, std::size_t most) {
     return a.time != b.time ? a.time > b.time : a.flops > b.flops;
   });
   if (most > 0) rows.resize(std::min(rows.size(), most));
-  std::string text = fmt::format("{:>10} {:>6} {:>10} {:>6}  {:<36} {}\n", "time", "share", "flops",
-                                 "calls", "op", "scope");
+  std::vector<std::vector<std::string>> cells{{"op", "time", "share", "flops", "calls", "scope"}};
   for (const Row& row : rows) {
-    text += fmt::format("{:>10} {:>5.1f}% {:>10.3g} {:>6}  {:<36} {}\n", to_string(row.time),
-                        total.value > 0 ? 100 * (row.time / total) : 0.0, row.flops, row.count,
-                        row.op, row.scope);
+    const double share = total.value > 0 ? 100 * (row.time / total) : 0.0;
+    cells.push_back({row.op, to_string(row.time), fmt::format("{:.1f}%", share),
+                     fmt::format("{:.3g}", row.flops), std::to_string(row.count), row.scope});
   }
-  return text;
+  return fitted_table(std::move(cells), {1, 2, 3, 4}, columns);
 }
 
 std::string to_dot(const ir::Graph& graph) {

@@ -17,7 +17,7 @@ std::string variables_table(const ir::Graph& graph);
 
 // The `most` ops (0: all) with the largest measured time at the example batch, summed per op and
 // scope.
-std::string costs_table(const ir::Graph& graph, std::size_t most);
+std::string costs_table(const ir::Graph& graph, std::size_t most, std::size_t columns = 0);
 
 // The ops as a graph in DOT (Graphviz): data flow, variables as boxes, forward and backward
 // coloured.

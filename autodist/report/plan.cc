@@ -11,6 +11,7 @@
 #include "autodist/program/route.h"
 #include "autodist/program/slice_size.h"
 #include "autodist/program/words.h"
+#include "autodist/report/fitted_table.h"
 #include "autodist/report/strategy.h"
 
 namespace autodist::report {
@@ -107,13 +108,13 @@ std::string not_reproducible(const program::Program& program) {
 
 namespace {
 
-// Variables that a table says the same of, whose names differ in numbers alone.
-struct AlikeVariables {
+// Rows that a table says the same of, whose names differ in numbers alone.
+struct AlikeRows {
   std::vector<std::vector<std::string>> name;  // letters and numbers in turns, each once
   std::vector<std::string> cells;              // beside the name
   std::size_t count = 1;
 
-  AlikeVariables(const std::vector<std::string>& parts, std::vector<std::string> beside)
+  AlikeRows(const std::vector<std::string>& parts, std::vector<std::string> beside)
       : cells(std::move(beside)) {
     for (const std::string& each : parts) name.push_back({each});
   }
@@ -132,14 +133,17 @@ struct AlikeVariables {
     return true;
   }
 
-  // "layer.{0,1}.weight ×2", "layer.*.weight ×12".
+  // "layer.{0,1}.weight ×2"; "layer.*.weight ×12" of many, or where not all that can be made of the
+  // numbers are there.
   [[nodiscard]] std::string text() const {
     constexpr std::size_t kFew = 4;
+    std::size_t made = 1;
+    for (const std::vector<std::string>& part : name) made *= part.size();
     std::string text;
     for (const std::vector<std::string>& part : name) {
-      text += part.size() == 1      ? part.front()
-              : part.size() <= kFew ? fmt::format("{{{}}}", fmt::join(part, ","))
-                                    : "*";
+      text += part.size() == 1                       ? part.front()
+              : part.size() <= kFew && made == count ? fmt::format("{{{}}}", fmt::join(part, ","))
+                                                     : "*";
     }
     return count == 1 ? text : fmt::format("{} ×{}", text, count);
   }
@@ -155,11 +159,36 @@ std::vector<std::string> letters_and_numbers(const std::string& name) {
   return parts;
 }
 
+// "10.0.0.1:" where all ranks are there.
+std::string common_address(const program::Program& program) {
+  const std::string& first = program.ranks.front().node;
+  const bool is_common = std::all_of(program.ranks.begin(), program.ranks.end(),
+                                     [&](const auto& rank) { return rank.node == first; });
+  return is_common ? first + ":" : "";
+}
+
+std::string without(std::string text, const std::string& part) {
+  for (std::size_t at = 0; !part.empty() && (at = text.find(part, at)) != std::string::npos;) {
+    text.erase(at, part.size());
+  }
+  return text;
+}
+
+// Rows of the same cells and of names that differ in numbers are one.
+void add_row(std::vector<AlikeRows>& rows, const std::string& name,
+             std::vector<std::string> cells) {
+  const std::vector<std::string> parts = letters_and_numbers(name);
+  const bool known = std::any_of(rows.begin(), rows.end(),
+                                 [&](AlikeRows& each) { return each.add(parts, cells); });
+  if (!known) rows.emplace_back(parts, std::move(cells));
+}
+
 std::string variables_table(const strategy::Strategy& strategy, const program::Program& program,
-                            std::size_t most) {
+                            std::size_t most, std::size_t columns) {
   const ir::Graph& graph = *program.graph;
   const auto nodes = nodes_by_variable(strategy);
-  std::vector<AlikeVariables> alike;
+  const std::string address = common_address(program);
+  std::vector<AlikeRows> alike;
   for (std::size_t index : by_size(graph)) {
     const ir::VariableId id(index);
     const auto node = nodes.find(graph.variable(id).name);
@@ -168,19 +197,20 @@ std::string variables_table(const strategy::Strategy& strategy, const program::P
                                      : node == nodes.end()
                                          ? "-"
                                          : describe(*node->second) + added_words(program, id);
-    const std::vector<std::string> cells{
+    std::vector<std::string> cells{
         shape_text(ir::shape_of(graph, id)), to_string(ir::bytes_of(graph, id)),
-        std::to_string(program.plan(id).slices.size()), synchronised};
-    const std::vector<std::string> name = letters_and_numbers(graph.variable(id).name);
-    const bool known = most != 0 && std::any_of(alike.begin(), alike.end(), [&](AlikeVariables& a) {
-                         return a.add(name, cells);
-                       });
-    if (!known) alike.emplace_back(name, cells);
+        std::to_string(program.plan(id).slices.size()), without(synchronised, address)};
+    const std::string& name = graph.variable(id).name;
+    if (most == 0) {
+      alike.emplace_back(letters_and_numbers(name), std::move(cells));
+    } else {
+      add_row(alike, name, std::move(cells));
+    }
   }
   std::vector<std::vector<std::string>> rows{
       {"variable", "shape", "size", "slices", "synchronised by"}};
   std::size_t hidden = 0;
-  for (const AlikeVariables& each : alike) {
+  for (const AlikeRows& each : alike) {
     if (most != 0 && rows.size() > most) {
       hidden += each.count;
       continue;
@@ -190,27 +220,47 @@ std::string variables_table(const strategy::Strategy& strategy, const program::P
   }
   const std::string more =
       hidden == 0 ? "" : fmt::format("… and {} smaller ones (--all shows them)\n", hidden);
-  return ir::align(rows, "", {2, 3}) + more;
+  return fitted_table(std::move(rows), {2, 3}, columns) + more;
+}
+
+// Neighbours of the same traffic are one row: "1–3, 10.0.0.1:GPU:1 – 10.0.0.2:GPU:1".
+std::string ranks_table(const program::Program& program, bool each, std::size_t columns) {
+  const std::string address = common_address(program);
+  const std::vector<RankTraffic> traffic = traffic_of(program);
+  const auto cells_of = [&](std::size_t rank) {
+    const RankTraffic& of = traffic[rank];
+    return std::vector<std::string>{to_string(of.owned), to_string(of.sent),
+                                    to_string(of.received)};
+  };
+  const auto device_of = [&](std::size_t rank) {
+    return without(program.ranks[rank].device, address);
+  };
+  std::vector<std::vector<std::string>> rows{{"rank, device", "owns", "sends", "receives"}};
+  for (std::size_t first = 0, next = 0; first < traffic.size(); first = next) {
+    do {
+      ++next;
+    } while (!each && next < traffic.size() && cells_of(next) == cells_of(first));
+    const std::size_t last = next - 1;
+    rows.push_back({first == last ? fmt::format("{}, {}", first, device_of(first))
+                                  : fmt::format("{}–{}, {} – {}", first, last, device_of(first),
+                                                device_of(last))});
+    const std::vector<std::string> cells = cells_of(first);
+    rows.back().insert(rows.back().end(), cells.begin(), cells.end());
+  }
+  return fitted_table(std::move(rows), {1, 2, 3}, columns);
 }
 
 }  // namespace
 
 std::string plan_table(const strategy::Strategy& strategy, const program::Program& program,
-                       std::size_t most) {
+                       std::size_t most, std::size_t columns) {
   const ir::Graph& graph = *program.graph;
-  std::string text = variables_table(strategy, program, most);
+  std::string text = variables_table(strategy, program, most, columns);
   text += fmt::format("\n{} variables, {}, in {} slices and {} library collectives on {} ranks\n",
                       graph.variables.size(), to_string(total_bytes(graph)), program.slices.size(),
                       program.collectives.size(), program.ranks.size());
   if (!program.reproducible()) text += not_reproducible(program) + "\n";
-  std::vector<std::vector<std::string>> rows{{"rank", "device", "owns", "sends", "receives"}};
-  const std::vector<RankTraffic> traffic = traffic_of(program);
-  for (std::size_t rank = 0; rank < traffic.size(); ++rank) {
-    rows.push_back({std::to_string(rank), program.ranks[rank].device,
-                    to_string(traffic[rank].owned), to_string(traffic[rank].sent),
-                    to_string(traffic[rank].received)});
-  }
-  return text + ir::align(rows, "", {2, 3, 4});
+  return text + ranks_table(program, most == 0, columns);
 }
 
 nlohmann::ordered_json plan_json(const strategy::Strategy& strategy,

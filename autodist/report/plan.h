@@ -33,9 +33,11 @@ std::vector<RankTraffic> traffic_of(const program::Program& program);
 // one that is reproducible.
 std::string not_reproducible(const program::Program& program);
 
-// A table of the variables, largest first, at most `most` of them (0: all), then one of the ranks.
+// A table of the variables, largest first, at most `most` of them (0: all), then one of the ranks,
+// in which those of the same traffic, one after the other, are one row (not with 0); for a terminal
+// of so many columns (0: any number). Devices of a single machine are named without its address.
 std::string plan_table(const strategy::Strategy& strategy, const program::Program& program,
-                       std::size_t most);
+                       std::size_t most, std::size_t columns);
 
 // The same facts as one JSON object, units in the names.
 nlohmann::ordered_json plan_json(const strategy::Strategy& strategy,

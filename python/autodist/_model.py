@@ -27,7 +27,7 @@ def _arguments(batch, what):
     """What loss_fn gets behind the model: a tuple's or list's elements, anything else by itself."""
     arguments = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
     if not arguments:
-        raise UsageError(f"{what}: a tuple of tensors expected, it is empty")
+        raise UsageError(f"{what}: a tuple of tensors expected, it is empty. Give it one.")
     return arguments
 
 

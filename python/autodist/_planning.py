@@ -94,7 +94,7 @@ def builder_tuple(name, function):
         default = options[key]
         if isinstance(default, bool):
             if text not in _TRUE + _FALSE:
-                raise UsageError(f"builder '{name}': {key}='{text}', true or false expected")
+                raise UsageError(f"builder '{name}': {key}='{text}', true or false expected. Write {key}=true.")
             return text in _TRUE
         try:
             return text if default is None else type(default)(text)
@@ -106,7 +106,7 @@ def builder_tuple(name, function):
         strategy = function(graph, cluster, **keywords)
         if not isinstance(strategy, _autodist.Strategy):
             raise UsageError(
-                f"builder '{name}': a Strategy expected, got {type(strategy).__name__}"
+                f"builder '{name}': a Strategy expected, got {type(strategy).__name__}. Return one."
             )
         return strategy
 

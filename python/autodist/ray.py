@@ -84,14 +84,14 @@ def run(function, ranks, *, arguments=(), cpus=1, gpus=0, min_ranks=None, restar
         What the function raised, as Ray hands it over.
     """
     if ranks < 1 or (min_ranks is not None and not 1 <= min_ranks <= ranks):
-        raise UsageError(f"ray: ranks={ranks}, min_ranks={min_ranks}: 1 <= min_ranks <= ranks expected")
+        raise UsageError(f"ray: ranks={ranks}, min_ranks={min_ranks}: 1 <= min_ranks <= ranks expected. Give as many.")
     if not 0 <= gpus <= 1 or cpus < 0 or cpus + gpus == 0:
         raise UsageError(
             f"ray: cpus={cpus}, gpus={gpus}: a rank computes on one GPU, or a part of it, or on CPUs; "
             "at most one GPU, and something, expected"
         )
     if restarts < 0:
-        raise UsageError(f"ray: restarts={restarts}: 0 or more expected")
+        raise UsageError(f"ray: restarts={restarts}: 0 or more expected. Give 3, say.")
     if not ray.is_initialized():
         ray.init()
     least = ranks if min_ranks is None else min_ranks
@@ -101,7 +101,7 @@ def run(function, ranks, *, arguments=(), cpus=1, gpus=0, min_ranks=None, restar
             return job.call(function, arguments)
         except _Lost as lost:
             if losses == restarts:
-                raise PeersLostError(f"ray: {lost}; given up after {restarts} restarts") from None
+                raise PeersLostError(f"ray: {lost}; given up after {restarts} restarts. The ranks' lines say why.") from None
             print(f"autodist: {lost}; starting again ({losses + 1} of {restarts})", file=sys.stderr)
         finally:
             job.end()
@@ -191,7 +191,7 @@ def _room_for(ranks, least, resources, wait, strategy):
     raise UsageError(
         f"ray: no room for {least} ranks of {wanted} each within {wait:g} s; the cluster has "
         f"{_resources(ray.cluster_resources())}, of which {_resources(ray.available_resources())} "
-        "are free"
+        "are free. Ask for fewer ranks, or give wait= more."
     )
 
 

@@ -25,13 +25,15 @@ struct ChaosArguments {
 int chaos(const ChaosArguments& arguments, bool json) {
   const std::string& verb = arguments.job.front();
   if (verb != "train" && verb != "run") {
-    fail(ErrorCode::kUsage, "chaos: '{}' behind --, train or run expected", verb);
+    fail(ErrorCode::kUsage,
+         "chaos: '{}' behind --, train or run expected. Write -- train digits, say.", verb);
   }
   std::vector<std::string> words{"autodist", verb, "--faults", to_text(arguments.plan)};
   if (json) words.push_back("--json");
   words.insert(words.end(), arguments.job.begin() + 1, arguments.job.end());
   ::execv("/proc/self/exe", job::argv_of(words).data());
-  fail(ErrorCode::kEnvironment, "chaos: {}: {}", verb, std::strerror(errno));
+  fail(ErrorCode::kEnvironment, "chaos: {} cannot be started: {}. Give it fewer words.", verb,
+       std::strerror(errno));
 }
 
 }  // namespace

@@ -41,34 +41,40 @@ std::string builders() {
   return all;
 }
 std::string models() { return fmt::format("{}", fmt::join(planning::archived_graphs(), " ")); }
-constexpr const char* kDevices = "as-listed cpu";
-constexpr const char* kVerbsOfModels = "capture inspect plan explain simulate train export";
+constexpr const char* kVerbsOfModels = "capture inspect plan explain simulate place train export";
 
-constexpr const char* kOptions = "--help 2>/dev/null | grep -oE -- '--[a-z][a-z-]+' | sort -u";
+// Of a verb's --help: the names of its options, and the values of one that lists them.
+constexpr const char* kOptions =
+    R"(--help 2>/dev/null | sed -nE 's/^  (-[a-zA-Z],)?(--[a-z][a-z,-]+).*/\2/p' | tr , '\n')";
+constexpr const char* kValues =
+    R"(--help 2>/dev/null | sed -nE "s/^  (-[a-zA-Z],)?$option ([a-z0-9_-]+(\|[a-z0-9_-]+)+).*/\2/p" 2>/dev/null | tr '|' '\n')";
 
 std::string bash() {
   return fmt::format(
       R"sh(# Completion of autodist for bash: autodist completion bash > FILE, then source FILE.
 _autodist() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}}
+  local word=${{COMP_WORDS[COMP_CWORD]}} option=${{COMP_WORDS[COMP_CWORD - 1]}} verb=${{COMP_WORDS[1]}}
+  # An = is a word of its own.
+  if [ "$option" = = ]; then option=${{COMP_WORDS[COMP_CWORD - 2]}}; fi
+  if [ "$word" = = ]; then word=; fi
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W "{0} --help --version" -- "$word"))
   elif [ "${{word#-}}" != "$word" ]; then
-    COMPREPLY=($(compgen -W "$(autodist "${{COMP_WORDS[1]}}" {1})" -- "$word"))
-  elif [ "${{COMP_WORDS[COMP_CWORD - 1]}}" = --builder ]; then
-    COMPREPLY=($(compgen -W "{2}" -- "$word"))
-  elif [ "${{COMP_WORDS[COMP_CWORD - 1]}}" = --devices ]; then
+    COMPREPLY=($(compgen -W "$(autodist "$verb" {1})" -- "$word"))
+  elif [ "$option" = --builder ]; then
     COMPREPLY=($(compgen -W "{3}" -- "$word"))
+  elif [ "${{option#--}}" != "$option" ]; then
+    COMPREPLY=($(compgen -W "$(autodist "$verb" {2})" -- "$word"))
   elif [ "$COMP_CWORD" -eq 2 ]; then
     case " {5} " in
-      *" ${{COMP_WORDS[1]}} "*) COMPREPLY=($(compgen -W "{4}" -- "$word")) ;;
+      *" $verb "*) COMPREPLY=($(compgen -W "{4}" -- "$word")) ;;
     esac
   fi
 }}
 complete -o default -F _autodist autodist
 )sh",
-      names(), kOptions, builders(), kDevices, models(), kVerbsOfModels);
+      names(), kOptions, kValues, builders(), models(), kVerbsOfModels);
 }
 
 std::string zsh() {
@@ -76,7 +82,7 @@ std::string zsh() {
       "#compdef autodist\n"
       "# Completion of autodist for zsh: autodist completion zsh > _autodist, in a folder of "
       "fpath.\n"
-      "_autodist() {\n  local -a verbs options\n  verbs=(\n";
+      "_autodist() {\n  local -a verbs words_of_it\n  local option=$words[CURRENT-1]\n  verbs=(\n";
   for (const Verb& verb : verbs()) {
     text += fmt::format("    {}\n", quoted(verb.name + ":" + verb.summary));
   }
@@ -84,20 +90,22 @@ std::string zsh() {
   if (( CURRENT == 2 )); then
     _describe 'verb' verbs
   elif [[ "$words[CURRENT]" == -* ]]; then
-    options=(${{(f)"$(autodist "$words[2]" {})"}})
-    compadd -- $options
-  elif [[ "$words[CURRENT-1]" == --builder ]]; then
-    compadd -- {}
-  elif [[ "$words[CURRENT-1]" == --devices ]]; then
+    words_of_it=(${{(f)"$(autodist "$words[2]" {})"}})
+    compadd -- $words_of_it
+  elif [[ "$option" == --builder ]]; then
     compadd -- {}
   else
+    if [[ "$option" == --* ]]; then
+      words_of_it=(${{(f)"$(autodist "$words[2]" {})"}})
+      (( $#words_of_it )) && compadd -- $words_of_it && return
+    fi
     (( CURRENT == 3 )) && [[ " {} " == *" $words[2] "* ]] && compadd -- {}
     _files
   fi
 }}
 compdef _autodist autodist
 )sh",
-                      kOptions, builders(), kDevices, kVerbsOfModels, models());
+                      kOptions, builders(), kValues, kVerbsOfModels, models());
   return text;
 }
 
@@ -113,12 +121,17 @@ std::string fish() {
   set -l words (commandline -opc)
   autodist $words[2] {}
 end
+function __autodist_values
+  set -l words (commandline -opc)
+  set -l option $words[-1]
+  string match -q -- '--*' $option; and autodist $words[2] {}
+end
 complete -c autodist -n 'not __fish_use_subcommand; and string match -q -- "-*" (commandline -ct)' -a '(__autodist_options)'
+complete -c autodist -n 'not __fish_use_subcommand' -a '(__autodist_values)'
 complete -c autodist -l builder -xa '{}'
-complete -c autodist -l devices -xa '{}'
 complete -c autodist -n '__fish_seen_subcommand_from {}' -a '{}'
 )sh",
-                      kOptions, builders(), kDevices, kVerbsOfModels, models());
+                      kOptions, kValues, builders(), kVerbsOfModels, models());
   return text;
 }
 

@@ -13,7 +13,7 @@ namespace autodist::app {
 namespace {
 
 constexpr std::size_t kNames = 28;  // columns, beside which descriptions stand
-constexpr std::size_t kNarrow = 6;  // below which they stand, where there is no room beside
+constexpr std::size_t kNarrow = 5;  // below which they stand, where there is no room beside
 
 // "TEXT:{cpu,gpu}" as "cpu|gpu"; other checks of a value are told when it fails them.
 std::string shown_kind(const std::string& type) {

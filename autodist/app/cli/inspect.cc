@@ -47,7 +47,8 @@ int inspect_graph(const ir::Graph& graph, const InspectArguments& arguments, Con
   } else if (arguments.variables) {
     console.out << report::variables_table(graph);
   } else {
-    console.out << report::summary(graph) << "\n" << report::costs_table(graph, arguments.top);
+    console.out << report::summary(graph) << "\n"
+                << report::costs_table(graph, arguments.top, console.columns);
   }
   return 0;
 }

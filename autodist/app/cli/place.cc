@@ -174,7 +174,7 @@ int place(const PlaceArguments& arguments, Console& console) {
   } else {
     console.out << fmt::format("{} on {} devices by {}\n\n", graph.name, devices.size(),
                                request.placer)
-                << planning::placement_table(graph, devices, request, result);
+                << planning::placement_table(graph, devices, request, result, console.columns);
     if (!arguments.output.empty()) console.out << "\nWritten to " << arguments.output << "\n";
     if (!arguments.report.empty()) console.out << "\nReport in " << arguments.report << "\n";
   }
@@ -226,8 +226,9 @@ Action declare_place(CLI::App& verb) {
       ->check(CLI::IsMember({"makespan", "throughput"}));
   verb.add_option("--placer", arguments->placer, placers_help());
   verb.add_option("--order", arguments->order,
-                  "for descent and linear: alpha topo reversed_topo lexico_topo dfs_preorder "
-                  "dfs_postorder bfs random (default topo)");
+                  "for descent and linear: in which order ops are visited (default topo)")
+      ->check(CLI::IsMember({"alpha", "topo", "reversed_topo", "lexico_topo", "dfs_preorder",
+                             "dfs_postorder", "bfs", "random"}));
   verb.add_option(
       "--budget", arguments->budget,
       "how long at most, with its unit: 10s, 500ms or 2m (default 10s); it buys a count of "

@@ -104,7 +104,7 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
                                                                     predicted.costs) +
                                              "\n"
                                        : fmt::format("no prediction  {}\n\n", predicted.why_not))
-              << report::plan_table(strategy, program, arguments.all ? 0 : 20);
+              << report::plan_table(strategy, program, arguments.all ? 0 : 20, console.columns);
   return 0;
 }
 
@@ -142,7 +142,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   const std::atomic<bool>& stop = watch_stop_signals();
   request.options.stop = [&stop] { return stop.load(); };
   request.options.progress = [&console](const search::Progress& progress) {
-    if (console.terminal) console.rewrite(planning::progress_line(progress));
+    if (console.terminal) console.rewrite({planning::progress_line(progress)});
   };
   request.passes = options;
   request.passes.dump = nullptr;  // only the answer's passes are dumped
@@ -154,7 +154,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   planning::SearchedPlan plan = planning::search_plan(graph, cluster, request);
   if (arguments.placed) planning::take_placement(plan);
   refuse_placed(arguments.workload, plan.program);
-  if (console.terminal) console.rewrite("");
+  if (console.terminal) console.rewrite({});
   planning::set_id(plan.strategy);
   passes::Options as_taken = options;
   as_taken.micro_batches = plan.costs.micro_batches;
@@ -174,7 +174,8 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
               << planning::prediction_lines(plan.simulation, plan.program, plan.costs)
               << planning::search_lines(plan)
               << (arguments.from_history ? history_lines(plan, *graph) : "") << "\n"
-              << report::plan_table(plan.strategy, plan.program, arguments.all ? 0 : 20);
+              << report::plan_table(plan.strategy, plan.program, arguments.all ? 0 : 20,
+                                    console.columns);
   return 0;
 }
 

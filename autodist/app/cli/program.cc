@@ -27,7 +27,7 @@ constexpr std::size_t kReadable = 100;  // of text that is not a table
 constexpr std::size_t kLeast = 20;
 
 // Of standard output or error, where that is a terminal.
-std::size_t columns(int descriptor) {
+std::size_t shown_columns(int descriptor) {
   return std::max(kLeast, terminal_columns(descriptor).value_or(kUsual));
 }
 
@@ -51,9 +51,8 @@ void refuse_unknown_verb(int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-' || find_verb(argv[1]) != nullptr) return;
   std::vector<std::string> names;
   for (const Verb& verb : verbs()) names.push_back(verb.name);
-  const std::string meant = nearest(argv[1], names);
   fail(ErrorCode::kUsage, "unknown verb '{}'.{} See autodist --help.", argv[1],
-       meant.empty() ? "" : fmt::format(" Did you mean '{}'?", meant));
+       did_you_mean(argv[1], names));
 }
 
 // JSON holds nothing else, and the answer names what was asked for: said before the work.
@@ -91,7 +90,7 @@ int run(int argc, char** argv, Binary binary, const std::map<std::string, Declar
       "Every verb takes --json and --help; `autodist VERB --help` shows an example. "
       "To begin: `autodist demo`.");
 
-  app.formatter(help_formatter(std::min(columns(STDOUT_FILENO), kReadable)));
+  app.formatter(help_formatter(std::min(shown_columns(STDOUT_FILENO), kReadable)));
   Console console{std::cout, std::cerr, false, isatty(STDERR_FILENO) == 1};
   std::map<const CLI::App*, Action> actions;
   for (const Verb& verb : verbs()) {
@@ -128,9 +127,10 @@ int run(int argc, char** argv, Binary binary, const std::map<std::string, Declar
   // What is for a program stays as it is.
   const bool is_text = !console.json && action->first->get_name() != "completion";
   if (!is_text || isatty(STDOUT_FILENO) == 0) return action->second(console);
-  WrappingBuffer buffer(*std::cout.rdbuf(), columns(STDOUT_FILENO));
+  WrappingBuffer buffer(*std::cout.rdbuf(), shown_columns(STDOUT_FILENO));
   std::ostream out(&buffer);
-  Console wrapping{out, std::cerr, false, console.terminal};
+  Console wrapping{out,       std::cerr, false, console.terminal, shown_columns(STDOUT_FILENO),
+                   &std::cout};
   const int code = action->second(wrapping);
   out.flush();
   if (!out) std::cout.setstate(std::ios::badbit);
@@ -139,12 +139,17 @@ int run(int argc, char** argv, Binary binary, const std::map<std::string, Declar
 
 }  // namespace
 
-void Console::rewrite(const std::string& line) const {
-  err << '\r' << cut(line, columns(STDERR_FILENO) - 1) << "\033[K" << std::flush;
+std::ostream& Console::as_it_is() const {
+  out.flush();
+  return verbatim == nullptr ? out : *verbatim;
+}
+
+void Console::rewrite(const std::vector<std::string>& parts) const {
+  err << '\r' << first_that_fit(parts, shown_columns(STDERR_FILENO) - 1) << "\033[K" << std::flush;
 }
 
 void Console::tell(const std::string& lines) const {
-  err << (terminal ? wrapped(lines, columns(STDERR_FILENO)) : lines) << std::flush;
+  err << (terminal ? wrapped(lines, shown_columns(STDERR_FILENO)) : lines) << std::flush;
 }
 
 void declare_devices(CLI::App& verb, bool& cpu_only) {
@@ -161,21 +166,29 @@ int run_program(int argc, char** argv, Binary binary,
   try {
     const int code = run(argc, argv, binary, declared);
     std::cout.flush();
-    if (!std::cout) return report("standard output cannot be written", 3);
+    if (!std::cout) return report("standard output cannot be written. Make room where it goes.", 3);
     return code;
   } catch (const Error& error) {
     return report(error.what(), static_cast<int>(error.code()));
   } catch (const nlohmann::json::type_error& error) {  // of names that come from files
-    return report(std::string("a name cannot be written as JSON: ") + error.what(), 2);
+    constexpr int kNotUtf8 = 316;
+    if (error.id != kNotUtf8) {
+      return report(fmt::format("unexpected: {}. Please report it.", error.what()), kDefect);
+    }
+    return report("a name is not UTF-8, which JSON cannot hold. Rename it, or leave --json out.",
+                  2);
   } catch (const InternalError& error) {
-    return report(std::string("a defect in AutoDist, please report it: ") + error.what(), kDefect);
+    return report(fmt::format("a defect in AutoDist: {}. Please report it.", error.what()),
+                  kDefect);
   } catch (const std::filesystem::filesystem_error& error) {
     const std::string path = error.path1().string();
-    return report(fmt::format("{}: {}", path.empty() ? "a file" : path, error.code().message()), 3);
+    return report(fmt::format("{}: {}. Name another, or make it accessible.",
+                              path.empty() ? "a file" : path, error.code().message()),
+                  3);
   } catch (const std::bad_alloc&) {
     return report("no memory left. Use a smaller batch or graph, or a machine with more.", 3);
   } catch (const std::exception& error) {
-    return report(std::string("unexpected, please report it: ") + error.what(), kDefect);
+    return report(fmt::format("unexpected: {}. Please report it.", error.what()), kDefect);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "autodist/app/cli/verbs.h"
 
@@ -17,14 +18,18 @@ namespace autodist::app {
 
 // Where a verb writes. With `json` it writes one JSON object to `out` and nothing else there.
 struct Console {
-  std::ostream& out;
+  std::ostream& out;  // lines are broken at words where it is a terminal
   std::ostream& err;
   bool json = false;
-  bool terminal = false;  // `err` is one: progress may rewrite its line
+  bool terminal = false;             // `err` is one: progress may rewrite its line
+  std::size_t columns = 0;           // of the terminal that `out` is; 0: it is none
+  std::ostream* verbatim = nullptr;  // `out`, with lines as they are; nullptr: `out` itself
 
-  // On a terminal: the line in the place of the last one, cut where the terminal ends; "" leaves
-  // nothing there. REQUIRES: `terminal`.
-  void rewrite(const std::string& line) const;
+  // For what is to be copied, or is another program's: lines are not broken.
+  [[nodiscard]] std::ostream& as_it_is() const;
+  // On a terminal: the parts of a line in the place of the last line, as many as there is room for;
+  // none leave nothing there. REQUIRES: `terminal`.
+  void rewrite(const std::vector<std::string>& parts) const;
   // Lines on `err`, wrapped where it is a terminal.
   void tell(const std::string& lines) const;
 };

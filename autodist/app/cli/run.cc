@@ -62,12 +62,12 @@ job::CommandLine command_of(const std::vector<std::string>& words) {
     command.program = std::filesystem::absolute(words.front()).lexically_normal().string();
     std::error_code unknown;
     if (std::filesystem::is_directory(command.program, unknown)) {
-      fail(ErrorCode::kUsage, "run: {} is a folder, a program expected", words.front());
+      fail(ErrorCode::kUsage, "run: {} is a folder, a program expected. Name one in it.",
+           words.front());
     }
     if (::access(command.program.c_str(), X_OK) != 0) {
-      fail(ErrorCode::kUsage,
-           "run: {}: {}. A program expected, as a file that may be run (chmod +x)", words.front(),
-           std::strerror(errno));
+      fail(ErrorCode::kUsage, "run: {}: {}. Name a program, as a file that may be run (chmod +x).",
+           words.front(), std::strerror(errno));
     }
   } else if (!is_on_path(words.front())) {
     fail(ErrorCode::kUsage, "{}: no such program in PATH. For one in this folder: ./{}",
@@ -94,7 +94,7 @@ class RankLogs {
 
   void print(std::uint32_t rank, const std::string& line) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    console_.out << "[rank " << rank << "] " << line << std::endl;
+    console_.as_it_is() << "[rank " << rank << "] " << line << std::endl;
     if (files_.empty() || files_[rank].append(line + "\n") || !missing_.empty()) return;
     missing_ = files_[rank].failure();
     console_.err << "autodist: " << missing_ << "; lines are missing, the ranks go on" << std::endl;
@@ -113,9 +113,10 @@ class RankLogs {
 
 void print_commands(Console& console, const std::vector<job::RankProcess>& processes,
                     const job::RemoteProgram& program, const job::JobPlace& chief) {
+  std::ostream& out = console.as_it_is();
   for (const job::RankProcess& process : processes) {
-    console.out << fmt::format("# rank {} on {}\n", process.rank,
-                               process.node.empty() ? "this machine" : process.node);
+    out << fmt::format("# rank {} on {}\n", process.rank,
+                       process.node.empty() ? "this machine" : process.node);
     std::string line;
     if (process.node.empty()) {
       job::JobPlace place = chief;
@@ -127,14 +128,14 @@ void print_commands(Console& console, const std::vector<job::RankProcess>& proce
       for (std::size_t i = 1; i < program.command.arguments.size(); ++i) {
         line += " " + job::quoted(program.command.arguments[i]);
       }
-      console.out << line << "\n";
+      out << line << "\n";
       continue;
     }
     for (const std::string& word : process.command.arguments) line += job::quoted(word) + " ";
     std::string script = process.input;
     const std::size_t key = script.find(chief.key);
     script.replace(key, chief.key.size(), "(the job's key)");
-    console.out << line << "<<'SCRIPT'\n" << script << "SCRIPT\n";
+    out << line << "<<'SCRIPT'\n" << script << "SCRIPT\n";
   }
 }
 
@@ -206,7 +207,8 @@ int run_all(job::StartedRanks& ranks, double grace, Supervision& supervision,
     }
     standby.look(interrupted);
     if (told_at && grace > 0 && Clock::now() - *told_at > std::chrono::duration<double>(grace)) {
-      fail(ErrorCode::kPeersLost, "{} still at work {} after {}: killed (--grace)", ranks.running(),
+      fail(ErrorCode::kPeersLost,
+           "{} still at work {} after {}: killed. A longer --grace waits longer.", ranks.running(),
            to_string(Seconds{grace}), stop_signal());
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -142,7 +142,8 @@ std::string lacks_price(const cluster::Cluster& cluster) {
   const auto& nodes = cluster.nodes;
   const auto without = std::find_if_not(nodes.begin(), nodes.end(), priced);
   if (without == nodes.end() || std::none_of(nodes.begin(), nodes.end(), priced)) return "";
-  return fmt::format("no cost: node {} has no price\n", without->address);
+  return fmt::format("no cost: node {} has no price. Give every node one (price:), or none.\n",
+                     without->address);
 }
 
 // What is asked for, as `simulate --json` says it.
@@ -285,7 +286,7 @@ int simulate(const SimulateArguments& arguments, Console& console) {
                        fmt::format(", {} sample{} per replica", only.costs.batch,
                                    only.costs.batch == 1 ? "" : "s"))
               << planning::prediction_table(only.simulation, only.program, only.costs,
-                                            arguments.all ? 0 : 8)
+                                            arguments.all ? 0 : 8, console.columns)
               << epoch_lines(only, arguments.epoch);
   if (traced) console.out << "\nTrace written to " << arguments.trace << "\n";
   return 0;

@@ -114,7 +114,10 @@ std::unique_ptr<Chief> start_chief(const std::vector<std::string>& words, Superv
   }
   const int error = errno;
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
-  if (pid < 0) fail(ErrorCode::kEnvironment, "train: fork: {}", std::strerror(error));
+  if (pid < 0) {
+    fail(ErrorCode::kEnvironment, "train: fork: {}. End other processes, or raise ulimit -u.",
+         std::strerror(error));
+  }
   return std::make_unique<Chief>(pid);
 }
 
@@ -148,8 +151,8 @@ int status_of(Chief& chief, double grace, Supervision& supervision, Standby<Chie
     const bool is_late =
         told_at && grace > 0 && Clock::now() - *told_at > std::chrono::duration<double>(grace);
     if (is_late) {
-      kill_it(fmt::format("still at work {} after {}: killed (--grace)", to_string(Seconds{grace}),
-                          stop_signal()));
+      kill_it(fmt::format("still at work {} after {}: killed (a longer --grace waits longer)",
+                          to_string(Seconds{grace}), stop_signal()));
     }
     std::this_thread::sleep_for(kLook);
   }
@@ -274,8 +277,8 @@ int train_supervised(const std::vector<std::string>& words) {
       (request->restarts == 0 && request->grace == 0 && request->faults.empty())) {
     if (launched && request && !request->faults.empty()) {
       say_line(
-          "chaos: this process is a rank that somebody else has started; expected where the "
-          "job is started");
+          "chaos: this process is a rank that somebody else has started. Give chaos the command "
+          "that starts the job.");
       return static_cast<int>(ErrorCode::kUsage);
     }
     if (launched) warn_unheeded(words);

@@ -24,9 +24,10 @@ void declare_workload(CLI::App& verb, Workload& workload) {
     workload.precision = sim::precision_from_name(name);
   };
   verb.add_option_function<std::string>(
-      "--dtype", set,
-      "fp32, tf32, bf16 or fp16: what GPUs compute in, at rates fitted on published trainings "
-      "(default: as captured; float32 outside of matrix units)");
+          "--dtype", set,
+          "what GPUs compute in, at rates fitted on published trainings (default: as captured; "
+          "float32 outside of matrix units)")
+      ->check(CLI::IsMember({"fp32", "tf32", "bf16", "fp16"}));
   verb.add_option("--calibration", workload.calibration,
                   "what was measured here (default: FILE.calibration.yml beside the cluster; of "
                   "local:N, local.calibration.yml)");

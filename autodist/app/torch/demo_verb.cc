@@ -62,6 +62,10 @@ class Demo {
   void say(const std::string& text) {
     if (!console_.json) console_.out << text << std::flush;
   }
+  // To be copied.
+  void show(const std::string& commands) {
+    if (!console_.json) console_.as_it_is() << commands << std::flush;
+  }
 
   const DemoArguments& arguments_;
   Console& console_;
@@ -70,12 +74,13 @@ class Demo {
 };
 
 std::string Demo::autodist(std::vector<std::string> words) {
-  say(fmt::format("\n$ autodist {}\n", fmt::join(words, " ")));
+  show(fmt::format("\n$ autodist {}\n", fmt::join(words, " ")));
   words.insert(words.begin(), program_);
   const job::Finished finished = job::run_to_end(words);
   if (finished.exit_code != 0) {
-    fail(static_cast<ErrorCode>(finished.exit_code), "demo: `{}` failed with exit code {}",
-         fmt::join(words, " "), finished.exit_code);
+    fail(static_cast<ErrorCode>(finished.exit_code),
+         "demo: `{}` failed with exit code {}. Its lines above say why.", fmt::join(words, " "),
+         finished.exit_code);
   }
   return finished.output;
 }
@@ -104,13 +109,16 @@ double Demo::train(const Training& training) {
   const Json& rate = done.at("average_samples_per_second");  // null after few steps
   say(fmt::format("{}: loss {:.5f}, {}accuracy on the held-out fifth {:.2f} %\n", training.title,
                   done.at("loss").get<double>(),
-                  rate.is_null() ? ""
-                                 : fmt::format("{:.0f} samples/s in batches of {}, float32; ",
-                                               rate.get<double>(), arguments_.batch),
+                  rate.is_null()
+                      ? ""
+                      : fmt::format("{:.0f} samples/s in batches of {}, {}; ", rate.get<double>(),
+                                    arguments_.batch, done.at("precision").get<std::string>()),
                   100 * accuracy));
   result_["ways"].push_back({{"name", training.title},
                              {"held_out_accuracy", accuracy},
-                             {"average_samples_per_second", rate}});
+                             {"average_samples_per_second", rate},
+                             {"batch_samples", done.at("batch_samples")},
+                             {"precision", done.at("precision")}});
   return accuracy;
 }
 
@@ -122,7 +130,8 @@ double largest_difference(const exec::Checkpoint& a, const exec::Checkpoint& b) 
       return t.name == tensor.name;
     });
     if (other == b.model.end() || other->bytes.size() != tensor.bytes.size()) {
-      fail(ErrorCode::kCheckpoint, "demo: '{}' differs in shape between two runs", tensor.name);
+      fail(ErrorCode::kCheckpoint,
+           "demo: '{}' differs in shape between two runs. Please report it.", tensor.name);
     }
     if (tensor.dtype != DType::kFloat32) continue;
     double scale = 0;
@@ -153,15 +162,19 @@ void Demo::compare_first_steps(const Training& reference, const Training& traini
                   difference, kParameterTolerance));
   result_["ways"].back()["difference_after_10_steps"] = difference;
   if (!(difference <= kParameterTolerance)) {
-    fail(ErrorCode::kUsage, "demo: {} differs from the single process by {:.1e} after ten steps",
+    fail(ErrorCode::kUsage,
+         "demo: {} differs from the single process by {:.1e} after ten steps. Please report it.",
          training.title, difference);
   }
 }
 
 void Demo::say_what_next(const std::string& graph) {
   const std::string model = (fs::path(arguments_.folder) / "all_reduce").string();
-  say(fmt::format(
-      "\nAll equal. What it wrote is in {}; the report of the last training opens in any browser:\n"
+  say(
+      fmt::format("\nAll equal. What it wrote is in {}; the report of the last training opens in "
+                  "any browser:\n",
+                  arguments_.folder));
+  show(fmt::format(
       "\n  {}\n\n"
       "Try next:\n\n"
       "  autodist plan {} --cluster local:4              # search a strategy\n"
@@ -169,7 +182,7 @@ void Demo::say_what_next(const std::string& graph) {
       "  autodist plan bert-large --cluster local:8 --builder PartitionedPS --report bert.html\n"
       "  autodist doctor                                 # what this machine can do\n"
       "\nYour own model: docs/getting-started.md, examples/own_model.cc, examples/own_model.py.\n",
-      arguments_.folder, arguments_.report, graph, model, arguments_.steps + 200));
+      arguments_.report, graph, model, arguments_.steps + 200));
 }
 
 int Demo::run() {
@@ -195,8 +208,7 @@ int Demo::run() {
     if (accuracy < kLeastAccuracy || std::abs(accuracy - reference) > kAccuracyTolerance) {
       fail(ErrorCode::kUsage,
            "demo: {} reached {:.2f} % and the single process {:.2f} %; at least {:.0f} % and at "
-           "most "
-           "{:.0f} point apart expected",
+           "most {:.0f} point apart expected. Give it more --steps (600).",
            training.title, 100 * accuracy, 100 * reference, 100 * kLeastAccuracy,
            100 * kAccuracyTolerance);
     }
@@ -248,7 +260,8 @@ Action declare_demo(CLI::App& verb) {
     std::error_code error;
     fs::create_directories(arguments->folder, error);
     if (error) {
-      fail(ErrorCode::kEnvironment, "demo: --folder {}: {}", arguments->folder, error.message());
+      fail(ErrorCode::kEnvironment, "demo: --folder {}: {}. Name another.", arguments->folder,
+           error.message());
     }
     if (arguments->report.empty()) {
       arguments->report = (fs::path(arguments->folder) / "report.html").string();

@@ -63,12 +63,14 @@ bool is_model_file(const std::string& name) {
 
 void declare_model_options(CLI::App& verb, ModelRequest& request) {
   verb.add_option("model", request.name, model_help())->required();
-  verb.add_option("--dtype", request.dtype, "float32 or float64");
+  verb.add_option("--dtype", request.dtype, "of parameters and samples")
+      ->check(CLI::IsMember({"float32", "float64"}));
   verb.add_option("--seed", request.seed, "of parameters, samples and random numbers (default 0)");
   verb.add_option(
-      "--loss", request.loss,
-      "of a TorchScript file: cross_entropy or mse of its output and the last tensor of "
-      "the batch, or none (it returns the loss)");
+          "--loss", request.loss,
+          "of a TorchScript file: cross_entropy or mse of its output and the last tensor of "
+          "the batch, or none (it returns the loss)")
+      ->check(CLI::IsMember({"cross_entropy", "mse", "none"}));
   verb.add_option(
       "--input", request.inputs,
       "of a TorchScript file, once per tensor of the batch: float32:3,224,224 (the sizes "

@@ -112,14 +112,16 @@ std::shared_ptr<TrainArguments> declare_train_arguments(CLI::App& verb) {
                   "write a page for a browser here: the plan, the run, and the timeline of a step, "
                   "predicted and measured");
   verb.add_option("--verify-every", arguments->job.verify_every,
-                  "steps between comparisons of the step with its replay (0: never)")
+                  "steps between comparisons of the step with its replay (default 0: never)")
       ->check(in_range(std::int64_t{0}, kMostCount));
   const auto on_nonfinite = [arguments](const std::string& name) {
     arguments->job.on_nonfinite = exec::on_nonfinite_from_name(name);
   };
-  verb.add_option_function<std::string>(
-      "--on-nonfinite", on_nonfinite,
-      "a loss or gradient that is not finite: stop (naming it) or ignore");
+  verb.add_option_function<std::string>("--on-nonfinite", on_nonfinite,
+                                        "what to do about a loss or gradient that is not finite: "
+                                        "stop, naming it (the default), or "
+                                        "ignore it")
+      ->check(CLI::IsMember({"stop", "ignore"}));
   verb.add_option("--loss-scale", arguments->job.loss_scaling,
                   "dynamic (dynamic:scale=65536,growth=2,backoff=0.5,interval=2000) or a number: "
                   "scale the loss, and skip steps whose gradients are not finite");

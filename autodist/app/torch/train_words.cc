@@ -53,14 +53,17 @@ void print_start(Console& console, const TrainArguments& arguments, const Sessio
 
 void show_progress(Console& console, const Progress& progress, std::int64_t steps) {
   if (console.json) return;
-  const std::string line =
-      fmt::format("step {:>5}/{}  loss {:.5f}  {:>8.0f} samples/s  compute {:>9}  waiting {:>9}",
-                  progress.step + 1, steps, progress.loss, progress.samples_per_second,
-                  to_string(progress.computing), to_string(progress.waiting));
+  const std::string last = std::to_string(steps);
+  const std::vector<std::string> parts{
+      fmt::format("step {:>{}}/{}", progress.step + 1, last.size(), last),
+      fmt::format("loss {:.5f}", progress.loss),
+      fmt::format("{:>6.0f} samples/s", progress.samples_per_second),
+      fmt::format("compute {:>8}", to_string(progress.computing)),
+      fmt::format("wait {:>8}", to_string(progress.waiting))};
   if (console.terminal) {
-    console.rewrite(line);
+    console.rewrite(parts);
   } else if (progress.step % 10 == 0) {
-    console.err << line << std::endl;
+    console.err << fmt::format("{}\n", fmt::join(parts, "  ")) << std::flush;  // in one write
   }
 }
 
@@ -78,6 +81,8 @@ nlohmann::ordered_json result_json(const TrainArguments& arguments, const Sessio
           {"program_digest", to_string(program::digest_of(session.program()))},
           {"reproducible", session.program().reproducible()},
           {"batch_samples", arguments.training.batch},
+          {"precision", ir::precision_of(session.graph())},
+          {"sequence_length", ir::sequence_length(session.graph())},
           {"steps", result.steps},
           {"step", session.step()},
           {"loss", result.loss ? nlohmann::ordered_json(*result.loss) : nlohmann::ordered_json()},
@@ -95,13 +100,14 @@ void print_end(Console& console, const TrainArguments& arguments, const Session&
   if (console.terminal) console.err << "\n";
   if (arguments.plan_alone) {
     console.out << report::plan_table(session.strategy(), session.program(),
-                                      arguments.plan.all ? 0 : 20);
+                                      arguments.plan.all ? 0 : 20, console.columns);
     if (!arguments.plan.output.empty()) {
       console.out << "\nWritten to " << arguments.plan.output;
     }
   } else if (!result.loss) {
-    console.out << fmt::format("nothing to train: it is at step {} already, and --steps is {}",
-                               session.step(), arguments.training.steps);
+    console.out << fmt::format(
+        "nothing to train: it is at step {} already, and --steps is {}. Give it more.",
+        session.step(), arguments.training.steps);
   } else {
     console.out << fmt::format("{} after step {}: loss {:.5f}",
                                result.interrupted ? "interrupted" : "done", session.step(),

@@ -107,7 +107,9 @@ void run_step(Session& session, const Batch& batch, const std::vector<std::int64
     session.run(batch);
   } catch (const c10::Error& error) {
     const std::string refusal = error.what_without_backtrace();
-    fail(ErrorCode::kUsage, "train: step {}: {}libtorch refuses what model and data ask for: {}",
+    fail(ErrorCode::kUsage,
+         "train: step {}: {}libtorch refuses what model and data ask for: {}. Mend that sample, "
+         "or the model's sizes.",
          session.step(), refused_sample(refusal, batch.back(), samples),
          refusal.substr(0, refusal.find('\n')));
   }

@@ -18,7 +18,7 @@ class StrategyBuilder:
         -------
         Strategy
         """
-        raise NotImplementedError
+        raise NotImplementedError("StrategyBuilder: write build(self, graph_item, resource_spec) -> Strategy")
 
     def __call__(self, graph, cluster):
         return self.build(graph, cluster)
