@@ -111,7 +111,8 @@ class Reader {
   }
 
   void number_tracks() {
-    std::map<Key, std::string> seen;  // by rank and number
+    // By rank and number; a number that no event names is a track for each of its activities.
+    std::set<std::pair<Key, std::string>> seen;
     for (const auto& [key, row] : rows_) seen.emplace(key, name_of(key, row));
     for (const auto& [key, name] : seen) {
       const auto number = static_cast<std::uint32_t>(timeline_.tracks.size());

@@ -46,6 +46,19 @@ TEST(Timeline, TakesRowsOfOursAlone) {
   EXPECT_EQ(timeline.rows.size(), 1U);
 }
 
+TEST(Timeline, ANumberThatNobodyNamesIsATrackForEachActivity) {
+  const Timeline timeline = read_timeline(
+      R"({"traceEvents": [
+        {"ph": "X", "name": "w", "cat": "gate", "pid": 0, "tid": 0, "ts": 0, "dur": 1,
+         "args": {"step": 0}},
+        {"ph": "X", "name": "op", "cat": "compute", "pid": 0, "tid": 0, "ts": 1, "dur": 1,
+         "args": {"step": 0}}]})",
+      "a trace");
+  ASSERT_EQ(timeline.tracks.size(), 2U);
+  EXPECT_EQ(timeline.tracks[0].name, "compute");
+  EXPECT_EQ(timeline.tracks[1].name, "gate");
+}
+
 TEST(Timeline, RowsThatOverlapLieOnLanesAndNumberedTracksAreOne) {
   const Timeline timeline = read_timeline(
       R"json({"traceEvents": [

@@ -22,9 +22,17 @@ function mainTimeline(data) {
     data.timelines.find((each) => each.verdict) || null;
 }
 
-function tile(name, value, note) {
-  return element("div", {class: "tile"}, element("div", {class: "name"}, name),
+// `title` is said where the pointer is.
+function tile(name, value, note, title) {
+  return element("div", {class: "tile", ...(title ? {title} : {})}, element("div", {class: "name"}, name),
     element("div", {class: "value"}, value), element("div", {class: "note"}, note || ""));
+}
+
+// The figure that the page is about.
+function mainTile(name, value, note) {
+  const shown = tile(name, value, note);
+  shown.classList.add("main");
+  return shown;
 }
 
 function lastOf(run, name) {
@@ -36,7 +44,7 @@ function timelineTiles(timeline) {
   const tiles = [];
   const kind = timeline.predicted ? "predicted" : "measured";
   if (timeline.steps_counted > 0) {
-    tiles.push(tile(`step, ${kind}`, secondsText(timeline.median_seconds),
+    tiles.push((timeline.predicted ? tile : mainTile)(`step, ${kind}`, secondsText(timeline.median_seconds),
       `median of ${plural(timeline.steps_counted, "step")}`));
   }
   return tiles;
@@ -51,11 +59,17 @@ function shareTiles(timeline) {
   ];
 }
 
+function isMeasured(data) {
+  return Boolean(data.run && data.run.median_step_seconds) || data.timelines.some((each) => !each.predicted && each.steps_counted > 0);
+}
+
 function predictionTiles(data) {
   const prediction = data.prediction;
   if (!prediction) return [];
-  const tiles = [tile("step, predicted", secondsText(prediction.step_seconds), "steady state, simulated"),
-    tile("bound of the plan", secondsText(prediction.bound_seconds), prediction.bound_reason)];
+  const shown = isMeasured(data) ? tile : mainTile;
+  const tiles = [shown("step, predicted", secondsText(prediction.step_seconds), "steady state, simulated"),
+    tile("the plan at best", secondsText(prediction.bound_seconds), prediction.bound_reason,
+      "The bound of the plan: with the same owners and routes no order of sending makes a step shorter.")];
   const fullest = prediction.memory.reduce((most, rank, i) => (memoryOf(rank) > most.used ?
     {used: memoryOf(rank), limit: rank.capacity_bytes, rank: i} : most), {used: 0, limit: 0, rank: 0});
   if (fullest.used > 0) {
@@ -69,12 +83,16 @@ function memoryOf(rank) {
   return rank.parts.reduce((sum, part) => sum + part.bytes, 0);
 }
 
-// How many samples every kept step had; 0 where they differ.
+// How many samples most kept steps had (the last one of an epoch may have fewer); 0 where that is not known.
 function batchOf(run) {
   const [rates, seconds] = ["samples_per_second", "step_seconds"].map((name) =>
     (run.columns.find((each) => each.name === name) || {values: []}).values);
-  const sizes = new Set(rates.map((rate, i) => Math.round(rate * seconds[i])).filter((size) => size > 0));
-  return sizes.size === 1 ? [...sizes][0] : 0;
+  const counts = new Map();
+  for (const size of rates.map((rate, i) => Math.round(rate * seconds[i])).filter((each) => each > 0)) {
+    counts.set(size, (counts.get(size) || 0) + 1);
+  }
+  const [size, count] = [...counts].reduce((most, each) => (each[1] > most[1] ? each : most), [0, 0]);
+  return 2 * count > rates.length ? size : 0;
 }
 
 // What a rate is of. The plan is the job's, where the page has it.
@@ -88,7 +106,7 @@ function runTiles(run, plan) {
   const rate = run && run.median_samples_per_second;
   if (rate) {
     const of = "median of the run";
-    if (run.median_step_seconds) tiles.push(tile("step, measured", secondsText(run.median_step_seconds), of));
+    if (run.median_step_seconds) tiles.push(mainTile("step, measured", secondsText(run.median_step_seconds), of));
     const batch = batchOf(run);
     tiles.push(tile("samples/s", countText(Math.round(rate)), batch > 0 ? batchText(batch, plan) : of));
   }
@@ -116,7 +134,8 @@ function planTiles(plan) {
     const busiest = Math.max(...plan.ranks.map((rank) => rank.sent_bytes + rank.received_bytes));
     tiles.push(tile("busiest rank", bytesText(busiest), "sent and received per step"));
     tiles.push(tile("ranks", countText(plan.ranks.length),
-      `${plural(plan.slices, "slice")}, ${plural(plan.collectives, "collective")}`));
+      `${plural(plan.slices, "slice")}, ${plural(plan.collectives, "library call")}`,
+      "A slice is a piece of a variable that is sent, added up and updated by itself; a library call is an all-reduce of Gloo or NCCL."));
   } else if (plan.peak_bytes !== undefined) {
     tiles.push(tile("peak memory", bytesText(plan.peak_bytes),
       `of the step with ${plural(plan.example_batch_samples, "sample")}`));
@@ -126,9 +145,12 @@ function planTiles(plan) {
 
 // Where the prediction is off by more than a tenth: in words, to end a headline with.
 function predictionError(data) {
-  const traced = data.timelines.find((each) => !each.predicted && each.steps_counted > 0);
-  const measured = (data.run && data.run.median_step_seconds) || (traced && traced.median_seconds);
-  const predicted = data.prediction && data.prediction.step_seconds;
+  const traced = (predicted) => {
+    const timeline = data.timelines.find((each) => each.predicted === predicted && each.steps_counted > 0);
+    return timeline && timeline.median_seconds;
+  };
+  const measured = (data.run && data.run.median_step_seconds) || traced(false);
+  const predicted = data.prediction ? data.prediction.step_seconds : traced(true);
   if (!(measured > 0) || !(predicted > 0)) return "";
   const ratio = measured / predicted;
   if (Math.abs(ratio - 1) <= 0.1) return "";
@@ -150,22 +172,35 @@ function differingPart(data) {
     `${secondsText(part.was)} predicted, ${secondsText(part.is)} measured per step, mean of ranks.`);
 }
 
+function todo(text) {
+  return element("p", {class: "todo"}, element("b", {}, "What to do: "), text);
+}
+
 function verdictBlock(data) {
   const timeline = mainTimeline(data);
   if (timeline) {
     const about = timeline.predicted ? "As predicted by the simulator" : "As measured";
     return element("div", {class: "verdict"}, element("h2", {}, timeline.verdict.headline + predictionError(data)),
       timeline.verdict.reasons.map((reason) => element("p", {}, reason)), differingPart(data),
-      element("p", {class: "todo"}, element("b", {}, "What to do: "), timeline.verdict.what_to_do),
+      todo(timeline.verdict.what_to_do + (predictionError(data) === "" ? "" :
+        " As the prediction was off: doctor --measure gives the simulator this machine's own rates.")),
       element("p", {class: "small"}, `${about}, ${timeline.title}: ${plural(timeline.steps_counted, "step")}` +
         (timeline.steps_in_trace > timeline.steps_counted ? `; the first and the last of ${timeline.steps_in_trace} do not count.` : ".")));
   }
   if (data.prediction) {
+    const {step_seconds: step, bound_seconds: bound} = data.prediction;
     return element("div", {class: "verdict"},
-      element("h2", {}, `Predicted: bounded by ${data.prediction.bound_reason}`));
+      element("h2", {}, `Predicted: bounded by ${data.prediction.bound_reason}`),
+      element("p", {}, `A step of ${secondsText(step)} is ${(step / Math.max(bound, 1e-12)).toFixed(2)} times what this plan could reach at best.`),
+      todo((data.plan && data.plan.variables.some((row) => row.next_best) ?
+        "Look below at what the next best choice of each variable would add to a step. " : "") +
+        "simulate --what-if says what other links or more machines would give; train with --report sets the measured step beside this one."));
   }
   if (data.placement) {
-    return element("div", {class: "verdict"}, element("h2", {}, placementHeadline(data.placement)));
+    const optimal = isOptimal(data.placement);
+    return element("div", {class: "verdict"}, element("h2", {}, placementHeadline(data.placement)),
+      todo(optimal ? "Nothing on these devices: only more devices, or faster ones, can make it shorter." :
+        "Give place a longer --budget, as the gap to the bound is what may still be found; or try it with more --devices."));
   }
   return null;
 }
@@ -205,7 +240,7 @@ function besideTable(timeline) {
   const count = timeline.steps_counted;
   return table("Beside the ops, by rank", [
     {title: "rank", text: (row) => String(row.rank), key: (row) => row.rank},
-    {title: "owner's work", right: true, text: (row) => secondsText(row.owning_seconds), key: (row) => row.owning_seconds},
+    {title: "updating", right: true, text: (row) => secondsText(row.owning_seconds), key: (row) => row.owning_seconds},
     {title: "on the wire", right: true, text: (row) => secondsText(row.sending_seconds), key: (row) => row.sending_seconds},
     {title: "ends behind median", right: true, text: (row) => secondsText(row.behind_seconds), key: (row) => row.behind_seconds},
     {title: "last of all", right: true, text: (row) => `${row.last_steps} of ${count}`, key: (row) => row.last_steps},
@@ -230,11 +265,11 @@ function ranksSection(data) {
   const longest = Math.max(...timelines.flatMap((each) => each.ranks.map(rankStep)), 1e-12);
   const main = mainTimeline(data);
   return element("section", {id: "ranks"}, element("h2", {}, "Where the time went"),
-    element("p", {class: "lead"}, "Means per step of each rank. What owners do and what is on the wire happens beside the ops, on threads of its own; it delays the step only where a gate waits for it."),
+    element("p", {class: "lead"}, "Means per step of each rank. What owners of variables do (updating: adding gradients up, too) and what is sent happens beside the ops, on threads of its own; it delays the step only where an op waits for a variable's new version."),
     legend(PARTS.map(([, name, text]) => [name, text])),
     timelines.slice().sort((a, b) => Number(b.predicted) - Number(a.predicted)).map((each) => rankBars(each, longest)),
     main ? element("div", {class: "columns"},
       element("div", {class: "stack"}, element("h3", {}, "Late variables"),
-        main.waits.length > 0 ? waitsTable(main) : element("p", {class: "soft small"}, "No gate waited.")),
+        main.waits.length > 0 ? waitsTable(main) : element("p", {class: "soft small"}, "No op waited for a variable.")),
       element("div", {class: "stack"}, element("h3", {}, "Beside the ops, and stragglers"), besideTable(main))) : null);
 }

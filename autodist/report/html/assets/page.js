@@ -131,7 +131,7 @@ function buildPage(data) {
   followSystem();
   followPrinter();
   const page = document.getElementById("page");
-  const sections = [summarySection(data), timelineSection(data), placementSection(data.placement), ranksSection(data), runSection(data.run),
+  const sections = [summarySection(data), timelineSection(data), placementSection(data.placement), ranksSection(data), runSection(data.run, data.plan),
     planSection(data), memorySection(data.prediction)].filter(Boolean);
   page.append(header(data), element("nav", {class: "sections", "aria-label": "Sections"},
     sections.map((section) => element("a", {href: `#${section.id}`}, TITLES[section.id]))), ...sections, sourcesFooter(data));

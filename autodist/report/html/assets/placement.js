@@ -3,10 +3,18 @@
 
 const LOAD = [["work_seconds", "compute", "tasks"], ["transfer_seconds", "wire", "transfers"]];
 
+function gapToBound(placement) {
+  return placement.bound_seconds > 0 ? placement.value_seconds / placement.bound_seconds - 1 : 0;
+}
+
+function isOptimal(placement) {
+  return gapToBound(placement) <= 1e-9;
+}
+
 function placementHeadline(placement) {
-  const gap = placement.bound_seconds > 0 ? placement.value_seconds / placement.bound_seconds - 1 : 0;
+  const gap = gapToBound(placement);
   const what = placement.objective === "throughput" ? "largest load" : "step";
-  return gap <= 1e-9 ? `Optimal: a ${what} of ${secondsText(placement.value_seconds)}` :
+  return isOptimal(placement) ? `Optimal: a ${what} of ${secondsText(placement.value_seconds)}` :
     `A ${what} of ${secondsText(placement.value_seconds)}, at most ${shareText(gap)} above the best there can be`;
 }
 
@@ -15,7 +23,7 @@ function placementTiles(placement) {
   const throughput = placement.objective === "throughput";
   const used = placement.devices.filter((device) => device.tasks > 0).length;
   const work = placement.devices.reduce((sum, device) => sum + device.work_seconds, 0);
-  return [tile(throughput ? "largest load" : "step", secondsText(placement.value_seconds), throughput ? "steps are pipelined" : "one step, start to end"),
+  return [mainTile(throughput ? "largest load" : "step", secondsText(placement.value_seconds), throughput ? "steps are pipelined" : "one step, start to end"),
     tile("bound", secondsText(placement.bound_seconds), "no placement is below"),
     tile("devices", `${used} of ${countText(placement.devices.length)}`, "have tasks"),
     tile("all tasks", secondsText(work), "work of all devices"),

@@ -3,7 +3,7 @@
 
 const CHARTS = [
   {title: "Loss", series: [["loss", "loss", "update"]]},
-  {title: "Samples per second", series: [["samples_per_second", "samples/s", "compute"]]},
+  {title: "Samples per second", of: batchOf, series: [["samples_per_second", "samples/s", "compute"]]},
   {title: "Time per step of the chief", series: [["step_seconds", "step", "wire"], ["computing_seconds", "computing", "compute"], ["waiting_seconds", "waiting", "gate"]], text: secondsText},
 ];
 
@@ -143,9 +143,10 @@ class StepChoice {
   }
 }
 
-function drawChart(run, chart, choice) {
+function drawChart(run, plan, chart, choice) {
   const text = chart.text || numberText;
-  const host = element("div", {class: "chart"}, element("h3", {}, chart.title));
+  const batch = chart.of ? chart.of(run) : 0;
+  const host = element("div", {class: "chart"}, element("h3", {}, batch > 0 ? `${chart.title}, ${batchText(batch, plan)}` : chart.title));
   const named = (name) => run.columns.find((column) => column.name === name).values;
   const options = {
     width: 420, height: 230, cursor: {sync: {key: "run"}, drag: {x: true, y: false}},
@@ -183,7 +184,7 @@ function runTable(run) {
     figure("first"), figure("last"), figure("least"), figure("most")], rows);
 }
 
-function runSection(run) {
+function runSection(run, plan) {
   if (!run || run.steps.length === 0) return null;
   const kept = run.steps.length < run.steps_in_log ?
     ` Of ${countText(run.steps_in_log)} steps, ${countText(run.steps.length)} are in this page: the least and the most of every figure in each stretch, so no spike is lost.` :
@@ -192,7 +193,7 @@ function runSection(run) {
   const lost = lostRanksOf(run).map((each) => element("li", {}, `Training again after ${secondsText(each.away_seconds)}, from step ` +
     countText(each.step) + (each.steps_again > 0 ? `; ${plural(each.steps_again, "step")} done once more.` : ".")));
   const choice = new StepChoice(run);
-  const charts = chartsOf(run).map((chart) => drawChart(run, chart, choice));
+  const charts = chartsOf(run).map((chart) => drawChart(run, plan, chart, choice));
   choice.show();
   return element("section", {id: "run"}, element("h2", {}, "The run"),
     element("p", {class: "lead"}, element("span", {class: "screen"}, "Click a step in a chart, or move with the arrow keys inside of one: below the charts stands what it was. Drag across a chart to zoom in."),

@@ -8,6 +8,14 @@ const ACTIVITIES = {
   wire: "being sent", send: "sending values", recv: "receiving values", merge: "adding up gradients", update: "updating",
   install: "installing a version", collective: "all-reduce by the library",
 };
+// What stands beside a rank's rows; of several of a kind "wire (2)".
+const TRACKS = {
+  compute: "computing", gate: "waiting", contribute: "handing over", queue: "to be sent", wire: "being sent",
+  owner: "adding, updating", install: "new versions", collective: "library call",
+};
+function trackText(name) {
+  return name.replace(/^[a-z]+/, (word) => TRACKS[word] || word);
+}
 const MANY_RANKS = 8;
 const DIFFERENT = 10;  // steps that differ more have a scale each at first
 

@@ -221,7 +221,8 @@ class TimelineView {
     for (const line of this.lines) {
       pen.fillStyle = line.head ? shades.text : shades.soft;
       pen.font = `${line.head ? "600 12px" : "11px"} system-ui, sans-serif`;
-      pen.fillText(line.head || line.track.name, line.head ? 8 : 16, line.y + (line.head ? RANK_HEAD / 2 + 2 : line.height / 2));
+      const left = line.head ? 8 : 16;
+      pen.fillText(line.head || trackText(line.track.name), left, line.y + (line.head ? RANK_HEAD / 2 + 2 : line.height / 2), GUTTER - left - 4);
     }
     pen.strokeStyle = shades.line;
     pen.beginPath();
