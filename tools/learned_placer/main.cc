@@ -31,6 +31,7 @@ struct Arguments {
   std::string init;
   std::string save;
   std::string output;
+  bool untrained = false;
   bool json = false;
   bool quiet = false;
 };
@@ -59,6 +60,7 @@ int run(const Arguments& arguments) {
   options.order = placement::parse_order(arguments.order);
   options.episodes = arguments.episodes;
   options.seed = arguments.seed;
+  options.learns = !arguments.untrained;
   const Trained trained = train(graph, policy, options, [&](std::uint32_t episode, double best) {
     if (arguments.quiet) return;
     std::cerr << fmt::format("episode {:>3} of {}: best {:.3f}\n", episode + 1, arguments.episodes,
@@ -109,6 +111,8 @@ int parse_and_run(int argc, char** argv) {
   program.add_option("--episodes", arguments.episodes, "visits to every task (default 50)")
       ->check(CLI::Range(1, 1'000'000));
   program.add_option("--seed", arguments.seed, "of weights and draws (default 0)");
+  program.add_flag("--untrained", arguments.untrained,
+                   "leave the policy as it was drawn or loaded: what luck alone finds");
   program.add_option("--init", arguments.init, "start from a policy that --save wrote");
   program.add_option("--save", arguments.save, "write the trained policy here");
   program.add_option("-o,--output", arguments.output, "write the placement here");

@@ -59,7 +59,8 @@ class Trainer {
     for (std::uint32_t episode = 0; episode < options_.episodes; ++episode) {
       const bool evaluates = episode % kEvaluateEvery == kEvaluateEvery - 1;
       const std::vector<Visit> visits = go_through(evaluates);
-      if (!evaluates) learn(visits, taught++, 1 - static_cast<double>(episode) / options_.episodes);
+      if (!evaluates && options_.learns)
+        learn(visits, taught++, 1 - static_cast<double>(episode) / options_.episodes);
       result_.best_after.push_back(result_.time);
       if (done) done(episode, result_.time);
     }

@@ -21,6 +21,7 @@ struct TrainingOptions {
   search::placement::Order order = search::placement::Order::kTopo;
   std::uint32_t episodes = 50;
   std::uint64_t seed = 0;  // of the visits' draws (the policy has its own)
+  bool learns = true;  // else the policy stays as it is: what is found then is luck's, a control
 };
 
 struct Trained {
