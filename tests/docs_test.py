@@ -14,7 +14,8 @@ interpreter with PyTorch on PATH:
 
 `norun="reason"` leaves a block out and is listed; `file=NAME` keeps a block in the scratch folder.
 Beside that: the page of environment variables lists each that the code reads, every decision says
-whether it is in force, the index of figures names every page of its folder, and the site builds.
+whether it is in force, the index of figures names every page of its folder, README is short, and the
+site builds.
 Exit code 77 (skipped) where Python has no PyTorch.
 """
 
@@ -202,6 +203,14 @@ def check_index():
             if path.name != "index.md" and f"]({path.name})" not in index]
 
 
+def check_readme():
+    """It is there to be skimmed."""
+    lines = (ROOT / "README.md").read_text().splitlines()
+    long = [f"README.md: line {number} has {len(line)} characters, 100 at most"
+            for number, line in enumerate(lines, 1) if len(line) > 100]
+    return long + ([f"README.md: {len(lines)} lines, 120 at most"] if len(lines) > 120 else [])
+
+
 def check_site():
     with tempfile.TemporaryDirectory(prefix="docs-") as folder:
         built = subprocess.run([str(ROOT / "tools/build-docs"), folder], text=True,
@@ -225,7 +234,7 @@ def main():
     if not all(map(importlib.util.find_spec, ("torch", "numpy"))):
         print(f"SKIPPED: {sys.executable} has no PyTorch or no NumPy")
         sys.exit(77)
-    wrong, ran, left_out = check_variables() + check_decisions() + check_index(), 0, []
+    wrong, ran, left_out = check_variables() + check_decisions() + check_index() + check_readme(), 0, []
     paths = sorted(sys.argv[2:] or pages(), key=weight, reverse=True)
     with concurrent.futures.ThreadPoolExecutor(PAGES_AT_ONCE) as pool:
         results = [pool.submit(check_page, path, programs) for path in paths]
