@@ -1,9 +1,11 @@
 """A job of `autodist train` whose ranks are killed: how far it is, what it has said, what it leaves behind."""
 
 import contextlib
+import json
 import os
 import pathlib
 import signal
+import struct
 import subprocess
 import time
 
@@ -70,6 +72,25 @@ def state_of(folder, step):
     files = sorted((folder / f"step-{step}").glob("*.safetensors"))
     assert files, list(folder.iterdir())
     return {each.name: each.read_bytes() for each in files}
+
+
+def tensors_of(data):
+    """What a safetensors file has of each tensor, and of itself."""
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    about = header.pop("__metadata__", None)
+    return {"": about, **{name: (each["dtype"], each["shape"], data[8 + size:][slice(*each["data_offsets"])])
+                          for name, each in header.items()}}
+
+
+def what_differs(one, other):
+    """Between two of state_of(): the names of files, and of tensors in them."""
+    found = sorted(set(one) ^ set(other))
+    for name in sorted(set(one) & set(other)):
+        if one[name] != other[name]:
+            a, b = tensors_of(one[name]), tensors_of(other[name])
+            found += [f"{name}: {each}" for each in sorted(set(a) | set(b)) if a.get(each) != b.get(each)] or [name]
+    return found
 
 
 def processes_with(variable):
