@@ -127,17 +127,16 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
           program::verify(moves, runner_program, *next);
           std::optional<ir::LossScale> scale;
           if (rewriting.loss_scaling) scale = runner->loss_scale();
-          const exec::RankState state = runner->hand_over(moves);
+          exec::RankState state = runner->hand_over(moves);
+          state.scale = scale;
           runner->finish();
           runner.reset();
           runner_options.first_step = static_cast<std::uint64_t>(step_number);
           ++runner_options.exchange.generation;
           runner = std::make_unique<exec::Runner>(
               next, program::Rank(r), bindings,
-              exec::RunnerConnections{transport.get(), collectives.get(), &clock}, runner_options);
-          if (scale) runner->set_loss_scale(*scale);
-          if (!state.rules.empty()) runner->load_state(state.rules);
-          runner->load_owed(state.owed);
+              exec::RunnerConnections{transport.get(), collectives.get(), &clock}, runner_options,
+              std::move(state));
           shapes.adopt(next);
           runner_program = *next;
         };

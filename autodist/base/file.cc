@@ -15,7 +15,7 @@ namespace autodist {
 namespace {
 
 [[noreturn]] void fail_read(const std::string& path, const std::string& reason) {
-  fail(ErrorCode::kUsage, "{}: cannot be read: {}", path, reason);
+  fail(ErrorCode::kUsage, "{}: cannot be read: {}. Name one that can be.", path, reason);
 }
 
 // Where a name's links lead; the name itself where that cannot be said.

@@ -149,7 +149,8 @@ std::vector<std::string> Conversation::receive(const std::vector<RankNumber>& fr
     }
     if (role_of(frame) != ControlRole::kBody ||
         frame.payload.size > message.size - message.bytes.size()) {
-      fail(ErrorCode::kPeersLost, "{}: {} does not keep to the protocol", what_,
+      fail(ErrorCode::kPeersLost,
+           "{}: {} does not keep to the protocol. Start all ranks with the same build.", what_,
            transport_.describe(frame.header.from));
     }
     message.bytes += frame.payload.to_string();
@@ -175,8 +176,8 @@ void Conversation::open(Incoming& message, const Frame& frame) const {
   }
   message.opened = true;
   if (message.size > kLargestMessage) {
-    fail(ErrorCode::kUsage, "{}: {} announces {} bytes", what_,
-         transport_.describe(frame.header.from), message.size);
+    fail(ErrorCode::kUsage, "{}: {} announces {} bytes. Start all ranks with the same build.",
+         what_, transport_.describe(frame.header.from), message.size);
   }
 }
 
@@ -269,7 +270,9 @@ std::vector<std::string> unpack(const std::string& packed, std::size_t count,
   ByteReader in(packed);
   std::vector<std::string> messages;
   while (messages.size() < count && in.good()) messages.push_back(in.raw(in.u64()));
-  if (!in.at_end()) fail(ErrorCode::kPeersLost, "{}: the chief's answer is damaged", what);
+  if (!in.at_end())
+    fail(ErrorCode::kPeersLost,
+         "{}: the chief's answer is damaged. Start all ranks with the same build.", what);
   return messages;
 }
 
@@ -287,7 +290,9 @@ Claim decode(const std::string& bytes, const std::string& what) {
   Claim claim;
   claim.digest = {in.u64(), in.u64()};
   claim.summary = in.raw(in.left());
-  if (!in.good()) fail(ErrorCode::kPeersLost, "{}: a peer's digest is damaged", what);
+  if (!in.good())
+    fail(ErrorCode::kPeersLost,
+         "{}: a peer's digest is damaged. Start all ranks with the same build.", what);
   return claim;
 }
 

@@ -46,29 +46,31 @@ CheckpointFolder::CheckpointFolder(const std::string& what, const std::string& p
   };
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) refuse("the folder cannot be made: " + error.message());
+  if (error) refuse(fmt::format("the folder cannot be made: {}. Name another.", error.message()));
   while (true) {
     lock_ = Descriptor(::open(name_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-    if (lock_.get() < 0) refuse(fmt::format("cannot be written to: {}", std::strerror(errno)));
+    if (lock_.get() < 0)
+      refuse(fmt::format("cannot be written to: {}. Name another.", std::strerror(errno)));
     if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return;  // a file system without locks
       const std::string holder = holder_in(lock_.get());
       name_.clear();
       if (holder == this_holder()) return;
-      refuse(fmt::format("another job writes its checkpoints there ({}). Give each job a folder of "
-                         "its own.",
-                         holder.empty() ? "it has just begun" : holder));
+      refuse(
+          fmt::format("another job writes its checkpoints there ({}). Give each job a folder of "
+                      "its own.",
+                      holder.empty() ? "it has just begun" : holder));
     }
     if (still_there(lock_.get(), name_)) break;
   }
   const std::string holder = this_holder();
-  const bool written = ::ftruncate(lock_.get(), 0) == 0 &&
-                       ::pwrite(lock_.get(), holder.data(), holder.size(), 0) ==
-                           static_cast<ssize_t>(holder.size());
+  const bool written =
+      ::ftruncate(lock_.get(), 0) == 0 &&
+      ::pwrite(lock_.get(), holder.data(), holder.size(), 0) == static_cast<ssize_t>(holder.size());
   if (!written) {
     const std::string why = std::strerror(errno);
     ::unlink(name_.c_str());
-    refuse("cannot be written to: " + why);
+    refuse(fmt::format("cannot be written to: {}. Name another.", why));
   }
 }
 

@@ -25,7 +25,7 @@ std::string text_of(const std::exception_ptr& reason) {
 
 Engine::Engine(const program::Program& program, program::Rank self,
                const capture::Bindings& bindings, const RunnerConnections& connections,
-               const RunnerOptions& options, TraceRecorder& trace)
+               const RunnerOptions& options, TraceRecorder& trace, const RankState& start)
     : program_(program),
       rank_{program, self, options, signal_, trace},
       link_(rank_),
@@ -45,6 +45,9 @@ Engine::Engine(const program::Program& program, program::Rank self,
                       link_.post(to, {Topic::kTransfer, id}, step, payload);
                     });
   }
+  if (start.scale) slices_.scaler.set_scale(*start.scale);
+  if (!start.rules.empty()) held_.load_rules(start.rules);
+  held_.load_owed(start.owed);
   link_.start(connections, [this](const comm::Frame& frame) { take(frame); });
   jobs_.start();  // now that there is an exchange to post to
 }

@@ -17,6 +17,7 @@
 #include "autodist/exec/link.h"
 #include "autodist/exec/rank_context.h"
 #include "autodist/exec/rank_slices.h"
+#include "autodist/exec/rank_state.h"
 #include "autodist/exec/runner_options.h"
 #include "autodist/exec/signal.h"
 #include "autodist/exec/slice_driver.h"
@@ -30,9 +31,12 @@ namespace autodist::exec {
 
 class Engine {
  public:
-  // Starts the threads. All references outlive it.
+  // Starts the threads; a peer that comes earlier may ask for this rank's state at once. All
+  // references but `start` outlive it. Throws Error(kCheckpoint) where a state is missing or does
+  // not fit.
   Engine(const program::Program& program, program::Rank self, const capture::Bindings& bindings,
-         const RunnerConnections& connections, const RunnerOptions& options, TraceRecorder& trace);
+         const RunnerConnections& connections, const RunnerOptions& options, TraceRecorder& trace,
+         const RankState& start = {});
   // Ends them.
   ~Engine();
   Engine(const Engine&) = delete;

@@ -142,14 +142,13 @@ TEST_P(GatheringTest, AJobThatLoadsTheStateGoesOnAsTheOneThatHadIt) {
   const std::vector<NamedTensor> state = first.at(0).gathering().gather_state(1).get();
   RunnerOptions options;
   options.first_step = 1;
-  testing::JobEngines second(adam(), options);
+  testing::JobEngines second(adam(), options, nullptr, {state, {}});
   for (const std::uint32_t rank : {0U, 1U}) {
     for (std::size_t i = 0; i < 4; ++i) {
       second.tensor(rank, ir::VariableId(i)).copy_(first.tensor(0, ir::VariableId(i)));
     }
     second.at(rank).driver().reload(
         {ir::VariableId(0), ir::VariableId(1), ir::VariableId(2), ir::VariableId(3)}, 1);
-    second.at(rank).held().load_rules(state);
   }
   first.step(1);
   second.step(1);
@@ -164,7 +163,7 @@ TEST_P(GatheringTest, AStateThatIsMissingIsNamed) {
   state.erase(std::find_if(state.begin(), state.end(),
                            [](const NamedTensor& each) { return each.name == "b2.exp_avg_sq"; }));
   try {
-    for (const std::uint32_t rank : {0U, 1U}) job.at(rank).held().load_rules(state);
+    testing::JobEngines(adam(), {}, nullptr, {state, {}});
     FAIL() << "one is missing";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);

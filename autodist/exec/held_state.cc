@@ -332,8 +332,9 @@ void HeldState::load_owed(const std::vector<NamedTensor>& owed) {
       const std::vector<std::int64_t> shape = shape_of(*program_.graph, piece.variable);
       const torch::Tensor full = found->second.to(scalar_type_of(slice.dtype)).contiguous();
       if (full.sizes() != torch::IntArrayRef(shape)) {
-        fail(ErrorCode::kCheckpoint, "checkpoint: '{}' is {}, expected [{}].", found->first,
-             describe(full), fmt::join(shape, ", "));
+        fail(ErrorCode::kCheckpoint,
+             "checkpoint: '{}' is {}, expected [{}]. Take a checkpoint of this model.",
+             found->first, describe(full), fmt::join(shape, ", "));
       }
       pack(piece, size_of(slice.dtype), data_of(full), residual(id, state));
     }

@@ -152,9 +152,8 @@ LibraryAllReduce::Average LibraryAllReduce::run(const std::vector<torch::Tensor>
   left.next(1).fill_(static_cast<double>(samples));
   sum(first);
   Average average;
-  average.samples =
-      static_cast<std::int64_t>(
-          on_host(first[first_elements - 1], staging_, look).item<double>() + 0.5);
+  average.samples = static_cast<std::int64_t>(
+      on_host(first[first_elements - 1], staging_, look).item<double>() + 0.5);
   const double all = add_up || average.samples == 0 ? 1.0 : static_cast<double>(average.samples);
 
   Cursor bases(first);
@@ -215,8 +214,9 @@ void LibraryAllReduce::load(const std::vector<NamedTensor>& state) {
     for (const NamedTensor& each : state) {
       if (each.name != wanted) continue;
       if (each.tensor.numel() != c10::multiply_integers(sizes)) {
-        fail(ErrorCode::kCheckpoint, "checkpoint: '{}' has {} elements, expected {}.", wanted,
-             each.tensor.numel(), c10::multiply_integers(sizes));
+        fail(ErrorCode::kCheckpoint,
+             "checkpoint: '{}' has {} elements, expected {}. Take a checkpoint of this model.",
+             wanted, each.tensor.numel(), c10::multiply_integers(sizes));
       }
       to = each.tensor.to(torch::TensorOptions(torch::kCPU).dtype(type_)).reshape(sizes).clone();
     }

@@ -18,7 +18,8 @@ void Link::start(const RunnerConnections& connections,
                  std::function<void(const comm::Frame&)> take) {
   if (program_.ranks.size() == 1) return;
   if (connections.transport == nullptr) {
-    fail(ErrorCode::kEnvironment, "run: rank {} of {} has no transport.", self_,
+    fail(ErrorCode::kEnvironment,
+         "run: rank {} of {} has no transport. Give it one (RunnerConnections).", self_,
          program_.ranks.size());
   }
   comm::Handlers handlers;

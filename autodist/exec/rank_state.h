@@ -5,10 +5,12 @@
 #pragma once
 
 #include <future>
+#include <optional>
 #include <vector>
 
 #include "autodist/capture/training_step.h"
 #include "autodist/exec/trace_recorder.h"
+#include "autodist/ir/loss_scaling.h"
 
 namespace autodist::exec {
 
@@ -16,13 +18,15 @@ namespace autodist::exec {
 using LaterTensors = std::shared_future<std::vector<NamedTensor>>;
 
 struct RankState {
-  // Of the update rules, of their variable's shape, named "<variable>.<state>". What is another
-  // rank's of it has no meaning.
+  // Of the update rules, of their variable's shape, named "<variable>.<state>"; empty: as they
+  // begin. What is another rank's of it has no meaning.
   std::vector<NamedTensor> rules;
   // By compression: "<variable>.owed" of this rank's gradients, "<variable>.owed_average" of the
-  // averages that it owns, "<variable>.factor" of what PowerSGD goes on from.
+  // averages that it owns, "<variable>.factor" of what PowerSGD goes on from. What is missing is
+  // owed nothing.
   std::vector<NamedTensor> owed;
-  EarlierTrace trace;
+  std::optional<ir::LossScale> scale = {};
+  EarlierTrace trace = {};
 };
 
 }  // namespace autodist::exec

@@ -30,7 +30,8 @@ void check_connections(const program::Program& program, program::Rank rank,
   for (const program::Collective& collective : program.collectives) {
     if (collective.members.size() > 1 && connections.collectives == nullptr) {
       fail(ErrorCode::kEnvironment,
-           "run: the plan has library all-reduces ({}), rank {} has no collective library.",
+           "run: the plan has library all-reduces ({}), rank {} has no collective library. Give "
+           "it one (RunnerConnections), or take AllReduce:algorithm=ring.",
            collective.spec, rank);
     }
   }
@@ -58,16 +59,17 @@ Bytes bytes_of(const capture::Bindings& bindings) {
 class Runner::Impl {
  public:
   Impl(std::shared_ptr<const program::Program> program, program::Rank rank,
-       capture::Bindings bindings, const RunnerConnections& connections, RunnerOptions options)
+       capture::Bindings bindings, const RunnerConnections& connections, RunnerOptions options,
+       const RankState& start)
       : program_(std::move(program)),
         rank_(rank),
         options_(std::move(options)),
         trace_(*connections.clock, rank, options_.trace,
-               static_cast<std::uint64_t>(options_.trace_steps), options_.earlier),
+               static_cast<std::uint64_t>(options_.trace_steps), start.trace),
         clock_(*connections.clock),
         step_(options_.first_step),
         needs_all_(!program_->lag() || program_->is_placed()),
-        engine_(*program_, rank, bindings, connections, options_, trace_),
+        engine_(*program_, rank, bindings, connections, options_, trace_, start),
         device_(engine_.slices().staging.device()),
         model_bytes_(bytes_of(bindings)),
         stream_(*program_, rank, options_, clock_, engine_, trace_),
@@ -464,12 +466,12 @@ class Runner::Impl {
 
 Runner::Runner(std::shared_ptr<const program::Program> program, program::Rank rank,
                capture::Bindings bindings, const RunnerConnections& connections,
-               RunnerOptions options) {
+               RunnerOptions options, RankState start) {
   check_connections(*program, rank, connections);
   start_large_tensors_over();
   try {
     impl_ = std::make_unique<Impl>(std::move(program), rank, std::move(bindings), connections,
-                                   std::move(options));
+                                   std::move(options), start);
   } catch (const c10::OutOfMemoryError& error) {
     fail(ErrorCode::kInfeasible,
          "run: the device of rank {} has no memory for the states of the optimizer: {} Take an "
@@ -508,9 +510,6 @@ void Runner::set_options(ir::VariableId variable, const std::map<std::string, do
 void Runner::await(const StepSums& sums) { impl_->await(sums); }
 ir::LossScale Runner::loss_scale() {
   return impl_->engine().driver().await_scale(impl_->steps_done());
-}
-void Runner::set_loss_scale(const ir::LossScale& scale) {
-  impl_->engine().slices().scaler.set_scale(scale);
 }
 void Runner::reload(const std::vector<ir::VariableId>& variables) {
   impl_->settle();
@@ -552,9 +551,6 @@ LaterTensors Runner::gather_state() {
   impl_->synchronize();
   return impl_->engine().gathering().gather_state(impl_->steps_done());
 }
-void Runner::load_state(const std::vector<NamedTensor>& state) {
-  impl_->engine().held().load_rules(state);
-}
 
 std::map<std::uint32_t, std::vector<NamedTensor>> Runner::gather_buffers() {
   impl_->synchronize();
@@ -567,9 +563,6 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Runner::gather_owed() {
 }
 std::string Runner::outcome(const std::string& of_chief) {
   return impl_->engine().small_collectives().outcome(impl_->steps_done(), of_chief);
-}
-void Runner::load_owed(const std::vector<NamedTensor>& owed) {
-  impl_->engine().held().load_owed(owed);
 }
 
 program::Trace Runner::take_trace() { return impl_->trace().take(); }

@@ -95,10 +95,12 @@ class ShapedStep {
 class Runner {
  public:
   // REQUIRES: verify(*program) holds, `bindings` fit its graph, and on all ranks program, options
-  // and the bindings' values are equal (broadcast_initial). Throws Error(kEnvironment) where the
-  // Program needs collectives or a transport and there are none.
+  // and the bindings' values are equal (broadcast_initial), as are the states of the update rules
+  // that `start` goes on from. Throws Error(kEnvironment) where the Program needs collectives or a
+  // transport and there are none, Error(kCheckpoint) where a state is missing or does not fit.
   Runner(std::shared_ptr<const program::Program> program, program::Rank rank,
-         capture::Bindings bindings, const RunnerConnections& connections, RunnerOptions options);
+         capture::Bindings bindings, const RunnerConnections& connections, RunnerOptions options,
+         RankState start = {});
   ~Runner();
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
@@ -131,8 +133,6 @@ class Runner {
   // Where the Program scales the loss: what the next step's graph multiplies it with; gradients are
   // divided by it here. Waits for what all ranks say of the step before.
   ir::LossScale loss_scale();
-  // From a checkpoint, before the first step; by all ranks alike.
-  void set_loss_scale(const ir::LossScale& scale);
 
   // Waits until every variable has the newest version: before evaluating, saving or reading them.
   // A variable that is asked for before each step comes whole from its owners. Of a placed graph by
@@ -235,11 +235,6 @@ class Runner {
   // SmallCollectives::outcome, for the step that is next. With asynchronous variables all computing
   // ranks call it when they have gathered, which a rank that contributes again would disturb.
   std::string outcome(const std::string& of_chief);
-  // This rank's part of it, before the first step; what is missing is owed nothing.
-  void load_owed(const std::vector<NamedTensor>& owed);
-  // The inverse of gather_state(), at every rank with the same tensors, before the first step.
-  // Throws Error(kCheckpoint) where one is missing or does not fit.
-  void load_state(const std::vector<NamedTensor>& state);
 
   // The rows since the last call. Empty unless asked for in the options.
   program::Trace take_trace();

@@ -11,7 +11,6 @@
 #include "autodist/comm/exchange.h"
 #include "autodist/exec/finite.h"
 #include "autodist/exec/optimizer_kernels.h"
-#include "autodist/exec/trace_recorder.h"
 #include "autodist/ir/graph.h"
 
 namespace autodist::exec {
@@ -26,9 +25,8 @@ struct RunnerOptions {
   Seconds wait_limit{120};
   comm::ExchangeOptions exchange;
   const UserRules* user_rules = nullptr;  // outlives the runner
-  bool trace = false;            // keep rows for take_trace()
-  std::int64_t trace_steps = 0;  // of the last so many steps; 0: of all
-  EarlierTrace earlier;          // of the run that this one goes on from
+  bool trace = false;                     // keep rows for take_trace()
+  std::int64_t trace_steps = 0;           // of the last so many steps; 0: of all
   // What an op of so many samples takes on a device that this machine does not have: beside
   // computing, the step sleeps for it, which takes no core.
   std::function<Seconds(const ir::Op&, std::int64_t samples)> device_time = {};

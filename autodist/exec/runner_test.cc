@@ -4,6 +4,7 @@
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim.h>
 
+#include <chrono>
 #include <exception>
 #include <map>
 #include <memory>
@@ -90,6 +91,7 @@ struct Job {
   std::uint64_t first_step = 0;
   Values values;                   // initial ones; empty: by the seed of all tests
   std::vector<NamedTensor> state;  // of the update rules, at the first step
+  Seconds chief_is_ahead{0};       // by so much it begins before the others
   bool trace = false;
   OnNonFinite on_nonfinite = OnNonFinite::kStop;
   // What somebody writes into the variables after a step, at which ranks, and the rate of a step.
@@ -127,14 +129,15 @@ void run_rank(const Job& job, const std::shared_ptr<const program::Program>& pro
   const SteadyClock clock;
   const auto transport = hub.connect(rank);
   ThreadCollectives collectives(sum, rank);
+  if (rank != 0)
+    std::this_thread::sleep_for(std::chrono::duration<double>(job.chief_is_ahead.value));
   RunnerOptions options;
   options.wait_limit = Seconds(20);
   options.first_step = job.first_step;
   options.trace = job.trace;
   options.on_nonfinite = job.on_nonfinite;
   Runner runner(program, program::Rank(rank), capture::Bindings{values, {}, {}},
-                {transport.get(), &collectives, &clock}, options);
-  if (!job.state.empty()) runner.load_state(job.state);
+                {transport.get(), &collectives, &clock}, options, {job.state, {}});
   std::vector<std::shared_ptr<const StepSums>> sums;
   if (!program->ranks[rank].replica) {
     runner.serve([] {});
@@ -464,6 +467,23 @@ TEST(Runner, GatheredStateContinuesTheRun) {
   EXPECT_LT(largest_difference(train(rest).variables[0], expected.variables[0]), 1e-10);
   rest.plan.library = true;
   EXPECT_LT(largest_difference(train(rest).variables[0], expected.variables[0]), 1e-10);
+}
+
+TEST(Runner, AnOwnerHasWhatItGoesOnFromBeforeItAnswers) {
+  Job job;
+  job.plan.ranks = 2;
+  job.plan.owner = spread_over(2);
+  job.batches.resize(2);
+  const Outcome before = train(job);
+  job.first_step = 2;
+  job.values = before.variables[0];
+  job.state = before.state;
+  job.chief_is_ahead = Seconds(0.05);
+  const Outcome after = train(job);
+  ASSERT_EQ(after.state.size(), before.state.size());
+  for (std::size_t i = 0; i < after.state.size(); ++i) {
+    EXPECT_TRUE(after.state[i].tensor.equal(before.state[i].tensor)) << after.state[i].name;
+  }
 }
 
 TEST(Runner, AServingRankHandsItsStateOver) {

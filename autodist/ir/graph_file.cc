@@ -15,6 +15,8 @@
 namespace autodist::ir {
 namespace {
 
+constexpr char kCaptureAgain[] = "Capture it again: autodist capture MODEL -o FILE";
+
 constexpr char kMagic[] = "ADGRAPH";  // with its terminating zero: 8 bytes
 constexpr std::uint8_t kFormat = 1;
 constexpr std::size_t kHeader = sizeof kMagic + 1;
@@ -245,19 +247,25 @@ class Reader {
 
   template <typename Enum>
   Enum enumerator(std::uint32_t value, std::uint32_t largest, const char* what) const {
-    if (value > largest) fail(ErrorCode::kUsage, "{}: unknown {} {}", where_, what, value);
+    if (value > largest) {
+      fail(ErrorCode::kUsage, "{}: unknown {} {}. {}", where_, what, value, kCaptureAgain);
+    }
     return static_cast<Enum>(value);
   }
 
   void check_index(std::size_t index, std::size_t size, const char* what) const {
-    if (index >= size) fail(ErrorCode::kUsage, "{}: {} {} of {}", where_, what, index, size);
+    if (index >= size) {
+      fail(ErrorCode::kUsage, "{}: {} {} of {}. {}", where_, what, index, size, kCaptureAgain);
+    }
   }
 
   std::vector<TensorType> read_types() const {
     std::vector<TensorType> types;
     for (const auto& in : in_.types()) {
       TensorType& type = types.emplace_back();
-      if (in.dtype() == 0) fail(ErrorCode::kUsage, "{}: a tensor without a dtype", where_);
+      if (in.dtype() == 0) {
+        fail(ErrorCode::kUsage, "{}: a tensor without a dtype. {}", where_, kCaptureAgain);
+      }
       type.dtype =
           enumerator<DType>(in.dtype(), static_cast<std::uint32_t>(DType::kComplex128), "dtype");
       for (const auto& size : in.sizes()) type.sizes.push_back(affine(size));
@@ -320,7 +328,7 @@ class Reader {
       case proto::Argument::KIND_NOT_SET:
         return None{};
       default:
-        fail(ErrorCode::kUsage, "{}: the result of an op is no tensor", where_);
+        fail(ErrorCode::kUsage, "{}: the result of an op is no tensor. {}", where_, kCaptureAgain);
     }
   }
 
@@ -397,8 +405,8 @@ void expect_room(std::int64_t taken, std::size_t packed, const std::string& wher
   if (taken < room_of(packed)) return;
   fail(ErrorCode::kUsage,
        "{}: {} packed bytes would take more than {} in memory, which no captured graph does. "
-       "Damaged, or made to fill it.",
-       where, packed, to_string(Bytes{room_of(packed)}));
+       "Damaged, or made to fill it. {}",
+       where, packed, to_string(Bytes{room_of(packed)}), kCaptureAgain);
 }
 
 // What many share in the file, a type or an op's name, and each of them has afterwards.
@@ -415,8 +423,6 @@ std::int64_t size_of_shared(const proto::Graph& in) {
   }
   return size;
 }
-
-constexpr char kCaptureAgain[] = "Capture it again: autodist capture MODEL -o FILE";
 
 std::string unpack(const char* data, std::size_t size, const std::string& where) {
   const unsigned long long unpacked = ZSTD_getFrameContentSize(data, size);

@@ -130,7 +130,8 @@ Graph variables_of(const GraphItem& item, const std::string& where) {
     }
     total += bytes_of(variable);
     if (total.value > kMostBytes) {
-      fail(ErrorCode::kUsage, "{}: its variables have more than 2^60 bytes", where);
+      fail(ErrorCode::kUsage,
+           "{}: its variables have more than 2^60 bytes. Write it of a smaller model.", where);
     }
     std::vector<Affine> sizes;
     for (const std::int64_t size : *variable.shape) sizes.push_back({0, size});

@@ -185,7 +185,8 @@ class Reader {
       // Sizes of zero hide no overflow of the others.
       const std::int64_t factor = std::max<std::int64_t>(dim.size(), 1);
       if (__builtin_mul_overflow(elements, factor, &elements) || elements > kMostElements) {
-        fail(ErrorCode::kUsage, "{}: the variable '{}' has more than 2^48 elements", where_, name);
+        fail(ErrorCode::kUsage, "{}: the variable '{}' has more than 2^48 elements. {}", where_,
+             name, kWriteAgain);
       }
     }
     return sizes;

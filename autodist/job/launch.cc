@@ -49,7 +49,9 @@ struct Pipe {
   Pipe() {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) {
-      fail(ErrorCode::kEnvironment, "a pipe to a rank cannot be made: {}", std::strerror(errno));
+      fail(ErrorCode::kEnvironment,
+           "a pipe to a rank cannot be made: {}. Allow more open files (ulimit -n).",
+           std::strerror(errno));
     }
     read_end = ends[0];
     write_end = ends[1];
@@ -93,7 +95,9 @@ class Guardian {
         "[ -z \"$groups\" ] || kill -s KILL -- $groups";
     pid_ = ::fork();
     if (pid_ < 0) {
-      fail(ErrorCode::kEnvironment, "a guardian of ranks: fork: {}", std::strerror(errno));
+      fail(ErrorCode::kEnvironment,
+           "a guardian of ranks: fork: {}. Allow more processes (ulimit -u).",
+           std::strerror(errno));
     }
     if (pid_ == 0) {
       ::setsid();  // no terminal's signal is for it
@@ -224,7 +228,9 @@ void StartedRanks::start(const RankProcess& rank) {
   const std::vector<char*> argv = argv_of(arguments);
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid < 0) fail(ErrorCode::kEnvironment, "rank {}: fork: {}", rank.rank, std::strerror(errno));
+  if (pid < 0)
+    fail(ErrorCode::kEnvironment, "rank {}: fork: {}. Allow more processes (ulimit -u).", rank.rank,
+         std::strerror(errno));
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);  // the parent died before prctl took hold
@@ -263,8 +269,10 @@ void StartedRanks::start(const RankProcess& rank) {
     said->over = true;
   });
   if (!written) {
-    fail(ErrorCode::kEnvironment, "rank {}: its {} bytes of input could not be handed over",
-         rank.rank, rank.input.size());
+    fail(
+        ErrorCode::kEnvironment,
+        "rank {}: its {} bytes of input could not be handed over. Start again with less beside it.",
+        rank.rank, rank.input.size());
   }
 }
 

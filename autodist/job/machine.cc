@@ -126,7 +126,9 @@ std::string address_towards(const std::string& host) {
   const int error = errno;
   if (socket >= 0) ::close(socket);
   if (!found) {
-    fail(ErrorCode::kEnvironment, "no route to '{}': {}", host, std::strerror(error));
+    fail(ErrorCode::kEnvironment,
+         "no route to '{}': {}. Give an address that this machine reaches.", host,
+         std::strerror(error));
   }
   return digits_of(address);
 }

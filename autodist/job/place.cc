@@ -58,8 +58,9 @@ std::string read_key(int descriptor) {
   ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   if (done != key.size()) {
     fail(ErrorCode::kAuthentication,
-         "the job's key could not be read from descriptor {}: got {} of {} characters", descriptor,
-         done, key.size());
+         "the job's key could not be read from descriptor {}: got {} of {} characters. "
+         "Start the ranks by `autodist run`, or give them AUTODIST_KEY_FILE.",
+         descriptor, done, key.size());
   }
   read_before[descriptor] = key;
   return key;
@@ -161,7 +162,8 @@ bool names_a_place(const std::string& variable) {
 std::string make_job_key() {
   std::array<unsigned char, kKeyBytes> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    fail(ErrorCode::kEnvironment, "the kernel gave no random bytes for the job's key");
+    fail(ErrorCode::kEnvironment,
+         "the kernel gave no random bytes for the job's key. Start again when it has some.");
   }
   std::string key;
   for (unsigned char byte : bytes) key += fmt::format("{:02x}", byte);

@@ -18,19 +18,23 @@ Finished run_to_end(const std::vector<std::string>& arguments, const std::string
   int ends[2];
   int in[2];
   if (::pipe2(ends, O_CLOEXEC) != 0 || ::pipe2(in, O_CLOEXEC) != 0) {
-    fail(ErrorCode::kEnvironment, "{}: pipe: {}", arguments.front(), std::strerror(errno));
+    fail(ErrorCode::kEnvironment, "{}: pipe: {}. Allow more open files (ulimit -n).",
+         arguments.front(), std::strerror(errno));
   }
   // Before anybody reads it, so that nobody can break the pipe.
   const ssize_t written = ::write(in[1], input.data(), input.size());
   ::close(in[1]);
   if (written != static_cast<ssize_t>(input.size())) {
-    fail(ErrorCode::kEnvironment, "{}: {} bytes of input", arguments.front(), input.size());
+    fail(ErrorCode::kEnvironment,
+         "{}: {} bytes of input could not be handed over. Start again with less beside it.",
+         arguments.front(), input.size());
   }
   std::vector<std::string> copies = arguments;
   const std::vector<char*> argv = argv_of(copies);
   const pid_t pid = ::fork();
   if (pid < 0)
-    fail(ErrorCode::kEnvironment, "{}: fork: {}", arguments.front(), std::strerror(errno));
+    fail(ErrorCode::kEnvironment, "{}: fork: {}. Allow more processes (ulimit -u).",
+         arguments.front(), std::strerror(errno));
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::dup2(in[0], STDIN_FILENO);
@@ -53,7 +57,8 @@ Finished run_to_end(const std::vector<std::string>& arguments, const std::string
   }
   finished.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   if (finished.exit_code == 127) {
-    fail(ErrorCode::kEnvironment, "{} cannot be started", arguments.front());
+    fail(ErrorCode::kEnvironment, "{} cannot be started. Install it, or put it on PATH.",
+         arguments.front());
   }
   return finished;
 }

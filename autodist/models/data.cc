@@ -115,7 +115,8 @@ torch::ScalarType npy_dtype(const std::string& descr, const std::string& path) {
     if (name == descr) return type;
   }
   fail(ErrorCode::kUsage,
-       "{}: element type '{}' cannot be used; one of <f4 <f8 <f2 <i8 <i4 <i2 |i1 |u1 |b1 expected",
+       "{}: element type '{}' cannot be used; one of <f4 <f8 <f2 <i8 <i4 <i2 |i1 |u1 |b1 expected. "
+       "Convert it with astype.",
        path, descr);
 }
 

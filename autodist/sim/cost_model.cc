@@ -96,8 +96,8 @@ class Model {
            costs_.batch, costs_.micro_batches);
     }
     if (graph_.batch_fixed_reason.empty() || costs_.batch == graph_.example_batch) return;
-    fail(ErrorCode::kUsage, "simulate: batch {}, but '{}' can only have {}: {}", costs_.batch,
-         graph_.name, graph_.example_batch, graph_.batch_fixed_reason);
+    fail(ErrorCode::kUsage, "simulate: batch {}, but '{}' can only have {}: {}. Take that.",
+         costs_.batch, graph_.name, graph_.example_batch, graph_.batch_fixed_reason);
   }
 
   // Of a step; nothing where parts are equal.

@@ -240,7 +240,7 @@ std::shared_ptr<const program::Program> program_of(const std::shared_ptr<ir::Gra
 }
 
 JobEngines::JobEngines(std::shared_ptr<const program::Program> program, RunnerOptions options,
-                       comm::Collectives* collectives)
+                       comm::Collectives* collectives, const RankState& start)
     : program_(std::move(program)),
       options_(std::move(options)),
       hub_(static_cast<comm::RankNumber>(program_->ranks.size())) {
@@ -249,9 +249,10 @@ JobEngines::JobEngines(std::shared_ptr<const program::Program> program, RunnerOp
     rank->bindings.variables = initial_values(*program_->graph, 7);
     rank->transport = hub_.connect(i);
     rank->trace = std::make_unique<TraceRecorder>(clock_, program::Rank(i), false);
-    rank->engine = std::make_unique<Engine>(
-        *program_, program::Rank(i), rank->bindings,
-        RunnerConnections{rank->transport.get(), collectives, &clock_}, options_, *rank->trace);
+    rank->engine =
+        std::make_unique<Engine>(*program_, program::Rank(i), rank->bindings,
+                                 RunnerConnections{rank->transport.get(), collectives, &clock_},
+                                 options_, *rank->trace, start);
     ranks_.push_back(std::move(rank));
   }
 }

@@ -55,7 +55,7 @@ std::shared_ptr<const program::Program> program_of(const std::shared_ptr<ir::Gra
 class JobEngines {
  public:
   explicit JobEngines(std::shared_ptr<const program::Program> program, RunnerOptions options = {},
-                      comm::Collectives* collectives = nullptr);
+                      comm::Collectives* collectives = nullptr, const RankState& start = {});
   ~JobEngines();
 
   [[nodiscard]] Engine& at(std::uint32_t rank) { return *ranks_[rank]->engine; }

@@ -19,8 +19,7 @@ std::string JobStep::optimizer() const {
 void JobStep::resume(std::int64_t step, std::vector<NamedTensor> state,
                      std::vector<NamedTensor> owed) {
   start_.step = step;
-  start_.state = std::move(state);
-  start_.owed = std::move(owed);
+  start_.state = state_of(std::move(state), std::move(owed));
 }
 
 void JobStep::note_values() {
@@ -32,7 +31,7 @@ void JobStep::note_values() {
 
 void JobStep::start(const RunConnections& connections) {
   RunStart start = std::move(start_);
-  start_ = {start.step, {}, {}, {}, start.generation, {}};
+  start_ = {start.step, {}, {}, start.generation};
   run_ = std::make_unique<StepRun>(job_, captured_, plan_, std::move(start), connections);
 }
 

@@ -75,7 +75,9 @@ void TrainingJob::agree_to_change(std::size_t index, const program::Program& nex
   for (const auto& [digest, who] : ranks) {
     sides.push_back(fmt::format("{} at ranks {}", digest, fmt::join(who, ", ")));
   }
-  fail(ErrorCode::kUsage, "change_plan: ranks arrive at different Programs: {}",
+  fail(ErrorCode::kUsage,
+       "change_plan: ranks arrive at different Programs: {}. Start all of them with the same files "
+       "and build.",
        fmt::join(sides, "; "));
 }
 
@@ -87,7 +89,8 @@ TrainingJob::PreparedChange TrainingJob::prepare_change(
   if (!all_compute(step.program())) {
     fail(
         ErrorCode::kUsage,
-        "change_plan: the job has ranks that only serve, which keep the plan that they began with");
+        "change_plan: the job has ranks that only serve, which keep the plan that they began with. "
+        "Choose it before the first step.");
   }
   exec::Runner& runner = step.runner();
   const auto made = runner.calls().begin(call, runner.steps_done());
@@ -114,7 +117,9 @@ void TrainingJob::check_library(const JobStep& step) const {
          "begin with one; name such a plan for one of its steps first");
   }
   if (capture::device_of(step.declared()).is_cpu() && !comm::has_gloo()) {
-    fail(ErrorCode::kUsage, "change_plan: this libtorch has no Gloo for all-reduces by a library");
+    fail(ErrorCode::kUsage,
+         "change_plan: this libtorch has no Gloo for all-reduces by a library. Take "
+         "AllReduce:algorithm=ring.");
   }
 }
 

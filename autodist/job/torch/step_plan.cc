@@ -26,9 +26,8 @@ passes::Options pass_options(const JoinedJob& job, const Captured& step) {
 
 planning::StrategyRequest request_of(const JoinedJob& job, const Captured& step) {
   const std::string& own = step.named.builder.empty() ? job.options().builder : step.named.builder;
-  return {own,
-          step.named.builder.empty() ? job.options().strategy_file : "", job.options().builders,
-          !step.name().empty()};
+  return {own, step.named.builder.empty() ? job.options().strategy_file : "",
+          job.options().builders, !step.name().empty()};
 }
 
 // What a supervised job remembers a plan by.
@@ -121,7 +120,9 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
 // What needs the whole graph, or all variables, at every rank.
 void check_placed(const JobOptions& options, const Captured& step) {
   const auto refuse = [&](const std::string& what) {
-    fail(ErrorCode::kUsage, "{}: a placed graph, and {}", options.strategy_file, what);
+    fail(ErrorCode::kUsage,
+         "{}: a placed graph, and {}. Leave that out, or take a plan without a placement.",
+         options.strategy_file, what);
   };
   if (options.verify_every > 0) refuse("verify_every; its steps cannot be compared at a rank");
   if (!step.name().empty()) refuse("a job of several steps; one expected");

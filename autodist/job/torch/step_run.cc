@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "autodist/base/check.h"
@@ -89,6 +90,25 @@ const std::string kSkipped = "loss_scaling.skipped";
 
 }  // namespace
 
+exec::RankState state_of(std::vector<NamedTensor> saved, std::vector<NamedTensor> owed) {
+  exec::RankState state;
+  std::map<std::string, double> of_scaling;
+  for (NamedTensor& each : saved) {
+    if (each.name.rfind("loss_scaling.", 0) == 0) {
+      of_scaling[each.name] = each.tensor.item<double>();
+    } else {
+      state.rules.push_back(std::move(each));
+    }
+  }
+  if (!of_scaling.empty()) {
+    state.scale = ir::LossScale{static_cast<float>(of_scaling.at(kScale)),
+                                static_cast<std::int64_t>(of_scaling.at(kGoodSteps)),
+                                static_cast<std::int64_t>(of_scaling.at(kSkipped))};
+  }
+  state.owed = std::move(owed);
+  return state;
+}
+
 std::uint32_t replica_of(const program::Program& program, program::Rank rank) {
   if (!program.computes(rank)) {
     fail(ErrorCode::kUsage,
@@ -134,32 +154,16 @@ exec::RunnerOptions StepRun::runner_options(RunStart& start) const {
   options.user_rules = &job_options().user_rules;
   options.device_time = job_options().device_time;
   options.initial_values = std::move(start.values);
-  options.earlier = std::move(start.trace);
   return options;
 }
 
 void StepRun::begin(RunStart start, const RunConnections& connections) {
   generation_ = start.generation;
+  if (!captured_.scaling) start.state.scale.reset();  // of a checkpoint
   runner_ = std::make_shared<exec::Runner>(
       plan_.program, program::Rank(job_.rank()), captured_.bindings,
       exec::RunnerConnections{connections.transport, connections.collectives, &job_.clock()},
-      runner_options(start));
-  std::vector<NamedTensor> of_rules;
-  std::map<std::string, double> of_scaling;
-  for (const NamedTensor& each : start.state) {
-    if (each.name.rfind("loss_scaling.", 0) == 0) {
-      of_scaling[each.name] = each.tensor.item<double>();
-    } else {
-      of_rules.push_back(each);
-    }
-  }
-  if (captured_.scaling && !of_scaling.empty()) {
-    runner().set_loss_scale({static_cast<float>(of_scaling.at(kScale)),
-                             static_cast<std::int64_t>(of_scaling.at(kGoodSteps)),
-                             static_cast<std::int64_t>(of_scaling.at(kSkipped))});
-  }
-  if (!of_rules.empty()) runner().load_state(of_rules);
-  runner().load_owed(start.owed);
+      runner_options(start), std::move(start.state));
 }
 
 std::vector<NamedTensor> StepRun::state_of_scaling() {
@@ -178,11 +182,10 @@ RunStart StepRun::end_plan(const program::Transition& transition) {
   RunStart start;
   start.step = step();
   start.generation = generation_ + 1;
-  start.state = state_of_scaling();
-  exec::RankState own = runner().hand_over(transition);
-  for (NamedTensor& each : own.rules) start.state.push_back(std::move(each));
-  start.owed = std::move(own.owed);
-  start.trace = std::move(own.trace);
+  std::optional<ir::LossScale> scale;
+  if (captured_.scaling) scale = runner().loss_scale();
+  start.state = runner().hand_over(transition);
+  start.state.scale = scale;
   bytes_before_ = bytes_sent();
   runner().finish();
   return start;

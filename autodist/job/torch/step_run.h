@@ -25,13 +25,14 @@ constexpr char kNoStepYet[] = "job_loss: no step was run yet. Run one first.";
 
 // Where a run begins.
 struct RunStart {
-  std::int64_t step = 0;              // steps that were done before
-  std::vector<NamedTensor> state;     // of the update rules, and of loss scaling
-  std::vector<NamedTensor> owed;      // by compression
+  std::int64_t step = 0;  // steps that were done before
+  exec::RankState state;
   std::vector<std::uint64_t> values;  // digests of the variables as all ranks have them
   std::uint32_t generation = 0;       // of its exchange
-  exec::EarlierTrace trace;           // of the plan before
 };
+
+// Of what StepRun::state() gave, and of what this rank owes.
+exec::RankState state_of(std::vector<NamedTensor> saved, std::vector<NamedTensor> owed);
 
 // What a run talks through. All outlive it.
 struct RunConnections {

@@ -382,7 +382,8 @@ void TrainingJob::resume(const std::string& directory) {
     const auto saved = has_saved ? exec::newest_checkpoint(files, from) : std::nullopt;
     if (auto state = snapshots_->newer_than(saved.value_or(-1), model_, all_steps())) return state;
     if (!has_saved && !newer.empty()) {
-      fail(ErrorCode::kCheckpoint, "{}: the checkpoint from which a standby goes on is gone",
+      fail(ErrorCode::kCheckpoint,
+           "{}: the checkpoint from which a standby goes on is gone. Resume from another one.",
            newer);
     }
     if (!has_saved) return std::nullopt;

@@ -37,7 +37,7 @@ std::vector<std::string> seeds(const Allowed& allowed) {
     }
   }
   if (knows(allowed, AllReduceAlgorithm::kSufficientFactors)) {
-    specifications.push_back("AllReduce:algorithm=sufficient_factors");
+    specifications.push_back(kRecommended);
   }
   return specifications;
 }

@@ -9,9 +9,12 @@
 
 namespace autodist::search {
 
+// What the documentation recommends by hand, where links are slow beside the gradients.
+inline constexpr char kRecommended[] = "AllReduce:algorithm=sufficient_factors";
+
 // Every builder with its defaults, and a cap on shards where its rule has none; those that group
 // variables once more by a library's all-reduce, as the systems that they imitate do, or by its
-// ring where `allowed` has no library; and what the documentation recommends by hand.
+// ring where `allowed` has no library; and kRecommended.
 std::vector<std::string> seeds(const Allowed& allowed = {});
 
 // The first seed's that the passes accept: for those who want to know the ranks and what their

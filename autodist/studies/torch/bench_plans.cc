@@ -1,5 +1,6 @@
-// `autodist bench plans`: what the search finds, beside every builder on the same engine and beside
-// other systems as they run by themselves, all measured in turn in one job.
+// `autodist bench plans`: what the search finds, beside every builder on the same engine, what the
+// documentation recommends by hand among them, and beside other systems as they run by themselves,
+// all measured in turn in one job.
 //
 // What a plan takes is the median over rounds of a round's median step. Other systems are imitated
 // as in docs/decisions/082: their strategies, first in, first out, and a barrier after every step.
@@ -26,6 +27,7 @@
 #include "autodist/planning/planning.h"
 #include "autodist/planning/searching.h"
 #include "autodist/search/autosync/diverse.h"
+#include "autodist/search/autosync/seeds.h"
 #include "autodist/search/builders/builders.h"
 #include "autodist/studies/strategies.h"
 #include "autodist/studies/torch/bench.h"
@@ -157,7 +159,7 @@ class Contest {
         planning::search_plan(subject_.graph(), job_.cluster(), request);
     found_ = plan.name;
     add(plans_, kSearched, kSearched, plan.strategy, plan.simulation.step);
-    std::vector<std::string> builders;
+    std::vector<std::string> builders{search::kRecommended};
     for (const search::Builder& builder : search::builders()) builders.push_back(builder.name);
     for (BuilderStep& each :
          builder_steps(subject_.graph(), job_.cluster(),
