@@ -240,7 +240,9 @@ TEST(PowerSgd, RefusesAStateOfAnotherShape) {
     FAIL() << "taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
-    EXPECT_EQ(std::string(error.what()), "checkpoint: 'w.factor' has 9 elements, expected 40.");
+    EXPECT_EQ(
+        std::string(error.what()),
+        "checkpoint: 'w.factor' has 9 elements, expected 40. Take a checkpoint of this model.");
   }
 }
 
