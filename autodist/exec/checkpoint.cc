@@ -29,16 +29,28 @@ std::string step_folder(const std::string& directory, std::int64_t step) {
   return fmt::format("{}/step-{}", directory, step);
 }
 
-// "step-12" -> 12; nothing for step-12.tmp and everything else.
-std::optional<std::int64_t> step_of(const std::string& name) {
+// Of a folder that is about to be replaced by the same step's.
+constexpr std::string_view kAside = ".old";
+
+// "step-12" and "step-12.old" -> 12; nothing for step-12.tmp and everything else.
+std::optional<std::int64_t> step_of(std::string_view name) {
   constexpr std::string_view kPrefix = "step-";
   if (name.rfind(kPrefix, 0) != 0) return std::nullopt;
-  const auto step = as_number<std::int64_t>(std::string_view(name).substr(kPrefix.size()));
+  name.remove_prefix(kPrefix.size());
+  const bool is_aside =
+      name.size() > kAside.size() && name.substr(name.size() - kAside.size()) == kAside;
+  if (is_aside) name.remove_suffix(kAside.size());
+  const auto step = as_number<std::int64_t>(name);
   return step && *step >= 0 ? step : std::nullopt;
 }
 
-bool is_aside(const std::string& name) {
-  return name.size() > 4 && name.compare(name.size() - 4, 4, ".old") == 0;
+// A step's folder; or, after a stop between two renames, where it has stepped aside.
+std::string in_place(FileSystem& files, const std::string& folder) {
+  std::string aside = folder + std::string(kAside);
+  const auto is_whole = [&](const std::string& each) {
+    return files.exists(each + "/" + kManifest);
+  };
+  return !is_whole(folder) && is_whole(aside) ? aside : folder;
 }
 
 // Writes the files of one step and remembers what the manifest says of them.
@@ -95,9 +107,8 @@ class StepWriter {
 void take_back(FileSystem& files, const std::string& folder) {
   try {
     files.remove_all(folder + ".tmp");
-    if (!files.exists(folder) && files.exists(folder + ".old")) {
-      files.rename(folder + ".old", folder);
-    }
+    const std::string aside = folder + std::string(kAside);
+    if (!files.exists(folder) && files.exists(aside)) files.rename(aside, folder);
   } catch (const Error&) {
   }
 }
@@ -198,7 +209,7 @@ void write_checkpoint(FileSystem& files, const std::string& directory, const Che
   AD_CHECK(keep >= 2) << "a checkpoint may only be removed when a sound one remains";
   const std::string folder = step_folder(directory, checkpoint.step);
   const std::string partial = folder + ".tmp";
-  const std::string aside = folder + ".old";
+  const std::string aside = folder + std::string(kAside);
   files.make_folder(directory);
   files.remove_all(partial);
   try {
@@ -223,7 +234,9 @@ void write_checkpoint(FileSystem& files, const std::string& directory, const Che
   files.remove_all(aside);
   std::vector<std::int64_t> steps = list_checkpoints(files, directory);
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < steps.size(); ++i) {
-    if (steps[i] != checkpoint.step) files.remove_all(step_folder(directory, steps[i]));
+    if (steps[i] == checkpoint.step) continue;
+    const std::string former = step_folder(directory, steps[i]);
+    for (const std::string& each : {former, former + std::string(kAside)}) files.remove_all(each);
   }
 }
 
@@ -233,11 +246,12 @@ std::vector<std::int64_t> list_checkpoints(FileSystem& files, const std::string&
     if (const auto step = step_of(name)) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
   return steps;
 }
 
 std::optional<std::int64_t> newest_checkpoint(FileSystem& files, const std::string& path) {
-  const std::string manifest = path + "/" + kManifest;
+  const std::string manifest = in_place(files, path) + "/" + kManifest;
   if (files.exists(manifest)) {
     return read_manifest(files, manifest, kAnother)["step"].get<std::int64_t>();
   }
@@ -247,16 +261,14 @@ std::optional<std::int64_t> newest_checkpoint(FileSystem& files, const std::stri
 }
 
 bool has_checkpoint(FileSystem& files, const std::string& path) {
-  if (!files.exists(path)) return false;
-  const std::vector<std::string> names = files.list(path);
-  return files.exists(path + "/" + kManifest) ||
-         std::any_of(names.begin(), names.end(),
-                     [](const std::string& name) { return step_of(name) || is_aside(name); });
+  if (files.exists(in_place(files, path) + "/" + kManifest)) return true;
+  return files.exists(path) && !list_checkpoints(files, path).empty();
 }
 
 Checkpoint read_checkpoint(FileSystem& files, const std::string& path,
                            std::vector<std::string>* warnings) {
-  if (files.exists(path + "/" + kManifest)) return read_step(files, path, kAnother);
+  const std::string here = in_place(files, path);
+  if (files.exists(here + "/" + kManifest)) return read_step(files, here, kAnother);
   if (!files.exists(path)) {
     fail(ErrorCode::kCheckpoint, "{}: no such checkpoint. {}", path, kWhere);
   }
@@ -264,15 +276,11 @@ Checkpoint read_checkpoint(FileSystem& files, const std::string& path,
   std::string first_reason;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     try {
-      return read_step(files, step_folder(path, *step));
+      return read_step(files, in_place(files, step_folder(path, *step)));
     } catch (const Error& error) {
       if (first_reason.empty()) first_reason = error.what();
       if (warnings != nullptr) warnings->push_back(error.what());
     }
-  }
-  // A stop between two renames leaves the step's former folder aside.
-  for (const std::string& name : files.list(path)) {
-    if (is_aside(name)) return read_step(files, path + "/" + name);
   }
   if (first_reason.empty()) {
     fail(ErrorCode::kCheckpoint, "{}: no sound checkpoint: no folder step-N in it. {}", path,

@@ -49,7 +49,12 @@ Engine::Engine(const program::Program& program, program::Rank self,
   if (!start.rules.empty()) held_.load_rules(start.rules);
   held_.load_owed(start.owed);
   link_.start(connections, [this](const comm::Frame& frame) { take(frame); });
-  jobs_.start();  // now that there is an exchange to post to
+  try {
+    jobs_.start();  // now that there is an exchange to post to
+  } catch (...) {   // no thread for it
+    link_.stop();
+    throw;
+  }
 }
 
 // What the threads use is there until they have ended.

@@ -389,10 +389,15 @@ void Gathering::pull_parameters(Topic topic, std::uint64_t step, Wanted wanted) 
     expected.emplace_back(slice.owner, step, Subject(Topic::kParameters, program::SliceId(i)));
   }
   ask(topic, step, expected);
-  for (const program::SliceId slice : slices_.owner.slices()) {
-    if (!wanted(program_.slice(slice)) || program_.slice(slice).owner != self_) continue;
-    slices_.variables.overwrite(slice, slices_.owner.parameters(slice));
-  }
+  // Behind what has come in: the others may have contributed to asynchronous ones meanwhile.
+  const auto put_own = [this, wanted] {
+    for (const program::SliceId slice : slices_.owner.slices()) {
+      if (!wanted(program_.slice(slice)) || program_.slice(slice).owner != self_) continue;
+      slices_.variables.overwrite(slice, slices_.owner.parameters(slice));
+    }
+  };
+  jobs_.run(signal_, options_.wait_limit, step, kLeastUrgent, put_own,
+            "run: the merging thread does not come to copy parameters.");
   collect(expected, "parameters", [&](const Key& key, const comm::Frame& frame) {
     slices_.variables.overwrite(program::SliceId(std::get<Subject>(key).id), frame.payload);
   });

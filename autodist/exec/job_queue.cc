@@ -1,5 +1,6 @@
 #include "autodist/exec/job_queue.h"
 
+#include <memory>
 #include <tuple>
 #include <utility>
 
@@ -28,6 +29,22 @@ void JobQueue::push(std::uint64_t step, Seconds needed, std::function<void()> jo
     jobs_.push({step, needed, arrivals_++, std::move(job)});
   }
   changed_.notify_one();
+}
+
+void JobQueue::run(Signal& signal, Seconds limit, std::uint64_t step, Seconds needed,
+                   std::function<void()> job, const char* late) {
+  const auto done = std::make_shared<bool>(false);  // guarded by the signal's lock
+  push(step, needed, [&signal, done, job = std::move(job)] {
+    job();
+    {
+      const MutexLock lock(signal);
+      *done = true;
+    }
+    signal.notify();
+  });
+  const MutexLock lock(signal);
+  signal.wait(
+      limit, [&] { return *done; }, [&] { return std::string(late); });
 }
 
 void JobQueue::stop() {

@@ -11,6 +11,7 @@
 
 #include "autodist/base/mutex.h"
 #include "autodist/base/units.h"
+#include "autodist/exec/signal.h"
 
 namespace autodist::exec {
 
@@ -27,6 +28,11 @@ class JobQueue {
 
   // Ordered by (step, needed, arrival), as slices on the wire are. Any thread.
   void push(std::uint64_t step, Seconds needed, std::function<void()> job);
+
+  // The same, and waits until it has run; at most so long, then Error(kTimeout) with `late`. Throws
+  // the signal's failure. Not from the queue's thread.
+  void run(Signal& signal, Seconds limit, std::uint64_t step, Seconds needed,
+           std::function<void()> job, const char* late);
 
   // Drops what waits, finishes what runs and ends the thread. Idempotent.
   void stop();

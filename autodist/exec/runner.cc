@@ -191,8 +191,9 @@ class Runner::Impl {
     const Calls::Scope end = calls().enter(Call::kFinish, step_);
     if (*all_finished_) {
       synchronize();
-    } else if (rank_ == program::Rank(kChief)) {
+    } else if (rank_ == program::Rank(kChief) && pulled_ != step_) {
       settle();
+      if (!program_->keeps_whole_copies()) pull_rows();
       engine_.gathering().pull_alone(step_);
       pulled_ = step_;
       await_copies();

@@ -180,24 +180,16 @@ void SliceDriver::updated(ir::VariableId variable) { tell(protocol::UpdatedHere{
 
 void SliceDriver::reload(const std::vector<ir::VariableId>& variables, std::uint64_t step) {
   for (const ir::VariableId variable : variables) slices_.variables.reload(variable);
-  const auto done = std::make_shared<bool>(false);  // guarded by the signal's lock
-  jobs_.push(step, Seconds{}, [this, variables, done] {
+  const auto take = [this, variables] {
     for (const ir::VariableId variable : variables) {
-      if (!slices_.owner.updates_any_of(variable))
-        continue;  // a device's would be copied for nobody
+      // A device's would be copied for nobody.
+      if (!slices_.owner.updates_any_of(variable)) continue;
       const torch::Tensor values = slices_.variables.dense(variable);
       slices_.owner.reload(variable, static_cast<const std::byte*>(values.data_ptr()));
     }
-    {
-      const MutexLock lock(signal_);
-      *done = true;
-    }
-    signal_.notify();
-  });
-  const MutexLock lock(signal_);
-  signal_.wait(
-      limit_, [&] { return *done; },
-      [] { return std::string("run: the merging thread does not come to new values."); });
+  };
+  jobs_.run(signal_, limit_, step, Seconds{}, take,
+            "run: the merging thread does not come to new values.");
 }
 
 }  // namespace autodist::exec

@@ -43,6 +43,8 @@ def test():
               f"rank 0 has waited [6-9].* {where}")
     ends_with("chief-breaks", "rank 1 ended", code=0)
     ends_with("chief-breaks-uncaught", code=0)
+    ends_with("chief-breaks-where-results-are-asked-for", code=0)
+    ends_with("chief-evaluates-and-breaks", code=0)
     with tempfile.TemporaryDirectory() as folder:
         for case in ("statistics", "save-plain", "save-norm", "save-norm-late", "save-asynchronous",
                      "chief-breaks-and-saves"):
@@ -137,6 +139,42 @@ def chief_breaks_uncaught():
         if step.is_chief and number == 4:
             break
     assert step.is_chief, "a rank has trained on without its chief"
+
+
+def chief_breaks_where_results_are_asked_for():
+    """The chief's model is the newest, though nobody else comes to synchronize."""
+    torch.manual_seed(3)
+    model, step = job(norm=False, builder="PSLoadBalancing:results=asked")
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    with step:
+        for number in range(50):
+            step(*batch(number))
+            if step.is_chief and number == 4:
+                time.sleep(0.5)  # rank 1 takes the next step meanwhile
+                break
+    alone = small(False)
+    alone.load_state_dict(before)
+    with autodist.AutoDist("").distribute(alone, mse, "adam:lr=0.01", batch(0)) as step:
+        train(step, 0, 5)
+        step.synchronize()
+        expected = {name: each.clone() for name, each in alone.state_dict().items()}
+    for name, each in model.state_dict().items():
+        assert torch.allclose(each, expected[name], atol=1e-8), (name, each, expected[name])
+
+
+def chief_evaluates_and_breaks():
+    """What the chief has asked for in a call is not asked for again; nobody would answer."""
+    _, step = job(norm=False, builder="PSLoadBalancing:sync=false", stall_limit=20)
+    begun = time.monotonic()
+    with step:
+        for number in range(50):
+            step(*batch(number))
+            if number == 4:
+                step.evaluate(mse, *batch(9))
+                if step.is_chief:
+                    time.sleep(0.5)  # rank 1 goes on meanwhile
+                    break
+    assert time.monotonic() - begun < 15
 
 
 def chief_breaks_and_saves(folder):

@@ -61,6 +61,8 @@ class JobStep {
   // Who starts the job again after a loss begins with this plan.
   void remember_plan();
 
+  // False before start(), and where that or a change of plans threw.
+  [[nodiscard]] bool has_runner() const { return run_ != nullptr && run_->has_runner(); }
   // REQUIRES: started.
   [[nodiscard]] StepRun& run() { return *run_; }
   [[nodiscard]] exec::Runner& runner() { return run_->runner(); }

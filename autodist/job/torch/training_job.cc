@@ -158,7 +158,7 @@ TrainingJob::~TrainingJob() {
 // By the chief, and this rank has not come to it yet.
 bool TrainingJob::has_ended() const {
   return started_ && !finished_ && std::any_of(steps_.begin(), steps_.end(), [](const auto& step) {
-           return step->run().has_runner() && step->runner().calls().has_ended();
+           return step->has_runner() && step->runner().calls().has_ended();
          });
 }
 
@@ -245,7 +245,12 @@ void TrainingJob::begin() {
   comm::Transport& transport = job_->transport();
   const auto count = static_cast<std::uint16_t>(steps_.size());
   if (count > 1) channels_ = std::make_unique<comm::Channels>(transport, count);
-  for (std::uint16_t i = 0; i < count; ++i) steps_[i]->start(connections_of(i));
+  try {
+    for (std::uint16_t i = 0; i < count; ++i) steps_[i]->start(connections_of(i));
+  } catch (const Error& error) {  // of what this rank alone was to load, say
+    leave(error.what());
+    throw;
+  }
   const std::string& plans = job_->options().plans_file;
   if (!plans.empty()) {
     sequence_ = std::make_unique<PlanReplay>(
@@ -444,7 +449,7 @@ void TrainingJob::load_state(const std::string& directory,
 void TrainingJob::wish_for_the_end() {
   wished_for_the_end_ = true;
   for (const auto& step : steps_) {
-    if (started_ && !finished_ && step->run().has_runner()) {
+    if (started_ && !finished_ && step->has_runner()) {
       step->runner().calls().wish_for_the_end();
     }
   }
@@ -453,7 +458,7 @@ void TrainingJob::wish_for_the_end() {
 std::optional<std::uint32_t> TrainingJob::who_wishes_for_the_end() const {
   for (const auto& step : steps_) {
     if (!started_ || finished_) break;
-    if (!step->run().has_runner()) continue;
+    if (!step->has_runner()) continue;
     if (const auto rank = step->runner().calls().who_wishes_for_the_end()) return rank;
   }
   return std::nullopt;
@@ -464,7 +469,7 @@ void TrainingJob::leave(const std::string& reason) {
   constexpr Seconds kUntilItIsSent{1};
   if (finished_ || has_ended()) return;
   for (const auto& step : steps_) {
-    if (started_ && step->run().has_runner()) {
+    if (started_ && step->has_runner()) {
       step->runner().leave(reason);
     } else if (started_ || step == steps_.front()) {
       comm::leave(job_->transport(), step->generation(), reason);
