@@ -129,7 +129,7 @@ class Gatherer {
     }
     passes::Options options;
     options.cpu_only = request_.cpu_only;
-    planning::tune_to(planning::declared_links(*cluster_), options);
+    planning::tune_to(planning::declared_links(*cluster_), *page_.graph, options);
     const program::Program program =
         passes::rewrite(page_.graph, *page_.strategy, *cluster_, options, page_.chosen_by);
     planning::PlanPageRequest how;

@@ -14,7 +14,7 @@ std::vector<report::Alternative> alternatives_of(std::shared_ptr<const ir::Graph
   passes::Options options;
   options.cpu_only = cpu_only;
   options.verify_each = false;
-  tune_to(declared_links(cluster), options);
+  tune_to(declared_links(cluster), *graph, options);
   std::vector<report::Alternative> alternatives;
   for (const search::Builder& builder : search::builders()) {
     report::Alternative each;

@@ -181,7 +181,7 @@ std::string alternative_row(const search::Candidate& candidate, Seconds step, st
 Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
                     const strategy::Strategy& strategy, const SearchRequest& asked,
                     const search::Found* found) {
-  const SearchRequest request = with_links(asked, cluster);
+  const SearchRequest request = with_links(asked, *graph, cluster);
   Explanation result;
   result.strategy = strategy;
   passes::Options passes = request.passes;

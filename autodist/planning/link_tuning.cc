@@ -13,11 +13,12 @@ namespace {
 
 constexpr double kCostOfWire = 0.03;
 constexpr Bytes kSmallestSlice{64 << 10};
+constexpr Bytes kSmallestOfFew{16 << 10};  // where little is exchanged
 constexpr Bytes kLargestSlice{1 << 20};
 constexpr Bytes kLargestWindow{16 << 20};
-// Until a thread that has something to receive gets a core on which another one computes: the
-// kernel's time slice (3 ms for two cores), and as much again for the answer.
-constexpr Seconds kTurnAround{0.006};
+// Until a thread that has something to receive gets a core on which another one computes, which
+// offers it once a millisecond (docs/decisions/179), and the same again for the answer.
+constexpr Seconds kTurnAround{0.003};
 constexpr Seconds kMessageCost{70e-6};  // at both ends, where nobody has measured it
 
 constexpr double kShortestRound = 1e-6;  // seconds
@@ -29,13 +30,27 @@ Bytes power_of_two(double at_least, Bytes smallest, Bytes largest) {
   return size;
 }
 
+// As if all of every variable were: of sparse ones slices are cut by their rows.
+Bytes exchanged_bytes(const ir::Graph& graph) {
+  Bytes bytes;
+  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+    if (graph.variables[i].gradient) bytes += ir::bytes_of(graph, ir::VariableId(i));
+  }
+  return bytes;
+}
+
 }  // namespace
 
-LinkTuning tune(const comm::LinkFigures& figures) {
+LinkTuning tune(const comm::LinkFigures& figures, Bytes exchanged) {
   const double rate = figures.bandwidth_bytes_per_s;
+  const double free = rate * figures.message_cost.value;  // bytes that pass while a message costs
   LinkTuning tuning;
-  tuning.slice =
-      power_of_two(rate * figures.message_cost.value / kCostOfWire, kSmallestSlice, kLargestSlice);
+  // In slices of s bytes B bytes take B / rate, what their messages cost, B / s * cost, and, as a
+  // slice goes back only when it is whole, the last one's way once more, s / rate: the least at
+  // s = sqrt(B * cost * rate). The nearest power of two.
+  tuning.slice = std::min(power_of_two(free / kCostOfWire, kSmallestSlice, kLargestSlice),
+                          power_of_two(std::sqrt(static_cast<double>(exchanged.value) * free / 2),
+                                       kSmallestOfFew, kLargestSlice));
   tuning.window = power_of_two(rate * (figures.round_trip + kTurnAround).value,
                                tuning.slice + tuning.slice, kLargestWindow);
   return tuning;
@@ -56,15 +71,17 @@ std::optional<comm::LinkFigures> declared_links(const cluster::Cluster& cluster)
   return figures;
 }
 
-void tune_to(const std::optional<comm::LinkFigures>& figures, passes::Options& options) {
+void tune_to(const std::optional<comm::LinkFigures>& figures, const ir::Graph& graph,
+             passes::Options& options) {
   if (!figures) return;
-  const LinkTuning tuning = tune(*figures);
+  const LinkTuning tuning = tune(*figures, exchanged_bytes(graph));
   options.slice_bytes = tuning.slice;
   options.window = tuning.window;
 }
 
-void put_tuning(const comm::LinkFigures& figures, strategy::Strategy& strategy) {
-  const LinkTuning tuning = tune(figures);
+void put_tuning(const comm::LinkFigures& figures, const ir::Graph& graph,
+                strategy::Strategy& strategy) {
+  const LinkTuning tuning = tune(figures, exchanged_bytes(graph));
   if (strategy.slice_bytes == Bytes{0}) strategy.slice_bytes = tuning.slice;
   if (strategy.window_bytes == Bytes{0}) {
     strategy.window_bytes = std::max(tuning.window, strategy.slice_bytes + strategy.slice_bytes);

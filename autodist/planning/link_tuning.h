@@ -10,6 +10,7 @@
 #include "autodist/cluster/cluster.h"
 #include "autodist/comm/library_probe.h"
 #include "autodist/comm/link_probe.h"
+#include "autodist/ir/graph.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/sim/calibration.h"
 #include "autodist/strategy/strategy.h"
@@ -25,10 +26,11 @@ struct LinkTuning {
   }
 };
 
-// slice: the power of two from which on a message's cost is at most 3 % of its time on the wire;
-// window: two slices, or what the link carries until an acknowledgement is back from a receiver
-// that is busy computing. Powers of two: a job that measures again finds the same.
-LinkTuning tune(const comm::LinkFigures& figures);
+// slice: the power of two from which on a message's cost is at most 3 % of its time on the wire, or
+// a smaller one where `exchanged`, what a step exchanges, is little (docs/decisions/186); window:
+// two slices, or what the link carries until an acknowledgement is back from a receiver that is
+// busy computing. Powers of two: a job that measures again finds the same.
+LinkTuning tune(const comm::LinkFigures& figures, Bytes exchanged);
 
 // What the cluster's file says of its slowest link, at a usual cost of a message; nothing where all
 // ranks are on one machine, which have no link to be careful with.
@@ -36,10 +38,12 @@ std::optional<comm::LinkFigures> declared_links(const cluster::Cluster& cluster)
 
 // What a rewrite fills in where the strategy leaves it open: so that a plan is predicted with the
 // slices and windows that a job on such links will have.
-void tune_to(const std::optional<comm::LinkFigures>& figures, passes::Options& options);
+void tune_to(const std::optional<comm::LinkFigures>& figures, const ir::Graph& graph,
+             passes::Options& options);
 
 // Fills in what the strategy leaves open.
-void put_tuning(const comm::LinkFigures& figures, strategy::Strategy& strategy);
+void put_tuning(const comm::LinkFigures& figures, const ir::Graph& graph,
+                strategy::Strategy& strategy);
 
 // What the simulator makes of a library's all-reduces among so many ranks, all there are, in a
 // calibration's keys. Times are rounded to half powers of two, so that a job that measures again

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "autodist/ir/graph_builder.h"
+
 namespace autodist::planning {
 namespace {
 
@@ -9,29 +11,52 @@ comm::LinkFigures link(double bits_per_s, Seconds message_cost) {
   return {bits_per_s / 8, Seconds{0.0002}, message_cost};
 }
 
+constexpr Bytes kMuch{1 << 30};
+
 TEST(LinkTuning, SlicesGrowWithTheRateAndWithWhatAMessageCosts) {
   const Seconds cost{60e-6};
-  EXPECT_EQ(tune(link(50e6, cost)), (LinkTuning{Bytes{64 << 10}, Bytes{128 << 10}}));
-  EXPECT_EQ(tune(link(250e6, cost)), (LinkTuning{Bytes{64 << 10}, Bytes{256 << 10}}));
-  EXPECT_EQ(tune(link(1e9, cost)), (LinkTuning{Bytes{256 << 10}, Bytes{1 << 20}}));
-  EXPECT_EQ(tune(link(1e9, cost * 2)).slice, Bytes{512 << 10});
+  EXPECT_EQ(tune(link(50e6, cost), kMuch), (LinkTuning{Bytes{64 << 10}, Bytes{128 << 10}}));
+  EXPECT_EQ(tune(link(250e6, cost), kMuch), (LinkTuning{Bytes{64 << 10}, Bytes{128 << 10}}));
+  EXPECT_EQ(tune(link(1e9, cost), kMuch), (LinkTuning{Bytes{256 << 10}, Bytes{512 << 10}}));
+  EXPECT_EQ(tune(link(1e9, cost * 2), kMuch).slice, Bytes{512 << 10});
+}
+
+TEST(LinkTuning, SlicesAreSmallerWhereLittleIsExchanged) {
+  const Seconds cost{60e-6};
+  EXPECT_EQ(tune(link(100e6, cost), Bytes{150'000}),
+            (LinkTuning{Bytes{16 << 10}, Bytes{64 << 10}}));
+  EXPECT_EQ(tune(link(1e9, cost), Bytes{150'000}), (LinkTuning{Bytes{32 << 10}, Bytes{512 << 10}}));
+  EXPECT_EQ(tune(link(1e9, cost), Bytes{4'000'000}).slice, Bytes{128 << 10});
+  EXPECT_EQ(tune(link(1e9, cost), Bytes{0}).slice, Bytes{16 << 10});
 }
 
 TEST(LinkTuning, SizesStayWithinBounds) {
-  const LinkTuning fast = tune(link(1e12, Seconds{1e-3}));
+  const LinkTuning fast = tune(link(1e12, Seconds{1e-3}), kMuch);
   EXPECT_EQ(fast.slice, Bytes{1 << 20});
   EXPECT_EQ(fast.window, Bytes{16 << 20});
-  EXPECT_EQ(tune(link(1e6, Seconds{0})).slice, Bytes{64 << 10});
+  EXPECT_EQ(tune(link(1e6, Seconds{0}), kMuch).slice, Bytes{16 << 10});
+}
+
+// One trained variable of so many float32 elements.
+ir::Graph graph_of(std::int64_t elements) {
+  ir::GraphBuilder step("linear", 10);
+  const auto x = step.input("x", ir::contiguous({ir::batch(), 1}));
+  const auto w = step.variable("w", ir::contiguous({1, elements}));
+  const auto y = step.op("aten::mm", {x, w}, ir::contiguous({ir::batch(), elements}));
+  step.output(step.op("aten::mean", {y}, ir::contiguous({})));
+  step.backward();
+  step.gradient(w, step.op("aten::mm", {x, y}, ir::contiguous({1, elements})));
+  return step.finish();
 }
 
 TEST(LinkTuning, WhatAStrategySaysStays) {
   strategy::Strategy strategy;
   strategy.slice_bytes = Bytes{1 << 20};
-  put_tuning(link(250e6, Seconds{60e-6}), strategy);
+  put_tuning(link(250e6, Seconds{60e-6}), graph_of(1 << 20), strategy);
   EXPECT_EQ(strategy.slice_bytes, Bytes{1 << 20});
   EXPECT_EQ(strategy.window_bytes, Bytes{2 << 20});  // never below two slices
   strategy.window_bytes = Bytes{4096};
-  put_tuning(link(1e9, Seconds{60e-6}), strategy);
+  put_tuning(link(1e9, Seconds{60e-6}), graph_of(1 << 20), strategy);
   EXPECT_EQ(strategy.window_bytes, Bytes{4096});
 }
 
@@ -66,16 +91,18 @@ TEST(LinkTuning, PredictionsTakeTheSlowestDeclaredLink) {
   ASSERT_TRUE(links.has_value());
   EXPECT_LT(links->bandwidth_bytes_per_s, 250e6 / 8);  // payload
   passes::Options options;
-  tune_to(links, options);
+  tune_to(links, graph_of(1 << 28), options);
   EXPECT_EQ(options.slice_bytes, Bytes{128 << 10});
   EXPECT_EQ(options.window, Bytes{256 << 10});
+  tune_to(links, graph_of(1 << 14), options);
+  EXPECT_EQ(options.slice_bytes, Bytes{16 << 10});
 }
 
 TEST(LinkTuning, RanksOfOneMachineKeepTheDefaults) {
   cluster::Cluster cluster;
   cluster.nodes.resize(1);
   passes::Options options;
-  tune_to(declared_links(cluster), options);
+  tune_to(declared_links(cluster), graph_of(1 << 20), options);
   EXPECT_EQ(options.slice_bytes, passes::Options{}.slice_bytes);
   EXPECT_EQ(options.window, Bytes{0});
 }

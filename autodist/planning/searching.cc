@@ -64,7 +64,8 @@ bool waits_for_links(const sim::Simulation& simulation) {
 
 }  // namespace
 
-SearchRequest with_links(SearchRequest request, const cluster::Cluster& cluster) {
+SearchRequest with_links(SearchRequest request, const ir::Graph& graph,
+                         const cluster::Cluster& cluster) {
   if (request.passes.encrypted || !request.library) {
     auto& known = request.options.allowed.algorithms;
     known.erase(std::remove(known.begin(), known.end(), strategy::AllReduceAlgorithm::kLibrary),
@@ -72,7 +73,7 @@ SearchRequest with_links(SearchRequest request, const cluster::Cluster& cluster)
   }
   if (!request.links) request.links = declared_links(cluster);
   if (!request.links) return request;
-  tune_to(request.links, request.passes);
+  tune_to(request.links, graph, request.passes);
   request.options.allowed.slice_bytes.clear();
   return request;
 }
@@ -114,7 +115,7 @@ Learned learn(const ir::Graph& graph, const cluster::Cluster& cluster,
 
 SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
                          const cluster::Cluster& cluster, const SearchRequest& asked) {
-  SearchRequest request = with_links(asked, cluster);
+  SearchRequest request = with_links(asked, *graph, cluster);
   const search::Judge::Costs costs = [&](const program::Program& program) {
     return sim::calibrated_costs(program, cluster, request.costs, request.calibration);
   };

@@ -35,7 +35,8 @@ struct SearchRequest {
 // `request` with its links, and with what follows from them: slices and windows
 // (docs/several-machines.md), which are then not searched. Nor are all-reduces by a library, where
 // what is sent is encrypted, or where the request says so.
-SearchRequest with_links(SearchRequest request, const cluster::Cluster& cluster);
+SearchRequest with_links(SearchRequest request, const ir::Graph& graph,
+                         const cluster::Cluster& cluster);
 
 // What measurements add to the simulator.
 struct Learned {

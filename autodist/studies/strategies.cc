@@ -156,8 +156,8 @@ StrategyRow compare_strategies(const StrategyCase& of, const cluster::Cluster& c
   row.plan_bound = plan.simulation.bounds.plan;
   row.problem_bound = plan.simulation.bounds.problem;
   // A search leaves out builders that cannot be best; here they are what it is compared with.
-  for (const BuilderStep& each :
-       builder_steps(graph, cluster, planning::with_links(request, cluster), search::seeds())) {
+  for (const BuilderStep& each : builder_steps(
+           graph, cluster, planning::with_links(request, *graph, cluster), search::seeds())) {
     if (!each.step || (!row.best_builder.empty() && *each.step >= row.builder_step)) continue;
     row.best_builder = each.builder;
     row.builder_step = *each.step;

@@ -62,7 +62,7 @@ Chance chance_of(const StrategyCase& of, const cluster::Cluster& cluster, std::u
   planning::SearchRequest request;
   request.options = options;
   request.costs.batch = of.batch;
-  request = planning::with_links(request, cluster);
+  request = planning::with_links(request, *graph, cluster);
   const search::Judge judge(graph, cluster, request.passes, [&](const program::Program& program) {
     return sim::cost_model(program, cluster, request.costs);
   });

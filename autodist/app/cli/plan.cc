@@ -216,7 +216,7 @@ int plan(const PlanArguments& arguments, Console& console) {
   passes::Options options;
   options.cpu_only = arguments.cpu_only;
   options.encrypted = planning::encrypts(arguments.encryption, cluster);
-  planning::tune_to(planning::declared_links(cluster), options);
+  planning::tune_to(planning::declared_links(cluster), *graph, options);
   if (!arguments.dump_after.empty()) {
     options.dump = [&](const std::string& pass, const std::string& text) {
       if (arguments.dump_after != pass && arguments.dump_after != "all") return;

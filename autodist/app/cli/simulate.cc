@@ -114,7 +114,7 @@ Answer answer(const SimulateArguments& arguments, const std::shared_ptr<const ir
   options.cpu_only = arguments.cpu_only;
   options.micro_batches = arguments.micro_batches;
   options.verify_each = false;
-  planning::tune_to(planning::declared_links(cluster), options);
+  planning::tune_to(planning::declared_links(cluster), *graph, options);
   answer.program =
       passes::rewrite(graph, strategy, cluster, options, planning::source_of(arguments.strategy));
   refuse_placed(arguments.workload, answer.program);

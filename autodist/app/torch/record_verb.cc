@@ -97,7 +97,8 @@ class Recording {
          search::propose(subject_.graph(), job_.cluster(), passes,
                          static_cast<std::size_t>(arguments_.points), arguments_.search_seed)) {
       each.strategy.id = ids.next();
-      if (subject_.links()) planning::put_tuning(*subject_.links(), each.strategy);
+      if (subject_.links())
+        planning::put_tuning(*subject_.links(), *subject_.graph(), each.strategy);
       strategies.push_back(std::move(each.strategy));
       names_.push_back(each.name);
     }

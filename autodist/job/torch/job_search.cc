@@ -179,7 +179,7 @@ class JobSearch {
   [[nodiscard]] strategy::Strategy ready(strategy::Strategy strategy) {
     planning::set_id(strategy);
     strategy::fix_priorities(strategy, *what_.graph);
-    if (links_) planning::put_tuning(*links_, strategy);
+    if (links_) planning::put_tuning(*links_, *what_.graph, strategy);
     return strategy;
   }
 

@@ -61,7 +61,7 @@ strategy::Strategy build_together(JoinedJob& job, const ir::Graph& graph,
   if (job.is_chief() && kept.empty()) {
     std::vector<std::string> warnings;
     strategy::Strategy chosen = planning::choose_strategy(request, graph, job.cluster(), warnings);
-    if (links) planning::put_tuning(*links, chosen);
+    if (links) planning::put_tuning(*links, graph, chosen);
     document = strategy::serialize(chosen);
     for (const std::string& warning : warnings) job.say(warning);
   }
@@ -148,7 +148,7 @@ strategy::Strategy choose_again(JoinedJob& job, const Captured& step, const Step
   std::vector<std::string> warnings;
   strategy::Strategy chosen =
       planning::choose_strategy(request, *step.graph, job.cluster(), warnings);
-  if (now.links) planning::put_tuning(*now.links, chosen);
+  if (now.links) planning::put_tuning(*now.links, *step.graph, chosen);
   for (const std::string& warning : warnings) job.say(warning);
   return chosen;
 }

@@ -143,7 +143,7 @@ class Contest {
   void add(std::vector<Contestant>& to, const std::string& name, const std::string& kind,
            strategy::Strategy strategy, std::optional<Seconds> predicted) const {
     planning::set_id(strategy);
-    if (subject_.links()) planning::put_tuning(*subject_.links(), strategy);
+    if (subject_.links()) planning::put_tuning(*subject_.links(), *subject_.graph(), strategy);
     to.push_back({name, kind, std::move(strategy), predicted});
   }
 
@@ -161,9 +161,9 @@ class Contest {
     add(plans_, kSearched, kSearched, plan.strategy, plan.simulation.step);
     std::vector<std::string> builders{search::kRecommended};
     for (const search::Builder& builder : search::builders()) builders.push_back(builder.name);
-    for (BuilderStep& each :
-         builder_steps(subject_.graph(), job_.cluster(),
-                       planning::with_links(request, job_.cluster()), builders)) {
+    for (BuilderStep& each : builder_steps(
+             subject_.graph(), job_.cluster(),
+             planning::with_links(request, *subject_.graph(), job_.cluster()), builders)) {
       strategy::fix_priorities(each.strategy, *subject_.graph());
       add(plans_, each.builder, kBuilder, std::move(each.strategy), each.step);
     }
