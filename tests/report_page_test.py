@@ -79,6 +79,16 @@ def make_placement(autodist, folder):
     return page
 
 
+def make_sweep(autodist, folder):
+    printed = subprocess.run([autodist, "simulate", "resnet50", "--cluster", "local:1", "--what-if", "nodes=1..4,bandwidth=10",
+                              "--builder", "AllReduce", "--samples-per-epoch", "100000", "--json"],
+                             check=True, stdout=subprocess.PIPE).stdout
+    (folder / "nodes.json").write_bytes(printed)
+    page = folder / "nodes.html"
+    subprocess.run([autodist, "report", folder / "nodes.json", "-o", page], check=True, stdout=subprocess.DEVNULL)
+    return page
+
+
 def make_page(autodist, folder):
     (folder / "measured.json").write_text(trace(1.0))
     (folder / "predicted.json").write_text(trace(0.9))
@@ -369,6 +379,16 @@ def check_placement(browser):
     expect(box["height"] > 4 * 40, f"the timeline is {box['height']} high")
 
 
+def check_sweep(browser):
+    rows = browser.evaluate("[...document.querySelectorAll('#what-if tbody tr')].map((row) => [...row.cells].map((each) => each.textContent))")
+    expect([row[0] for row in rows] == ["1", "2", "4"], f"rows of {[row[0] for row in rows]}")
+    expect(rows[0][2] == "100 %", f"the first one's efficiency is {rows[0][2]}")
+    lead = browser.evaluate("document.querySelector('#what-if .lead').textContent")
+    expect("nodes=" in lead, f"'{lead}'")
+    bars = browser.evaluate("[...document.querySelectorAll('#what-if .gauge')].filter((each) => each.getBoundingClientRect().width > 1).length")
+    expect(bars >= 6, f"{bars} bars")
+
+
 def check_themes(browser):
     ground = "getComputedStyle(document.body).backgroundColor"
     seen = []
@@ -414,6 +434,10 @@ def main():
             check_placement(browser)
             wrong = page_rules.violations(browser)
             expect(not wrong, f"a placement: {wrong}")
+            browser.open(make_sweep(sys.argv[1], pathlib.Path(folder)))
+            check_sweep(browser)
+            wrong = page_rules.violations(browser)
+            expect(not wrong, f"what if: {wrong}")
             opened = seconds_to_open(browser, make_large_page(sys.argv[1], pathlib.Path(folder)))
             variables = browser.evaluate("JSON.parse(document.getElementById('data').textContent).plan.variables.length")
             expect(variables >= 199, f"{variables} variables")

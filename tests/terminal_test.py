@@ -27,6 +27,7 @@ COMMANDS = {
     "simulate": (["simulate", "bert-small", "--builder", "PS", "--cluster", "local:4"], True),
     "inspect": (["inspect", "digits"], True),
     "place": (["place", "generated:cells:1", "--devices", "4", "--evaluations", "200"], True),
+    "compare": (["compare", "predicted.json", "predicted.json"], True),
     "refused": (["plan", "bert-smal", "--clustr", "local:4"], True),
     "explain": (["explain", "digits", "--budget", "5"], False),
     "doctor": (["doctor"], False),
@@ -79,6 +80,8 @@ def check(name, words, is_steady, columns, folder):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([AUTODIST, "simulate", "bert-small", "--builder", "PS", "--trace", "predicted.json"],
+                       capture_output=True, check=True, cwd=folder)
         for columns in (80, 40):
             for name, (words, is_steady) in COMMANDS.items():
                 check(name, words, is_steady, columns, folder)

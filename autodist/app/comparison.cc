@@ -8,6 +8,8 @@
 #include <set>
 
 #include "autodist/base/error.h"
+#include "autodist/report/alike_rows.h"
+#include "autodist/report/fitted_table.h"
 
 namespace autodist::app {
 namespace {
@@ -108,9 +110,9 @@ std::vector<Compared> joined(const std::map<std::string, double>& predicted,
   return rows;
 }
 
-std::string line(const Compared& row, std::size_t width) {
-  return fmt::format("{:<{}} {:>12} {:>12} {:>+9.1f} %\n", row.name, width,
-                     to_string(row.predicted), to_string(row.measured), 100 * row.error());
+std::vector<std::string> cells_of(const Compared& row) {
+  return {to_string(row.predicted), to_string(row.measured),
+          fmt::format("{:+.1f} %", 100 * row.error())};
 }
 
 ordered_json json_of(const Compared& row) {
@@ -169,17 +171,26 @@ Comparison compare(const program::Trace& predicted, const program::Trace& measur
   return comparison;
 }
 
-std::string comparison_table(const Comparison& comparison, std::size_t most) {
-  std::size_t width = 10;
-  for (const Compared& row : comparison.variables) width = std::max(width, row.name.size());
-  std::string text = fmt::format("{:<{}} {:>12} {:>12} {:>11}\n", "per step and rank", width,
-                                 "predicted", "measured", "error");
-  text += line(comparison.step, width);
-  text += "\nphases\n";
-  for (const Compared& row : comparison.phases) text += line(row, width);
-  text += "\nvariables: waited for and on the wire\n";
-  for (std::size_t i = 0; i < comparison.variables.size() && (most == 0 || i < most); ++i) {
-    text += line(comparison.variables[i], width);
+std::string comparison_table(const Comparison& comparison, std::size_t most, std::size_t columns) {
+  std::vector<std::vector<std::string>> rows{
+      {"per step and rank", "predicted", "measured", "error"}};
+  const auto add = [&](const std::string& name, const std::vector<std::string>& cells) {
+    rows.push_back({name});
+    rows.back().insert(rows.back().end(), cells.begin(), cells.end());
+  };
+  const auto add_title = [&](const char* title) {
+    for (const char* name : {"", title}) rows.push_back({name, "", "", ""});
+  };
+  add("step", cells_of(comparison.step));
+  add_title("phases");
+  for (const Compared& row : comparison.phases) add(row.name, cells_of(row));
+  add_title("variables (waiting + wire)");
+  report::AlikeRows variables(most);
+  for (const Compared& row : comparison.variables) variables.add(row.name, cells_of(row));
+  for (const auto& row : variables.shown()) add(row.name, row.cells);
+  std::string text = report::fitted_table(std::move(rows), {1, 2, 3}, columns);
+  if (variables.hidden() > 0) {
+    text += fmt::format("… and {} that differ by less (--all shows them)\n", variables.hidden());
   }
   return text;
 }

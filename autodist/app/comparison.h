@@ -34,7 +34,8 @@ struct Comparison {
 // Throws Error(kUsage) where they have no rank in common.
 Comparison compare(const program::Trace& predicted, const program::Trace& measured);
 
-std::string comparison_table(const Comparison& comparison, std::size_t most);
+// In at most so many columns (0: any number), of at most so many variables (0: of all).
+std::string comparison_table(const Comparison& comparison, std::size_t most, std::size_t columns);
 std::string comparison_json(const Comparison& comparison);
 
 // Both in one file for Perfetto: of each rank the prediction above the measurement, from the same

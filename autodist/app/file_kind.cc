@@ -28,8 +28,9 @@ bool has_key(const std::string& text, const std::string& key) {
 std::optional<FileKind> kind_of_record(const std::string& bytes) {
   const std::string head = bytes.substr(0, 4096);
   if (head.rfind("step,", 0) == 0) return FileKind::kLog;
-  if (head.front() != '{') return std::nullopt;
   const auto has = [&](const char* key) { return head.find(key) != std::string::npos; };
+  if (head.front() == '[' && has("\"prediction\"")) return FileKind::kSweep;
+  if (head.front() != '{') return std::nullopt;
   if (has("\"traceEvents\"")) return FileKind::kTrace;
   if (has("\"bound_seconds\"")) return FileKind::kPrediction;
   const auto first = nlohmann::json::parse(head.substr(0, head.find('\n')), nullptr, false);

@@ -17,6 +17,7 @@ enum class FileKind : std::uint8_t {
   kTrace,       // of `train --trace` or `simulate --trace`
   kLog,         // of `train --log`
   kPrediction,  // what `simulate --json` printed
+  kSweep,       // the same where one value of --what-if varies
 };
 
 // The end of the name decides where the contents do not: of a damaged file, of one with a few words

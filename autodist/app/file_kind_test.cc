@@ -35,6 +35,7 @@ TEST(FileKind, IsToldByTheContents) {
   EXPECT_EQ(kind("{\"step\":0,\"loss\":1.5}\n{\"step\":1}"), FileKind::kLog);
   EXPECT_EQ(kind("step,loss\n0,1.5\n"), FileKind::kLog);
   EXPECT_EQ(kind("{\"step_seconds\": 1, \"bound_seconds\": 0.5}"), FileKind::kPrediction);
+  EXPECT_EQ(kind("[{\"nodes\": \"1\", \"prediction\": {\"step_seconds\": 1}}]"), FileKind::kSweep);
   EXPECT_EQ(kind("{\"nodes\": [{\"address\": \"a\"}]}"), FileKind::kCluster);
 }
 

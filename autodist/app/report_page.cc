@@ -70,6 +70,11 @@ class Gatherer {
         page_.prediction = report::parse_prediction(bytes, what);
         page_.sources.push_back(file_name(what));
         return;
+      case FileKind::kSweep:
+        once(page_.sweep.has_value(), what, "what-if");
+        page_.sweep = report::parse_sweep(bytes, what);
+        page_.sources.push_back(file_name(what));
+        return;
       case FileKind::kGraph:
       case FileKind::kGraphItem:
         return take_graph(planning::parse_graph(bytes, what), what);

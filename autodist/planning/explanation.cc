@@ -7,6 +7,7 @@
 
 #include "autodist/base/clock.h"
 #include "autodist/planning/prediction.h"
+#include "autodist/report/alike_rows.h"
 #include "autodist/report/strategy.h"
 #include "autodist/search/autosync/analytic.h"
 #include "autodist/search/autosync/moves.h"
@@ -161,6 +162,17 @@ void judge_all(const search::Judge& judge, Allowance allowance,
   });
 }
 
+// Behind the variable's name, and below it.
+std::string choice_lines(const Explained& row, Bytes size) {
+  std::string text = fmt::format(" ({}), waited for {}\n      {}\n", to_string(size),
+                                 to_string(row.waited), row.choice);
+  if (row.next_best.empty()) return text;
+  const Seconds cost = row.cost < Seconds{} ? Seconds{} - row.cost : row.cost;
+  return text + fmt::format("      next best: {}, {}{}{}: {}\n", row.next_best,
+                            row.cost < Seconds{} ? "-" : "+", to_string(cost),
+                            row.simulated ? "" : " by arithmetic", row.why);
+}
+
 std::string alternative_row(const search::Candidate& candidate, Seconds step, std::size_t width) {
   const std::string name = fmt::format("  {:<{}}", search::shown_name(candidate.name), width);
   if (!candidate.refused.empty()) {
@@ -224,23 +236,15 @@ std::string explanation_table(const Explanation& explanation, std::size_t most) 
         "\nchoices; what the next best costs, with all else as it is, is simulated for the "
         "largest, else by arithmetic\n";
   }
-  std::size_t shown = 0;
+  const ir::Graph& graph = *explanation.program.graph;
+  report::AlikeRows rows(most);
   for (const Explained& row : explanation.variables) {
-    if (most != 0 && shown == most) break;
-    ++shown;
-    const ir::Graph& graph = *explanation.program.graph;
-    text += fmt::format("  {} ({}), waited for {}\n      {}\n", graph.variable(row.variable).name,
-                        to_string(ir::bytes_of(graph, row.variable)), to_string(row.waited),
-                        row.choice);
-    if (row.next_best.empty()) continue;
-    text += fmt::format("      next best: {}, {}{}{}: {}\n", row.next_best,
-                        row.cost < Seconds{} ? "-" : "+",
-                        to_string(row.cost < Seconds{} ? Seconds{} - row.cost : row.cost),
-                        row.simulated ? "" : " by arithmetic", row.why);
+    rows.add(graph.variable(row.variable).name,
+             {choice_lines(row, ir::bytes_of(graph, row.variable))});
   }
-  if (shown < explanation.variables.size()) {
-    text += fmt::format("  … and {} smaller ones (--all shows them)\n",
-                        explanation.variables.size() - shown);
+  for (const auto& row : rows.shown()) text += "  " + row.name + row.cells.front();
+  if (rows.hidden() > 0) {
+    text += fmt::format("  … and {} smaller ones (--all shows them)\n", rows.hidden());
   }
   text += "\nalternatives\n";
   std::size_t width = 0;

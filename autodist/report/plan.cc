@@ -11,6 +11,7 @@
 #include "autodist/program/route.h"
 #include "autodist/program/slice_size.h"
 #include "autodist/program/words.h"
+#include "autodist/report/alike_rows.h"
 #include "autodist/report/fitted_table.h"
 #include "autodist/report/strategy.h"
 
@@ -108,57 +109,6 @@ std::string not_reproducible(const program::Program& program) {
 
 namespace {
 
-// Rows that a table says the same of, whose names differ in numbers alone.
-struct AlikeRows {
-  std::vector<std::vector<std::string>> name;  // letters and numbers in turns, each once
-  std::vector<std::string> cells;              // beside the name
-  std::size_t count = 1;
-
-  AlikeRows(const std::vector<std::string>& parts, std::vector<std::string> beside)
-      : cells(std::move(beside)) {
-    for (const std::string& each : parts) name.push_back({each});
-  }
-
-  bool add(const std::vector<std::string>& parts, const std::vector<std::string>& beside) {
-    if (cells != beside || name.size() != parts.size()) return false;
-    for (std::size_t i = 0; i < name.size(); i += 2) {
-      if (name[i].front() != parts[i]) return false;
-    }
-    for (std::size_t i = 1; i < name.size(); i += 2) {
-      if (std::find(name[i].begin(), name[i].end(), parts[i]) == name[i].end()) {
-        name[i].push_back(parts[i]);
-      }
-    }
-    ++count;
-    return true;
-  }
-
-  // "layer.{0,1}.weight ×2"; "layer.*.weight ×12" of many, or where not all that can be made of the
-  // numbers are there.
-  [[nodiscard]] std::string text() const {
-    constexpr std::size_t kFew = 4;
-    std::size_t made = 1;
-    for (const std::vector<std::string>& part : name) made *= part.size();
-    std::string text;
-    for (const std::vector<std::string>& part : name) {
-      text += part.size() == 1                       ? part.front()
-              : part.size() <= kFew && made == count ? fmt::format("{{{}}}", fmt::join(part, ","))
-                                                     : "*";
-    }
-    return count == 1 ? text : fmt::format("{} ×{}", text, count);
-  }
-};
-
-std::vector<std::string> letters_and_numbers(const std::string& name) {
-  std::vector<std::string> parts(1);
-  for (const char c : name) {
-    const bool is_digit = c >= '0' && c <= '9';
-    if (is_digit == (parts.size() % 2 == 1)) parts.emplace_back();
-    parts.back() += c;
-  }
-  return parts;
-}
-
 // "10.0.0.1:" where all ranks are there.
 std::string common_address(const program::Program& program) {
   const std::string& first = program.ranks.front().node;
@@ -174,21 +124,12 @@ std::string without(std::string text, const std::string& part) {
   return text;
 }
 
-// Rows of the same cells and of names that differ in numbers are one.
-void add_row(std::vector<AlikeRows>& rows, const std::string& name,
-             std::vector<std::string> cells) {
-  const std::vector<std::string> parts = letters_and_numbers(name);
-  const bool known = std::any_of(rows.begin(), rows.end(),
-                                 [&](AlikeRows& each) { return each.add(parts, cells); });
-  if (!known) rows.emplace_back(parts, std::move(cells));
-}
-
 std::string variables_table(const strategy::Strategy& strategy, const program::Program& program,
                             std::size_t most, std::size_t columns) {
   const ir::Graph& graph = *program.graph;
   const auto nodes = nodes_by_variable(strategy);
   const std::string address = common_address(program);
-  std::vector<AlikeRows> alike;
+  AlikeRows alike(most);
   for (std::size_t index : by_size(graph)) {
     const ir::VariableId id(index);
     const auto node = nodes.find(graph.variable(id).name);
@@ -200,26 +141,18 @@ std::string variables_table(const strategy::Strategy& strategy, const program::P
     std::vector<std::string> cells{
         shape_text(ir::shape_of(graph, id)), to_string(ir::bytes_of(graph, id)),
         std::to_string(program.plan(id).slices.size()), without(synchronised, address)};
-    const std::string& name = graph.variable(id).name;
-    if (most == 0) {
-      alike.emplace_back(letters_and_numbers(name), std::move(cells));
-    } else {
-      add_row(alike, name, std::move(cells));
-    }
+    alike.add(graph.variable(id).name, std::move(cells));
   }
   std::vector<std::vector<std::string>> rows{
       {"variable", "shape", "size", "slices", "synchronised by"}};
-  std::size_t hidden = 0;
-  for (const AlikeRows& each : alike) {
-    if (most != 0 && rows.size() > most) {
-      hidden += each.count;
-      continue;
-    }
-    rows.push_back({each.text()});
+  for (const AlikeRows::Row& each : alike.shown()) {
+    rows.push_back({each.name});
     rows.back().insert(rows.back().end(), each.cells.begin(), each.cells.end());
   }
   const std::string more =
-      hidden == 0 ? "" : fmt::format("… and {} smaller ones (--all shows them)\n", hidden);
+      alike.hidden() == 0
+          ? ""
+          : fmt::format("… and {} smaller ones (--all shows them)\n", alike.hidden());
   return fitted_table(std::move(rows), {2, 3}, columns) + more;
 }
 

@@ -37,7 +37,7 @@ Action declare_compare(CLI::App& verb) {
     if (console.json) {
       console.out << comparison_json(comparison) << "\n";
     } else {
-      console.out << comparison_table(comparison, arguments->all ? 0 : 10);
+      console.out << comparison_table(comparison, arguments->all ? 0 : 10, console.columns);
     }
     return 0;
   };

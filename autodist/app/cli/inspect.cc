@@ -129,7 +129,8 @@ void expect_views(const CLI::App& verb, FileKind kind) {
       {FileKind::kRuntimes, {"step times", {}}},
       {FileKind::kTrace, {"a trace", {}}},
       {FileKind::kLog, {"a log", {}}},
-      {FileKind::kPrediction, {"a prediction", {}}}};
+      {FileKind::kPrediction, {"a prediction", {}}},
+      {FileKind::kSweep, {"predictions", {}}}};
   std::vector<PartOptions> parts;
   for (const auto& [of, views] : kViews) parts.push_back(views);
   expect_of_part(verb, kViews.at(kind).part, parts);
@@ -160,6 +161,7 @@ int inspect(const InspectArguments& arguments, const CLI::App& verb, Console& co
     case FileKind::kTrace:
     case FileKind::kLog:
     case FileKind::kPrediction:
+    case FileKind::kSweep:
       fail(ErrorCode::kUsage,
            "inspect: {} is of a run or a prediction. `autodist report {}` shows it.", what, what);
   }

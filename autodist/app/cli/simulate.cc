@@ -76,8 +76,12 @@ struct Answer {
     }
     return per_hour * seconds_for(samples).value / 3600;
   }
-  [[nodiscard]] double per_replica() const {
-    return samples_per_second() / static_cast<double>(program.batch_parts());
+  // What a replica does here, as a share of what one does there.
+  [[nodiscard]] double efficiency_against(const Answer& other) const {
+    const auto per_replica = [](const Answer& of) {
+      return of.samples_per_second() / static_cast<double>(of.program.batch_parts());
+    };
+    return per_replica(*this) / per_replica(other);
   }
 };
 
@@ -199,12 +203,11 @@ std::string sweep_table(const std::string& varies, const std::vector<std::string
         static_cast<std::size_t>(std::lround(width * each.samples_per_second() / most));
     std::string drawn;
     for (std::size_t k = 0; k < bar; ++k) drawn += "█";
-    rows.push_back(
-        {values[i], to_string(each.simulation.step),
-         std::to_string(planning::samples_of_step(each.program, each.costs)),
-         fmt::format("{:.1f}", each.samples_per_second()),
-         fmt::format("{:.0f} %", 100 * each.per_replica() / answers.front().per_replica()),
-         to_string(fullest(each.simulation))});
+    rows.push_back({values[i], to_string(each.simulation.step),
+                    std::to_string(planning::samples_of_step(each.program, each.costs)),
+                    fmt::format("{:.1f}", each.samples_per_second()),
+                    fmt::format("{:.0f} %", 100 * each.efficiency_against(answers.front())),
+                    to_string(fullest(each.simulation))});
     if (epoch > 0) rows.back().push_back(hours_and_minutes(each.seconds_for(epoch)));
     if (priced) rows.back().push_back(fmt::format("{:.2f}", *each.cost_of(samples)));
     rows.back().push_back(std::move(drawn));
@@ -248,7 +251,9 @@ int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const
           planning::prediction_json(answers[i].simulation, answers[i].program, answers[i].costs);
       name_calibration(arguments.cluster, arguments.workload, json);
       add_epoch(answers[i], arguments.epoch, json);
-      all.push_back({{what_ifs.varies, values[i]}, {"prediction", std::move(json)}});
+      all.push_back({{what_ifs.varies, values[i]},
+                     {"efficiency", answers[i].efficiency_against(answers.front())},
+                     {"prediction", std::move(json)}});
     }
     console.out << all.dump() << "\n";
     return 0;

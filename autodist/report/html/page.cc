@@ -335,6 +335,7 @@ std::string to_html(const PageInputs& inputs) {
                   {"run", run_json(inputs.run)},
                   {"prediction", prediction_json(inputs.prediction)},
                   {"placement", placement_json_of(inputs)},
+                  {"sweep", inputs.sweep ? sweep_section(*inputs.sweep) : Json(nullptr)},
                   {"remarks", inputs.remarks},
                   {"plan", plan_json_of(inputs)}};
   return filled(kPageTemplate, {{"title", inside_html(inputs.title)},

@@ -15,6 +15,7 @@
 #include "autodist/report/html/placement_section.h"
 #include "autodist/report/html/plan_section.h"
 #include "autodist/report/html/run_log.h"
+#include "autodist/report/html/sweep_section.h"
 #include "autodist/strategy/strategy.h"
 
 namespace autodist::report {
@@ -55,6 +56,7 @@ struct PageInputs {
   std::optional<RunLog> run;
   std::optional<PagePrediction> prediction;
   std::optional<PagePlacement> placement;
+  std::optional<PageSweep> sweep;
   std::vector<std::string> remarks;  // what the page lacks, and why; one sentence each
   std::vector<std::string> sources;  // names of what the page was made from, without folders
 };

@@ -125,13 +125,13 @@ function header(data) {
       onclick: () => setTheme(theme() === "dark" ? "light" : "dark")}, name));
 }
 
-const TITLES = {summary: "Summary", timeline: "Timeline", ranks: "Time by rank", run: "Run", plan: "Plan", memory: "Memory", placement: "Devices"};
+const TITLES = {summary: "Summary", timeline: "Timeline", ranks: "Time by rank", run: "Run", plan: "Plan", memory: "Memory", placement: "Devices", "what-if": "What if"};
 
 function buildPage(data) {
   followSystem();
   followPrinter();
   const page = document.getElementById("page");
-  const sections = [summarySection(data), timelineSection(data), placementSection(data.placement), ranksSection(data), runSection(data.run, data.plan),
+  const sections = [summarySection(data), sweepSection(data.sweep), timelineSection(data), placementSection(data.placement), ranksSection(data), runSection(data.run, data.plan),
     planSection(data), memorySection(data.prediction)].filter(Boolean);
   page.append(header(data), element("nav", {class: "sections", "aria-label": "Sections"},
     sections.map((section) => element("a", {href: `#${section.id}`}, TITLES[section.id]))), ...sections, sourcesFooter(data));
