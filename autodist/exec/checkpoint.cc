@@ -46,11 +46,12 @@ std::optional<std::int64_t> step_of(std::string_view name) {
 
 // A step's folder; or, after a stop between two renames, where it has stepped aside.
 std::string in_place(FileSystem& files, const std::string& folder) {
-  std::string aside = folder + std::string(kAside);
+  const std::string aside = folder + std::string(kAside);
   const auto is_whole = [&](const std::string& each) {
     return files.exists(each + "/" + kManifest);
   };
-  return !is_whole(folder) && is_whole(aside) ? aside : folder;
+  const bool is_of_step = step_of(std::filesystem::path(folder).filename().string()).has_value();
+  return is_of_step && !is_whole(folder) && is_whole(aside) ? aside : folder;
 }
 
 // Writes the files of one step and remembers what the manifest says of them.
