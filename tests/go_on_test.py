@@ -3,7 +3,7 @@
     go_on_test.py AUTODIST
 
 A rank is killed: the message names the newest checkpoint and a command that goes on from it. Meanwhile a second job
-with the same `--save` is refused. Ranks with other seeds are refused, too.
+with the same `--save` is refused. Ranks with other seeds are refused, too, and an optimizer that lacks its state.
 """
 
 import os
@@ -75,11 +75,25 @@ def other_seeds(autodist, folder):
     print("ranks with other seeds are refused")
 
 
+def another_optimizer(autodist, folder):
+    """The one rank that has no state to begin with says why, and the other one knows it from there."""
+    saved = folder / "momentum"
+    words = [autodist, "train", "digits", "--cluster", "local:2", "--builder", "PS", "--no-history"]
+    run([*words, "--optimizer", "sgd:lr=0.1,momentum=0.9", "--steps", "3", "--save", saved], 0)
+    said = run([*words, "--optimizer", "adam:lr=1e-3", "--steps", "6", "--resume", saved], 6).stderr
+    why = "checkpoint: optimizer state 'conv1.weight.exp_avg' is missing among 8. Give the optimizer that wrote it"
+    lines = [each for each in said.splitlines() if why in each]
+    assert len(lines) == 2 and lines[-1].startswith(f"autodist: {why}"), said
+    assert f"left: {why}" in lines[0], said
+    print("an optimizer without the state that it needs is refused")
+
+
 def main(autodist):
     with tempfile.TemporaryDirectory(prefix="autodist-go-on-") as name:
         folder = pathlib.Path(name)
         a_lost_rank(autodist, folder)
         other_seeds(autodist, folder)
+        another_optimizer(autodist, folder)
 
 
 main(sys.argv[1])
