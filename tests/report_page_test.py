@@ -383,6 +383,8 @@ def check_sweep(browser):
     rows = browser.evaluate("[...document.querySelectorAll('#what-if tbody tr')].map((row) => [...row.cells].map((each) => each.textContent))")
     expect([row[0] for row in rows] == ["1", "2", "4"], f"rows of {[row[0] for row in rows]}")
     expect(rows[0][2] == "100 %", f"the first one's efficiency is {rows[0][2]}")
+    tiles = browser.evaluate("document.querySelectorAll('#summary .tile').length")
+    expect(tiles == 3, f"{tiles} tiles")
     lead = browser.evaluate("document.querySelector('#what-if .lead').textContent")
     expect("nodes=" in lead, f"'{lead}'")
     bars = browser.evaluate("[...document.querySelectorAll('#what-if .gauge')].filter((each) => each.getBoundingClientRect().width > 1).length")

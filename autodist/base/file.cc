@@ -15,7 +15,7 @@ namespace autodist {
 namespace {
 
 [[noreturn]] void fail_read(const std::string& path, const std::string& reason) {
-  fail(ErrorCode::kUsage, "{}: cannot be read: {}. Name one that can be.", path, reason);
+  fail(ErrorCode::kUsage, "{}: cannot be read: {}", path, reason);
 }
 
 // Where a name's links lead; the name itself where that cannot be said.
@@ -54,7 +54,7 @@ std::string read_file(const std::string& path, std::int64_t limit_bytes) {
   if (file.get() < 0) {
     const char* remedy = errno == ENOENT   ? ". Check its name."
                          : errno == EACCES ? ". Let this user read it (chmod +r)."
-                                           : "";
+                                           : ". Name another.";
     fail_read(path, std::strerror(errno) + std::string(remedy));
   }
   struct stat status {};
@@ -64,7 +64,8 @@ std::string read_file(const std::string& path, std::int64_t limit_bytes) {
               S_ISDIR(status.st_mode) ? "a folder. Name a file." : "not a plain file. Name one.");
   }
   if (status.st_size > limit_bytes) {
-    fail_read(path, fmt::format("{} bytes, at most {} expected", status.st_size, limit_bytes));
+    fail_read(path, fmt::format("{} bytes, at most {} expected. Name another.", status.st_size,
+                                limit_bytes));
   }
   std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
   std::size_t done = 0;
@@ -72,7 +73,7 @@ std::string read_file(const std::string& path, std::int64_t limit_bytes) {
     const ssize_t got = ::read(file.get(), bytes.data() + done, bytes.size() - done);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail_read(path, std::strerror(errno));
-    if (got == 0) fail_read(path, "it shrank while it was read");
+    if (got == 0) fail_read(path, "it shrank while it was read. Try again when it is whole.");
     done += static_cast<std::size_t>(got);
   }
   return bytes;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace autodist {
@@ -24,6 +25,12 @@ inline bool is_text(std::string_view bytes) {
 // Columns that a line takes: one per character.
 inline std::size_t columns_of(std::string_view line) {
   return static_cast<std::size_t>(std::count_if(line.begin(), line.end(), begins_character));
+}
+
+// A sentence as a part of another one.
+inline std::string without_dot(std::string text) {
+  while (!text.empty() && text.back() == '.') text.pop_back();
+  return text;
 }
 
 }  // namespace autodist

@@ -238,8 +238,7 @@ ExportedSignatures export_torchscript(const TrainingStep& step, const std::strin
     write_module(tree.root(), {{"signatures.json", signatures.json}}, *file);
     file->commit();
   } catch (const c10::Error& error) {
-    fail(ErrorCode::kUsage, "export: {}: {}. Make room there, or name another file.", path,
-         first_line(error));
+    fail(ErrorCode::kUsage, "export: {}: {}", path, first_line(error));
   }
   return signatures;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/base/text.h"
 
 namespace autodist::capture {
 namespace {
@@ -25,11 +26,6 @@ at::Tensor call(torch::jit::Module& module, const std::string& name, const Batch
 at::Tensor loss_of(ScriptLoss loss, const at::Tensor& output, const at::Tensor& target) {
   if (loss == ScriptLoss::kMse) return at::mse_loss(output, target);
   return at::cross_entropy_loss(output, target);
-}
-
-std::string without_dot(std::string text) {
-  while (!text.empty() && text.back() == '.') text.pop_back();
-  return text;
 }
 
 torch::jit::Module load(const std::string& path) {

@@ -106,8 +106,8 @@ class Exchange {
 
   // Queues a message for `to`. The payload's bytes stay unchanged until its `keep` is let go, which
   // is after `to` has acknowledged the message. Any thread; never blocks; does nothing after a
-  // failure or abort(). REQUIRES: to != self, finish() has not said goodbye; an id of one kind goes
-  // to one rank once per step, and the steps on their way lie less than 64 apart (admission.h).
+  // failure, abort() or finish()'s goodbye. REQUIRES: to != self; an id of one kind goes to one
+  // rank once per step, and the steps on their way lie less than 64 apart (admission.h).
   void post(RankNumber to, Outgoing outgoing);
 
   // Why the exchange ended, or nullptr while it runs: an Error(kPeersLost) that names rank, host

@@ -44,14 +44,17 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return step && *step >= 0 ? step : std::nullopt;
 }
 
-// A step's folder; or, after a stop between two renames, where it has stepped aside.
-std::string in_place(FileSystem& files, const std::string& folder) {
-  const std::string aside = folder + std::string(kAside);
-  const auto is_whole = [&](const std::string& each) {
-    return files.exists(each + "/" + kManifest);
+// Of a step's folder, and of where it steps aside while the same step is written again, those that
+// are whole. A stop between two renames leaves the second one alone.
+std::vector<std::string> whole_folders(FileSystem& files, const std::string& folder) {
+  std::vector<std::string> whole;
+  const auto add = [&](const std::string& each) {
+    if (files.exists(each + "/" + kManifest)) whole.push_back(each);
   };
+  add(folder);
   const bool is_of_step = step_of(std::filesystem::path(folder).filename().string()).has_value();
-  return is_of_step && !is_whole(folder) && is_whole(aside) ? aside : folder;
+  if (is_of_step) add(folder + std::string(kAside));
+  return whole;
 }
 
 // Writes the files of one step and remembers what the manifest says of them.
@@ -223,8 +226,10 @@ void write_checkpoint(FileSystem& files, const std::string& directory, const Che
     writer.finish(checkpoint);
     files.sync_folder(partial);
     // The same step again, after a resume: the old one steps aside until the new one is in place.
-    files.remove_all(aside);
-    if (files.exists(folder)) files.rename(folder, aside);
+    if (files.exists(folder)) {
+      files.remove_all(aside);
+      files.rename(folder, aside);
+    }
     files.rename(partial, folder);
     files.sync_folder(directory);
   } catch (const Error&) {
@@ -252,8 +257,8 @@ std::vector<std::int64_t> list_checkpoints(FileSystem& files, const std::string&
 }
 
 std::optional<std::int64_t> newest_checkpoint(FileSystem& files, const std::string& path) {
-  const std::string manifest = in_place(files, path) + "/" + kManifest;
-  if (files.exists(manifest)) {
+  if (const auto here = whole_folders(files, path); !here.empty()) {
+    const std::string manifest = here.front() + "/" + kManifest;
     return read_manifest(files, manifest, kAnother)["step"].get<std::int64_t>();
   }
   if (!files.exists(path)) return std::nullopt;
@@ -262,25 +267,28 @@ std::optional<std::int64_t> newest_checkpoint(FileSystem& files, const std::stri
 }
 
 bool has_checkpoint(FileSystem& files, const std::string& path) {
-  if (files.exists(in_place(files, path) + "/" + kManifest)) return true;
+  if (!whole_folders(files, path).empty()) return true;
   return files.exists(path) && !list_checkpoints(files, path).empty();
 }
 
 Checkpoint read_checkpoint(FileSystem& files, const std::string& path,
                            std::vector<std::string>* warnings) {
-  const std::string here = in_place(files, path);
-  if (files.exists(here + "/" + kManifest)) return read_step(files, here, kAnother);
+  if (const auto here = whole_folders(files, path); !here.empty()) {
+    return read_step(files, here.front(), kAnother);
+  }
   if (!files.exists(path)) {
     fail(ErrorCode::kCheckpoint, "{}: no such checkpoint. {}", path, kWhere);
   }
   std::vector<std::int64_t> steps = list_checkpoints(files, path);
   std::string first_reason;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    try {
-      return read_step(files, in_place(files, step_folder(path, *step)));
-    } catch (const Error& error) {
-      if (first_reason.empty()) first_reason = error.what();
-      if (warnings != nullptr) warnings->push_back(error.what());
+    for (const std::string& folder : whole_folders(files, step_folder(path, *step))) {
+      try {
+        return read_step(files, folder);
+      } catch (const Error& error) {
+        if (first_reason.empty()) first_reason = error.what();
+        if (warnings != nullptr) warnings->push_back(error.what());
+      }
     }
   }
   if (first_reason.empty()) {

@@ -69,7 +69,8 @@ constexpr int kKeptCheckpoints = 5;
 void write_checkpoint(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
                       int keep = kKeptCheckpoints, const std::function<void()>& written = {});
 
-// The steps of the complete folders below `directory`, ascending.
+// The steps of the complete folders below `directory`, ascending; also of a step-N.old without its
+// step-N.
 std::vector<std::int64_t> list_checkpoints(FileSystem& files, const std::string& directory);
 
 // The step of the newest one that read_checkpoint() would try, of a step folder itself or of those

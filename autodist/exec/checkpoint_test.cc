@@ -173,6 +173,42 @@ TEST(Checkpoint, TheOneThatWasToldOfIsThereWheneverItStops) {
   }
 }
 
+// The same step again over what a stop between two renames has left, which is all there is.
+TEST(Checkpoint, AfterTwoStopsOneIsStillThere) {
+  for (int n = 0;; ++n) {
+    MemoryFileSystem files;
+    write_checkpoint(files, "ckpt", at_step(5), 2);
+    files.rename("ckpt/step-5", "ckpt/step-5.old");
+    EXPECT_TRUE(has_checkpoint(files, "ckpt/step-5"));
+    EXPECT_EQ(read_checkpoint(files, "ckpt/step-5").model, at_step(5).model);
+    files.calls_left = n;
+    bool stopped = false;
+    try {
+      write_checkpoint(files, "ckpt", at_step(5), 2);
+    } catch (const Error&) {
+      stopped = true;
+    }
+    files.calls_left.reset();
+    EXPECT_EQ(list_checkpoints(files, "ckpt"), std::vector<std::int64_t>{5}) << n;
+    EXPECT_EQ(read_checkpoint(files, "ckpt").model, at_step(5).model) << "stopped at write " << n;
+    if (!stopped) break;
+  }
+}
+
+TEST(Checkpoint, OneThatIsDamagedIsPassedOverForWhereItStoodAside) {
+  MemoryFileSystem files;
+  write_checkpoint(files, "ckpt", at_step(5), 2);
+  files.rename("ckpt/step-5", "ckpt/step-5.old");
+  MemoryFileSystem another;
+  write_checkpoint(another, "ckpt", at_step(5), 2);
+  for (const auto& [name, bytes] : another.files) files.files[name] = bytes;
+  files.make_folder("ckpt/step-5");
+  files.files.at("ckpt/step-5/model.safetensors").back() ^= 1;
+  std::vector<std::string> warnings;
+  EXPECT_EQ(read_checkpoint(files, "ckpt", &warnings).model, at_step(5).model);
+  EXPECT_EQ(warnings.size(), 1U);
+}
+
 TEST(Checkpoint, AFullDiskLeavesNoPartOfAStep) {
   for (const std::int64_t next : {6, 5}) {
     MemoryFileSystem files;

@@ -66,7 +66,8 @@ class LocalVariables {
       AD_ASSERTS_HELD(signal_);
 
   // Writes a slice of parameters into its variables, whose versions stay. By the compute thread,
-  // while no result is on its way and nobody reads them.
+  // or by the merging thread while the other one waits for it; no result is on its way, and nobody
+  // reads them.
   void overwrite(program::SliceId slice, const comm::Payload& parameters);
   // The same for some rows of a table, by their numbers in it.
   void overwrite_rows(ir::VariableId variable, const std::vector<Rows>& parts) {
@@ -93,8 +94,9 @@ class LocalVariables {
   void update_whole(std::uint64_t step, std::vector<WholeUpdate> updates);
 
   // State of the rules that run at this rank, by variable and piece (of all its slices, in order;
-  // one piece where has_whole_state()). Empty where the owner updates. Between steps, or by the thread that installs; of a device a
-  // copy, which put_states() brings back after it was written to.
+  // one piece where has_whole_state()). Empty where the owner updates. Between steps, or by the
+  // thread that installs; of a device a copy, which put_states() brings back after it was written
+  // to.
   [[nodiscard]] std::vector<UpdateState>& states(ir::VariableId variable);
   void put_states(ir::VariableId variable);
   [[nodiscard]] bool has_whole_state(ir::VariableId variable) const {

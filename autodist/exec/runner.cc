@@ -192,6 +192,7 @@ class Runner::Impl {
     if (*all_finished_) {
       synchronize();
     } else if (rank_ == program::Rank(kChief) && pulled_ != step_) {
+      // Else all have met at this step: that of then stays, for the same is not asked for twice.
       settle();
       if (!program_->keeps_whole_copies()) pull_rows();
       engine_.gathering().pull_alone(step_);

@@ -269,10 +269,10 @@ void StartedRanks::start(const RankProcess& rank) {
     said->over = true;
   });
   if (!written) {
-    fail(
-        ErrorCode::kEnvironment,
-        "rank {}: its {} bytes of input could not be handed over. Start again with less beside it.",
-        rank.rank, rank.input.size());
+    fail(ErrorCode::kEnvironment,
+         "rank {}: its {} bytes of input did not fit into a pipe; end other programs of this user, "
+         "which hold many.",
+         rank.rank, rank.input.size());
   }
 }
 

@@ -26,7 +26,8 @@ Finished run_to_end(const std::vector<std::string>& arguments, const std::string
   ::close(in[1]);
   if (written != static_cast<ssize_t>(input.size())) {
     fail(ErrorCode::kEnvironment,
-         "{}: {} bytes of input could not be handed over. Start again with less beside it.",
+         "{}: {} bytes of input did not fit into a pipe; end other programs of this user, which "
+         "hold many.",
          arguments.front(), input.size());
   }
   std::vector<std::string> copies = arguments;

@@ -47,7 +47,7 @@ LinkTuning tune(const comm::LinkFigures& figures, Bytes exchanged) {
   LinkTuning tuning;
   // In slices of s bytes B bytes take B / rate, what their messages cost, B / s * cost, and, as a
   // slice goes back only when it is whole, the last one's way once more, s / rate: the least at
-  // s = sqrt(B * cost * rate). The nearest power of two.
+  // s = sqrt(B * cost * rate). The nearest power of two is the next one from s / sqrt(2) on.
   tuning.slice = std::min(power_of_two(free / kCostOfWire, kSmallestSlice, kLargestSlice),
                           power_of_two(std::sqrt(static_cast<double>(exchanged.value) * free / 2),
                                        kSmallestOfFew, kLargestSlice));

@@ -7,7 +7,8 @@ ENGINE = ("autodist/exec", "autodist/protocol", "autodist/comm", "autodist/passe
           "autodist/program", "autodist/ir")
 SIMULATOR = ("autodist/sim", "autodist/protocol", "autodist/comm/schedule", "autodist/passes",
              "autodist/program", "autodist/ir")
-SEARCH = ("autodist/search/autosync", "autodist/search/builders", "data/graphs", "data/clusters",
+SEARCH = ("autodist/search/autosync", "autodist/search/builders", "autodist/planning/link_tuning.cc",
+          "data/graphs", "data/clusters",
           *SIMULATOR)
 STUDIES = "autodist/studies/"
 
@@ -39,7 +40,9 @@ FIGURES = (
             whole=False),
     Figures("plans", "docs/benchmarks/plans.md", MEASURED, ("autodist", "bench", "plans"),
             ("tools/bench-plans", "tools/hosts/bench.py", "tools/hosts/cluster.py",
-             "benchmarks/models.py", STUDIES + "torch/bench_plans.cc", "autodist/exec", "autodist/comm", *SEARCH)),
+             "benchmarks/models.py", STUDIES + "torch/bench_plans.cc", "autodist/exec", "autodist/comm", *SEARCH),
+            # Nothing is saved there.
+            without=("autodist/exec/checkpoint", "autodist/exec/safetensors")),
     Figures("slow-links", "docs/benchmarks/search-findings.md", MEASURED, (),
             (STUDIES + "torch/bench_plans.cc", "autodist/exec", "autodist/comm", *SEARCH),
             whole=False),

@@ -42,6 +42,7 @@ class Figures:
     # Words; the first one `autodist`, or a program of the repository. Nothing: by hand, as the text says.
     command: tuple
     paths: tuple  # what the figures are of: files and folders of the repository
+    without: tuple = ()  # beginnings of names in these of which the figures are not
     writes: bool = True  # the command takes `-o PAGE`; otherwise it prints
     whole: bool = True  # the page is the figures, behind its title; otherwise markers bound them
     sample: tuple = ()  # of SAMPLED: the command whose table rows have to be among the figures'
@@ -171,15 +172,18 @@ class Tree:
         content = os.readlink(place).encode() if place.is_symlink() else place.read_bytes()
         return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
-    def digest(self, path, commit=None):
+    def digest(self, path, commit=None, without=()):
+        def counts(name):
+            return not LEFT_OUT.search(name) and not name.startswith(without)
+
         if commit is None:
-            blobs = {name: self.blob(name) for name in self.files(path) if not LEFT_OUT.search(name)}
+            blobs = {name: self.blob(name) for name in self.files(path) if counts(name)}
         else:
             listed = self.ask("ls-tree", "-r", "-z", commit, "--", path)
             if listed is None:
                 raise Wrong(f"commit {commit} is not known here: a whole clone has the history")
             entries = [entry.partition("\t") for entry in listed.split("\0") if entry]
-            blobs = {name: head.split()[2] for head, _, name in entries if not LEFT_OUT.search(name)}
+            blobs = {name: head.split()[2] for head, _, name in entries if counts(name)}
         if not blobs:
             raise Wrong(f"nothing at '{path}'" + (f" in commit {commit}" if commit else ""))
         return short(hashlib.sha1("".join(f"{name} {blobs[name]}\n" for name in sorted(blobs)).encode()))
@@ -187,11 +191,11 @@ class Tree:
     def record(self, figures, body, commit=None):
         paths = {}
         for path in figures.paths if figures.kind != DETERMINISTIC else ():
-            paths[path] = self.digest(path, commit)
+            paths[path] = self.digest(path, commit, figures.without)
         return {"commit": commit or self.commit(), "paths": paths, "tables": digest_of_tables(body)}
 
     def changed(self, figures, record):
         """The paths that are not what they were; none of what is made again whenever it is checked."""
         if figures.kind == DETERMINISTIC:
             return []
-        return [path for path in figures.paths if record["paths"].get(path) != self.digest(path)]
+        return [path for path in figures.paths if record["paths"].get(path) != self.digest(path, without=figures.without)]

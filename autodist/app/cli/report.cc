@@ -53,7 +53,7 @@ void declare_inputs(CLI::App& verb, ReportRequest& request) {
   verb.add_option("inputs", request.inputs,
                   "what to show, told by content: traces of `train --trace`, a log of `train "
                   "--log`, a strategy, a captured graph or the name of a shipped one, a cluster, "
-                  "what `simulate --json` printed");
+                  "what `simulate --json` printed, with --what-if too");
   verb.add_option("--predicted", request.predicted,
                   "a trace of `simulate --trace`, shown above the measured one");
   verb.add_option("--cluster", request.cluster,

@@ -14,6 +14,7 @@
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/statistics.h"
+#include "autodist/base/text.h"
 #include "autodist/job/job_memory.h"
 #include "autodist/job/torch/sample_order.h"
 
@@ -130,7 +131,7 @@ class Saver {
       if (error.code() != ErrorCode::kCheckpoint) throw;
       missing_ = fmt::format("no checkpoint of step {}: {}", session_.step(), error.what());
       if (last || !session_.is_chief() || !options_.warn) return;
-      options_.warn(missing_ + "; the training goes on");
+      options_.warn(without_dot(missing_) + "; the training goes on");
     }
   }
   // Of the last one.

@@ -90,7 +90,7 @@ TrainingJob::PreparedChange TrainingJob::prepare_change(
     fail(
         ErrorCode::kUsage,
         "change_plan: the job has ranks that only serve, which keep the plan that they began with. "
-        "Choose it before the first step.");
+        "Choose a plan before the first step.");
   }
   exec::Runner& runner = step.runner();
   const auto made = runner.calls().begin(call, runner.steps_done());

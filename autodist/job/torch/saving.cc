@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/base/text.h"
 #include "autodist/exec/state_bytes.h"
 #include "autodist/job/torch/session_state.h"
 #include "autodist/job/torch/training_job.h"
@@ -85,7 +86,7 @@ void TrainingJob::save_what_is_due() {
   late_ = directories;
   if (!is_chief()) return;
   job_->say(fmt::format("no checkpoint of step {}: {}; the job goes on, and tries again at its end",
-                        steps_done(), failure));
+                        steps_done(), without_dot(failure)));
 }
 
 // What the chief says of a work that it has done alone: at whoever calls it for the same kind of
@@ -234,8 +235,8 @@ void TrainingJob::write_beside(const std::vector<std::string>& directories) {
     bool job_ends = false;
     std::string failure = write(*state, directories, &job_ends);
     if (!failure.empty()) {
-      job_->say(fmt::format("no checkpoint of step {}: {}{}", state->checkpoint.step, failure,
-                            job_ends ? "" : "; the training goes on"));
+      job_->say(fmt::format("no checkpoint of step {}: {}{}", state->checkpoint.step,
+                            without_dot(failure), job_ends ? "" : "; the training goes on"));
     }
     return failure;
   };

@@ -159,7 +159,7 @@ exec::RunnerOptions StepRun::runner_options(RunStart& start) const {
 
 void StepRun::begin(RunStart start, const RunConnections& connections) {
   generation_ = start.generation;
-  if (!captured_.scaling) start.state.scale.reset();  // of a checkpoint
+  if (!captured_.scaling) start.state.scale.reset();  // of a job before, which scaled its loss
   runner_ = std::make_shared<exec::Runner>(
       plan_.program, program::Rank(job_.rank()), captured_.bindings,
       exec::RunnerConnections{connections.transport, connections.collectives, &job_.clock()},

@@ -225,6 +225,7 @@ bool TrainingJob::only_serves() const {
 }
 
 void TrainingJob::start() {
+  if (broken_) std::rethrow_exception(broken_);
   if (!started_) begin();
   if (!only_serves()) return;
   finish();
@@ -247,8 +248,12 @@ void TrainingJob::begin() {
   if (count > 1) channels_ = std::make_unique<comm::Channels>(transport, count);
   try {
     for (std::uint16_t i = 0; i < count; ++i) steps_[i]->start(connections_of(i));
-  } catch (const Error& error) {  // of what this rank alone was to load, say
-    leave(error.what());
+  } catch (const std::exception& error) {  // of what this rank alone was to load, say
+    broken_ = std::current_exception();
+    try {
+      leave(error.what());
+    } catch (const std::exception&) {  // what went wrong before is what counts
+    }
     throw;
   }
   const std::string& plans = job_->options().plans_file;
@@ -311,7 +316,7 @@ void TrainingJob::synchronize() {
 
 // Before the first step there is nothing to wait for, and what is written is found when it begins.
 void TrainingJob::settle(const torch::Tensor& parameter) {
-  if (!started_ || finished_) return;
+  if (!started_ || finished_ || broken_) return;
   for (const auto& step : steps_) {
     const std::vector<torch::Tensor>& model = step->bindings().of_model;
     for (std::size_t i = 0; i < model.size(); ++i) {
@@ -467,7 +472,8 @@ std::optional<std::uint32_t> TrainingJob::who_wishes_for_the_end() const {
 // Those that have begun to train are in an exchange; one that has not may still be waited for.
 void TrainingJob::leave(const std::string& reason) {
   constexpr Seconds kUntilItIsSent{1};
-  if (finished_ || has_ended()) return;
+  if (finished_ || left_ || has_ended()) return;
+  left_ = true;
   for (const auto& step : steps_) {
     if (started_ && step->has_runner()) {
       step->runner().leave(reason);
@@ -481,6 +487,7 @@ void TrainingJob::leave(const std::string& reason) {
 
 void TrainingJob::finish() {
   if (finished_) return;
+  if (broken_) std::rethrow_exception(broken_);
   if (!started_) begin();
   if (only_serves()) return serve();
   for (const auto& step : steps_) step->runner().come_to_finish();

@@ -153,6 +153,8 @@ class TrainingJob {
   std::optional<std::size_t> current_;               // whose turn it is
   bool started_ = false;
   bool finished_ = false;
+  bool left_ = false;          // and told the others why
+  std::exception_ptr broken_;  // why its steps could not start
   // What is saved of a step is gathered once; the chief keeps it until the next step begins, so
   // that save() may be called for another directory, and tried again where it could not be written.
   std::optional<std::int64_t> gathered_at_;  // steps done

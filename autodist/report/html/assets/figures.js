@@ -210,7 +210,7 @@ function summarySection(data) {
   const known = (each) => (each.predicted ? data.prediction : data.run && data.run.median_step_seconds);
   const shown = data.timelines.filter((each) => each.places.length === 0 && !known(each));
   const [predicted, ...lesser] = predictionTiles(data);
-  const tiles = [...placementTiles(data.placement), ...runTiles(data.run, data.plan), ...shown.flatMap(timelineTiles),
+  const tiles = [...sweepTiles(data.sweep), ...placementTiles(data.placement), ...runTiles(data.run, data.plan), ...shown.flatMap(timelineTiles),
     ...(predicted ? [predicted] : []), ...(mainTimeline(data) ? shareTiles(mainTimeline(data)) : [])];
   return element("section", {id: "summary", "aria-label": "Summary"}, verdictBlock(data),
     element("div", {class: "tiles"}, tiles), element("div", {class: "tiles lesser"}, [...lesser, ...planTiles(data.plan)]), data.remarks.map((remark) => element("p", {class: "small soft remark"}, remark)));

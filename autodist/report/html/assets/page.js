@@ -56,12 +56,7 @@ function planAlternatives(plan) {
     {title: "what it does", class: "wide", text: (row) => row.refused || [row.description, row.remark].filter(Boolean).join(" · ")},
   ];
   if (predicted) {
-    const figure = (title, field, text, shade) => {
-      const most = Math.max(0, ...plan.alternatives.map((row) => row[field] || 0));
-      return {title, right: true, text: (row) => (row[field] === null ? "–" : text(row[field])),
-        node: (row) => (row[field] === null ? "–" : gauge(text(row[field]), row[field], most, shade)),
-        key: (row) => (row[field] === null ? Infinity : row[field])};
-    };
+    const figure = (...of) => figureColumn(plan.alternatives, ...of);
     columns.splice(1, 0, figure("predicted step", "step_seconds", secondsText, "compute"), figure("peak memory", "peak_bytes", bytesText, "update"));
   }
   return element("div", {class: "stack wider"}, element("h3", {}, "Alternatives on the same cluster"),

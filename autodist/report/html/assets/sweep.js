@@ -1,8 +1,20 @@
 // What a step would take with each of several values: of `simulate --what-if`.
 
+function fastestOf(sweep) {
+  return sweep.predictions.reduce((best, each) => (each.samples_per_second > best.samples_per_second ? each : best));
+}
+
+function sweepTiles(sweep) {
+  if (!sweep) return [];
+  const fastest = fastestOf(sweep);
+  return [mainTile("fastest", `${sweep.varies}=${fastest.value}`, `of ${countText(sweep.predictions.length)}`),
+    tile("samples/s there", countText(Number(fastest.samples_per_second.toPrecision(4))), `a step of ${countText(fastest.samples)} takes ${secondsText(fastest.step_seconds)}`),
+    tile("efficiency there", shareText(fastest.efficiency), `of a replica, against ${sweep.varies}=${sweep.predictions[0].value}`)];
+}
+
 function sweepLead(sweep) {
   const first = sweep.predictions[0];
-  const fastest = sweep.predictions.reduce((best, each) => (each.samples_per_second > best.samples_per_second ? each : best));
+  const fastest = fastestOf(sweep);
   const of = (each) => `${sweep.varies}=${each.value}`;
   const gain = fastest === first ? `No value is faster than ${of(first)}.` :
     `The fastest is ${of(fastest)}: ${numberText(Number((fastest.samples_per_second / first.samples_per_second).toPrecision(3)))} times the samples/s of ${of(first)}.`;
@@ -12,12 +24,9 @@ function sweepLead(sweep) {
 function sweepSection(sweep) {
   if (!sweep) return null;
   const rows = sweep.predictions.map((row, number) => ({...row, number}));
-  const most = (field) => Math.max(...rows.map((row) => row[field] || 0));
-  const figure = (title, field, text, shade) => ({title, right: true, key: (row) => row[field],
-    text: (row) => (row[field] === undefined ? "–" : text(row[field])),
-    node: (row) => (row[field] === undefined ? "–" : shade ? gauge(text(row[field]), row[field], most(field), shade) : text(row[field]))});
+  const figure = (title, field, text, shade) => figureColumn(rows, title, field, text, shade);
   const has = (field) => rows.some((row) => row[field] !== undefined);
-  const fastest = most("samples_per_second");
+  const fastest = fastestOf(sweep);
   const columns = [
     {title: sweep.varies, class: "mono", text: (row) => row.value, key: (row) => row.number},
     figure("samples/s", "samples_per_second", (value) => countText(Number(value.toPrecision(4))), "compute"),
@@ -29,5 +38,5 @@ function sweepSection(sweep) {
     has("cost") ? figure(has("epoch_seconds") ? "cost of an epoch" : "cost of a million samples", "cost", (value) => value.toFixed(2)) : null,
   ].filter(Boolean);
   return element("section", {id: "what-if"}, element("h2", {}, "What if"), element("p", {class: "lead"}, sweepLead(sweep)),
-    table("What if", columns, rows, {marked: (row) => row.samples_per_second === fastest}));
+    table("What if", columns, rows, {marked: (row) => row.value === fastest.value}));
 }

@@ -71,6 +71,15 @@ function table(caption, columns, rows, options = {}) {
   return element("div", {}, search ? element("div", {class: "tools"}, search) : null, hint, box, note);
 }
 
+// A column of figures that some rows may lack, with bars where there is a shade for them.
+function figureColumn(rows, title, field, text, shade) {
+  const lacks = (row) => row[field] === null || row[field] === undefined;
+  const most = Math.max(0, ...rows.map((row) => row[field] || 0));
+  return {title, right: true, text: (row) => (lacks(row) ? "–" : text(row[field])),
+    node: (row) => (lacks(row) ? "–" : shade ? gauge(text(row[field]), row[field], most, shade) : text(row[field])),
+    key: (row) => (lacks(row) ? Infinity : row[field])};
+}
+
 // A figure with a bar below it, in the share of the largest.
 function gauge(text, value, largest, name = "compute") {
   const width = largest > 0 ? `${Math.max(0, 100 * value / largest)}%` : "0";
