@@ -257,7 +257,37 @@ def of_sessions():
     raised(autodist.UsageError, "closed", step.run, *batch)
 
 
+def of_a_start_that_fails():
+    """A checkpoint without the state that this optimizer needs: at the first step, and whatever is asked then."""
+    batch = (torch.randn(6, 4), torch.randn(6, 1))
+    lacks = (autodist.CheckpointError, "optimizer state 'weight.exp_avg' is missing among 2")
+    with tempfile.TemporaryDirectory() as folder:
+        with autodist.AutoDist(builder="PS").distribute(nn.Linear(4, 1), mse, "sgd:lr=0.1,momentum=0.9", batch) as step:
+            step(*batch)
+            step.save(folder)
+
+        def adam(model):
+            step = autodist.AutoDist(builder="PS").distribute(model, mse, "adam:lr=0.1", batch)
+            assert step.load(folder) == 1
+            return step
+
+        def in_a_block():
+            with adam(nn.Linear(4, 1)) as step:
+                step(*batch)
+
+        raised(*lacks, in_a_block)
+        model = nn.Linear(4, 1)
+        step = adam(model)
+        raised(*lacks, step.run, *batch)
+        raised(*lacks, step.run, *batch)
+        assert torch.isfinite(model.weight.sum())
+        raised(*lacks, step.synchronize)
+        raised(*lacks, step.finish)
+        step.close()
+
+
 of_capture()
+of_a_start_that_fails()
 of_files()
 of_arguments()
 of_programs()
