@@ -159,8 +159,9 @@ class Contest {
         planning::search_plan(subject_.graph(), job_.cluster(), request);
     found_ = plan.name;
     add(plans_, kSearched, kSearched, plan.strategy, plan.simulation.step);
-    std::vector<std::string> builders{search::kRecommended};
+    std::vector<std::string> builders;
     for (const search::Builder& builder : search::builders()) builders.push_back(builder.name);
+    builders.emplace_back(search::kRecommended);
     for (BuilderStep& each : builder_steps(
              subject_.graph(), job_.cluster(),
              planning::with_links(request, *subject_.graph(), job_.cluster()), builders)) {
@@ -280,16 +281,19 @@ Json to_json(const std::vector<Contestant>& all, const std::string& found) {
 
 std::string table_of(const std::vector<Contestant>& all) {
   const Contestant& searched = *best_of(all, kSearched);
-  std::string text = fmt::format("{:<24} {:<9} {:>12} {:>12} {:>10}\n", "plan", "", "predicted",
-                                 "measured", "searched =");
+  std::size_t width = 0;
+  for (const Contestant& each : all) width = std::max(width, each.name.size());
+  std::string text = fmt::format("{:<{}} {:<9} {:>12} {:>12} {:>10}\n", "plan", width, "",
+                                 "predicted", "measured", "searched =");
   for (const Contestant& each : all) {
     const std::string predicted = each.predicted ? to_string(*each.predicted) : "";
     if (!each.refused.empty()) {
-      text += fmt::format("{:<24} {:<9} {}\n", each.name, each.kind, each.refused);
+      text += fmt::format("{:<{}} {:<9} {}\n", each.name, width, each.kind, each.refused);
       continue;
     }
-    text += fmt::format("{:<24} {:<9} {:>12} {:>12} {:>9.2f}\n", each.name, each.kind, predicted,
-                        to_string(Seconds(each.step())), gain_over(each, searched).median);
+    text +=
+        fmt::format("{:<{}} {:<9} {:>12} {:>12} {:>9.2f}\n", each.name, width, each.kind, predicted,
+                    to_string(Seconds(each.step())), gain_over(each, searched).median);
   }
   return text;
 }
