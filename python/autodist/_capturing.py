@@ -1,9 +1,11 @@
 """What is set around a user's function while a step is captured, or compared with its capture."""
 
 import contextlib
+import functools
 import sys
 
 import torch
+from torch.nn import functional
 
 
 @contextlib.contextmanager
@@ -32,9 +34,57 @@ def _nothing_is_compiled():
         yield
 
 
+def _smoothed(input, target, weight, ignore_index, label_smoothing):
+    """The mean of `cross_entropy` with label smoothing, in tensors whose sizes are the batch's."""
+    classes = 0 if input.dim() == 1 else 1
+    log_p = torch.log_softmax(input, classes)
+    ignored = target == ignore_index
+    of_label = functional.nll_loss(log_p, target, weight, ignore_index=ignore_index)
+    if weight is None:
+        counts = ignored.logical_not()
+        of_all = -log_p.sum(classes)
+    else:
+        counts = weight[target.masked_fill(ignored, 0)].masked_fill(ignored, 0)
+        shape = [-1 if axis == classes else 1 for axis in range(input.dim())]
+        of_all = -(log_p * weight.view(shape)).sum(classes)
+    of_all = of_all.masked_fill(ignored, 0).sum() / counts.sum()
+    share = label_smoothing / input.size(classes)
+    return (1 - label_smoothing) * of_label + share * of_all
+
+
+@contextlib.contextmanager
+def _labels_are_smoothed_at_one_size():
+    """libtorch's own selects the labels that count: a tensor whose size depends on data."""
+    own = functional.cross_entropy
+
+    @functools.wraps(own)
+    def cross_entropy(
+        input,
+        target,
+        weight=None,
+        size_average=None,
+        ignore_index=-100,
+        reduce=None,
+        reduction="mean",
+        label_smoothing=0.0,
+    ):
+        mean = reduction == "mean" and size_average is None and reduce is None
+        if mean and label_smoothing > 0 and not target.is_floating_point():
+            return _smoothed(input, target, weight, ignore_index, label_smoothing)
+        return own(
+            input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
+        )
+
+    functional.cross_entropy = cross_entropy
+    try:
+        yield
+    finally:
+        functional.cross_entropy = own
+
+
 @contextlib.contextmanager
 def capturing():
-    with _transformers_trace(), _nothing_is_compiled():
+    with _transformers_trace(), _nothing_is_compiled(), _labels_are_smoothed_at_one_size():
         yield
 
 

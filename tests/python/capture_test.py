@@ -78,6 +78,28 @@ def batches(*sizes, width=3):
     return [(torch.randn(size, 4), torch.randn(size, width)) for size in sizes]
 
 
+def of_smoothed_labels():
+    """Whose sizes libtorch lets depend on how many labels count."""
+    def batch(seed, *more):
+        generator = torch.Generator().manual_seed(seed)
+        labels = torch.randint(0, 4, (6, *more), generator=generator)
+        labels[: seed % 3] = -100  # of which none, one or two rows do not count
+        return torch.randn(6, *more, 5, generator=generator), labels
+
+    weight = torch.tensor([1.0, 2.0, 0.5, 3.0])
+    for options in ({}, {"weight": weight}, {"reduction": "sum"}, {"ignore_index": 1}):
+        loss = nn.CrossEntropyLoss(label_smoothing=0.1, **options)
+        batches = [batch(seed) for seed in range(4)]
+        if "ignore_index" in options:
+            batches = [(x, y.clamp(min=0)) for x, y in batches]
+        agrees(nn.Linear(5, 4), lambda m, x, y: loss(m(x), y), batches)
+    agrees(nn.Linear(5, 4), lambda m, x, y: functional.cross_entropy(m(x).transpose(1, 2), y, label_smoothing=0.2),
+           [batch(seed, 3) for seed in range(4)])
+    shares = [(x, torch.softmax(x[:, :4], 1)) for x, _ in map(batch, range(4))]
+    agrees(nn.Linear(5, 4), lambda m, x, y: functional.cross_entropy(m(x), y, label_smoothing=0.2), shares)
+    assert not hasattr(functional.cross_entropy, "__wrapped__")  # it is libtorch's own again
+
+
 def main():
     torch.manual_seed(5)
     counting = Counting()
@@ -175,6 +197,7 @@ def main():
         part = nn.Sequential(model[0], torch.compile(nn.Sequential(*model[1:])))
         assert autodist.capture(part, mse, batches(6)[0], measure=False).ops == graph.ops
 
+    of_smoothed_labels()
     # Inputs that are not split, and a loss that is a sum.
     def weighted(model, x, y, weights):
         return ((model(x) - y).square() * weights).sum()
