@@ -203,6 +203,17 @@ def of_sessions():
     raised(autodist.UsageError, "trace_steps", autodist.AutoDist, "local:1", trace_steps=-1)
     raised(autodist.UsageError, "Did you mean 'lr'?",
            lambda: autodist.AutoDist().distribute(model, mse, "sgd:lrr=1", batch))
+
+    class Complex(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.complex(torch.ones(4, 1), torch.ones(4, 1)))
+
+        def forward(self, x):
+            return (x.to(self.weight.dtype) @ self.weight).abs()
+
+    raised(autodist.UsageError, "'weight' has elements of c64, which no rule updates",
+           lambda: autodist.AutoDist().distribute(Complex(), mse, "sgd:lr=0.1", batch))
     ad = autodist.AutoDist()
     with ad.distribute(model, mse, "sgd:lr=0.1", batch) as step:
         raised(autodist.CheckpointError, "nowhere", step.load, "nowhere")

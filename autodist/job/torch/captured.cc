@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "autodist/base/dtype.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/capture.h"
 #include "autodist/comm/agreement.h"
@@ -112,6 +113,17 @@ std::vector<bool> way_of_job(JoinedJob& job, const Captured& step, const capture
   return way;
 }
 
+void check_trainable(const ir::Graph& graph) {
+  for (const ir::Variable& each : graph.variables) {
+    const DType dtype = graph.value(each.value).type.dtype;
+    if (!each.gradient || is_floating(dtype)) continue;
+    fail(ErrorCode::kUsage,
+         "step '{}': '{}' has elements of {}, which no rule updates. Keep it in real numbers, and "
+         "view it as complex in the step (torch.view_as_complex).",
+         graph.name, each.name, name_of(dtype));
+  }
+}
+
 }  // namespace
 
 torch::Tensor as_input(float scale) { return torch::full({}, scale, torch::kFloat32); }
@@ -129,7 +141,10 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
   capture::CapturedStep captured = capture_as(result, options);
   options.booleans = way_of_job(job, result, options, captured.graph);
   if (options.booleans != ir::booleans_of(captured.graph)) captured = capture_as(result, options);
-  if (result.trains()) ir::declare_updates(captured.graph, *result.named.optimizer);
+  if (result.trains()) {
+    check_trainable(captured.graph);
+    ir::declare_updates(captured.graph, *result.named.optimizer);
+  }
   result.graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
   result.bindings = capture::bind(*result.graph, result.step, capture::device_of(result.step),
                                   captured.tensors.constants);
