@@ -1,5 +1,12 @@
 // What a step would take with each of several values: of `simulate --what-if`.
 
+// Of an epoch, which may take days.
+function durationText(seconds) {
+  if (seconds < 60) return secondsText(seconds);
+  const minutes = Math.round(seconds / 60);
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
+}
+
 function fastestOf(sweep) {
   return sweep.predictions.reduce((best, each) => (each.samples_per_second > best.samples_per_second ? each : best));
 }
@@ -18,7 +25,7 @@ function sweepLead(sweep) {
   const of = (each) => `${sweep.varies}=${each.value}`;
   const gain = fastest === first ? `No value is faster than ${of(first)}.` :
     `The fastest is ${of(fastest)}: ${numberText(Number((fastest.samples_per_second / first.samples_per_second).toPrecision(3)))} times the samples/s of ${of(first)}.`;
-  return `Predicted, one ${sweep.varies} after the other. ${gain} Efficiency: samples/s of a replica against ${of(first)}.`;
+  return `Predicted for each value of ${sweep.varies}. ${gain} Efficiency: samples/s of a replica against ${of(first)}.`;
 }
 
 function sweepSection(sweep) {
@@ -34,7 +41,7 @@ function sweepSection(sweep) {
     figure("step", "step_seconds", secondsText, "wire"),
     figure("batch", "samples", countText),
     has("peak_bytes") ? figure("peak memory", "peak_bytes", bytesText, "gate") : null,
-    has("epoch_seconds") ? figure("epoch", "epoch_seconds", secondsText) : null,
+    has("epoch_seconds") ? figure("epoch", "epoch_seconds", durationText) : null,
     has("cost") ? figure(has("epoch_seconds") ? "cost of an epoch" : "cost of a million samples", "cost", (value) => value.toFixed(2)) : null,
   ].filter(Boolean);
   return element("section", {id: "what-if"}, element("h2", {}, "What if"), element("p", {class: "lead"}, sweepLead(sweep)),
