@@ -282,7 +282,9 @@ Checkpoint read_checkpoint(FileSystem& files, const std::string& path,
   std::vector<std::int64_t> steps = list_checkpoints(files, path);
   std::string first_reason;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    for (const std::string& folder : whole_folders(files, step_folder(path, *step))) {
+    std::vector<std::string> folders = whole_folders(files, step_folder(path, *step));
+    if (folders.empty()) folders.push_back(step_folder(path, *step));  // to say what it lacks
+    for (const std::string& folder : folders) {
       try {
         return read_step(files, folder);
       } catch (const Error& error) {

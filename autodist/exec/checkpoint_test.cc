@@ -209,6 +209,17 @@ TEST(Checkpoint, OneThatIsDamagedIsPassedOverForWhereItStoodAside) {
   EXPECT_EQ(warnings.size(), 1U);
 }
 
+TEST(Checkpoint, OneWithoutItsManifestIsPassedOverAndNamed) {
+  MemoryFileSystem files;
+  write_checkpoint(files, "ckpt", at_step(4), 2);
+  write_checkpoint(files, "ckpt", at_step(5), 2);
+  files.files.erase("ckpt/step-5/manifest.json");
+  std::vector<std::string> warnings;
+  EXPECT_EQ(read_checkpoint(files, "ckpt", &warnings).step, 4);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("ckpt/step-5"), std::string::npos) << warnings[0];
+}
+
 TEST(Checkpoint, AFullDiskLeavesNoPartOfAStep) {
   for (const std::int64_t next : {6, 5}) {
     MemoryFileSystem files;
